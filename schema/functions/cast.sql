@@ -1,0 +1,40 @@
+-- Text from people as typed values, with errors that name what was wrong.
+
+create or replace function posthorn.to_json(value text, what text)
+returns json
+language plpgsql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return value::json;
+exception when others then
+  raise exception '% is not valid JSON: %', what, left(value, 60)
+    using errcode = 'PH004', hint = 'Text in JSON needs double quotes: ''"like this"''.';
+end $$;
+comment on function posthorn.to_json(text, text) is 'Casts text to json, with an error that says what was wrong.';
+
+create or replace function posthorn.to_time(value text, what text)
+returns timestamptz
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return value::timestamptz;
+exception when others then
+  raise exception '% is not a time: %', what, left(value, 60)
+    using errcode = 'PH004', hint = 'Write it like 2026-01-31T12:00:00Z.';
+end $$;
+comment on function posthorn.to_time(text, text) is 'Casts text to a time, with an error that says what was wrong.';
+
+create or replace function posthorn.to_interval(value text, what text)
+returns interval
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return value::interval;
+exception when others then
+  raise exception '% is not a period: %', what, left(value, 60)
+    using errcode = 'PH004', hint = 'Write it like ''5 minutes''.';
+end $$;
+comment on function posthorn.to_interval(text, text) is 'Casts text to an interval, with an error that says what was wrong.';

@@ -1,0 +1,45 @@
+-- Claiming in one call, for anyone who speaks SQL. Programs that count microseconds use
+-- take and lease_events, which stream the events instead of copying them.
+create or replace function posthorn.claim(
+  namespace text,
+  group_name text,
+  node text,
+  max_events int default 100,
+  lease_for interval default '30 seconds'
+) returns table (
+  lease bigint, attempt int, event_id bigint, stream text, type text, key text, tags text[],
+  payload json, metadata json, published_at timestamptz, delivery int, subscriptions text[]
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups := posthorn.group_named(claim.namespace, claim.group_name);
+  new_token uuid;
+begin
+  if claim.node is null or posthorn.is_name(claim.node) is not true then
+    raise exception 'node must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Name the process, for instance worker-1.';
+  end if;
+  loop
+    new_token := gen_random_uuid();
+    select t.lease, t.attempt into claim.lease, claim.attempt
+    from posthorn.take(g.id, claim.node, claim.max_events, claim.lease_for, new_token) t;
+    if claim.lease is null then
+      return;
+    end if;
+    return query
+      select claim.lease, claim.attempt, e.event_id,
+        (select s.name from posthorn.streams s where s.id = e.stream_id),
+        e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, e.delivery, e.subscriptions
+      from posthorn.lease_events(new_token) e;
+    if found then
+      return;
+    end if;
+    perform posthorn.settle(claim.lease, claim.attempt); -- an empty window: look further
+  end loop;
+end $$;
+comment on function posthorn.claim(text, text, text, int, interval) is
+  'Takes a lease and returns its events; settle(lease, attempt) ends it.';

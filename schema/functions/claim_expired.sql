@@ -1,0 +1,103 @@
+-- Takes over a lease whose deadline has passed. A batch that has outlived two workers is
+-- split into single events first, so that the one that kills is found.
+create or replace function posthorn.claim_expired(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
+returns posthorn.leases
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  l posthorn.leases;
+  held bigint[];
+  delivered int;
+begin
+  loop
+    select x.* into l from posthorn.leases x
+    where x.group_id = g.id and x.until <= posthorn.now()
+    order by x.until limit 1 for update skip locked;
+    if not found then
+      return null;
+    end if;
+    held := posthorn.lease_ids(l);
+    delivered := l.attempt - l.uncounted;
+    if cardinality(held) = 0 then
+      delete from posthorn.leases x where x.id = l.id;
+    elsif delivered >= 2 and cardinality(held) > 1 then
+      perform posthorn.split(g, l, held);
+      return null; -- the parts are retries now, and due
+    elsif cardinality(held) = 1 and g.attempts > 0 and not posthorn.may_retry(g, l, delivered) then
+      perform posthorn.bury(l, held[1], s.subscription, s.attempts, 'Worker died', format('%s deliveries ended without an answer', s.attempts), null)
+      from (select r.subscription, r.attempts from posthorn.retries r where r.lease_id = l.id
+            union all select '', delivered where not l.retries) s;
+      delete from posthorn.retries r where r.lease_id = l.id;
+      delete from posthorn.leases x where x.id = l.id;
+    else
+      return posthorn.take_over(l, held, claim_expired.node, claim_expired.max_events, claim_expired.until, claim_expired.token);
+    end if;
+  end loop;
+end $$;
+comment on function posthorn.claim_expired(posthorn.groups, text, int, timestamptz, uuid) is 'Takes over a lease whose deadline has passed.';
+
+-- Whether the one event of a lease has deliveries left. A lease given back may always be taken.
+create or replace function posthorn.may_retry(g posthorn.groups, l posthorn.leases, delivered int)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+return l.node is null
+  or coalesce((select max(r.attempts) from posthorn.retries r where r.lease_id = l.id), delivered) < g.attempts;
+comment on function posthorn.may_retry(posthorn.groups, posthorn.leases, int) is 'Whether the one event of an expired lease has deliveries left.';
+
+-- Turns a lease into single retries, due now. Its deliveries so far count.
+create or replace function posthorn.split(g posthorn.groups, l posthorn.leases, held bigint[])
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  if l.retries then
+    update posthorn.retries r set lease_id = null, alone = true, due_at = posthorn.now() where r.lease_id = l.id;
+  else
+    insert into posthorn.retries (group_id, event_id, attempts, due_at, slot, alone, error)
+    select g.id, h.id, l.attempt - l.uncounted, posthorn.now(), l.slot, true, 'its batch was not answered twice'
+    from unnest(held) h (id)
+    on conflict (group_id, event_id, subscription) do nothing;
+  end if;
+  delete from posthorn.leases x where x.id = l.id;
+end $$;
+comment on function posthorn.split(posthorn.groups, posthorn.leases, bigint[]) is 'Turns a lease into single retries, due now.';
+
+-- Hands a lease to another node under the next attempt. What is more than it asked for
+-- stays behind, expired and fenced too, for the next claim.
+create or replace function posthorn.take_over(l posthorn.leases, held bigint[], node text, max_events int, until timestamptz, token uuid)
+returns posthorn.leases
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  taken posthorn.leases;
+begin
+  if cardinality(held) <= take_over.max_events then
+    update posthorn.leases x
+    set node = take_over.node, until = take_over.until, token = take_over.token, attempt = x.attempt + 1, claimed_at = posthorn.now()
+    where x.id = l.id
+    returning x.* into taken;
+  else
+    update posthorn.leases x
+    set attempt = x.attempt + 1, uncounted = x.uncounted + 1, node = null,
+      lo = case when x.ids is null then held[take_over.max_events] end,
+      ids = case when x.ids is not null then held[take_over.max_events + 1:] end,
+      until = case when x.slot is null then x.until end -- in ordered groups it waits for its slot again
+    where x.id = l.id;
+    insert into posthorn.leases (group_id, namespace_id, token, node, attempt, uncounted, until, ids, slot, retries)
+    values (l.group_id, l.namespace_id, take_over.token, take_over.node, l.attempt + 1, l.uncounted, take_over.until,
+      held[1:take_over.max_events], l.slot, l.retries)
+    returning * into taken;
+  end if;
+  if l.retries then
+    update posthorn.retries r set lease_id = taken.id, attempts = r.attempts + 1
+    where r.lease_id = l.id and r.event_id = any (taken.ids);
+  end if;
+  return taken;
+end $$;
+comment on function posthorn.take_over(posthorn.leases, bigint[], text, int, timestamptz, uuid) is 'Hands an expired lease to another node.';

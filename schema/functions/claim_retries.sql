@@ -1,0 +1,51 @@
+-- Retries that are due, oldest first, as one lease. One that must go alone goes alone.
+create or replace function posthorn.claim_retries(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
+returns posthorn.leases
+language plpgsql
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  at timestamptz := posthorn.now();
+  first posthorn.retries;
+begin
+  select r.* into first from posthorn.retries r
+  where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= at
+  order by r.due_at, r.event_id limit 1;
+  if not found then
+    return null;
+  elsif first.alone then
+    return posthorn.lease_retries(g, array[first.event_id], null, claim_retries.node, claim_retries.until, claim_retries.token);
+  end if;
+  return posthorn.lease_retries(g,
+    array(
+      select distinct d.event_id
+      from (
+        select r.event_id from posthorn.retries r
+        where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= at and not r.alone
+        order by r.due_at, r.event_id limit claim_retries.max_events
+      ) d order by 1),
+    null, claim_retries.node, claim_retries.until, claim_retries.token);
+end $$;
+comment on function posthorn.claim_retries(posthorn.groups, text, int, timestamptz, uuid) is 'A lease on retries that are due.';
+
+-- A lease on the retries of some events that are due; taking them counts as a delivery.
+create or replace function posthorn.lease_retries(g posthorn.groups, ids bigint[], slot int, node text, until timestamptz, token uuid)
+returns posthorn.leases
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  taken posthorn.leases;
+begin
+  insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, slot, retries)
+  values (g.id, g.namespace_id, lease_retries.token, lease_retries.node, lease_retries.until, lease_retries.ids, lease_retries.slot, true)
+  returning * into taken;
+  update posthorn.retries r
+  set lease_id = taken.id, attempts = r.attempts + 1
+  where r.group_id = g.id and r.event_id = any (lease_retries.ids) and r.lease_id is null
+    and r.slot is not distinct from lease_retries.slot and r.due_at <= posthorn.now();
+  return taken;
+end $$;
+comment on function posthorn.lease_retries(posthorn.groups, bigint[], int, text, timestamptz, uuid) is 'A lease on the due retries of some events.';

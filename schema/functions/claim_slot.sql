@@ -1,0 +1,181 @@
+-- Ordered groups. The log is cut into waiting leases, each listing the events of one slot
+-- (a hash of the key, a stream, or the one slot of a total order). A slot has one lease
+-- in flight; a slot with a failed event is blocked by its retries; the others go on.
+create or replace function posthorn.claim_slot(
+  g posthorn.groups, inout c posthorn.cursors, sight posthorn.sight, clock_low timestamptz,
+  node text, max_events int, until timestamptz, token uuid, out taken posthorn.leases
+)
+language plpgsql
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+  r record;
+begin
+  taken := posthorn.claim_blocked(g, claim_slot.node, claim_slot.max_events, claim_slot.until, claim_slot.token);
+  for i in 1..4 loop
+    exit when taken.id is not null;
+    taken := posthorn.claim_waiting(g, claim_slot.node, claim_slot.max_events, claim_slot.until, claim_slot.token);
+    exit when taken.id is not null;
+    r := posthorn.cut(g, c, sight, clock_low);
+    c := r.c;
+    exit when r.events = 0;
+  end loop;
+end $$;
+comment on function posthorn.claim_slot(posthorn.groups, posthorn.cursors, posthorn.sight, timestamptz, text, int, timestamptz, uuid) is
+  'A lease on one slot of an ordered group.';
+
+-- The failed events at the head of a blocked slot, as far as they are due, in order.
+create or replace function posthorn.claim_blocked(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
+returns posthorn.leases
+language plpgsql
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  at timestamptz := posthorn.now();
+  head record;
+begin
+  select h.slot, h.event_id, h.alone into head
+  from (
+    select distinct on (r.slot) r.slot, r.event_id, r.due_at, r.alone
+    from posthorn.retries r
+    where r.group_id = g.id and r.slot is not null
+    order by r.slot, r.event_id, r.due_at desc
+  ) h
+  where h.due_at <= at
+    and not exists (select from posthorn.leases l where l.group_id = g.id and l.slot = h.slot and l.until is not null)
+  order by h.due_at limit 1;
+  if not found then
+    return null;
+  end if;
+  return posthorn.lease_retries(g,
+    case when head.alone then array[head.event_id] else array(
+      select distinct r.event_id
+      from posthorn.retries r
+      where r.group_id = g.id and r.slot = head.slot and not r.alone
+        and r.event_id < coalesce((select min(x.event_id) from posthorn.retries x
+          where x.group_id = g.id and x.slot = head.slot and (x.due_at > at or x.alone)), 9223372036854775807)
+      order by r.event_id limit claim_blocked.max_events) end,
+    head.slot, claim_blocked.node, claim_blocked.until, claim_blocked.token);
+end $$;
+comment on function posthorn.claim_blocked(posthorn.groups, text, int, timestamptz, uuid) is
+  'A lease on the failed events at the head of a blocked slot.';
+
+-- The oldest waiting lease of a slot that is free. Slots are looked at from a random one on,
+-- so that each gets its turn, and only as many as it takes to find one.
+create or replace function posthorn.claim_waiting(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
+returns posthorn.leases
+language plpgsql
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  last_slot int;
+  free_slot int;
+  l posthorn.leases;
+begin
+  select max(x.slot) into last_slot from posthorn.leases x where x.group_id = g.id and x.until is null;
+  if last_slot is null then
+    return null;
+  end if;
+  free_slot := posthorn.free_slot(g.id, (random() * last_slot)::int);
+  if free_slot is null then
+    free_slot := posthorn.free_slot(g.id, 0);
+  end if;
+  if free_slot is null then
+    return null;
+  end if;
+  select x.* into l from posthorn.leases x
+  where x.group_id = g.id and x.slot = free_slot and x.until is null order by x.id limit 1;
+  if cardinality(l.ids) <= claim_waiting.max_events then
+    update posthorn.leases x
+    set node = claim_waiting.node, until = claim_waiting.until, token = claim_waiting.token, attempt = x.attempt + 1, claimed_at = posthorn.now()
+    where x.id = l.id
+    returning x.* into l;
+    return l;
+  end if;
+  update posthorn.leases x set ids = l.ids[claim_waiting.max_events + 1:] where x.id = l.id;
+  insert into posthorn.leases (group_id, namespace_id, token, node, attempt, uncounted, until, ids, slot)
+  values (g.id, g.namespace_id, claim_waiting.token, claim_waiting.node, l.attempt + 1, l.uncounted,
+    claim_waiting.until, l.ids[1:claim_waiting.max_events], l.slot)
+  returning * into l;
+  return l;
+end $$;
+comment on function posthorn.claim_waiting(posthorn.groups, text, int, timestamptz, uuid) is 'A lease on the head of a free slot.';
+
+-- The first slot from a number on that has waiting work, none in flight and no failed event.
+create or replace function posthorn.free_slot(group_id int, from_slot int)
+returns int
+language sql stable
+set plan_cache_mode = force_generic_plan
+as $$
+  with recursive s (slot) as (
+    (select l.slot from posthorn.leases l
+     where l.group_id = free_slot.group_id and l.until is null and l.slot >= free_slot.from_slot
+     order by l.slot limit 1)
+    union all
+    select (select l.slot from posthorn.leases l
+      where l.group_id = free_slot.group_id and l.until is null and l.slot > s.slot
+      order by l.slot limit 1)
+    from s where s.slot is not null
+  )
+  select s.slot from s
+  where s.slot is not null
+    and not exists (select from posthorn.leases l
+      where l.group_id = free_slot.group_id and l.slot = s.slot and l.until is not null)
+    and not exists (select from posthorn.retries r where r.group_id = free_slot.group_id and r.slot = s.slot)
+  limit 1
+$$;
+comment on function posthorn.free_slot(int, int) is 'The first slot from a number on that can be worked on.';
+
+-- The slot of an event. Without a key there is no order to keep, so such events are spread.
+create or replace function posthorn.slot_of(ordering text, slots int, id bigint, stream_id int, key text)
+returns int
+language sql immutable parallel safe
+return case ordering
+  when 'key' then (abs(coalesce(hashtextextended(key, 0), id) % slots))::int
+  when 'stream' then stream_id
+  else 0
+end;
+comment on function posthorn.slot_of(text, int, bigint, int, text) is 'The slot of an event in a group''s order.';
+
+-- Cuts the next part of the log into waiting leases, unless enough is waiting already.
+create or replace function posthorn.cut(
+  g posthorn.groups, inout c posthorn.cursors, sight posthorn.sight, clock_low timestamptz, out events bigint
+)
+language plpgsql
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  base pg_snapshot := c.base;
+  w record;
+begin
+  events := 0;
+  if (select coalesce(sum(cardinality(x.ids)), 0) from posthorn.leases x
+      where x.group_id = g.id and x.until is null) >= g.read_ahead
+  then
+    return;
+  end if;
+  w := posthorn.advance(c, g.namespace_id, posthorn.setting('poll_chunk_size')::int, sight, clock_low);
+  c := w.c;
+  with found as (
+    select e.id, posthorn.slot_of(g.ordering, g.slots, e.id, e.stream_id, e.key) as slot
+    from posthorn.events e
+    where e.namespace_id = g.namespace_id and e.id > w.lo and e.id <= w.hi and e.created_at >= w.since
+      and not pg_visible_in_snapshot(e.xid, base) and pg_visible_in_snapshot(e.xid, coalesce(c.target, c.base))
+    union all
+    select e.id, posthorn.slot_of(g.ordering, g.slots, e.id, e.stream_id, e.key)
+    from posthorn.events e
+    where e.namespace_id = g.namespace_id and e.id = any (w.ids)
+  ), part as (
+    select f.slot, array_agg(f.id order by f.id) as ids
+    from (select f.id, f.slot, (row_number() over (partition by f.slot order by f.id) - 1) / 1000 as nth from found f) f
+    group by f.slot, f.nth
+  )
+  insert into posthorn.leases (group_id, namespace_id, attempt, slot, ids)
+  select g.id, g.namespace_id, 0, p.slot, p.ids from part p order by p.slot, p.ids[1];
+  get diagnostics events = row_count;
+end $$;
+comment on function posthorn.cut(posthorn.groups, posthorn.cursors, posthorn.sight, timestamptz) is
+  'Cuts the next part of the log into waiting leases, one slot each.';

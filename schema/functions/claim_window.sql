@@ -1,0 +1,113 @@
+-- Moves a cursor over the next n events of a namespace: late ones by their ids, fresh ones
+-- as a window (lo, hi]. Neither: the end was reached. Changes nothing but the cursor it returns.
+create or replace function posthorn.advance(
+  inout c posthorn.cursors, namespace_id int, n int, sight posthorn.sight, clock_low timestamptz,
+  out ids bigint[], out lo bigint, out hi bigint, out since timestamptz
+)
+language plpgsql
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  k int;
+  top bigint;
+begin
+  c.n := c.n + 1;
+  if c.target is null then
+    c.target_seq := sight.seq;
+    c.target_next := sight.next;
+    c.target := pg_current_snapshot();
+    select case when s.is_called then s.last_value else 0 end into c.target_end from posthorn.event_id s;
+    -- Whatever is invisible in target has an xid from its xmin on; a tick before that says since when.
+    select t.at - interval '1 day' into c.target_since
+    from posthorn.ticks t where t.next <= pg_snapshot_xmin(c.target) order by t.next desc limit 1;
+    c.pos := 0;
+  end if;
+  advance.since := greatest(case when c.base_since is not null then least(c.base_since, advance.clock_low) end,
+    c.seek_from, '-infinity');
+
+  if c.pos < c.base_seq then
+    if posthorn.may_be_late(c) then
+      advance.ids := array(
+        select l.id
+        from posthorn.late_events(advance.namespace_id, c.base, c.base_seq, c.base_next, c.target, advance.since, c.pos) l
+        order by l.id limit advance.n);
+    end if;
+    c.pos := case when cardinality(advance.ids) = advance.n then advance.ids[advance.n] else c.base_seq end;
+    if cardinality(advance.ids) > 0 then
+      return;
+    end if;
+    advance.ids := null;
+  end if;
+
+  while c.pos < c.target_end loop
+    advance.lo := c.pos;
+    advance.hi := least(c.pos + advance.n, c.target_end);
+    if c.blind > 0 then
+      c.blind := c.blind - 1;
+      k := 1;
+    else -- find where the window of n events ends; a million ids at a time, so that no statement is long
+      advance.hi := least(c.pos + 1000000, c.target_end);
+      select count(*), max(w.id) into k, top
+      from (
+        select e.id
+        from posthorn.events e
+        where e.namespace_id = advance.namespace_id and e.id > advance.lo and e.id <= advance.hi
+          and e.created_at >= advance.since
+          and not pg_visible_in_snapshot(e.xid, c.base) and pg_visible_in_snapshot(e.xid, c.target)
+        order by e.id
+        limit advance.n
+      ) w;
+      if k = advance.n then
+        c.blind := case when top - advance.lo < advance.n + advance.n / 8 then 16 else 0 end;
+        advance.hi := top;
+      end if;
+    end if;
+    c.pos := advance.hi;
+    exit when k > 0;
+  end loop;
+
+  if c.pos >= c.target_end then -- target is reached, and becomes base
+    c.base := c.target;
+    c.base_seq := c.target_seq;
+    c.base_next := c.target_next;
+    c.base_since := c.target_since;
+    c.target := null;
+    c.pos := 0;
+    c.seek_from := case when c.seek_from > posthorn.now() then c.seek_from end;
+  end if;
+  if k is null or k = 0 then
+    advance.lo := null;
+    advance.hi := null;
+  end if;
+end $$;
+comment on function posthorn.advance(posthorn.cursors, int, int, posthorn.sight, timestamptz) is
+  'Moves a cursor over the next events of a namespace.';
+
+-- A lease on the next window, whatever it holds.
+create or replace function posthorn.claim_window(
+  g posthorn.groups, inout c posthorn.cursors, sight posthorn.sight, clock_low timestamptz,
+  node text, max_events int, until timestamptz, token uuid, out taken posthorn.leases
+)
+language plpgsql
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+  base pg_snapshot := c.base;
+  w record;
+begin
+  w := posthorn.advance(c, g.namespace_id, max_events, sight, clock_low);
+  if w.ids is not null then
+    insert into posthorn.leases (group_id, namespace_id, token, node, until, ids)
+    values (g.id, g.namespace_id, claim_window.token, claim_window.node, claim_window.until, w.ids)
+    returning * into taken;
+  elsif w.hi is not null then
+    insert into posthorn.leases (group_id, namespace_id, token, node, until, base, target, lo, hi, since)
+    values (g.id, g.namespace_id, claim_window.token, claim_window.node, claim_window.until,
+      base, coalesce((w.c).target, (w.c).base), w.lo, w.hi, w.since)
+    returning * into taken;
+  end if;
+  c := w.c;
+end $$;
+comment on function posthorn.claim_window(posthorn.groups, posthorn.cursors, posthorn.sight, timestamptz, text, int, timestamptz, uuid) is
+  'A lease on the next window of the log, whatever it holds.';

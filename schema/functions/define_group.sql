@@ -1,0 +1,195 @@
+-- Makes a group, or changes what may be changed. It starts at the present unless config says otherwise.
+create or replace function posthorn.define_group(namespace text, name text, config jsonb default '{}')
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(define_group.namespace);
+  conf jsonb := coalesce(define_group.config, '{}');
+  old posthorn.groups;
+  g posthorn.groups;
+  sight posthorn.sight := posthorn.look();
+begin
+  perform posthorn.check_group_config(conf);
+  if posthorn.is_name(define_group.name) is not true then
+    raise exception 'group must be 1 to 255 bytes without control characters' using errcode = 'PH004';
+  end if;
+  insert into posthorn.groups (namespace_id, name) values (ns, define_group.name)
+  on conflict (namespace_id, name) do nothing
+  returning * into g;
+  if not found then
+    select * into g from posthorn.groups
+    where namespace_id = ns and name = define_group.name for update;
+    old := g;
+  end if;
+  g := posthorn.configured(g, conf);
+  if (old.ordering, old.slots) <> (g.ordering, g.slots) then
+    perform posthorn.check_reorder(old, g);
+  end if;
+  update posthorn.groups x
+  set ordering = g.ordering, slots = g.slots, attempts = g.attempts, delays = g.delays,
+    backoff_from = g.backoff_from, backoff_to = g.backoff_to, backoff_factor = g.backoff_factor,
+    backoff_jitter = g.backoff_jitter, on_failure = g.on_failure, read_ahead = g.read_ahead
+  where x.id = g.id and x is distinct from g;
+  if old.id is null then
+    perform posthorn.move_cursor(g, posthorn.start_of(conf), sight);
+  end if;
+  return g.id;
+exception when check_violation or numeric_value_out_of_range then
+  raise exception 'group %: %', define_group.name, sqlerrm
+    using errcode = 'PH004', hint = 'docs/design.md lists the settings of a group and their ranges.';
+end $$;
+comment on function posthorn.define_group(text, text, jsonb) is
+  'Makes a group, or changes its policy, and returns its id.';
+
+-- A group with the settings that a configuration names; the others stay.
+create or replace function posthorn.configured(g posthorn.groups, config jsonb)
+returns posthorn.groups
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  g.ordering := coalesce(config->>'order', g.ordering);
+  g.slots := coalesce((config->>'slots')::int, g.slots);
+  g.attempts := coalesce((config->>'attempts')::int, g.attempts);
+  g.on_failure := coalesce(config->>'on_failure', g.on_failure);
+  g.read_ahead := coalesce((config->>'read_ahead')::int, g.read_ahead);
+  if config ? 'delays' then
+    g.delays := case when config->'delays' <> 'null'
+      then array(select posthorn.to_interval(d, 'delays') from jsonb_array_elements_text(config->'delays') d) end;
+    -- A list of delays says how often: once more than it is long, unless attempts says otherwise.
+    if g.delays is not null and not config ? 'attempts' then
+      g.attempts := cardinality(g.delays) + 1;
+    end if;
+  end if;
+  if config ? 'backoff' then
+    g.delays := null;
+    g.backoff_from := coalesce(posthorn.to_interval(config->'backoff'->>'from', 'backoff.from'), g.backoff_from);
+    g.backoff_to := coalesce(posthorn.to_interval(config->'backoff'->>'to', 'backoff.to'), g.backoff_to);
+    g.backoff_factor := coalesce((config->'backoff'->>'factor')::float8, g.backoff_factor);
+    g.backoff_jitter := coalesce((config->'backoff'->>'jitter')::float8, g.backoff_jitter);
+  end if;
+  return g;
+end $$;
+comment on function posthorn.configured(posthorn.groups, jsonb) is 'A group with the settings that a configuration names.';
+
+-- Raises what is wrong with a group's configuration.
+create or replace function posthorn.check_group_config(config jsonb)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  wrong text;
+begin
+  if jsonb_typeof(config) <> 'object' then
+    raise exception 'the configuration of a group must be a JSON object' using errcode = 'PH004';
+  end if;
+  select format('"%s" is not a setting of groups', k) into wrong
+  from jsonb_object_keys(config) k
+  where k <> all (array['order', 'slots', 'attempts', 'delays', 'backoff', 'on_failure', 'read_ahead', 'start']) limit 1;
+  if not found then
+    select format('"%s" must be a whole number', k) into wrong
+    from unnest(array['slots', 'attempts', 'read_ahead']) k
+    where config ? k and (config->>k) !~ '^[0-9]{1,9}$' limit 1;
+  end if;
+  if not found and config ? 'delays' and jsonb_typeof(config->'delays') not in ('array', 'null') then
+    wrong := '"delays" must be a list of periods';
+  elsif not found and config ? 'backoff' and jsonb_typeof(config->'backoff') <> 'object' then
+    wrong := '"backoff" must be an object';
+  elsif not found then
+    select format('"backoff.%s" is not a setting, or not a number', k) into wrong
+    from jsonb_each_text(config->'backoff') b (k, v)
+    where k <> all (array['from', 'to', 'factor', 'jitter'])
+      or (k in ('factor', 'jitter') and v !~ '^[0-9]{1,6}([.][0-9]{1,9})?$') limit 1;
+  end if;
+  if wrong is not null then
+    raise exception '%', wrong
+      using errcode = 'PH004',
+        hint = 'Settings are order, slots, attempts, delays, backoff {from, to, factor, jitter}, on_failure, read_ahead and start.';
+  end if;
+end $$;
+comment on function posthorn.check_group_config(jsonb) is 'Raises what is wrong with a group''s configuration.';
+
+-- Where a new group starts: a time, of which the infinities are the ends of the log.
+create or replace function posthorn.start_of(config jsonb)
+returns timestamptz
+language sql stable
+set search_path = pg_catalog, pg_temp
+return case coalesce(config->>'start', 'now')
+  when 'now' then 'infinity'
+  when 'end' then 'infinity'
+  when 'beginning' then '-infinity'
+  else posthorn.to_time(config->>'start', 'start')
+end;
+comment on function posthorn.start_of(jsonb) is 'Where a new group starts, as a time.';
+
+-- Work that was cut into slots under the old order would meet work cut under the new one.
+create or replace function posthorn.check_reorder(old posthorn.groups, new posthorn.groups)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform posthorn.lock_group(old.id);
+  if exists (select from posthorn.leases l where l.group_id = old.id)
+    or exists (select from posthorn.retries r where r.group_id = old.id)
+  then
+    raise exception 'the order of group "%" cannot change while it has work in flight', old.name
+      using errcode = 'PH002', hint = 'Pause it, let leases and retries finish, then change it; or define another group.';
+  end if;
+end $$;
+comment on function posthorn.check_reorder(posthorn.groups, posthorn.groups) is 'Refuses to change the order of a group that has work in flight.';
+
+-- Claims of one group happen one after another; this is what they wait for.
+create or replace function posthorn.lock_group(group_id int)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+return pg_advisory_xact_lock(1886350440, group_id);
+comment on function posthorn.lock_group(int) is 'Waits until this transaction alone may move the group''s cursor.';
+
+create or replace function posthorn.pause_group(namespace text, group_name text)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update posthorn.groups g set paused = true where g.id = (posthorn.group_named(namespace, group_name)).id;
+end $$;
+comment on function posthorn.pause_group(text, text) is 'Claims of a paused group return nothing; what is in flight goes on.';
+
+create or replace function posthorn.resume_group(namespace text, group_name text)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update posthorn.groups g set paused = false where g.id = (posthorn.group_named(namespace, group_name)).id;
+end $$;
+comment on function posthorn.resume_group(text, text) is 'Lets a paused group claim again, from where it stood.';
+
+-- Removes a group with all it holds, and says how much that was.
+create or replace function posthorn.delete_group(namespace text, group_name text)
+returns table (leases bigint, retries bigint, dead_letters bigint)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups := posthorn.group_named(delete_group.namespace, delete_group.group_name);
+begin
+  perform posthorn.lock_group(g.id);
+  with gone as (delete from posthorn.leases where group_id = g.id returning until)
+  select count(*) filter (where until is not null) into delete_group.leases from gone;
+  with gone as (delete from posthorn.retries where group_id = g.id returning 1)
+  select count(*) into delete_group.retries from gone;
+  with gone as (delete from posthorn.dead_letters where group_id = g.id returning 1)
+  select count(*) into delete_group.dead_letters from gone;
+  delete from posthorn.cursors where group_id = g.id;
+  delete from posthorn.groups where id = g.id;
+  return next;
+end $$;
+comment on function posthorn.delete_group(text, text) is 'Removes a group with all it holds, and says how much that was.';

@@ -1,0 +1,106 @@
+-- Makes a namespace, or updates its metadata. 'default' exists from the start.
+create or replace function posthorn.define_namespace(name text, metadata json default '{}')
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  twin text;
+begin
+  if name is null or name !~ '^[a-z][a-z0-9_-]{0,30}$' then
+    raise exception 'namespace % is not a valid name', coalesce(quote_ident(name), 'null')
+      using errcode = 'PH004', hint = 'Use a lower-case letter, then up to 30 lower-case letters, digits, _ or -.';
+  end if;
+  select n.namespace into twin
+  from posthorn.namespaces n
+  where replace(n.namespace, '-', '_') = replace(name, '-', '_') and n.namespace <> name;
+  if found then
+    raise exception 'namespace "%" is too close to "%": both map to the queue name %', name, twin, posthorn.queue_name_for_namespace(name)
+      using errcode = 'PH002', hint = 'Choose a name that differs in more than - and _.';
+  end if;
+  insert into posthorn.namespaces (namespace, metadata)
+  values (name, coalesce(define_namespace.metadata, '{}'))
+  on conflict (namespace) do update set metadata = excluded.metadata;
+  insert into posthorn.streams (namespace_id, name)
+  select n.id, 'default' from posthorn.namespaces n where n.namespace = define_namespace.name
+  on conflict do nothing;
+end $$;
+comment on function posthorn.define_namespace(text, json) is 'Makes a namespace, or updates its metadata.';
+
+create or replace function posthorn.queue_name_for_namespace(namespace text)
+returns text
+language sql immutable parallel safe
+return 'core_events_' || replace(namespace, '-', '_');
+comment on function posthorn.queue_name_for_namespace(text) is 'The queue name that seed systems derive from a namespace.';
+
+create or replace function posthorn.dead_letter_queue_name_for_namespace(namespace text)
+returns text
+language sql immutable parallel safe
+return 'core_events_' || replace(namespace, '-', '_') || '_dlq';
+comment on function posthorn.dead_letter_queue_name_for_namespace(text) is 'The dead-letter queue name derived from a namespace.';
+
+-- The id of a namespace that must exist.
+create or replace function posthorn.namespace_id(namespace text)
+returns int
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  found_id int;
+begin
+  select n.id into found_id from posthorn.namespaces n where n.namespace = namespace_id.namespace;
+  if not found then
+    raise exception 'namespace % does not exist', coalesce(quote_literal(namespace), 'null')
+      using errcode = 'PH001', hint = format('Make it first: select posthorn.define_namespace(%L);', namespace);
+  end if;
+  return found_id;
+end $$;
+comment on function posthorn.namespace_id(text) is 'The id of a namespace; an error that says what to do if there is none.';
+
+-- The id of a stream, made if it is new. The maker holds it until its transaction ends:
+-- others who publish to the same new stream meanwhile wait for that.
+create or replace function posthorn.stream_id(namespace_id int, stream text)
+returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  found_id int;
+begin
+  if posthorn.is_name(stream) is not true then
+    raise exception 'stream must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Shorten it, or use the key for what varies per entity.';
+  end if;
+  loop
+    select s.id into found_id from posthorn.streams s
+    where s.namespace_id = stream_id.namespace_id and s.name = stream_id.stream;
+    if found then
+      return found_id;
+    end if;
+    insert into posthorn.streams (namespace_id, name) values (stream_id.namespace_id, stream_id.stream)
+    on conflict do nothing;
+  end loop;
+end $$;
+comment on function posthorn.stream_id(int, text) is 'The id of a stream, made if it is new.';
+
+-- The group that must exist, by name.
+create or replace function posthorn.group_named(namespace text, group_name text)
+returns posthorn.groups
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  g posthorn.groups;
+begin
+  select x.* into g from posthorn.groups x
+  join posthorn.namespaces n on n.id = x.namespace_id
+  where n.namespace = group_named.namespace and x.name = group_named.group_name;
+  if not found then
+    perform posthorn.namespace_id(namespace);
+    raise exception 'group % does not exist in namespace %', coalesce(quote_literal(group_name), 'null'), namespace
+      using errcode = 'PH001', hint = format('Make it first: select posthorn.define_group(%L, %L);', namespace, group_name);
+  end if;
+  return g;
+end $$;
+comment on function posthorn.group_named(text, text) is 'The group of that name; an error that says what to do if there is none.';

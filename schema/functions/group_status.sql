@@ -1,0 +1,74 @@
+-- Who is still writing, or keeps old versions alive: the oldest open transaction, prepared ones included.
+create or replace view posthorn.oldest_transaction as
+select pid, since, application_name
+from (
+  select a.pid, a.xact_start as since, a.application_name
+  from pg_stat_activity a
+  where a.backend_type = 'client backend' and a.pid <> pg_backend_pid() and a.datname = current_database()
+    and (a.backend_xid is not null or a.backend_xmin is not null)
+  union all
+  select null, p.prepared, 'prepared transaction ' || p.gid
+  from pg_prepared_xacts p where p.database = current_database()
+) t
+where since < clock_timestamp() - interval '1 second'
+order by since limit 1;
+comment on view posthorn.oldest_transaction is 'The oldest open transaction of this database, if it is older than a second.';
+
+-- What a group has not been handed yet: counted up to a bound, estimated by ids beyond it.
+create or replace function posthorn.pending(g posthorn.groups, out events bigint, out oldest timestamptz, out pos bigint)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  c posthorn.cursors;
+  seq bigint;
+  since timestamptz;
+begin
+  select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
+  select case when s.is_called then s.last_value else 0 end into seq from posthorn.event_id s;
+  since := coalesce(c.seek_from, '-infinity');
+  pos := case when c.target is not null and c.pos > c.base_seq then c.pos else c.base_seq end;
+  select count(*), min(p.created_at) into events, oldest
+  from (
+    select e.created_at from posthorn.events e
+    where e.namespace_id = g.namespace_id and e.id > pending.pos and e.created_at >= since
+      and not pg_visible_in_snapshot(e.xid, c.base)
+    order by e.id limit 10000
+  ) p;
+  if events = 10000 then
+    events := greatest(events, seq - pos);
+  end if;
+  if c.pos <= c.base_seq and posthorn.may_be_late(c) then
+    select events + count(*), least(oldest, min(e.created_at)) into events, oldest
+    from posthorn.late_events(g.namespace_id, c.base, c.base_seq, c.base_next, pg_current_snapshot(), since, c.pos) l
+    join posthorn.events e on e.namespace_id = g.namespace_id and e.id = l.id;
+  end if;
+end $$;
+comment on function posthorn.pending(posthorn.groups) is 'What a group has not been handed yet; an estimate beyond 10,000 events.';
+
+create or replace view posthorn.group_status as
+select n.namespace, g.name as group_name, g.ordering, g.paused,
+  p.pos as position,
+  p.events + coalesce(w.events, 0) as lag_events,
+  coalesce(extract(epoch from posthorn.now() - least(p.oldest, w.oldest)), 0)::numeric(20, 3) as lag_seconds,
+  least(p.oldest, w.oldest) as oldest_pending,
+  coalesce(w.in_flight, 0) as leases,
+  coalesce(w.expired, 0) as expired_leases,
+  (select count(*) from posthorn.retries r where r.group_id = g.id) as retries,
+  (select count(distinct r.slot) from posthorn.retries r where r.group_id = g.id and r.slot is not null) as blocked_slots,
+  (select count(*) from posthorn.dead_letters d where d.group_id = g.id) as dead_letters,
+  t.pid as held_by_pid,
+  case when t.since is not null then posthorn.now() - t.since end as held_for,
+  t.application_name as held_by_application
+from posthorn.groups g
+join posthorn.namespaces n on n.id = g.namespace_id
+cross join lateral posthorn.pending(g) p
+left join lateral (
+  select count(*) filter (where l.until is not null) as in_flight,
+    count(*) filter (where l.until <= posthorn.now()) as expired,
+    coalesce(sum(cardinality(l.ids)) filter (where l.until is null), 0)::bigint as events,
+    min(l.claimed_at) filter (where l.until is null) as oldest
+  from posthorn.leases l where l.group_id = g.id
+) w on true
+left join posthorn.oldest_transaction t on true;
+comment on view posthorn.group_status is 'Where each group stands: position, lag, work in flight, failures, and who holds the log back.';

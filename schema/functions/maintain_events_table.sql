@@ -1,0 +1,241 @@
+-- Partitions of the log: made ahead, dropped behind. Both wait for locks only briefly, so
+-- that nobody who publishes waits behind a long transaction; what could not be done now is
+-- done by a later run, well before it matters.
+
+create or replace function posthorn.maintain_events_table()
+returns table (action text, partition text, detail text)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
+set timezone = 'UTC'
+as $$
+begin
+  perform pg_advisory_xact_lock(1886350441, hashtext('maintain_events_table'));
+  update posthorn.cluster c set maintained_at = posthorn.now();
+  return query select * from posthorn.drop_misfits();
+  return query select * from posthorn.create_partitions();
+  return query select * from posthorn.drop_old_partitions();
+end $$;
+comment on function posthorn.maintain_events_table() is
+  'Makes partitions ahead and drops those past retention that nobody is owed; says what it did.';
+
+-- As part of tend: hourly, and at once when the future runs out.
+create or replace function posthorn.maintain_events_table_if_due()
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  last timestamptz := (select c.maintained_at from posthorn.cluster c);
+begin
+  if posthorn.now() between last and last + interval '1 minute'
+    or (posthorn.now() between last and last + interval '1 hour'
+      and exists (select from posthorn.partitions p where p.upto > posthorn.now() + posthorn.setting('partition_interval')::interval / 2))
+  then
+    return 0;
+  end if;
+  return (select count(*) from posthorn.maintain_events_table());
+end $$;
+comment on function posthorn.maintain_events_table_if_due() is 'maintain_events_table, when it has not run for a while.';
+
+-- The partitions, oldest first, with their bounds.
+create or replace view posthorn.partitions as
+select c.oid::regclass as name, b.since::timestamptz, b.upto::timestamptz, pg_total_relation_size(c.oid) as bytes
+from pg_inherits i
+join pg_class c on c.oid = i.inhrelid
+cross join lateral (
+  select (regexp_match(pg_get_expr(c.relpartbound, c.oid), $re$FROM \('([^']+)'\)$re$))[1] as since,
+    (regexp_match(pg_get_expr(c.relpartbound, c.oid), $re$TO \('([^']+)'\)$re$))[1] as upto
+) b
+where i.inhparent = 'posthorn.events'::regclass and b.upto is not null
+order by 2;
+comment on view posthorn.partitions is 'The partitions of the log, oldest first.';
+
+-- Where a partition that starts at a time ends: at the next round month, day, hour or minute.
+create or replace function posthorn.partition_end(since timestamptz, length interval)
+returns timestamptz
+language sql stable
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+as $$
+  select case when e.rounded > since then e.rounded else since + length end
+  from (select date_trunc(posthorn.partition_unit(length), since + length) as rounded) e
+$$;
+comment on function posthorn.partition_end(timestamptz, interval) is 'Where a partition that starts at a time ends.';
+
+create or replace function posthorn.partition_unit(length interval)
+returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+return case
+  when length >= '28 days' then 'month'
+  when length >= '1 day' then 'day'
+  when length >= '1 hour' then 'hour'
+  else 'minute'
+end;
+comment on function posthorn.partition_unit(interval) is 'What the bounds of partitions of a length are rounded to.';
+
+-- After a change of partition_interval: future partitions of another length, as long as they are empty.
+create or replace function posthorn.drop_misfits()
+returns table (action text, partition text, detail text)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+as $$
+declare
+  length interval := posthorn.setting('partition_interval')::interval;
+  misfit record;
+  empty boolean;
+begin
+  -- From the end backwards, so that what remains has no hole.
+  for misfit in
+    select p.name, p.name::text as label, p.since, p.upto from posthorn.partitions p where p.since > posthorn.now() order by p.since desc
+  loop
+    execute format('select not exists (select from %s)', misfit.name) into empty;
+    exit when not empty or posthorn.partition_end(misfit.since, length) = misfit.upto;
+    begin
+      execute format('drop table %s', misfit.name);
+      return query select 'dropped', misfit.label, 'empty, and not of the configured length';
+    exception when lock_not_available then
+      return query select 'postponed', misfit.label, 'an open transaction uses the log';
+      return;
+    end;
+  end loop;
+end $$;
+comment on function posthorn.drop_misfits() is 'Drops empty future partitions that are not of the configured length.';
+
+create or replace function posthorn.create_partitions()
+returns table (action text, partition text, detail text)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+as $$
+declare
+  length interval := posthorn.setting('partition_interval')::interval;
+  horizon timestamptz := posthorn.now() + greatest(posthorn.setting('future_intervals_to_create')::interval, length);
+  since timestamptz := (select max(p.upto) from posthorn.partitions p);
+  made text;
+begin
+  if since is null or since < posthorn.now() then -- the first, or the first after a long sleep
+    since := greatest(since, date_trunc(posthorn.partition_unit(length), posthorn.now()));
+  end if;
+  while since < horizon loop
+    begin
+      made := posthorn.create_partition(since, posthorn.partition_end(since, length));
+      return query select 'created', made, format('until %s', posthorn.partition_end(since, length));
+    exception when lock_not_available then
+      return query select 'postponed', format('the partition from %s', since), 'an open transaction uses the log';
+      return;
+    end;
+    since := posthorn.partition_end(since, length);
+  end loop;
+end $$;
+comment on function posthorn.create_partitions() is 'Makes the partitions up to the horizon.';
+
+-- Attaching takes a lock that publishers do not notice, except on the default partition,
+-- where only those wait who publish outside of every partition.
+create or replace function posthorn.create_partition(since timestamptz, upto timestamptz)
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+as $$
+declare
+  name text := 'events_' || to_char(since, 'YYYYMMDD') ||
+    case when since = date_trunc('day', since) then '' else to_char(since, '"t"HH24MI') end;
+begin
+  execute format('create table posthorn.%I (like posthorn.events including defaults)', name);
+  execute format('alter table posthorn.%I add constraint bounds check (created_at >= %L and created_at < %L)', name, since, upto);
+  if exists (select from posthorn.events_default e where e.created_at >= since and e.created_at < upto) then
+    lock table posthorn.events_default in access exclusive mode;
+    alter table posthorn.events_default disable trigger append_only;
+    execute format('with moved as (delete from posthorn.events_default where created_at >= $1 and created_at < $2 returning *)
+      insert into posthorn.%I select * from moved', name) using since, upto;
+    alter table posthorn.events_default enable trigger append_only;
+  end if;
+  execute format('alter table posthorn.events attach partition posthorn.%I for values from (%L) to (%L)', name, since, upto);
+  execute format('alter table posthorn.%I drop constraint bounds', name);
+  execute format('create trigger append_only_truncate before truncate on posthorn.%I
+    for each statement execute function posthorn.refuse_change()', name);
+  return name;
+end $$;
+comment on function posthorn.create_partition(timestamptz, timestamptz) is 'Makes and attaches one partition, moving in what waited in the default one.';
+
+-- Past retention, and owed to nobody.
+create or replace function posthorn.drop_old_partitions()
+returns table (action text, partition text, detail text)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+as $$
+declare
+  keep interval := posthorn.setting('partition_retention_period')::interval;
+  hard interval := nullif(posthorn.setting('retention_hard_limit'), 'off')::interval;
+  old record;
+  owed text;
+begin
+  for old in
+    select p.name, p.name::text as label, p.upto from posthorn.partitions p where p.upto <= posthorn.now() - keep order by p.upto
+  loop
+    owed := posthorn.owed_from(old.name);
+    if owed is not null and (hard is null or old.upto > posthorn.now() - hard) then
+      return query select 'kept', old.label, owed;
+      continue;
+    end if;
+    begin
+      execute format('drop table %s', old.name);
+    exception when lock_not_available then
+      return query select 'postponed', old.label, 'an open transaction uses the log';
+      return;
+    end;
+    if owed is not null then
+      raise warning 'posthorn dropped % past retention_hard_limit, though %', old.label, owed;
+    end if;
+    return query select 'dropped', old.label, coalesce('past retention_hard_limit, though ' || owed, 'past retention');
+  end loop;
+end $$;
+comment on function posthorn.drop_old_partitions() is 'Drops partitions past retention that nobody is owed.';
+
+-- Who still needs a partition, in words; null if nobody does. Asks the index on xid first:
+-- a snapshot that saw the highest xid of a partition saw all of it.
+create or replace function posthorn.owed_from(partition regclass)
+returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  top xid8;
+  owed text;
+begin
+  execute format('select xid from %s order by xid desc limit 1', partition) into top;
+  if top is null then
+    return null;
+  end if;
+  execute format($sql$
+    select format('group %%s of namespace %%s has not read all of it', g.name, n.namespace)
+    from posthorn.groups g
+    join posthorn.namespaces n on n.id = g.namespace_id
+    cross join lateral (select * from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1) c
+    where $1 >= pg_snapshot_xmin(c.base) and exists (
+      select from %1$s e
+      where e.namespace_id = g.namespace_id and not pg_visible_in_snapshot(e.xid, c.base)
+        and (c.seek_from is null or e.created_at >= c.seek_from)
+        and not coalesce(c.pos >= c.base_seq and e.id <= c.pos and pg_visible_in_snapshot(e.xid, c.target), false))
+    union all
+    select format('lease %%s of group %%s has events in it', l.id, g.name)
+    from posthorn.leases l join posthorn.groups g on g.id = l.group_id
+    where (l.ids is not null and exists (
+        select from %1$s e where e.namespace_id = l.namespace_id and e.id = any (l.ids)))
+      or (l.ids is null and exists (
+        select from %1$s e where e.namespace_id = l.namespace_id and e.id > l.lo and e.id <= l.hi
+          and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target)))
+    union all
+    select format('group %%s retries event %%s', g.name, r.event_id)
+    from posthorn.retries r join posthorn.groups g on g.id = r.group_id
+    where r.event is null and exists (
+      select from %1$s e where e.namespace_id = g.namespace_id and e.id = r.event_id)
+    limit 1
+    $sql$, partition) into owed using top;
+  return owed;
+end $$;
+comment on function posthorn.owed_from(regclass) is 'Who still needs a partition, in words; null if nobody does.';

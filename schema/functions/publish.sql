@@ -1,0 +1,204 @@
+-- Publishing: one insert into the log, in the transaction of whoever calls.
+-- The xid of a row must be assigned before its id is drawn (see posthorn.events), so
+-- whatever draws an id here without inserting a row first calls pg_current_xact_id().
+
+-- Raises what is wrong with a message, if anything is. The callers have seen that something may be.
+create or replace function posthorn.check_message(type text, key text, payload json, tags text[], metadata json)
+returns void
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  max_bytes int := posthorn.setting('max_payload_bytes')::int;
+begin
+  if posthorn.is_name(type) is not true then
+    raise exception 'type must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'A type looks like order.placed.';
+  elsif octet_length(key) > 255 or key ~ '[[:cntrl:]]' then
+    raise exception 'key must be up to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Use the id of what the event is about, or a hash of it.';
+  elsif exists (select from unnest(tags) tag where posthorn.is_name(tag) is not true) then
+    raise exception 'each tag must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Leave empty tags out.';
+  elsif payload is null then
+    raise exception 'payload is missing'
+      using errcode = 'PH004', hint = 'Give JSON, at least ''{}''.';
+  elsif octet_length(payload::text) > max_bytes or octet_length(metadata::text) > max_bytes then
+    raise exception 'payload of % bytes is larger than the limit of %',
+        greatest(octet_length(payload::text), octet_length(metadata::text)), max_bytes
+      using errcode = 'PH004', hint = 'Store it elsewhere and publish a reference, or raise max_payload_bytes in posthorn.config.';
+  -- A backslash that is itself escaped is no escape: count them in pairs.
+  elsif payload::text ~ '(^|[^\\])(\\\\)*\\u0000' or metadata::text ~ '(^|[^\\])(\\\\)*\\u0000' then
+    raise exception 'payload contains \u0000, which Postgres cannot hold in text'
+      using errcode = 'PH004', hint = 'Remove the zero character, or encode the value, for instance as base64.';
+  end if;
+end $$;
+comment on function posthorn.check_message(text, text, json, text[], json) is 'Raises what is wrong with a message, if anything is.';
+
+create or replace function posthorn.publish(
+  namespace text,
+  type text,
+  payload json default '{}',
+  stream text default 'default',
+  key text default null,
+  tags text[] default '{}',
+  metadata json default '{}',
+  deliver_at timestamptz default null,
+  dedup_key text default null
+) returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  new_id bigint;
+begin
+  if (octet_length(publish.type) between 1 and 255 and publish.type !~ '[[:cntrl:]]'
+      and (publish.key is null or (octet_length(publish.key) <= 255 and publish.key !~ '[[:cntrl:]]'))
+      and coalesce(publish.tags, '{}') = '{}'
+      and octet_length(publish.payload::text) <= 1024 and strpos(publish.payload::text, '\u0000') = 0
+      and octet_length(publish.metadata::text) <= 1024 and strpos(publish.metadata::text, '\u0000') = 0
+  ) is not true then
+    perform posthorn.check_message(publish.type, publish.key, publish.payload, publish.tags, publish.metadata);
+  end if;
+  if publish.deliver_at is not null or publish.dedup_key is not null then
+    return posthorn.publish_later_or_once(publish.namespace, publish.type, publish.payload, publish.stream,
+      publish.key, publish.tags, publish.metadata, publish.deliver_at, publish.dedup_key);
+  end if;
+
+  insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
+  select n.id, s.id, publish.type, publish.key, coalesce(publish.tags, '{}'), publish.payload, coalesce(publish.metadata, '{}')
+  from posthorn.namespaces n
+  join posthorn.streams s on s.namespace_id = n.id and s.name = publish.stream
+  where n.namespace = publish.namespace
+  returning id into new_id;
+  if new_id is null then -- an unknown namespace, or a new stream
+    perform posthorn.stream_id(posthorn.namespace_id(publish.namespace), publish.stream);
+    insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
+    select s.namespace_id, s.id, publish.type, publish.key, coalesce(publish.tags, '{}'), publish.payload, coalesce(publish.metadata, '{}')
+    from posthorn.streams s
+    where s.namespace_id = posthorn.namespace_id(publish.namespace) and s.name = publish.stream
+    returning id into new_id;
+  end if;
+  if current_setting('posthorn.synchronous_commit', true) <> '' then
+    perform posthorn.commit_firmly();
+  end if;
+  return new_id;
+end $$;
+comment on function posthorn.publish(text, text, json, text, text, text[], json, timestamptz, text) is
+  'Publishes an event in the caller''s transaction and returns its id.';
+
+create or replace function posthorn.publish(
+  namespace text,
+  type text,
+  payload jsonb,
+  stream text default 'default',
+  key text default null,
+  tags text[] default '{}',
+  metadata json default '{}',
+  deliver_at timestamptz default null,
+  dedup_key text default null
+) returns bigint
+language sql -- bound when created and inlined by the planner, so it needs no search_path of its own
+return posthorn.publish(namespace, type, payload::json, stream, key, tags, metadata, deliver_at, dedup_key);
+comment on function posthorn.publish(text, text, jsonb, text, text, text[], json, timestamptz, text) is
+  'Publishes an event whose payload is jsonb.';
+
+create or replace function posthorn.publish(
+  namespace text,
+  type text,
+  payload text,
+  stream text default 'default',
+  key text default null,
+  tags text[] default '{}',
+  metadata json default '{}',
+  deliver_at timestamptz default null,
+  dedup_key text default null
+) returns bigint
+language sql -- bound when created and inlined by the planner, so it needs no search_path of its own
+return posthorn.publish(namespace, type, posthorn.to_json(payload, 'payload'), stream, key, tags, metadata, deliver_at, dedup_key);
+comment on function posthorn.publish(text, text, text, text, text, text[], json, timestamptz, text) is
+  'Publishes an event whose payload is JSON in text.';
+
+-- The two ways of publishing that keep a row besides the event.
+create or replace function posthorn.publish_later_or_once(
+  namespace text, type text, payload json, stream text, key text, tags text[], metadata json,
+  deliver_at timestamptz, dedup_key text
+) returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(publish_later_or_once.namespace);
+  st int := posthorn.stream_id(ns, publish_later_or_once.stream);
+  at timestamptz := posthorn.now();
+  new_id bigint;
+  known_id bigint;
+begin
+  if publish_later_or_once.deliver_at = 'infinity' then
+    raise exception 'deliver_at must be a moment'
+      using errcode = 'PH004', hint = 'Give a time, or leave it out to publish now.';
+  elsif publish_later_or_once.dedup_key is not null and posthorn.is_name(publish_later_or_once.dedup_key) is not true then
+    raise exception 'dedup_key must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Use the id of the request, or a hash of it.';
+  end if;
+  perform pg_current_xact_id(); -- before an id is drawn
+  new_id := nextval('posthorn.event_id');
+
+  if publish_later_or_once.dedup_key is not null then
+    insert into posthorn.dedup_keys as d (namespace_id, dedup_key, event_id, expires_at)
+    values (ns, publish_later_or_once.dedup_key, new_id, at + posthorn.setting('dedup_period')::interval)
+    on conflict (namespace_id, dedup_key) do update
+      set event_id = excluded.event_id, expires_at = excluded.expires_at
+      where d.expires_at <= at;
+    if not found then
+      select d.event_id into known_id from posthorn.dedup_keys d
+      where d.namespace_id = ns and d.dedup_key = publish_later_or_once.dedup_key;
+      return known_id;
+    end if;
+  end if;
+
+  if publish_later_or_once.deliver_at > at then
+    insert into posthorn.delayed (id, namespace_id, stream_id, type, key, tags, payload, metadata, deliver_at)
+    values (new_id, ns, st, publish_later_or_once.type, publish_later_or_once.key, coalesce(publish_later_or_once.tags, '{}'),
+      publish_later_or_once.payload, coalesce(publish_later_or_once.metadata, '{}'), publish_later_or_once.deliver_at);
+  else
+    insert into posthorn.events (id, namespace_id, stream_id, type, key, tags, payload, metadata)
+    values (new_id, ns, st, publish_later_or_once.type, publish_later_or_once.key, coalesce(publish_later_or_once.tags, '{}'),
+      publish_later_or_once.payload, coalesce(publish_later_or_once.metadata, '{}'));
+  end if;
+  perform posthorn.commit_firmly();
+  return new_id;
+end $$;
+comment on function posthorn.publish_later_or_once(text, text, json, text, text, text[], json, timestamptz, text) is
+  'Publishes an event that waits until it is due, or that must not be published twice.';
+
+-- Claims and clean settles relax the commit of their transaction; what must not be
+-- forgotten takes that back when it happens in the same transaction.
+create or replace function posthorn.commit_relaxed()
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if current_setting('synchronous_commit') <> 'off' then
+    perform set_config('posthorn.synchronous_commit', current_setting('synchronous_commit'), true),
+            set_config('synchronous_commit', 'off', true);
+  end if;
+end $$;
+comment on function posthorn.commit_relaxed() is 'Lets this transaction commit without waiting for the disk.';
+
+create or replace function posthorn.commit_firmly()
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if current_setting('posthorn.synchronous_commit', true) <> '' then
+    perform set_config('synchronous_commit', current_setting('posthorn.synchronous_commit'), true),
+            set_config('posthorn.synchronous_commit', '', true);
+  end if;
+end $$;
+comment on function posthorn.commit_firmly() is 'Takes back commit_relaxed: this transaction commits as the session says.';

@@ -1,0 +1,114 @@
+-- Many messages in one statement, in the order given.
+
+-- The form for programs: arrays of equal length, one element a message. Tags are array literals ('{a,b}').
+create or replace function posthorn.publish_batch(
+  namespace text,
+  types text[],
+  payloads json[],
+  streams text[] default null,
+  keys text[] default null,
+  tags text[] default null,
+  metadata json[] default null
+) returns setof bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(publish_batch.namespace);
+  n int := cardinality(publish_batch.types);
+  stream_ids int[];
+begin
+  if cardinality(publish_batch.payloads) is distinct from n
+    or n <> any (array[coalesce(cardinality(publish_batch.streams), n), coalesce(cardinality(publish_batch.keys), n),
+                       coalesce(cardinality(publish_batch.tags), n), coalesce(cardinality(publish_batch.metadata), n)])
+  then
+    raise exception 'the arrays of a batch must have one length'
+      using errcode = 'PH004', hint = 'Give each message a type and a payload; leave out the arrays that you do not need.';
+  end if;
+  perform posthorn.check_message(m.type, m.key, m.payload, m.tags::text[], m.metadata)
+  from unnest(publish_batch.types, publish_batch.payloads, publish_batch.keys, publish_batch.tags, publish_batch.metadata)
+    as m (type, payload, key, tags, metadata)
+  where (octet_length(m.type) between 1 and 255 and m.type !~ '[[:cntrl:]]'
+    and (m.key is null or (octet_length(m.key) <= 255 and m.key !~ '[[:cntrl:]]'))
+    and coalesce(m.tags, '{}') = '{}'
+    and octet_length(m.payload::text) <= 1024 and strpos(m.payload::text, '\u0000') = 0
+    and (m.metadata is null or (octet_length(m.metadata::text) <= 1024 and strpos(m.metadata::text, '\u0000') = 0))
+  ) is not true;
+
+  perform posthorn.commit_firmly();
+  if publish_batch.streams is null then
+    return query
+      insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
+      select ns, d.id, m.type, m.key, coalesce(m.tags, '{}')::text[], m.payload, coalesce(m.metadata, '{}')
+      from (select posthorn.stream_id(ns, 'default') as id offset 0) d,
+        unnest(publish_batch.types, publish_batch.payloads, publish_batch.keys, publish_batch.tags, publish_batch.metadata)
+          as m (type, payload, key, tags, metadata)
+      returning id;
+    return;
+  end if;
+  -- Streams in one order for everybody, so that two batches with the same new streams cannot deadlock.
+  perform posthorn.stream_id(ns, s.name)
+  from (select distinct coalesce(x, 'default') collate "C" as name from unnest(publish_batch.streams) x order by 1) s;
+  select array_agg(s.id order by u.ord) into stream_ids
+  from unnest(publish_batch.streams) with ordinality u (name, ord)
+  join posthorn.streams s on s.namespace_id = ns and s.name = coalesce(u.name, 'default');
+  return query
+    insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
+    select ns, m.stream_id, m.type, m.key, coalesce(m.tags, '{}')::text[], m.payload, coalesce(m.metadata, '{}')
+    from unnest(publish_batch.types, publish_batch.payloads, stream_ids, publish_batch.keys, publish_batch.tags, publish_batch.metadata)
+      as m (type, payload, stream_id, key, tags, metadata)
+    returning id;
+end $$;
+comment on function posthorn.publish_batch(text, text[], json[], text[], text[], text[], json[]) is
+  'Publishes a batch given as arrays, in order, and returns the ids.';
+
+-- The form for people and other languages: a JSON array of messages, each with publish's argument names.
+create or replace function posthorn.publish_many(namespace text, messages jsonb)
+returns setof bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  bad text;
+begin
+  if jsonb_typeof(messages) is distinct from 'array' then
+    raise exception 'messages must be a JSON array of objects'
+      using errcode = 'PH004', hint = 'For instance [{"type": "order.placed", "payload": {"order": 7}}].';
+  end if;
+  select format('message %s is not an object', m.ord - 1) into bad
+  from jsonb_array_elements(messages) with ordinality m (message, ord)
+  where jsonb_typeof(m.message) <> 'object' limit 1;
+  if not found then
+    select format('message %s has an unknown field "%s"', m.ord - 1, k) into bad
+    from jsonb_array_elements(messages) with ordinality m (message, ord), jsonb_object_keys(m.message) k
+    where k <> all (array['type', 'payload', 'stream', 'key', 'tags', 'metadata', 'deliver_at', 'dedup_key']) limit 1;
+  end if;
+  if not found then
+    select format('message %s: tags must be an array of text', m.ord - 1) into bad
+    from jsonb_array_elements(messages) with ordinality m (message, ord)
+    where m.message->'tags' <> 'null' and jsonb_typeof(m.message->'tags') <> 'array' limit 1;
+  end if;
+  if bad is not null then
+    raise exception '%', bad
+      using errcode = 'PH004', hint = 'Fields are type, payload, stream, key, tags, metadata, deliver_at and dedup_key.';
+  end if;
+  -- A plain loop in order; programs that count microseconds use publish_batch.
+  return query
+    select posthorn.publish(
+      publish_many.namespace,
+      m.message->>'type',
+      coalesce(m.message->'payload', '{}')::json,
+      coalesce(m.message->>'stream', 'default'),
+      m.message->>'key',
+      case when m.message->'tags' <> 'null' then array(select jsonb_array_elements_text(m.message->'tags')) else '{}' end,
+      coalesce(nullif(m.message->'metadata', 'null'), '{}')::json,
+      posthorn.to_time(m.message->>'deliver_at', 'deliver_at'),
+      m.message->>'dedup_key')
+    from jsonb_array_elements(messages) with ordinality m (message, ord)
+    order by m.ord;
+end $$;
+comment on function posthorn.publish_many(text, jsonb) is
+  'Publishes a JSON array of messages, in order, and returns their ids.';

@@ -1,0 +1,86 @@
+-- After a restore into another cluster: transaction ids start over there, and the snapshots that
+-- came along mean nothing. What each group had not been handed becomes expired leases,
+-- old rows get an xid that every snapshot sees, and every cursor starts at the present.
+create or replace function posthorn.rebase(force boolean default false)
+returns table (namespace text, group_name text, events bigint)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  here bigint := (select s.system_identifier from pg_control_system() s);
+  sight posthorn.sight;
+  g posthorn.groups;
+begin
+  perform posthorn.check_claim(1, '1 second', gen_random_uuid());
+  if not rebase.force and here = (select c.system_identifier from posthorn.cluster c) then
+    raise exception 'this is the cluster that the log belongs to: there is nothing to rebase'
+      using errcode = 'PH005', hint = 'Claims work as they are.';
+  end if;
+  -- Nobody publishes, claims or settles until this commits.
+  lock table posthorn.events, posthorn.groups, posthorn.leases, posthorn.retries in exclusive mode;
+  sight := posthorn.look();
+
+  update posthorn.leases l
+  set ids = posthorn.lease_ids(l), base = null, target = null, lo = null, hi = null, since = null
+  where l.ids is null;
+  update posthorn.leases l
+  set until = posthorn.now(), node = null, attempt = l.attempt + 1, uncounted = l.uncounted + 2
+  where l.until is not null;
+  update posthorn.retries r set attempts = r.attempts - 1 where r.lease_id is not null;
+
+  for g in select x.* from posthorn.groups x order by x.id loop
+    rebase.events := posthorn.backlog_to_leases(g);
+    select n.namespace, g.name into rebase.namespace, rebase.group_name
+    from posthorn.namespaces n where n.id = g.namespace_id;
+    return next;
+  end loop;
+
+  alter table posthorn.events disable trigger append_only;
+  update posthorn.events e set xid = '2' where e.xid >= pg_snapshot_xmin(pg_current_snapshot());
+  alter table posthorn.events enable trigger append_only;
+  delete from posthorn.ticks;
+  for g in select x.* from posthorn.groups x order by x.id loop
+    perform posthorn.move_cursor(g, 'infinity', sight);
+  end loop;
+  update posthorn.cluster c set system_identifier = here, verified = pg_postmaster_start_time();
+end $$;
+comment on function posthorn.rebase(boolean) is
+  'After a restore into another cluster: keeps what each group is owed, and starts its cursor anew.';
+
+-- What a group had not been handed, as leases that anyone may take. By its old snapshots, except
+-- for ids that its cursor cannot have known: those were published since, in this cluster.
+create or replace function posthorn.backlog_to_leases(g posthorn.groups)
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  c posthorn.cursors;
+  n bigint;
+begin
+  select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
+  with owed as (
+    select e.id, case when g.ordering <> 'none' then posthorn.slot_of(g.ordering, g.slots, e.id, e.stream_id, e.key) end as slot
+    from posthorn.events e
+    where e.namespace_id = g.namespace_id
+      and (c.seek_from is null or e.created_at >= c.seek_from)
+      and (e.id > greatest(c.base_seq, c.target_end)
+        or not (pg_visible_in_snapshot(e.xid, c.base)
+          or coalesce(e.id <= c.pos and pg_visible_in_snapshot(e.xid, c.target), false)))
+  ), part as (
+    select o.slot, array_agg(o.id order by o.id) as ids, min(o.id) as first
+    from (select o.id, o.slot, (row_number() over (partition by o.slot order by o.id) - 1) / 1000 as nth from owed o) o
+    group by o.slot, o.nth
+  ), made as (
+    insert into posthorn.leases (group_id, namespace_id, attempt, uncounted, until, slot, ids)
+    select g.id, g.namespace_id, case when p.slot is null then 1 else 0 end, case when p.slot is null then 1 else 0 end,
+      case when p.slot is null then posthorn.now() end, p.slot, p.ids
+    from part p order by p.first
+    returning ids
+  )
+  select coalesce(sum(cardinality(m.ids)), 0) into n from made m;
+  return n;
+end $$;
+comment on function posthorn.backlog_to_leases(posthorn.groups) is 'What a group had not been handed, as leases that anyone may take.';

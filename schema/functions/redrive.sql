@@ -1,0 +1,122 @@
+-- Dead letters: listed, brought back, or deleted; one, some by filter, or all.
+
+-- The dead letters that a filter means: by id, event, type, subscription, reason, error text or age.
+create or replace function posthorn.matching_dead_letters(namespace text, group_name text, filter jsonb)
+returns setof posthorn.dead_letters
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(matching_dead_letters.namespace);
+  wanted int := case when group_name is not null then (posthorn.group_named(matching_dead_letters.namespace, group_name)).id end;
+  f jsonb := coalesce(filter, '{}');
+begin
+  perform posthorn.check_dead_letter_filter(f);
+  return query
+    select d.* from posthorn.dead_letters d
+    where d.namespace_id = ns
+      and (wanted is null or d.group_id = wanted)
+      and (not f ? 'ids' or d.id in (select x::bigint from jsonb_array_elements_text(f->'ids') x))
+      and (not f ? 'event' or d.event_id = (f->>'event')::bigint)
+      and (not f ? 'type' or d.type = f->>'type')
+      and (not f ? 'subscription' or d.subscription = f->>'subscription')
+      and (not f ? 'reason' or d.reason = f->>'reason')
+      and (not f ? 'error' or strpos(d.error, f->>'error') > 0)
+      and (not f ? 'failed_before' or d.failed_at < posthorn.to_time(f->>'failed_before', 'failed_before'))
+      and (not f ? 'failed_after' or d.failed_at >= posthorn.to_time(f->>'failed_after', 'failed_after'))
+    order by d.id
+    limit (f->>'limit')::bigint offset coalesce((f->>'offset')::bigint, 0);
+end $$;
+comment on function posthorn.matching_dead_letters(text, text, jsonb) is 'The dead letters that a filter means.';
+
+create or replace function posthorn.check_dead_letter_filter(filter jsonb)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  wrong text;
+begin
+  if jsonb_typeof(filter) <> 'object' then
+    wrong := 'a filter must be a JSON object';
+  else
+    select case
+        when k <> all (array['ids', 'event', 'type', 'subscription', 'reason', 'error', 'failed_before', 'failed_after', 'limit', 'offset'])
+          then format('"%s" is not a field of this filter', k)
+        when k in ('event', 'limit', 'offset') and (v #>> '{}') !~ '^[0-9]{1,18}$' then format('"%s" must be a number', k)
+        when k = 'ids' and (jsonb_typeof(v) <> 'array' or v::text !~ '^\[("?[0-9]{1,18}"?(, )?)*\]$') then '"ids" must be a list of numbers'
+      end as w into wrong
+    from jsonb_each(filter) x (k, v)
+    order by w limit 1;
+  end if;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'PH004',
+      hint = 'Fields are ids, event, type, subscription, reason, error, failed_before, failed_after, limit and offset.';
+  end if;
+end $$;
+comment on function posthorn.check_dead_letter_filter(jsonb) is 'Raises what is wrong with a filter of dead letters.';
+
+-- As people read them: seed 000's shape beside the columns.
+create or replace function posthorn.list_dead_letters(namespace text, group_name text default null, filter jsonb default '{}')
+returns table (
+  id bigint, group_name text, subscription text, event_id bigint, stream text, type text, key text, tags text[],
+  payload json, metadata json, published_at timestamptz, attempts int, reason text, error text, stack text,
+  node text, failed_at timestamptz
+)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select d.id, g.name, d.subscription, d.event_id, s.name, d.type, d.key, d.tags,
+    d.payload, d.metadata, d.published_at, d.attempts, d.reason, d.error, d.stack, d.node, d.failed_at
+  from posthorn.matching_dead_letters(list_dead_letters.namespace, list_dead_letters.group_name, list_dead_letters.filter) d
+  join posthorn.groups g on g.id = d.group_id
+  join posthorn.streams s on s.id = d.stream_id
+  order by d.id
+$$;
+comment on function posthorn.list_dead_letters(text, text, jsonb) is 'Dead letters, oldest first.';
+
+-- Brings dead letters back as retries, due now, with all their attempts again. The event goes
+-- along, because the log may have dropped it since.
+create or replace function posthorn.redrive(namespace text, group_name text, filter jsonb default '{}')
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  n bigint;
+begin
+  with gone as (
+    delete from posthorn.dead_letters d
+    where d.id in (select m.id from posthorn.matching_dead_letters(redrive.namespace, redrive.group_name, redrive.filter) m)
+    returning d.*
+  )
+  insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, error, event)
+  select g.group_id, g.event_id, g.subscription, 0, posthorn.now(), g.error,
+    json_build_object('stream_id', g.stream_id, 'type', g.type, 'key', g.key, 'tags', g.tags,
+      'payload', g.payload, 'metadata', g.metadata, 'published_at', g.published_at)
+  from gone g
+  on conflict (group_id, event_id, subscription) do update
+    set attempts = 0, due_at = excluded.due_at
+    where retries.lease_id is null;
+  get diagnostics n = row_count;
+  return n;
+end $$;
+comment on function posthorn.redrive(text, text, jsonb) is 'Brings dead letters back as retries, due now; says how many.';
+
+create or replace function posthorn.purge(namespace text, group_name text, filter jsonb default '{}')
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  n bigint;
+begin
+  delete from posthorn.dead_letters d
+  where d.id in (select m.id from posthorn.matching_dead_letters(purge.namespace, purge.group_name, purge.filter) m);
+  get diagnostics n = row_count;
+  return n;
+end $$;
+comment on function posthorn.purge(text, text, jsonb) is 'Deletes dead letters for good; says how many.';

@@ -1,0 +1,80 @@
+-- Moves a group to a time: it is handed every event published from then on.
+create or replace function posthorn.seek(namespace text, group_name text, to_time timestamptz)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  g posthorn.groups := posthorn.group_named(namespace, group_name);
+  sight posthorn.sight;
+begin
+  if to_time is null then
+    raise exception 'seek needs a time' using errcode = 'PH004',
+      hint = 'Give a time, ''-infinity'' for the beginning or ''infinity'' for the end.';
+  end if;
+  perform posthorn.check_claim(1, '1 second', gen_random_uuid());
+  perform posthorn.verify_cluster();
+  perform posthorn.lock_group(g.id);
+  sight := posthorn.look();
+  -- Whoever works on something now is fenced out; what had failed before stays owed.
+  delete from posthorn.leases l where l.group_id = g.id;
+  update posthorn.retries r set lease_id = null where r.group_id = g.id and r.lease_id is not null;
+  perform posthorn.move_cursor(g, to_time, sight);
+end $$;
+comment on function posthorn.seek(text, text, timestamptz) is
+  'Moves a group to a time; ''-infinity'' and ''infinity'' are the ends of the log.';
+
+-- Writes a cursor that stands at a time. The ends are exact; a time in between starts
+-- at the last tick before it, and passes over what was published earlier.
+create or replace function posthorn.move_cursor(g posthorn.groups, to_time timestamptz, sight posthorn.sight)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  c posthorn.cursors;
+  t posthorn.ticks;
+begin
+  c.group_id := g.id;
+  c.at := posthorn.now();
+  c.pos := 0;
+  c.blind := 0;
+  c.n := coalesce((select max(x.n) from posthorn.cursors x where x.group_id = g.id), 0) + 1;
+  select * into t from posthorn.ticks where at <= to_time order by at desc, next desc limit 1;
+  if to_time = 'infinity' then
+    c.base_seq := sight.seq;
+    c.base_next := sight.next;
+    c.base := pg_current_snapshot();
+  elsif to_time > '-infinity' and t.next is not null then
+    c.base := t.snapshot;
+    c.base_seq := t.seq;
+    c.base_next := t.next;
+    c.seek_from := to_time;
+  else
+    c.base := '1:1:';
+    c.base_seq := 0;
+    c.seek_from := nullif(to_time, '-infinity');
+  end if;
+  insert into posthorn.cursors select c.*;
+end $$;
+comment on function posthorn.move_cursor(posthorn.groups, timestamptz, posthorn.sight) is 'Writes a cursor that stands at a time.';
+
+-- Reads the sequence, and only then assigns our xid: whoever drew an id up to seq holds a
+-- lower one. In a transaction that has an xid already, next stays unknown.
+create or replace function posthorn.look()
+returns posthorn.sight
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  s posthorn.sight;
+begin
+  -- A sequence that was never used shows 1: read it as 0.
+  select case when e.is_called then e.last_value else 0 end into s.seq from posthorn.event_id e;
+  if pg_current_xact_id_if_assigned() is null then
+    s.next := pg_current_xact_id();
+  end if;
+  return s;
+end $$;
+comment on function posthorn.look() is 'The sequence, and an xid that was assigned after it was read.';

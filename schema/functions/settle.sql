@@ -1,0 +1,111 @@
+-- Ends a lease: what is not listed as failed is done. The pair (lease, attempt) fences: after a
+-- take-over the attempt is another, and the late worker is refused here.
+create or replace function posthorn.settle(lease bigint, attempt int, failures jsonb default '[]')
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  l posthorn.leases;
+begin
+  if coalesce(settle.failures, '[]') = '[]' then
+    if pg_current_xact_id_if_assigned() is null then
+      perform posthorn.commit_relaxed();
+    end if;
+  elsif current_setting('posthorn.synchronous_commit', true) <> '' then
+    perform posthorn.commit_firmly();
+  end if;
+  delete from posthorn.leases x
+  where x.id = settle.lease and x.attempt = settle.attempt and x.until is not null
+  returning x.* into l;
+  if not found then
+    perform posthorn.raise_lease_lost(settle.lease, settle.attempt);
+  end if;
+  if coalesce(settle.failures, '[]') <> '[]' then
+    perform posthorn.settle_failures(l, settle.failures);
+  end if;
+  if l.retries then
+    delete from posthorn.retries r where r.lease_id = l.id;
+  end if;
+end $$;
+comment on function posthorn.settle(bigint, int, jsonb) is
+  'Ends a lease: what is not listed in failures is done.';
+
+create or replace function posthorn.raise_lease_lost(lease bigint, attempt int)
+returns void
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  l posthorn.leases;
+begin
+  select x.* into l from posthorn.leases x where x.id = raise_lease_lost.lease;
+  raise exception 'lease % (attempt %) is lost', coalesce(lease::text, 'null'), coalesce(attempt::text, 'null')
+    using errcode = 'PH003',
+      detail = case when l.id is null then 'It was settled, its group moved, or there never was one.'
+        when l.node is null then 'It was given back.'
+        else format('It passed its deadline and went to %s as attempt %s.', l.node, l.attempt) end,
+      hint = 'Drop the results: the events are handled by whoever holds the lease now.';
+end $$;
+comment on function posthorn.raise_lease_lost(bigint, int) is 'Says why a lease cannot be settled or extended.';
+
+-- Moves the deadline of a lease that is still ours.
+create or replace function posthorn.extend(lease bigint, attempt int, lease_for interval)
+returns timestamptz
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  deadline timestamptz;
+begin
+  perform posthorn.check_claim(1, extend.lease_for, gen_random_uuid());
+  if pg_current_xact_id_if_assigned() is null then
+    perform posthorn.commit_relaxed();
+  end if;
+  update posthorn.leases x set until = posthorn.now() + extend.lease_for
+  where x.id = extend.lease and x.attempt = extend.attempt and x.until is not null
+  returning x.until into deadline;
+  if not found then
+    perform posthorn.raise_lease_lost(extend.lease, extend.attempt);
+  end if;
+  return deadline;
+end $$;
+comment on function posthorn.extend(bigint, int, interval) is 'Moves the deadline of a lease, and returns it.';
+
+-- Gives a lease back untouched: others may take it at once, and it does not count as a delivery.
+create or replace function posthorn.release(lease bigint, attempt int)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  update posthorn.leases x
+  set until = posthorn.now(), node = null, attempt = x.attempt + 1, uncounted = x.uncounted + 2
+  where x.id = release.lease and x.attempt = release.attempt and x.until is not null;
+  if not found then
+    perform posthorn.raise_lease_lost(release.lease, release.attempt);
+  end if;
+  update posthorn.retries r set attempts = r.attempts - 1 where r.lease_id = release.lease;
+end $$;
+comment on function posthorn.release(bigint, int) is 'Gives a lease back untouched, without counting it as a delivery.';
+
+-- Gives back everything that a node holds, for its shutdown.
+create or replace function posthorn.release_node(namespace text, node text)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  n bigint;
+begin
+  select count(posthorn.release(x.id, x.attempt)) into n
+  from posthorn.leases x
+  where x.namespace_id = posthorn.namespace_id(release_node.namespace) and x.node = release_node.node and x.until is not null;
+  return n;
+end $$;
+comment on function posthorn.release_node(text, text) is 'Gives back every lease of a node, and says how many.';

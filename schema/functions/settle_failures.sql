@@ -1,0 +1,134 @@
+-- What becomes of events that failed: a retry, due later, or a dead letter.
+create or replace function posthorn.settle_failures(l posthorn.leases, failures jsonb)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups;
+  held bigint[] := posthorn.lease_ids(l);
+  f record;
+begin
+  perform posthorn.check_failures(settle_failures.failures);
+  select x.* into g from posthorn.groups x where x.id = l.group_id;
+  for f in
+    select p.*, r.event as kept, coalesce(r.attempts, l.attempt - l.uncounted) as tried,
+      coalesce(nullif(p.subscription, ''), r.subscription, '') as owed_to,
+      p.event = any (held) and (r.event_id is not null or not l.retries) as is_held
+    from posthorn.parsed_failures(settle_failures.failures) p
+    left join posthorn.retries r on r.lease_id = l.id and r.event_id = p.event
+      and (p.subscription = '' or r.subscription in ('', p.subscription))
+  loop
+    if not f.is_held then
+      raise exception 'event % is not in lease %', f.event, l.id
+        using errcode = 'PH004', hint = 'List only what claim returned with this lease; for retries, only the subscriptions it named.';
+    elsif not f.released and (f.permanent or (g.attempts > 0 and f.tried >= g.attempts)) then
+      perform posthorn.bury(l, f.event, f.owed_to, f.tried, f.reason, f.error, f.stack);
+    else
+      insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot, error, event)
+      values (g.id, f.event, f.owed_to, case when f.released then f.tried - 1 else f.tried end,
+        posthorn.now() + case when f.released then interval '0' else coalesce(f.retry_in, posthorn.retry_delay(g, f.tried)) end,
+        case when g.on_failure = 'block' then l.slot end, f.error, f.kept)
+      on conflict (group_id, event_id, subscription) do update
+        set attempts = excluded.attempts, due_at = excluded.due_at, lease_id = null, slot = excluded.slot,
+          error = coalesce(excluded.error, retries.error), failed_at = excluded.failed_at, alone = false;
+    end if;
+  end loop;
+end $$;
+comment on function posthorn.settle_failures(posthorn.leases, jsonb) is 'Turns failed events of a lease into retries or dead letters.';
+
+create or replace function posthorn.parsed_failures(failures jsonb)
+returns table (event bigint, subscription text, error text, stack text, reason text, permanent boolean, retry_in interval, released boolean)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select (f->>'event')::bigint, coalesce(f->>'subscription', ''), f->>'error', f->>'stack',
+    coalesce(f->>'reason', 'Handler error'), coalesce((f->>'permanent')::boolean, false),
+    posthorn.to_interval(f->>'retry_in', 'retry_in'), coalesce((f->>'released')::boolean, false)
+  from jsonb_array_elements(failures) f
+$$;
+comment on function posthorn.parsed_failures(jsonb) is 'The failures argument of settle, as rows.';
+
+-- Raises what is wrong with the failures argument of settle.
+create or replace function posthorn.check_failures(failures jsonb)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  wrong text;
+begin
+  if jsonb_typeof(failures) <> 'array' then
+    wrong := 'failures must be a JSON array';
+  else
+    select case
+        when jsonb_typeof(f) <> 'object' then 'each failure must be an object'
+        when (f->>'event') ~ '^[0-9]{1,18}$' is not true then 'each failure needs the id of its event'
+        when exists (select from jsonb_each(f) x (k, v) where k in ('permanent', 'released') and jsonb_typeof(v) <> 'boolean')
+          then 'permanent and released must be true or false'
+        when exists (select from jsonb_object_keys(f) k
+          where k <> all (array['event', 'subscription', 'error', 'stack', 'reason', 'permanent', 'retry_in', 'released']))
+          then 'a failure has an unknown field'
+      end as w into wrong
+    from jsonb_array_elements(failures) f
+    order by w limit 1;
+  end if;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'PH004',
+      hint = 'For instance [{"event": 7, "error": "card declined", "permanent": true}]; other fields are subscription, retry_in, reason, stack and released.';
+  end if;
+end $$;
+comment on function posthorn.check_failures(jsonb) is 'Raises what is wrong with the failures argument of settle.';
+
+-- How long after its nth delivery an event waits for the next.
+create or replace function posthorn.retry_delay(g posthorn.groups, n int)
+returns interval
+language sql volatile
+set search_path = pg_catalog, pg_temp
+return case
+  when g.delays is not null then coalesce(g.delays[least(n, cardinality(g.delays))], '0')
+  else least(
+      g.backoff_to,
+      make_interval(secs => least(
+        extract(epoch from g.backoff_from)::float8 * power(g.backoff_factor, least(n - 1, 200)),
+        extract(epoch from g.backoff_to)::float8)))
+    * (1 - g.backoff_jitter * random())
+end;
+comment on function posthorn.retry_delay(posthorn.groups, int) is 'How long after its nth delivery an event waits for the next.';
+
+-- Writes a dead letter: the whole event, and why.
+create or replace function posthorn.bury(
+  l posthorn.leases, event_id bigint, subscription text, attempts int, reason text, error text, stack text
+) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into posthorn.dead_letters (namespace_id, group_id, subscription, event_id, stream_id, type, key, tags,
+    payload, metadata, published_at, attempts, reason, error, stack, node)
+  select l.namespace_id, l.group_id, bury.subscription, e.event_id, e.stream_id, e.type, e.key, e.tags,
+    e.payload, e.metadata, e.published_at, bury.attempts, bury.reason, bury.error, bury.stack, l.node
+  from posthorn.event_of(l, bury.event_id) e
+  on conflict (group_id, event_id, subscription) do update
+    set attempts = excluded.attempts, reason = excluded.reason, error = excluded.error, stack = excluded.stack,
+      node = excluded.node, failed_at = excluded.failed_at
+$$;
+comment on function posthorn.bury(posthorn.leases, bigint, text, int, text, text, text) is 'Writes a dead letter: the whole event, and why.';
+
+-- One event of a lease: from the log, or as it came back from the dead letters.
+create or replace function posthorn.event_of(l posthorn.leases, event_id bigint)
+returns table (event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json, published_at timestamptz)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.created_at
+  from posthorn.events e
+  where e.namespace_id = l.namespace_id and e.id = event_of.event_id
+  union all
+  (select r.event_id, (r.event->>'stream_id')::int, r.event->>'type', r.event->>'key',
+    array(select json_array_elements_text(r.event->'tags')), r.event->'payload', r.event->'metadata', (r.event->>'published_at')::timestamptz
+  from posthorn.retries r
+  where l.retries and r.lease_id = l.id and r.event_id = event_of.event_id and r.event is not null limit 1)
+  limit 1
+$$;
+comment on function posthorn.event_of(posthorn.leases, bigint) is 'One event of a lease, whole.';

@@ -1,0 +1,213 @@
+-- Taking work. A claim moves the group's cursor over a window of ids and writes one lease
+-- row that says which; it looks at none of the events. docs/design.md tells why that loses nothing.
+
+-- Settles a lease that went well, if one is given, and takes the next under a token of the
+-- caller's choice; lease_events(token) then yields its events. No row: there is nothing to do.
+create or replace function posthorn.take(
+  group_id bigint,
+  node text,
+  max_events int,
+  lease_for interval,
+  token uuid,
+  settle_lease bigint default null,
+  settle_attempt int default null
+) returns table (lease bigint, attempt int)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups;
+  taken posthorn.leases;
+begin
+  if (take.max_events between 1 and 10000 and take.lease_for between '1 millisecond' and '1 day'
+    and take.token is not null and current_setting('transaction_isolation') = 'read committed') is not true
+  then
+    perform posthorn.check_claim(take.max_events, take.lease_for, take.token);
+  end if;
+  select x.* into g from posthorn.groups x where x.id = take.group_id;
+  if not found then
+    raise exception 'group % does not exist', take.group_id using errcode = 'PH001';
+  end if;
+  perform posthorn.commit_relaxed();
+  if g.paused or not posthorn.has_work(g) then
+    if take.settle_lease is not null then
+      perform posthorn.settle(take.settle_lease, take.settle_attempt);
+    end if;
+    return;
+  end if;
+  taken := posthorn.take_next(g, take.node, take.max_events, posthorn.now() + take.lease_for, take.token,
+    take.settle_lease, take.settle_attempt);
+  if taken.id is not null then
+    take.lease := taken.id;
+    take.attempt := taken.attempt;
+    return next;
+  end if;
+end $$;
+comment on function posthorn.take(bigint, text, int, interval, uuid, bigint, int) is
+  'Takes a lease under a token, settling an earlier one first if asked; see lease_events.';
+
+-- The part of a claim that only one transaction at a time may do for a group.
+create or replace function posthorn.take_next(
+  g posthorn.groups, node text, max_events int, until timestamptz, token uuid, settle_lease bigint, settle_attempt int
+) returns posthorn.leases
+language plpgsql
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  c posthorn.cursors;
+  n0 bigint;
+  sight posthorn.sight;
+  clock_low timestamptz;
+  at timestamptz := posthorn.now();
+  look boolean;
+  taken posthorn.leases;
+  r record;
+begin
+  perform pg_advisory_xact_lock(1886350440, g.id);
+  sight := posthorn.look();
+  if take_next.settle_lease is not null then
+    perform posthorn.settle(take_next.settle_lease, take_next.settle_attempt);
+  end if;
+  select x.clock_low into clock_low from posthorn.cluster x where x.verified = pg_postmaster_start_time();
+  if not found then
+    perform posthorn.verify_cluster();
+  end if;
+  select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
+  n0 := c.n;
+
+  look := (at between c.looked_at and c.looked_at + interval '1 second') is not true;
+  if look then
+    taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, take_next.until, take_next.token);
+    c.n := n0 + 1;
+    c.looked_at := case when taken.id is null then at end; -- where one has expired, there may be more
+  end if;
+  if taken.id is null then
+    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, take_next.until, take_next.token);
+  end if;
+  if taken.id is null then
+    if g.ordering = 'none' then
+      r := posthorn.claim_window(g, c, sight, clock_low, take_next.node, take_next.max_events, take_next.until, take_next.token);
+    else
+      r := posthorn.claim_slot(g, c, sight, clock_low, take_next.node, take_next.max_events, take_next.until, take_next.token);
+    end if;
+    c := r.c;
+    taken := r.taken;
+  end if;
+  if taken.id is null and not look then -- idle: look without waiting for the second to pass
+    taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, take_next.until, take_next.token);
+  end if;
+
+  if c.n > n0 then
+    c.n := n0 + 1;
+    c.at := at;
+    insert into posthorn.cursors select c.*;
+    if c.n % 1000 = 0 then
+      delete from posthorn.cursors x where x.group_id = g.id and x.n between c.n - 2000 and c.n - 100;
+    end if;
+  end if;
+  return taken;
+end $$;
+comment on function posthorn.take_next(posthorn.groups, text, int, timestamptz, uuid, bigint, int) is
+  'The part of a claim that only one transaction at a time may do for a group.';
+
+-- Raises what is wrong with the arguments of a claim.
+create or replace function posthorn.check_claim(max_events int, lease_for interval, token uuid)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'Posthorn cannot claim at isolation level %', current_setting('transaction_isolation')
+      using errcode = 'PH005', hint = 'Claim in a read committed transaction; publishing works at any level.';
+  elsif max_events is null or max_events not between 1 and 10000 then
+    raise exception 'max_events must be from 1 to 10000' using errcode = 'PH004';
+  elsif lease_for is null or lease_for not between '1 millisecond' and '1 day' then
+    raise exception 'lease_for must be from a millisecond to a day'
+      using errcode = 'PH004', hint = 'Take a short lease and extend it while you work.';
+  elsif token is null then
+    raise exception 'token is missing' using errcode = 'PH004', hint = 'Give a fresh uuid for each call.';
+  end if;
+end $$;
+comment on function posthorn.check_claim(int, interval, uuid) is 'Raises what is wrong with the arguments of a claim.';
+
+-- Whether a claim might find something: only reads, takes no lock and no xid, so that
+-- workers may ask often. Sometimes true for nothing, so that the cursor keeps up with the log.
+create or replace function posthorn.has_work(g posthorn.groups)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  c posthorn.cursors;
+  seq bigint;
+  at timestamptz := posthorn.now();
+  since timestamptz;
+begin
+  select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
+  if c.target is not null then
+    return true;
+  end if;
+  if exists (select from posthorn.retries r where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= at)
+    or exists (select from posthorn.leases l where l.group_id = g.id and l.until <= at)
+    or (g.ordering <> 'none' and (
+      exists (select from posthorn.leases l where l.group_id = g.id and l.until is null)
+      or exists (select from posthorn.retries r where r.group_id = g.id and r.slot is not null)))
+  then
+    return true;
+  end if;
+  select case when s.is_called then s.last_value else 0 end into seq from posthorn.event_id s;
+  select least(c.base_since, x.clock_low) into since from posthorn.cluster x where c.base_since is not null;
+  since := coalesce(since, '-infinity');
+  if seq > c.base_seq and (seq > c.base_seq + 10000 or c.at < at - interval '10 seconds' or exists (
+      select from posthorn.events e
+      where e.namespace_id = g.namespace_id and e.id > c.base_seq and e.created_at >= since))
+  then
+    return true;
+  end if;
+  return posthorn.may_be_late(c) and (c.at < at - interval '10 seconds' or exists (
+    select from posthorn.late_events(g.namespace_id, c.base, c.base_seq, c.base_next, pg_current_snapshot(), since, 0)));
+end $$;
+comment on function posthorn.has_work(posthorn.groups) is 'Whether a claim might find something; reads only.';
+
+-- Whether transactions that base did not see may still hold ids from before it.
+create or replace function posthorn.may_be_late(c posthorn.cursors)
+returns boolean
+language sql immutable parallel safe
+return c.base_seq > 0
+  and (pg_snapshot_xmax(c.base) <> pg_snapshot_xmin(c.base)
+    or c.base_next is null
+    or pg_snapshot_xmax(c.base) < c.base_next);
+comment on function posthorn.may_be_late(posthorn.cursors) is
+  'Whether transactions that base did not see may still hold ids from before it.';
+
+-- The late events: visible in target, not in base, with ids that base had already passed. Their
+-- transactions were listed as running in base, or had an xid at or past its xmax and below next:
+-- a snapshot's xmax is "last completed + 1", so running transactions beyond it exist and are not listed.
+create or replace function posthorn.late_events(
+  namespace_id int, base pg_snapshot, base_seq bigint, base_next xid8, target pg_snapshot, since timestamptz, pos bigint
+) returns table (id bigint)
+language sql stable
+as $$
+  select e.id
+  from posthorn.events e
+  where e.xid = any (array(select pg_snapshot_xip(late_events.base)))
+    and e.created_at >= late_events.since
+    and e.namespace_id = late_events.namespace_id and e.id <= late_events.base_seq and e.id > late_events.pos
+    and pg_visible_in_snapshot(e.xid, late_events.target)
+  union all
+  select e.id
+  from posthorn.events e
+  where e.xid >= pg_snapshot_xmax(late_events.base)
+    and e.xid < coalesce(late_events.base_next, pg_snapshot_xmax(late_events.target))
+    and e.created_at >= late_events.since
+    and e.namespace_id = late_events.namespace_id and e.id <= late_events.base_seq and e.id > late_events.pos
+    and pg_visible_in_snapshot(e.xid, late_events.target)
+$$;
+comment on function posthorn.late_events(int, pg_snapshot, bigint, xid8, pg_snapshot, timestamptz, bigint) is
+  'Events that were committed after base, with ids from before it.';

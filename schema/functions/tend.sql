@@ -1,0 +1,159 @@
+-- Upkeep: what any node may do, at any time, all at once. Each part takes a lock that the
+-- others skip, and one that fails does not stop the rest.
+create or replace function posthorn.tend()
+returns jsonb
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  report jsonb := '{}';
+  part text;
+  n bigint;
+begin
+  foreach part in array array['tick', 'deliver_delayed', 'sweep', 'maintain_events_table_if_due'] loop
+    if not pg_try_advisory_xact_lock(1886350441, hashtext(part)) then
+      report := report || jsonb_build_object(part, 'busy');
+      continue;
+    end if;
+    begin
+      case part
+        when 'tick' then n := posthorn.tick();
+        when 'deliver_delayed' then n := posthorn.deliver_delayed();
+        when 'sweep' then n := posthorn.sweep();
+        else n := posthorn.maintain_events_table_if_due();
+      end case;
+      report := report || jsonb_build_object(part, n);
+    exception when others then
+      report := report || jsonb_build_object(part, n, 'errors',
+        coalesce(report->'errors', '{}') || jsonb_build_object(part, sqlerrm));
+    end;
+  end loop;
+  return report;
+end $$;
+comment on function posthorn.tend() is
+  'Does whatever upkeep is due, and reports it. Safe to call from everywhere at once.';
+
+-- Records what is visible now, if anything was published since the last tick.
+create or replace function posthorn.tick()
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  at timestamptz := posthorn.now(); -- before the xid: whatever has a higher one came later
+  last posthorn.ticks;
+  sight posthorn.sight;
+  seq bigint;
+begin
+  select t.* into last from posthorn.ticks t order by t.next desc limit 1;
+  select case when e.is_called then e.last_value else 0 end into seq from posthorn.event_id e;
+  if seq = last.seq or (at between last.at and last.at + interval '900 milliseconds')
+    or pg_current_xact_id_if_assigned() is not null
+  then
+    return 0;
+  end if;
+  sight := posthorn.look();
+  if at < last.at - interval '1 hour' then
+    update posthorn.cluster c set clock_low = least(c.clock_low, at - interval '1 day');
+  end if;
+  insert into posthorn.ticks (next, at, seq, snapshot) values (sight.next, at, sight.seq, pg_current_snapshot());
+  return 1;
+end $$;
+comment on function posthorn.tick() is 'Records what is visible now, if anything was published since the last tick.';
+
+-- Moves delayed events that are due into the log, in order of their time.
+create or replace function posthorn.deliver_delayed(max_events int default 10000)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  n bigint;
+begin
+  if not exists (select from posthorn.delayed d where d.deliver_at <= posthorn.now()) then
+    return 0;
+  end if;
+  perform pg_current_xact_id(); -- before ids are drawn
+  with due as (
+    delete from posthorn.delayed d
+    where d.id in (
+      select x.id from posthorn.delayed x
+      where x.deliver_at <= posthorn.now()
+      order by x.deliver_at, x.id limit max_events for update skip locked)
+    returning d.*
+  )
+  insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
+  select d.namespace_id, d.stream_id, d.type, d.key, d.tags, d.payload, d.metadata
+  from due d order by d.deliver_at, d.id;
+  get diagnostics n = row_count;
+  return n;
+end $$;
+comment on function posthorn.deliver_delayed(int) is 'Moves delayed events that are due into the log.';
+
+-- Takes back a delayed event that has not entered the log.
+create or replace function posthorn.cancel_delayed(namespace text, id bigint)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  delete from posthorn.delayed d
+  where d.namespace_id = posthorn.namespace_id(cancel_delayed.namespace) and d.id = cancel_delayed.id;
+  return found;
+end $$;
+comment on function posthorn.cancel_delayed(text, bigint) is 'Takes back a delayed event that has not entered the log.';
+
+-- Removes what has outlived its use: dedup keys, ticks (thinned to one a minute after an hour
+-- and one an hour after a day), and the ledger's old rows of groups that move seldom.
+create or replace function posthorn.sweep()
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  today timestamptz := posthorn.now();
+  last_tick timestamptz;
+  removed bigint;
+  n bigint;
+begin
+  select max(t.at) into last_tick from posthorn.ticks t;
+  delete from posthorn.dedup_keys d
+  where (d.namespace_id, d.dedup_key) in (
+    select x.namespace_id, x.dedup_key from posthorn.dedup_keys x where x.expires_at <= today order by x.expires_at limit 10000);
+  get diagnostics removed = row_count;
+  delete from posthorn.ticks t
+  using (
+    select x.next, row_number() over (
+      partition by case when x.at < today - interval '1 day' then date_trunc('hour', x.at) else date_trunc('minute', x.at) end
+      order by x.next) as nth
+    from posthorn.ticks x
+    where x.at < today - interval '1 hour' and x.at > today - interval '26 hours'
+  ) x
+  where t.next = x.next and x.nth > 1;
+  get diagnostics n = row_count;
+  removed := removed + n;
+  delete from posthorn.ticks t
+  where t.at < today - posthorn.setting('partition_retention_period')::interval - interval '1 month' and t.at < last_tick;
+  get diagnostics n = row_count;
+  return removed + n;
+end $$;
+comment on function posthorn.sweep() is 'Removes dedup keys and ticks that have outlived their use.';
+
+-- Refuses to read snapshots that come from another cluster. Costs one row per claim: the
+-- start of the server tells that this cluster was verified since.
+create or replace function posthorn.verify_cluster()
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  here bigint := (select s.system_identifier from pg_control_system() s);
+begin
+  if here <> (select c.system_identifier from posthorn.cluster c) then
+    raise exception 'this database was restored from another cluster: the positions of its groups mean nothing here'
+      using errcode = 'PH005', hint = 'Run posthorn rebase (or select posthorn.rebase();) once; publishing works meanwhile.';
+  end if;
+  update posthorn.cluster c set verified = pg_postmaster_start_time() where c.verified <> pg_postmaster_start_time();
+end $$;
+comment on function posthorn.verify_cluster() is 'Refuses to go on in a cluster that the log does not come from.';

@@ -1,0 +1,65 @@
+-- Three roles for three kinds of programs, made when the one who migrates may make roles.
+-- Without them: grant the same to your own roles, see docs/roles.md.
+do $$
+declare
+  name text;
+begin
+  foreach name in array array['posthorn_publisher', 'posthorn_consumer', 'posthorn_admin'] loop
+    if not exists (select from pg_roles where rolname = name)
+      and (select rolsuper or rolcreaterole from pg_roles where rolname = current_user)
+    then
+      begin
+        execute format('create role %I nologin', name);
+      exception when duplicate_object or unique_violation then
+        null; -- another database of this cluster was faster
+      end;
+    end if;
+  end loop;
+end $$;
+
+-- The grants of one role, whatever its name: so that those who made their own call it too.
+create or replace function posthorn.grant_role(kind text, role_name name)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  target text;
+begin
+  if kind is null or kind <> all (array['publisher', 'consumer', 'admin']) then
+    raise exception 'kind must be publisher, consumer or admin' using errcode = 'PH004';
+  end if;
+  execute format('grant usage on schema posthorn to %I', role_name);
+  for target in
+    select format('function %s', p.oid::regprocedure)
+    from pg_proc p
+    where p.pronamespace = 'posthorn'::regnamespace and p.proname = any (case kind
+      when 'publisher' then array['publish', 'publish_many', 'publish_batch', 'publish_later_or_once', 'to_json', 'now', 'cancel_delayed']
+      when 'consumer' then array['claim', 'take', 'lease_events', 'settle', 'extend', 'release', 'release_node', 'has_work',
+        'read_events', 'cursor_at', 'pending', 'now']
+      else array['publish', 'publish_many', 'publish_batch', 'publish_later_or_once', 'to_json', 'now', 'cancel_delayed',
+        'claim', 'take', 'lease_events', 'settle', 'extend', 'release', 'release_node', 'has_work', 'read_events', 'cursor_at', 'pending',
+        'define_namespace', 'define_group', 'delete_group', 'pause_group', 'resume_group', 'seek', 'redrive', 'purge',
+        'list_dead_letters', 'maintain_events_table', 'tend', 'rebase', 'setting',
+        'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace'] end)
+  loop
+    execute format('grant execute on %s to %I', target, role_name);
+  end loop;
+  -- lease_events is inlined into its caller's query, which reads these itself.
+  if kind in ('consumer', 'admin') then
+    execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,
+      posthorn.groups, posthorn.group_status, posthorn.migrations, posthorn.schema_version to %I', role_name);
+  end if;
+  if kind = 'admin' then
+    execute format('grant select on all tables in schema posthorn to %I', role_name);
+    execute format('grant update (value) on posthorn.config to %I', role_name);
+  end if;
+end $$;
+comment on function posthorn.grant_role(text, name) is 'Gives a role what a publisher, consumer or admin needs.';
+
+-- Nobody else calls anything: what is not granted below is for the owner.
+revoke execute on all functions in schema posthorn from public;
+
+select posthorn.grant_role(replace(r.rolname, 'posthorn_', ''), r.rolname)
+from pg_roles r
+where r.rolname in ('posthorn_publisher', 'posthorn_consumer', 'posthorn_admin');

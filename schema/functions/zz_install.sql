@@ -1,0 +1,2 @@
+-- Last: what a fresh installation needs before its first event.
+select count(*) from posthorn.maintain_events_table();

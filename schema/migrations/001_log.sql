@@ -1,0 +1,252 @@
+-- The log and what reads it.
+--
+--   namespaces ─ streams ─ events            what was published; append-only, partitioned by time
+--   groups ─ cursors                         how far each group has read; a ledger, the newest row holds
+--          ├ leases                          what is being worked on now
+--          ├ retries                         what failed, and is due again
+--          └ dead_letters                    what failed for good
+--   delayed, dedup_keys                      what enters the log later, or only once
+--   ticks, cluster, config                   what upkeep needs
+--
+-- Nothing is written per event on its way out: a lease is a window of ids between
+-- two snapshots, and only what deviates (a failure) has a row of its own.
+
+-- All times that decide anything come from here. Tests replace it in their own database.
+create function posthorn.now() returns timestamptz
+language sql volatile parallel safe
+return clock_timestamp();
+comment on function posthorn.now() is 'The time, for every decision that Posthorn takes.';
+
+-- A name that people read in logs and terminals: 1 to 255 bytes, nothing unprintable.
+create function posthorn.is_name(name text) returns boolean
+language sql immutable parallel safe
+return octet_length(name) between 1 and 255 and name !~ '[[:cntrl:]]';
+comment on function posthorn.is_name(text) is 'Whether a text can name a stream, type, group, subscription or tag.';
+
+create table posthorn.config (
+  key text primary key,
+  value text not null,
+  description text not null
+);
+comment on table posthorn.config is 'Settings of the whole installation. Update the value; bad ones are refused.';
+insert into posthorn.config (key, value, description) values
+  ('partition_interval', '1 month', 'length of one partition of the log'),
+  ('partition_retention_period', '6 months', 'how long events stay in the log at least'),
+  ('future_intervals_to_create', '2 months', 'how far ahead partitions are made'),
+  ('retention_hard_limit', 'off', 'age at which partitions are dropped even if a group has not read them; off for never'),
+  ('poll_chunk_size', '10000', 'how many events an ordered group looks at in one step'),
+  ('max_payload_bytes', '1048576', 'the largest payload that is accepted'),
+  ('dedup_period', '1 day', 'how long a dedup_key is remembered');
+
+create table posthorn.namespaces (
+  id int generated always as identity primary key,
+  namespace text not null unique
+    constraint namespaces_name_check check (namespace ~ '^[a-z][a-z0-9_-]{0,30}$'),
+  created_at timestamptz not null default posthorn.now(),
+  metadata json not null default '{}'
+);
+comment on table posthorn.namespaces is 'Tenants: everything else belongs to exactly one.';
+-- a-b and a_b would share a queue name.
+create unique index namespaces_queue_name on posthorn.namespaces (replace(namespace, '-', '_'));
+insert into posthorn.namespaces (namespace) values ('default');
+
+create table posthorn.streams (
+  id int generated always as identity primary key,
+  namespace_id int not null references posthorn.namespaces,
+  name text not null constraint streams_name_check check (posthorn.is_name(name)),
+  created_at timestamptz not null default posthorn.now(),
+  unique (namespace_id, name)
+);
+comment on table posthorn.streams is 'Named channels of events; made by the first event that names one.';
+insert into posthorn.streams (namespace_id, name) select id, 'default' from posthorn.namespaces;
+
+-- Never cached by sessions: an id must be drawn after everything that the sequence has shown to readers.
+create sequence posthorn.event_id cache 1;
+
+create table posthorn.events (
+  -- Before id, because defaults are evaluated in column order: whoever holds an id already holds an xid.
+  xid xid8 not null default pg_current_xact_id(),
+  id bigint not null default nextval('posthorn.event_id'),
+  created_at timestamptz not null default posthorn.now(),
+  namespace_id int not null,
+  stream_id int not null,
+  type text not null,
+  key text,
+  tags text[] not null default '{}',
+  payload json not null,
+  metadata json not null default '{}'
+) partition by range (created_at);
+comment on table posthorn.events is 'The log: every event of every namespace. Rows are never updated or deleted.';
+create index events_namespace_id_id on posthorn.events (namespace_id, id);
+create index events_xid on posthorn.events (xid);
+
+-- Where an event goes whose time no partition covers, so that publishing never fails for want of upkeep.
+create table posthorn.events_default partition of posthorn.events default;
+comment on table posthorn.events_default is 'Events whose time no other partition covers; upkeep moves them.';
+
+create table posthorn.groups (
+  id int generated always as identity primary key,
+  namespace_id int not null references posthorn.namespaces,
+  name text not null constraint groups_name_check check (posthorn.is_name(name)),
+  ordering text not null default 'none'
+    constraint groups_ordering_check check (ordering in ('none', 'key', 'stream', 'total')),
+  slots int not null default 16 constraint groups_slots_check check (slots between 1 and 1024),
+  attempts int not null default 5 constraint groups_attempts_check check (attempts >= 0),
+  delays interval[],
+  backoff_from interval not null default '1 second',
+  backoff_to interval not null default '5 minutes',
+  backoff_factor float8 not null default 2 constraint groups_backoff_factor_check check (backoff_factor >= 1),
+  backoff_jitter float8 not null default 0.1 constraint groups_backoff_jitter_check check (backoff_jitter between 0 and 1),
+  on_failure text not null default 'block'
+    constraint groups_on_failure_check check (on_failure in ('block', 'set_aside')),
+  read_ahead int not null default 1000000 constraint groups_read_ahead_check check (read_ahead > 0),
+  paused boolean not null default false,
+  created_at timestamptz not null default posthorn.now(),
+  unique (namespace_id, name)
+);
+comment on table posthorn.groups is 'Named positions in the log, with the policy of those who read there.';
+
+-- A ledger: each claim that moves adds a row, the newest holds. Updating one row in place
+-- would leave a trail of dead versions to walk whenever some transaction holds vacuum back.
+create table posthorn.cursors (
+  group_id int not null,
+  n bigint not null,                   -- counts up by one within a group
+  at timestamptz not null default posthorn.now(),
+  base pg_snapshot not null,           -- everything visible in it has been handed out
+  base_seq bigint not null,            -- the sequence, read before base was taken
+  base_next xid8,                      -- an xid assigned after base_seq was read; null if unknown
+  base_since timestamptz,              -- nothing invisible in base was created before; null if unknown
+  target pg_snapshot,                  -- being read towards; null in between
+  target_seq bigint,
+  target_next xid8,
+  target_since timestamptz,
+  target_end bigint,                   -- the sequence, read after target was taken: no event in it has a higher id
+  pos bigint not null default 0,       -- last id handed out on the way from base to target
+  blind int not null default 0,        -- windows that may be taken without counting their events: ids were dense
+  seek_from timestamptz,               -- events published before are passed over, after a seek to a time
+  looked_at timestamptz,               -- when expired leases were last looked for
+  primary key (group_id, n)
+);
+comment on table posthorn.cursors is 'How far each group has read. A ledger: the row with the highest n holds.';
+
+-- A lease is a window of ids between two snapshots, or a list of ids.
+create table posthorn.leases (
+  id bigint generated always as identity primary key,
+  group_id int not null,
+  namespace_id int not null,
+  token uuid,                          -- by which lease_events finds it
+  node text,
+  attempt int not null default 1,      -- fences: rises whenever the lease changes hands
+  uncounted int not null default 0,    -- changes of hand that were no delivery; attempt - uncounted is the delivery number
+  until timestamptz,                   -- null while it waits for its slot
+  base pg_snapshot,
+  target pg_snapshot,
+  lo bigint,
+  hi bigint,
+  since timestamptz,
+  ids bigint[],
+  slot int,                            -- in ordered groups: what must not be worked on twice at once
+  retries boolean not null default false, -- its ids are rows of retries
+  claimed_at timestamptz not null default posthorn.now()
+);
+comment on table posthorn.leases is 'Batches of events that one node may work on until a deadline.';
+create index leases_token on posthorn.leases (token);
+create index leases_until on posthorn.leases (group_id, until) where until is not null;
+create index leases_waiting on posthorn.leases (group_id, slot, id) where until is null;
+-- The promise that ordered groups never run two events of a slot at once, kept by the table itself.
+create unique index leases_one_in_flight on posthorn.leases (group_id, slot)
+  where slot is not null and until is not null;
+
+create table posthorn.retries (
+  group_id int not null references posthorn.groups,
+  event_id bigint not null,
+  subscription text not null default '', -- '' is the event as a whole
+  attempts int not null,               -- deliveries so far
+  due_at timestamptz not null,
+  lease_id bigint,                     -- the lease that has it now
+  slot int,                            -- the slot that it blocks, in ordered groups
+  alone boolean not null default false, -- its batch killed a worker twice: hand it out by itself
+  error text,
+  failed_at timestamptz not null default posthorn.now(),
+  event json,                          -- the event itself, when it came back from the dead letters
+  primary key (group_id, event_id, subscription)
+);
+comment on table posthorn.retries is 'Events that failed and will be handed out again.';
+create index retries_due on posthorn.retries (group_id, due_at) where lease_id is null and slot is null;
+create index retries_slot on posthorn.retries (group_id, slot, event_id) where slot is not null;
+create index retries_lease on posthorn.retries (lease_id) where lease_id is not null;
+
+create table posthorn.dead_letters (
+  id bigint generated always as identity primary key,
+  namespace_id int not null references posthorn.namespaces,
+  group_id int not null references posthorn.groups,
+  subscription text not null default '',
+  event_id bigint not null,
+  stream_id int not null,
+  type text not null,
+  key text,
+  tags text[] not null,
+  payload json not null,
+  metadata json not null,
+  published_at timestamptz not null,
+  attempts int not null,
+  reason text not null,
+  error text,
+  stack text,
+  node text,
+  failed_at timestamptz not null default posthorn.now(),
+  unique (group_id, event_id, subscription)
+);
+comment on table posthorn.dead_letters is 'Events that failed for good, whole, until someone redrives or purges them.';
+create index dead_letters_namespace on posthorn.dead_letters (namespace_id, group_id, id);
+
+create table posthorn.delayed (
+  id bigint primary key,               -- from event_id; the event gets one of its own when it enters the log
+  namespace_id int not null references posthorn.namespaces,
+  stream_id int not null,
+  type text not null,
+  key text,
+  tags text[] not null,
+  payload json not null,
+  metadata json not null,
+  deliver_at timestamptz not null,
+  created_at timestamptz not null default posthorn.now()
+);
+comment on table posthorn.delayed is 'Events that enter the log when they are due.';
+create index delayed_deliver_at on posthorn.delayed (deliver_at, id);
+
+create table posthorn.dedup_keys (
+  namespace_id int not null,
+  dedup_key text not null constraint dedup_keys_check check (posthorn.is_name(dedup_key)),
+  event_id bigint not null,
+  expires_at timestamptz not null,
+  primary key (namespace_id, dedup_key)
+);
+comment on table posthorn.dedup_keys is 'Keys under which something was published lately, and what.';
+create index dedup_keys_expires_at on posthorn.dedup_keys (expires_at);
+
+create table posthorn.ticks (
+  next xid8 primary key,               -- every xid from here on was assigned after at
+  at timestamptz not null,
+  seq bigint not null,                 -- the sequence, read before snapshot was taken
+  snapshot pg_snapshot not null
+);
+comment on table posthorn.ticks is 'What was visible when: for seek, and for finding the partitions to read.';
+create index ticks_at on posthorn.ticks (at);
+
+create type posthorn.sight as (
+  seq bigint,                          -- the sequence of ids
+  next xid8                            -- an xid that was assigned after seq was read; null if unknown
+);
+comment on type posthorn.sight is 'What a reader knew before it took its snapshot.';
+
+create table posthorn.cluster (
+  one boolean primary key default true constraint cluster_one_row check (one),
+  system_identifier bigint not null,
+  verified timestamptz not null,       -- start of the server that was found to be this cluster
+  clock_low timestamptz,               -- lowest time seen after the clock went back by more than an hour
+  maintained_at timestamptz            -- last run of maintain_events_table
+);
+comment on table posthorn.cluster is 'Which database cluster the transaction ids in the log belong to.';
+insert into posthorn.cluster (system_identifier, verified)
+select system_identifier, pg_postmaster_start_time() from pg_control_system();

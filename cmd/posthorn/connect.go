@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Long enough for a sleepy server, short enough for someone waiting at a terminal.
+const connectTimeout = 10 * time.Second
+
+// connect opens one connection, which the caller closes.
+func (a *app) connect(ctx context.Context) (*pgx.Conn, error) {
+	config, err := databaseConfig(a.databaseURL)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, unreachable(config, err)
+	}
+	return conn, nil
+}
+
+func databaseConfig(url string) (*pgx.ConnConfig, error) {
+	if url == "" {
+		return nil, usageError{errors.New("no database given"), "use --database-url or set DATABASE_URL"}
+	}
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		// The parser's error quotes what it was given, and where a password ends
+		// in a broken URL is anyone's guess. So none of it is shown.
+		return nil, usageError{
+			errors.New("the database URL is not valid"),
+			"it should look like postgres://user:password@host:5432/database, with special characters in the password percent-encoded",
+		}
+	}
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "posthorn"
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = connectTimeout
+	}
+	// A command runs a statement once. Preparing it gains nothing, and does not
+	// work through every pooler.
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	return config, nil
+}
+
+// unreachable puts what pgx tells, attempt by attempt, into one line.
+func unreachable(config *pgx.ConnConfig, err error) error {
+	address := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return hintError{
+			fmt.Errorf("database at %s: %w", address, pgErr),
+			fmt.Sprintf("the server runs; check user %q, its password and database %q", config.User, config.Database),
+		}
+	}
+	return hintError{
+		fmt.Errorf("cannot reach the database at %s: %w", address, innermost(err)),
+		"check that PostgreSQL runs there, and host and port in --database-url or DATABASE_URL",
+	}
+}
+
+// innermost returns the reason below the layers that repeat the address.
+func innermost(err error) error {
+	var op *net.OpError
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, context.Canceled):
+		return context.Canceled
+	case pgconn.Timeout(err):
+		return errors.New("timed out")
+	case errors.As(err, &dns):
+		return errors.New(dns.Err)
+	case errors.As(err, &op):
+		return op.Err
+	default:
+		return err
+	}
+}

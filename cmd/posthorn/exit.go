@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/posthorn/posthorn/schema"
+)
+
+// Exit codes. They are documented in exitStatus, which is part of the root's help.
+const (
+	exitOK          = 0
+	exitError       = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitConflict    = 4
+	exitRefused     = 5
+	exitInterrupted = 130 // as shells report SIGINT
+)
+
+const exitStatus = `EXIT STATUS
+  0    it worked
+  1    any other error; also when the database cannot be reached
+  2    the command line is wrong, or Posthorn found an argument invalid
+  3    what was named does not exist
+  4    conflict: it exists already or has changed, or a lease was lost
+  5    refused: not allowed in the present state, such as a database that is
+       not migrated, or one that is too new for this binary
+  130  interrupted`
+
+// The errors that SQL functions raise. The other classes are PostgreSQL's own.
+var sqlStateExits = map[string]int{
+	"PH001": exitNotFound,
+	"PH002": exitConflict,
+	"PH003": exitConflict, // lease lost
+	"PH004": exitUsage,
+	"PH005": exitRefused,
+}
+
+func exitCode(err error) int {
+	var usage usageError
+	var pgErr *pgconn.PgError
+	switch {
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.Is(err, schema.ErrNotMigrated), errors.Is(err, schema.ErrTooNew):
+		return exitRefused
+	case errors.As(err, &pgErr) && sqlStateExits[pgErr.Code] != 0:
+		return sqlStateExits[pgErr.Code]
+	default:
+		return exitError
+	}
+}
+
+// hintError is an error that comes with advice.
+type hintError struct {
+	error
+	hint string
+}
+
+func (e hintError) Unwrap() error { return e.error }
+
+func (e hintError) Hint() string { return e.hint }
+
+// usageError is an error in the command line or the environment.
+type usageError hintError
+
+func (e usageError) Unwrap() error { return e.error }
+
+func (e usageError) Hint() string { return e.hint }
+
+// printError prints one line, and a second if there is advice.
+func printError(w io.Writer, err error) {
+	fmt.Fprintf(w, "posthorn: %s\n", oneLine.Replace(err.Error()))
+	if hint := hintOf(err); hint != "" {
+		fmt.Fprintf(w, "hint: %s\n", oneLine.Replace(hint))
+	}
+}
+
+func hintOf(err error) string {
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) {
+		return hinted.Hint()
+	}
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Hint
+	}
+	return ""
+}

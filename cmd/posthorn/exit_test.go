@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/posthorn/posthorn/schema"
+)
+
+func TestExitCode(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want int
+	}{
+		{errors.New("anything"), exitError},
+		{usageError{errors.New("unknown flag"), ""}, exitUsage},
+		{context.Canceled, exitInterrupted},
+		{schema.ErrNotMigrated, exitRefused},
+		{schema.ErrTooNew, exitRefused},
+		{&pgconn.PgError{Code: "PH001"}, exitNotFound},
+		{&pgconn.PgError{Code: "PH002"}, exitConflict},
+		{&pgconn.PgError{Code: "PH003"}, exitConflict},
+		{&pgconn.PgError{Code: "PH004"}, exitUsage},
+		{&pgconn.PgError{Code: "PH005"}, exitRefused},
+		{&pgconn.PgError{Code: "42601"}, exitError},
+	} {
+		if got := exitCode(fmt.Errorf("publish: %w", test.err)); got != test.want {
+			t.Errorf("exit code of %q is %d, want %d", test.err, got, test.want)
+		}
+	}
+}
+
+func TestErrorIsOneLineAndHint(t *testing.T) {
+	var out bytes.Buffer
+	printError(&out, fmt.Errorf("publish: %w", &pgconn.PgError{
+		Severity: "ERROR", Code: "PH001", Message: "there is no namespace\n\"shop\"", Hint: "call define_namespace",
+	}))
+	want := "posthorn: publish: ERROR: there is no namespace \"shop\" (SQLSTATE PH001)\nhint: call define_namespace\n"
+	if got := out.String(); got != want {
+		t.Errorf("printed %q, want %q", got, want)
+	}
+}

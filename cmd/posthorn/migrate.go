@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/schema"
+)
+
+const migrateLong = `Install the schema posthorn, or bring it to the version of this binary.
+
+Everything happens in one transaction. Many processes may migrate at once: one
+works, the others wait for it. If a table is in use by a long transaction,
+migrate tries again until it gets its turn, without making others wait.
+
+The role must own the schema, or may create it; it need not be superuser.
+A database that is newer than this binary is left alone.`
+
+const migrateExample = `  posthorn migrate --database-url postgres://app@localhost/shop
+  posthorn migrate --status
+  posthorn migrate --dry-run > upgrade.sql`
+
+func newMigrate(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "migrate",
+		Short:   "Install or upgrade the schema in the database",
+		Long:    migrateLong,
+		Example: migrateExample,
+		Args:    cobra.NoArgs,
+	}
+	status := cmd.Flags().Bool("status", false, "only say how the database compares with this binary")
+	dryRun := cmd.Flags().Bool("dry-run", false, "only print the SQL that would be run")
+	asJSON := jsonFlag(cmd)
+	cmd.MarkFlagsMutuallyExclusive("status", "dry-run")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		conn, err := a.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer conn.Close(cmd.Context())
+		switch {
+		case *status:
+			return migrateStatus(cmd, conn, *asJSON)
+		case *dryRun:
+			return migrateDryRun(cmd, conn, *asJSON)
+		default:
+			return a.migrate(cmd, conn, *asJSON)
+		}
+	}
+	return cmd
+}
+
+func (a *app) migrate(cmd *cobra.Command, conn *pgx.Conn, asJSON bool) error {
+	report, err := schema.Migrate(cmd.Context(), conn, schema.Options{Logger: a.log})
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if asJSON {
+		return printJSON(out, report)
+	}
+	if len(report.Applied) == 0 {
+		_, err = fmt.Fprintf(out, "nothing to do: the database has schema %s\n", report.To)
+		return err
+	}
+	return printReport(out, report)
+}
+
+// printReport names the migrations, which happen once. The functions are many,
+// and all of them are applied each time.
+func printReport(w io.Writer, r schema.Report) error {
+	for _, file := range r.Applied {
+		if strings.HasPrefix(file, "migrations/") {
+			fmt.Fprintf(w, "applied %s\n", file)
+		}
+	}
+	var err error
+	switch {
+	case r.From == (schema.Version{}):
+		_, err = fmt.Fprintf(w, "installed schema %s\n", r.To)
+	case r.From.String() == r.To.String():
+		_, err = fmt.Fprintf(w, "replaced the functions of schema %s with those of this build\n", r.To)
+	default:
+		_, err = fmt.Fprintf(w, "upgraded schema %s to %s\n", r.From, r.To)
+	}
+	return err
+}
+
+func migrateStatus(cmd *cobra.Command, conn *pgx.Conn, asJSON bool) error {
+	state, err := schema.Status(cmd.Context(), conn)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), state)
+	}
+	return printState(cmd.OutOrStdout(), state)
+}
+
+func printState(w io.Writer, s schema.State) error {
+	database := s.Database.String()
+	if s.Standing == schema.Absent {
+		database = ""
+	}
+	t := newTable(w, "status", "database", "binary", "applied at", "applied by", "pending files")
+	t.row(s.Standing, database, s.Binary, s.AppliedAt, s.AppliedBy, len(s.Pending))
+	return t.flush()
+}
+
+func migrateDryRun(cmd *cobra.Command, conn *pgx.Conn, asJSON bool) error {
+	steps, err := schema.DryRun(cmd.Context(), conn)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if asJSON {
+		return printJSON(out, append([]schema.Step{}, steps...))
+	}
+	if len(steps) == 0 {
+		_, err = fmt.Fprintln(out, "-- nothing to do")
+		return err
+	}
+	for _, step := range steps {
+		if _, err := fmt.Fprintf(out, "-- %s\n\n%s\n", step.Name, step.SQL); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// jsonFlag adds --json, which every command has that lists something.
+func jsonFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("json", false, "print JSON")
+}
+
+func printJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+// table prints aligned columns under a header.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(w io.Writer, header ...string) table {
+	t := table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	for i := range header {
+		header[i] = strings.ToUpper(header[i])
+	}
+	t.line(header)
+	return t
+}
+
+// row adds a line. Empty and nil cells show as "-", so that columns can be
+// counted, and line breaks as spaces.
+func (t table) row(cells ...any) {
+	texts := make([]string, len(cells))
+	for i, c := range cells {
+		texts[i] = cell(c)
+	}
+	t.line(texts)
+}
+
+// The last column gets no tab, which would pad it with spaces.
+func (t table) line(cells []string) { fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
+
+func (t table) flush() error { return t.w.Flush() }
+
+var oneLine = strings.NewReplacer("\t", " ", "\r\n", " ", "\n", " ")
+
+func cell(v any) string {
+	text := ""
+	switch v := v.(type) {
+	case nil:
+	case time.Time:
+		text = formatTime(v)
+	case *time.Time:
+		if v != nil {
+			text = formatTime(*v)
+		}
+	default:
+		text = oneLine.Replace(fmt.Sprint(v))
+	}
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// formatTime prints the local time with its offset, to the second. JSON keeps
+// all digits.
+func formatTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format("2006-01-02 15:04:05 -07:00")
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTable(t *testing.T) {
+	var out bytes.Buffer
+	var never *time.Time
+	table := newTable(&out, "group", "error", "since", "lag")
+	table.row("billing", "line one\nline\ttwo", never, 0)
+	table.row("mail", "", nil, 120000)
+	if err := table.flush(); err != nil {
+		t.Fatal(err)
+	}
+	want := `GROUP    ERROR              SINCE  LAG
+billing  line one line two  -      0
+mail     -                  -      120000
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("table (-want +got):\n%s", diff)
+	}
+}
+
+func TestFormatTime(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 30, 15, 999, time.FixedZone("", 3600))
+	got, err := time.Parse("2006-01-02 15:04:05 -07:00", formatTime(at))
+	if err != nil || !got.Equal(at.Truncate(time.Second)) {
+		t.Errorf("formatTime(%v) = %v, %v", at, got, err)
+	}
+}

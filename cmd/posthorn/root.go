@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// app is what the commands of one invocation share.
+type app struct {
+	databaseURL string
+	namespace   string
+	log         *slog.Logger
+	started     bool // a command has begun, so what goes wrong is no longer its usage
+}
+
+// run executes one command line and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	a := &app{log: slog.New(slog.NewTextHandler(stderr, nil))}
+	root := newRoot(a)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if !a.started {
+		err = usageError{err, "run: " + cmd.CommandPath() + " --help"}
+	}
+	printError(stderr, err)
+	return exitCode(err)
+}
+
+const rootLong = `Posthorn is an event platform inside PostgreSQL.
+
+The database is given by --database-url or the variable DATABASE_URL, as in
+postgres://user:password@host:5432/database. The usual PG variables, such as
+PGPASSWORD, fill in what the URL leaves out.
+
+` + exitStatus
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "posthorn",
+		Short:         "Event platform inside PostgreSQL",
+		Long:          rootLong,
+		Args:          cobra.NoArgs,
+		RunE:          help,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	flags := root.PersistentFlags()
+	// The variables are no flag defaults: help shows those, password and all.
+	flags.StringVar(&a.databaseURL, "database-url", "", "the database (env DATABASE_URL)")
+	flags.StringVar(&a.namespace, "namespace", "", `the namespace (env POSTHORN_NAMESPACE, else "default")`)
+	root.AddCommand(
+		newMigrate(a),
+		newSchema(),
+		newVersion(),
+	)
+	a.noteStart(root)
+	root.PersistentPreRun = func(*cobra.Command, []string) { a.fromEnvironment() }
+	return root
+}
+
+// noteStart lets every command leave a note that its arguments were accepted.
+// Cobra checks some of them after the last of its hooks.
+func (a *app) noteStart(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.started = true
+			return run(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		a.noteStart(sub)
+	}
+}
+
+func (a *app) fromEnvironment() {
+	if a.databaseURL == "" {
+		a.databaseURL = os.Getenv("DATABASE_URL")
+	}
+	if a.namespace == "" {
+		a.namespace = os.Getenv("POSTHORN_NAMESPACE")
+	}
+	if a.namespace == "" {
+		a.namespace = "default"
+	}
+}
+
+// help is what commands do that only hold others.
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }

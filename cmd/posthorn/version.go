@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/schema"
+)
+
+type versionInfo struct {
+	Version  string         `json:"version"`
+	Commit   string         `json:"commit,omitempty"`
+	Modified bool           `json:"modified,omitempty"` // built from a tree with uncommitted changes
+	Go       string         `json:"go"`
+	Platform string         `json:"platform"`
+	Schema   schema.Version `json:"schema"`
+}
+
+func newVersion() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version of this binary and the schema it carries",
+		Example: "  posthorn version --json",
+		Args:    cobra.NoArgs,
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		v := currentVersion()
+		if *asJSON {
+			return printJSON(cmd.OutOrStdout(), v)
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "posthorn %s, schema %s, %s, %s\n", v.Version, v.Schema, v.Go, v.Platform)
+		return err
+	}
+	return cmd
+}
+
+func currentVersion() versionInfo {
+	v := versionInfo{
+		Version:  "devel",
+		Go:       runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Schema:   schema.Embedded(),
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if info.Main.Version != "" && info.Main.Version != "(devel)" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Commit = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}

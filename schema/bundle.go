@@ -1,0 +1,129 @@
+package schema
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"strconv"
+)
+
+// Version identifies a schema.
+type Version struct {
+	Migration int    `json:"migration"` // the newest migration
+	Revision  int    `json:"revision"`  // of the functions; rises when they change between releases
+	Functions string `json:"functions"` // hash of the functions; tells development builds apart
+}
+
+// String returns migration and revision as in "3.7".
+func (v Version) String() string {
+	return fmt.Sprintf("%d.%d", v.Migration, v.Revision)
+}
+
+// compare orders versions by age. Hashes have no age: two builds that differ
+// only there are equally old.
+func (v Version) compare(other Version) int {
+	return cmp.Or(
+		cmp.Compare(v.Migration, other.Migration),
+		cmp.Compare(v.Revision, other.Revision),
+	)
+}
+
+// bundle is a schema as a binary carries it.
+type bundle struct {
+	version        Version
+	compatibleFrom int
+	migrations     []migration
+	functions      []Step
+}
+
+type migration struct {
+	version int
+	name    string // without number and extension
+	Step
+}
+
+func load(fsys fs.FS) (bundle, error) {
+	b := bundle{compatibleFrom: CompatibleFrom}
+	var err error
+	if b.migrations, err = loadMigrations(fsys); err != nil {
+		return bundle{}, err
+	}
+	if b.functions, err = loadSteps(fsys, "functions/*.sql"); err != nil {
+		return bundle{}, err
+	}
+	number, _, err := loadRevision(fsys)
+	if err != nil {
+		return bundle{}, err
+	}
+	// The hash is computed, not read from the file: while functions are being
+	// written the recorded one is stale.
+	b.version = Version{Migration: len(b.migrations), Revision: number, Functions: hash(b.functions)}
+	return b, nil
+}
+
+var migrationName = regexp.MustCompile(`^(\d{3})_([a-z0-9_]+)\.sql$`)
+
+func loadMigrations(fsys fs.FS) ([]migration, error) {
+	steps, err := loadSteps(fsys, "migrations/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	var migrations []migration
+	for i, step := range steps {
+		match := migrationName.FindStringSubmatch(path.Base(step.Name))
+		if match == nil {
+			return nil, fmt.Errorf("%s: not named like 001_name.sql", step.Name)
+		}
+		// Numbers without gaps let one number say which migrations a database has.
+		version, _ := strconv.Atoi(match[1])
+		if version != i+1 {
+			return nil, fmt.Errorf("%s: expected number %03d", step.Name, i+1)
+		}
+		migrations = append(migrations, migration{version, match[2], step})
+	}
+	return migrations, nil
+}
+
+func loadSteps(fsys fs.FS, pattern string) ([]Step, error) {
+	names, err := fs.Glob(fsys, pattern)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no files match %s", pattern)
+	}
+	var steps []Step
+	for _, name := range names {
+		sql, err := fs.ReadFile(fsys, name)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, Step{Name: name, SQL: string(sql)})
+	}
+	return steps, nil
+}
+
+// loadRevision reads the recorded revision and the hash of the functions it was
+// given for.
+func loadRevision(fsys fs.FS) (number int, hash string, err error) {
+	text, err := fs.ReadFile(fsys, "revision")
+	if err != nil {
+		return 0, "", err
+	}
+	if _, err := fmt.Sscanf(string(text), "%d %s", &number, &hash); err != nil {
+		return 0, "", fmt.Errorf("revision: %w", err)
+	}
+	return number, hash, nil
+}
+
+func hash(functions []Step) string {
+	h := sha256.New()
+	for _, f := range functions {
+		fmt.Fprintf(h, "%s\x00%s\x00", f.Name, f.SQL)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

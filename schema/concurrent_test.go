@@ -1,0 +1,108 @@
+package schema_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/schema"
+)
+
+// With this variable set the test binary is a program that migrates and prints
+// how many files it applied.
+const migrateVariable = "POSTHORN_SCHEMA_TEST_MIGRATE"
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(migrateVariable); url != "" {
+		migrateProcess(url)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func migrateProcess(url string) {
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	io.Copy(io.Discard, os.Stdin) // all start together, when the test closes this
+	report, err := schema.Migrate(ctx, conn, schema.Options{})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Print(len(report.Applied))
+}
+
+const rivals = 10
+
+func TestConcurrentConnections(t *testing.T) {
+	url := posthorntest.EmptyDatabase(t)
+	b := schema.Load(t, small(1, 42, "select pg_sleep(0.1);"))
+	applied := make([]int, rivals)
+	var group sync.WaitGroup
+	for i := range rivals {
+		conn := connect(t, url)
+		group.Go(func() {
+			report, err := b.Migrate(t.Context(), conn, schema.Options{})
+			if err != nil {
+				t.Error(err)
+			}
+			applied[i] = len(report.Applied)
+		})
+	}
+	group.Wait()
+	onlyOneWorked(t, applied)
+}
+
+func TestConcurrentProcesses(t *testing.T) {
+	url := posthorntest.EmptyDatabase(t)
+	start, hold, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputs := make([]bytes.Buffer, rivals)
+	processes := make([]*exec.Cmd, rivals)
+	for i := range rivals {
+		p := exec.CommandContext(t.Context(), os.Args[0])
+		p.Env = append(os.Environ(), migrateVariable+"="+url)
+		p.Stdin, p.Stdout, p.Stderr = start, &outputs[i], &outputs[i]
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		processes[i] = p
+	}
+	hold.Close()
+	start.Close()
+	applied := make([]int, rivals)
+	for i, p := range processes {
+		if err := p.Wait(); err != nil {
+			t.Errorf("%v: %s", err, &outputs[i])
+		}
+		fmt.Sscan(outputs[i].String(), &applied[i])
+	}
+	onlyOneWorked(t, applied)
+}
+
+func onlyOneWorked(t *testing.T, applied []int) {
+	t.Helper()
+	workers := 0
+	for _, files := range applied {
+		if files > 0 {
+			workers++
+		}
+	}
+	if workers != 1 {
+		t.Errorf("%d of %d applied something, want one: %v", workers, len(applied), applied)
+	}
+}

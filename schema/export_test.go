@@ -1,0 +1,40 @@
+package schema
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"testing"
+)
+
+// Bundle lets tests outside the package, which may use posthorntest, work with
+// schemas of their own.
+type Bundle struct{ bundle }
+
+func Load(t testing.TB, fsys fs.FS) Bundle {
+	t.Helper()
+	b, err := load(fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Bundle{b}
+}
+
+func (b Bundle) CompatibleFrom(migration int) Bundle {
+	b.compatibleFrom = migration
+	return b
+}
+
+func (b Bundle) Migrate(ctx context.Context, db DB, opts Options) (Report, error) {
+	return b.migrate(ctx, db, opts)
+}
+
+func (b Bundle) Status(ctx context.Context, db Querier) (State, error) { return b.state(ctx, db) }
+
+func (b Bundle) Check(ctx context.Context, db Querier) error { return b.check(ctx, db) }
+
+func (b Bundle) DryRun(ctx context.Context, db Querier) ([]Step, error) { return b.dryRun(ctx, db) }
+
+func (b Bundle) Print(w io.Writer) error { return b.print(w) }
+
+func Functions() []Step { return embedded().functions }

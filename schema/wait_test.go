@@ -1,0 +1,141 @@
+package schema_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/schema"
+)
+
+const (
+	retrying = "schema is in use; will try again"
+	waiting  = "another process is migrating the database; waiting for it"
+)
+
+// onLog is a log handler that passes messages on.
+type onLog func(message string)
+
+func (f onLog) Enabled(context.Context, slog.Level) bool { return true }
+func (f onLog) WithAttrs([]slog.Attr) slog.Handler       { return f }
+func (f onLog) WithGroup(string) slog.Handler            { return f }
+func (f onLog) Handle(_ context.Context, r slog.Record) error {
+	f(r.Message)
+	return nil
+}
+
+// listener is a log whose messages a test can wait for.
+type listener chan string
+
+func (l listener) await(t *testing.T, message string) {
+	t.Helper()
+	timeout := time.After(30 * time.Second)
+	for {
+		select {
+		case m := <-l:
+			if m == message {
+				return
+			}
+		case <-timeout:
+			t.Fatalf("nobody logged %q", message)
+		}
+	}
+}
+
+const lockTimeout = 20 * time.Millisecond
+
+// start migrates in the background, on a connection of its own.
+func start(t *testing.T, b schema.Bundle, url string) (listener, <-chan error) {
+	t.Helper()
+	log := make(listener, 1000)
+	logger := slog.New(onLog(func(message string) { log <- message }))
+	done := make(chan error, 1)
+	conn := connect(t, url)
+	go func() {
+		_, err := b.Migrate(t.Context(), conn, schema.Options{LockTimeout: lockTimeout, Logger: logger})
+		done <- err
+	}()
+	return log, done
+}
+
+// inUse returns a migration that has to wait for an open transaction, and what
+// ends the transaction.
+func inUse(t *testing.T, url string) (next schema.Bundle, end func()) {
+	t.Helper()
+	migrate(t, schema.Load(t, small(1, 42)), connect(t, url))
+	user := connect(t, url)
+	run(t, user, "begin; select * from posthorn.parts")
+	next = schema.Load(t, small(1, 42, "alter table posthorn.parts add column name text;"))
+	return next, func() { run(t, user, "commit") }
+}
+
+func TestMigrateWaitsWithoutBlockingOthers(t *testing.T) {
+	url := posthorntest.EmptyDatabase(t)
+	next, end := inUse(t, url)
+	publisher := connect(t, url)
+	run(t, publisher, "set statement_timeout = '10s'")
+	log, done := start(t, next, url)
+
+	// While the transaction stays open, others get through between attempts, or
+	// after having queued behind one.
+	for range 5 {
+		log.await(t, retrying)
+		run(t, publisher, "insert into posthorn.parts values (1)")
+	}
+	end()
+
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := standing(t, next, publisher); got != schema.Current {
+		t.Errorf("standing %q, want %q", got, schema.Current)
+	}
+}
+
+// If every process made attempts, their attempts would fill each other's pauses
+// and publishers would hardly get through.
+func TestOneProcessAttempts(t *testing.T) {
+	url := posthorntest.EmptyDatabase(t)
+	next, end := inUse(t, url)
+	first, firstDone := start(t, next, url)
+	first.await(t, retrying)
+	second, secondDone := start(t, next, url)
+	second.await(t, waiting)
+
+	first.await(t, retrying)
+	first.await(t, retrying)
+	select {
+	case message := <-second:
+		t.Errorf("the second process logs %q", message)
+	default:
+	}
+	end()
+
+	for _, done := range []<-chan error{firstDone, secondDone} {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMigrateGivesUpWithContext(t *testing.T) {
+	url := posthorntest.EmptyDatabase(t)
+	next, end := inUse(t, url)
+	defer end()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancelInPause := slog.New(onLog(func(message string) {
+		if message == retrying {
+			cancel()
+		}
+	}))
+
+	_, err := next.Migrate(ctx, connect(t, url), schema.Options{LockTimeout: lockTimeout, Logger: cancelInPause})
+
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "migrations/002_more.sql") {
+		t.Errorf("error = %v, want context.Canceled and the file that had to wait", err)
+	}
+}

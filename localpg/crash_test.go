@@ -1,0 +1,140 @@
+package localpg
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func TestRecoversFromKill(t *testing.T) {
+	t.Parallel()
+	dir := sharedDir(t)
+	first := mustStart(t, testConfig(dir))
+	execute(t, first.URL(), "create table kept as select 'here' as what")
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	wantDead(t, dir)
+
+	second := mustStart(t, testConfig(dir))
+	if got := query(t, second.URL(), "select what from kept"); got != "here" {
+		t.Errorf("got %q after recovery", got)
+	}
+}
+
+func TestErrTellsThatServerEndedByItself(t *testing.T) {
+	t.Parallel()
+	dir := sharedDir(t)
+	s := mustStart(t, testConfig(dir))
+	if err := s.Err(); err != nil {
+		t.Errorf("Err while running: %v", err)
+	}
+	if err := syscall.Kill(s.PID(), syscall.SIGQUIT); err != nil {
+		t.Fatal(err)
+	}
+	<-s.Done()
+	wantError(t, s.Err(), dir, "ended by itself", "immediate shutdown")
+	mustStart(t, testConfig(dir))
+}
+
+// A killed program leaves its server running; the next one takes over.
+func TestTakesOverFromKilledParent(t *testing.T) {
+	t.Parallel()
+	dir := sharedDir(t)
+	left := startKilledParent(t, dir)
+	if err := syscall.Kill(left, 0); err != nil {
+		t.Fatalf("the server did not outlive its parent: %v", err)
+	}
+	s := mustStart(t, testConfig(dir))
+	if s.PID() == left {
+		t.Error("the old server was adopted")
+	}
+	mustStop(t, s)
+	wantDead(t, dir)
+}
+
+// startKilledParent runs this test binary as a program with a server, kills it
+// and returns the pid of the server.
+func startKilledParent(t *testing.T, dir string) int {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), parentDir+"="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err := cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait() // it was killed
+	pid, ok := strings.CutPrefix(strings.TrimSpace(line), "ready: ")
+	if !ok {
+		t.Fatalf("parent said %q (%v)", line, err)
+	}
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// In a container that was killed and started again, the number in
+// Postgres's lock files may belong to some other program by now.
+func TestStalePIDOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	dir := sharedDir(t)
+	s := mustStart(t, testConfig(dir))
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	other := s.directory.owner.command(t.Context(), "/", "/bin/sleep", "600")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := other.Process.Kill(); err != nil {
+			t.Errorf("the other program is gone: %v", err)
+		}
+		_ = other.Wait() // it was killed
+	})
+	replacePID(t, filepath.Join(dir, "pgdata", "postmaster.pid"), other.Process.Pid)
+	replacePID(t, filepath.Join(dir, "socket", ".s.PGSQL."+itoa(s.Port())+".lock"), other.Process.Pid)
+	mustStart(t, testConfig(dir))
+}
+
+func replacePID(t *testing.T, lockFile string, pid int) {
+	t.Helper()
+	content, err := os.ReadFile(lockFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(content), "\n")
+	if err := os.WriteFile(lockFile, []byte(itoa(pid)+"\n"+rest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// initdb that was cut short leaves a directory that is thrown away.
+func TestUnfinishedCluster(t *testing.T) {
+	t.Parallel()
+	dir := sharedDir(t)
+	unfinished := filepath.Join(dir, "pgdata.new")
+	if err := os.Mkdir(unfinished, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(unfinished, "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustStart(t, testConfig(dir))
+}

@@ -1,0 +1,157 @@
+package localpg
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/testpg"
+)
+
+// parentDir, in the environment, makes the test binary a program that starts a
+// server in that directory and waits to be killed.
+const parentDir = "LOCALPG_TEST_PARENT_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(parentDir); dir != "" {
+		runParent(dir)
+	}
+	os.Exit(runTests(m))
+}
+
+// runTests gives the tests a temporary directory of their own: in memory, where
+// clusters are made quickly, and one in which the downloader may leave a file.
+func runTests(m *testing.M) int {
+	dir, err := testpg.MakeDirectory("localpg-")
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return m.Run()
+}
+
+func runParent(dir string) {
+	s, err := Start(context.Background(), testConfig(dir))
+	if err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+	fmt.Println("ready:", s.PID())
+	select {}
+}
+
+// testConfig is a server that need not survive the machine.
+func testConfig(dir string) Config {
+	return Config{
+		Dir:      dir,
+		BinDir:   os.Getenv("POSTHORN_TEST_PG_BIN"),
+		Settings: map[string]string{"fsync": "off", "shared_buffers": "32MB"},
+		Logger:   slog.New(slog.DiscardHandler),
+	}
+}
+
+// sharedDir is like t.TempDir, which the account that runs Postgres for root
+// may not enter.
+func sharedDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "localpg-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func mustStart(t *testing.T, config Config) *Server {
+	t.Helper()
+	s, err := Start(testContext(t), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mustStop(t, s) })
+	return s
+}
+
+func mustStop(t *testing.T, s *Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := s.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// query runs a statement that yields one text.
+func query(t *testing.T, url, sql string) string {
+	t.Helper()
+	ctx := testContext(t)
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	var result string
+	if err := conn.QueryRow(ctx, sql).Scan(&result); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return result
+}
+
+func execute(t *testing.T, url, sql string) {
+	t.Helper()
+	ctx := testContext(t)
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// wantError checks that an error is one line that holds the given texts.
+func wantError(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("error is more than one line: %q", err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("error %q does not contain %q", err, text)
+		}
+	}
+}
+
+// wantDead checks that no process of a cluster is left.
+func wantDead(t *testing.T, dir string) {
+	t.Helper()
+	if pids := processesIn(filepath.Join(dir, "pgdata")); len(pids) > 0 {
+		t.Errorf("processes left in %s: %v", dir, pids)
+	}
+}

@@ -1,0 +1,36 @@
+package localpg
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+)
+
+// choosePort returns the port to try: the given one, else the one used last,
+// else any that is free.
+func choosePort(given, last int) (int, error) {
+	if given != 0 {
+		if !portFree(given) {
+			return 0, fmt.Errorf("port %d on 127.0.0.1 is in use by another program", given)
+		}
+		return given, nil
+	}
+	if last != 0 && portFree(last) {
+		return last, nil
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
+
+func portFree(port int) bool {
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return false
+	}
+	listener.Close()
+	return true
+}

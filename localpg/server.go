@@ -1,0 +1,258 @@
+package localpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// Server is a running server. Its methods may be called by any number of
+// goroutines.
+type Server struct {
+	config    Config
+	directory *directory
+	binaries  binaries
+	password  string
+	socketDir string
+	port      int
+	process   *process
+	logStart  int64 // size of the log before this run
+
+	stopping atomic.Bool
+	done     chan struct{}
+	err      error // read after done
+}
+
+// Start runs a server in config.Dir and returns when it accepts connections.
+// The first time it makes the cluster. ctx bounds the starting only; the server
+// runs until Stop or Kill, or until it ends by itself.
+//
+// A server that a killed process has left running in the same Dir is stopped
+// first. Start fails when a living process runs one there.
+func Start(ctx context.Context, config Config) (*Server, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("start postgres: %w", err)
+	}
+	s, err := start(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("start postgres in %s: %w", config.Dir, err)
+	}
+	return s, nil
+}
+
+func start(ctx context.Context, config Config) (*Server, error) {
+	owner, err := serverAccount()
+	if err != nil {
+		return nil, err
+	}
+	directory, err := openDirectory(config.Dir, owner)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{config: config, directory: directory, done: make(chan struct{})}
+	if err := s.run(ctx); err != nil {
+		return nil, errors.Join(err, s.release())
+	}
+	go s.watch()
+	return s, nil
+}
+
+// run brings the directory into shape and launches the server in it.
+func (s *Server) run(ctx context.Context) error {
+	major, err := s.directory.clusterMajor()
+	if err != nil {
+		return err
+	}
+	owner := s.directory.owner
+	if s.binaries, err = findBinaries(ctx, s.config, owner, major); err != nil {
+		return err
+	}
+	if err := owner.checkEnter(ctx, s.binaries.postgres(), s.config.Dir); err != nil {
+		return err
+	}
+	if err := s.directory.stopLeftovers(ctx, s.config.Logger); err != nil {
+		return err
+	}
+	if s.password, err = s.directory.password(); err != nil {
+		return err
+	}
+	if major == 0 {
+		noSync := s.config.Settings["fsync"] == "off"
+		if err := s.directory.makeCluster(ctx, s.binaries, noSync); err != nil {
+			return err
+		}
+	}
+	if s.socketDir, err = s.directory.makeSocketDir(); err != nil {
+		return err
+	}
+	return s.launchOnPort(ctx)
+}
+
+// launchOnPort retries with another port when a free one was chosen and some
+// other program took it before Postgres could.
+func (s *Server) launchOnPort(ctx context.Context) error {
+	const attempts = 3
+	last := s.directory.lastPort()
+	for attempt := 1; ; attempt++ {
+		port, err := choosePort(s.config.Port, last)
+		if err != nil {
+			return err
+		}
+		if err := s.directory.savePort(port); err != nil {
+			return err
+		}
+		s.port = port
+		err = s.launch(ctx)
+		lostPort := errors.Is(err, errEnded) && !portFree(port)
+		if s.config.Port != 0 || !lostPort || attempt == attempts {
+			return err
+		}
+	}
+}
+
+// launch starts the process and waits until it serves the database; when it
+// does not come to that, nothing is left running.
+func (s *Server) launch(ctx context.Context) error {
+	if err := s.startProcess(); err != nil {
+		return err
+	}
+	err := s.prepareDatabase(ctx)
+	if err == nil {
+		return nil
+	}
+	s.process.abort()
+	if errors.Is(err, errEnded) {
+		return fmt.Errorf("%w: %s", err, s.lastWords())
+	}
+	return err
+}
+
+func (s *Server) startProcess() error {
+	log, err := openLog(s.directory.log())
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	info, err := log.Stat()
+	if err != nil {
+		return err
+	}
+	s.logStart = info.Size()
+	// The process outlives the context of Start, hence Background.
+	cmd := s.directory.owner.command(context.Background(), s.directory.path, s.binaries.postgres(), s.arguments()...)
+	cmd.Stdout, cmd.Stderr = log, log
+	s.process, err = startProcess(cmd, s.directory.cluster())
+	return err
+}
+
+func (s *Server) arguments() []string {
+	settings := s.config.settings()
+	settings["port"] = strconv.Itoa(s.port)
+	settings["listen_addresses"] = "127.0.0.1"
+	settings["unix_socket_directories"] = `"` + strings.ReplaceAll(s.socketDir, `"`, `""`) + `"`
+	args := []string{"-D", s.directory.cluster()}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "-c", name+"="+settings[name])
+	}
+	return args
+}
+
+func (s *Server) prepareDatabase(ctx context.Context) error {
+	conn, err := waitReady(ctx, tcpURL(s.port, s.password, "postgres"), s.process)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	return ensureDatabase(ctx, conn, s.config.Database)
+}
+
+// watch gives the directory up when the server has ended, for whatever reason.
+// Backends may outlive the postmaster for a moment; a new one must not meet them.
+func (s *Server) watch() {
+	<-s.process.done
+	_, _ = s.directory.waitGone(context.Background(), immediateGrace) // the next start ends those that stay
+	if !s.stopping.Load() {
+		s.err = fmt.Errorf("postgres in %s ended by itself: %s", s.config.Dir, s.lastWords())
+	}
+	s.err = errors.Join(s.err, s.release())
+	close(s.done)
+}
+
+// lastWords are how the process ended and what it logged before.
+func (s *Server) lastWords() string {
+	return s.process.cmd.ProcessState.String() + ": " + logSince(s.directory.log(), s.logStart)
+}
+
+func (s *Server) release() error {
+	return errors.Join(s.directory.removeShortSocketDir(), s.directory.close())
+}
+
+// URL connects over TCP, as a superuser, to the database of the Config. It
+// includes the password: treat it as a secret.
+func (s *Server) URL() string {
+	return tcpURL(s.port, s.password, s.config.Database)
+}
+
+// SocketURL is like URL, over the Unix socket.
+func (s *Server) SocketURL() string {
+	return socketURL(s.socketDir, s.port, s.password, s.config.Database)
+}
+
+// Port is the TCP port on 127.0.0.1.
+func (s *Server) Port() int { return s.port }
+
+// BinDir is the directory of the binaries in use.
+func (s *Server) BinDir() string { return s.binaries.dir }
+
+// Version is that of the binaries in use, such as 15.4.
+func (s *Server) Version() string { return s.binaries.version }
+
+// PID is the process id of the postmaster.
+func (s *Server) PID() int { return s.process.cmd.Process.Pid }
+
+// Stop shuts the server down and returns when it has ended. Open connections
+// are closed, transactions under way rolled back. When ctx ends before that is
+// done, the server is ended at once and Stop says so; no committed data is lost
+// either way, but the next start has to recover. Stopping again does nothing.
+func (s *Server) Stop(ctx context.Context) error {
+	s.stopping.Store(true)
+	err := s.process.stop(ctx)
+	<-s.done
+	if err != nil {
+		return fmt.Errorf("stop postgres in %s: %w", s.config.Dir, err)
+	}
+	return nil
+}
+
+// Kill ends all processes of the server without any warning to them, as a
+// power cut would, and returns when the server has ended. It is for tests of
+// recovery.
+func (s *Server) Kill() error {
+	s.stopping.Store(true)
+	s.process.kill()
+	<-s.done
+	return s.err
+}
+
+// Done is closed when the server has ended, for whatever reason.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Err says why the server ended, once Done is closed: nil after Stop and Kill.
+// Before that it is nil.
+func (s *Server) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
+}
+
+// LogFile is where the server writes its log.
+func (s *Server) LogFile() string { return s.directory.log() }

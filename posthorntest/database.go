@@ -1,0 +1,106 @@
+package posthorntest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+)
+
+// EmptyDatabase creates a database for the test, with nothing in it, and
+// returns its URL. It is dropped when the test ends, whoever is connected.
+func EmptyDatabase(t testing.TB) string {
+	t.Helper()
+	return mustServer(t).newDatabase(t, "template0")
+}
+
+// template is a database that tests get copies of. Its key names it within the
+// process: of several templates with one key, the first is made. prepare fills
+// it and must have closed its connections when it returns.
+type template struct {
+	key     string
+	prepare func(ctx context.Context, url string) error
+}
+
+// clone creates a copy of the template for the test and returns its URL. The
+// template is made when a test of the process first asks for it. The copy is
+// dropped when the test ends, whoever is connected.
+func clone(t testing.TB, from template) string {
+	t.Helper()
+	s := mustServer(t)
+	name, err := s.template(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.newDatabase(t, name)
+}
+
+func (s *server) newDatabase(t testing.TB, from string) string {
+	t.Helper()
+	name := s.newName("test")
+	if err := s.create(t.Context(), name, from); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := s.drop(ctx, name); err != nil {
+			t.Error(err)
+		}
+	})
+	return s.databaseURL(name)
+}
+
+// template returns the name of the database, which it makes at the first call
+// for its key; others that ask meanwhile wait.
+func (s *server) template(t template) (string, error) {
+	s.mu.Lock()
+	prepared, ok := s.templates[t.key]
+	if !ok {
+		prepared = sync.OnceValues(func() (string, error) { return s.makeTemplate(t) })
+		s.templates[t.key] = prepared
+	}
+	s.mu.Unlock()
+	return prepared()
+}
+
+func (s *server) makeTemplate(t template) (string, error) {
+	// Not the context of the test that happens to come first: the others need
+	// the template too.
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	name := s.newName("template")
+	if err := s.create(ctx, name, "template0"); err != nil {
+		return "", err
+	}
+	if err := t.prepare(ctx, s.databaseURL(name)); err != nil {
+		return "", fmt.Errorf("prepare the template database %q: %w", t.key, err)
+	}
+	// A connection to the template would keep it from being copied.
+	if _, err := s.admin.Exec(ctx, "alter database "+name+" with allow_connections false"); err != nil {
+		return "", fmt.Errorf("close the template database %q: %w", t.key, err)
+	}
+	return name, nil
+}
+
+// newName needs no quoting in SQL. dropAbandoned knows its form.
+func (s *server) newName(kind string) string {
+	return fmt.Sprintf("posthorn_%s_%s_%d", kind, s.token, s.count.Add(1))
+}
+
+// create copies files rather than pages through the log: half the time for
+// databases this small.
+func (s *server) create(ctx context.Context, name, from string) error {
+	_, err := s.admin.Exec(ctx, "create database "+name+" template "+from+" strategy file_copy")
+	if err != nil {
+		return fmt.Errorf("create database %s from %s: %w", name, from, err)
+	}
+	return nil
+}
+
+func (s *server) drop(ctx context.Context, name string) error {
+	if _, err := s.admin.Exec(ctx, "drop database if exists "+name+" with (force)"); err != nil {
+		return fmt.Errorf("drop database %s: %w", name, err)
+	}
+	return nil
+}

@@ -21,9 +21,7 @@ begin
   insert into posthorn.namespaces (namespace, metadata)
   values (name, coalesce(define_namespace.metadata, '{}'))
   on conflict (namespace) do update set metadata = excluded.metadata;
-  insert into posthorn.streams (namespace_id, name)
-  select n.id, 'default' from posthorn.namespaces n where n.namespace = define_namespace.name
-  on conflict do nothing;
+  perform posthorn.stream_id(name, 'default');
 end $$;
 comment on function posthorn.define_namespace(text, json) is 'Makes a namespace, or updates its metadata.';
 
@@ -59,30 +57,31 @@ comment on function posthorn.namespace_id(text) is 'The id of a namespace; an er
 
 -- The id of a stream, made if it is new. The maker holds it until its transaction ends:
 -- others who publish to the same new stream meanwhile wait for that.
-create or replace function posthorn.stream_id(namespace_id int, stream text)
+create or replace function posthorn.stream_id(namespace text, stream text)
 returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  ns int := posthorn.namespace_id(stream_id.namespace);
   found_id int;
 begin
-  if posthorn.is_name(stream) is not true then
+  if posthorn.is_name(stream_id.stream) is not true then
     raise exception 'stream must be 1 to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Shorten it, or use the key for what varies per entity.';
   end if;
   loop
     select s.id into found_id from posthorn.streams s
-    where s.namespace_id = stream_id.namespace_id and s.name = stream_id.stream;
+    where s.namespace = stream_id.namespace and s.name = stream_id.stream;
     if found then
       return found_id;
     end if;
-    insert into posthorn.streams (namespace_id, name) values (stream_id.namespace_id, stream_id.stream)
+    insert into posthorn.streams (namespace_id, namespace, name) values (ns, stream_id.namespace, stream_id.stream)
     on conflict do nothing;
   end loop;
 end $$;
-comment on function posthorn.stream_id(int, text) is 'The id of a stream, made if it is new.';
+comment on function posthorn.stream_id(text, text) is 'The id of a stream, made if it is new.';
 
 -- The group that must exist, by name.
 create or replace function posthorn.group_named(namespace text, group_name text)

@@ -35,6 +35,7 @@ begin
 end $$;
 comment on function posthorn.check_message(text, text, json, text[], json) is 'Raises what is wrong with a message, if anything is.';
 
+-- What is plain goes in with one look at the streams and one insert; the rest is published with care.
 create or replace function posthorn.publish(
   namespace text,
   type text,
@@ -48,41 +49,26 @@ create or replace function posthorn.publish(
 ) returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
   new_id bigint;
 begin
-  if (octet_length(publish.type) between 1 and 255 and publish.type !~ '[[:cntrl:]]'
-      and (publish.key is null or (octet_length(publish.key) <= 255 and publish.key !~ '[[:cntrl:]]'))
-      and coalesce(publish.tags, '{}') = '{}'
-      and octet_length(publish.payload::text) <= 1024 and strpos(publish.payload::text, '\u0000') = 0
-      and octet_length(publish.metadata::text) <= 1024 and strpos(publish.metadata::text, '\u0000') = 0
-  ) is not true then
-    perform posthorn.check_message(publish.type, publish.key, publish.payload, publish.tags, publish.metadata);
-  end if;
-  if publish.deliver_at is not null or publish.dedup_key is not null then
-    return posthorn.publish_later_or_once(publish.namespace, publish.type, publish.payload, publish.stream,
-      publish.key, publish.tags, publish.metadata, publish.deliver_at, publish.dedup_key);
-  end if;
-
-  insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
-  select n.id, s.id, publish.type, publish.key, coalesce(publish.tags, '{}'), publish.payload, coalesce(publish.metadata, '{}')
-  from posthorn.namespaces n
-  join posthorn.streams s on s.namespace_id = n.id and s.name = publish.stream
-  where n.namespace = publish.namespace
-  returning id into new_id;
-  if new_id is null then -- an unknown namespace, or a new stream
-    perform posthorn.stream_id(posthorn.namespace_id(publish.namespace), publish.stream);
+  if publish.deliver_at is null and publish.dedup_key is null and publish.tags = '{}'
+    and publish.type ~ '^[^[:cntrl:]]{1,60}$' and (publish.key is null or publish.key ~ '^[^[:cntrl:]]{0,60}$')
+    and octet_length(publish.payload::text) <= 1024 and strpos(publish.payload::text, '\u0000') = 0
+    and octet_length(publish.metadata::text) <= 1024 and strpos(publish.metadata::text, '\u0000') = 0
+    and current_setting('posthorn.synchronous_commit', true) is null
+  then
     insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
-    select s.namespace_id, s.id, publish.type, publish.key, coalesce(publish.tags, '{}'), publish.payload, coalesce(publish.metadata, '{}')
+    select s.namespace_id, s.id, publish.type, publish.key, publish.tags, publish.payload, publish.metadata
     from posthorn.streams s
-    where s.namespace_id = posthorn.namespace_id(publish.namespace) and s.name = publish.stream
+    where s.namespace = publish.namespace and s.name = publish.stream
     returning id into new_id;
   end if;
-  if current_setting('posthorn.synchronous_commit', true) <> '' then
-    perform posthorn.commit_firmly();
+  if new_id is null then
+    new_id := posthorn.publish_with_care(publish.namespace, publish.type, publish.payload, publish.stream,
+      publish.key, publish.tags, publish.metadata, publish.deliver_at, publish.dedup_key);
   end if;
   return new_id;
 end $$;
@@ -121,8 +107,8 @@ return posthorn.publish(namespace, type, posthorn.to_json(payload, 'payload'), s
 comment on function posthorn.publish(text, text, text, text, text, text[], json, timestamptz, text) is
   'Publishes an event whose payload is JSON in text.';
 
--- The two ways of publishing that keep a row besides the event.
-create or replace function posthorn.publish_later_or_once(
+-- Checks everything, makes the stream if it is new, and knows of times and dedup keys.
+create or replace function posthorn.publish_with_care(
   namespace text, type text, payload json, stream text, key text, tags text[], metadata json,
   deliver_at timestamptz, dedup_key text
 ) returns bigint
@@ -131,49 +117,67 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  ns int := posthorn.namespace_id(publish_later_or_once.namespace);
-  st int := posthorn.stream_id(ns, publish_later_or_once.stream);
-  at timestamptz := posthorn.now();
+  ns int := posthorn.namespace_id(publish_with_care.namespace);
+  st int;
   new_id bigint;
   known_id bigint;
 begin
-  if publish_later_or_once.deliver_at = 'infinity' then
+  perform posthorn.check_message(publish_with_care.type, publish_with_care.key, publish_with_care.payload,
+    publish_with_care.tags, publish_with_care.metadata);
+  if publish_with_care.deliver_at = 'infinity' then
     raise exception 'deliver_at must be a moment'
       using errcode = 'PH004', hint = 'Give a time, or leave it out to publish now.';
-  elsif publish_later_or_once.dedup_key is not null and posthorn.is_name(publish_later_or_once.dedup_key) is not true then
-    raise exception 'dedup_key must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Use the id of the request, or a hash of it.';
   end if;
+  st := posthorn.stream_id(publish_with_care.namespace, publish_with_care.stream);
+  perform posthorn.commit_firmly();
   perform pg_current_xact_id(); -- before an id is drawn
   new_id := nextval('posthorn.event_id');
-
-  if publish_later_or_once.dedup_key is not null then
-    insert into posthorn.dedup_keys as d (namespace_id, dedup_key, event_id, expires_at)
-    values (ns, publish_later_or_once.dedup_key, new_id, at + posthorn.setting('dedup_period')::interval)
-    on conflict (namespace_id, dedup_key) do update
-      set event_id = excluded.event_id, expires_at = excluded.expires_at
-      where d.expires_at <= at;
-    if not found then
-      select d.event_id into known_id from posthorn.dedup_keys d
-      where d.namespace_id = ns and d.dedup_key = publish_later_or_once.dedup_key;
+  if publish_with_care.dedup_key is not null then
+    known_id := posthorn.known_as(ns, publish_with_care.dedup_key, new_id);
+    if known_id <> new_id then
       return known_id;
     end if;
   end if;
 
-  if publish_later_or_once.deliver_at > at then
+  if publish_with_care.deliver_at > posthorn.now() then
     insert into posthorn.delayed (id, namespace_id, stream_id, type, key, tags, payload, metadata, deliver_at)
-    values (new_id, ns, st, publish_later_or_once.type, publish_later_or_once.key, coalesce(publish_later_or_once.tags, '{}'),
-      publish_later_or_once.payload, coalesce(publish_later_or_once.metadata, '{}'), publish_later_or_once.deliver_at);
+    values (new_id, ns, st, publish_with_care.type, publish_with_care.key, coalesce(publish_with_care.tags, '{}'),
+      publish_with_care.payload, coalesce(publish_with_care.metadata, '{}'), publish_with_care.deliver_at);
   else
     insert into posthorn.events (id, namespace_id, stream_id, type, key, tags, payload, metadata)
-    values (new_id, ns, st, publish_later_or_once.type, publish_later_or_once.key, coalesce(publish_later_or_once.tags, '{}'),
-      publish_later_or_once.payload, coalesce(publish_later_or_once.metadata, '{}'));
+    values (new_id, ns, st, publish_with_care.type, publish_with_care.key, coalesce(publish_with_care.tags, '{}'),
+      publish_with_care.payload, coalesce(publish_with_care.metadata, '{}'));
   end if;
-  perform posthorn.commit_firmly();
   return new_id;
 end $$;
-comment on function posthorn.publish_later_or_once(text, text, json, text, text, text[], json, timestamptz, text) is
-  'Publishes an event that waits until it is due, or that must not be published twice.';
+comment on function posthorn.publish_with_care(text, text, json, text, text, text[], json, timestamptz, text) is
+  'Publishes what is not plain: new streams, large payloads, tags, times, dedup keys.';
+
+-- The id under which a dedup key is known: the new one, unless it was used lately.
+create or replace function posthorn.known_as(namespace_id int, dedup_key text, new_id bigint)
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  today timestamptz := posthorn.now();
+  known_id bigint;
+begin
+  if posthorn.is_name(known_as.dedup_key) is not true then
+    raise exception 'dedup_key must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Use the id of the request, or a hash of it.';
+  end if;
+  insert into posthorn.dedup_keys as d (namespace_id, dedup_key, event_id, expires_at)
+  values (known_as.namespace_id, known_as.dedup_key, known_as.new_id, today + posthorn.setting('dedup_period')::interval)
+  on conflict (namespace_id, dedup_key) do update
+    set event_id = excluded.event_id, expires_at = excluded.expires_at
+    where d.expires_at <= today;
+  select d.event_id into known_id from posthorn.dedup_keys d
+  where d.namespace_id = known_as.namespace_id and d.dedup_key = known_as.dedup_key;
+  return known_id;
+end $$;
+comment on function posthorn.known_as(int, text, bigint) is 'The id under which a dedup key is known.';
 
 -- Claims and clean settles relax the commit of their transaction; what must not be
 -- forgotten takes that back when it happens in the same transaction.

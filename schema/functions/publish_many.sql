@@ -42,18 +42,18 @@ begin
     return query
       insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
       select ns, d.id, m.type, m.key, coalesce(m.tags, '{}')::text[], m.payload, coalesce(m.metadata, '{}')
-      from (select posthorn.stream_id(ns, 'default') as id offset 0) d,
+      from (select posthorn.stream_id(publish_batch.namespace, 'default') as id offset 0) d,
         unnest(publish_batch.types, publish_batch.payloads, publish_batch.keys, publish_batch.tags, publish_batch.metadata)
           as m (type, payload, key, tags, metadata)
       returning id;
     return;
   end if;
   -- Streams in one order for everybody, so that two batches with the same new streams cannot deadlock.
-  perform posthorn.stream_id(ns, s.name)
+  perform posthorn.stream_id(publish_batch.namespace, s.name)
   from (select distinct coalesce(x, 'default') collate "C" as name from unnest(publish_batch.streams) x order by 1) s;
   select array_agg(s.id order by u.ord) into stream_ids
   from unnest(publish_batch.streams) with ordinality u (name, ord)
-  join posthorn.streams s on s.namespace_id = ns and s.name = coalesce(u.name, 'default');
+  join posthorn.streams s on s.namespace = publish_batch.namespace and s.name = coalesce(u.name, 'default');
   return query
     insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
     select ns, m.stream_id, m.type, m.key, coalesce(m.tags, '{}')::text[], m.payload, coalesce(m.metadata, '{}')

@@ -53,12 +53,14 @@ insert into posthorn.namespaces (namespace) values ('default');
 create table posthorn.streams (
   id int generated always as identity primary key,
   namespace_id int not null references posthorn.namespaces,
+  namespace text not null,             -- again, so that publishing finds both ids in one look
   name text not null constraint streams_name_check check (posthorn.is_name(name)),
   created_at timestamptz not null default posthorn.now(),
-  unique (namespace_id, name)
+  unique (namespace, name)
 );
 comment on table posthorn.streams is 'Named channels of events; made by the first event that names one.';
-insert into posthorn.streams (namespace_id, name) select id, 'default' from posthorn.namespaces;
+create index streams_namespace_id on posthorn.streams (namespace_id);
+insert into posthorn.streams (namespace_id, namespace, name) select id, namespace, 'default' from posthorn.namespaces;
 
 -- Never cached by sessions: an id must be drawn after everything that the sequence has shown to readers.
 create sequence posthorn.event_id cache 1;
@@ -83,6 +85,31 @@ create index events_xid on posthorn.events (xid);
 -- Where an event goes whose time no partition covers, so that publishing never fails for want of upkeep.
 create table posthorn.events_default partition of posthorn.events default;
 comment on table posthorn.events_default is 'Events whose time no other partition covers; upkeep moves them.';
+
+-- What was published stays as it was. Partitions are dropped whole, by retention alone.
+create function posthorn.refuse_change()
+returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception 'the log is append-only: % of events is refused', lower(tg_op)
+    using errcode = 'PH005', hint = 'Publish an event that corrects the earlier one; retention removes old partitions.';
+end $$;
+comment on function posthorn.refuse_change() is 'Trigger: keeps the log append-only.';
+
+-- For each row, so that it is cloned to the partitions and holds there too.
+create trigger append_only
+before update or delete on posthorn.events
+for each row execute function posthorn.refuse_change();
+
+create trigger append_only_truncate
+before truncate on posthorn.events
+for each statement execute function posthorn.refuse_change();
+
+create trigger append_only_truncate
+before truncate on posthorn.events_default
+for each statement execute function posthorn.refuse_change();
 
 create table posthorn.groups (
   id int generated always as identity primary key,

@@ -82,6 +82,15 @@ begin
     set node = take_over.node, until = take_over.until, token = take_over.token, attempt = x.attempt + 1, claimed_at = posthorn.now()
     where x.id = l.id
     returning x.* into taken;
+  elsif l.retries and l.slot is not null then
+    -- The rest blocks its slot as it did before; what was with a worker that died goes on alone.
+    update posthorn.retries r set lease_id = null, alone = l.node is not null
+    where r.lease_id = l.id and r.event_id <> all (held[1:take_over.max_events]);
+    update posthorn.leases x
+    set node = take_over.node, until = take_over.until, token = take_over.token, attempt = x.attempt + 1, claimed_at = posthorn.now(),
+      ids = held[1:take_over.max_events]
+    where x.id = l.id
+    returning x.* into taken;
   else
     update posthorn.leases x
     set attempt = x.attempt + 1, uncounted = x.uncounted + 1, node = null,

@@ -2,7 +2,7 @@
 create or replace function posthorn.claim_retries(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
 returns posthorn.leases
 language plpgsql
-set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare

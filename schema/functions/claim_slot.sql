@@ -6,7 +6,7 @@ create or replace function posthorn.claim_slot(
   node text, max_events int, until timestamptz, token uuid, out taken posthorn.leases
 )
 language plpgsql
-set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   r record;
@@ -28,7 +28,7 @@ comment on function posthorn.claim_slot(posthorn.groups, posthorn.cursors, posth
 create or replace function posthorn.claim_blocked(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
 returns posthorn.leases
 language plpgsql
-set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
@@ -61,12 +61,13 @@ end $$;
 comment on function posthorn.claim_blocked(posthorn.groups, text, int, timestamptz, uuid) is
   'A lease on the failed events at the head of a blocked slot.';
 
--- The oldest waiting lease of a slot that is free. Slots are looked at from a random one on,
+-- The first waiting lease of a slot that is free: what a take-over has left behind, newest
+-- attempt first, then what nobody had yet, in the order in which it was cut. Slots are looked at from a random one on,
 -- so that each gets its turn, and only as many as it takes to find one.
 create or replace function posthorn.claim_waiting(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
 returns posthorn.leases
 language plpgsql
-set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
@@ -86,7 +87,7 @@ begin
     return null;
   end if;
   select x.* into l from posthorn.leases x
-  where x.group_id = g.id and x.slot = free_slot and x.until is null order by x.id limit 1;
+  where x.group_id = g.id and x.slot = free_slot and x.until is null order by x.attempt desc, x.id limit 1;
   if cardinality(l.ids) <= claim_waiting.max_events then
     update posthorn.leases x
     set node = claim_waiting.node, until = claim_waiting.until, token = claim_waiting.token, attempt = x.attempt + 1, claimed_at = posthorn.now()
@@ -144,7 +145,7 @@ create or replace function posthorn.cut(
   g posthorn.groups, inout c posthorn.cursors, sight posthorn.sight, clock_low timestamptz, out events bigint
 )
 language plpgsql
-set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare

@@ -5,7 +5,6 @@ create or replace function posthorn.advance(
   out ids bigint[], out lo bigint, out hi bigint, out since timestamptz
 )
 language plpgsql
-set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
@@ -16,7 +15,7 @@ begin
   if c.target is null then
     c.target_seq := sight.seq;
     c.target_next := sight.next;
-    c.target := pg_current_snapshot();
+    c.target := posthorn.snapshot();
     select case when s.is_called then s.last_value else 0 end into c.target_end from posthorn.event_id s;
     -- Whatever is invisible in target has an xid from its xmin on; a tick before that says since when.
     select t.at - interval '1 day' into c.target_since
@@ -90,7 +89,6 @@ create or replace function posthorn.claim_window(
   node text, max_events int, until timestamptz, token uuid, out taken posthorn.leases
 )
 language plpgsql
-set plan_cache_mode = force_generic_plan
 as $$
 declare
   base pg_snapshot := c.base;

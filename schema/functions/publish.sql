@@ -184,7 +184,6 @@ comment on function posthorn.known_as(int, text, bigint) is 'The id under which 
 create or replace function posthorn.commit_relaxed()
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   if current_setting('synchronous_commit') <> 'off' then

@@ -17,7 +17,7 @@ begin
   select x.* into t from posthorn.ticks x where x.at <= to_time order by x.at desc, x.next desc limit 1;
   if to_time = 'infinity' then
     select case when s.is_called then s.last_value else 0 end into c.base_seq from posthorn.event_id s;
-    c.base := pg_current_snapshot();
+    c.base := posthorn.snapshot();
   elsif to_time > '-infinity' then
     c.seek_from := to_time;
     if t.next is not null then
@@ -87,6 +87,8 @@ create or replace function posthorn.read_events(
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare

@@ -20,6 +20,7 @@ begin
   -- Nobody publishes, claims or settles until this commits.
   lock table posthorn.events, posthorn.groups, posthorn.leases, posthorn.retries in exclusive mode;
   sight := posthorn.look();
+  perform posthorn.renumber_leases();
 
   update posthorn.leases l
   set ids = posthorn.lease_ids(l), base = null, target = null, lo = null, hi = null, since = null

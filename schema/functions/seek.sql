@@ -45,7 +45,7 @@ begin
   if to_time = 'infinity' then
     c.base_seq := sight.seq;
     c.base_next := sight.next;
-    c.base := pg_current_snapshot();
+    c.base := posthorn.snapshot();
   elsif to_time > '-infinity' and t.next is not null then
     c.base := t.snapshot;
     c.base_seq := t.seq;

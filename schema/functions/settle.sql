@@ -4,7 +4,7 @@ create or replace function posthorn.settle(lease bigint, attempt int, failures j
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -56,6 +56,7 @@ create or replace function posthorn.extend(lease bigint, attempt int, lease_for 
 returns timestamptz
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare

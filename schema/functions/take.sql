@@ -1,5 +1,8 @@
 -- Taking work. A claim moves the group's cursor over a window of ids and writes one lease
 -- row that says which; it looks at none of the events. docs/design.md tells why that loses nothing.
+--
+-- The settings: plans are made once, because planning over the partitions costs as much as a
+-- small batch; and by index alone, because a plan made while a table was empty outlives that.
 
 -- Settles a lease that went well, if one is given, and takes the next under a token of the
 -- caller's choice; lease_events(token) then yields its events. No row: there is nothing to do.
@@ -15,30 +18,36 @@ create or replace function posthorn.take(
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
   g posthorn.groups;
   taken posthorn.leases;
+  between_targets boolean;
 begin
   if (take.max_events between 1 and 10000 and take.lease_for between '1 millisecond' and '1 day'
     and take.token is not null and current_setting('transaction_isolation') = 'read committed') is not true
   then
     perform posthorn.check_claim(take.max_events, take.lease_for, take.token);
   end if;
+  if pg_current_xact_id_if_assigned() is null then
+    perform posthorn.commit_relaxed();
+  end if;
   select x.* into g from posthorn.groups x where x.id = take.group_id;
   if not found then
     raise exception 'group % does not exist', take.group_id using errcode = 'PH001';
   end if;
-  perform posthorn.commit_relaxed();
-  if g.paused or not posthorn.has_work(g) then
+  select x.target is null into between_targets
+  from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
+  if g.paused or (between_targets and not posthorn.has_work(g)) then
     if take.settle_lease is not null then
       perform posthorn.settle(take.settle_lease, take.settle_attempt);
     end if;
     return;
   end if;
-  taken := posthorn.take_next(g, take.node, take.max_events, posthorn.now() + take.lease_for, take.token,
-    take.settle_lease, take.settle_attempt);
+  taken := posthorn.take_next(g, take.node, take.max_events, take.lease_for, take.token, take.settle_lease, take.settle_attempt);
   if taken.id is not null then
     take.lease := taken.id;
     take.attempt := taken.attempt;
@@ -48,12 +57,12 @@ end $$;
 comment on function posthorn.take(bigint, text, int, interval, uuid, bigint, int) is
   'Takes a lease under a token, settling an earlier one first if asked; see lease_events.';
 
--- The part of a claim that only one transaction at a time may do for a group.
+-- The part of a claim that only one transaction at a time may do for a group. Every worker calls
+-- it once a batch: what is needed seldom is in functions of its own.
 create or replace function posthorn.take_next(
-  g posthorn.groups, node text, max_events int, until timestamptz, token uuid, settle_lease bigint, settle_attempt int
+  g posthorn.groups, node text, max_events int, lease_for interval, token uuid, settle_lease bigint, settle_attempt int
 ) returns posthorn.leases
 language plpgsql
-set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
@@ -62,16 +71,22 @@ declare
   sight posthorn.sight;
   clock_low timestamptz;
   at timestamptz := posthorn.now();
+  until timestamptz := at + take_next.lease_for;
   look boolean;
   taken posthorn.leases;
   r record;
 begin
   perform pg_advisory_xact_lock(1886350440, g.id);
-  sight := posthorn.look();
+  -- First the sequence, then our xid: whoever drew an id up to seq holds a lower one.
+  select case when s.is_called then s.last_value else 0 end into sight.seq from posthorn.event_id s;
+  if pg_current_xact_id_if_assigned() is null then
+    sight.next := pg_current_xact_id();
+  end if;
   if take_next.settle_lease is not null then
     perform posthorn.settle(take_next.settle_lease, take_next.settle_attempt);
   end if;
-  select x.clock_low into clock_low from posthorn.cluster x where x.verified = pg_postmaster_start_time();
+  select x.clock_low into clock_low from posthorn.cluster x
+  where x.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed);
   if not found then
     perform posthorn.verify_cluster();
   end if;
@@ -80,37 +95,40 @@ begin
 
   look := (at between c.looked_at and c.looked_at + interval '1 second') is not true;
   if look then
-    taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, take_next.until, take_next.token);
+    taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
     c.n := n0 + 1;
     c.looked_at := case when taken.id is null then at end; -- where one has expired, there may be more
   end if;
-  if taken.id is null then
-    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, take_next.until, take_next.token);
+  if taken.id is null and exists (
+    select from posthorn.retries x where x.group_id = g.id and x.lease_id is null and x.slot is null and x.due_at <= at)
+  then
+    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token);
   end if;
   if taken.id is null then
     if g.ordering = 'none' then
-      r := posthorn.claim_window(g, c, sight, clock_low, take_next.node, take_next.max_events, take_next.until, take_next.token);
+      r := posthorn.claim_window(g, c, sight, clock_low, take_next.node, take_next.max_events, until, take_next.token);
     else
-      r := posthorn.claim_slot(g, c, sight, clock_low, take_next.node, take_next.max_events, take_next.until, take_next.token);
+      r := posthorn.claim_slot(g, c, sight, clock_low, take_next.node, take_next.max_events, until, take_next.token);
     end if;
     c := r.c;
     taken := r.taken;
   end if;
   if taken.id is null and not look then -- idle: look without waiting for the second to pass
-    taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, take_next.until, take_next.token);
+    taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
   end if;
 
   if c.n > n0 then
-    c.n := n0 + 1;
-    c.at := at;
-    insert into posthorn.cursors select c.*;
-    if c.n % 1000 = 0 then
-      delete from posthorn.cursors x where x.group_id = g.id and x.n between c.n - 2000 and c.n - 100;
+    insert into posthorn.cursors (group_id, n, at, base, base_seq, base_next, base_since,
+      target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at)
+    values (g.id, n0 + 1, at, c.base, c.base_seq, c.base_next, c.base_since,
+      c.target, c.target_seq, c.target_next, c.target_since, c.target_end, c.pos, c.blind, c.seek_from, c.looked_at);
+    if n0 % 1000 = 0 then
+      delete from posthorn.cursors x where x.group_id = g.id and x.n between n0 - 2000 and n0 - 100;
     end if;
   end if;
   return taken;
 end $$;
-comment on function posthorn.take_next(posthorn.groups, text, int, timestamptz, uuid, bigint, int) is
+comment on function posthorn.take_next(posthorn.groups, text, int, interval, uuid, bigint, int) is
   'The part of a claim that only one transaction at a time may do for a group.';
 
 -- Raises what is wrong with the arguments of a claim.
@@ -141,6 +159,8 @@ returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare

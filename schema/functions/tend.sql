@@ -56,7 +56,7 @@ begin
   if at < last.at - interval '1 hour' then
     update posthorn.cluster c set clock_low = least(c.clock_low, at - interval '1 day');
   end if;
-  insert into posthorn.ticks (next, at, seq, snapshot) values (sight.next, at, sight.seq, pg_current_snapshot());
+  insert into posthorn.ticks (next, at, seq, snapshot) values (sight.next, at, sight.seq, posthorn.snapshot());
   return 1;
 end $$;
 comment on function posthorn.tick() is 'Records what is visible now, if anything was published since the last tick.';
@@ -155,5 +155,26 @@ begin
       using errcode = 'PH005', hint = 'Run posthorn rebase (or select posthorn.rebase();) once; publishing works meanwhile.';
   end if;
   update posthorn.cluster c set verified = pg_postmaster_start_time() where c.verified <> pg_postmaster_start_time();
+  insert into posthorn.uncrashed default values on conflict do nothing;
+  if found then
+    perform posthorn.renumber_leases();
+  end if;
 end $$;
 comment on function posthorn.verify_cluster() is 'Refuses to go on in a cluster that the log does not come from.';
+
+-- Moves the numbers of leases past all that may have been drawn and forgotten, by a crash or
+-- by restoring a backup: the lease of a worker that lives on must not become another's.
+create or replace function posthorn.renumber_leases()
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform setval('posthorn.leases_id_seq', nextval('posthorn.leases_id_seq') + 1000000000);
+  -- A second crash must not forget this too.
+  perform posthorn.commit_firmly();
+  if current_setting('synchronous_commit') = 'off' then
+    perform set_config('synchronous_commit', 'local', true);
+  end if;
+end $$;
+comment on function posthorn.renumber_leases() is 'Moves the numbers of leases past all that may have been forgotten.';

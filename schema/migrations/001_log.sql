@@ -179,7 +179,7 @@ create table posthorn.leases (
 comment on table posthorn.leases is 'Batches of events that one node may work on until a deadline.';
 create index leases_token on posthorn.leases (token);
 create index leases_until on posthorn.leases (group_id, until) where until is not null;
-create index leases_waiting on posthorn.leases (group_id, slot, id) where until is null;
+create index leases_waiting on posthorn.leases (group_id, slot, attempt desc, id) where until is null;
 -- The promise that ordered groups never run two events of a slot at once, kept by the table itself.
 create unique index leases_one_in_flight on posthorn.leases (group_id, slot)
   where slot is not null and until is not null;
@@ -275,5 +275,13 @@ create table posthorn.cluster (
   maintained_at timestamptz            -- last run of maintain_events_table
 );
 comment on table posthorn.cluster is 'Which database cluster the transaction ids in the log belong to.';
+-- Claims commit without waiting for the disk, so a crash may forget that the numbers of some
+-- leases were drawn. Postgres empties unlogged tables after a crash: that is how we find out.
+create unlogged table posthorn.uncrashed (
+  one boolean primary key default true constraint uncrashed_one_row check (one)
+);
+comment on table posthorn.uncrashed is 'Empty after a crash, until the numbers of leases have moved on.';
+insert into posthorn.uncrashed default values;
+
 insert into posthorn.cluster (system_identifier, verified)
 select system_identifier, pg_postmaster_start_time() from pg_control_system();

@@ -1,0 +1,19 @@
+-- What is visible now, fit to be kept. A snapshot does not list the transaction that takes it:
+-- as soon as a later one has completed, our own would pass for committed, with all that it has
+-- yet to publish. Listed as running, it is late at worst.
+create or replace function posthorn.snapshot()
+returns pg_snapshot
+language plpgsql
+as $$
+declare
+  seen pg_snapshot := pg_current_snapshot();
+  own xid8 := pg_current_xact_id_if_assigned();
+begin
+  if own is null or own >= pg_snapshot_xmax(seen) then
+    return seen;
+  end if;
+  return format('%s:%s:%s', pg_snapshot_xmin(seen), pg_snapshot_xmax(seen), (
+    select string_agg(running.xid::text, ',' order by running.xid)
+    from (select own union select pg_snapshot_xip(seen)) running (xid)))::pg_snapshot;
+end $$;
+comment on function posthorn.snapshot() is 'What is visible now, without what our own transaction has yet to publish.';

@@ -1,0 +1,38 @@
+.PHONY: help up build test torture bench lint generate
+.DEFAULT_GOAL := help
+
+# Torture runs this long.
+FOR ?= 10m
+# Servers of the short torture are kept in memory; the linter is built once.
+LINTER = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+help: ## lists these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: build ## runs Posthorn on a Postgres of its own; Ctrl-C stops both
+	@scripts/deps postgres || true
+	@exec bin/posthorn up
+
+build: ## builds bin/posthorn
+	@go build -o bin/posthorn ./cmd/posthorn
+
+test: ## passes the tests, on the machine's Postgres (15 or newer) and on 18
+	@scripts/deps
+	go test -timeout 15m ./...
+	POSTHORN_TEST_PG_BIN=$$(scripts/postgres18) go test -timeout 15m ./...
+	cd bench && go test -timeout 15m ./...
+
+torture: ## looks for lost events while workers and Postgres are killed, for FOR=10m
+	@scripts/deps postgres
+	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./internal/torture -torture.for $(FOR) -torture.kill 30s
+
+bench: ## measures Postgres and Posthorn side by side; prints docs/performance.md's table
+	@scripts/deps postgres
+	cd bench && go run . -markdown
+
+lint: ## checks style, errors and the direction of imports
+	go vet ./...
+	go run $(LINTER) run ./...
+
+generate: ## records a change of the SQL functions in schema/revision
+	go generate ./schema

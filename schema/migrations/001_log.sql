@@ -272,7 +272,8 @@ create table posthorn.cluster (
   system_identifier bigint not null,
   verified timestamptz not null,       -- start of the server that was found to be this cluster
   clock_low timestamptz,               -- lowest time seen after the clock went back by more than an hour
-  maintained_at timestamptz            -- last run of maintain_events_table
+  maintained_at timestamptz,           -- last run of maintain_events_table
+  swept_at timestamptz                 -- last run of sweep
 );
 comment on table posthorn.cluster is 'Which database cluster the transaction ids in the log belong to.';
 -- Claims commit without waiting for the disk, so a crash may forget that the numbers of some

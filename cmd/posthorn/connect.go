@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/posthorn/posthorn/schema"
 )
 
 // Long enough for a sleepy server, short enough for someone waiting at a terminal.
@@ -85,4 +87,19 @@ func innermost(err error) error {
 	default:
 		return err
 	}
+}
+
+// withDatabase connects to a database that this binary can work with, for as
+// long as use takes.
+func (a *app) withDatabase(ctx context.Context, use func(conn *pgx.Conn) error) error {
+	conn, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	// All that was done is committed or failed by now, so closing changes nothing.
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if err := schema.Check(ctx, conn); err != nil {
+		return err
+	}
+	return use(conn)
 }

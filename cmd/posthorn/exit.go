@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/schema"
 )
 
@@ -41,6 +42,14 @@ var sqlStateExits = map[string]int{
 	"PH005": exitRefused,
 }
 
+// The same, where they are not from the database.
+var sentinelExits = map[error]int{
+	pg.ErrNotFound: exitNotFound,
+	pg.ErrConflict: exitConflict,
+	pg.ErrInvalid:  exitUsage,
+	pg.ErrRefused:  exitRefused,
+}
+
 func exitCode(err error) int {
 	var usage usageError
 	var pgErr *pgconn.PgError
@@ -53,9 +62,13 @@ func exitCode(err error) int {
 		return exitRefused
 	case errors.As(err, &pgErr) && sqlStateExits[pgErr.Code] != 0:
 		return sqlStateExits[pgErr.Code]
-	default:
-		return exitError
 	}
+	for sentinel, code := range sentinelExits {
+		if errors.Is(err, sentinel) {
+			return code
+		}
+	}
+	return exitError
 }
 
 // hintError is an error that comes with advice.

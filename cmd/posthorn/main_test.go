@@ -1,12 +1,18 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net/url"
+	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/posthorn/posthorn/posthorntest"
@@ -17,23 +23,78 @@ func TestMain(m *testing.M) {
 }
 
 // Each script has an empty database of its own in DATABASE_URL, and in
-// MISSING_DATABASE_URL one that the server does not know.
+// MISSING_DATABASE_URL one that the server does not know. DATA is a directory
+// that a server may use, whatever account it runs as.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata",
-		Setup: func(env *testscript.Env) error {
-			database := posthorntest.EmptyDatabase(env.T().(testing.TB))
-			missing, err := url.Parse(database)
-			if err != nil {
-				return err
-			}
-			missing.Path += "_missing"
-			env.Setenv("DATABASE_URL", database)
-			env.Setenv("MISSING_DATABASE_URL", missing.String())
-			return nil
+		Dir:   "testdata",
+		Setup: setup,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":    exits,
+			"migrated": migrated,
+			"sql":      sql,
+			"waitfor":  waitfor,
+			"use":      use,
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 	})
+}
+
+func setup(env *testscript.Env) error {
+	t := env.T().(testing.TB)
+	database := posthorntest.EmptyDatabase(t)
+	missing, err := url.Parse(database)
+	if err != nil {
+		return err
+	}
+	missing.Path += "_missing"
+	data, err := os.MkdirTemp("", "posthorn")
+	if err != nil {
+		return err
+	}
+	env.Defer(func() { _ = os.RemoveAll(data) })
+	env.Setenv("DATABASE_URL", database)
+	env.Setenv("MISSING_DATABASE_URL", missing.String())
+	env.Setenv("DATA", data)
+	env.Values[testKey{}] = t
+	return os.Chmod(data, 0o711)
+}
+
+type testKey struct{}
+
+// migrated gives the script a database with the schema.
+func migrated(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Setenv("DATABASE_URL", posthorntest.Database(ts.Value(testKey{}).(testing.TB)))
+}
+
+// sql runs statements in the script's database.
+func sql(ts *testscript.TestScript, _ bool, args []string) {
+	conn, err := pgx.Connect(context.Background(), ts.Getenv("DATABASE_URL"))
+	ts.Check(err)
+	defer func() { _ = conn.Close(context.Background()) }()
+	_, err = conn.PgConn().Exec(context.Background(), strings.Join(args, " ")).ReadAll()
+	ts.Check(err)
+}
+
+// waitfor waits until a file has a line that matches: waitfor file pattern
+func waitfor(ts *testscript.TestScript, _ bool, args []string) {
+	pattern := regexp.MustCompile("(?m)" + args[1])
+	var content []byte
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		content, _ = os.ReadFile(ts.MkAbs(args[0])) // it may not be there yet
+		if pattern.Match(content) {
+			return
+		}
+	}
+	ts.Fatalf("not in time: %s in:\n%s", args[1], content)
+}
+
+// use takes the database from what up has printed to a file.
+func use(ts *testscript.TestScript, _ bool, args []string) {
+	match := regexp.MustCompile(`(?m)^database: (\S+)$`).FindStringSubmatch(ts.ReadFile(args[0]))
+	if match == nil {
+		ts.Fatalf("no database in %s", args[0])
+	}
+	ts.Setenv("DATABASE_URL", match[1])
 }
 
 // exits runs a program that has to end with the given code: exits 2 posthorn …

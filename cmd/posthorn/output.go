@@ -79,3 +79,14 @@ func formatTime(t time.Time) string {
 	}
 	return t.Local().Format("2006-01-02 15:04:05 -07:00")
 }
+
+// fields prints one thing, a line for each of its properties.
+type fields struct{ w *tabwriter.Writer }
+
+func newFields(w io.Writer) fields {
+	return fields{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+}
+
+func (f fields) field(name string, value any) { fmt.Fprintf(f.w, "%s\t%s\n", name, cell(value)) }
+
+func (f fields) flush() error { return f.w.Flush() }

@@ -21,6 +21,9 @@ type app struct {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	a := &app{log: slog.New(slog.NewTextHandler(stderr, nil))}
 	root := newRoot(a)
+	if cmd, _, err := root.Find(args); err == nil && cmd.Name() == "seek" {
+		args = shieldNegative(args)
+	}
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -59,7 +62,14 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.databaseURL, "database-url", "", "the database (env DATABASE_URL)")
 	flags.StringVar(&a.namespace, "namespace", "", `the namespace (env POSTHORN_NAMESPACE, else "default")`)
 	root.AddCommand(
+		newUp(a),
 		newMigrate(a),
+		newPublish(a),
+		newTail(a),
+		newGroups(a),
+		newDeadLetters(a),
+		newDoctor(a),
+		newRebase(a),
 		newSchema(),
 		newVersion(),
 	)

@@ -46,7 +46,8 @@ return l.node is null
   or coalesce((select max(r.attempts) from posthorn.retries r where r.lease_id = l.id), delivered) < g.attempts;
 comment on function posthorn.may_retry(posthorn.groups, posthorn.leases, int) is 'Whether the one event of an expired lease has deliveries left.';
 
--- Turns a lease into single retries, due now. Its deliveries so far count.
+-- Turns a lease into single retries, due since its deadline, so that the claim which does this
+-- finds them. Its deliveries so far count.
 create or replace function posthorn.split(g posthorn.groups, l posthorn.leases, held bigint[])
 returns void
 language plpgsql
@@ -55,10 +56,10 @@ as $$
 #variable_conflict use_column
 begin
   if l.retries then
-    update posthorn.retries r set lease_id = null, alone = true, due_at = posthorn.now() where r.lease_id = l.id;
+    update posthorn.retries r set lease_id = null, alone = true, due_at = l.until where r.lease_id = l.id;
   else
     insert into posthorn.retries (group_id, event_id, attempts, due_at, slot, alone, error)
-    select g.id, h.id, l.attempt - l.uncounted, posthorn.now(), l.slot, true, 'its batch was not answered twice'
+    select g.id, h.id, l.attempt - l.uncounted, l.until, l.slot, true, 'its batch was not answered twice'
     from unnest(held) h (id)
     on conflict (group_id, event_id, subscription) do nothing;
   end if;

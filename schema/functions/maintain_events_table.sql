@@ -10,7 +10,10 @@ set lock_timeout = '100ms'
 set timezone = 'UTC'
 as $$
 begin
-  perform pg_advisory_xact_lock(1886350441, hashtext('maintain_events_table'));
+  if not pg_try_advisory_xact_lock(1886350441, hashtext('maintain_events_table')) then
+    return query select 'postponed', 'all', 'another session is at it';
+    return;
+  end if;
   update posthorn.cluster c set maintained_at = posthorn.now();
   return query select * from posthorn.drop_misfits();
   return query select * from posthorn.create_partitions();
@@ -117,9 +120,16 @@ declare
   made text;
 begin
   if since is null or since < posthorn.now() then -- the first, or the first after a long sleep
-    since := greatest(since, date_trunc(posthorn.partition_unit(length), posthorn.now()));
+    since := greatest(since, date_trunc(posthorn.partition_unit(length),
+      least(posthorn.now(), (select min(e.created_at) from posthorn.events_default e))));
   end if;
   while since < horizon loop
+    if posthorn.partition_end(since, length) <= posthorn.now() and not exists (
+      select from posthorn.events_default e where e.created_at >= since and e.created_at < posthorn.partition_end(since, length))
+    then -- nothing was published while we slept
+      since := posthorn.partition_end(since, length);
+      continue;
+    end if;
     begin
       made := posthorn.create_partition(since, posthorn.partition_end(since, length));
       return query select 'created', made, format('until %s', posthorn.partition_end(since, length));

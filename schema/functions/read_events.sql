@@ -66,7 +66,7 @@ begin
   c.seek_from := (j->>'f')::timestamptz;
   c.n := 0;
   c.blind := 0;
-  if c.base is null or c.base_seq is null or (c.target is null) <> (c.target_end is null) then
+  if c.base is null or c.base_seq is null or (c.target is not null and c.target_end is null) then
     raise exception 'cursor is incomplete';
   end if;
   return c;
@@ -88,6 +88,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column

@@ -104,8 +104,8 @@ begin
 end $$;
 comment on function posthorn.cancel_delayed(text, bigint) is 'Takes back a delayed event that has not entered the log.';
 
--- Removes what has outlived its use: dedup keys, ticks (thinned to one a minute after an hour
--- and one an hour after a day), and the ledger's old rows of groups that move seldom.
+-- Removes what has outlived its use, once a minute: dedup keys, and ticks (thinned to one a minute
+-- after an hour and one an hour after a day).
 create or replace function posthorn.sweep()
 returns bigint
 language plpgsql security definer
@@ -117,6 +117,11 @@ declare
   removed bigint;
   n bigint;
 begin
+  update posthorn.cluster c set swept_at = today
+  where (today between c.swept_at and c.swept_at + interval '1 minute') is not true;
+  if not found then
+    return 0;
+  end if;
   select max(t.at) into last_tick from posthorn.ticks t;
   delete from posthorn.dedup_keys d
   where (d.namespace_id, d.dedup_key) in (

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// Every side checks that it did all of its work and fails otherwise. Speed is
+// nobody's business here.
+func TestEveryRowDoesItsWork(t *testing.T) {
+	t.Parallel()
+	o := options{
+		databaseURL: posthorntest.ServerURL(t), rows: regexp.MustCompile(""),
+		events: 3000, logEvents: 3000, logGroups: 20, rounds: 2, held: 50 * time.Millisecond,
+	}
+	r := mustMeasure(t, o)
+	if len(r.Results) != len(rows()) {
+		t.Errorf("%d results of %d rows", len(r.Results), len(rows()))
+	}
+	for _, result := range r.Results {
+		if result.Skipped == "" && len(result.Ratios) != o.rounds {
+			t.Errorf("%s: %d ratios of %d rounds", result.Work, len(result.Ratios), o.rounds)
+		}
+		if result.Skipped != "" && !strings.Contains(result.Work, "PgQ") {
+			t.Errorf("%s was skipped: %s", result.Work, result.Skipped)
+		}
+	}
+}
+
+func TestOnlyTheRowsAskedFor(t *testing.T) {
+	t.Parallel()
+	o := options{
+		databaseURL: posthorntest.ServerURL(t), rows: regexp.MustCompile("^publish, one"),
+		events: 1000, rounds: 1,
+	}
+	r := mustMeasure(t, o)
+	if len(r.Results) != 1 || r.Results[0].Work != "publish, one per commit, 16 connections" {
+		t.Errorf("measured %v", r.Results)
+	}
+}
+
+func mustMeasure(t *testing.T, o options) *report {
+	t.Helper()
+	s, err := openServer(t.Context(), o, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	r, err := measureAll(t.Context(), s, o, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestVerdict(t *testing.T) {
+	t.Parallel()
+	higher := row{floor: atLeast(0.7), target: atLeast(0.9)}
+	lower := row{floor: atMost(1.5)}
+	for _, test := range []struct {
+		row   row
+		ratio float64
+		want  string
+	}{
+		{higher, 0.69, "floor missed"},
+		{higher, 0.7, "floor met, target missed"},
+		{higher, 0.9, "target met"},
+		{lower, 1.5, "floor met"},
+		{lower, 1.6, "floor missed"},
+		{row{target: atLeast(1)}, 0.9, "target missed"},
+	} {
+		r := result{row: test.row, rounds: []round{{test.ratio, 1}}}
+		if r.sum(); r.Verdict != test.want {
+			t.Errorf("%.2f held against %v, %v: %q, want %q", test.ratio, test.row.floor, test.row.target, r.Verdict, test.want)
+		}
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	t.Parallel()
+	one := result{row: row{floor: atLeast(0.7)}, Work: "publish", Ours: "publish_batch", Than: "INSERT", Unit: "/s",
+		Floor: "≥ 0.7 ×", Target: "–", rounds: []round{{160_000, 200_000}, {150_000, 200_000}, {1_180_000, 2_000_000}}}
+	one.sum()
+	var out strings.Builder
+	if err := (&report{Results: []result{one}}).markdown(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := "| publish | ≥ 0.7 × | – | 0.75 (0.59–0.80) | floor met | 160,000/s | 200,000/s | publish_batch / INSERT |\n"
+	if !strings.HasSuffix(out.String(), want) {
+		t.Errorf("got %s\nwant the end %s", out.String(), want)
+	}
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+var heldRows = []row{heldRow(20), heldRow(1000)}
+
+func heldRow(size int) row {
+	return row{
+		work: fmt.Sprintf("with a transaction held open, windows of %s", figure(float64(size))), unit: "/s",
+		floor: atLeast(0.8), target: atLeast(0.95),
+		ours: "take + lease_events, 2 workers", than: "the same in a database where none is",
+		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+			p, err := b.holding(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			n := min(b.events, size*heldWindows)
+			if ours, err = p.with.backlog(ctx, n, size); err != nil {
+				return nil, nil, err
+			}
+			than, err = p.without.backlog(ctx, n, size)
+			return ours, than, err
+		},
+	}
+}
+
+// heldWindows bounds a round: what costs is the window, not the event.
+const heldWindows = 2000
+
+// Steady traffic, in both databases alike: each claim leaves dead versions that
+// a held snapshot keeps from being removed.
+const (
+	trafficBatch = 20
+	trafficEvery = 2 * time.Millisecond
+)
+
+// heldPair is two databases that have seen the same traffic: one while a
+// transaction was held open in it, which it still is, and one without. A
+// snapshot holds back vacuum only in its own database.
+type heldPair struct{ with, without *heldDatabase }
+
+type heldDatabase struct {
+	*database
+	group group
+}
+
+// holding makes the pair, once for all rows.
+func (b *bench) holding(ctx context.Context) (*heldPair, error) {
+	if b.held != nil {
+		return b.held, nil
+	}
+	p := &heldPair{}
+	b.held = p
+	var err error
+	if p.with, err = b.openHeld(ctx); err != nil {
+		return nil, err
+	}
+	if p.without, err = b.openHeld(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.with.hold(ctx); err != nil {
+		return nil, err
+	}
+	b.say("  traffic for %s", b.options.held)
+	done := make(chan error, 2)
+	for _, d := range []*heldDatabase{p.with, p.without} {
+		go func() { done <- d.traffic(ctx, b.options.held) }()
+	}
+	return p, errors.Join(<-done, <-done)
+}
+
+func (b *bench) openHeld(ctx context.Context) (*heldDatabase, error) {
+	d, err := b.server.newDatabase(ctx)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := d.newGroups(ctx, 1, "")
+	if err != nil {
+		d.drop()
+		return nil, err
+	}
+	return &heldDatabase{d, groups[0]}, nil
+}
+
+func (p *heldPair) drop() {
+	for _, d := range []*heldDatabase{p.with, p.without} {
+		if d != nil {
+			d.database.drop()
+		}
+	}
+}
+
+// hold opens a transaction with a snapshot, on a connection that lasts until
+// the database is dropped.
+func (d *heldDatabase) hold(ctx context.Context) error {
+	conn, err := d.connect(ctx, nil)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "begin isolation level repeatable read; select from posthorn.groups")
+	return err
+}
+
+// traffic publishes and takes small batches, one each per tick.
+func (d *heldDatabase) traffic(ctx context.Context, length time.Duration) error {
+	publisher, err := d.crew(ctx, 1, nil)
+	if err != nil {
+		return err
+	}
+	defer publisher.close()
+	if err := publisher.prepare(ctx, "insert", publishSQL); err != nil {
+		return err
+	}
+	consumer, err := d.crew(ctx, 1, consumerParameters)
+	if err != nil {
+		return err
+	}
+	defer consumer.close()
+	if err := consumer.prepareClaims(ctx); err != nil {
+		return err
+	}
+	tick := time.NewTicker(trafficEvery)
+	defer tick.Stop()
+	var last lease
+	for end := time.Now().Add(length); time.Now().Before(end); <-tick.C {
+		if _, err := publish(ctx, publisher[0], trafficBatch, trafficBatch); err != nil {
+			return err
+		}
+		if last, err = take(ctx, consumer[0], d.group, trafficBatch, last); err != nil {
+			return err
+		}
+	}
+	return d.finish(ctx, consumer[0], last)
+}
+
+// finish takes what the traffic has left over.
+func (d *heldDatabase) finish(ctx context.Context, conn *pgx.Conn, last lease) error {
+	for last.held() {
+		var err error
+		if last, err = take(ctx, conn, d.group, trafficBatch, last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// backlog publishes n events, which is not measured, and takes them with the
+// group that had the traffic.
+func (d *heldDatabase) backlog(ctx context.Context, n, size int) (side, error) {
+	crew, err := d.crew(ctx, 2, consumerParameters)
+	if err != nil {
+		return nil, err
+	}
+	if err := crew.prepareClaims(ctx); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (float64, error) {
+		if err := d.fill(ctx, n); err != nil {
+			return 0, err
+		}
+		var left atomic.Int64
+		left.Store(int64(n))
+		speed, err := crew.run(ctx, n, func(ctx context.Context, _ int, conn *pgx.Conn) (int, error) {
+			return drain(ctx, conn, d.group, size, take, &left)
+		})
+		if err != nil {
+			return 0, err
+		}
+		return speed, d.checkSettled(ctx, []group{d.group})
+	}, nil
+}

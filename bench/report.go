@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// report is what a run found.
+type report struct {
+	Date      string   `json:"date"`
+	Postgres  string   `json:"postgres"`
+	Cores     int      `json:"cores"`
+	Events    int      `json:"events"`
+	Rounds    int      `json:"rounds"`
+	Held      string   `json:"held"`
+	LogEvents int      `json:"log_events"`
+	LogGroups int      `json:"log_groups"`
+	Results   []result `json:"results"`
+}
+
+// result is a row, measured.
+type result struct {
+	row    row
+	rounds []round
+
+	Work    string    `json:"work"`
+	Ours    string    `json:"ours"`
+	Than    string    `json:"than"`
+	Unit    string    `json:"unit"`
+	Floor   string    `json:"floor"`
+	Target  string    `json:"target"`
+	Ratios  []float64 `json:"ratios,omitempty"`
+	Median  float64   `json:"median,omitempty"`
+	OursMed float64   `json:"ours_median,omitempty"`
+	ThanMed float64   `json:"than_median,omitempty"`
+	Verdict string    `json:"verdict,omitempty"`
+	Skipped string    `json:"skipped,omitempty"`
+}
+
+// sum fills in what follows from the rounds. The ratio is the median of the
+// rounds' ratios, not the ratio of medians: sides are compared with what ran
+// next to them.
+func (r *result) sum() {
+	var ours, than []float64
+	for _, one := range r.rounds {
+		ours, than = append(ours, one.ours), append(than, one.than)
+		r.Ratios = append(r.Ratios, one.ratio())
+	}
+	r.Median, r.OursMed, r.ThanMed = median(r.Ratios), median(ours), median(than)
+	switch {
+	case !r.row.floor.holds(r.Median):
+		r.Verdict = "floor missed"
+	case r.row.target.sign == "":
+		r.Verdict = "floor met"
+	case r.row.target.holds(r.Median):
+		r.Verdict = "target met"
+	case r.row.floor.sign == "":
+		r.Verdict = "target missed"
+	default:
+		r.Verdict = "floor met, target missed"
+	}
+}
+
+var columns = []string{"work", "floor", "where it should go", "ratio (min–max)", "", "ours", "beside", "what was measured"}
+
+func (r result) cells() []string {
+	measured := r.Ours + " / " + r.Than
+	if r.Skipped != "" {
+		return []string{r.Work, r.Floor, r.Target, "skipped", r.Skipped, "", "", measured}
+	}
+	return []string{
+		r.Work, r.Floor, r.Target,
+		fmt.Sprintf("%.2f (%.2f–%.2f)", r.Median, slices.Min(r.Ratios), slices.Max(r.Ratios)), r.Verdict,
+		figure(r.OursMed) + r.Unit, figure(r.ThanMed) + r.Unit, measured,
+	}
+}
+
+// figure is a number as people read it: 1,234,567.
+func figure(value float64) string {
+	digits := fmt.Sprintf("%.0f", value)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+func (r *report) heading() string {
+	return fmt.Sprintf("%s, PostgreSQL %s, %d cores; median of %d rounds of %s events; transaction held for %s; large log of %s events and %s groups",
+		r.Date, r.Postgres, r.Cores, r.Rounds, figure(float64(r.Events)), r.Held, figure(float64(r.LogEvents)), figure(float64(r.LogGroups)))
+}
+
+func (r *report) text(w io.Writer) error {
+	fmt.Fprintf(w, "%s\n\n", r.heading())
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, strings.Join(columns, "\t"))
+	for _, result := range r.Results {
+		fmt.Fprintln(table, strings.Join(result.cells(), "\t"))
+	}
+	return table.Flush()
+}
+
+func (r *report) markdown(w io.Writer) error {
+	fmt.Fprintf(w, "%s.\n\n", r.heading())
+	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	for _, result := range r.Results {
+		if _, err := fmt.Fprintf(w, "| %s |\n", strings.Join(result.cells(), " | ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

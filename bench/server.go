@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/localpg"
+)
+
+// settings keep every promise of durability; the rest is so large that neither
+// checkpoints nor reading from disk come between two sides.
+var settings = map[string]string{
+	"fsync":              "on",
+	"synchronous_commit": "on",
+	"shared_buffers":     "1GB",
+	"max_wal_size":       "8GB",
+}
+
+// server is the one that both sides are measured on.
+type server struct {
+	url     *url.URL
+	admin   *pgx.Conn
+	version string
+	token   string // in the names of our databases
+	count   atomic.Int64
+
+	local *localpg.Server // nil when a URL was given
+	dir   string
+}
+
+func openServer(ctx context.Context, o options, progress io.Writer) (*server, error) {
+	s := &server{token: newToken()}
+	given := o.databaseURL
+	if given == "" {
+		fmt.Fprintln(progress, "starting a server")
+		if err := s.start(ctx, o); err != nil {
+			return nil, err
+		}
+		given = s.local.URL()
+	}
+	if err := s.connect(ctx, given); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func newToken() string {
+	var token [4]byte
+	rand.Read(token[:])
+	return hex.EncodeToString(token[:])
+}
+
+func (s *server) start(ctx context.Context, o options) (err error) {
+	// On the disk, not in memory as tests do: commits shall wait for it.
+	if s.dir, err = os.MkdirTemp("", "posthorn-bench-"); err != nil {
+		return err
+	}
+	// When root starts it, another account runs the server and must enter.
+	if err := os.Chmod(s.dir, 0o755); err != nil {
+		return err
+	}
+	s.local, err = localpg.Start(ctx, localpg.Config{
+		Dir:      s.dir,
+		BinDir:   o.binDir,
+		Settings: settings,
+		Logger:   slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		os.RemoveAll(s.dir)
+	}
+	return err
+}
+
+func (s *server) connect(ctx context.Context, given string) (err error) {
+	if s.url, err = url.Parse(given); err != nil || s.url.Scheme == "" {
+		return fmt.Errorf("not a URL of the form postgres://user:password@host:port/database")
+	}
+	if s.admin, err = pgx.Connect(ctx, given); err != nil {
+		return err
+	}
+	return s.admin.QueryRow(ctx, "show server_version").Scan(&s.version)
+}
+
+// close ends what openServer started. It has its own context: an interrupted
+// run cleans up too.
+func (s *server) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if s.admin != nil {
+		s.admin.Close(ctx)
+	}
+	if s.local != nil {
+		s.local.Stop(ctx)
+		os.RemoveAll(s.dir)
+	}
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// patience is how long one side may take before the run is given up.
+const patience = 15 * time.Minute
+
+// crew is a number of connections that work at the same time, kept from round
+// to round as a program's are.
+type crew []*pgx.Conn
+
+func (d *database) crew(ctx context.Context, n int, parameters map[string]string) (crew, error) {
+	c := make(crew, n)
+	for i := range c {
+		var err error
+		if c[i], err = d.connect(ctx, parameters); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c crew) close() {
+	for _, conn := range c {
+		conn.Close(context.Background())
+	}
+}
+
+// prepare prepares a statement on each connection under a name.
+func (c crew) prepare(ctx context.Context, name, sql string) error {
+	for _, conn := range c {
+		if _, err := conn.Prepare(ctx, name, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run lets all work at once. work returns how many events it did; together
+// they must come to want. The result is events per second.
+func (c crew) run(ctx context.Context, want int, work func(ctx context.Context, i int, conn *pgx.Conn) (int, error)) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	counts, errs := make([]int, len(c)), make([]error, len(c))
+	start := time.Now()
+	var wait sync.WaitGroup
+	for i, conn := range c {
+		wait.Go(func() {
+			if counts[i], errs[i] = work(ctx, i, conn); errs[i] != nil {
+				cancel() // the others would wait for what this one does not do
+			}
+		})
+	}
+	wait.Wait()
+	took := time.Since(start)
+	if err := errors.Join(errs...); err != nil {
+		return 0, err
+	}
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	if total != want {
+		return 0, fmt.Errorf("%d events instead of %d", total, want)
+	}
+	return float64(total) / took.Seconds(), nil
+}
+
+// share is the part of n that falls to worker i, so that all parts make up n.
+func (c crew) share(n, i int) int {
+	return n*(i+1)/len(c) - n*i/len(c)
+}

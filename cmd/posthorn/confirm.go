@@ -1,0 +1,49 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+var errDeclined = errors.New("nothing was changed")
+
+// yesFlag adds --yes to a command that destroys something.
+func yesFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("yes", false, "do not ask")
+}
+
+// confirm asks whoever sits at the terminal, unless they have said yes already.
+func confirm(cmd *cobra.Command, yes bool, question string) error {
+	if yes {
+		return nil
+	}
+	if !isTerminal(cmd.InOrStdin()) {
+		return usageError{errors.New(question + ": nobody here to ask"), "say --yes"}
+	}
+	if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s? [y/N] ", question); err != nil {
+		return err
+	}
+	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return errDeclined
+	}
+	return nil
+}
+
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+func newDeadLetters(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dead-letters",
+		Short: "See, redrive and purge events that failed for good",
+		Args:  cobra.NoArgs,
+		RunE:  help,
+	}
+	cmd.AddCommand(
+		newDeadLettersList(a),
+		newDeadLettersShow(a),
+		newDeadLettersRedrive(a),
+		newDeadLettersPurge(a),
+	)
+	return cmd
+}
+
+// deadLetterFlags say which dead letters are meant.
+type deadLetterFlags struct {
+	group  string
+	filter pg.DeadLetterFilter
+}
+
+func (f *deadLetterFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.group, "group", "", "only of this group (default: all groups of the namespace)")
+	flags.Int64SliceVar(&f.filter.IDs, "id", nil, "only these, by their ids")
+	flags.StringVar(&f.filter.Type, "type", "", "only of events of this type")
+	flags.StringVar(&f.filter.Error, "error", "", "only with this text in the error")
+}
+
+// chosen refuses to mean everything by accident.
+func (f *deadLetterFlags) chosen(all bool) error {
+	narrow := f.group != "" || len(f.filter.IDs) > 0 || f.filter.Type != "" || f.filter.Error != ""
+	if !all && !narrow {
+		return usageError{errors.New("which dead letters?"), "say --id, --type, --error, --group or --all"}
+	}
+	return nil
+}
+
+func newDeadLettersList(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List dead letters, oldest first",
+		Example: `  posthorn dead-letters list
+  posthorn dead-letters list --group billing --type order.placed --limit 10
+  posthorn dead-letters list --json`,
+		Args: cobra.NoArgs,
+	}
+	var f deadLetterFlags
+	f.add(cmd)
+	cmd.Flags().IntVar(&f.filter.Limit, "limit", 100, "list so many")
+	cmd.Flags().IntVar(&f.filter.Offset, "offset", 0, "after so many")
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			letters, err := pg.ListDeadLetters(cmd.Context(), conn, a.namespace, f.group, f.filter)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(cmd.OutOrStdout(), append([]pg.DeadLetter{}, letters...))
+			}
+			t := newTable(cmd.OutOrStdout(), "id", "group", "event", "type", "attempts", "failed at", "reason", "error")
+			for _, d := range letters {
+				t.row(d.ID, d.Group, d.EventID, d.Type, d.Attempts, d.FailedAt, d.Reason, shorten(d.Error, 60))
+			}
+			return t.flush()
+		})
+	}
+	return cmd
+}
+
+func shorten(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:most-1]) + "…"
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/internal/doctor"
+)
+
+const doctorLong = `Examine the database and what Posthorn keeps in it: versions, settings, roles,
+open transactions that hold the log back, clocks, partitions, upkeep, groups that
+nobody reads, dead rows. Nothing is changed.
+
+Each line says ok, warn or fail, and what to do. A fail makes the exit status 1.`
+
+func newDoctor(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "doctor",
+		Short:   "Examine the installation, and say what to do",
+		Long:    doctorLong,
+		Example: "  posthorn doctor --json",
+		Args:    cobra.NoArgs,
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		conn, err := a.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close(cmd.Context()) }()
+		findings := doctor.Examine(cmd.Context(), conn)
+		if err := cmd.Context().Err(); err != nil {
+			return err
+		}
+		if *asJSON {
+			err = printJSON(cmd.OutOrStdout(), findings)
+		} else {
+			err = printFindings(cmd.OutOrStdout(), findings)
+		}
+		if err == nil && doctor.Worst(findings) == doctor.Fail {
+			err = errors.New("the database needs attention")
+		}
+		return err
+	}
+	return cmd
+}
+
+func printFindings(w io.Writer, findings []doctor.Finding) error {
+	var lines strings.Builder
+	for _, f := range findings {
+		fmt.Fprintf(&lines, "%-4s  %s: %s\n", f.Level, f.Check, oneLine.Replace(f.Found))
+		if f.Advice != "" {
+			lines.WriteString("      → " + f.Advice + "\n")
+		}
+	}
+	_, err := io.WriteString(w, lines.String())
+	return err
+}

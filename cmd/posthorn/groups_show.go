@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// groupDetails is what is printed about one group.
+type groupDetails struct {
+	pg.GroupStatus
+	Policy pg.GroupPolicy `json:"policy"`
+}
+
+func newGroupsShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show NAME",
+		Short:   "Show one group: where it stands, and its policy",
+		Example: "  posthorn groups show billing",
+		Args:    cobra.ExactArgs(1),
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			var d groupDetails
+			var err error
+			if d.GroupStatus, err = pg.StatusOfGroup(cmd.Context(), conn, a.namespace, args[0]); err != nil {
+				return err
+			}
+			if d.Policy, err = pg.PolicyOfGroup(cmd.Context(), conn, a.namespace, args[0]); err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(cmd.OutOrStdout(), d)
+			}
+			return printGroup(cmd.OutOrStdout(), d)
+		})
+	}
+	return cmd
+}
+
+func printGroup(w io.Writer, d groupDetails) error {
+	f := newFields(w)
+	f.field("group", d.Group)
+	f.field("namespace", d.Namespace)
+	f.field("state", groupState(d.GroupStatus))
+	f.field("position", d.Position)
+	f.field("lag", d.LagEvents)
+	f.field("behind", roughSeconds(d.LagSeconds))
+	f.field("oldest pending", d.OldestPending)
+	f.field("leases", fmt.Sprintf("%d, %d of them expired", d.Leases, d.ExpiredLeases))
+	f.field("retries", d.Retries)
+	f.field("blocked slots", d.BlockedSlots)
+	f.field("dead letters", d.DeadLetters)
+	f.field("held back by", heldBackBy(d.GroupStatus))
+	f.field("order", d.Order)
+	f.field("slots", d.Policy.Slots)
+	f.field("attempts", attempts(d.Policy))
+	f.field("delays", delays(d.Policy))
+	f.field("on failure", d.Policy.OnFailure)
+	f.field("read ahead", d.Policy.ReadAhead)
+	f.field("created", d.Policy.CreatedAt)
+	return f.flush()
+}
+
+func heldBackBy(g pg.GroupStatus) string {
+	switch {
+	case g.HeldForSeconds == 0:
+		return ""
+	case g.HeldByPID == nil:
+		return fmt.Sprintf("%s, for %s", g.HeldByApplication, roughSeconds(g.HeldForSeconds))
+	default:
+		return fmt.Sprintf("a transaction of %q, pid %d, for %s", g.HeldByApplication, *g.HeldByPID, roughSeconds(g.HeldForSeconds))
+	}
+}
+
+func attempts(p pg.GroupPolicy) string {
+	if p.Attempts == 0 {
+		return "no limit"
+	}
+	return fmt.Sprint(p.Attempts)
+}
+
+func delays(p pg.GroupPolicy) string {
+	if p.Delays != nil {
+		return strings.Join(p.Delays, ", ")
+	}
+	return fmt.Sprintf("%s × %g, up to %s, jitter %g", p.BackoffFrom, p.BackoffFactor, p.BackoffTo, p.BackoffJitter)
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+const timeHelp = `TIME is a moment such as 2026-01-31T12:00:00Z, 2026-01-31 (its first second,
+here) or 15:04 (today, or yesterday when that is still to come), or a time ago
+such as -10m or -1h30m.`
+
+// parseMoment reads a place in the log. A time ago is counted from the
+// database's clock, since that is what events are stamped with.
+func parseMoment(ctx context.Context, db pg.DB, text string) (pg.Moment, error) {
+	switch text {
+	case "beginning":
+		return pg.Beginning, nil
+	case "end", "now":
+		return pg.End, nil
+	}
+	now, err := pg.Now(ctx, db)
+	if err != nil {
+		return pg.Moment{}, err
+	}
+	t, err := pastTime(text, now)
+	return pg.At(t), err
+}
+
+func pastTime(text string, now time.Time) (time.Time, error) {
+	if ago, found := strings.CutPrefix(plainMinus(text), "-"); found {
+		if d, err := time.ParseDuration(ago); err == nil {
+			return now.Add(-d), nil
+		}
+	}
+	t, clock, err := parseTime(text, now)
+	if err == nil && clock && t.After(now) {
+		t = t.AddDate(0, 0, -1)
+	}
+	return t, err
+}
+
+// futureTime is for what shall happen: a duration means from now on, and a time
+// of day that has passed means tomorrow's.
+func futureTime(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(d), nil
+	}
+	t, clock, err := parseTime(text, now)
+	if err == nil && clock && t.Before(now) {
+		t = t.AddDate(0, 0, 1)
+	}
+	return t, err
+}
+
+// parseTime reads a moment, and reports whether it was only a time of day.
+func parseTime(text string, now time.Time) (t time.Time, clock bool, err error) {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, false, nil
+		}
+	}
+	for _, layout := range []string{"15:04", "15:04:05"} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			y, m, d := now.Local().Date()
+			return time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, time.Local), true, nil
+		}
+	}
+	return time.Time{}, false, usageError{
+		fmt.Errorf("%q is no time", text),
+		"write it like 2026-01-31T12:00:00Z, 2026-01-31, 15:04 or -10m",
+	}
+}
+
+// minus is the typographic one. It may come from a document, and it is what
+// shieldNegative writes.
+const minus = "−"
+
+func plainMinus(text string) string {
+	if rest, found := strings.CutPrefix(text, minus); found {
+		return "-" + rest
+	}
+	return text
+}
+
+// shieldNegative lets a time ago such as -1h be an argument: with its plain
+// minus it would be taken for flags.
+func shieldNegative(args []string) []string {
+	shielded := make([]string, len(args))
+	for i, arg := range args {
+		isValue := i > 0 && strings.HasPrefix(args[i-1], "--")
+		if !isValue && len(arg) > 1 && arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9' {
+			arg = minus + arg[1:]
+		}
+		shielded[i] = arg
+	}
+	return shielded
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+const tailLong = `Print events as they are published, one a line: time, id, stream, type, key and
+payload. Reading changes nothing, for no group.
+
+Patterns for --type use * for one dotted part and > for all the rest.
+
+` + timeHelp
+
+const tailExample = `  posthorn tail
+  posthorn tail --from beginning --type 'order.*' --type 'payment.>'
+  posthorn tail --from -10m --stream orders --no-follow --json > orders.jsonl
+  posthorn tail --from beginning --cursor-file seen --json | ./handle`
+
+type tailFlags struct {
+	from, cursorFile string
+	types, streams   []string
+	noFollow, asJSON bool
+}
+
+func newTail(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "tail",
+		Short:   "Print events as they are published",
+		Long:    tailLong,
+		Example: tailExample,
+		Args:    cobra.NoArgs,
+	}
+	var f tailFlags
+	flags := cmd.Flags()
+	flags.StringVar(&f.from, "from", "now", "where to begin: now, beginning or a TIME")
+	flags.StringArrayVar(&f.types, "type", nil, "only events of types that match this pattern; may be repeated")
+	flags.StringArrayVar(&f.streams, "stream", nil, "only events of this stream; may be repeated")
+	flags.BoolVar(&f.noFollow, "no-follow", false, "end at the end of the log")
+	flags.StringVar(&f.cursorFile, "cursor-file", "", "go on from where this file says, and keep it up to date")
+	flags.BoolVar(&f.asJSON, "json", false, "print JSON, one document a line")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		err := a.tail(cmd, f)
+		if cmd.Context().Err() != nil {
+			return nil // Ctrl-C is how one leaves it
+		}
+		return err
+	}
+	return cmd
+}
+
+func (a *app) tail(cmd *cobra.Command, f tailFlags) error {
+	ctx := cmd.Context()
+	wanted, err := newFilter(f.types, f.streams)
+	if err != nil {
+		return err
+	}
+	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
+		cursor, err := f.cursor(ctx, conn)
+		if err != nil {
+			return err
+		}
+		t := tailer{conn: conn, namespace: a.namespace, out: cmd.OutOrStdout(), wanted: wanted, flags: f}
+		return t.run(ctx, cursor)
+	})
+}
+
+// cursor is where the file says, or where --from says.
+func (f tailFlags) cursor(ctx context.Context, db pg.DB) (string, error) {
+	if f.cursorFile != "" {
+		text, err := os.ReadFile(f.cursorFile)
+		if err == nil {
+			return strings.TrimSpace(string(text)), nil
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return "", fmt.Errorf("read the cursor: %w", err)
+		}
+	}
+	from, err := parseMoment(ctx, db, f.from)
+	if err != nil {
+		return "", err
+	}
+	return pg.CursorAt(ctx, db, from)
+}
+
+// filter says which events are printed.
+type filter struct {
+	types   []pattern
+	streams []string
+}
+
+func newFilter(types, streams []string) (filter, error) {
+	f := filter{streams: streams}
+	for _, text := range types {
+		p, err := parsePattern(text)
+		if err != nil {
+			return filter{}, err
+		}
+		f.types = append(f.types, p)
+	}
+	return f, nil
+}
+
+func (f filter) matches(e pg.Event) bool {
+	if len(f.streams) > 0 && !slices.Contains(f.streams, e.Stream) {
+		return false
+	}
+	matches := func(p pattern) bool { return p.matches(e.Type) }
+	return len(f.types) == 0 || slices.ContainsFunc(f.types, matches)
+}
+
+// tailer follows the log.
+type tailer struct {
+	conn      *pgx.Conn
+	namespace string
+	out       io.Writer
+	wanted    filter
+	flags     tailFlags
+}
+
+// It asks often while events arrive, and ever more seldom while none do.
+const (
+	pollSoon    = 50 * time.Millisecond
+	pollLate    = 500 * time.Millisecond
+	tailAtOnce  = 1000
+	cursorPerms = 0o600
+)
+
+func (t tailer) run(ctx context.Context, cursor string) error {
+	pause := pollSoon
+	for {
+		events, next, err := pg.ReadEvents(ctx, t.conn, t.namespace, cursor, tailAtOnce)
+		if err != nil {
+			return err
+		}
+		if err := t.print(events); err != nil {
+			return err
+		}
+		if err := t.saveCursor(cursor, next); err != nil {
+			return err
+		}
+		cursor = next
+		switch {
+		case len(events) > 0:
+			pause = pollSoon
+			continue
+		case t.flags.noFollow:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, pollLate)
+	}
+}
+
+// print writes a batch at once.
+func (t tailer) print(events []pg.Event) error {
+	var buffer bytes.Buffer
+	for _, e := range events {
+		if !t.wanted.matches(e) {
+			continue
+		}
+		if err := t.format(&buffer, e); err != nil {
+			return err
+		}
+	}
+	_, err := t.out.Write(buffer.Bytes())
+	return err
+}
+
+func (t tailer) format(buffer *bytes.Buffer, e pg.Event) error {
+	if t.flags.asJSON {
+		encoder := json.NewEncoder(buffer)
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(e)
+	}
+	at := e.PublishedAt.Local().Format("2006-01-02 15:04:05.000 -07:00")
+	fmt.Fprintf(buffer, "%s  %d  %s  %s  %s  ", at, e.ID, e.Stream, e.Type, cell(e.Key))
+	if err := json.Compact(buffer, e.Payload); err != nil {
+		return err
+	}
+	return buffer.WriteByte('\n')
+}
+
+// saveCursor replaces the file as a whole, so that it is never half a cursor.
+func (t tailer) saveCursor(old, cursor string) error {
+	file := t.flags.cursorFile
+	if file == "" || old == cursor {
+		return nil
+	}
+	err := os.WriteFile(file+".new", []byte(cursor+"\n"), cursorPerms)
+	if err == nil {
+		err = os.Rename(file+".new", file)
+	}
+	if err != nil {
+		return fmt.Errorf("save the cursor: %w", err)
+	}
+	return nil
+}

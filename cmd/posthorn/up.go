@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/tend"
+	"github.com/posthorn/posthorn/localpg"
+	"github.com/posthorn/posthorn/schema"
+)
+
+const upLong = `Run everything that Posthorn needs, until Ctrl-C: a database, migrated, and its
+upkeep.
+
+Given a database, up uses that. Without one it runs a PostgreSQL server of its
+own, with binaries that it finds on this machine, or else downloads. The data
+stays in --data: by default in $XDG_DATA_HOME/posthorn, which usually is
+~/.local/share/posthorn, and for root in /var/lib/posthorn.
+
+It prints "posthorn is ready" when it is.`
+
+const upExample = `  posthorn up
+  posthorn up --data ./data --pg-port 5433
+  posthorn up --database-url postgres://app@db.example/shop`
+
+// stopTimeout is how long Postgres may take to stop cleanly. After that it is
+// ended at once, which loses nothing but time at the next start.
+const stopTimeout = 30 * time.Second
+
+func newUp(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "up",
+		Short:   "Run everything, with a database of its own",
+		Long:    upLong,
+		Example: upExample,
+		Args:    cobra.NoArgs,
+	}
+	data := cmd.Flags().String("data", "", "where the data of its own database stays")
+	port := cmd.Flags().Int("pg-port", 0, "TCP port of its own database (default: the last one used, or any free one)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if a.databaseURL != "" {
+			if *data != "" || *port != 0 {
+				return usageError{
+					errors.New("--data and --pg-port are for a database of its own, and another one is given"),
+					"unset DATABASE_URL, or leave them out",
+				}
+			}
+			return a.up(cmd, nil)
+		}
+		return a.upWithServer(cmd, *data, *port)
+	}
+	return cmd
+}
+
+func (a *app) upWithServer(cmd *cobra.Command, data string, port int) error {
+	if data == "" {
+		var err error
+		if data, err = defaultDataDir(); err != nil {
+			return err
+		}
+	}
+	server, err := localpg.Start(cmd.Context(), localpg.Config{Dir: data, Port: port, Logger: a.log})
+	if err != nil {
+		if cmd.Context().Err() != nil {
+			return nil // told to stop while it started
+		}
+		return err
+	}
+	a.databaseURL = server.URL()
+	err = a.up(cmd, server)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), stopTimeout)
+	defer cancel()
+	return errors.Join(err, server.Stop(ctx))
+}
+
+// up migrates the database and tends it until told to stop, or until the server
+// of its own ends.
+func (a *app) up(cmd *cobra.Command, server *localpg.Server) error {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	pool, err := a.prepare(ctx)
+	if err != nil {
+		if cmd.Context().Err() != nil {
+			return nil
+		}
+		return err
+	}
+	defer pool.Close()
+	var tending sync.WaitGroup
+	tending.Go(func() { tend.Run(ctx, pool, a.log) })
+	defer tending.Wait()
+	defer cancel()
+	if err := a.printReady(cmd.OutOrStdout(), server); err != nil {
+		return err
+	}
+	var ended <-chan struct{}
+	if server != nil {
+		ended = server.Done()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-ended:
+		return server.Err()
+	}
+}
+
+// prepare migrates, and opens the one connection that upkeep needs.
+func (a *app) prepare(ctx context.Context) (*pg.Pool, error) {
+	conn, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, err = schema.Migrate(ctx, conn, schema.Options{Logger: a.log})
+	_ = conn.Close(ctx)
+	if err != nil {
+		return nil, err
+	}
+	config, err := pgxpool.ParseConfig(a.databaseURL)
+	if err != nil {
+		return nil, err
+	}
+	if config.ConnConfig.RuntimeParams["application_name"] == "" {
+		config.ConnConfig.RuntimeParams["application_name"] = "posthorn up"
+	}
+	config.MaxConns = 1
+	return pg.Open(ctx, config)
+}
+
+// printReady says what to type next. The password of a database of one's own is
+// made up and of use here only; that of another one is nobody's business.
+func (a *app) printReady(w io.Writer, server *localpg.Server) error {
+	shown, err := withoutPassword(a.databaseURL)
+	if err != nil {
+		return err
+	}
+	export := ""
+	if server != nil {
+		shown = a.databaseURL
+		export = "  export DATABASE_URL='" + shown + "'\n"
+	}
+	_, err = fmt.Fprintf(w, `database: %s
+
+In another terminal:
+%s  posthorn tail
+  posthorn publish hello '{"to": "world"}'
+  psql "$DATABASE_URL" -c "select posthorn.publish('default', 'hello', '{}')"
+
+posthorn is ready
+`, shown, export)
+	return err
+}
+
+func withoutPassword(database string) (string, error) {
+	config, err := pgx.ParseConfig(database)
+	if err != nil {
+		return "", err // connect has accepted it
+	}
+	u := url.URL{Scheme: "postgres", User: url.User(config.User), Path: "/" + config.Database}
+	u.Host = config.Host + ":" + strconv.Itoa(int(config.Port))
+	return u.String(), nil
+}

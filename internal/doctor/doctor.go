@@ -1,0 +1,110 @@
+// Package doctor examines an installation and says what is wrong with it, and
+// what to do.
+//
+// It owns the judgement: what is well, what is worth a warning and what is not.
+// The facts come from internal/pg and package schema. It changes nothing.
+package doctor
+
+import (
+	"context"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// Level is how bad a finding is.
+type Level string
+
+// The levels.
+const (
+	OK   Level = "ok"
+	Warn Level = "warn" // it works, but not for long, not fast or not safely
+	Fail Level = "fail" // it does not work, or loses what it promises to keep
+)
+
+// Finding is what one check found.
+type Finding struct {
+	Check  string `json:"check"`
+	Level  Level  `json:"level"`
+	Found  string `json:"found"`
+	Advice string `json:"advice,omitempty"`
+}
+
+// check examines one thing. Several findings are possible; none is none.
+type check struct {
+	name    string
+	examine func(ctx context.Context, db pg.DB) ([]Finding, error)
+}
+
+// The first two say whether there is any sense in the others.
+var (
+	first = []check{{"server", server}, {"schema", installed}}
+	rest  = []check{
+		{"settings", settings},
+		{"roles", roles},
+		{"cluster", cluster},
+		{"held-back log", heldBack},
+		{"clock", clock},
+		{"partitions", partitions},
+		{"upkeep", upkeep},
+		{"groups", groups},
+		{"bloat", bloat},
+	}
+)
+
+// Examine runs all checks, in order. One that cannot be made is a warning.
+func Examine(ctx context.Context, db pg.DB) []Finding {
+	findings := examine(ctx, db, first)
+	if Worst(findings) == Fail {
+		return findings
+	}
+	return append(findings, examine(ctx, db, rest)...)
+}
+
+func examine(ctx context.Context, db pg.DB, checks []check) []Finding {
+	var findings []Finding
+	for _, c := range checks {
+		found, err := c.examine(ctx, db)
+		if err != nil {
+			found = []Finding{warn("could not be examined: "+err.Error(), "run it as the owner of the schema, or as a role with posthorn_admin")}
+		}
+		for _, f := range found {
+			f.Check = c.name
+			findings = append(findings, f)
+		}
+	}
+	return findings
+}
+
+// Worst is the highest level among findings.
+func Worst(findings []Finding) Level {
+	worst := OK
+	for _, f := range findings {
+		if f.Level == Fail || worst == OK {
+			worst = f.Level
+		}
+	}
+	return worst
+}
+
+func ok(found string) Finding { return Finding{Level: OK, Found: found} }
+
+func warn(found, advice string) Finding { return Finding{Level: Warn, Found: found, Advice: advice} }
+
+func fail(found, advice string) Finding { return Finding{Level: Fail, Found: found, Advice: advice} }
+
+// orOK is for checks that only speak when something is wrong.
+func orOK(findings []Finding, well string) []Finding {
+	if len(findings) == 0 {
+		return []Finding{ok(well)}
+	}
+	return findings
+}
+
+// rough is a period as people say it: to the second, or with less when it is long.
+func rough(d time.Duration) string {
+	if d > 48*time.Hour {
+		return d.Round(time.Hour).String()
+	}
+	return d.Round(time.Second).String()
+}

@@ -1,0 +1,102 @@
+package doctor
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// connect opens a database of the test's own, after some statements.
+func connect(t *testing.T, url string, statements ...string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(t.Context()) })
+	for _, statement := range statements {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	return conn
+}
+
+// Each illness is found, with its level, and with advice.
+func TestExamineFinds(t *testing.T) {
+	t.Parallel()
+	const held = "create or replace view posthorn.oldest_transaction as select "
+	for name, test := range map[string]struct {
+		check   string
+		level   Level
+		found   string
+		illness []string
+	}{
+		"settings":      {"settings", Warn, "fsync is off", nil}, // of the test server
+		"old schema":    {"schema", Fail, "behind", []string{"update posthorn.schema_version set functions_hash = 'x', revision = 0"}},
+		"restored":      {"cluster", Fail, "restored", []string{"update posthorn.cluster set system_identifier = 1"}},
+		"cached ids":    {"cluster", Fail, "caches 5 ids", []string{"alter sequence posthorn.event_id cache 5"}},
+		"clock":         {"cluster", Warn, "went back", []string{"update posthorn.cluster set clock_low = now()"}},
+		"fast database": {"clock", Warn, "1h0m0s ahead of", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '1 hour'"}},
+		"slow database": {"clock", Warn, "1h0m0s behind", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() - interval '1 hour'"}},
+		"held":          {"held-back log", Warn, `"app", pid 7, has been open for 5m0s`, []string{held + "7 as pid, now() - interval '5 minutes' as since, text 'app' as application_name"}},
+		"held for long": {"held-back log", Fail, "open for 2h0m0s", []string{held + "7 as pid, now() - interval '2 hours' as since, text 'app' as application_name"}},
+		"prepared":      {"held-back log", Fail, "prepared transaction x has been", []string{held + "null::int as pid, now() - interval '2 hours' as since, text 'prepared transaction x' as application_name"}},
+		"no partitions": {"partitions", Fail, "run out", []string{dropPartitions}},
+		"unplaced":      {"partitions", Warn, "1 event in events_default", []string{dropPartitions, publish, "select posthorn.define_group('default', 'g')"}},
+		"untended":      {"upkeep", Warn, "for 5h0m0s", []string{"update posthorn.cluster set maintained_at = now() - interval '5 hours'"}},
+		"never tended":  {"upkeep", Warn, "nobody has ever", []string{"update posthorn.cluster set maintained_at = null"}},
+		"overdue":       {"upkeep", Fail, "due for", []string{"select posthorn.publish('default', 'a', deliver_at => now() + interval '1 hour')", "update posthorn.delayed set deliver_at = now() - interval '1 minute'"}},
+		"unread":        {"groups", Warn, "group g of namespace default", []string{"select posthorn.define_group('default', 'g')", publish, "update posthorn.cursors set at = now() - interval '3 hours'"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn := connect(t, posthorntest.Database(t), test.illness...)
+			for _, f := range Examine(t.Context(), conn) {
+				if f.Check == test.check && f.Level == test.level && strings.Contains(f.Found, test.found) {
+					if (f.Advice == "") != (f.Level == OK) {
+						t.Errorf("advice %q", f.Advice)
+					}
+					return
+				}
+			}
+			t.Errorf("not found in %+v", Examine(t.Context(), conn))
+		})
+	}
+}
+
+const (
+	publish        = "select posthorn.publish('default', 'a')"
+	dropPartitions = `do $$ declare p regclass; begin
+		for p in select name from posthorn.partitions loop execute format('drop table %s', p); end loop;
+	end $$`
+)
+
+// A healthy database has nothing but the settings of the test server.
+func TestExamineOfAHealthyDatabase(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t), publish, "select posthorn.define_group('default', 'g')")
+	for _, f := range Examine(t.Context(), conn) {
+		if f.Level != OK && f.Check != "settings" {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// Without rights the checks say so, and the rest goes on.
+func TestExamineWithoutRights(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t), "set role pg_monitor")
+	findings := Examine(t.Context(), conn)
+	if Worst(findings) == OK {
+		t.Errorf("found %+v", findings)
+	}
+	for _, f := range findings {
+		if f.Level == Fail {
+			t.Errorf("%+v", f)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package guarantee
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// wantCovered checks that from now on there are partitions without a hole, for
+// as long as configured, and that nothing lies in the default one.
+func (s *session) wantCovered() {
+	s.t.Helper()
+	type stretch struct{ since, upto time.Time }
+	rows, _ := s.conn.Query(s.t.Context(), "select since, upto from posthorn.partitions where upto > posthorn.now() order by since")
+	defer rows.Close()
+	var last stretch
+	for rows.Next() {
+		var p stretch
+		if err := rows.Scan(&p.since, &p.upto); err != nil {
+			s.t.Fatal(err)
+		}
+		if !last.upto.IsZero() && !last.upto.Equal(p.since) {
+			s.t.Errorf("a hole from %s to %s", last.upto, p.since)
+		}
+		last = p
+	}
+	rows.Close()
+	if !value[bool](s, "select $1 >= posthorn.now() + posthorn.setting('future_intervals_to_create')::interval", last.upto) {
+		s.t.Errorf("partitions end at %s", last.upto)
+	}
+	equal(s.t, "events in the default partition", value[int](s, "select count(*) from posthorn.events_default"), 0)
+}
+
+func TestIntervalChangesOnTheFly(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	events := []int64{s.publish()}
+	s.wantCovered()
+	s.exec(`UPDATE posthorn.config
+SET value = '7 days'
+WHERE key = 'partition_retention_period';`)
+	s.exec(`UPDATE posthorn.config
+SET value = '1 day'
+WHERE key = 'partition_interval';`)
+	s.exec(`UPDATE posthorn.config
+SET value = '14 days'
+WHERE key = 'future_intervals_to_create';`)
+	s.exec("SELECT posthorn.maintain_events_table();")
+	s.wantCovered()
+	for i, interval := range []string{"1 hour", "7 days", "1 month", "10 minutes", "1 day"} {
+		s.turnClock(time.Duration(i+1) * 26 * time.Hour)
+		events = append(events, s.publish())
+		s.exec("update posthorn.config set value = $1 where key = 'partition_interval'", interval)
+		s.exec("update posthorn.config set value = '3 days' where key = 'future_intervals_to_create'")
+		s.maintain()
+		s.wantCovered()
+		events = append(events, s.publish())
+	}
+	wantEvents(t, s.drain(), events...)
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	for _, bad := range [][2]string{
+		{"partition_interval", "soon"}, {"partition_interval", "-1 day"}, {"partition_interval", "2 years"},
+		{"partition_interval", "0"}, {"partition_interval", ""}, {"partition_retention_period", "'; drop schema posthorn"},
+		{"future_intervals_to_create", "infinity"}, {"retention_hard_limit", "never"},
+		{"poll_chunk_size", "0"}, {"poll_chunk_size", "many"}, {"max_payload_bytes", "-1"}, {"dedup_period", "1"},
+	} {
+		s.refused("PH004", "update posthorn.config set value = $2 where key = $1", bad[0], bad[1])
+	}
+	s.refused("PH005", "delete from posthorn.config where key = 'partition_interval'")
+	s.refused("PH004", "insert into posthorn.config values ('unknown', '1', '')")
+}
+
+// beyond turns the clock past every partition.
+func (s *session) beyond() {
+	s.t.Helper()
+	s.turnClock(2 * 366 * 24 * time.Hour)
+}
+
+func TestDefaultPartitionIsMovedFrom(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	first := s.publish()
+	s.beyond()
+	second := s.publish()
+	equal(t, "events in the default partition", value[int](s, "select count(*) from posthorn.events_default"), 1)
+	slow := s.another()
+	slow.exec("begin")
+	third, fourth := s.publish(), s.publish()
+	l := s.claim(2)
+	wantEvents(t, l.Events, first, second)
+
+	s.maintain()
+	s.wantCovered()
+	s.settle(l)
+	wantEvents(t, s.drain(), third, fourth)
+	s.lookAgain()
+	wantEvents(t, s.drain())
+	s.refused("PH005", "delete from posthorn.events")
+}
+
+// Nobody did any upkeep for a long time, in which events were published.
+func TestDefaultPartitionIsMovedFromAfterLongSleep(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	events := []int64{s.publish()}
+	for _, days := range []time.Duration{200, 400, 430} {
+		s.turnClock(days * 24 * time.Hour)
+		events = append(events, s.publish())
+	}
+	s.turnClock(700 * 24 * time.Hour)
+	events = append(events, s.publish())
+
+	s.maintain()
+	s.wantCovered()
+	wantEvents(t, s.drain(), events...)
+	s.keepADay()
+	s.maintain()
+	equal(t, "events kept", column[int64](s, "select id from posthorn.events"), events[4:])
+}
+
+// Making partitions waits for nobody, except for who publishes into the default one.
+func TestPublisherOpenWhilePartitionsAreMade(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	publisher := s.another()
+	publisher.exec("begin")
+	first := publisher.publish()
+	s.exec("update posthorn.config set value = '1 year' where key = 'future_intervals_to_create'")
+
+	report := s.maintain()
+	if !slices.ContainsFunc(report, func(line string) bool { return strings.HasPrefix(line, "created") }) {
+		t.Errorf("no partition was made: %q", report)
+	}
+	if slices.ContainsFunc(report, func(line string) bool { return strings.HasPrefix(line, "postponed") }) {
+		t.Errorf("waited for a publisher: %q", report)
+	}
+	second := publisher.publish()
+	publisher.exec("commit")
+	s.wantCovered()
+	wantEvents(t, s.drain(), first, second)
+}
+
+func TestPublisherOpenInDefaultPartition(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	s.beyond()
+	publisher := s.another()
+	publisher.exec("begin")
+	first := publisher.publish()
+
+	report := s.maintain()
+	if !slices.ContainsFunc(report, func(line string) bool { return strings.HasPrefix(line, "postponed") }) {
+		t.Errorf("nothing was postponed: %q", report)
+	}
+	second, third := s.publish(), publisher.publish()
+	publisher.exec("commit")
+	s.maintain()
+	s.wantCovered()
+	wantEvents(t, s.drain(), first, second, third)
+}
+
+// Dropping needs the whole log for a moment. Whoever publishes meanwhile gets
+// through when that gives up.
+func TestPublishersWhilePartitionCannotBeDropped(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.keepADay()
+	s.publish()
+	s.turnClock(longAfter)
+	s.maintain()
+	s.turnClock(2 * longAfter)
+	holder, publisher, upkeep := s.another(), s.another(), s.another()
+	holder.exec("begin")
+	holder.publish()
+	held := make(chan error, 1)
+
+	maintain := upkeep.background("select posthorn.maintain_events_table()")
+	go func() {
+		_, err := publisher.conn.Exec(t.Context(), "select posthorn.publish('default', 'meanwhile')")
+		held <- err
+	}()
+	if err := maintain(); err != nil {
+		t.Errorf("maintain: %v", err)
+	}
+	if err := <-held; err != nil {
+		t.Errorf("publish: %v", err)
+	}
+	holder.publish()
+	holder.exec("commit")
+	s.maintain()
+	equal(t, "old events", value[int](s, "select count(*) from posthorn.events where created_at < posthorn.now() - interval '99 days'"), 0)
+}
+
+func TestMaintainFromEverywhereAtOnce(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("update posthorn.config set value = '1 year' where key = 'future_intervals_to_create'")
+	var outcomes []func() error
+	for range 8 {
+		outcomes = append(outcomes, s.another().background("select posthorn.tend()"))
+		outcomes = append(outcomes, s.another().background("select posthorn.maintain_events_table()"))
+	}
+	for _, outcome := range outcomes {
+		if err := outcome(); err != nil {
+			t.Error(err)
+		}
+	}
+	s.wantCovered()
+}
+
+func TestLogIsAppendOnly(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.publish()
+	partition := value[string](s, "select tableoid::regclass::text from posthorn.events")
+	for _, table := range []string{"posthorn.events", partition} {
+		s.refused("PH005", "update "+table+" set type = 'other'")
+		s.refused("PH005", "delete from "+table)
+		s.refused("PH005", "truncate "+table)
+	}
+	s.refused("PH005", "truncate posthorn.events_default")
+}

@@ -1,0 +1,237 @@
+package guarantee
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posthorn/posthorn/localpg"
+	"github.com/posthorn/posthorn/schema"
+)
+
+// clientProgram finds pg_dump or psql for a server: beside its binaries, else a
+// Debian installation of the same major version; empty if there is none.
+func clientProgram(server *localpg.Server, name string) string {
+	major, _, _ := strings.Cut(server.Version(), ".")
+	for _, dir := range []string{server.BinDir(), "/usr/lib/postgresql/" + major + "/bin"} {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// newDatabase makes an empty database on the server and returns its URL.
+func (s *crashServer) newDatabase(name string) string {
+	s.t.Helper()
+	s.session().exec("create database " + name)
+	u, err := url.Parse(s.URL())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+// restore copies the server's database into an empty one, with pg_dump and psql
+// where there are such for its version.
+func (s *crashServer) restore(t *testing.T, into string) {
+	t.Helper()
+	pgDump, psql := clientProgram(s.Server, "pg_dump"), clientProgram(s.Server, "psql")
+	if pgDump == "" || psql == "" {
+		s.copy(t, into)
+		return
+	}
+	dump := exec.CommandContext(t.Context(), pgDump, "--dbname", s.URL())
+	restore := exec.CommandContext(t.Context(), psql, "--dbname", into, "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1")
+	var said bytes.Buffer
+	dump.Stderr, restore.Stderr = &said, &said
+	script, err := dump.Output()
+	if err != nil {
+		t.Fatalf("pg_dump: %v: %s", err, said.String())
+	}
+	restore.Stdin = bytes.NewReader(script)
+	if err := restore.Run(); err != nil {
+		t.Fatalf("psql: %v: %s", err, said.String())
+	}
+}
+
+// copy does what pg_dump and psql do, for the tables and sequences of Posthorn.
+func (s *crashServer) copy(t *testing.T, into string) {
+	t.Helper()
+	from, to := connect(t, s.URL()), connect(t, into)
+	if _, err := schema.Migrate(t.Context(), to.conn, schema.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	to.exec("set session_replication_role = replica") // no triggers, no foreign keys
+	for _, table := range column[string](from, `
+		select format('posthorn.%I', relname) from pg_class
+		where relnamespace = 'posthorn'::regnamespace and relkind in ('r', 'p') and not relispartition`) {
+		var rows bytes.Buffer
+		if _, err := from.conn.PgConn().CopyTo(t.Context(), &rows, "copy (select * from "+table+") to stdout"); err != nil {
+			t.Fatal(err)
+		}
+		to.exec("truncate " + table + " cascade")
+		if _, err := to.conn.PgConn().CopyFrom(t.Context(), &rows, "copy "+table+" from stdin"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, set := range column[string](from, `
+		select format('select setval(%L, %s)', format('posthorn.%I', sequencename), last_value)
+		from pg_sequences where schemaname = 'posthorn' and last_value is not null`) {
+		to.exec(set)
+	}
+}
+
+// backlog is a log with work of every kind under way.
+type backlog struct {
+	server *crashServer
+	owed   map[string][]int64 // by group
+	worker lease              // which a worker holds
+}
+
+var orders = []string{"none", "key", "stream", "total"}
+
+// makeBacklog publishes events, late ones too, and lets each group finish some,
+// fail some, and hold some.
+func makeBacklog(server *crashServer) backlog {
+	server.t.Helper()
+	s := server.session()
+	b := backlog{server: server, owed: map[string][]int64{}}
+	for _, order := range orders {
+		s.exec("select posthorn.define_group('default', $1, jsonb_build_object('order', $1::text))", order)
+	}
+	slow := s.another()
+	slow.exec("begin")
+	late := slow.publishKey("a")
+	events := []int64{late}
+	for range 12 {
+		events = append(events, s.publishKey("a"))
+	}
+	for _, order := range orders {
+		done := s.mustClaim(order, 3)
+		s.settle(done)
+		failed := s.mustClaim(order, 3)
+		s.settle(failed, failure{Event: failed.Events[0], RetryIn: "0"}, failure{Event: failed.Events[1], RetryIn: "1 hour"},
+			failure{Event: failed.Events[2], Released: true})
+		s.mustClaim(order, 2) // retries, held
+		if order == "none" {
+			b.worker = s.mustClaim(order, 2) // a window, held
+		}
+		b.owed[order] = slices.DeleteFunc(slices.Clone(events), func(e int64) bool { return slices.Contains(done.Events, e) })
+	}
+	slow.exec("commit")
+	return b
+}
+
+func TestRestoreIntoAnotherCluster(t *testing.T) {
+	t.Parallel()
+	low, high := startServer(t, nil), startServer(t, nil)
+	high.session().exec("do $$ begin for i in 1..3000 loop perform pg_current_xact_id(); commit; end loop; end $$")
+	fromLow, fromHigh := makeBacklog(low), makeBacklog(high)
+	restores := 0
+	run := func(name string, from backlog, into *crashServer, test func(*session, backlog)) {
+		t.Run(name, func(t *testing.T) {
+			restores++
+			url := into.newDatabase(fmt.Sprintf("restored_%d", restores))
+			from.server.restore(t, url)
+			test(connect(t, url), from)
+		})
+	}
+	run("refused until rebase", fromHigh, low, refusedUntilRebase)
+	run("rebase loses nothing, xids lower", fromHigh, low, rebaseLosesNothing)
+	run("rebase loses nothing, xids higher", fromLow, high, rebaseLosesNothing)
+	run("earlier lease cannot be settled", fromHigh, low, earlierLeaseCannotBeSettled)
+	run("late commit after rebase", fromHigh, low, lateCommitAfterRebase)
+	run("rebase waits for publishers", fromHigh, low, rebaseWaitsForPublishers)
+}
+
+func (s *session) mustClaim(group string, max int) lease {
+	s.t.Helper()
+	l, err := s.tryClaim(group, max)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return l
+}
+
+// drainAll handles everything that a group is owed, retries in an hour included.
+func (s *session) drainAll(group string) []int64 {
+	s.t.Helper()
+	s.exec("update posthorn.retries set due_at = posthorn.now() where due_at > posthorn.now()")
+	s.lookAgain()
+	events := s.drainGroup(group)
+	slices.Sort(events)
+	return events
+}
+
+func refusedUntilRebase(s *session, _ backlog) {
+	for _, sql := range []string{
+		"select posthorn.claim('default', 'none', 'w')",
+		"select posthorn.claim('default', 'total', 'w')",
+		"select posthorn.seek('default', 'none', 'infinity')",
+		"select posthorn.read_events('default', posthorn.cursor_at('infinity'))",
+	} {
+		if err := s.refused("PH005", sql); !strings.Contains(err.Hint, "posthorn rebase") {
+			s.t.Errorf("%s: the hint does not name the command: %q", sql, err.Hint)
+		}
+	}
+	s.publish() // goes on meanwhile
+	s.exec("select posthorn.rebase()")
+	s.mustClaim("none", 1)
+	s.refused("PH005", "select posthorn.rebase()")
+}
+
+func rebaseLosesNothing(s *session, b backlog) {
+	before := s.publishKey("a")
+	s.exec("select posthorn.rebase()")
+	after := s.publishKey("a")
+	for _, order := range orders {
+		equal(s.t, order, s.drainAll(order), append(slices.Clone(b.owed[order]), before, after))
+		equal(s.t, order+", again", s.drainAll(order), nil)
+	}
+}
+
+// A worker that lives on from before the restore holds numbers of leases that
+// nobody else must get.
+func earlierLeaseCannotBeSettled(s *session, b backlog) {
+	s.exec("select posthorn.rebase()")
+	s.refused("PH003", "select posthorn.settle($1, $2)", b.worker.ID, b.worker.Attempt)
+	s.publish()
+	s.drainAll("none")
+	s.publish()
+	if l := s.mustClaim("none", 1); l.ID <= b.worker.ID+1_000_000 {
+		s.t.Errorf("the first cluster may have given out lease %d after the dump", l.ID)
+	}
+}
+
+// The new cluster's own transactions are read by snapshots as ever.
+func lateCommitAfterRebase(s *session, _ backlog) {
+	s.exec("select posthorn.rebase()")
+	s.drainAll("none")
+	slow := s.another()
+	slow.exec("begin")
+	late, fresh := slow.publish(), s.publish()
+	wantEvents(s.t, s.drainGroup("none"), fresh)
+	slow.exec("commit")
+	wantEvents(s.t, s.drainGroup("none"), late)
+}
+
+// Who publishes while rebase waits comes before it.
+func rebaseWaitsForPublishers(s *session, b backlog) {
+	publisher, rebase := s.another(), s.another()
+	publisher.exec("begin")
+	event := publisher.publishKey("a")
+	outcome := rebase.background("select posthorn.rebase()")
+	s.awaitBlocked(rebase)
+	publisher.exec("commit")
+	if err := outcome(); err != nil {
+		s.t.Fatal(err)
+	}
+	equal(s.t, "owed", s.drainAll("none"), append(slices.Clone(b.owed["none"]), event))
+}

@@ -1,0 +1,70 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Claim takes a lease with its events in one statement, so that it fits into any
+// transaction. No lease is held when there is nothing to do. [Pool.Take] is
+// faster.
+func Claim(ctx context.Context, db DB, namespace, group, node string, maxEvents int, leaseFor time.Duration) (Lease, error) {
+	rows, err := db.Query(ctx, claimSQL, namespace, group, node, maxEvents, period(leaseFor))
+	if err != nil {
+		return Lease{}, translate("claim", err)
+	}
+	lease, err := collectLease(rows)
+	return lease, translate("claim", err)
+}
+
+const claimSQL = `
+	select lease, attempt, event_id, stream, type, coalesce(key, ''), tags, payload, metadata, published_at, delivery, subscriptions
+	from posthorn.claim($1::text, $2::text, $3::text, $4::int, $5::text::interval)`
+
+func collectLease(rows pgx.Rows) (Lease, error) {
+	var l Lease
+	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Event, error) {
+		var e Event
+		return e, row.Scan(&l.ID, &l.Attempt, &e.ID, &e.Stream, &e.Type, &e.Key, &e.Tags, &e.Payload, &e.Metadata,
+			&e.PublishedAt, &e.Delivery, &e.Subscriptions)
+	})
+	if err != nil {
+		return Lease{}, err
+	}
+	l.Events = events
+	return l, nil
+}
+
+// settleAndClaim is Take through a pooler. Without prepared statements
+// lease_events would be planned for each call, which costs more than the copy
+// that claim makes: its plan is kept by the server. Both statements are one
+// transaction, so they reach one server whatever the pooler does in between.
+func (p *Pool) settleAndClaim(ctx context.Context, take Take) (Lease, error) {
+	batch := &pgx.Batch{}
+	if take.Settle.Held() {
+		batch.Queue(settleSQL, take.Settle.ID, take.Settle.Attempt, "[]")
+	}
+	batch.Queue(claimSQL, take.Group.Namespace, take.Group.Name, take.Node, take.MaxEvents, period(take.LeaseFor))
+	lease, err := receiveClaim(p.SendBatch(ctx, batch), batch.Len())
+	return lease, translate("take", err)
+}
+
+func receiveClaim(results pgx.BatchResults, n int) (lease Lease, err error) {
+	defer func() {
+		if closeErr := results.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	if n > 1 {
+		if _, err := results.Exec(); err != nil {
+			return Lease{}, err
+		}
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return Lease{}, err
+	}
+	return collectLease(rows)
+}

@@ -1,0 +1,115 @@
+package pg_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+func TestClaimOfNothing(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		group := defineGroup(t, pool, "g", pg.GroupConfig{})
+		if l := claim(t, pool, "g"); l.Held() {
+			t.Errorf("claimed %v", l)
+		}
+		if must(pg.HasWork(t.Context(), pool, group))(t) {
+			t.Error("has work")
+		}
+		publish(t, pool, pg.Message{Type: "a"})
+		if !must(pg.HasWork(t.Context(), pool, group))(t) {
+			t.Error("has no work")
+		}
+	})
+}
+
+func TestSettledLeaseIsLost(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		defineGroup(t, pool, "g", pg.GroupConfig{})
+		publish(t, pool, pg.Message{Type: "a"})
+		lease := claim(t, pool, "g")
+		check(t, pg.Settle(t.Context(), pool, lease))
+		if err := pg.Settle(t.Context(), pool, lease); !errors.Is(err, pg.ErrLeaseLost) {
+			t.Errorf("settle again: %v", err)
+		}
+		if _, err := pg.Extend(t.Context(), pool, lease, time.Minute); !errors.Is(err, pg.ErrLeaseLost) {
+			t.Errorf("extend: %v", err)
+		}
+		if err := pg.Release(t.Context(), pool, lease); !errors.Is(err, pg.ErrLeaseLost) {
+			t.Errorf("release: %v", err)
+		}
+	})
+}
+
+func TestExtend(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		defineGroup(t, pool, "g", pg.GroupConfig{})
+		publish(t, pool, pg.Message{Type: "a"})
+		until := must(pg.Extend(t.Context(), pool, claim(t, pool, "g"), 90*time.Minute))(t)
+		now := must(pg.Now(t.Context(), pool))(t)
+		if left := until.Sub(now); left < 89*time.Minute || left > 90*time.Minute {
+			t.Errorf("%v left", left)
+		}
+	})
+}
+
+func TestReleasedWorkIsHandedOutAgain(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		defineGroup(t, pool, "g", pg.GroupConfig{})
+		id := publish(t, pool, pg.Message{Type: "a"})
+		check(t, pg.Release(t.Context(), pool, claim(t, pool, "g")))
+		diffEvents(t, []pg.Event{delivered(pg.Message{Type: "a"}, id)}, claim(t, pool, "g").Events)
+		if n := must(pg.ReleaseNode(t.Context(), pool, ns, "node"))(t); n != 1 {
+			t.Errorf("released %d leases", n)
+		}
+		diffEvents(t, []pg.Event{delivered(pg.Message{Type: "a"}, id)}, claim(t, pool, "g").Events)
+	})
+}
+
+func TestSettleWithFailures(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		defineGroup(t, pool, "g", pg.GroupConfig{})
+		first, second := publish(t, pool, messages[1]), publish(t, pool, messages[0])
+		soon := time.Duration(0)
+		check(t, pg.Settle(t.Context(), pool, claim(t, pool, "g"),
+			pg.Failure{Event: first, Error: "zero \x00 and \xff", Reason: "broken", Stack: "main.go:7", Permanent: true},
+			pg.Failure{Event: second, RetryIn: &soon}))
+
+		again := delivered(messages[0], second)
+		again.Delivery = 2
+		diffEvents(t, []pg.Event{again}, claim(t, pool, "g").Events)
+
+		dead := must(pg.ListDeadLetters(t.Context(), pool, ns, "g", pg.DeadLetterFilter{}))(t)
+		if len(dead) != 1 || dead[0].EventID != first || dead[0].Error != "zero \uFFFD and \uFFFD" ||
+			dead[0].Reason != "broken" || dead[0].Stack != "main.go:7" || dead[0].Key != messages[1].Key {
+			t.Errorf("dead letters: %+v", dead)
+		}
+	})
+}
+
+func TestRedriveAndPurge(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		defineGroup(t, pool, "g", pg.GroupConfig{})
+		var failures []pg.Failure
+		for _, m := range messages {
+			failures = append(failures, pg.Failure{Event: publish(t, pool, m), Permanent: true})
+		}
+		check(t, pg.Settle(t.Context(), pool, claim(t, pool, "g"), failures...))
+
+		filter := pg.DeadLetterFilter{Type: messages[1].Type}
+		if n := must(pg.Redrive(t.Context(), pool, ns, "g", filter))(t); n != 1 {
+			t.Errorf("redrove %d", n)
+		}
+		diffEvents(t, []pg.Event{delivered(messages[1], failures[1].Event)}, claim(t, pool, "g").Events)
+
+		dead := must(pg.ListDeadLetters(t.Context(), pool, ns, "", pg.DeadLetterFilter{Limit: 2}))(t)
+		filter = pg.DeadLetterFilter{IDs: []int64{dead[0].ID, dead[1].ID}}
+		if n := must(pg.Purge(t.Context(), pool, ns, "", filter))(t); n != 2 {
+			t.Errorf("purged %d", n)
+		}
+		if dead = must(pg.ListDeadLetters(t.Context(), pool, ns, "", pg.DeadLetterFilter{}))(t); len(dead) != 1 {
+			t.Errorf("%d left", len(dead))
+		}
+	})
+}

@@ -1,0 +1,178 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Server is what matters of a server's state and configuration.
+type Server struct {
+	Number      int    // such as 180004
+	Version     string // the same for people
+	InRecovery  bool   // a standby: it takes no writes
+	Connections int    // open now, to all databases
+	SeesOthers  bool   // this role is shown what other roles' sessions do
+	Settings    map[string]string
+}
+
+// Settings that [ServerState] reports, as they are for new sessions.
+var watchedSettings = []string{"fsync", "full_page_writes", "synchronous_commit", "autovacuum", "max_connections", "plan_cache_mode"}
+
+// ServerState reads the server's state and configuration.
+func ServerState(ctx context.Context, db DB) (Server, error) {
+	s := Server{Settings: map[string]string{}}
+	err := db.QueryRow(ctx, `
+		select current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(),
+			(select count(*) from pg_stat_activity where backend_type = 'client backend')::int,
+			pg_has_role('pg_read_all_stats', 'usage')`).
+		Scan(&s.Number, &s.Version, &s.InRecovery, &s.Connections, &s.SeesOthers)
+	if err != nil {
+		return Server{}, translate("read the server's state", err)
+	}
+	type setting struct{ Name, Value string }
+	settings, err := list(ctx, db, "read settings", pgx.RowToStructByPos[setting],
+		"select name, reset_val from pg_settings where name = any ($1::text[])", watchedSettings)
+	for _, setting := range settings {
+		s.Settings[setting.Name] = setting.Value
+	}
+	return s, err
+}
+
+// Role is one of the roles that programs are meant to use.
+type Role struct {
+	Name    string
+	Exists  bool
+	Granted bool // it may do what it is for
+}
+
+// Roles returns the three roles, and whether they are as they should be.
+func Roles(ctx context.Context, db DB) ([]Role, error) {
+	return list(ctx, db, "read roles", pgx.RowToStructByPos[Role], `
+		select w.name, r.oid is not null, coalesce(
+			has_schema_privilege(r.oid, 'posthorn', 'usage')
+			and (select count(*) > 0 and bool_and(has_function_privilege(r.oid, p.oid, 'execute'))
+				from pg_proc p
+				where p.pronamespace = 'posthorn'::regnamespace and p.proname = any (w.functions)), false)
+		from (values
+			('posthorn_publisher', array['publish', 'publish_many', 'publish_batch']),
+			('posthorn_consumer', array['claim', 'take', 'lease_events', 'settle', 'extend', 'release']),
+			('posthorn_admin', array['define_group', 'seek', 'redrive', 'purge', 'tend', 'rebase'])) w (name, functions)
+		left join pg_roles r on r.rolname = w.name
+		order by w.name`)
+}
+
+// Transaction is one that is open.
+type Transaction struct {
+	PID         *int32 // nil: a prepared one
+	Age         time.Duration
+	Application string
+}
+
+// OldestTransaction returns the oldest open transaction of the database; none if
+// there is none older than a second.
+func OldestTransaction(ctx context.Context, db DB) ([]Transaction, error) {
+	return list(ctx, db, "read open transactions", func(row pgx.CollectableRow) (Transaction, error) {
+		var t Transaction
+		return t, scanPeriods(row, []any{&t.PID, &t.Application}, &t.Age)
+	}, `
+		select pid, coalesce(application_name, ''), extract(epoch from clock_timestamp() - since)::float8
+		from posthorn.oldest_transaction`)
+}
+
+// Table is how much of a table is rows, and how much is their remains.
+type Table struct {
+	Name       string
+	Live, Dead int64 // estimates
+	Bytes      int64
+}
+
+// BusyTables returns the tables whose rows come and go.
+func BusyTables(ctx context.Context, db DB) ([]Table, error) {
+	return list(ctx, db, "read table statistics", pgx.RowToStructByPos[Table], `
+		select s.relname::text, s.n_live_tup, s.n_dead_tup, pg_total_relation_size(s.relid)
+		from pg_stat_user_tables s
+		where s.schemaname = 'posthorn' and s.relname in ('cursors', 'leases', 'retries', 'delayed', 'dedup_keys', 'ticks')
+		order by s.relname`)
+}
+
+// Upkeep is what is known about the care that the log is given.
+type Upkeep struct {
+	MaintainedAgo time.Duration // since when nobody has looked after the partitions; negative: nobody ever has
+	CoveredFor    time.Duration // how far ahead there are partitions; negative: they have run out
+	Interval      time.Duration // the length of a partition
+	DefaultEvents int           // in the partition of last resort, counted to 10,000
+	Overdue       time.Duration // how long the first delayed event has been due
+}
+
+// UpkeepState reads what is known about the care that the log is given.
+func UpkeepState(ctx context.Context, db DB) (Upkeep, error) {
+	var u Upkeep
+	err := scanPeriods(db.QueryRow(ctx, `
+		select (select count(*) from (select from posthorn.events_default limit 10000) e)::int,
+			coalesce(extract(epoch from posthorn.now() - c.maintained_at), -1)::float8,
+			coalesce(extract(epoch from (select max(p.upto) from posthorn.partitions p) - posthorn.now()), -1)::float8,
+			extract(epoch from posthorn.setting('partition_interval')::interval)::float8,
+			greatest(extract(epoch from posthorn.now() - (select min(d.deliver_at) from posthorn.delayed d)), 0)::float8
+		from posthorn.cluster c`),
+		[]any{&u.DefaultEvents}, &u.MaintainedAgo, &u.CoveredFor, &u.Interval, &u.Overdue)
+	return u, translate("read the state of upkeep", err)
+}
+
+// scanPeriods scans values, and after them periods given in seconds.
+func scanPeriods(row pgx.Row, values []any, periods ...*time.Duration) error {
+	seconds := make([]float64, len(periods))
+	for i := range seconds {
+		values = append(values, &seconds[i])
+	}
+	if err := row.Scan(values...); err != nil {
+		return err
+	}
+	for i, s := range seconds {
+		*periods[i] = time.Duration(s * float64(time.Second))
+	}
+	return nil
+}
+
+// Unread is a group that has work and does not move.
+type Unread struct {
+	Namespace string
+	Group     string
+	For       time.Duration
+}
+
+// UnreadGroups returns groups that are not paused, have work, and have not been
+// handed anything for that long; those that stand still the longest first.
+func UnreadGroups(ctx context.Context, db DB, atLeast time.Duration) ([]Unread, error) {
+	return list(ctx, db, "look for groups that nobody reads", func(row pgx.CollectableRow) (Unread, error) {
+		var u Unread
+		return u, scanPeriods(row, []any{&u.Namespace, &u.Group}, &u.For)
+	}, `
+		select n.namespace, g.name, extract(epoch from posthorn.now() - c.at)::float8
+		from posthorn.groups g
+		join posthorn.namespaces n on n.id = g.namespace_id
+		cross join lateral (select x.at from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1) c
+		where not g.paused and c.at < posthorn.now() - $1::text::interval
+			and not exists (select from posthorn.leases l where l.group_id = g.id and l.until > posthorn.now())
+			and posthorn.has_work(g)
+		order by c.at`, period(atLeast))
+}
+
+// Cluster is whether the log is at home.
+type Cluster struct {
+	Restored      bool // the log comes from another cluster, so its positions mean nothing
+	ClockWentBack bool // by more than an hour, at some time
+	SequenceCache int64
+}
+
+// ClusterState reads whether the log is at home.
+func ClusterState(ctx context.Context, db DB) (Cluster, error) {
+	var c Cluster
+	err := db.QueryRow(ctx, `
+		select s.system_identifier <> c.system_identifier, c.clock_low is not null,
+			(select q.seqcache from pg_sequence q where q.seqrelid = 'posthorn.event_id'::regclass)
+		from posthorn.cluster c
+		cross join pg_control_system() s`).Scan(&c.Restored, &c.ClockWentBack, &c.SequenceCache)
+	return c, translate("read the cluster's identity", err)
+}

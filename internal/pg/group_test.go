@@ -1,0 +1,123 @@
+package pg_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+func TestDefineGroup(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		attempts, jitter := 7, 0.0
+		group := defineGroup(t, pool, "g", pg.GroupConfig{
+			Order: "key", Slots: 3, Attempts: &attempts, OnFailure: "set_aside", ReadAhead: 99,
+			Backoff: &pg.Backoff{From: 1500 * time.Millisecond, To: time.Hour, Factor: 3, Jitter: &jitter},
+		})
+		if found := must(pg.FindGroup(t.Context(), pool, ns, "g"))(t); found != group {
+			t.Errorf("found %v, want %v", found, group)
+		}
+		want := pg.GroupPolicy{
+			Slots: 3, Attempts: 7, BackoffFrom: "00:00:01.5", BackoffTo: "01:00:00", BackoffFactor: 3,
+			OnFailure: "set_aside", ReadAhead: 99,
+		}
+		got := must(pg.PolicyOfGroup(t.Context(), pool, ns, "g"))(t)
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(pg.GroupPolicy{}, "CreatedAt")); diff != "" {
+			t.Errorf("policy (-want +got):\n%s", diff)
+		}
+		defineGroup(t, pool, "g", pg.GroupConfig{Delays: pg.Delays{time.Second, time.Minute}})
+		got = must(pg.PolicyOfGroup(t.Context(), pool, ns, "g"))(t)
+		if diff := cmp.Diff([]string{"00:00:01", "00:01:00"}, got.Delays); diff != "" || got.Attempts != 3 {
+			t.Errorf("policy %+v", got)
+		}
+	})
+}
+
+func TestGroupThatDoesNotExist(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		_, find := pg.FindGroup(t.Context(), pool, ns, "none")
+		_, status := pg.StatusOfGroup(t.Context(), pool, ns, "none")
+		_, policy := pg.PolicyOfGroup(t.Context(), pool, ns, "none")
+		_, claim := pg.Claim(t.Context(), pool, ns, "none", "node", 1, time.Second)
+		_, take := pool.Take(t.Context(), takeOf(pg.Group{ID: 4711, Namespace: ns, Name: "none"}))
+		for _, err := range []error{find, status, policy, claim, take} {
+			if !errors.Is(err, pg.ErrNotFound) {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+}
+
+func TestGroupStatus(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		defineGroup(t, pool, "ahead", pg.GroupConfig{})
+		defineGroup(t, pool, "behind", pg.GroupConfig{Order: "stream"})
+		publish(t, pool, pg.Message{Type: "a"})
+		lease := claim(t, pool, "ahead")
+		check(t, pg.PauseGroup(t.Context(), pool, ns, "behind"))
+		got := must(pg.ListGroups(t.Context(), pool, ns))(t)
+		want := []pg.GroupStatus{
+			{Namespace: ns, Group: "ahead", Order: "none", Position: lease.Events[0].ID, Leases: 1},
+			{Namespace: ns, Group: "behind", Order: "stream", Paused: true, LagEvents: 1},
+		}
+		volatile := cmpopts.IgnoreFields(pg.GroupStatus{}, "LagSeconds", "OldestPending", "HeldByPID", "HeldForSeconds", "HeldByApplication")
+		if diff := cmp.Diff(want, got, volatile); diff != "" {
+			t.Errorf("status (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestPausedGroup(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		group := defineGroup(t, pool, "g", pg.GroupConfig{})
+		publish(t, pool, pg.Message{Type: "a"})
+		check(t, pg.PauseGroup(t.Context(), pool, ns, "g"))
+		if take(t, pool, group).Held() || must(pg.HasWork(t.Context(), pool, group))(t) {
+			t.Error("there is work")
+		}
+		check(t, pg.ResumeGroup(t.Context(), pool, ns, "g"))
+		if !take(t, pool, group).Held() {
+			t.Error("there is no work")
+		}
+		if d := must(pg.DeleteGroup(t.Context(), pool, ns, "g"))(t); d.Leases != 1 {
+			t.Errorf("deleted %+v", d)
+		}
+	})
+}
+
+func TestSeek(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		publish(t, pool, pg.Message{Type: "a"})
+		between := must(pg.Now(t.Context(), pool))(t)
+		publish(t, pool, pg.Message{Type: "b"})
+		group := defineGroup(t, pool, "g", pg.GroupConfig{})
+		for _, test := range []struct {
+			to   pg.Moment
+			want int
+		}{{pg.Beginning, 2}, {pg.At(between), 1}, {pg.End, 0}} {
+			check(t, pg.Seek(t.Context(), pool, ns, "g", test.to))
+			if got := take(t, pool, group); len(got.Events) != test.want {
+				t.Errorf("%d events from %v, want %d", len(got.Events), test.to, test.want)
+			}
+		}
+	})
+}
+
+func TestGroupStarts(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		publish(t, pool, pg.Message{Type: "a"})
+		between := pg.At(must(pg.Now(t.Context(), pool))(t))
+		publish(t, pool, pg.Message{Type: "b"})
+		for name, start := range map[string]*pg.Moment{"beginning": &pg.Beginning, "between": &between, "end": &pg.End, "now": nil} {
+			group := defineGroup(t, pool, name, pg.GroupConfig{Start: start})
+			want := map[string]int{"beginning": 2, "between": 1}[name]
+			if got := take(t, pool, group); len(got.Events) != want {
+				t.Errorf("%s: %d events, want %d", name, len(got.Events), want)
+			}
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package pg
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// receiveEvents reads the answer of the second transaction. The names of streams
+// are left for later: until then Stream is empty, and the id is in streamIDs.
+func (s *session) receiveEvents(pipeline *pgconn.Pipeline, maxEvents int) ([]Event, error) {
+	rows, err := nextRows(pipeline)
+	if err != nil {
+		return nil, err
+	}
+	s.streamIDs = s.streamIDs[:0]
+	var events []Event
+	var texts buffer
+	for rows.NextRow() {
+		if events == nil {
+			events = make([]Event, 0, min(maxEvents, 1000))
+		}
+		events = append(events, Event{})
+		if !s.decode(rows.Values(), &events[len(events)-1], &texts) {
+			return nil, errFormat
+		}
+	}
+	_, err = rows.Close()
+	return events, err
+}
+
+// decode reads a row of lease_events in binary format. The values are the
+// connection's and gone with the next row, so they are copied: once.
+func (s *session) decode(values [][]byte, e *Event, texts *buffer) bool {
+	if len(values) != 10 || len(values[0]) != 8 || len(values[1]) != 4 || len(values[7]) != 8 || len(values[8]) != 4 {
+		return false
+	}
+	b := binary.BigEndian
+	e.ID = int64(b.Uint64(values[0]))
+	s.streamIDs = append(s.streamIDs, int32(b.Uint32(values[1])))
+	e.Type = s.intern(values[2])
+	e.Key = string(values[3])
+	e.Payload = texts.copy(values[5])
+	e.Metadata = texts.copy(values[6])
+	e.PublishedAt = timeOf(int64(b.Uint64(values[7])))
+	e.Delivery = int(int32(b.Uint32(values[8])))
+	var ok bool
+	if e.Tags, ok = textArray(values[4]); !ok {
+		return false
+	}
+	e.Subscriptions, ok = textArray(values[9])
+	return ok
+}
+
+// intern makes one string of all equal ones. Whoever makes up types without end
+// does not fill the memory with them.
+func (s *session) intern(text []byte) string {
+	if known, ok := s.types[string(text)]; ok { // does not allocate
+		return known
+	}
+	if len(s.types) == 1000 {
+		clear(s.types)
+	}
+	fresh := string(text)
+	s.types[fresh] = fresh
+	return fresh
+}
+
+// buffer copies byte slices into larger pieces of memory: fewer allocations, at
+// the price that an event kept for long keeps its neighbours' bytes too.
+type buffer struct{ free []byte }
+
+const bufferSize = 32 << 10
+
+func (b *buffer) copy(value []byte) []byte {
+	if len(value) > bufferSize/4 {
+		return slices.Clone(value)
+	}
+	if len(value) > cap(b.free)-len(b.free) {
+		b.free = make([]byte, 0, bufferSize)
+	}
+	start := len(b.free)
+	b.free = append(b.free, value...)
+	return b.free[start:len(b.free):len(b.free)]
+}
+
+// timeOf converts Postgres's microseconds since the year 2000.
+func timeOf(microseconds int64) time.Time {
+	const epoch = 946684800 * 1000000
+	return time.UnixMicro(epoch + microseconds)
+}
+
+// textArray decodes a text[] without nulls, of one dimension or empty.
+func textArray(value []byte) ([]string, bool) {
+	b := binary.BigEndian
+	const header = 12 // dimensions, whether there are nulls, element type
+	if len(value) == header && b.Uint32(value) == 0 {
+		return nil, true
+	}
+	if len(value) < header+8 || b.Uint32(value) != 1 {
+		return nil, value == nil
+	}
+	n := int(b.Uint32(value[header:]))
+	value = value[header+8:] // the number of elements and the lower bound
+	if n > len(value)/4 {
+		return nil, false
+	}
+	texts := make([]string, n)
+	for i := range texts {
+		if len(value) < 4 {
+			return nil, false
+		}
+		size := int(int32(b.Uint32(value)))
+		if size < 0 || size > len(value)-4 {
+			return nil, false
+		}
+		texts[i] = string(value[4 : 4+size])
+		value = value[4+size:]
+	}
+	return texts, true
+}

@@ -1,0 +1,133 @@
+package pg_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+const ns = "default"
+
+// everyMode runs a test in each way in which programs talk to Postgres. The
+// first is the default, on a direct connection; the others suit poolers.
+func everyMode(t *testing.T, test func(t *testing.T, pool *pg.Pool)) {
+	t.Parallel()
+	modes := map[string]pgx.QueryExecMode{
+		"prepared": pgx.QueryExecModeCacheStatement,
+		"describe": pgx.QueryExecModeCacheDescribe,
+		"exec":     pgx.QueryExecModeExec,
+		"simple":   pgx.QueryExecModeSimpleProtocol,
+	}
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, openPool(t, mode))
+		})
+	}
+}
+
+func openPool(t testing.TB, mode pgx.QueryExecMode) *pg.Pool {
+	t.Helper()
+	return openURL(t, posthorntest.Database(t), mode)
+}
+
+func openURL(t testing.TB, url string, mode pgx.QueryExecMode) *pg.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.DefaultQueryExecMode = mode
+	pool, err := pg.Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// must is for what the test is not about.
+func must[T any](value T, err error) func(t *testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func defineGroup(t *testing.T, db pg.DB, name string, config pg.GroupConfig) pg.Group {
+	t.Helper()
+	return must(pg.DefineGroup(t.Context(), db, ns, name, config))(t)
+}
+
+func publish(t *testing.T, db pg.DB, m pg.Message) int64 {
+	t.Helper()
+	return must(pg.Publish(t.Context(), db, ns, m))(t)
+}
+
+func claim(t *testing.T, db pg.DB, group string) pg.Lease {
+	t.Helper()
+	return must(pg.Claim(t.Context(), db, ns, group, "node", 100, time.Minute))(t)
+}
+
+func take(t *testing.T, pool *pg.Pool, group pg.Group) pg.Lease {
+	t.Helper()
+	return must(pool.Take(t.Context(), takeOf(group)))(t)
+}
+
+func takeOf(group pg.Group) pg.Take {
+	return pg.Take{Group: group, Node: "node", MaxEvents: 100, LeaseFor: time.Minute}
+}
+
+// The first delivery of a message.
+func delivered(m pg.Message, id int64) pg.Event {
+	e := pg.Event{
+		ID: id, Stream: m.Stream, Type: m.Type, Key: m.Key, Tags: m.Tags,
+		Payload: m.Payload, Metadata: m.Metadata, Delivery: 1,
+	}
+	if e.Stream == "" {
+		e.Stream = "default"
+	}
+	if e.Payload == nil {
+		e.Payload = json.RawMessage("{}")
+	}
+	if e.Metadata == nil {
+		e.Metadata = json.RawMessage("{}")
+	}
+	return e
+}
+
+// Times are the database's, and an empty list is as good as none.
+var sameEvents = cmp.Options{
+	cmpopts.IgnoreFields(pg.Event{}, "PublishedAt"),
+	cmpopts.EquateEmpty(),
+}
+
+func diffEvents(t *testing.T, want, got []pg.Event) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, sameEvents); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	for _, e := range got {
+		if age := time.Since(e.PublishedAt); age < -time.Minute || age > time.Hour {
+			t.Errorf("event %d was published at %v", e.ID, e.PublishedAt)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Pool is a connection pool for Posthorn's own statements. On a direct
+// connection its sessions are set up for them, with plans that are made once;
+// so it is not for the statements of handlers.
+type Pool struct {
+	*pgxpool.Pool
+
+	// direct: the server keeps what a session has prepared. A pooler that gives
+	// each transaction another connection does not.
+	direct  bool
+	streams streams
+}
+
+// Open connects, finds out whether there is a pooler in between, and returns a
+// pool that works either way. A query mode that config sets is kept, and taken
+// to mean a pooler if it avoids prepared statements.
+func Open(ctx context.Context, config *pgxpool.Config) (*Pool, error) {
+	config = config.Copy()
+	p := &Pool{}
+	var err error
+	if config.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		if p.direct, err = connectsDirectly(ctx, config.ConnConfig); err != nil {
+			return nil, fmt.Errorf("connect: %w", err)
+		}
+		if !p.direct {
+			config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		}
+	}
+	if p.direct {
+		// lease_events joins every partition: to plan it anew for each call costs
+		// as much as to run it for a small batch. Poolers refuse the parameter.
+		config.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
+	}
+	if p.Pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return p, nil
+}
+
+// connectsDirectly compares the process id that the connection was told with
+// that of the process which answers. Poolers make up ids of their own, since
+// what is behind them changes.
+func connectsDirectly(ctx context.Context, config *pgx.ConnConfig) (bool, error) {
+	config = config.Copy()
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	var pid uint32
+	if err := conn.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
+		return false, err
+	}
+	return pid == conn.PgConn().PID(), nil
+}
+
+// Direct reports whether the pool talks to the server itself.
+func (p *Pool) Direct() bool { return p.direct }

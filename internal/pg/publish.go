@@ -1,0 +1,23 @@
+package pg
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+)
+
+var empty = json.RawMessage("{}")
+
+// Publish writes one event in the transaction of db and returns its id. A
+// delayed message gets another id when it enters the log; under a dedup key that
+// is taken, the id is that of the first event.
+func Publish(ctx context.Context, db DB, namespace string, m Message) (int64, error) {
+	payload := m.Payload
+	if len(payload) == 0 {
+		payload = empty
+	}
+	return one[int64](ctx, db, "publish", `
+		select posthorn.publish($1::text, $2::text, $3::json, $4::text, $5::text, $6::text[], $7::json, $8::timestamptz, $9::text)`,
+		namespace, m.Type, payload, cmp.Or(m.Stream, "default"), optional(m.Key), m.Tags, object(m.Metadata),
+		m.DeliverAt, optional(m.DedupKey))
+}

@@ -1,0 +1,106 @@
+package pg
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// PublishMany publishes messages in order, in the transaction of db, and returns
+// their ids. Messages that are delayed or have a dedup key go through the
+// function publish_many, which rewrites payloads as jsonb does: keys sorted,
+// doubles dropped. All others keep every byte.
+func PublishMany(ctx context.Context, db DB, namespace string, messages []Message) ([]int64, error) {
+	if !slices.ContainsFunc(messages, Message.special) {
+		return PublishBatch(ctx, db, namespace, messages)
+	}
+	document, err := json.Marshal(messages)
+	if err != nil {
+		return nil, translate("publish", err)
+	}
+	return list(ctx, db, "publish", pgx.RowTo[int64],
+		"select posthorn.publish_many($1::text, $2::jsonb)", namespace, string(document))
+}
+
+// special messages need more than a row in the log.
+func (m Message) special() bool { return m.DeliverAt != nil || m.DedupKey != "" }
+
+// PublishBatch is the fast form of [PublishMany]. It ignores DeliverAt and
+// DedupKey.
+func PublishBatch(ctx context.Context, db DB, namespace string, messages []Message) ([]int64, error) {
+	if len(messages) == 0 {
+		return nil, nil
+	}
+	c := columnsOf(messages)
+	return list(ctx, db, "publish", pgx.RowTo[int64], `
+		select posthorn.publish_batch($1::text, $2::text[], $3::json[], $4::text[], $5::text[], $6::text[], $7::json[])`,
+		namespace, c.types, c.payloads, c.streams, c.keys, c.tags, c.metadata)
+}
+
+// columns are messages as arrays. What no message has stays nil, and costs nothing.
+type columns struct {
+	types    []string
+	payloads []json.RawMessage
+	streams  []string
+	keys     []*string
+	tags     []*string // array literals
+	metadata []json.RawMessage
+}
+
+func columnsOf(messages []Message) columns {
+	n := len(messages)
+	c := columns{types: make([]string, n), payloads: make([]json.RawMessage, n)}
+	for i := range messages {
+		m := &messages[i]
+		c.types[i] = m.Type
+		c.payloads[i] = m.Payload
+		if len(m.Payload) == 0 {
+			c.payloads[i] = empty
+		}
+		if m.Key != "" {
+			set(&c.keys, n, i, &m.Key)
+		}
+		if len(m.Tags) > 0 {
+			literal := arrayLiteral(m.Tags)
+			set(&c.tags, n, i, &literal)
+		}
+		if len(m.Metadata) > 0 {
+			set(&c.metadata, n, i, m.Metadata)
+		}
+		if m.Stream != "" && m.Stream != "default" && c.streams == nil {
+			c.streams = streamsOf(messages)
+		}
+	}
+	return c
+}
+
+// set makes the array when the first message needs it.
+func set[T any](column *[]T, n, i int, value T) {
+	if *column == nil {
+		*column = make([]T, n)
+	}
+	(*column)[i] = value
+}
+
+func streamsOf(messages []Message) []string {
+	streams := make([]string, len(messages))
+	for i := range messages {
+		streams[i] = cmp.Or(messages[i].Stream, "default")
+	}
+	return streams
+}
+
+var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// arrayLiteral writes texts as Postgres reads an array: {"a","b"}.
+func arrayLiteral(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = `"` + arrayEscapes.Replace(text) + `"`
+	}
+	return "{" + strings.Join(quoted, ",") + "}"
+}

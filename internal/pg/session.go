@@ -1,0 +1,80 @@
+package pg
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// statement is one that this package prepares and sends without the help of pgx,
+// which would look at the type of every value.
+type statement struct {
+	name       string
+	sql        string
+	parameters []uint32 // their types
+}
+
+var takeStatement = statement{
+	name: "posthorn_take",
+	sql:  "select lease, attempt from posthorn.take($1, $2, $3, $4, $5, $6, $7)",
+	parameters: []uint32{
+		pgtype.Int8OID, pgtype.TextOID, pgtype.Int4OID, pgtype.IntervalOID, pgtype.UUIDOID, pgtype.Int8OID, pgtype.Int4OID,
+	},
+}
+
+var leaseEventsStatement = statement{
+	name: "posthorn_lease_events",
+	sql: `
+		select event_id, stream_id, type, key, tags, payload, metadata, published_at, delivery, subscriptions
+		from posthorn.lease_events($1)`,
+	parameters: []uint32{pgtype.UUIDOID},
+}
+
+// session is what is remembered about a direct connection, for as long as it
+// lives. One goroutine uses it at a time, as it does the connection.
+type session struct {
+	prepared  map[string]*pgconn.StatementDescription
+	types     map[string]string // of events: there are few, and each is one string
+	streamIDs []int32           // of the events received last
+}
+
+const sessionKey = "posthorn"
+
+// sessionOf prepares the statements when the connection is new.
+func sessionOf(ctx context.Context, conn *pgx.Conn) (*session, error) {
+	if s, ok := conn.PgConn().CustomData()[sessionKey].(*session); ok {
+		return s, nil
+	}
+	s := &session{prepared: map[string]*pgconn.StatementDescription{}, types: map[string]string{}}
+	for _, statement := range []statement{takeStatement, leaseEventsStatement} {
+		description, err := conn.PgConn().Prepare(ctx, statement.name, statement.sql, statement.parameters)
+		if err != nil {
+			return nil, err
+		}
+		s.prepared[statement.name] = description
+	}
+	conn.PgConn().CustomData()[sessionKey] = s
+	return s, nil
+}
+
+// forget starts the session anew when somebody has discarded what it prepared.
+func (s *session) forget(ctx context.Context, conn *pgx.Conn, err error) {
+	const unknownStatement = "26000"
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) || pgErr.Code != unknownStatement {
+		return
+	}
+	delete(conn.PgConn().CustomData(), sessionKey)
+	for name := range s.prepared {
+		_ = conn.PgConn().Deallocate(ctx, name) // what is wrong, preparing will tell
+	}
+}
+
+var binaryFormat = []int16{pgx.BinaryFormatCode}
+
+func (s *session) send(pipeline *pgconn.Pipeline, statement statement, parameters ...[]byte) {
+	pipeline.SendQueryStatement(s.prepared[statement.name], parameters, binaryFormat, binaryFormat)
+}

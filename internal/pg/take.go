@@ -1,0 +1,152 @@
+package pg
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Take says what to take.
+type Take struct {
+	Group     Group
+	Node      string
+	MaxEvents int // up to 10,000
+	LeaseFor  time.Duration
+	Settle    Lease // settled first, if one is held: all its events are done
+}
+
+// Take takes a lease with its events, in one round trip. No lease is held when
+// there is nothing to do.
+//
+// It fails with [ErrLeaseLost], and takes nothing, when the lease to settle is
+// not held any more. When the connection breaks, or ctx ends, a lease may have
+// been taken whose events never arrived: it expires, or goes back at once with
+// [ReleaseNode].
+func (p *Pool) Take(ctx context.Context, take Take) (Lease, error) {
+	if !p.direct {
+		return p.settleAndClaim(ctx, take)
+	}
+	conn, err := p.Acquire(ctx)
+	if err != nil {
+		return Lease{}, fmt.Errorf("take: %w", err)
+	}
+	defer conn.Release()
+	for {
+		lease, err := p.takeOn(ctx, conn.Conn(), take)
+		if err != nil {
+			return Lease{}, translate("take", err)
+		}
+		if !lease.Held() || len(lease.Events) > 0 {
+			return lease, nil
+		}
+		take.Settle = lease // its window was empty: look further
+	}
+}
+
+// takeOn sends both statements at once, with a Sync after each: the first
+// transaction commits, and with it the group's lock is gone, before the
+// second one streams the events.
+func (p *Pool) takeOn(ctx context.Context, conn *pgx.Conn, take Take) (Lease, error) {
+	session, err := sessionOf(ctx, conn)
+	if err != nil {
+		return Lease{}, err
+	}
+	token := newToken()
+	pipeline := conn.PgConn().StartPipeline(ctx)
+	session.send(pipeline, takeStatement, take.parameters(token)...)
+	pipeline.SendPipelineSync()
+	session.send(pipeline, leaseEventsStatement, token)
+	lease, err := session.receive(pipeline, take.MaxEvents)
+	if err != nil {
+		session.forget(ctx, conn, err)
+		return Lease{}, err
+	}
+	return lease, p.streams.name(ctx, conn, lease.Events, session.streamIDs)
+}
+
+// receive sends what is queued, and reads all answers.
+func (s *session) receive(pipeline *pgconn.Pipeline, maxEvents int) (lease Lease, err error) {
+	defer func() {
+		if closeErr := pipeline.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	if err := pipeline.Sync(); err != nil {
+		return Lease{}, err
+	}
+	if lease, err = receiveLease(pipeline); err != nil {
+		return Lease{}, err
+	}
+	lease.Events, err = s.receiveEvents(pipeline, maxEvents)
+	return lease, err
+}
+
+// A lease is found again by a token that nobody can guess or use twice.
+func newToken() []byte {
+	token := make([]byte, 16)
+	rand.Read(token)
+	return token
+}
+
+func (t Take) parameters(token []byte) [][]byte {
+	b := binary.BigEndian
+	leaseFor := make([]byte, 16) // microseconds, days and months
+	b.PutUint64(leaseFor, uint64(t.LeaseFor.Microseconds()))
+	parameters := [][]byte{
+		b.AppendUint64(nil, uint64(t.Group.ID)),
+		[]byte(t.Node),
+		b.AppendUint32(nil, uint32(t.MaxEvents)),
+		leaseFor,
+		token,
+		nil,
+		nil,
+	}
+	if t.Settle.Held() {
+		parameters[5] = b.AppendUint64(nil, uint64(t.Settle.ID))
+		parameters[6] = b.AppendUint32(nil, uint32(t.Settle.Attempt))
+	}
+	return parameters
+}
+
+var errFormat = errors.New("a row does not have the expected format")
+
+// receiveLease reads the answer of the first transaction.
+func receiveLease(pipeline *pgconn.Pipeline) (Lease, error) {
+	rows, err := nextRows(pipeline)
+	if err != nil {
+		return Lease{}, err
+	}
+	var l Lease
+	for rows.NextRow() {
+		values := rows.Values()
+		if len(values) != 2 || len(values[0]) != 8 || len(values[1]) != 4 {
+			return Lease{}, errFormat
+		}
+		l.ID = int64(binary.BigEndian.Uint64(values[0]))
+		l.Attempt = int(int32(binary.BigEndian.Uint32(values[1])))
+	}
+	_, err = rows.Close()
+	return l, err
+}
+
+// nextRows skips what is no result with rows: the end of a transaction.
+func nextRows(pipeline *pgconn.Pipeline) (*pgconn.ResultReader, error) {
+	for {
+		result, err := pipeline.GetResults()
+		if err != nil {
+			return nil, err
+		}
+		switch result := result.(type) {
+		case *pgconn.ResultReader:
+			return result, nil
+		case nil:
+			return nil, errors.New("a result is missing")
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package pg_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+func TestTakeBringsWhatWasPublished(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		group := defineGroup(t, pool, "g", pg.GroupConfig{})
+		long := pg.Message{Type: "long", Payload: json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`)}
+		var want []pg.Event
+		for i := range 100 {
+			m := messages[i%len(messages)]
+			if i == 50 {
+				m = long
+			}
+			m.Stream = fmt.Sprint("stream-", i%7)
+			want = append(want, delivered(m, publish(t, pool, m)))
+		}
+		lease := take(t, pool, group)
+		diffEvents(t, want, lease.Events)
+		// What one event has must not be within reach of another.
+		for _, e := range lease.Events {
+			_ = append(e.Payload, "overrun"...)
+		}
+		diffEvents(t, want, lease.Events)
+	})
+}
+
+func TestTakeSettlesTheLastLease(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		group := defineGroup(t, pool, "g", pg.GroupConfig{})
+		publish(t, pool, pg.Message{Type: "a"})
+		first := take(t, pool, group)
+		next := takeOf(group)
+		next.Settle = first
+		if l := must(pool.Take(t.Context(), next))(t); l.Held() {
+			t.Errorf("took %v", l)
+		}
+		publish(t, pool, pg.Message{Type: "b"})
+		if _, err := pool.Take(t.Context(), next); !errors.Is(err, pg.ErrLeaseLost) {
+			t.Errorf("settled twice: %v", err)
+		}
+		if l := take(t, pool, group); len(l.Events) != 1 {
+			t.Errorf("a take that failed has taken: %v", l)
+		}
+	})
+}
+
+func TestTakePassesOverEmptyWindows(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		group := defineGroup(t, pool, "g", pg.GroupConfig{})
+		batch := make([]pg.Message, 100)
+		for i := range batch {
+			batch[i].Type = "a"
+		}
+		must(pg.PublishBatch(t.Context(), pool, ns, batch))(t) // dense ids: the windows that follow are not counted
+		must(pool.Exec(t.Context(), "select nextval('posthorn.event_id') from generate_series(1, 200)"))(t)
+		last := publish(t, pool, pg.Message{Type: "b"})
+		small := takeOf(group)
+		small.MaxEvents = 10
+		n := 0
+		for {
+			lease := must(pool.Take(t.Context(), small))(t)
+			if !lease.Held() {
+				break
+			}
+			if len(lease.Events) == 0 {
+				t.Fatal("a lease without events")
+			}
+			small.Settle = lease
+			n += len(lease.Events)
+		}
+		if n != 101 || small.Settle.Events[0].ID != last {
+			t.Errorf("%d events, the last one %+v", n, small.Settle.Events)
+		}
+	})
+}
+
+func TestTakeOfRetriesNamesSubscriptions(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		group := defineGroup(t, pool, "g", pg.GroupConfig{})
+		id := publish(t, pool, pg.Message{Type: "a"})
+		soon := time.Duration(0)
+		check(t, pg.Settle(t.Context(), pool, take(t, pool, group),
+			pg.Failure{Event: id, Subscription: "two", RetryIn: &soon},
+			pg.Failure{Event: id, Subscription: "one", RetryIn: &soon}))
+		want := delivered(pg.Message{Type: "a"}, id)
+		want.Delivery, want.Subscriptions = 2, []string{"one", "two"}
+		diffEvents(t, []pg.Event{want}, take(t, pool, group).Events)
+	})
+}
+
+func TestTakeAfterStatementsWereDiscarded(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, pgx.QueryExecModeCacheStatement)
+	group := defineGroup(t, pool, "g", pg.GroupConfig{})
+	take(t, pool, group)
+	for _, conn := range pool.AcquireAllIdle(t.Context()) {
+		must(conn.Exec(t.Context(), "deallocate all"))(t)
+		conn.Release()
+	}
+	publish(t, pool, pg.Message{Type: "a"})
+	if _, err := pool.Take(t.Context(), takeOf(group)); err == nil {
+		t.Error("took with statements that are gone")
+	}
+	if l := take(t, pool, group); len(l.Events) != 1 {
+		t.Errorf("took %v", l)
+	}
+}
+
+func TestTakeThatIsCancelled(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, pgx.QueryExecModeCacheStatement)
+	group := defineGroup(t, pool, "g", pg.GroupConfig{})
+	publish(t, pool, pg.Message{Type: "a"})
+	tx := must(pool.Begin(t.Context()))(t) // another claim of the group is under way
+	must(tx.Exec(t.Context(), "select posthorn.lock_group($1)", group.ID))(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := pool.Take(ctx, takeOf(group)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	for must(waiting(t, pool))(t) { // until the server has noticed
+	}
+	check(t, tx.Rollback(t.Context()))
+	if l := take(t, pool, group); len(l.Events) != 1 {
+		t.Errorf("took %v", l)
+	}
+}
+
+func waiting(t *testing.T, db pg.DB) (yes bool, err error) {
+	err = db.QueryRow(t.Context(), `
+		select exists (
+			select from pg_locks l
+			where l.locktype = 'advisory' and not l.granted
+				and l.database = (select oid from pg_database where datname = current_database()))`).Scan(&yes)
+	return yes, err
+}

@@ -1,0 +1,99 @@
+package pg_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+func TestTend(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		publish(t, pool, pg.Message{Type: "a"})
+		tended := must(pg.Tend(t.Context(), pool))(t)
+		if tended.Done["tick"] != 1 || len(tended.Errors) != 0 {
+			t.Errorf("tended %+v", tended)
+		}
+	})
+}
+
+func TestTendReportsWhatFails(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		must(pool.Exec(t.Context(), "alter table posthorn.delayed rename to hidden"))(t)
+		tended := must(pg.Tend(t.Context(), pool))(t)
+		if tended.Errors["deliver_delayed"] == "" {
+			t.Errorf("tended %+v", tended)
+		}
+	})
+}
+
+func TestMaintainEventsTable(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		must(pool.Exec(t.Context(), "update posthorn.config set value = '1 year' where key = 'future_intervals_to_create'"))(t)
+		done := must(pg.MaintainEventsTable(t.Context(), pool))(t)
+		if len(done) == 0 || done[0].Action != "created" {
+			t.Errorf("maintained %+v", done)
+		}
+	})
+}
+
+func TestRebase(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		defineGroup(t, pool, "g", pg.GroupConfig{})
+		publish(t, pool, pg.Message{Type: "a"})
+		if _, err := pg.Rebase(t.Context(), pool, false); !errors.Is(err, pg.ErrRefused) {
+			t.Errorf("without need: %v", err)
+		}
+		got := must(pg.Rebase(t.Context(), pool, true))(t)
+		if diff := cmp.Diff([]pg.Rebased{{Namespace: ns, Group: "g", Events: 1}}, got); diff != "" {
+			t.Errorf("rebased (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestDefineNamespace(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		check(t, pg.DefineNamespace(t.Context(), pool, "shop", json.RawMessage(`{"owner":"us"}`)))
+		check(t, pg.DefineNamespace(t.Context(), pool, "office", nil))
+		must(pg.Publish(t.Context(), pool, "shop", pg.Message{Type: "a"}))(t)
+		if err := pg.DefineNamespace(t.Context(), pool, "Shop", nil); !errors.Is(err, pg.ErrInvalid) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestReadEvents(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		end := must(pg.CursorAt(t.Context(), pool, pg.End))(t)
+		for _, m := range messages {
+			publish(t, pool, m)
+		}
+		want := []string{"order.placed", "order.paid", "order.noted", "order.closed"}
+		next, got := read(t, pool, end)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("read (-want +got):\n%s", diff)
+		}
+		if _, got = read(t, pool, next); len(got) != 0 {
+			t.Errorf("read again: %v", got)
+		}
+	})
+}
+
+// read reads to the end, in small steps, and returns the types.
+func read(t *testing.T, pool *pg.Pool, cursor string) (next string, types []string) {
+	t.Helper()
+	for {
+		events, next, err := pg.ReadEvents(t.Context(), pool, ns, cursor, 3)
+		check(t, err)
+		if len(events) == 0 {
+			return next, types
+		}
+		for _, e := range events {
+			types = append(types, e.Type)
+		}
+		cursor = next
+	}
+}

@@ -1,0 +1,92 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// group is one that the workers work for.
+type group struct {
+	namespace string
+	name      string
+	order     string
+	attempts  int
+	blocks    bool   // a failure blocks its slot
+	config    string // of define_group, without order, attempts and on_failure
+	fromStart bool   // of the log
+
+	id      int64
+	defined moment // from then on every event is owed to it
+}
+
+const (
+	quickRetries = `"backoff": {"from": "2 ms", "to": "40 ms"}`
+	slowRetries  = `"backoff": {"from": "50 ms", "to": "300 ms"}`
+)
+
+// initialGroups are there before the first event.
+func initialGroups() []*group {
+	return []*group{
+		{namespace: "default", name: "none", order: "none", attempts: 4, config: quickRetries},
+		{namespace: "default", name: "none-once", order: "none", attempts: 1, config: quickRetries},
+		{namespace: "default", name: "delays", order: "none", attempts: 3, config: `"delays": ["1 ms", "30 ms"]`},
+		{namespace: "default", name: "key", order: "key", attempts: 4, blocks: true, config: slowRetries + `, "slots": 4`},
+		{namespace: "default", name: "key-aside", order: "key", attempts: 3, config: quickRetries + `, "slots": 16`},
+		{namespace: "default", name: "stream", order: "stream", attempts: 3, blocks: true, config: slowRetries},
+		{namespace: "default", name: "total", order: "total", attempts: 3, blocks: true, config: quickRetries},
+		{namespace: "default", name: "total-aside", order: "total", attempts: 2, config: quickRetries},
+		{namespace: "other", name: "none", order: "none", attempts: 3, config: quickRetries},
+		{namespace: "other", name: "total", order: "total", attempts: 3, blocks: true, config: quickRetries},
+	}
+}
+
+// lateGroups are defined while events are being published.
+func lateGroups() []*group {
+	return []*group{
+		{namespace: "default", name: "late", order: "none", attempts: 3, config: quickRetries},
+		{namespace: "default", name: "late-total", order: "total", attempts: 3, blocks: true, config: quickRetries},
+		{namespace: "default", name: "late-all", order: "none", attempts: 3, fromStart: true, config: quickRetries},
+		{namespace: "default", name: "late-all-key", order: "key", attempts: 3, fromStart: true, blocks: true, config: quickRetries},
+	}
+}
+
+func (r *run) define(ctx context.Context, conn *pgx.Conn, g *group) error {
+	onFailure, start := "set_aside", "now"
+	if g.blocks {
+		onFailure = "block"
+	}
+	if g.fromStart {
+		start = "beginning"
+	}
+	config := fmt.Sprintf(`{"order": %q, "attempts": %d, "on_failure": %q, "start": %q, %s}`, g.order, g.attempts, onFailure, start, g.config)
+	err := conn.QueryRow(ctx, "select posthorn.define_group($1, $2, $3::text::jsonb)", g.namespace, g.name, config).Scan(&g.id)
+	if err != nil {
+		return fmt.Errorf("define group %s: %w", g.name, err)
+	}
+	g.defined = r.record.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.groups = append(r.groups, g)
+	return nil
+}
+
+// unit names what the group keeps in order, of which an event is part. Slots
+// may hold more than one; which, is the implementation's business.
+func (g *group) unit(stream string, key *string) string {
+	switch {
+	case g.order == "total":
+		return "all"
+	case g.order == "stream":
+		return stream
+	case g.order == "key" && key != nil:
+		return *key
+	}
+	return "" // in no order
+}
+
+// maxDeliveries bounds how often an event is delivered. Whatever the policy, a
+// batch may take two workers down before it is split, and its events are then
+// delivered once more each, alone.
+func (g *group) maxDeliveries() int { return g.attempts + 2 }

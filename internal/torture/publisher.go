@@ -1,0 +1,231 @@
+package torture
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// publisher publishes in transactions of every kind.
+type publisher struct {
+	*client
+	prepared int
+	name     string
+}
+
+func (r *run) newPublisher() *publisher {
+	c := r.newClient()
+	return &publisher{client: c, name: fmt.Sprintf("torture-%d-%d", r.Seed, r.clients.Load())}
+}
+
+func (p *publisher) run(ctx context.Context) {
+	defer p.forget()
+	for p.publishing.Err() == nil && p.connected(ctx) {
+		tx := p.record.begin()
+		switch p.rng.IntN(10) {
+		case 0, 1, 2:
+			p.record.end(tx, p.ended(ctx, p.publish(ctx, tx), committed))
+		case 3, 4:
+			p.record.end(tx, p.twoPhase(ctx, tx))
+		case 5:
+			p.record.end(tx, p.plain(ctx, tx, "rollback", rolledBack))
+		default:
+			p.record.end(tx, p.plain(ctx, tx, "commit", committed))
+		}
+		pause(ctx, p.upTo(20*time.Millisecond))
+	}
+}
+
+// plain is a transaction that ends on the connection that began it.
+func (p *publisher) plain(ctx context.Context, tx *transaction, end string, o outcome) outcome {
+	if err := p.fill(ctx, tx); err != nil {
+		return p.gaveUp(ctx, err)
+	}
+	_, err := p.conn.Exec(ctx, end)
+	return p.ended(ctx, err, o)
+}
+
+// ended is the outcome of a transaction whose last statement was sent.
+func (p *publisher) ended(ctx context.Context, err error, o outcome) outcome {
+	if err == nil {
+		return o
+	}
+	if hasCode(err, deadlock) {
+		return rolledBack
+	}
+	p.broken(ctx, err)
+	return inDoubt
+}
+
+// deadlock: two publishers made the same new streams or used the same dedup
+// keys in different order. Applications have that coming.
+const deadlock = "40P01"
+
+// gaveUp is the outcome of a transaction that was not asked to commit.
+func (p *publisher) gaveUp(ctx context.Context, err error) outcome {
+	if hasCode(err, deadlock) {
+		_, err = p.conn.Exec(ctx, "rollback")
+	}
+	p.broken(ctx, err)
+	return rolledBack
+}
+
+// fill begins a transaction and publishes some messages in it, dawdling.
+func (p *publisher) fill(ctx context.Context, tx *transaction) error {
+	if _, err := p.conn.Exec(ctx, "begin"); err != nil {
+		return err
+	}
+	for range 1 + p.rng.IntN(4) {
+		var err error
+		if p.chance(5) {
+			err = p.withSavepoint(ctx, tx)
+		} else {
+			err = p.publish(ctx, tx)
+		}
+		if err != nil {
+			return err
+		}
+		pause(ctx, p.upTo(3*time.Millisecond))
+		if p.chance(100) {
+			pause(ctx, p.upTo(2*time.Second))
+		}
+	}
+	return nil
+}
+
+func (p *publisher) withSavepoint(ctx context.Context, tx *transaction) error {
+	if _, err := p.conn.Exec(ctx, "savepoint s"); err != nil {
+		return err
+	}
+	before := len(tx.messages)
+	if err := p.publish(ctx, tx); err != nil {
+		return err
+	}
+	if p.chance(2) {
+		_, err := p.conn.Exec(ctx, "release s")
+		return err
+	}
+	if _, err := p.conn.Exec(ctx, "rollback to s"); err != nil {
+		return err
+	}
+	tx.undo(before)
+	return nil
+}
+
+// twoPhase prepares a transaction and decides about it later. When the
+// connection breaks in between, another one decides.
+func (p *publisher) twoPhase(ctx context.Context, tx *transaction) outcome {
+	if err := p.fill(ctx, tx); err != nil {
+		return p.gaveUp(ctx, err)
+	}
+	p.prepared++
+	gid := fmt.Sprintf("%s-%d", p.name, p.prepared)
+	_, err := p.conn.Exec(ctx, "prepare transaction '"+gid+"'")
+	if err != nil {
+		p.broken(ctx, err)
+		return inDoubt
+	}
+	pause(ctx, p.upTo(300*time.Millisecond))
+	end, o := "commit prepared", committed
+	if p.chance(3) {
+		end, o = "rollback prepared", rolledBack
+	}
+	for p.connected(ctx) {
+		_, err := p.conn.Exec(ctx, fmt.Sprintf("%s '%s'", end, gid))
+		switch {
+		case err == nil:
+			return o
+		case hasCode(err, "42704"): // there is none: an earlier try did it
+			return o
+		}
+		p.broken(ctx, err)
+	}
+	return inDoubt
+}
+
+// publish publishes one or more messages in one call.
+func (p *publisher) publish(ctx context.Context, tx *transaction) error {
+	namespace := "default"
+	if p.chance(4) {
+		namespace = "other"
+	}
+	switch p.rng.IntN(8) {
+	case 0:
+		return p.publishMany(ctx, tx, namespace)
+	case 1:
+		return p.publishBatch(ctx, tx, namespace)
+	case 2:
+		m := p.record.newMessage(tx, namespace)
+		m.delayed = true
+		return p.publishOne(ctx, m, fmt.Sprintf(", deliver_at => posthorn.now() + interval '%d ms'", p.rng.IntN(1000)))
+	case 3:
+		m := p.record.newMessage(tx, namespace)
+		m.dedup = fmt.Sprintf("%s-%d", namespace, p.rng.IntN(500))
+		return p.publishOne(ctx, m, ", dedup_key => '"+m.dedup+"'")
+	default:
+		return p.publishOne(ctx, p.record.newMessage(tx, namespace), "")
+	}
+}
+
+func (p *publisher) publishOne(ctx context.Context, m *message, more string) error {
+	sql := "select posthorn.publish($1, 'torture', $2::text, stream => $3, key => $4" + more + ")"
+	return p.conn.QueryRow(ctx, sql, m.namespace, m.payload(), p.stream(), p.key()).Scan(&m.id)
+}
+
+func (p *publisher) publishMany(ctx context.Context, tx *transaction, namespace string) error {
+	type element struct {
+		Type    string          `json:"type"`
+		Payload json.RawMessage `json:"payload"`
+		Stream  string          `json:"stream"`
+		Key     *string         `json:"key"`
+	}
+	var elements []element
+	var messages []*message
+	for range 1 + p.rng.IntN(4) {
+		m := p.record.newMessage(tx, namespace)
+		messages = append(messages, m)
+		elements = append(elements, element{"torture", json.RawMessage(m.payload()), p.stream(), p.key()})
+	}
+	return p.ids(ctx, messages, "select posthorn.publish_many($1, $2)", namespace, elements)
+}
+
+func (p *publisher) publishBatch(ctx context.Context, tx *transaction, namespace string) error {
+	var types, payloads, streams []string
+	var keys []*string
+	var messages []*message
+	for range 1 + p.rng.IntN(50) {
+		m := p.record.newMessage(tx, namespace)
+		messages = append(messages, m)
+		types, payloads = append(types, "torture"), append(payloads, m.payload())
+		streams, keys = append(streams, p.stream()), append(keys, p.key())
+	}
+	return p.ids(ctx, messages, "select posthorn.publish_batch($1, $2, $3::text[]::json[], $4, $5)", namespace, types, payloads, streams, keys)
+}
+
+// ids runs a statement that publishes messages and returns an id for each.
+func (p *publisher) ids(ctx context.Context, messages []*message, sql string, args ...any) error {
+	rows, err := p.conn.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for n := 0; rows.Next(); n++ {
+		if err := rows.Scan(&messages[n].id); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func (m *message) payload() string { return fmt.Sprintf(`{"uid": %d}`, m.uid) }
+
+func (p *publisher) stream() string { return fmt.Sprintf("stream-%d", p.rng.IntN(6)) }
+
+func (p *publisher) key() *string {
+	if p.chance(8) {
+		return nil
+	}
+	key := fmt.Sprintf("key-%d", p.rng.IntN(40))
+	return &key
+}

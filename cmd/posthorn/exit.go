@@ -90,9 +90,9 @@ func (e usageError) Hint() string { return e.hint }
 
 // printError prints one line, and a second if there is advice.
 func printError(w io.Writer, err error) {
-	fmt.Fprintf(w, "posthorn: %s\n", oneLine.Replace(err.Error()))
+	_, _ = fmt.Fprintf(w, "posthorn: %s\n", oneLine.Replace(err.Error()))
 	if hint := hintOf(err); hint != "" {
-		fmt.Fprintf(w, "hint: %s\n", oneLine.Replace(hint))
+		_, _ = fmt.Fprintf(w, "hint: %s\n", oneLine.Replace(hint))
 	}
 }
 

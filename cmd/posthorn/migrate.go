@@ -41,7 +41,7 @@ func newMigrate(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		defer conn.Close(cmd.Context())
+		defer func() { _ = conn.Close(cmd.Context()) }()
 		switch {
 		case *status:
 			return migrateStatus(cmd, conn, *asJSON)
@@ -75,7 +75,9 @@ func (a *app) migrate(cmd *cobra.Command, conn *pgx.Conn, asJSON bool) error {
 func printReport(w io.Writer, r schema.Report) error {
 	for _, file := range r.Applied {
 		if strings.HasPrefix(file, "migrations/") {
-			fmt.Fprintf(w, "applied %s\n", file)
+			if _, err := fmt.Fprintf(w, "applied %s\n", file); err != nil {
+				return err
+			}
 		}
 	}
 	var err error

@@ -45,8 +45,9 @@ func (t table) row(cells ...any) {
 	t.line(texts)
 }
 
-// The last column gets no tab, which would pad it with spaces.
-func (t table) line(cells []string) { fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
+// The last column gets no tab, which would pad it with spaces. Errors of the
+// writer come out of flush.
+func (t table) line(cells []string) { _, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
 
 func (t table) flush() error { return t.w.Flush() }
 
@@ -87,6 +88,6 @@ func newFields(w io.Writer) fields {
 	return fields{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 }
 
-func (f fields) field(name string, value any) { fmt.Fprintf(f.w, "%s\t%s\n", name, cell(value)) }
+func (f fields) field(name string, value any) { _, _ = fmt.Fprintf(f.w, "%s\t%s\n", name, cell(value)) }
 
 func (f fields) flush() error { return f.w.Flush() }

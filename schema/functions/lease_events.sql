@@ -1,3 +1,43 @@
+-- The events of a lease that lists its ids: late ones, those of a slot, and retries. Apart from
+-- lease_events, so that windows do not pay for the plan of what they are not.
+create or replace function posthorn.listed_events(lease bigint)
+returns table (
+  event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json,
+  published_at timestamptz, delivery int, subscriptions text[]
+)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  l posthorn.leases;
+begin
+  select x.* into l from posthorn.leases x where x.id = listed_events.lease;
+  if not l.retries then
+    return query
+      select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata,
+        e.created_at, l.attempt - l.uncounted, '{}'::text[]
+      from posthorn.events e
+      where e.namespace_id = l.namespace_id and e.id = any (l.ids)
+      order by e.id;
+    return;
+  end if;
+  return query
+    select r.event_id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, r.attempts, r.subscriptions
+    from (
+      select x.event_id, max(x.attempts) as attempts,
+        array_remove(array_agg(x.subscription order by x.subscription), '') as subscriptions
+      from posthorn.retries x where x.lease_id = l.id group by x.event_id
+    ) r
+    cross join lateral posthorn.event_of(l, r.event_id) e
+    order by r.event_id;
+end $$;
+comment on function posthorn.listed_events(bigint) is 'The events of a lease that lists its ids, in order.';
+
 -- The events of a lease, in order. Inlined by the planner into the query that calls it, so
 -- that rows are streamed and the plan is cached: hence no security definer and no settings.
 create or replace function posthorn.lease_events(token uuid)
@@ -14,30 +54,10 @@ begin atomic
     and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target)
   where l.token = lease_events.token and l.ids is null
   union all
-  select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata,
-    e.created_at, coalesce(r.attempts, l.attempt - l.uncounted), coalesce(r.subscriptions, '{}')
+  select e.*
   from posthorn.leases l
-  join posthorn.events e on e.namespace_id = l.namespace_id and e.id = any (l.ids)
-  left join lateral (
-    select max(x.attempts) as attempts, array_remove(array_agg(x.subscription order by x.subscription), '') as subscriptions,
-      bool_or(x.event is not null) as kept
-    from posthorn.retries x
-    where l.retries and x.lease_id = l.id and x.event_id = e.id
-  ) r on true
-  where l.token = lease_events.token and l.ids is not null and r.kept is not true
-  union all
-  -- What came back from the dead letters brings itself along: the log may no longer have it.
-  select x.event_id, (x.event->>'stream_id')::int, x.event->>'type', x.event->>'key',
-    array(select json_array_elements_text(x.event->'tags')), x.event->'payload', x.event->'metadata',
-    (x.event->>'published_at')::timestamptz, x.attempts,
-    array(select y.subscription from posthorn.retries y
-      where y.lease_id = l.id and y.event_id = x.event_id and y.subscription <> '' order by 1)
-  from posthorn.leases l
-  join lateral (
-    select distinct on (x.event_id) x.event_id, x.event::text::json as event, x.attempts from posthorn.retries x
-    where x.lease_id = l.id and x.event is not null order by x.event_id, x.subscription
-  ) x on true
-  where l.token = lease_events.token and l.retries
+  cross join lateral posthorn.listed_events(l.id) e
+  where l.token = lease_events.token and l.ids is not null
   order by 1;
 end;
 comment on function posthorn.lease_events(uuid) is 'The events of the lease taken under a token, in order.';

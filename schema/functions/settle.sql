@@ -34,6 +34,26 @@ end $$;
 comment on function posthorn.settle(bigint, int, jsonb) is
   'Ends a lease: what is not listed in failures is done.';
 
+-- The same for a lease that went well, inside a claim.
+create or replace function posthorn.settle_clean(lease bigint, attempt int)
+returns void
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  was_retries boolean;
+begin
+  delete from posthorn.leases x
+  where x.id = settle_clean.lease and x.attempt = settle_clean.attempt and x.until is not null
+  returning x.retries into was_retries;
+  if not found then
+    perform posthorn.raise_lease_lost(settle_clean.lease, settle_clean.attempt);
+  elsif was_retries then
+    delete from posthorn.retries r where r.lease_id = settle_clean.lease;
+  end if;
+end $$;
+comment on function posthorn.settle_clean(bigint, int) is 'Ends a lease that went well, inside a claim.';
+
 create or replace function posthorn.raise_lease_lost(lease bigint, attempt int)
 returns void
 language plpgsql stable security definer

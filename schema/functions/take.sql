@@ -26,7 +26,6 @@ set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
-  g posthorn.groups;
   taken posthorn.leases;
   between_targets boolean;
 begin
@@ -38,19 +37,18 @@ begin
   if pg_current_xact_id_if_assigned() is null then
     perform posthorn.commit_relaxed();
   end if;
-  select x.* into g from posthorn.groups x where x.id = take.group_id;
-  if not found then
-    raise exception 'group % does not exist', take.group_id using errcode = 'PH001';
-  end if;
   select x.target is null into between_targets
-  from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
-  if g.paused or (between_targets and not posthorn.has_work(g)) then
+  from posthorn.cursors x where x.group_id = take.group_id order by x.n desc limit 1;
+  if not found then
+    perform posthorn.raise_no_group(take.group_id);
+  elsif between_targets and not (select posthorn.has_work(x) from posthorn.groups x where x.id = take.group_id) then
     if take.settle_lease is not null then
-      perform posthorn.settle(take.settle_lease, take.settle_attempt);
+      perform posthorn.settle_clean(take.settle_lease, take.settle_attempt);
     end if;
     return;
   end if;
-  taken := posthorn.take_next(g, take.node, take.max_events, take.lease_for, take.token, take.settle_lease, take.settle_attempt);
+  taken := posthorn.take_next(take.group_id::int, take.node, take.max_events, take.lease_for, take.token,
+    take.settle_lease, take.settle_attempt);
   if taken.id is not null then
     take.lease := taken.id;
     take.attempt := taken.attempt;
@@ -61,78 +59,104 @@ comment on function posthorn.take(bigint, text, int, interval, uuid, bigint, int
   'Takes a lease under a token, settling an earlier one first if asked; see lease_events.';
 
 -- The part of a claim that only one transaction at a time may do for a group. Every worker calls
--- it once a batch: what is needed seldom is in functions of its own.
+-- it once a batch, so what it always needs is read in one statement, after the lock: the group may
+-- have changed while we waited. What is needed seldom is in functions of its own.
 create or replace function posthorn.take_next(
-  g posthorn.groups, node text, max_events int, lease_for interval, token uuid, settle_lease bigint, settle_attempt int
+  group_id int, node text, max_events int, lease_for interval, token uuid, settle_lease bigint, settle_attempt int
 ) returns posthorn.leases
 language plpgsql
 as $$
 #variable_conflict use_column
 declare
+  now record;
+  g posthorn.groups;
   c posthorn.cursors;
-  n0 bigint;
   sight posthorn.sight;
-  clock_low timestamptz;
-  at timestamptz := posthorn.now();
-  until timestamptz := at + take_next.lease_for;
-  look boolean;
+  until timestamptz;
   taken posthorn.leases;
-  r record;
+  step record;
 begin
-  perform pg_advisory_xact_lock(1886350440, g.id);
+  perform pg_advisory_xact_lock(1886350440, take_next.group_id);
   -- First the sequence, then our xid: whoever drew an id up to seq holds a lower one.
-  select case when s.is_called then s.last_value else 0 end into sight.seq from posthorn.event_id s;
+  select x as g, y.c, posthorn.now() as at, case when s.is_called then s.last_value else 0 end as seq,
+    k.clock_low, k.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed) as verified,
+    exists (select from posthorn.retries r
+      where r.group_id = take_next.group_id and r.lease_id is null and r.slot is null and r.due_at <= posthorn.now()) as retries_due
+  into now
+  from posthorn.groups x
+  cross join lateral (select z as c from posthorn.cursors z where z.group_id = x.id order by z.n desc limit 1) y
+  cross join posthorn.cluster k
+  cross join posthorn.event_id s
+  where x.id = take_next.group_id;
+  if not found then
+    perform posthorn.raise_no_group(take_next.group_id);
+  elsif not now.verified then
+    perform posthorn.verify_cluster();
+  end if;
+  g := now.g;
+  c := now.c;
+  sight.seq := now.seq;
   if pg_current_xact_id_if_assigned() is null then
     sight.next := pg_current_xact_id();
   end if;
   if take_next.settle_lease is not null then
-    perform posthorn.settle(take_next.settle_lease, take_next.settle_attempt);
+    perform posthorn.settle_clean(take_next.settle_lease, take_next.settle_attempt);
   end if;
-  select x.clock_low into clock_low from posthorn.cluster x
-  where x.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed);
-  if not found then
-    perform posthorn.verify_cluster();
+  if g.paused then
+    return null;
   end if;
-  select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
-  n0 := c.n;
 
-  look := (at between c.looked_at and c.looked_at + interval '1 second') is not true;
-  if look then
+  until := now.at + take_next.lease_for;
+  if (now.at between c.looked_at and c.looked_at + interval '1 second') is not true then
     taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
-    c.n := n0 + 1;
-    c.looked_at := case when taken.id is null then at end; -- where one has expired, there may be more
+    c.n := c.n + 1;
+    c.looked_at := case when taken.id is null then now.at end; -- where one has expired, there may be more
   end if;
-  if taken.id is null and exists (
-    select from posthorn.retries x where x.group_id = g.id and x.lease_id is null and x.slot is null and x.due_at <= at)
-  then
+  if taken.id is null and (now.retries_due or c.looked_at = now.at) then -- looking may have split a lease into retries
     taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token);
   end if;
-  if taken.id is null then
-    if g.ordering = 'none' then
-      r := posthorn.claim_window(g, c, sight, clock_low, take_next.node, take_next.max_events, until, take_next.token);
-    else
-      r := posthorn.claim_slot(g, c, sight, clock_low, take_next.node, take_next.max_events, until, take_next.token);
+  if taken.id is null and g.ordering = 'none' then
+    step := posthorn.advance(c, g.namespace_id, take_next.max_events, sight, now.clock_low);
+    if step.ids is not null or step.hi is not null then
+      insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since)
+      values (g.id, g.namespace_id, take_next.token, take_next.node, until, step.ids,
+        c.base, coalesce((step.c).target, (step.c).base), step.lo, step.hi, step.since)
+      returning id, attempt into taken.id, taken.attempt;
     end if;
-    c := r.c;
-    taken := r.taken;
+    c := step.c;
+  elsif taken.id is null then
+    step := posthorn.claim_slot(g, c, sight, now.clock_low, take_next.node, take_next.max_events, until, take_next.token);
+    c := step.c;
+    taken := step.taken;
   end if;
-  if taken.id is null and not look then -- idle: look without waiting for the second to pass
+  if taken.id is null and c.looked_at is distinct from now.at then -- idle: look without waiting for the second to pass
     taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
   end if;
 
-  if c.n > n0 then
+  if c.n > (now.c).n then
     insert into posthorn.cursors (group_id, n, at, base, base_seq, base_next, base_since,
       target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at)
-    values (g.id, n0 + 1, at, c.base, c.base_seq, c.base_next, c.base_since,
+    values (g.id, (now.c).n + 1, now.at, c.base, c.base_seq, c.base_next, c.base_since,
       c.target, c.target_seq, c.target_next, c.target_since, c.target_end, c.pos, c.blind, c.seek_from, c.looked_at);
-    if n0 % 1000 = 0 then
-      delete from posthorn.cursors x where x.group_id = g.id and x.n between n0 - 2000 and n0 - 100;
+    if (now.c).n % 1000 = 0 then
+      delete from posthorn.cursors x where x.group_id = g.id and x.n between (now.c).n - 2000 and (now.c).n - 100;
     end if;
   end if;
   return taken;
 end $$;
-comment on function posthorn.take_next(posthorn.groups, text, int, interval, uuid, bigint, int) is
+comment on function posthorn.take_next(int, text, int, interval, uuid, bigint, int) is
   'The part of a claim that only one transaction at a time may do for a group.';
+
+create or replace function posthorn.raise_no_group(group_id bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception 'group % does not exist', coalesce(group_id::text, 'null')
+    using errcode = 'PH001', hint = 'define_group returns the id of a group.';
+end $$;
+comment on function posthorn.raise_no_group(bigint) is 'Says that there is no group of that id.';
 
 -- Raises what is wrong with the arguments of a claim.
 create or replace function posthorn.check_claim(max_events int, lease_for interval, token uuid)
@@ -173,6 +197,9 @@ declare
   at timestamptz := posthorn.now();
   since timestamptz;
 begin
+  if g.paused then
+    return false;
+  end if;
   select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
   if c.target is not null then
     return true;

@@ -82,30 +82,3 @@ begin
 end $$;
 comment on function posthorn.advance(posthorn.cursors, int, int, posthorn.sight, timestamptz) is
   'Moves a cursor over the next events of a namespace.';
-
--- A lease on the next window, whatever it holds.
-create or replace function posthorn.claim_window(
-  g posthorn.groups, inout c posthorn.cursors, sight posthorn.sight, clock_low timestamptz,
-  node text, max_events int, until timestamptz, token uuid, out taken posthorn.leases
-)
-language plpgsql
-as $$
-declare
-  base pg_snapshot := c.base;
-  w record;
-begin
-  w := posthorn.advance(c, g.namespace_id, max_events, sight, clock_low);
-  if w.ids is not null then
-    insert into posthorn.leases (group_id, namespace_id, token, node, until, ids)
-    values (g.id, g.namespace_id, claim_window.token, claim_window.node, claim_window.until, w.ids)
-    returning * into taken;
-  elsif w.hi is not null then
-    insert into posthorn.leases (group_id, namespace_id, token, node, until, base, target, lo, hi, since)
-    values (g.id, g.namespace_id, claim_window.token, claim_window.node, claim_window.until,
-      base, coalesce((w.c).target, (w.c).base), w.lo, w.hi, w.since)
-    returning * into taken;
-  end if;
-  c := w.c;
-end $$;
-comment on function posthorn.claim_window(posthorn.groups, posthorn.cursors, posthorn.sight, timestamptz, text, int, timestamptz, uuid) is
-  'A lease on the next window of the log, whatever it holds.';

@@ -90,7 +90,7 @@ func TestMarkdown(t *testing.T) {
 	if err := (&report{Results: []result{one}}).markdown(&out); err != nil {
 		t.Fatal(err)
 	}
-	want := "| publish | ≥ 0.7 × | – | 0.75 (0.59–0.80) | floor met | 160,000/s | 200,000/s | publish_batch / INSERT |\n"
+	want := "| publish | ≥ 0.7 × | – | 0.750 (0.59–0.80) | floor met | 160,000/s | 200,000/s | publish_batch / INSERT |\n"
 	if !strings.HasSuffix(out.String(), want) {
 		t.Errorf("got %s\nwant the end %s", out.String(), want)
 	}

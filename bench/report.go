@@ -73,7 +73,7 @@ func (r result) cells() []string {
 	}
 	return []string{
 		r.Work, r.Floor, r.Target,
-		fmt.Sprintf("%.2f (%.2f–%.2f)", r.Median, slices.Min(r.Ratios), slices.Max(r.Ratios)), r.Verdict,
+		fmt.Sprintf("%.3f (%.2f–%.2f)", r.Median, slices.Min(r.Ratios), slices.Max(r.Ratios)), r.Verdict,
 		figure(r.OursMed) + r.Unit, figure(r.ThanMed) + r.Unit, measured,
 	}
 }

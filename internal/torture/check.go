@@ -62,16 +62,15 @@ func (c *checker) check() {
 // checkLog: an event is in the log if and only if its transaction committed.
 func (c *checker) checkLog() {
 	for _, tx := range c.transactions {
-		present := 0
-		for _, m := range tx.messages {
-			if c.inLog(m) {
-				present++
-			} else if tx.outcome == committed {
-				c.report(lost, "message %d was acknowledged as event %d and is not in the log", m.uid, m.id)
+		switch tx.outcome {
+		case committed:
+			for _, m := range tx.messages {
+				if !c.inLog(m) {
+					c.report(lost, "message %d was acknowledged as event %d and is not in the log", m.uid, m.id)
+				}
 			}
-		}
-		if tx.outcome == inDoubt && present != 0 && present != len(tx.messages) {
-			c.report(lost, "of a transaction with %d messages, %d are in the log", len(tx.messages), present)
+		case inDoubt:
+			c.checkWhole(tx)
 		}
 	}
 	for id, e := range c.events {
@@ -80,6 +79,21 @@ func (c *checker) checkLog() {
 		} else if m.tx.outcome == committed && !m.delayed && m.id != id {
 			c.report(invented, "message %d is event %d in the log, and was acknowledged as %d", e.uid, id, m.id)
 		}
+	}
+}
+
+// checkWhole: of a transaction in doubt, all is in the log or nothing.
+func (c *checker) checkWhole(tx *transaction) {
+	present, absent := 0, 0
+	for _, m := range tx.messages {
+		if _, ok := c.eventOf[m.uid]; ok {
+			present++
+		} else if m.dedup == "" { // else another one may have been first
+			absent++
+		}
+	}
+	if present > 0 && absent > 0 {
+		c.report(lost, "of a transaction in doubt, %d messages are in the log and %d are not", present, absent)
 	}
 }
 

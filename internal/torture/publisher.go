@@ -220,7 +220,12 @@ func (p *publisher) ids(ctx context.Context, messages []*message, sql string, ar
 
 func (m *message) payload() string { return fmt.Sprintf(`{"uid": %d}`, m.uid) }
 
-func (p *publisher) stream() string { return fmt.Sprintf("stream-%d", p.rng.IntN(6)) }
+func (p *publisher) stream() string {
+	if p.chance(1000) {
+		return fmt.Sprintf("stream-new-%d", p.rng.IntN(100))
+	}
+	return fmt.Sprintf("stream-%d", p.rng.IntN(6))
+}
 
 func (p *publisher) key() *string {
 	if p.chance(8) {

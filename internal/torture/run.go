@@ -83,7 +83,9 @@ func (r *run) prepare(ctx context.Context) error {
 			n bigint generated always as identity,
 			group_id int, event_id bigint, lease bigint, attempt int, outcome text
 		);
-		select posthorn.define_namespace('other');`)
+		select posthorn.define_namespace('other');
+		-- Whoever makes a stream holds up all who use it next.
+		select posthorn.stream_id(n, 'stream-' || i) from unnest(array['default', 'other']) n, generate_series(0, 5) i;`)
 	if err != nil {
 		return fmt.Errorf("prepare the database: %w", err)
 	}

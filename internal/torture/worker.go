@@ -175,8 +175,8 @@ func (w *worker) claimAndPublish(ctx context.Context) (*handout, error) {
 	tx := w.record.begin()
 	h, err := w.claimBetween(ctx, tx)
 	if err != nil {
-		w.record.end(tx, rolledBack)
-		return nil, err
+		w.record.end(tx, w.publisher.gaveUp(ctx, err))
+		return nil, nil
 	}
 	_, err = w.conn.Exec(ctx, "commit")
 	if err != nil {

@@ -1,0 +1,90 @@
+package guarantee
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// acknowledged publishes until its connection breaks, and returns what was
+// acknowledged. It signals each time that one more is.
+func acknowledged(ctx context.Context, url string, signal chan<- struct{}) []int64 {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close(ctx)
+	var events []int64
+	for {
+		var id int64
+		if err := conn.QueryRow(ctx, "select posthorn.publish('default', 'order.placed')").Scan(&id); err != nil {
+			return events
+		}
+		events = append(events, id)
+		signal <- struct{}{}
+	}
+}
+
+// claimAndSettle works until its connection breaks.
+func claimAndSettle(ctx context.Context, url string) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return
+	}
+	defer conn.Close(ctx)
+	for {
+		_, err := conn.Exec(ctx, `select posthorn.settle(l.lease, l.attempt)
+			from (select distinct lease, attempt from posthorn.claim('default', 'billing', 'w', 10)) l`)
+		if err != nil {
+			return
+		}
+	}
+}
+
+// A crash in the middle of publishing and claiming, some hundred events in.
+func TestCrashLosesNothingThatWasAcknowledged(t *testing.T) {
+	t.Parallel()
+	server := startServer(t, nil)
+	s := server.session()
+	s.define("{}")
+	s.exec("select posthorn.define_group('default', 'reader', '{\"order\": \"key\"}')")
+
+	var mu sync.Mutex
+	var events []int64
+	var clients sync.WaitGroup
+	signal := make(chan struct{}, 1_000_000)
+	for range 4 {
+		clients.Go(func() {
+			mine := acknowledged(t.Context(), server.URL(), signal)
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, mine...)
+		})
+	}
+	clients.Go(func() { claimAndSettle(t.Context(), server.URL()) })
+	for range 300 {
+		<-signal
+	}
+	server.crash()
+	clients.Wait()
+
+	s = server.session()
+	logged := column[int64](s, "select id from posthorn.events order by id")
+	slices.Sort(events)
+	for _, e := range events {
+		if _, ok := slices.BinarySearch(logged, e); !ok {
+			t.Errorf("event %d was acknowledged and is not in the log", e)
+		}
+	}
+	// What the crashed worker had settled may come again; the other group gets
+	// everything, once.
+	got := s.drainGroup("reader")
+	slices.Sort(got)
+	equal(t, "events of the second group", got, logged)
+	s.expire()
+	s.drain()
+	equal(t, "still pending", value[int](s, "select sum(lag_events + leases + retries) from posthorn.group_status"), 0)
+}

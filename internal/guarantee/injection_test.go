@@ -1,0 +1,207 @@
+package guarantee
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// hostile texts do something, or fail oddly, where they become part of SQL, of
+// a format or of a pattern.
+var hostile = []string{
+	`'; drop table public.canary; --`,
+	`"; drop table public.canary; --`,
+	`'); drop table public.canary; --`,
+	`$$; drop table public.canary; $$`,
+	`$sql$; drop table public.canary; $sql$`,
+	`\'; drop table public.canary; --`,
+	`' || (delete from public.canary) || '`,
+	`%s %I %L %n %1$s %`,
+	`%`,
+	`(`,
+	`\`,
+	`{"a`,
+	`{'"; drop table public.canary; --"'}`,
+	`default' or '1' = '1`,
+}
+
+// harmless values, by the type and name of an argument.
+var harmless = map[string]string{
+	"text namespace": "'default'", "text group_name": "'billing'", "text name": "'billing'", "text type": "'e'", "text stream": "'default'",
+	"text node": "'w'", "text key": "null", "text dedup_key": "null", "text payload": "'{}'", "text metadata": "'{}'", "text kind": "'consumer'",
+	"text cursor": "posthorn.cursor_at('infinity')", "name role_name": "current_user", "text value": "'1 day'", "text ordering": "'key'",
+	"text": "'x'", "integer": "1", "bigint": "1", "boolean": "true", "interval": "'1 second'", "timestamp with time zone": "posthorn.now()",
+	"json": "'{}'", "jsonb": "'{}'", "jsonb messages": "'[]'", "jsonb failures": "'[]'", "text[]": "'{}'", "json[]": "'{}'", "uuid": "gen_random_uuid()",
+	"bigint[]": "'{}'", "xid8": "'3'", "pg_snapshot": "'3:3:'", "double precision": "1", "name": "current_user", "regclass": "'posthorn.events_default'",
+}
+
+// function is one of ours, with its arguments as "type name".
+type function struct {
+	name      string
+	arguments []string
+}
+
+func functions(s *session) []function {
+	s.t.Helper()
+	rows, _ := s.conn.Query(s.t.Context(), `
+		select p.proname, array(
+			select format_type(t, null) || ' ' || coalesce(p.proargnames[i], '')
+			from unnest(p.proargtypes) with ordinality a (t, i) order by i)
+		from pg_proc p
+		where p.pronamespace = 'posthorn'::regnamespace and p.prokind = 'f' and p.prorettype <> 'trigger'::regtype
+		order by 1, 2`)
+	var all []function
+	var f function
+	if _, err := pgx.ForEachRow(rows, []any{&f.name, &f.arguments}, func() error {
+		all = append(all, f)
+		return nil
+	}); err != nil {
+		s.t.Fatal(err)
+	}
+	return all
+}
+
+// calls are one call for each argument that takes text in some form and each
+// hostile text. Functions that take whole rows are internal.
+func (f function) calls() []string {
+	values := make([]string, len(f.arguments))
+	for i, argument := range f.arguments {
+		kind, name, _ := cutLast(argument)
+		value, ok := harmless[argument]
+		if !ok {
+			value, ok = harmless[kind]
+		}
+		if !ok {
+			return nil
+		}
+		values[i] = name + " => " + value + "::" + kind
+	}
+	var calls []string
+	for i, argument := range f.arguments {
+		kind, name, _ := cutLast(argument)
+		for _, text := range hostile {
+			for _, literal := range literals(kind, text) {
+				old := values[i]
+				values[i] = name + " => " + literal + "::" + kind
+				calls = append(calls, "select posthorn."+f.name+"("+strings.Join(values, ", ")+")")
+				values[i] = old
+			}
+		}
+	}
+	return calls
+}
+
+func cutLast(argument string) (kind, name string, ok bool) {
+	i := strings.LastIndexByte(argument, ' ')
+	return argument[:i], argument[i+1:], i >= 0
+}
+
+// literals are a text as values of a type: as it is, or as any part of a JSON
+// document that one of our functions reads.
+func literals(kind, text string) []string {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // of a string
+	}
+	var documents []string
+	switch kind {
+	case "text", "name":
+		return []string{quote(text)}
+	case "text[]":
+		return []string{"array[" + quote(text) + "]", quote(text)}
+	case "json[]":
+		return []string{"array[" + quote(string(quoted)) + "]::json[]"}
+	case "json", "jsonb":
+		documents = []string{string(quoted), fmt.Sprintf(`{%s: %[1]s}`, quoted), fmt.Sprintf(`[%s]`, quoted), fmt.Sprintf(`[{%s: %[1]s}]`, quoted)}
+		for _, field := range []string{"order", "slots", "attempts", "delays", "backoff", "on_failure", "read_ahead", "start",
+			"ids", "event", "type", "subscription", "reason", "error", "failed_before", "failed_after", "limit", "offset"} {
+			documents = append(documents, fmt.Sprintf(`{%q: %s}`, field, quoted), fmt.Sprintf(`{%q: [%s]}`, field, quoted))
+		}
+		for _, field := range []string{"type", "payload", "stream", "key", "tags", "metadata", "deliver_at", "dedup_key", "event", "retry_in", "reason"} {
+			documents = append(documents, fmt.Sprintf(`[{"type": "e", %q: %s}]`, field, quoted))
+		}
+	}
+	for i, document := range documents {
+		documents[i] = quote(document)
+	}
+	return documents
+}
+
+func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+
+// Every argument of every function is data, whatever is in it: nothing happens
+// but an error of ours, or one about a value.
+func TestNoArgumentIsSQL(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	s.bury("e")
+	s.exec("create table public.canary as select 1 as alive")
+	tried := 0
+	for _, f := range functions(s) {
+		for _, call := range f.calls() {
+			tried++
+			s.exec("begin")
+			_, err := s.conn.Exec(t.Context(), call)
+			if err == nil {
+				equal(t, "canaries after "+call, value[int](s, "select count(*) from public.canary"), 1)
+			}
+			if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && !dataError(pgErr) {
+				t.Errorf("%s: %s (SQLSTATE %s)", call, pgErr.Message, pgErr.Code)
+			}
+			s.exec("rollback")
+		}
+	}
+	if tried < 1000 {
+		t.Errorf("only %d calls were tried", tried)
+	}
+}
+
+// dataError tells whether an error is about a value: ours, invalid data, or an
+// object that does not exist by that name.
+func dataError(err *pgconn.PgError) bool {
+	switch {
+	case strings.HasPrefix(err.Code, "PH"), strings.HasPrefix(err.Code, "22"), strings.HasPrefix(err.Code, "23"):
+		return true
+	case err.Code == "42704": // no role of that name
+		return true
+	}
+	return false
+}
+
+// What goes in comes out.
+func TestHostileTextsArePublishedAsTheyAre(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	type message struct {
+		Type, Key, Stream, Payload, Metadata string
+		Tags                                 []string
+	}
+	var want, got []message
+	for _, text := range hostile {
+		quoted, err := json.Marshal(map[string]string{text: text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := message{text, text, text, string(quoted), string(quoted), []string{text}}
+		want = append(want, m)
+		s.exec("select posthorn.publish('default', $1, $2::text, stream => $3, key => $4, tags => $5, metadata => $6::text::json, dedup_key => $1)",
+			m.Type, m.Payload, m.Stream, m.Key, m.Tags, m.Metadata)
+	}
+	rows, _ := s.conn.Query(t.Context(), "select type, key, stream, payload::text, metadata::text, tags from posthorn.claim('default', $1, $2)", group, hostile[0])
+	var m message
+	if _, err := pgx.ForEachRow(rows, []any{&m.Type, &m.Key, &m.Stream, &m.Payload, &m.Metadata, &m.Tags}, func() error {
+		got = append(got, m)
+		m.Tags = nil
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "messages", got, want)
+}

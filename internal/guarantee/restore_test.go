@@ -69,14 +69,15 @@ func (s *crashServer) copy(t *testing.T, into string) {
 		t.Fatal(err)
 	}
 	to.exec("set session_replication_role = replica") // no triggers, no foreign keys
-	for _, table := range column[string](from, `
+	tables := column[string](from, `
 		select format('posthorn.%I', relname) from pg_class
-		where relnamespace = 'posthorn'::regnamespace and relkind in ('r', 'p') and not relispartition`) {
+		where relnamespace = 'posthorn'::regnamespace and relkind in ('r', 'p') and not relispartition`)
+	to.exec("truncate " + strings.Join(tables, ", "))
+	for _, table := range tables {
 		var rows bytes.Buffer
 		if _, err := from.conn.PgConn().CopyTo(t.Context(), &rows, "copy (select * from "+table+") to stdout"); err != nil {
 			t.Fatal(err)
 		}
-		to.exec("truncate " + table + " cascade")
 		if _, err := to.conn.PgConn().CopyFrom(t.Context(), &rows, "copy "+table+" from stdin"); err != nil {
 			t.Fatal(err)
 		}

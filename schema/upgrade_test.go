@@ -1,0 +1,137 @@
+package schema_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/schema"
+)
+
+// Every schema that went out is kept as schema print wrote it, and upgraded
+// from while events are published and claimed: nobody sees an error, and
+// nothing is lost.
+func TestUpgradeUnderLoad(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/releases/*.sql")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no released schemas in testdata/releases: %v", err)
+	}
+	for _, script := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(script), ".sql"), func(t *testing.T) {
+			url := posthorntest.EmptyDatabase(t)
+			installed, err := os.ReadFile(script)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := connect(t, url).PgConn().Exec(context.Background(), string(installed)).ReadAll(); err != nil {
+				t.Fatal(err)
+			}
+			upgradeUnderLoad(t, url)
+		})
+	}
+}
+
+func upgradeUnderLoad(t *testing.T, url string) {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	run(t, connect(t, url), `select posthorn.define_group('default', 'upgrade')`)
+	var stop atomic.Bool
+	var published, handled atomic.Int64
+	var publishers, workers sync.WaitGroup
+	for range 3 {
+		publishers.Go(func() {
+			for !stop.Load() {
+				published.Add(affect(t, pool, `select posthorn.publish('default', 'upgraded', '{}')`))
+			}
+		})
+	}
+	for range 2 {
+		workers.Go(func() {
+			for !stop.Load() || handled.Load() < published.Load() {
+				handled.Add(handleSome(t, pool))
+			}
+		})
+	}
+	await(t, func() bool { return handled.Load() > 50 })
+	next := nextRelease(t)
+	if report, err := next.Migrate(ctx, pool, schema.Options{}); err != nil || len(report.Applied) == 0 {
+		t.Errorf("upgrade applied %v: %v", report.Applied, err)
+	}
+	before := handled.Load()
+	await(t, func() bool { return handled.Load() > before+50 })
+	stop.Store(true)
+	publishers.Wait()
+	workers.Wait()
+	if handled.Load() != published.Load() {
+		t.Errorf("published %d, handled %d", published.Load(), handled.Load())
+	}
+}
+
+// nextRelease is this schema with a revision that no release has.
+func nextRelease(t *testing.T) schema.Bundle {
+	t.Helper()
+	files := fstest.MapFS{"revision": file("1000000 -")}
+	for _, pattern := range []string{"bootstrap.sql", "migrations/*.sql", "functions/*.sql"} {
+		names, err := filepath.Glob(pattern)
+		if err != nil || len(names) == 0 {
+			t.Fatal(pattern, err)
+		}
+		for _, name := range names {
+			content, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[name] = file(string(content))
+		}
+	}
+	return schema.Load(t, files)
+}
+
+func handleSome(t *testing.T, pool *pgxpool.Pool) int64 {
+	rows, err := pool.Query(context.Background(), `select lease, attempt from posthorn.claim('default', 'upgrade', 'worker', 20)`)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	leases, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ ID, Attempt int64 }])
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	if len(leases) > 0 {
+		affect(t, pool, `select posthorn.settle(`+strconv.FormatInt(leases[0].ID, 10)+`, `+strconv.FormatInt(leases[0].Attempt, 10)+`)`)
+	}
+	return int64(len(leases))
+}
+
+func affect(t *testing.T, pool *pgxpool.Pool, sql string) int64 {
+	tag, err := pool.Exec(context.Background(), sql)
+	if err != nil {
+		t.Errorf("%s: %v", sql, err)
+	}
+	return tag.RowsAffected()
+}
+
+func await(t *testing.T, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("not within a minute")
+		}
+	}
+}

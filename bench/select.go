@@ -12,9 +12,11 @@ import (
 // SELECT gets too: plans made once, and by index, whatever a table was like
 // when they were made.
 var consumerParameters = map[string]string{
-	"plan_cache_mode":   "force_generic_plan",
-	"enable_seqscan":    "off",
-	"enable_bitmapscan": "off",
+	"plan_cache_mode":                 "force_generic_plan",
+	"enable_seqscan":                  "off",
+	"enable_bitmapscan":               "off",
+	"jit":                             "off",
+	"max_parallel_workers_per_gather": "0",
 }
 
 const selectSQL = `

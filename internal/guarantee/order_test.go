@@ -165,6 +165,24 @@ func TestOversizeTakeOverOfRetriesInSlot(t *testing.T) {
 	equal(t, "leases and retries left", value[int](s, "select (select count(*) from posthorn.leases) + (select count(*) from posthorn.retries)"), 0)
 }
 
+// Parts of the log that were cut one after another wait in one slot.
+func TestWaitingPartsKeepOrder(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("update posthorn.config set value = '2' where key = 'poll_chunk_size'")
+	s.define(`{"order": "total"}`)
+	events := s.publishMany(6)
+	first := s.claim(1)
+	if other := s.claim(1); other.ID != 0 { // reads ahead, in vain
+		t.Fatalf("%v was handed out beside %v", other.Events, first.Events)
+	}
+	if n := value[int](s, "select count(*) from posthorn.leases where until is null"); n < 2 {
+		t.Fatalf("%d parts wait: this tests nothing", n)
+	}
+	s.settle(first)
+	wantEvents(t, s.drain(), events[1:]...)
+}
+
 func TestReadAheadIsBounded(t *testing.T) {
 	t.Parallel()
 	s := database(t)

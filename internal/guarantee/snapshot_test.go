@@ -14,7 +14,8 @@ func TestTransactionPastXmax(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s.exec("select posthorn.delete_group(n.namespace, g.name) from posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id")
-			slow := s.another()
+			oldest, slow := s.another(), s.another()
+			oldest.exec("begin; select pg_current_xact_id()") // so that the next snapshot's xmin stays below
 			slow.exec("begin")
 			late := slow.publish()
 			s.exec(test.before)

@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -36,14 +37,26 @@ func Open(ctx context.Context, config *pgxpool.Config) (*Pool, error) {
 		}
 	}
 	if p.direct {
-		// lease_events joins every partition: to plan it anew for each call costs
-		// as much as to run it for a small batch. Poolers refuse the parameter.
-		config.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
+		maps.Copy(config.ConnConfig.RuntimeParams, leaseSettings) // poolers refuse them
 	}
 	if p.Pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	return p, nil
+}
+
+// leaseSettings are for lease_events, which is inlined into our statement and so
+// has no settings of its own. Planning it over the partitions for each call costs
+// as much as to run it for a small batch, so the plan is kept. It outlives the
+// state of the tables that it was made for, so it goes by index alone; that looks
+// so dear to old planners that they would compile it, and in parallel the events
+// would lose their order.
+var leaseSettings = map[string]string{
+	"plan_cache_mode":                 "force_generic_plan",
+	"enable_seqscan":                  "off",
+	"enable_bitmapscan":               "off",
+	"jit":                             "off",
+	"max_parallel_workers_per_gather": "0",
 }
 
 // connectsDirectly compares the process id that the connection was told with

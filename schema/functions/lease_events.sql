@@ -40,6 +40,8 @@ comment on function posthorn.listed_events(bigint) is 'The events of a lease tha
 
 -- The events of a lease, in order. Inlined by the planner into the query that calls it, so
 -- that rows are streamed and the plan is cached: hence no security definer and no settings.
+-- Each branch is in order by itself and one of them is empty: an order by around both would sort
+-- every batch again. Subscriptions are null for a window: sending a thousand empty arrays is a twentieth of its cost.
 create or replace function posthorn.lease_events(token uuid)
 returns table (
   event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json,
@@ -48,17 +50,21 @@ returns table (
 language sql stable
 begin atomic
   select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata,
-    e.created_at, l.attempt - l.uncounted, '{}'::text[]
+    e.created_at, l.attempt - l.uncounted, null::text[]
   from posthorn.leases l
-  join posthorn.events e on e.namespace_id = l.namespace_id and e.id > l.lo and e.id <= l.hi and e.created_at >= l.since
-    and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target)
+  cross join lateral (
+    select e.*
+    from posthorn.events e
+    where e.namespace_id = l.namespace_id and e.id > l.lo and e.id <= l.hi and e.created_at >= l.since
+      and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target)
+    order by e.id
+  ) e
   where l.token = lease_events.token and l.ids is null
   union all
   select e.*
   from posthorn.leases l
   cross join lateral posthorn.listed_events(l.id) e
-  where l.token = lease_events.token and l.ids is not null
-  order by 1;
+  where l.token = lease_events.token and l.ids is not null;
 end;
 comment on function posthorn.lease_events(uuid) is 'The events of the lease taken under a token, in order.';
 

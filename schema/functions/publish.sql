@@ -58,7 +58,7 @@ begin
     and publish.type ~ '^[^[:cntrl:]]{1,60}$' and (publish.key is null or publish.key ~ '^[^[:cntrl:]]{0,60}$')
     and octet_length(publish.payload::text) <= 1024 and strpos(publish.payload::text, '\u0000') = 0
     and octet_length(publish.metadata::text) <= 1024 and strpos(publish.metadata::text, '\u0000') = 0
-    and current_setting('posthorn.synchronous_commit', true) is null
+    and coalesce(current_setting('posthorn.synchronous_commit', true), '') = '' -- set and taken back, it stays empty
   then
     insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
     select s.namespace_id, s.id, publish.type, publish.key, publish.tags, publish.payload, publish.metadata

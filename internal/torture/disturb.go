@@ -83,6 +83,10 @@ func (r *run) defineLateGroups(ctx context.Context) {
 // patience is how long drain waits while nothing changes.
 const patience = 20 * time.Second
 
+// limit is how long drain waits in all. Passing it is no violation: something
+// still happens, and what it would have come to is unknown.
+func (r *run) limit() time.Duration { return 3*time.Minute + r.For }
+
 // drain waits until nothing is left to do in any group, and returns what is
 // left when nothing happens any more.
 func (r *run) drain(ctx context.Context) []string {
@@ -90,7 +94,8 @@ func (r *run) drain(ctx context.Context) []string {
 	defer c.forget()
 	c.finishPrepared(ctx)
 	var last []string
-	changed := time.Now()
+	began := time.Now()
+	changed := began
 	for c.connected(ctx) {
 		left, err := c.left(ctx)
 		if err == nil && len(left) == 0 {
@@ -101,6 +106,9 @@ func (r *run) drain(ctx context.Context) []string {
 		}
 		if time.Since(changed) > patience {
 			return left
+		}
+		if time.Since(began) > r.limit() {
+			c.fail(fmt.Errorf("still being handled after %s: %q", r.limit(), left))
 		}
 		pause(ctx, 50*time.Millisecond)
 	}

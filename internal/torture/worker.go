@@ -55,10 +55,11 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// kills tells whether a batch holds an event that no worker survives.
+// kills tells whether a batch holds an event that no worker survives. Each stops
+// a total order for seconds: there are few in a long run, and some in a short one.
 func (w *worker) kills(h *handout) bool {
 	for _, e := range h.events {
-		if e.uid%3001 == 0 {
+		if e.uid < 10_000 && e.uid%3001 == 0 || e.uid%100_003 == 0 {
 			return true
 		}
 	}

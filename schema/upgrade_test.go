@@ -50,7 +50,7 @@ func upgradeUnderLoad(t *testing.T, url string) {
 	}
 	defer pool.Close()
 	run(t, connect(t, url), `select posthorn.define_group('default', 'upgrade')`)
-	var stop atomic.Bool
+	var stop, allPublished atomic.Bool
 	var published, handled atomic.Int64
 	var publishers, workers sync.WaitGroup
 	for range 3 {
@@ -62,7 +62,7 @@ func upgradeUnderLoad(t *testing.T, url string) {
 	}
 	for range 2 {
 		workers.Go(func() {
-			for !stop.Load() || handled.Load() < published.Load() {
+			for !allPublished.Load() || handled.Load() < published.Load() {
 				handled.Add(handleSome(t, pool))
 			}
 		})
@@ -76,6 +76,7 @@ func upgradeUnderLoad(t *testing.T, url string) {
 	await(t, func() bool { return handled.Load() > before+50 })
 	stop.Store(true)
 	publishers.Wait()
+	allPublished.Store(true)
 	workers.Wait()
 	if handled.Load() != published.Load() {
 		t.Errorf("published %d, handled %d", published.Load(), handled.Load())

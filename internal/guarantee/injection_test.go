@@ -118,8 +118,10 @@ func literals(kind, text string) []string {
 		return []string{"array[" + quote(string(quoted)) + "]::json[]"}
 	case "json", "jsonb":
 		documents = []string{string(quoted), fmt.Sprintf(`{%s: %[1]s}`, quoted), fmt.Sprintf(`[%s]`, quoted), fmt.Sprintf(`[{%s: %[1]s}]`, quoted)}
-		for _, field := range []string{"order", "slots", "attempts", "delays", "backoff", "on_failure", "read_ahead", "start",
-			"ids", "event", "type", "subscription", "reason", "error", "failed_before", "failed_after", "limit", "offset"} {
+		for _, field := range []string{
+			"order", "slots", "attempts", "delays", "backoff", "on_failure", "read_ahead", "start",
+			"ids", "event", "type", "subscription", "reason", "error", "failed_before", "failed_after", "limit", "offset",
+		} {
 			documents = append(documents, fmt.Sprintf(`{%q: %s}`, field, quoted), fmt.Sprintf(`{%q: [%s]}`, field, quoted))
 		}
 		for _, field := range []string{"type", "payload", "stream", "key", "tags", "metadata", "deliver_at", "dedup_key", "event", "retry_in", "reason"} {

@@ -65,10 +65,18 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	for _, bad := range [][2]string{
-		{"partition_interval", "soon"}, {"partition_interval", "-1 day"}, {"partition_interval", "2 years"},
-		{"partition_interval", "0"}, {"partition_interval", ""}, {"partition_retention_period", "'; drop schema posthorn"},
-		{"future_intervals_to_create", "infinity"}, {"retention_hard_limit", "never"},
-		{"poll_chunk_size", "0"}, {"poll_chunk_size", "many"}, {"max_payload_bytes", "-1"}, {"dedup_period", "1"},
+		{"partition_interval", "soon"},
+		{"partition_interval", "-1 day"},
+		{"partition_interval", "2 years"},
+		{"partition_interval", "0"},
+		{"partition_interval", ""},
+		{"partition_retention_period", "'; drop schema posthorn"},
+		{"future_intervals_to_create", "infinity"},
+		{"retention_hard_limit", "never"},
+		{"poll_chunk_size", "0"},
+		{"poll_chunk_size", "many"},
+		{"max_payload_bytes", "-1"},
+		{"dedup_period", "1"},
 	} {
 		s.refused("PH004", "update posthorn.config set value = $2 where key = $1", bad[0], bad[1])
 	}

@@ -24,8 +24,10 @@ type checker struct {
 }
 
 func newChecker(r *record, groups []*group, t truth) *checker {
-	c := &checker{record: r, truth: t, groups: groups, violations: map[string][]string{},
-		messages: map[int64]*message{}, eventOf: map[int64]int64{}}
+	c := &checker{
+		record: r, truth: t, groups: groups, violations: map[string][]string{},
+		messages: map[int64]*message{}, eventOf: map[int64]int64{},
+	}
 	for _, tx := range r.transactions {
 		for _, m := range tx.messages {
 			m.tx = tx

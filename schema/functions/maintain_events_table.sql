@@ -9,15 +9,19 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 set timezone = 'UTC'
 as $$
+declare
+  old posthorn.old_partition[];
 begin
   if not pg_try_advisory_xact_lock(1886350441, hashtext('maintain_events_table')) then
     return query select 'postponed', 'all', 'another session is at it';
     return;
   end if;
   update posthorn.cluster c set maintained_at = posthorn.now();
+  -- Who is owed what is asked before the first lock is taken, because asking may take a while.
+  select coalesce(array_agg(o), '{}') into old from posthorn.old_partitions() o;
   return query select * from posthorn.drop_misfits();
   return query select * from posthorn.create_partitions();
-  return query select * from posthorn.drop_old_partitions();
+  return query select * from posthorn.drop_old_partitions(old);
 end $$;
 comment on function posthorn.maintain_events_table() is
   'Makes partitions ahead and drops those past retention that nobody is owed; says what it did.';
@@ -171,25 +175,33 @@ begin
 end $$;
 comment on function posthorn.create_partition(timestamptz, timestamptz) is 'Makes and attaches one partition, moving in what waited in the default one.';
 
--- Past retention, and owed to nobody.
-create or replace function posthorn.drop_old_partitions()
+-- The partitions past retention, oldest first, and who still needs them.
+create or replace function posthorn.old_partitions()
+returns setof posthorn.old_partition
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select p.name, p.name::text, p.upto, posthorn.owed_from(p.name)
+  from posthorn.partitions p
+  where p.upto <= posthorn.now() - posthorn.setting('partition_retention_period')::interval
+  order by p.upto
+$$;
+comment on function posthorn.old_partitions() is 'The partitions past retention, and who still needs them.';
+
+-- Drops those that are owed to nobody, or are past the hard limit.
+create or replace function posthorn.drop_old_partitions(partitions posthorn.old_partition[])
 returns table (action text, partition text, detail text)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set timezone = 'UTC'
 as $$
 declare
-  keep interval := posthorn.setting('partition_retention_period')::interval;
   hard interval := nullif(posthorn.setting('retention_hard_limit'), 'off')::interval;
-  old record;
-  owed text;
+  old posthorn.old_partition;
 begin
-  for old in
-    select p.name, p.name::text as label, p.upto from posthorn.partitions p where p.upto <= posthorn.now() - keep order by p.upto
-  loop
-    owed := posthorn.owed_from(old.name);
-    if owed is not null and (hard is null or old.upto > posthorn.now() - hard) then
-      return query select 'kept', old.label, owed;
+  foreach old in array partitions loop
+    if old.owed is not null and (hard is null or old.upto > posthorn.now() - hard) then
+      return query select 'kept', old.label, old.owed;
       continue;
     end if;
     begin
@@ -198,13 +210,13 @@ begin
       return query select 'postponed', old.label, 'an open transaction uses the log';
       return;
     end;
-    if owed is not null then
-      raise warning 'posthorn dropped % past retention_hard_limit, though %', old.label, owed;
+    if old.owed is not null then
+      raise warning 'posthorn dropped % past retention_hard_limit, though %', old.label, old.owed;
     end if;
-    return query select 'dropped', old.label, coalesce('past retention_hard_limit, though ' || owed, 'past retention');
+    return query select 'dropped', old.label, coalesce('past retention_hard_limit, though ' || old.owed, 'past retention');
   end loop;
 end $$;
-comment on function posthorn.drop_old_partitions() is 'Drops partitions past retention that nobody is owed.';
+comment on function posthorn.drop_old_partitions(posthorn.old_partition[]) is 'Drops old partitions that are owed to nobody, or past the hard limit.';
 
 -- Who still needs a partition, in words; null if nobody does. Asks the index on xid first:
 -- a snapshot that saw the highest xid of a partition saw all of it.

@@ -11,10 +11,9 @@ as $$
 declare
   l posthorn.leases;
 begin
-  if coalesce(settle.failures, '[]') = '[]' then
-    if pg_current_xact_id_if_assigned() is null then
-      perform posthorn.commit_relaxed();
-    end if;
+  -- In a transaction that has written before, perhaps an effect, the acknowledgement is as durable as that.
+  if coalesce(settle.failures, '[]') = '[]' and pg_current_xact_id_if_assigned() is null then
+    perform posthorn.commit_relaxed();
   elsif current_setting('posthorn.synchronous_commit', true) <> '' then
     perform posthorn.commit_firmly();
   end if;

@@ -267,6 +267,14 @@ create type posthorn.sight as (
 );
 comment on type posthorn.sight is 'What a reader knew before it took its snapshot.';
 
+create type posthorn.old_partition as (
+  name regclass,
+  label text,
+  upto timestamptz,
+  owed text                            -- who still needs it, in words
+);
+comment on type posthorn.old_partition is 'A partition past retention.';
+
 create table posthorn.cluster (
   one boolean primary key default true constraint cluster_one_row check (one),
   system_identifier bigint not null,

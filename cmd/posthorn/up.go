@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
+	"os/exec"
 	"strconv"
 	"sync"
 	"time"
@@ -153,13 +155,22 @@ func (a *app) printReady(w io.Writer, server *localpg.Server) error {
 	_, err = fmt.Fprintf(w, `database: %s
 
 In another terminal:
-%s  posthorn tail
-  posthorn publish hello '{"to": "world"}'
+%s  %s tail
+  %s publish hello '{"to": "world"}'
   psql "$DATABASE_URL" -c "select posthorn.publish('default', 'hello', '{}')"
 
 posthorn is ready
-`, shown, export)
+`, shown, export, program(), program())
 	return err
+}
+
+// program is what to type for this program: its name where the shell finds
+// that, and otherwise the path by which it was started.
+func program() string {
+	if _, err := exec.LookPath("posthorn"); err == nil {
+		return "posthorn"
+	}
+	return os.Args[0]
 }
 
 func withoutPassword(database string) (string, error) {

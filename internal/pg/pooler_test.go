@@ -2,6 +2,7 @@ package pg_test
 
 import (
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -140,14 +141,16 @@ func startPooler(t *testing.T, cmd *exec.Cmd) {
 	})
 }
 
+// waitFor waits until somebody answers at a socket, which is there before that.
 func waitFor(t *testing.T, path string) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for time.Now().Before(deadline) {
-		if _, err := os.Stat(path); err == nil {
+		if conn, err := net.Dial("unix", path); err == nil {
+			check(t, conn.Close())
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatalf("no %s in time", path)
+	t.Fatalf("nobody answers at %s in time", path)
 }

@@ -3,7 +3,6 @@
 
 # Torture runs this long.
 FOR ?= 10m
-# Servers of the short torture are kept in memory; the linter is built once.
 LINTER = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 help: ## lists these targets

@@ -35,10 +35,10 @@ begin
     from pg_proc p
     where p.pronamespace = 'posthorn'::regnamespace and p.proname = any (case kind
       when 'publisher' then array['publish', 'publish_many', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed']
-      when 'consumer' then array['claim', 'take', 'lease_events', 'listed_events', 'settle', 'extend', 'release', 'release_node', 'has_work',
+      when 'consumer' then array['claim', 'take', 'lease_events', 'listed_events', 'settle', 'settle_until', 'extend', 'release', 'release_node', 'has_work',
         'read_events', 'cursor_at', 'pending', 'now']
       else array['publish', 'publish_many', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
-        'claim', 'take', 'lease_events', 'listed_events', 'settle', 'extend', 'release', 'release_node', 'has_work', 'read_events', 'cursor_at', 'pending',
+        'claim', 'take', 'lease_events', 'listed_events', 'settle', 'settle_until', 'extend', 'release', 'release_node', 'has_work', 'read_events', 'cursor_at', 'pending',
         'define_namespace', 'define_group', 'delete_group', 'pause_group', 'resume_group', 'seek', 'redrive', 'purge',
         'list_dead_letters', 'maintain_events_table', 'tend', 'rebase', 'setting',
         'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace'] end)

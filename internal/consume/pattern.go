@@ -1,0 +1,37 @@
+package consume
+
+import (
+	"slices"
+	"strings"
+)
+
+// Matches reports whether a pattern matches the type of an event: * stands for
+// one dotted part, > for one or more that follow. The function posthorn.matches
+// does the same.
+func Matches(pattern, name string) bool {
+	for {
+		part, rest, more := strings.Cut(pattern, ".")
+		if part == ">" && !more {
+			return true
+		}
+		namePart, nameRest, nameMore := strings.Cut(name, ".")
+		if part != "*" && part != namePart {
+			return false
+		}
+		if !more || !nameMore {
+			return more == nameMore
+		}
+		pattern, name = rest, nameRest
+	}
+}
+
+// ValidPattern reports whether a text can be a pattern.
+func ValidPattern(pattern string) bool {
+	if len(pattern) > 255 || strings.ContainsFunc(pattern, isControl) {
+		return false
+	}
+	parts := strings.Split(pattern, ".")
+	return !slices.Contains(parts, "") && !slices.Contains(parts[:len(parts)-1], ">")
+}
+
+func isControl(r rune) bool { return r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) }

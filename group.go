@@ -274,9 +274,9 @@ func (g *Group) awaitHandlers(stop context.Context) bool {
 // announce tells the other nodes which handlers this one has.
 func (g *Group) announce(ctx context.Context) error {
 	g.mu.Lock()
-	handlers := make([]pg.NodeHandler, len(g.handlers))
+	handlers := make([]pg.Handler, len(g.handlers))
 	for i, h := range g.handlers {
-		handlers[i] = pg.NodeHandler{Name: h.Name, Patterns: h.Patterns}
+		handlers[i] = pg.Handler{Name: h.Name, Patterns: h.Patterns}
 	}
 	g.mu.Unlock()
 	return pg.SetNodeHandlers(ctx, g.client.control, g.client.namespace, g.client.NodeID(), g.name, handlers)
@@ -292,7 +292,7 @@ func (g *Group) learnOthers(ctx context.Context) error {
 	var others []consume.Other
 	for _, h := range found {
 		if h.Node != g.client.NodeID() {
-			others = append(others, consume.Other{Name: h.Handler, Patterns: h.Patterns})
+			others = append(others, consume.Other{Name: h.Name, Patterns: h.Patterns})
 		}
 	}
 	g.routes.SetOthers(others)

@@ -140,14 +140,15 @@ func isFinal(err error) bool {
 }
 
 func (c *Client) registerNode(ctx context.Context) error {
-	node := pg.Node{ID: c.config.NodeID, DisplayName: c.config.DisplayName, Description: c.config.Description}
+	info := pg.NodeInfo{DisplayName: c.config.DisplayName, Description: c.config.Description}
 	if len(c.config.NodeMetadata) > 0 {
 		var err error
-		if node.Metadata, err = json.Marshal(c.config.NodeMetadata); err != nil {
+		if info.Metadata, err = json.Marshal(c.config.NodeMetadata); err != nil {
 			return invalid("NodeMetadata cannot be written as JSON: "+err.Error(), "")
 		}
 	}
-	return pg.RegisterNode(ctx, c.control, c.namespace, node)
+	_, err := pg.RegisterNode(ctx, c.control, c.namespace, c.config.NodeID, info)
+	return err
 }
 
 // removeNode gives back whatever this node holds: also leases that were taken in

@@ -157,7 +157,7 @@ func (w *world) awaitLines(n int) []string {
 // settled returns when a group has nothing left to do, and is owed nothing.
 func (w *world) settled(group string) {
 	w.t.Helper()
-	w.await(`select lag_events = 0 and leases = 0 and retries = 0 from posthorn.group_status where group_name = $1`, group)
+	w.await(`select exists (select from posthorn.group_status where group_name = $1 and lag_events = 0 and leases = 0 and retries = 0)`, group)
 }
 
 type letter struct {

@@ -38,13 +38,14 @@ begin
         'append_event_log', 'register_node', 'touch_node_heartbeat']
       when 'consumer' then array['claim', 'take', 'lease_events', 'listed_events', 'settle', 'settle_until', 'extend', 'release', 'release_node', 'has_work',
         'read_events', 'cursor_at', 'pending', 'now', 'register_node', 'touch_node_heartbeat', 'remove_node', 'set_node_handlers',
-        'group_handlers', 'is_alive', 'outcomes', 'readable', 'matches', 'matches_by_parts', 'check_pattern', 'is_name']
+        'group_handlers', 'is_alive', 'settle_projection', 'fail_projection', 'unapplied', 'outcomes', 'readable', 'matches', 'matches_by_parts', 'check_pattern', 'is_name']
       else array['publish', 'publish_many', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
         'claim', 'take', 'lease_events', 'listed_events', 'settle', 'settle_until', 'extend', 'release', 'release_node', 'has_work', 'read_events', 'cursor_at', 'pending',
+        'define_projection', 'rebuild_projection', 'begin_replacement', 'finish_replacement', 'abandon_replacement',
         'define_namespace', 'define_group', 'delete_group', 'pause_group', 'resume_group', 'seek', 'redrive', 'purge',
         'list_dead_letters', 'dead_letter_envelopes', 'maintain_events_table', 'tend', 'rebase', 'setting',
         'append_event_log', 'register_node', 'touch_node_heartbeat', 'remove_node', 'set_node_handlers',
-        'group_handlers', 'is_alive', 'outcomes', 'readable', 'matches', 'matches_by_parts', 'check_pattern', 'is_name',
+        'group_handlers', 'is_alive', 'settle_projection', 'fail_projection', 'unapplied', 'outcomes', 'readable', 'matches', 'matches_by_parts', 'check_pattern', 'is_name',
         'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace'] end)
   loop
     execute format('grant execute on %s to %I', target, role_name);
@@ -53,7 +54,7 @@ begin
   if kind in ('consumer', 'admin') then
     execute format('grant select on sequence posthorn.event_id to %I', role_name); -- clients look there for news
     execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,
-      posthorn.groups, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status,
+      posthorn.groups, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status,
       posthorn.event_log, posthorn.migrations, posthorn.schema_version to %I', role_name);
   end if;
   if kind = 'admin' then

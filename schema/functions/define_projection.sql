@@ -29,9 +29,7 @@ begin
   set delays = g.delays, backoff_from = g.backoff_from, backoff_to = g.backoff_to,
     backoff_factor = g.backoff_factor, backoff_jitter = g.backoff_jitter
   where x.id = g.id and x is distinct from g;
-  -- Whoever starts may bring what mends a failure: let it try at once.
-  update posthorn.leases l set until = posthorn.now()
-  where l.group_id = g.id and l.until > posthorn.now() and l.node is null;
+  perform posthorn.try_now(g.id);
   return g.id;
 exception when check_violation or numeric_value_out_of_range then
   raise exception 'projection %: %', define_projection.name, sqlerrm
@@ -55,6 +53,17 @@ begin
   return id;
 end $$;
 comment on function posthorn.new_projection(text, text, jsonb, int) is 'Makes the group of a projection.';
+
+-- Whoever starts may bring what mends a failure: let it try at once.
+create or replace function posthorn.try_now(group_id int)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  update posthorn.leases l set until = posthorn.now()
+  where l.group_id = try_now.group_id and l.until > posthorn.now() and l.node is null
+$$;
+comment on function posthorn.try_now(int) is 'Ends the wait of a projection that stands still.';
 
 create or replace function posthorn.is_projection(group_id int)
 returns boolean

@@ -17,6 +17,7 @@ begin
   select p.group_id into begin_replacement.group_id from posthorn.projections p where p.replaces = old.id;
   fresh := not found;
   if not fresh then
+    perform posthorn.try_now(begin_replacement.group_id::int);
     return;
   end if;
   if exists (select from posthorn.projections p where p.group_id = old.id and p.replaces is not null) then

@@ -40,7 +40,8 @@ begin
       else array['publish', 'publish_many', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
         'claim', 'take', 'lease_events', 'listed_events', 'settle', 'extend', 'release', 'release_node', 'has_work', 'read_events', 'cursor_at', 'pending',
         'define_namespace', 'define_group', 'delete_group', 'pause_group', 'resume_group', 'seek', 'redrive', 'purge',
-        'list_dead_letters', 'maintain_events_table', 'tend', 'rebase', 'setting',
+        'schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule_now', 'run_scheduled_task', 'fire_schedules',
+        'next_run', 'next_runs', 'use_pg_cron', 'list_dead_letters', 'maintain_events_table', 'tend', 'rebase', 'setting',
         'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace'] end)
   loop
     execute format('grant execute on %s to %I', target, role_name);

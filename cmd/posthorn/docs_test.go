@@ -40,6 +40,20 @@ func TestReadme(t *testing.T) {
 	if len(steps) < 4 {
 		t.Fatalf("found %d snippets; the fences have changed", len(steps))
 	}
+	follow(t, database, conn, steps)
+	var dead, retries int
+	if err := conn.QueryRow(context.Background(), `select dead_letters, retries from posthorn.group_status
+		where group_name = 'billing'`).Scan(&dead, &retries); err != nil {
+		t.Fatal(err)
+	}
+	if dead != 0 || retries != 1 {
+		t.Errorf("after the README: %d dead letters and %d retries, want the one dead letter redriven", dead, retries)
+	}
+}
+
+// follow does what a page says, step by step.
+func follow(t *testing.T, database string, conn *pgx.Conn, steps []snippet) {
+	t.Helper()
 	for _, step := range steps {
 		if step.language == "sql" {
 			typed(t, conn, step.text)
@@ -51,14 +65,11 @@ func TestReadme(t *testing.T) {
 			t.Fatalf("%s%s%v", step.text, output, err)
 		}
 	}
-	var dead, retries int
-	if err := conn.QueryRow(context.Background(), `select dead_letters, retries from posthorn.group_status
-		where group_name = 'billing'`).Scan(&dead, &retries); err != nil {
-		t.Fatal(err)
-	}
-	if dead != 0 || retries != 1 {
-		t.Errorf("after the README: %d dead letters and %d retries, want the one dead letter redriven", dead, retries)
-	}
+}
+
+func TestScheduleGuide(t *testing.T) {
+	database := posthorntest.Database(t)
+	follow(t, database, connectTo(t, database), snippets(t, "../../docs/schedule.md"))
 }
 
 // The guides change what is cluster-wide, so they are rolled back.

@@ -359,7 +359,9 @@ func TestScheduleUpkeepIsCheap(t *testing.T) {
 		where x.next_run_at is not null and greatest(x.next_run_at, x.not_before) <= $1
 		order by greatest(x.next_run_at, x.not_before) limit 100
 		for update skip locked`, time.Now())
-	if !slices.ContainsFunc(plan, func(line string) bool { return line == "        ->  Index Scan using scheduled_tasks_due on scheduled_tasks x" }) {
+	if !slices.ContainsFunc(plan, func(line string) bool {
+		return line == "        ->  Index Scan using scheduled_tasks_due on scheduled_tasks x"
+	}) {
 		t.Errorf("plan: %q", plan)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/tend"
@@ -141,7 +143,9 @@ func isFinal(err error) bool {
 			return true
 		}
 	}
-	return false
+	const insufficientPrivilege = "42501"
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && refused.Code == insufficientPrivilege
 }
 
 func (c *Client) registerNode(ctx context.Context) error {

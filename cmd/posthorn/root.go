@@ -68,6 +68,8 @@ func newRoot(a *app) *cobra.Command {
 		newTail(a),
 		newGroups(a),
 		newDeadLetters(a),
+		newNodes(a),
+		newOutcome(a),
 		newDoctor(a),
 		newRebase(a),
 		newSchema(),

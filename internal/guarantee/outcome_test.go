@@ -108,6 +108,8 @@ func TestOutcomeBesideAWindow(t *testing.T) {
 	s.wantOutcome(first, outcomeProcessing)
 	s.wantOutcome(late, outcomePending)
 	s.wantOutcome(last, outcomeProcessing)
+	s.exec("update posthorn.leases set base = target") // as if all of it had been handed out before
+	s.wantOutcome(first, outcomeCompleted)
 }
 
 // seed 002.12: in a lease, until it is settled or given back.
@@ -184,6 +186,18 @@ func TestOutcomeDead(t *testing.T) {
 	s.wantOutcome(event, outcomeCompleted)
 }
 
+// It failed for good, and is ahead of the group once more.
+func TestOutcomeOfDeadLetterAfterSeek(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	event := s.bury("a")[0]
+	s.exec("select posthorn.seek('default', $1, '-infinity')", group)
+	s.wantOutcome(event, "PENDING - 1 declined Handler error worker", outcomePending)
+	s.drain()
+	s.wantOutcome(event, "DEAD - 1 declined Handler error worker")
+}
+
 // Retention has dropped the event; what failed has kept it.
 func TestOutcomeAfterThePartitionIsGone(t *testing.T) {
 	t.Parallel()
@@ -191,6 +205,8 @@ func TestOutcomeAfterThePartitionIsGone(t *testing.T) {
 	s.keepADay()
 	s.define("{}")
 	s.exec("select posthorn.define_group('default', 'well')")
+	s.exec("select posthorn.define_group('default', 'unread')")
+	s.exec("update posthorn.config set value = '30 days' where key = 'retention_hard_limit'")
 	event := s.bury("a")[0]
 	s.drainGroup("well")
 	s.drain()
@@ -202,9 +218,9 @@ func TestOutcomeAfterThePartitionIsGone(t *testing.T) {
 	s.exec("select posthorn.define_group('default', 'young')")
 	all := "select group_name || ' ' || state from posthorn.outcomes('default', $1)"
 
-	equal(t, "outcomes", column[string](s, all, event), []string{"billing DEAD", "well COMPLETED", "young PASSED_OVER"})
+	equal(t, "outcomes", column[string](s, all, event), []string{"billing DEAD", "unread PASSED_OVER", "well COMPLETED", "young PASSED_OVER"})
 	s.exec("select posthorn.redrive('default', $1)", group)
-	equal(t, "outcomes", column[string](s, all, event), []string{"billing RETRYING", "well COMPLETED", "young PASSED_OVER"})
+	equal(t, "outcomes", column[string](s, all, event), []string{"billing RETRYING", "unread PASSED_OVER", "well COMPLETED", "young PASSED_OVER"})
 	s.drain()
 	s.refused("PH001", all, event)
 }
@@ -224,6 +240,12 @@ func TestOutcomeOfWhatCameBeforeTheGroup(t *testing.T) {
 			}
 			s.define(`{"start": "` + start + `"}`)
 			event := s.publish()
+			s.wantOutcome(event, outcomePending)
+			if want == outcomePassedOver {
+				s.wantOutcome(old, want)
+			} else {
+				s.wantOutcome(old, outcomePending)
+			}
 			s.drain()
 			s.wantOutcome(old, want)
 			s.wantOutcome(event, outcomeCompleted)
@@ -255,6 +277,7 @@ func TestOutcomeAfterSeek(t *testing.T) {
 	}
 	s.exec("select posthorn.seek('default', $1, 'infinity')", group) // nothing was read in between
 	s.wantOutcome(skipped, outcomePassedOver)
+	equal(t, "stretches with something in them, and the last", value[int](s, "select count(*) from posthorn.stretches"), 3)
 	s.exec("select posthorn.seek('default', $1, '-infinity')", group)
 	s.drain()
 	s.wantOutcome(skipped, outcomeCompleted)

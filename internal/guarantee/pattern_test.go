@@ -47,6 +47,7 @@ func TestMatches(t *testing.T) {
 		from unnest(array['a', 'a.b', '*', '*.b', 'a.*', 'a.>', '>', '*.*', '*.>', 'a.*.c', 'a.b.>']) p,
 			unnest(array['a', 'a.b', 'b.b', 'a.b.c', 'a.', '.b', '*', '>', 'a.>', 'ab.b']) n
 		where posthorn.matches(p, n) <> posthorn.matches_by_parts(p, n)`), []string{})
+	equal(t, "> before the end", value[bool](s, "select posthorn.matches('a.*.>.b', 'a.x.y.b') or posthorn.matches('a.>.b', 'a.x.b')"), false)
 	equal(t, "null", value[bool](s, "select posthorn.matches(null, 'a') is null and posthorn.matches('a.*.b', null) is null"), true)
 }
 

@@ -121,10 +121,10 @@ func TestOutcomeProcessing(t *testing.T) {
 			s := database(t)
 			s.define(`{"order": "` + order + `"}`)
 			event := s.publish()
-			l := s.claim(1)
+			s.claim(1)
 			s.expire()
 			s.wantOutcome(event, outcomeProcessing) // nobody has taken it over
-			l = s.claim(1)
+			l := s.claim(1)
 			s.wantOutcome(event, "PROCESSING - 2 - - worker")
 			s.release(l)
 			s.wantOutcome(event, "PENDING - 1 - - -")

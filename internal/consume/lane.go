@@ -49,7 +49,11 @@ func (l *lane) next(stop, work context.Context, done pg.Lease) (pg.Lease, bool) 
 			Group: l.Group, Node: l.Node, MaxEvents: l.batch.next(), LeaseFor: l.LeaseFor, Settle: done,
 		})
 		if err == nil && lease.Held() {
-			return lease, true
+			if stop.Err() == nil {
+				return lease, true
+			}
+			l.release(work, lease)
+			lease = pg.Lease{}
 		}
 		<-l.slots
 		switch {

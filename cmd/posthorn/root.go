@@ -68,6 +68,7 @@ func newRoot(a *app) *cobra.Command {
 		newTail(a),
 		newGroups(a),
 		newDeadLetters(a),
+		newSchedules(a),
 		newDoctor(a),
 		newRebase(a),
 		newSchema(),

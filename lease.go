@@ -110,12 +110,12 @@ func (l *fetchedLease) note(i int, failure *pg.Failure) (last, late bool, err er
 // check tells why an event cannot be answered. The caller holds the lock.
 func (l *fetchedLease) check(i int) error {
 	switch id := l.Events[i].ID; {
+	case l.lost != nil:
+		return l.lost
 	case l.answers[i] == answered:
 		return fmt.Errorf("event %d is answered already: %w", id, ErrConflict)
 	case l.answers[i] == givenBack:
 		return fmt.Errorf("event %d was given back: %w", id, ErrLeaseLost)
-	case l.over:
-		return l.lost
 	}
 	return nil
 }

@@ -157,6 +157,7 @@ type Group struct {
 	name   string
 	config GroupConfig
 	routes *consume.Routes
+	pull   pull
 
 	mu       sync.Mutex
 	err      error // what was wrong when it was set up; Run returns it
@@ -173,6 +174,7 @@ func (c *Client) Group(name string, config GroupConfig) *Group {
 		name:    name,
 		config:  config.withDefaults(),
 		routes:  consume.NewRoutes(),
+		pull:    newPull(),
 		changed: make(chan struct{}),
 	}
 	g.err = g.config.check()

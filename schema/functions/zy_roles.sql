@@ -59,12 +59,13 @@ begin
   loop
     execute format('grant execute on %s to %I', target, role_name);
   end loop;
+  execute format('grant select on posthorn.schema_version to %I', role_name);
   -- lease_events is inlined into its caller's query, which reads these itself.
   if kind in ('consumer', 'admin') then
     execute format('grant select on sequence posthorn.event_id to %I', role_name); -- clients look there for news
     execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,
       posthorn.groups, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status,
-      posthorn.event_log, posthorn.migrations, posthorn.schema_version to %I', role_name);
+      posthorn.event_log, posthorn.migrations to %I', role_name);
   end if;
   if kind = 'admin' then
     execute format('grant select on all tables in schema posthorn to %I', role_name);

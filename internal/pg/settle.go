@@ -15,8 +15,8 @@ type Failure struct {
 	Stack        string
 	Reason       string         // in a few words, for the dead letter
 	Permanent    bool           // no further attempt makes sense
-	RetryIn      *time.Duration // nil: as the group's policy says
-	Released     bool           // it was not tried: it comes back at once, and nothing is counted
+	RetryIn      *time.Duration // nil: as the group's policy says, or at once if it is released
+	Released     bool           // it was not tried: it comes back, and nothing is counted
 }
 
 // MarshalJSON writes a failure as the function settle reads it. Zero characters,
@@ -47,17 +47,34 @@ func storable(s string) string { return strings.ReplaceAll(s, "\x00", "\uFFFD") 
 // Settle ends a lease: what is not listed as failed is done. It fails with
 // [ErrLeaseLost], and changes nothing, when the lease is not held any more.
 func Settle(ctx context.Context, db DB, lease Lease, failures ...Failure) error {
-	document := []byte("[]")
-	if len(failures) > 0 {
-		var err error
-		if document, err = json.Marshal(failures); err != nil {
-			return translate("settle", err)
-		}
+	document, err := failuresDocument(failures)
+	if err != nil {
+		return translate("settle", err)
 	}
-	return run(ctx, db, "settle", settleSQL, lease.ID, lease.Attempt, string(document))
+	return run(ctx, db, "settle", settleSQL, lease.ID, lease.Attempt, document)
 }
 
 const settleSQL = "select posthorn.settle($1::bigint, $2::int, $3::jsonb)"
+
+// SettleUntil settles the events of a lease up to one, whose id is given, keeps
+// the rest, and sees to it that the deadline is at least half of leaseFor away.
+// It fails with [ErrLeaseLost] like [Settle].
+func SettleUntil(ctx context.Context, db DB, lease Lease, event int64, leaseFor time.Duration, failures ...Failure) error {
+	document, err := failuresDocument(failures)
+	if err != nil {
+		return translate("settle", err)
+	}
+	return run(ctx, db, "settle", "select posthorn.settle_until($1::bigint, $2::int, $3::bigint, $4::text::interval, $5::jsonb)",
+		lease.ID, lease.Attempt, event, period(leaseFor), document)
+}
+
+func failuresDocument(failures []Failure) (string, error) {
+	if len(failures) == 0 {
+		return "[]", nil
+	}
+	document, err := json.Marshal(failures)
+	return string(document), err
+}
 
 // Extend moves the deadline of a lease to that long from now, and returns it. It
 // fails with [ErrLeaseLost] when the lease is not held any more.

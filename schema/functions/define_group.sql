@@ -188,6 +188,8 @@ begin
   select count(*) into delete_group.retries from gone;
   with gone as (delete from posthorn.dead_letters where group_id = g.id returning 1)
   select count(*) into delete_group.dead_letters from gone;
+  delete from posthorn.node_handlers where group_id = g.id;
+  delete from posthorn.stretches where group_id = g.id;
   delete from posthorn.cursors where group_id = g.id;
   delete from posthorn.groups where id = g.id;
   return next;

@@ -44,6 +44,7 @@ begin
   for g in select x.* from posthorn.groups x order by x.id loop
     perform posthorn.move_cursor(g, 'infinity', sight);
   end loop;
+  delete from posthorn.stretches; -- their snapshots mean nothing here
   update posthorn.cluster c set system_identifier = here, verified = pg_postmaster_start_time();
 end $$;
 comment on function posthorn.rebase(boolean) is

@@ -57,7 +57,7 @@ begin
 end $$;
 comment on function posthorn.check_dead_letter_filter(jsonb) is 'Raises what is wrong with a filter of dead letters.';
 
--- As people read them: seed 000's shape beside the columns.
+-- As people read them.
 create or replace function posthorn.list_dead_letters(namespace text, group_name text default null, filter jsonb default '{}')
 returns table (
   id bigint, group_name text, subscription text, event_id bigint, stream text, type text, key text, tags text[],
@@ -75,6 +75,27 @@ as $$
   order by d.id
 $$;
 comment on function posthorn.list_dead_letters(text, text, jsonb) is 'Dead letters, oldest first.';
+
+-- The same in seed 000's shape: {"originalEvent": …, "reason": …, "failedAt": …, "error": …}. The error is
+-- followed by its stack, where there is one.
+create or replace function posthorn.dead_letter_envelopes(namespace text, group_name text default null, filter jsonb default '{}')
+returns table (id bigint, group_name text, subscription text, envelope json)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select d.id, g.name, d.subscription, json_object_agg(f.key, f.value order by f.n) filter (where f.value is not null)
+  from posthorn.matching_dead_letters(dead_letter_envelopes.namespace, dead_letter_envelopes.group_name, dead_letter_envelopes.filter) d
+  join posthorn.groups g on g.id = d.group_id
+  cross join lateral (values
+    (1, 'originalEvent', posthorn.event_envelope(dead_letter_envelopes.namespace, d.event_id, d.type, d.payload, d.metadata, d.published_at, d.attempts)),
+    (2, 'reason', to_json(d.reason)),
+    (3, 'failedAt', to_json(posthorn.rfc3339(d.failed_at))),
+    (4, 'error', to_json(nullif(concat_ws(e'\n', d.error, d.stack), '')))
+  ) f (n, key, value)
+  group by d.id, g.name, d.subscription
+  order by d.id
+$$;
+comment on function posthorn.dead_letter_envelopes(text, text, jsonb) is 'Dead letters in seed 000''s shape, oldest first.';
 
 -- Brings dead letters back as retries, due now, with all their attempts again. The event goes
 -- along, because the log may have dropped it since.

@@ -33,14 +33,16 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  was posthorn.cursors;
   c posthorn.cursors;
   t posthorn.ticks;
 begin
+  select x.* into was from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
   c.group_id := g.id;
   c.at := posthorn.now();
   c.pos := 0;
   c.blind := 0;
-  c.n := coalesce((select max(x.n) from posthorn.cursors x where x.group_id = g.id), 0) + 1;
+  c.n := coalesce(was.n, 0) + 1;
   select * into t from posthorn.ticks where at <= to_time order by at desc, next desc limit 1;
   if to_time = 'infinity' then
     c.base_seq := sight.seq;
@@ -57,8 +59,31 @@ begin
     c.seek_from := nullif(to_time, '-infinity');
   end if;
   insert into posthorn.cursors select c.*;
+  perform posthorn.begin_stretch(was, c);
 end $$;
 comment on function posthorn.move_cursor(posthorn.groups, timestamptz, posthorn.sight) is 'Writes a cursor that stands at a time.';
+
+-- Remembers where a group was taken away from, and where it goes on, so that outcomes can tell
+-- what it was never handed.
+create or replace function posthorn.begin_stretch(was posthorn.cursors, c posthorn.cursors)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  if was.n is not null and not exists (select from posthorn.stretches s where s.group_id = c.group_id) then
+    -- Where it began is not known: say that it has read everything up to here.
+    insert into posthorn.stretches (group_id, n, base, base_seq) values (c.group_id, 0, '1:1:', 0);
+  end if;
+  delete from posthorn.stretches s where s.group_id = c.group_id and s.n = was.n; -- nothing was read in it
+  update posthorn.stretches s
+  set end_base = was.base, end_seq = was.base_seq, end_target = was.target, end_pos = was.pos
+  where s.group_id = c.group_id and s.end_base is null;
+  insert into posthorn.stretches (group_id, n, base, base_seq, seek_from)
+  values (c.group_id, c.n, c.base, c.base_seq, c.seek_from);
+end $$;
+comment on function posthorn.begin_stretch(posthorn.cursors, posthorn.cursors) is 'Remembers what a group has read, when it starts or is moved.';
 
 -- Reads the sequence, and only then assigns our xid: whoever drew an id up to seq holds a
 -- lower one. In a transaction that has an xid already, next stays unknown.

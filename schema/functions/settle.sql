@@ -123,11 +123,20 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  ns int := posthorn.namespace_id(release_node.namespace);
   n bigint;
 begin
-  select count(posthorn.release(x.id, x.attempt)) into n
-  from posthorn.leases x
-  where x.namespace_id = posthorn.namespace_id(release_node.namespace) and x.node = release_node.node and x.until is not null;
+  -- In one statement, so that a lease which ends or changes hands meanwhile is left alone.
+  with given as (
+    update posthorn.leases x
+    set until = posthorn.now(), node = null, attempt = x.attempt + 1, uncounted = x.uncounted + 2
+    where x.namespace_id = ns and x.node = release_node.node and x.until is not null
+    returning x.id
+  ), back as (
+    update posthorn.retries r set attempts = r.attempts - 1
+    from given where r.lease_id = given.id
+  )
+  select count(*) into n from given;
   return n;
 end $$;
 comment on function posthorn.release_node(text, text) is 'Gives back every lease of a node, and says how many.';

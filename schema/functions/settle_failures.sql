@@ -28,7 +28,7 @@ begin
     else
       insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot, error, event)
       values (g.id, f.event, f.owed_to, case when f.released then f.tried - 1 else f.tried end,
-        posthorn.now() + case when f.released then interval '0' else coalesce(f.retry_in, posthorn.retry_delay(g, f.tried)) end,
+        posthorn.now() + coalesce(f.retry_in, case when f.released then interval '0' else posthorn.retry_delay(g, f.tried) end),
         case when g.on_failure = 'block' then l.slot end, f.error, f.kept)
       on conflict (group_id, event_id, subscription) do update
         set attempts = excluded.attempts, due_at = excluded.due_at, lease_id = null, slot = excluded.slot,

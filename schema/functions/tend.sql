@@ -105,8 +105,8 @@ begin
 end $$;
 comment on function posthorn.cancel_delayed(text, bigint) is 'Takes back a delayed event that has not entered the log.';
 
--- Removes what has outlived its use, once a minute: dedup keys, and ticks (thinned to one a minute
--- after an hour and one an hour after a day).
+-- Removes what has outlived its use, once a minute: dedup keys, nodes that have been silent for ten
+-- minutes, and ticks (thinned to one a minute after an hour and one an hour after a day).
 create or replace function posthorn.sweep()
 returns bigint
 language plpgsql security definer
@@ -128,6 +128,11 @@ begin
   where (d.namespace_id, d.dedup_key) in (
     select x.namespace_id, x.dedup_key from posthorn.dedup_keys x where x.expires_at <= today order by x.expires_at limit 10000);
   get diagnostics removed = row_count;
+  delete from posthorn.nodes d
+  where d.node_id in (
+    select x.node_id from posthorn.nodes x where x.last_heartbeat < today - interval '10 minutes' for update skip locked);
+  get diagnostics n = row_count;
+  removed := removed + n;
   delete from posthorn.ticks t
   using (
     select x.next, row_number() over (
@@ -144,7 +149,20 @@ begin
   get diagnostics n = row_count;
   return removed + n;
 end $$;
-comment on function posthorn.sweep() is 'Removes dedup keys and ticks that have outlived their use.';
+comment on function posthorn.sweep() is 'Removes dedup keys, nodes and ticks that have outlived their use.';
+
+create or replace function posthorn.check_cluster()
+returns void
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if (select s.system_identifier from pg_control_system() s) <> (select c.system_identifier from posthorn.cluster c) then
+    raise exception 'this database was restored from another cluster: the positions of its groups mean nothing here'
+      using errcode = 'PH005', hint = 'Run posthorn rebase (or select posthorn.rebase();) once; publishing works meanwhile.';
+  end if;
+end $$;
+comment on function posthorn.check_cluster() is 'Refuses to read snapshots that come from another cluster.';
 
 -- Refuses to read snapshots that come from another cluster. Costs one row per claim: the
 -- start of the server tells that this cluster was verified since.
@@ -153,13 +171,8 @@ returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-  here bigint := (select s.system_identifier from pg_control_system() s);
 begin
-  if here <> (select c.system_identifier from posthorn.cluster c) then
-    raise exception 'this database was restored from another cluster: the positions of its groups mean nothing here'
-      using errcode = 'PH005', hint = 'Run posthorn rebase (or select posthorn.rebase();) once; publishing works meanwhile.';
-  end if;
+  perform posthorn.check_cluster();
   update posthorn.cluster c set verified = pg_postmaster_start_time() where c.verified <> pg_postmaster_start_time();
   insert into posthorn.uncrashed default values on conflict do nothing;
   if found then

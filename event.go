@@ -1,0 +1,78 @@
+package posthorn
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// Event is a message in the log, as a handler receives it. It is shared by all
+// handlers of the process that the event is for: do not change what its fields
+// point to.
+type Event struct {
+	ID          int64           `json:"id"`
+	Stream      string          `json:"stream"`
+	Type        string          `json:"type"`
+	Key         string          `json:"key,omitempty"`
+	Tags        []string        `json:"tags,omitempty"`
+	Payload     json.RawMessage `json:"payload"`
+	Metadata    json.RawMessage `json:"metadata"`
+	PublishedAt time.Time       `json:"published_at"`
+	// Delivery counts how often the group was handed the event, from 1. It is 0
+	// for an event that was read without a group.
+	Delivery int `json:"delivery,omitempty"`
+	// Subscriptions are the handlers that the event is still owed to, when it
+	// comes again for some of them only.
+	Subscriptions []string `json:"subscriptions,omitempty"`
+}
+
+// Decode reads the payload into a value.
+func (e Event) Decode(into any) error {
+	if err := json.Unmarshal(e.Payload, into); err != nil {
+		return fmt.Errorf("payload of %s: %w", e.Type, err)
+	}
+	return nil
+}
+
+// Envelope is an event as seed systems of old wrote it: one JSON object with all
+// that is known of it.
+type Envelope struct {
+	Namespace       string          `json:"namespace"`
+	EventType       string          `json:"eventType"`
+	Payload         json.RawMessage `json:"payload"`
+	EmittedAt       time.Time       `json:"emittedAt"` // in UTC
+	ProducerNodeID  string          `json:"producerNodeId"`
+	MessageID       int64           `json:"messageId,omitempty"`
+	ScheduledTaskID string          `json:"scheduledTaskId,omitempty"`
+	RedeliveryCount int             `json:"redeliveryCount,omitempty"`
+}
+
+// Envelope puts an event of the client's namespace into an envelope.
+func (c *Client) Envelope(e Event) Envelope {
+	var from struct {
+		Producer        string `json:"producer"`
+		ScheduledTaskID string `json:"scheduledTaskId"`
+	}
+	_ = json.Unmarshal(e.Metadata, &from) // metadata of others may hold anything
+	return Envelope{
+		Namespace:       c.namespace,
+		EventType:       e.Type,
+		Payload:         e.Payload,
+		EmittedAt:       e.PublishedAt.UTC(),
+		ProducerNodeID:  from.Producer,
+		MessageID:       e.ID,
+		ScheduledTaskID: from.ScheduledTaskID,
+		RedeliveryCount: e.Delivery,
+	}
+}
+
+// events converts what the engine hands out. The elements have one layout.
+func events(from []pg.Event) []Event {
+	out := make([]Event, len(from))
+	for i := range from {
+		out[i] = Event(from[i])
+	}
+	return out
+}

@@ -1,0 +1,168 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// lane works off one lease at a time.
+type lane struct {
+	*Consumer
+	router router
+}
+
+func (c *Consumer) newLane() *lane {
+	return &lane{Consumer: c, router: router{routes: c.Routes, byType: map[string]*route{}, table: &table{}}}
+}
+
+func (l *lane) run(stop, work context.Context) {
+	var done pg.Lease // went well, and is settled with the next take
+	for {
+		lease, ok := l.next(stop, work, done)
+		if !ok {
+			return
+		}
+		done = l.workOff(work, lease)
+		<-l.slots
+	}
+}
+
+// next settles the last lease and takes another. It returns with a slot in hand,
+// or reports that it was told to stop.
+func (l *lane) next(stop, work context.Context, done pg.Lease) (pg.Lease, bool) {
+	if !l.awaitTurn(stop, work, &done) {
+		return pg.Lease{}, false
+	}
+	defer func() { <-l.turn }()
+	for complained := false; ; {
+		if done.Held() && (stop.Err() != nil || len(l.slots) == cap(l.slots)) {
+			l.settle(work, done, nil)
+			done = pg.Lease{}
+		}
+		if !l.awaitSlot(stop) {
+			return pg.Lease{}, false
+		}
+		lease, err := l.Pool.Take(work, pg.Take{
+			Group: l.Group, Node: l.Node, MaxEvents: l.batch.next(), LeaseFor: l.LeaseFor, Settle: done,
+		})
+		if err == nil && lease.Held() {
+			if stop.Err() == nil {
+				return lease, true
+			}
+			l.release(work, lease)
+			lease = pg.Lease{}
+		}
+		<-l.slots
+		switch {
+		case err == nil:
+			done, complained = pg.Lease{}, false
+			if !l.rest(stop) {
+				return pg.Lease{}, false
+			}
+		case errors.Is(err, pg.ErrLeaseLost):
+			if !complained { // after trouble, it may well have been settled in the call that failed
+				l.lost(done)
+			}
+			done = pg.Lease{}
+		case again(err):
+		default:
+			if !complained && stop.Err() == nil {
+				l.trouble("cannot take work yet", err)
+			}
+			complained = true
+			pause(stop, troubleWait)
+		}
+	}
+}
+
+// patience is how long a lease that is done waits for the call it can go with.
+const patience = 5 * time.Millisecond
+
+// awaitTurn waits until this lane may take.
+func (l *lane) awaitTurn(stop, work context.Context, done *pg.Lease) bool {
+	select {
+	case l.turn <- struct{}{}:
+		return true
+	default:
+	}
+	if done.Held() {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case l.turn <- struct{}{}:
+			return true
+		case <-timer.C:
+		case <-stop.Done():
+		}
+		l.settle(work, *done, nil)
+		*done = pg.Lease{}
+	}
+	select {
+	case l.turn <- struct{}{}:
+		return true
+	case <-stop.Done():
+		return false
+	}
+}
+
+func (l *lane) awaitSlot(stop context.Context) bool {
+	if stop.Err() != nil {
+		return false
+	}
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	case <-stop.Done():
+		return false
+	}
+}
+
+// rest waits for news, or until it is time to look without.
+func (l *lane) rest(stop context.Context) bool {
+	timer := time.NewTimer(l.IdlePoll)
+	defer timer.Stop()
+	select {
+	case <-stop.Done():
+		return false
+	case <-l.News:
+	case <-timer.C:
+	}
+	return true
+}
+
+// workOff runs the handlers of a lease. It returns the lease if all went well and
+// it is yet to be settled.
+func (l *lane) workOff(work context.Context, lease pg.Lease) pg.Lease {
+	l.Observe.Took(lease)
+	started := time.Now()
+	table := l.router.refresh()
+	f := l.begin(work, lease)
+	f.routes = make([]*route, len(lease.Events))
+	for i := range lease.Events {
+		f.routes[i] = l.router.of(&lease.Events[i])
+	}
+	over := false // nothing is left to settle
+	switch {
+	case l.Together || table.transactional:
+		over = l.inTransactions(f)
+	case l.Ordered || table.batches:
+		l.oneByOne(f)
+	default:
+		l.sideBySide(f)
+	}
+	l.land(f)
+	l.batch.took(len(lease.Events), time.Since(started))
+	switch {
+	case f.lost():
+		l.lost(lease)
+	case over:
+	case len(f.failures) > 0:
+		l.settle(work, lease, f.failures)
+	default:
+		return lease
+	}
+	return pg.Lease{}
+}

@@ -1,0 +1,257 @@
+package consume
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// oneByOne runs the events of a lease in order, in batches for handlers that
+// want them.
+func (l *lane) oneByOne(f *flight) {
+	f.done = make([]bool, len(f.lease.Events))
+	for start := 0; start < len(f.lease.Events); {
+		if f.ctx.Err() != nil {
+			f.giveBack(start)
+			return
+		}
+		end := l.chunkEnd(f, start, false)
+		failures := l.plain(f, start, end)
+		f.finish(start, failures)
+		for i := start + 1; i < end; i++ {
+			f.finish(i, nil)
+		}
+		start = end
+		if l.Blocks && holdsBack(failures) {
+			f.giveBack(start)
+			return
+		}
+	}
+}
+
+// holdsBack reports whether what comes after has to wait: for what is tried
+// again, not for what is given up.
+func holdsBack(failures []pg.Failure) bool {
+	for _, f := range failures {
+		if !f.Permanent {
+			return true
+		}
+	}
+	return false
+}
+
+// giveBack returns the events from one on as they were.
+func (f *flight) giveBack(from int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := from; i < len(f.lease.Events); i++ {
+		f.failures = append(f.failures, released(f.lease.Events[i].ID, ""))
+	}
+}
+
+// chunkEnd is where the batch ends that begins at start. Only handlers of batches
+// get more than one event, and only at the first delivery: when an event comes
+// again it comes alone, so that it does not fail its neighbours over and over.
+func (l *lane) chunkEnd(f *flight, start int, transactional bool) int {
+	if l.Together || !l.router.table.batches || !f.batchable(start, transactional) {
+		return start + 1
+	}
+	end := start + 1
+	for end < len(f.lease.Events) && f.batchable(end, transactional) {
+		end++
+	}
+	return end
+}
+
+func (f *flight) batchable(i int, transactional bool) bool {
+	if f.lease.Events[i].Delivery > 1 {
+		return false
+	}
+	r := f.routes[i]
+	if transactional {
+		return len(r.transactional) == 0 || r.transactional[0].BatchTx != nil
+	}
+	return len(r.transactional) == 0
+}
+
+// plain runs the handlers without transactions for events of a lease, and
+// returns what failed or has to be done by others.
+func (l *lane) plain(f *flight, start, end int) []pg.Failure {
+	var failures []pg.Failure
+	events := f.lease.Events[start:end]
+	if l.router.table.batches {
+		failures = l.plainBatches(f, start, end)
+	}
+	for i := range events {
+		e, r := &events[i], f.routes[start+i]
+		for _, h := range r.plain {
+			if h.Each == nil {
+				continue
+			}
+			if err := l.call(f.ctx, h, events[i:i+1]); err != nil {
+				failures = append(failures, l.judge(f, e.ID, h.Name, err))
+			}
+		}
+		failures = append(failures, l.unhandled(e, r)...)
+	}
+	return failures
+}
+
+// plainBatches runs the handlers of batches, each on what it is for.
+func (l *lane) plainBatches(f *flight, start, end int) []pg.Failure {
+	var failures []pg.Failure
+	for _, h := range l.router.table.handlers {
+		if h.Batch == nil {
+			continue
+		}
+		batch := f.eventsFor(h, start, end)
+		if len(batch) == 0 {
+			continue
+		}
+		if err := l.call(f.ctx, h, batch); err != nil {
+			failures = append(failures, l.judgeBatch(f, h.Name, batch, err)...)
+		}
+	}
+	return failures
+}
+
+func (f *flight) eventsFor(h *Handler, start, end int) []pg.Event {
+	var batch []pg.Event
+	for i := start; i < end; i++ {
+		r := f.routes[i]
+		for _, handlers := range [][]*Handler{r.plain, r.transactional} {
+			for _, wanted := range handlers {
+				if wanted == h {
+					batch = append(batch, f.lease.Events[i])
+				}
+			}
+		}
+	}
+	return batch
+}
+
+// call runs a handler and says how it went.
+func (l *lane) call(ctx context.Context, h *Handler, events []pg.Event) error {
+	started := time.Now()
+	err := h.call(ctx, l.Timeout, nil, events)
+	l.Observe.Handled(h.Name, len(events), time.Since(started), err)
+	return err
+}
+
+// judge says what an error means for an event. One that comes from our own
+// hurry is none of the handler's: the event goes back as it was.
+func (l *lane) judge(f *flight, event int64, subscription string, err error) pg.Failure {
+	if f.ctx.Err() != nil {
+		return released(event, subscription)
+	}
+	return failure(event, subscription, err)
+}
+
+// judgeBatch says what an error means for the events of a batch: all of them
+// failed, unless it names those that did.
+func (l *lane) judgeBatch(f *flight, subscription string, batch []pg.Event, err error) []pg.Failure {
+	named, some := asEventErrors(err)
+	var failures []pg.Failure
+	for i := range batch {
+		id := batch[i].ID
+		switch {
+		case !some:
+			failures = append(failures, l.judge(f, id, subscription, err))
+		case named[id] != nil:
+			failures = append(failures, l.judge(f, id, subscription, named[id]))
+		}
+	}
+	return failures
+}
+
+// unhandled is what becomes of an event for those that are not here.
+func (l *lane) unhandled(e *pg.Event, r *route) []pg.Failure {
+	if r.empty() {
+		if l.BuryUnhandled {
+			return []pg.Failure{noHandler(e, "")}
+		}
+		return nil
+	}
+	var failures []pg.Failure
+	for _, name := range r.elsewhere {
+		failures = append(failures, elsewhere(e.ID, name))
+	}
+	for _, name := range r.nobody {
+		failures = append(failures, noHandler(e, name))
+	}
+	return failures
+}
+
+// sideBySide runs the events of a lease at the same time, as far as there are
+// slots. It starts alone, since most leases are done before another goroutine
+// has woken up, and gets help as soon as an event takes its time.
+func (l *lane) sideBySide(f *flight) {
+	f.done = make([]bool, len(f.lease.Events))
+	p := &parallel{lane: l, flight: f}
+	timer := time.AfterFunc(quickEnough, p.getHelp)
+	p.workOn()
+	timer.Stop()
+	p.finish()
+	f.giveBack(int(p.next.Load()))
+}
+
+// quickEnough is how long a handler may take before others help with the lease.
+const quickEnough = time.Millisecond
+
+// parallel is a lease that several goroutines work on.
+type parallel struct {
+	*lane
+	flight *flight
+	next   atomic.Int64
+
+	mu      sync.Mutex
+	over    bool
+	helpers sync.WaitGroup
+}
+
+func (p *parallel) workOn() {
+	events := p.flight.lease.Events
+	for p.flight.ctx.Err() == nil {
+		i := int(p.next.Add(1)) - 1
+		if i >= len(events) {
+			return
+		}
+		started := time.Now()
+		p.flight.finish(i, p.plain(p.flight, i, i+1))
+		if time.Since(started) > quickEnough {
+			p.getHelp()
+		}
+	}
+}
+
+// getHelp puts the slots that are free to work on what is left.
+func (p *parallel) getHelp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := len(p.flight.lease.Events) - int(p.next.Load())
+	for range left {
+		if p.over {
+			return
+		}
+		select {
+		case p.slots <- struct{}{}:
+			p.helpers.Go(func() {
+				defer func() { <-p.slots }()
+				p.workOn()
+			})
+		default:
+			return
+		}
+	}
+}
+
+// finish waits for those who help.
+func (p *parallel) finish() {
+	p.mu.Lock()
+	p.over = true
+	p.mu.Unlock()
+	p.helpers.Wait()
+}

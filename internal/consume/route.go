@@ -1,0 +1,157 @@
+package consume
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// Routes knows the handlers of a group: those of this process, in the order in
+// which they were registered, and the names of those that other live nodes have.
+// It may change while it is used.
+type Routes struct{ table atomic.Pointer[table] }
+
+// table is what Routes knew at one moment. It never changes.
+type table struct {
+	handlers []*Handler
+	others   []Other
+	// What kinds there are, so that lanes know how to work.
+	transactional, batches bool
+}
+
+// Other is a handler that this process lacks and another node has.
+type Other struct {
+	Name     string
+	Patterns []string
+}
+
+// NewRoutes returns routes to nobody.
+func NewRoutes() *Routes {
+	r := &Routes{}
+	r.table.Store(&table{})
+	return r
+}
+
+// SetHandlers replaces the handlers of this process.
+func (r *Routes) SetHandlers(handlers []*Handler) {
+	r.change(func(t *table) { t.handlers = slices.Clone(handlers) })
+}
+
+// SetOthers replaces the handlers of other nodes. Those that this process has
+// too do not count.
+func (r *Routes) SetOthers(others []Other) {
+	r.change(func(t *table) { t.others = slices.Clone(others) })
+}
+
+func (r *Routes) change(what func(*table)) {
+	for {
+		old := r.table.Load()
+		fresh := &table{handlers: old.handlers, others: old.others}
+		what(fresh)
+		for _, h := range fresh.handlers {
+			fresh.transactional = fresh.transactional || h.transactional()
+			fresh.batches = fresh.batches || h.Batch != nil || h.BatchTx != nil
+		}
+		if r.table.CompareAndSwap(old, fresh) {
+			return
+		}
+	}
+}
+
+func (t *table) named(name string) *Handler {
+	for _, h := range t.handlers {
+		if h.Name == name {
+			return h
+		}
+	}
+	return nil
+}
+
+func (t *table) elsewhere(name string) bool {
+	return slices.ContainsFunc(t.others, func(o Other) bool { return o.Name == name })
+}
+
+// route is what has to happen with an event.
+type route struct {
+	plain         []*Handler
+	transactional []*Handler
+	elsewhere     []string // handlers that other nodes have
+	nobody        []string // subscriptions it is owed to that nobody knows
+}
+
+func (r *route) empty() bool {
+	return len(r.plain)+len(r.transactional)+len(r.elsewhere)+len(r.nobody) == 0
+}
+
+func (r *route) add(h *Handler) {
+	if h.transactional() {
+		r.transactional = append(r.transactional, h)
+	} else {
+		r.plain = append(r.plain, h)
+	}
+}
+
+// router finds routes. It belongs to one goroutine, and remembers what it found
+// for a type as long as the table stays.
+type router struct {
+	routes *Routes
+	table  *table
+	byType map[string]*route
+}
+
+// refresh notices new handlers. Lanes call it once a lease, so that a lease is
+// worked off by one table.
+func (r *router) refresh() *table {
+	if now := r.routes.table.Load(); now != r.table {
+		r.table, r.byType = now, map[string]*route{}
+	}
+	return r.table
+}
+
+func (r *router) of(e *pg.Event) *route {
+	if len(e.Subscriptions) > 0 {
+		return r.owed(e)
+	}
+	if known, ok := r.byType[e.Type]; ok {
+		return known
+	}
+	found := &route{}
+	for _, h := range r.table.handlers {
+		if h.matches(e.Type) {
+			found.add(h)
+		}
+	}
+	for _, other := range r.table.others {
+		if r.table.named(other.Name) == nil && (&Handler{Patterns: other.Patterns}).matches(e.Type) &&
+			!slices.Contains(found.elsewhere, other.Name) {
+			found.elsewhere = append(found.elsewhere, other.Name)
+		}
+	}
+	if len(r.byType) == 1000 { // whoever makes up types without end does not fill the memory
+		clear(r.byType)
+	}
+	r.byType[e.Type] = found
+	return found
+}
+
+// owed is the route of an event that comes again for some handlers only. They
+// get it even if their patterns have changed since.
+func (r *router) owed(e *pg.Event) *route {
+	found := &route{}
+	for _, h := range r.table.handlers {
+		if slices.Contains(e.Subscriptions, h.Name) {
+			found.add(h)
+		}
+	}
+	for _, name := range e.Subscriptions {
+		switch {
+		case r.table.named(name) != nil:
+		case r.table.elsewhere(name):
+			found.elsewhere = append(found.elsewhere, name)
+		default:
+			found.nobody = append(found.nobody, name)
+		}
+	}
+	return found
+}

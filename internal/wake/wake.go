@@ -1,0 +1,230 @@
+// Package wake tells when to look for work. It polls the id sequence of the log,
+// which takes no lock and reads one page: quickly while events arrive, slowly
+// while none do, so that it also hears of what plain SQL publishes. Clients
+// that publish say so, at once in their own process and by a notification to
+// others; never inside a publisher's transaction, where a notification would
+// make all commits wait for each other.
+//
+// It owns no promise: whoever relies on it alone looks too late after a missed
+// notification or a broken connection. Workers look by themselves now and then.
+package wake
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// How often the sequence is read: quickly for a while after it has moved, since
+// what was drawn may not be committed yet, then ever more slowly. While it is
+// likely that it was drawn just now, each transaction that ends is news; later
+// only now and then, or the traffic of others would keep everyone awake.
+const (
+	quick    = 2 * time.Millisecond
+	slow     = 50 * time.Millisecond
+	justNow  = 20 * time.Millisecond
+	stayFor  = time.Second
+	coalesce = 10 * time.Millisecond // at most one notification in that time
+	patience = 2 * time.Second       // before connecting again
+)
+
+// Watch tells its subscribers when something may have been published. It is safe
+// for use by any number of goroutines.
+type Watch struct {
+	pool *pg.Pool
+	log  *slog.Logger
+
+	mu          sync.Mutex
+	subscribers map[chan struct{}]bool
+	notifying   bool // a notification is on its way
+	again       bool // and another has to follow
+	closed      bool
+	sending     sync.WaitGroup
+	stop        context.CancelFunc
+	ctx         context.Context // ends with Close
+}
+
+// New returns a watch that uses pool. It has to be closed.
+func New(pool *pg.Pool, log *slog.Logger) *Watch {
+	ctx, stop := context.WithCancel(context.Background())
+	return &Watch{pool: pool, log: log, subscribers: map[chan struct{}]bool{}, ctx: ctx, stop: stop}
+}
+
+// Close waits until the last notification has been sent, or given up.
+func (w *Watch) Close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.stop()
+	w.sending.Wait()
+}
+
+// Subscribe returns a channel that receives whenever something may have been
+// published, and what ends that. News that nobody waits for is kept, once.
+func (w *Watch) Subscribe() (news <-chan struct{}, end func()) {
+	c := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.subscribers[c] = true
+	return c, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.subscribers, c)
+	}
+}
+
+// wake tells everyone in this process.
+func (w *Watch) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.subscribers {
+		select {
+		case c <- struct{}{}:
+		default: // it has news already
+		}
+	}
+}
+
+// Published says that this process has published: its own workers look at once,
+// and those elsewhere hear of it, soon and together with what follows.
+func (w *Watch) Published() {
+	w.wake()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.closed || !w.pool.Direct(): // through a pooler nobody would hear it
+	case w.notifying:
+		w.again = true
+	default:
+		w.notifying = true
+		w.sending.Go(w.notify)
+	}
+}
+
+func (w *Watch) notify() {
+	for {
+		if err := pg.Notify(w.ctx, w.pool); err != nil && w.ctx.Err() == nil {
+			w.log.Debug("others were not told of news", "error", err)
+		}
+		select {
+		case <-w.ctx.Done():
+		case <-time.After(coalesce):
+		}
+		w.mu.Lock()
+		if !w.again || w.closed {
+			w.notifying = false
+			w.mu.Unlock()
+			return
+		}
+		w.again = false
+		w.mu.Unlock()
+	}
+}
+
+// Run watches until ctx ends, on a connection of its own made like those of the
+// pool.
+func (w *Watch) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := w.watch(ctx); err != nil && ctx.Err() == nil {
+			w.log.Warn("cannot hear of news, workers look now and then", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(patience):
+			}
+		}
+	}
+}
+
+func (w *Watch) watch(ctx context.Context) error {
+	pooled, err := w.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	conn := pooled.Hijack()
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		_ = conn.Close(closing)
+	}()
+	if w.pool.Direct() {
+		if err := pg.Listen(ctx, conn); err != nil {
+			return err
+		}
+	}
+	p := poll{conn: conn, listens: w.pool.Direct(), pause: quick}
+	for {
+		news, err := p.next(ctx)
+		if err != nil {
+			return err
+		}
+		if news {
+			w.wake()
+		}
+	}
+}
+
+// poll is how the sequence is read on one connection.
+type poll struct {
+	conn    *pgx.Conn
+	listens bool
+	seen    pg.Progress
+	moved   time.Time // when the sequence last did
+	told    time.Time // when there last was news
+	pause   time.Duration
+}
+
+// next waits for the next look, and reports whether there may be news. An id is
+// drawn before its event is committed: so for a while after one was drawn, any
+// transaction that ends is news.
+func (p *poll) next(ctx context.Context) (bool, error) {
+	notified, err := p.wait(ctx)
+	if err != nil {
+		return false, err
+	}
+	now, err := pg.ReadProgress(ctx, p.conn)
+	if err != nil {
+		return false, err
+	}
+	drawn, ended := now.Drawn != p.seen.Drawn, now.Snapshot != p.seen.Snapshot
+	p.seen = now
+	at := time.Now()
+	if drawn || notified {
+		p.moved = at
+	}
+	if at.Sub(p.moved) >= stayFor {
+		p.pause = min(2*p.pause, slow)
+		return false, nil
+	}
+	p.pause = quick
+	news := drawn || notified || ended && (at.Sub(p.moved) < justNow || at.Sub(p.told) > justNow)
+	if news {
+		p.told = at
+	}
+	return news, nil
+}
+
+// wait ends after the pause, or with a notification.
+func (p *poll) wait(ctx context.Context) (notified bool, err error) {
+	if !p.listens {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(p.pause):
+			return false, nil
+		}
+	}
+	waiting, cancel := context.WithTimeout(ctx, p.pause)
+	defer cancel()
+	if _, err := p.conn.WaitForNotification(waiting); err != nil {
+		if ctx.Err() == nil && waiting.Err() != nil {
+			return false, nil
+		}
+		return false, err
+	}
+	return true, nil
+}

@@ -1,0 +1,309 @@
+package posthorn
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/wake"
+	"github.com/posthorn/posthorn/schema"
+)
+
+// Config says which database, and who we are there. Only the database is
+// required: as a URL, or as a pool.
+type Config struct {
+	// DatabaseURL is where Posthorn's schema is, as a URL or in key=value form.
+	DatabaseURL string
+
+	// Pool is an existing pool for the transactions of handlers, which the
+	// client then shares and never closes. Posthorn's own statements go through
+	// connections made with the same settings. Give it instead of DatabaseURL.
+	Pool *pgxpool.Pool
+
+	// Namespace is the tenant that everything here belongs to. Default: default.
+	Namespace string
+
+	// Migrate brings the database to the schema of this version first, and makes
+	// the namespace if there is none. Any number of processes may do so at once.
+	// It takes the rights of the schema's owner; leave it off where a deployment
+	// runs posthorn migrate.
+	Migrate bool
+
+	// ApplicationName is how the connections show in pg_stat_activity. Default:
+	// what DatabaseURL says, else posthorn.
+	ApplicationName string
+
+	// MaxConns bounds the connections for the transactions of handlers, and so
+	// how many of those run at once. More of them wait for locks and disks at
+	// the same time; each costs the server memory. Without handlers in
+	// transactions none is opened. Default: 10. With Pool, that one's limit
+	// holds.
+	MaxConns int
+
+	// NodeID names this process among those of its namespace. Each needs one of
+	// its own: two with the same would release each other's work when they stop.
+	// Characters outside [A-Za-z0-9_.:-] become _. Default: made of the host's
+	// name, the process's number and chance.
+	NodeID string
+
+	// DisplayName, Description and NodeMetadata are for people who look at nodes.
+	DisplayName  string
+	Description  string
+	NodeMetadata map[string]any
+
+	// DrainFor is how long handlers may go on when Run is told to stop. After
+	// that their contexts end; what they do not finish goes back at once. Longer
+	// repeats less work, shorter stops sooner; stay below the time that your
+	// platform gives before it kills. Default: 20 seconds.
+	DrainFor time.Duration
+
+	// Logger hears of what goes wrong and goes on. Default: [slog.Default].
+	Logger *slog.Logger
+}
+
+// Client is a program's way into Posthorn: it publishes, handles and looks. It
+// is safe for use by any number of goroutines.
+//
+// It opens connections as they are needed: up to three for its own statements,
+// up to [Config].MaxConns for the transactions of handlers, and one, while
+// [Client.Run] does, on which it hears of news.
+type Client struct {
+	namespace string
+	config    Config
+	log       *slog.Logger
+
+	control   *pg.Pool      // for our own statements
+	work      *pgxpool.Pool // for the transactions of handlers
+	closeWork bool
+
+	watch *wake.Watch
+
+	mu      sync.Mutex
+	running bool
+	closed  bool
+	parts   []part        // groups and projections, in the order they were named
+	changed chan struct{} // closed and made anew when parts or handlers change
+
+	background sync.WaitGroup // publishers
+	closing    chan struct{}
+}
+
+// part is something that Run keeps going.
+type part interface {
+	label() string
+	run(ctx context.Context, stop context.Context) error
+}
+
+const controlConns = 3
+
+// Open connects to the database and sees to it that it can be worked with. The
+// client must be closed in the end.
+func Open(ctx context.Context, config Config) (*Client, error) {
+	config = config.withDefaults()
+	if err := config.check(); err != nil {
+		return nil, fmt.Errorf("open posthorn: %w", err)
+	}
+	c := &Client{
+		namespace: config.Namespace,
+		config:    config,
+		log:       config.Logger,
+		changed:   make(chan struct{}),
+		closing:   make(chan struct{}),
+	}
+	if err := c.connect(ctx); err != nil {
+		c.closePools()
+		return nil, fmt.Errorf("open posthorn: %w", err)
+	}
+	return c, nil
+}
+
+func (c Config) withDefaults() Config {
+	if c.Namespace == "" {
+		c.Namespace = "default"
+	}
+	if c.MaxConns == 0 {
+		c.MaxConns = 10
+	}
+	if c.DrainFor == 0 {
+		c.DrainFor = 20 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.NodeID == "" {
+		c.NodeID = newNodeID()
+	}
+	c.NodeID = strings.Map(nodeRune, c.NodeID)
+	return c
+}
+
+func (c Config) check() error {
+	switch {
+	case c.DatabaseURL == "" && c.Pool == nil:
+		return invalid("no database is given", "Set DatabaseURL, like postgres://user@host/database, or Pool.")
+	case c.DatabaseURL != "" && c.Pool != nil:
+		return invalid("both DatabaseURL and Pool are given", "Leave one of them out.")
+	case c.MaxConns < 0 || c.DrainFor < 0:
+		return invalid("MaxConns and DrainFor cannot be negative", "Leave them out for their defaults.")
+	case len(c.NodeID) > 255:
+		return invalid("NodeID is longer than 255 bytes", "Leave it out, and one is made.")
+	}
+	return nil
+}
+
+func nodeRune(r rune) rune {
+	switch {
+	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("_.:-", r):
+		return r
+	}
+	return '_'
+}
+
+// newNodeID is {host}-{pid}-{8 hex}, with the host short.
+func newNodeID() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "host"
+	}
+	host, _, _ = strings.Cut(host, ".")
+	var chance [4]byte
+	rand.Read(chance[:])
+	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), hex.EncodeToString(chance[:]))
+}
+
+func (c *Client) connect(ctx context.Context) error {
+	base, err := c.poolConfig()
+	if err != nil {
+		return err
+	}
+	control := base.Copy()
+	control.MaxConns = controlConns
+	control.MinConns, control.MinIdleConns = 0, 0
+	if c.control, err = pg.Open(ctx, control); err != nil {
+		return err
+	}
+	c.work = c.config.Pool
+	if c.work == nil {
+		base.MaxConns = int32(c.config.MaxConns)
+		if !c.control.Direct() {
+			base.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		}
+		if c.work, err = pgxpool.NewWithConfig(ctx, base); err != nil {
+			return err
+		}
+		c.closeWork = true
+	}
+	if c.config.Migrate {
+		if err := c.migrate(ctx); err != nil {
+			return err
+		}
+	}
+	if err := schema.Check(ctx, c.control); err != nil {
+		return err
+	}
+	if err := pg.CheckNamespace(ctx, c.control, c.namespace); err != nil {
+		return err
+	}
+	c.watch = wake.New(c.control, c.log)
+	return nil
+}
+
+// poolConfig is what all our connections have in common.
+func (c *Client) poolConfig() (*pgxpool.Config, error) {
+	if c.config.Pool != nil {
+		config := c.config.Pool.Config()
+		if c.config.ApplicationName != "" {
+			config.ConnConfig.RuntimeParams["application_name"] = c.config.ApplicationName
+		}
+		return config, nil
+	}
+	config, err := pgxpool.ParseConfig(c.config.DatabaseURL)
+	if err != nil {
+		// The parser's error quotes what it was given, and where a password ends
+		// in a broken URL is anyone's guess. So none of it is shown.
+		return nil, invalid("the database URL is not valid",
+			"It looks like postgres://user:password@host:5432/database, with special characters in the password percent-encoded.")
+	}
+	name := &config.ConnConfig.RuntimeParams
+	if c.config.ApplicationName != "" {
+		(*name)["application_name"] = c.config.ApplicationName
+	} else if (*name)["application_name"] == "" {
+		(*name)["application_name"] = "posthorn"
+	}
+	return config, nil
+}
+
+func (c *Client) migrate(ctx context.Context) error {
+	if _, err := schema.Migrate(ctx, c.work, schema.Options{Logger: c.log}); err != nil {
+		return err
+	}
+	if err := pg.CheckNamespace(ctx, c.work, c.namespace); !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return pg.DefineNamespace(ctx, c.work, c.namespace, nil)
+}
+
+// Namespace is the tenant that the client works for.
+func (c *Client) Namespace() string { return c.namespace }
+
+// NodeID is the name of this process among those of its namespace.
+func (c *Client) NodeID() string { return c.config.NodeID }
+
+// Pool is the pool that handlers' transactions come from. A program that needs
+// no other may use it for its own work too.
+func (c *Client) Pool() *pgxpool.Pool { return c.work }
+
+// Close ends what the client has opened, after publishers have sent what they
+// hold. End Run first: what it does would fail.
+func (c *Client) Close() {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.closed = true
+	close(c.closing)
+	c.mu.Unlock()
+	c.background.Wait()
+	c.closePools()
+}
+
+func (c *Client) closePools() {
+	if c.watch != nil {
+		c.watch.Close()
+	}
+	if c.control != nil {
+		c.control.Close()
+	}
+	if c.closeWork {
+		c.work.Close()
+	}
+}
+
+func (c *Client) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// invalid is an error of ours about an argument, with what to do.
+func invalid(message, hint string) error { return &argumentError{message, hint} }
+
+type argumentError struct{ message, hint string }
+
+func (e *argumentError) Error() string { return e.message }
+func (e *argumentError) Hint() string  { return e.hint }
+func (e *argumentError) Unwrap() error { return ErrInvalid }
+
+var errRunning = errors.New("this client runs already")

@@ -1,0 +1,83 @@
+-- The log as seed 000 knows it. Filter by namespace, and by time or id where the log is long: the
+-- first finds the index, the others leave out partitions and what lies before.
+
+-- Metadata that can be looked into. Half a surrogate pair, which json keeps and text cannot hold, is
+-- left out: it must not make a whole query fail.
+create or replace function posthorn.readable(document json)
+returns json
+language sql immutable parallel safe
+return case
+  when strpos(document::text, '\u') = 0 then document
+  else regexp_replace(document::text,
+    '(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}', '\1', 'g')::json
+end;
+comment on function posthorn.readable(json) is 'A document without the escapes that text cannot hold.';
+
+-- Two keys of metadata have a meaning here: "producer" and "scheduledTaskId".
+create or replace view posthorn.event_log as
+select e.id as event_id, n.namespace, e.type as event_type, e.payload, e.created_at as emitted_at,
+  posthorn.readable(e.metadata)->>'producer' as producer_node_id,
+  case
+    when posthorn.readable(e.metadata)->>'scheduledTaskId' ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+      then (posthorn.readable(e.metadata)->>'scheduledTaskId')::uuid
+  end as scheduled_task_id,
+  e.metadata
+from posthorn.events e
+join posthorn.namespaces n on n.id = e.namespace_id;
+comment on view posthorn.event_log is 'The log as seed 000 knows it.';
+
+-- Seed 000's way to publish. What is given apart goes into the metadata.
+create or replace function posthorn.append_event_log(
+  namespace text,
+  event_type text,
+  payload jsonb,
+  producer_node_id text,
+  scheduled_task_id uuid default null,
+  metadata jsonb default '{}'
+) returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if posthorn.is_name(producer_node_id) is false then
+    raise exception 'producer_node_id must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Give the id of the node, or null.';
+  elsif jsonb_typeof(append_event_log.metadata) <> 'object' then
+    raise exception 'metadata must be a JSON object'
+      using errcode = 'PH004', hint = 'For instance {"trace": "7f3a"}.';
+  end if;
+  return posthorn.publish(append_event_log.namespace, event_type, append_event_log.payload::json,
+    metadata => (coalesce(append_event_log.metadata, '{}') || jsonb_strip_nulls(jsonb_build_object(
+      'producer', producer_node_id, 'scheduledTaskId', scheduled_task_id)))::json);
+end $$;
+comment on function posthorn.append_event_log(text, text, jsonb, text, uuid, jsonb) is
+  'Publishes an event with its producer, as seed 000 does, and returns its id.';
+
+-- An event in seed 000's envelope. What is not known is left out, but for the producer, which is
+-- then empty.
+create or replace function posthorn.event_envelope(
+  namespace text, id bigint, type text, payload json, metadata json, published_at timestamptz, delivery int
+) returns json
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select json_object_agg(f.key, f.value order by f.n) filter (where f.value is not null)
+  from (values
+    (1, 'namespace', to_json(event_envelope.namespace)),
+    (2, 'eventType', to_json(event_envelope.type)),
+    (3, 'payload', event_envelope.payload),
+    (4, 'emittedAt', to_json(posthorn.rfc3339(event_envelope.published_at))),
+    (5, 'producerNodeId', to_json(coalesce(posthorn.readable(event_envelope.metadata)->>'producer', ''))),
+    (6, 'messageId', to_json(event_envelope.id)),
+    (7, 'scheduledTaskId', to_json(posthorn.readable(event_envelope.metadata)->>'scheduledTaskId')),
+    (8, 'redeliveryCount', to_json(event_envelope.delivery))
+  ) f (n, key, value)
+$$;
+comment on function posthorn.event_envelope(text, bigint, text, json, json, timestamptz, int) is 'An event in seed 000''s envelope.';
+
+-- A time as JSON documents have it, to the microsecond, in UTC.
+create or replace function posthorn.rfc3339(at timestamptz)
+returns text
+language sql stable
+return to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+comment on function posthorn.rfc3339(timestamptz) is 'A time as RFC 3339 writes it, in UTC.';

@@ -1,0 +1,167 @@
+-- What has become of one event in each group of its namespace. Nothing is stored per event, so
+-- it is derived: from the leases, retries and dead letters that name the event, and otherwise
+-- from what the group's cursor has passed. All in one snapshot, so the parts fit together.
+--
+-- A group has one row per subscription that deviates, or one row; state is that of the group:
+--   PENDING                 not handed out yet, or given back
+--   PROCESSING              in a lease, even one past its deadline: nobody has taken it over
+--   RETRYING                will be handed out again at due_at
+--   DEAD                    the event as a whole failed for good
+--   COMPLETED_WITH_ERRORS   some subscriptions failed for good, nothing is owed to the others
+--   COMPLETED               nothing is owed, nothing has failed
+--   PASSED_OVER             never handed out: the group started behind it, or was moved over it
+--   DELAYED                 enters the log at due_at, under another id
+create or replace function posthorn.outcomes(namespace text, event_id bigint)
+returns table (
+  group_name text, state text, subscription text, attempts int, error text, reason text, node text,
+  at timestamptz, due_at timestamptz
+)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(outcomes.namespace);
+  e record;
+begin
+  perform posthorn.check_cluster();
+  e := posthorn.trace(ns, outcomes.event_id);
+  if e.deliver_at is not null then
+    return query
+      select g.name, 'DELAYED', '', 0, null::text, null::text, null::text, null::timestamptz, e.deliver_at
+      from posthorn.groups g where g.namespace_id = ns order by g.name;
+  elsif e.published_at is null then
+    raise exception 'event % does not exist in namespace %', coalesce(event_id::text, 'null'), namespace
+      using errcode = 'PH001', hint = 'Its transaction may be open or undone, retention may have dropped it, or it was delayed: it has another id since it entered the log.';
+  end if;
+  return query
+    select g.name, (array['PROCESSING', 'RETRYING', 'PENDING', 'DEAD', 'COMPLETED_WITH_ERRORS', 'COMPLETED', 'PASSED_OVER'])[o.state],
+      o.subscription, o.attempts, o.error, o.reason, o.node, o.at, o.due_at
+    from posthorn.groups g
+    cross join lateral posthorn.outcomes_in(g, outcomes.event_id, e.xid, e.published_at) o
+    where g.namespace_id = ns and e.deliver_at is null
+    order by g.name, o.subscription, o.at;
+end $$;
+comment on function posthorn.outcomes(text, bigint) is 'What has become of an event in each group of its namespace.';
+
+-- What is left of an event: in the log, ahead of it, or only with the groups that it failed in
+-- (without an xid then). All null: there is no such event.
+create or replace function posthorn.trace(
+  namespace_id int, event_id bigint, out xid xid8, out published_at timestamptz, out deliver_at timestamptz
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  select e.xid, e.created_at into trace.xid, trace.published_at
+  from posthorn.events e where e.namespace_id = trace.namespace_id and e.id = trace.event_id;
+  if not found then
+    select d.deliver_at into trace.deliver_at
+    from posthorn.delayed d where d.namespace_id = trace.namespace_id and d.id = trace.event_id;
+  end if;
+  if not found then
+    select x.at into trace.published_at
+    from posthorn.groups g
+    cross join lateral (
+      select d.published_at as at from posthorn.dead_letters d where d.group_id = g.id and d.event_id = trace.event_id
+      union all
+      select (r.event->>'published_at')::timestamptz from posthorn.retries r
+      where r.group_id = g.id and r.event_id = trace.event_id and r.event is not null
+    ) x
+    where g.namespace_id = trace.namespace_id limit 1;
+  end if;
+end $$;
+comment on function posthorn.trace(int, bigint) is 'What is left of an event, wherever it is.';
+
+-- The same for one group, with the state as a rank: what is owed soonest comes first.
+create or replace function posthorn.outcomes_in(g posthorn.groups, event_id bigint, xid xid8, published_at timestamptz)
+returns table (
+  state int, subscription text, attempts int, error text, reason text, node text, at timestamptz, due_at timestamptz
+)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  with held as (
+    -- Whoever gave a lease back left no name, and no time to wait for.
+    select l.*, l.until is not null and (l.node is not null or l.until > posthorn.now()) as working
+    from posthorn.leases l
+    where l.group_id = g.id and posthorn.has_event(l, outcomes_in.event_id, outcomes_in.xid, outcomes_in.published_at)
+  ), part as (
+    select case when h.working then 1 else 2 end as state, r.subscription, r.attempts, r.error, null::text as reason,
+      case when h.working then h.node end as node, case when h.working then h.claimed_at else r.failed_at end as at,
+      case when h.working is not true then r.due_at end as due_at
+    from posthorn.retries r left join held h on h.id = r.lease_id
+    where r.group_id = g.id and r.event_id = outcomes_in.event_id
+    union all
+    select case when h.working then 1 else 3 end, '', h.attempt - h.uncounted, null, null,
+      case when h.working then h.node end, case when h.working then h.claimed_at end, null
+    from held h where not h.retries
+    union all
+    select case d.subscription when '' then 4 else 5 end, d.subscription, d.attempts, d.error, d.reason, d.node, d.failed_at, null
+    from posthorn.dead_letters d where d.group_id = g.id and d.event_id = outcomes_in.event_id
+  ), passed (state) as (
+    select posthorn.passed(g, outcomes_in.event_id, outcomes_in.xid, outcomes_in.published_at)
+  ), whole as (
+    select p.* from part p
+    union all
+    select x.state, '', case x.state when 6 then null else 0 end, null, null, null, null, null
+    from passed x where x.state = 3 or not exists (select from part)
+  )
+  select min(w.state) over (), w.subscription, w.attempts, w.error, w.reason, w.node, w.at, w.due_at from whole w
+$$;
+comment on function posthorn.outcomes_in(posthorn.groups, bigint, xid8, timestamptz) is 'What has become of an event in one group.';
+
+-- Whether a lease holds an event, without reading the others that it holds.
+create or replace function posthorn.has_event(l posthorn.leases, event_id bigint, xid xid8, published_at timestamptz)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+return case
+  when l.ids is not null then event_id = any (l.ids)
+  else coalesce(event_id > l.lo and event_id <= l.hi and published_at >= l.since
+    and not pg_visible_in_snapshot(xid, l.base) and pg_visible_in_snapshot(xid, l.target), false)
+end;
+comment on function posthorn.has_event(posthorn.leases, bigint, xid8, timestamptz) is 'Whether a lease holds an event.';
+
+-- What a group's cursor says of an event: 3 pending, 6 passed, 7 passed without being handed out.
+create or replace function posthorn.passed(g posthorn.groups, event_id bigint, xid xid8, published_at timestamptz)
+returns int
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  c posthorn.cursors;
+begin
+  select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
+  if passed.xid is not null and (passed.published_at < c.seek_from) is not true
+    and not posthorn.read_upto(c.base, c.base_seq, c.target, c.pos, passed.event_id, passed.xid)
+  then
+    return 3;
+  elsif exists (
+    select from posthorn.stretches s
+    where s.group_id = g.id and (passed.published_at < s.seek_from) is not true
+      and not posthorn.read_upto(s.base, s.base_seq, null, 0, passed.event_id, passed.xid)
+      and case
+        when s.end_base is null then posthorn.read_upto(c.base, c.base_seq, c.target, c.pos, passed.event_id, passed.xid)
+        else posthorn.read_upto(s.end_base, s.end_seq, s.end_target, s.end_pos, passed.event_id, passed.xid)
+      end)
+    or not exists (select from posthorn.stretches s where s.group_id = g.id)
+  then
+    return 6;
+  end if;
+  return 7;
+end $$;
+comment on function posthorn.passed(posthorn.groups, bigint, xid8, timestamptz) is 'What a group''s cursor says of an event.';
+
+-- Whether a cursor has passed an event. Of one that the log has dropped only the id is left.
+create or replace function posthorn.read_upto(
+  base pg_snapshot, base_seq bigint, target pg_snapshot, pos bigint, event_id bigint, xid xid8
+) returns boolean
+language sql immutable parallel safe
+return case
+  when xid is null then event_id <= greatest(base_seq, case when target is not null then pos end)
+  else pg_visible_in_snapshot(xid, base) or coalesce(event_id <= pos and pg_visible_in_snapshot(xid, target), false)
+end;
+comment on function posthorn.read_upto(pg_snapshot, bigint, pg_snapshot, bigint, bigint, xid8) is 'Whether a cursor has passed an event.';

@@ -1,0 +1,69 @@
+-- Nodes: processes that register when they start, send a heartbeat every 30 seconds, and
+-- remove themselves when they stop. One that falls silent is stale after 90 seconds and
+-- swept after 10 minutes; its leases need neither, they expire by themselves.
+
+-- Registers a node, or a new run of one, and returns its id: characters outside [A-Za-z0-9_.:-]
+-- have become _. Claim under that id, or pass one that needs no change. The handlers of an
+-- earlier run are forgotten: set the new ones in the same transaction.
+create or replace function posthorn.register_node(
+  namespace text, node text, display_name text default null, description text default null, metadata jsonb default '{}'
+) returns text
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  id text := regexp_replace(register_node.node, '[^A-Za-z0-9_.:-]', '_', 'g');
+  today timestamptz := posthorn.now();
+begin
+  perform posthorn.namespace_id(register_node.namespace);
+  if (octet_length(id) between 1 and 255) is not true then
+    raise exception 'node must be 1 to 255 characters'
+      using errcode = 'PH004', hint = 'Name the process, for instance by host, pid and something random.';
+  elsif jsonb_typeof(coalesce(register_node.metadata, '{}')) <> 'object' then
+    raise exception 'the metadata of a node must be a JSON object'
+      using errcode = 'PH004', hint = 'For instance {"version": "1.4.2"}.';
+  end if;
+  insert into posthorn.nodes as n (node_id, namespace, display_name, description, metadata, registered_at, last_heartbeat)
+  values (id, register_node.namespace, register_node.display_name, register_node.description,
+    coalesce(register_node.metadata, '{}'), today, today)
+  on conflict (node_id) do update
+    set display_name = excluded.display_name, description = excluded.description, metadata = excluded.metadata,
+      last_heartbeat = excluded.last_heartbeat
+    where n.namespace = excluded.namespace;
+  if not found then
+    raise exception 'node % belongs to another namespace', quote_literal(id)
+      using errcode = 'PH002', hint = 'Give each process an id of its own, for instance by host, pid and something random.';
+  end if;
+  delete from posthorn.node_handlers h where h.node_id = id;
+  return id;
+end $$;
+comment on function posthorn.register_node(text, text, text, text, jsonb) is
+  'Registers a node, or a new run of one, and returns the id that it has.';
+
+-- Every 30 seconds, by each node. False: it was removed or swept, and should register again.
+create or replace function posthorn.touch_node_heartbeat(node text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update posthorn.nodes n set last_heartbeat = posthorn.now() where n.node_id = touch_node_heartbeat.node;
+  return found;
+end $$;
+comment on function posthorn.touch_node_heartbeat(text) is 'Notes that a node is alive; false if it is not registered (any more).';
+
+-- For a node that stops, or that is known to be dead: others take over its work at once.
+create or replace function posthorn.remove_node(namespace text, node text)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  released bigint := posthorn.release_node(remove_node.namespace, remove_node.node);
+begin
+  delete from posthorn.nodes n where n.namespace = remove_node.namespace and n.node_id = remove_node.node;
+  return released;
+end $$;
+comment on function posthorn.remove_node(text, text) is 'Removes a node, gives back its leases, and says how many those were.';

@@ -1,0 +1,79 @@
+-- What the nodes of a group can handle. A node that is handed an event it has no handler for
+-- asks here whether another has one, before it buries the event: during a rolling deploy the
+-- versions differ.
+
+-- Replaces what a node has for a group: [{"name": "charge", "patterns": ["order.*"]}].
+create or replace function posthorn.set_node_handlers(namespace text, node text, group_name text, handlers jsonb)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  wanted int := (posthorn.group_named(set_node_handlers.namespace, set_node_handlers.group_name)).id;
+begin
+  perform posthorn.check_handlers(set_node_handlers.handlers);
+  perform from posthorn.nodes n
+  where n.namespace = set_node_handlers.namespace and n.node_id = set_node_handlers.node for no key update;
+  if not found then
+    raise exception 'node % is not registered in namespace %', coalesce(quote_literal(node), 'null'), namespace
+      using errcode = 'PH001', hint = 'Register it first, and use the id that register_node returned.';
+  end if;
+  delete from posthorn.node_handlers h where h.node_id = set_node_handlers.node and h.group_id = wanted;
+  insert into posthorn.node_handlers (node_id, group_id, handler, patterns)
+  select set_node_handlers.node, wanted, h->>'name', array(select jsonb_array_elements_text(h->'patterns'))
+  from jsonb_array_elements(set_node_handlers.handlers) h;
+end $$;
+comment on function posthorn.set_node_handlers(text, text, text, jsonb) is 'Replaces what a node can handle for a group.';
+
+-- Raises what is wrong with the handlers argument of set_node_handlers.
+create or replace function posthorn.check_handlers(handlers jsonb)
+returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  wrong text;
+  twin text;
+begin
+  if jsonb_typeof(handlers) is distinct from 'array' then
+    wrong := 'handlers must be a JSON array';
+  else
+    select case
+        when jsonb_typeof(h) <> 'object' then 'each handler must be an object'
+        when jsonb_typeof(h->'name') is distinct from 'string' or not posthorn.is_name(h->>'name')
+          then 'each handler needs a name of 1 to 255 bytes without control characters'
+        when jsonb_typeof(h->'patterns') is distinct from 'array' or h->'patterns' = '[]' then 'each handler needs patterns, at least one'
+        when exists (select from jsonb_object_keys(h) k where k <> all (array['name', 'patterns'])) then 'a handler has an unknown field'
+      end as w into wrong
+    from jsonb_array_elements(handlers) h
+    order by w limit 1;
+  end if;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'PH004', hint = 'For instance [{"name": "charge", "patterns": ["order.placed"]}].';
+  end if;
+  perform posthorn.check_pattern(p) from jsonb_array_elements(handlers) h, jsonb_array_elements_text(h->'patterns') p;
+  select h->>'name' into twin from jsonb_array_elements(handlers) h group by 1 having count(*) > 1 limit 1;
+  if found then
+    raise exception 'handler with id "%" is already registered', twin
+      using errcode = 'PH002', hint = 'Handlers of one group need different names.';
+  end if;
+end $$;
+comment on function posthorn.check_handlers(jsonb) is 'Raises what is wrong with the handlers argument of set_node_handlers.';
+
+create or replace function posthorn.group_handlers(namespace text, group_name text)
+returns table (node text, handler text, patterns text[])
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  return query
+    select h.node_id, h.handler, h.patterns
+    from posthorn.node_handlers h
+    join posthorn.nodes n on n.node_id = h.node_id
+    where h.group_id = (posthorn.group_named(group_handlers.namespace, group_handlers.group_name)).id
+      and posthorn.is_alive(n.last_heartbeat)
+    order by h.node_id, h.handler;
+end $$;
+comment on function posthorn.group_handlers(text, text) is 'What the live nodes of a group can handle.';

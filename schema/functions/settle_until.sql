@@ -1,0 +1,47 @@
+-- Settles the head of a lease and keeps the rest: for a worker that acknowledges one event at a
+-- time, in the transaction of its effect. One statement acknowledges, fences and keeps the lease
+-- alive. What is done leaves the lease: a window gets shorter, a list loses its head.
+create or replace function posthorn.settle_until(
+  lease bigint, attempt int, event bigint, lease_for interval default '30 seconds', failures jsonb default '[]'
+) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  l posthorn.leases;
+  deadline timestamptz := posthorn.now() + settle_until.lease_for;
+begin
+  if (settle_until.event >= 0 and settle_until.lease_for between '1 millisecond' and '1 day') is not true then
+    perform posthorn.check_claim(1, settle_until.lease_for, gen_random_uuid());
+    raise exception 'event must be the id of the last event that is settled' using errcode = 'PH004';
+  end if;
+  if coalesce(settle_until.failures, '[]') = '[]' then
+    if pg_current_xact_id_if_assigned() is null then
+      perform posthorn.commit_relaxed();
+    end if;
+  else -- they may name what is about to leave the lease
+    perform posthorn.commit_firmly();
+    select x.* into l from posthorn.leases x
+    where x.id = settle_until.lease and x.attempt = settle_until.attempt and x.until is not null for update;
+    if found then
+      perform posthorn.settle_failures(l, settle_until.failures);
+    end if;
+  end if;
+  -- The deadline is indexed: it moves only when half of it has passed.
+  update posthorn.leases x
+  set lo = case when x.ids is null then greatest(x.lo, settle_until.event) end,
+    ids = case when x.ids is not null then array(select i from unnest(x.ids) i where i > settle_until.event) end,
+    until = case when x.until < deadline - settle_until.lease_for / 2 then deadline else x.until end
+  where x.id = settle_until.lease and x.attempt = settle_until.attempt and x.until is not null
+  returning x.* into l;
+  if not found then
+    perform posthorn.raise_lease_lost(settle_until.lease, settle_until.attempt);
+  elsif l.retries then
+    delete from posthorn.retries r where r.lease_id = l.id and r.event_id <= settle_until.event;
+  end if;
+end $$;
+comment on function posthorn.settle_until(bigint, int, bigint, interval, jsonb) is
+  'Settles the events of a lease up to one, keeps the rest, and moves the deadline.';

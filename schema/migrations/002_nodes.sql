@@ -1,0 +1,44 @@
+-- Who is running, and what each group has read.
+--
+--   namespaces ─ nodes ─ node_handlers       processes that send heartbeats, and what they can handle
+--   groups ─ stretches                       from where to where a group has read, once a start or seek
+
+create table posthorn.nodes (
+  node_id text primary key
+    constraint nodes_node_id_check check (node_id ~ '^[A-Za-z0-9_.:-]+$' and octet_length(node_id) <= 255),
+  namespace text not null references posthorn.namespaces (namespace),
+  display_name text,
+  description text,
+  metadata jsonb not null default '{}'
+    constraint nodes_metadata_check check (jsonb_typeof(metadata) = 'object'),
+  registered_at timestamptz not null default posthorn.now(),
+  last_heartbeat timestamptz not null default posthorn.now(), -- in no index, so that a heartbeat stays on its page
+  unique (namespace, node_id)
+) with (fillfactor = 50);
+comment on table posthorn.nodes is 'Processes that have registered and send heartbeats.';
+
+create table posthorn.node_handlers (
+  node_id text not null references posthorn.nodes on delete cascade,
+  group_id int not null,
+  handler text not null constraint node_handlers_handler_check check (posthorn.is_name(handler)),
+  patterns text[] not null,            -- of the types that it handles
+  primary key (node_id, group_id, handler)
+);
+comment on table posthorn.node_handlers is 'What each node can handle, so that no event is buried for which another has a handler.';
+create index node_handlers_group_id on posthorn.node_handlers (group_id);
+
+-- An event that no stretch of a group has covered was never handed out to it: the group
+-- started behind it, or was moved over it.
+create table posthorn.stretches (
+  group_id int not null,
+  n bigint not null,                   -- of the cursor that it began with
+  base pg_snapshot not null,           -- where it began: what is visible here came before
+  base_seq bigint not null,
+  seek_from timestamptz,               -- events published before were passed over
+  end_base pg_snapshot,                -- where the cursor stood when the group was moved away; null for now
+  end_seq bigint,
+  end_target pg_snapshot,
+  end_pos bigint,
+  primary key (group_id, n)
+);
+comment on table posthorn.stretches is 'What each group has read: a row for its start, and one for each seek.';

@@ -137,8 +137,8 @@ func Open(ctx context.Context, config Config) (*Client, error) {
 			TracerProvider: config.TracerProvider, MeterProvider: config.MeterProvider, Propagator: config.Propagator,
 			Namespace: config.Namespace, Node: config.NodeID,
 		}),
-		changed:   make(chan struct{}),
-		closing:   make(chan struct{}),
+		changed: make(chan struct{}),
+		closing: make(chan struct{}),
 	}
 	if err := c.connect(ctx); err != nil {
 		c.closePools()

@@ -246,4 +246,3 @@ func (p *parallel) finish() {
 	p.mu.Unlock()
 	p.helpers.Wait()
 }
-

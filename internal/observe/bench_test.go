@@ -46,4 +46,3 @@ func benchmarkHandled(b *testing.B, config observe.Config) {
 		g.Handled(inner, h, events, time.Microsecond, nil)
 	}
 }
-

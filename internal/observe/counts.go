@@ -12,7 +12,7 @@ type counts struct {
 	events atomic.Int64
 	failed atomic.Int64
 	dead   atomic.Int64
-	busy   atomic.Int64                   // nanoseconds
+	busy   atomic.Int64                  // nanoseconds
 	calls  [len(Bounds) + 1]atomic.Int64 // by how long they took
 }
 

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/tend"
@@ -33,10 +35,7 @@ func (c *Client) Run(ctx context.Context) error {
 		return err
 	}
 	defer c.endRun()
-	if err := c.registerNode(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
+	if err := c.insist(ctx, "this node", c.registerNode); err != nil || ctx.Err() != nil {
 		return err
 	}
 
@@ -109,21 +108,29 @@ func (c *Client) wakeRun() {
 	c.changed = make(chan struct{})
 }
 
-// keepGoing runs a part again after trouble with the database, and ends it all
-// when the part cannot be run as it is.
+// keepGoing runs a part, and ends it all when the part cannot be run as it is.
 func (c *Client) keepGoing(p part, work, stop context.Context, fail context.CancelCauseFunc) {
-	for stop.Err() == nil {
-		err := p.run(work, stop)
+	err := c.insist(stop, p.label(), func(context.Context) error { return p.run(work, stop) })
+	if err != nil {
+		fail(err)
+	}
+}
+
+// insist does something again after trouble with the database, until ctx ends.
+// What it returns time will not mend.
+func (c *Client) insist(ctx context.Context, what string, do func(ctx context.Context) error) error {
+	for {
+		err := do(ctx)
 		switch {
-		case err == nil || stop.Err() != nil:
-			return
+		case err == nil || ctx.Err() != nil:
+			return nil
 		case isFinal(err):
-			fail(err)
-			return
+			return err
 		}
-		c.log.Warn("trouble with the database, trying again", "group", p.label(), "error", err)
+		c.log.Warn("trouble with the database, trying again", "for", what, "error", err)
 		select {
-		case <-stop.Done():
+		case <-ctx.Done():
+			return nil
 		case <-time.After(troubleWait):
 		}
 	}
@@ -136,7 +143,9 @@ func isFinal(err error) bool {
 			return true
 		}
 	}
-	return false
+	const insufficientPrivilege = "42501"
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && refused.Code == insufficientPrivilege
 }
 
 func (c *Client) registerNode(ctx context.Context) error {

@@ -73,6 +73,7 @@ func TestVerdict(t *testing.T) {
 		{lower, 1.5, "floor met"},
 		{lower, 1.6, "floor missed"},
 		{row{target: atLeast(1)}, 0.9, "target missed"},
+		{row{}, 0.9, ""},
 	} {
 		r := result{row: test.row, rounds: []round{{test.ratio, 1}}}
 		if r.sum(); r.Verdict != test.want {

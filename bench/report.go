@@ -51,6 +51,7 @@ func (r *result) sum() {
 	}
 	r.Median, r.OursMed, r.ThanMed = median(r.Ratios), median(ours), median(than)
 	switch {
+	case r.row.floor.sign == "" && r.row.target.sign == "": // only shown
 	case !r.row.floor.holds(r.Median):
 		r.Verdict = "floor missed"
 	case r.row.target.sign == "":

@@ -55,25 +55,28 @@ func upgradeUnderLoad(t *testing.T, url string) {
 	var publishers, workers sync.WaitGroup
 	for range 3 {
 		publishers.Go(func() {
-			for !stop.Load() {
+			for !stop.Load() && !t.Failed() {
 				published.Add(affect(t, pool, `select posthorn.publish('default', 'upgraded', '{}')`))
 			}
 		})
 	}
 	for range 2 {
 		workers.Go(func() {
-			for !allPublished.Load() || handled.Load() < published.Load() {
+			for (!allPublished.Load() || handled.Load() < published.Load()) && !t.Failed() {
 				handled.Add(handleSome(t, pool))
 			}
 		})
 	}
-	await(t, func() bool { return handled.Load() > 50 })
+	defer workers.Wait() // also when the test gives up
+	defer publishers.Wait()
+	defer stop.Store(true)
+	await(t, func() bool { return handled.Load() > 50 || t.Failed() })
 	next := nextRelease(t)
 	if report, err := next.Migrate(ctx, pool, schema.Options{}); err != nil || len(report.Applied) == 0 {
 		t.Errorf("upgrade applied %v: %v", report.Applied, err)
 	}
 	before := handled.Load()
-	await(t, func() bool { return handled.Load() > before+50 })
+	await(t, func() bool { return handled.Load() > before+50 || t.Failed() })
 	stop.Store(true)
 	publishers.Wait()
 	allPublished.Store(true)

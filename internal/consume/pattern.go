@@ -1,9 +1,6 @@
 package consume
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // Matches reports whether a pattern matches the type of an event: * stands for
 // one dotted part, > for one or more that follow. The function posthorn.matches
@@ -31,7 +28,14 @@ func ValidPattern(pattern string) bool {
 		return false
 	}
 	parts := strings.Split(pattern, ".")
-	return !slices.Contains(parts, "") && !slices.Contains(parts[:len(parts)-1], ">")
+	for i, part := range parts {
+		last := i == len(parts)-1
+		switch {
+		case part == "", part == ">" && !last, len(part) > 1 && strings.ContainsAny(part, "*>"):
+			return false
+		}
+	}
+	return true
 }
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -127,12 +128,19 @@ func (f *flight) owedToOthers(leader *Handler, start, end int) []pg.Failure {
 	return owed
 }
 
-// tries is how often a transaction is begun again that collided with another.
-const tries = 5
+// How often a transaction is begun again that collided with another, and how long
+// it keeps out of the way at first, at most.
+const (
+	tries         = 5
+	collisionWait = 10 * time.Millisecond
+)
 
 // insist runs the transaction, again if it collided with another.
 func (l *lane) insist(f *flight, inside []*Handler, start, end int, owed []pg.Failure) (handlerErr, err error) {
-	for range tries {
+	for try := range tries {
+		if try > 0 {
+			pause(f.ctx, rand.N(time.Duration(try)*collisionWait)) // or they meet again
+		}
 		handlerErr, err = l.once(f, inside, start, end, owed)
 		if !again(handlerErr) && !again(err) {
 			break

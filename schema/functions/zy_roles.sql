@@ -35,13 +35,16 @@ begin
     from pg_proc p
     where p.pronamespace = 'posthorn'::regnamespace and p.proname = any (case kind
       when 'publisher' then array['publish', 'publish_many', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
-        'append_event_log', 'register_node', 'touch_node_heartbeat']
+        'append_event_log', 'register_node', 'touch_node_heartbeat', 'namespace_id']
       when 'consumer' then array['claim', 'take', 'lease_events', 'listed_events', 'settle', 'settle_until', 'extend', 'release', 'release_node', 'has_work',
         'read_events', 'cursor_at', 'pending', 'now', 'register_node', 'touch_node_heartbeat', 'remove_node', 'set_node_handlers',
-        'group_handlers', 'is_alive', 'outcomes', 'readable', 'matches', 'matches_by_parts', 'check_pattern', 'is_name']
+        'group_handlers', 'is_alive', 'outcomes', 'readable', 'matches', 'matches_by_parts', 'check_pattern', 'is_name',
+        'define_group', 'tend', 'namespace_id']
       else array['publish', 'publish_many', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
         'claim', 'take', 'lease_events', 'listed_events', 'settle', 'settle_until', 'extend', 'release', 'release_node', 'has_work', 'read_events', 'cursor_at', 'pending',
-        'define_namespace', 'define_group', 'delete_group', 'pause_group', 'resume_group', 'seek', 'redrive', 'purge',
+        'namespace_id', 'define_namespace', 'define_group', 'delete_group', 'pause_group', 'resume_group', 'seek', 'redrive', 'purge',
+        'schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule_now', 'run_scheduled_task', 'fire_schedules',
+        'next_run', 'next_runs', 'use_pg_cron',
         'list_dead_letters', 'dead_letter_envelopes', 'maintain_events_table', 'tend', 'rebase', 'setting',
         'append_event_log', 'register_node', 'touch_node_heartbeat', 'remove_node', 'set_node_handlers',
         'group_handlers', 'is_alive', 'outcomes', 'readable', 'matches', 'matches_by_parts', 'check_pattern', 'is_name',

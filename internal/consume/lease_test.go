@@ -1,0 +1,191 @@
+package consume_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+)
+
+// seed 000.43: a lease lives as long as somebody works on it.
+func TestLeasesLiveWhileHandlersRun(t *testing.T) {
+	w := newWorld(t)
+	config := quick
+	config.LeaseFor, config.BatchSize = time.Second, 1
+	release := make(chan struct{})
+	for range 2 {
+		ph := w.open()
+		ph.Group("billing", config).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
+			w.say("%d", e.Delivery)
+			<-release
+			return nil
+		})
+		w.run(ph)
+	}
+	w.publish(w.open(), posthorn.Message{Type: "order.placed"})
+	w.awaitLines(1)
+	// Its deadline moves past three times its length.
+	w.await("select exists (select from posthorn.leases where until > claimed_at + interval '4 seconds')")
+	close(release)
+	w.settled("billing")
+	if diff := cmp.Diff([]string{"1"}, w.lines()); diff != "" {
+		t.Errorf("deliveries (-want +got):\n%s", diff)
+	}
+}
+
+// What is done at the head of a lease is settled while its tail is worked on, so
+// that a crash repeats little.
+func TestTheHeadIsSettledWhileTheTailIsHandled(t *testing.T) {
+	w := newWorld(t)
+	config := quick
+	config.LeaseFor, config.Concurrency = time.Second, 1
+	ph := w.open()
+	release := make(chan struct{})
+	ids := w.publish(ph, slice(5, posthorn.Message{Type: "order.placed"})...)
+	ph.Group("billing", config).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
+		if e.ID == ids[1] {
+			return posthorn.RetryAfter(time.Hour, errors.New("bad"))
+		}
+		if e.ID == ids[3] {
+			<-release
+		}
+		return nil
+	})
+	w.run(ph)
+	w.await("select exists (select from posthorn.leases where lo = $1)", ids[2])
+	w.await("select exists (select from posthorn.retries where event_id = $1)", ids[1])
+	close(release)
+	w.await("select not exists (select from posthorn.leases)")
+	if n := ask[int](w, "select count(*) from posthorn.retries"); n != 1 {
+		t.Errorf("%d retries, want 1", n)
+	}
+}
+
+// Guarantee 4: who has lost a lease hears of it, and settles nothing.
+func TestALostLeaseEndsItsHandlers(t *testing.T) {
+	w := newWorld(t)
+	config := quick
+	config.LeaseFor = time.Second
+	ph := w.open()
+	var first atomic.Bool
+	ph.Group("billing", config).Handle("charge", ">", func(ctx context.Context, e posthorn.Event) error {
+		if first.Swap(true) {
+			w.say("again %d", e.Delivery)
+			return nil
+		}
+		<-ctx.Done()
+		w.say("lost %v", errors.Is(context.Cause(ctx), posthorn.ErrLeaseLost))
+		return nil
+	})
+	w.publish(ph, posthorn.Message{Type: "order.placed"})
+	w.run(ph)
+	w.until("handled", first.Load)
+	// As if its deadline had passed unnoticed: others take the lease over.
+	w.exec("update posthorn.leases set until = now() - interval '1 second'")
+	w.awaitLines(2)
+	w.settled("billing")
+	said := w.lines()
+	slices.Sort(said)
+	if diff := cmp.Diff([]string{"again 2", "lost true"}, said); diff != "" {
+		t.Errorf("said (-want +got):\n%s", diff)
+	}
+}
+
+// Run drains: what handlers finish in time is settled.
+func TestDrain(t *testing.T) {
+	w := newWorld(t)
+	ph := w.open()
+	started, release := make(chan struct{}, 20), make(chan struct{})
+	ph.Group("billing", quick).Handle("charge", ">", func(context.Context, posthorn.Event) error {
+		started <- struct{}{}
+		<-release
+		return nil
+	})
+	w.publish(ph, slice(3, posthorn.Message{Type: "order.placed"})...)
+	stop := w.run(ph)
+	for range 3 {
+		<-started
+	}
+	go stop()
+	// It takes nothing more, and waits for what it has.
+	later := w.open()
+	w.publish(later, posthorn.Message{Type: "order.placed"})
+	close(release)
+	stop()
+	w.await("select not exists (select from posthorn.leases) and not exists (select from posthorn.retries)")
+	if n := ask[int](w, "select count(*) from posthorn.nodes"); n != 0 {
+		t.Errorf("%d nodes are registered after the last has stopped", n)
+	}
+}
+
+// Handlers that take longer than DrainFor are told so; what they leave undone
+// goes to others at once, and counts as no attempt.
+func TestDrainIsBounded(t *testing.T) {
+	for _, transactional := range []bool{false, true} {
+		t.Run(fmt.Sprintf("transactional %v", transactional), func(t *testing.T) {
+			w := newWorld(t)
+			ph := w.openWith(posthorn.Config{DrainFor: 50 * time.Millisecond})
+			config := quick
+			config.LeaseFor, config.Concurrency, config.Attempts = time.Hour, 2, 1
+			var started atomic.Int64
+			handler := func(ctx context.Context) error {
+				started.Add(1)
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			g := ph.Group("billing", config)
+			if transactional {
+				g.HandleTx("charge", ">", func(ctx context.Context, _ pgx.Tx, _ posthorn.Event) error { return handler(ctx) })
+			} else {
+				g.Handle("charge", ">", func(ctx context.Context, _ posthorn.Event) error { return handler(ctx) })
+			}
+			w.publish(ph, slice(20, posthorn.Message{Type: "order.placed"})...)
+			stop := w.run(ph)
+			w.until("handlers run", func() bool { return started.Load() > 0 })
+			stop()
+
+			other := w.open()
+			other.Group("billing", config).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
+				w.say("%d", e.Delivery)
+				return nil
+			})
+			w.run(other)
+			w.awaitLines(20)
+			w.settled("billing")
+			if said := strings.Join(w.lines(), " "); said != strings.TrimSpace(strings.Repeat("1 ", 20)) {
+				t.Errorf("deliveries %s", said)
+			}
+			if letters := w.deadLetters("billing"); len(letters) > 0 {
+				t.Errorf("dead letters %v", letters)
+			}
+		})
+	}
+}
+
+// A slow handler does not hold back others, as long as there are slots.
+func TestSlowHandlersHoldNobodyBack(t *testing.T) {
+	w := newWorld(t)
+	ph := w.open()
+	release := make(chan struct{})
+	ids := w.publish(ph, slice(100, posthorn.Message{Type: "order.placed"})...)
+	ph.Group("billing", quick).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
+		if e.ID%20 == ids[0]%20 {
+			<-release
+		}
+		w.say("%d", e.ID)
+		return nil
+	})
+	w.run(ph)
+	w.awaitLines(95)
+	close(release)
+	w.settled("billing")
+}

@@ -1,0 +1,282 @@
+package consume_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+)
+
+func book(ctx context.Context, tx pgx.Tx, by string, e posthorn.Event) error {
+	_, err := tx.Exec(ctx, "insert into effects (handler, event) values ($1, $2)", by, e.ID)
+	return err
+}
+
+// Effect and acknowledgement are one, also for what the handler publishes.
+func TestAFailedTransactionLeavesNoEffect(t *testing.T) {
+	w := newWorld(t)
+	w.exec("create table effects (handler text, event bigint)")
+	ph := w.open()
+	g := ph.Group("ledger", quick)
+	g.HandleTx("book", "order.*", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+		if err := book(ctx, tx, "book", e); err != nil {
+			return err
+		}
+		if _, err := ph.Publish(ctx, tx, posthorn.Message{Type: "booked"}); err != nil {
+			return err
+		}
+		if e.Delivery < 3 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	w.publish(ph, slice(20, posthorn.Message{Type: "order.placed"})...)
+	w.run(ph)
+	w.settled("ledger")
+	if n := ask[int](w, "select count(*) from effects"); n != 20 {
+		t.Errorf("%d effects, want 20", n)
+	}
+	if n := ask[int](w, "select count(*) from posthorn.events where type = 'booked'"); n != 20 {
+		t.Errorf("%d events published, want 20", n)
+	}
+}
+
+// Several handlers in transactions of one event: each has its effect once,
+// whatever becomes of the others, and a plain one beside them too.
+func TestEachTransactionByItself(t *testing.T) {
+	w := newWorld(t)
+	w.exec("create table effects (handler text, event bigint)")
+	ph := w.open()
+	g := ph.Group("ledger", quick)
+	for _, name := range []string{"one", "two", "three"} {
+		g.HandleTx(name, "order.*", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+			if err := book(ctx, tx, name, e); err != nil {
+				return err
+			}
+			if name == "two" && e.Delivery < 3 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+	}
+	g.Handle("plain", "order.*", func(_ context.Context, e posthorn.Event) error {
+		w.say("%d", e.ID)
+		return nil
+	})
+	w.publish(ph, slice(30, posthorn.Message{Type: "order.placed"})...)
+	w.run(ph)
+	w.settled("ledger")
+	for _, name := range []string{"one", "two", "three"} {
+		if n := ask[int](w, "select count(*) from effects where handler = $1", name); n != 30 {
+			t.Errorf("%s: %d effects, want 30", name, n)
+		}
+	}
+	if n := len(w.lines()); n != 30 {
+		t.Errorf("the plain handler ran %d times, want 30", n)
+	}
+}
+
+// seed 000.41: all handlers of an event in one transaction.
+func TestTogether(t *testing.T) {
+	w := newWorld(t)
+	w.exec("create table effects (handler text, event bigint)")
+	ph := w.open()
+	config := quick
+	config.Together = true
+	g := ph.Group("ledger", config)
+	for _, name := range []string{"one", "two"} {
+		g.HandleTx(name, "order.*", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+			w.say("%s %d %v", name, e.Delivery, e.Subscriptions)
+			if err := book(ctx, tx, name, e); err != nil {
+				return err
+			}
+			if name == "two" && e.Delivery < 2 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+	}
+	w.publish(ph, posthorn.Message{Type: "order.placed"})
+	w.run(ph)
+	w.awaitLines(4)
+	w.settled("ledger")
+	if diff := cmp.Diff([]string{"one 1 []", "two 1 []", "one 2 []", "two 2 []"}, w.lines()); diff != "" {
+		t.Errorf("said (-want +got):\n%s", diff)
+	}
+	if n := ask[int](w, "select count(*) from effects"); n != 2 {
+		t.Errorf("%d effects, want 2", n)
+	}
+}
+
+func TestHandlersCannotEndTheirTransaction(t *testing.T) {
+	w := newWorld(t)
+	w.exec("create table effects (handler text, event bigint)")
+	ph := w.open()
+	ph.Group("ledger", quick).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+		if err := book(ctx, tx, "book", e); err != nil {
+			return err
+		}
+		return posthorn.Permanent(tx.Commit(ctx))
+	})
+	w.publish(ph, posthorn.Message{Type: "order.placed"})
+	w.run(ph)
+	w.await("select exists (select from posthorn.dead_letters)")
+	if n := ask[int](w, "select count(*) from effects"); n != 0 {
+		t.Errorf("%d effects of an event that failed", n)
+	}
+}
+
+func TestSwallowedErrorsAreFailures(t *testing.T) {
+	w := newWorld(t)
+	ph := w.open()
+	config := quick
+	config.Attempts = 1
+	ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, _ posthorn.Event) error {
+		_, _ = tx.Exec(ctx, "select 1/0") // and nobody says a word
+		return nil
+	})
+	w.publish(ph, posthorn.Message{Type: "order.placed"})
+	w.run(ph)
+	w.await("select exists (select from posthorn.dead_letters)")
+	if text := w.deadLetters("ledger")[0].Error; !strings.Contains(text, "a statement failed in the transaction") {
+		t.Errorf("error %q", text)
+	}
+}
+
+// Transactions that collide are run again, without counting an attempt.
+func TestCollisionsAreNoFailures(t *testing.T) {
+	w := newWorld(t)
+	w.exec("create table accounts (id int primary key, balance int not null)")
+	w.exec("insert into accounts values (1, 0), (2, 0)")
+	w.exec(`do $$ begin execute format('alter database %I set deadlock_timeout = ''10ms''', current_database()); end $$`)
+	ph := w.open()
+	config := quick
+	config.Attempts, config.Concurrency = 1, 2
+	ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+		// Half of them lock the rows in the other order.
+		for i := range 2 {
+			if _, err := tx.Exec(ctx, "update accounts set balance = balance + 1 where id = $1", 1+(e.ID+int64(i))%2); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	w.publish(ph, slice(50, posthorn.Message{Type: "order.placed"})...)
+	w.run(ph)
+	w.settled("ledger")
+	failed := len(w.deadLetters("ledger"))
+	if n := ask[int](w, "select sum(balance) from accounts"); n != 2*(50-failed) {
+		t.Errorf("balance %d with %d failures", n, failed)
+	}
+	if failed > 5 { // one that loses five times over is thinkable
+		t.Errorf("%d of 50 events failed for deadlocks", failed)
+	}
+}
+
+// A batch that fails comes again event by event, and only what is bad stays bad.
+func TestBatches(t *testing.T) {
+	for _, transactional := range []bool{false, true} {
+		t.Run(fmt.Sprintf("transactional %v", transactional), func(t *testing.T) {
+			w := newWorld(t)
+			w.exec("create table effects (handler text, event bigint)")
+			ph := w.open()
+			config := quick
+			config.Attempts, config.Concurrency = 3, 1
+			g := ph.Group("ledger", config)
+			ids := w.publish(ph, slice(10, posthorn.Message{Type: "order.placed"})...)
+			handle := func(events []posthorn.Event, do func(posthorn.Event) error) error {
+				w.say("%d", len(events))
+				for _, e := range events {
+					if err := do(e); err != nil {
+						return err
+					}
+					if e.ID == ids[4] {
+						return errors.New("bad")
+					}
+				}
+				return nil
+			}
+			if transactional {
+				g.HandleBatchTx("book", ">", func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+					return handle(events, func(e posthorn.Event) error { return book(ctx, tx, "book", e) })
+				})
+			} else {
+				g.HandleBatch("book", ">", func(_ context.Context, events []posthorn.Event) error {
+					return handle(events, func(posthorn.Event) error { return nil })
+				})
+			}
+			w.run(ph)
+			w.await("select exists (select from posthorn.dead_letters)")
+			w.settled("ledger")
+			if diff := cmp.Diff([]letter{{ids[4], "book", 3, "Handler error", "bad"}}, w.deadLetters("ledger")); diff != "" {
+				t.Errorf("dead letters (-want +got):\n%s", diff)
+			}
+			if first := w.lines()[0]; first != "10" {
+				t.Errorf("the first batch had %s events, want 10", first)
+			}
+			for _, n := range w.lines()[1:] {
+				if n != "1" {
+					t.Errorf("an event came again among %s", n)
+				}
+			}
+			if n := ask[int](w, "select count(*) from effects"); transactional && n != 9 {
+				t.Errorf("%d effects, want 9", n)
+			}
+		})
+	}
+}
+
+func TestBatchesMayFailInPart(t *testing.T) {
+	w := newWorld(t)
+	ph := w.open()
+	config := quick
+	config.Attempts, config.Concurrency = 2, 1
+	ids := w.publish(ph, slice(5, posthorn.Message{Type: "order.placed"})...)
+	ph.Group("ledger", config).HandleBatch("book", ">", func(_ context.Context, events []posthorn.Event) error {
+		w.say("%d", len(events))
+		for _, e := range events {
+			if e.ID == ids[3] {
+				return posthorn.EventErrors{e.ID: errors.New("bad")}
+			}
+		}
+		return nil
+	})
+	w.run(ph)
+	w.await("select exists (select from posthorn.dead_letters)")
+	w.settled("ledger")
+	if diff := cmp.Diff([]string{"5", "1"}, w.lines()); diff != "" {
+		t.Errorf("batches (-want +got):\n%s", diff)
+	}
+}
+
+// A database that goes away is waited out, and nothing is handled in vain.
+func TestTroubleWithTheDatabase(t *testing.T) {
+	w := newWorld(t)
+	w.exec("create table effects (handler text, event bigint)")
+	ph := w.open()
+	config := quick
+	config.LeaseFor = time.Second
+	ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+		return book(ctx, tx, "book", e)
+	})
+	w.run(ph)
+	for range 5 {
+		w.publish(ph, slice(50, posthorn.Message{Type: "order.placed"})...)
+		w.exec(`select pg_terminate_backend(pid) from pg_stat_activity
+			where datname = current_database() and application_name = 'posthorn'`)
+	}
+	w.settled("ledger")
+	if n := ask[int](w, "select count(*) from effects"); n != 250 {
+		t.Errorf("%d effects, want 250", n)
+	}
+	if n := ask[int](w, "select count(distinct event) from effects"); n != 250 {
+		t.Errorf("%d events had an effect, want 250", n)
+	}
+}

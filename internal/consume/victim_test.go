@@ -1,0 +1,100 @@
+package consume_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+)
+
+// asVictim, in the environment, makes the test binary a process that handles in
+// transactions, says so line by line, and is killed.
+const asVictim = "POSTHORN_TEST_VICTIM"
+
+func beVictim() {
+	ctx := context.Background()
+	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: os.Getenv(asVictim), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	config := quick
+	config.LeaseFor = time.Second
+	config.Attempts = posthorn.Unlimited
+	ph.Group("ledger", config).HandleTx("book", "order.*", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+		_, err := tx.Exec(ctx, "insert into effects (event) values ($1)", e.ID)
+		fmt.Println("event", e.ID)
+		return err
+	})
+	fmt.Println(ph.Run(ctx))
+	os.Exit(0)
+}
+
+// Guarantee 2: with a transactional handler the effect happens exactly once,
+// however often its process is killed while it handles.
+func TestEffectsHappenOnceThoughTheProcessIsKilled(t *testing.T) {
+	w := newWorld(t)
+	const events, kills = 2000, 100
+	// No unique constraint that would hide an effect which happens twice.
+	w.exec("create table effects (event bigint not null)")
+	ph := w.open()
+	for range events / 100 {
+		w.publish(ph, slice(100, posthorn.Message{Type: "order.placed"})...)
+	}
+	for range kills {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), asVictim+"="+w.url)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for range 1 + rand.IntN(20) {
+			if !lines.Scan() {
+				t.Fatalf("the process ended by itself: %v", cmd.Wait())
+			}
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // it was killed
+		if ask[int](w, "select count(*) from effects") == events {
+			break // it was quicker than we are
+		}
+	}
+	config := quick
+	config.LeaseFor = time.Second
+	config.Attempts = posthorn.Unlimited
+	ph.Group("ledger", config).HandleTx("book", "order.*", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+		_, err := tx.Exec(ctx, "insert into effects (event) values ($1)", e.ID)
+		return err
+	})
+	w.run(ph)
+	w.settled("ledger")
+	if n := ask[int](w, "select count(*) from effects"); n != events {
+		t.Errorf("%d effects of %d events", n, events)
+	}
+	if n := ask[int](w, "select count(distinct event) from effects"); n != events {
+		t.Errorf("%d events of %d had an effect", n, events)
+	}
+}
+
+func slice[T any](n int, value T) []T {
+	values := make([]T, n)
+	for i := range values {
+		values[i] = value
+	}
+	return values
+}

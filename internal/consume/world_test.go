@@ -1,0 +1,184 @@
+package consume_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asVictim) != "" {
+		beVictim()
+	}
+	os.Exit(m.Run())
+}
+
+// patience is generous: all packages' tests run at the same time.
+const patience = 90 * time.Second
+
+// world is a database, and what its groups' handlers have said.
+type world struct {
+	t    *testing.T
+	url  string
+	pool *pgxpool.Pool
+
+	mu   sync.Mutex
+	said []string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Parallel()
+	w := &world{t: t, url: posthorntest.Database(t)}
+	config, err := pgxpool.ParseConfig(w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 3
+	if w.pool, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.pool.Close)
+	return w
+}
+
+// quick is a policy under which tests need not wait.
+var quick = posthorn.GroupConfig{
+	Start:    posthorn.Beginning,
+	IdlePoll: 10 * time.Millisecond,
+	Backoff:  posthorn.Backoff{From: time.Millisecond, To: time.Millisecond},
+}
+
+func (w *world) open() *posthorn.Client { return w.openWith(posthorn.Config{}) }
+
+func (w *world) openWith(config posthorn.Config) *posthorn.Client {
+	w.t.Helper()
+	config.DatabaseURL = w.url
+	config.Logger = slog.New(slog.DiscardHandler)
+	ph, err := posthorn.Open(w.t.Context(), config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(ph.Close)
+	return ph
+}
+
+// run lets a client run until the test ends, or stop is called.
+func (w *world) run(ph *posthorn.Client) (stop func()) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- ph.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				w.t.Errorf("run: %v", err)
+			}
+		case <-time.After(patience):
+			w.t.Error("Run does not return")
+		}
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) publish(ph *posthorn.Client, messages ...posthorn.Message) []int64 {
+	w.t.Helper()
+	ids, err := ph.Publish(w.t.Context(), w.pool, messages...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return ids
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.pool.Exec(w.t.Context(), sql, args...); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func ask[T any](w *world, sql string, args ...any) T {
+	w.t.Helper()
+	var value T
+	if err := w.pool.QueryRow(w.t.Context(), sql, args...).Scan(&value); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+	return value
+}
+
+// await returns when a query says true.
+func (w *world) await(sql string, args ...any) {
+	w.t.Helper()
+	w.until(sql, func() bool { return ask[bool](w, sql, args...) })
+}
+
+func (w *world) until(what string, holds func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("never came true: %s\nsaid: %v", what, w.lines())
+		}
+	}
+}
+
+// say notes what a handler did.
+func (w *world) say(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, fmt.Sprintf(format, args...))
+}
+
+func (w *world) lines() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.said)
+}
+
+// awaitLines returns when handlers have said that much.
+func (w *world) awaitLines(n int) []string {
+	w.t.Helper()
+	w.until(fmt.Sprintf("%d lines", n), func() bool { return len(w.lines()) >= n })
+	return w.lines()
+}
+
+// settled returns when a group has nothing left to do, and is owed nothing.
+func (w *world) settled(group string) {
+	w.t.Helper()
+	w.await(`select exists (select from posthorn.group_status where group_name = $1 and lag_events = 0 and leases = 0 and retries = 0)`, group)
+}
+
+type letter struct {
+	Event        int64
+	Subscription string
+	Attempts     int
+	Reason       string
+	Error        string
+}
+
+func (w *world) deadLetters(group string) []letter {
+	w.t.Helper()
+	rows, err := w.pool.Query(w.t.Context(), `
+		select event_id, subscription, attempts, reason, coalesce(error, '')
+		from posthorn.list_dead_letters('default', $1)`, group)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	letters, err := pgx.CollectRows(rows, pgx.RowToStructByPos[letter])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return letters
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -48,11 +49,11 @@ func TestDrainWaitsForWhatHandlersPublish(t *testing.T) {
 	posthorntest.Drain(t, ph)
 	equal(t, "shipped", shipped.Load(), 6)
 	equal(t, "published", len(posthorntest.Published(t, ph, "order.*")), 12)
-	var paid []string
+	var paid []posthorn.State
 	for _, e := range posthorntest.Published(t, ph, "*.paid") {
 		paid = append(paid, posthorntest.State(t, ph, e.ID, "shipping"))
 	}
-	equal(t, "states", paid, []string{"COMPLETED", "COMPLETED", "COMPLETED", "COMPLETED", "COMPLETED", "COMPLETED"})
+	equal(t, "states", paid, slices.Repeat([]posthorn.State{posthorn.Completed}, 6))
 }
 
 // A retry in the future does not hold Drain up, in any order; Advance makes it
@@ -73,17 +74,17 @@ func TestAdvanceToTheNextAttempt(t *testing.T) {
 			posthorntest.Run(t, ph)
 			first := posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed", Key: "a"})[0]
 			posthorntest.Drain(t, ph)
-			equal(t, "after the first attempt", posthorntest.State(t, ph, first, "billing"), "RETRYING")
+			equal(t, "after the first attempt", posthorntest.State(t, ph, first, "billing"), posthorn.Retrying)
 
 			// Behind it in its slot, if there is one, and failing once by itself.
 			second := posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed", Key: "a"})[0]
 			posthorntest.Drain(t, ph)
 			posthorntest.Advance(t, ph, time.Hour)
 			posthorntest.Drain(t, ph)
-			equal(t, "after the second attempt", posthorntest.State(t, ph, first, "billing"), "COMPLETED")
+			equal(t, "after the second attempt", posthorntest.State(t, ph, first, "billing"), posthorn.Completed)
 			posthorntest.Advance(t, ph, 2*time.Hour)
 			posthorntest.Drain(t, ph)
-			equal(t, "the second event", posthorntest.State(t, ph, second, "billing"), "COMPLETED")
+			equal(t, "the second event", posthorntest.State(t, ph, second, "billing"), posthorn.Completed)
 		})
 	}
 }
@@ -102,7 +103,7 @@ func TestAdvanceToDelayedEvents(t *testing.T) {
 	posthorntest.Drain(t, ph)
 	equal(t, "handled before it is due", handled.Load(), 0)
 	equal(t, "published before it is due", len(posthorntest.Published(t, ph, ">")), 0)
-	equal(t, "state", posthorntest.State(t, ph, id, "billing"), "DELAYED")
+	equal(t, "state", posthorntest.State(t, ph, id, "billing"), posthorn.Delayed)
 	posthorntest.SetClock(t, ph, due)
 	posthorntest.Drain(t, ph)
 	equal(t, "handled", handled.Load(), 1)

@@ -19,7 +19,7 @@ func Example() {
 
 		id := posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})[0]
 		posthorntest.Drain(t, ph)
-		if state := posthorntest.State(t, ph, id, "billing"); state != "COMPLETED" {
+		if state := posthorntest.State(t, ph, id, "billing"); state != posthorn.Completed {
 			t.Errorf("the order is %s", state)
 		}
 

@@ -41,20 +41,18 @@ func Published(t testing.TB, ph *posthorn.Client, pattern string) []posthorn.Eve
 	}
 }
 
-// State returns what has become of an event in a group: PENDING, PROCESSING,
-// RETRYING, COMPLETED, COMPLETED_WITH_ERRORS, DEAD, PASSED_OVER or DELAYED.
-func State(t testing.TB, ph *posthorn.Client, event int64, group string) string {
+// State returns what has become of an event in a group, such as
+// [posthorn.Completed] or [posthorn.Retrying].
+func State(t testing.TB, ph *posthorn.Client, event int64, group string) posthorn.State {
 	t.Helper()
-	db := connect(t, ph)
-	defer db.Close(t.Context())
-	outcomes, err := pg.Outcomes(t.Context(), db, ph.Namespace(), event)
+	outcomes, err := ph.Outcomes(t.Context(), event)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var others []string
 	for _, o := range outcomes {
 		if o.Group == group {
-			return string(o.State) // the same in all rows of the group
+			return o.State // the same in all rows of the group
 		}
 		others = append(others, o.Group)
 	}

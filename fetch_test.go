@@ -258,6 +258,11 @@ func TestAckAgainAfterTrouble(t *testing.T) {
 	if err := d.Ack(ctx); err == nil || errors.Is(err, posthorn.ErrLeaseLost) {
 		t.Fatalf("ack of a lease that is locked: %v", err)
 	}
+	// Until the server knows that nobody waits any more, it would settle all the same.
+	eventually(t, "the statement is cancelled", func() bool {
+		return ask[bool](w, `select not exists (select from pg_locks l join pg_stat_activity a using (pid)
+			where not l.granted and a.datname = current_database())`)
+	})
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -69,6 +69,8 @@ func newRoot(a *app) *cobra.Command {
 		newGroups(a),
 		newDeadLetters(a),
 		newSchedules(a),
+		newNodes(a),
+		newOutcome(a),
 		newDoctor(a),
 		newRebase(a),
 		newSchema(),

@@ -126,7 +126,7 @@ func literals(kind, text string) []string {
 		} {
 			documents = append(documents, fmt.Sprintf(`{%q: %s}`, field, quoted), fmt.Sprintf(`{%q: [%s]}`, field, quoted))
 		}
-		for _, field := range []string{"type", "payload", "stream", "key", "tags", "metadata", "deliver_at", "dedup_key", "event", "retry_in", "reason"} {
+		for _, field := range []string{"type", "payload", "stream", "key", "tags", "metadata", "deliver_at", "dedup_key", "event", "retry_in", "reason", "name", "patterns"} {
 			documents = append(documents, fmt.Sprintf(`[{"type": "e", %q: %s}]`, field, quoted))
 		}
 	}

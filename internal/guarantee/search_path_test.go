@@ -27,7 +27,7 @@ begin
 			and p.proname = any (array['now', 'clock_timestamp', 'nextval', 'setval', 'current_setting', 'set_config', 'octet_length', 'strpos',
 				'cardinality', 'hashtextextended', 'hashtext', 'abs', 'left', 'replace', 'lower', 'random', 'power', 'gen_random_uuid',
 				'pg_current_xact_id', 'pg_current_xact_id_if_assigned', 'pg_current_snapshot', 'pg_visible_in_snapshot', 'pg_snapshot_xmin',
-				'pg_snapshot_xmax', 'pg_postmaster_start_time', 'jsonb_typeof', 'to_char', 'date_trunc', 'encode', 'decode',
+				'pg_snapshot_xmax', 'pg_postmaster_start_time', 'jsonb_typeof', 'to_char', 'date_trunc', 'encode', 'decode', 'regexp_replace', 'string_to_array', 'starts_with', 'length', 'right', 'substr',
 				'convert_to', 'convert_from', 'pg_advisory_xact_lock', 'pg_try_advisory_xact_lock', 'make_interval', 'quote_ident', 'quote_literal'])
 			and not exists (select from pg_catalog.unnest(p.proargtypes) a where pg_catalog.format_type(a, null) like 'any%')
 			and pg_catalog.format_type(p.prorettype, null) not like 'any%'
@@ -90,11 +90,22 @@ func TestSearchPathOfTheCallerChangesNothing(t *testing.T) {
 		"select posthorn.pause_group('default', 'billing'), posthorn.resume_group('default', 'billing')",
 		"select posthorn.seek('default', 'billing', '2020-01-01')",
 		"select * from posthorn.group_status",
+		"select posthorn.append_event_log('default', 'e', '{}', 'n', '6f2d3c1e-0000-4000-8000-000000000001', '{\"a\": \"\\u00fc\"}')",
+		"select * from posthorn.event_log",
+		"select posthorn.register_node('default', 'n 1', 'N')",
+		"select posthorn.touch_node_heartbeat('n_1')",
+		"select posthorn.set_node_handlers('default', 'n_1', 'keyed', '[{\"name\": \"h\", \"patterns\": [\"a.*.b\", \"a.>\"]}]')",
+		"select posthorn.group_handlers('default', 'keyed'), posthorn.matches('a.*.b', 'a.x.b'), posthorn.matches('a.*', 'a.x')",
+		"select * from posthorn.node_status",
+		"select posthorn.outcomes('default', 1)",
+		"select posthorn.dead_letter_envelopes('default')",
+		"select posthorn.event_envelope('default', 1, 'e', '{}', '{}', '2020-01-01', 1)",
+		"select posthorn.remove_node('default', 'n_1')",
 		"select posthorn.delete_group('default', 'other')",
 	} {
 		s.exec(sql)
 	}
 
 	equal(t, "impostors used", value[bool](observer, "select is_called from evil.used"), false)
-	equal(t, "events", value[int](observer, "select count(*) from posthorn.events"), 5)
+	equal(t, "events", value[int](observer, "select count(*) from posthorn.events"), 6)
 }

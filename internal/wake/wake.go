@@ -21,10 +21,13 @@ import (
 )
 
 // How often the sequence is read: quickly for a while after it has moved, since
-// what was drawn may not be committed yet, then ever more slowly.
+// what was drawn may not be committed yet, then ever more slowly. While it is
+// likely that it was drawn just now, each transaction that ends is news; later
+// only now and then, or the traffic of others would keep everyone awake.
 const (
 	quick    = 2 * time.Millisecond
 	slow     = 50 * time.Millisecond
+	justNow  = 20 * time.Millisecond
 	stayFor  = time.Second
 	coalesce = 10 * time.Millisecond // at most one notification in that time
 	patience = 2 * time.Second       // before connecting again
@@ -222,6 +225,7 @@ type poll struct {
 	listens bool
 	seen    pg.Progress
 	moved   time.Time // when the sequence last did
+	told    time.Time // when there last was news
 	pause   time.Duration
 }
 
@@ -239,15 +243,20 @@ func (p *poll) next(ctx context.Context) (bool, error) {
 	}
 	drawn, ended := now.Drawn != p.seen.Drawn, now.Snapshot != p.seen.Snapshot
 	p.seen = now
+	at := time.Now()
 	if drawn || notified {
-		p.moved = time.Now()
+		p.moved = at
 	}
-	if time.Since(p.moved) < stayFor {
-		p.pause = quick
-		return drawn || notified || ended, nil
+	if at.Sub(p.moved) >= stayFor {
+		p.pause = min(2*p.pause, slow)
+		return false, nil
 	}
-	p.pause = min(2*p.pause, slow)
-	return false, nil
+	p.pause = quick
+	news := drawn || notified || ended && (at.Sub(p.moved) < justNow || at.Sub(p.told) > justNow)
+	if news {
+		p.told = at
+	}
+	return news, nil
 }
 
 // wait ends after the pause, or with a notification.

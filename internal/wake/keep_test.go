@@ -1,4 +1,4 @@
-package wake
+package wake_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/wake"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -52,9 +53,9 @@ func TestKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	w := New(pool, slog.New(slog.DiscardHandler))
+	w := wake.New(pool, slog.New(slog.DiscardHandler))
 	defer w.Close()
-	w.linger = 50 * time.Millisecond
+	w.SetLinger(50 * time.Millisecond)
 
 	first, second := w.Keep(), w.Keep()
 	await(t, "it watches", func() bool { return watches(t, observer) > 0 })
@@ -72,7 +73,7 @@ func TestKeep(t *testing.T) {
 		}
 	})
 	first()
-	w.rest() // as after a while
+	w.Rest() // as after a while
 	if n := watches(t, observer); n != 1 {
 		t.Errorf("%d connections watch for the one that waits", n)
 	}
@@ -85,11 +86,7 @@ func TestKeep(t *testing.T) {
 		w.Run(ctx)
 	}()
 	second()
-	await(t, "nobody needs it", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.kept == nil
-	})
+	await(t, "nobody needs it", func() bool { return !w.Kept() })
 	await(t, "it watches for Run", func() bool { return watches(t, observer) == 1 })
 	stop()
 	<-ended

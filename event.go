@@ -28,9 +28,19 @@ type Event struct {
 	Subscriptions []string `json:"subscriptions,omitempty"`
 }
 
-// Decode reads the payload into a value.
+// Decode reads the payload, as JSON, into a value. Where [Config].Decode is set,
+// use [Client.Decode].
 func (e Event) Decode(into any) error {
 	if err := json.Unmarshal(e.Payload, into); err != nil {
+		return fmt.Errorf("payload of %s: %w", e.Type, err)
+	}
+	return nil
+}
+
+// Decode reads the payload of an event into a value, by [Config].Decode if that
+// is set.
+func (c *Client) Decode(e Event, into any) error {
+	if err := c.config.Decode(e.Payload, into); err != nil {
 		return fmt.Errorf("payload of %s: %w", e.Type, err)
 	}
 	return nil

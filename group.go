@@ -166,6 +166,7 @@ type Group struct {
 	name   string
 	config GroupConfig
 	routes *consume.Routes
+	pull   pull
 	watch  *observe.Group
 
 	mu       sync.Mutex
@@ -183,6 +184,7 @@ func (c *Client) Group(name string, config GroupConfig) *Group {
 		name:    name,
 		config:  config.withDefaults(),
 		routes:  consume.NewRoutes(),
+		pull:    newPull(),
 		watch:   c.telemetry.Group(name, config.withDefaults().limit()),
 		changed: make(chan struct{}),
 	}

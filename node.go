@@ -53,6 +53,8 @@ func (c *Client) Run(ctx context.Context) error {
 	house.Go(func() { c.watch.Run(keeping) })
 	house.Go(func() { c.beat(keeping) })
 	c.runParts(work, stop, fail)
+	c.fetched.await(work)
+	c.giveBackFetched(keeping)
 	c.removeNode(keeping)
 	enough()
 	house.Wait()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -72,6 +73,13 @@ type Config struct {
 	// platform gives before it kills. Default: 20 seconds.
 	DrainFor time.Duration
 
+	// Encode turns payloads into JSON, and Decode reads them again: for [On],
+	// [OnTx], [Delivery.Decode] and [Client.Decode]. A codec of one's own goes
+	// here, for types that encoding/json does not know. What is a
+	// [json.RawMessage] already is not encoded. Default: those of encoding/json.
+	Encode func(payload any) ([]byte, error)
+	Decode func(payload []byte, into any) error
+
 	// Logger hears of what goes wrong and goes on. Default: [slog.Default].
 	Logger *slog.Logger
 
@@ -110,8 +118,9 @@ type Client struct {
 	parts   []part        // groups and projections, in the order they were named
 	changed chan struct{} // closed and made anew when parts or handlers change
 
-	background sync.WaitGroup // publishers
+	background sync.WaitGroup // publishers, and what else Close waits for
 	closing    chan struct{}
+	fetched    fetched
 }
 
 // part is something that Run keeps going.
@@ -139,6 +148,7 @@ func Open(ctx context.Context, config Config) (*Client, error) {
 		}),
 		changed: make(chan struct{}),
 		closing: make(chan struct{}),
+		fetched: fetched{leases: map[*fetchedLease]struct{}{}},
 	}
 	if err := c.connect(ctx); err != nil {
 		c.closePools()
@@ -156,6 +166,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.DrainFor == 0 {
 		c.DrainFor = 20 * time.Second
+	}
+	if c.Encode == nil {
+		c.Encode = json.Marshal
+	}
+	if c.Decode == nil {
+		c.Decode = json.Unmarshal
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -284,7 +300,8 @@ func (c *Client) NodeID() string { return c.config.NodeID }
 func (c *Client) Pool() *pgxpool.Pool { return c.work }
 
 // Close ends what the client has opened, after publishers have sent what they
-// hold. End Run first: what it does would fail.
+// hold; what was fetched and not answered goes back. End Run first: what it does
+// would fail.
 func (c *Client) Close() {
 	c.mu.Lock()
 	if c.closed {
@@ -295,6 +312,7 @@ func (c *Client) Close() {
 	close(c.closing)
 	c.mu.Unlock()
 	c.background.Wait()
+	c.giveBackFetched(context.Background())
 	c.closePools()
 }
 
@@ -310,10 +328,15 @@ func (c *Client) closePools() {
 	}
 }
 
-func (c *Client) isClosed() bool {
+// enter lets Close wait until leave is called. It fails when the client is closed.
+func (c *Client) enter() (leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.closed
+	if c.closed {
+		return nil, ErrClosed
+	}
+	c.background.Add(1)
+	return c.background.Done, nil
 }
 
 // invalid is an error of ours about an argument, with what to do.

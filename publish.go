@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -18,8 +19,8 @@ import (
 type Message struct {
 	// Type says what happened, like order.placed.
 	Type string
-	// Payload is any value that encodes as JSON. [json.RawMessage] and the result
-	// of another codec's MarshalJSON go in as they are. Default: {}.
+	// Payload is any value that encodes as JSON, by [Config].Encode if that is set.
+	// A [json.RawMessage] goes in as it is. Default: {}.
 	Payload any
 	// Stream is the channel it goes to. Default: default.
 	Stream string
@@ -101,7 +102,7 @@ func (c *Client) encode(ctx context.Context, messages []Message) ([]pg.Message, 
 			encoded[i].DeliverAt = &m.DeliverAt
 		}
 		var err error
-		if encoded[i].Payload, err = encodePayload(m.Payload); err != nil {
+		if encoded[i].Payload, err = c.encodePayload(m.Payload); err != nil {
 			return nil, invalid(fmt.Sprintf("message %d (%s): payload: %v", i, m.Type, err), "Give a value that encodes as JSON.")
 		}
 		if encoded[i].Metadata, err = origin.metadata(ctx, m); err != nil {
@@ -111,17 +112,21 @@ func (c *Client) encode(ctx context.Context, messages []Message) ([]pg.Message, 
 	return encoded, nil
 }
 
-func encodePayload(payload any) (json.RawMessage, error) {
+func (c *Client) encodePayload(payload any) (raw json.RawMessage, err error) {
 	switch payload := payload.(type) {
 	case nil:
 		return nil, nil
 	case json.RawMessage:
-		if !json.Valid(payload) {
-			return nil, fmt.Errorf("it is not valid JSON")
+		raw = payload
+	default:
+		if raw, err = c.config.Encode(payload); err != nil {
+			return nil, err
 		}
-		return payload, nil
 	}
-	return json.Marshal(payload)
+	if !json.Valid(raw) {
+		return nil, errors.New("it is not valid JSON")
+	}
+	return raw, nil
 }
 
 // origin is what all messages say that are published together.

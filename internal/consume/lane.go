@@ -47,7 +47,11 @@ func (l *lane) next(stop, work context.Context, done pg.Lease) (pg.Lease, bool) 
 		}
 		lease, err := l.take(work, done)
 		if err == nil && lease.Held() {
-			return lease, true
+			if stop.Err() == nil {
+				return lease, true
+			}
+			l.release(work, lease)
+			lease = pg.Lease{}
 		}
 		<-l.slots
 		switch {

@@ -61,21 +61,27 @@ type Envelope struct {
 
 // Envelope puts an event of the client's namespace into an envelope.
 func (c *Client) Envelope(e Event) Envelope {
-	var from struct {
-		Producer        string `json:"producer"`
-		ScheduledTaskID string `json:"scheduledTaskId"`
-	}
+	var from map[string]json.RawMessage
 	_ = json.Unmarshal(e.Metadata, &from) // metadata of others may hold anything
 	return Envelope{
 		Namespace:       c.namespace,
 		EventType:       e.Type,
 		Payload:         e.Payload,
 		EmittedAt:       e.PublishedAt.UTC(),
-		ProducerNodeID:  from.Producer,
+		ProducerNodeID:  text(from["producer"]),
 		MessageID:       e.ID,
-		ScheduledTaskID: from.ScheduledTaskID,
+		ScheduledTaskID: text(from["scheduledTaskId"]),
 		RedeliveryCount: e.Delivery,
 	}
+}
+
+// text is what ->> makes of a value.
+func text(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		return string(raw) // a number, or the like
+	}
+	return s
 }
 
 // events converts what the engine hands out. The elements have one layout.

@@ -98,8 +98,8 @@ type Config struct {
 // is safe for use by any number of goroutines.
 //
 // It opens connections as they are needed: up to three for its own statements,
-// up to [Config].MaxConns for the transactions of handlers, and one, while
-// [Client.Run] does, on which it hears of news.
+// up to [Config].MaxConns for the transactions of handlers, and one on which it
+// hears of news, while [Client.Run] does or somebody waits for events.
 type Client struct {
 	namespace string
 	config    Config

@@ -67,7 +67,9 @@ func (w *world) openAs(url string) *posthorn.Client { return w.openWith(posthorn
 func (w *world) openWith(config posthorn.Config) *posthorn.Client {
 	w.t.Helper()
 	config.DatabaseURL = cmp.Or(config.DatabaseURL, w.url)
-	config.Logger = slog.New(slog.DiscardHandler)
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
 	ph, err := posthorn.Open(w.t.Context(), config)
 	if err != nil {
 		w.t.Fatal(err)

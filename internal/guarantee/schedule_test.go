@@ -326,6 +326,27 @@ func TestRunScheduledTask(t *testing.T) {
 	equal(t, "events", len(s.fired()), 2)
 }
 
+// seed 000.61, 000.64: the event of a schedule is handled like any other, and the
+// envelope says where it comes from.
+func TestScheduledEventsAreHandled(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	s.schedule("hourly", "once")
+	s.turnClock(time.Hour)
+	equal(t, "fired", s.fire(), 1)
+	envelope := value[string](s, `
+		select posthorn.event_envelope('default', e.event_id, e.type, e.payload, e.metadata, e.published_at, e.delivery)::text
+		from posthorn.claim('default', $1, 'worker') e`, group)
+	equal(t, "envelope", value[bool](s, `
+		select $1::json->>'producerNodeId' = 'scheduler' and $1::json->>'eventType' = 'hour.struck'
+		  and ($1::json->>'scheduledTaskId')::uuid = (select task_id from posthorn.scheduled_tasks)
+		  and ($1::json->>'messageId')::bigint = (select id from posthorn.events)`, envelope), true)
+	equal(t, "log", value[bool](s, "select scheduled_task_id = (select task_id from posthorn.scheduled_tasks) from posthorn.event_log"), true)
+	s.expire()
+	equal(t, "until it is settled", s.claim(1).Deliveries, []int{2})
+}
+
 // Whoever writes the table itself gets the same: seed 000 does.
 //
 // seed 000.16, seed 000.58–64

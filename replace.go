@@ -169,7 +169,7 @@ func (r *replacement) look(ctx context.Context, took int) (bool, error) {
 		r.total = s.RebuildTotal
 		r.report(s.RebuildDone)
 	}
-	if s.Rebuilding || s.LagEvents > int64(r.worker.BatchSize) {
+	if s.Rebuilding || s.LagEvents > int64(fewBatches*r.worker.BatchSize) {
 		return false, nil
 	}
 	done, err := r.finish(ctx)

@@ -255,4 +255,3 @@ func (p *parallel) finish() {
 	p.mu.Unlock()
 	p.helpers.Wait()
 }
-

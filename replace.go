@@ -45,6 +45,7 @@ func (c *Client) Replace(ctx context.Context, name, patterns string, config Repl
 	r := &replacement{client: c, name: name, config: config, looked: time.Now()}
 	r.projection = Projection{
 		client: c, name: name, patterns: splitPatterns(patterns), config: config.withDefaults(), apply: apply,
+		watch: c.telemetry.Group(name, 0),
 	}
 	err := r.projection.check()
 	if config.Swap == nil {

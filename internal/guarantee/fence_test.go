@@ -113,14 +113,19 @@ func TestLeaseExtendedInTimeIsNotTakenOver(t *testing.T) {
 	wantEvents(t, s.claim(10).Events, event)
 }
 
+// seed 002.12: the second time changes nothing, also when it says something else.
 func TestSettleTwiceIsRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.define("{}")
-	s.publish()
+	event := s.publish()
 	l := s.claim(10)
 	s.settle(l)
+	before := s.state()
 	s.refused("PH003", "select posthorn.settle($1, $2)", l.ID, l.Attempt)
+	s.refused("PH003", "select posthorn.settle($1, $2, $3)", l.ID, l.Attempt, list([]failure{{Event: event, Permanent: true}}))
+	equal(t, "state", s.state(), before)
+	s.wantOutcome(event, outcomeCompleted)
 }
 
 // The take-over has locked the lease when the late worker settles: whoever

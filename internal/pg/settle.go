@@ -15,8 +15,8 @@ type Failure struct {
 	Stack        string
 	Reason       string         // in a few words, for the dead letter
 	Permanent    bool           // no further attempt makes sense
-	RetryIn      *time.Duration // nil: as the group's policy says
-	Released     bool           // it was not tried: it comes back at once, and nothing is counted
+	RetryIn      *time.Duration // nil: as the group's policy says, or at once if it is released
+	Released     bool           // it was not tried: it comes back, and nothing is counted
 }
 
 // MarshalJSON writes a failure as the function settle reads it. Zero characters,
@@ -64,9 +64,10 @@ func SettleUntil(ctx context.Context, db DB, lease Lease, event int64, leaseFor 
 	if err != nil {
 		return translate("settle", err)
 	}
-	return run(ctx, db, "settle", "select posthorn.settle_until($1::bigint, $2::int, $3::bigint, $4::text::interval, $5::jsonb)",
-		lease.ID, lease.Attempt, event, period(leaseFor), document)
+	return run(ctx, db, "settle", settleUntilSQL, lease.ID, lease.Attempt, event, period(leaseFor), document)
 }
+
+const settleUntilSQL = "select posthorn.settle_until($1::bigint, $2::int, $3::bigint, $4::text::interval, $5::jsonb)"
 
 func failuresDocument(failures []Failure) (string, error) {
 	if len(failures) == 0 {

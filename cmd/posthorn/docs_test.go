@@ -81,6 +81,14 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
+// The guide to projections, in a database that has one.
+func TestProjectGuide(t *testing.T) {
+	database := posthorntest.Database(t)
+	conn := connectTo(t, database)
+	typed(t, conn, "create table totals (customer text); select posthorn.define_projection('default', 'totals')")
+	follow(t, conn, database, "../../docs/project.md")
+}
+
 // The guides change what is cluster-wide, so they are rolled back.
 func TestGuides(t *testing.T) {
 	for _, page := range []string{"groups.md", "nodes.md", "observe.md", "operations.md"} {

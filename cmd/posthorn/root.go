@@ -67,6 +67,7 @@ func newRoot(a *app) *cobra.Command {
 		newPublish(a),
 		newTail(a),
 		newGroups(a),
+		newProjections(a),
 		newDeadLetters(a),
 		newSchedules(a),
 		newNodes(a),

@@ -103,7 +103,7 @@ func TestProjectionDoesNotWaitForARebuild(t *testing.T) {
 	other := s.another()
 	other.exec("begin")
 	other.exec("select posthorn.rebuild_projection('default', $1)", group)
-	s.exec("set lock_timeout = '1min'")
+	s.exec("set lock_timeout = '5s'")
 	s.refused("PH003", "select posthorn.settle_projection($1, $2, $3, $4)", l.ID, l.Attempt, events[0], events[1])
 	other.exec("rollback")
 	s.settleTo(l, 0, 1)
@@ -318,9 +318,31 @@ func TestReplacementCatchesUpUnderLoad(t *testing.T) {
 	wantEvents(t, s.applyAll(group), events...)
 	s.exec("select posthorn.begin_replacement('default', $1)", group)
 	s.applyAll(replacement)
+	seen := s.publish()
+	wantEvents(t, s.applyAll(group), seen)
+	equal(t, "caught up without an event that the old one has seen", s.finish(), false)
+	l, err := s.tryClaim(replacement, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.publish() // so that something is left
+	equal(t, "caught up with that event in work", s.finish(), false)
+	s.settleTo(l, 0, 0)
 	more := s.publish()
-	equal(t, "caught up with one event left that the old one has not seen", s.finish(), true)
-	wantEvents(t, s.applyAll(group), more)
+	equal(t, "caught up with events left that the old one has not seen", s.finish(), true)
+	wantEvents(t, s.applyAll(group), more-1, more)
+}
+
+// Where the old one has never run, the log still has to be replayed.
+func TestReplacementOfAnIdleProjection(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.project()
+	events := s.publishMany(2)
+	s.exec("select posthorn.begin_replacement('default', $1)", group)
+	equal(t, "caught up", s.finish(), false)
+	wantEvents(t, s.applyAll(replacement), events...)
+	equal(t, "caught up", s.finish(), true)
 }
 
 // The old one stands still while a replacement finishes.

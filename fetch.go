@@ -91,9 +91,13 @@ func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
 	asking, cancel := outlast(ctx)
 	defer cancel()
 	for waiting := false; ; {
+		began := time.Now()
 		lease, err := c.control.Take(asking, pg.Take{
 			Group: g.pull.group, Node: c.NodeID(), MaxEvents: n, LeaseFor: g.config.LeaseFor,
 		})
+		if lease.Held() {
+			g.watch.Fetched(ctx, lease.Events, began)
+		}
 		if err != nil || lease.Held() {
 			return lease, err
 		}

@@ -205,6 +205,8 @@ func (g *Group) Name() string { return g.name }
 
 func (g *Group) label() string { return g.name }
 
+func (g *Group) watched() *observe.Group { return g.watch }
+
 // define makes the group, or changes its policy.
 func (g *Group) define(ctx context.Context) (pg.Group, error) {
 	g.mu.Lock()

@@ -154,6 +154,7 @@ func (l *fetchedLease) tell(ctx context.Context, ask bool) error {
 	defer l.mu.Unlock()
 	if errors.Is(err, ErrLeaseLost) {
 		l.lost = err
+		l.group.watch.LeaseLost()
 	}
 	if l.lost != nil || err == nil && s.all {
 		l.end()
@@ -202,11 +203,17 @@ const atOnce = time.Millisecond
 // tail of the lease.
 func (l *fetchedLease) write(ctx context.Context, s settlement) error {
 	db := l.group.client.control
+	watch := l.group.watch
 	if s.all && !s.rest {
-		return pg.Settle(ctx, db, l.Lease, s.failures...)
+		return watch.Settle(ctx, l.Events[l.head:], s.failures, func(ctx context.Context) error {
+			return pg.Settle(ctx, db, l.Lease, s.failures...)
+		})
 	}
 	if s.head > l.head || !s.rest {
-		if err := pg.SettleUntil(ctx, db, l.Lease, s.upTo, atOnce, s.failures...); err != nil {
+		err := watch.Settle(ctx, l.Events[l.head:s.head], s.failures, func(ctx context.Context) error {
+			return pg.SettleUntil(ctx, db, l.Lease, s.upTo, atOnce, s.failures...)
+		})
+		if err != nil {
 			return err
 		}
 		l.saved(s)

@@ -2,14 +2,15 @@ package posthorn
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// GroupStats is what this process has done for a group since the client was
-// opened. What other processes do, [Client.Groups] shows in sum.
+// GroupStats is what this process has done for a group or projection since the
+// client was opened. What all processes have done, [Client.Groups] shows.
 type GroupStats struct {
 	Group      string
 	LeasesLost int64 // leases that others took over while they were worked on here
@@ -19,8 +20,8 @@ type GroupStats struct {
 // HandlerStats is what a handler has done in this process. It counts events once
 // for each time that they were handled.
 type HandlerStats struct {
-	Handler string        // "" for events that failed as a whole, for want of a handler or together
-	Events  int64         // attempts: events that it was called for
+	Handler string        // "" for events as a whole: fetched, without a handler, or failed by all together
+	Events  int64         // attempts: events that it was called for, or that were fetched
 	Failed  int64         // events settled as failed
 	Dead    int64         // those of them that became dead letters
 	Busy    time.Duration // spent in calls
@@ -36,11 +37,13 @@ type Within struct {
 
 // Stats is what the handlers of this client have done so far. It asks nobody.
 func (c *Client) Stats() []GroupStats {
-	groups := c.groups()
-	stats := make([]GroupStats, len(groups))
-	for i, g := range groups {
-		handlers, lost := g.watch.Counts()
-		stats[i] = GroupStats{Group: g.name, LeasesLost: lost, Handlers: make([]HandlerStats, len(handlers))}
+	c.mu.Lock()
+	parts := slices.Clone(c.parts)
+	c.mu.Unlock()
+	stats := make([]GroupStats, len(parts))
+	for i, p := range parts {
+		handlers, lost := p.watched().Counts()
+		stats[i] = GroupStats{Group: p.label(), LeasesLost: lost, Handlers: make([]HandlerStats, len(handlers))}
 		for j, h := range handlers {
 			stats[i].Handlers[j] = handlerStats(h)
 		}
@@ -59,6 +62,13 @@ func handlerStats(c observe.Counts) HandlerStats {
 		s.Within = append(s.Within, Within{bound, quicker})
 	}
 	return s
+}
+
+// TraceContext returns a context that is in the trace in which an event was
+// published, if there was one: for programs that fetch or read events. Handlers
+// of single events are called in one.
+func (c *Client) TraceContext(ctx context.Context, e Event) context.Context {
+	return c.telemetry.Continue(ctx, e.Metadata)
 }
 
 // GroupStatus is where a group stands, over all processes: how far it has read,

@@ -126,6 +126,7 @@ type Client struct {
 // part is something that Run keeps going.
 type part interface {
 	label() string
+	watched() *observe.Group
 	run(ctx context.Context, stop context.Context) error
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/project"
 )
@@ -51,6 +52,7 @@ type Projection struct {
 	patterns []string
 	config   ProjectionConfig
 	apply    Apply
+	watch    *observe.Group
 	err      error // what was wrong when it was set up; Run returns it
 }
 
@@ -62,7 +64,11 @@ type Projection struct {
 // and nothing after it is applied: a projection skips nothing. Its status says
 // what is wrong. See [Client.Rebuild] for starting over.
 func (c *Client) Project(name, patterns string, config ProjectionConfig, apply Apply) *Projection {
-	p := &Projection{client: c, name: name, patterns: splitPatterns(patterns), config: config.withDefaults(), apply: apply}
+	p := &Projection{
+		client: c, name: name, patterns: splitPatterns(patterns), config: config.withDefaults(), apply: apply,
+		watch: c.telemetry.Group(name, 0),
+	}
+	p.watch.Projection(name)
 	p.err = p.check()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,6 +124,8 @@ func (p *Projection) Name() string { return p.name }
 
 func (p *Projection) label() string { return p.name }
 
+func (p *Projection) watched() *observe.Group { return p.watch }
+
 // run keeps the projection until stop ends; a batch may go on until ctx does.
 func (p *Projection) run(ctx, stop context.Context) error {
 	if p.err != nil {
@@ -139,13 +147,16 @@ func (p *Projection) run(ctx, stop context.Context) error {
 
 // worker is how the engine is to treat the projection.
 func (p *Projection) worker(group pg.Group) project.Config {
+	h := p.watch.Projection(p.name)
 	return project.Config{
-		Pool:      p.client.control,
-		Work:      p.client.work,
-		Group:     group,
-		Node:      p.client.NodeID(),
-		Patterns:  p.patterns,
-		Apply:     func(ctx context.Context, tx pgx.Tx, batch []pg.Event) error { return p.apply(ctx, tx, events(batch)) },
+		Pool:     p.client.control,
+		Work:     p.client.work,
+		Group:    group,
+		Node:     p.client.NodeID(),
+		Patterns: p.patterns,
+		Apply: func(ctx context.Context, tx pgx.Tx, batch []pg.Event) error {
+			return p.watch.Apply(ctx, h, batch, func(ctx context.Context) error { return p.apply(ctx, tx, events(batch)) })
+		},
 		BatchSize: p.config.BatchSize,
 		LeaseFor:  p.config.LeaseFor,
 		Timeout:   max(p.config.Timeout, 0),

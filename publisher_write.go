@@ -113,12 +113,14 @@ func (p *Publisher) send(batch []*posting) (ids []int64, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sendFor)
 	defer cancel()
+	watched := p.client.telemetry.Writing(ctx, messages)
 	for range sendAgain {
 		ids, err = p.client.send(ctx, p.client.control, messages)
 		if !hasCollided(err) {
 			break
 		}
 	}
+	watched.End(ids, true, err)
 	if err == nil {
 		p.client.watch.Published()
 	}

@@ -45,6 +45,7 @@ func (c *Client) Replace(ctx context.Context, name, patterns string, config Repl
 	r := &replacement{client: c, name: name, config: config, looked: time.Now()}
 	r.projection = Projection{
 		client: c, name: name, patterns: splitPatterns(patterns), config: config.withDefaults(), apply: apply,
+		watch: c.telemetry.Group(name, 0),
 	}
 	err := r.projection.check()
 	if config.Swap == nil {
@@ -168,7 +169,7 @@ func (r *replacement) look(ctx context.Context, took int) (bool, error) {
 		r.total = s.RebuildTotal
 		r.report(s.RebuildDone)
 	}
-	if s.Rebuilding || s.LagEvents > int64(r.worker.BatchSize) {
+	if s.Rebuilding || s.LagEvents > int64(fewBatches*r.worker.BatchSize) {
 		return false, nil
 	}
 	done, err := r.finish(ctx)

@@ -19,6 +19,7 @@ type database struct {
 	names     atomic.Int64       // of groups, so far
 	stop      context.CancelFunc // of upkeep
 	upkeep    chan struct{}      // closed when it has ended
+	ends      []func()           // what else has to be closed
 }
 
 // newDatabase makes a database with Posthorn's schema and a bare table beside.
@@ -67,11 +68,15 @@ const bareSQL = `
 	);
 	create index on bare.events (id)`
 
-// connect opens a connection with run-time parameters of its own.
-func (d *database) connect(ctx context.Context, parameters map[string]string) (*pgx.Conn, error) {
+func (d *database) url() string {
 	u := *d.server.url
 	u.Path = "/" + d.name
-	config, err := pgx.ParseConfig(u.String())
+	return u.String()
+}
+
+// connect opens a connection with run-time parameters of its own.
+func (d *database) connect(ctx context.Context, parameters map[string]string) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig(d.url())
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +114,9 @@ func (d *database) tend(ctx context.Context) error {
 	return nil
 }
 
+// atEnd registers what has to be closed before the database is dropped.
+func (d *database) atEnd(end func()) { d.ends = append(d.ends, end) }
+
 // drop removes the database with all that is in it, whoever is connected.
 func (d *database) drop() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -116,6 +124,9 @@ func (d *database) drop() {
 	if d.stop != nil {
 		d.stop()
 		<-d.upkeep
+	}
+	for _, end := range d.ends {
+		end()
 	}
 	if d.Conn != nil {
 		d.Close(ctx)

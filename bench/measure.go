@@ -92,7 +92,11 @@ func (b *bench) measure(ctx context.Context, row row) (result, error) {
 		if err != nil {
 			return result{}, err
 		}
-		b.say("  %s beside %s: %.2f", figure(one.ours), figure(one.than), one.ratio())
+		if than == nil {
+			b.say("  %s%s", figure(one.ours), row.unit)
+		} else {
+			b.say("  %s beside %s: %.2f", figure(one.ours), figure(one.than), one.ratio())
+		}
 		r.rounds = append(r.rounds, one)
 	}
 	r.sum()
@@ -100,7 +104,7 @@ func (b *bench) measure(ctx context.Context, row row) (result, error) {
 }
 
 // round is one measurement of both sides. They take turns, so that whatever
-// else the machine does hits both.
+// else the machine does hits both. Beside nothing, the ratio is the value.
 type round struct{ ours, than float64 }
 
 func (r round) ratio() float64 { return r.ours / r.than }
@@ -108,6 +112,9 @@ func (r round) ratio() float64 { return r.ours / r.than }
 func alternate(ctx context.Context, ours, than side) (r round, err error) {
 	if r.ours, err = ours(ctx); err != nil {
 		return r, fmt.Errorf("ours: %w", err)
+	}
+	if than == nil {
+		return round{r.ours, 1}, nil
 	}
 	if r.than, err = than(ctx); err != nil {
 		return r, fmt.Errorf("beside: %w", err)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -68,9 +69,16 @@ func (r *result) sum() {
 var columns = []string{"work", "floor", "where it should go", "ratio (min–max)", "", "ours", "beside", "what was measured"}
 
 func (r result) cells() []string {
-	measured := r.Ours + " / " + r.Than
+	measured := r.Ours
+	if r.Than != "" {
+		measured += " / " + r.Than
+	}
 	if r.Skipped != "" {
 		return []string{r.Work, r.Floor, r.Target, "skipped", r.Skipped, "", "", measured}
+	}
+	if r.Than == "" {
+		value := fmt.Sprintf("%s%s (%s–%s)", figure(r.Median), r.Unit, figure(slices.Min(r.Ratios)), figure(slices.Max(r.Ratios)))
+		return []string{r.Work, r.Floor, r.Target, "–", r.Verdict, value, "–", measured}
 	}
 	return []string{
 		r.Work, r.Floor, r.Target,
@@ -79,8 +87,11 @@ func (r result) cells() []string {
 	}
 }
 
-// figure is a number as people read it: 1,234,567.
+// figure is a number as people read it: 1,234,567, and 1.23 where that matters.
 func figure(value float64) string {
+	if value < 100 && value != math.Trunc(value) {
+		return fmt.Sprintf("%.2f", value)
+	}
 	digits := fmt.Sprintf("%.0f", value)
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]

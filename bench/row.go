@@ -12,9 +12,10 @@ type row struct {
 	floor  limit  // of a first version
 	target limit  // where it should go
 	ours   string // what is measured
-	than   string // beside what
+	than   string // beside what; empty for nothing
 	unit   string // of both
-	// prepare makes what the two sides need. It may return a skip.
+	// prepare makes what the two sides need. It may return a skip, or no second
+	// side: then the first is held against the limits by itself.
 	prepare func(ctx context.Context, b *bench) (ours, than side, err error)
 }
 
@@ -27,15 +28,19 @@ type skip string
 
 func (s skip) Error() string { return string(s) }
 
-// limit is what a ratio is held against; its zero value holds nothing.
+// limit is what a ratio is held against, or a value where there is only one
+// side; its zero value holds nothing.
 type limit struct {
 	sign  string
 	ratio float64
+	unit  string
 }
 
-func atLeast(ratio float64) limit { return limit{"≥", ratio} }
+func atLeast(ratio float64) limit { return limit{"≥", ratio, "×"} }
 
-func atMost(ratio float64) limit { return limit{"≤", ratio} }
+func atMost(ratio float64) limit { return limit{"≤", ratio, "×"} }
+
+func within(milliseconds float64) limit { return limit{"≤", milliseconds, "ms"} }
 
 func (l limit) holds(ratio float64) bool {
 	switch l.sign {
@@ -51,7 +56,7 @@ func (l limit) String() string {
 	if l.sign == "" {
 		return "–"
 	}
-	return fmt.Sprintf("%s %s ×", l.sign, trimZeros(l.ratio))
+	return fmt.Sprintf("%s %s %s", l.sign, trimZeros(l.ratio), l.unit)
 }
 
 func trimZeros(ratio float64) string {
@@ -62,7 +67,7 @@ func trimZeros(ratio float64) string {
 // and what else was promised.
 func rows() []row {
 	var all []row
-	for _, some := range [][]row{publishRows, takeRows, heldRows, caughtUpRows, pgqRows} {
+	for _, some := range [][]row{publishRows, takeRows, handlerRows, latencyRows, heldRows, caughtUpRows, pgqRows} {
 		all = append(all, some...)
 	}
 	return all

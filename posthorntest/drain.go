@@ -9,13 +9,14 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// Drain waits until every group to which this client has given handlers is
-// idle: it has been handed all events, nothing of it is in flight, and no retry
+// Drain waits until every projection of this client, and every group to which it
+// has given handlers, is idle: it has been handed all events, nothing of it is in flight, and no retry
 // is due. So it waits for what handlers publish, too. Somebody has to run the
 // client meanwhile, such as [Run].
 //
 // What is due in the future does not count: retries that wait for their next
-// attempt, with what waits behind them in ordered groups, and delayed events.
+// attempt, with what waits behind them in ordered groups and projections, and
+// delayed events.
 // [Advance] makes them due. Nor do events count that a paused group does not
 // read.
 func Drain(t testing.TB, ph *posthorn.Client) {
@@ -37,6 +38,8 @@ func unfinished(t testing.TB, db *pgx.Conn, ph *posthorn.Client) string {
 	return strings.Join(left, "; ")
 }
 
+// A lease of nobody's with a deadline ahead is a projection that stands still
+// until its next attempt.
 const unfinishedSQL = `
 	with wanted as (
 		select w.name, g.id, g.paused, g as whole
@@ -54,7 +57,7 @@ const unfinishedSQL = `
 	select format('group %s has %s leases in flight', w.name, count(*))
 	from wanted w
 	join posthorn.leases l on l.group_id = w.id
-	where l.until is not null
+	where l.until is not null and not (l.node is null and l.until > posthorn.now())
 	group by w.name
 	union all
 	select format('group %s has %s leases that wait', w.name, count(*))
@@ -62,6 +65,9 @@ const unfinishedSQL = `
 	join posthorn.leases l on l.group_id = w.id
 	where l.until is null and not w.paused
 		and not exists (select from posthorn.retries r where r.group_id = w.id and r.slot = l.slot)
+		and not exists (
+			select from posthorn.leases x
+			where x.group_id = w.id and x.slot = l.slot and x.node is null and x.until > posthorn.now())
 	group by w.name
 	union all
 	select format('group %s has %s retries that are due', w.name, count(*))

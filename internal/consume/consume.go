@@ -7,15 +7,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
 // Config says what to consume, and how.
 type Config struct {
-	Pool  *pg.Pool // for our own statements
-	Work  Beginner // for the transactions of handlers
+	Pool  *pg.Pool      // for our own statements
+	Work  *pgxpool.Pool // for the transactions of handlers
 	Group pg.Group
 	Node  string
 
@@ -35,11 +35,6 @@ type Config struct {
 
 	Log     *slog.Logger
 	Observe Observer
-}
-
-// Beginner makes transactions: a pool.
-type Beginner interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
 // Consumer works through a group.

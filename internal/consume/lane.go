@@ -12,10 +12,15 @@ import (
 type lane struct {
 	*Consumer
 	router router
+	chain  chain
 }
 
 func (c *Consumer) newLane() *lane {
-	return &lane{Consumer: c, router: router{routes: c.Routes, byType: map[string]*route{}, table: &table{}}}
+	return &lane{
+		Consumer: c,
+		router:   router{routes: c.Routes, byType: map[string]*route{}, table: &table{}},
+		chain:    chain{pool: c.Work},
+	}
 }
 
 func (l *lane) run(stop, work context.Context) {

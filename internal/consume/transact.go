@@ -1,14 +1,13 @@
 package consume
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/posthorn/posthorn/internal/pg"
 )
@@ -20,6 +19,7 @@ import (
 // An event that several handlers want in a transaction is acknowledged with the
 // first, which leaves it owed to the others: they get it again, each by itself.
 func (l *lane) inTransactions(f *flight) (over bool) {
+	defer l.chain.end(f.ctx)
 	for start := 0; start < len(f.lease.Events); {
 		if f.ctx.Err() != nil {
 			f.giveBack(start)
@@ -155,57 +155,67 @@ func (l *lane) insist(f *flight, inside []*Handler, start, end int, owed []pg.Fa
 
 // once runs handlers in one transaction and settles there what they did.
 func (l *lane) once(f *flight, inside []*Handler, start, end int, owed []pg.Failure) (handlerErr, err error) {
-	tx, err := l.Work.Begin(f.ctx)
-	if err != nil {
+	if err := l.chain.begin(f.ctx); err != nil {
 		return nil, err
 	}
-	defer func() {
-		ctx, cancel := Outlast(f.ctx, lastWords)
-		defer cancel()
-		_ = tx.Rollback(ctx) // of what is committed, there is none
-	}()
+	handlerErr = l.callInside(f, inside, start, end)
+	if handlerErr == nil {
+		handlerErr, err = blameHandler(l.observeSettle(f.ctx, f.lease.Events[f.head:end], owed, func(ctx context.Context) error {
+			return l.chain.commit(ctx, l.ending(f, end, owed))
+		}))
+	}
+	if handlerErr != nil || err != nil {
+		l.chain.end(f.ctx)
+	}
+	return handlerErr, err
+}
+
+// callInside runs handlers in the transaction that is open.
+func (l *lane) callInside(f *flight, inside []*Handler, start, end int) error {
+	tx := &heldTx{Tx: l.chain.tx}
+	defer tx.over.Store(true)
 	for _, h := range inside {
-		if handlerErr = l.call(f.ctx, h, heldTx{tx}, f.eventsFor(h, start, end)); handlerErr != nil {
-			return handlerErr, nil
+		if err := l.call(f.ctx, h, tx, f.eventsFor(h, start, end)); err != nil {
+			return err
 		}
 	}
-	err = l.observeSettle(f.ctx, f.lease.Events[f.head:end], owed, func(ctx context.Context) error {
-		handlerErr, err = l.acknowledge(ctx, tx, f, end, owed)
-		return cmp.Or(handlerErr, err)
-	})
-	if handlerErr != nil {
-		return handlerErr, nil
+	if tx.Conn().PgConn().IsBusy() {
+		return errBusy
 	}
-	return nil, err
+	return nil
 }
 
-// acknowledge settles the lease up to an event and commits.
-func (l *lane) acknowledge(ctx context.Context, tx pgx.Tx, f *flight, end int, owed []pg.Failure) (handlerErr, err error) {
-	if end == len(f.lease.Events) {
-		err = pg.Settle(ctx, tx, f.lease, owed...)
-	} else {
-		err = pg.SettleUntil(ctx, tx, f.lease, f.lease.Events[end-1].ID, l.LeaseFor, owed...)
+// ending settles a lease up to an event. The next transaction may begin at once
+// if what comes next happens in it; it should not lie idle while other handlers
+// run.
+func (l *lane) ending(f *flight, end int, owed []pg.Failure) pg.Ending {
+	e := pg.Ending{Lease: f.lease, LeaseFor: l.LeaseFor, Failures: owed}
+	if end < len(f.lease.Events) {
+		e.UpTo = f.lease.Events[end-1].ID
+		next := f.routes[end]
+		e.Another = !l.router.table.batches && (l.Together || len(next.plain) == 0 && len(next.transactional) > 0)
 	}
-	if err != nil {
-		return aborted(err)
-	}
-	return nil, tx.Commit(ctx)
+	return e
 }
 
-// aborted tells who is to blame when a transaction cannot be settled: a handler
-// that let an error of one of its statements pass, or the database.
-func aborted(err error) (handlerErr, _ error) {
+// blameHandler tells who is to blame when a transaction cannot be settled and
+// committed: its handler, which let an error of one of its statements pass or did
+// what a deferred constraint forbids, or the database.
+func blameHandler(err error) (handlerErr, _ error) {
 	const inFailedTransaction = "25P02"
-	if e, ok := errors.AsType[interface {
-		error
-		SQLState() string
-	}](err); ok && e.SQLState() == inFailedTransaction {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == inFailedTransaction {
 		return errSwallowed, nil
 	}
+	if e, ok := errors.AsType[*pg.CommitError](err); ok && e.Refused() {
+		return err, nil
+	}
 	return nil, err
 }
 
-var errSwallowed = errors.New("a statement failed in the transaction, and the handler returned no error")
+var (
+	errSwallowed = errors.New("a statement failed in the transaction, and the handler returned no error")
+	errBusy      = errors.New("the handler returned before it had read, or closed, the rows of a query")
+)
 
 // blame says what a failed transaction means for its events. Those that the
 // error does not name go back as they were: their effects are rolled back too.
@@ -230,12 +240,3 @@ func (l *lane) blame(f *flight, leader *Handler, start, end int, err error) []pg
 	}
 	return failures
 }
-
-// heldTx is a transaction that a handler may use but not end: its settlement is
-// part of it.
-type heldTx struct{ pgx.Tx }
-
-var errHeld = errors.New("a handler's transaction is committed or rolled back by whether the handler returns an error")
-
-func (heldTx) Commit(context.Context) error   { return errHeld }
-func (heldTx) Rollback(context.Context) error { return errHeld }

@@ -29,6 +29,7 @@ type Group struct {
 	lost     atomic.Int64
 	leases   *measured
 	settling measures
+	fetching measures
 
 	mu       sync.Mutex
 	handlers []*handler
@@ -38,10 +39,9 @@ type Group struct {
 type handler struct {
 	counts counts
 
-	batch    bool
-	span     []attribute.KeyValue
-	well     *measured // when nothing went wrong
-	measures measures
+	attributes []attribute.KeyValue
+	well       *measured // when nothing went wrong
+	measures   measures
 }
 
 // Group begins to watch a group whose events are dead after that many attempts.
@@ -51,38 +51,25 @@ func (t *Telemetry) Group(name string, attempts int) *Group {
 		telemetry: t, name: name, attempts: attempts,
 		leases:   measure([]attribute.KeyValue{system, ofGroup}),
 		settling: measures{base: with(settling, ofGroup)},
+		fetching: measures{base: with(receiving, ofGroup)},
 	}
 }
 
 // Watch prepares for a handler of the group.
-func (g *Group) Watch(h *consume.Handler) { h.Notes = g.handler(h) }
+func (g *Group) Watch(h *consume.Handler) { h.Notes = g.named(h.Name) }
 
-func (g *Group) handler(h *consume.Handler) *handler {
-	own := with(processing, groupKey.String(g.name), handlerKey.String(h.Name))
-	made := &handler{
-		counts:   counts{name: h.Name},
-		batch:    h.Batch != nil || h.BatchTx != nil,
-		span:     with(own, g.telemetry.namespace, g.telemetry.node),
-		well:     measure(own),
-		measures: measures{base: own},
-	}
+// named finds what is kept of a handler, or begins to. Failures have names that
+// may have no handler here, such as those of an event that nobody handles.
+func (g *Group) named(name string) *handler {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.handlers = append(g.handlers, made)
-	return made
-}
-
-// named finds a handler by the subscription that failed. What has none, such as
-// an event that nobody handles, is counted under its name all the same.
-func (g *Group) named(subscription string) *handler {
-	g.mu.Lock()
-	i := slices.IndexFunc(g.handlers, func(h *handler) bool { return h.counts.name == subscription })
-	if i >= 0 {
-		defer g.mu.Unlock()
+	if i := slices.IndexFunc(g.handlers, func(h *handler) bool { return h.counts.name == name }); i >= 0 {
 		return g.handlers[i]
 	}
-	g.mu.Unlock()
-	return g.handler(&consume.Handler{Name: subscription})
+	own := with(processing, groupKey.String(g.name), handlerKey.String(name))
+	made := &handler{counts: counts{name: name}, attributes: own, well: measure(own), measures: measures{base: own}}
+	g.handlers = append(g.handlers, made)
+	return made
 }
 
 // tryAgain is how often to find out whether somebody listens now.
@@ -109,7 +96,10 @@ func (g *Group) Handling(ctx context.Context, h *consume.Handler, events []pg.Ev
 	if !ok {
 		return ctx
 	}
-	return g.begin(ctx, "process", trace.SpanKindConsumer, notes.span, notes.batch, events)
+	return g.begin(ctx, about{
+		operation: "process", kind: trace.SpanKindConsumer, attributes: notes.attributes,
+		batch: h.Batch != nil || h.BatchTx != nil, began: time.Now(),
+	}, events)
 }
 
 // Handled ends the span and counts.
@@ -137,8 +127,9 @@ func (g *Group) Settling(ctx context.Context, events []pg.Event) context.Context
 	if g.unheard.Load() {
 		return ctx
 	}
-	attributes := with(g.settling.base, g.telemetry.namespace, g.telemetry.node)
-	return g.begin(ctx, "settle", trace.SpanKindClient, attributes, len(events) != 1, events)
+	return g.begin(ctx, about{
+		operation: "settle", kind: trace.SpanKindClient, attributes: g.settling.base, batch: len(events) != 1, began: time.Now(),
+	}, events)
 }
 
 // Settled ends the span and counts what has failed.

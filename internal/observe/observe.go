@@ -44,7 +44,7 @@ type Telemetry struct {
 	operation metric.Float64Histogram
 	process   metric.Float64Histogram
 
-	publishing measures
+	ofPublishing measures
 }
 
 const (
@@ -75,7 +75,7 @@ func New(config Config) *Telemetry {
 		operation: histogram(meter, "messaging.client.operation.duration", "How long publishing and settling took."),
 		process:   histogram(meter, "messaging.process.duration", "How long handlers took."),
 
-		publishing: measures{base: publishing},
+		ofPublishing: measures{base: publishing},
 	}
 }
 

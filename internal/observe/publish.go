@@ -1,13 +1,17 @@
 package observe
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/posthorn/posthorn/internal/pg"
 )
 
 // Publish is one call that publishes.
@@ -24,6 +28,25 @@ type Publish struct {
 // if that is empty, to several. The context that it returns is what the messages
 // are made in.
 func (t *Telemetry) Publishing(ctx context.Context, stream string, messages int) (context.Context, *Publish) {
+	p := t.publishing(ctx, trace.SpanKindProducer, stream, messages)
+	return p.ctx, p
+}
+
+// Writing begins to watch a call that publishes messages which were made before,
+// in whatever context each of them names.
+func (t *Telemetry) Writing(ctx context.Context, messages []pg.Message) *Publish {
+	p := t.publishing(ctx, trace.SpanKindClient, common(messages, streamOfMessage), len(messages))
+	if p.span != nil {
+		for _, link := range t.origins(len(messages), func(i int) json.RawMessage { return messages[i].Metadata }) {
+			p.span.AddLink(link.Link)
+		}
+	}
+	return p
+}
+
+func streamOfMessage(m *pg.Message) string { return cmp.Or(m.Stream, "default") }
+
+func (t *Telemetry) publishing(ctx context.Context, kind trace.SpanKind, stream string, messages int) *Publish {
 	p := &Publish{telemetry: t, stream: stream, messages: messages, started: time.Now()}
 	attributes := with(publishing, t.namespace, t.node)
 	name := "publish"
@@ -35,10 +58,10 @@ func (t *Telemetry) Publishing(ctx context.Context, stream string, messages int)
 		attributes = append(attributes, messageCountKey.Int(messages))
 	}
 	var listening bool
-	if p.ctx, listening = t.start(ctx, name, trace.SpanKindProducer, trace.WithAttributes(attributes...)); listening {
+	if p.ctx, listening = t.start(ctx, name, kind, trace.WithAttributes(attributes...)); listening {
 		p.span = spanOf(p.ctx)
 	}
-	return p.ctx, p
+	return p
 }
 
 // End says how it went. Messages that were wrong and never sent do not count as
@@ -55,7 +78,7 @@ func (p *Publish) End(ids []int64, sent bool, err error) {
 	if !sent || !t.sent.Enabled(p.ctx) && !t.operation.Enabled(p.ctx) {
 		return
 	}
-	m := t.publishing.of(p.stream, err)
+	m := t.ofPublishing.of(p.stream, err)
 	t.sent.Add(p.ctx, int64(p.messages), m.add...)
 	t.operation.Record(p.ctx, took, m.record...)
 }
@@ -90,6 +113,16 @@ func (t *Telemetry) HasOrigin(ctx context.Context, metadata map[string]any) bool
 		}
 	}
 	return true
+}
+
+// Continue returns a context that is in the trace which metadata names, if it
+// names one.
+func (t *Telemetry) Continue(ctx context.Context, metadata json.RawMessage) context.Context {
+	propagator := t.propagator()
+	if c := carrierOf(metadata, propagator.Fields()); c != nil {
+		return propagator.Extract(ctx, c)
+	}
+	return ctx
 }
 
 // extract reads a trace context.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -15,33 +16,44 @@ import (
 // maxLinks is how many links the SDKs keep of a span unless told otherwise.
 const maxLinks = 127 // and one for what is around us
 
-// begin begins a span about events, if anybody listens. What the context brings
-// along, such as a span of the caller of Run, is linked but no parent: it would
-// gather all that the process ever does.
-func (g *Group) begin(
-	ctx context.Context, name string, kind trace.SpanKind, attributes []attribute.KeyValue, batch bool, events []pg.Event,
-) context.Context {
-	links := g.origins(events, batch)
-	var parent trace.SpanContext
-	if !batch && len(links) > 0 {
-		parent = links[0].SpanContext
-	}
-	if around := trace.LinkFromContext(ctx); around.SpanContext.IsValid() {
-		links = append(links, around)
-	}
-	if stream := commonStream(events); stream != "" {
+// about is what a span of a group says.
+type about struct {
+	operation  string
+	kind       trace.SpanKind
+	attributes []attribute.KeyValue
+	batch      bool // a single event may be a batch
+	began      time.Time
+	inside     bool // of what the caller does: then that is the parent
+}
+
+// begin begins a span about events, if anybody listens. What the context of the
+// engine brings along, such as a span of the caller of Run, is linked but no
+// parent: it would gather all that the process ever does.
+func (g *Group) begin(ctx context.Context, a about, events []pg.Event) context.Context {
+	name, attributes := a.operation, with(a.attributes, g.telemetry.namespace, g.telemetry.node)
+	if stream := common(events, streamOfEvent); stream != "" {
 		name += " " + stream
-		attributes = with(attributes, streamKey.String(stream))
+		attributes = append(attributes, streamKey.String(stream))
 	}
-	if batch {
-		attributes = with(attributes, messageCountKey.Int(len(events)))
+	if a.batch {
+		attributes = append(attributes, messageCountKey.Int(len(events)))
 	} else {
-		e := &events[0]
-		attributes = with(attributes, messageIDKey.String(strconv.FormatInt(e.ID, 10)),
-			bodySizeKey.Int(len(e.Payload)), eventTypeKey.String(e.Type), deliveryKey.Int(e.Delivery))
+		attributes = append(attributes, ofEvent(&events[0])...)
 	}
-	inner, listening := g.telemetry.start(trace.ContextWithSpanContext(ctx, parent), name, kind,
-		trace.WithAttributes(attributes...), trace.WithLinks(links...))
+	links := g.links(a, events)
+	around := trace.SpanContextFromContext(ctx)
+	parent := around
+	if !a.inside {
+		parent = trace.SpanContext{}
+		if !a.batch && len(links) > 0 {
+			parent = links[0].SpanContext
+		}
+		if around.IsValid() {
+			links = append(links, trace.Link{SpanContext: around})
+		}
+	}
+	inner, listening := g.telemetry.start(trace.ContextWithSpanContext(ctx, parent), name, a.kind,
+		trace.WithAttributes(attributes...), trace.WithLinks(links...), trace.WithTimestamp(a.began))
 	if !listening {
 		g.unheard.Store(true)
 		return ctx
@@ -49,43 +61,62 @@ func (g *Group) begin(
 	return inner
 }
 
-// origins are links to the spans that published events. For a batch they say
-// which event each is about.
-func (g *Group) origins(events []pg.Event, batch bool) []trace.Link {
-	propagator := g.telemetry.propagator()
-	fields := propagator.Fields()
-	var links []trace.Link
-	for i := range events {
-		if len(links) == maxLinks {
-			break
+func ofEvent(e *pg.Event) []attribute.KeyValue {
+	return []attribute.KeyValue{
+		messageIDKey.String(strconv.FormatInt(e.ID, 10)), bodySizeKey.Int(len(e.Payload)),
+		eventTypeKey.String(e.Type), deliveryKey.Int(e.Delivery),
+	}
+}
+
+// links are to the spans that published events. For a batch they say which event
+// each is about.
+func (g *Group) links(a about, events []pg.Event) []trace.Link {
+	origins := g.telemetry.origins(len(events), func(i int) json.RawMessage { return events[i].Metadata })
+	links := make([]trace.Link, len(origins), len(origins)+1)
+	for i, o := range origins {
+		links[i] = o.Link
+		if a.batch {
+			links[i].Attributes = []attribute.KeyValue{messageIDKey.String(strconv.FormatInt(events[o.of].ID, 10))}
 		}
-		carrier := carrierOf(events[i].Metadata, fields)
-		if carrier == nil {
-			continue
-		}
-		link := trace.Link{SpanContext: g.telemetry.extract(carrier)}
-		if !link.SpanContext.IsValid() {
-			continue
-		}
-		if batch {
-			link.Attributes = []attribute.KeyValue{messageIDKey.String(strconv.FormatInt(events[i].ID, 10))}
-		}
-		links = append(links, link)
 	}
 	return links
 }
 
-// commonStream is the stream of all events, or "".
-func commonStream(events []pg.Event) string {
-	if len(events) == 0 {
-		return ""
+// origin is where one of several messages comes from.
+type origin struct {
+	trace.Link
+	of int
+}
+
+// origins finds out where messages come from, as far as their metadata say.
+func (t *Telemetry) origins(n int, metadata func(i int) json.RawMessage) []origin {
+	fields := t.propagator().Fields()
+	var origins []origin
+	for i := 0; i < n && len(origins) < maxLinks; i++ {
+		carrier := carrierOf(metadata(i), fields)
+		if carrier == nil {
+			continue
+		}
+		if from := t.extract(carrier); from.IsValid() {
+			origins = append(origins, origin{trace.Link{SpanContext: from}, i})
+		}
 	}
-	for i := range events {
-		if events[i].Stream != events[0].Stream {
+	return origins
+}
+
+func streamOfEvent(e *pg.Event) string { return e.Stream }
+
+// common is the stream of all messages, or "".
+func common[M any](messages []M, stream func(*M) string) string {
+	for i := range messages {
+		if stream(&messages[i]) != stream(&messages[0]) {
 			return ""
 		}
 	}
-	return events[0].Stream
+	if len(messages) == 0 {
+		return ""
+	}
+	return stream(&messages[0])
 }
 
 // carrier reads trace context from the metadata of an event.

@@ -64,9 +64,10 @@ func SettleUntil(ctx context.Context, db DB, lease Lease, event int64, leaseFor 
 	if err != nil {
 		return translate("settle", err)
 	}
-	return run(ctx, db, "settle", "select posthorn.settle_until($1::bigint, $2::int, $3::bigint, $4::text::interval, $5::jsonb)",
-		lease.ID, lease.Attempt, event, period(leaseFor), document)
+	return run(ctx, db, "settle", settleUntilSQL, lease.ID, lease.Attempt, event, period(leaseFor), document)
 }
+
+const settleUntilSQL = "select posthorn.settle_until($1::bigint, $2::int, $3::bigint, $4::text::interval, $5::jsonb)"
 
 func failuresDocument(failures []Failure) (string, error) {
 	if len(failures) == 0 {

@@ -75,6 +75,7 @@ declare
   until timestamptz;
   taken posthorn.leases;
   step record;
+  retries_due boolean;
 begin
   perform pg_advisory_xact_lock(1886350440, take_next.group_id);
   -- First the sequence, then our xid: whoever drew an id up to seq holds a lower one.
@@ -112,8 +113,19 @@ begin
     c.n := c.n + 1;
     c.looked_at := case when taken.id is null then now.at end; -- where one has expired, there may be more
   end if;
-  if taken.id is null and (now.retries_due or c.looked_at = now.at) then -- looking may have split a lease into retries
+  -- Retries and the rest take turns, so that neither keeps the other waiting: a negative blind says
+  -- that the last lease was of retries. Looking for expired leases may have split one into retries.
+  retries_due := now.retries_due or c.looked_at = now.at;
+  if taken.id is null and c.blind < 0 then
+    c.blind := -1 - c.blind;
+    c.n := c.n + 1;
+  elsif taken.id is null and retries_due then
     taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token);
+    retries_due := false;
+    if taken.id is not null then
+      c.blind := -1 - c.blind;
+      c.n := c.n + 1;
+    end if;
   end if;
   if taken.id is null and g.ordering = 'none' then
     step := posthorn.advance(c, g.namespace_id, take_next.max_events, sight, now.clock_low);
@@ -128,6 +140,9 @@ begin
     step := posthorn.claim_slot(g, c, sight, now.clock_low, take_next.node, take_next.max_events, until, take_next.token);
     c := step.c;
     taken := step.taken;
+  end if;
+  if taken.id is null and retries_due then -- it was the turn of the rest, and there is none
+    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token);
   end if;
   if taken.id is null and c.looked_at is distinct from now.at then -- idle: look without waiting for the second to pass
     taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);

@@ -193,13 +193,11 @@ func (p *projected) load() *load {
 	l := &load{stop: make(chan struct{})}
 	for i := range 3 {
 		l.done.Go(func() {
-			pace := time.NewTicker(20 * time.Millisecond) // a slow machine has to keep up
-			defer pace.Stop()
 			for n := i; ; n++ {
 				select {
 				case <-l.stop:
 					return
-				case <-pace.C:
+				case <-time.After(time.Duration(n) * time.Millisecond): // ever slower, so that any machine keeps up
 					l.publish(p, n)
 				}
 			}

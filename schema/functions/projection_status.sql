@@ -44,7 +44,7 @@ join posthorn.groups g on g.id = p.group_id
 join posthorn.namespaces n on n.id = g.namespace_id
 left join posthorn.groups o on o.id = p.replaces
 cross join lateral posthorn.pending(g) w
-cross join lateral (select posthorn.unapplied(g) as event_id) u
+cross join lateral (select posthorn.unapplied(g) as event_id offset 0) u -- asked once
 left join lateral (
   select x.created_at from posthorn.events x where x.namespace_id = g.namespace_id and x.id = u.event_id
 ) e on true

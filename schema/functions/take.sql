@@ -279,6 +279,8 @@ comment on function posthorn.may_be_late(posthorn.cursors) is
 -- The late events: visible in target, not in base, with ids that base had already passed. Their
 -- transactions were listed as running in base, or had an xid at or past its xmax and below next:
 -- a snapshot's xmax is "last completed + 1", so running transactions beyond it exist and are not listed.
+-- Found by xid alone, hence + 0: by id it would be the whole log, at every claim, for as long as some
+-- transaction that has an xid stays open.
 create or replace function posthorn.late_events(
   namespace_id int, base pg_snapshot, base_seq bigint, base_next xid8, target pg_snapshot, since timestamptz, pos bigint
 ) returns table (id bigint)
@@ -288,7 +290,7 @@ as $$
   from posthorn.events e
   where e.xid = any (array(select pg_snapshot_xip(late_events.base)))
     and e.created_at >= late_events.since
-    and e.namespace_id = late_events.namespace_id and e.id <= late_events.base_seq and e.id > late_events.pos
+    and e.namespace_id + 0 = late_events.namespace_id and e.id + 0 <= late_events.base_seq and e.id + 0 > late_events.pos
     and pg_visible_in_snapshot(e.xid, late_events.target)
   union all
   select e.id
@@ -296,7 +298,7 @@ as $$
   where e.xid >= pg_snapshot_xmax(late_events.base)
     and e.xid < coalesce(late_events.base_next, pg_snapshot_xmax(late_events.target))
     and e.created_at >= late_events.since
-    and e.namespace_id = late_events.namespace_id and e.id <= late_events.base_seq and e.id > late_events.pos
+    and e.namespace_id + 0 = late_events.namespace_id and e.id + 0 <= late_events.base_seq and e.id + 0 > late_events.pos
     and pg_visible_in_snapshot(e.xid, late_events.target)
 $$;
 comment on function posthorn.late_events(int, pg_snapshot, bigint, xid8, pg_snapshot, timestamptz, bigint) is

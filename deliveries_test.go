@@ -176,3 +176,15 @@ func TestDeliveriesOfNothing(t *testing.T) {
 	}
 	equal(t, "errors", n, 1)
 }
+
+func TestDeliveriesOfAClosedClient(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Close()
+	n := 0
+	for _, err := range w.Group("g", fromBeginning()).Deliveries(t.Context()) {
+		wantErr(t, "deliveries", err, posthorn.ErrClosed)
+		n++
+	}
+	equal(t, "errors", n, 1)
+}

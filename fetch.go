@@ -13,7 +13,8 @@ import (
 
 // Fetch takes up to n events of the group, for a program that asks for work
 // rather than being called. It waits until there are any, or until ctx ends,
-// whose error it then returns. It works with and without [Client.Run].
+// whose error it then returns. It works with and without [Client.Run]; without,
+// the upkeep of the log is left to other processes.
 //
 // Each event must be answered within [GroupConfig].LeaseFor, see [Delivery]:
 // nothing extends that time but [Delivery.Extend]. What is not answered in time
@@ -195,7 +196,7 @@ func (a *ahead) run(ctx context.Context) {
 			}
 			return
 		}
-		if b.err != nil && (isFinal(b.err) || !rest(ctx, troubleWait)) {
+		if b.err != nil && (isFinal(b.err) || errors.Is(b.err, ErrClosed) || !rest(ctx, troubleWait)) {
 			return
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -149,6 +150,14 @@ func (c GroupConfig) policy() pg.GroupConfig {
 	return p
 }
 
+// limit is how often an event is tried, or 0 for no limit.
+func (c GroupConfig) limit() int {
+	if p := c.policy(); p.Attempts != nil {
+		return *p.Attempts
+	}
+	return len(c.Delays) + 1
+}
+
 // Group is a named position in the log, shared by all processes that use the
 // name: each event is handled once per group. Its methods are safe for use by
 // any number of goroutines.
@@ -158,6 +167,7 @@ type Group struct {
 	config GroupConfig
 	routes *consume.Routes
 	pull   pull
+	watch  *observe.Group
 
 	mu       sync.Mutex
 	err      error // what was wrong when it was set up; Run returns it
@@ -175,6 +185,7 @@ func (c *Client) Group(name string, config GroupConfig) *Group {
 		config:  config.withDefaults(),
 		routes:  consume.NewRoutes(),
 		pull:    newPull(),
+		watch:   c.telemetry.Group(name, config.withDefaults().limit()),
 		changed: make(chan struct{}),
 	}
 	g.err = g.config.check()
@@ -225,6 +236,7 @@ func (g *Group) consumer(group pg.Group) consume.Config {
 		Timeout:       max(g.config.Timeout, 0),
 		IdlePoll:      g.config.IdlePoll,
 		Log:           g.client.log,
+		Observe:       g.watch,
 	}
 }
 

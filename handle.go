@@ -119,6 +119,7 @@ func (g *Group) register(h *consume.Handler, patterns string, isNil bool) {
 	if err := g.checkHandler(h, isNil); err != nil && g.err == nil {
 		g.err = err
 	} else if err == nil {
+		g.watch.Watch(h)
 		g.handlers = append(g.handlers, h)
 		g.routes.SetHandlers(g.handlers)
 	}

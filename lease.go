@@ -178,7 +178,7 @@ func (l *fetchedLease) news() settlement {
 	}
 	// What has to wait for an event that comes again waits where that does.
 	s.rest = s.all && s.head < len(l.answers) && !slices.Contains(l.answers[s.head:], answered) &&
-		!(l.failed && l.group.blocks())
+		(!l.failed || !l.group.blocks())
 	if s.all && !s.rest {
 		s.failures = slices.Clone(l.failures)
 		return s

@@ -15,7 +15,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/wake"
 	"github.com/posthorn/posthorn/schema"
@@ -78,18 +82,29 @@ type Config struct {
 
 	// Logger hears of what goes wrong and goes on. Default: [slog.Default].
 	Logger *slog.Logger
+
+	// TracerProvider and MeterProvider are where spans and metrics go. Default:
+	// those of the process, which [otel.SetTracerProvider] and
+	// [otel.SetMeterProvider] set. Without any, observing costs next to nothing.
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
+	// Propagator writes the trace context of publishers into metadata, and reads
+	// it for handlers. Default: the process's, else W3C's traceparent and
+	// tracestate.
+	Propagator propagation.TextMapPropagator
 }
 
 // Client is a program's way into Posthorn: it publishes, handles and looks. It
 // is safe for use by any number of goroutines.
 //
 // It opens connections as they are needed: up to three for its own statements,
-// up to [Config].MaxConns for the transactions of handlers, and one, while
-// [Client.Run] does, on which it hears of news.
+// up to [Config].MaxConns for the transactions of handlers, and one on which it
+// hears of news, while [Client.Run] does or somebody waits for events.
 type Client struct {
 	namespace string
 	config    Config
 	log       *slog.Logger
+	telemetry *observe.Telemetry
 
 	control   *pg.Pool      // for our own statements
 	work      *pgxpool.Pool // for the transactions of handlers
@@ -127,9 +142,13 @@ func Open(ctx context.Context, config Config) (*Client, error) {
 		namespace: config.Namespace,
 		config:    config,
 		log:       config.Logger,
-		changed:   make(chan struct{}),
-		closing:   make(chan struct{}),
-		fetched:   fetched{leases: map[*fetchedLease]struct{}{}},
+		telemetry: observe.New(observe.Config{
+			TracerProvider: config.TracerProvider, MeterProvider: config.MeterProvider, Propagator: config.Propagator,
+			Namespace: config.Namespace, Node: config.NodeID,
+		}),
+		changed: make(chan struct{}),
+		closing: make(chan struct{}),
+		fetched: fetched{leases: map[*fetchedLease]struct{}{}},
 	}
 	if err := c.connect(ctx); err != nil {
 		c.closePools()

@@ -51,12 +51,12 @@ func (w *world) hold() (release func()) {
 	}
 }
 
-// awaitWriter waits until somebody waits for what hold holds.
+// awaitWriter waits until somebody waits for a lock of somebody else's.
 func (w *world) awaitWriter() {
 	w.t.Helper()
-	eventually(w.t, "a batch is on its way", func() bool {
-		return ask[bool](w, `select exists (select from pg_locks l where not l.granted and l.database =
-			(select d.oid from pg_database d where d.datname = current_database()))`)
+	eventually(w.t, "somebody waits", func() bool {
+		return ask[bool](w, `select exists (select from pg_stat_activity
+			where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0)`)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -190,4 +191,34 @@ func (w *world) begin() pgx.Tx {
 	}
 	w.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
+}
+
+// exampleTB is what examples have for a test.
+type exampleTB struct {
+	testing.TB
+	ctx      context.Context
+	cleanups []func()
+}
+
+func (e *exampleTB) Helper()                      {}
+func (e *exampleTB) Cleanup(f func())             { e.cleanups = append(e.cleanups, f) }
+func (e *exampleTB) Context() context.Context     { return e.ctx }
+func (e *exampleTB) Fatal(args ...any)            { panic(fmt.Sprint(args...)) }
+func (e *exampleTB) Error(args ...any)            { panic(fmt.Sprint(args...)) }
+func (e *exampleTB) Fatalf(f string, args ...any) { panic(fmt.Sprintf(f, args...)) }
+func (e *exampleTB) Errorf(f string, args ...any) { panic(fmt.Sprintf(f, args...)) }
+func (e *exampleTB) Logf(string, ...any)          {}
+func (e *exampleTB) Log(...any)                   {}
+
+// forExample opens a client on a database of the example's own.
+func forExample() (c *posthorn.Client, ctx context.Context, end func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	tb := &exampleTB{ctx: ctx}
+	c = openClient(tb, posthorntest.Database(tb))
+	return c, ctx, func() {
+		for _, cleanup := range slices.Backward(tb.cleanups) {
+			cleanup()
+		}
+		cancel()
+	}
 }

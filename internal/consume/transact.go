@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -38,13 +39,20 @@ func (l *lane) inTransactions(f *flight) (over bool) {
 		start = end
 		if settled {
 			over = start == len(f.lease.Events)
-			f.failures = nil
+			f.advance(end)
 		} else if l.Blocks && holdsBack(f.failures[before:]) {
 			f.giveBack(start)
 			return false
 		}
 	}
 	return over
+}
+
+// advance notes that the lease is settled up to there.
+func (f *flight) advance(end int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.head, f.failures = end, nil
 }
 
 // backOff gives a lease back when the database would not have it settled. If it
@@ -157,23 +165,31 @@ func (l *lane) once(f *flight, inside []*Handler, start, end int, owed []pg.Fail
 		_ = tx.Rollback(ctx) // of what is committed, there is none
 	}()
 	for _, h := range inside {
-		batch := f.eventsFor(h, start, end)
-		started := time.Now()
-		handlerErr = h.call(f.ctx, l.Timeout, heldTx{tx}, batch)
-		l.Observe.Handled(h.Name, len(batch), time.Since(started), handlerErr)
-		if handlerErr != nil {
+		if handlerErr = l.call(f.ctx, h, heldTx{tx}, f.eventsFor(h, start, end)); handlerErr != nil {
 			return handlerErr, nil
 		}
 	}
+	err = l.observeSettle(f.ctx, f.lease.Events[f.head:end], owed, func(ctx context.Context) error {
+		handlerErr, err = l.acknowledge(ctx, tx, f, end, owed)
+		return cmp.Or(handlerErr, err)
+	})
+	if handlerErr != nil {
+		return handlerErr, nil
+	}
+	return nil, err
+}
+
+// acknowledge settles the lease up to an event and commits.
+func (l *lane) acknowledge(ctx context.Context, tx pgx.Tx, f *flight, end int, owed []pg.Failure) (handlerErr, err error) {
 	if end == len(f.lease.Events) {
-		err = pg.Settle(f.ctx, tx, f.lease, owed...)
+		err = pg.Settle(ctx, tx, f.lease, owed...)
 	} else {
-		err = pg.SettleUntil(f.ctx, tx, f.lease, f.lease.Events[end-1].ID, l.LeaseFor, owed...)
+		err = pg.SettleUntil(ctx, tx, f.lease, f.lease.Events[end-1].ID, l.LeaseFor, owed...)
 	}
 	if err != nil {
 		return aborted(err)
 	}
-	return nil, tx.Commit(f.ctx)
+	return nil, tx.Commit(ctx)
 }
 
 // aborted tells who is to blame when a transaction cannot be settled: a handler

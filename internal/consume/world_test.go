@@ -1,6 +1,7 @@
 package consume_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -61,9 +62,11 @@ var quick = posthorn.GroupConfig{
 
 func (w *world) open() *posthorn.Client { return w.openWith(posthorn.Config{}) }
 
+func (w *world) openAs(url string) *posthorn.Client { return w.openWith(posthorn.Config{DatabaseURL: url}) }
+
 func (w *world) openWith(config posthorn.Config) *posthorn.Client {
 	w.t.Helper()
-	config.DatabaseURL = w.url
+	config.DatabaseURL = cmp.Or(config.DatabaseURL, w.url)
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}

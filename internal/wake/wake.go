@@ -53,12 +53,16 @@ type Watch struct {
 	needed int                // how many wait for news, see Keep
 	kept   context.CancelFunc // ends what runs for them; nil while nothing does
 	idle   *time.Timer        // calls it when nobody has waited for a while
+	linger time.Duration      // how long that is
 }
 
 // New returns a watch that uses pool. It has to be closed.
 func New(pool *pg.Pool, log *slog.Logger) *Watch {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Watch{pool: pool, log: log, subscribers: map[chan struct{}]bool{}, ctx: ctx, stop: stop, turn: make(chan struct{}, 1)}
+	return &Watch{
+		pool: pool, log: log, subscribers: map[chan struct{}]bool{}, ctx: ctx, stop: stop,
+		turn: make(chan struct{}, 1), linger: linger,
+	}
 }
 
 // Close waits until the last notification has been sent, or given up.
@@ -165,14 +169,14 @@ func (w *Watch) Keep() (enough func()) {
 	if w.kept == nil && !w.closed {
 		var ctx context.Context
 		ctx, w.kept = context.WithCancel(w.ctx)
-		w.idle = time.AfterFunc(linger, w.rest)
+		w.idle = time.AfterFunc(w.linger, w.rest)
 		w.sending.Go(func() { w.Run(ctx) })
 	}
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.needed--; w.needed == 0 && w.kept != nil {
-			w.idle.Reset(linger)
+			w.idle.Reset(w.linger)
 		}
 	}
 }

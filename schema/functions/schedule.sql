@@ -170,12 +170,14 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if posthorn.is_name(t.name) is not true then
-    raise exception 'the name of a schedule must be 1 to 255 bytes without control characters' using errcode = 'PH004';
+    raise exception 'the name of a schedule must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Name it after what becomes due, such as invoices.';
   elsif (t.catch_up in ('skip', 'once', 'all')) is not true then
     raise exception 'catch_up cannot be %', coalesce(quote_literal(left(t.catch_up, 60)), 'null')
       using errcode = 'PH004', hint = 'Give skip, once or all: what happens to times that were missed.';
   elsif json_typeof(t.metadata) is distinct from 'object' then
-    raise exception 'the metadata of a schedule must be a JSON object' using errcode = 'PH004';
+    raise exception 'the metadata of a schedule must be a JSON object'
+      using errcode = 'PH004', hint = 'For instance {"team": "billing"}.';
   end if;
   perform posthorn.check_message(t.event_type, t.key, t.payload, '{}', t.metadata);
   perform posthorn.stream_id(t.namespace, t.stream);

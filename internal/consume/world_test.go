@@ -62,7 +62,9 @@ var quick = posthorn.GroupConfig{
 
 func (w *world) open() *posthorn.Client { return w.openWith(posthorn.Config{}) }
 
-func (w *world) openAs(url string) *posthorn.Client { return w.openWith(posthorn.Config{DatabaseURL: url}) }
+func (w *world) openAs(url string) *posthorn.Client {
+	return w.openWith(posthorn.Config{DatabaseURL: url})
+}
 
 func (w *world) openWith(config posthorn.Config) *posthorn.Client {
 	w.t.Helper()

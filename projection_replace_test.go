@@ -51,7 +51,7 @@ func TestReplaceUnderLoad(t *testing.T) {
 	late := p.begin()
 	want := p.publishIn(late, 3)
 	load := p.load()
-	for i := range 3 {
+	for i := range 2 {
 		p.awaitApplied("applied", 200*i+200)
 		config := replaceConfig()
 		config.BatchSize = 50

@@ -36,6 +36,7 @@ func (w *world) letters(filter posthorn.DeadLetterFilter) []int64 {
 	return events
 }
 
+// seed 000.56
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -75,6 +76,7 @@ func TestDeadLettersWhilePurging(t *testing.T) {
 	equal(t, "left", w.letters(posthorn.DeadLetterFilter{}), nil)
 }
 
+// seed 000.56
 func TestRedrive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

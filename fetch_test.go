@@ -15,6 +15,8 @@ import (
 )
 
 // seed 002.1, 002.2: publish, poll, finalize.
+//
+// seed 002.10, 002.12, 002.14
 func TestFetchAndAck(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -69,6 +71,8 @@ func TestFetchWaits(t *testing.T) {
 // seed 002.4, 002.5, 002.9: a process that dies leaves its event to others after
 // the abandonment timeout, by a clock that tests can turn.
 // seed 002.3, 002.6: each acquisition counts as an attempt.
+//
+// seed 002.7
 func TestFetchAfterAbandonment(t *testing.T) {
 	t.Parallel()
 	w, other := newWorld(t), (*world)(nil)
@@ -138,6 +142,8 @@ func TestFetchByMany(t *testing.T) {
 }
 
 // seed 002.7: the timeout is settable, and the worker may ask for more.
+//
+// seed 002.15
 func TestExtend(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

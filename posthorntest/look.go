@@ -6,7 +6,6 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/consume"
-	"github.com/posthorn/posthorn/internal/pg"
 )
 
 // Published returns the events of the client's namespace whose type matches a
@@ -17,28 +16,16 @@ func Published(t testing.TB, ph *posthorn.Client, pattern string) []posthorn.Eve
 	if !consume.ValidPattern(pattern) {
 		t.Fatalf("posthorntest: %q is not a pattern: write it like order.placed, order.* or >", pattern)
 	}
-	db := connect(t, ph)
-	defer db.Close(t.Context())
-	cursor, err := pg.CursorAt(t.Context(), db, pg.Beginning)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var found []posthorn.Event
-	for {
-		events, next, err := pg.ReadEvents(t.Context(), db, ph.Namespace(), cursor, 1000)
+	for e, err := range ph.Reader(posthorn.ReaderConfig{BatchSize: 1000}).Events(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(events) == 0 {
-			return found
+		if consume.Matches(pattern, e.Type) {
+			found = append(found, e)
 		}
-		for _, e := range events {
-			if consume.Matches(pattern, e.Type) {
-				found = append(found, posthorn.Event(e))
-			}
-		}
-		cursor = next
 	}
+	return found
 }
 
 // State returns what has become of an event in a group, such as

@@ -101,6 +101,8 @@ func TestALostLeaseEndsItsHandlers(t *testing.T) {
 }
 
 // Run drains: what handlers finish in time is settled.
+//
+// seed 000.50
 func TestDrain(t *testing.T) {
 	w := newWorld(t)
 	ph := w.open()

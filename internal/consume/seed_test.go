@@ -39,7 +39,7 @@ func (w *world) recordTakes() {
 // The usage example of seed 000, with its policy: a node that produces and
 // consumes, all handlers of an event in one transaction, and no second attempt.
 //
-// seed 000.3, 000.4, 000.37, 000.41–42, 000.44–48, 000.52–53, 000.68
+// seed 000.3–4, 000.23, 000.37, 000.41–42, 000.44–48, 000.52–53, 000.68
 func TestAsTheSeedSystemsHadIt(t *testing.T) {
 	w := newWorld(t)
 	w.recordTakes()
@@ -143,7 +143,7 @@ func TestTroubleWhileTaking(t *testing.T) {
 	w.settled("billing")
 }
 
-// seed 000.38, 002.13: without news, workers look for events at the pace they
+// seed 000.38, 000.46, 002.13: without news, workers look for events at the pace they
 // were told.
 func TestIdlePoll(t *testing.T) {
 	w := newWorld(t)

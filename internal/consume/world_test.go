@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asVictim) != "" {
 		beVictim()
 	}
-	os.Exit(m.Run())
+	posthorntest.Main(m)
 }
 
 // patience is generous: all packages' tests run at the same time.

@@ -115,6 +115,8 @@ func TestCronInBerlin(t *testing.T) {
 
 // Lord Howe moves by half an hour: it skips 02:00–02:30 on 4 October 2026, and
 // has 01:30–02:00 twice on 5 April.
+//
+// seed 000.63
 func TestCronOnLordHowe(t *testing.T) {
 	t.Parallel()
 	database(t).wantRuns("Australia/Lord_Howe", []cronCase{

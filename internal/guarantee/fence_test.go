@@ -16,6 +16,7 @@ func (s *session) state() string {
 			(select string_agg(x::text, E'\n' order by x::text) from posthorn.cursors x))`)
 }
 
+// seed 000.43
 func TestLateSettleIsRefusedAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, order := range map[string]string{"none": "none", "total": "total"} {

@@ -86,6 +86,8 @@ func TestNodeOfAnotherNamespaceIsRefused(t *testing.T) {
 
 // seed 000.17: alive while it sends heartbeats, stale after three have been
 // missed, gone after ten minutes.
+//
+// seed 000.69
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -216,7 +218,7 @@ func TestSetNodeHandlers(t *testing.T) {
 	equal(t, "of a deleted group", value[int](s, "select count(*) from posthorn.node_handlers"), 0)
 }
 
-// seed 002.28: names are unique; and what could never work is refused at once.
+// seed 002.28–29: names are unique; and what could never work is refused at once.
 func TestBadHandlersAreRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -28,7 +28,9 @@ const (
 	outcomePassedOver = "PASSED_OVER - 0 - - -"
 )
 
-// seed 002.12: an event that nobody was handed yet.
+// seed 002.16: an event that nobody was handed yet.
+//
+// seed 002.1
 func TestOutcomePending(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"none", "key", "stream", "total"} {
@@ -51,7 +53,7 @@ func TestOutcomePending(t *testing.T) {
 	}
 }
 
-// seed 002.12: an event that was committed after the group had passed its id.
+// seed 002.16: an event that was committed after the group had passed its id.
 func TestOutcomeOfLateCommit(t *testing.T) {
 	t.Parallel()
 	slow, s, first, second := overtaken(t)
@@ -112,7 +114,9 @@ func TestOutcomeBesideAWindow(t *testing.T) {
 	s.wantOutcome(first, outcomeCompleted)
 }
 
-// seed 002.12: in a lease, until it is settled or given back.
+// seed 002.16: in a lease, until it is settled or given back.
+//
+// seed 002.2, 002.10
 func TestOutcomeProcessing(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"none", "total"} {
@@ -134,7 +138,7 @@ func TestOutcomeProcessing(t *testing.T) {
 	}
 }
 
-// seed 002.21: transient failures are retried, those handlers only.
+// seed 002.16, 002.21: transient failures are retried, those handlers only.
 func TestOutcomeRetrying(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -155,7 +159,7 @@ func TestOutcomeRetrying(t *testing.T) {
 	s.wantOutcome(event, outcomeCompleted)
 }
 
-// seed 002.10–12, 22: some handlers failed for good, the others are done.
+// seed 002.11, 002.22, 002.24: some handlers failed for good, the others are done.
 func TestOutcomeCompletedWithErrors(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -165,14 +169,14 @@ func TestOutcomeCompletedWithErrors(t *testing.T) {
 	s.exec("select posthorn.settle($1, $2, $3)", l.ID, l.Attempt, fmt.Sprintf(`[
 		{"event": %d, "subscription": "charge", "error": "declined", "permanent": true},
 		{"event": %[1]d, "subscription": "mail", "error": "timeout", "retry_in": "0"}]`, event))
-	// The group has not finished: mail is still tried (seed 002.29).
+	// The group has not finished: mail is still tried.
 	s.wantOutcome(event, "RETRYING charge 1 declined Handler error worker", "RETRYING mail 1 timeout - -")
 
 	s.settle(s.claim(1))
 	s.wantOutcome(event, "COMPLETED_WITH_ERRORS charge 1 declined Handler error worker")
 }
 
-// seed 000.55, 002.12: the event as a whole failed for good.
+// seed 000.55, 002.16: the event as a whole failed for good.
 func TestOutcomeDead(t *testing.T) {
 	t.Parallel()
 	s := database(t)

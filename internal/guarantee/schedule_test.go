@@ -33,7 +33,7 @@ func (s *session) fired() []string {
 	return column[string](s, `select metadata->>'scheduledFor' from posthorn.events where metadata->>'producer' = 'scheduler' order by id`)
 }
 
-// seed 000.16, seed 000.61
+// seed 000.16, seed 000.61, 000.32
 func TestScheduleFiresWhenDue(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -119,6 +119,7 @@ func TestScheduleSurvivesTheDeathOfWhoFiresIt(t *testing.T) {
 	equal(t, "events", s.fired(), []string{"2026-01-01T01:00:00Z"})
 }
 
+// seed 000.16: times that were missed, by policy.
 func TestScheduleCatchesUp(t *testing.T) {
 	t.Parallel()
 	for catchUp, want := range map[string][]string{
@@ -328,6 +329,8 @@ func TestRunScheduledTask(t *testing.T) {
 
 // seed 000.61, 000.64: the event of a schedule is handled like any other, and the
 // envelope says where it comes from.
+//
+// seed 000.32
 func TestScheduledEventsAreHandled(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -2,6 +2,7 @@ package observe_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,13 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
+// globalSpans sets the process's provider, which can be done once.
+var globalSpans = sync.OnceValue(func() *tracetest.SpanRecorder {
+	spans := tracetest.NewSpanRecorder()
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
+	return spans
+})
+
 // A program may set its provider when the client has long been open.
 func TestProviderThatComesLate(t *testing.T) {
 	g := observe.New(observe.Config{}).Group("billing", 5)
@@ -28,9 +36,9 @@ func TestProviderThatComesLate(t *testing.T) {
 		g.Handled(g.Handling(t.Context(), h, events), h, events, time.Millisecond, nil)
 	}
 	handle()
-	spans := tracetest.NewSpanRecorder()
-	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
-	for deadline := time.Now().Add(time.Minute); len(spans.Ended()) == 0; {
+	spans := globalSpans()
+	before := len(spans.Ended())
+	for deadline := time.Now().Add(time.Minute); len(spans.Ended()) == before; {
 		if time.Now().After(deadline) {
 			t.Fatal("no span")
 		}

@@ -278,3 +278,49 @@ func TestRebuildOfNothing(t *testing.T) {
 		t.Errorf("empty log: %v", err)
 	}
 }
+
+// A batch that gives way to a transaction of somebody else's has not failed.
+func TestProjectionGivesWay(t *testing.T) {
+	t.Parallel()
+	p := newProjected(t)
+	p.exec("create table first (event bigint); create table second (event bigint)")
+	want := p.publish(1)
+	other := p.begin()
+	if _, err := other.Exec(t.Context(), "lock table second"); err != nil {
+		t.Fatal(err)
+	}
+	var said lockedBuffer
+	ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: p.url, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ph.Close)
+	inside := make(chan struct{})
+	var enter sync.Once
+	ph.Project("totals", "order.>", quick, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+		if _, err := tx.Exec(ctx, "insert into first values (1)"); err != nil {
+			return err
+		}
+		enter.Do(func() { close(inside); p.await("the other to wait for us", p.somebodyWaits) })
+		if _, err := tx.Exec(ctx, "set local deadlock_timeout = '10ms'"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "insert into second values (1)"); err != nil {
+			return err
+		}
+		return into("applied")(ctx, tx, events)
+	})
+	stop := p.run(ph)
+	<-inside
+	if _, err := other.Exec(t.Context(), "set local deadlock_timeout = '1min'; lock table first"); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.wantApplied("applied", want)
+	stop()
+	if strings.Contains(said.String(), "stands still") {
+		t.Errorf("a deadlock passed for a failure:\n%s", said.String())
+	}
+}

@@ -136,7 +136,7 @@ func (f *flight) eventsFor(h *Handler, start, end int) []pg.Event {
 // call runs a handler and says how it went.
 func (l *lane) call(ctx context.Context, h *Handler, events []pg.Event) error {
 	started := time.Now()
-	err := h.call(ctx, l.Timeout, nil, events)
+	err := h.call(ctx, started, l.Timeout, nil, events)
 	l.Observe.Handled(h.Name, len(events), time.Since(started), err)
 	return err
 }
@@ -214,16 +214,17 @@ type parallel struct {
 
 func (p *parallel) workOn() {
 	events := p.flight.lease.Events
-	for p.flight.ctx.Err() == nil {
+	for started := time.Now(); p.flight.ctx.Err() == nil; {
 		i := int(p.next.Add(1)) - 1
 		if i >= len(events) {
 			return
 		}
-		started := time.Now()
 		p.flight.finish(i, p.plain(p.flight, i, i+1))
-		if time.Since(started) > quickEnough {
+		now := time.Now()
+		if now.Sub(started) > quickEnough {
 			p.getHelp()
 		}
+		started = now
 	}
 }
 

@@ -167,7 +167,7 @@ func (l *lane) callInside(f *flight, inside []*Handler, start, end int) error {
 	for _, h := range inside {
 		batch := f.eventsFor(h, start, end)
 		started := time.Now()
-		err := h.call(f.ctx, l.Timeout, tx, batch)
+		err := h.call(f.ctx, started, l.Timeout, tx, batch)
 		l.Observe.Handled(h.Name, len(batch), time.Since(started), err)
 		if err != nil {
 			return err

@@ -25,7 +25,9 @@ type flight struct {
 	done     []bool       // by event; nil where the lane settles the head itself
 	head     int          // events at the head that are settled
 	failures []pg.Failure // of events past the head
-	progress time.Time    // when an event was last done
+	finished int          // events so far
+	seen     int          // what finished was when keep last looked
+	progress time.Time    // when it had last grown
 }
 
 func (c *Consumer) begin(work context.Context, lease pg.Lease) *flight {
@@ -59,7 +61,7 @@ func (f *flight) finish(i int, failures []pg.Failure) {
 		f.done[i] = true
 	}
 	f.failures = append(f.failures, failures...)
-	f.progress = time.Now()
+	f.finished++
 }
 
 // beat keeps leases alive while they are worked on.
@@ -129,6 +131,9 @@ func (c *Consumer) keep(ctx context.Context, f *flight) {
 func (f *flight) unsettled() (head int, upTo int64, failures []pg.Failure, idle time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.finished > f.seen {
+		f.seen, f.progress = f.finished, time.Now()
+	}
 	idle = time.Since(f.progress)
 	end := f.head
 	for end < len(f.done) && f.done[end] {

@@ -205,16 +205,17 @@ type parallel struct {
 
 func (p *parallel) workOn() {
 	events := p.flight.lease.Events
-	for p.flight.ctx.Err() == nil {
+	for started := time.Now(); p.flight.ctx.Err() == nil; {
 		i := int(p.next.Add(1)) - 1
 		if i >= len(events) {
 			return
 		}
-		started := time.Now()
 		p.flight.finish(i, p.plain(p.flight, i, i+1))
-		if time.Since(started) > quickEnough {
+		now := time.Now()
+		if now.Sub(started) > quickEnough {
 			p.getHelp()
 		}
+		started = now
 	}
 }
 

@@ -53,6 +53,14 @@ func (c *Consumer) land(f *flight) {
 // lost reports whether somebody else has the lease.
 func (f *flight) lost() bool { return errors.Is(context.Cause(f.ctx), pg.ErrLeaseLost) }
 
+// track lets finish remember what is done, so that its head can be settled while
+// the rest is worked on.
+func (f *flight) track() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done = make([]bool, len(f.lease.Events))
+}
+
 // finish notes that an event is done, but for what failed.
 func (f *flight) finish(i int, failures []pg.Failure) {
 	f.mu.Lock()

@@ -115,6 +115,16 @@ func TestRebuildProgress(t *testing.T) {
 // other. Whichever gives way tries again, and nobody hears of it.
 func TestRebuildAgainstADeadlock(t *testing.T) {
 	t.Parallel()
+	for name, soon := range map[string]string{"the batch gives way": "10ms", "the rebuild gives way": "20s"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rebuildAgainstADeadlock(t, soon)
+		})
+	}
+}
+
+// rebuildAgainstADeadlock lets the batch look for a deadlock after that long.
+func rebuildAgainstADeadlock(t *testing.T, soon string) {
 	p := newProjected(t)
 	p.exec("create table first (event bigint); create table second (event bigint)")
 	want := p.publish(1)
@@ -125,8 +135,14 @@ func TestRebuildAgainstADeadlock(t *testing.T) {
 		if _, err := tx.Exec(ctx, "insert into first select unnest($1::bigint[])", ids(events)); err != nil {
 			return err
 		}
-		enter.Do(func() { close(inside) })
-		<-emptiedSecond
+		enter.Do(func() {
+			close(inside)
+			<-emptiedSecond
+			p.await("a rebuild that waits for us", p.somebodyWaits)
+		})
+		if _, err := tx.Exec(ctx, "set local deadlock_timeout = '"+soon+"'"); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, "insert into second select unnest($1::bigint[])", ids(events)); err != nil {
 			return err
 		}
@@ -137,7 +153,8 @@ func TestRebuildAgainstADeadlock(t *testing.T) {
 			return err
 		}
 		leave.Do(func() { close(emptiedSecond) })
-		_, err := tx.Exec(ctx, "truncate first, applied")
+		// Long enough for the batch to wait in its turn: it looks only once.
+		_, err := tx.Exec(ctx, "set local deadlock_timeout = '3s'; truncate first, applied")
 		return err
 	}
 
@@ -153,20 +170,27 @@ func TestRebuildAgainstADeadlock(t *testing.T) {
 	if err := ph.Rebuild(t.Context(), "totals", posthorn.RebuildConfig{Reset: reset}); err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"applied"} {
-		p.wantApplied(table, want)
-	}
+	p.wantApplied("applied", want)
 	stop()
 	if strings.Contains(said.String(), "stands still") {
 		t.Errorf("a deadlock passed for a failure of the projection:\n%s", said.String())
 	}
-	var first, second int
-	if err := p.ph.Pool().QueryRow(t.Context(), "select (select count(*) from first), (select count(*) from second)").Scan(&first, &second); err != nil {
-		t.Fatal(err)
+	for _, table := range []string{"first", "second"} {
+		var n int
+		if err := p.ph.Pool().QueryRow(t.Context(), "select count(*) from "+table).Scan(&n); err != nil || n != 1 {
+			t.Errorf("%d rows in %s, want 1: %v", n, table, err)
+		}
 	}
-	if first != 1 || second != 1 {
-		t.Errorf("%d and %d rows in the other tables, want 1 each", first, second)
+}
+
+// somebodyWaits tells whether a transaction waits for a lock on a table.
+func (p *projected) somebodyWaits() bool {
+	var waits bool
+	if err := p.ph.Pool().QueryRow(context.Background(), `select exists (select from pg_locks
+		where not granted and locktype = 'relation' and database = (select oid from pg_database where datname = current_database()))`).Scan(&waits); err != nil {
+		p.t.Error(err)
 	}
+	return waits
 }
 
 type lockedBuffer struct {
@@ -252,5 +276,51 @@ func TestRebuildOfNothing(t *testing.T) {
 	p.exec("select posthorn.define_projection('default', 'totals')")
 	if err := p.ph.Rebuild(t.Context(), "totals", config); err != nil { // nobody runs it, and nobody has to
 		t.Errorf("empty log: %v", err)
+	}
+}
+
+// A batch that gives way to a transaction of somebody else's has not failed.
+func TestProjectionGivesWay(t *testing.T) {
+	t.Parallel()
+	p := newProjected(t)
+	p.exec("create table first (event bigint); create table second (event bigint)")
+	want := p.publish(1)
+	other := p.begin()
+	if _, err := other.Exec(t.Context(), "lock table second"); err != nil {
+		t.Fatal(err)
+	}
+	var said lockedBuffer
+	ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: p.url, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ph.Close)
+	inside := make(chan struct{})
+	var enter sync.Once
+	ph.Project("totals", "order.>", quick, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+		if _, err := tx.Exec(ctx, "insert into first values (1)"); err != nil {
+			return err
+		}
+		enter.Do(func() { close(inside); p.await("the other to wait for us", p.somebodyWaits) })
+		if _, err := tx.Exec(ctx, "set local deadlock_timeout = '10ms'"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "insert into second values (1)"); err != nil {
+			return err
+		}
+		return into("applied")(ctx, tx, events)
+	})
+	stop := p.run(ph)
+	<-inside
+	if _, err := other.Exec(t.Context(), "set local deadlock_timeout = '1min'; lock table first"); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.wantApplied("applied", want)
+	stop()
+	if strings.Contains(said.String(), "stands still") {
+		t.Errorf("a deadlock passed for a failure:\n%s", said.String())
 	}
 }

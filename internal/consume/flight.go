@@ -25,7 +25,9 @@ type flight struct {
 	done     []bool       // by event; nil where the lane settles the head itself
 	head     int          // events at the head that are settled
 	failures []pg.Failure // of events past the head
-	progress time.Time    // when an event was last done
+	finished int          // events so far
+	seen     int          // what finished was when keep last looked
+	progress time.Time    // when it had last grown
 }
 
 func (c *Consumer) begin(work context.Context, lease pg.Lease) *flight {
@@ -51,6 +53,14 @@ func (c *Consumer) land(f *flight) {
 // lost reports whether somebody else has the lease.
 func (f *flight) lost() bool { return errors.Is(context.Cause(f.ctx), pg.ErrLeaseLost) }
 
+// track lets finish remember what is done, so that its head can be settled while
+// the rest is worked on.
+func (f *flight) track() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done = make([]bool, len(f.lease.Events))
+}
+
 // finish notes that an event is done, but for what failed.
 func (f *flight) finish(i int, failures []pg.Failure) {
 	f.mu.Lock()
@@ -59,7 +69,7 @@ func (f *flight) finish(i int, failures []pg.Failure) {
 		f.done[i] = true
 	}
 	f.failures = append(f.failures, failures...)
-	f.progress = time.Now()
+	f.finished++
 }
 
 // beat keeps leases alive while they are worked on.
@@ -129,6 +139,9 @@ func (c *Consumer) keep(ctx context.Context, f *flight) {
 func (f *flight) unsettled() (head int, upTo int64, failures []pg.Failure, idle time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.finished > f.seen {
+		f.seen, f.progress = f.finished, time.Now()
+	}
 	idle = time.Since(f.progress)
 	end := f.head
 	for end < len(f.done) && f.done[end] {

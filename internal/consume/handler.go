@@ -39,18 +39,18 @@ func (h *Handler) matches(eventType string) bool {
 // call runs the handler on events; one that handles single events gets one. A
 // panic is an error, and so is a handler that comes too late: what it was too
 // late for may belong to somebody else.
-func (h *Handler) call(ctx context.Context, timeout time.Duration, tx pgx.Tx, events []pg.Event) (err error) {
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
-		defer cancel()
+func (h *Handler) call(ctx context.Context, started time.Time, limit time.Duration, tx pgx.Tx, events []pg.Event) (err error) {
+	if limit > 0 {
+		t := &timeout{Context: ctx, deadline: started.Add(limit)}
+		defer t.end()
+		ctx = t
 	}
 	defer func() {
 		if value := recover(); value != nil {
 			err = &PanicError{value, debug.Stack()}
 		}
 		if err != nil && errors.Is(err, context.DeadlineExceeded) && context.Cause(ctx) == errTimeout {
-			err = fmt.Errorf("%w of %v: %w", errTimeout, timeout, err)
+			err = fmt.Errorf("%w of %v: %w", errTimeout, limit, err)
 		}
 	}()
 	switch {
@@ -64,5 +64,3 @@ func (h *Handler) call(ctx context.Context, timeout time.Duration, tx pgx.Tx, ev
 		return h.BatchTx(ctx, tx, events)
 	}
 }
-
-var errTimeout = errors.New("the handler has used up its time")

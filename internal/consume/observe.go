@@ -54,7 +54,7 @@ func (Unobserved) LeaseLost() {}
 func (c *Consumer) call(ctx context.Context, h *Handler, tx pgx.Tx, events []pg.Event) error {
 	ctx = c.Observe.Handling(ctx, h, events)
 	started := time.Now()
-	err := h.call(ctx, c.Timeout, tx, events)
+	err := h.call(ctx, started, c.Timeout, tx, events)
 	c.Observe.Handled(ctx, h, events, time.Since(started), err)
 	return err
 }

@@ -11,7 +11,7 @@ import (
 // oneByOne runs the events of a lease in order, in batches for handlers that
 // want them.
 func (l *lane) oneByOne(f *flight) {
-	f.done = make([]bool, len(f.lease.Events))
+	f.track()
 	for start := 0; start < len(f.lease.Events); {
 		if f.ctx.Err() != nil {
 			f.giveBack(start)
@@ -180,7 +180,7 @@ func (l *lane) unhandled(e *pg.Event, r *route) []pg.Failure {
 // slots. It starts alone, since most leases are done before another goroutine
 // has woken up, and gets help as soon as an event takes its time.
 func (l *lane) sideBySide(f *flight) {
-	f.done = make([]bool, len(f.lease.Events))
+	f.track()
 	p := &parallel{lane: l, flight: f}
 	timer := time.AfterFunc(quickEnough, p.getHelp)
 	p.workOn()
@@ -205,16 +205,17 @@ type parallel struct {
 
 func (p *parallel) workOn() {
 	events := p.flight.lease.Events
-	for p.flight.ctx.Err() == nil {
+	for started := time.Now(); p.flight.ctx.Err() == nil; {
 		i := int(p.next.Add(1)) - 1
 		if i >= len(events) {
 			return
 		}
-		started := time.Now()
 		p.flight.finish(i, p.plain(p.flight, i, i+1))
-		if time.Since(started) > quickEnough {
+		now := time.Now()
+		if now.Sub(started) > quickEnough {
 			p.getHelp()
 		}
+		started = now
 	}
 }
 

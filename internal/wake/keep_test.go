@@ -92,7 +92,8 @@ func TestKeep(t *testing.T) {
 	stop()
 	<-ended
 	await(t, "nobody watches", func() bool { return watches(t, observer) == 0 })
-	w.Keep()()
+	third := w.Keep()
 	await(t, "it watches once more", func() bool { return watches(t, observer) == 1 })
+	third()
 	await(t, "it ends by itself", func() bool { return watches(t, observer) == 0 })
 }

@@ -29,9 +29,9 @@ const (
 	slow     = 50 * time.Millisecond
 	justNow  = 20 * time.Millisecond
 	stayFor  = time.Second
-	coalesce = 10 * time.Millisecond // at most one notification in that time
-	patience = 2 * time.Second       // before connecting again
-	linger   = 10 * time.Second      // how long it goes on for those who may wait again soon
+	coalesce = 500 * time.Millisecond // at most one notification in that time: who heard one reads quickly for longer
+	patience = 2 * time.Second        // before connecting again
+	linger   = 10 * time.Second       // how long it goes on for those who may wait again soon
 )
 
 // Watch tells its subscribers when something may have been published. It is safe

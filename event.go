@@ -28,9 +28,19 @@ type Event struct {
 	Subscriptions []string `json:"subscriptions,omitempty"`
 }
 
-// Decode reads the payload into a value.
+// Decode reads the payload, as JSON, into a value. Where [Config].Decode is set,
+// use [Client.Decode].
 func (e Event) Decode(into any) error {
 	if err := json.Unmarshal(e.Payload, into); err != nil {
+		return fmt.Errorf("payload of %s: %w", e.Type, err)
+	}
+	return nil
+}
+
+// Decode reads the payload of an event into a value, by [Config].Decode if that
+// is set.
+func (c *Client) Decode(e Event, into any) error {
+	if err := c.config.Decode(e.Payload, into); err != nil {
 		return fmt.Errorf("payload of %s: %w", e.Type, err)
 	}
 	return nil
@@ -51,21 +61,27 @@ type Envelope struct {
 
 // Envelope puts an event of the client's namespace into an envelope.
 func (c *Client) Envelope(e Event) Envelope {
-	var from struct {
-		Producer        string `json:"producer"`
-		ScheduledTaskID string `json:"scheduledTaskId"`
-	}
+	var from map[string]json.RawMessage
 	_ = json.Unmarshal(e.Metadata, &from) // metadata of others may hold anything
 	return Envelope{
 		Namespace:       c.namespace,
 		EventType:       e.Type,
 		Payload:         e.Payload,
 		EmittedAt:       e.PublishedAt.UTC(),
-		ProducerNodeID:  from.Producer,
+		ProducerNodeID:  text(from["producer"]),
 		MessageID:       e.ID,
-		ScheduledTaskID: from.ScheduledTaskID,
+		ScheduledTaskID: text(from["scheduledTaskId"]),
 		RedeliveryCount: e.Delivery,
 	}
+}
+
+// text is what ->> makes of a value.
+func text(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		return string(raw) // a number, or the like
+	}
+	return s
 }
 
 // events converts what the engine hands out. The elements have one layout.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -149,6 +150,14 @@ func (c GroupConfig) policy() pg.GroupConfig {
 	return p
 }
 
+// limit is how often an event is tried, or 0 for no limit.
+func (c GroupConfig) limit() int {
+	if p := c.policy(); p.Attempts != nil {
+		return *p.Attempts
+	}
+	return len(c.Delays) + 1
+}
+
 // Group is a named position in the log, shared by all processes that use the
 // name: each event is handled once per group. Its methods are safe for use by
 // any number of goroutines.
@@ -157,6 +166,8 @@ type Group struct {
 	name   string
 	config GroupConfig
 	routes *consume.Routes
+	pull   pull
+	watch  *observe.Group
 
 	mu       sync.Mutex
 	err      error // what was wrong when it was set up; Run returns it
@@ -173,6 +184,8 @@ func (c *Client) Group(name string, config GroupConfig) *Group {
 		name:    name,
 		config:  config.withDefaults(),
 		routes:  consume.NewRoutes(),
+		pull:    newPull(),
+		watch:   c.telemetry.Group(name, config.withDefaults().limit()),
 		changed: make(chan struct{}),
 	}
 	g.err = g.config.check()
@@ -191,6 +204,8 @@ func (c *Client) Group(name string, config GroupConfig) *Group {
 func (g *Group) Name() string { return g.name }
 
 func (g *Group) label() string { return g.name }
+
+func (g *Group) watched() *observe.Group { return g.watch }
 
 // define makes the group, or changes its policy.
 func (g *Group) define(ctx context.Context) (pg.Group, error) {
@@ -223,6 +238,7 @@ func (g *Group) consumer(group pg.Group) consume.Config {
 		Timeout:       max(g.config.Timeout, 0),
 		IdlePoll:      g.config.IdlePoll,
 		Log:           g.client.log,
+		Observe:       g.watch,
 	}
 }
 

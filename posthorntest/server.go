@@ -42,10 +42,15 @@ func mustServer(t testing.TB) *server {
 	return s
 }
 
+// asked: processServer was called.
+var asked atomic.Bool
+
 // server is the one that tests of this process use.
 type server struct {
 	url   *url.URL
 	admin *pgxpool.Pool
+
+	claim *pgxpool.Conn // kept for claimToken
 
 	// token is this process's part in the names of its databases.
 	token string
@@ -57,6 +62,7 @@ type server struct {
 
 // processServer starts the server at the first call.
 var processServer = sync.OnceValues(func() (*server, error) {
+	asked.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if given := os.Getenv("POSTHORN_TEST_DATABASE_URL"); given != "" {
@@ -148,7 +154,8 @@ func (s *server) applicationName() string { return "posthorntest " + s.token }
 // claimToken keeps a connection open for as long as this process lives, which
 // tells the others that databases with its token are in use.
 func (s *server) claimToken(ctx context.Context) error {
-	_, err := s.admin.Acquire(ctx)
+	var err error
+	s.claim, err = s.admin.Acquire(ctx)
 	return err
 }
 

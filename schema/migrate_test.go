@@ -219,6 +219,7 @@ func TestMigrateIgnoresRoleSettings(t *testing.T) {
 	migrate(t, schema.Load(t, small(1, 42, "select pg_sleep(0.3);")), connect(t, url))
 }
 
+// seed 000.1
 func TestMigrateWithoutSuperuser(t *testing.T) {
 	url := posthorntest.EmptyDatabase(t)
 	admin := connect(t, url)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -36,9 +38,23 @@ func snippets(t *testing.T, file string) []snippet {
 func TestReadme(t *testing.T) {
 	database := posthorntest.Database(t)
 	conn := connectTo(t, database)
-	steps := snippets(t, "../../README.md")
-	if len(steps) < 4 {
-		t.Fatalf("found %d snippets; the fences have changed", len(steps))
+	follow(t, conn, database, "../../README.md")
+	var dead, retries int
+	if err := conn.QueryRow(context.Background(), `select dead_letters, retries from posthorn.group_status
+		where group_name = 'billing'`).Scan(&dead, &retries); err != nil {
+		t.Fatal(err)
+	}
+	if dead != 0 || retries != 1 {
+		t.Errorf("after the README: %d dead letters and %d retries, want the one dead letter redriven", dead, retries)
+	}
+}
+
+// follow does what a page says, step by step.
+func follow(t *testing.T, conn *pgx.Conn, database, page string) {
+	t.Helper()
+	steps := snippets(t, page)
+	if len(steps) == 0 {
+		t.Fatal("found no snippets; the fences have changed")
 	}
 	for _, step := range steps {
 		if step.language == "sql" {
@@ -51,19 +67,31 @@ func TestReadme(t *testing.T) {
 			t.Fatalf("%s%s%v", step.text, output, err)
 		}
 	}
-	var dead, retries int
-	if err := conn.QueryRow(context.Background(), `select dead_letters, retries from posthorn.group_status
-		where group_name = 'billing'`).Scan(&dead, &retries); err != nil {
-		t.Fatal(err)
+}
+
+// Guides to what a program does, in a database that has the group billing.
+func TestVerbs(t *testing.T) {
+	for _, page := range []string{"retry.md", "seek.md", "schedule.md"} {
+		t.Run(page, func(t *testing.T) {
+			database := posthorntest.Database(t)
+			conn := connectTo(t, database)
+			typed(t, conn, "select posthorn.define_group('default', 'billing')")
+			follow(t, conn, database, filepath.Join("../../docs", page))
+		})
 	}
-	if dead != 0 || retries != 1 {
-		t.Errorf("after the README: %d dead letters and %d retries, want the one dead letter redriven", dead, retries)
-	}
+}
+
+// The guide to projections, in a database that has one.
+func TestProjectGuide(t *testing.T) {
+	database := posthorntest.Database(t)
+	conn := connectTo(t, database)
+	typed(t, conn, "create table totals (customer text); select posthorn.define_projection('default', 'totals')")
+	follow(t, conn, database, "../../docs/project.md")
 }
 
 // The guides change what is cluster-wide, so they are rolled back.
 func TestGuides(t *testing.T) {
-	for _, page := range []string{"groups.md", "operations.md"} {
+	for _, page := range []string{"groups.md", "nodes.md", "observe.md", "operations.md"} {
 		t.Run(page, func(t *testing.T) {
 			conn := connectTo(t, posthorntest.Database(t))
 			typed(t, conn, "begin")
@@ -73,6 +101,79 @@ func TestGuides(t *testing.T) {
 			typed(t, conn, "rollback")
 		})
 	}
+}
+
+// The README's program, in a fresh module that imports ours, does what the README
+// says.
+func TestReadmeProgram(t *testing.T) {
+	page, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindSubmatch(page)
+	if program == nil {
+		t.Fatal("there is no program in the README")
+	}
+	if lines := bytes.Count(program[1], []byte("\n")); lines > 40 {
+		t.Errorf("the program has %d lines, more than 40", lines)
+	}
+	cmd := exec.Command(buildProgram(t, program[1]))
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+posthorntest.Database(t))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	lines := bufio.NewScanner(out)
+	for _, want := range []string{"charging order 8, attempt 1", "charging order 8, attempt 2"} {
+		if lines.Scan(); lines.Text() != want {
+			t.Fatalf("it printed %q, want %q", lines.Text(), want)
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after Ctrl-C: %v", err)
+	}
+}
+
+// buildProgram makes a module as a new user would, with what this one requires.
+func buildProgram(t *testing.T, source []byte) string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for from, to := range map[string]string{"go.mod": "go.mod", "go.sum": "go.sum"} {
+		content, err := os.ReadFile(filepath.Join(root, from))
+		if err != nil {
+			t.Fatal(err)
+		}
+		content = bytes.Replace(content, []byte("module github.com/posthorn/posthorn\n"), []byte("module example.com/shop\n"), 1)
+		if err := os.WriteFile(filepath.Join(dir, to), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), source, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"mod", "edit", "-require=github.com/posthorn/posthorn@v0.0.0", "-replace=github.com/posthorn/posthorn=" + root},
+		{"build", "-mod=mod", "-o", "shop", "."},
+	} {
+		cmd := exec.Command("go", args...)
+		cmd.Dir = dir
+		if output, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, output)
+		}
+	}
+	return filepath.Join(dir, "shop")
 }
 
 // The README's commands for make exist, and make up builds and runs.

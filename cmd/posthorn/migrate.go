@@ -18,11 +18,15 @@ works, the others wait for it. If a table is in use by a long transaction,
 migrate tries again until it gets its turn, without making others wait.
 
 The role must own the schema, or may create it; it need not be superuser.
-A database that is newer than this binary is left alone.`
+A database that is newer than this binary is left alone.
+
+With --with-pg-cron, the extension pg_cron runs upkeep and schedules, also while
+no other process does. It has to be installed on the server.`
 
 const migrateExample = `  posthorn migrate --database-url postgres://app@localhost/shop
   posthorn migrate --status
-  posthorn migrate --dry-run > upgrade.sql`
+  posthorn migrate --dry-run > upgrade.sql
+  posthorn migrate --with-pg-cron`
 
 func newMigrate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
@@ -34,8 +38,9 @@ func newMigrate(a *app) *cobra.Command {
 	}
 	status := cmd.Flags().Bool("status", false, "only say how the database compares with this binary")
 	dryRun := cmd.Flags().Bool("dry-run", false, "only print the SQL that would be run")
+	withPgCron := cmd.Flags().Bool("with-pg-cron", false, "let pg_cron run upkeep and schedules")
 	asJSON := jsonFlag(cmd)
-	cmd.MarkFlagsMutuallyExclusive("status", "dry-run")
+	cmd.MarkFlagsMutuallyExclusive("status", "dry-run", "with-pg-cron")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		conn, err := a.connect(cmd.Context())
 		if err != nil {
@@ -48,26 +53,46 @@ func newMigrate(a *app) *cobra.Command {
 		case *dryRun:
 			return migrateDryRun(cmd, conn, *asJSON)
 		default:
-			return a.migrate(cmd, conn, *asJSON)
+			return a.migrate(cmd, conn, *withPgCron, *asJSON)
 		}
 	}
 	return cmd
 }
 
-func (a *app) migrate(cmd *cobra.Command, conn *pgx.Conn, asJSON bool) error {
+// migration is what is printed about a migration.
+type migration struct {
+	schema.Report
+	PgCronJob int64 `json:"pg_cron_job,omitempty"`
+}
+
+func (a *app) migrate(cmd *cobra.Command, conn *pgx.Conn, withPgCron, asJSON bool) error {
 	report, err := schema.Migrate(cmd.Context(), conn, schema.Options{Logger: a.log})
 	if err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
+	done := migration{Report: report}
+	if withPgCron {
+		if done.PgCronJob, err = usePgCron(cmd.Context(), conn); err != nil {
+			return err
+		}
+	}
 	if asJSON {
-		return printJSON(out, report)
+		return printJSON(cmd.OutOrStdout(), done)
 	}
-	if len(report.Applied) == 0 {
-		_, err = fmt.Fprintf(out, "nothing to do: the database has schema %s\n", report.To)
-		return err
+	return printMigrated(cmd.OutOrStdout(), done)
+}
+
+func printMigrated(w io.Writer, done migration) error {
+	var err error
+	if len(done.Applied) == 0 {
+		_, err = fmt.Fprintf(w, "nothing to do: the database has schema %s\n", done.To)
+	} else {
+		err = printReport(w, done.Report)
 	}
-	return printReport(out, report)
+	if err == nil && done.PgCronJob != 0 {
+		_, err = fmt.Fprintf(w, "job %d of pg_cron runs upkeep and schedules\n", done.PgCronJob)
+	}
+	return err
 }
 
 // printReport names the migrations, which happen once. The functions are many,

@@ -17,6 +17,9 @@ func parsePattern(text string) (pattern, error) {
 	if slices.Contains(parts[:len(parts)-1], ">") {
 		return nil, usageError{errors.New("a pattern has > before its end"), "use * for a single part"}
 	}
+	if slices.ContainsFunc(parts, func(part string) bool { return len(part) > 1 && strings.ContainsAny(part, "*>") }) {
+		return nil, usageError{errors.New("a pattern has * or > beside other characters of a part"), "they stand alone between dots, like order.*"}
+	}
 	return parts, nil
 }
 

@@ -32,7 +32,7 @@ func TestPattern(t *testing.T) {
 }
 
 func TestPatternThatIsNone(t *testing.T) {
-	for _, text := range []string{"", "a..b", ".a", ">.a", "a.>.b"} {
+	for _, text := range []string{"", "a..b", ".a", ">.a", "a.>.b", "order*", "a.b>"} {
 		if p, err := parsePattern(text); err == nil {
 			t.Errorf("%q is %v", text, p)
 		}

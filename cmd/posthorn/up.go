@@ -9,15 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
-	"github.com/posthorn/posthorn/internal/tend"
+	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/schema"
 )
@@ -86,40 +83,41 @@ func (a *app) upWithServer(cmd *cobra.Command, data string, port int) error {
 	return errors.Join(err, server.Stop(ctx))
 }
 
-// up migrates the database and tends it until told to stop, or until the server
-// of its own ends.
+// up migrates the database and is a node there until told to stop, or until the
+// server of its own ends.
 func (a *app) up(cmd *cobra.Command, server *localpg.Server) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	pool, err := a.prepare(ctx)
+	ph, err := a.open(ctx)
 	if err != nil {
 		if cmd.Context().Err() != nil {
 			return nil
 		}
 		return err
 	}
-	defer pool.Close()
-	var tending sync.WaitGroup
-	tending.Go(func() { tend.Run(ctx, pool, a.log) })
-	defer tending.Wait()
-	defer cancel()
+	defer ph.Close()
 	if err := a.printReady(cmd.OutOrStdout(), server); err != nil {
 		return err
 	}
-	var ended <-chan struct{}
 	if server != nil {
-		ended = server.Done()
+		go func() {
+			select {
+			case <-ctx.Done():
+			case <-server.Done():
+				cancel()
+			}
+		}()
 	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-ended:
-		return server.Err()
+	err = ph.Run(ctx)
+	if server != nil && cmd.Context().Err() == nil {
+		return errors.Join(err, server.Err())
 	}
+	return err
 }
 
-// prepare migrates, and opens the one connection that upkeep needs.
-func (a *app) prepare(ctx context.Context) (*pg.Pool, error) {
+// open migrates through a connection that says in a sentence why it cannot
+// connect, and returns a client.
+func (a *app) open(ctx context.Context) (*posthorn.Client, error) {
 	conn, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -129,15 +127,9 @@ func (a *app) prepare(ctx context.Context) (*pg.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := pgxpool.ParseConfig(a.databaseURL)
-	if err != nil {
-		return nil, err
-	}
-	if config.ConnConfig.RuntimeParams["application_name"] == "" {
-		config.ConnConfig.RuntimeParams["application_name"] = "posthorn up"
-	}
-	config.MaxConns = 1
-	return pg.Open(ctx, config)
+	return posthorn.Open(ctx, posthorn.Config{
+		DatabaseURL: a.databaseURL, Namespace: a.namespace, ApplicationName: "posthorn up", DisplayName: "posthorn up", Logger: a.log,
+	})
 }
 
 // printReady says what to type next. The password of a database of one's own is

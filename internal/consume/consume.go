@@ -118,7 +118,9 @@ func (c *Consumer) settle(work context.Context, lease pg.Lease, failures []pg.Fa
 	ctx, cancel := Outlast(work, c.LeaseFor)
 	defer cancel()
 	for {
-		err := pg.Settle(ctx, c.Pool, lease, failures...)
+		err := c.observeSettle(ctx, lease.Events, failures, func(ctx context.Context) error {
+			return pg.Settle(ctx, c.Pool, lease, failures...)
+		})
 		switch {
 		case err == nil:
 			return

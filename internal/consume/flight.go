@@ -117,7 +117,10 @@ func (c *Consumer) keep(ctx context.Context, f *flight) {
 	}
 	var err error
 	if head > 0 {
-		if err = pg.SettleUntil(ctx, c.Pool, f.lease, upTo, c.LeaseFor, failures...); err == nil {
+		err = c.observeSettle(ctx, f.lease.Events[f.head:head], failures, func(ctx context.Context) error {
+			return pg.SettleUntil(ctx, c.Pool, f.lease, upTo, c.LeaseFor, failures...)
+		})
+		if err == nil {
 			f.settled(head)
 		}
 	} else {

@@ -18,7 +18,8 @@ type order struct {
 	Order int `json:"order"`
 }
 
-// seed 000.33–36: handlers per type, several per type, in registration order.
+// seed 000.33–35, 002.19, 002.23: handlers per type, several per type, in
+// registration order.
 func TestHandlersGetWhatTheirPatternsMatch(t *testing.T) {
 	w := newWorld(t)
 	ph := w.open()
@@ -30,7 +31,7 @@ func TestHandlersGetWhatTheirPatternsMatch(t *testing.T) {
 		g.Handle(h[0], h[1], func(_ context.Context, e posthorn.Event) error { w.say("%s %s", h[0], e.Type); return nil })
 	}
 	w.run(ph)
-	w.publish(ph, posthorn.Message{Type: "order.placed"})
+	first := w.publish(ph, posthorn.Message{Type: "order.placed"})[0]
 	w.awaitLines(4)
 	w.publish(ph, posthorn.Message{Type: "order.placed.twice"})
 	w.awaitLines(6)
@@ -44,10 +45,15 @@ func TestHandlersGetWhatTheirPatternsMatch(t *testing.T) {
 	if diff := cmp.Diff(want, w.lines()); diff != "" {
 		t.Errorf("said (-want +got):\n%s", diff)
 	}
+	if outcomes, err := ph.Outcomes(t.Context(), first); err != nil || len(outcomes) != 1 || outcomes[0].State != posthorn.Completed {
+		t.Errorf("outcomes %+v, %v; want one that is completed", outcomes, err)
+	}
 }
 
-// seed 002.19–29: what has succeeded is not run again; handlers that failed for
-// now are tried again also when another has failed for good.
+// What has succeeded is not run again; handlers that failed for now are tried
+// again also when another has failed for good.
+//
+// seed 002.19–22, 002.24, 002.26
 func TestOnlyFailedHandlersGetTheEventAgain(t *testing.T) {
 	w := newWorld(t)
 	ph := w.open()
@@ -78,6 +84,14 @@ func TestOnlyFailedHandlersGetTheEventAgain(t *testing.T) {
 	if diff := cmp.Diff(letters, w.deadLetters("billing")); diff != "" {
 		t.Errorf("dead letters (-want +got):\n%s", diff)
 	}
+	// Of the rest nothing is kept.
+	if left := ask[string](w, "select (select count(*) from posthorn.leases) || ' ' || (select count(*) from posthorn.retries)"); left != "0 0" {
+		t.Errorf("leases and retries left: %s", left)
+	}
+	outcomes, err := ph.Outcomes(t.Context(), id)
+	if err != nil || len(outcomes) != 1 || outcomes[0].State != posthorn.CompletedWithErrors || outcomes[0].Handler != "hopeless" {
+		t.Errorf("outcomes %+v, %v; want one that is completed with errors", outcomes, err)
+	}
 }
 
 // seed 000.42, 53–54: a handler's panic is a failure of its event, with its
@@ -102,6 +116,7 @@ func TestPanicsAreFailures(t *testing.T) {
 	}
 }
 
+// seed 002.27
 func TestTypedHandlers(t *testing.T) {
 	w := newWorld(t)
 	ph := w.open()
@@ -201,7 +216,7 @@ func TestWithoutAHandler(t *testing.T) {
 	}
 }
 
-// seed 000.33: registering on a running node starts it consuming.
+// seed 000.36, 000.48: registering on a running node starts it consuming.
 func TestHandlersMayComeLater(t *testing.T) {
 	w := newWorld(t)
 	ph := w.open()
@@ -225,6 +240,7 @@ func TestHandlersMayComeLater(t *testing.T) {
 	}
 }
 
+// seed 002.28
 func TestWhatIsWrongRunTells(t *testing.T) {
 	nothing := func(context.Context, posthorn.Event) error { return nil }
 	for name, test := range map[string]struct {
@@ -236,6 +252,7 @@ func TestWhatIsWrongRunTells(t *testing.T) {
 			g.Handle("x", ">", nothing)
 			g.Handle("x", "a", nothing)
 		}, `handler with id "x" is already registered`},
+		"no name":   {func(ph *posthorn.Client) { ph.Group("g", quick).Handle("", "a", nothing) }, `a handler needs a name`},
 		"pattern":   {func(ph *posthorn.Client) { ph.Group("g", quick).Handle("x", "a.>.b", nothing) }, `"a.>.b" is not a pattern`},
 		"nil":       {func(ph *posthorn.Client) { ph.Group("g", quick).Handle("x", "a", nil) }, `handler "x" is nil`},
 		"no types":  {func(ph *posthorn.Client) { ph.Group("g", quick).Handle("x", " ,", nothing) }, `handler "x" is for no type of event`},

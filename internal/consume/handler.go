@@ -17,6 +17,7 @@ import (
 type Handler struct {
 	Name     string
 	Patterns []string
+	Notes    any // the observer's
 
 	Each    func(ctx context.Context, e pg.Event) error
 	EachTx  func(ctx context.Context, tx pgx.Tx, e pg.Event) error

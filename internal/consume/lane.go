@@ -50,11 +50,13 @@ func (l *lane) next(stop, work context.Context, done pg.Lease) (pg.Lease, bool) 
 		if !l.awaitSlot(stop) {
 			return pg.Lease{}, false
 		}
-		lease, err := l.Pool.Take(work, pg.Take{
-			Group: l.Group, Node: l.Node, MaxEvents: l.batch.next(), LeaseFor: l.LeaseFor, Settle: done,
-		})
+		lease, err := l.take(work, done)
 		if err == nil && lease.Held() {
-			return lease, true
+			if stop.Err() == nil {
+				return lease, true
+			}
+			l.release(work, lease)
+			lease = pg.Lease{}
 		}
 		<-l.slots
 		switch {
@@ -77,6 +79,22 @@ func (l *lane) next(stop, work context.Context, done pg.Lease) (pg.Lease, bool) 
 			pause(stop, troubleWait)
 		}
 	}
+}
+
+// take settles a lease that is done, if there is one, and takes another.
+func (l *lane) take(work context.Context, done pg.Lease) (lease pg.Lease, err error) {
+	take := func(ctx context.Context) error {
+		lease, err = l.Pool.Take(ctx, pg.Take{
+			Group: l.Group, Node: l.Node, MaxEvents: l.batch.next(), LeaseFor: l.LeaseFor, Settle: done,
+		})
+		return err
+	}
+	if done.Held() {
+		err = l.observeSettle(work, done.Events, nil, take)
+	} else {
+		err = take(work)
+	}
+	return lease, err
 }
 
 // patience is how long a lease that is done waits for the call it can go with.

@@ -1,18 +1,30 @@
 package consume
 
 import (
+	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Observer hears of what happens. Its methods are called from many goroutines
-// and must not block.
+// Observer hears of what happens. Its methods are called from many goroutines,
+// around every event: they must be quick and must not block.
 type Observer interface {
 	// Took: a lease was taken.
 	Took(lease pg.Lease)
-	// Handled: a handler was called, for so many events, and returned.
-	Handled(handler string, events int, took time.Duration, err error)
+	// Handling: a handler is about to be called for events. It gets the context
+	// that is returned.
+	Handling(ctx context.Context, h *Handler, events []pg.Event) context.Context
+	// Handled: it has returned. The context is what Handling returned.
+	Handled(ctx context.Context, h *Handler, events []pg.Event, took time.Duration, err error)
+	// Settling: events are about to be settled, in a call that gets the context
+	// that is returned.
+	Settling(ctx context.Context, events []pg.Event) context.Context
+	// Settled: the call has returned. Without an error it holds that these events
+	// are done, but for the failures. Those may be of earlier events of the lease.
+	Settled(ctx context.Context, events []pg.Event, failures []pg.Failure, took time.Duration, err error)
 	// LeaseLost: a lease was taken over by others while we worked on it.
 	LeaseLost()
 }
@@ -23,8 +35,35 @@ type Unobserved struct{}
 // Took does nothing.
 func (Unobserved) Took(pg.Lease) {}
 
+// Handling does nothing.
+func (Unobserved) Handling(ctx context.Context, _ *Handler, _ []pg.Event) context.Context { return ctx }
+
 // Handled does nothing.
-func (Unobserved) Handled(string, int, time.Duration, error) {}
+func (Unobserved) Handled(context.Context, *Handler, []pg.Event, time.Duration, error) {}
+
+// Settling does nothing.
+func (Unobserved) Settling(ctx context.Context, _ []pg.Event) context.Context { return ctx }
+
+// Settled does nothing.
+func (Unobserved) Settled(context.Context, []pg.Event, []pg.Failure, time.Duration, error) {}
 
 // LeaseLost does nothing.
 func (Unobserved) LeaseLost() {}
+
+// call runs a handler under the observer's eyes.
+func (c *Consumer) call(ctx context.Context, h *Handler, tx pgx.Tx, events []pg.Event) error {
+	ctx = c.Observe.Handling(ctx, h, events)
+	started := time.Now()
+	err := h.call(ctx, started, c.Timeout, tx, events)
+	c.Observe.Handled(ctx, h, events, time.Since(started), err)
+	return err
+}
+
+// observeSettle runs what settles events under the observer's eyes.
+func (c *Consumer) observeSettle(ctx context.Context, events []pg.Event, failures []pg.Failure, settle func(ctx context.Context) error) error {
+	ctx = c.Observe.Settling(ctx, events)
+	started := time.Now()
+	err := settle(ctx)
+	c.Observe.Settled(ctx, events, failures, time.Since(started), err)
+	return err
+}

@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,7 +90,7 @@ func (l *lane) plain(f *flight, start, end int) []pg.Failure {
 			if h.Each == nil {
 				continue
 			}
-			if err := l.call(f.ctx, h, events[i:i+1]); err != nil {
+			if err := l.call(f.ctx, h, nil, events[i:i+1]); err != nil {
 				failures = append(failures, l.judge(f, e.ID, h.Name, err))
 			}
 		}
@@ -111,7 +110,7 @@ func (l *lane) plainBatches(f *flight, start, end int) []pg.Failure {
 		if len(batch) == 0 {
 			continue
 		}
-		if err := l.call(f.ctx, h, batch); err != nil {
+		if err := l.call(f.ctx, h, nil, batch); err != nil {
 			failures = append(failures, l.judgeBatch(f, h.Name, batch, err)...)
 		}
 	}
@@ -131,14 +130,6 @@ func (f *flight) eventsFor(h *Handler, start, end int) []pg.Event {
 		}
 	}
 	return batch
-}
-
-// call runs a handler and says how it went.
-func (l *lane) call(ctx context.Context, h *Handler, events []pg.Event) error {
-	started := time.Now()
-	err := h.call(ctx, started, l.Timeout, nil, events)
-	l.Observe.Handled(h.Name, len(events), time.Since(started), err)
-	return err
 }
 
 // judge says what an error means for an event. One that comes from our own

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -38,13 +39,20 @@ func (l *lane) inTransactions(f *flight) (over bool) {
 		start = end
 		if settled {
 			over = start == len(f.lease.Events)
-			f.failures = nil
+			f.advance(end)
 		} else if l.Blocks && holdsBack(f.failures[before:]) {
 			f.giveBack(start)
 			return false
 		}
 	}
 	return over
+}
+
+// advance notes that the lease is settled up to there.
+func (f *flight) advance(end int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.head, f.failures = end, nil
 }
 
 // backOff gives a lease back when the database would not have it settled. If it
@@ -152,7 +160,9 @@ func (l *lane) once(f *flight, inside []*Handler, start, end int, owed []pg.Fail
 	}
 	handlerErr = l.callInside(f, inside, start, end)
 	if handlerErr == nil {
-		handlerErr, err = blameHandler(l.chain.commit(f.ctx, l.ending(f, end, owed)))
+		handlerErr, err = blameHandler(l.observeSettle(f.ctx, f.lease.Events[f.head:end], owed, func(ctx context.Context) error {
+			return l.chain.commit(ctx, l.ending(f, end, owed))
+		}))
 	}
 	if handlerErr != nil || err != nil {
 		l.chain.end(f.ctx)
@@ -165,11 +175,7 @@ func (l *lane) callInside(f *flight, inside []*Handler, start, end int) error {
 	tx := &heldTx{Tx: l.chain.tx}
 	defer tx.over.Store(true)
 	for _, h := range inside {
-		batch := f.eventsFor(h, start, end)
-		started := time.Now()
-		err := h.call(f.ctx, started, l.Timeout, tx, batch)
-		l.Observe.Handled(h.Name, len(batch), time.Since(started), err)
-		if err != nil {
+		if err := l.call(f.ctx, h, tx, f.eventsFor(h, start, end)); err != nil {
 			return err
 		}
 	}

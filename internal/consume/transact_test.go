@@ -20,6 +20,8 @@ func book(ctx context.Context, tx pgx.Tx, by string, e posthorn.Event) error {
 }
 
 // Effect and acknowledgement are one, also for what the handler publishes.
+//
+// seed 000.4
 func TestAFailedTransactionLeavesNoEffect(t *testing.T) {
 	w := newWorld(t)
 	w.exec("create table effects (handler text, event bigint)")
@@ -50,6 +52,8 @@ func TestAFailedTransactionLeavesNoEffect(t *testing.T) {
 
 // Several handlers in transactions of one event: each has its effect once,
 // whatever becomes of the others, and a plain one beside them too.
+//
+// seed 000.67
 func TestEachTransactionByItself(t *testing.T) {
 	w := newWorld(t)
 	w.exec("create table effects (handler text, event bigint)")
@@ -84,6 +88,8 @@ func TestEachTransactionByItself(t *testing.T) {
 }
 
 // seed 000.41: all handlers of an event in one transaction.
+//
+// seed 000.44
 func TestTogether(t *testing.T) {
 	w := newWorld(t)
 	w.exec("create table effects (handler text, event bigint)")
@@ -257,6 +263,8 @@ func TestBatchesMayFailInPart(t *testing.T) {
 }
 
 // A database that goes away is waited out, and nothing is handled in vain.
+//
+// seed 000.54
 func TestTroubleWithTheDatabase(t *testing.T) {
 	w := newWorld(t)
 	w.exec("create table effects (handler text, event bigint)")

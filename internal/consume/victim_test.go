@@ -41,6 +41,8 @@ func beVictim() {
 
 // Guarantee 2: with a transactional handler the effect happens exactly once,
 // however often its process is killed while it handles.
+//
+// seed 000.4, 002.4
 func TestEffectsHappenOnceThoughTheProcessIsKilled(t *testing.T) {
 	w := newWorld(t)
 	const events, kills = 2000, 100

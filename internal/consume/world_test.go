@@ -1,6 +1,7 @@
 package consume_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asVictim) != "" {
 		beVictim()
 	}
-	os.Exit(m.Run())
+	posthorntest.Main(m)
 }
 
 // patience is generous: all packages' tests run at the same time.
@@ -61,10 +62,16 @@ var quick = posthorn.GroupConfig{
 
 func (w *world) open() *posthorn.Client { return w.openWith(posthorn.Config{}) }
 
+func (w *world) openAs(url string) *posthorn.Client {
+	return w.openWith(posthorn.Config{DatabaseURL: url})
+}
+
 func (w *world) openWith(config posthorn.Config) *posthorn.Client {
 	w.t.Helper()
-	config.DatabaseURL = w.url
-	config.Logger = slog.New(slog.DiscardHandler)
+	config.DatabaseURL = cmp.Or(config.DatabaseURL, w.url)
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
 	ph, err := posthorn.Open(w.t.Context(), config)
 	if err != nil {
 		w.t.Fatal(err)

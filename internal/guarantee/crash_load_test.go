@@ -45,6 +45,8 @@ func claimAndSettle(ctx context.Context, url string) {
 }
 
 // A crash in the middle of publishing and claiming, some hundred events in.
+//
+// seed 000.5
 func TestCrashLosesNothingThatWasAcknowledged(t *testing.T) {
 	t.Parallel()
 	server := startServer(t, nil)

@@ -16,6 +16,7 @@ func (s *session) state() string {
 			(select string_agg(x::text, E'\n' order by x::text) from posthorn.cursors x))`)
 }
 
+// seed 000.43
 func TestLateSettleIsRefusedAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, order := range map[string]string{"none": "none", "total": "total"} {
@@ -113,14 +114,19 @@ func TestLeaseExtendedInTimeIsNotTakenOver(t *testing.T) {
 	wantEvents(t, s.claim(10).Events, event)
 }
 
+// seed 002.12: the second time changes nothing, also when it says something else.
 func TestSettleTwiceIsRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.define("{}")
-	s.publish()
+	event := s.publish()
 	l := s.claim(10)
 	s.settle(l)
+	before := s.state()
 	s.refused("PH003", "select posthorn.settle($1, $2)", l.ID, l.Attempt)
+	s.refused("PH003", "select posthorn.settle($1, $2, $3)", l.ID, l.Attempt, list([]failure{{Event: event, Permanent: true}}))
+	equal(t, "state", s.state(), before)
+	s.wantOutcome(event, outcomeCompleted)
 }
 
 // The take-over has locked the lease when the late worker settles: whoever

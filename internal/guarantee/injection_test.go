@@ -35,6 +35,8 @@ var harmless = map[string]string{
 	"text namespace": "'default'", "text group_name": "'billing'", "text name": "'billing'", "text type": "'e'", "text stream": "'default'",
 	"text node": "'w'", "text key": "null", "text dedup_key": "null", "text payload": "'{}'", "text metadata": "'{}'", "text kind": "'consumer'",
 	"text cursor": "posthorn.cursor_at('infinity')", "name role_name": "current_user", "text value": "'1 day'", "text ordering": "'key'",
+	"text cron_expression": "'@daily'", "text timezone": "'UTC'", "text zone": "'UTC'", "text catch_up": "'once'", "text event_type": "'e'",
+	"timestamp without time zone": "'2026-01-01'", "boolean enabled": "false",
 	"text": "'x'", "integer": "1", "bigint": "1", "boolean": "true", "interval": "'1 second'", "timestamp with time zone": "posthorn.now()",
 	"json": "'{}'", "jsonb": "'{}'", "jsonb messages": "'[]'", "jsonb failures": "'[]'", "text[]": "'{}'", "json[]": "'{}'", "uuid": "gen_random_uuid()",
 	"bigint[]": "'{}'", "xid8": "'3'", "pg_snapshot": "'3:3:'", "double precision": "1", "name": "current_user", "regclass": "'posthorn.events_default'",
@@ -124,7 +126,7 @@ func literals(kind, text string) []string {
 		} {
 			documents = append(documents, fmt.Sprintf(`{%q: %s}`, field, quoted), fmt.Sprintf(`{%q: [%s]}`, field, quoted))
 		}
-		for _, field := range []string{"type", "payload", "stream", "key", "tags", "metadata", "deliver_at", "dedup_key", "event", "retry_in", "reason"} {
+		for _, field := range []string{"type", "payload", "stream", "key", "tags", "metadata", "deliver_at", "dedup_key", "event", "retry_in", "reason", "name", "patterns"} {
 			documents = append(documents, fmt.Sprintf(`[{"type": "e", %q: %s}]`, field, quoted))
 		}
 	}

@@ -10,6 +10,7 @@ func (s *session) publishOnce(key string) int64 {
 	return value[int64](s, "select posthorn.publish('default', 'order.placed', dedup_key => $1)", key)
 }
 
+// seed 000.67
 func TestDedupKeyPublishesOnce(t *testing.T) {
 	t.Parallel()
 	s := database(t)

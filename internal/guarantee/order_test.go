@@ -5,6 +5,7 @@ import (
 	"time"
 )
 
+// seed 000.67
 func TestSlotHasOneLeaseInFlight(t *testing.T) {
 	t.Parallel()
 	s := database(t)

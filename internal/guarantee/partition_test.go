@@ -32,6 +32,7 @@ func (s *session) wantCovered() {
 	equal(s.t, "events in the default partition", value[int](s, "select count(*) from posthorn.events_default"), 0)
 }
 
+// seed 000.14
 func TestIntervalChangesOnTheFly(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -226,6 +227,7 @@ func TestMaintainFromEverywhereAtOnce(t *testing.T) {
 	s.wantCovered()
 }
 
+// seed 000.12
 func TestLogIsAppendOnly(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -112,6 +112,7 @@ func TestKillerIsFoundByEverSmallerClaims(t *testing.T) {
 	}
 }
 
+// seed 002.18
 func TestSingleKillerIsBuriedAfterItsAttempts(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -140,6 +141,7 @@ func TestReleasedLeaseCountsNoDelivery(t *testing.T) {
 	wantEvents(t, s.drain(), events...)
 }
 
+// seed 002.18
 func TestUnlimitedAttemptsNeverBury(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -19,6 +19,7 @@ func (s *session) bury(types ...string) []int64 {
 	return events
 }
 
+// seed 000.6, 000.56
 func TestRedrive(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -45,6 +45,28 @@ func (s *session) wantKept(event int64, why string, until func()) {
 	}
 }
 
+// seed 000.14: unless configured otherwise a partition is a month, and events stay
+// for six.
+func TestLogKeepsSixMonthsByTheMonth(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	event := s.publish()
+	equal(t, "partitions that are no month", column[string](s, `
+		select name::text from posthorn.partitions
+		where (upto at time zone 'UTC') <> (since at time zone 'UTC') + interval '1 month'
+		  and since > posthorn.now()`), []string{})
+	equal(t, "partitions ahead", value[bool](s, "select count(*) >= 2 from posthorn.partitions where since > posthorn.now()"), true)
+	const month = 31 * 24 * time.Hour
+	s.turnClock(5 * month)
+	if s.maintain(); !s.inLog(event) {
+		t.Fatal("dropped within six months")
+	}
+	s.turnClock(8 * month)
+	if s.maintain(); s.inLog(event) {
+		t.Error("the event is still there")
+	}
+}
+
 func TestRetentionDropsWhatNobodyIsOwed(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -8,6 +8,7 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
+// seed 002.13
 func TestClaimOfNothing(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		group := defineGroup(t, pool, "g", pg.GroupConfig{})

@@ -52,6 +52,7 @@ func TestGroupThatDoesNotExist(t *testing.T) {
 	})
 }
 
+// seed 000.69
 func TestGroupStatus(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		defineGroup(t, pool, "ahead", pg.GroupConfig{})

@@ -23,9 +23,10 @@ func ReadProgress(ctx context.Context, db DB) (Progress, error) {
 // cross databases.
 const channel = "posthorn"
 
-// Notify tells those who listen that something was published.
+// Notify tells those who listen that something was published. It waits for no
+// disk: nothing is lost with a notification.
 func Notify(ctx context.Context, db DB) error {
-	return run(ctx, db, "notify", "select pg_notify($1, '')", channel)
+	return run(ctx, db, "notify", "select set_config('synchronous_commit', 'off', true), pg_notify($1, '')", channel)
 }
 
 // Listen lets a connection hear of [Notify].

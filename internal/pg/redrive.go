@@ -32,7 +32,8 @@ type DeadLetter struct {
 // DeadLetterFilter says which dead letters are meant; all its fields must match.
 // Its zero value means all of them.
 type DeadLetterFilter struct {
-	IDs          []int64    `json:"ids,omitempty"`
+	IDs          []int64    `json:"ids,omitzero"`    // nil for any; empty for none
+	After        int64      `json:"after,omitempty"` // those with higher ids: the next page
 	Event        int64      `json:"event,omitempty"`
 	Type         string     `json:"type,omitempty"`
 	Subscription *string    `json:"subscription,omitempty"`

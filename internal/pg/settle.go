@@ -15,8 +15,8 @@ type Failure struct {
 	Stack        string
 	Reason       string         // in a few words, for the dead letter
 	Permanent    bool           // no further attempt makes sense
-	RetryIn      *time.Duration // nil: as the group's policy says
-	Released     bool           // it was not tried: it comes back at once, and nothing is counted
+	RetryIn      *time.Duration // nil: as the group's policy says, or at once if it is released
+	Released     bool           // it was not tried: it comes back, and nothing is counted
 }
 
 // MarshalJSON writes a failure as the function settle reads it. Zero characters,

@@ -1,5 +1,6 @@
-// Package testpg decides where servers that tests run keep their data. It
-// starts none: that is for packages localpg and posthorntest.
+// Package testpg decides where servers that tests run keep their data, and puts
+// a pooler in front of them. It starts no server: that is for packages localpg
+// and posthorntest.
 package testpg
 
 import (

@@ -16,7 +16,7 @@ type publisher struct {
 
 func (r *run) newPublisher() *publisher {
 	c := r.newClient()
-	return &publisher{client: c, name: fmt.Sprintf("torture-%d-%d", r.Seed, r.clients.Load())}
+	return &publisher{client: c, name: fmt.Sprintf("torture-%d-%d", r.Seed, r.publishers.Add(1))}
 }
 
 func (p *publisher) run(ctx context.Context) {

@@ -35,6 +35,8 @@ type run struct {
 	clients  atomic.Int64 // numbers them, for their random numbers
 	backends backends
 
+	publishers atomic.Int64 // numbers them, for the names of their prepared transactions
+
 	publishing context.Context // ends when no more is to be published
 	draining   atomic.Bool     // workers behave, so that everything gets done
 	left       []string        // what never got done

@@ -21,13 +21,17 @@ import (
 )
 
 // How often the sequence is read: quickly for a while after it has moved, since
-// what was drawn may not be committed yet, then ever more slowly.
+// what was drawn may not be committed yet, then ever more slowly. While it is
+// likely that it was drawn just now, each transaction that ends is news; later
+// only now and then, or the traffic of others would keep everyone awake.
 const (
 	quick    = 2 * time.Millisecond
 	slow     = 50 * time.Millisecond
+	justNow  = 20 * time.Millisecond
 	stayFor  = time.Second
 	coalesce = 10 * time.Millisecond // at most one notification in that time
 	patience = 2 * time.Second       // before connecting again
+	linger   = 10 * time.Second      // how long it goes on for those who may wait again soon
 )
 
 // Watch tells its subscribers when something may have been published. It is safe
@@ -44,18 +48,30 @@ type Watch struct {
 	sending     sync.WaitGroup
 	stop        context.CancelFunc
 	ctx         context.Context // ends with Close
+
+	turn   chan struct{}      // who holds it watches
+	needed int                // how many wait for news, see Keep
+	kept   context.CancelFunc // ends what runs for them; nil while nothing does
+	idle   *time.Timer        // calls it when nobody has waited for a while
+	linger time.Duration      // how long that is
 }
 
 // New returns a watch that uses pool. It has to be closed.
 func New(pool *pg.Pool, log *slog.Logger) *Watch {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Watch{pool: pool, log: log, subscribers: map[chan struct{}]bool{}, ctx: ctx, stop: stop}
+	return &Watch{
+		pool: pool, log: log, subscribers: map[chan struct{}]bool{}, ctx: ctx, stop: stop,
+		turn: make(chan struct{}, 1), linger: linger,
+	}
 }
 
 // Close waits until the last notification has been sent, or given up.
 func (w *Watch) Close() {
 	w.mu.Lock()
 	w.closed = true
+	if w.idle != nil {
+		w.idle.Stop()
+	}
 	w.mu.Unlock()
 	w.stop()
 	w.sending.Wait()
@@ -124,8 +140,14 @@ func (w *Watch) notify() {
 }
 
 // Run watches until ctx ends, on a connection of its own made like those of the
-// pool.
+// pool. While it runs more than once, one of them watches.
 func (w *Watch) Run(ctx context.Context) {
+	select {
+	case w.turn <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-w.turn }()
 	for ctx.Err() == nil {
 		if err := w.watch(ctx); err != nil && ctx.Err() == nil {
 			w.log.Warn("cannot hear of news, workers look now and then", "error", err)
@@ -134,6 +156,38 @@ func (w *Watch) Run(ctx context.Context) {
 			case <-time.After(patience):
 			}
 		}
+	}
+}
+
+// Keep sees to it that the watch runs, for those who wait without [Watch.Run].
+// After the last of them has had enough it goes on for a little, since most of
+// them wait again soon.
+func (w *Watch) Keep() (enough func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.needed++
+	if w.kept == nil && !w.closed {
+		var ctx context.Context
+		ctx, w.kept = context.WithCancel(w.ctx)
+		w.idle = time.AfterFunc(w.linger, w.rest)
+		w.sending.Go(func() { w.Run(ctx) })
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.needed--; w.needed == 0 && w.kept != nil {
+			w.idle.Reset(w.linger)
+		}
+	}
+}
+
+// rest ends what Keep has begun, unless somebody waits.
+func (w *Watch) rest() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.needed == 0 && w.kept != nil {
+		w.kept()
+		w.kept = nil
 	}
 }
 
@@ -171,6 +225,7 @@ type poll struct {
 	listens bool
 	seen    pg.Progress
 	moved   time.Time // when the sequence last did
+	told    time.Time // when there last was news
 	pause   time.Duration
 }
 
@@ -188,15 +243,20 @@ func (p *poll) next(ctx context.Context) (bool, error) {
 	}
 	drawn, ended := now.Drawn != p.seen.Drawn, now.Snapshot != p.seen.Snapshot
 	p.seen = now
+	at := time.Now()
 	if drawn || notified {
-		p.moved = time.Now()
+		p.moved = at
 	}
-	if time.Since(p.moved) < stayFor {
-		p.pause = quick
-		return drawn || notified || ended, nil
+	if at.Sub(p.moved) >= stayFor {
+		p.pause = min(2*p.pause, slow)
+		return false, nil
 	}
-	p.pause = min(2*p.pause, slow)
-	return false, nil
+	p.pause = quick
+	news := drawn || notified || ended && (at.Sub(p.moved) < justNow || at.Sub(p.told) > justNow)
+	if news {
+		p.told = at
+	}
+	return news, nil
 }
 
 // wait ends after the pause, or with a notification.

@@ -22,6 +22,7 @@ begin
   if not found then
     select * into g from posthorn.groups
     where namespace_id = ns and name = define_group.name for update;
+    perform posthorn.check_no_projection(g, 'its policy is fixed', 'Give the group another name.');
     old := g;
   end if;
   g := posthorn.configured(g, conf);
@@ -188,6 +189,7 @@ begin
   select count(*) into delete_group.retries from gone;
   with gone as (delete from posthorn.dead_letters where group_id = g.id returning 1)
   select count(*) into delete_group.dead_letters from gone;
+  perform posthorn.forget_projection(g);
   delete from posthorn.node_handlers where group_id = g.id;
   delete from posthorn.stretches where group_id = g.id;
   delete from posthorn.cursors where group_id = g.id;

@@ -20,7 +20,7 @@ begin
   if not l.retries then
     return query
       select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata,
-        e.created_at, l.attempt - l.uncounted, '{}'::text[]
+        e.created_at, l.attempt - l.uncounted, null::text[]
       from posthorn.events e
       where e.namespace_id = l.namespace_id and e.id = any (l.ids)
       order by e.id;
@@ -30,7 +30,7 @@ begin
     select r.event_id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, r.attempts, r.subscriptions
     from (
       select x.event_id, max(x.attempts) as attempts,
-        array_remove(array_agg(x.subscription order by x.subscription), '') as subscriptions
+        nullif(array_remove(array_agg(x.subscription order by x.subscription), ''), '{}') as subscriptions
       from posthorn.retries x where x.lease_id = l.id group by x.event_id
     ) r
     cross join lateral posthorn.event_of(l, r.event_id) e
@@ -41,7 +41,8 @@ comment on function posthorn.listed_events(bigint) is 'The events of a lease tha
 -- The events of a lease, in order. Inlined by the planner into the query that calls it, so
 -- that rows are streamed and the plan is cached: hence no security definer and no settings.
 -- Each branch is in order by itself and one of them is empty: an order by around both would sort
--- every batch again. Subscriptions are null for a window: sending a thousand empty arrays is a twentieth of its cost.
+-- every batch again. Subscriptions are null for an event as a whole: sending a thousand empty arrays is a
+-- twentieth of its cost.
 create or replace function posthorn.lease_events(token uuid)
 returns table (
   event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json,

@@ -40,7 +40,7 @@ begin
     from posthorn.groups g
     cross join lateral posthorn.outcomes_in(g, outcomes.event_id, e.xid, e.published_at) o
     where g.namespace_id = ns and e.deliver_at is null
-    order by g.name, o.subscription, o.due_at;
+    order by g.name, o.subscription, o.at;
 end $$;
 comment on function posthorn.outcomes(text, bigint) is 'What has become of an event in each group of its namespace.';
 

@@ -1,6 +1,7 @@
 -- Dead letters: listed, brought back, or deleted; one, some by filter, or all.
 
--- The dead letters that a filter means: by id, event, type, subscription, reason, error text or age.
+-- The dead letters that a filter means: by id, event, type, subscription, reason, error text or age;
+-- and to list them page by page, those after an id.
 create or replace function posthorn.matching_dead_letters(namespace text, group_name text, filter jsonb)
 returns setof posthorn.dead_letters
 language plpgsql stable security definer
@@ -18,6 +19,7 @@ begin
     where d.namespace_id = ns
       and (wanted is null or d.group_id = wanted)
       and (not f ? 'ids' or d.id in (select x::bigint from jsonb_array_elements_text(f->'ids') x))
+      and (not f ? 'after' or d.id > (f->>'after')::bigint)
       and (not f ? 'event' or d.event_id = (f->>'event')::bigint)
       and (not f ? 'type' or d.type = f->>'type')
       and (not f ? 'subscription' or d.subscription = f->>'subscription')
@@ -42,9 +44,9 @@ begin
     wrong := 'a filter must be a JSON object';
   else
     select case
-        when k <> all (array['ids', 'event', 'type', 'subscription', 'reason', 'error', 'failed_before', 'failed_after', 'limit', 'offset'])
+        when k <> all (array['ids', 'after', 'event', 'type', 'subscription', 'reason', 'error', 'failed_before', 'failed_after', 'limit', 'offset'])
           then format('"%s" is not a field of this filter', k)
-        when k in ('event', 'limit', 'offset') and (v #>> '{}') !~ '^[0-9]{1,18}$' then format('"%s" must be a number', k)
+        when k in ('after', 'event', 'limit', 'offset') and (v #>> '{}') !~ '^[0-9]{1,18}$' then format('"%s" must be a number', k)
         when k = 'ids' and (jsonb_typeof(v) <> 'array' or v::text !~ '^\[("?[0-9]{1,18}"?(, )?)*\]$') then '"ids" must be a list of numbers'
       end as w into wrong
     from jsonb_each(filter) x (k, v)
@@ -52,7 +54,7 @@ begin
   end if;
   if wrong is not null then
     raise exception '%', wrong using errcode = 'PH004',
-      hint = 'Fields are ids, event, type, subscription, reason, error, failed_before, failed_after, limit and offset.';
+      hint = 'Fields are ids, after, event, type, subscription, reason, error, failed_before, failed_after, limit and offset.';
   end if;
 end $$;
 comment on function posthorn.check_dead_letter_filter(jsonb) is 'Raises what is wrong with a filter of dead letters.';

@@ -4,7 +4,8 @@
 -- The settings: plans are made once, because planning over the partitions costs as much as a
 -- small batch; and by index alone, because a plan made while a table was empty outlives that.
 -- Without jit, because a table of one row has to be scanned all the same, which then looks so dear
--- before Postgres 18 that the plan would be compiled anew at every call.
+-- before Postgres 18 that the plan would be compiled anew at every call. Sessions that claim often
+-- have them already; setting them anew for each call costs a few hundredths of a small claim.
 
 -- Settles a lease that went well, if one is given, and takes the next under a token of the
 -- caller's choice; lease_events(token) then yields its events. No row: there is nothing to do.
@@ -19,16 +20,21 @@ create or replace function posthorn.take(
 ) returns table (lease bigint, attempt int)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
   taken posthorn.leases;
   between_targets boolean;
 begin
+  if current_setting('plan_cache_mode') <> 'force_generic_plan' or current_setting('enable_seqscan') <> 'off'
+    or current_setting('jit') <> 'off' or current_setting('enable_bitmapscan') <> 'off'
+  then
+    return query
+      select t.lease, t.attempt
+      from posthorn.take_with_settings(take.group_id, take.node, take.max_events, take.lease_for, take.token,
+        take.settle_lease, take.settle_attempt) t;
+    return;
+  end if;
   if (take.max_events between 1 and 10000 and take.lease_for between '1 millisecond' and '1 day'
     and take.token is not null and current_setting('transaction_isolation') = 'read committed') is not true
   then
@@ -58,6 +64,25 @@ end $$;
 comment on function posthorn.take(bigint, text, int, interval, uuid, bigint, int) is
   'Takes a lease under a token, settling an earlier one first if asked; see lease_events.';
 
+-- The same where the session plans otherwise.
+create or replace function posthorn.take_with_settings(
+  group_id bigint, node text, max_events int, lease_for interval, token uuid, settle_lease bigint, settle_attempt int
+) returns table (lease bigint, attempt int)
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+set enable_bitmapscan = off
+as $$
+begin
+  return query
+    select t.lease, t.attempt
+    from posthorn.take(take_with_settings.group_id, take_with_settings.node, take_with_settings.max_events,
+      take_with_settings.lease_for, take_with_settings.token, take_with_settings.settle_lease, take_with_settings.settle_attempt) t;
+end $$;
+comment on function posthorn.take_with_settings(bigint, text, int, interval, uuid, bigint, int) is
+  'take under the settings that its plans need.';
+
 -- The part of a claim that only one transaction at a time may do for a group. Every worker calls
 -- it once a batch, so what it always needs is read in one statement, after the lock: the group may
 -- have changed while we waited. What is needed seldom is in functions of its own.
@@ -75,10 +100,11 @@ declare
   until timestamptz;
   taken posthorn.leases;
   step record;
+  retries_due boolean;
 begin
   perform pg_advisory_xact_lock(1886350440, take_next.group_id);
   -- First the sequence, then our xid: whoever drew an id up to seq holds a lower one.
-  select x as g, y.c, posthorn.now() as at, case when s.is_called then s.last_value else 0 end as seq,
+  select x as g, y.c, posthorn.now() as at, coalesce(pg_sequence_last_value('posthorn.event_id'), 0) as seq,
     k.clock_low, k.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed) as verified,
     exists (select from posthorn.retries r
       where r.group_id = take_next.group_id and r.lease_id is null and r.slot is null and r.due_at <= posthorn.now()) as retries_due
@@ -86,7 +112,6 @@ begin
   from posthorn.groups x
   cross join lateral (select z as c from posthorn.cursors z where z.group_id = x.id order by z.n desc limit 1) y
   cross join posthorn.cluster k
-  cross join posthorn.event_id s
   where x.id = take_next.group_id;
   if not found then
     perform posthorn.raise_no_group(take_next.group_id);
@@ -112,8 +137,19 @@ begin
     c.n := c.n + 1;
     c.looked_at := case when taken.id is null then now.at end; -- where one has expired, there may be more
   end if;
-  if taken.id is null and (now.retries_due or c.looked_at = now.at) then -- looking may have split a lease into retries
+  -- Retries and the rest take turns, so that neither keeps the other waiting: a negative blind says
+  -- that the last lease was of retries. Looking for expired leases may have split one into retries.
+  retries_due := now.retries_due or c.looked_at = now.at;
+  if taken.id is null and c.blind < 0 then
+    c.blind := -1 - c.blind;
+    c.n := c.n + 1;
+  elsif taken.id is null and retries_due then
     taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token);
+    retries_due := false;
+    if taken.id is not null then
+      c.blind := -1 - c.blind;
+      c.n := c.n + 1;
+    end if;
   end if;
   if taken.id is null and g.ordering = 'none' then
     step := posthorn.advance(c, g.namespace_id, take_next.max_events, sight, now.clock_low);
@@ -128,6 +164,9 @@ begin
     step := posthorn.claim_slot(g, c, sight, now.clock_low, take_next.node, take_next.max_events, until, take_next.token);
     c := step.c;
     taken := step.taken;
+  end if;
+  if taken.id is null and retries_due then -- it was the turn of the rest, and there is none
+    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token);
   end if;
   if taken.id is null and c.looked_at is distinct from now.at then -- idle: look without waiting for the second to pass
     taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
@@ -240,6 +279,8 @@ comment on function posthorn.may_be_late(posthorn.cursors) is
 -- The late events: visible in target, not in base, with ids that base had already passed. Their
 -- transactions were listed as running in base, or had an xid at or past its xmax and below next:
 -- a snapshot's xmax is "last completed + 1", so running transactions beyond it exist and are not listed.
+-- Found by xid alone, hence + 0: by id it would be the whole log, at every claim, for as long as some
+-- transaction that has an xid stays open.
 create or replace function posthorn.late_events(
   namespace_id int, base pg_snapshot, base_seq bigint, base_next xid8, target pg_snapshot, since timestamptz, pos bigint
 ) returns table (id bigint)
@@ -249,7 +290,7 @@ as $$
   from posthorn.events e
   where e.xid = any (array(select pg_snapshot_xip(late_events.base)))
     and e.created_at >= late_events.since
-    and e.namespace_id = late_events.namespace_id and e.id <= late_events.base_seq and e.id > late_events.pos
+    and e.namespace_id + 0 = late_events.namespace_id and e.id + 0 <= late_events.base_seq and e.id + 0 > late_events.pos
     and pg_visible_in_snapshot(e.xid, late_events.target)
   union all
   select e.id
@@ -257,7 +298,7 @@ as $$
   where e.xid >= pg_snapshot_xmax(late_events.base)
     and e.xid < coalesce(late_events.base_next, pg_snapshot_xmax(late_events.target))
     and e.created_at >= late_events.since
-    and e.namespace_id = late_events.namespace_id and e.id <= late_events.base_seq and e.id > late_events.pos
+    and e.namespace_id + 0 = late_events.namespace_id and e.id + 0 <= late_events.base_seq and e.id + 0 > late_events.pos
     and pg_visible_in_snapshot(e.xid, late_events.target)
 $$;
 comment on function posthorn.late_events(int, pg_snapshot, bigint, xid8, pg_snapshot, timestamptz, bigint) is

@@ -24,6 +24,25 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  publishing constant text[] := array[
+    'publish', 'publish_many', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
+    'append_event_log', 'namespace_id',
+    'register_node', 'touch_node_heartbeat'];
+  consuming constant text[] := array[
+    'claim', 'take', 'lease_events', 'listed_events', 'has_work', 'pending',
+    'settle', 'settle_until', 'extend', 'release', 'release_node',
+    'define_group', 'tend', 'now', 'namespace_id', 'is_name',
+    'register_node', 'touch_node_heartbeat', 'remove_node', 'is_alive',
+    'set_node_handlers', 'group_handlers', 'matches', 'matches_by_parts', 'check_pattern',
+    'read_events', 'cursor_at', 'outcomes', 'readable',
+    'define_projection', 'settle_projection', 'fail_projection', 'unapplied'];
+  administering constant text[] := array[
+    'define_namespace', 'delete_group', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
+    'redrive', 'purge', 'list_dead_letters', 'dead_letter_envelopes',
+    'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace',
+    'schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule_now', 'run_scheduled_task',
+    'fire_schedules', 'next_run', 'next_runs', 'use_pg_cron',
+    'rebuild_projection', 'begin_replacement', 'finish_replacement', 'abandon_replacement'];
   target text;
 begin
   if kind is null or kind <> all (array['publisher', 'consumer', 'admin']) then
@@ -34,27 +53,19 @@ begin
     select format('function %s', p.oid::regprocedure)
     from pg_proc p
     where p.pronamespace = 'posthorn'::regnamespace and p.proname = any (case kind
-      when 'publisher' then array['publish', 'publish_many', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
-        'append_event_log', 'register_node', 'touch_node_heartbeat']
-      when 'consumer' then array['claim', 'take', 'lease_events', 'listed_events', 'settle', 'settle_until', 'extend', 'release', 'release_node', 'has_work',
-        'read_events', 'cursor_at', 'pending', 'now', 'register_node', 'touch_node_heartbeat', 'remove_node', 'set_node_handlers',
-        'group_handlers', 'is_alive', 'outcomes', 'readable', 'matches', 'matches_by_parts', 'check_pattern', 'is_name']
-      else array['publish', 'publish_many', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
-        'claim', 'take', 'lease_events', 'listed_events', 'settle', 'settle_until', 'extend', 'release', 'release_node', 'has_work', 'read_events', 'cursor_at', 'pending',
-        'define_namespace', 'define_group', 'delete_group', 'pause_group', 'resume_group', 'seek', 'redrive', 'purge',
-        'list_dead_letters', 'dead_letter_envelopes', 'maintain_events_table', 'tend', 'rebase', 'setting',
-        'append_event_log', 'register_node', 'touch_node_heartbeat', 'remove_node', 'set_node_handlers',
-        'group_handlers', 'is_alive', 'outcomes', 'readable', 'matches', 'matches_by_parts', 'check_pattern', 'is_name',
-        'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace'] end)
+      when 'publisher' then publishing
+      when 'consumer' then consuming
+      else publishing || consuming || administering end)
   loop
     execute format('grant execute on %s to %I', target, role_name);
   end loop;
+  execute format('grant select on posthorn.schema_version to %I', role_name);
   -- lease_events is inlined into its caller's query, which reads these itself.
   if kind in ('consumer', 'admin') then
     execute format('grant select on sequence posthorn.event_id to %I', role_name); -- clients look there for news
     execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,
-      posthorn.groups, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status,
-      posthorn.event_log, posthorn.migrations, posthorn.schema_version to %I', role_name);
+      posthorn.groups, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status,
+      posthorn.event_log, posthorn.migrations to %I', role_name);
   end if;
   if kind = 'admin' then
     execute format('grant select on all tables in schema posthorn to %I', role_name);

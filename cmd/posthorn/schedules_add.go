@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+const schedulesAddLong = `Make a schedule that publishes an event of TYPE, or change the one of that name:
+it becomes what is given here. A paused one stays paused.
+
+CRON is five fields, minute hour day month weekday, such as '30 8 * * mon-fri';
+or @hourly, @daily, @weekly, @monthly, @yearly, '@every 90s', '@every 1h30m', or
+'@at 2026-12-01T08:00:00Z' for one time. PAYLOAD is JSON, {} if it is left out; -
+reads it from the standard input.
+
+When nobody was there to fire it, --catch-up says what happens afterwards: once
+publishes one event for all times that were missed, all one for each, skip none.`
+
+const schedulesAddExample = `  posthorn schedules add nightly '0 2 * * *' report.due
+  posthorn schedules add invoices '0 8 1 * *' invoices.due '{"kind": "monthly"}' --time-zone Europe/Berlin
+  posthorn schedules add poll '@every 30s' poll.due --catch-up skip`
+
+func newSchedulesAdd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "add NAME CRON TYPE [PAYLOAD]",
+		Short:   "Make a schedule, or change it",
+		Long:    schedulesAddLong,
+		Example: schedulesAddExample,
+		Args:    cobra.RangeArgs(3, 4),
+	}
+	var s pg.Schedule
+	var metadata string
+	flags := cmd.Flags()
+	flags.StringVar(&s.TimeZone, "time-zone", "", "the time zone of the fields, such as Europe/Berlin (default UTC)")
+	flags.StringVar(&s.CatchUp, "catch-up", "", "skip, once or all (default once)")
+	flags.StringVar(&s.Stream, "stream", "", `the stream of the event (default "default")`)
+	flags.StringVar(&s.Key, "key", "", "the key of the event")
+	flags.StringVar(&metadata, "metadata", "", "JSON that goes along with the payload")
+	paused := flags.Bool("paused", false, "do not start it: that is for resume")
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s.Name, s.Cron, s.Type = args[0], args[1], args[2]
+		if cmd.Flags().Changed("paused") {
+			active := !*paused
+			s.Active = &active
+		}
+		var err error
+		if s.Payload, err = payload(cmd.InOrStdin(), args[3:]); err != nil {
+			return err
+		}
+		if s.Metadata, err = document("metadata", []byte(metadata)); err != nil {
+			return err
+		}
+		return a.addSchedule(cmd, s, *asJSON)
+	}
+	return cmd
+}
+
+func (a *app) addSchedule(cmd *cobra.Command, s pg.Schedule, asJSON bool) error {
+	ctx := cmd.Context()
+	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
+		if _, err := pg.DefineSchedule(ctx, conn, a.namespace, s); err != nil {
+			return err
+		}
+		status, err := pg.StatusOfSchedule(ctx, conn, a.namespace, s.Name)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return printJSON(cmd.OutOrStdout(), status)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "schedule %s is %s; next: %s\n", s.Name, status.State, cell(status.NextRunAt))
+		return err
+	})
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// scheduleDetails is what is printed about one schedule.
+type scheduleDetails struct {
+	pg.ScheduleStatus
+	NextRuns []time.Time `json:"next_runs"`
+}
+
+func newSchedulesShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show NAME",
+		Short:   "Show one schedule, its event and its next times",
+		Example: "  posthorn schedules show invoices",
+		Args:    cobra.ExactArgs(1),
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			d, err := a.describeSchedule(cmd.Context(), conn, args[0])
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(cmd.OutOrStdout(), d)
+			}
+			return printSchedule(cmd.OutOrStdout(), d)
+		})
+	}
+	return cmd
+}
+
+func (a *app) describeSchedule(ctx context.Context, conn *pgx.Conn, name string) (scheduleDetails, error) {
+	status, err := pg.StatusOfSchedule(ctx, conn, a.namespace, name)
+	d := scheduleDetails{ScheduleStatus: status, NextRuns: []time.Time{}}
+	if err != nil || status.NextRunAt == nil {
+		return d, err
+	}
+	const shown = 5
+	further, err := pg.NextRuns(ctx, conn, status.Cron, status.TimeZone, status.NextRunAt, shown-1)
+	d.NextRuns = append([]time.Time{*status.NextRunAt}, further...)
+	return d, err
+}
+
+func printSchedule(w io.Writer, d scheduleDetails) error {
+	f := newFields(w)
+	f.field("schedule", d.Name)
+	f.field("namespace", d.Namespace)
+	f.field("task", d.TaskID)
+	f.field("state", d.State)
+	f.field("cron", d.Cron)
+	f.field("time zone", d.TimeZone)
+	f.field("catch up", d.CatchUp)
+	f.field("fired by", d.FiredBy)
+	f.field("last run", d.LastRunAt)
+	for _, t := range d.NextRuns {
+		f.field("next run", t)
+	}
+	f.field("last error", d.LastError)
+	f.field("stream", d.Stream)
+	f.field("type", d.Type)
+	f.field("key", d.Key)
+	f.field("payload", string(d.Payload))
+	f.field("metadata", string(d.Metadata))
+	f.field("created", d.CreatedAt)
+	f.field("updated", d.UpdatedAt)
+	return f.flush()
+}

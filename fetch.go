@@ -1,0 +1,266 @@
+package posthorn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// Fetch takes up to n events of the group, for a program that asks for work
+// rather than being called. It waits until there are any, or until ctx ends,
+// whose error it then returns. It works with and without [Client.Run]; without,
+// the upkeep of the log is left to other processes.
+//
+// Each event must be answered within [GroupConfig].LeaseFor, see [Delivery]:
+// nothing extends that time but [Delivery.Extend]. What is not answered in time
+// goes to others, and that counts as an attempt. Closing the client gives back
+// what is not answered; Run, when told to stop, waits for it as for handlers.
+//
+// In an ordered group the events of one call are to be worked on in their order.
+//
+// A group may have handlers too. Then each event goes to one side or the other,
+// whoever is first.
+func (g *Group) Fetch(ctx context.Context, n int) ([]*Delivery, error) {
+	if n < 1 || n > 10_000 {
+		return nil, fmt.Errorf("fetch: %w", invalid("n must be from 1 to 10000", "Fetch as many as you can answer within LeaseFor."))
+	}
+	lease, err := g.fetch(ctx, n)
+	if err != nil {
+		return nil, fmt.Errorf("fetch from %s: %w", g.name, err)
+	}
+	deliveries := make([]*Delivery, len(lease.Events))
+	for i := range lease.Events {
+		deliveries[i] = &Delivery{Event: Event(lease.Events[i]), lease: lease, index: i}
+	}
+	return deliveries, nil
+}
+
+func (g *Group) fetch(ctx context.Context, n int) (*fetchedLease, error) {
+	leave, err := g.client.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	// One at a time takes: the database lets in one anyhow, and so an idle group
+	// is looked at by one.
+	select {
+	case g.pull.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-g.client.closing:
+		return nil, ErrClosed
+	}
+	defer func() { <-g.pull.turn }()
+	if g.pull.group.ID == 0 {
+		if g.pull.group, err = g.define(ctx); err != nil {
+			return nil, err
+		}
+	}
+	lease, err := g.awaitLease(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	return g.hold(lease), nil
+}
+
+// pull is what a group needs for those who fetch from it.
+type pull struct {
+	turn    chan struct{} // who holds it may take
+	group   pg.Group      // once it is defined; for who has the turn
+	settled chan struct{} // receives when something of an ordered group was settled here
+}
+
+func newPull() pull {
+	return pull{turn: make(chan struct{}, 1), settled: make(chan struct{}, 1)}
+}
+
+// awaitLease takes as soon as there is something.
+func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
+	c := g.client
+	news, end := c.watch.Subscribe()
+	defer end()
+	// Whose answer does not arrive is a lease that nobody works on.
+	asking, cancel := outlast(ctx)
+	defer cancel()
+	for waiting := false; ; {
+		began := time.Now()
+		lease, err := c.control.Take(asking, pg.Take{
+			Group: g.pull.group, Node: c.NodeID(), MaxEvents: n, LeaseFor: g.config.LeaseFor,
+		})
+		if lease.Held() {
+			g.watch.Fetched(ctx, lease.Events, began)
+		}
+		if err != nil || lease.Held() {
+			return lease, err
+		}
+		if !waiting {
+			waiting = true
+			defer c.watch.Keep()()
+		}
+		timer := time.NewTimer(g.config.IdlePoll)
+		select {
+		case <-news:
+		case <-g.pull.settled:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return pg.Lease{}, ctx.Err()
+		case <-c.closing:
+			timer.Stop()
+			return pg.Lease{}, ErrClosed
+		}
+		timer.Stop()
+	}
+}
+
+// grace is what a statement gets beyond the end of its context, when the end
+// would leave open whether it took effect.
+const grace = 2 * time.Second
+
+// outlast returns a context that ends a while after ctx has.
+func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+	return longer, func() { forget(); cancel() }
+}
+
+// Deliveries yields the events of the group one by one, as [Group.Fetch] would,
+// until ctx ends. It takes more while the loop is busy: little at first, and up
+// to [GroupConfig].BatchSize while the loop is quick. Asking for the next event
+// keeps those alive that were taken together with it, so only a loop body that
+// takes longer than LeaseFor needs [Delivery.Extend].
+//
+// Leaving the loop gives back at once whatever has not been answered, also what
+// the loop was given. When ctx ends, what it was given may still be answered.
+//
+// After an error the loop may go on; the next attempt is made two seconds later.
+// It ends by itself after one that time will not mend.
+func (g *Group) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
+	return func(yield func(*Delivery, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		a := &ahead{group: g, size: consume.NewSizer(g.config.BatchSize), batches: make(chan batch)}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			a.run(ctx)
+		}()
+		left := true // also by a panic
+		defer func() {
+			cancel()
+			<-ended
+			if left {
+				a.giveBack(ctx)
+			}
+		}()
+		for b := range a.batches {
+			if !a.deliver(ctx, b, yield) {
+				return
+			}
+		}
+		left = false
+	}
+}
+
+// ahead fetches while a loop is busy with what was fetched before.
+type ahead struct {
+	group   *Group
+	size    *consume.Sizer
+	batches chan batch
+	given   []*fetchedLease // what the loop was given, as far as it is not answered
+}
+
+// batch is what one Fetch yields.
+type batch struct {
+	deliveries []*Delivery
+	err        error
+}
+
+// run holds one batch at most beyond the one that the loop has.
+func (a *ahead) run(ctx context.Context) {
+	defer close(a.batches)
+	for ctx.Err() == nil {
+		var b batch
+		b.deliveries, b.err = a.group.Fetch(ctx, a.size.Next())
+		if ctx.Err() != nil && b.err != nil {
+			return
+		}
+		select {
+		case a.batches <- b:
+		case <-ctx.Done():
+			if len(b.deliveries) > 0 {
+				b.deliveries[0].lease.giveBack(ctx, 0)
+			}
+			return
+		}
+		if b.err != nil && (isFinal(b.err) || errors.Is(b.err, ErrClosed) || !rest(ctx, troubleWait)) {
+			return
+		}
+	}
+}
+
+// deliver hands a batch to the loop. It reports whether the loop goes on.
+func (a *ahead) deliver(ctx context.Context, b batch, yield func(*Delivery, error) bool) bool {
+	if b.err != nil {
+		return yield(nil, b.err)
+	}
+	lease := b.deliveries[0].lease
+	a.remember(lease)
+	started := time.Now()
+	for i, d := range b.deliveries {
+		err := lease.keep(ctx)
+		switch {
+		case ctx.Err() != nil:
+			lease.giveBack(ctx, i)
+			return true
+		case lease.isAnswered(i): // given back, since one before it has failed
+			continue
+		case errors.Is(err, ErrLeaseLost):
+			a.group.client.log.Warn("lease lost: what was fetched ahead goes to others", "group", a.group.name)
+			return true
+		case err != nil:
+			a.group.client.log.Warn("cannot extend a lease yet", "group", a.group.name, "error", err)
+		}
+		if !yield(d, nil) {
+			return false
+		}
+	}
+	a.size.Took(len(b.deliveries), time.Since(started))
+	return true
+}
+
+// remember keeps what is to be given back when the loop is left.
+func (a *ahead) remember(lease *fetchedLease) {
+	kept := a.given[:0]
+	for _, l := range a.given {
+		if !l.isOver() {
+			kept = append(kept, l)
+		}
+	}
+	a.given = append(kept, lease)
+}
+
+func (a *ahead) giveBack(ctx context.Context) {
+	for _, l := range a.given {
+		l.giveBack(ctx, 0)
+	}
+}
+
+// rest waits, and reports whether ctx still holds.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,437 @@
+package posthorn_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// seed 002.1, 002.2: publish, poll, finalize.
+//
+// seed 002.10, 002.12, 002.14
+func TestFetchAndAck(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.Group("g", fromBeginning())
+	ids := w.publish(3)
+	deliveries := w.fetch(g, 10)
+	equal(t, "events", idsOf(deliveries), ids)
+	equal(t, "state", w.state(ids[0]), "PROCESSING")
+	var payload int
+	if err := deliveries[2].Decode(&payload); err != nil || payload != 2 {
+		t.Errorf("payload %d, %v", payload, err)
+	}
+	w.ack(deliveries...)
+	equal(t, "state", w.state(ids[0]), "COMPLETED")
+	w.nothing(g)
+	wantErr(t, "a second answer", deliveries[0].Ack(t.Context()), posthorn.ErrConflict)
+	wantErr(t, "another second answer", deliveries[0].Nack(t.Context(), errors.New("no")), posthorn.ErrConflict)
+}
+
+// Whoever waits hears of events that plain SQL publishes, without Run.
+func TestFetchWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	config := fromBeginning()
+	config.IdlePoll = time.Hour // so it is news that wakes it
+	g := w.Group("g", config)
+	fetched := make(chan []*posthorn.Delivery)
+	go func() { fetched <- w.fetch(g, 10) }()
+	eventually(t, "the group is there", func() bool {
+		return ask[bool](w, "select exists (select from posthorn.groups)")
+	})
+	conn, err := pgx.Connect(t.Context(), w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	for {
+		if _, err := conn.Exec(t.Context(), "select posthorn.publish('default', 'e')"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case deliveries := <-fetched:
+			w.ack(deliveries...)
+			return
+		case <-time.After(time.Second): // it was published before the watch had begun
+		case <-t.Context().Done():
+			t.Fatal("nothing came")
+		}
+	}
+}
+
+// seed 002.4, 002.5, 002.9: a process that dies leaves its event to others after
+// the abandonment timeout, by a clock that tests can turn.
+// seed 002.3, 002.6: each acquisition counts as an attempt.
+//
+// seed 002.7
+func TestFetchAfterAbandonment(t *testing.T) {
+	t.Parallel()
+	w, other := newWorld(t), (*world)(nil)
+	other = w.other()
+	config := fromBeginning()
+	config.LeaseFor = time.Minute
+	g, h := w.Group("g", config), other.Group("g", config)
+	w.publish(1)
+	first := w.fetch(g, 1)[0]
+	equal(t, "delivery", first.Delivery, 1)
+	w.turnClock(50 * time.Second)
+	other.nothing(h)
+	w.turnClock(70 * time.Second)
+	second := other.fetch(h, 1)[0]
+	equal(t, "event", second.ID, first.ID)
+	equal(t, "delivery", second.Delivery, 2)
+	wantErr(t, "late ack", first.Ack(t.Context()), posthorn.ErrLeaseLost)
+	wantErr(t, "late extend", first.Extend(t.Context(), time.Minute), posthorn.ErrLeaseLost)
+	other.ack(second)
+	equal(t, "state", w.state(first.ID), "COMPLETED")
+}
+
+// seed 002.8: one process per event.
+func TestFetchByMany(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const events = 400
+	ids := w.publish(events)
+	seen := make(chan int64, 2*events)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	for range 3 {
+		process := w.other()
+		g := process.Group("g", fromBeginning())
+		for range 3 {
+			all.Go(func() {
+				for {
+					deliveries, err := g.Fetch(ctx, 7)
+					if err != nil {
+						return // it is over
+					}
+					for _, d := range deliveries {
+						seen <- d.ID
+						if err := d.Ack(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			})
+		}
+	}
+	counts := map[int64]int{}
+	for range ids {
+		select {
+		case id := <-seen:
+			counts[id]++
+		case <-time.After(patience):
+			t.Fatalf("%d of %d events came", len(counts), events)
+		}
+	}
+	cancel()
+	all.Wait()
+	if len(counts) != events || len(seen) != 0 {
+		t.Errorf("%d different events, and %d more", len(counts), len(seen))
+	}
+}
+
+// seed 002.7: the timeout is settable, and the worker may ask for more.
+//
+// seed 002.15
+func TestExtend(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.Group("g", fromBeginning())
+	w.publish(2)
+	first := w.fetch(g, 2)
+	if err := first[1].Extend(t.Context(), 10*time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	w.turnClock(5 * time.Minute)
+	other := w.other()
+	h := other.Group("g", fromBeginning())
+	other.nothing(h)
+	w.turnClock(11 * time.Minute)
+	second := other.fetch(h, 2)
+	wantErr(t, "late extend", first[1].Extend(t.Context(), time.Minute), posthorn.ErrLeaseLost)
+	// Once known, the others hear of it too.
+	wantErr(t, "late ack", first[0].Ack(t.Context()), posthorn.ErrLeaseLost)
+	other.ack(second...)
+}
+
+// seed 002.13, 002.14, 002.15: what failed comes again until its attempts run out.
+func TestNackAndTerm(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.Group("g", fromBeginning())
+	ids := w.publish(2)
+	deliveries := w.fetch(g, 2)
+	if err := deliveries[0].Nack(t.Context(), posthorn.RetryAfter(time.Hour, errors.New("busy"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := deliveries[1].Term(t.Context(), errors.New("hopeless")); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "states", []string{w.state(ids[0]), w.state(ids[1])}, []string{"RETRYING", "DEAD"})
+	w.nothing(g)
+	w.turnClock(61 * time.Minute)
+	for attempt := 2; attempt <= 3; attempt++ {
+		again := w.fetch(g, 2)
+		equal(t, "events", idsOf(again), ids[:1])
+		equal(t, "delivery", again[0].Delivery, attempt)
+		if err := again[0].Nack(t.Context(), errors.New("still busy")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	equal(t, "state", w.state(ids[0]), "DEAD")
+	var reasons []string
+	for letter, err := range w.DeadLetters(t.Context(), "g", posthorn.DeadLetterFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		reasons = append(reasons, letter.Error)
+	}
+	equal(t, "dead letters", reasons, []string{"hopeless", "still busy"})
+}
+
+// What is done at the head of a lease is not repeated after a crash, although the
+// rest takes its time.
+func TestAnswersAreSavedEarly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.Group("g", fromBeginning())
+	ids := w.publish(4)
+	deliveries := w.fetch(g, 4)
+	w.ack(deliveries[0], deliveries[3])
+	if err := deliveries[1].Nack(t.Context(), posthorn.RetryAfter(time.Hour, errors.New("no"))); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "answers are saved", func() bool { return w.state(ids[0]) == "COMPLETED" && w.state(ids[1]) == "RETRYING" })
+	equal(t, "state of what follows a gap", w.state(ids[3]), "PROCESSING")
+	w.turnClock(2 * time.Minute) // saving has not moved the deadline
+	other := w.other()
+	again := other.fetch(other.Group("g", fromBeginning()), 4)
+	equal(t, "events", idsOf(again), ids[2:])
+	wantErr(t, "late ack", deliveries[2].Ack(t.Context()), posthorn.ErrLeaseLost)
+}
+
+// In an ordered group a failure holds back what follows, also in hand.
+func TestNackHoldsBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	config := fromBeginning()
+	config.Order = posthorn.OrderKey
+	g := w.Group("g", config)
+	ids := w.publish(5)
+	deliveries := w.fetch(g, 5)
+	equal(t, "events", idsOf(deliveries), ids)
+	w.ack(deliveries[0])
+	if err := deliveries[1].Nack(t.Context(), posthorn.RetryAfter(time.Hour, errors.New("no"))); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, "ack of what went back", deliveries[2].Ack(t.Context()), posthorn.ErrLeaseLost)
+	w.nothing(g)
+	w.turnClock(2 * time.Hour)
+	var order []int64
+	var attempts []int
+	for _, d := range w.fetchAll(g, 4) {
+		order, attempts = append(order, d.ID), append(attempts, d.Delivery)
+		w.ack(d)
+	}
+	equal(t, "order", order, ids[1:])
+	equal(t, "attempts", attempts, []int{2, 1, 1, 1})
+}
+
+// An answer that could not be saved can be given again.
+func TestAckAgainAfterTrouble(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.Group("g", fromBeginning())
+	ids := w.publish(1)
+	d := w.fetch(g, 1)[0]
+	tx := w.begin()
+	if _, err := tx.Exec(t.Context(), "select from posthorn.leases for update"); err != nil {
+		t.Fatal(err)
+	}
+	acked := make(chan error)
+	go func() { acked <- d.Ack(t.Context()) }()
+	w.awaitWriter()
+	w.exec(`select pg_terminate_backend(pid) from pg_stat_activity
+		where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0`)
+	if err := <-acked; err == nil || errors.Is(err, posthorn.ErrLeaseLost) {
+		t.Fatalf("ack on a connection that broke: %v", err)
+	}
+	// Until the server knows that nobody waits any more, it would settle all the same.
+	eventually(t, "the statement is cancelled", func() bool {
+		return ask[bool](w, `select not exists (select from pg_locks l join pg_stat_activity a using (pid)
+			where not l.granted and a.datname = current_database())`)
+	})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.ack(d)
+	equal(t, "state", w.state(ids[0]), "COMPLETED")
+}
+
+// Work that is done is acknowledged, although the program was told to stop.
+func TestAckAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.Group("g", fromBeginning())
+	ids := w.publish(1)
+	d := w.fetch(g, 1)[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Ack(ctx); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "state", w.state(ids[0]), "COMPLETED")
+}
+
+func TestCloseGivesBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.publish(5)
+	leaving := w.other()
+	deliveries := leaving.fetch(leaving.Group("g", fromBeginning()), 5)
+	leaving.ack(deliveries[0], deliveries[2])
+	leaving.Close()
+	again := w.fetchAll(w.Group("g", fromBeginning()), 3)
+	counts := map[int64]int{}
+	for _, d := range again {
+		counts[d.ID] = d.Delivery
+	}
+	equal(t, "deliveries", counts, map[int64]int{ids[1]: 1, ids[3]: 1, ids[4]: 1})
+	_, err := leaving.Group("h", fromBeginning()).Fetch(t.Context(), 1)
+	wantErr(t, "fetch when closed", err, posthorn.ErrClosed)
+}
+
+// A fetch that waits does not keep a client from closing.
+func TestCloseEndsFetch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	leaving := w.other()
+	g := leaving.Group("g", fromBeginning())
+	ended := make(chan error)
+	for range 2 { // one waits for its turn
+		go func() {
+			_, err := g.Fetch(t.Context(), 1)
+			ended <- err
+		}()
+	}
+	eventually(t, "the group is there", func() bool {
+		return ask[bool](w, "select exists (select from posthorn.groups)")
+	})
+	leaving.Close()
+	wantErr(t, "fetch", <-ended, posthorn.ErrClosed)
+	wantErr(t, "fetch", <-ended, posthorn.ErrClosed)
+}
+
+// Run waits for what was fetched as it does for handlers.
+func TestRunWaitsForFetched(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.publish(1)
+	g := w.Group("g", fromBeginning())
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	d := w.fetch(g, 1)[0]
+	eventually(t, "it runs", func() bool { return ask[bool](w, "select exists (select from posthorn.nodes)") })
+	stop()
+	select {
+	case err := <-ended:
+		t.Errorf("run has ended: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	w.ack(d)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	equal(t, "state", w.state(ids[0]), "COMPLETED")
+}
+
+func TestFetchBesideHandlers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const events = 300
+	seen := make(chan int64, 2*events)
+	g := w.Group("g", fromBeginning())
+	g.Handle("h", ">", func(_ context.Context, e posthorn.Event) error {
+		seen <- e.ID
+		return nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	all.Go(func() {
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	all.Go(func() {
+		for d, err := range g.Deliveries(ctx) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			seen <- d.ID
+			w.ack(d)
+		}
+	})
+	w.publish(events)
+	counts := map[int64]int{}
+	for range events {
+		select {
+		case id := <-seen:
+			counts[id]++
+		case <-time.After(patience):
+			t.Fatalf("%d events came", len(counts))
+		}
+	}
+	equal(t, "different events", len(counts), events)
+}
+
+func TestFetchRefuses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, err := w.Group("g", fromBeginning()).Fetch(t.Context(), 0)
+	wantErr(t, "fetch of none", err, posthorn.ErrInvalid)
+	_, err = w.Group("bad", posthorn.GroupConfig{LeaseFor: -1}).Fetch(t.Context(), 1)
+	wantErr(t, "fetch from a bad group", err, posthorn.ErrInvalid)
+}
+
+func TestDeliveriesThroughAPooler(t *testing.T) {
+	t.Parallel()
+	url := testpg.Pooler(t, posthorntest.Database(t))
+	w := &world{openClient(t, url), t, url}
+	g := w.Group("g", fromBeginning())
+	p := w.Publisher(posthorn.PublisherConfig{})
+	defer p.Close()
+	const events = 100
+	for range events {
+		if err := p.PublishAsync(t.Context(), posthorn.Message{Type: "e"}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	n := 0
+	for d, err := range g.Deliveries(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.ack(d)
+		if n++; n == events {
+			break
+		}
+	}
+	equal(t, "events", n, events)
+}

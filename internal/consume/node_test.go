@@ -1,0 +1,84 @@
+package consume_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+)
+
+// seed 000.10: a node's id is {host}-{pid}-{8 hex}, or what it was told, cleaned.
+func TestNodeID(t *testing.T) {
+	w := newWorld(t)
+	one, other := w.open().NodeID(), w.open().NodeID()
+	want := regexp.MustCompile(fmt.Sprintf(`^[A-Za-z0-9_:-]+-%d-[0-9a-f]{8}$`, os.Getpid()))
+	if !want.MatchString(one) || one == other {
+		t.Errorf("ids %s and %s, want two that match %v", one, other, want)
+	}
+	for given, want := range map[string]string{"api.7:80_a": "api.7:80_a", "größe 1/2": "gr__e_1_2"} {
+		if id := w.openWith(posthorn.Config{NodeID: given}).NodeID(); id != want {
+			t.Errorf("%q became %q, want %q", given, id, want)
+		}
+		if id := ask[string](w, "select posthorn.register_node('default', $1)", given); id != want {
+			t.Errorf("%q became %q in SQL, want %q", given, id, want)
+		}
+	}
+}
+
+// A heartbeat comes every 30 seconds, for which this waits. A node that was swept
+// meanwhile registers again, with its handlers.
+//
+// seed 000.17, 000.47–49
+func TestHeartbeat(t *testing.T) {
+	w := newWorld(t)
+	for _, id := range []string{"quiet", "swept"} {
+		ph := w.openWith(posthorn.Config{NodeID: id, DisplayName: "the " + id})
+		ph.Group("billing", quick).Handle("charge", "order.*", func(context.Context, posthorn.Event) error { return nil })
+		w.run(ph)
+	}
+	w.await("select count(*) = 2 from posthorn.node_handlers")
+	w.exec("update posthorn.nodes set last_heartbeat = last_heartbeat - interval '5 minutes' where node_id = 'quiet'")
+	w.exec("delete from posthorn.nodes where node_id = 'swept'")
+	w.await("select state = 'alive' from posthorn.node_status where node_id = 'quiet'")
+	w.await("select exists (select from posthorn.node_handlers where node_id = 'swept' and patterns = '{order.*}')")
+	w.await("select exists (select from posthorn.nodes where node_id = 'swept' and display_name = 'the swept')")
+}
+
+// seed 000.50–51, 000.65: the options are what they say, and what was opened is
+// closed.
+func TestConnections(t *testing.T) {
+	w := newWorld(t)
+	w.exec("select posthorn.define_namespace('shop')")
+	const application, most = "shop-api", 3 + 2 + 1 // own statements, transactions, news
+	ph := w.openWith(posthorn.Config{Namespace: "shop", ApplicationName: application, MaxConns: 2})
+	const count = "select count(*) from pg_stat_activity where datname = current_database() and application_name = $1"
+	ph.Group("ledger", quick).HandleTx("book", "order.placed", func(ctx context.Context, tx pgx.Tx, _ posthorn.Event) error {
+		var n int
+		if err := tx.QueryRow(ctx, count, application).Scan(&n); err != nil {
+			return err
+		}
+		w.say("%d", n)
+		if n < 1 || n > most {
+			t.Errorf("%d connections, want 1 to %d", n, most)
+		}
+		return nil
+	})
+	stop := w.run(ph)
+	w.publish(ph, slice(100, posthorn.Message{Type: "order.placed"})...)
+	w.awaitLines(100)
+	w.settled("ledger")
+	if namespace := ask[string](w, "select string_agg(distinct namespace, ' ') from posthorn.event_log"); namespace != "shop" {
+		t.Errorf("published in %s", namespace)
+	}
+	stop()
+	if n := ask[int](w, "select count(*) from posthorn.nodes"); n != 0 {
+		t.Errorf("%d nodes are left", n)
+	}
+	ph.Close()
+	w.await("select ("+count+") = 0", application)
+}

@@ -1,0 +1,162 @@
+package consume_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+)
+
+// replaceTake puts a function of the test's own in the place of posthorn.take,
+// which is real.take then.
+func (w *world) replaceTake(body string) {
+	w.t.Helper()
+	w.exec("create schema real")
+	w.exec("alter function posthorn.take set schema real")
+	w.exec(`create function posthorn.take(
+		group_id bigint, node text, max_events int, lease_for interval, token uuid,
+		settle_lease bigint default null, settle_attempt int default null
+	) returns table (lease bigint, attempt int) language plpgsql as $$ begin ` + body + ` end $$`)
+}
+
+// recordTakes notes in a table what is asked of posthorn.take, and when.
+func (w *world) recordTakes() {
+	w.t.Helper()
+	w.exec("create table public.takes (max_events int, lease_for interval, at timestamptz default clock_timestamp())")
+	w.replaceTake(`
+		return query select * from real.take($1, $2, $3, $4, $5, $6, $7);
+		insert into public.takes values (max_events, lease_for);`)
+}
+
+// The usage example of seed 000, with its policy: a node that produces and
+// consumes, all handlers of an event in one transaction, and no second attempt.
+//
+// seed 000.3–4, 000.23, 000.37, 000.41–42, 000.44–48, 000.52–53, 000.68
+func TestAsTheSeedSystemsHadIt(t *testing.T) {
+	w := newWorld(t)
+	w.recordTakes()
+	w.exec("create table user_events (user_id text, event_id bigint)")
+	ph := w.openWith(posthorn.Config{
+		NodeID: "api-server-1", DisplayName: "API Server", NodeMetadata: map[string]any{"role": "producer"},
+	})
+	api := ph.Group("api", posthorn.GroupConfig{
+		Attempts:      1,                // the first failure makes a dead letter
+		Together:      true,             // all handlers of an event in one transaction
+		BuryUnhandled: true,             // no handler: a dead letter
+		LeaseFor:      30 * time.Second, // the visibility timeout
+		BatchSize:     10,
+		IdlePoll:      time.Second,
+	})
+	api.HandleTx("record", "user.created", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+		_, err := tx.Exec(ctx, "insert into user_events values ($1, $2)", e.Key, e.ID)
+		return err
+	})
+	api.HandleTx("greet", "user.created", func(_ context.Context, _ pgx.Tx, e posthorn.Event) error {
+		if e.Key == "bad" {
+			return errors.New("no such user")
+		}
+		return nil
+	})
+	w.run(ph)
+	w.await("select count(*) = 2 from posthorn.node_handlers")
+	if node := ask[string](w, "select concat_ws(' ', node_id, display_name, metadata->>'role') from posthorn.nodes"); node != "api-server-1 API Server producer" {
+		t.Errorf("node %q", node)
+	}
+	const users = 300
+	w.publish(ph, slice(users, posthorn.Message{Type: "user.created", Key: "good"})...)
+	odd := w.publish(ph, posthorn.Message{Type: "user.created", Key: "bad"}, posthorn.Message{Type: "user.born"})
+	w.await("select count(*) = 2 from posthorn.dead_letters")
+	w.settled("api")
+
+	letters := []letter{{odd[0], "", 1, "Handler error", "no such user"}, {odd[1], "", 1, "No handler for event user.born", ""}}
+	got := w.deadLetters("api")
+	if len(got) == 2 && got[0].Event > got[1].Event { // two lanes, whichever was first
+		got[0], got[1] = got[1], got[0]
+	}
+	if diff := cmp.Diff(letters, got); diff != "" {
+		t.Errorf("dead letters (-want +got):\n%s", diff)
+	}
+	if n := ask[int](w, "select count(*) from user_events where user_id = 'good'"); n != users {
+		t.Errorf("%d effects, want %d", n, users)
+	}
+	if n := ask[int](w, "select count(*) from user_events where user_id = 'bad'"); n != 0 {
+		t.Error("what failed has left the effect of another handler")
+	}
+	if asked := ask[string](w, "select string_agg(distinct max_events || ' for ' || lease_for, ', ') from public.takes where max_events > 9"); asked != "10 for 00:00:30" {
+		t.Errorf("took %s", asked)
+	}
+	if most := ask[int](w, "select max(max_events) from public.takes"); most != 10 {
+		t.Errorf("took up to %d events at once, want 10", most)
+	}
+}
+
+// buffer collects what is logged.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) contains(text string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return bytes.Contains(b.text.Bytes(), []byte(text))
+}
+
+// seed 000.54, 000.65: trouble while claiming is logged, two seconds are waited,
+// and it goes on.
+func TestTroubleWhileTaking(t *testing.T) {
+	w := newWorld(t)
+	w.exec("create sequence public.attempts")
+	w.replaceTake("perform nextval('public.attempts'); raise exception 'the disk is on fire';")
+	var log buffer
+	ph := w.openWith(posthorn.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	config := quick
+	config.Concurrency = 1
+	ph.Group("billing", config).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
+		w.say("%s", e.Type)
+		return nil
+	})
+	w.publish(ph, posthorn.Message{Type: "order.placed"})
+	started := time.Now()
+	w.run(ph)
+	w.await("select last_value >= 3 from public.attempts")
+	if waited := time.Since(started); waited < 4*time.Second {
+		t.Errorf("three attempts within %v, want two seconds between them", waited)
+	}
+	w.until("it is logged", func() bool { return log.contains("cannot take work yet") && log.contains("the disk is on fire") })
+	w.exec("do $$ begin drop function posthorn.take; alter function real.take set schema posthorn; end $$")
+	w.awaitLines(1)
+	w.settled("billing")
+}
+
+// seed 000.38, 000.46, 002.13: without news, workers look for events at the pace they
+// were told.
+func TestIdlePoll(t *testing.T) {
+	w := newWorld(t)
+	w.recordTakes()
+	ph := w.open()
+	config := quick
+	config.IdlePoll, config.Concurrency = 50*time.Millisecond, 1
+	ph.Group("billing", config).Handle("charge", ">", func(context.Context, posthorn.Event) error { return nil })
+	w.run(ph)
+	// Right after the start everything is news.
+	const idle = "select at from public.takes where at > (select min(at) + interval '2 seconds' from public.takes) order by at limit 12"
+	w.await("select count(*) = 12 from (" + idle + ") t")
+	if ask[bool](w, "select max(at) - min(at) < interval '500 ms' from ("+idle+") t") {
+		t.Error("looked twelve times within half a second, want 50 ms between looks")
+	}
+}

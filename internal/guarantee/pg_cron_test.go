@@ -1,0 +1,133 @@
+package guarantee
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/testpg/pgcron"
+	"github.com/posthorn/posthorn/schema"
+)
+
+// withPgCron is a server of the test's own where pg_cron runs upkeep and schedules.
+func withPgCron(t *testing.T) *session {
+	t.Helper()
+	s := connect(t, pgcron.Start(t).URL())
+	if _, err := schema.Migrate(t.Context(), s.conn, schema.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// awaitMinutes is await for what pg_cron does once a minute.
+func (s *session) awaitMinutes(condition string) {
+	s.t.Helper()
+	deadline := time.Now().Add(150 * time.Second)
+	for !value[bool](s, condition) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("never came true: %s\npg_cron: %s", condition,
+				column[string](s, "select concat_ws(' ', command, status, return_message) from cron.job_run_details"))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// Nobody is there but Postgres: it fires schedules, those that pg_cron takes and
+// those that upkeep fires, and does the rest of upkeep.
+//
+// seed 000.58–64, seed 000.1–6
+func TestPgCronFiresSchedules(t *testing.T) {
+	t.Parallel()
+	s := withPgCron(t)
+	s.exec("select posthorn.use_pg_cron()")
+	s.exec("select posthorn.schedule('default', 'by job', '* * * * *', 'a')")
+	s.exec("select posthorn.schedule('default', 'by upkeep', '@every 1s', 'b')")
+	s.exec("select posthorn.publish('default', 'c', deliver_at => posthorn.now() + interval '1 second')")
+	for _, kind := range []string{"a", "b", "c"} {
+		s.awaitMinutes("select exists (select from posthorn.events where type = '" + kind + "')")
+	}
+	equal(t, "due times fired twice", value[int](s, `
+		select count(*) from (
+		  select from posthorn.events where type <> 'c' group by type, metadata->>'scheduledFor' having count(*) > 1) x`), 0)
+	equal(t, "the job's event is for a full minute", value[bool](s,
+		"select bool_and(metadata->>'scheduledFor' like '%:00Z') from posthorn.events where type = 'a'"), true)
+}
+
+// seed 000.58, seed 000.59, seed 000.60, seed 000.62, seed 000.63
+func TestPgCronJobsFollowSchedules(t *testing.T) {
+	t.Parallel()
+	s := withPgCron(t)
+	jobs := func() []string {
+		return column[string](s, "select concat_ws(' | ', jobname, schedule, command) from cron.job order by jobid")
+	}
+	task := func(name string) string {
+		return value[string](s, "select task_id::text from posthorn.schedules where name = $1", name)
+	}
+	job := func(name, cron string) string {
+		return "default_" + name + "_" + task(name) + " | " + cron + " | select posthorn.run_scheduled_task('" + task(name) + "', true)"
+	}
+	// One that was there before, those that pg_cron cannot do, and a long name.
+	s.exec("select posthorn.schedule('default', 'before', '5 4 * * *', 'e')")
+	s.exec("select posthorn.use_pg_cron(), posthorn.use_pg_cron()")
+	s.exec(`select posthorn.schedule('default', 'zone', '5 4 * * *', 'e', timezone => 'Europe/Berlin'),
+		posthorn.schedule('default', 'every', '@every 1 day', 'e'), posthorn.schedule('default', 'one', '@at 2999-01-01T00:00Z', 'e')`)
+	long := strings.Repeat("ü", 100)
+	s.exec("select posthorn.schedule('default', $1, '@daily', 'e')", long)
+	found := jobs()
+	equal(t, "jobs", found[:2], []string{"posthorn_tend_posthorn | * * * * * | select posthorn.tend()", job("before", "5 4 * * *")})
+	if len(found) != 3 || !strings.Contains(found[2], task(long)+" | @daily") {
+		t.Errorf("jobs %q, want one with the whole id %s", found, task(long))
+	}
+	equal(t, "fired by pg_cron", column[string](s, "select name from posthorn.schedules where fired_by = 'pg_cron' order by name"), []string{"before", long})
+	equal(t, "job_id", value[bool](s, `select t.job_id = j.jobid from posthorn.scheduled_tasks t join cron.job j on j.jobname like 'default_before%'
+		where t.name = 'before'`), true)
+
+	s.exec("select posthorn.unschedule('default', $1)", long)
+	s.exec("select posthorn.schedule('default', 'before', '6 4 * * *', 'e')")
+	equal(t, "jobs after a change", jobs()[1:], []string{job("before", "6 4 * * *")})
+	s.exec("select posthorn.pause_schedule('default', 'before')")
+	equal(t, "jobs while paused", len(jobs()), 1)
+	s.exec("select posthorn.resume_schedule('default', 'before')")
+	equal(t, "jobs when resumed", jobs()[1:], []string{job("before", "6 4 * * *")})
+	s.exec("select posthorn.schedule('default', 'before', '6 4 * * *', 'e', timezone => 'Europe/Berlin')")
+	equal(t, "jobs with a time zone", len(jobs()), 1)
+	s.exec("select posthorn.schedule('default', 'before', '6 4 * * *', 'e')")
+	s.exec("select posthorn.use_pg_cron(false)")
+	equal(t, "jobs without pg_cron", len(jobs()), 0)
+	equal(t, "fired by pg_cron", value[int](s, "select count(*) from posthorn.schedules where fired_by = 'pg_cron'"), 0)
+
+	// The extension goes, and schedules go on.
+	s.exec("select posthorn.use_pg_cron()")
+	s.exec("drop extension pg_cron")
+	s.exec("select posthorn.schedule('default', 'before', '7 4 * * *', 'e')")
+	s.exec("select posthorn.unschedule('default', 'before')")
+}
+
+// Upkeep leaves a schedule to its job for two minutes, then takes over; and a job
+// that comes after all fires nothing twice.
+func TestPgCronFiresOnce(t *testing.T) {
+	t.Parallel()
+	s := withPgCron(t)
+	s.clockAt("2026-01-01 00:30Z")
+	s.exec("select posthorn.use_pg_cron()")
+	s.exec("select cron.alter_job(jobid, active => false) from cron.job") // time goes by as the test says
+	s.schedule("hourly", "all")
+	s.exec("select cron.alter_job(jobid, active => false) from cron.job")
+	run := func() {
+		s.exec(value[string](s, "select command from cron.job where jobname like 'default_%'"))
+	}
+	s.clockAt("2026-01-01 01:00:01Z")
+	equal(t, "fired by upkeep", s.fire(), 0)
+	run()
+	run()
+	equal(t, "fired for", s.fired(), []string{"2026-01-01T01:00:00Z"})
+	s.clockAt("2026-01-01 02:01:59Z")
+	equal(t, "fired by upkeep, early", s.fire(), 0)
+	s.clockAt("2026-01-01 02:02:00Z")
+	equal(t, "fired by upkeep, in the end", s.fire(), 1)
+	run()
+	s.clockAt("2026-01-01 05:30:00Z")
+	equal(t, "made up for by upkeep", s.fire(), 3)
+	run()
+	equal(t, "fired for", len(s.fired()), 5)
+}

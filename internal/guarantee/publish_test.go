@@ -1,0 +1,96 @@
+package guarantee
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// publish has a short way for what is plain, and two inserts. Whatever is wrong
+// with a message is seen on each way.
+func TestPublishRefusesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.publish('default', 'e', stream => 'named')")
+	long := "repeat('x', 256)"
+	for _, stream := range []string{"default", "named", "new"} {
+		for _, arguments := range []string{
+			"null", "''", long, `E'a\nb'`, `E'a\x7f'`,
+			"'e', key => " + long, `'e', key => E'a\tb'`, "'', key => 'k'",
+			"'e', payload => null::json",
+			`'e', payload => '{"a": "\u0000"}'::json`, `'e', payload => '"\\\u0000"'::json`,
+			`'e', metadata => '{"a": "\u0000"}'`, `'e', key => 'k', metadata => '"\u0000"'`,
+			"'e', payload => json_build_array(repeat('x', 1048576))",
+			"'e', metadata => json_build_array(repeat('x', 1048576))",
+			"'e', tags => '{\"\"}'", "'e', dedup_key => ''",
+		} {
+			s.refused("PH004", fmt.Sprintf("select posthorn.publish('default', %s, stream => '%s')", arguments, stream))
+		}
+		s.refused("PH001", fmt.Sprintf("select posthorn.publish('nowhere', 'e', stream => '%s')", stream))
+		s.refused("PH001", fmt.Sprintf("select posthorn.publish(null, 'e', stream => '%s')", stream))
+	}
+	equal(t, "events", value[int](s, "select count(*) from posthorn.events"), 1)
+}
+
+// What is plain and what is not arrive alike, with what was left out filled in.
+func TestPublishKeepsWhatItIsGiven(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	long, large := strings.Repeat("x", 255), `["`+strings.Repeat("x", 2000)+`"]`
+	messages := []struct{ typ, key, tags, payload, metadata string }{
+		{typ: "e", payload: `{"a" : 1}`},
+		{typ: long, key: long, payload: `"\\u0000"`, metadata: `{"b" : 2}`},
+		{typ: "ü", key: "", tags: "{red}", payload: "null", metadata: "{}"},
+		{typ: "e", key: "k", payload: large, metadata: large},
+	}
+	for _, stream := range []string{"default", "named"} {
+		var want []string
+		for range 2 { // in a stream that is new, and in one that is known
+			for _, m := range messages {
+				id := value[int64](s, `select posthorn.publish('default', $1, $2::text::json, $3, nullif($4, ''),
+					nullif($5, '')::text[], nullif($6, '')::json)`, m.typ, m.payload, stream, m.key, m.tags, m.metadata)
+				tags, metadata := m.tags, m.metadata
+				if tags == "" {
+					tags = "{}"
+				}
+				if metadata == "" {
+					metadata = "{}"
+				}
+				want = append(want, strings.Join([]string{fmt.Sprint(id), stream, m.typ, m.key, tags, m.payload, metadata}, "|"))
+			}
+		}
+		equal(t, "events", column[string](s, `
+			select concat_ws('|', e.id, s.name, e.type, coalesce(e.key, ''), e.tags, e.payload, e.metadata)
+			from posthorn.events e
+			join posthorn.streams s on s.id = e.stream_id and s.namespace_id = e.namespace_id
+			where s.name = $1 order by e.id`, stream), want)
+	}
+}
+
+// publish takes the ids of the default stream for granted.
+func TestDefaultStreamIsTheFirst(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	equal(t, "ids", value[[]int32](s, `
+		select array[n.id, s.id] from posthorn.namespaces n join posthorn.streams s on s.namespace_id = n.id
+		where n.namespace = 'default' and s.namespace = 'default' and s.name = 'default'`), []int32{1, 1})
+}
+
+// A claim lets its transaction commit without waiting for the disk. What is
+// published after it in the same one must not be forgotten.
+func TestPublishingInTheTransactionOfAClaimIsDurable(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	setting := func() string { return value[string](s, "select current_setting('synchronous_commit')") }
+	s.exec("set synchronous_commit = on")
+	for _, stream := range []string{"default", "named", "named"} {
+		s.exec("select posthorn.publish('default', 'e')")
+		s.exec("begin")
+		s.exec("select posthorn.claim('default', 'billing', 'w')")
+		equal(t, "after the claim", setting(), "off")
+		s.exec("select posthorn.publish('default', 'e', stream => $1)", stream)
+		equal(t, "after publishing", setting(), "on")
+		s.exec("commit")
+	}
+}

@@ -1,0 +1,112 @@
+package testpg
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Pooler runs a PgBouncer in transaction mode in front of a database, and returns
+// the URL to use instead. Two server connections, for everybody, go from one
+// client to another after each transaction. The test is skipped where there is no
+// PgBouncer.
+func Pooler(t testing.TB, database string) (url string) {
+	t.Helper()
+	program := findPooler(t)
+	dir, err := MakeDirectory("pgbouncer-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil { // for its socket; it may run as somebody else
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "pgbouncer.ini")
+	if err := os.WriteFile(file, []byte(poolerConfig(t, database, dir)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-q", file)
+	cmd.SysProcAttr = unprivileged(t)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // fails when it has ended already
+		_ = cmd.Wait()
+	})
+	// A socket: a port that is free now may not be when it is wanted.
+	url = "postgres://anyone@/pooled?host=" + dir + "&port=6432"
+	awaitPooler(t, url)
+	return url
+}
+
+func findPooler(t testing.TB) string {
+	t.Helper()
+	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Skip("no pgbouncer on this machine")
+	return ""
+}
+
+func poolerConfig(t testing.TB, database, dir string) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(`[databases]
+pooled = host=%s port=%d dbname=%s user=%s password=%s
+[pgbouncer]
+listen_addr =
+listen_port = 6432
+unix_socket_dir = %s
+auth_type = any
+pool_mode = transaction
+default_pool_size = 2
+ignore_startup_parameters = search_path
+`, config.Host, config.Port, config.Database, config.User, config.Password, dir)
+}
+
+// unprivileged lets a program of root's run as another user: PgBouncer refuses
+// to run as root.
+func unprivileged(t testing.TB) *syscall.SysProcAttr {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip("root cannot run pgbouncer, and there is no user nobody")
+	}
+	uid, _ := strconv.ParseUint(nobody.Uid, 10, 32)
+	gid, _ := strconv.ParseUint(nobody.Gid, 10, 32)
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+}
+
+func awaitPooler(t testing.TB, url string) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		conn, err := pgx.Connect(t.Context(), url)
+		if err == nil {
+			_ = conn.Close(context.WithoutCancel(t.Context()))
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("pgbouncer does not answer: %v", err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

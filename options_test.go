@@ -1,0 +1,75 @@
+package posthorn_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// seed 000.65, 000.66: every option is documented where it is defined, and those
+// that tune say what either direction costs, and their default.
+func TestOptionsAreDocumented(t *testing.T) {
+	t.Parallel()
+	docs := map[string]string{}
+	sources, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range sources {
+		files := token.NewFileSet()
+		parsed, err := parser.ParseFile(files, file, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok || !regexp.MustCompile(`^[A-Z]\w*Config$|^Config$`).MatchString(spec.Name.Name) {
+				return true
+			}
+			options, ok := spec.Type.(*ast.StructType)
+			if !ok {
+				return true
+			}
+			doc, line := "", 0
+			for _, field := range options.Fields.List {
+				switch {
+				case field.Doc != nil:
+					doc = field.Doc.Text()
+				case files.Position(field.Pos()).Line != line+1:
+					doc = "" // what stands right below a field shares its comment
+				}
+				line = files.Position(field.End()).Line
+				for _, name := range field.Names {
+					docs[spec.Name.Name+"."+name.Name] = doc
+				}
+			}
+			return false
+		})
+	}
+	for option, doc := range docs {
+		if doc == "" {
+			t.Errorf("%s is not documented", option)
+		}
+	}
+	tuning := []string{
+		"Config.MaxConns", "Config.DrainFor",
+		"GroupConfig.Concurrency", "GroupConfig.BatchSize", "GroupConfig.LeaseFor", "GroupConfig.IdlePoll", "GroupConfig.Slots",
+	}
+	tradeOff := regexp.MustCompile(`(?i)\b(more|fewer|longer|shorter|larger?|smaller?|how many)\b`)
+	for _, option := range tuning {
+		if doc := docs[option]; !tradeOff.MatchString(doc) || !regexp.MustCompile(`(?i)default`).MatchString(doc) {
+			t.Errorf("%s does not say what it costs and what its default is: %q", option, doc)
+		}
+	}
+	for _, option := range slices.Concat(tuning, []string{
+		"Config.DatabaseURL", "Config.Namespace", "Config.ApplicationName", "Config.Logger",
+	}) {
+		if _, ok := docs[option]; !ok {
+			t.Errorf("%s does not exist", option)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package posthorntest
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+)
+
+// Open opens a client on a fresh database of the test's own, or on the one that
+// config names, and closes it when the test ends. What the client logs goes to
+// the test's output. There may be one config or none.
+func Open(t testing.TB, config ...posthorn.Config) *posthorn.Client {
+	t.Helper()
+	if len(config) > 1 {
+		t.Fatal("Open takes one config")
+	}
+	c := posthorn.Config{}
+	if len(config) == 1 {
+		c = config[0]
+	}
+	if c.DatabaseURL == "" && c.Pool == nil {
+		c.DatabaseURL = Database(t)
+		c.Migrate = true // makes the namespace too
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	ph, err := posthorn.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ph.Close)
+	return ph
+}
+
+// Publish publishes messages, in a transaction of their own, and returns the ids
+// of their events.
+func Publish(t testing.TB, ph *posthorn.Client, messages ...posthorn.Message) []int64 {
+	t.Helper()
+	ids, err := ph.Publish(t.Context(), ph.Pool(), messages...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// Run runs the client until the test ends, or stop is called. The test fails if
+// [posthorn.Client.Run] ends before, or with an error.
+//
+// Run returns when the groups exist to which handlers were given before: what is
+// published from then on reaches them. (A new group begins to read when it is
+// made, unless its Start says otherwise.)
+func Run(t testing.TB, ph *posthorn.Client) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	r := &running{ended: make(chan struct{})}
+	runs.Store(ph, r)
+	go func() {
+		defer close(r.ended)
+		if r.err = ph.Run(ctx); r.err != nil {
+			t.Errorf("posthorn: run: %v", r.err)
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-r.ended
+		runs.CompareAndDelete(ph, r)
+	})
+	t.Cleanup(stop)
+	db := connect(t, ph)
+	defer db.Close(t.Context())
+	wait(t, "run", ph, func() string {
+		for _, name := range handled(ph) {
+			if !exists(t, db, ph, name) {
+				return "group " + name + " is not there yet"
+			}
+		}
+		return ""
+	})
+	return stop
+}
+
+// running is a client that Run keeps running.
+type running struct {
+	ended chan struct{}
+	err   error // when it has ended
+}
+
+var runs sync.Map // of *running, by client
+
+// handled are the groups that have handlers in this client.
+func handled(ph *posthorn.Client) []string {
+	var names []string
+	for _, g := range ph.Stats() {
+		if slices.ContainsFunc(g.Handlers, func(h posthorn.HandlerStats) bool { return h.Handler != "" }) {
+			names = append(names, g.Group)
+		}
+	}
+	return names
+}
+
+func exists(t testing.TB, db *pgx.Conn, ph *posthorn.Client, group string) (found bool) {
+	t.Helper()
+	err := db.QueryRow(t.Context(), `
+		select exists (
+			select from posthorn.groups g
+			join posthorn.namespaces n on n.id = g.namespace_id
+			where n.namespace = $1 and g.name = $2)`, ph.Namespace(), group).Scan(&found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// connect opens a connection apart from the client's, which handlers may all
+// hold. The caller closes it.
+func connect(t testing.TB, ph *posthorn.Client) *pgx.Conn {
+	t.Helper()
+	config := ph.Pool().Config().ConnConfig.Copy()
+	config.RuntimeParams["application_name"] = "posthorntest"
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// pace is how often to look whether something has come true.
+const pace = 5 * time.Millisecond
+
+// wait returns when nothing is missing any more. The test fails when that takes
+// too long, or the client has stopped running with an error.
+func wait(t testing.TB, what string, ph *posthorn.Client, missing func() string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		left := missing()
+		if left == "" {
+			return
+		}
+		if r, ok := runs.Load(ph); ok && r.(*running).failed() {
+			t.Fatalf("posthorntest: %s: the client has stopped running; %s", what, left)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("posthorntest: %s: after %v %s", what, patience, left)
+		}
+		time.Sleep(pace)
+	}
+}
+
+func (r *running) failed() bool {
+	select {
+	case <-r.ended:
+		return r.err != nil
+	default:
+		return false
+	}
+}

@@ -1,0 +1,86 @@
+package posthorntest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+)
+
+// Drain waits until every projection of this client, and every group to which it
+// has given handlers, is idle: it has been handed all events, nothing of it is in flight, and no retry
+// is due. So it waits for what handlers publish, too. Somebody has to run the
+// client meanwhile, such as [Run].
+//
+// What is due in the future does not count: retries that wait for their next
+// attempt, with what waits behind them in ordered groups and projections, and
+// delayed events.
+// [Advance] makes them due. Nor do events count that a paused group does not
+// read.
+func Drain(t testing.TB, ph *posthorn.Client) {
+	t.Helper()
+	db := connect(t, ph)
+	defer db.Close(t.Context())
+	wait(t, "drain", ph, func() string { return unfinished(t, db, ph) })
+}
+
+// unfinished says in words what is left to do. All of it comes from one
+// snapshot, so that no event is missed on its way from one place to the next.
+func unfinished(t testing.TB, db *pgx.Conn, ph *posthorn.Client) string {
+	t.Helper()
+	rows, _ := db.Query(t.Context(), unfinishedSQL, ph.Namespace(), handled(ph))
+	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(left, "; ")
+}
+
+// A lease of nobody's with a deadline ahead is a projection that stands still
+// until its next attempt.
+const unfinishedSQL = `
+	with wanted as (
+		select w.name, g.id, g.paused, g as whole
+		from unnest($2::text[]) w (name)
+		join posthorn.namespaces n on n.namespace = $1
+		left join posthorn.groups g on g.namespace_id = n.id and g.name = w.name
+	)
+	select format('group %s is not there yet', name) from wanted where id is null
+	union all
+	select format('group %s has not been handed %s events', w.name, p.events)
+	from wanted w
+	cross join lateral posthorn.pending(w.whole) p
+	where w.id is not null and not w.paused and p.events > 0
+	union all
+	select format('group %s has %s leases in flight', w.name, count(*))
+	from wanted w
+	join posthorn.leases l on l.group_id = w.id
+	where l.until is not null and not (l.node is null and l.until > posthorn.now())
+	group by w.name
+	union all
+	select format('group %s has %s leases that wait', w.name, count(*))
+	from wanted w
+	join posthorn.leases l on l.group_id = w.id
+	where l.until is null and not w.paused
+		and not exists (select from posthorn.retries r where r.group_id = w.id and r.slot = l.slot)
+		and not exists (
+			select from posthorn.leases x
+			where x.group_id = w.id and x.slot = l.slot and x.node is null and x.until > posthorn.now())
+	group by w.name
+	union all
+	select format('group %s has %s retries that are due', w.name, count(*))
+	from wanted w
+	join posthorn.retries r on r.group_id = w.id
+	where r.lease_id is null and r.due_at <= posthorn.now() and not w.paused
+		and not exists (
+			select from posthorn.retries x
+			where x.group_id = w.id and x.slot = r.slot and x.event_id <= r.event_id and x.due_at > posthorn.now())
+	group by w.name
+	union all
+	select format('%s delayed events are due', count(*))
+	from posthorn.delayed d
+	join posthorn.namespaces n on n.id = d.namespace_id
+	where n.namespace = $1 and d.deliver_at <= posthorn.now()
+	having count(*) > 0`

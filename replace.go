@@ -1,0 +1,220 @@
+package posthorn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/project"
+)
+
+// ReplaceConfig says how a projection is to be replaced. Swap is required.
+type ReplaceConfig struct {
+	ProjectionConfig
+
+	// Prepare makes the new tables, or empties those that an abandoned attempt
+	// has left. It runs when the replacement begins, and not when it goes on.
+	Prepare func(ctx context.Context, tx pgx.Tx) error
+	// Swap puts the new tables in the place of the old ones, in the transaction
+	// that moves the projection to the position of its replacement. It may run
+	// more than once; all runs but the last are rolled back.
+	Swap func(ctx context.Context, tx pgx.Tx) error
+	// Progress, if given, hears now and then how many of the IDs to replay are
+	// done.
+	Progress func(done, total int64)
+	// Partial builds from what the log still has; see [RebuildConfig].
+	Partial bool
+}
+
+// Replace builds a projection anew while the old one goes on and can be read:
+// apply writes the events from the beginning into other tables, and when they
+// have caught up with the old ones, both change places in one transaction. The
+// work is done here, in this call.
+//
+// Called again after a crash or an error it goes on where it was. When an event
+// cannot be applied it returns that error. [Client.AbandonReplacement] gives up.
+//
+// From the swap on, the processes that keep the projection write to the new
+// tables, so they must fit what those write. Where they do not, give the new
+// projection a new name.
+func (c *Client) Replace(ctx context.Context, name, patterns string, config ReplaceConfig, apply Apply) error {
+	r := &replacement{client: c, name: name, config: config, looked: time.Now()}
+	r.projection = Projection{
+		client: c, name: name, patterns: splitPatterns(patterns), config: config.withDefaults(), apply: apply,
+		watch: c.telemetry.Group(name, 0),
+	}
+	err := r.projection.check()
+	if config.Swap == nil {
+		err = invalid("Swap is missing", "Give a function that puts the new tables in the place of the old ones.")
+	}
+	if err == nil {
+		err = r.begin(ctx)
+	}
+	if err == nil {
+		err = r.keepGoing(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("replace %s: %w", name, err)
+	}
+	return nil
+}
+
+// AbandonReplacement gives up what [Client.Replace] has begun for a projection.
+// The tables that it has built stay behind. It fails with [ErrNotFound] when
+// there is nothing to give up.
+func (c *Client) AbandonReplacement(ctx context.Context, name string) error {
+	return pg.AbandonReplacement(ctx, c.control, c.namespace, name)
+}
+
+// replacement is a projection that takes the place of another.
+type replacement struct {
+	client     *Client
+	name       string
+	config     ReplaceConfig
+	projection Projection
+	group      pg.Group
+	worker     *project.Worker
+
+	began  time.Time // in the database; tells it from others
+	total  int64
+	looked time.Time
+}
+
+func (r *replacement) begin(ctx context.Context) error {
+	err := r.client.again(ctx, func(tx pgx.Tx) (err error) {
+		var fresh bool
+		r.group, fresh, err = pg.BeginReplacement(ctx, tx, r.client.namespace, r.name, r.config.Partial)
+		if err != nil || !fresh || r.config.Prepare == nil {
+			return err
+		}
+		return r.config.Prepare(ctx, project.Hold(tx))
+	})
+	if err != nil {
+		return err
+	}
+	r.worker = project.New(r.projection.worker(r.group))
+	s, err := r.status(ctx)
+	if err != nil {
+		return err
+	}
+	if s.RebuildBeganAt != nil {
+		r.began = *s.RebuildBeganAt
+	}
+	return nil
+}
+
+// keepGoing applies events until the replacement has taken its place.
+func (r *replacement) keepGoing(ctx context.Context) error {
+	for ctx.Err() == nil {
+		took, err := r.worker.Next(ctx, ctx)
+		done := false
+		if err == nil {
+			done, err = r.look(ctx, took)
+		}
+		var stands *project.EventError
+		switch {
+		case errors.As(err, &stands):
+			return fmt.Errorf("event %d (%s): %w", stands.Event, stands.Type, stands.Err)
+		case errors.Is(err, ErrLeaseLost):
+		case errors.Is(err, ErrNotFound):
+			return r.finishedElsewhere(ctx, err)
+		case err != nil && !project.Passes(err):
+			return err
+		case err != nil && ctx.Err() == nil:
+			r.client.log.Warn("trouble with the database, trying again", "projection", r.name, "error", err)
+			r.worker.Rest(ctx, troubleWait)
+		case done:
+			return nil
+		case took == 0:
+			r.worker.Rest(ctx, r.worker.IdlePoll)
+		}
+	}
+	return ctx.Err()
+}
+
+// finishedElsewhere tells whether a replacement that is gone has taken its place:
+// another process may work on it too, or an answer got lost.
+func (r *replacement) finishedElsewhere(ctx context.Context, gone error) error {
+	s, err := pg.StatusOfProjection(ctx, r.client.control, r.client.namespace, r.name)
+	if err != nil {
+		return err
+	}
+	if s.RebuildBeganAt == nil || !s.RebuildBeganAt.Equal(r.began) {
+		return fmt.Errorf("the replacement was abandoned: %w", gone)
+	}
+	r.report(r.total)
+	return nil
+}
+
+func (r *replacement) status(ctx context.Context) (pg.ProjectionStatus, error) {
+	return pg.StatusOfProjection(ctx, r.client.control, r.client.namespace, r.group.Name)
+}
+
+// look reports progress now and then, and finishes when the end is near. It is
+// not while leases are full.
+func (r *replacement) look(ctx context.Context, took int) (bool, error) {
+	if took == r.worker.BatchSize && time.Since(r.looked) < lookEvery {
+		return false, nil
+	}
+	r.looked = time.Now()
+	s, err := r.status(ctx)
+	if err != nil {
+		return false, err
+	}
+	if s.Rebuilding {
+		r.total = s.RebuildTotal
+		r.report(s.RebuildDone)
+	}
+	if s.Rebuilding || s.LagEvents > int64(fewBatches*r.worker.BatchSize) {
+		return false, nil
+	}
+	done, err := r.finish(ctx)
+	if done {
+		r.report(r.total)
+	}
+	return done, err
+}
+
+func (r *replacement) report(done int64) {
+	if r.config.Progress != nil {
+		r.config.Progress(done, r.total)
+	}
+}
+
+// fewBatches bounds what is applied while the old projection stands still. What
+// is left then is applied without that.
+const fewBatches = 10
+
+// errNotYet rolls back an attempt to finish.
+var errNotYet = errors.New("an event cannot be applied")
+
+// finish applies what is left and swaps, in one transaction, in which the old
+// projection stands still. If there was too much left, only that much is done.
+func (r *replacement) finish(ctx context.Context) (done bool, err error) {
+	err = r.client.again(ctx, func(tx pgx.Tx) error {
+		for range fewBatches {
+			if done, err = pg.FinishReplacement(ctx, tx, r.client.namespace, r.name); err != nil {
+				return err
+			}
+			if done {
+				return project.Blame(ctx, tx, r.config.Swap(ctx, project.Hold(tx)))
+			}
+			some, err := r.worker.ApplyIn(ctx, tx)
+			if project.Refused(err) {
+				return errNotYet // the next lease finds out which
+			}
+			if err != nil || !some {
+				return err
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errNotYet) {
+		return false, nil
+	}
+	return done && err == nil, err
+}

@@ -1,0 +1,119 @@
+-- Makes a projection, which starts at the beginning of the log, or changes how long it waits after a failure.
+create or replace function posthorn.define_projection(namespace text, name text, config jsonb default '{}')
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(define_projection.namespace);
+  conf jsonb := coalesce(define_projection.config, '{}');
+  g posthorn.groups;
+begin
+  perform posthorn.check_group_config(conf);
+  if exists (select from jsonb_object_keys(conf) k where k <> 'backoff') then
+    raise exception 'a projection has no setting but backoff'
+      using errcode = 'PH004', hint = 'Order, attempts and start of a projection are fixed: all events, in order, until they succeed.';
+  end if;
+  -- One after another, so that the second finds what the first has made.
+  perform from posthorn.namespaces n where n.id = ns for no key update;
+  select x.* into g from posthorn.groups x where x.namespace_id = ns and x.name = define_projection.name;
+  if not found then
+    return posthorn.new_projection(define_projection.namespace, define_projection.name, conf, null);
+  elsif not posthorn.is_projection(g.id) then
+    raise exception 'group "%" is not a projection', define_projection.name
+      using errcode = 'PH002', hint = 'Give the projection a name that no group has.';
+  end if;
+  g := posthorn.configured(g, conf);
+  update posthorn.groups x
+  set delays = g.delays, backoff_from = g.backoff_from, backoff_to = g.backoff_to,
+    backoff_factor = g.backoff_factor, backoff_jitter = g.backoff_jitter
+  where x.id = g.id and x is distinct from g;
+  perform posthorn.try_now(g.id);
+  return g.id;
+exception when check_violation or numeric_value_out_of_range then
+  raise exception 'projection %: %', define_projection.name, sqlerrm
+    using errcode = 'PH004', hint = 'docs/project.md lists the settings of a projection and their ranges.';
+end $$;
+comment on function posthorn.define_projection(text, text, jsonb) is
+  'Makes a projection, or changes its backoff, and returns the id of its group.';
+
+-- Little is read ahead: what is cut from the log has to be thrown away when a projection is rebuilt.
+create or replace function posthorn.new_projection(namespace text, name text, config jsonb, replaces int)
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  id bigint;
+begin
+  id := posthorn.define_group(namespace, name, '{"backoff": {"to": "1 minute"}}'::jsonb || new_projection.config
+    || '{"order": "total", "attempts": 0, "on_failure": "block", "read_ahead": 10000, "start": "beginning"}');
+  insert into posthorn.projections (group_id, replaces) values (id, new_projection.replaces);
+  return id;
+end $$;
+comment on function posthorn.new_projection(text, text, jsonb, int) is 'Makes the group of a projection.';
+
+-- Whoever starts may bring what mends a failure: let it try at once.
+create or replace function posthorn.try_now(group_id int)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  update posthorn.leases l set until = posthorn.now()
+  where l.group_id = try_now.group_id and l.until > posthorn.now() and l.node is null
+$$;
+comment on function posthorn.try_now(int) is 'Ends the wait of a projection that stands still.';
+
+create or replace function posthorn.is_projection(group_id int)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+return exists (select from posthorn.projections p where p.group_id = is_projection.group_id);
+comment on function posthorn.is_projection(int) is 'Whether a group is a projection.';
+
+-- Finds the group of a projection.
+create or replace function posthorn.projection_named(namespace text, name text)
+returns posthorn.groups
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  g posthorn.groups := posthorn.group_named(namespace, name);
+begin
+  if not posthorn.is_projection(g.id) then
+    raise exception 'group "%" is not a projection', name
+      using errcode = 'PH001', hint = 'posthorn projections lists them.';
+  end if;
+  return g;
+end $$;
+comment on function posthorn.projection_named(text, text) is 'The group of a projection.';
+
+-- What would make a projection skip events, or apply them twice, is refused.
+create or replace function posthorn.check_no_projection(g posthorn.groups, what text, hint text)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if posthorn.is_projection(g.id) then
+    raise exception 'group "%" is a projection: %', g.name, what using errcode = 'PH005', hint = check_no_projection.hint;
+  end if;
+end $$;
+comment on function posthorn.check_no_projection(posthorn.groups, text, text) is 'Refuses what would make a projection skip events, or apply them twice.';
+
+-- Removes what makes a group a projection, with what is being built in its place.
+create or replace function posthorn.forget_projection(g posthorn.groups)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform posthorn.delete_group(n.namespace, x.name)
+  from posthorn.projections p
+  join posthorn.groups x on x.id = p.group_id
+  join posthorn.namespaces n on n.id = x.namespace_id
+  where p.replaces = g.id;
+  delete from posthorn.projections p where p.group_id = g.id;
+end $$;
+comment on function posthorn.forget_projection(posthorn.groups) is 'Removes what makes a group a projection.';

@@ -1,0 +1,155 @@
+-- Publishes what is due. The event and the next time are one transaction, and the row is locked:
+-- each due time is fired once, whoever calls this and whoever dies in the middle.
+create or replace function posthorn.fire_schedules(max_events int default 1000)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  today timestamptz := posthorn.now();
+  t posthorn.scheduled_tasks;
+  n bigint := 0;
+begin
+  if (max_events > 0) is not true then
+    return 0;
+  end if;
+  for t in
+    select x.* from posthorn.scheduled_tasks x
+    where x.next_run_at is not null and greatest(x.next_run_at, x.not_before) <= today
+    order by greatest(x.next_run_at, x.not_before) limit 100
+    for update skip locked
+  loop
+    n := n + posthorn.fire_schedule(t, today, least(max_events - n, 100)::int);
+    exit when n >= max_events;
+  end loop;
+  return n;
+end $$;
+comment on function posthorn.fire_schedules(int) is 'Publishes the events of schedules that are due.';
+
+-- Fires one schedule that is due and locked, and returns how many events that made. A failure is
+-- its own: it is kept on the row, and tried again later.
+create or replace function posthorn.fire_schedule(t posthorn.scheduled_tasks, today timestamptz, max_events int)
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  due timestamptz := t.next_run_at;
+  n bigint := 0;
+begin
+  if t.catch_up = 'all' then
+    while due <= today and n < max_events loop
+      perform posthorn.publish_schedule(t, due);
+      due := posthorn.next_due(t, due, due);
+      n := n + 1;
+    end loop;
+  else
+    -- Upkeep by pg_cron alone comes once a minute, so a little late is not missed.
+    if t.catch_up = 'once' or due > today - interval '2 minutes' then
+      perform posthorn.publish_schedule(t, due);
+      n := 1;
+    end if;
+    due := posthorn.next_due(t, due, today);
+  end if;
+  t.next_run_at := due;
+  update posthorn.scheduled_tasks x
+  set next_run_at = due, last_run_at = case when n > 0 then today else x.last_run_at end,
+    updated_at = case when n > 0 then today else x.updated_at end, failures = 0, last_error = null,
+    -- What has more to make up for goes behind the others.
+    not_before = case when due <= today then today else posthorn.after_pg_cron(t) end
+  where x.task_id = t.task_id;
+  return n;
+exception when others then
+  raise warning 'schedule % of namespace %: %', quote_literal(t.name), t.namespace, sqlerrm;
+  update posthorn.scheduled_tasks x
+  set failures = x.failures + 1, last_error = left(sqlerrm, 1000),
+    not_before = today + least(interval '5 minutes', interval '1 second' * 2 ^ least(x.failures, 10))
+  where x.task_id = t.task_id;
+  return 0;
+end $$;
+comment on function posthorn.fire_schedule(posthorn.scheduled_tasks, timestamptz, int) is
+  'Fires one schedule that is due.';
+
+-- The first due time after a moment. Periods count on from the due time before, so that they do not drift.
+create or replace function posthorn.next_due(t posthorn.scheduled_tasks, due timestamptz, after timestamptz)
+returns timestamptz
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  period interval := (posthorn.parse_cron(t.cron_expression)).every;
+begin
+  if period is null then
+    return posthorn.next_run(t.cron_expression, t.timezone, after);
+  end if;
+  return due + period * (1 + floor(extract(epoch from after - due) / extract(epoch from period)))::float8;
+end $$;
+comment on function posthorn.next_due(posthorn.scheduled_tasks, timestamptz, timestamptz) is
+  'The first due time of a schedule after a moment.';
+
+create or replace function posthorn.publish_schedule(t posthorn.scheduled_tasks, scheduled_for timestamptz)
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return posthorn.publish(t.namespace, t.event_type, t.payload, stream => t.stream, key => t.key,
+    metadata => (t.metadata::jsonb || jsonb_build_object(
+      'producer', 'scheduler',
+      'scheduledTaskId', t.task_id,
+      'scheduledFor', to_char(scheduled_for at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))::json);
+end $$;
+comment on function posthorn.publish_schedule(posthorn.scheduled_tasks, timestamptz) is 'Publishes the event of a schedule.';
+
+-- Publishes a schedule's event now, also while it is paused. Its times stay as they are.
+create or replace function posthorn.run_schedule_now(namespace text, name text)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  t posthorn.scheduled_tasks := posthorn.schedule_named(namespace, name);
+begin
+  update posthorn.scheduled_tasks x set last_run_at = posthorn.now(), updated_at = posthorn.now() where x.task_id = t.task_id;
+  return posthorn.publish_schedule(t, posthorn.now());
+end $$;
+comment on function posthorn.run_schedule_now(text, text) is 'Publishes the event of a schedule now, and returns its id.';
+
+-- What pg_cron calls, and who ever knows the id. If the schedule is due, this is that run; if it is
+-- not, it is one more, unless only_if_due.
+create or replace function posthorn.run_scheduled_task(task uuid, only_if_due boolean default false)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  today timestamptz;
+  t posthorn.scheduled_tasks;
+  due boolean;
+  id bigint;
+begin
+  select x.* into t from posthorn.scheduled_tasks x where x.task_id = run_scheduled_task.task for update;
+  if not found or not t.active then
+    raise notice 'scheduled task % is %', coalesce(task::text, 'null'), case when found then 'not active' else 'not known' end;
+    return null;
+  end if;
+  today := posthorn.now(); -- after waiting for the row
+  due := coalesce(t.next_run_at <= today, false);
+  if only_if_due then
+    if due then
+      perform posthorn.fire_schedule(t, today, 100);
+    end if;
+    return null;
+  end if;
+  id := posthorn.publish_schedule(t, case when due then t.next_run_at else today end);
+  if due then
+    t.next_run_at := posthorn.next_due(t, t.next_run_at, case when t.catch_up = 'all' then t.next_run_at else today end);
+  end if;
+  update posthorn.scheduled_tasks x
+  set next_run_at = t.next_run_at, not_before = posthorn.after_pg_cron(t), last_run_at = today, updated_at = today,
+    failures = 0, last_error = null
+  where x.task_id = t.task_id;
+  return id;
+end $$;
+comment on function posthorn.run_scheduled_task(uuid, boolean) is
+  'Publishes the event of an active schedule, and returns its id.';

@@ -1,0 +1,233 @@
+-- When a cron expression is due next.
+--
+-- Its fields are matched against the clock on the wall of the time zone. Where that clock changes:
+--   fixed times (0 8 * * *)     one that is skipped runs right after the gap; one that comes twice
+--                               runs the first time
+--   * in minute or hour         follows elapsed time: one that is skipped runs as long after the
+--                               last as ever, one that comes twice runs twice
+-- Inside, moments are timestamps in UTC without a zone: adding a day there adds 24 hours.
+
+create or replace function posthorn.next_run(cron_expression text, timezone text default 'UTC', after timestamptz default null)
+returns timestamptz
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  c posthorn.cron := posthorn.parse_cron(cron_expression);
+  start timestamptz := coalesce(after, posthorn.now());
+  at timestamptz;
+begin
+  perform posthorn.check_timezone(timezone);
+  if not isfinite(start) then
+    return null;
+  elsif c.every is not null then
+    return date_trunc('second', start) + c.every;
+  elsif c.at is null then
+    return posthorn.next_time(c, timezone, start at time zone 'UTC') at time zone 'UTC';
+  end if;
+  at := case when c.at ~* '(Z|[+-][0-9]{2}(:?[0-9]{2})?)$' then c.at::timestamptz
+    else posthorn.wall_time(c.at::timestamp, timezone, false) at time zone 'UTC' end;
+  return case when at > start then at end;
+end $$;
+comment on function posthorn.next_run(text, text, timestamptz) is
+  'When a cron expression is due next after a time (default: now); null if never again.';
+
+-- The same, several times.
+create or replace function posthorn.next_runs(
+  cron_expression text,
+  timezone text default 'UTC',
+  after timestamptz default null,
+  how_many int default 5
+) returns setof timestamptz
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  due timestamptz := after;
+begin
+  for i in 1..least(how_many, 1000) loop
+    due := posthorn.next_run(cron_expression, timezone, due);
+    exit when due is null;
+    return next due;
+  end loop;
+end $$;
+comment on function posthorn.next_runs(text, text, timestamptz, int) is
+  'When a cron expression is due next, several times.';
+
+-- The first moment after another one at which a cron expression is due, in UTC.
+create or replace function posthorn.next_time(c posthorn.cron, zone text, after timestamp)
+returns timestamp
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  -- Near a change of the clock, times on the wall that have passed may come again.
+  wall timestamp := (after at time zone 'UTC') at time zone zone - posthorn.clock_change(after, zone);
+  at timestamp;
+  earliest timestamp;
+  until timestamp;
+begin
+  loop
+    wall := posthorn.next_match(c, wall);
+    exit when wall is null or wall >= until;
+    at := posthorn.wall_time(wall, zone, c.wild, after);
+    if at > after then
+      earliest := least(earliest, at);
+      -- There, what is later on the wall may also come earlier, but only by as much.
+      until := coalesce(until, wall + case when c.wild then posthorn.clock_change(at, zone) else interval '0' end);
+      exit when until = wall;
+    end if;
+  end loop;
+  return earliest;
+end $$;
+comment on function posthorn.next_time(posthorn.cron, text, timestamp) is
+  'The first moment after another one at which a cron expression is due.';
+
+-- What the clock on the wall shows, less UTC.
+create or replace function posthorn.clock_offset(moment timestamp, zone text)
+returns interval
+language sql stable parallel safe
+return (moment at time zone 'UTC') at time zone zone - moment;
+comment on function posthorn.clock_offset(timestamp, text) is 'How far a time zone is ahead of UTC at a moment.';
+
+-- By how much the clock on the wall changes, if that happens about then: no further away than it changes.
+create or replace function posthorn.clock_change(moment timestamp, zone text)
+returns interval
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  change interval := posthorn.clock_offset(moment + interval '24:00', zone) - posthorn.clock_offset(moment - interval '24:00', zone);
+begin
+  change := greatest(change, -change);
+  if change = interval '0' or posthorn.clock_offset(moment + change, zone) = posthorn.clock_offset(moment - change, zone) then
+    return interval '0';
+  end if;
+  return change;
+end $$;
+comment on function posthorn.clock_change(timestamp, text) is 'By how much the clock of a time zone changes around a moment.';
+
+-- The moment, in UTC, at which the clock on the wall shows a time. If it never does, right after the gap;
+-- if it does twice, the first. Wild times are different: see above.
+create or replace function posthorn.wall_time(wall timestamp, zone text, wild boolean, after timestamp default '-infinity')
+returns timestamp
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  plain timestamp := (wall at time zone zone) at time zone 'UTC';
+  old interval;
+  new interval;
+begin
+  if posthorn.clock_change(plain, zone) = interval '0' then
+    return plain;
+  end if;
+  old := posthorn.clock_offset(plain - interval '24:00', zone);
+  new := posthorn.clock_offset(plain + interval '24:00', zone);
+  if posthorn.clock_offset(wall - old, zone) = old then
+    if wild and wall - old <= after and posthorn.clock_offset(wall - new, zone) = new then
+      return wall - new; -- it comes again
+    end if;
+    return wall - old;
+  elsif posthorn.clock_offset(wall - new, zone) = new then
+    return wall - new;
+  elsif wild then
+    return wall - old;
+  end if;
+  return posthorn.clock_changes_at(wall - new, wall - old, zone);
+end $$;
+comment on function posthorn.wall_time(timestamp, text, boolean, timestamp) is
+  'The moment at which the clock of a time zone shows a time.';
+
+-- When the clock changes, to the second, between a moment before and one after.
+create or replace function posthorn.clock_changes_at(before timestamp, after timestamp, zone text)
+returns timestamp
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  new interval := posthorn.clock_offset(after, zone);
+  middle timestamp;
+begin
+  while after - before > interval '1 second' loop
+    middle := date_trunc('second', before + (after - before) / 2);
+    if posthorn.clock_offset(middle, zone) = new then
+      after := middle;
+    else
+      before := middle;
+    end if;
+  end loop;
+  return after;
+end $$;
+comment on function posthorn.clock_changes_at(timestamp, timestamp, text) is 'When the clock of a time zone changes.';
+
+-- The first minute after a time that the fields match, on one clock that never changes.
+create or replace function posthorn.next_match(c posthorn.cron, after timestamp)
+returns timestamp
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  start timestamp := date_trunc('minute', after) + interval '1 minute';
+  day date := posthorn.next_day(c, start::date);
+  hour int := 0;
+  minute int := 0;
+begin
+  if day = start::date then
+    hour := extract(hour from start);
+    minute := extract(minute from start);
+  end if;
+  if (c.hours >> hour) & 1 = 0 or c.minutes >> minute = 0 then
+    minute := 0;
+    hour := hour + 1;
+    if c.hours >> hour = 0 then
+      hour := 0;
+      day := posthorn.next_day(c, day + 1);
+    end if;
+    hour := hour + posthorn.lowest_bit(c.hours >> hour);
+  end if;
+  minute := minute + posthorn.lowest_bit(c.minutes >> minute);
+  return day + make_time(hour, minute, 0);
+end $$;
+comment on function posthorn.next_match(posthorn.cron, timestamp) is
+  'The first minute after a time that a cron expression matches, in local time.';
+
+-- The first day that the fields match, from one on.
+create or replace function posthorn.next_day(c posthorn.cron, day date)
+returns date
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  month int;
+  of_month int;
+  next date;
+begin
+  -- The rarest, a 29 February that is a Sunday, comes within 40 years.
+  for i in 1..2000 loop
+    month := extract(month from day);
+    of_month := extract(day from day);
+    next := day + 1;
+    if (c.months >> month) & 1 = 0 or (not c.either and c.days >> of_month = 0) then
+      next := date_trunc('month', day::timestamp) + interval '1 month';
+    elsif c.either then
+      exit when (c.days >> of_month) & 1 = 1 or (c.weekdays >> extract(dow from day)::int) & 1 = 1;
+    elsif (c.days >> of_month) & 1 = 0 then
+      next := day + posthorn.lowest_bit(c.days >> of_month);
+      if extract(month from next) <> month then
+        next := date_trunc('month', next::timestamp);
+      end if;
+    else
+      exit when (c.weekdays >> extract(dow from day)::int) & 1 = 1;
+    end if;
+    day := next;
+  end loop;
+  return day;
+end $$;
+comment on function posthorn.next_day(posthorn.cron, date) is 'The first day that a cron expression matches.';
+
+create or replace function posthorn.lowest_bit(bits bigint)
+returns int
+language sql immutable parallel safe
+return 64 - position('1' in (bits & -bits)::bit(64)::text);
+comment on function posthorn.lowest_bit(bigint) is 'The number of the lowest bit that is set.';

@@ -1,0 +1,156 @@
+-- With pg_cron, upkeep and schedules run while no node is alive: one of its jobs calls tend, and
+-- each schedule that it can express has a job of its own. What goes through here fires once, whoever
+-- comes first: jobs fire only what is due, and tend takes over what a job leaves two minutes late.
+
+create or replace function posthorn.use_pg_cron(enabled boolean default true)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  version text := (select e.extversion from pg_extension e where e.extname = 'pg_cron');
+  job bigint;
+begin
+  if not enabled then
+    perform posthorn.unschedule_by_pg_cron(c.job_id) from posthorn.pg_cron c;
+    delete from posthorn.pg_cron;
+  elsif version is null then
+    raise exception 'pg_cron is not installed in this database'
+      using errcode = 'PH005', hint = 'Put pg_cron into shared_preload_libraries and this database into cron.database_name, '
+        'restart Postgres, and run: create extension pg_cron;';
+  else
+    job := cron.schedule(posthorn.pg_cron_job_name(), posthorn.pg_cron_pace(version), 'select posthorn.tend()');
+    insert into posthorn.pg_cron as c (job_id) values (job)
+    on conflict (one) do update set job_id = excluded.job_id, registered_at = excluded.registered_at;
+  end if;
+  update posthorn.scheduled_tasks t set active = t.active where t.active; -- the trigger sees to their jobs
+  return job;
+exception when insufficient_privilege then
+  raise exception 'pg_cron: %', sqlerrm
+    using errcode = 'PH005', hint = format('As a superuser: grant usage on schema cron to %I;', current_user);
+end $$;
+comment on function posthorn.use_pg_cron(boolean) is
+  'Lets pg_cron run upkeep and schedules, and returns the job that calls tend; or ends that.';
+
+-- Names are unique in pg_cron, which serves all databases of a server from one.
+create or replace function posthorn.pg_cron_job_name(database text default current_database())
+returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+return case when octet_length(database) <= 48 then 'posthorn_tend_' || database
+  else 'posthorn_tend_' || left(database, 8) || '_' || md5(database) end;
+comment on function posthorn.pg_cron_job_name(text) is 'The name of the pg_cron job that tends a database.';
+
+-- Before 1.5 a minute is the shortest period there is.
+create or replace function posthorn.pg_cron_pace(version text)
+returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+return case when string_to_array(substring(version from '^[0-9]+[.][0-9]+'), '.')::int[] >= array[1, 5] then '10 seconds'
+  else '* * * * *' end;
+comment on function posthorn.pg_cron_pace(text) is 'How often pg_cron can call tend.';
+
+-- Gives a schedule its pg_cron job, or takes it away, and returns the job's id. Periods, single
+-- times and other time zones are not for pg_cron: tend fires them.
+create or replace function posthorn.schedule_by_pg_cron(t posthorn.scheduled_tasks, old_job bigint)
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  job bigint;
+begin
+  if not exists (select from posthorn.pg_cron) or not t.active or t.next_run_at is null or t.cron_expression ~* '^\s*@(every|at)\M'
+    or posthorn.pg_cron_zone(t.timezone) <> posthorn.pg_cron_zone(coalesce(nullif(current_setting('cron.timezone', true), ''), 'utc'))
+  then
+    perform posthorn.unschedule_by_pg_cron(old_job);
+    return null;
+  end if;
+  begin
+    job := cron.schedule(posthorn.pg_cron_job_name(t), t.cron_expression, format('select posthorn.run_scheduled_task(%L, true)', t.task_id));
+  exception when others then
+    raise notice 'pg_cron does not take schedule %: %', quote_literal(t.name), sqlerrm;
+  end;
+  if old_job is distinct from job then
+    perform posthorn.unschedule_by_pg_cron(old_job);
+  end if;
+  return job;
+end $$;
+comment on function posthorn.schedule_by_pg_cron(posthorn.scheduled_tasks, bigint) is 'Gives a schedule its pg_cron job, if it can have one.';
+
+create or replace function posthorn.pg_cron_zone(zone text)
+returns text
+language sql immutable parallel safe
+return case lower(zone) when 'gmt' then 'utc' else lower(zone) end;
+comment on function posthorn.pg_cron_zone(text) is 'A time zone, such that equal ones compare equal.';
+
+-- Some versions of pg_cron keep 63 bytes of a name. The id is what must stay.
+create or replace function posthorn.pg_cron_job_name(t posthorn.scheduled_tasks)
+returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  name text := format('%s_%s', t.namespace, t.name);
+begin
+  if exists (
+    select from pg_attribute a
+    where a.attrelid = to_regclass('cron.job') and a.attname = 'jobname' and a.atttypid = 'name'::regtype)
+  then
+    while octet_length(name) > 26 loop
+      name := left(name, -1);
+    end loop;
+  end if;
+  return format('%s_%s', name, t.task_id);
+end $$;
+comment on function posthorn.pg_cron_job_name(posthorn.scheduled_tasks) is 'The name of the pg_cron job of a schedule.';
+
+-- The job, or all of pg_cron, may be gone; then there is nothing to end.
+create or replace function posthorn.unschedule_by_pg_cron(job bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if job is not null then
+    perform cron.unschedule(job);
+  end if;
+exception when others then
+  raise notice 'pg_cron job % is not ended: %', job, sqlerrm;
+end $$;
+comment on function posthorn.unschedule_by_pg_cron(bigint) is 'Ends a pg_cron job.';
+
+-- Until when tend leaves a schedule to its pg_cron job.
+create or replace function posthorn.after_pg_cron(t posthorn.scheduled_tasks)
+returns timestamptz
+language sql stable
+set search_path = pg_catalog, pg_temp
+return case when t.job_id is not null then t.next_run_at + interval '2 minutes' end;
+comment on function posthorn.after_pg_cron(posthorn.scheduled_tasks) is 'Until when tend leaves a schedule to its pg_cron job.';
+
+-- After the row and not before, since an insert may turn out to be none.
+create or replace function posthorn.follow_scheduled_task()
+returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  t posthorn.scheduled_tasks;
+begin
+  if tg_op = 'DELETE' then
+    perform posthorn.unschedule_by_pg_cron(old.job_id);
+    return null;
+  end if;
+  t := new;
+  t.job_id := posthorn.schedule_by_pg_cron(new, new.job_id);
+  if t.job_id is distinct from new.job_id then
+    update posthorn.scheduled_tasks x set job_id = t.job_id, not_before = posthorn.after_pg_cron(t) where x.task_id = t.task_id;
+  end if;
+  return null;
+end $$;
+comment on function posthorn.follow_scheduled_task() is 'Trigger: a schedule''s pg_cron job follows it.';
+
+create or replace trigger follow
+after insert or delete or update of namespace, name, cron_expression, timezone, active
+on posthorn.scheduled_tasks
+for each row execute function posthorn.follow_scheduled_task();

@@ -1,0 +1,142 @@
+-- Replacing a projection while it goes on: another one, beside it, is built from the beginning into
+-- tables of its own. When it has caught up, its position becomes that of the one it replaces, in
+-- the transaction in which the tables change places.
+
+-- Begins a replacement, or finds the one that has begun: then fresh is false.
+create or replace function posthorn.begin_replacement(
+  namespace text, name text, partial boolean default false, out group_id bigint, out fresh boolean
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  old posthorn.groups := posthorn.projection_named(begin_replacement.namespace, begin_replacement.name);
+begin
+  perform from posthorn.namespaces n where n.id = old.namespace_id for no key update; -- as in define_projection
+  select p.group_id into begin_replacement.group_id from posthorn.projections p where p.replaces = old.id;
+  fresh := not found;
+  if not fresh then
+    perform posthorn.try_now(begin_replacement.group_id::int);
+    return;
+  end if;
+  if exists (select from posthorn.projections p where p.group_id = old.id and p.replaces is not null) then
+    raise exception 'projection "%" is itself a replacement', old.name
+      using errcode = 'PH005', hint = 'Finish or abandon it first.';
+  elsif exists (select from posthorn.groups g where g.namespace_id = old.namespace_id and g.name = posthorn.replacement_name(old.name)) then
+    raise exception 'there is a group "%" already', posthorn.replacement_name(old.name)
+      using errcode = 'PH002', hint = 'Delete it, if it is of no use.';
+  end if;
+  perform posthorn.check_replayable(old.id, begin_replacement.partial);
+  begin_replacement.group_id := posthorn.new_projection(begin_replacement.namespace, posthorn.replacement_name(old.name), '{}', old.id);
+  perform posthorn.begin_rebuild(g) from posthorn.groups g where g.id = begin_replacement.group_id;
+end $$;
+comment on function posthorn.begin_replacement(text, text, boolean) is
+  'Begins to build a projection anew beside itself, or finds where that has begun.';
+
+create or replace function posthorn.replacement_name(name text)
+returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+return name || ' (replacement)';
+comment on function posthorn.replacement_name(text) is 'The name of the group that builds a replacement.';
+
+-- Finds the groups of a projection and of its replacement.
+create or replace function posthorn.replacement_of(namespace text, name text, out old posthorn.groups, out new posthorn.groups)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  old := posthorn.projection_named(replacement_of.namespace, replacement_of.name);
+  select g.* into new
+  from posthorn.projections p
+  join posthorn.groups g on g.id = p.group_id
+  where p.replaces = (old).id;
+  if not found then
+    raise exception 'projection "%" has no replacement', replacement_of.name
+      using errcode = 'PH001', hint = 'It has taken its place, was abandoned, or did not begin.';
+  end if;
+end $$;
+comment on function posthorn.replacement_of(text, text) is 'The groups of a projection and of its replacement.';
+
+-- Puts a replacement in the place of its projection if it has applied all that the projection was
+-- ever handed, and says whether it has. If so, swap the tables in the same transaction, after
+-- this. Until that ends the old one stands still: claim and apply what is left here, and ask again.
+create or replace function posthorn.finish_replacement(namespace text, name text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  r record;
+  old posthorn.cursors;
+  new posthorn.cursors;
+begin
+  perform posthorn.check_claim(1, '1 second', gen_random_uuid());
+  perform posthorn.verify_cluster();
+  select * into r from posthorn.replacement_of(namespace, name);
+  perform posthorn.lock_group((r.old).id);
+  perform posthorn.lock_group((r.new).id);
+  select * into r from posthorn.replacement_of(namespace, name); -- it may have been finished, or abandoned, meanwhile
+  select c.* into old from posthorn.cursors c where c.group_id = (r.old).id order by c.n desc limit 1;
+  select c.* into new from posthorn.cursors c where c.group_id = (r.new).id order by c.n desc limit 1;
+  -- While others publish without a pause, something is always left to apply: then it is enough to
+  -- have read what the old one has read.
+  if posthorn.unapplied(r.new) is not null and (
+    exists (select from posthorn.projections p where p.group_id = (r.new).id and p.rebuild_to is not null)
+    or exists (select from posthorn.leases l where l.group_id = (r.new).id)
+    or exists (select from posthorn.retries x where x.group_id = (r.new).id)
+    or not posthorn.covers(new.base, coalesce(old.target, old.base)))
+  then
+    return false;
+  end if;
+  perform posthorn.commit_firmly();
+  perform posthorn.adopt_position((r.old).id, (r.new).id);
+  return true;
+end $$;
+comment on function posthorn.finish_replacement(text, text) is
+  'Puts a replacement in the place of its projection if it has caught up; swap the tables in the same transaction, after this.';
+
+-- Whether everything visible in one snapshot is visible in another.
+create or replace function posthorn.covers(later pg_snapshot, earlier pg_snapshot)
+returns boolean
+language sql immutable
+set search_path = pg_catalog, pg_temp
+return pg_snapshot_xmax(later) >= pg_snapshot_xmax(earlier)
+  and not exists (select from pg_snapshot_xip(later) x where pg_visible_in_snapshot(x, earlier));
+comment on function posthorn.covers(pg_snapshot, pg_snapshot) is 'Whether everything visible in one snapshot is visible in another.';
+
+-- Moves what a group has read to another, which forgets its own, and removes the first. The
+-- other keeps its id: its workers lose the lease they hold, and go on from the new position.
+create or replace function posthorn.adopt_position(old_group int, new_group int)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  delete from posthorn.leases x where x.group_id = old_group;
+  delete from posthorn.retries x where x.group_id = old_group;
+  delete from posthorn.cursors x where x.group_id = old_group;
+  delete from posthorn.stretches x where x.group_id = old_group;
+  update posthorn.cursors x set group_id = old_group where x.group_id = new_group;
+  update posthorn.stretches x set group_id = old_group where x.group_id = new_group;
+  update posthorn.projections p
+  set first_event = n.first_event, failures = 0, failed_event = null, error = null, failed_at = null,
+    rebuild_from = null, rebuild_to = null, rebuild_began_at = n.rebuild_began_at, rebuilt_at = posthorn.now()
+  from posthorn.projections n
+  where p.group_id = old_group and n.group_id = new_group;
+  delete from posthorn.projections p where p.group_id = new_group;
+  delete from posthorn.groups g where g.id = new_group;
+end $$;
+comment on function posthorn.adopt_position(int, int) is 'Moves what a group has read to another, and removes the first.';
+
+-- Gives a replacement up. The tables that it has built stay behind.
+create or replace function posthorn.abandon_replacement(namespace text, name text)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform posthorn.delete_group(namespace, (r.new).name) from posthorn.replacement_of(namespace, name) r;
+end $$;
+comment on function posthorn.abandon_replacement(text, text) is 'Gives a replacement up; its tables stay behind.';

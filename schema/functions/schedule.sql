@@ -1,0 +1,201 @@
+-- Makes a schedule, or changes the one of that name. Said again it changes nothing, and the next
+-- time stays; a schedule that somebody paused stays paused unless active says otherwise.
+create or replace function posthorn.schedule(
+  namespace text,
+  name text,
+  cron_expression text,
+  event_type text,
+  payload json default '{}',
+  timezone text default 'UTC',
+  catch_up text default 'once',
+  stream text default 'default',
+  key text default null,
+  metadata json default '{}',
+  active boolean default null
+) returns uuid
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  task uuid;
+begin
+  perform posthorn.namespace_id(schedule.namespace);
+  for attempt in 1..2 loop
+    task := posthorn.change_schedule(schedule.namespace, schedule.name, schedule.cron_expression, schedule.event_type, schedule.payload,
+      schedule.timezone, schedule.catch_up, schedule.stream, schedule.key, coalesce(schedule.metadata, '{}'), schedule.active);
+    exit when task is not null;
+    begin
+      insert into posthorn.scheduled_tasks
+        (namespace, name, cron_expression, event_type, payload, timezone, catch_up, stream, key, metadata, active)
+      values (schedule.namespace, schedule.name, schedule.cron_expression, schedule.event_type, schedule.payload, schedule.timezone,
+        schedule.catch_up, schedule.stream, schedule.key, coalesce(schedule.metadata, '{}'), coalesce(schedule.active, true))
+      returning task_id into task;
+    exception when unique_violation then
+      if attempt = 2 then
+        raise; -- this transaction cannot see what is in the way
+      end if;
+    end;
+    exit when task is not null;
+  end loop;
+  return task;
+end $$;
+comment on function posthorn.schedule(text, text, text, text, json, text, text, text, text, json, boolean) is
+  'Makes a schedule, or changes the one of that name, and returns its id.';
+
+-- The id of the schedule of that name, which becomes what is given; null if there is none.
+create or replace function posthorn.change_schedule(
+  namespace text, name text, cron_expression text, event_type text, payload json, timezone text, catch_up text,
+  stream text, key text, metadata json, active boolean
+) returns uuid
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+  t posthorn.scheduled_tasks;
+  enabled boolean;
+begin
+  select x.* into t from posthorn.scheduled_tasks x
+  where x.namespace = change_schedule.namespace and x.name = change_schedule.name for update;
+  enabled := coalesce(active, t.active);
+  if (t.cron_expression, t.event_type, t.payload::text, t.timezone, t.catch_up, t.stream, t.key, t.metadata::text, t.active)
+    is distinct from (cron_expression, event_type, payload::text, timezone, catch_up, stream, key, metadata::text, enabled)
+  then
+    update posthorn.scheduled_tasks x
+    set (cron_expression, event_type, payload, timezone, catch_up, stream, key, metadata, active)
+      = (cron_expression, event_type, payload, timezone, catch_up, stream, key, metadata, enabled)
+    where x.task_id = t.task_id;
+  end if;
+  return t.task_id;
+end $$;
+comment on function posthorn.change_schedule(text, text, text, text, json, text, text, text, text, json, boolean) is
+  'Changes the schedule of that name, if it differs.';
+
+create or replace function posthorn.unschedule(namespace text, name text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  perform posthorn.namespace_id(unschedule.namespace);
+  delete from posthorn.scheduled_tasks t
+  where t.namespace = unschedule.namespace and t.name = unschedule.name;
+  return found;
+end $$;
+comment on function posthorn.unschedule(text, text) is 'Deletes a schedule, and reports whether there was one.';
+
+create or replace function posthorn.pause_schedule(namespace text, name text)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  task uuid := (posthorn.schedule_named(namespace, name)).task_id;
+begin
+  update posthorn.scheduled_tasks t set active = false
+  where t.active and t.task_id = task;
+end $$;
+comment on function posthorn.pause_schedule(text, text) is 'A paused schedule publishes nothing.';
+
+create or replace function posthorn.resume_schedule(namespace text, name text)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  task uuid := (posthorn.schedule_named(namespace, name)).task_id;
+begin
+  update posthorn.scheduled_tasks t set active = true
+  where not t.active and t.task_id = task;
+end $$;
+comment on function posthorn.resume_schedule(text, text) is
+  'Lets a paused schedule go on with its next time; what it missed is not made up for.';
+
+-- The schedule that must exist, by name.
+create or replace function posthorn.schedule_named(namespace text, name text)
+returns posthorn.scheduled_tasks
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  t posthorn.scheduled_tasks;
+begin
+  select x.* into t from posthorn.scheduled_tasks x
+  where x.namespace = schedule_named.namespace and x.name = schedule_named.name;
+  if not found then
+    perform posthorn.namespace_id(namespace);
+    raise exception 'schedule % does not exist in namespace %', coalesce(quote_literal(name), 'null'), namespace
+      using errcode = 'PH001', hint = 'See: select name from posthorn.schedules;';
+  end if;
+  return t;
+end $$;
+comment on function posthorn.schedule_named(text, text) is 'The schedule of that name; an error if there is none.';
+
+-- Checks a schedule and plans its next time, whoever changes the row: a plain insert, update or
+-- delete of scheduled_tasks does the same as the functions.
+create or replace function posthorn.plan_scheduled_task()
+returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform posthorn.check_scheduled_task(new);
+  if tg_op = 'INSERT' or not old.active or not new.active
+    or (old.cron_expression, old.timezone) is distinct from (new.cron_expression, new.timezone)
+  then
+    -- Looked at also while it is paused, so that what is wrong is refused at once.
+    new.next_run_at := posthorn.next_run(new.cron_expression, new.timezone, posthorn.now());
+    if new.next_run_at is null and new.active then
+      raise exception 'schedule %: its time has passed', quote_literal(new.name)
+        using errcode = 'PH004', hint = 'Give a time to come, or use run_schedule_now.';
+    elsif not new.active then
+      new.next_run_at := null;
+    end if;
+    new.not_before := null;
+  end if;
+  new.failures := 0;
+  new.last_error := null;
+  new.updated_at := posthorn.now();
+  new.not_before := posthorn.after_pg_cron(new);
+  return new;
+end $$;
+comment on function posthorn.plan_scheduled_task() is 'Trigger: checks a schedule and plans its next time.';
+
+create or replace function posthorn.check_scheduled_task(t posthorn.scheduled_tasks)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if posthorn.is_name(t.name) is not true then
+    raise exception 'the name of a schedule must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Name it after what becomes due, such as invoices.';
+  elsif (t.catch_up in ('skip', 'once', 'all')) is not true then
+    raise exception 'catch_up cannot be %', coalesce(quote_literal(left(t.catch_up, 60)), 'null')
+      using errcode = 'PH004', hint = 'Give skip, once or all: what happens to times that were missed.';
+  elsif json_typeof(t.metadata) is distinct from 'object' then
+    raise exception 'the metadata of a schedule must be a JSON object'
+      using errcode = 'PH004', hint = 'For instance {"team": "billing"}.';
+  end if;
+  perform posthorn.check_message(t.event_type, t.key, t.payload, '{}', t.metadata);
+  perform posthorn.stream_id(t.namespace, t.stream);
+end $$;
+comment on function posthorn.check_scheduled_task(posthorn.scheduled_tasks) is 'Raises what is wrong with a schedule.';
+
+create or replace trigger plan
+before insert or update of namespace, name, cron_expression, event_type, payload, timezone, active, catch_up, stream, key, metadata
+on posthorn.scheduled_tasks
+for each row execute function posthorn.plan_scheduled_task();
+
+create or replace view posthorn.schedules as
+select t.namespace, t.name,
+  case when not t.active then 'paused' when t.next_run_at is null then 'completed'
+    when t.failures > 0 then 'failing' else 'active' end as state,
+  t.cron_expression, t.timezone, t.event_type, t.next_run_at, t.last_run_at, t.catch_up,
+  t.stream, t.key, t.payload, t.metadata, t.failures, t.last_error,
+  case when t.job_id is null then 'tend' else 'pg_cron' end as fired_by,
+  t.task_id, t.created_at, t.updated_at
+from posthorn.scheduled_tasks t;
+comment on view posthorn.schedules is 'Schedules, and when they are due next.';

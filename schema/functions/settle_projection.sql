@@ -1,0 +1,72 @@
+-- Settles the head of a projection's lease, from one event to another, in the transaction of their
+-- effect. It refuses when the lease is not held any more, or begins elsewhere: a commit whose
+-- answer was lost did happen, and its events must not be applied again.
+create or replace function posthorn.settle_projection(
+  lease bigint, attempt int, first_event bigint, last_event bigint, lease_for interval default '30 seconds'
+) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  l posthorn.leases;
+begin
+  if (settle_projection.first_event <= settle_projection.last_event) is not true then
+    raise exception 'first_event and last_event must be ids, in order' using errcode = 'PH004';
+  end if;
+  -- Whoever locks the lease takes it away: a rebuild, which then waits for the table that we have
+  -- written to. Waiting for it in turn would be a deadlock.
+  select x.* into l from posthorn.leases x
+  where x.id = settle_projection.lease and x.attempt = settle_projection.attempt and x.until is not null
+  for update skip locked;
+  if not found or l.ids[1] is distinct from settle_projection.first_event then
+    perform posthorn.raise_projection_lost(settle_projection.lease, settle_projection.attempt);
+  elsif settle_projection.last_event < l.ids[cardinality(l.ids)] then
+    perform posthorn.settle_until(settle_projection.lease, settle_projection.attempt, settle_projection.last_event, settle_projection.lease_for);
+  else
+    perform posthorn.settle(settle_projection.lease, settle_projection.attempt);
+  end if;
+  perform posthorn.note_applied(p, settle_projection.first_event) from posthorn.projections p
+  where p.group_id = l.group_id and (p.failures > 0 or p.first_event is null or p.rebuild_to is not null);
+end $$;
+comment on function posthorn.settle_projection(bigint, int, bigint, bigint, interval) is
+  'Settles the head of a projection''s lease, in the transaction of its effect.';
+
+create or replace function posthorn.raise_projection_lost(lease bigint, attempt int)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if exists (select from posthorn.leases x where x.id = raise_projection_lost.lease and x.attempt = raise_projection_lost.attempt) then
+    raise exception 'lease % (attempt %) is lost', lease, attempt
+      using errcode = 'PH003', detail = 'It is being taken away, or these events are not at its head.',
+        hint = 'Roll back: the events are applied by whoever holds the lease now.';
+  end if;
+  perform posthorn.raise_lease_lost(lease, attempt);
+end $$;
+comment on function posthorn.raise_projection_lost(bigint, int) is 'Says why a projection''s lease cannot be settled.';
+
+-- Remembers what changes seldom: that a failure is over, and that a rebuild is.
+create or replace function posthorn.note_applied(p posthorn.projections, first_event bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  rebuilt boolean := (
+    select coalesce(posthorn.unapplied(g), 9223372036854775807) > p.rebuild_to
+    from posthorn.groups g where g.id = p.group_id and p.rebuild_to is not null);
+begin
+  update posthorn.projections x
+  set failures = 0, failed_event = null, error = null, failed_at = null,
+    first_event = coalesce(x.first_event, note_applied.first_event),
+    rebuild_from = case when rebuilt then null else x.rebuild_from end,
+    rebuild_to = case when rebuilt then null else x.rebuild_to end,
+    rebuilt_at = case when rebuilt then posthorn.now() else x.rebuilt_at end
+  where x.group_id = p.group_id
+    and (x.failures > 0 or x.first_event is null or rebuilt);
+end $$;
+comment on function posthorn.note_applied(posthorn.projections, bigint) is 'Remembers that a projection has got on.';

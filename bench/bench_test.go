@@ -73,6 +73,7 @@ func TestVerdict(t *testing.T) {
 		{lower, 1.5, "floor met"},
 		{lower, 1.6, "floor missed"},
 		{row{target: atLeast(1)}, 0.9, "target missed"},
+		{row{floor: within(3), target: within(1)}, 1.5, "floor met, target missed"},
 		{row{}, 0.9, ""},
 	} {
 		r := result{row: test.row, rounds: []round{{test.ratio, 1}}}
@@ -84,15 +85,34 @@ func TestVerdict(t *testing.T) {
 
 func TestMarkdown(t *testing.T) {
 	t.Parallel()
-	one := result{row: row{floor: atLeast(0.7)}, Work: "publish", Ours: "publish_batch", Than: "INSERT", Unit: "/s",
-		Floor: "≥ 0.7 ×", Target: "–", rounds: []round{{160_000, 200_000}, {150_000, 200_000}, {1_180_000, 2_000_000}}}
+	one := result{
+		row: row{floor: atLeast(0.7)}, Work: "publish", Ours: "publish_batch", Than: "INSERT", Unit: "/s",
+		Floor: "≥ 0.7 ×", Target: "–", rounds: []round{{160_000, 200_000}, {150_000, 200_000}, {1_180_000, 2_000_000}},
+	}
 	one.sum()
+	alone := result{
+		row: row{floor: within(3)}, Work: "latency", Ours: "publish to Handle", Unit: " ms",
+		Floor: within(3).String(), Target: "–", rounds: []round{{0.82, 1}, {1.5, 1}, {12, 1}},
+	}
+	alone.sum()
 	var out strings.Builder
-	if err := (&report{Results: []result{one}}).markdown(&out); err != nil {
+	if err := (&report{Results: []result{one, alone}}).markdown(&out); err != nil {
 		t.Fatal(err)
 	}
-	want := "| publish | ≥ 0.7 × | – | 0.750 (0.59–0.80) | floor met | 160,000/s | 200,000/s | publish_batch / INSERT |\n"
+	want := "| publish | ≥ 0.7 × | – | 0.750 (0.59–0.80) | floor met | 160,000/s | 200,000/s | publish_batch / INSERT |\n" +
+		"| latency | ≤ 3 ms | – | – | floor met | 1.50 ms (0.82–12) | – | publish to Handle |\n"
 	if !strings.HasSuffix(out.String(), want) {
 		t.Errorf("got %s\nwant the end %s", out.String(), want)
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	t.Parallel()
+	values := make([]float64, 200)
+	for i := range values {
+		values[i] = float64(200 - i)
+	}
+	if half, most, one := percentile(values, 50), percentile(values, 99), percentile(values[:1], 99); half != 100 || most != 198 || one != 200 {
+		t.Errorf("%v, %v, %v", half, most, one)
 	}
 }

@@ -9,6 +9,7 @@
 // the database that the URL names is not touched.
 //
 // It is a module of its own, so that what only a comparison needs never
-// reaches a user's binary. It uses what every client has, the SQL functions,
-// and decodes nothing: both sides pay the same for receiving their rows.
+// reaches a user's binary. Most rows use what every client has, the SQL
+// functions, and decode nothing: both sides pay the same for receiving their
+// rows. Those of handlers use the Go package as a program does.
 package main

@@ -75,8 +75,10 @@ func measureAll(ctx context.Context, s *server, o options, progress io.Writer) (
 
 func (b *bench) measure(ctx context.Context, row row) (result, error) {
 	b.say("%s", row.work)
-	r := result{row: row, Work: row.work, Ours: row.ours, Than: row.than, Unit: row.unit,
-		Floor: row.floor.String(), Target: row.target.String()}
+	r := result{
+		row: row, Work: row.work, Ours: row.ours, Than: row.than, Unit: row.unit,
+		Floor: row.floor.String(), Target: row.target.String(),
+	}
 	defer b.endRow()
 	ours, than, err := row.prepare(ctx, b)
 	if reason, ok := errors.AsType[skip](err); ok {

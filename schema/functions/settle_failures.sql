@@ -3,6 +3,7 @@ create or replace function posthorn.settle_failures(l posthorn.leases, failures 
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -7,13 +7,28 @@ create or replace function posthorn.settle_until(
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare
   l posthorn.leases;
-  deadline timestamptz := posthorn.now() + settle_until.lease_for;
+  deadline timestamptz;
 begin
+  -- First, and in one statement, what nearly always happens: an effect was written, and it went
+  -- well. Each further setting, variable or look at the row would cost a tenth of it.
+  if settle_until.failures = '[]' and pg_current_xact_id_if_assigned() is not null
+    and settle_until.event >= 0 and settle_until.lease_for between '1 millisecond' and '1 day'
+  then
+    -- The deadline is indexed: it moves only when half of it has passed.
+    update posthorn.leases x
+    set lo = greatest(x.lo, settle_until.event),
+      until = case when x.until < posthorn.now() + settle_until.lease_for / 2
+        then posthorn.now() + settle_until.lease_for else x.until end
+    where x.id = settle_until.lease and x.attempt = settle_until.attempt and x.until is not null and x.ids is null;
+    if found then
+      return;
+    end if;
+  end if;
+
   if (settle_until.event >= 0 and settle_until.lease_for between '1 millisecond' and '1 day') is not true then
     perform posthorn.check_claim(1, settle_until.lease_for, gen_random_uuid());
     raise exception 'event must be the id of the last event that is settled' using errcode = 'PH004';
@@ -21,15 +36,6 @@ begin
   if coalesce(settle_until.failures, '[]') = '[]' then
     if pg_current_xact_id_if_assigned() is null then
       perform posthorn.commit_relaxed();
-    end if;
-    -- By itself, since it is what nearly always happens, and less costs half. The deadline is
-    -- indexed: it moves only when half of it has passed.
-    update posthorn.leases x
-    set lo = greatest(x.lo, settle_until.event),
-      until = case when x.until < deadline - settle_until.lease_for / 2 then deadline else x.until end
-    where x.id = settle_until.lease and x.attempt = settle_until.attempt and x.until is not null and x.ids is null;
-    if found then
-      return;
     end if;
   else -- they may name what is about to leave the lease
     perform posthorn.commit_firmly();
@@ -39,6 +45,7 @@ begin
       perform posthorn.settle_failures(l, settle_until.failures);
     end if;
   end if;
+  deadline := posthorn.now() + settle_until.lease_for;
   update posthorn.leases x
   set lo = case when x.ids is null then greatest(x.lo, settle_until.event) end,
     ids = case when x.ids is not null then array(select i from unnest(x.ids) i where i > settle_until.event) end,

@@ -74,13 +74,14 @@ func fetch(ctx context.Context, config Config, version embeddedpostgres.Postgres
 	result := make(chan error, 1)
 	go func() {
 		// The library takes no context: after a cancellation this goroutine
-		// ends with the download, and only then may its directory go.
-		defer os.RemoveAll(scratch)
-		if err := runDownloader(config, version, scratch, unpacked); err != nil {
-			result <- err
-			return
+		// ends with the download, and only then may its directory go. Whoever
+		// waits hears when it has gone.
+		err := runDownloader(config, version, scratch, unpacked)
+		if err == nil {
+			err = publishDownload(ctx, unpacked, target)
 		}
-		result <- publishDownload(ctx, unpacked, target)
+		_ = os.RemoveAll(scratch) // what is left of it harms nobody
+		result <- err
 	}()
 	select {
 	case err := <-result:

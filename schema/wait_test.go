@@ -33,7 +33,7 @@ type listener chan string
 
 func (l listener) await(t *testing.T, message string) {
 	t.Helper()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for {
 		select {
 		case m := <-l:

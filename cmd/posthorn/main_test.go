@@ -79,7 +79,7 @@ func sql(ts *testscript.TestScript, _ bool, args []string) {
 func waitfor(ts *testscript.TestScript, _ bool, args []string) {
 	pattern := regexp.MustCompile("(?m)" + args[1])
 	var content []byte
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		content, _ = os.ReadFile(ts.MkAbs(args[0])) // it may not be there yet
 		if pattern.Match(content) {
 			return

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is generous: all packages' tests run at the same time.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // world is a database, and what its groups' handlers have said.
 type world struct {

@@ -108,7 +108,7 @@ func (s *session) awaitBlocked(other *session) {
 // await returns when a condition holds.
 func (s *session) await(condition string, args ...any) {
 	s.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for !value[bool](s, condition, args...) {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("never came true: %s", condition)

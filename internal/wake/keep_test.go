@@ -26,7 +26,7 @@ func watches(t *testing.T, pool *pgxpool.Pool) (n int) {
 
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(2 * time.Minute)
 	for !holds() {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)

@@ -200,7 +200,7 @@ func (a *ahead) run(ctx context.Context) {
 			}
 			return
 		}
-		if b.err != nil && (isFinal(b.err) || errors.Is(b.err, ErrClosed) || !rest(ctx, troubleWait)) {
+		if b.err != nil && (isFinal(b.err) || errors.Is(b.err, ErrClosed) || !consume.Pause(ctx, troubleWait)) {
 			return
 		}
 	}
@@ -250,17 +250,5 @@ func (a *ahead) remember(lease *fetchedLease) {
 func (a *ahead) giveBack(ctx context.Context) {
 	for _, l := range a.given {
 		l.giveBack(ctx, 0)
-	}
-}
-
-// rest waits, and reports whether ctx still holds.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }

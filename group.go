@@ -1,6 +1,7 @@
 package posthorn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,21 +96,13 @@ type Backoff struct {
 }
 
 func (c GroupConfig) withDefaults() GroupConfig {
-	c.Order = orElse(c.Order, Unordered)
-	c.Concurrency = orElse(c.Concurrency, 10)
-	c.BatchSize = orElse(c.BatchSize, 1000)
-	c.LeaseFor = orElse(c.LeaseFor, 30*time.Second)
-	c.Timeout = orElse(c.Timeout, 5*time.Minute)
-	c.IdlePoll = orElse(c.IdlePoll, 250*time.Millisecond)
+	c.Order = cmp.Or(c.Order, Unordered)
+	c.Concurrency = cmp.Or(c.Concurrency, 10)
+	c.BatchSize = cmp.Or(c.BatchSize, 1000)
+	c.LeaseFor = cmp.Or(c.LeaseFor, 30*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Minute)
+	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
 	return c
-}
-
-func orElse[T comparable](value, standard T) T {
-	var zero T
-	if value == zero {
-		return standard
-	}
-	return value
 }
 
 func (c GroupConfig) check() error {
@@ -135,7 +128,7 @@ func (c GroupConfig) policy() pg.GroupConfig {
 	if c.Start.Valid {
 		p.Start = &c.Start
 	}
-	attempts := orElse(c.Attempts, 5)
+	attempts := cmp.Or(c.Attempts, 5)
 	if len(c.Delays) == 0 || c.Attempts != 0 {
 		attempts = max(attempts, 0)
 		p.Attempts = &attempts
@@ -143,8 +136,8 @@ func (c GroupConfig) policy() pg.GroupConfig {
 	if len(c.Delays) == 0 {
 		jitter := 0.1
 		p.Backoff = &pg.Backoff{
-			From: orElse(c.Backoff.From, time.Second), To: orElse(c.Backoff.To, 5*time.Minute),
-			Factor: orElse(c.Backoff.Factor, 2), Jitter: &jitter,
+			From: cmp.Or(c.Backoff.From, time.Second), To: cmp.Or(c.Backoff.To, 5*time.Minute),
+			Factor: cmp.Or(c.Backoff.Factor, 2), Jitter: &jitter,
 		}
 	}
 	return p

@@ -130,10 +130,8 @@ func (c *Client) insist(ctx context.Context, what string, do func(ctx context.Co
 			return err
 		}
 		c.log.Warn("trouble with the database, trying again", "for", what, "error", err)
-		select {
-		case <-ctx.Done():
+		if !consume.Pause(ctx, troubleWait) {
 			return nil
-		case <-time.After(troubleWait):
 		}
 	}
 }

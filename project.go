@@ -1,6 +1,7 @@
 package posthorn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -82,14 +83,14 @@ func (c *Client) Project(name, patterns string, config ProjectionConfig, apply A
 }
 
 func (c ProjectionConfig) withDefaults() ProjectionConfig {
-	c.BatchSize = orElse(c.BatchSize, 1000)
+	c.BatchSize = cmp.Or(c.BatchSize, 1000)
 	c.Backoff = Backoff{
-		From: orElse(c.Backoff.From, time.Second), To: orElse(c.Backoff.To, time.Minute),
-		Factor: orElse(c.Backoff.Factor, 2),
+		From: cmp.Or(c.Backoff.From, time.Second), To: cmp.Or(c.Backoff.To, time.Minute),
+		Factor: cmp.Or(c.Backoff.Factor, 2),
 	}
-	c.LeaseFor = orElse(c.LeaseFor, 30*time.Second)
-	c.Timeout = orElse(c.Timeout, 5*time.Minute)
-	c.IdlePoll = orElse(c.IdlePoll, 250*time.Millisecond)
+	c.LeaseFor = cmp.Or(c.LeaseFor, 30*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Minute)
+	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package posthorn
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"time"
@@ -35,7 +36,7 @@ func (c *Client) Reader(config ReaderConfig) *Reader {
 	if !config.From.Valid {
 		config.From = Beginning
 	}
-	config.BatchSize = orElse(config.BatchSize, 100)
+	config.BatchSize = cmp.Or(config.BatchSize, 100)
 	return &Reader{client: c, config: config, cursor: config.Cursor}
 }
 

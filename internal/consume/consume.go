@@ -43,7 +43,7 @@ type Consumer struct {
 
 	turn  chan struct{} // who holds it may take
 	slots chan struct{} // who holds one may run a handler
-	batch sizer
+	batch *Sizer
 
 	mu      sync.Mutex
 	flights map[*flight]struct{}
@@ -64,7 +64,7 @@ func Run(stop, work context.Context, config Config) {
 		Config:  config,
 		turn:    make(chan struct{}, 1),
 		slots:   make(chan struct{}, config.Concurrency),
-		batch:   sizer{size: min(firstBatch, config.BatchSize), most: config.BatchSize},
+		batch:   NewSizer(config.BatchSize),
 		flights: map[*flight]struct{}{},
 	}
 	if c.Observe == nil {
@@ -81,10 +81,11 @@ func Run(stop, work context.Context, config Config) {
 	heart.Wait()
 }
 
-// sizer finds out how many events to take at once: enough that taking is cheap
+// Sizer finds out how many events to take at once: enough that taking is cheap
 // beside handling, few enough that a lease is done in about a second, so that
-// other nodes get their part and little is repeated after a crash.
-type sizer struct {
+// other nodes get their part and little is repeated after a crash. It is safe for
+// use by any number of goroutines.
+type Sizer struct {
 	mu         sync.Mutex
 	size, most int
 }
@@ -95,14 +96,18 @@ const (
 	tooLong    = time.Second
 )
 
-func (s *sizer) next() int {
+// NewSizer returns one that begins small and grows up to most.
+func NewSizer(most int) *Sizer { return &Sizer{size: min(firstBatch, most), most: most} }
+
+// Next is how many to take.
+func (s *Sizer) Next() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.size
 }
 
-// took learns from a lease of n events.
-func (s *sizer) took(n int, d time.Duration) {
+// Took learns from a lease of n events.
+func (s *Sizer) Took(n int, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -135,7 +140,7 @@ func (c *Consumer) settle(work context.Context, lease pg.Lease, failures []pg.Fa
 			return
 		}
 		c.trouble("cannot settle yet", err)
-		if !pause(ctx, troubleWait) || work.Err() != nil {
+		if !Pause(ctx, troubleWait) || work.Err() != nil {
 			return // it expires, and others take it
 		}
 	}
@@ -163,8 +168,8 @@ func (c *Consumer) trouble(what string, err error) {
 	c.Log.Warn(what, "group", c.Group.Name, "error", err)
 }
 
-// pause waits, and reports whether ctx still holds.
-func pause(ctx context.Context, d time.Duration) bool {
+// Pause waits, and reports whether ctx still holds.
+func Pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

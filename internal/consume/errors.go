@@ -54,20 +54,20 @@ const (
 
 // failure turns a handler's error into what settle understands.
 func failure(event int64, subscription string, err error) pg.Failure {
-	f := pg.Failure{Event: event, Subscription: subscription, Error: clip(err.Error()), Reason: reasonFailed}
+	f := pg.Failure{Event: event, Subscription: subscription, Error: Clip(err.Error()), Reason: reasonFailed}
 	if _, ok := errors.AsType[*PermanentError](err); ok {
 		f.Permanent = true
 	} else if retry, ok := errors.AsType[*RetryError](err); ok {
 		f.RetryIn = &retry.After
 	}
 	if panicked, ok := errors.AsType[*PanicError](err); ok {
-		f.Stack = clip(string(panicked.Stack))
+		f.Stack = Clip(string(panicked.Stack))
 	}
 	return f
 }
 
-// clip keeps errors that quote whole documents from filling the table.
-func clip(s string) string {
+// Clip keeps errors that quote whole documents from filling the table.
+func Clip(s string) string {
 	const most = 16 << 10
 	if len(s) <= most {
 		return s

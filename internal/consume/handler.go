@@ -27,15 +27,6 @@ type Handler struct {
 
 func (h *Handler) transactional() bool { return h.EachTx != nil || h.BatchTx != nil }
 
-func (h *Handler) matches(eventType string) bool {
-	for _, pattern := range h.Patterns {
-		if Matches(pattern, eventType) {
-			return true
-		}
-	}
-	return false
-}
-
 // call runs the handler on events; one that handles single events gets one. A
 // panic is an error, and so is a handler that comes too late: what it was too
 // late for may belong to somebody else.

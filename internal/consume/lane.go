@@ -76,7 +76,7 @@ func (l *lane) next(stop, work context.Context, done pg.Lease) (pg.Lease, bool) 
 				l.trouble("cannot take work yet", err)
 			}
 			complained = true
-			pause(stop, troubleWait)
+			Pause(stop, troubleWait)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (l *lane) next(stop, work context.Context, done pg.Lease) (pg.Lease, bool) 
 func (l *lane) take(work context.Context, done pg.Lease) (lease pg.Lease, err error) {
 	take := func(ctx context.Context) error {
 		lease, err = l.Pool.Take(ctx, pg.Take{
-			Group: l.Group, Node: l.Node, MaxEvents: l.batch.next(), LeaseFor: l.LeaseFor, Settle: done,
+			Group: l.Group, Node: l.Node, MaxEvents: l.batch.Next(), LeaseFor: l.LeaseFor, Settle: done,
 		})
 		return err
 	}
@@ -173,7 +173,7 @@ func (l *lane) workOff(work context.Context, lease pg.Lease) pg.Lease {
 		l.sideBySide(f)
 	}
 	l.land(f)
-	l.batch.took(len(lease.Events), time.Since(started))
+	l.batch.Took(len(lease.Events), time.Since(started))
 	switch {
 	case f.lost():
 		l.lost(lease)

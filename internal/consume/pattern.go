@@ -1,6 +1,9 @@
 package consume
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Matches reports whether a pattern matches the type of an event: * stands for
 // one dotted part, > for one or more that follow. The function posthorn.matches
@@ -20,6 +23,11 @@ func Matches(pattern, name string) bool {
 		}
 		pattern, name = rest, nameRest
 	}
+}
+
+// MatchesAny reports whether one of the patterns matches.
+func MatchesAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return Matches(pattern, name) })
 }
 
 // ValidPattern reports whether a text can be a pattern.

@@ -111,7 +111,7 @@ func (l *lane) plainBatches(f *flight, start, end int) []pg.Failure {
 			continue
 		}
 		if err := l.call(f.ctx, h, nil, batch); err != nil {
-			failures = append(failures, l.judgeBatch(f, h.Name, batch, err)...)
+			failures = append(failures, l.judgeBatch(f, h.Name, batch, false, err)...)
 		}
 	}
 	return failures
@@ -142,8 +142,9 @@ func (l *lane) judge(f *flight, event int64, subscription string, err error) pg.
 }
 
 // judgeBatch says what an error means for the events of a batch: all of them
-// failed, unless it names those that did.
-func (l *lane) judgeBatch(f *flight, subscription string, batch []pg.Event, err error) []pg.Failure {
+// failed, unless it names those that did. Then the others are done, or if they
+// were undone with them, they go back as they were.
+func (l *lane) judgeBatch(f *flight, subscription string, batch []pg.Event, undone bool, err error) []pg.Failure {
 	named, some := asEventErrors(err)
 	var failures []pg.Failure
 	for i := range batch {
@@ -153,6 +154,8 @@ func (l *lane) judgeBatch(f *flight, subscription string, batch []pg.Event, err 
 			failures = append(failures, l.judge(f, id, subscription, err))
 		case named[id] != nil:
 			failures = append(failures, l.judge(f, id, subscription, named[id]))
+		case undone:
+			failures = append(failures, released(id, subscription))
 		}
 	}
 	return failures

@@ -118,12 +118,12 @@ func (r *router) of(e *pg.Event) *route {
 	}
 	found := &route{}
 	for _, h := range r.table.handlers {
-		if h.matches(e.Type) {
+		if MatchesAny(h.Patterns, e.Type) {
 			found.add(h)
 		}
 	}
 	for _, other := range r.table.others {
-		if r.table.named(other.Name) == nil && (&Handler{Patterns: other.Patterns}).matches(e.Type) &&
+		if r.table.named(other.Name) == nil && MatchesAny(other.Patterns, e.Type) &&
 			!slices.Contains(found.elsewhere, other.Name) {
 			found.elsewhere = append(found.elsewhere, other.Name)
 		}

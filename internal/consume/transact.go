@@ -63,7 +63,7 @@ func (l *lane) backOff(f *flight, err error) {
 		l.trouble("cannot run a transaction yet", err)
 	}
 	l.release(f.ctx, f.lease)
-	pause(f.ctx, troubleWait)
+	Pause(f.ctx, troubleWait)
 }
 
 // transact runs one chunk. It reports whether the lease is settled up to its
@@ -140,7 +140,7 @@ const (
 func (l *lane) insist(f *flight, inside []*Handler, start, end int, owed []pg.Failure) (handlerErr, err error) {
 	for try := range tries {
 		if try > 0 {
-			pause(f.ctx, rand.N(time.Duration(try)*collisionWait)) // or they meet again
+			Pause(f.ctx, rand.N(time.Duration(try)*collisionWait)) // or they meet again
 		}
 		handlerErr, err = l.once(f, inside, start, end, owed)
 		if !again(handlerErr) && !again(err) {
@@ -217,26 +217,12 @@ var (
 	errBusy      = errors.New("the handler returned before it had read, or closed, the rows of a query")
 )
 
-// blame says what a failed transaction means for its events. Those that the
-// error does not name go back as they were: their effects are rolled back too.
+// blame says what a failed transaction means for its events: all their effects
+// are rolled back.
 func (l *lane) blame(f *flight, leader *Handler, start, end int, err error) []pg.Failure {
 	subscription := leader.Name
 	if l.Together {
 		subscription = ""
 	}
-	batch := f.eventsFor(leader, start, end)
-	named, some := asEventErrors(err)
-	var failures []pg.Failure
-	for i := range batch {
-		id := batch[i].ID
-		switch {
-		case !some:
-			failures = append(failures, l.judge(f, id, subscription, err))
-		case named[id] != nil:
-			failures = append(failures, l.judge(f, id, subscription, named[id]))
-		default:
-			failures = append(failures, released(id, subscription))
-		}
-	}
-	return failures
+	return l.judgeBatch(f, subscription, f.eventsFor(leader, start, end), true, err)
 }

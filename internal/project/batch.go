@@ -114,11 +114,8 @@ func Passes(err error) bool {
 func (w *Worker) wanted(events []pg.Event) []pg.Event {
 	var wanted []pg.Event
 	for i := range events {
-		for _, pattern := range w.Patterns {
-			if consume.Matches(pattern, events[i].Type) {
-				wanted = append(wanted, events[i])
-				break
-			}
+		if consume.MatchesAny(w.Patterns, events[i].Type) {
+			wanted = append(wanted, events[i])
 		}
 	}
 	return wanted

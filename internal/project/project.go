@@ -161,18 +161,9 @@ func (w *Worker) standStill(h *held, e pg.Event, err error) error {
 	h.letGo()
 	ctx, cancel := consume.Outlast(h.ctx, lastWords)
 	defer cancel()
-	retryAt, failing := pg.FailProjection(ctx, w.Pool, h.lease, e.ID, clip(err.Error()))
+	retryAt, failing := pg.FailProjection(ctx, w.Pool, h.lease, e.ID, consume.Clip(err.Error()))
 	if failing != nil {
 		return failing
 	}
 	return &EventError{Event: e.ID, Type: e.Type, Err: err, RetryAt: retryAt}
-}
-
-// clip keeps errors that quote whole documents from filling the table.
-func clip(s string) string {
-	const most = 16 << 10
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + " …"
 }

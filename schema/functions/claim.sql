@@ -25,31 +25,50 @@ declare
   new_token uuid;
   stream_ids int[];
   stream_names text[];
+  filtered boolean := exists (select from posthorn.filtered_groups f where f.group_no = g.id);
+  size int := claim.max_events;
+  started timestamptz := clock_timestamp();
 begin
   if claim.node is null or posthorn.is_name(claim.node) is not true then
     raise exception 'node must be 1 to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Name the process, for instance worker-1.';
   end if;
+  if filtered then
+    perform posthorn.renew_subscriptions(g.id);
+  end if;
   loop
     new_token := gen_random_uuid();
     select t.lease, t.attempt into claim.lease, claim.attempt
-    from posthorn.take(g.id, claim.node, claim.max_events, claim.lease_for, new_token) t;
+    from posthorn.take(g.id, claim.node, size, claim.lease_for, new_token) t;
     if claim.lease is null then
       return;
     end if;
-    -- A join would look into the index for each row. Most namespaces have few streams: those are at hand.
-    select array_agg(s.id), array_agg(s.name) into stream_ids, stream_names
-    from (select x.id, x.name from posthorn.streams x where x.namespace_id = g.namespace_id limit 16) s;
-    return query
-      select claim.lease, claim.attempt, e.event_id,
-        coalesce(stream_names[array_position(stream_ids, e.stream_id)],
-          (select s.name from posthorn.streams s where s.id = e.stream_id)),
-        e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, e.delivery, e.subscriptions
-      from posthorn.lease_events(new_token) e;
+    if filtered then
+      return query
+        select claim.lease, claim.attempt, e.event_id, s.name, e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, e.delivery, e.subscriptions
+        from posthorn.leases l
+        cross join lateral posthorn.wanted_events(l, claim.max_events) e
+        join posthorn.streams s on s.id = e.stream_id
+        where l.id = claim.lease;
+    else
+      -- A join would look into the index for each row. Most namespaces have few streams: those are at hand.
+      select array_agg(s.id), array_agg(s.name) into stream_ids, stream_names
+      from (select x.id, x.name from posthorn.streams x where x.namespace_id = g.namespace_id limit 16) s;
+      return query
+        select claim.lease, claim.attempt, e.event_id,
+          coalesce(stream_names[array_position(stream_ids, e.stream_id)],
+            (select s.name from posthorn.streams s where s.id = e.stream_id)),
+          e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, e.delivery, e.subscriptions
+        from posthorn.lease_events(new_token) e;
+    end if;
     if found then
       return;
     end if;
-    perform posthorn.settle(claim.lease, claim.attempt); -- an empty window: look further
+    perform posthorn.settle(claim.lease, claim.attempt);
+    -- An empty window: look further. A group that wants few events looks in larger steps, and not for long
+    -- at a time.
+    exit when clock_timestamp() - started > interval '1 second';
+    size := least(size * 4, 10000);
   end loop;
 end $$;
 comment on function posthorn.claim(text, text, text, int, interval) is

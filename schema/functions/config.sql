@@ -33,6 +33,11 @@ begin
           when 'poll_chunk_size' then 'Give a whole number from 1 to 100000.'
           else 'Give a whole number of bytes, at least 1024.' end);
     end if;
+  elsif new.key = 'condition_time_limit' then
+    if posthorn.to_interval(new.value, 'condition_time_limit') not between interval '10 milliseconds' and interval '1 hour' then
+      raise exception '% cannot be %', new.key, quote_literal(new.value)
+        using errcode = 'PH004', hint = 'Give a period from 10 milliseconds to an hour.';
+    end if;
   elsif new.key <> 'retention_hard_limit' then
     raise exception 'there is no configuration key "%"', new.key
       using errcode = 'PH004', hint = 'See: select key, description from posthorn.config;';
@@ -68,3 +73,8 @@ comment on function posthorn.check_period(text, text) is 'Refuses a configuratio
 create or replace trigger check_config
 before insert or update or delete on posthorn.config
 for each row execute function posthorn.check_config();
+
+-- Keys that came after the table: a migration would meet the trigger of the version before.
+insert into posthorn.config (key, value, description) values
+  ('condition_time_limit', '5 seconds', 'how long a condition in SQL may take for one batch before it is stopped')
+on conflict (key) do nothing;

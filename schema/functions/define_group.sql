@@ -190,6 +190,9 @@ begin
   with gone as (delete from posthorn.dead_letters where group_id = g.id returning 1)
   select count(*) into delete_group.dead_letters from gone;
   perform posthorn.forget_projection(g);
+  delete from posthorn.subscriptions where group_no = g.id;
+  delete from posthorn.filtered_groups where group_no = g.id;
+  delete from posthorn.readers where group_no = g.id;
   delete from posthorn.node_handlers where group_id = g.id;
   delete from posthorn.stretches where group_id = g.id;
   delete from posthorn.cursors where group_id = g.id;

@@ -1,11 +1,12 @@
--- The events of a lease that lists its ids: late ones, those of a slot, and retries. Apart from
--- lease_events, so that windows do not pay for the plan of what they are not.
+-- The events of a lease that is more than a window: it lists its ids (late ones, those of a slot,
+-- retries), or its group has subscriptions. Apart from lease_events, so that windows do not pay for the plan
+-- of what they are not.
 create or replace function posthorn.listed_events(lease bigint)
 returns table (
   event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, delivery int, subscriptions text[]
 )
-language plpgsql stable security definer
+language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
@@ -17,7 +18,10 @@ declare
   l posthorn.leases;
 begin
   select x.* into l from posthorn.leases x where x.id = listed_events.lease;
-  if not l.retries then
+  if exists (select from posthorn.filtered_groups f where f.group_no = l.group_id) then
+    return query select w.* from posthorn.wanted_events(l) w;
+    return;
+  elsif not l.retries then
     return query
       select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata,
         e.created_at, l.attempt - l.uncounted, null::text[]
@@ -36,7 +40,7 @@ begin
     cross join lateral posthorn.event_of(l, r.event_id) e
     order by r.event_id;
 end $$;
-comment on function posthorn.listed_events(bigint) is 'The events of a lease that lists its ids, in order.';
+comment on function posthorn.listed_events(bigint) is 'The events of a lease that is more than a window, in order.';
 
 -- The events of a lease, in order. Inlined by the planner into the query that calls it, so
 -- that rows are streamed and the plan is cached: hence no security definer and no settings.
@@ -61,11 +65,13 @@ begin atomic
     order by e.id
   ) e
   where l.token = lease_events.token and l.ids is null
+    and not exists (select from posthorn.filtered_groups f where f.group_no = l.group_id)
   union all
   select e.*
   from posthorn.leases l
   cross join lateral posthorn.listed_events(l.id) e
-  where l.token = lease_events.token and l.ids is not null;
+  where l.token = lease_events.token
+    and (l.ids is not null or exists (select from posthorn.filtered_groups f where f.group_no = l.group_id));
 end;
 comment on function posthorn.lease_events(uuid) is 'The events of the lease taken under a token, in order.';
 

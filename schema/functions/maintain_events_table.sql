@@ -238,7 +238,10 @@ begin
     from posthorn.groups g
     join posthorn.namespaces n on n.id = g.namespace_id
     cross join lateral (select * from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1) c
-    where $1 >= pg_snapshot_xmin(c.base) and exists (
+    where $1 >= pg_snapshot_xmin(c.base)
+      and (not exists (select from posthorn.filtered_groups f where f.group_no = g.id)
+        or exists (select from posthorn.subscriptions s where s.group_no = g.id))
+      and exists (
       select from %1$s e
       where e.namespace_id = g.namespace_id and not pg_visible_in_snapshot(e.xid, c.base)
         and (c.seek_from is null or e.created_at >= c.seek_from)
@@ -256,6 +259,18 @@ begin
     from posthorn.retries r join posthorn.groups g on g.id = r.group_id
     where r.event is null and exists (
       select from %1$s e where e.namespace_id = g.namespace_id and e.id = r.event_id)
+    union all
+    select format('subscription %%s of group %%s was stopped before it', s.name, g.name)
+    from posthorn.stops x
+    join posthorn.subscriptions s on s.id = x.subscription_id
+    join posthorn.groups g on g.id = x.group_no
+    where ((x.reached).base is not null and $1 >= pg_snapshot_xmin((x.reached).base) and exists (
+        select from %1$s e
+        where e.namespace_id = g.namespace_id
+          and not posthorn.read_upto((x.reached).base, (x.reached).base_seq, (x.reached).target, (x.reached).pos, e.id, e.xid)))
+      or exists (
+        select from posthorn.missed m join %1$s e on e.namespace_id = g.namespace_id and e.id = m.event_id
+        where m.subscription_id = x.subscription_id)
     limit 1
     $sql$, partition) into owed using top;
   return owed;

@@ -10,7 +10,7 @@ declare
   part text;
   n bigint;
 begin
-  foreach part in array array['tick', 'deliver_delayed', 'fire_schedules', 'sweep', 'maintain_events_table_if_due'] loop
+  foreach part in array array['tick', 'deliver_delayed', 'fire_schedules', 'catch_up', 'expire_subscriptions', 'sweep', 'maintain_events_table_if_due'] loop
     if not pg_try_advisory_xact_lock(1886350441, hashtext(part)) then
       report := report || jsonb_build_object(part, 'busy');
       continue;
@@ -20,6 +20,8 @@ begin
         when 'tick' then n := posthorn.tick();
         when 'deliver_delayed' then n := posthorn.deliver_delayed();
         when 'fire_schedules' then n := posthorn.fire_schedules();
+        when 'catch_up' then n := posthorn.catch_up();
+        when 'expire_subscriptions' then n := posthorn.expire_subscriptions();
         when 'sweep' then n := posthorn.sweep();
         else n := posthorn.maintain_events_table_if_due();
       end case;

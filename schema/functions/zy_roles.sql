@@ -1,10 +1,11 @@
 -- Three roles for three kinds of programs, made when the one who migrates may make roles.
--- Without them: grant the same to your own roles, see docs/roles.md.
+-- Without them: grant the same to your own roles, see docs/operations.md. And posthorn_condition, as which
+-- conditions in SQL run.
 do $$
 declare
   name text;
 begin
-  foreach name in array array['posthorn_publisher', 'posthorn_consumer', 'posthorn_admin'] loop
+  foreach name in array array['posthorn_publisher', 'posthorn_consumer', 'posthorn_admin', 'posthorn_condition'] loop
     if not exists (select from pg_roles where rolname = name)
       and (select rolsuper or rolcreaterole from pg_roles where rolname = current_user)
     then
@@ -25,7 +26,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   publishing constant text[] := array[
-    'publish', 'publish_many', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
+    'publish', 'publish_many', 'publish_to', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
     'append_event_log', 'namespace_id',
     'register_node', 'touch_node_heartbeat'];
   consuming constant text[] := array[
@@ -34,10 +35,11 @@ declare
     'define_group', 'tend', 'now', 'namespace_id', 'is_name',
     'register_node', 'touch_node_heartbeat', 'remove_node', 'is_alive',
     'set_node_handlers', 'group_handlers', 'matches', 'matches_by_parts', 'check_pattern',
+    'subscribe', 'subscribe_with_filter', 'unsubscribe', 'read_next_events', 'set_group_cursor',
     'read_events', 'cursor_at', 'outcomes', 'readable',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied'];
   administering constant text[] := array[
-    'define_namespace', 'delete_group', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
+    'subscribe_with_sql', 'catch_up', 'define_namespace', 'delete_group', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
     'redrive', 'purge', 'list_dead_letters', 'dead_letter_envelopes',
     'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace',
     'schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule_now', 'run_scheduled_task',
@@ -64,12 +66,13 @@ begin
   if kind in ('consumer', 'admin') then
     execute format('grant select on sequence posthorn.event_id to %I', role_name); -- clients look there for news
     execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,
-      posthorn.groups, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status,
+      posthorn.groups, posthorn.filtered_groups, posthorn.subscriptions, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status,
       posthorn.event_log, posthorn.migrations to %I', role_name);
   end if;
   if kind = 'admin' then
     execute format('grant select on all tables in schema posthorn to %I', role_name);
     execute format('grant update (value) on posthorn.config to %I', role_name);
+    execute format('grant insert, update, delete on posthorn.subscriptions to %I', role_name);
   end if;
 end $$;
 comment on function posthorn.grant_role(text, name) is 'Gives a role what a publisher, consumer or admin needs.';
@@ -80,3 +83,18 @@ revoke execute on all functions in schema posthorn from public;
 select posthorn.grant_role(replace(r.rolname, 'posthorn_', ''), r.rolname)
 from pg_roles r
 where r.rolname in ('posthorn_publisher', 'posthorn_consumer', 'posthorn_admin');
+
+-- What conditions may read, which is all that their role may. The owner of this schema makes it the owner
+-- of their functions, so it must be a member of it: where it cannot be, there are filters.
+do $$
+begin
+  if exists (select from pg_roles where rolname = 'posthorn_condition') then
+    grant usage on schema posthorn to posthorn_condition;
+    grant select on posthorn.subscriptions to posthorn_condition;
+    if not pg_has_role('posthorn_condition', 'member') then
+      grant posthorn_condition to current_user;
+    end if;
+  end if;
+exception when insufficient_privilege then
+  null; -- subscribe says what is missing
+end $$;

@@ -1,0 +1,291 @@
+-- Which subscriptions of a group want which events of a batch: all conditions in one statement. If that
+-- fails or takes too long, one by one, to find the subscription that is to blame.
+
+create or replace function posthorn.match_events(
+  group_no int, events posthorn.event[], only_ids bigint[] default null,
+  out matches posthorn.match[], out troubles posthorn.trouble[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  started timestamptz := clock_timestamp();
+  quick text;
+  c record;
+  found record;
+begin
+  if cardinality(events) is null then
+    return;
+  end if;
+  select string_agg(format('select event_id, subscription_id, subscription from posthorn.%I($1, $2, $3)', f.name), ' union all ') into quick
+  from posthorn.matching_functions(match_events.group_no, cardinality(events)) f where not f.foreign_code;
+  if quick is not null then
+    begin
+      matches := posthorn.run_matching(quick, match_events.group_no, events, only_ids);
+    exception when others then
+      quick := null;
+    end;
+    if clock_timestamp() - started > posthorn.setting('condition_time_limit')::interval then
+      quick := null;
+    end if;
+  end if;
+  for c in select f.* from posthorn.matching_functions(match_events.group_no, cardinality(events)) f where f.foreign_code or quick is null loop
+    if quick is null then
+      matches := null;
+      quick := ''; -- what is found from here on stays
+    end if;
+    found := posthorn.match_with_care(c.name, c.condition_id, c.foreign_code, match_events.group_no, events, only_ids);
+    matches := posthorn.merge_matches(matches, found.matches);
+    troubles := troubles || found.troubles;
+  end loop;
+end $$;
+comment on function posthorn.match_events(int, posthorn.event[], bigint[]) is 'Which subscriptions of a group want which events of a batch.';
+
+-- The functions that together match a group's subscriptions. For many events beside the number of
+-- subscriptions, joining with all of them is cheaper than looking up each.
+create or replace function posthorn.matching_functions(group_no int, events int)
+returns table (name text, condition_id int, foreign_code boolean)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select format('condition_%s', c.id) || case when c.has_many and events * 16 >= m.subscriptions then '_many' else '' end, c.id, c.foreign_code
+  from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
+  where m.group_no = matching_functions.group_no and c.sql is not null
+  union all
+  select 'match_filters', null, false
+  where exists (select from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
+    where m.group_no = matching_functions.group_no and c.sql is null)
+$$;
+comment on function posthorn.matching_functions(int, int) is 'The functions that together match a group''s subscriptions.';
+
+create or replace function posthorn.run_matching(query text, group_no int, events posthorn.event[], only_ids bigint[])
+returns posthorn.match[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  matches posthorn.match[];
+begin
+  execute format(
+    'select array_agg((x.event_id, x.subscriptions, x.subscription_ids)::posthorn.match order by x.event_id)
+     from (
+       select event_id, array_agg(subscription order by subscription_id) as subscriptions, array_agg(subscription_id order by subscription_id) as subscription_ids
+       from (%s) y group by event_id
+     ) x', query) into matches using group_no, events, only_ids;
+  return matches;
+end $$;
+comment on function posthorn.run_matching(text, int, posthorn.event[], bigint[]) is 'Runs matching functions, and gathers what they found by event.';
+
+-- One condition by itself. If it fails, with half of its subscriptions each, down to the one that is to
+-- blame. Code that is not Postgres's own might sleep: it gets few events first, and more while it is quick.
+create or replace function posthorn.match_with_care(
+  name text, condition_id int, foreign_code boolean, group_no int, events posthorn.event[], only_ids bigint[],
+  out matches posthorn.match[], out troubles posthorn.trouble[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  query text := format('select event_id, subscription_id, subscription from posthorn.%I($1, $2, $3)', name);
+  most interval := posthorn.setting('condition_time_limit')::interval;
+  started timestamptz := clock_timestamp();
+  took interval;
+  trouble text;
+  done int := 0;
+  step int := case when foreign_code then 1 else cardinality(events) end;
+  ids bigint[];
+  half record;
+begin
+  while done < cardinality(events) loop
+    begin
+      matches := posthorn.merge_matches(matches,
+        posthorn.run_matching(query, match_with_care.group_no, events[done + 1:done + step], only_ids));
+    exception
+      when query_canceled then -- perhaps by a statement_timeout that it used up
+        if clock_timestamp() - started <= most then
+          raise;
+        end if;
+      when others then
+        trouble := sqlerrm;
+    end;
+    done := done + step;
+    took := clock_timestamp() - started;
+    if took > most and trouble is null then
+      trouble := format('took %s for %s events, longer than condition_time_limit of %s', took, done, most);
+    end if;
+    exit when trouble is not null;
+    step := least(step * 10, greatest(1, extract(epoch from most) / greatest(extract(epoch from took / done), 1e-6) / 4))::int;
+  end loop;
+  if trouble is null then
+    return;
+  end if;
+  matches := null;
+  ids := array(
+    select s.id from posthorn.subscriptions s
+    where s.group_no = match_with_care.group_no and s.stopped_at is null and (only_ids is null or s.id = any (only_ids))
+      and (s.condition_id = match_with_care.condition_id or match_with_care.condition_id is null and s.conditions_sql is null)
+    order by s.id);
+  if cardinality(ids) <= 1 or took > most then
+    troubles := array(select (i, trouble)::posthorn.trouble from unnest(ids) i);
+    return;
+  end if;
+  for i in 0..1 loop
+    half := posthorn.match_with_care(name, match_with_care.condition_id, foreign_code, match_with_care.group_no, events,
+      case i when 0 then ids[:cardinality(ids) / 2] else ids[cardinality(ids) / 2 + 1:] end);
+    matches := posthorn.merge_matches(matches, half.matches);
+    troubles := troubles || half.troubles;
+  end loop;
+end $$;
+comment on function posthorn.match_with_care(text, int, boolean, int, posthorn.event[], bigint[]) is
+  'Matches one condition, and finds the subscription that is to blame if it fails.';
+
+create or replace function posthorn.merge_matches(a posthorn.match[], b posthorn.match[])
+returns posthorn.match[]
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case
+  when a is null then b
+  when b is null then a
+  else (
+    select array_agg((x.event_id, x.subscriptions, x.ids)::posthorn.match order by x.event_id)
+    from (
+      select m.event_id, array_agg(p.subscription order by p.id) as subscriptions, array_agg(p.id order by p.id) as ids
+      from unnest(a || b) m cross join lateral unnest(m.subscriptions, m.subscription_ids) p (subscription, id)
+      group by m.event_id
+    ) x)
+end
+$$;
+comment on function posthorn.merge_matches(posthorn.match[], posthorn.match[]) is 'Two lists of matches as one.';
+
+-- The filters of a group: each is found under its anchors, and then compared whole.
+create or replace function posthorn.match_filters(group_no int, events posthorn.event[], only_ids bigint[])
+returns table (event_id bigint, subscription_id bigint, subscription text)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  c record;
+begin
+  for c in
+    select x.id, x.field from posthorn.matchers m join posthorn.conditions x on x.id = m.condition_id
+    where m.group_no = match_filters.group_no and x.field is not null
+  loop
+    if c.field in ('type pattern', 'stream pattern') then
+      return query
+        with offered as materialized (
+          select distinct case c.field when 'type pattern' then e.type else e.stream end as name from unnest(events) e
+        ), wanted as materialized (
+          select distinct o.name, a.subscription_id
+          from posthorn.anchors a join offered o on posthorn.matches(a.value, o.name)
+          where a.group_no = match_filters.group_no and a.condition_id = c.id
+        )
+        select e.id, s.id, s.name
+        from unnest(events) e
+        join wanted w on w.name = case c.field when 'type pattern' then e.type else e.stream end
+        join posthorn.subscriptions s on s.id = w.subscription_id
+        where s.stopped_at is null and (only_ids is null or s.id = any (only_ids)) and posthorn.passes(s, e);
+    else
+      return query
+        select e.id, s.id, s.name
+        from unnest(events) e
+        cross join lateral (
+          select distinct a.subscription_id
+          from unnest(case c.field
+            when 'type' then array[e.type]
+            when 'stream' then array[e.stream]
+            when 'key' then array[e.key]
+            when 'tag' then e.tags
+            when 'any' then array['']
+            else array[posthorn.anchor_value(e.payload -> substr(c.field, 9))] end) v
+          join posthorn.anchors a on a.group_no = match_filters.group_no and a.condition_id = c.id and a.value = v
+        ) w
+        join posthorn.subscriptions s on s.id = w.subscription_id
+        where s.stopped_at is null and (only_ids is null or s.id = any (only_ids)) and posthorn.passes(s, e);
+    end if;
+  end loop;
+end $$;
+comment on function posthorn.match_filters(int, posthorn.event[], bigint[]) is 'Which filters of a group want which events of a batch.';
+
+create or replace function posthorn.passes(s posthorn.subscriptions, e posthorn.event)
+returns boolean
+language sql stable
+as $$
+  select (s.types is null or exists (select from unnest(s.types) p where posthorn.matches(p, e.type)))
+  and (s.streams is null or exists (select from unnest(s.streams) p where posthorn.matches(p, e.stream)))
+  and (s.keys is null or e.key = any (s.keys))
+  and (s.tags_any is null or e.tags && s.tags_any)
+  and (s.tags_all is null or e.tags @> s.tags_all)
+  and (s.payload is null or e.payload @> s.payload)
+$$;
+comment on function posthorn.passes(posthorn.subscriptions, posthorn.event) is 'Whether an event passes a filter.';
+
+-- The events of a lease that have given ids, or all, as conditions see them.
+create or replace function posthorn.batch_of(l posthorn.leases, ids bigint[], with_payload boolean)
+returns posthorn.event[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return array_agg(e order by e.id) from posthorn.batch_events(l, ids, with_payload, false) e;
+exception when data_exception then -- a payload that no jsonb can hold, such as half of a surrogate pair
+  return array_agg(e order by e.id) from posthorn.batch_events(l, ids, with_payload, true) e;
+end $$;
+comment on function posthorn.batch_of(posthorn.leases, bigint[], boolean) is 'The events of a lease as conditions see them.';
+
+create or replace function posthorn.batch_events(l posthorn.leases, ids bigint[], with_payload boolean, carefully boolean)
+returns setof posthorn.event
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select e.id, e.type, e.type, s.name, e.key, e.tags,
+    case when not with_payload then null when carefully then posthorn.jsonb_or_null(e.payload) else e.payload::jsonb end,
+    case when not with_payload then null when carefully then posthorn.jsonb_or_null(e.metadata) else e.metadata::jsonb end,
+    e.created_at
+  from (
+    select x.id, x.type, x.stream_id, x.key, x.tags, x.payload, x.metadata, x.created_at
+    from posthorn.events x
+    where ids is null and x.namespace_id = l.namespace_id and x.id > l.lo and x.id <= l.hi and x.created_at >= l.since
+      and not pg_visible_in_snapshot(x.xid, l.base) and pg_visible_in_snapshot(x.xid, l.target)
+    union all
+    select x.id, x.type, x.stream_id, x.key, x.tags, x.payload, x.metadata, x.created_at
+    from posthorn.events x
+    where l.retries is not true and x.namespace_id = l.namespace_id and x.id = any (ids)
+    union all
+    select y.event_id, y.type, y.stream_id, y.key, y.tags, y.payload, y.metadata, y.published_at
+    from unnest(case when l.retries then ids end) i cross join lateral posthorn.event_of(l, i) y
+  ) e
+  join posthorn.streams s on s.id = e.stream_id
+$$;
+comment on function posthorn.batch_events(posthorn.leases, bigint[], boolean, boolean) is 'The events of a lease as conditions see them, in any order.';
+
+create or replace function posthorn.jsonb_or_null(value json)
+returns jsonb
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return value::jsonb;
+exception when data_exception then
+  return null;
+end $$;
+comment on function posthorn.jsonb_or_null(json) is 'A value as jsonb; null if jsonb cannot hold it.';
+
+create or replace function posthorn.reads_payload(group_no int)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select exists (
+  select from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
+  where m.group_no = reads_payload.group_no and c.reads_payload)
+$$;
+comment on function posthorn.reads_payload(int) is 'Whether a condition of a group looks into payloads.';

@@ -1,0 +1,43 @@
+-- A message for one subscription. It is handed to nobody else: it goes where events go that are owed to one
+-- subscription, and is tried, retried and buried like them. The log keeps it under the negative id of its
+-- namespace, where no group reads.
+create or replace function posthorn.publish_to(
+  namespace text,
+  group_name text,
+  subscription text,
+  type text,
+  payload json default '{}',
+  stream text default 'default',
+  key text default null,
+  tags text[] default null,
+  metadata json default null,
+  deliver_at timestamptz default null
+) returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups := posthorn.group_named(publish_to.namespace, publish_to.group_name);
+  e posthorn.events;
+begin
+  perform posthorn.check_message(publish_to.type, publish_to.key, publish_to.payload, publish_to.tags, publish_to.metadata);
+  if not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = publish_to.subscription) then
+    raise exception 'group % has no subscription %', quote_literal(group_name), coalesce(quote_literal(subscription), 'null')
+      using errcode = 'PH001', hint = format('See: select name from posthorn.subscriptions where group_id = %L;', group_name);
+  elsif publish_to.deliver_at = 'infinity' then
+    raise exception 'deliver_at must be a moment' using errcode = 'PH004', hint = 'Give a time, or leave it out to publish now.';
+  end if;
+  perform posthorn.commit_firmly();
+  insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
+  values (-g.namespace_id, posthorn.stream_id(publish_to.namespace, publish_to.stream), publish_to.type, publish_to.key,
+    coalesce(publish_to.tags, '{}'), publish_to.payload, coalesce(publish_to.metadata, '{}'))
+  returning * into e;
+  insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, event)
+  values (g.id, e.id, publish_to.subscription, 0, greatest(publish_to.deliver_at, posthorn.now()),
+    json_build_object('stream_id', e.stream_id, 'type', e.type, 'key', e.key, 'tags', e.tags,
+      'payload', e.payload, 'metadata', e.metadata, 'published_at', e.created_at));
+  return e.id;
+end $$;
+comment on function posthorn.publish_to(text, text, text, text, json, text, text, text[], json, timestamptz) is
+  'Publishes a message for one subscription, and returns its id.';

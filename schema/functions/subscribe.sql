@@ -1,0 +1,376 @@
+-- Subscriptions: what a subscriber of a group wants. Once a group has one, it hands out only
+-- what one of its subscriptions wants. Rows of posthorn.subscriptions may be inserted, updated and
+-- deleted as they are; triggers do the rest.
+
+-- Makes a subscription, or changes what it wants, and returns its id. A filter has type, stream, key
+-- (each a pattern or name, or a list of them), tags_any, tags_all, payload; or else conditions_sql and
+-- params. expiry_interval removes it when its group has not been read for so long.
+create or replace function posthorn.subscribe(namespace text, group_name text, name text, filter jsonb default '{}')
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if jsonb_typeof(filter) = 'object' and filter ? 'conditions_sql'
+    and not has_function_privilege('posthorn.subscribe_with_sql(text, text, text, jsonb)', 'execute')
+  then
+    raise exception 'conditions in SQL are for admins: % may not make them', current_user
+      using errcode = 'PH005', hint = 'Use a filter: type, stream, key, tags_any, tags_all, payload; or ask someone with the role posthorn_admin.';
+  elsif jsonb_typeof(filter) = 'object' and filter ? 'conditions_sql' then
+    return posthorn.subscribe_with_sql(namespace, group_name, name, filter);
+  end if;
+  return posthorn.subscribe_with_filter(namespace, group_name, name, coalesce(filter, '{}'));
+end $$;
+comment on function posthorn.subscribe(text, text, text, jsonb) is 'Makes a subscription, or changes what it wants, and returns its id.';
+
+create or replace function posthorn.subscribe_with_filter(namespace text, group_name text, name text, filter jsonb)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform posthorn.check_filter(filter);
+  return posthorn.put_subscription(namespace, group_name, name, null, filter - 'expiry_interval',
+    posthorn.to_interval(filter->>'expiry_interval', 'expiry_interval'));
+end $$;
+comment on function posthorn.subscribe_with_filter(text, text, text, jsonb) is 'subscribe for filters.';
+
+create or replace function posthorn.subscribe_with_sql(namespace text, group_name text, name text, filter jsonb)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if (filter - array['conditions_sql', 'params', 'expiry_interval']) <> '{}' or jsonb_typeof(filter->'conditions_sql') <> 'string' then
+    raise exception 'with conditions_sql, a text, go params and expiry_interval, and nothing else'
+      using errcode = 'PH004', hint = 'Say in the condition what a filter would say, or leave conditions_sql out.';
+  end if;
+  return posthorn.put_subscription(namespace, group_name, name, filter->>'conditions_sql', coalesce(filter->'params', '{}'),
+    posthorn.to_interval(filter->>'expiry_interval', 'expiry_interval'));
+end $$;
+comment on function posthorn.subscribe_with_sql(text, text, text, jsonb) is 'subscribe for conditions in SQL.';
+
+create or replace function posthorn.put_subscription(
+  namespace text, group_name text, name text, conditions_sql text, params jsonb, expiry_interval interval
+) returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  subscription_id bigint;
+begin
+  if posthorn.is_name(put_subscription.name) is not true then
+    raise exception 'subscription must be 1 to 255 bytes without control characters' using errcode = 'PH004';
+  end if;
+  insert into posthorn.subscriptions as s (group_id, namespace, name, conditions_sql, params, expiry_interval)
+  values (put_subscription.group_name, put_subscription.namespace, put_subscription.name,
+    put_subscription.conditions_sql, put_subscription.params, put_subscription.expiry_interval)
+  on conflict on constraint subscriptions_name_key do update
+    set conditions_sql = excluded.conditions_sql, params = excluded.params, expiry_interval = excluded.expiry_interval,
+      last_active_at = posthorn.now(), error = null, stopped_at = null
+  returning s.id into subscription_id;
+  perform posthorn.catch_up(subscription_id);
+  return subscription_id;
+end $$;
+comment on function posthorn.put_subscription(text, text, text, text, jsonb, interval) is 'Inserts or updates a subscription.';
+
+-- Removes a subscription and what was owed to it, and says how much that was. Dead letters stay.
+create or replace function posthorn.unsubscribe(namespace text, group_name text, name text)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups := posthorn.group_named(unsubscribe.namespace, unsubscribe.group_name);
+  owed bigint;
+begin
+  select count(*) into owed from posthorn.retries r where r.group_id = g.id and r.subscription = unsubscribe.name;
+  delete from posthorn.subscriptions s where s.group_no = g.id and s.name = unsubscribe.name;
+  if not found then
+    raise exception 'group % has no subscription %', quote_literal(group_name), coalesce(quote_literal(name), 'null')
+      using errcode = 'PH001', hint = format('See: select name from posthorn.subscriptions where group_id = %L;', group_name);
+  end if;
+  return owed;
+end $$;
+comment on function posthorn.unsubscribe(text, text, text) is 'Removes a subscription and what was owed to it; says how much that was.';
+
+-- Keeps the subscriptions of a group that is being read, if any would expire. Writes once in a quarter
+-- of the interval at most.
+create or replace function posthorn.renew_subscriptions(group_no int)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  update posthorn.subscriptions s set last_active_at = posthorn.now()
+  where s.id in (
+    select x.id from posthorn.subscriptions x
+    where x.group_no = renew_subscriptions.group_no and x.expires_at is not null
+      and (posthorn.now() between x.last_active_at and x.last_active_at + x.expiry_interval / 4) is not true
+    for update skip locked)
+$$;
+comment on function posthorn.renew_subscriptions(int) is 'Keeps the subscriptions of a group that is being read.';
+
+-- Removes the subscriptions whose groups nobody has read for as long as they said, and a group with the
+-- last of them: it was made for it, and would hold the log back for good.
+create or replace function posthorn.expire_subscriptions()
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  groups_left int[];
+  n bigint;
+begin
+  with gone as (
+    delete from posthorn.subscriptions s
+    where s.id in (
+      select x.id from posthorn.subscriptions x
+      where x.expires_at < posthorn.now()
+      limit 1000 for update skip locked)
+    returning s.group_no
+  )
+  select count(*), array_agg(distinct gone.group_no) into n, groups_left from gone;
+  perform posthorn.delete_group(m.namespace, g.name)
+  from posthorn.groups g
+  join posthorn.namespaces m on m.id = g.namespace_id
+  where g.id = any (groups_left)
+    and not exists (select from posthorn.subscriptions s where s.group_no = g.id)
+    and not exists (select from posthorn.dead_letters d where d.group_id = g.id)
+    and not exists (select from posthorn.leases l where l.group_id = g.id and l.until > posthorn.now());
+  return n;
+end $$;
+comment on function posthorn.expire_subscriptions() is 'Removes subscriptions whose groups nobody reads any more.';
+
+-- Completes a row of subscriptions: its group, made if it is new; its name; its condition.
+create or replace function posthorn.prepare_subscription()
+returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  if tg_op = 'UPDATE' and (new.id, new.group_id, new.namespace) is distinct from (old.id, old.group_id, old.namespace) then
+    raise exception 'a subscription stays in its group' using errcode = 'PH005', hint = 'Delete it, and insert another.';
+  elsif tg_op = 'INSERT' then
+    select g.id into new.group_no
+    from posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id
+    where n.namespace = new.namespace and g.name = new.group_id;
+    if not found then
+      new.group_no := posthorn.define_group(new.namespace, new.group_id);
+    end if;
+    perform posthorn.check_no_projection((select g from posthorn.groups g where g.id = new.group_no),
+      'it has no subscriptions', 'Subscribe under another group.');
+    new.named := new.name is not null;
+    new.name := coalesce(new.name, 'subscription-' || new.id);
+  elsif (new.conditions_sql, new.params) is distinct from (old.conditions_sql, old.params) then
+    new.error := null; -- it is another one now
+    new.stopped_at := null;
+  end if;
+  if posthorn.is_name(new.name) is not true then
+    raise exception 'subscription must be 1 to 255 bytes without control characters' using errcode = 'PH004';
+  end if;
+  new.expires_at := new.last_active_at + new.expiry_interval;
+  new.params := coalesce(new.params, '{}');
+  if tg_op = 'INSERT' or (new.conditions_sql, new.params) is distinct from (old.conditions_sql, old.params) then
+    new.digest := sha256(convert_to(new.params::text, 'UTF8'));
+    new := posthorn.with_condition(new);
+  end if;
+  return new;
+end $$;
+comment on function posthorn.prepare_subscription() is 'Trigger: completes a row of posthorn.subscriptions.';
+
+create or replace trigger prepare_subscription
+before insert or update of id, group_id, namespace, name, conditions_sql, params, expiry_interval, last_active_at on posthorn.subscriptions
+for each row execute function posthorn.prepare_subscription();
+
+-- A subscription with its condition, or the parts of its filter.
+create or replace function posthorn.with_condition(s posthorn.subscriptions)
+returns posthorn.subscriptions
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  wanted bytea;
+  field text;
+begin
+  s.types := null;
+  s.streams := null;
+  s.keys := null;
+  s.tags_any := null;
+  s.tags_all := null;
+  s.payload := null;
+  if s.conditions_sql is not null then
+    s.condition_id := posthorn.condition_for(s.conditions_sql);
+    return s;
+  end if;
+  perform posthorn.check_filter(s.params);
+  s.types := posthorn.texts_of(s.params->'type');
+  s.streams := posthorn.texts_of(s.params->'stream');
+  s.keys := posthorn.texts_of(s.params->'key');
+  s.tags_any := posthorn.texts_of(s.params->'tags_any');
+  s.tags_all := posthorn.texts_of(s.params->'tags_all');
+  s.payload := s.params->'payload';
+  field := posthorn.anchor_field(s);
+  -- The same anchors with and without a payload to compare are two conditions: only one has to parse it.
+  wanted := sha256(convert_to(format('filter %s %s', s.payload is not null, field), 'UTF8'));
+  insert into posthorn.conditions (digest, field, reads_payload) values (wanted, field, s.payload is not null)
+  on conflict (digest) do nothing;
+  select c.id into s.condition_id from posthorn.conditions c where c.digest = wanted;
+  return s;
+end $$;
+comment on function posthorn.with_condition(posthorn.subscriptions) is 'A subscription with its condition, or the parts of its filter.';
+
+create or replace function posthorn.texts_of(value jsonb)
+returns text[]
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case jsonb_typeof(value)
+  when 'string' then array[value #>> '{}']
+  when 'array' then nullif(array(select jsonb_array_elements_text(value)), '{}')
+end
+$$;
+comment on function posthorn.texts_of(jsonb) is 'A text or a list of texts as an array; null if there is none.';
+
+-- Raises what is wrong with a filter.
+create or replace function posthorn.check_filter(filter jsonb)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  wrong text;
+begin
+  if jsonb_typeof(filter) is distinct from 'object' then
+    wrong := 'a filter must be a JSON object';
+  else
+    select case
+        when k <> all (array['type', 'stream', 'key', 'tags_any', 'tags_all', 'payload', 'expiry_interval']) then format('"%s" is not a field of filters', k)
+        when k in ('tags_any', 'tags_all') and jsonb_typeof(v) <> 'array' then format('"%s" must be a list', k)
+        when k in ('type', 'stream', 'key') and jsonb_typeof(v) not in ('string', 'array') then format('"%s" must be a text or a list of texts', k)
+        when k in ('type', 'stream', 'key', 'tags_any', 'tags_all') and v = '[]' then format('"%s" is an empty list, which nothing matches', k)
+        when jsonb_typeof(v) = 'array' and k not in ('payload', 'expiry_interval')
+          and exists (select from jsonb_array_elements(v) x where jsonb_typeof(x) <> 'string') then format('"%s" must hold texts', k)
+        when k = 'payload' and jsonb_typeof(v) <> 'object' then '"payload" must be an object that payloads contain'
+      end as w into wrong
+    from jsonb_each(filter) x (k, v)
+    order by w limit 1;
+  end if;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'PH004',
+      hint = 'Fields are type, stream, key, tags_any, tags_all, payload and expiry_interval; or conditions_sql, params and expiry_interval.';
+  end if;
+  perform posthorn.check_pattern(p)
+  from unnest(posthorn.texts_of(filter->'type') || posthorn.texts_of(filter->'stream')) p;
+end $$;
+comment on function posthorn.check_filter(jsonb) is 'Raises what is wrong with a filter.';
+
+-- By what a filter is found: the part of it that tells events apart best.
+create or replace function posthorn.anchor_field(s posthorn.subscriptions)
+returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case
+  when s.keys is not null then 'key'
+  when posthorn.payload_anchor(s.payload) is not null then 'payload.' || posthorn.payload_anchor(s.payload)
+  when s.tags_all is not null or s.tags_any is not null then 'tag'
+  when s.types is not null and array_to_string(s.types, '') !~ '[*>]' then 'type'
+  when s.streams is not null and array_to_string(s.streams, '') !~ '[*>]' then 'stream'
+  when s.types is not null then 'type pattern'
+  when s.streams is not null then 'stream pattern'
+  else 'any'
+end
+$$;
+comment on function posthorn.anchor_field(posthorn.subscriptions) is 'By what a filter is found.';
+
+-- The field of a payload by which a filter is found: texts and numbers tell events apart.
+create or replace function posthorn.payload_anchor(payload jsonb)
+returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select (
+  select min(k) from jsonb_each(payload) x (k, v) where jsonb_typeof(v) in ('string', 'number') and octet_length(v::text) <= 1000
+)
+$$;
+comment on function posthorn.payload_anchor(jsonb) is 'The field of a payload by which a filter is found.';
+
+-- A value in a payload as an anchor: what is equal is written alike.
+create or replace function posthorn.anchor_value(value jsonb)
+returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case jsonb_typeof(value)
+  when 'number' then trim_scale((value #>> '{}')::numeric)::text
+  when 'string' then value::text
+end
+$$;
+comment on function posthorn.anchor_value(jsonb) is 'A value in a payload as an anchor.';
+
+create or replace function posthorn.anchors_of(s posthorn.subscriptions)
+returns text[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  field text := posthorn.anchor_field(s);
+begin
+  return case
+    when field = 'key' then s.keys
+    when field = 'tag' then coalesce(s.tags_all[1:1], s.tags_any)
+    when field in ('type', 'type pattern') then s.types
+    when field in ('stream', 'stream pattern') then s.streams
+    when field = 'any' then array['']
+    else array[posthorn.anchor_value(s.payload -> substr(field, length('payload.') + 1))]
+  end;
+end $$;
+comment on function posthorn.anchors_of(posthorn.subscriptions) is 'The values under which a filter is found.';
+
+-- Keeps what matching goes by in step with the subscriptions, and drops what was owed to those that go.
+create or replace function posthorn.follow_subscription()
+returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  same boolean := tg_op = 'UPDATE' and new.condition_id = old.condition_id and new.digest = old.digest and new.name = old.name;
+begin
+  if tg_op in ('DELETE', 'UPDATE') and not same then
+    update posthorn.matchers m set subscriptions = m.subscriptions - 1
+    where m.group_no = old.group_no and m.condition_id = old.condition_id;
+    delete from posthorn.matchers m
+    where m.group_no = old.group_no and m.condition_id = old.condition_id and m.subscriptions = 0;
+    delete from posthorn.anchors a where a.subscription_id = old.id;
+  end if;
+  if tg_op = 'DELETE' then
+    delete from posthorn.retries r where r.group_id = old.group_no and r.subscription = old.name;
+    return null;
+  end if;
+  if tg_op = 'UPDATE' and new.name <> old.name then
+    update posthorn.retries r set subscription = new.name where r.group_id = old.group_no and r.subscription = old.name;
+  end if;
+  if not same then
+    insert into posthorn.filtered_groups (group_no) values (new.group_no) on conflict do nothing;
+    insert into posthorn.matchers as m (group_no, condition_id, subscriptions) values (new.group_no, new.condition_id, 1)
+    on conflict (group_no, condition_id) do update set subscriptions = m.subscriptions + 1;
+    if new.conditions_sql is null then
+      insert into posthorn.anchors (group_no, condition_id, value, subscription_id)
+      select distinct new.group_no, new.condition_id, v, new.id from unnest(posthorn.anchors_of(new)) v;
+    end if;
+  end if;
+  if tg_op = 'UPDATE' and old.stopped_at is not null and new.stopped_at is null then
+    perform posthorn.let_go_on(new);
+  end if;
+  return null;
+end $$;
+comment on function posthorn.follow_subscription() is 'Trigger: keeps what matching goes by in step with posthorn.subscriptions.';
+
+create or replace trigger follow_subscription
+after insert or update or delete on posthorn.subscriptions
+for each row execute function posthorn.follow_subscription();

@@ -1,0 +1,89 @@
+-- The events of a lease that the subscriptions of its group want, in order, with the subscriptions. If they are
+-- more than asked for, the lease is cut short, and the rest of it is there for the next claim.
+create or replace function posthorn.wanted_events(l posthorn.leases, max_events int default null)
+returns table (
+  event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json,
+  published_at timestamptz, delivery int, subscriptions text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  ids bigint[] := l.ids;
+  batch posthorn.event[];
+  found record;
+  matches posthorn.match[];
+begin
+  if l.retries then -- what is owed to a subscription was matched before
+    ids := array(select r.event_id from posthorn.retries r where r.lease_id = l.id and r.subscription = '');
+  end if;
+  if cardinality(ids) > 0 or ids is null then
+    batch := posthorn.batch_of(l, ids, posthorn.reads_payload(l.group_id));
+    found := posthorn.match_events(l.group_id, batch);
+    matches := found.matches;
+    if found.troubles is not null then
+      perform posthorn.stop_subscriptions(l.group_id, found.troubles);
+    end if;
+    if exists (select from posthorn.subscriptions s where s.group_no = l.group_id and s.stopped_at is not null) then
+      perform posthorn.note_missed(l, array(select b.id from unnest(batch) b));
+    end if;
+  end if;
+  if l.retries then
+    return query
+      select r.event_id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, r.attempts, r.subscriptions
+      from (
+        select o.event_id, max(o.attempts) as attempts, array_agg(distinct o.name) as subscriptions
+        from (
+          select x.event_id, x.attempts, s.name
+          from posthorn.retries x
+          join posthorn.subscriptions s on s.group_no = l.group_id and s.name = x.subscription
+          where x.lease_id = l.id
+          union all
+          select x.event_id, x.attempts, s.name
+          from posthorn.retries x
+          join unnest(matches) m on m.event_id = x.event_id
+          cross join lateral unnest(m.subscriptions) s (name)
+          where x.lease_id = l.id and x.subscription = ''
+        ) o
+        group by o.event_id
+      ) r
+      cross join lateral posthorn.event_of(l, r.event_id) e
+      order by r.event_id;
+    return;
+  end if;
+  if cardinality(matches) > wanted_events.max_events then
+    perform posthorn.cut_short(l, (matches[wanted_events.max_events]).event_id);
+    matches := matches[:wanted_events.max_events];
+  end if;
+  return query
+    select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.created_at, l.attempt - l.uncounted, m.subscriptions
+    from unnest(matches) m
+    join posthorn.events e on e.namespace_id = l.namespace_id and e.id = m.event_id
+    order by e.id;
+end $$;
+comment on function posthorn.wanted_events(posthorn.leases, int) is 'The events of a lease that subscriptions want, in order.';
+
+-- Ends a lease at an event. What comes after becomes a lease that was given back.
+create or replace function posthorn.cut_short(l posthorn.leases, last_id bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  rest bigint[] := case when l.ids is not null then array(select i from unnest(l.ids) i where i > last_id order by i) end;
+begin
+  insert into posthorn.leases (group_id, namespace_id, attempt, uncounted, until, base, target, lo, hi, since, ids, slot)
+  select l.group_id, l.namespace_id, l.attempt + 1, l.uncounted + 2, case when l.slot is null then posthorn.now() end,
+    l.base, l.target, case when l.ids is null then last_id end, l.hi, l.since, rest, l.slot
+  where rest is null or cardinality(rest) > 0;
+  update posthorn.leases x
+  set hi = case when x.ids is null then last_id end, ids = case when x.ids is not null then array(select i from unnest(l.ids) i where i <= last_id order by i) end
+  where x.id = l.id;
+end $$;
+comment on function posthorn.cut_short(posthorn.leases, bigint) is 'Ends a lease at an event, and gives back the rest.';

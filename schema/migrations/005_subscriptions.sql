@@ -1,0 +1,133 @@
+-- Who wants which events of a group.
+--
+--   groups ─ filtered_groups                 groups that hand out only what a subscription wants
+--          ├ subscriptions ─ anchors         what is wanted, and under which value it is found
+--          │              └ stops ─ missed   subscriptions that were stopped, and what they are owed
+--          ├ matchers                        the distinct conditions of a group, counted
+--          └ readers                         who reads a group with a cursor of their own
+--   conditions                               every distinct condition, compiled once
+--
+-- Nothing is written per event here either: what matches is found when a group reads.
+
+-- An event as conditions see it.
+create type posthorn.event as (
+  id bigint,
+  topic text,                          -- the type, by seed 001's name
+  type text,
+  stream text,
+  key text,
+  tags text[],
+  payload jsonb,
+  metadata jsonb,
+  created_at timestamptz
+);
+comment on type posthorn.event is 'An event as conditions see it: their "e".';
+
+-- What a group's subscriptions want of a batch.
+create type posthorn.match as (
+  event_id bigint,
+  subscriptions text[],
+  subscription_ids bigint[]
+);
+comment on type posthorn.match is 'An event, and the subscriptions that want it.';
+
+create type posthorn.trouble as (
+  subscription_id bigint,
+  error text
+);
+comment on type posthorn.trouble is 'A subscription whose condition failed, or took too long.';
+
+create table posthorn.conditions (
+  id int generated always as identity primary key,
+  digest bytea not null unique,        -- of what tells it from others: an index cannot hold texts of any length
+  sql text,                            -- over e and s; null for filters
+  field text,                          -- of filters: what their anchors are values of
+  reads_payload boolean not null default false, -- or metadata: both have to be parsed for it
+  foreign_code boolean not null default false, -- calls functions that are not Postgres's own
+  has_many boolean not null default false, -- has a function for many events at once
+  created_at timestamptz not null default posthorn.now()
+);
+comment on table posthorn.conditions is 'Every distinct condition. Those in SQL are compiled once, as posthorn.condition_<id>.';
+
+create table posthorn.filtered_groups (
+  group_no int primary key
+);
+comment on table posthorn.filtered_groups is 'Groups that have, or had, subscriptions: they hand out only what one wants.';
+
+create table posthorn.subscriptions (
+  id bigint generated always as identity primary key,
+  group_id text not null,              -- the group's name, as seed 001 has it
+  conditions_sql text,                 -- null for filters
+  params jsonb not null default '{}',  -- what the condition compares with, or the filter
+  namespace text not null default 'default',
+  name text not null,                  -- subscription-<id> unless someone names it
+  expiry_interval interval
+    constraint subscriptions_expiry_interval_check check (expiry_interval >= '1 second'),
+  last_active_at timestamptz not null default posthorn.now(),
+  expires_at timestamptz,              -- the sum of both
+  created_at timestamptz not null default posthorn.now(),
+  error text,                          -- why it was stopped; null while it works
+  stopped_at timestamptz,
+  named boolean not null,
+  group_no int not null,
+  condition_id int not null references posthorn.conditions,
+  digest bytea not null,               -- of params
+  types text[],                        -- a filter's parts, null for anything
+  streams text[],
+  keys text[],
+  tags_any text[],
+  tags_all text[],
+  payload jsonb,
+  constraint subscriptions_name_key unique (group_no, name)
+);
+comment on table posthorn.subscriptions is 'What the subscribers of each group want.';
+-- Consumers that want the same share one subscription. By value: a hash of 256 bits does not collide.
+create unique index subscriptions_value on posthorn.subscriptions (group_no, condition_id, digest) where not named;
+create index subscriptions_condition on posthorn.subscriptions (group_no, condition_id, id);
+-- What is pending would have to be searched each time, and subscriptions are written seldom.
+create index subscriptions_params on posthorn.subscriptions using gin (params jsonb_path_ops) with (fastupdate = off);
+create index subscriptions_stopped on posthorn.subscriptions (group_no) where stopped_at is not null;
+create index subscriptions_expiry on posthorn.subscriptions (expires_at) where expires_at is not null;
+create index subscriptions_expiring on posthorn.subscriptions (group_no) where expires_at is not null;
+
+create table posthorn.anchors (
+  group_no int not null,
+  condition_id int not null,
+  value text not null,
+  subscription_id bigint not null references posthorn.subscriptions on delete cascade,
+  primary key (group_no, condition_id, value, subscription_id)
+);
+comment on table posthorn.anchors is 'The values under which filters are found: an event that has none of them cannot match.';
+create index anchors_subscription_id on posthorn.anchors (subscription_id);
+
+create table posthorn.matchers (
+  group_no int not null,
+  condition_id int not null references posthorn.conditions,
+  subscriptions int not null,
+  primary key (group_no, condition_id)
+);
+comment on table posthorn.matchers is 'The distinct conditions of each group, and how many subscriptions have them.';
+
+create table posthorn.stops (
+  subscription_id bigint primary key references posthorn.subscriptions on delete cascade,
+  group_no int not null,
+  reached posthorn.cursors,            -- where its group stood: what comes after is owed to it; null if only "missed" is
+  upto posthorn.cursors                -- where its group stood when it went on; null while it is stopped
+);
+comment on table posthorn.stops is 'Subscriptions that missed events because they were stopped.';
+
+create table posthorn.missed (
+  subscription_id bigint not null references posthorn.stops on delete cascade,
+  event_id bigint not null,
+  primary key (subscription_id, event_id)
+);
+comment on table posthorn.missed is 'Events that were being worked on when a subscription was stopped.';
+
+create table posthorn.readers (
+  group_no int primary key,
+  token uuid,                          -- who reads now
+  until timestamptz,                   -- and until when nobody else may
+  skipped_from text,                   -- a cursor after which nothing matched
+  skipped_to text                      -- up to here
+);
+comment on table posthorn.readers is 'Who reads a group with a cursor of their own.';

@@ -43,10 +43,10 @@ declare
   parts text[] := posthorn.conjuncts(checked.expression);
   rest text; -- the condition without what params must contain
   args text; -- and that
-  keys text[];
+  keys posthorn.lookup_key[];
   scope text := format('s.group_no = $1 and s.condition_id = %s and s.stopped_at is null and ($3 is null or s.id = any ($3))', id);
 begin
-  update posthorn.conditions c set reads_payload = checked.reads_payload, foreign_code = checked.foreign_code where c.id = compile.id;
+  update posthorn.conditions c set reads = checked.reads, foreign_code = checked.foreign_code where c.id = compile.id;
   perform posthorn.probe_condition(id, checked.expression);
   select substr(p, length(contains) + 1, length(p) - length(contains) - 1) into args
   from unnest(parts) p
@@ -64,8 +64,8 @@ begin
     format('select e.id, s.id, s.name from unnest($2) e join posthorn.subscriptions s on %s and %s',
       posthorn.not_by_index(scope), checked.expression),
     array['enable_hashjoin', 'enable_mergejoin', 'enable_seqscan']);
-  keys := posthorn.literal_keys(args);
-  if keys is not null and checked.expression !~ '\me\.\*' then
+  keys := posthorn.lookup_keys(args);
+  if keys is not null then
     select coalesce(string_agg(format(' and (%s)', p), ''), '') into rest
     from unnest(parts) p where p <> contains || args || ')';
     perform posthorn.make_condition_function(format('condition_%s_many', id),
@@ -84,26 +84,30 @@ as $$
 $$;
 comment on function posthorn.not_by_index(text) is 'The scope of a condition, such that no index serves it.';
 
--- A value that is no list or object is contained under a key where it equals what is there: events with
--- such values are joined by hash. The others are looked up one by one.
-create or replace function posthorn.join_by_keys(scope text, args text, keys text[], rest text)
+-- A value that is no list, object or null is contained under a key where it equals what is there: events
+-- with such values are joined by hash, of the texts where the values are texts. The others are looked up one by one.
+create or replace function posthorn.join_by_keys(scope text, args text, keys posthorn.lookup_key[], rest text)
 returns text
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select format($sql$
-    with e as materialized (select e.*, jsonb_build_object(%1$s) as k from unnest($2) e)
-    select e.id, s.id, s.name from e join posthorn.subscriptions s on %2$s and %3$s and %4$s%5$s
+    select e.id, s.id, s.name from unnest($2) e join posthorn.subscriptions s on %1$s and %2$s and %3$s%4$s
     union all
-    select e.id, s.id, s.name from e join posthorn.subscriptions s on %6$s and not (%4$s) and s.params @> e.k%5$s
+    select e.id, s.id, s.name from unnest($2) e join posthorn.subscriptions s
+      on %5$s and (%3$s) is not true and s.params @> jsonb_build_object(%6$s)%4$s
     $sql$,
-    args, scope,
-    string_agg(format('(s.params -> %1$s) = (e.k -> %1$s)', key), ' and '),
-    string_agg(format('jsonb_typeof(e.k -> %s) not in (''array'', ''object'')', key), ' and '),
-    rest, posthorn.not_by_index(scope))
-  from unnest(keys) key
+    scope,
+    string_agg(case when k.is_text
+      then format('(s.params ->> %1$s) = %2$s and jsonb_typeof(s.params -> %1$s) = ''string''', k.key, k.value)
+      else format('(s.params -> %1$s) = to_jsonb(%2$s)', k.key, k.value) end, ' and '),
+    string_agg(case when k.is_text
+      then format('%s is not null', k.value)
+      else format('jsonb_typeof(to_jsonb(%s)) not in (''array'', ''object'')', k.value) end, ' and '),
+    rest, posthorn.not_by_index(scope), args)
+  from unnest(keys) k
 $$;
-comment on function posthorn.join_by_keys(text, text, text[], text) is 'The query of a condition for many events at once.';
+comment on function posthorn.join_by_keys(text, text, posthorn.lookup_key[], text) is 'The query of a condition for many events at once.';
 
 create or replace function posthorn.make_condition_function(name text, query text, off text[])
 returns void
@@ -144,7 +148,7 @@ comment on function posthorn.give_to_condition_role(text) is 'Makes a function r
 
 -- Refuses what is no condition: what does not parse, is not boolean, reads anything but e and s, or
 -- calls what may change something. Yields it as Postgres writes it, which has no comments and no tricks.
-create or replace function posthorn.check_condition(sql text, out expression text, out reads_payload boolean, out foreign_code boolean)
+create or replace function posthorn.check_condition(sql text, out expression text, out reads text[], out foreign_code boolean)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -184,7 +188,7 @@ begin
       using errcode = 'PH004', hint = 'Compare what e and s hold, with operators and functions that only compute.';
   end if;
   expression := (regexp_match(pg_get_viewdef('posthorn.checked_condition'::regclass), '^\s*SELECT (.*) AS matches\s+FROM unnest\(', 's'))[1];
-  reads_payload := expression ~ '\me\.(payload|metadata|\*)';
+  reads := array(select f from unnest('{stream,payload,metadata}'::text[]) f where expression ~ format('\me\.(%s\M|\*)', f));
   foreign_code := exists (select from pg_proc p where p.oid = any (called) and p.pronamespace <> 'pg_catalog'::regnamespace);
   drop view posthorn.checked_condition;
 end $$;
@@ -236,17 +240,32 @@ end
 $$;
 comment on function posthorn.bare(text) is 'An expression without the parentheses around it.';
 
--- The keys of the arguments of jsonb_build_object, as literals; null if one is no literal.
-create or replace function posthorn.literal_keys(args text)
-returns text[]
-language sql immutable
+-- The arguments of jsonb_build_object as keys and values; null if a key is no literal.
+create or replace function posthorn.lookup_keys(args text)
+returns posthorn.lookup_key[]
+language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-  select case when bool_and(p ~ '^''([^''\\]|'''')*''(::text)?$') then array_agg(p order by n) end
-  from unnest(posthorn.split_sql(args, ', ')) with ordinality x (p, n)
-  where n % 2 = 1
-$$;
-comment on function posthorn.literal_keys(text) is 'The keys of the arguments of jsonb_build_object; null if one is no literal.';
+declare
+  parts text[] := posthorn.split_sql(args, ', ');
+  k posthorn.lookup_key;
+  keys posthorn.lookup_key[];
+begin
+  for i in 1..cardinality(parts) by 2 loop
+    if parts[i] !~ '^''([^''\\]|'''')*''(::text)?$' then
+      return null;
+    end if;
+    k.key := parts[i];
+    k.value := format('(%s)', parts[i + 1]);
+    execute format('create view posthorn.checked_value as select %s as value from unnest(null::posthorn.event[]) e', k.value);
+    k.is_text := (select a.atttypid = 'text'::regtype from pg_attribute a
+      where a.attrelid = 'posthorn.checked_value'::regclass and a.attname = 'value');
+    drop view posthorn.checked_value;
+    keys := keys || k;
+  end loop;
+  return keys;
+end $$;
+comment on function posthorn.lookup_keys(text) is 'The arguments of jsonb_build_object as keys and values.';
 
 -- Splits an expression where a separator is in no parentheses, brackets or quotes.
 create or replace function posthorn.split_sql(expression text, separator text)

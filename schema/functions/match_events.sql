@@ -68,10 +68,11 @@ declare
   matches posthorn.match[];
 begin
   execute format(
-    'select array_agg((x.event_id, x.subscriptions, x.subscription_ids)::posthorn.match order by x.event_id)
+    'select array_agg((x.event_id, x.subscriptions)::posthorn.match)
      from (
-       select event_id, array_agg(subscription order by subscription_id) as subscriptions, array_agg(subscription_id order by subscription_id) as subscription_ids
-       from (%s) y group by event_id
+       select y.event_id, array_agg(y.subscription) as subscriptions
+       from (select z.event_id, z.subscription from (%s) z order by z.event_id, z.subscription_id) y
+       group by y.event_id order by y.event_id
      ) x', query) into matches using group_no, events, only_ids;
   return matches;
 end $$;
@@ -150,10 +151,10 @@ as $$
   when a is null then b
   when b is null then a
   else (
-    select array_agg((x.event_id, x.subscriptions, x.ids)::posthorn.match order by x.event_id)
+    select array_agg((x.event_id, x.subscriptions)::posthorn.match order by x.event_id)
     from (
-      select m.event_id, array_agg(p.subscription order by p.id) as subscriptions, array_agg(p.id order by p.id) as ids
-      from unnest(a || b) m cross join lateral unnest(m.subscriptions, m.subscription_ids) p (subscription, id)
+      select m.event_id, array_agg(p.subscription) as subscriptions
+      from unnest(a || b) m cross join lateral unnest(m.subscriptions) p (subscription)
       group by m.event_id
     ) x)
 end
@@ -228,27 +229,32 @@ as $$
 $$;
 comment on function posthorn.passes(posthorn.subscriptions, posthorn.event) is 'Whether an event passes a filter.';
 
--- The events of a lease that have given ids, or all, as conditions see them.
-create or replace function posthorn.batch_of(l posthorn.leases, ids bigint[], with_payload boolean)
+-- The events of a lease that have given ids, or all, as the conditions of its group see them: what none of
+-- them reads is left out.
+create or replace function posthorn.batch_of(l posthorn.leases, ids bigint[])
 returns posthorn.event[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  reads text[] := posthorn.fields_read(l.group_id);
 begin
-  return array_agg(e order by e.id) from posthorn.batch_events(l, ids, with_payload, false) e;
+  return array_agg(e) from posthorn.batch_events(l, ids, 'stream' = any (reads), 'payload' = any (reads), 'metadata' = any (reads), false) e;
 exception when data_exception then -- a payload that no jsonb can hold, such as half of a surrogate pair
-  return array_agg(e order by e.id) from posthorn.batch_events(l, ids, with_payload, true) e;
+  return array_agg(e) from posthorn.batch_events(l, ids, 'stream' = any (reads), 'payload' = any (reads), 'metadata' = any (reads), true) e;
 end $$;
-comment on function posthorn.batch_of(posthorn.leases, bigint[], boolean) is 'The events of a lease as conditions see them.';
+comment on function posthorn.batch_of(posthorn.leases, bigint[]) is 'The events of a lease as the conditions of its group see them.';
 
-create or replace function posthorn.batch_events(l posthorn.leases, ids bigint[], with_payload boolean, carefully boolean)
-returns setof posthorn.event
+create or replace function posthorn.batch_events(
+  l posthorn.leases, ids bigint[], with_stream boolean, with_payload boolean, with_metadata boolean, carefully boolean
+) returns setof posthorn.event
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
-  select e.id, e.type, e.type, s.name, e.key, e.tags,
+  select e.id, e.type, e.type,
+    case when with_stream then (select s.name from posthorn.streams s where s.id = e.stream_id) end,
+    e.key, e.tags,
     case when not with_payload then null when carefully then posthorn.jsonb_or_null(e.payload) else e.payload::jsonb end,
-    case when not with_payload then null when carefully then posthorn.jsonb_or_null(e.metadata) else e.metadata::jsonb end,
+    case when not with_metadata then null when carefully then posthorn.jsonb_or_null(e.metadata) else e.metadata::jsonb end,
     e.created_at
   from (
     select x.id, x.type, x.stream_id, x.key, x.tags, x.payload, x.metadata, x.created_at
@@ -263,9 +269,9 @@ as $$
     select y.event_id, y.type, y.stream_id, y.key, y.tags, y.payload, y.metadata, y.published_at
     from unnest(case when l.retries then ids end) i cross join lateral posthorn.event_of(l, i) y
   ) e
-  join posthorn.streams s on s.id = e.stream_id
 $$;
-comment on function posthorn.batch_events(posthorn.leases, bigint[], boolean, boolean) is 'The events of a lease as conditions see them, in any order.';
+comment on function posthorn.batch_events(posthorn.leases, bigint[], boolean, boolean, boolean, boolean) is
+  'The events of a lease as conditions see them, in any order.';
 
 create or replace function posthorn.jsonb_or_null(value json)
 returns jsonb
@@ -279,13 +285,13 @@ exception when data_exception then
 end $$;
 comment on function posthorn.jsonb_or_null(json) is 'A value as jsonb; null if jsonb cannot hold it.';
 
-create or replace function posthorn.reads_payload(group_no int)
-returns boolean
+create or replace function posthorn.fields_read(group_no int)
+returns text[]
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select exists (
-  select from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
-  where m.group_no = reads_payload.group_no and c.reads_payload)
+  select array(
+    select distinct f from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id cross join lateral unnest(c.reads) f
+    where m.group_no = fields_read.group_no)
 $$;
-comment on function posthorn.reads_payload(int) is 'Whether a condition of a group looks into payloads.';
+comment on function posthorn.fields_read(int) is 'What the conditions of a group read that costs something.';

@@ -103,7 +103,7 @@ declare
   looked bigint := 0;
 begin
   select x.* into s from posthorn.subscriptions x where x.id = st.subscription_id;
-  select g.namespace_id into l.namespace_id from posthorn.groups g where g.id = s.group_no;
+  select g.id, g.namespace_id into l.group_id, l.namespace_id from posthorn.groups g where g.id = s.group_no;
   loop
     exit when looked >= 10000;
     before := c;
@@ -139,7 +139,7 @@ begin
         order by 1);
     end if;
     looked := looked + greatest(cardinality(ids), 1);
-    found := posthorn.match_events(s.group_no, posthorn.batch_of(l, ids, posthorn.reads_payload(s.group_no)), array[s.id]);
+    found := posthorn.match_events(s.group_no, posthorn.batch_of(l, ids), array[s.id]);
     if found.troubles is not null then
       insert into posthorn.missed (subscription_id, event_id) select s.id, i from unnest(ids) i on conflict do nothing;
       update posthorn.stops x set reached = c where x.subscription_id = s.id;

@@ -195,6 +195,7 @@ as $$
 declare
   wanted bytea;
   field text;
+  reads text[];
 begin
   s.types := null;
   s.streams := null;
@@ -214,9 +215,10 @@ begin
   s.tags_all := posthorn.texts_of(s.params->'tags_all');
   s.payload := s.params->'payload';
   field := posthorn.anchor_field(s);
+  reads := array_remove(array[case when s.streams is not null then 'stream' end, case when s.payload is not null then 'payload' end], null);
   -- The same anchors with and without a payload to compare are two conditions: only one has to parse it.
-  wanted := sha256(convert_to(format('filter %s %s', s.payload is not null, field), 'UTF8'));
-  insert into posthorn.conditions (digest, field, reads_payload) values (wanted, field, s.payload is not null)
+  wanted := sha256(convert_to(format('filter %s %s', reads, field), 'UTF8'));
+  insert into posthorn.conditions (digest, field, reads) values (wanted, field, reads)
   on conflict (digest) do nothing;
   select c.id into s.condition_id from posthorn.conditions c where c.digest = wanted;
   return s;

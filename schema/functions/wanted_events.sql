@@ -23,7 +23,7 @@ begin
     ids := array(select r.event_id from posthorn.retries r where r.lease_id = l.id and r.subscription = '');
   end if;
   if cardinality(ids) > 0 or ids is null then
-    batch := posthorn.batch_of(l, ids, posthorn.reads_payload(l.group_id));
+    batch := posthorn.batch_of(l, ids);
     found := posthorn.match_events(l.group_id, batch);
     matches := found.matches;
     if found.troubles is not null then

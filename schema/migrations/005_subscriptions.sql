@@ -26,8 +26,7 @@ comment on type posthorn.event is 'An event as conditions see it: their "e".';
 -- What a group's subscriptions want of a batch.
 create type posthorn.match as (
   event_id bigint,
-  subscriptions text[],
-  subscription_ids bigint[]
+  subscriptions text[]
 );
 comment on type posthorn.match is 'An event, and the subscriptions that want it.';
 
@@ -37,12 +36,19 @@ create type posthorn.trouble as (
 );
 comment on type posthorn.trouble is 'A subscription whose condition failed, or took too long.';
 
+create type posthorn.lookup_key as (
+  key text,                            -- a literal
+  value text,                          -- an expression over e
+  is_text boolean
+);
+comment on type posthorn.lookup_key is 'What a condition demands of a key of params.';
+
 create table posthorn.conditions (
   id int generated always as identity primary key,
   digest bytea not null unique,        -- of what tells it from others: an index cannot hold texts of any length
   sql text,                            -- over e and s; null for filters
   field text,                          -- of filters: what their anchors are values of
-  reads_payload boolean not null default false, -- or metadata: both have to be parsed for it
+  reads text[] not null default '{}',  -- what costs something to have at hand: stream, payload, metadata
   foreign_code boolean not null default false, -- calls functions that are not Postgres's own
   has_many boolean not null default false, -- has a function for many events at once
   created_at timestamptz not null default posthorn.now()

@@ -1,0 +1,348 @@
+-- Reading a group with a cursor in the reader's own hand: the next events that its subscriptions want, and
+-- where to go on. Nothing moves until set_group_cursor says so. One reader at a time has a group, under
+-- a lease that ends by itself; its cursors carry the token by which it may read ahead. A cursor is
+-- <where it stands>~<token>~<retries that were read on the way>.
+
+-- With cursor null from where the group stands. No rows: there is nothing, or somebody else reads. With peek
+-- nobody is kept out, and nothing is written.
+create or replace function posthorn.read_next_events(
+  gid text,
+  cursor text default null,
+  chunk_size int default 100,
+  peek boolean default false,
+  namespace text default 'default',
+  lock_for interval default '30 seconds'
+) returns table (
+  id bigint, topic text, payload json, metadata json, subscription_ids bigint[], next_cursor text,
+  stream text, key text, tags text[], published_at timestamptz, subscriptions text[]
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups := posthorn.group_named(read_next_events.namespace, read_next_events.gid);
+  started timestamptz := clock_timestamp();
+  token uuid;
+  read_before bigint[] := posthorn.retries_of_cursor(cursor);
+  owed bigint[];
+  c posthorn.cursors;
+  part record;
+  size int := chunk_size;
+  moved boolean := false;
+begin
+  perform posthorn.check_claim(chunk_size, lock_for, gen_random_uuid());
+  perform posthorn.check_no_projection(g, 'it reads by itself', 'Read another group.');
+  if g.paused then
+    return;
+  elsif peek then
+    perform posthorn.check_cluster();
+  else
+    perform posthorn.verify_cluster();
+    token := posthorn.lock_reader(g, cursor, lock_for);
+    if token is null then
+      return;
+    end if;
+    perform posthorn.renew_subscriptions(g.id);
+  end if;
+  c := posthorn.reader_stands(g, cursor);
+  owed := posthorn.due_retries(g, read_before, chunk_size);
+  loop
+    part := posthorn.read_part(g, c, size, chunk_size - coalesce(cardinality(owed), 0), not peek);
+    moved := moved or part.c is distinct from c;
+    -- A target that was read to its end before is no news of what came after it.
+    exit when part.matches is not null or (part.at_end and c.target is null) or clock_timestamp() - started > interval '1 second';
+    c := part.c;
+    size := least(size * 4, 10000);
+  end loop;
+  c := part.c;
+  next_cursor := concat_ws('~', posthorn.cursor_text(c), coalesce(token::text, ''), array_to_string(read_before || owed, ','));
+  return query
+    select e.id, e.type, e.payload, e.metadata, posthorn.subscription_ids(g.id, m.subscriptions), read_next_events.next_cursor,
+      s.name, e.key, e.tags, e.created_at, m.subscriptions
+    from unnest(part.matches) m
+    join posthorn.events e on e.namespace_id = g.namespace_id and e.id = m.event_id
+    join posthorn.streams s on s.id = e.stream_id
+    union all
+    select o.event_id, e.type, e.payload, e.metadata, posthorn.subscription_ids(g.id, o.subscriptions), read_next_events.next_cursor,
+      s.name, e.key, e.tags, e.published_at, o.subscriptions
+    from (
+      select r.event_id, nullif(array_remove(array_agg(r.subscription order by r.subscription), ''), '{}') as subscriptions
+      from posthorn.retries r where r.group_id = g.id and r.event_id = any (owed) group by r.event_id
+    ) o
+    cross join lateral posthorn.retried_event(g, o.event_id) e
+    join posthorn.streams s on s.id = e.stream_id
+    order by 1;
+  if not found and not peek then
+    perform posthorn.skip_to(g, cursor, c, moved, next_cursor);
+  end if;
+end $$;
+comment on function posthorn.read_next_events(text, text, int, boolean, text, interval) is
+  'The next events of a group, and the cursor after them; set_group_cursor moves the group there.';
+
+-- Moves a group to a cursor that read_next_events returned: what was read up to there is done. Without a
+-- cursor it only gives the group free.
+create or replace function posthorn.set_group_cursor(
+  gid text,
+  cursor text,
+  release_lock boolean default false,
+  namespace text default 'default'
+) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups := posthorn.group_named(set_group_cursor.namespace, set_group_cursor.gid);
+  c posthorn.cursors;
+  r posthorn.readers;
+begin
+  perform posthorn.check_no_projection(g, 'it reads by itself', 'Read another group.');
+  if cursor is null and not release_lock then
+    raise exception 'cursor is missing' using errcode = 'PH004', hint = 'Give the next_cursor of the last event that is done.';
+  elsif cursor is not null then
+    c := posthorn.cursor_from(split_part(cursor, '~', 1));
+    select x.* into r from posthorn.readers x where x.group_no = g.id for update;
+    if posthorn.token_of_cursor(cursor) is distinct from r.token and (posthorn.token_of_cursor(cursor) is not null or r.until > posthorn.now()) then
+      raise exception 'somebody else reads group %', quote_literal(gid)
+        using errcode = 'PH003', hint = 'Drop what you read, and read again without a cursor: the group stands where it stood.';
+    end if;
+    perform posthorn.put_cursor(g, c);
+    delete from posthorn.retries x
+    where x.group_id = g.id and x.event_id = any (posthorn.retries_of_cursor(cursor)) and x.lease_id is null;
+  end if;
+  if release_lock then
+    update posthorn.readers x set token = null, until = null where x.group_no = g.id;
+  end if;
+end $$;
+comment on function posthorn.set_group_cursor(text, text, boolean, text) is
+  'Moves a group to a cursor that read_next_events returned, and may give it free for other readers.';
+
+-- The token of whoever reads now; null if that is somebody else.
+create or replace function posthorn.lock_reader(g posthorn.groups, cursor text, lock_for interval)
+returns uuid
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  r posthorn.readers;
+begin
+  if not pg_try_advisory_xact_lock(1886350443, g.id) then -- it is just being decided
+    return null;
+  end if;
+  insert into posthorn.readers (group_no) values (g.id) on conflict do nothing;
+  select x.* into r from posthorn.readers x where x.group_no = g.id for update;
+  if r.token is null or r.token is distinct from posthorn.token_of_cursor(cursor) then
+    if r.until > posthorn.now() then
+      return null;
+    end if;
+    r.token := gen_random_uuid();
+  end if;
+  update posthorn.readers x set token = r.token, until = posthorn.now() + lock_for where x.group_no = g.id;
+  return r.token;
+end $$;
+comment on function posthorn.lock_reader(posthorn.groups, text, interval) is 'The token of whoever reads a group now; null if that is somebody else.';
+
+create or replace function posthorn.token_of_cursor(cursor text)
+returns uuid
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return nullif(split_part(cursor, '~', 2), '')::uuid;
+exception when invalid_text_representation then
+  raise exception 'this is not a cursor of this log'
+    using errcode = 'PH004', hint = 'Use a next_cursor that read_next_events returned, unchanged.';
+end $$;
+comment on function posthorn.token_of_cursor(text) is 'By which token a cursor was read.';
+
+create or replace function posthorn.retries_of_cursor(cursor text)
+returns bigint[]
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return coalesce(string_to_array(nullif(split_part(cursor, '~', 3), ''), ',')::bigint[], '{}');
+exception when invalid_text_representation or numeric_value_out_of_range then
+  raise exception 'this is not a cursor of this log'
+    using errcode = 'PH004', hint = 'Use a next_cursor that read_next_events returned, unchanged.';
+end $$;
+comment on function posthorn.retries_of_cursor(text) is 'The retries that were read on the way to a cursor.';
+
+-- Where a reader stands: at its cursor, or behind what was found after it to be nothing; or where the group
+-- stands.
+create or replace function posthorn.reader_stands(g posthorn.groups, cursor text)
+returns posthorn.cursors
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  c posthorn.cursors;
+  skipped text;
+begin
+  if cursor is null then
+    select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
+    c.blind := 0;
+    return c;
+  end if;
+  select r.skipped_to into skipped from posthorn.readers r where r.group_no = g.id and r.skipped_from = cursor;
+  return posthorn.cursor_from(split_part(coalesce(skipped, cursor), '~', 1));
+end $$;
+comment on function posthorn.reader_stands(posthorn.groups, text) is 'Where a reader of a group stands.';
+
+-- Retries and direct messages that are due, and were not read yet on the way to a cursor.
+create or replace function posthorn.due_retries(g posthorn.groups, read_before bigint[], max_events int)
+returns bigint[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select array(
+    select distinct d.event_id
+    from (
+      select r.event_id
+      from posthorn.retries r
+      where r.group_id = g.id and r.lease_id is null and r.due_at <= posthorn.now() and r.event_id <> all (read_before)
+      order by r.due_at, r.event_id limit max_events
+    ) d
+    order by 1)
+$$;
+comment on function posthorn.due_retries(posthorn.groups, bigint[], int) is 'Retries and direct messages that are due and were not read yet.';
+
+create or replace function posthorn.retried_event(g posthorn.groups, event_id bigint)
+returns table (stream_id int, type text, key text, tags text[], payload json, metadata json, published_at timestamptz)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  (select (r.event->>'stream_id')::int, r.event->>'type', r.event->>'key', array(select json_array_elements_text(r.event->'tags')),
+    r.event->'payload', r.event->'metadata', (r.event->>'published_at')::timestamptz
+  from posthorn.retries r
+  where r.group_id = g.id and r.event_id = retried_event.event_id and r.event is not null limit 1)
+  union all
+  select e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.created_at
+  from posthorn.events e
+  where e.namespace_id = g.namespace_id and e.id = retried_event.event_id
+  limit 1
+$$;
+comment on function posthorn.retried_event(posthorn.groups, bigint) is 'The event of a retry: as it came along, or from the log.';
+
+-- Reads the next part of the log for a group. matches is null if nothing in it is wanted. More than max_events
+-- are not returned: the cursor then stands after the last one that is.
+create or replace function posthorn.read_part(
+  g posthorn.groups, inout c posthorn.cursors, size int, max_events int, may_write boolean,
+  out matches posthorn.match[], out at_end boolean
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  before posthorn.cursors := c;
+  sight posthorn.sight;
+  w record;
+  l posthorn.leases; -- as far as reading its events needs one
+  batch posthorn.event[];
+  found record;
+begin
+  if max_events <= 0 then
+    return;
+  end if;
+  select case when s.is_called then s.last_value else 0 end into sight.seq from posthorn.event_id s;
+  w := posthorn.advance(c, g.namespace_id, size, sight, '-infinity');
+  c := w.c;
+  at_end := w.ids is null and w.hi is null;
+  if at_end then
+    return;
+  end if;
+  l.group_id := g.id;
+  l.namespace_id := g.namespace_id;
+  l.base := before.base;
+  l.target := coalesce(c.target, c.base);
+  l.lo := w.lo;
+  l.hi := w.hi;
+  l.since := w.since;
+  l.ids := w.ids;
+  if exists (select from posthorn.filtered_groups f where f.group_no = g.id) then
+    batch := posthorn.batch_of(l, l.ids);
+    found := posthorn.match_events(g.id, batch);
+    matches := found.matches;
+    if may_write and found.troubles is not null then
+      perform posthorn.stop_subscriptions(g.id, found.troubles);
+    end if;
+    if may_write then -- what is being read is not where the group stands, so all of it is noted
+      insert into posthorn.missed (subscription_id, event_id)
+      select x.subscription_id, b.id
+      from posthorn.stops x cross join unnest(batch) b
+      where x.group_no = g.id and (x.upto).base is null
+      on conflict do nothing;
+    end if;
+  else
+    select array_agg((i, null)::posthorn.match order by i) into matches from unnest(posthorn.lease_ids(l)) i;
+  end if;
+  if cardinality(matches) > max_events then
+    matches := matches[:max_events];
+    before.target_seq := case when c.target is null then c.base_seq else c.target_seq end;
+    before.target_next := case when c.target is null then c.base_next else c.target_next end;
+    before.target_since := case when c.target is null then c.base_since else c.target_since end;
+    before.target_end := c.target_end;
+    before.target := l.target;
+    before.pos := (matches[max_events]).event_id;
+    before.blind := 0;
+    c := before;
+  end if;
+end $$;
+comment on function posthorn.read_part(posthorn.groups, posthorn.cursors, int, int, boolean) is 'Reads the next part of the log for a group.';
+
+-- After a look that found nothing: the group moves along and is free again, if it was read from where it
+-- stands; a reader ahead of it will not look at the same again.
+create or replace function posthorn.skip_to(g posthorn.groups, cursor text, c posthorn.cursors, moved boolean, next_cursor text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  if cursor is null then
+    if moved then
+      perform posthorn.put_cursor(g, c);
+    end if;
+    update posthorn.readers r set token = null, until = null where r.group_no = g.id;
+  elsif moved then
+    update posthorn.readers r set skipped_from = cursor, skipped_to = next_cursor where r.group_no = g.id;
+  end if;
+end $$;
+comment on function posthorn.skip_to(posthorn.groups, text, posthorn.cursors, boolean, text) is 'Remembers that a part of the log has nothing for a group.';
+
+-- Adds a row to the ledger of a group: it stands at a cursor now.
+create or replace function posthorn.put_cursor(g posthorn.groups, c posthorn.cursors)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  perform posthorn.lock_group(g.id);
+  c.group_id := g.id;
+  c.at := posthorn.now();
+  c.blind := 0;
+  c.looked_at := null;
+  select x.n + 1 into c.n from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
+  insert into posthorn.cursors select c.*;
+  delete from posthorn.cursors x where x.group_id = g.id and x.n < c.n - 100;
+end $$;
+comment on function posthorn.put_cursor(posthorn.groups, posthorn.cursors) is 'Adds a row to the ledger of a group.';
+
+create or replace function posthorn.subscription_ids(group_no int, names text[])
+returns bigint[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select array_agg(s.id order by s.id) from posthorn.subscriptions s
+  where s.group_no = subscription_ids.group_no and s.name = any (names)
+$$;
+comment on function posthorn.subscription_ids(int, text[]) is 'The ids of the subscriptions of a group that have some names.';

@@ -37,6 +37,9 @@ declare
 begin
   perform posthorn.check_claim(chunk_size, lock_for, gen_random_uuid());
   perform posthorn.check_no_projection(g, 'it reads by itself', 'Read another group.');
+  if cursor is not null then
+    perform posthorn.cursor_from(split_part(cursor, '~', 1)); -- bad ones are refused even while another reads
+  end if;
   if g.paused then
     return;
   elsif peek then

@@ -272,7 +272,7 @@ func TestCursorsOfOthersAreRefused(t *testing.T) {
 	s := readers(t)
 	s.publish()
 	p := s.readNext(nil, 1, false)
-	for _, bad := range []string{"", "~", "abc", *p.next + "x", *p.next + "~", "~~1", *p.next + ",y"} {
+	for _, bad := range []string{"", "~", "abc", *p.next + "x", "~~1", *p.next + ",y"} {
 		s.refused("PH004", setCursor, bad, false)
 		s.refused("PH004", "select * from posthorn.read_next_events('test', $1)", bad)
 	}

@@ -64,6 +64,7 @@ type reading struct {
 	groups  int // the workers are dealt out to them; 0 is one
 	claim   claimer
 	config  string // of the groups; the default if empty
+	filter  string // of the one subscription that each group has; none if empty
 	fresh   bool   // from tables that were never vacuumed or analysed
 }
 
@@ -97,6 +98,9 @@ func (d *database) taking(ctx context.Context, r reading, n int) (side, error) {
 	return func(ctx context.Context) (float64, error) {
 		groups, err := d.newGroups(ctx, max(r.groups, 1), r.config)
 		if err != nil {
+			return 0, err
+		}
+		if err := d.subscribe(ctx, groups, r.filter); err != nil {
 			return 0, err
 		}
 		left := make([]atomic.Int64, len(groups))

@@ -59,11 +59,12 @@ begin
       array['enable_nestloop', 'enable_mergejoin']);
     return;
   end if;
-  -- By the index on params alone (hence + 0), for the same reason.
+  -- For each event (hence offset) by the index on params, which serves bitmap scans alone, for the same reason.
   perform posthorn.make_condition_function(format('condition_%s', id),
-    format('select e.id, s.id, s.name from unnest($2) e join posthorn.subscriptions s on %s and %s',
+    format('select e.id, s.id, s.name from unnest($2) e cross join lateral (
+        select s.id, s.name from posthorn.subscriptions s where %s and %s offset 0) s',
       posthorn.not_by_index(scope), checked.expression),
-    array['enable_hashjoin', 'enable_mergejoin', 'enable_seqscan']);
+    array['enable_seqscan', 'enable_indexscan', 'enable_indexonlyscan']);
   keys := posthorn.lookup_keys(args);
   if keys is not null then
     select coalesce(string_agg(format(' and (%s)', p), ''), '') into rest
@@ -94,8 +95,10 @@ as $$
   select format($sql$
     select e.id, s.id, s.name from unnest($2) e join posthorn.subscriptions s on %1$s and %2$s and %3$s%4$s
     union all
-    select e.id, s.id, s.name from unnest($2) e join posthorn.subscriptions s
-      on %5$s and (%3$s) is not true and s.params @> jsonb_build_object(%6$s)%4$s
+    select e.id, s.id, s.name from unnest($2) e cross join lateral (
+      select s.id, s.name from posthorn.subscriptions s
+      where %5$s and s.params @> jsonb_build_object(%6$s)%4$s offset 0) s
+    where (%3$s) is not true
     $sql$,
     scope,
     string_agg(case when k.is_text

@@ -53,9 +53,10 @@ as $$
   from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
   where m.group_no = matching_functions.group_no and c.sql is not null
   union all
-  select 'match_filters', null, false
-  where exists (select from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
-    where m.group_no = matching_functions.group_no and c.sql is null)
+  select 'match_filters' || case when events * 4 >= sum(m.subscriptions) then '_many' else '' end, null, false
+  from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
+  where m.group_no = matching_functions.group_no and c.sql is null
+  having count(*) > 0
 $$;
 comment on function posthorn.matching_functions(int, int) is 'The functions that together match a group''s subscriptions.';
 
@@ -90,7 +91,8 @@ as $$
 #variable_conflict use_column
 declare
   query text := format('select event_id, subscription_id, subscription from posthorn.%I($1, $2, $3)', name);
-  most interval := posthorn.setting('condition_time_limit')::interval;
+  -- Filters are our own: whatever they take is not their fault.
+  most interval := case when condition_id is null then interval '1 day' else posthorn.setting('condition_time_limit')::interval end;
   started timestamptz := clock_timestamp();
   took interval;
   trouble text;
@@ -161,7 +163,7 @@ end
 $$;
 comment on function posthorn.merge_matches(posthorn.match[], posthorn.match[]) is 'Two lists of matches as one.';
 
--- The filters of a group: each is found under its anchors, and then compared whole.
+-- The filters of a group: each is found under its anchors, looked up for each event, and then compared whole.
 create or replace function posthorn.match_filters(group_no int, events posthorn.event[], only_ids bigint[])
 returns table (event_id bigint, subscription_id bigint, subscription text)
 language plpgsql stable
@@ -169,65 +171,136 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
-set enable_hashjoin = off
+as $$
+#variable_conflict use_column
+declare
+  c record;
+begin
+  for c in select f.* from posthorn.anchored(match_filters.group_no, events) f loop
+    return query
+      select distinct e.id, s.id, s.name
+      from unnest(events) e
+      cross join lateral unnest(posthorn.offered(e, c.field, c.patterns)) v (value)
+      cross join lateral (
+        select x.id, x.name
+        from posthorn.anchors a
+        cross join lateral (select y.* from posthorn.subscriptions y where y.id = a.subscription_id offset 0) x
+        where a.group_no = match_filters.group_no and a.condition_id = c.condition_id and a.value = v.value
+          and x.stopped_at is null and (only_ids is null or x.id = any (only_ids)) and posthorn.passes(x, e)
+        offset 0 -- so that the planner, who expects few anchors and subscriptions, does not begin with all of them
+      ) s;
+  end loop;
+end $$;
+comment on function posthorn.match_filters(int, posthorn.event[], bigint[]) is 'Which filters of a group want which events of a batch.';
+
+-- The same by hash, for many events beside the number of filters.
+create or replace function posthorn.match_filters_many(group_no int, events posthorn.event[], only_ids bigint[])
+returns table (event_id bigint, subscription_id bigint, subscription text)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+set join_collapse_limit = 1
+set enable_nestloop = off
 set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
   c record;
 begin
-  for c in
-    select x.id, x.field from posthorn.matchers m join posthorn.conditions x on x.id = m.condition_id
-    where m.group_no = match_filters.group_no and x.field is not null
-  loop
-    if c.field in ('type pattern', 'stream pattern') then
-      return query
-        with offered as materialized (
-          select distinct case c.field when 'type pattern' then e.type else e.stream end as name from unnest(events) e
-        ), wanted as materialized (
-          select distinct o.name, a.subscription_id
-          from posthorn.anchors a join offered o on posthorn.matches(a.value, o.name)
-          where a.group_no = match_filters.group_no and a.condition_id = c.id
-        )
-        select e.id, s.id, s.name
-        from unnest(events) e
-        join wanted w on w.name = case c.field when 'type pattern' then e.type else e.stream end
-        join posthorn.subscriptions s on s.id = w.subscription_id
-        where s.stopped_at is null and (only_ids is null or s.id = any (only_ids)) and posthorn.passes(s, e);
-    else
-      return query
-        select e.id, s.id, s.name
-        from unnest(events) e
-        cross join lateral (
-          select distinct a.subscription_id
-          from unnest(case c.field
-            when 'type' then array[e.type]
-            when 'stream' then array[e.stream]
-            when 'key' then array[e.key]
-            when 'tag' then e.tags
-            when 'any' then array['']
-            else array[posthorn.anchor_value(e.payload -> substr(c.field, 9))] end) v
-          join posthorn.anchors a on a.group_no = match_filters.group_no and a.condition_id = c.id and a.value = v
-        ) w
-        join posthorn.subscriptions s on s.id = w.subscription_id
-        where s.stopped_at is null and (only_ids is null or s.id = any (only_ids)) and posthorn.passes(s, e);
-    end if;
+  for c in select f.* from posthorn.anchored(match_filters_many.group_no, events) f loop
+    return query
+      select distinct e.id, s.id, s.name
+      from unnest(events) e
+      cross join lateral unnest(posthorn.offered(e, c.field, c.patterns)) v (value)
+      join posthorn.anchors a on a.group_no = match_filters_many.group_no and a.condition_id = c.condition_id and a.value = v.value
+      join posthorn.subscriptions s on s.id = a.subscription_id and s.group_no = match_filters_many.group_no and s.condition_id = c.condition_id
+      where s.stopped_at is null and (only_ids is null or s.id = any (only_ids)) and posthorn.passes(s, e);
   end loop;
 end $$;
-comment on function posthorn.match_filters(int, posthorn.event[], bigint[]) is 'Which filters of a group want which events of a batch.';
+comment on function posthorn.match_filters_many(int, posthorn.event[], bigint[]) is 'match_filters for many events at once.';
 
+-- The anchors under which an event finds filters. Inlined by the planner into the query that calls it, like the next.
+create or replace function posthorn.offered(e posthorn.event, field text, patterns jsonb)
+returns text[]
+language sql immutable
+as $$
+  select case field
+    when 'type' then array[e.type]
+    when 'stream' then array[e.stream]
+    when 'key' then array[e.key]
+    when 'tag' then e.tags
+    when 'any' then array['']
+    when 'type pattern' then posthorn.texts_of(patterns -> e.type)
+    when 'stream pattern' then posthorn.texts_of(patterns -> e.stream)
+    else array[posthorn.anchor_value(e.payload -> substr(field, 9))]
+  end
+$$;
+comment on function posthorn.offered(posthorn.event, text, jsonb) is 'The anchors under which an event finds filters.';
+
+-- Without subqueries, which would keep it from being inlined.
 create or replace function posthorn.passes(s posthorn.subscriptions, e posthorn.event)
 returns boolean
-language sql stable
+language sql immutable
 as $$
-  select (s.types is null or exists (select from unnest(s.types) p where posthorn.matches(p, e.type)))
-  and (s.streams is null or exists (select from unnest(s.streams) p where posthorn.matches(p, e.stream)))
-  and (s.keys is null or e.key = any (s.keys))
-  and (s.tags_any is null or e.tags && s.tags_any)
-  and (s.tags_all is null or e.tags @> s.tags_all)
-  and (s.payload is null or e.payload @> s.payload)
+  select (s.types is null or posthorn.matches_any(s.types, e.type))
+    and (s.streams is null or posthorn.matches_any(s.streams, e.stream))
+    and (s.keys is null or e.key = any (s.keys))
+    and (s.tags_any is null or e.tags && s.tags_any)
+    and (s.tags_all is null or e.tags @> s.tags_all)
+    and (s.payload is null or e.payload @> s.payload)
 $$;
 comment on function posthorn.passes(posthorn.subscriptions, posthorn.event) is 'Whether an event passes a filter.';
+
+create or replace function posthorn.matches_any(patterns text[], name text)
+returns boolean
+language plpgsql immutable
+as $$
+declare
+  pattern text;
+begin
+  if name = any (patterns) then
+    return true;
+  end if;
+  foreach pattern in array patterns loop
+    if posthorn.matches(pattern, name) then
+      return true;
+    end if;
+  end loop;
+  return false;
+end $$;
+comment on function posthorn.matches_any(text[], text) is 'Whether a name matches one of some patterns.';
+
+-- The kinds of anchors that the filters of a group have. Patterns are matched with the few names of a batch first.
+create or replace function posthorn.anchored(group_no int, events posthorn.event[])
+returns table (condition_id int, field text, patterns jsonb)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select c.id, c.field, case when c.field in ('type pattern', 'stream pattern') then
+    posthorn.matching_patterns(anchored.group_no, c.id,
+      array(select distinct case c.field when 'type pattern' then e.type else e.stream end from unnest(events) e)) end
+  from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
+  where m.group_no = anchored.group_no and c.field is not null
+$$;
+comment on function posthorn.anchored(int, posthorn.event[]) is 'The kinds of anchors that the filters of a group have.';
+
+-- For each name the patterns among the anchors that it matches, as {"name": ["pattern"]}: a batch has few names.
+create or replace function posthorn.matching_patterns(group_no int, condition_id int, names text[])
+returns jsonb
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_object_agg(m.name, m.patterns)
+  from (
+    select n.name, jsonb_agg(distinct a.value) as patterns
+    from unnest(names) n (name)
+    join (select distinct x.value from posthorn.anchors x
+      where x.group_no = matching_patterns.group_no and x.condition_id = matching_patterns.condition_id) a on posthorn.matches(a.value, n.name)
+    group by n.name
+  ) m
+$$;
+comment on function posthorn.matching_patterns(int, int, text[]) is 'For each name the patterns among the anchors that it matches.';
 
 -- The events of a lease that have given ids, or all, as the conditions of its group see them: what none of
 -- them reads is left out.

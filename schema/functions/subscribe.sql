@@ -228,7 +228,6 @@ comment on function posthorn.with_condition(posthorn.subscriptions) is 'A subscr
 create or replace function posthorn.texts_of(value jsonb)
 returns text[]
 language sql immutable
-set search_path = pg_catalog, pg_temp
 as $$
   select case jsonb_typeof(value)
   when 'string' then array[value #>> '{}']
@@ -305,7 +304,6 @@ comment on function posthorn.payload_anchor(jsonb) is 'The field of a payload by
 create or replace function posthorn.anchor_value(value jsonb)
 returns text
 language sql immutable
-set search_path = pg_catalog, pg_temp
 as $$
   select case jsonb_typeof(value)
   when 'number' then trim_scale((value #>> '{}')::numeric)::text

@@ -1,9 +1,8 @@
-// Package wake tells when to look for work. It polls the id sequence of the log,
-// which takes no lock and reads one page: quickly while events arrive, slowly
-// while none do, so that it also hears of what plain SQL publishes. Clients
-// that publish say so, at once in their own process and by a notification to
-// others; never inside a publisher's transaction, where a notification would
-// make all commits wait for each other.
+// Package wake tells when to look for work. It asks whether an event has become
+// visible: quickly while events arrive, slowly while none do, so that it also
+// hears of what plain SQL publishes. Clients that publish say so, at once in their
+// own process and by a notification to others; never inside a publisher's
+// transaction, where a notification would make all commits wait for each other.
 //
 // It owns no promise: whoever relies on it alone looks too late after a missed
 // notification or a broken connection. Workers look by themselves now and then.
@@ -20,14 +19,14 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// How often the sequence is read: quickly for a while after it has moved, since
-// what was drawn may not be committed yet, then ever more slowly. While it is
-// likely that it was drawn just now, each transaction that ends is news; later
-// only now and then, or the traffic of others would keep everyone awake.
+// How often it looks: quickly for a while after an id was drawn, since what was
+// drawn may not be committed yet, then ever more slowly. While it is quick, the
+// server looks for it every millisecond, and answers after stay at the latest: short
+// enough for any statement_timeout, and for a vacuum that waits for the snapshot.
 const (
-	quick    = 2 * time.Millisecond
+	quick    = 2 * time.Millisecond // through a pooler
+	stay     = 10 * time.Millisecond
 	slow     = 50 * time.Millisecond
-	justNow  = 20 * time.Millisecond
 	stayFor  = time.Second
 	coalesce = 500 * time.Millisecond // at most one notification in that time: who heard one reads quickly for longer
 	patience = 2 * time.Second        // before connecting again
@@ -207,9 +206,12 @@ func (w *Watch) watch(ctx context.Context) error {
 			return err
 		}
 	}
+	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(patience, cancel) })()
 	p := poll{conn: conn, listens: w.pool.Direct(), pause: quick}
 	for {
-		news, err := p.next(ctx)
+		news, err := p.next(ctx, asking)
 		if err != nil {
 			return err
 		}
@@ -219,63 +221,57 @@ func (w *Watch) watch(ctx context.Context) error {
 	}
 }
 
-// poll is how the sequence is read on one connection.
+// poll is how one connection looks for news.
 type poll struct {
 	conn    *pgx.Conn
 	listens bool
 	seen    pg.Progress
 	moved   time.Time // when the sequence last did
-	told    time.Time // when there last was news
 	pause   time.Duration
 }
 
-// next waits for the next look, and reports whether there may be news. An id is
-// drawn before its event is committed: so for a while after one was drawn, any
-// transaction that ends is news.
-func (p *poll) next(ctx context.Context) (bool, error) {
-	notified, err := p.wait(ctx)
+// next looks once more, and reports whether there is news. asking outlasts ctx:
+// to break off a question would break the connection, and none takes long.
+func (p *poll) next(ctx, asking context.Context) (bool, error) {
+	pause, there := p.pause, time.Duration(0)
+	if p.listens && p.pause == quick { // a pooler has better uses for its connections
+		pause, there = 0, stay
+	}
+	notified, err := p.wait(ctx, pause)
 	if err != nil {
 		return false, err
 	}
-	now, err := pg.ReadProgress(ctx, p.conn)
+	now, err := pg.AwaitEvents(asking, p.conn, p.seen, there)
 	if err != nil {
 		return false, err
 	}
-	drawn, ended := now.Drawn != p.seen.Drawn, now.Snapshot != p.seen.Snapshot
-	p.seen = now
 	at := time.Now()
-	if drawn || notified {
+	if notified || now.Drawn != p.seen.Drawn {
 		p.moved = at
 	}
-	if at.Sub(p.moved) >= stayFor {
+	p.seen = now
+	if at.Sub(p.moved) < stayFor {
+		p.pause = quick
+	} else {
 		p.pause = min(2*p.pause, slow)
-		return false, nil
 	}
-	p.pause = quick
-	news := drawn || notified || ended && (at.Sub(p.moved) < justNow || at.Sub(p.told) > justNow)
-	if news {
-		p.told = at
-	}
-	return news, nil
+	return notified || now.Arrived, nil
 }
 
-// wait ends after the pause, or with a notification.
-func (p *poll) wait(ctx context.Context) (notified bool, err error) {
-	if !p.listens {
-		select {
-		case <-ctx.Done():
-			return false, ctx.Err()
-		case <-time.After(p.pause):
-			return false, nil
+// wait ends after a pause, or with a notification. It takes all that have come.
+func (p *poll) wait(ctx context.Context, pause time.Duration) (notified bool, err error) {
+	waiting, enough := context.WithTimeout(ctx, pause)
+	defer enough()
+	for p.listens {
+		if _, err := p.conn.WaitForNotification(waiting); err != nil {
+			if waiting.Err() == nil {
+				return notified, err
+			}
+			break
 		}
+		notified = true
+		enough()
 	}
-	waiting, cancel := context.WithTimeout(ctx, p.pause)
-	defer cancel()
-	if _, err := p.conn.WaitForNotification(waiting); err != nil {
-		if ctx.Err() == nil && waiting.Err() != nil {
-			return false, nil
-		}
-		return false, err
-	}
-	return true, nil
+	<-waiting.Done()
+	return notified, ctx.Err()
 }

@@ -16,14 +16,13 @@ begin
     c.target_seq := sight.seq;
     c.target_next := sight.next;
     c.target := posthorn.snapshot();
-    select case when s.is_called then s.last_value else 0 end into c.target_end from posthorn.event_id s;
+    c.target_end := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
     -- Whatever is invisible in target has an xid from its xmin on; a tick before that says since when.
     select t.at - interval '1 day' into c.target_since
     from posthorn.ticks t where t.next <= pg_snapshot_xmin(c.target) order by t.next desc limit 1;
     c.pos := 0;
   end if;
-  advance.since := greatest(case when c.base_since is not null then least(c.base_since, advance.clock_low) end,
-    c.seek_from, '-infinity');
+  advance.since := posthorn.reads_since(c, advance.clock_low);
 
   if c.pos < c.base_seq then
     if posthorn.may_be_late(c) then
@@ -82,3 +81,10 @@ begin
 end $$;
 comment on function posthorn.advance(posthorn.cursors, int, int, posthorn.sight, timestamptz) is
   'Moves a cursor over the next events of a namespace.';
+
+-- The time that events have which a cursor has yet to pass.
+create or replace function posthorn.reads_since(c posthorn.cursors, clock_low timestamptz)
+returns timestamptz
+language sql immutable parallel safe
+return greatest(case when c.base_since is not null then least(c.base_since, reads_since.clock_low) end, c.seek_from, '-infinity');
+comment on function posthorn.reads_since(posthorn.cursors, timestamptz) is 'The least time of events that a cursor has yet to pass.';

@@ -198,10 +198,12 @@ create or replace function posthorn.commit_relaxed()
 returns void
 language plpgsql
 as $$
+declare
+  _ text; -- an assignment costs less than a perform
 begin
   if current_setting('synchronous_commit') <> 'off' then
-    perform set_config('posthorn.synchronous_commit', current_setting('synchronous_commit'), true),
-            set_config('synchronous_commit', 'off', true);
+    _ := set_config('posthorn.synchronous_commit', current_setting('synchronous_commit'), true);
+    _ := set_config('synchronous_commit', 'off', true);
   end if;
 end $$;
 comment on function posthorn.commit_relaxed() is 'Lets this transaction commit without waiting for the disk.';

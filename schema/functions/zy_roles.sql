@@ -30,7 +30,7 @@ declare
     'append_event_log', 'namespace_id',
     'register_node', 'touch_node_heartbeat'];
   consuming constant text[] := array[
-    'claim', 'take', 'lease_events', 'listed_events', 'has_work', 'pending',
+    'await_events', 'claim', 'take', 'lease_events', 'listed_events', 'has_work', 'pending',
     'settle', 'settle_until', 'extend', 'release', 'release_node',
     'define_group', 'tend', 'now', 'namespace_id', 'is_name',
     'register_node', 'touch_node_heartbeat', 'remove_node', 'is_alive',
@@ -64,7 +64,7 @@ begin
   execute format('grant select on posthorn.schema_version to %I', role_name);
   -- lease_events is inlined into its caller's query, which reads these itself.
   if kind in ('consumer', 'admin') then
-    execute format('grant select on sequence posthorn.event_id to %I', role_name); -- clients look there for news
+    execute format('grant select on sequence posthorn.event_id to %I', role_name); -- clients of earlier versions look there for news
     execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,
       posthorn.groups, posthorn.filtered_groups, posthorn.subscriptions, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status,
       posthorn.event_log, posthorn.migrations to %I', role_name);

@@ -6,19 +6,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Progress tells whether anything happened since it was last read.
-type Progress struct {
-	Drawn    int64  // the last id of an event that was drawn, committed or not
-	Snapshot string // changes when a transaction ends
-}
-
-// ReadProgress reads one page and takes no lock.
-func ReadProgress(ctx context.Context, db DB) (Progress, error) {
-	var p Progress
-	err := db.QueryRow(ctx, "select last_value, pg_current_snapshot()::text from posthorn.event_id").Scan(&p.Drawn, &p.Snapshot)
-	return p, translate("look for news", err)
-}
-
 // channel is where clients tell each other that they have published. It does not
 // cross databases.
 const channel = "posthorn"

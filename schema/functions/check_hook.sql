@@ -1,0 +1,100 @@
+-- Hooks of push_table_changes: a user's function, called while we have our owner's rights.
+
+-- Raises what is wrong with a hook, and returns which version of it is right. A function that is security
+-- definer has its owner's rights, whoever calls it. Any other would have ours: so it must be one of us who wrote
+-- it, and one of us who chose it, since not every function is meant for what others write.
+create or replace function posthorn.check_hook(hook text, "table" regclass)
+returns text
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  f record;
+  chooser oid := (select c.relowner from pg_class c where c.oid = check_hook."table");
+begin
+  select p.oid, p.xmin, p.ctid, p.prosecdef, p.proowner, p.pronamespace::regnamespace as schema,
+    p.prokind = 'f' and not p.proretset and p.prorettype = 'jsonb'::regtype
+      and p.pronargs = 1 and p.proargtypes[0] = 'jsonb'::regtype as fits
+  into f
+  from pg_proc p where p.oid = to_regprocedure(hook);
+  if not found then
+    raise exception 'hook % of % does not exist', hook, "table"
+      using errcode = 'PH001', hint = 'Make it again, or call posthorn.push_table_changes with another or without.';
+  elsif not f.fits then
+    raise exception 'hook % is no function of one jsonb that returns jsonb', hook
+      using errcode = 'PH004', hint = 'Write it as: create function my_hook(change jsonb) returns jsonb';
+  elsif not has_function_privilege(chooser, f.oid, 'execute') then
+    raise exception 'the owner of %, %, may not execute hook %', "table", pg_get_userbyid(chooser), hook
+      using errcode = 'PH005', hint = format('grant execute on function %s to %I;', hook, pg_get_userbyid(chooser));
+  elsif not f.prosecdef and not (pg_has_role(f.proowner, current_user, 'member') and pg_has_role(chooser, current_user, 'member')) then
+    raise exception 'hook % would run with the rights of %', hook, current_user
+      using errcode = 'PH005', hint = format('Let it run with its owner''s: alter function %s security definer;', hook);
+  elsif not has_schema_privilege(f.schema, 'usage') or not has_function_privilege(f.oid, 'execute') then
+    raise exception '% may not execute hook %', current_user, hook
+      using errcode = 'PH005', hint = format('grant usage on schema %s to %I; grant execute on function %s to %2$I;', f.schema, current_user, hook);
+  end if;
+  return format('%s %s %s', f.oid, f.xmin, f.ctid);
+end $$;
+comment on function posthorn.check_hook(text, regclass) is 'Raises what is wrong with a hook; returns the version it looked at.';
+
+-- Asked right before the first call, when the calls are planned: another session may have replaced it meanwhile.
+create or replace function posthorn.hook_is_still(hook text, "table" regclass, version text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if posthorn.check_hook(hook, "table") <> version then
+    raise exception 'hook % was replaced while it was about to be called', hook
+      using errcode = 'PH002', hint = 'Try again.';
+  end if;
+  return true;
+end $$;
+comment on function posthorn.hook_is_still(text, regclass, text) is 'Raises if a hook is not what check_hook saw.';
+
+-- What a hook returned, if it can be published; null for a row to pass over.
+create or replace function posthorn.checked_change(change jsonb, hook text, "table" text)
+returns jsonb
+language plpgsql strict
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  fields constant text[] := '{type,key,tags,payload,metadata}';
+  wrong text;
+begin
+  if jsonb_typeof(change) = 'null' then
+    return null;
+  elsif jsonb_typeof(change) <> 'object' then
+    wrong := 'no object';
+  elsif change - fields <> '{}' then
+    wrong := format('an unknown field "%s"', (select min(k) from jsonb_object_keys(change - fields) k));
+  elsif jsonb_typeof(change->'type') is distinct from 'string' then
+    wrong := 'a type that is no text';
+  elsif jsonb_typeof(change->'key') not in ('string', 'null') then
+    wrong := 'a key that is no text';
+  elsif jsonb_typeof(change->'tags') not in ('array', 'null')
+    or jsonb_path_exists(change, 'strict $.tags[*] ? (@.type() != "string")', silent => true)
+  then
+    wrong := 'tags that are no array of text';
+  elsif jsonb_typeof(change->'metadata') not in ('object', 'null') then
+    wrong := 'metadata that is no object';
+  end if;
+  if wrong is null then
+    begin
+      perform posthorn.check_message(change->>'type', change->>'key', (change->'payload')::json,
+        posthorn.tags_of(change), (change->'metadata')::json);
+      return change;
+    exception when sqlstate 'PH004' then
+      wrong := 'what cannot be published: ' || sqlerrm;
+    end;
+  end if;
+  raise exception 'hook % for % returned %', hook, "table", wrong
+    using errcode = 'PH004', hint = 'Return the change with other values of type, key, tags, payload or metadata; or null to publish nothing.';
+end $$;
+comment on function posthorn.checked_change(jsonb, text, text) is 'What a hook returned, if it can be published.';
+
+create or replace function posthorn.tags_of(change jsonb)
+returns text[]
+language sql immutable parallel safe
+return case when jsonb_typeof(change->'tags') = 'array' then array(select jsonb_array_elements_text(change->'tags')) else '{}' end;
+comment on function posthorn.tags_of(jsonb) is 'The tags of a change.';

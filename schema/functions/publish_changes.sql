@@ -1,0 +1,170 @@
+-- The trigger that push_table_changes makes: one insert into the log for a statement, with an event for each row
+-- that it changed.
+--
+-- It runs as our owner, so that who writes to the table needs no right to publish. Hence it must run no code of
+-- others with these rights. Three things would make it: a hook (see check_hook), a cast to json (see row_as_json),
+-- and a temporary view under the name of a transition table (see below).
+
+-- The query that reads what a statement changed: each row as it is, what is published of it, and what it was.
+-- Postgres adds to both tables of an update at once, row by row, so equal positions are the same row.
+create or replace function posthorn.changed_rows(operation text, "table" regclass)
+returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  row_as_json text := posthorn.row_as_json("table");
+begin
+  if operation <> 'UPDATE' then
+    return format('select %s as whole, null::jsonb as old from %s r offset 0',
+      row_as_json, case operation when 'INSERT' then 'posthorn_new_rows' else 'posthorn_old_rows' end);
+  end if;
+  return format($sql$
+    select n.whole, o.whole as old
+    from (select row_number() over () as i, %1$s as whole from posthorn_old_rows r) o
+    join (select row_number() over () as i, %1$s as whole from posthorn_new_rows r) n on n.i = o.i
+    where n.whole <> o.whole
+    order by n.i
+    $sql$, row_as_json);
+end $$;
+comment on function posthorn.changed_rows(text, regclass) is 'The query that reads what a statement changed.';
+
+-- The expression that makes a key of c.whole, a row in jsonb.
+create or replace function posthorn.key_of_row("table" regclass)
+returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+return (
+  select coalesce(format('posthorn.change_key(concat_ws('','', %s))', string_agg(format('c.whole->>%L', a.attname), ', ' order by k.position)), 'null')
+  from pg_index i
+  cross join unnest(i.indkey::int2[]) with ordinality k (attnum, position)
+  join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
+  where i.indrelid = key_of_row."table" and i.indisprimary and k.position <= i.indnkeyatts);
+comment on function posthorn.key_of_row(regclass) is 'The expression that makes an event''s key of a row.';
+
+-- What no event can have as its key is hashed: what is equal stays equal.
+create or replace function posthorn.change_key(key text)
+returns text
+language sql immutable parallel safe
+return case when octet_length(key) > 255 or key ~ '[[:cntrl:]]' then encode(sha256(convert_to(key, 'UTF8')), 'hex') else key end;
+comment on function posthorn.change_key(text) is 'The value of a primary key as the key of an event.';
+
+-- The type of the events of a table's changes.
+create or replace function posthorn.change_type(table_name text, operation text)
+returns text
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  type text := format('%s.%s', table_name, lower(operation));
+begin
+  if posthorn.is_name(type) is not true then
+    raise exception '% is no type that an event can have', quote_literal(type)
+      using errcode = 'PH004', hint = 'Rename the table or its schema: it has control characters.';
+  end if;
+  return type;
+end $$;
+comment on function posthorn.change_type(text, text) is 'The type of the events of a table''s changes.';
+
+create or replace function posthorn.refuse_large_change("table" text, key text, bytes int, max_bytes int)
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception 'a changed row of % makes an event of % bytes, which is larger than the limit of %', "table", bytes, max_bytes
+    using errcode = 'PH004', detail = format('The key of the row is %s.', coalesce(quote_literal(key), 'null')),
+      hint = 'Raise max_payload_bytes in posthorn.config, or take out columns with a hook.';
+end $$;
+comment on function posthorn.refuse_large_change(text, text, int, int) is 'Raises that a row is too large to be published.';
+
+-- The statement that publishes what a query of changed rows yields. Its parameters: namespace_id, stream_id, type,
+-- table, max_payload_bytes, hook, relation, version of the hook.
+create or replace function posthorn.changes_insert(operation text, "table" regclass, hook text)
+returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  changes text := format($sql$
+    select %s as key, jsonb_build_object('table', $4%s) as metadata, %s as payload
+    from (%s) c offset 0
+    $sql$,
+    posthorn.key_of_row("table"),
+    case operation when 'UPDATE' then ', ''old'', c.old' end,
+    case operation when 'UPDATE'
+      then '(select jsonb_object_agg(f.key, f.value) from jsonb_each(c.whole) f where f.value is distinct from c.old->f.key)'
+      else 'c.whole' end,
+    posthorn.changed_rows(operation, "table"));
+begin
+  if hook is null then
+    return format($sql$
+      insert into posthorn.events (namespace_id, stream_id, type, key, payload, metadata)
+      select $1, $2, $3, m.key, m.payload::json, m.metadata::json
+      from (
+        select t.key, t.metadata, case when greatest(octet_length(t.payload), octet_length(t.metadata)) <= $5 then t.payload
+          else posthorn.refuse_large_change($4, t.key, greatest(octet_length(t.payload), octet_length(t.metadata)), $5) end as payload
+        from (select k.key, k.payload::text as payload, k.metadata::text as metadata from (%s) k offset 0) t
+      ) m
+      $sql$, changes);
+  end if;
+  -- The hook's name was checked, and is written by Postgres. The first call waits for the inner query.
+  return format($sql$
+    insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
+    select $1, $2, m.change->>'type', m.change->>'key', posthorn.tags_of(m.change), (m.change->'payload')::json,
+      coalesce(nullif(m.change->'metadata', 'null'), '{}')::json
+    from (
+      select posthorn.checked_change(%s(case when (select posthorn.hook_is_still($6, $7, $8)) then k.change end), $6, $4) as change
+      from (select jsonb_build_object('type', $3, 'key', k.key, 'tags', '[]'::jsonb, 'payload', k.payload, 'metadata', k.metadata) as change
+        from (%s) k offset 0) k
+      offset 0
+    ) m
+    where m.change is not null
+    $sql$, to_regprocedure(hook)::regproc, changes);
+end $$;
+comment on function posthorn.changes_insert(text, regclass, text) is 'The statement that publishes what a statement changed.';
+
+create or replace function posthorn.publish_changes()
+returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+declare
+  settings jsonb := tg_argv[0];
+  hook text := settings->>'hook';
+  table_name text := format('%s.%s', tg_table_schema, tg_table_name);
+  version text;
+  before bigint;
+  after bigint;
+begin
+  if tg_level <> 'STATEMENT' or tg_when <> 'AFTER' or tg_op = 'TRUNCATE' then
+    raise exception 'trigger % on % is none that posthorn.push_table_changes makes', tg_name, table_name
+      using errcode = 'PH005', hint = 'Drop it, and call posthorn.push_table_changes.';
+  -- A trigger made by hand may lack transition tables. Then a temporary view would be read in their place.
+  elsif coalesce(to_regclass('pg_temp.posthorn_old_rows'), to_regclass('pg_temp.posthorn_new_rows')) is not null then
+    raise exception 'a temporary table or view has the name posthorn_old_rows or posthorn_new_rows'
+      using errcode = 'PH005', hint = 'Drop it: these names belong to the triggers of posthorn.push_table_changes.';
+  end if;
+  if tg_op <> 'INSERT' then
+    select count(*) into before from posthorn_old_rows;
+  end if;
+  if tg_op <> 'DELETE' then
+    select count(*) into after from posthorn_new_rows;
+  end if;
+  if coalesce(before, 0) = 0 and coalesce(after, 0) = 0 then
+    return null;
+  elsif before <> after then
+    raise exception 'an update of % took rows out of a partition that a trigger kept from entering another', table_name
+      using errcode = 'PH005', hint = 'Delete such rows instead, or let the partition''s trigger raise an error.';
+  end if;
+  if hook is not null then
+    version := posthorn.check_hook(hook, tg_relid);
+  end if;
+  perform posthorn.commit_firmly();
+  execute posthorn.changes_insert(tg_op, tg_relid, hook)
+  using posthorn.namespace_id(settings->>'namespace'), posthorn.stream_id(settings->>'namespace', settings->>'stream'),
+    posthorn.change_type(table_name, tg_op), table_name, posthorn.setting('max_payload_bytes')::int, hook, tg_relid, version;
+  return null;
+end $$;
+comment on function posthorn.publish_changes() is 'Trigger: publishes what a statement changed, made by push_table_changes.';

@@ -29,25 +29,40 @@ begin
 end $$;
 comment on function posthorn.changed_rows(text, regclass) is 'The query that reads what a statement changed.';
 
--- The expression that makes a key of c.whole, a row in jsonb.
-create or replace function posthorn.key_of_row("table" regclass)
-returns text
-language sql stable
+-- The columns of a table's primary key, in its order; null if it has none.
+create or replace function posthorn.primary_key("table" regclass)
+returns text[]
+language plpgsql stable -- a function in SQL would be planned at each call
 set search_path = pg_catalog, pg_temp
-return (
-  select coalesce(format('posthorn.change_key(concat_ws('','', %s))', string_agg(format('c.whole->>%L', a.attname), ', ' order by k.position)), 'null')
-  from pg_index i
-  cross join unnest(i.indkey::int2[]) with ordinality k (attnum, position)
-  join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
-  where i.indrelid = key_of_row."table" and i.indisprimary and k.position <= i.indnkeyatts);
-comment on function posthorn.key_of_row(regclass) is 'The expression that makes an event''s key of a row.';
+as $$
+begin
+  return (
+    select array_agg(a.attname order by k.position)
+    from pg_index i
+    cross join unnest(i.indkey::int2[]) with ordinality k (attnum, position)
+    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
+    where i.indrelid = primary_key."table" and i.indisprimary and k.position <= i.indnkeyatts);
+end $$;
+comment on function posthorn.primary_key(regclass) is 'The columns of a table''s primary key.';
 
--- What no event can have as its key is hashed: what is equal stays equal.
-create or replace function posthorn.change_key(key text)
+-- What no event can have as its key is hashed: what is equal stays equal. Called for each row, so it has no
+-- settings and asks no query.
+create or replace function posthorn.change_key(whole jsonb, columns text[])
 returns text
-language sql immutable parallel safe
-return case when octet_length(key) > 255 or key ~ '[[:cntrl:]]' then encode(sha256(convert_to(key, 'UTF8')), 'hex') else key end;
-comment on function posthorn.change_key(text) is 'The value of a primary key as the key of an event.';
+language plpgsql immutable strict
+as $$
+declare
+  key text := whole operator(pg_catalog.->>) columns[1];
+begin
+  for i in 2..pg_catalog.cardinality(columns) loop
+    key := key operator(pg_catalog.||) ',' operator(pg_catalog.||) (whole operator(pg_catalog.->>) columns[i]);
+  end loop;
+  if pg_catalog.octet_length(key) operator(pg_catalog.>) 255 or key operator(pg_catalog.~) '[[:cntrl:]]' then
+    return pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(key, 'UTF8')), 'hex');
+  end if;
+  return key;
+end $$;
+comment on function posthorn.change_key(jsonb, text[]) is 'The values of a primary key as the key of an event.';
 
 -- The type of the events of a table's changes.
 create or replace function posthorn.change_type(table_name text, operation text)
@@ -78,8 +93,8 @@ begin
 end $$;
 comment on function posthorn.refuse_large_change(text, text, int, int) is 'Raises that a row is too large to be published.';
 
--- The statement that publishes what a query of changed rows yields. Its parameters: namespace_id, stream_id, type,
--- table, max_payload_bytes, hook, relation, version of the hook.
+-- The statement that publishes what a statement changed. Its parameters: namespace_id, stream_id, type, name of the
+-- table, max_payload_bytes, columns of the primary key, hook, relation, version of the hook.
 create or replace function posthorn.changes_insert(operation text, "table" regclass, hook text)
 returns text
 language plpgsql stable
@@ -87,10 +102,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   changes text := format($sql$
-    select %s as key, jsonb_build_object('table', $4%s) as metadata, %s as payload
+    select posthorn.change_key(c.whole, $6) as key, jsonb_build_object('table', $4%s) as metadata, %s as payload
     from (%s) c offset 0
     $sql$,
-    posthorn.key_of_row("table"),
     case operation when 'UPDATE' then ', ''old'', c.old' end,
     case operation when 'UPDATE'
       then '(select jsonb_object_agg(f.key, f.value) from jsonb_each(c.whole) f where f.value is distinct from c.old->f.key)'
@@ -111,13 +125,19 @@ begin
   -- The hook's name was checked, and is written by Postgres. The first call waits for the inner query.
   return format($sql$
     insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
-    select $1, $2, m.change->>'type', m.change->>'key', posthorn.tags_of(m.change), (m.change->'payload')::json,
+    select $1, $2, m.change->>'type', m.change->>'key',
+      case when m.change->'tags' = '[]' then '{}' else posthorn.tags_of(m.change) end, (m.change->'payload')::json,
       coalesce(nullif(m.change->'metadata', 'null'), '{}')::json
     from (
-      select posthorn.checked_change(%s(case when (select posthorn.hook_is_still($6, $7, $8)) then k.change end), $6, $4) as change
-      from (select jsonb_build_object('type', $3, 'key', k.key, 'tags', '[]'::jsonb, 'payload', k.payload, 'metadata', k.metadata) as change
-        from (%s) k offset 0) k
-      offset 0
+      select case when posthorn.is_plain_change(h.change, $3, $5) then h.change
+        else posthorn.checked_change(h.change, $7, $4, $5) end as change
+      from (
+        select %s(case when (select posthorn.hook_is_still($7, $8, $9)) then g.change end) as change
+        from (
+          select jsonb_build_object('type', $3, 'key', k.key, 'tags', '[]'::jsonb, 'payload', k.payload, 'metadata', k.metadata) as change
+          from (%s) k offset 0
+        ) g offset 0
+      ) h offset 0
     ) m
     where m.change is not null
     $sql$, to_regprocedure(hook)::regproc, changes);
@@ -164,7 +184,8 @@ begin
   perform posthorn.commit_firmly();
   execute posthorn.changes_insert(tg_op, tg_relid, hook)
   using posthorn.namespace_id(settings->>'namespace'), posthorn.stream_id(settings->>'namespace', settings->>'stream'),
-    posthorn.change_type(table_name, tg_op), table_name, posthorn.setting('max_payload_bytes')::int, hook, tg_relid, version;
+    posthorn.change_type(table_name, tg_op), table_name, posthorn.setting('max_payload_bytes')::int,
+    posthorn.primary_key(tg_relid), hook, tg_relid, version;
   return null;
 end $$;
 comment on function posthorn.publish_changes() is 'Trigger: publishes what a statement changed, made by push_table_changes.';

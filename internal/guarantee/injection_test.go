@@ -173,7 +173,7 @@ func dataError(err *pgconn.PgError) bool {
 	switch {
 	case strings.HasPrefix(err.Code, "PH"), strings.HasPrefix(err.Code, "22"), strings.HasPrefix(err.Code, "23"):
 		return true
-	case err.Code == "42704": // no role of that name
+	case err.Code == "42704", err.Code == "42602": // no role of that name, no name at all
 		return true
 	}
 	return false

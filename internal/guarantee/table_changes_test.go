@@ -345,3 +345,24 @@ func TestTableChangesByCopyAndFromOtherSessions(t *testing.T) {
 		`public.t.update 2 {"v": 3} {"v": 2, "id": 2, "tag": "b"}`,
 	})
 }
+
+// What is pushed is in the definition of the triggers, and says it in names: it can be
+// dumped and made anew.
+//
+// seed 001, table changes
+func TestTableChangesAreInTheDefinitionOfTriggers(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.hooked(`return change || '{"tags": ["a"]}';`)
+	definitions := column[string](s, "select pg_get_triggerdef(oid) from pg_trigger where tgfoid = 'posthorn.publish_changes'::regproc order by tgname")
+	listed := value[string](s, "select array_agg(c)::text from posthorn.table_changes c")
+	s.exec("create table public.copy as select * from public.t; drop table public.t; drop function public.hook(jsonb)")
+	s.exec("alter table public.copy rename to t; alter table public.t add primary key (id)")
+	s.exec("create function public.hook(change jsonb) returns jsonb language sql as $$ select change || '{\"tags\": [\"b\"]}' $$")
+	for _, definition := range definitions {
+		s.exec(definition)
+	}
+	equal(t, "pushed", value[string](s, "select array_agg(c)::text from posthorn.table_changes c"), listed)
+	s.exec("insert into public.t values (1, 'x')")
+	equal(t, "tags", value[[]string](s, "select tags from posthorn.events"), []string{"b"})
+}

@@ -100,7 +100,7 @@ begin
       using errcode = 'PH002', hint = format('Rename it: alter trigger %I on %s rename to something_else;', name, "table");
   end if;
   execute format('create or replace trigger %I after %s on %s referencing %s for each statement execute function posthorn.publish_changes(%L)',
-    name, operation, "table",
+    name, case operation when 'insert' then 'insert' when 'delete' then 'delete' else 'update' end, "table",
     case operation
       when 'insert' then 'new table as posthorn_new_rows'
       when 'delete' then 'old table as posthorn_old_rows'

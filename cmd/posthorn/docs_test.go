@@ -91,7 +91,7 @@ func TestProjectGuide(t *testing.T) {
 
 // The guides change what is cluster-wide, so they are rolled back.
 func TestGuides(t *testing.T) {
-	for _, page := range []string{"groups.md", "nodes.md", "observe.md", "operations.md"} {
+	for _, page := range []string{"groups.md", "nodes.md", "observe.md", "operations.md", "table-changes.md"} {
 		t.Run(page, func(t *testing.T) {
 			conn := connectTo(t, posthorntest.Database(t))
 			typed(t, conn, "begin")

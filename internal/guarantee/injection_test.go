@@ -40,6 +40,7 @@ var harmless = map[string]string{
 	"text": "'x'", "integer": "1", "bigint": "1", "boolean": "true", "interval": "'1 second'", "timestamp with time zone": "posthorn.now()",
 	"json": "'{}'", "jsonb": "'{}'", "jsonb messages": "'[]'", "jsonb failures": "'[]'", "text[]": "'{}'", "json[]": "'{}'", "uuid": "gen_random_uuid()",
 	"bigint[]": "'{}'", "xid8": "'3'", "pg_snapshot": "'3:3:'", "double precision": "1", "name": "current_user", "regclass": "'posthorn.events_default'",
+	`regclass "table"`: "'public.canary'", "regprocedure": "null", "text settings": "'{}'", "jsonb settings": "'{}'", "text operation": "'insert'",
 }
 
 // function is one of ours, with its arguments as "type name".
@@ -52,7 +53,7 @@ func functions(s *session) []function {
 	s.t.Helper()
 	rows, _ := s.conn.Query(s.t.Context(), `
 		select p.proname, array(
-			select format_type(t, null) || ' ' || coalesce(p.proargnames[i], '')
+			select format_type(t, null) || ' ' || coalesce(quote_ident(p.proargnames[i]), '')
 			from unnest(p.proargtypes) with ordinality a (t, i) order by i)
 		from pg_proc p
 		where p.pronamespace = 'posthorn'::regnamespace and p.prokind = 'f' and p.prorettype <> 'trigger'::regtype
@@ -172,7 +173,7 @@ func dataError(err *pgconn.PgError) bool {
 	switch {
 	case strings.HasPrefix(err.Code, "PH"), strings.HasPrefix(err.Code, "22"), strings.HasPrefix(err.Code, "23"):
 		return true
-	case err.Code == "42704": // no role of that name
+	case err.Code == "42704", err.Code == "42602": // no role of that name, no name at all
 		return true
 	}
 	return false

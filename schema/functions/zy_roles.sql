@@ -44,7 +44,9 @@ declare
     'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace',
     'schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule_now', 'run_scheduled_task',
     'fire_schedules', 'next_run', 'next_runs', 'use_pg_cron',
-    'rebuild_projection', 'begin_replacement', 'finish_replacement', 'abandon_replacement'];
+    'rebuild_projection', 'begin_replacement', 'finish_replacement', 'abandon_replacement',
+    'push_table_changes', 'stop_table_changes', 'check_pushed_table', 'check_push', 'make_push_trigger', 'drop_push_trigger',
+    'push_settings', 'publish_changes'];
   target text;
 begin
   if kind is null or kind <> all (array['publisher', 'consumer', 'admin']) then

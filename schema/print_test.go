@@ -15,6 +15,7 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
+// seed 001.1
 func TestPrintedScriptEqualsMigrate(t *testing.T) {
 	printed, migrated := posthorntest.EmptyDatabase(t), posthorntest.EmptyDatabase(t)
 	var script bytes.Buffer
@@ -37,6 +38,7 @@ func TestPrintedScriptEqualsMigrate(t *testing.T) {
 	}
 }
 
+// seed 001.2
 func TestPrintedScriptRunsOnce(t *testing.T) {
 	url := posthorntest.EmptyDatabase(t)
 	b := schema.Load(t, small(1, 42))

@@ -21,7 +21,7 @@ import (
 
 // Every schema that went out is kept as schema print wrote it, and upgraded
 // from while events are published and claimed: nobody sees an error, and
-// nothing is lost.
+// nothing is lost. (seed 001.4)
 func TestUpgradeUnderLoad(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/releases/*.sql")
 	if err != nil || len(scripts) == 0 {

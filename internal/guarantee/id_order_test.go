@@ -7,7 +7,7 @@ import (
 )
 
 // Defaults are evaluated in column order: with xid before id, whoever holds an
-// id already holds an xid.
+// id already holds an xid. (seed 001.19)
 func TestXidStandsBeforeID(t *testing.T) {
 	t.Parallel()
 	s := database(t)

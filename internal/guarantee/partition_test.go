@@ -32,7 +32,7 @@ func (s *session) wantCovered() {
 	equal(s.t, "events in the default partition", value[int](s, "select count(*) from posthorn.events_default"), 0)
 }
 
-// seed 000.14
+// seed 000.14, seed 001.7, 001.14–16, 18
 func TestIntervalChangesOnTheFly(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -62,6 +62,7 @@ WHERE key = 'future_intervals_to_create';`)
 	wantEvents(t, s.drain(), events...)
 }
 
+// seed 001.13, 17
 func TestBadSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -227,7 +228,7 @@ func TestMaintainFromEverywhereAtOnce(t *testing.T) {
 	s.wantCovered()
 }
 
-// seed 000.12
+// seed 000.12, seed 001.5
 func TestLogIsAppendOnly(t *testing.T) {
 	t.Parallel()
 	s := database(t)

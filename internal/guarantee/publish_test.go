@@ -32,7 +32,7 @@ func TestPublishRefusesWhatIsWrong(t *testing.T) {
 	equal(t, "events", value[int](s, "select count(*) from posthorn.events"), 1)
 }
 
-// What is plain and what is not arrive alike, with what was left out filled in.
+// What is plain and what is not arrive alike, with what was left out filled in. (seed 001.9–11)
 func TestPublishKeepsWhatItIsGiven(t *testing.T) {
 	t.Parallel()
 	s := database(t)

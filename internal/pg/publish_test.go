@@ -33,6 +33,7 @@ func TestPublishKeepsEverything(t *testing.T) {
 	})
 }
 
+// seed 001.20
 func TestPublishBatchKeepsEverything(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		defineGroup(t, pool, "g", pg.GroupConfig{})

@@ -190,7 +190,7 @@ begin
     raise exception 'condition % %', quote_literal(left(sql, 200)), wrong
       using errcode = 'PH004', hint = 'Compare what e and s hold, with operators and functions that only compute.';
   end if;
-  expression := (regexp_match(pg_get_viewdef('posthorn.checked_condition'::regclass), '^\s*SELECT (.*) AS matches\s+FROM unnest\(', 's'))[1];
+  expression := (regexp_match(pg_get_viewdef('posthorn.checked_condition'::regclass), '^\s*SELECT\s+(.*)\s+AS matches\s+FROM unnest\(', 's'))[1];
   reads := array(select f from unnest('{stream,payload,metadata}'::text[]) f where expression ~ format('\me\.(%s\M|\*)', f));
   foreign_code := exists (select from pg_proc p where p.oid = any (called) and p.pronamespace <> 'pg_catalog'::regnamespace);
   drop view posthorn.checked_condition;

@@ -180,7 +180,7 @@ begin
       when (select count(*) from pg_attribute a where a.attrelid = 'posthorn.checked_condition'::regclass and a.attnum > 0) <> 1
         or exists (select from pg_attribute a where a.attrelid = 'posthorn.checked_condition'::regclass and a.attnum = 1 and a.atttypid <> 'boolean'::regtype)
         then 'must be one boolean expression'
-      when tree ~ ':has(Aggs|WindowFuncs|TargetSRFs|SubLinks|DistinctOn|ModifyingCTE|ForUpdate) true' or tree !~ ':setOperations <>'
+      when tree ~ ':has(Aggs|WindowFuncs|TargetSRFs|SubLinks|DistinctOn|ModifyingCTE|ForUpdate) true' or tree ~ ':setOperations \{'
         or tree ~ ':(havingQual|limitOffset|limitCount) \{' or tree ~ ':(cteList|groupClause|distinctClause|sortClause|groupingSets|windowClause) \('
         then 'may not have subqueries, aggregates, window functions or functions that return rows'
       when tree ~ ':relkind r .*:relkind r ' then 'may read nothing but e and s'

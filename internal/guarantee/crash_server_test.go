@@ -24,6 +24,15 @@ type crashServer struct {
 // keeps what was committed through a crash.
 func startServer(t *testing.T, settings map[string]string) *crashServer {
 	t.Helper()
+	s := startEmptyServer(t, settings)
+	if _, err := schema.Migrate(t.Context(), s.session().conn, schema.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func startEmptyServer(t *testing.T, settings map[string]string) *crashServer {
+	t.Helper()
 	s := &crashServer{t: t, config: localpg.Config{
 		Dir:      serverDirectory(t),
 		BinDir:   os.Getenv("POSTHORN_TEST_PG_BIN"),
@@ -37,9 +46,6 @@ func startServer(t *testing.T, settings map[string]string) *crashServer {
 			t.Error(err)
 		}
 	})
-	if _, err := schema.Migrate(t.Context(), s.session().conn, schema.Options{}); err != nil {
-		t.Fatal(err)
-	}
 	return s
 }
 

@@ -16,8 +16,9 @@ import (
 
 // session is one connection to the test's database, and what a test says there.
 type session struct {
-	t    *testing.T
-	conn *pgx.Conn
+	t        *testing.T
+	conn     *pgx.Conn
+	onNotice func(message string)
 }
 
 // database makes a database for the test and opens a session in it.
@@ -33,13 +34,21 @@ func connect(t *testing.T, url string) *session {
 		t.Fatal(err)
 	}
 	config.RuntimeParams["search_path"] = "" // functions must find their tables by themselves
-	conn, err := pgx.ConnectConfig(t.Context(), config)
-	if err != nil {
+	s := &session{t: t}
+	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if s.onNotice != nil {
+			s.onNotice(n.Message)
+		}
+	}
+	if s.conn, err = pgx.ConnectConfig(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close(context.Background()) })
-	return &session{t: t, conn: conn}
+	t.Cleanup(func() { s.conn.Close(context.Background()) })
+	return s
 }
+
+// notices calls a function with what the server says from now on.
+func (s *session) notices(call func(message string)) { s.onNotice = call }
 
 // another opens a second session in the same database.
 func (s *session) another() *session {

@@ -33,13 +33,13 @@ begin
     raise exception 'node must be 1 to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Name the process, for instance worker-1.';
   end if;
-  if filtered then
-    perform posthorn.renew_subscriptions(g.id);
-  end if;
   loop
     new_token := gen_random_uuid();
     select t.lease, t.attempt into claim.lease, claim.attempt
     from posthorn.take(g.id, claim.node, size, claim.lease_for, new_token) t;
+    if filtered and size = claim.max_events then -- after take, which locks the group: who stops a subscription locks it first too
+      perform posthorn.renew_subscriptions(g.id);
+    end if;
     if claim.lease is null then
       return;
     end if;

@@ -19,6 +19,9 @@ begin
     end if;
     held := posthorn.lease_ids(l);
     delivered := l.attempt - l.uncounted;
+    if delivered >= 2 and not l.retries and exists (select from posthorn.filtered_groups f where f.group_no = g.id) then
+      held := array(select w.event_id from posthorn.wanted_events(l) w); -- only these can have killed
+    end if;
     if cardinality(held) = 0 then
       delete from posthorn.leases x where x.id = l.id;
     elsif delivered >= 2 and cardinality(held) > 1 then

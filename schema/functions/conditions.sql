@@ -38,13 +38,13 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  checked record := posthorn.check_condition(sql);
+  checked record := posthorn.check_condition(id, sql);
   contains constant text := 's.params @> jsonb_build_object(';
   parts text[] := posthorn.conjuncts(checked.expression);
   rest text; -- the condition without what params must contain
   args text; -- and that
   keys posthorn.lookup_key[];
-  scope text := format('s.group_no = $1 and s.condition_id = %s and s.stopped_at is null and ($3 is null or s.id = any ($3))', id);
+  scope text := format('s.group_no = $1 and s.condition_id = %s and (s.id = any ($3) or $3 is null and s.stopped_at is null)', id);
 begin
   update posthorn.conditions c set reads = checked.reads, foreign_code = checked.foreign_code where c.id = compile.id;
   perform posthorn.probe_condition(id, checked.expression);
@@ -151,14 +151,12 @@ comment on function posthorn.give_to_condition_role(text) is 'Makes a function r
 
 -- Refuses what is no condition: what does not parse, is not boolean, reads anything but e and s, or
 -- calls what may change something. Yields it as Postgres writes it, which has no comments and no tricks.
-create or replace function posthorn.check_condition(sql text, out expression text, out reads text[], out foreign_code boolean)
+create or replace function posthorn.check_condition(id int, sql text, out expression text, out reads text[], out foreign_code boolean)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- A cursor takes one query and no other statement, so that nothing gets out of the parentheses.
   probe text := E'select (' || sql || E'\n) as matches from unnest(null::posthorn.event[]) e, posthorn.subscriptions s';
-  c refcursor;
   tree text;
   called oid[];
   wrong text;
@@ -167,12 +165,17 @@ begin
     raise exception 'a condition may have 10000 bytes' using errcode = 'PH004', hint = 'Put what differs into params.';
   end if;
   begin
-    open c for execute probe || ' where false';
-    close c;
+    -- A cursor takes one query and no other statement, so that nothing gets out of the parentheses. To open it
+    -- is to plan it, and planning runs immutable functions: as the role that may do nothing.
+    perform posthorn.run_as_condition_role(id,
+      format(E'declare\n  c refcursor;\nbegin\n  open c for execute %L;\n  close c;\nend', probe || ' where false'));
     execute 'create view posthorn.checked_condition as ' || probe;
-  exception when others then
-    raise exception 'condition %: %', quote_literal(left(sql, 200)), sqlerrm
-      using errcode = 'PH004', hint = 'A condition is an expression over e (an event: id, topic, type, stream, key, tags, payload, metadata, created_at) and s (the subscription: params).';
+  exception
+    when sqlstate 'PH005' then
+      raise;
+    when others then
+      raise exception 'condition %: %', quote_literal(left(sql, 200)), sqlerrm
+        using errcode = 'PH004', hint = 'A condition is an expression over e (an event: id, topic, type, stream, key, tags, payload, metadata, created_at) and s (the subscription: params).';
   end;
   select r.ev_action::text into tree from pg_rewrite r where r.ev_class = 'posthorn.checked_condition'::regclass;
   called := array(select distinct m[1]::oid from regexp_matches(tree, ':(?:funcid|opfuncid) ([0-9]+)', 'g') m);
@@ -180,7 +183,7 @@ begin
       when (select count(*) from pg_attribute a where a.attrelid = 'posthorn.checked_condition'::regclass and a.attnum > 0) <> 1
         or exists (select from pg_attribute a where a.attrelid = 'posthorn.checked_condition'::regclass and a.attnum = 1 and a.atttypid <> 'boolean'::regtype)
         then 'must be one boolean expression'
-      when tree ~ ':has(Aggs|WindowFuncs|TargetSRFs|SubLinks|DistinctOn|ModifyingCTE|ForUpdate) true' or tree !~ ':setOperations <>'
+      when tree ~ ':has(Aggs|WindowFuncs|TargetSRFs|SubLinks|DistinctOn|ModifyingCTE|ForUpdate) true' or tree ~ ':setOperations \{'
         or tree ~ ':(havingQual|limitOffset|limitCount) \{' or tree ~ ':(cteList|groupClause|distinctClause|sortClause|groupingSets|windowClause) \('
         then 'may not have subqueries, aggregates, window functions or functions that return rows'
       when tree ~ ':relkind r .*:relkind r ' then 'may read nothing but e and s'
@@ -190,12 +193,12 @@ begin
     raise exception 'condition % %', quote_literal(left(sql, 200)), wrong
       using errcode = 'PH004', hint = 'Compare what e and s hold, with operators and functions that only compute.';
   end if;
-  expression := (regexp_match(pg_get_viewdef('posthorn.checked_condition'::regclass), '^\s*SELECT (.*) AS matches\s+FROM unnest\(', 's'))[1];
+  expression := (regexp_match(pg_get_viewdef('posthorn.checked_condition'::regclass), '^\s*SELECT\s+(.*)\s+AS matches\s+FROM unnest\(', 's'))[1];
   reads := array(select f from unnest('{stream,payload,metadata}'::text[]) f where expression ~ format('\me\.(%s\M|\*)', f));
   foreign_code := exists (select from pg_proc p where p.oid = any (called) and p.pronamespace <> 'pg_catalog'::regnamespace);
   drop view posthorn.checked_condition;
 end $$;
-comment on function posthorn.check_condition(text) is 'Refuses what is no condition, and yields it as Postgres writes it.';
+comment on function posthorn.check_condition(int, text) is 'Refuses what is no condition, and yields it as Postgres writes it.';
 
 -- Tries a condition on an event and a subscription without any values.
 create or replace function posthorn.probe_condition(id int, expression text)
@@ -203,21 +206,33 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+begin
+  perform posthorn.run_as_condition_role(id, format(
+    E'begin\n  perform %s from unnest(array[null::posthorn.event]) e, jsonb_populate_record(null::posthorn.subscriptions, ''{"params": {}}'') s;\nend',
+    expression));
+exception
+  when sqlstate 'PH005' then
+    raise;
+  when others then
+    raise exception 'condition fails on an event without values: %', sqlerrm
+      using errcode = 'PH004', hint = 'Casts and functions must bear null.';
+end $$;
+comment on function posthorn.probe_condition(int, text) is 'Tries a condition on an event without any values.';
+
+create or replace function posthorn.run_as_condition_role(id int, body text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
 declare
   name text := format('condition_%s_probe', id);
 begin
-  execute format('create function posthorn.%I() returns boolean language sql stable security definer set search_path = pg_catalog, pg_temp as %L', name,
-    format('select %s from unnest(array[null::posthorn.event]) e, jsonb_populate_record(null::posthorn.subscriptions, ''{"params": {}}'') s', expression));
+  execute format('create function posthorn.%I() returns void language plpgsql stable security definer set search_path = pg_catalog, pg_temp as %L', name, body);
   perform posthorn.give_to_condition_role(format('posthorn.%I()', name));
-  begin
-    execute format('select posthorn.%I()', name);
-  exception when others then
-    raise exception 'condition fails on an event without values: %', sqlerrm
-      using errcode = 'PH004', hint = 'Casts and functions must bear null.';
-  end;
+  execute format('select posthorn.%I()', name);
   execute format('drop function posthorn.%I()', name);
 end $$;
-comment on function posthorn.probe_condition(int, text) is 'Tries a condition on an event without any values.';
+comment on function posthorn.run_as_condition_role(int, text) is 'Runs code once as the role that may read nothing but subscriptions.';
 
 -- What a condition demands all of, each without the parentheses around it.
 create or replace function posthorn.conjuncts(expression text)
@@ -243,7 +258,7 @@ end
 $$;
 comment on function posthorn.bare(text) is 'An expression without the parentheses around it.';
 
--- The arguments of jsonb_build_object as keys and values; null if a key is no literal.
+-- The arguments of jsonb_build_object as keys and values; null if a key is no literal, or there twice.
 create or replace function posthorn.lookup_keys(args text)
 returns posthorn.lookup_key[]
 language plpgsql
@@ -266,7 +281,7 @@ begin
     drop view posthorn.checked_value;
     keys := keys || k;
   end loop;
-  return keys;
+  return case when (select count(distinct x.key) from unnest(keys) x) = cardinality(keys) then keys end;
 end $$;
 comment on function posthorn.lookup_keys(text) is 'The arguments of jsonb_build_object as keys and values.';
 

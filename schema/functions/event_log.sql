@@ -23,7 +23,18 @@ select e.id as event_id, n.namespace, e.type as event_type, e.payload, e.created
   end as scheduled_task_id,
   e.metadata
 from posthorn.events e
-join posthorn.namespaces n on n.id = e.namespace_id;
+join posthorn.namespaces n on n.id = e.namespace_id
+union all -- what was published to one subscription is kept under the group
+select e.id, n.namespace, e.type, e.payload, e.created_at,
+  posthorn.readable(e.metadata)->>'producer',
+  case
+    when posthorn.readable(e.metadata)->>'scheduledTaskId' ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+      then (posthorn.readable(e.metadata)->>'scheduledTaskId')::uuid
+  end,
+  e.metadata
+from posthorn.groups g
+join posthorn.namespaces n on n.id = g.namespace_id
+join posthorn.events e on e.namespace_id = -g.id;
 comment on view posthorn.event_log is 'The log as seed 000 knows it.';
 
 -- Seed 000's way to publish. What is given apart goes into the metadata.

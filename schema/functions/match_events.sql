@@ -11,6 +11,7 @@ as $$
 #variable_conflict use_column
 declare
   started timestamptz := clock_timestamp();
+  slow boolean := false;
   quick text;
   c record;
   found record;
@@ -23,10 +24,20 @@ begin
   if quick is not null then
     begin
       matches := posthorn.run_matching(quick, match_events.group_no, events, only_ids);
-    exception when others then
-      quick := null;
+    exception
+      when query_canceled then
+        if not posthorn.may_have_used_up_time(started) then
+          raise;
+        end if;
+        slow := true;
+      when others then
+        if posthorn.is_no_ones_fault(sqlstate) then
+          raise;
+        end if;
+        quick := null;
     end;
-    if clock_timestamp() - started > posthorn.setting('condition_time_limit')::interval then
+    if slow or clock_timestamp() - started > posthorn.setting('condition_time_limit')::interval then
+      slow := true;
       quick := null;
     end if;
   end if;
@@ -35,12 +46,30 @@ begin
       matches := null;
       quick := ''; -- what is found from here on stays
     end if;
-    found := posthorn.match_with_care(c.name, c.condition_id, c.foreign_code, match_events.group_no, events, only_ids);
+    found := posthorn.match_with_care(c.name, c.condition_id, slow or c.foreign_code, match_events.group_no, events, only_ids);
     matches := posthorn.merge_matches(matches, found.matches);
     troubles := troubles || found.troubles;
   end loop;
 end $$;
 comment on function posthorn.match_events(int, posthorn.event[], bigint[]) is 'Which subscriptions of a group want which events of a batch.';
+
+-- Whether what was canceled may be to blame for it: it took long, or most of the statement_timeout. Otherwise
+-- someone wanted the claim itself to end.
+create or replace function posthorn.may_have_used_up_time(started timestamptz)
+returns boolean
+language sql volatile
+set search_path = pg_catalog, pg_temp
+return clock_timestamp() - started > least(posthorn.setting('condition_time_limit')::interval,
+  nullif(current_setting('statement_timeout')::interval, '0') / 2);
+comment on function posthorn.may_have_used_up_time(timestamptz) is 'Whether what was canceled may be to blame for it.';
+
+-- Errors that say nothing of a condition: connections, deadlocks, memory, disks, shutdowns.
+create or replace function posthorn.is_no_ones_fault(sqlstate text)
+returns boolean
+language sql immutable
+set search_path = pg_catalog, pg_temp
+return left(sqlstate, 2) in ('08', '25', '40', '53', '55', '57', '58');
+comment on function posthorn.is_no_ones_fault(text) is 'Whether an error says nothing of the condition that met it.';
 
 -- The functions that together match a group's subscriptions. For many events beside the number of
 -- subscriptions, joining with all of them is cheaper than looking up each.
@@ -80,9 +109,10 @@ end $$;
 comment on function posthorn.run_matching(text, int, posthorn.event[], bigint[]) is 'Runs matching functions, and gathers what they found by event.';
 
 -- One condition by itself. If it fails, with half of its subscriptions each, down to the one that is to
--- blame. Code that is not Postgres's own might sleep: it gets few events first, and more while it is quick.
+-- blame. What may be slow, such as code that is not Postgres's own, gets few events first, and more while it is
+-- quick.
 create or replace function posthorn.match_with_care(
-  name text, condition_id int, foreign_code boolean, group_no int, events posthorn.event[], only_ids bigint[],
+  name text, condition_id int, slow boolean, group_no int, events posthorn.event[], only_ids bigint[],
   out matches posthorn.match[], out troubles posthorn.trouble[]
 )
 language plpgsql
@@ -97,7 +127,7 @@ declare
   took interval;
   trouble text;
   done int := 0;
-  step int := case when foreign_code then 1 else cardinality(events) end;
+  step int := case when slow then 1 else cardinality(events) end;
   ids bigint[];
   half record;
 begin
@@ -106,11 +136,16 @@ begin
       matches := posthorn.merge_matches(matches,
         posthorn.run_matching(query, match_with_care.group_no, events[done + 1:done + step], only_ids));
     exception
-      when query_canceled then -- perhaps by a statement_timeout that it used up
-        if clock_timestamp() - started <= most then
+      when query_canceled then
+        if not posthorn.may_have_used_up_time(started) then
           raise;
         end if;
+        trouble := format('was canceled after %s', clock_timestamp() - started);
+        most := '0';
       when others then
+        if posthorn.is_no_ones_fault(sqlstate) then
+          raise;
+        end if;
         trouble := sqlerrm;
     end;
     done := done + step;
@@ -127,7 +162,7 @@ begin
   matches := null;
   ids := array(
     select s.id from posthorn.subscriptions s
-    where s.group_no = match_with_care.group_no and s.stopped_at is null and (only_ids is null or s.id = any (only_ids))
+    where s.group_no = match_with_care.group_no and (s.id = any (only_ids) or only_ids is null and s.stopped_at is null)
       and (s.condition_id = match_with_care.condition_id or match_with_care.condition_id is null and s.conditions_sql is null)
     order by s.id);
   if cardinality(ids) <= 1 or took > most then
@@ -135,7 +170,7 @@ begin
     return;
   end if;
   for i in 0..1 loop
-    half := posthorn.match_with_care(name, match_with_care.condition_id, foreign_code, match_with_care.group_no, events,
+    half := posthorn.match_with_care(name, match_with_care.condition_id, slow, match_with_care.group_no, events,
       case i when 0 then ids[:cardinality(ids) / 2] else ids[cardinality(ids) / 2 + 1:] end);
     matches := posthorn.merge_matches(matches, half.matches);
     troubles := troubles || half.troubles;
@@ -186,7 +221,7 @@ begin
         from posthorn.anchors a
         cross join lateral (select y.* from posthorn.subscriptions y where y.id = a.subscription_id offset 0) x
         where a.group_no = match_filters.group_no and a.condition_id = c.condition_id and a.value = v.value
-          and x.stopped_at is null and (only_ids is null or x.id = any (only_ids)) and posthorn.passes(x, e)
+          and (x.id = any (only_ids) or only_ids is null and x.stopped_at is null) and posthorn.passes(x, e)
         offset 0 -- so that the planner, who expects few anchors and subscriptions, does not begin with all of them
       ) s;
   end loop;
@@ -215,7 +250,7 @@ begin
       cross join lateral unnest(posthorn.offered(e, c.field, c.patterns)) v (value)
       join posthorn.anchors a on a.group_no = match_filters_many.group_no and a.condition_id = c.condition_id and a.value = v.value
       join posthorn.subscriptions s on s.id = a.subscription_id and s.group_no = match_filters_many.group_no and s.condition_id = c.condition_id
-      where s.stopped_at is null and (only_ids is null or s.id = any (only_ids)) and posthorn.passes(s, e);
+      where (s.id = any (only_ids) or only_ids is null and s.stopped_at is null) and posthorn.passes(s, e);
   end loop;
 end $$;
 comment on function posthorn.match_filters_many(int, posthorn.event[], bigint[]) is 'match_filters for many events at once.';

@@ -35,19 +35,22 @@ begin
       using errcode = 'PH001', hint = 'Its transaction may be open or undone, retention may have dropped it, or it was delayed: it has another id since it entered the log.';
   end if;
   return query
-    select g.name, (array['PROCESSING', 'RETRYING', 'PENDING', 'DEAD', 'COMPLETED_WITH_ERRORS', 'COMPLETED', 'PASSED_OVER'])[o.state],
+    select g.name,
+      (array['PROCESSING', 'RETRYING', 'PENDING', 'DEAD', 'COMPLETED_WITH_ERRORS', 'COMPLETED',
+        case when e.group_id is null then 'PASSED_OVER' else 'COMPLETED' end])[o.state],
       o.subscription, o.attempts, o.error, o.reason, o.node, o.at, o.due_at
     from posthorn.groups g
     cross join lateral posthorn.outcomes_in(g, outcomes.event_id, e.xid, e.published_at) o
-    where g.namespace_id = ns and e.deliver_at is null
+    where g.namespace_id = ns and e.deliver_at is null and (e.group_id is null or g.id = e.group_id)
     order by g.name, o.subscription, o.at;
 end $$;
 comment on function posthorn.outcomes(text, bigint) is 'What has become of an event in each group of its namespace.';
 
 -- What is left of an event: in the log, ahead of it, or only with the groups that it failed in
--- (without an xid then). All null: there is no such event.
+-- (without an xid then). Without one too, because no cursor passes it, if it was published to one
+-- subscription; it has a group then. All null: there is no such event.
 create or replace function posthorn.trace(
-  namespace_id int, event_id bigint, out xid xid8, out published_at timestamptz, out deliver_at timestamptz
+  namespace_id int, event_id bigint, out xid xid8, out published_at timestamptz, out deliver_at timestamptz, out group_id int
 )
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -56,6 +59,11 @@ as $$
 begin
   select e.xid, e.created_at into trace.xid, trace.published_at
   from posthorn.events e where e.namespace_id = trace.namespace_id and e.id = trace.event_id;
+  if not found then
+    select e.created_at, g.id into trace.published_at, trace.group_id
+    from posthorn.groups g join posthorn.events e on e.namespace_id = -g.id and e.id = trace.event_id
+    where g.namespace_id = trace.namespace_id;
+  end if;
   if not found then
     select d.deliver_at into trace.deliver_at
     from posthorn.delayed d where d.namespace_id = trace.namespace_id and d.id = trace.event_id;

@@ -1,6 +1,6 @@
 -- A message for one subscription. It is handed to nobody else: it goes where events go that are owed to one
 -- subscription, and is tried, retried and buried like them. The log keeps it under the negative id of its
--- namespace, where no group reads.
+-- group, as of a namespace that nobody reads.
 create or replace function posthorn.publish_to(
   namespace text,
   group_name text,
@@ -30,7 +30,7 @@ begin
   end if;
   perform posthorn.commit_firmly();
   insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
-  values (-g.namespace_id, posthorn.stream_id(publish_to.namespace, publish_to.stream), publish_to.type, publish_to.key,
+  values (-g.id, posthorn.stream_id(publish_to.namespace, publish_to.stream), publish_to.type, publish_to.key,
     coalesce(publish_to.tags, '{}'), publish_to.payload, coalesce(publish_to.metadata, '{}'))
   returning * into e;
   insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, event)

@@ -18,7 +18,7 @@ begin
       using errcode = 'PH005', hint = 'Claims work as they are.';
   end if;
   -- Nobody publishes, claims or settles until this commits.
-  lock table posthorn.events, posthorn.groups, posthorn.leases, posthorn.retries in exclusive mode;
+  lock table posthorn.events, posthorn.groups, posthorn.leases, posthorn.retries, posthorn.subscriptions, posthorn.stops in exclusive mode;
   sight := posthorn.look();
   perform posthorn.renumber_leases();
 
@@ -31,6 +31,7 @@ begin
   update posthorn.retries r set attempts = r.attempts - 1 where r.lease_id is not null;
 
   for g in select x.* from posthorn.groups x order by x.id loop
+    perform posthorn.stops_to_missed(g);
     rebase.events := posthorn.backlog_to_leases(g);
     select n.namespace, g.name into rebase.namespace, rebase.group_name
     from posthorn.namespaces n where n.id = g.namespace_id;
@@ -43,6 +44,10 @@ begin
   delete from posthorn.ticks;
   for g in select x.* from posthorn.groups x order by x.id loop
     perform posthorn.move_cursor(g, 'infinity', sight);
+    update posthorn.stops x
+    set reached = case when (x.upto).base is null then posthorn.newest_cursor(g.id) end,
+      upto = case when (x.upto).base is not null then posthorn.newest_cursor(g.id) end
+    where x.group_no = g.id;
   end loop;
   delete from posthorn.stretches; -- their snapshots mean nothing here
   update posthorn.cluster c set system_identifier = here, verified = pg_postmaster_start_time();
@@ -86,3 +91,25 @@ begin
   return n;
 end $$;
 comment on function posthorn.backlog_to_leases(posthorn.groups) is 'What a group had not been handed, as leases that anyone may take.';
+
+-- What stopped subscriptions are owed, event by event, while the snapshots that tell it mean something. Ids that the
+-- group's cursor cannot have known are left out here: the group has them ahead.
+create or replace function posthorn.stops_to_missed(g posthorn.groups)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into posthorn.missed (subscription_id, event_id)
+  select x.subscription_id, e.id
+  from posthorn.stops x
+  cross join lateral posthorn.newest_cursor(g.id) c
+  cross join lateral (select (coalesce(x.upto, c)).*) u
+  join posthorn.events e on e.namespace_id = g.namespace_id
+  where x.group_no = g.id and (x.reached).base is not null
+    and e.id <= greatest(c.base_seq, c.target_end)
+    and ((x.reached).seek_from is null or e.created_at >= (x.reached).seek_from)
+    and not posthorn.read_upto((x.reached).base, (x.reached).base_seq, (x.reached).target, (x.reached).pos, e.id, e.xid)
+    and posthorn.read_upto(u.base, u.base_seq, u.target, u.pos, e.id, e.xid)
+  on conflict do nothing
+$$;
+comment on function posthorn.stops_to_missed(posthorn.groups) is 'What stopped subscriptions are owed, event by event.';

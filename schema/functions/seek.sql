@@ -6,6 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   g posthorn.groups := posthorn.group_named(namespace, group_name);
+  was posthorn.cursors;
   sight posthorn.sight;
 begin
   if to_time is null then
@@ -16,11 +17,13 @@ begin
   perform posthorn.check_claim(1, '1 second', gen_random_uuid());
   perform posthorn.verify_cluster();
   perform posthorn.lock_group(g.id);
+  was := posthorn.newest_cursor(g.id);
   sight := posthorn.look();
   -- Whoever works on something now is fenced out; what had failed before stays owed.
   delete from posthorn.leases l where l.group_id = g.id;
   update posthorn.retries r set lease_id = null where r.group_id = g.id and r.lease_id is not null;
   perform posthorn.move_cursor(g, to_time, sight);
+  perform posthorn.move_stops(g, was);
 end $$;
 comment on function posthorn.seek(text, text, timestamptz) is
   'Moves a group to a time; ''-infinity'' and ''infinity'' are the ends of the log.';

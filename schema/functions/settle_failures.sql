@@ -21,7 +21,9 @@ begin
     left join posthorn.retries r on r.lease_id = l.id and r.event_id = p.event
       and (p.subscription = '' or r.subscription in ('', p.subscription))
   loop
-    if not f.is_held then
+    if not f.is_held and f.event = any (held) and posthorn.is_removed(g, f.subscription) then
+      continue; -- it went while the lease was out, with all that was owed to it
+    elsif not f.is_held then
       raise exception 'event % is not in lease %', f.event, l.id
         using errcode = 'PH004', hint = 'List only what claim returned with this lease; for retries, only the subscriptions it named.';
     elsif not f.released and (f.permanent or (g.attempts > 0 and f.tried >= g.attempts)) then
@@ -38,6 +40,15 @@ begin
   end loop;
 end $$;
 comment on function posthorn.settle_failures(posthorn.leases, jsonb) is 'Turns failed events of a lease into retries or dead letters.';
+
+-- Whether nobody is left in a group of subscriptions who would want a retry.
+create or replace function posthorn.is_removed(g posthorn.groups, subscription text)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+return exists (select from posthorn.filtered_groups f where f.group_no = g.id)
+  and not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = is_removed.subscription);
+comment on function posthorn.is_removed(posthorn.groups, text) is 'Whether a group has had subscriptions, and not, or no longer, this one.';
 
 create or replace function posthorn.parsed_failures(failures jsonb)
 returns table (event bigint, subscription text, error text, stack text, reason text, permanent boolean, retry_in interval, released boolean)

@@ -10,19 +10,25 @@ as $$
 #variable_conflict use_column
 begin
   perform posthorn.lock_group(stop_subscriptions.group_no);
-  update posthorn.subscriptions s
-  set error = t.error, stopped_at = posthorn.now()
-  from unnest(troubles) t
-  where s.id = t.subscription_id and s.stopped_at is null;
+  with stopped as (
+    update posthorn.subscriptions s
+    set error = t.error, stopped_at = posthorn.now()
+    from unnest(troubles) t
+    where s.id = t.subscription_id and s.stopped_at is null
+    returning s.id
+  )
   insert into posthorn.stops (subscription_id, group_no, reached)
-  select t.subscription_id, stop_subscriptions.group_no, c
-  from unnest(troubles) t
-  join posthorn.subscriptions s on s.id = t.subscription_id
-  cross join lateral (select x as c from posthorn.cursors x where x.group_id = stop_subscriptions.group_no order by x.n desc limit 1) y
-  on conflict (subscription_id) do update -- it was still catching up
-    set upto = null, reached = case when (stops.reached).base is null then excluded.reached else stops.reached end;
+  select stopped.id, stop_subscriptions.group_no, posthorn.newest_cursor(stop_subscriptions.group_no)
+  from stopped;
 end $$;
 comment on function posthorn.stop_subscriptions(int, posthorn.trouble[]) is 'Stops subscriptions whose condition failed or took too long.';
+
+create or replace function posthorn.newest_cursor(group_no int)
+returns posthorn.cursors
+language sql stable
+set search_path = pg_catalog, pg_temp
+return (select x from posthorn.cursors x where x.group_id = newest_cursor.group_no order by x.n desc limit 1);
+comment on function posthorn.newest_cursor(int) is 'Where a group stands.';
 
 -- Remembers the events of a lease for the stopped subscriptions of its group, as far as the group had taken them
 -- before.
@@ -35,15 +41,37 @@ as $$
   select x.subscription_id, e.id
   from posthorn.stops x
   join posthorn.events e on e.namespace_id = l.namespace_id and e.id = any (ids)
-  where x.group_no = l.group_id and (x.upto).base is null
-    -- A window that begins where the group stood, or with a later snapshot, has none of them.
-    and not coalesce(l.ids is null and (
-      l.target::text = (x.reached).target::text and l.lo >= (x.reached).pos
-      or pg_snapshot_xmax(l.base) > pg_snapshot_xmax(coalesce((x.reached).target, (x.reached).base))), false)
+  where x.group_no = l.group_id and posthorn.may_be_missed(l, x)
     and posthorn.read_upto((x.reached).base, (x.reached).base_seq, (x.reached).target, (x.reached).pos, e.id, e.xid)
   on conflict do nothing
 $$;
 comment on function posthorn.note_missed(posthorn.leases, bigint[]) is 'Remembers the events of a lease for stopped subscriptions.';
+
+-- Whether a lease may hold events that its group had taken when a subscription was stopped that still is. A window
+-- that begins where the group stood, or with a later snapshot, has none.
+create or replace function posthorn.may_be_missed(l posthorn.leases, x posthorn.stops)
+returns boolean
+language sql immutable
+set search_path = pg_catalog, pg_temp
+return (x.upto).base is null and not coalesce(l.ids is null and (
+  l.target::text = (x.reached).target::text and l.lo >= (x.reached).pos
+  or l.base::text = coalesce((x.reached).target, (x.reached).base)::text
+  or pg_snapshot_xmax(l.base) > pg_snapshot_xmax(coalesce((x.reached).target, (x.reached).base))), false);
+comment on function posthorn.may_be_missed(posthorn.leases, posthorn.stops) is 'Whether a lease may hold events that a stopped subscription misses.';
+
+-- Waits until no subscription of a lease's group can go on before this transaction has ended, if it may miss
+-- something of the lease: between matching, which leaves it out, and remembering what it missed.
+create or replace function posthorn.hold_stopped(l posthorn.leases)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if exists (select from posthorn.stops x where x.group_no = l.group_id and posthorn.may_be_missed(l, x)) then
+    perform posthorn.lock_group(l.group_id);
+  end if;
+end $$;
+comment on function posthorn.hold_stopped(posthorn.leases) is 'Keeps stopped subscriptions from going on while a lease is matched.';
 
 -- A subscription goes on: what was taken up to now it has missed, what comes it will be matched with.
 create or replace function posthorn.let_go_on(s posthorn.subscriptions)
@@ -54,11 +82,29 @@ as $$
 #variable_conflict use_column
 begin
   perform posthorn.lock_group(s.group_no);
-  update posthorn.stops x
-  set upto = (select c from posthorn.cursors c where c.group_id = s.group_no order by c.n desc limit 1)
-  where x.subscription_id = s.id;
+  update posthorn.stops x set upto = posthorn.newest_cursor(s.group_no)
+  where x.subscription_id = s.id and (x.upto).base is null;
 end $$;
 comment on function posthorn.let_go_on(posthorn.subscriptions) is 'Notes where a group stands, for a subscription that goes on.';
+
+-- A group was moved: what its stopped subscriptions missed before ends where it stood, and another stretch
+-- begins where it stands now.
+create or replace function posthorn.move_stops(g posthorn.groups, was posthorn.cursors)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  with moved as (
+    update posthorn.stops x set upto = was
+    where x.group_no = g.id and (x.upto).base is null
+    returning x.subscription_id
+  )
+  insert into posthorn.stops (subscription_id, group_no, reached)
+  select moved.subscription_id, g.id, posthorn.newest_cursor(g.id) from moved;
+end $$;
+comment on function posthorn.move_stops(posthorn.groups, posthorn.cursors) is 'Follows a group that was moved, for its stopped subscriptions.';
 
 -- Hands out what subscriptions missed that have gone on: all of them, or one. Some thousands of events at a
 -- time; says how many it looked at.
@@ -76,8 +122,10 @@ declare
 begin
   for st in
     select x.* from posthorn.stops x
-    where (x.upto).base is not null and (catch_up.subscription_id is null or x.subscription_id = catch_up.subscription_id)
-    for update skip locked
+    join posthorn.subscriptions s on s.id = x.subscription_id
+    where (x.upto).base is not null and s.stopped_at is null
+      and (catch_up.subscription_id is null or x.subscription_id = catch_up.subscription_id)
+    order by x.id for update of x skip locked
   loop
     looked := looked + posthorn.catch_up_one(st);
     exit when looked >= 20000;
@@ -102,7 +150,10 @@ declare
   found record;
   looked bigint := 0;
 begin
-  select x.* into s from posthorn.subscriptions x where x.id = st.subscription_id;
+  select x.* into s from posthorn.subscriptions x where x.id = st.subscription_id and x.stopped_at is null;
+  if not found then -- it failed over an earlier stretch
+    return 0;
+  end if;
   select g.id, g.namespace_id into l.group_id, l.namespace_id from posthorn.groups g where g.id = s.group_no;
   loop
     exit when looked >= 10000;
@@ -116,13 +167,10 @@ begin
     select array_agg(gone.event_id order by gone.event_id) into ids from gone;
     if ids is null then
       if posthorn.has_caught_up(c, st.upto) then
-        delete from posthorn.stops x where x.subscription_id = s.id;
+        delete from posthorn.stops x where x.id = st.id;
         return looked;
       elsif c.target is null then
-        c.target := coalesce((st.upto).target, (st.upto).base);
-        c.target_seq := coalesce((st.upto).target_seq, (st.upto).base_seq);
-        c.target_next := case when (st.upto).target is not null then (st.upto).target_next else (st.upto).base_next end;
-        select case when q.is_called then q.last_value else 0 end into c.target_end from posthorn.event_id q;
+        c := posthorn.aim(c, st.upto);
         before := c;
       end if;
       w := posthorn.advance(c, l.namespace_id, 1000, null, '-infinity');
@@ -138,11 +186,11 @@ begin
           and posthorn.read_upto((st.upto).base, (st.upto).base_seq, (st.upto).target, (st.upto).pos, e.id, e.xid)
         order by 1);
     end if;
-    looked := looked + greatest(cardinality(ids), 1);
+    looked := looked + 1000;
     found := posthorn.match_events(s.group_no, posthorn.batch_of(l, ids), array[s.id]);
     if found.troubles is not null then
       insert into posthorn.missed (subscription_id, event_id) select s.id, i from unnest(ids) i on conflict do nothing;
-      update posthorn.stops x set reached = c where x.subscription_id = s.id;
+      update posthorn.stops x set reached = c where x.id = st.id;
       perform posthorn.stop_subscriptions(s.group_no, found.troubles);
       return looked;
     end if;
@@ -150,19 +198,44 @@ begin
     select s.group_no, m.event_id, s.name, 0, posthorn.now() from unnest(found.matches) m
     on conflict do nothing;
   end loop;
-  update posthorn.stops x set reached = c where x.subscription_id = s.id;
+  update posthorn.stops x set reached = c where x.id = st.id;
   return looked;
 end $$;
 comment on function posthorn.catch_up_one(posthorn.stops) is 'Hands out a part of what one subscription missed.';
 
--- Whether a cursor has come to where another stands.
+-- A cursor with what another reads towards, or has read to, as its target.
+create or replace function posthorn.aim(c posthorn.cursors, upto posthorn.cursors)
+returns posthorn.cursors
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if upto.target is not null then
+    c.target := upto.target;
+    c.target_seq := upto.target_seq;
+    c.target_next := upto.target_next;
+    c.target_since := upto.target_since;
+    c.target_end := upto.target_end;
+  else
+    c.target := upto.base;
+    c.target_seq := upto.base_seq;
+    c.target_next := upto.base_next;
+    c.target_since := upto.base_since;
+    c.target_end := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
+  end if;
+  c.pos := 0;
+  c.blind := 0;
+  return c;
+end $$;
+comment on function posthorn.aim(posthorn.cursors, posthorn.cursors) is 'A cursor with what another reads towards as its target.';
+
+-- Whether a cursor has come to where another stands. To the end of its target, even if that stands in the middle:
+-- what was visible in its base may have higher ids than its position.
 create or replace function posthorn.has_caught_up(c posthorn.cursors, upto posthorn.cursors)
 returns boolean
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
-  select c.base is null
-  or c.target is null and c.base::text = coalesce(upto.target, upto.base)::text
-  or coalesce(c.target::text = upto.target::text and c.pos >= greatest(upto.pos, c.base_seq), false)
+  select c.base is null or c.target is null and c.base::text = coalesce(upto.target, upto.base)::text
 $$;
 comment on function posthorn.has_caught_up(posthorn.cursors, posthorn.cursors) is 'Whether a cursor has come to where another stands.';

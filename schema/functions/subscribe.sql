@@ -61,8 +61,13 @@ declare
   subscription_id bigint;
 begin
   if posthorn.is_name(put_subscription.name) is not true then
-    raise exception 'subscription must be 1 to 255 bytes without control characters' using errcode = 'PH004';
+    raise exception 'subscription must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Name it for what it does, for instance charge.';
   end if;
+  -- In the order of claims: first the group, then the subscription.
+  perform posthorn.lock_group(s.group_no) from posthorn.subscriptions s
+  where s.namespace = put_subscription.namespace and s.group_id = put_subscription.group_name
+    and s.name = put_subscription.name and s.stopped_at is not null;
   insert into posthorn.subscriptions as s (group_id, namespace, name, conditions_sql, params, expiry_interval)
   values (put_subscription.group_name, put_subscription.namespace, put_subscription.name,
     put_subscription.conditions_sql, put_subscription.params, put_subscription.expiry_interval)
@@ -151,8 +156,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  if tg_op = 'UPDATE' and (new.id, new.group_id, new.namespace) is distinct from (old.id, old.group_id, old.namespace) then
-    raise exception 'a subscription stays in its group' using errcode = 'PH005', hint = 'Delete it, and insert another.';
+  if tg_op = 'UPDATE' and (new.id, new.group_id, new.namespace, new.name) is distinct from (old.id, old.group_id, old.namespace, old.name) then
+    raise exception 'a subscription keeps its group and its name: leases and retries go by them'
+      using errcode = 'PH005', hint = 'Delete it, and insert another.';
   elsif tg_op = 'INSERT' then
     select g.id into new.group_no
     from posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id
@@ -169,7 +175,11 @@ begin
     new.stopped_at := null;
   end if;
   if posthorn.is_name(new.name) is not true then
-    raise exception 'subscription must be 1 to 255 bytes without control characters' using errcode = 'PH004';
+    raise exception 'subscription must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Name it for what it does, or leave the name out.';
+  elsif new.expiry_interval < '1 second' then
+    raise exception 'expiry_interval must be a second or more'
+      using errcode = 'PH004', hint = 'Claims renew a subscription: give some times the longest pause between two.';
   end if;
   new.expires_at := new.last_active_at + new.expiry_interval;
   new.params := coalesce(new.params, '{}');
@@ -255,6 +265,11 @@ begin
         when k in ('type', 'stream', 'key', 'tags_any', 'tags_all') and v = '[]' then format('"%s" is an empty list, which nothing matches', k)
         when jsonb_typeof(v) = 'array' and k not in ('payload', 'expiry_interval')
           and exists (select from jsonb_array_elements(v) x where jsonb_typeof(x) <> 'string') then format('"%s" must hold texts', k)
+        when k in ('tags_any', 'tags_all')
+          and exists (select from jsonb_array_elements_text(v) x where posthorn.is_name(x) is not true)
+          then format('"%s" must hold tags of 1 to 255 bytes without control characters', k)
+        when k = 'key' and exists (select from unnest(posthorn.texts_of(v)) x where octet_length(x) > 255 or x ~ '[[:cntrl:]]')
+          then '"key" must hold keys of up to 255 bytes without control characters'
         when k = 'payload' and jsonb_typeof(v) <> 'object' then '"payload" must be an object that payloads contain'
       end as w into wrong
     from jsonb_each(filter) x (k, v)
@@ -339,7 +354,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  same boolean := tg_op = 'UPDATE' and new.condition_id = old.condition_id and new.digest = old.digest and new.name = old.name;
+  same boolean := tg_op = 'UPDATE' and new.condition_id = old.condition_id and new.digest = old.digest;
 begin
   if tg_op in ('DELETE', 'UPDATE') and not same then
     update posthorn.matchers m set subscriptions = m.subscriptions - 1
@@ -351,9 +366,6 @@ begin
   if tg_op = 'DELETE' then
     delete from posthorn.retries r where r.group_id = old.group_no and r.subscription = old.name;
     return null;
-  end if;
-  if tg_op = 'UPDATE' and new.name <> old.name then
-    update posthorn.retries r set subscription = new.name where r.group_id = old.group_no and r.subscription = old.name;
   end if;
   if not same then
     insert into posthorn.filtered_groups (group_no) values (new.group_no) on conflict do nothing;

@@ -18,19 +18,27 @@ declare
   batch posthorn.event[];
   found record;
   matches posthorn.match[];
+  last_id bigint; -- where the lease is cut short
 begin
   if l.retries then -- what is owed to a subscription was matched before
+    perform posthorn.cut_retries_short(l, wanted_events.max_events);
     ids := array(select r.event_id from posthorn.retries r where r.lease_id = l.id and r.subscription = '');
   end if;
   if cardinality(ids) > 0 or ids is null then
+    perform posthorn.hold_stopped(l);
     batch := posthorn.batch_of(l, ids);
     found := posthorn.match_events(l.group_id, batch);
     matches := found.matches;
+    if not l.retries and cardinality(matches) > wanted_events.max_events then
+      last_id := (matches[wanted_events.max_events]).event_id;
+      perform posthorn.cut_short(l, last_id);
+      matches := matches[:wanted_events.max_events];
+    end if;
     if found.troubles is not null then
       perform posthorn.stop_subscriptions(l.group_id, found.troubles);
     end if;
     if exists (select from posthorn.subscriptions s where s.group_no = l.group_id and s.stopped_at is not null) then
-      perform posthorn.note_missed(l, array(select b.id from unnest(batch) b));
+      perform posthorn.note_missed(l, array(select b.id from unnest(batch) b where b.id <= last_id or last_id is null));
     end if;
   end if;
   if l.retries then
@@ -55,10 +63,6 @@ begin
       cross join lateral posthorn.event_of(l, r.event_id) e
       order by r.event_id;
     return;
-  end if;
-  if cardinality(matches) > wanted_events.max_events then
-    perform posthorn.cut_short(l, (matches[wanted_events.max_events]).event_id);
-    matches := matches[:wanted_events.max_events];
   end if;
   return query
     select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.created_at, l.attempt - l.uncounted, m.subscriptions
@@ -87,3 +91,20 @@ begin
   where x.id = l.id;
 end $$;
 comment on function posthorn.cut_short(posthorn.leases, bigint) is 'Ends a lease at an event, and gives back the rest.';
+
+-- Gives back the retries of a lease that are more than asked for: they stay due.
+create or replace function posthorn.cut_retries_short(l posthorn.leases, max_events int)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  if not cardinality(l.ids) > cut_retries_short.max_events then
+    return;
+  end if;
+  update posthorn.retries r set lease_id = null, attempts = r.attempts - 1
+  where r.lease_id = l.id and r.event_id <> all (l.ids[:cut_retries_short.max_events]);
+  update posthorn.leases x set ids = l.ids[:cut_retries_short.max_events] where x.id = l.id;
+end $$;
+comment on function posthorn.cut_retries_short(posthorn.leases, int) is 'Gives back the retries of a lease that are more than asked for.';

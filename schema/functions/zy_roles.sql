@@ -74,7 +74,8 @@ begin
   if kind = 'admin' then
     execute format('grant select on all tables in schema posthorn to %I', role_name);
     execute format('grant update (value) on posthorn.config to %I', role_name);
-    execute format('grant insert, update, delete on posthorn.subscriptions to %I', role_name);
+    execute format('grant insert (group_id, conditions_sql, params, namespace, name, expiry_interval),
+      update (conditions_sql, params, expiry_interval, stopped_at, error), delete on posthorn.subscriptions to %I', role_name);
   end if;
 end $$;
 comment on function posthorn.grant_role(text, name) is 'Gives a role what a publisher, consumer or admin needs.';
@@ -93,8 +94,13 @@ begin
   if exists (select from pg_roles where rolname = 'posthorn_condition') then
     grant usage on schema posthorn to posthorn_condition;
     grant select on posthorn.subscriptions to posthorn_condition;
-    if not pg_has_role('posthorn_condition', 'member') then
-      grant posthorn_condition to current_user;
+    if current_setting('server_version_num')::int < 160000 then
+      if not pg_has_role('posthorn_condition', 'member') then
+        grant posthorn_condition to current_user;
+      end if;
+    -- Who makes a role may grant it from then on, but not yet be it.
+    elsif not pg_has_role('posthorn_condition', 'set') or not pg_has_role('posthorn_condition', 'usage') then
+      execute 'grant posthorn_condition to current_user with inherit true, set true';
     end if;
   end if;
 exception when insufficient_privilege then

@@ -2,7 +2,7 @@
 --
 --   groups ─ filtered_groups                 groups that hand out only what a subscription wants
 --          ├ subscriptions ─ anchors         what is wanted, and under which value it is found
---          │              └ stops ─ missed   subscriptions that were stopped, and what they are owed
+--          │              └ stops, missed   subscriptions that were stopped, and what they are owed
 --          ├ matchers                        the distinct conditions of a group, counted
 --          └ readers                         who reads a group with a cursor of their own
 --   conditions                               every distinct condition, compiled once
@@ -115,15 +115,18 @@ create table posthorn.matchers (
 comment on table posthorn.matchers is 'The distinct conditions of each group, and how many subscriptions have them.';
 
 create table posthorn.stops (
-  subscription_id bigint primary key references posthorn.subscriptions on delete cascade,
+  id bigint generated always as identity primary key,
+  subscription_id bigint not null references posthorn.subscriptions on delete cascade,
   group_no int not null,
   reached posthorn.cursors,            -- where its group stood: what comes after is owed to it; null if only "missed" is
   upto posthorn.cursors                -- where its group stood when it went on; null while it is stopped
 );
-comment on table posthorn.stops is 'Subscriptions that missed events because they were stopped.';
+comment on table posthorn.stops is 'Stretches of the log that subscriptions missed because they were stopped.';
+create index stops_subscription_id on posthorn.stops (subscription_id);
+create index stops_group_no on posthorn.stops (group_no);
 
 create table posthorn.missed (
-  subscription_id bigint not null references posthorn.stops on delete cascade,
+  subscription_id bigint not null references posthorn.subscriptions on delete cascade,
   event_id bigint not null,
   primary key (subscription_id, event_id)
 );
@@ -137,3 +140,5 @@ create table posthorn.readers (
   skipped_to text                      -- up to here
 );
 comment on table posthorn.readers is 'Who reads a group with a cursor of their own.';
+
+drop function if exists posthorn.trace(int, bigint); -- it yields more now

@@ -1,0 +1,240 @@
+package guarantee
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/posthorn/posthorn/schema"
+)
+
+// objects are what a refused condition might leave behind.
+func (s *session) objects() []string {
+	s.t.Helper()
+	return column[string](s, `
+		select format('%s %s', p.oid::regprocedure, p.proowner::regrole) from pg_proc p where p.pronamespace not in ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+		union all
+		select format('%s %s', c.oid::regclass, c.relkind) from pg_class c where c.relnamespace not in ('pg_catalog'::regnamespace, 'information_schema'::regnamespace, 'pg_toast'::regnamespace)
+		union all
+		select sql from posthorn.conditions
+		union all
+		select format('%s of %s', name, group_id) from posthorn.subscriptions
+		union all
+		select format('%s %s', nspname, nspacl) from pg_namespace where nspname = 'posthorn'
+		order by 1`)
+}
+
+// What is no expression over e and s is refused, and leaves nothing behind.
+//
+// seed 001.22
+func TestBadConditionsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	s.exec(`create table public.canary as select 1 as alive;
+		create function public.volatile_one() returns int as 'select 1' language sql volatile;
+		create function public.rows() returns setof boolean as 'select true' language sql stable;
+		create function public.raises() returns boolean language plpgsql stable as 'begin raise exception ''boom''; end';
+		create sequence public.numbers`)
+	before := s.objects()
+	for _, condition := range []string{
+		// no expression, or none of type boolean
+		"", " ", "e.", "e.type =", "e.nothing = 1", "x.type = 'a'", "e.type", "1", "null", "'true'::text", "e", "s.params", "e.type = 1",
+		"true, true", "*", "e.*", "select true", "$1", "$1 is null", ":x",
+		// more than an expression over e and s
+		"(select true)", "exists (select from posthorn.events)", "e.id = (select max(id) from posthorn.events)",
+		"e.type in (select name from posthorn.streams)", "true = any (array(select true))", "s.id in (values (1))",
+		"(with x as (select 1) select true from x)", "e.id = count(*)", "count(*) > 0", "max(e.id) > 1", "bool_and(true)",
+		"row_number() over () = 1", "lag(true) over ()", "public.rows()", "unnest(array[true])", "generate_series(1, 2) = 1",
+		"(jsonb_each(e.payload)).key = 'a'", "jsonb_array_elements(e.payload) = '1'", "grouping(e.id) = 0",
+		// what may do something
+		"random() < 0.5", "clock_timestamp() > e.created_at", "nextval('public.numbers') > 0", "pg_sleep(1) is null",
+		"set_config('search_path', 'public', false) = ''", "pg_advisory_lock(1) is null", "pg_try_advisory_xact_lock(1)",
+		"query_to_xml('select 1', true, true, '') is null", "pg_terminate_backend(1)", "public.volatile_one() = 1",
+		"lo_create(0) > 0", "pg_notify('a', 'b') is null", "e.id + public.volatile_one() = 2", "not (e.id > 0 and random() > 0)",
+		"posthorn.publish('default', 'e') > 0", "posthorn.setting('partition_interval') = ''", "pg_read_file('/etc/passwd') = ''",
+		// injection
+		"true) union select (true", "true) as matches union all select (true", "true) as matches from pg_authid a, posthorn.subscriptions s where (true",
+		"true) from pg_authid --", "true) --", "true) /*", "/*", "*/", "e.type = 'a' --\n) as b, (true", "true; drop table public.canary", "true); drop table public.canary; select (true",
+		"e; drop table public.canary", ");", "(", ")", "true))", "((true)", "true) as matches, (true", "true) limit (1", "true) order by (1", "true) group by (true",
+		"true) for update of s; select (true", "$$; drop table public.canary; $$", "$a$", "'", "\"", "'; drop table public.canary; --", "U&'\\0027'", "E'\\'", "E'\\'; drop table public.canary; --'",
+		"true) into temporary x from (select true", "true) except (select true", "1) = any (select 1", "true) is true or exists (select 1 from public.canary",
+		// what fails where there is nothing, or always
+		"1 / 0 = 1", "public.raises()", "e.type::int > 0 or 1 / coalesce(e.id, 0) = 1", "coalesce(e.key, 'x')::int = 1", "jsonb_build_object(e.key, 1) = '{}'", "jsonb_build_object('a') = '{}'",
+		"'a'::int = 1", "cast('{' as jsonb) is null",
+		// and what is too long
+		"e.type = '" + strings.Repeat("x", 10000) + "'",
+	} {
+		_, err := s.conn.Exec(t.Context(), "select posthorn.subscribe('default', $1, 'a', $2::text::jsonb)", group, conditionFilter(condition, "{}"))
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "PH004" || pgErr.Hint == "" {
+			t.Errorf("%s: %v, want PH004 and a hint", condition, err)
+		}
+	}
+	equal(t, "objects", s.objects(), before)
+	equal(t, "canaries", value[int](s, "select count(*) from public.canary"), 1)
+	equal(t, "sequence used", value[bool](s, "select is_called from public.numbers"), false)
+}
+
+// Conditions are for admins.
+func TestWhoMayMakeConditions(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	s.exec("set role posthorn_consumer")
+	s.subscribe("filter", "{}")
+	if err := s.refused("PH005", "select posthorn.subscribe('default', $1, 'a', '{\"conditions_sql\": \"true\"}')", group); err.Hint == "" {
+		t.Error("no hint")
+	}
+	s.refused("42501", "select posthorn.subscribe_with_sql('default', $1, 'a', '{\"conditions_sql\": \"true\"}')", group)
+	s.refused("42501", seedInsert)
+	s.refused("42501", "update posthorn.subscriptions set conditions_sql = 'true'")
+	s.refused("42501", "delete from posthorn.subscriptions")
+	s.refused("42501", "select posthorn.condition_for('true')")
+	equal(t, "seen", column[string](s, "select name from posthorn.subscriptions"), []string{"filter"})
+	s.exec("select posthorn.unsubscribe('default', $1, 'filter')", group)
+
+	s.exec("reset role; set role posthorn_publisher")
+	s.refused("42501", "select posthorn.subscribe('default', $1, 'a')", group)
+
+	s.exec("reset role; set role posthorn_admin")
+	s.exec(seedInsert)
+	s.subscribeSQL("a", "e.type = 'order.placed'", "{}")
+	s.exec("update posthorn.subscriptions set params = '{\"topic\": \"order.placed\"}' where group_id = 'my-unique-group-id'")
+	s.exec("update posthorn.subscriptions set conditions_sql = null, params = '{}' where name = 'a'")
+	// What the engine goes by is not theirs to change.
+	s.refused("42501", "update posthorn.subscriptions set condition_id = 1")
+	s.refused("42501", "update posthorn.subscriptions set digest = ''")
+	event := s.publish()
+	s.wantHanded(to(event, "a"))
+	s.exec("delete from posthorn.subscriptions where name = 'a'")
+	compiled := value[string](s, "select proname from pg_proc where proname ~ '^condition_[0-9]+$' limit 1")
+	s.refused("42501", "select posthorn."+compiled+"(1, null::posthorn.event[], null::bigint[])")
+	s.refused("42501", "select posthorn.compile(1, 'true')")
+}
+
+// What a condition runs may read subscriptions, and nothing else, whoever made the
+// condition and whatever it calls: also while it is planned, which runs what is
+// immutable.
+func TestConditionsRunAsARoleThatMayNothing(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	s.exec(`create table public.secrets as select 'secret' as secret;
+		create sequence public.leaked;
+		create function public.peek() returns text language plpgsql stable as 'begin return (select secret from public.secrets); end';
+		create function public.peek_careful() returns boolean language plpgsql stable as $$
+		begin
+			return (select secret from public.secrets) is not null;
+		exception when insufficient_privilege then
+			return false;
+		end $$;
+		create function public.who() returns text language sql stable as 'select current_user::text';
+		create function public.leak() returns text language plpgsql immutable as $$
+		begin
+			perform nextval('public.leaked');
+			return 'a';
+		exception when insufficient_privilege then
+			return 'b';
+		end $$`)
+	s.refused("PH004", "select posthorn.subscribe('default', $1, 'peek', $2::text::jsonb)", group, conditionFilter("public.peek() is not null", "{}"))
+	s.subscribeSQL("careful", "public.peek_careful()", "{}")
+	s.subscribeSQL("who", "public.who() = 'posthorn_condition' and current_user = 'posthorn_condition'", "{}")
+	s.subscribeSQL("folded", "public.leak() = 'a' or e.type = 'never'", "{}")
+	s.subscribeSQL("other", "s.params @> jsonb_build_object('x', public.leak())", `{"x": "a"}`)
+	event := s.publish()
+	s.wantHanded(to(event, "who"))
+	equal(t, "stopped", s.stopped(), []string{})
+	equal(t, "ran with other rights", value[bool](s, "select is_called from public.leaked"), false)
+
+	equal(t, "owners of compiled functions", column[string](s, `
+		select distinct p.proowner::regrole::text || ' ' || p.prosecdef from pg_proc p
+		where p.pronamespace = 'posthorn'::regnamespace and p.proname ~ '^condition_[0-9]'`), []string{"posthorn_condition true"})
+	equal(t, "called by everyone", column[string](s, `
+		select p.oid::regprocedure::text from pg_proc p
+		where p.pronamespace = 'posthorn'::regnamespace and p.proname ~ '^condition_[0-9]'
+			and (has_function_privilege('posthorn_admin', p.oid, 'execute') or has_function_privilege('posthorn_consumer', p.oid, 'execute'))`), []string{})
+	equal(t, "readable tables", column[string](s, `
+		select distinct c.oid::regclass::text from pg_class c, unnest(array['select', 'insert', 'update', 'delete', 'truncate']) p
+		where c.relnamespace = 'posthorn'::regnamespace and c.relkind in ('r', 'p', 'v') and has_table_privilege('posthorn_condition', c.oid, p)`), []string{"posthorn.subscriptions"})
+	equal(t, "what else may be done with subscriptions", value[bool](s, "select has_table_privilege('posthorn_condition', 'posthorn.subscriptions', 'insert, update, delete')"), false)
+	equal(t, "may create", value[bool](s, "select has_schema_privilege('posthorn_condition', 'posthorn', 'create')"), false)
+	equal(t, "functions it may call", column[string](s, `
+		select p.oid::regprocedure::text from pg_proc p
+		where p.pronamespace = 'posthorn'::regnamespace and has_function_privilege('posthorn_condition', p.oid, 'execute') and p.proname !~ '^condition_[0-9]'`), []string{})
+}
+
+// asOwner makes a database that belongs to a fresh role without a superuser's
+// rights, installs Posthorn there, and returns a session of that role.
+func (s *crashServer) asOwner(name, attributes string) *session {
+	s.t.Helper()
+	u, err := url.Parse(s.newDatabase(name))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.session().exec(fmt.Sprintf("create role %s login password 'secret' %s; alter database %[1]s owner to %[1]s", name, attributes))
+	u.User = url.UserPassword(name, "secret")
+	owner := connect(s.t, u.String())
+	if _, err := schema.Migrate(s.t.Context(), owner.conn, schema.Options{}); err != nil {
+		s.t.Fatal(err)
+	}
+	return owner
+}
+
+func (s *session) wantConditions() {
+	s.t.Helper()
+	s.subscribeSQL("a", "s.params @> jsonb_build_object('topic', e.topic)", `{"topic": "order.placed"}`)
+	event := s.publish()
+	s.wantHanded(to(event, "a"))
+	equal(s.t, "may create", value[bool](s, "select has_schema_privilege('posthorn_condition', 'posthorn', 'create')"), false)
+}
+
+// Without the right to make roles there are filters, and a hint that leads on.
+func (s *session) wantNoConditions() {
+	s.t.Helper()
+	s.define("{}")
+	s.subscribe("filter", `{"type": "order.*"}`)
+	err := s.refused("PH005", "select posthorn.subscribe('default', $1, 'b', $2::text::jsonb)", group, conditionFilter("true", "{}"))
+	if !strings.Contains(err.Hint, "As a superuser: create role posthorn_condition") || !strings.Contains(err.Hint, "or use a filter") {
+		s.t.Errorf("the hint does not help: %q", err.Hint)
+	}
+	equal(s.t, "conditions left", value[int](s, "select count(*) from posthorn.conditions where sql is not null"), 0)
+	event := s.publish()
+	s.wantHanded(to(event, "filter"))
+	s.exec("select posthorn.unsubscribe('default', $1, 'filter')", group)
+}
+
+// Who owns a database and may make roles installs and uses conditions, without
+// being a superuser. From Postgres 16 on, who made the roles may: in another
+// database of the cluster, the hint tells what is missing.
+func TestConditionsWithoutSuperuser(t *testing.T) {
+	t.Parallel()
+	server := startEmptyServer(t, nil)
+	followHint := func(s *session) {
+		u, err := url.Parse(server.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Path = "/" + s.conn.Config().Database
+		super := connect(t, u.String())
+		super.exec("do $$ begin create role posthorn_condition nologin; exception when duplicate_object then null; end $$")
+		super.exec("grant posthorn_condition to " + s.conn.Config().User)
+		super.exec("grant usage on schema posthorn to posthorn_condition; grant select on posthorn.subscriptions to posthorn_condition")
+	}
+	nobody := server.asOwner("nobody", "")
+	nobody.wantNoConditions()
+	server.asOwner("first", "createrole").wantConditions()
+	nobody.wantNoConditions() // though the role is there now
+	followHint(nobody)
+	nobody.wantConditions()
+
+	second := server.asOwner("second", "createrole")
+	if value[int](second, "select current_setting('server_version_num')::int") >= 160000 {
+		second.wantNoConditions()
+		followHint(second)
+	}
+	second.wantConditions()
+}

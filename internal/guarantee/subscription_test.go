@@ -1,0 +1,393 @@
+package guarantee
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// subscribe makes a subscription of the test's group, or changes it.
+func (s *session) subscribe(name, filter string) int64 {
+	s.t.Helper()
+	return value[int64](s, "select posthorn.subscribe('default', $1, $2, $3::text::jsonb)", group, name, filter)
+}
+
+// subscribeSQL does so with a condition in SQL.
+func (s *session) subscribeSQL(name, condition, params string) int64 {
+	s.t.Helper()
+	return s.subscribe(name, conditionFilter(condition, params))
+}
+
+func conditionFilter(condition, params string) string {
+	text, err := json.Marshal(map[string]any{"conditions_sql": condition, "params": json.RawMessage(params)})
+	if err != nil {
+		panic(err) // of what tests write
+	}
+	return string(text)
+}
+
+// publishEvent publishes an event of a type with a payload.
+func (s *session) publishEvent(eventType, payload string) int64 {
+	s.t.Helper()
+	return value[int64](s, "select posthorn.publish('default', $1, $2::text::json)", eventType, payload)
+}
+
+// handed is an event of a lease, and the subscriptions that are to have it.
+type handed struct {
+	Event         int64
+	Subscriptions []string
+}
+
+// handout is a lease of a group with subscriptions.
+type handout struct {
+	lease
+	Handed []handed
+}
+
+func (s *session) claimHandout(group string, max int) handout {
+	s.t.Helper()
+	var h handout
+	var e handed
+	var delivery int
+	rows, _ := s.conn.Query(s.t.Context(), `select lease, attempt, event_id, delivery, subscriptions
+		from posthorn.claim('default', $1, 'worker', $2, '1 minute')`, group, max)
+	_, err := pgx.ForEachRow(rows, []any{&h.ID, &h.Attempt, &e.Event, &delivery, &e.Subscriptions}, func() error {
+		slices.Sort(e.Subscriptions)
+		h.Events = append(h.Events, e.Event)
+		h.Deliveries = append(h.Deliveries, delivery)
+		h.Handed = append(h.Handed, e)
+		e.Subscriptions = nil
+		return nil
+	})
+	if err != nil {
+		s.t.Fatalf("claim: %v", err)
+	}
+	return h
+}
+
+// fail settles a handout of which one subscription failed one event.
+func (s *session) fail(h handout, event int64, subscription, rest string) {
+	s.t.Helper()
+	s.exec("select posthorn.settle($1, $2, $3::text::jsonb)", h.ID, h.Attempt,
+		fmt.Sprintf(`[{"event": %d, "subscription": %q, "error": "no"%s}]`, event, subscription, rest))
+}
+
+// handOut claims up to max events at a time and settles them, until nothing is
+// left. It returns them as "event subscription subscription", in order.
+func (s *session) handOut(group string, max int) []string {
+	s.t.Helper()
+	var all []string
+	for {
+		h := s.claimHandout(group, max)
+		if h.ID == 0 {
+			return all
+		}
+		if len(h.Handed) == 0 || len(h.Handed) > max {
+			s.t.Fatalf("%d events claimed, of at most %d", len(h.Handed), max)
+		}
+		for _, e := range h.Handed {
+			if len(e.Subscriptions) == 0 {
+				s.t.Fatalf("event %d was handed to nobody", e.Event)
+			}
+			all = append(all, fmt.Sprint(e.Event, " ", strings.Join(e.Subscriptions, " ")))
+		}
+		s.settle(h.lease)
+	}
+}
+
+// wantHanded checks what the test's group is handed until nothing is left.
+func (s *session) wantHanded(want ...string) {
+	s.t.Helper()
+	got := s.handOut(group, 100)
+	slices.Sort(got)
+	slices.Sort(want)
+	equal(s.t, "handed out", got, want)
+}
+
+func to(event int64, subscriptions ...string) string {
+	return fmt.Sprint(event, " ", strings.Join(subscriptions, " "))
+}
+
+// stopped are the stopped subscriptions of the test's group, with their errors.
+func (s *session) stopped() []string {
+	s.t.Helper()
+	return column[string](s, "select name || ': ' || error from posthorn.subscriptions where group_id = $1 and stopped_at is not null order by name", group)
+}
+
+// seedInsert is what seed 001 shows, with our schema.
+const seedInsert = `INSERT INTO posthorn.subscriptions (group_id, conditions_sql, params)
+VALUES (
+	'my-unique-group-id',
+	's.params @> jsonb_build_object(''topic'', e.topic)',
+	jsonb_build_object('topic', 'user.created')
+);`
+
+// seed 001.21: the seed's own statement makes the group too.
+func TestSubscriptionBySeedsInsert(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec(seedInsert)
+	s.publishEvent("user.deleted", "{}")
+	event := s.publishEvent("user.created", "{}")
+	name := value[string](s, "select name from posthorn.subscriptions where group_id = 'my-unique-group-id'")
+	equal(t, "handed out", s.handOut("my-unique-group-id", 10), []string{to(event, name)})
+	equal(t, "groups", column[string](s, "select name from posthorn.groups"), []string{"my-unique-group-id"})
+}
+
+// seed 001.27: consumers that want the same share one subscription, by value.
+func TestSubscriptionsAreUniqueByValue(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec(seedInsert)
+	if err := s.refused("23505", seedInsert); err.ConstraintName != "subscriptions_value" {
+		t.Errorf("refused by %s", err.ConstraintName)
+	}
+	s.exec(strings.TrimSuffix(seedInsert, ";") + " on conflict do nothing")
+	insert := "insert into posthorn.subscriptions (group_id, conditions_sql, params) values ($1, $2, $3::text::jsonb)"
+	condition := "s.params @> jsonb_build_object('topic', e.topic)"
+	s.exec(insert, "another", condition, `{"topic": "user.created"}`)
+	s.refused("23505", insert, "another", condition, `{"topic" : "user.created"}`)
+	s.exec(insert, "another", condition+" ", `{"topic": "user.created"}`)
+	s.exec(insert, "another", nil, `{"type": "user.created"}`)
+	s.refused("23505", insert, "another", nil, `{"type": "user.created"}`)
+	s.exec(insert, "another", nil, `{"type": ["user.created"]}`)
+	for i := range 500 { // a hash of 32 bits would collide with some of a hundred thousand; ours are compared whole
+		s.exec(insert, "another", condition, fmt.Sprintf(`{"topic": "%d"}`, i))
+	}
+	equal(t, "subscriptions", value[int](s, "select count(*) from posthorn.subscriptions where group_id = 'another'"), 504)
+	equal(t, "digests of 256 bits", value[bool](s, `select bool_and(octet_length(digest) = 32) from (
+		select digest from posthorn.subscriptions union all select digest from posthorn.conditions) d`), true)
+
+	// Under a name, the same may be wanted twice: those are two subscribers.
+	s.subscribe("charge", `{"type": "order.placed"}`)
+	s.subscribe("mail", `{"type": "order.placed"}`)
+	event := s.publish()
+	s.wantHanded(to(event, "charge", "mail"))
+}
+
+// seed 001.27: two subscriptions that are one to a hash of 32 bits are two.
+func TestSubscriptionsWhoseHashesCollide(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	pair := column[string](s, `
+		select t from (
+			select t, count(*) over (partition by h) as n, h
+			from (select 'topic-' || i as t, hashtext('{"topic": "topic-' || i || '"}') as h from generate_series(1, 300000) i) x
+		) y where n = 2 order by h, t limit 2`)
+	if len(pair) != 2 {
+		t.Fatal("no two hashes collide: this tests nothing")
+	}
+	var want []string
+	for _, topic := range pair {
+		s.exec(`insert into posthorn.subscriptions (group_id, conditions_sql, params)
+			values ($1, 's.params @> jsonb_build_object(''topic'', e.topic)', jsonb_build_object('topic', $2::text))`, group, topic)
+	}
+	for _, topic := range pair {
+		event := s.publishEvent(topic, "{}")
+		want = append(want, to(event, value[string](s, "select name from posthorn.subscriptions where params->>'topic' = $1", topic)))
+	}
+	s.wantHanded(want...)
+}
+
+// seed 001.22: e.topic and e.type are one.
+func TestTopicIsType(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.subscribeSQL("a", "e.topic = e.type and e.topic = 'order.placed'", "{}")
+	event := s.publish()
+	s.wantHanded(to(event, "a"))
+}
+
+// Rows are changed and deleted as they are.
+func TestSubscriptionsAreRows(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.subscribeSQL("a", "e.type = s.params->>'type'", `{"type": "one"}`)
+	s.subscribe("b", `{"type": ["one", "two"]}`)
+	one := s.publishEvent("one", "{}")
+	s.wantHanded(to(one, "a", "b"))
+
+	s.exec(`update posthorn.subscriptions set params = '{"type": "two"}' where name = 'a'`)
+	s.exec(`update posthorn.subscriptions set params = '{"type": "one", "payload": {"x": 1}}' where name = 'b'`)
+	one, two := s.publishEvent("one", `{"x": 1.0}`), s.publishEvent("two", "{}")
+	s.publishEvent("one", "{}")
+	s.wantHanded(to(one, "b"), to(two, "a"))
+
+	s.exec(`update posthorn.subscriptions set conditions_sql = null, params = '{"type": "t*o"}' where name = 'a' and false`)
+	s.refused("PH004", `update posthorn.subscriptions set conditions_sql = null, params = '{"type": "t*o"}' where name = 'a'`)
+	s.exec(`update posthorn.subscriptions set conditions_sql = null, params = '{"type": "*.o"}' where name = 'a'`)
+	s.exec(`update posthorn.subscriptions set conditions_sql = 'e.key is null' where name = 'b'`)
+	event := s.publishEvent("t.o", "{}")
+	s.wantHanded(to(event, "a", "b"))
+	for _, change := range []string{"name = 'c'", "group_id = 'other'", "namespace = 'other'"} {
+		s.refused("PH005", "update posthorn.subscriptions set "+change)
+	}
+
+	s.exec("delete from posthorn.subscriptions where name = 'b'")
+	s.publishEvent("one", "{}")
+	event = s.publishEvent("t.o", "{}")
+	s.wantHanded(to(event, "a"))
+	s.exec("delete from posthorn.subscriptions")
+	s.publishEvent("t.o", "{}")
+	s.wantHanded()
+	equal(t, "left", value[int](s, "select (select count(*) from posthorn.matchers) + (select count(*) from posthorn.anchors)"), 0)
+}
+
+// What was owed to a subscription goes with it, and a lease that names it ends as ever.
+func TestUnsubscribeDropsWhatWasOwed(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.subscribe("a", "{}")
+	s.subscribe("b", "{}")
+	first, second, third := s.publish(), s.publish(), s.publish()
+	h := s.claimHandout(group, 1)
+	s.fail(h, first, "a", `, "retry_in": "1 hour"`)
+	h = s.claimHandout(group, 1)
+	s.fail(h, second, "a", `, "retry_in": "0"`)
+	fresh := s.claimHandout(group, 1)
+	if fresh.Events[0] == second { // retries and new events take turns
+		s.release(fresh.lease)
+		fresh = s.claimHandout(group, 1)
+	}
+	retry := s.claimHandout(group, 10)
+	equal(t, "retry", retry.Handed, []handed{{second, []string{"a"}}})
+	equal(t, "owed", value[int](s, "select posthorn.unsubscribe('default', $1, 'a')", group), 2)
+	s.fail(retry, second, "a", `, "retry_in": "0"`)
+	s.fail(fresh, third, "a", `, "retry_in": "0"`)
+	s.wantHanded()
+	equal(t, "retries", value[int](s, "select count(*) from posthorn.retries"), 0)
+	s.refused("PH001", "select posthorn.unsubscribe('default', $1, 'a')", group)
+	s.refused("PH001", "select posthorn.unsubscribe('default', 'nobody', 'a')")
+}
+
+// A condition that is known compiles nothing: no row of pg_proc, no DDL.
+func TestKnownConditionCompilesNothing(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec(`create function public.note_ddl() returns event_trigger language plpgsql as 'begin perform nextval(''public.ddl''); end';
+		create sequence public.ddl;
+		create event trigger note_ddl on ddl_command_end execute function public.note_ddl()`)
+	condition := "s.params @> jsonb_build_object('topic', e.topic)"
+	s.subscribeSQL("a", condition, `{"topic": "a"}`)
+	count := func() []int64 {
+		return []int64{value[int64](s, "select count(*) from pg_proc"), value[int64](s, "select last_value from public.ddl")}
+	}
+	before := count()
+	s.subscribeSQL("b", condition, `{"topic": "b"}`)
+	s.subscribeSQL("a", condition, `{"topic": "c"}`)
+	s.exec("insert into posthorn.subscriptions (group_id, conditions_sql, params) values ('other', $1, '{}')", condition)
+	equal(t, "functions and DDL", count(), before)
+	s.subscribeSQL("a", condition+" and true", `{"topic": "c"}`)
+	if slices.Equal(count(), before) {
+		t.Error("a new condition leaves no trace: this tests nothing")
+	}
+}
+
+// seed 001.23, 001.28: thousands of subscriptions with one condition are found through the index on
+// params, by tables that were never analysed too; for many events, by one join with them all.
+func TestSubscriptionsOfOneConditionAreFoundByIndex(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("alter table posthorn.subscriptions set (autovacuum_enabled = off)")
+	s.exec(`insert into posthorn.subscriptions (group_id, conditions_sql, params)
+		select $1, 's.params @> jsonb_build_object(''topic'', e.topic)', jsonb_build_object('topic', 't' || i) from generate_series(1, 5000) i`, group)
+	plan := func(function string) string {
+		s.exec("load 'auto_explain'; set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set client_min_messages = log")
+		defer s.exec("reset client_min_messages; set auto_explain.log_min_duration = -1")
+		var plans strings.Builder
+		s.notices(func(message string) { plans.WriteString(message) })
+		s.exec(`select count(*) from posthorn.` + function + `((select id from posthorn.groups), array[
+			row(1, 't7', 't7', null, null, '{}', null, null, null)::posthorn.event], null)`)
+		return plans.String()
+	}
+	for range 2 {
+		if got := plan("condition_1"); !strings.Contains(got, "Bitmap Index Scan on subscriptions_params") {
+			t.Errorf("few events are not looked up by params:\n%s", got)
+		}
+		if got := plan("condition_1_many"); !strings.Contains(got, "Hash Join") {
+			t.Errorf("many events are not joined by hash:\n%s", got)
+		}
+		s.exec("analyze posthorn.subscriptions")
+	}
+	event := s.publishEvent("t77", "{}")
+	name := value[string](s, "select name from posthorn.subscriptions where params->>'topic' = 't77'")
+	s.wantHanded(to(event, name))
+}
+
+// seed 001.28: of a sparse group's window only what matches is handed out, up to max_events, and what
+// was looked at in vain is not looked at again.
+func TestSparseGroup(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.subscribe("rare", `{"type": "rare"}`)
+	s.subscribeSQL("sql", "e.type = 'rare'", "{}")
+	var want []string
+	for range 3 {
+		s.exec("select posthorn.publish_batch('default', array_fill('common'::text, array[10000]), array_fill('{}'::json, array[10000]))")
+		want = append(want, to(s.publishEvent("rare", "{}"), "rare", "sql"))
+	}
+	equal(t, "handed out", s.handOut(group, 1), want)
+	equal(t, "leases", value[int](s, "select count(*) from posthorn.leases"), 0)
+}
+
+// A wide window holds more than was asked for: the rest comes with the next claim.
+func TestClaimNeverExceedsMaxEvents(t *testing.T) {
+	t.Parallel()
+	for _, order := range []string{"none", "key", "stream", "total"} {
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			s.define(`{"order": "` + order + `", "slots": 2}`)
+			s.subscribe("a", `{"type": "order.placed"}`)
+			s.exec("select posthorn.publish('default', 'other', key => 'a') from generate_series(1, 500)")
+			var want, got []int64
+			for range 40 {
+				want = append(want, s.publishKey("a"))
+			}
+			for h := s.claimHandout(group, 3); h.ID != 0; h = s.claimHandout(group, 3) {
+				if len(h.Events) > 3 {
+					t.Fatalf("%d events claimed, of at most 3", len(h.Events))
+				}
+				equal(t, "deliveries", slices.Max(h.Deliveries), 1)
+				got = append(got, h.Events...)
+				s.settle(h.lease)
+			}
+			if order == "none" {
+				slices.Sort(got) // what was cut off goes to whoever comes first
+			}
+			wantEvents(t, got, want...)
+		})
+	}
+}
+
+// Retries that are due are no more than was asked for either.
+func TestClaimOfRetriesNeverExceedsMaxEvents(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"delays": ["0"]}`)
+	s.subscribe("a", `{"type": "order.placed"}`)
+	events := s.publishMany(50)
+	h := s.claimHandout(group, 100)
+	var failures []failure
+	for _, e := range events {
+		failures = append(failures, failure{Event: e, RetryIn: "0"})
+	}
+	s.settle(h.lease, failures...)
+	// New events come first now, and are in vain: the next window is wider.
+	s.exec("select posthorn.publish('default', 'other') from generate_series(1, 5)")
+	var got []int64
+	for h = s.claimHandout(group, 3); h.ID != 0; h = s.claimHandout(group, 3) {
+		if len(h.Events) > 3 {
+			t.Fatalf("%d events claimed, of at most 3", len(h.Events))
+		}
+		equal(t, "deliveries", slices.Max(h.Deliveries), 2)
+		got = append(got, h.Events...)
+		s.settle(h.lease)
+	}
+	slices.Sort(got)
+	wantEvents(t, got, events...)
+}

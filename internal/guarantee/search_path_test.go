@@ -116,10 +116,22 @@ func TestSearchPathOfTheCallerChangesNothing(t *testing.T) {
 		"select posthorn.event_envelope('default', 1, 'e', '{}', '{}', '2020-01-01', 1)",
 		"select posthorn.remove_node('default', 'n_1')",
 		"select posthorn.delete_group('default', 'other')",
+		"select posthorn.subscribe('default', 'wants', 'a', '{\"type\": [\"e\", \"f.*\"], \"tags_any\": [\"red\"], \"payload\": {\"a\": 1}}')",
+		"select posthorn.subscribe('default', 'wants', 'b', '{\"conditions_sql\": \"s.params @> jsonb_build_object(''t'', e.type) and e.payload->>''a'' = ''1''\", \"params\": {\"t\": \"e\"}, \"expiry_interval\": \"1 day\"}')",
+		"select posthorn.subscribe('default', 'wants', 'c', '{\"conditions_sql\": \"length(e.type) / (e.payload->>''a'')::int = 1\"}')",
+		"insert into posthorn.subscriptions (group_id, params) values ('wants', '{\"key\": \"k\"}')",
+		"select posthorn.publish('default', 'e', '{\"a\": 0}'::pg_catalog.json, tags => '{red}')",
+		"select posthorn.claim('default', 'wants', 'w')",
+		"select posthorn.subscribe('default', 'wants', 'c', '{\"type\": \"e\"}')",
+		"select posthorn.claim('default', 'wants', 'w')",
+		"select posthorn.publish_to('default', 'wants', 'a', 'e')",
+		"select posthorn.outcomes('default', 9)",
+		"select posthorn.tend()",
+		"select posthorn.unsubscribe('default', 'wants', 'a')",
 	} {
 		s.exec(sql)
 	}
 
 	equal(t, "impostors used", value[bool](observer, "select is_called from evil.used"), false)
-	equal(t, "events", value[int](observer, "select count(*) from posthorn.events"), 8)
+	equal(t, "events", value[int](observer, "select count(*) from posthorn.events"), 10)
 }

@@ -14,7 +14,7 @@ declare
   slow boolean := false;
   quick text;
   c record;
-  found record;
+  result record;
 begin
   if cardinality(events) is null then
     return;
@@ -46,9 +46,9 @@ begin
       matches := null;
       quick := ''; -- what is found from here on stays
     end if;
-    found := posthorn.match_with_care(c.name, c.condition_id, slow or c.foreign_code, match_events.group_no, events, only_ids);
-    matches := posthorn.merge_matches(matches, found.matches);
-    troubles := troubles || found.troubles;
+    result := posthorn.match_with_care(c.name, c.condition_id, slow or c.foreign_code, match_events.group_no, events, only_ids);
+    matches := posthorn.merge_matches(matches, result.matches);
+    troubles := troubles || result.troubles;
   end loop;
 end $$;
 comment on function posthorn.match_events(int, posthorn.event[], bigint[]) is 'Which subscriptions of a group want which events of a batch.';

@@ -147,7 +147,7 @@ declare
   before posthorn.cursors;
   w record;
   ids bigint[];
-  found record;
+  result record;
   looked bigint := 0;
 begin
   select x.* into s from posthorn.subscriptions x where x.id = st.subscription_id and x.stopped_at is null;
@@ -187,15 +187,15 @@ begin
         order by 1);
     end if;
     looked := looked + 1000;
-    found := posthorn.match_events(s.group_no, posthorn.batch_of(l, ids), array[s.id]);
-    if found.troubles is not null then
+    result := posthorn.match_events(s.group_no, posthorn.batch_of(l, ids), array[s.id]);
+    if result.troubles is not null then
       insert into posthorn.missed (subscription_id, event_id) select s.id, i from unnest(ids) i on conflict do nothing;
       update posthorn.stops x set reached = c where x.id = st.id;
-      perform posthorn.stop_subscriptions(s.group_no, found.troubles);
+      perform posthorn.stop_subscriptions(s.group_no, result.troubles);
       return looked;
     end if;
     insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at)
-    select s.group_no, m.event_id, s.name, 0, posthorn.now() from unnest(found.matches) m
+    select s.group_no, m.event_id, s.name, 0, posthorn.now() from unnest(result.matches) m
     on conflict do nothing;
   end loop;
   update posthorn.stops x set reached = c where x.id = st.id;

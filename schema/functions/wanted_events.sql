@@ -16,7 +16,7 @@ as $$
 declare
   ids bigint[] := l.ids;
   batch posthorn.event[];
-  found record;
+  result record;
   matches posthorn.match[];
   last_id bigint; -- where the lease is cut short
 begin
@@ -27,15 +27,15 @@ begin
   if cardinality(ids) > 0 or ids is null then
     perform posthorn.hold_stopped(l);
     batch := posthorn.batch_of(l, ids);
-    found := posthorn.match_events(l.group_id, batch);
-    matches := found.matches;
+    result := posthorn.match_events(l.group_id, batch);
+    matches := result.matches;
     if not l.retries and cardinality(matches) > wanted_events.max_events then
       last_id := (matches[wanted_events.max_events]).event_id;
       perform posthorn.cut_short(l, last_id);
       matches := matches[:wanted_events.max_events];
     end if;
-    if found.troubles is not null then
-      perform posthorn.stop_subscriptions(l.group_id, found.troubles);
+    if result.troubles is not null then
+      perform posthorn.stop_subscriptions(l.group_id, result.troubles);
     end if;
     if exists (select from posthorn.subscriptions s where s.group_no = l.group_id and s.stopped_at is not null) then
       perform posthorn.note_missed(l, array(select b.id from unnest(batch) b where b.id <= last_id or last_id is null));

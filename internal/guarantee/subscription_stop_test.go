@@ -1,0 +1,456 @@
+package guarantee
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fussy is a condition that fails where n is no number.
+const fussy = "(e.payload->>'n')::int > coalesce((s.params->>'over')::int, 5)"
+
+// catchUp does the part of upkeep that hands out what was missed.
+func (s *session) catchUp() {
+	s.t.Helper()
+	for value[int](s, "select posthorn.catch_up()") > 0 {
+	}
+}
+
+// seed 001.22: a condition that fails stops its subscription, and no other, in the same claim. Changed, it
+// goes on, and gets what it missed, once.
+func TestFailingConditionStopsOnlyItsSubscription(t *testing.T) {
+	t.Parallel()
+	for _, change := range []string{"subscribe", "update"} {
+		t.Run(change, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			s.subscribeSQL("fussy", fussy, "{}")
+			s.subscribeSQL("calm", "(e.payload->>'n') is not null", "{}")
+			s.subscribe("filter", "{}")
+			s.exec("select posthorn.subscribe('default', 'elsewhere', 'fussy', $1::text::jsonb)", conditionFilter("(e.payload->>'n') ~ '^[0-9]+$' and "+fussy, "{}"))
+			before := s.publishEvent("a", `{"n": 7}`)
+			s.wantHanded(to(before, "calm", "filter", "fussy"))
+
+			first, bad, third := s.publishEvent("a", `{"n": 7}`), s.publishEvent("a", `{"n": "abc"}`), s.publishEvent("a", `{"n": 8}`)
+			h := s.claimHandout(group, 100)
+			equal(t, "handed out", h.Handed, []handed{{first, []string{"calm", "filter"}}, {bad, []string{"calm", "filter"}}, {third, []string{"calm", "filter"}}})
+			equal(t, "stopped", s.stopped(), []string{`fussy: invalid input syntax for type integer: "abc"`})
+			s.settle(h.lease)
+			later := s.publishEvent("a", `{"n": 9}`)
+			s.publishEvent("a", `{"n": 1}`)
+			s.wantHanded(to(later, "calm", "filter"), to(later+1, "calm", "filter"))
+			equal(t, "elsewhere", s.handOut("elsewhere", 10), []string{to(before, "fussy"), to(first, "fussy"), to(third, "fussy"), to(later, "fussy")})
+
+			better := "e.payload->>'n' ~ '^[0-9]+$' and " + fussy
+			if change == "subscribe" {
+				s.subscribeSQL("fussy", better, "{}")
+			} else {
+				s.exec("update posthorn.subscriptions set conditions_sql = $1 where name = 'fussy' and group_id = $2", "case when e.payload->>'n' ~ '^[0-9]+$' then "+fussy+" end", group)
+				s.exec("select posthorn.tend()")
+			}
+			equal(t, "stopped", s.stopped(), []string{})
+			s.wantHanded(to(first, "fussy"), to(third, "fussy"), to(later, "fussy"))
+			after := s.publishEvent("a", `{"n": 10}`)
+			s.wantHanded(to(after, "calm", "filter", "fussy"))
+			equal(t, "stops left", value[int](s, "select (select count(*) from posthorn.stops) + (select count(*) from posthorn.missed)"), 0)
+		})
+	}
+}
+
+// A condition that calls for retries in vain: changed, and no better, it stops
+// again, and loses nothing by it.
+func TestSubscriptionThatFailsAgain(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.subscribeSQL("fussy", fussy, "{}")
+	publish := func(n string) int64 { return s.publishEvent("a", `{"n": `+n+`}`) }
+	bad := publish(`"abc"`)
+	one := publish("7")
+	s.wantHanded()
+	s.exec("update posthorn.subscriptions set params = '{\"over\": 6}'") // catches up later
+	two := publish("8")
+	s.wantHanded(to(two, "fussy"))
+	s.catchUp() // and meets the bad one again
+	equal(t, "stopped", len(s.stopped()), 1)
+	three := publish("9")
+	worse := publish(`"x"`)
+	s.wantHanded()
+	s.subscribeSQL("fussy", fussy, `{"over": 4}`)
+	equal(t, "stopped again", len(s.stopped()), 1)
+	s.wantHanded()
+	s.subscribeSQL("fussy", "e.payload->>'n' ~ '^[0-9]+$' and "+fussy, "{}")
+	s.wantHanded(to(one, "fussy"), to(three, "fussy"))
+	if bad == worse {
+		t.Fatal("impossible")
+	}
+}
+
+// Of two subscriptions with one condition, the params of one fail.
+func TestParamsThatFail(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("begin")
+	for i := range 1000 {
+		params := `{"over": "5"}`
+		if i%400 == 7 {
+			params = `{"over": "many"}`
+		}
+		s.subscribeSQL(fmt.Sprintf("s%03d", i), fussy, params)
+	}
+	s.exec("commit")
+	event := s.publishEvent("a", `{"n": 7}`)
+	h := s.claimHandout(group, 10)
+	equal(t, "events", h.Events, []int64{event})
+	equal(t, "matched", len(h.Handed[0].Subscriptions), 997)
+	s.settle(h.lease)
+	equal(t, "stopped", column[string](s, "select name from posthorn.subscriptions where stopped_at is not null order by 1"), []string{"s007", "s407", "s807"})
+	s.exec(`update posthorn.subscriptions set params = '{"over": 1}' where name = 's407'`)
+	s.catchUp()
+	s.wantHanded(to(event, "s407"))
+}
+
+// What nothing but the machine is to blame for stops nobody.
+func TestErrorsThatAreNoOnesFault(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec(`create function public.full() returns boolean language plpgsql stable as $$
+		begin
+			if current_setting('test.disk', true) = 'yes' then
+				raise exception 'disk full' using errcode = '53100';
+			end if;
+			return true;
+		end $$`)
+	s.subscribeSQL("a", "public.full()", "{}")
+	event := s.publish()
+	s.exec("set test.disk = 'yes'")
+	s.refused("53100", "select posthorn.claim('default', $1, 'w')", group)
+	s.exec("reset test.disk")
+	s.wantHanded(to(event, "a"))
+	equal(t, "stopped", s.stopped(), []string{})
+}
+
+// A condition that sleeps is stopped when it has used up its time; the group
+// goes on.
+func TestSlowConditionIsStopped(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("update posthorn.config set value = '200 milliseconds' where key = 'condition_time_limit'")
+	s.exec("create function public.nap() returns boolean language plpgsql stable as 'begin perform pg_sleep(0.25); return true; end'")
+	s.subscribe("quick", "{}")
+	s.subscribeSQL("slow", "public.nap()", "{}")
+	events := s.publishMany(50)
+	h := s.claimHandout(group, 100)
+	equal(t, "events", h.Events, events)
+	equal(t, "matched", h.Handed[0].Subscriptions, []string{"quick"})
+	s.settle(h.lease)
+	if got := s.stopped(); len(got) != 1 || !strings.HasPrefix(got[0], "slow: took ") {
+		t.Errorf("stopped: %q", got)
+	}
+	s.subscribeSQL("slow", "e.id % 50 = 0", "{}")
+	s.wantHanded(to(50, "slow"))
+}
+
+// Where a statement_timeout cancels the claim, the next one would fare no better:
+// whoever used up the time is stopped.
+func TestConditionThatRunsIntoStatementTimeout(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("create function public.nap() returns boolean language plpgsql stable as 'begin perform pg_sleep(1.5); return true; end'")
+	s.subscribe("quick", "{}")
+	s.subscribeSQL("slow", "public.nap()", "{}")
+	event := s.publish()
+	s.exec("set statement_timeout = '1s'")
+	h := s.claimHandout(group, 100)
+	equal(t, "handed out", h.Handed, []handed{{event, []string{"quick"}}})
+	s.settle(h.lease)
+	s.exec("reset statement_timeout")
+	if got := s.stopped(); len(got) != 1 || !strings.HasPrefix(got[0], "slow: was canceled after ") {
+		t.Errorf("stopped: %q", got)
+	}
+}
+
+// Someone who cancels a claim cancels it, whatever it was doing.
+func TestCanceledClaimStopsNobody(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("create function public.wait() returns boolean language plpgsql stable as $$ begin perform pg_advisory_xact_lock_shared(7); return true; end $$")
+	for _, condition := range []string{"public.wait()", "e.type = 'order.placed'"} {
+		s.subscribeSQL(condition, condition, "{}")
+	}
+	event := s.publish()
+	holder, claimer := s.another(), s.another()
+	holder.exec("select pg_advisory_lock(7)")
+	outcome := claimer.background("select posthorn.claim('default', $1, 'w')", group)
+	s.awaitBlocked(claimer)
+	s.exec("select pg_cancel_backend($1)", claimer.pid())
+	if err := outcome(); !hasCode(err, "57014") {
+		t.Errorf("the claim ended with %v", err)
+	}
+	holder.exec("select pg_advisory_unlock(7)")
+	equal(t, "stopped", s.stopped(), []string{})
+	s.wantHanded(to(event, "e.type = 'order.placed'", "public.wait()"))
+}
+
+// A subscription that is stopped may be removed, with all that it missed.
+func TestStoppedSubscriptionIsRemoved(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.subscribeSQL("fussy", fussy, "{}")
+	s.publishEvent("a", `{"n": "abc"}`)
+	s.wantHanded()
+	equal(t, "owed", value[int](s, "select posthorn.unsubscribe('default', $1, 'fussy')", group), 0)
+	s.subscribeSQL("fussy", "true", "{}")
+	s.wantHanded()
+	equal(t, "left", value[int](s, "select (select count(*) from posthorn.stops) + (select count(*) from posthorn.missed)"), 0)
+	s.exec("select posthorn.delete_group('default', $1)", group)
+}
+
+// Leases that others hold when a subscription is stopped, end, expire, or are
+// given back as ever; what it misses of them it gets when it goes on.
+func TestLeasesInFlightWhenASubscriptionStops(t *testing.T) {
+	t.Parallel()
+	for _, order := range []string{"none", "key"} {
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			s.define(`{"order": "` + order + `", "slots": 1000}`)
+			s.subscribeSQL("fussy", fussy, "{}")
+			s.subscribe("calm", "{}")
+			publish := func(key, n string) int64 {
+				return value[int64](s, "select posthorn.publish('default', 'a', $1::text::json, key => $2)", `{"n": `+n+`}`, key)
+			}
+			// Three before the bad one, of which one lease ends well, one expires, and one fails.
+			var events []int64
+			for i := range 4 {
+				events = append(events, publish(fmt.Sprint("k", i), "7"))
+			}
+			bad := publish("bad", `"abc"`)
+			var held []handout
+			for range 5 {
+				held = append(held, s.claimHandout(group, 1))
+			}
+			equal(t, "stopped", len(s.stopped()), 1)
+			matched := map[int64]bool{}
+			for i, h := range held {
+				if slices.Contains(h.Handed[0].Subscriptions, "fussy") {
+					matched[h.Events[0]] = true
+				}
+				switch i {
+				case 0:
+					s.settle(h.lease)
+				case 1:
+					s.exec("update posthorn.leases set until = posthorn.now() where id = $1", h.ID)
+				case 2:
+					s.release(h.lease)
+				case 3:
+					s.settle(h.lease, failure{Event: h.Events[0], RetryIn: "0"})
+				default:
+					s.settle(h.lease)
+				}
+			}
+			s.lookAgain()
+			var again []int64
+			for h := s.claimHandout(group, 1); h.ID != 0; h = s.claimHandout(group, 1) {
+				again = append(again, h.Events...)
+				equal(t, "while stopped", h.Handed[0].Subscriptions, []string{"calm"})
+				s.settle(h.lease)
+			}
+			s.subscribeSQL("fussy", "e.payload->>'n' <> 'abc'", "{}")
+			got := s.handOut(group, 10)
+			want := []string{}
+			for _, e := range events {
+				if !matched[e] || slices.Contains(again, e) {
+					want = append(want, to(e, "fussy"))
+				}
+			}
+			slices.Sort(got)
+			equal(t, "what it missed", got, want)
+			equal(t, "bad", bad, events[3]+1)
+		})
+	}
+}
+
+// What is cut off a wide window is not missed yet when its head is matched: it comes with the next claim.
+func TestCutOffRestIsHandedOutOnce(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.subscribeSQL("fussy", fussy, "{}")
+	s.subscribe("calm", `{"type": "a"}`)
+	s.exec("select posthorn.publish('default', 'other', '{\"n\": 1}') from generate_series(1, 5)") // so that the window is widened
+	bad := s.publishEvent("a", `{"n": "abc"}`)
+	rest := []int64{s.publishEvent("a", `{"n": 7}`), s.publishEvent("a", `{"n": 8}`)}
+	h := s.claimHandout(group, 1)
+	equal(t, "handed out", h.Handed, []handed{{bad, []string{"calm"}}})
+	s.subscribeSQL("fussy", "e.payload->>'n' <> 'abc' and "+fussy, "{}")
+	s.settle(h.lease)
+	s.wantHanded(to(rest[0], "calm", "fussy"), to(rest[1], "calm", "fussy"))
+}
+
+// A group that is moved while a subscription is stopped.
+func TestSeekWhileASubscriptionIsStopped(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.subscribeSQL("fussy", fussy, "{}")
+	s.publishEvent("a", `{"n": "abc"}`)
+	s.wantHanded()
+	missed := s.publishEvent("a", `{"n": 7}`)
+	s.wantHanded()
+	skipped := s.publishEvent("a", `{"n": 8}`)
+	s.exec("select posthorn.seek('default', $1, 'infinity')", group)
+	after := s.publishEvent("a", `{"n": 9}`)
+	s.wantHanded()
+	s.subscribeSQL("fussy", "e.payload->>'n' <> 'abc' and "+fussy, "{}")
+	s.wantHanded(to(missed, "fussy"), to(after, "fussy"))
+	if skipped == 0 {
+		t.Fatal("impossible")
+	}
+
+	s.subscribeSQL("fussy", fussy, "{}")
+	s.exec("select posthorn.seek('default', $1, '-infinity')", group)
+	s.wantHanded() // stops again, and misses the second reading
+	s.subscribeSQL("fussy", "e.payload->>'n' <> 'abc' and "+fussy, "{}")
+	s.wantHanded(to(missed, "fussy"), to(skipped, "fussy"), to(after, "fussy"))
+}
+
+// seed 001, where PGMB loses events: retention keeps what a stopped subscription is owed.
+func TestRetentionWaitsForStoppedSubscription(t *testing.T) {
+	t.Parallel()
+	for _, behind := range []bool{false, true} {
+		t.Run(fmt.Sprint("behind ", behind), func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			s.keepADay()
+			s.subscribeSQL("fussy", fussy, "{}")
+			bad := s.publishEvent("a", `{"n": "abc"}`)
+			owed := bad
+			if behind {
+				s.wantHanded()
+				owed = s.publishEvent("a", `{"n": 7}`)
+			}
+			s.wantHanded()
+			s.wantKept(owed, "subscription fussy of group billing was stopped before it", func() {
+				s.subscribeSQL("fussy", "e.payload->>'n' = 'abc' or "+fussy, "{}")
+				s.handOut(group, 10)
+			})
+		})
+	}
+}
+
+// A group whose subscriptions are all gone holds nothing back, and hands out nothing.
+func TestRetentionDoesNotWaitForGroupWithoutSubscriptions(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.keepADay()
+	s.subscribe("a", "{}")
+	event := s.publish()
+	s.exec("delete from posthorn.subscriptions")
+	s.turnClock(longAfter)
+	if s.maintain(); s.inLog(event) {
+		t.Error("the event is still there")
+	}
+	s.publish()
+	s.wantHanded()
+}
+
+// While a subscription is stopped, its partition may be past retention; it
+// catches up from there by ids that only late transactions had.
+func TestLateCommitForStoppedSubscription(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.subscribeSQL("fussy", fussy, "{}")
+	slow, slower := s.another(), s.another()
+	slow.exec("begin")
+	slower.exec("begin")
+	late := slow.publishEvent("a", `{"n": 7}`)
+	later := slower.publishEvent("a", `{"n": 8}`)
+	s.publishEvent("a", `{"n": "abc"}`)
+	s.wantHanded()
+	slow.exec("commit")
+	s.wantHanded() // the group reads past it
+	fresh := s.publishEvent("a", `{"n": 9}`)
+	s.wantHanded()
+	s.subscribeSQL("fussy", "e.payload->>'n' <> 'abc' and "+fussy, "{}")
+	s.wantHanded(to(late, "fussy"), to(fresh, "fussy"))
+	slower.exec("commit")
+	s.wantHanded(to(later, "fussy"))
+}
+
+// It goes on in the middle of the log: what comes after is matched as ever.
+func TestGoingOnFarBehind(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.subscribeSQL("fussy", "e.payload->>'n' is not null and "+fussy, "{}")
+	s.subscribe("calm", "{}")
+	var want []string
+	for i := range 3000 {
+		payload := `{"n": 7}`
+		if i == 500 {
+			payload = `{"n": "abc"}`
+		}
+		s.exec("select posthorn.publish('default', 'a', $1::text::json)", payload)
+		if i != 500 {
+			want = append(want, to(int64(i+1), "fussy"))
+		}
+	}
+	var got []string
+	fussyOnly := func(h handout) {
+		for _, e := range h.Handed {
+			if slices.Contains(e.Subscriptions, "fussy") {
+				got = append(got, to(e.Event, "fussy"))
+			}
+		}
+		s.settle(h.lease)
+	}
+	for range 15 {
+		fussyOnly(s.claimHandout(group, 100))
+	}
+	equal(t, "stopped", len(s.stopped()), 1)
+	s.subscribeSQL("fussy", "e.payload->>'n' <> 'abc' and "+fussy, "{}")
+	for h := s.claimHandout(group, 100); h.ID != 0; h = s.claimHandout(group, 100) {
+		fussyOnly(h)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	equal(t, "handed to fussy", got, want)
+	s.catchUp()
+	equal(t, "stops left", value[int](s, "select count(*) from posthorn.stops"), 0)
+}
+
+// Many expire at their time, by the clock of the database.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.subscribe("kept", "{}")
+	s.subscribe("short", `{"expiry_interval": "1 hour"}`)
+	s.exec("select posthorn.subscribe('default', 'temporary', 'a', '{\"expiry_interval\": \"1 hour\"}')")
+	s.exec("select posthorn.subscribe('default', 'temporary', 'b', '{\"expiry_interval\": \"2 hours\"}')")
+	s.exec("select posthorn.subscribe('default', 'read', 'a', '{\"expiry_interval\": \"1 hour\"}')")
+	names := func() []string {
+		s.exec("select posthorn.tend()")
+		return column[string](s, "select group_id || ' ' || name from posthorn.subscriptions order by 1")
+	}
+	groups := func() []string { return column[string](s, "select name from posthorn.groups order by 1") }
+	all := []string{"billing kept", "billing short", "read a", "temporary a", "temporary b"}
+	equal(t, "at once", names(), all)
+	event := s.publish()
+	h := s.claimHandout(group, 10)
+	s.fail(h, event, "short", `, "retry_in": "1 day"`)
+
+	s.turnClock(50 * time.Minute)
+	equal(t, "before their time", names(), all)
+	s.claimHandout("read", 10)                                                                            // finds something
+	s.exec("select posthorn.subscribe('default', 'temporary', 'a', '{\"expiry_interval\": \"1 hour\"}')") // is there again
+	s.turnClock(100 * time.Minute)
+	equal(t, "after an hour", names(), []string{"billing kept", "read a", "temporary a", "temporary b"})
+	equal(t, "retries", value[int](s, "select count(*) from posthorn.retries"), 0)
+	s.handOut("read", 10)                        // finds what it had
+	equal(t, "idle", s.handOut("read", 10), nil) // and nothing more, but it reads
+	s.turnClock(150 * time.Minute)
+	equal(t, "after two hours and a half", names(), []string{"billing kept", "read a"})
+	equal(t, "groups", groups(), []string{"billing", "read"})
+	s.turnClock(1000 * time.Hour)
+	equal(t, "in the end", names(), []string{"billing kept"})
+	equal(t, "groups", groups(), []string{"billing"})
+}

@@ -46,10 +46,8 @@ begin
     if filtered then
       return query
         select claim.lease, claim.attempt, e.event_id, s.name, e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, e.delivery, e.subscriptions
-        from posthorn.leases l
-        cross join lateral posthorn.wanted_events(l, claim.max_events) e
-        join posthorn.streams s on s.id = e.stream_id
-        where l.id = claim.lease;
+        from posthorn.filtered_events(claim.lease, claim.max_events) e
+        join posthorn.streams s on s.id = e.stream_id;
     else
       -- A join would look into the index for each row. Most namespaces have few streams: those are at hand.
       select array_agg(s.id), array_agg(s.name) into stream_ids, stream_names

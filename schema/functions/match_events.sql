@@ -75,18 +75,21 @@ comment on function posthorn.is_no_ones_fault(text) is 'Whether an error says no
 -- subscriptions, joining with all of them is cheaper than looking up each.
 create or replace function posthorn.matching_functions(group_no int, events int)
 returns table (name text, condition_id int, foreign_code boolean)
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select format('condition_%s', c.id) || case when c.has_many and events * 16 >= m.subscriptions then '_many' else '' end, c.id, c.foreign_code
-  from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
-  where m.group_no = matching_functions.group_no and c.sql is not null
-  union all
-  select 'match_filters' || case when events * 4 >= sum(m.subscriptions) then '_many' else '' end, null, false
-  from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
-  where m.group_no = matching_functions.group_no and c.sql is null
-  having count(*) > 0
-$$;
+#variable_conflict use_column
+begin
+  return query
+    select format('condition_%s', c.id) || case when c.has_many and events * 16 >= m.subscriptions then '_many' else '' end, c.id, c.foreign_code
+    from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
+    where m.group_no = matching_functions.group_no and c.sql is not null
+    union all
+    select 'match_filters' || case when events * 4 >= sum(m.subscriptions) then '_many' else '' end, null, false
+    from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
+    where m.group_no = matching_functions.group_no and c.sql is null
+    having count(*) > 0;
+end $$;
 comment on function posthorn.matching_functions(int, int) is 'The functions that together match a group''s subscriptions.';
 
 create or replace function posthorn.run_matching(query text, group_no int, events posthorn.event[], only_ids bigint[])
@@ -278,8 +281,8 @@ create or replace function posthorn.passes(s posthorn.subscriptions, e posthorn.
 returns boolean
 language sql immutable
 as $$
-  select (s.types is null or posthorn.matches_any(s.types, e.type))
-    and (s.streams is null or posthorn.matches_any(s.streams, e.stream))
+  select (s.types is null or e.type = any (s.types) or posthorn.matches_any(s.types, e.type))
+    and (s.streams is null or e.stream = any (s.streams) or posthorn.matches_any(s.streams, e.stream))
     and (s.keys is null or e.key = any (s.keys))
     and (s.tags_any is null or e.tags && s.tags_any)
     and (s.tags_all is null or e.tags @> s.tags_all)
@@ -294,9 +297,6 @@ as $$
 declare
   pattern text;
 begin
-  if name = any (patterns) then
-    return true;
-  end if;
   foreach pattern in array patterns loop
     if posthorn.matches(pattern, name) then
       return true;
@@ -309,15 +309,18 @@ comment on function posthorn.matches_any(text[], text) is 'Whether a name matche
 -- The kinds of anchors that the filters of a group have. Patterns are matched with the few names of a batch first.
 create or replace function posthorn.anchored(group_no int, events posthorn.event[])
 returns table (condition_id int, field text, patterns jsonb)
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select c.id, c.field, case when c.field in ('type pattern', 'stream pattern') then
-    posthorn.matching_patterns(anchored.group_no, c.id,
-      array(select distinct case c.field when 'type pattern' then e.type else e.stream end from unnest(events) e)) end
-  from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
-  where m.group_no = anchored.group_no and c.field is not null
-$$;
+#variable_conflict use_column
+begin
+  return query
+    select c.id, c.field, case when c.field in ('type pattern', 'stream pattern') then
+      posthorn.matching_patterns(anchored.group_no, c.id,
+        array(select distinct case c.field when 'type pattern' then e.type else e.stream end from unnest(events) e)) end
+    from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
+    where m.group_no = anchored.group_no and c.field is not null;
+end $$;
 comment on function posthorn.anchored(int, posthorn.event[]) is 'The kinds of anchors that the filters of a group have.';
 
 -- For each name the patterns among the anchors that it matches, as {"name": ["pattern"]}: a batch has few names.
@@ -395,11 +398,13 @@ comment on function posthorn.jsonb_or_null(json) is 'A value as jsonb; null if j
 
 create or replace function posthorn.fields_read(group_no int)
 returns text[]
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select array(
+#variable_conflict use_column
+begin
+  return array(
     select distinct f from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id cross join lateral unnest(c.reads) f
-    where m.group_no = fields_read.group_no)
-$$;
+    where m.group_no = fields_read.group_no);
+end $$;
 comment on function posthorn.fields_read(int) is 'What the conditions of a group read that costs something.';

@@ -30,7 +30,7 @@ declare
     'append_event_log', 'namespace_id',
     'register_node', 'touch_node_heartbeat'];
   consuming constant text[] := array[
-    'await_events', 'claim', 'take', 'lease_events', 'listed_events', 'has_work', 'pending',
+    'await_events', 'claim', 'take', 'lease_events', 'listed_events', 'filtered_events', 'has_work', 'pending',
     'settle', 'settle_until', 'extend', 'release', 'release_node',
     'define_group', 'tend', 'now', 'namespace_id', 'is_name',
     'register_node', 'touch_node_heartbeat', 'remove_node', 'is_alive',

@@ -1,11 +1,11 @@
 -- The events of a lease that the subscriptions of its group want, in order, with the subscriptions. If they are
 -- more than asked for, the lease is cut short, and the rest of it is there for the next claim.
-create or replace function posthorn.wanted_events(l posthorn.leases, max_events int default null)
+create or replace function posthorn.filtered_events(lease bigint, max_events int default null)
 returns table (
   event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, delivery int, subscriptions text[]
 )
-language plpgsql
+language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
@@ -14,14 +14,17 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  ids bigint[] := l.ids;
+  l posthorn.leases;
+  ids bigint[];
   batch posthorn.event[];
   result record;
   matches posthorn.match[];
   last_id bigint; -- where the lease is cut short
 begin
+  select x.* into l from posthorn.leases x where x.id = filtered_events.lease;
+  ids := l.ids;
   if l.retries then -- what is owed to a subscription was matched before
-    perform posthorn.cut_retries_short(l, wanted_events.max_events);
+    perform posthorn.cut_retries_short(l, filtered_events.max_events);
     ids := array(select r.event_id from posthorn.retries r where r.lease_id = l.id and r.subscription = '');
   end if;
   if cardinality(ids) > 0 or ids is null then
@@ -29,10 +32,10 @@ begin
     batch := posthorn.batch_of(l, ids);
     result := posthorn.match_events(l.group_id, batch);
     matches := result.matches;
-    if not l.retries and cardinality(matches) > wanted_events.max_events then
-      last_id := (matches[wanted_events.max_events]).event_id;
+    if not l.retries and cardinality(matches) > filtered_events.max_events then
+      last_id := (matches[filtered_events.max_events]).event_id;
       perform posthorn.cut_short(l, last_id);
-      matches := matches[:wanted_events.max_events];
+      matches := matches[:filtered_events.max_events];
     end if;
     if result.troubles is not null then
       perform posthorn.stop_subscriptions(l.group_id, result.troubles);
@@ -64,13 +67,46 @@ begin
       order by r.event_id;
     return;
   end if;
-  return query
-    select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.created_at, l.attempt - l.uncounted, m.subscriptions
-    from unnest(matches) m
-    join posthorn.events e on e.namespace_id = l.namespace_id and e.id = m.event_id
-    order by e.id;
+  return query select e.* from posthorn.matched_events(l, matches) e;
 end $$;
-comment on function posthorn.wanted_events(posthorn.leases, int) is 'The events of a lease that subscriptions want, in order.';
+comment on function posthorn.filtered_events(bigint, int) is 'The events of a lease that subscriptions want, in order.';
+
+-- The rows of the events that matched, in order: read as a window and joined by hash, because to look up each in every
+-- partition would cost more than all the rest.
+create or replace function posthorn.matched_events(l posthorn.leases, matches posthorn.match[])
+returns table (
+  event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json,
+  published_at timestamptz, delivery int, subscriptions text[]
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_nestloop = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+begin
+  if l.ids is null and cardinality(matches) > 0 then
+    return query
+      select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.created_at, l.attempt - l.uncounted, m.subscriptions
+      from posthorn.events e
+      join unnest(matches) m on m.event_id = e.id
+      where e.namespace_id = l.namespace_id and e.id >= (matches[1]).event_id and e.id <= (matches[cardinality(matches)]).event_id
+        and e.created_at >= l.since
+      order by e.id;
+  elsif cardinality(matches) > 0 then
+    return query
+      select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.created_at, l.attempt - l.uncounted, m.subscriptions
+      from posthorn.events e
+      join unnest(matches) m on m.event_id = e.id
+      where e.namespace_id = l.namespace_id and e.id = any (array(select x.event_id from unnest(matches) x))
+      order by e.id;
+  end if;
+end $$;
+comment on function posthorn.matched_events(posthorn.leases, posthorn.match[]) is 'The rows of the events that matched, in order.';
 
 -- Ends a lease at an event. What comes after becomes a lease that was given back.
 create or replace function posthorn.cut_short(l posthorn.leases, last_id bigint)

@@ -175,10 +175,19 @@ func (r *race) change(s *session, rnd *rand.Rand, over <-chan struct{}) {
 // seed 001.22, 001.45
 func TestSubscriptionsStopAndGoOn(t *testing.T) {
 	t.Parallel()
+	for _, order := range []string{"none", "key"} {
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			stopAndGoOn(t, order)
+		})
+	}
+}
+
+func stopAndGoOn(t *testing.T, order string) {
 	r := &race{t: t, s: database(t), seed: rand.Uint64(), owed: map[int64]int{}, done: map[delivered]int{}, excused: map[int64]bool{}}
 	t.Logf("seed %d", r.seed)
 	s := r.s
-	s.define(`{"attempts": 0, "delays": ["0"]}`)
+	s.define(`{"attempts": 0, "delays": ["0"], "order": "` + order + `", "slots": 8}`)
 	for i := range 3 {
 		s.subscribeSQL(fmt.Sprint(i), strict, fmt.Sprintf(`{"r": %d}`, i))
 	}

@@ -1,8 +1,45 @@
--- Which subscriptions of a group want which events of a batch: all conditions in one statement. If that
--- fails or takes too long, one by one, to find the subscription that is to blame.
+-- Which subscriptions of a group want which events of a batch.
 
+-- From one condition to another, a subscription may slip between the statements that run them: then all is matched anew.
 create or replace function posthorn.match_events(
   group_no int, events posthorn.event[], only_ids bigint[] default null,
+  out matches posthorn.match[], out troubles posthorn.trouble[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  before bigint;
+  result record;
+begin
+  if cardinality(events) is null then
+    return;
+  end if;
+  for i in 1..4 loop
+    if i = 4 then -- they change all the time: have them wait
+      perform from posthorn.filtered_groups f where f.group_no = match_events.group_no for share;
+    end if;
+    before := posthorn.version_of(match_events.group_no);
+    result := posthorn.match_once(match_events.group_no, events, only_ids);
+    exit when posthorn.version_of(match_events.group_no) = before;
+  end loop;
+  matches := result.matches;
+  troubles := result.troubles;
+end $$;
+comment on function posthorn.match_events(int, posthorn.event[], bigint[]) is 'Which subscriptions of a group want which events of a batch.';
+
+create or replace function posthorn.version_of(group_no int)
+returns bigint
+language sql stable
+set search_path = pg_catalog, pg_temp
+return coalesce((select f.version from posthorn.filtered_groups f where f.group_no = version_of.group_no), 0);
+comment on function posthorn.version_of(int) is 'Rises when a subscription of a group gets another condition.';
+
+-- All conditions in one statement. If that fails or takes too long, one by one, to find the subscription that is to
+-- blame.
+create or replace function posthorn.match_once(
+  group_no int, events posthorn.event[], only_ids bigint[],
   out matches posthorn.match[], out troubles posthorn.trouble[]
 )
 language plpgsql
@@ -16,14 +53,11 @@ declare
   c record;
   result record;
 begin
-  if cardinality(events) is null then
-    return;
-  end if;
   select string_agg(format('select event_id, subscription_id, subscription from posthorn.%I($1, $2, $3)', f.name), ' union all ') into quick
-  from posthorn.matching_functions(match_events.group_no, cardinality(events)) f where not f.foreign_code;
+  from posthorn.matching_functions(match_once.group_no, cardinality(events)) f where not f.foreign_code;
   if quick is not null then
     begin
-      matches := posthorn.run_matching(quick, match_events.group_no, events, only_ids);
+      matches := posthorn.run_matching(quick, match_once.group_no, events, only_ids);
     exception
       when query_canceled then
         if not posthorn.may_have_used_up_time(started) then
@@ -41,17 +75,17 @@ begin
       quick := null;
     end if;
   end if;
-  for c in select f.* from posthorn.matching_functions(match_events.group_no, cardinality(events)) f where f.foreign_code or quick is null loop
+  for c in select f.* from posthorn.matching_functions(match_once.group_no, cardinality(events)) f where f.foreign_code or quick is null loop
     if quick is null then
       matches := null;
       quick := ''; -- what is found from here on stays
     end if;
-    result := posthorn.match_with_care(c.name, c.condition_id, slow or c.foreign_code, match_events.group_no, events, only_ids);
+    result := posthorn.match_with_care(c.name, c.condition_id, slow or c.foreign_code, match_once.group_no, events, only_ids);
     matches := posthorn.merge_matches(matches, result.matches);
     troubles := troubles || result.troubles;
   end loop;
 end $$;
-comment on function posthorn.match_events(int, posthorn.event[], bigint[]) is 'Which subscriptions of a group want which events of a batch.';
+comment on function posthorn.match_once(int, posthorn.event[], bigint[]) is 'Matches a batch of events.';
 
 -- Whether what was canceled may be to blame for it: it took long, or most of the statement_timeout. Otherwise
 -- someone wanted the claim itself to end.

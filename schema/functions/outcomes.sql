@@ -38,7 +38,7 @@ begin
     select g.name,
       (array['PROCESSING', 'RETRYING', 'PENDING', 'DEAD', 'COMPLETED_WITH_ERRORS', 'COMPLETED',
         case when e.group_id is null then 'PASSED_OVER' else 'COMPLETED' end])[o.state],
-      o.subscription, o.attempts, o.error, o.reason, o.node, o.at, o.due_at
+      o.subscription, case when e.group_id is null or o.state <> 7 then o.attempts end, o.error, o.reason, o.node, o.at, o.due_at
     from posthorn.groups g
     cross join lateral posthorn.outcomes_in(g, outcomes.event_id, e.xid, e.published_at) o
     where g.namespace_id = ns and e.deliver_at is null and (e.group_id is null or g.id = e.group_id)

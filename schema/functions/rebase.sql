@@ -110,6 +110,7 @@ as $$
     and ((x.reached).seek_from is null or e.created_at >= (x.reached).seek_from)
     and not posthorn.read_upto((x.reached).base, (x.reached).base_seq, (x.reached).target, (x.reached).pos, e.id, e.xid)
     and posthorn.read_upto(u.base, u.base_seq, u.target, u.pos, e.id, e.xid)
+    and e.id <> all (coalesce(x.spared, '{}'))
   on conflict do nothing
 $$;
 comment on function posthorn.stops_to_missed(posthorn.groups) is 'What stopped subscriptions are owed, event by event.';

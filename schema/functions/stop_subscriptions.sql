@@ -80,10 +80,18 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
+declare
+  waiting bigint[];
 begin
   perform posthorn.lock_group(s.group_no);
-  update posthorn.stops x set upto = posthorn.newest_cursor(s.group_no)
-  where x.subscription_id = s.id and (x.upto).base is null;
+  update posthorn.stops x
+  set upto = posthorn.newest_cursor(s.group_no),
+    spared = array(
+      select i from posthorn.leases l cross join lateral unnest(posthorn.lease_ids(l)) i
+      where l.group_id = s.group_no and l.node is null and not l.retries)
+  where x.subscription_id = s.id and (x.upto).base is null
+  returning x.spared into waiting;
+  delete from posthorn.missed m where m.subscription_id = s.id and m.event_id = any (waiting);
 end $$;
 comment on function posthorn.let_go_on(posthorn.subscriptions) is 'Notes where a group stands, for a subscription that goes on.';
 
@@ -185,6 +193,7 @@ begin
         where e.namespace_id = l.namespace_id and e.id = any (w.ids)
           and posthorn.read_upto((st.upto).base, (st.upto).base_seq, (st.upto).target, (st.upto).pos, e.id, e.xid)
         order by 1);
+      ids := array(select i from unnest(ids) i where i not in (select unnest(st.spared)) order by 1);
     end if;
     looked := looked + 1000;
     result := posthorn.match_events(s.group_no, posthorn.batch_of(l, ids), array[s.id]);

@@ -379,6 +379,9 @@ begin
   if tg_op = 'UPDATE' and old.stopped_at is not null and new.stopped_at is null then
     perform posthorn.let_go_on(new);
   end if;
+  if tg_op = 'UPDATE' and new.condition_id <> old.condition_id then
+    update posthorn.filtered_groups f set version = f.version + 1 where f.group_no = new.group_no;
+  end if;
   return null;
 end $$;
 comment on function posthorn.follow_subscription() is 'Trigger: keeps what matching goes by in step with posthorn.subscriptions.';

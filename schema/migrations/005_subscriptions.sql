@@ -56,7 +56,8 @@ create table posthorn.conditions (
 comment on table posthorn.conditions is 'Every distinct condition. Those in SQL are compiled once, as posthorn.condition_<id>.';
 
 create table posthorn.filtered_groups (
-  group_no int primary key
+  group_no int primary key,
+  version bigint not null default 1    -- rises when a subscription gets another condition
 );
 comment on table posthorn.filtered_groups is 'Groups that have, or had, subscriptions: they hand out only what one wants.';
 
@@ -119,7 +120,8 @@ create table posthorn.stops (
   subscription_id bigint not null references posthorn.subscriptions on delete cascade,
   group_no int not null,
   reached posthorn.cursors,            -- where its group stood: what comes after is owed to it; null if only "missed" is
-  upto posthorn.cursors                -- where its group stood when it went on; null while it is stopped
+  upto posthorn.cursors,               -- where its group stood when it went on; null while it is stopped
+  spared bigint[]                      -- events before that which nobody was handed yet: they are matched as ever
 );
 comment on table posthorn.stops is 'Stretches of the log that subscriptions missed because they were stopped.';
 create index stops_subscription_id on posthorn.stops (subscription_id);

@@ -1,0 +1,113 @@
+package guarantee
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// wanting is a group with subscriptions at all stages: one that works, one that
+// is stopped, and one that has gone on and has not caught up.
+type wanting struct {
+	server *crashServer
+	want   []string
+}
+
+const oddOnes = `{"payload": {"n": 1}}`
+
+// makeWanting uses filters, whose functions every installation has: where there is no pg_dump for
+// the server, its tables are copied. They are stopped by hand, as conditions that fail would be.
+func makeWanting(server *crashServer) wanting {
+	server.t.Helper()
+	s := server.session()
+	w := wanting{server: server}
+	s.subscribe("calm", "{}")
+	s.subscribe("stopped", oddOnes)
+	s.subscribe("behind", oddOnes)
+	stop := func(name string) {
+		s.exec(`select posthorn.stop_subscriptions(s.group_no, array[(s.id, 'boom')::posthorn.trouble])
+			from posthorn.subscriptions s where s.name = $1`, name)
+	}
+	publish := func(want ...string) {
+		event := s.publishEvent("a", `{"n": 1}`)
+		s.publishEvent("a", `{"n": 2}`)
+		if len(want) > 0 {
+			w.want = append(w.want, to(event, want...))
+		}
+	}
+	publish() // handed to all
+	s.handOut(group, 10)
+	slow := s.another()
+	slow.exec("begin")
+	late := slow.publishEvent("a", `{"n": 1}`)
+	publish("behind", "stopped") // taken, and matched again when both are stopped
+	taken := s.claimHandout(group, 1)
+	stop("behind")
+	stop("stopped")
+	s.release(taken.lease)
+	s.handOut(group, 10)
+	publish("behind", "stopped")
+	s.handOut(group, 10)
+	slow.exec("commit")
+	w.want = append(w.want, to(late, "behind", "stopped"))
+	s.handOut(group, 10) // in the middle, and to the end
+	// It goes on, and nobody has done the catching up.
+	s.exec("update posthorn.subscriptions set stopped_at = null, error = null where name = 'behind'")
+	publish("stopped")
+	event := s.claimHandout(group, 1).Events[0] // held by a worker that is left behind
+	w.want = append(w.want, to(event, "behind", "calm"))
+	w.want = append(w.want, to(event+1, "calm"))
+	unread := s.publishEvent("a", `{"n": 1}`)
+	w.want = append(w.want, to(unread, "behind", "calm", "stopped"))
+	return w
+}
+
+// What stopped subscriptions are owed outlives a restore into another cluster.
+func TestRestoreOfStoppedSubscriptions(t *testing.T) {
+	t.Parallel()
+	low, high := startServer(t, nil), startServer(t, nil)
+	high.session().exec("do $$ begin for i in 1..3000 loop perform pg_current_xact_id(); commit; end loop; end $$")
+	fromLow, fromHigh := makeWanting(low), makeWanting(high)
+	for i, way := range []struct {
+		from wanting
+		into *crashServer
+	}{{fromHigh, low}, {fromLow, high}} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			url := way.into.newDatabase(fmt.Sprintf("restored_%d", i))
+			way.from.server.restore(t, url)
+			s := connect(t, url)
+			before := s.publishEvent("a", `{"n": 1}`)
+			s.exec("select posthorn.rebase()")
+			after := s.publishEvent("a", `{"n": 1}`)
+			// Owed piece by piece: to each subscription, once.
+			got := pieces(s.handOut(group, 10))
+			s.catchUp()
+			got = append(got, pieces(s.handOut(group, 10))...)
+			s.subscribe("stopped", `{"payload": {"n": 1}, "type": "a"}`)
+			got = append(got, pieces(s.handOut(group, 10))...)
+			want := pieces(append(way.from.want, to(before, "behind", "calm", "stopped"), to(after, "behind", "calm", "stopped")))
+			equal(t, "handed out", sorted(got), sorted(want))
+			s.catchUp()
+			equal(t, "left", value[int](s, "select (select count(*) from posthorn.stops) + (select count(*) from posthorn.missed)"), 0)
+			s.wantHanded()
+		})
+	}
+}
+
+// pieces cuts "event subscription subscription" into "event subscription" each.
+func pieces(handed []string) []string {
+	var all []string
+	for _, h := range handed {
+		event, subscriptions, _ := strings.Cut(h, " ")
+		for name := range strings.FieldsSeq(subscriptions) {
+			all = append(all, event+" "+name)
+		}
+	}
+	return all
+}
+
+func sorted(texts []string) []string {
+	slices.Sort(texts)
+	return texts
+}

@@ -45,9 +45,9 @@ begin
     end if;
     if filtered then
       return query
-        select claim.lease, claim.attempt, e.event_id, s.name, e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, e.delivery, e.subscriptions
-        from posthorn.filtered_events(claim.lease, claim.max_events) e
-        join posthorn.streams s on s.id = e.stream_id;
+        select claim.lease, claim.attempt, e.event_id, (select s.name from posthorn.streams s where s.id = e.stream_id),
+          e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, e.delivery, e.subscriptions
+        from posthorn.filtered_events(claim.lease, claim.max_events) e;
     else
       -- A join would look into the index for each row. Most namespaces have few streams: those are at hand.
       select array_agg(s.id), array_agg(s.name) into stream_ids, stream_names

@@ -20,7 +20,7 @@ begin
     held := posthorn.lease_ids(l);
     delivered := l.attempt - l.uncounted;
     if delivered >= 2 and not l.retries and exists (select from posthorn.filtered_groups f where f.group_no = g.id) then
-      held := array(select w.event_id from posthorn.filtered_events(l) w); -- only these can have killed
+      held := array(select w.event_id from posthorn.filtered_events(l.id) w); -- only these can have killed
     end if;
     if cardinality(held) = 0 then
       delete from posthorn.leases x where x.id = l.id;

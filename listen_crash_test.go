@@ -61,7 +61,7 @@ func TestListenThroughACrash(t *testing.T) {
 			default:
 			}
 			_, _ = w.Publish(t.Context(), w.Pool(), posthorn.Message{Type: "e"})
-			for range 3 {
+			for range 20 {
 				_, _ = w.Pool().Exec(t.Context(), "do $$ begin perform pg_current_xact_id(); raise exception 'in vain'; end $$")
 			}
 		}

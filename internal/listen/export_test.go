@@ -9,3 +9,10 @@ func Contains(have, want string) (bool, error) {
 	w, err := decode([]byte(want))
 	return contains(h, w), err
 }
+
+// IsLive reports whether a listener gets what all share.
+func (l *Listener) IsLive() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.live != nil
+}

@@ -24,9 +24,8 @@ type Config struct {
 }
 
 const (
-	batchSize   = 1000
-	replayBatch = 500
-	replays     = 2 // that read at the same time, for all listeners
+	batchSize = 1000
+	replays   = 2 // that read at the same time, for all listeners
 
 	// poll is how often to look for what there was no news of: an event whose
 	// transaction stayed open for long.

@@ -22,7 +22,7 @@ func (l *Listener) catchUp(ctx context.Context) error {
 	}
 	defer func() { <-h.turns }()
 	fresh := l.clean
-	batch, err := pg.ReadLog(ctx, h.Pool, h.Namespace, l.at, replayBatch)
+	batch, err := pg.ReadLog(ctx, h.Pool, h.Namespace, l.at, batchSize)
 	if err != nil {
 		return h.orClosed(err)
 	}
@@ -53,7 +53,7 @@ func (l *Listener) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	batch, err := pg.ReadBetween(ctx, l.hub.Pool, l.hub.Namespace, l.at, a.position, replayBatch)
+	batch, err := pg.ReadBetween(ctx, l.hub.Pool, l.hub.Namespace, l.at, a.position, batchSize)
 	if err != nil {
 		return err
 	}

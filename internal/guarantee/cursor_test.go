@@ -13,7 +13,7 @@ type seen struct {
 	cursor string
 }
 
-// way reads one batch by read_log.
+// readLog reads one batch.
 func (s *session) readLog(cursor string, max int) (batch []seen, next string, atEnd bool) {
 	s.t.Helper()
 	rows, _ := s.conn.Query(s.t.Context(),
@@ -299,8 +299,10 @@ func TestCursorText(t *testing.T) {
 	rest, _ := s.read(next)
 	again, _ := s.read(old)
 	equal(t, "events after an old cursor", again, rest)
-	for _, cursor := range []any{nil, "", ".", "x", way + ".5", way + "x", next[1:], "e30", "e30.1",
-		value[string](s, "select posthorn.cursor_at('infinity')") + ".7"} {
+	for _, cursor := range []any{
+		nil, "", ".", "x", way + ".5", way + "x", next[1:], "e30", "e30.1",
+		value[string](s, "select posthorn.cursor_at('infinity')") + ".7",
+	} {
 		s.refused("PH004", "select posthorn.read_log('default', $1)", cursor)
 		s.refused("PH004", "select posthorn.read_events('default', $1)", cursor)
 	}

@@ -63,11 +63,14 @@ func TestIdenticalFilters(t *testing.T) {
 		{{TagsAny: []string{"a", "b"}}},
 		{{TagsAll: []string{"a", "b"}}},
 		{{Keys: []string{"a,b"}}},
-		{{Payload: map[string]any{"a": 1, "b": []int{2}}}, {Payload: json.RawMessage(` { "b":[2], "a" : 1 }`)},
+		{
+			{Payload: map[string]any{"a": 1, "b": []int{2}}},
+			{Payload: json.RawMessage(` { "b":[2], "a" : 1 }`)},
 			{Payload: struct {
 				B [1]int `json:"b"`
 				A int    `json:"a"`
-			}{[1]int{2}, 1}}},
+			}{[1]int{2}, 1}},
+		},
 		{{Payload: json.RawMessage("null")}},
 		{{Payload: map[string]any{}}, {Payload: json.RawMessage("{}")}},
 	}
@@ -102,8 +105,13 @@ func TestIdenticalFiltersShare(t *testing.T) {
 	t.Parallel()
 	x := newIndex()
 	filters := []Filter{
-		{}, {Keys: []string{"k", "l"}}, {Types: []string{"t", "u"}}, {Streams: []string{"s"}},
-		{Types: []string{"t.*"}}, {Types: []string{"t.*"}, Streams: []string{"s"}}, {TagsAny: []string{"x"}},
+		{},
+		{Keys: []string{"k", "l"}},
+		{Types: []string{"t", "u"}},
+		{Streams: []string{"s"}},
+		{Types: []string{"t.*"}},
+		{Types: []string{"t.*"}, Streams: []string{"s"}},
+		{TagsAny: []string{"x"}},
 	}
 	const each = 5
 	var listeners []*Listener

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/schema"
 )
@@ -26,6 +27,8 @@ var (
 	ErrNotMigrated = schema.ErrNotMigrated
 	// ErrClosed: the client, or what was opened from it, is closed.
 	ErrClosed = errors.New("closed")
+	// ErrSlow: a listener did not keep up, and was dropped. Its cursor resumes.
+	ErrSlow = listen.ErrSlow
 )
 
 // Permanent marks an error that no further attempt will mend: the event becomes

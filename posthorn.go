@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/wake"
@@ -97,8 +98,8 @@ type Config struct {
 // Client is a program's way into Posthorn: it publishes, handles and looks. It
 // is safe for use by any number of goroutines.
 //
-// It opens connections as they are needed: up to three for its own statements,
-// up to [Config].MaxConns for the transactions of handlers, and one on which it
+// It opens connections as they are needed: up to three for its own statements
+// and two more while listeners catch up, up to [Config].MaxConns for the transactions of handlers, and one on which it
 // hears of news, while [Client.Run] does or somebody waits for events.
 type Client struct {
 	namespace string
@@ -111,6 +112,7 @@ type Client struct {
 	closeWork bool
 
 	watch *wake.Watch
+	hub   *listen.Hub
 
 	mu      sync.Mutex
 	running bool
@@ -130,7 +132,8 @@ type part interface {
 	run(ctx context.Context, stop context.Context) error
 }
 
-const controlConns = 3
+// Two of them are for listeners that catch up.
+const controlConns = 5
 
 // Open connects to the database and sees to it that it can be worked with. The
 // client must be closed in the end.
@@ -252,6 +255,9 @@ func (c *Client) connect(ctx context.Context) error {
 		return err
 	}
 	c.watch = wake.New(c.control, c.log)
+	c.hub = listen.NewHub(listen.Config{
+		Pool: c.control, Namespace: c.namespace, Watch: c.watch, Log: c.log, Final: isFinal, Closed: ErrClosed,
+	})
 	return nil
 }
 
@@ -301,8 +307,8 @@ func (c *Client) NodeID() string { return c.config.NodeID }
 func (c *Client) Pool() *pgxpool.Pool { return c.work }
 
 // Close ends what the client has opened, after publishers have sent what they
-// hold; what was fetched and not answered goes back. End Run first: what it does
-// would fail.
+// hold; what was fetched and not answered goes back, and listeners end. End Run
+// first: what it does would fail.
 func (c *Client) Close() {
 	c.mu.Lock()
 	if c.closed {
@@ -312,6 +318,7 @@ func (c *Client) Close() {
 	c.closed = true
 	close(c.closing)
 	c.mu.Unlock()
+	c.hub.Close()
 	c.background.Wait()
 	c.giveBackFetched(context.Background())
 	c.closePools()

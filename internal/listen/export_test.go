@@ -1,0 +1,18 @@
+package listen
+
+// Contains is whether a document contains another.
+func Contains(have, want string) (bool, error) {
+	h, err := decode([]byte(have))
+	if err != nil {
+		return false, err
+	}
+	w, err := decode([]byte(want))
+	return contains(h, w), err
+}
+
+// IsLive reports whether a listener gets what all share.
+func (l *Listener) IsLive() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.live != nil
+}

@@ -1,0 +1,174 @@
+package listen_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthorn/posthorn/internal/listen"
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/wake"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+const patience = 3 * time.Minute
+
+// newHub opens a hub on a database of the test's own.
+func newHub(t *testing.T) (*listen.Hub, *pg.Pool) {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(posthorntest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 10
+	pool, err := pg.Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	log := slog.New(slog.DiscardHandler)
+	watch := wake.New(pool, log)
+	t.Cleanup(watch.Close)
+	h := listen.NewHub(listen.Config{
+		Pool: pool, Namespace: "default", Watch: watch, Log: log, Closed: errors.New("closed"),
+		Final: func(err error) bool { return errors.Is(err, pg.ErrInvalid) },
+	})
+	t.Cleanup(h.Close)
+	return h, pool
+}
+
+// Listeners join the shared read, leave it and resume, again and again, while
+// others publish in transactions that overlap: each hears each event once.
+// seed 001.38-44, 50-59
+func TestListenersJoinUnderLoad(t *testing.T) {
+	t.Parallel()
+	h, pool := newHub(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	everything, err := listen.Filter{}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	staying := h.NewListener(everything, 1, true) // keeps the shared read going
+	if err := staying.StartNow(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer staying.Close()
+
+	stop := make(chan struct{})
+	var publishers, listeners sync.WaitGroup
+	for range 4 {
+		publishers.Go(func() { publishUntil(t, pool, stop) })
+	}
+	beginning, err := pg.CursorAt(ctx, pool, pg.Beginning)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const joinsEach = 20
+	var joined atomic.Int64
+	heard := make([][]int64, 5)
+	for i := range heard {
+		listeners.Go(func() {
+			chance := rand.New(rand.NewPCG(uint64(i), 1))
+			cursor := beginning
+			for joins := 0; ; joins++ {
+				l := h.NewListener(everything, 1_000_000, false)
+				if err := l.StartAt(ctx, cursor); err != nil {
+					t.Error(err)
+					return
+				}
+				var more int // how many to hear after it has joined
+				if more = chance.IntN(5); joins >= joinsEach {
+					more = -1 // all
+				}
+				ids, last, next := hearLive(ctx, t, l, more)
+				if next == "" {
+					return
+				}
+				heard[i] = append(heard[i], ids...)
+				if joined.Add(1); last {
+					return
+				}
+				cursor = next
+			}
+		})
+	}
+	for joined.Load() < joinsEach*int64(len(heard)) && ctx.Err() == nil && !t.Failed() {
+		time.Sleep(5 * time.Millisecond)
+	}
+	close(stop)
+	publishers.Wait()
+	rows, _ := pool.Query(ctx, "select id from posthorn.events order by id")
+	want, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(ctx, "select posthorn.publish('default', 'last')"); err != nil {
+		t.Fatal(err)
+	}
+	listeners.Wait()
+	for _, got := range heard {
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("heard %d events, want %d, each once", len(got), len(want))
+		}
+	}
+}
+
+// hearLive hears until a listener has joined and so many more came, or until the
+// last event of all. Then it closes the listener.
+func hearLive(ctx context.Context, t *testing.T, l *listen.Listener, more int) (ids []int64, last bool, cursor string) {
+	defer l.Close()
+	for {
+		if l.IsLive() {
+			if more == 0 {
+				return ids, false, l.Cursor()
+			}
+			more--
+		}
+		item, err := l.Next(ctx)
+		if err != nil {
+			t.Error(err)
+			return nil, false, ""
+		}
+		if item.Event.Type == "last" {
+			return ids, true, l.Cursor()
+		}
+		ids = append(ids, item.Event.ID)
+		l.Done()
+	}
+}
+
+// publishUntil publishes one to three events in a transaction at a time, at a
+// pace that leaves the machine to the listeners: who never catches up never joins.
+func publishUntil(t *testing.T, pool *pg.Pool, stop <-chan struct{}) {
+	for n := 0; ; n++ {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			for range 1 + n%3 {
+				if _, err := tx.Exec(t.Context(), "select posthorn.publish('default', 'e')"); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		time.Sleep(4 * time.Millisecond)
+	}
+}

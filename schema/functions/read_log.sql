@@ -1,0 +1,141 @@
+-- Reading without a group, for programs that keep a cursor for each event, or stand at the same
+-- place in the log as others: one look at a time.
+
+-- The next events after a cursor, in the order in which groups see them. event_cursor goes on right
+-- after its event: exactly what this reader would have seen next, and all that was committed since.
+-- next_cursor goes on after the batch. at_end: it stands between two looks, since all has been read
+-- that was visible at the last one. A batch that is empty has one row, with next_cursor and at_end alone;
+-- it is the end of the log only if the cursor before it stood between two looks too.
+create or replace function posthorn.read_log(
+  namespace text, cursor text, max_events int default 100
+) returns table (
+  event_id bigint, stream text, type text, key text, tags text[], payload json, metadata json,
+  published_at timestamptz, event_cursor text, next_cursor text, at_end boolean
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(read_log.namespace);
+  s record;
+begin
+  perform posthorn.check_claim(read_log.max_events, '1 second', gen_random_uuid());
+  perform posthorn.verify_cluster();
+  s := posthorn.read_step(ns, read_log.cursor, read_log.max_events);
+  return query
+    select e.*, s.way || '.' || e.id, s.next_cursor, s.at_end
+    from posthorn.step_events(ns, s.ids, s.lo, s.hi, s.since, s.base, s.target, s.seen_xid, s.seen_id) e
+    order by e.id;
+  if not found then
+    next_cursor := s.next_cursor;
+    at_end := s.at_end;
+    return next;
+  end if;
+end $$;
+comment on function posthorn.read_log(text, text, int) is
+  'The next events after a cursor that the caller keeps, with a cursor for each; writes nothing.';
+
+-- Moves a cursor over the next events, and says which those are.
+create or replace function posthorn.read_step(
+  namespace_id int, cursor text, max_events int,
+  out ids bigint[], out lo bigint, out hi bigint, out since timestamptz, out base pg_snapshot, out target pg_snapshot,
+  out seen_xid xid8, out seen_id bigint, out way text, out next_cursor text, out at_end boolean, out looked boolean
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  j jsonb := posthorn.cursor_json_of(read_step.cursor);
+  c posthorn.cursors := posthorn.cursor_from(read_step.cursor);
+  was posthorn.cursors := c;
+  passed_over jsonb := '{}';
+  sight posthorn.sight;
+  w record;
+begin
+  perform posthorn.check_retained(c);
+  -- No xid of our own, which would be a write: base_next stays unknown.
+  select case when s.is_called then s.last_value else 0 end into sight.seq from posthorn.event_id s;
+  w := posthorn.advance(c, read_step.namespace_id, read_step.max_events, sight, '-infinity');
+  c := w.c;
+  ids := w.ids;
+  lo := w.lo;
+  hi := w.hi;
+  since := w.since;
+  base := was.base;
+  target := coalesce(c.target, c.base);
+  at_end := c.target is null;
+  looked := was.target is null;
+  if j ? 'x' then
+    seen_xid := (j->>'x')::xid8;
+    seen_id := (j->>'i')::bigint;
+    passed_over := jsonb_build_object('x', j->'x', 'i', j->'i');
+  end if;
+  was.target := target;
+  was.target_seq := c.target_seq;
+  was.target_next := c.target_next;
+  was.target_end := c.target_end;
+  was.pos := 0;
+  way := posthorn.cursor_encode(posthorn.cursor_json(was) || passed_over);
+  if at_end then
+    c.target_seq := null;
+    c.target_next := null;
+    c.target_end := null;
+  end if;
+  next_cursor := posthorn.cursor_encode(posthorn.cursor_json(c)
+    || case when pg_visible_in_snapshot(seen_xid, c.base) then '{}' else passed_over end);
+end $$;
+comment on function posthorn.read_step(int, text, int) is 'Moves a cursor over the next events, and says which those are.';
+
+-- The events of a step, in no order. Inlined by the planner into the query that calls it.
+create or replace function posthorn.step_events(
+  namespace_id int, ids bigint[], lo bigint, hi bigint, since timestamptz, base pg_snapshot, target pg_snapshot,
+  seen_xid xid8, seen_id bigint
+) returns table (
+  id bigint, stream text, type text, key text, tags text[], payload json, metadata json, published_at timestamptz
+)
+language sql stable
+as $$
+  select e.id, (select s.name from posthorn.streams s where s.id = e.stream_id), e.type, e.key, e.tags,
+    e.payload, e.metadata, e.created_at
+  from posthorn.events e
+  where e.namespace_id = step_events.namespace_id and e.id > step_events.lo and e.id <= step_events.hi
+    and e.created_at >= step_events.since
+    and not pg_visible_in_snapshot(e.xid, step_events.base) and pg_visible_in_snapshot(e.xid, step_events.target)
+    and (e.xid = step_events.seen_xid and e.id <= step_events.seen_id) is not true
+  union all
+  select e.id, (select s.name from posthorn.streams s where s.id = e.stream_id), e.type, e.key, e.tags,
+    e.payload, e.metadata, e.created_at
+  from posthorn.events e
+  where e.namespace_id = step_events.namespace_id and e.id = any (step_events.ids)
+    and (e.xid = step_events.seen_xid and e.id <= step_events.seen_id) is not true
+$$;
+comment on function posthorn.step_events(int, bigint[], bigint, bigint, timestamptz, pg_snapshot, pg_snapshot, xid8, bigint) is
+  'The events of a step of a reader.';
+
+-- Refuses a cursor behind which retention has dropped what it had not seen: nobody shall think that
+-- nothing was there. Only cursors older than an hour are looked at, and by ticks, so whose own hour
+-- is the one in which the log now begins goes unnoticed.
+create or replace function posthorn.check_retained(c posthorn.cursors)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if c.target is null and (c.seek_from is not null or pg_snapshot_xmax(c.base) <= '1'::xid8) then
+    return; -- from a time, or the beginning: of what there is
+  elsif (select t.at from posthorn.ticks t where t.next >= pg_snapshot_xmax(c.base) order by t.next limit 1)
+      < posthorn.now() - interval '1 hour'
+    and exists (
+      select from posthorn.ticks t
+      where t.seq > greatest(c.base_seq, c.pos) and t.at <= (select min(p.since) from posthorn.partitions p))
+  then
+    raise exception 'the log no longer has all that came after this cursor'
+      using errcode = 'PH001', hint = 'Retention has dropped some of it. Start anew, from the beginning, a time or the end.';
+  end if;
+end $$;
+comment on function posthorn.check_retained(posthorn.cursors) is 'Refuses a cursor behind which retention has dropped what it had not seen.';

@@ -35,7 +35,7 @@ declare
     'define_group', 'tend', 'now', 'namespace_id', 'is_name',
     'register_node', 'touch_node_heartbeat', 'remove_node', 'is_alive',
     'set_node_handlers', 'group_handlers', 'matches', 'matches_by_parts', 'check_pattern',
-    'subscribe', 'subscribe_with_filter', 'unsubscribe', 'read_next_events', 'set_group_cursor',
+    'subscribe', 'subscribe_with_filter', 'unsubscribe', 'keep_subscriptions', 'read_next_events', 'set_group_cursor',
     'read_events', 'cursor_at', 'outcomes', 'readable',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied'];
   administering constant text[] := array[

@@ -19,11 +19,15 @@ type Subscription struct {
 
 // document is the subscription as the function subscribe reads it.
 func (s Subscription) document() (string, error) {
-	fields := map[string]any{}
+	parts := map[string]json.RawMessage{}
 	if len(s.Filter) > 0 {
-		if err := json.Unmarshal(s.Filter, &fields); err != nil {
+		if err := json.Unmarshal(s.Filter, &parts); err != nil {
 			return "", err
 		}
+	}
+	fields := map[string]any{}
+	for name, part := range parts {
+		fields[name] = part
 	}
 	if s.Condition != "" {
 		fields["conditions_sql"] = s.Condition

@@ -62,7 +62,7 @@ func (g *Group) Subscribe(name string, want Subscription) {
 		err = fmt.Errorf("subscription %q: %w", name, err)
 	case name == "" || len(name) > 255:
 		err = invalid("a subscription needs a name of up to 255 bytes", "Give it one that stays the same for good.")
-	case slices.ContainsFunc(g.subscriptions, func(s *subscription) bool { return s.name == name }):
+	case g.subscribes(name):
 		err = invalid(fmt.Sprintf("subscription %q is there already", name), "Names are unique within a group.")
 	default:
 		g.subscriptions = append(g.subscriptions, &subscription{name: name, want: encoded})
@@ -104,7 +104,7 @@ func (s Subscription) encode() (pg.Subscription, error) {
 
 // subscribe sees to it that the database has what the program has: what is new,
 // or all of it. A handler's subscription is made when it has the handler, so that
-// none of its events finds nobody.
+// none of its events finds nobody. What is ready is asked under the group's lock.
 func (g *Group) subscribe(ctx context.Context, again bool, ready func(name string) bool) error {
 	g.mu.Lock()
 	var wanted []*subscription
@@ -131,12 +131,16 @@ func (g *Group) subscribe(ctx context.Context, again bool, ready func(name strin
 	return wrong
 }
 
+// subscribes reports whether the program says what a subscription wants. The
+// caller holds the lock.
+func (g *Group) subscribes(name string) bool {
+	return slices.ContainsFunc(g.subscriptions, func(s *subscription) bool { return s.name == name })
+}
+
 // always makes subscriptions without handlers too.
 func always(string) bool { return true }
 
 func (g *Group) hasHandler(name string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	return slices.ContainsFunc(g.handlers, func(h *consume.Handler) bool { return h.Name == name })
 }
 
@@ -166,14 +170,14 @@ func (g *Group) checkMix() error {
 }
 
 // checkReached refuses handlers that no event can reach: those of subscriptions
-// that the group does not have, and those with patterns where the group has
-// subscriptions by other names.
+// that neither the program nor the group has, and those with patterns where the
+// group has subscriptions by other names.
 func (g *Group) checkReached(ctx context.Context, group pg.Group, filtered bool) error {
 	g.mu.Lock()
 	patterns := map[string][]string{}
 	var names []string
 	for _, h := range g.handlers {
-		if filtered || len(h.Patterns) == 0 {
+		if (filtered || len(h.Patterns) == 0) && !g.subscribes(h.Name) {
 			names = append(names, h.Name)
 			patterns[h.Name] = h.Patterns
 		}

@@ -99,25 +99,37 @@ func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
 	// Whose answer does not arrive is a lease that nobody works on.
 	asking, cancel := outlast(ctx)
 	defer cancel()
+	var empty pg.Lease // the group wants few events, and there were none
+	defer func() {
+		if empty.Held() {
+			_ = pg.Settle(asking, c.control, empty) // or it expires
+		}
+	}()
 	for waiting := false; ; {
 		if err := g.keepPulled(ctx); err != nil {
 			return pg.Lease{}, err
 		}
 		began := time.Now()
 		lease, err := c.control.Take(asking, pg.Take{
-			Group: g.pull.group, Node: c.NodeID(), MaxEvents: n, LeaseFor: g.config.LeaseFor,
+			Group: g.pull.group, Node: c.NodeID(), MaxEvents: n, LeaseFor: g.config.LeaseFor, Settle: empty,
 		})
-		if lease.Held() {
-			g.watch.Fetched(ctx, lease.Events, began)
+		if err != nil {
+			return pg.Lease{}, err
 		}
-		if err != nil || lease.Held() {
-			return lease, err
+		empty = pg.Lease{}
+		if len(lease.Events) > 0 {
+			g.watch.Fetched(ctx, lease.Events, began)
+			return lease, nil
+		}
+		pause := g.config.IdlePoll
+		if lease.Held() {
+			empty, pause = lease, 0
 		}
 		if !waiting {
 			waiting = true
 			defer c.watch.Keep()()
 		}
-		timer := time.NewTimer(g.config.IdlePoll)
+		timer := time.NewTimer(pause)
 		select {
 		case <-news:
 		case <-g.pull.settled:

@@ -315,7 +315,9 @@ func TestSubscriptionTimeout(t *testing.T) {
 	w.done("g")
 	equal(t, "handled", got.all(), map[string]int{"fine": 3})
 	letters := w.buried("g")
-	if len(letters) != 3 || slices.ContainsFunc(letters, func(l string) bool { return !strings.Contains(l, " hangs 1 ") || !strings.Contains(l, "used up its time") }) {
+	if len(letters) != 3 || slices.ContainsFunc(letters, func(l string) bool {
+		return !strings.Contains(l, " hangs 1 ") || !strings.Contains(l, "used up its time")
+	}) {
 		t.Errorf("dead letters %q", letters)
 	}
 }

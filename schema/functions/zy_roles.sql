@@ -31,7 +31,7 @@ declare
     'register_node', 'touch_node_heartbeat'];
   consuming constant text[] := array[
     'claim', 'take', 'lease_events', 'listed_events', 'has_work', 'pending',
-    'settle', 'settle_until', 'extend', 'release', 'release_node',
+    'settle', 'settle_until', 'extend', 'release', 'release_node', 'cut_lease',
     'define_group', 'tend', 'now', 'namespace_id', 'is_name',
     'register_node', 'touch_node_heartbeat', 'remove_node', 'is_alive',
     'set_node_handlers', 'group_handlers', 'matches', 'matches_by_parts', 'check_pattern',

@@ -31,7 +31,11 @@ type Take struct {
 // [ReleaseNode].
 func (p *Pool) Take(ctx context.Context, take Take) (Lease, error) {
 	if !p.direct {
-		return p.settleAndClaim(ctx, take)
+		lease, err := p.settleAndClaim(ctx, take)
+		if err == nil && len(lease.Events) > take.MaxEvents {
+			return cutLease(ctx, p, lease, take.MaxEvents)
+		}
+		return lease, err
 	}
 	conn, err := p.Acquire(ctx)
 	if err != nil {

@@ -50,8 +50,7 @@ func (d *Delivery) Nack(ctx context.Context, err error) error {
 	if err == nil {
 		err = errors.New("not done, for no stated reason")
 	}
-	failure := consume.Failure(d.ID, err)
-	if err := d.lease.answer(ctx, d.index, &failure); err != nil {
+	if err := d.lease.answer(ctx, d.index, consume.Failures(&d.lease.Events[d.index], err)); err != nil {
 		return fmt.Errorf("nack: %w", err)
 	}
 	return nil

@@ -23,8 +23,8 @@ type Event struct {
 	// Delivery counts how often the group was handed the event, from 1. It is 0
 	// for an event that was read without a group.
 	Delivery int `json:"delivery,omitempty"`
-	// Subscriptions are the handlers that the event is still owed to, when it
-	// comes again for some of them only.
+	// Subscriptions are those that want the event, in a group that has any. When
+	// an event comes again for some handlers only, it is those.
 	Subscriptions []string `json:"subscriptions,omitempty"`
 }
 

@@ -23,6 +23,9 @@ import (
 //
 // In an ordered group the events of one call are to be worked on in their order.
 //
+// In a group with subscriptions ([Group.Subscribe]) an event comes with the names
+// of those that want it, and what failed comes again for them alone.
+//
 // A group may have handlers too. Then each event goes to one side or the other,
 // whoever is first.
 func (g *Group) Fetch(ctx context.Context, n int) ([]*Delivery, error) {
@@ -64,6 +67,9 @@ func (g *Group) fetch(ctx context.Context, n int) (*fetchedLease, error) {
 			return nil, err
 		}
 	}
+	if err := g.subscribe(ctx, false, always); err != nil {
+		return nil, err
+	}
 	lease, err := g.awaitLease(ctx, n)
 	if err != nil {
 		return nil, err
@@ -76,6 +82,9 @@ type pull struct {
 	turn    chan struct{} // who holds it may take
 	group   pg.Group      // once it is defined; for who has the turn
 	settled chan struct{} // receives when something of an ordered group was settled here
+
+	kept  time.Time // when subscriptions were last kept from expiring; for who has the turn
+	every time.Duration
 }
 
 func newPull() pull {
@@ -90,22 +99,37 @@ func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
 	// Whose answer does not arrive is a lease that nobody works on.
 	asking, cancel := outlast(ctx)
 	defer cancel()
+	var empty pg.Lease // the group wants few events, and there were none
+	defer func() {
+		if empty.Held() {
+			_ = pg.Settle(asking, c.control, empty) // or it expires
+		}
+	}()
 	for waiting := false; ; {
+		if err := g.keepPulled(ctx); err != nil {
+			return pg.Lease{}, err
+		}
 		began := time.Now()
 		lease, err := c.control.Take(asking, pg.Take{
-			Group: g.pull.group, Node: c.NodeID(), MaxEvents: n, LeaseFor: g.config.LeaseFor,
+			Group: g.pull.group, Node: c.NodeID(), MaxEvents: n, LeaseFor: g.config.LeaseFor, Settle: empty,
 		})
-		if lease.Held() {
-			g.watch.Fetched(ctx, lease.Events, began)
+		if err != nil {
+			return pg.Lease{}, err
 		}
-		if err != nil || lease.Held() {
-			return lease, err
+		empty = pg.Lease{}
+		if len(lease.Events) > 0 {
+			g.watch.Fetched(ctx, lease.Events, began)
+			return lease, nil
+		}
+		pause := g.config.IdlePoll
+		if lease.Held() {
+			empty, pause = lease, 0
 		}
 		if !waiting {
 			waiting = true
 			defer c.watch.Keep()()
 		}
-		timer := time.NewTimer(g.config.IdlePoll)
+		timer := time.NewTimer(pause)
 		select {
 		case <-news:
 		case <-g.pull.settled:
@@ -119,6 +143,22 @@ func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
 		}
 		timer.Stop()
 	}
+}
+
+// keepPulled keeps the group's subscriptions from expiring while somebody fetches.
+func (g *Group) keepPulled(ctx context.Context) error {
+	if time.Since(g.pull.kept) < g.pull.every {
+		return nil
+	}
+	filtered, err := pg.KeepSubscriptions(ctx, g.client.control, g.pull.group)
+	if err != nil {
+		return err
+	}
+	g.pull.kept, g.pull.every = time.Now(), heartbeat
+	if filtered {
+		g.pull.every = askOthers
+	}
+	return nil
 }
 
 // grace is what a statement gets beyond the end of its context, when the end

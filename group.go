@@ -162,10 +162,13 @@ type Group struct {
 	pull   pull
 	watch  *observe.Group
 
-	mu       sync.Mutex
-	err      error // what was wrong when it was set up; Run returns it
-	handlers []*consume.Handler
-	changed  chan struct{} // closed and made anew with each handler
+	mu            sync.Mutex
+	err           error // what was wrong when it was set up; Run returns it
+	handlers      []*consume.Handler
+	subscriptions []*subscription
+	changed       chan struct{} // closed and made anew with each handler and subscription
+
+	complaint string // what keepSubscriptions has said last; for who tells
 }
 
 // Group names a group and says how it treats its events here. Give it handlers
@@ -221,6 +224,7 @@ func (g *Group) consumer(group pg.Group) consume.Config {
 		Group:         group,
 		Node:          g.client.NodeID(),
 		Routes:        g.routes,
+		AskOthers:     g.learnOthers,
 		Ordered:       g.config.Order != Unordered,
 		Blocks:        g.blocks(),
 		Together:      g.config.Together,
@@ -240,11 +244,12 @@ func (g *Group) run(ctx, stop context.Context) error {
 	if !g.awaitHandlers(stop) {
 		return nil
 	}
+	changed := g.nextChange()
 	group, err := g.define(stop)
 	if err != nil {
 		return err
 	}
-	if err := g.announce(stop); err != nil {
+	if err := g.tell(stop, group, true); err != nil {
 		return err
 	}
 	if err := g.learnOthers(stop); err != nil {
@@ -258,7 +263,7 @@ func (g *Group) run(ctx, stop context.Context) error {
 	defer telling.Wait()
 	told, enough := context.WithCancel(stop)
 	defer enough()
-	telling.Go(func() { g.keepTelling(told) })
+	telling.Go(func() { g.keepTelling(told, group, changed) })
 	consume.Run(stop, ctx, config)
 	return nil
 }
@@ -280,12 +285,32 @@ func (g *Group) awaitHandlers(stop context.Context) bool {
 	}
 }
 
+// tell lets the others know what is here: the other nodes of the handlers, and
+// then the database of their subscriptions, so that events which these want are
+// not taken for nobody's.
+func (g *Group) tell(ctx context.Context, group pg.Group, again bool) error {
+	if err := g.checkMix(); err != nil {
+		return err
+	}
+	if err := g.announce(ctx); err != nil {
+		return err
+	}
+	if err := g.subscribe(ctx, again, g.hasHandler); err != nil {
+		return err
+	}
+	filtered, err := pg.KeepSubscriptions(ctx, g.client.control, group)
+	if err != nil {
+		return err
+	}
+	return g.checkReached(ctx, group, filtered)
+}
+
 // announce tells the other nodes which handlers this one has.
 func (g *Group) announce(ctx context.Context) error {
 	g.mu.Lock()
 	handlers := make([]pg.Handler, len(g.handlers))
 	for i, h := range g.handlers {
-		handlers[i] = pg.Handler{Name: h.Name, Patterns: h.Patterns}
+		handlers[i] = pg.Handler{Name: h.Name, Patterns: append([]string{}, h.Patterns...)}
 	}
 	g.mu.Unlock()
 	return pg.SetNodeHandlers(ctx, g.client.control, g.client.namespace, g.client.NodeID(), g.name, handlers)
@@ -312,24 +337,40 @@ func (g *Group) learnOthers(ctx context.Context) error {
 // events that nodes without it take.
 const askOthers = time.Second
 
-// keepTelling keeps nodes informed of each other's handlers.
-func (g *Group) keepTelling(ctx context.Context) {
+// nextChange is closed when something is registered from now on.
+func (g *Group) nextChange() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changed
+}
+
+// keepTelling keeps nodes informed of each other's handlers, and the database of
+// what they want.
+func (g *Group) keepTelling(ctx context.Context, group pg.Group, changed <-chan struct{}) {
 	ticker := time.NewTicker(askOthers)
 	defer ticker.Stop()
-	for {
-		g.mu.Lock()
-		changed := g.changed
-		g.mu.Unlock()
-		var err error
+	for untold := false; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			err = g.learnOthers(ctx)
 		case <-changed:
-			err = g.announce(ctx)
+			changed = g.nextChange()
+			untold = true
 		}
-		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNotFound) {
+		var err error
+		if untold {
+			err = g.tell(ctx, group, false)
+			untold = err != nil && !isFinal(err)
+		} else if err = g.learnOthers(ctx); err == nil {
+			err = g.keepSubscriptions(ctx, group)
+		}
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, ErrNotFound): // it was swept, and returns to life
+		case isFinal(err):
+			g.client.log.Error("what was added to a group cannot be used", "group", g.name, "error", err, "hint", Hint(err))
+		default:
 			g.client.log.Warn("nodes cannot tell each other of their handlers", "group", g.name, "error", err)
 		}
 	}

@@ -25,8 +25,9 @@ type Middleware func(Handler) Handler
 
 // Handle registers a handler for the events whose type matches one of the
 // patterns, separated by commas: order.placed, order.* for one part, order.> for
-// all that follow, > for everything. The name is unique in the group and stays
-// the same for good: what failed is owed to it.
+// all that follow, > for everything; or [Subscribed], for the events that the
+// subscription of its name wants. The name is unique in the group and stays the
+// same for good: what failed is owed to it.
 //
 // Handlers of one event run in the order in which they were registered, each by
 // itself: only those that fail get the event again. Handlers may be added while
@@ -113,16 +114,24 @@ func (g *Group) wrap(handler Handler) Handler {
 // register adds a handler. What is wrong with it Run tells: a handler that is
 // left out silently would leave its events undone.
 func (g *Group) register(h *consume.Handler, patterns string, isNil bool) {
-	h.Patterns = splitPatterns(patterns)
+	subscribed := patterns == Subscribed
+	if !subscribed {
+		h.Patterns = splitPatterns(patterns)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := g.checkHandler(h, isNil); err != nil && g.err == nil {
+	if err := g.checkHandler(h, subscribed, isNil); err != nil && g.err == nil {
 		g.err = err
 	} else if err == nil {
 		g.watch.Watch(h)
 		g.handlers = append(g.handlers, h)
 		g.routes.SetHandlers(g.handlers)
 	}
+	g.wake()
+}
+
+// wake lets Run see that something was registered. The caller holds the lock.
+func (g *Group) wake() {
 	close(g.changed)
 	g.changed = make(chan struct{})
 }
@@ -137,13 +146,13 @@ func splitPatterns(patterns string) []string {
 	return split
 }
 
-func (g *Group) checkHandler(h *consume.Handler, isNil bool) error {
+func (g *Group) checkHandler(h *consume.Handler, subscribed, isNil bool) error {
 	switch {
 	case isNil:
 		return invalid(fmt.Sprintf("handler %q is nil", h.Name), "Give it a function.")
 	case h.Name == "" || len(h.Name) > 255:
 		return invalid("a handler needs a name of up to 255 bytes", "Give it one that stays the same for good.")
-	case len(h.Patterns) == 0:
+	case len(h.Patterns) == 0 && !subscribed:
 		return invalid(fmt.Sprintf("handler %q is for no type of event", h.Name), "Give it patterns, like order.placed or order.*.")
 	case slices.ContainsFunc(g.handlers, func(other *consume.Handler) bool { return other.Name == h.Name }):
 		return invalid(fmt.Sprintf("handler with id %q is already registered", h.Name), "Names are unique within a group.")

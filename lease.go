@@ -61,8 +61,8 @@ func (g *Group) hold(lease pg.Lease) *fetchedLease {
 }
 
 // answer notes what became of an event, and settles the lease with the last one.
-func (l *fetchedLease) answer(ctx context.Context, i int, failure *pg.Failure) error {
-	last, late, err := l.note(i, failure)
+func (l *fetchedLease) answer(ctx context.Context, i int, failures []pg.Failure) error {
+	last, late, err := l.note(i, failures)
 	if err != nil || !last && !late {
 		return err
 	}
@@ -83,7 +83,7 @@ func (l *fetchedLease) answer(ctx context.Context, i int, failure *pg.Failure) e
 
 // note writes down an answer. It reports whether it is the last one, and whether
 // the database has not heard of the lease for long.
-func (l *fetchedLease) note(i int, failure *pg.Failure) (last, late bool, err error) {
+func (l *fetchedLease) note(i int, failures []pg.Failure) (last, late bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.check(i); err != nil {
@@ -91,13 +91,11 @@ func (l *fetchedLease) note(i int, failure *pg.Failure) (last, late bool, err er
 	}
 	l.answers[i] = answered
 	l.open--
-	if failure != nil {
-		l.failures = append(l.failures, *failure)
-		if !failure.Permanent {
-			l.failed = true
-			if l.group.blocks() {
-				l.release(i + 1)
-			}
+	l.failures = append(l.failures, failures...)
+	if len(failures) > 0 && !failures[0].Permanent { // they fail alike
+		l.failed = true
+		if l.group.blocks() {
+			l.release(i + 1)
 		}
 	}
 	last, late = l.open == 0, time.Since(l.told) > saveAfter

@@ -27,6 +27,8 @@ name. Each event is handled once per group.`,
 		newGroupsPause(a),
 		newGroupsResume(a),
 		newGroupsDelete(a),
+		newGroupsSubscribe(a),
+		newGroupsUnsubscribe(a),
 	)
 	return cmd
 }

@@ -14,13 +14,14 @@ import (
 // groupDetails is what is printed about one group.
 type groupDetails struct {
 	pg.GroupStatus
-	Policy pg.GroupPolicy `json:"policy"`
+	Policy        pg.GroupPolicy          `json:"policy"`
+	Subscriptions []pg.SubscriptionStatus `json:"subscriptions"`
 }
 
 func newGroupsShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show NAME",
-		Short:   "Show one group: where it stands, and its policy",
+		Short:   "Show one group: where it stands, its policy and its subscriptions",
 		Example: "  posthorn groups show billing",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -35,10 +36,17 @@ func newGroupsShow(a *app) *cobra.Command {
 			if d.Policy, err = pg.PolicyOfGroup(cmd.Context(), conn, a.namespace, args[0]); err != nil {
 				return err
 			}
+			if d.Subscriptions, err = pg.ListSubscriptions(cmd.Context(), conn, a.namespace, args[0]); err != nil {
+				return err
+			}
 			if *asJSON {
+				d.Subscriptions = append([]pg.SubscriptionStatus{}, d.Subscriptions...)
 				return printJSON(cmd.OutOrStdout(), d)
 			}
-			return printGroup(cmd.OutOrStdout(), d)
+			if err := printGroup(cmd.OutOrStdout(), d); err != nil || len(d.Subscriptions) == 0 {
+				return err
+			}
+			return printSubscriptions(cmd.OutOrStdout(), d.Subscriptions)
 		})
 	}
 	return cmd
@@ -91,4 +99,33 @@ func delays(p pg.GroupPolicy) string {
 		return strings.Join(p.Delays, ", ")
 	}
 	return fmt.Sprintf("%s × %g, up to %s, jitter %g", p.BackoffFrom, p.BackoffFactor, p.BackoffTo, p.BackoffJitter)
+}
+
+func printSubscriptions(w io.Writer, subscriptions []pg.SubscriptionStatus) error {
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	t := newTable(w, "subscription", "state", "since", "owed", "expires", "wants", "error")
+	for _, s := range subscriptions {
+		since := &s.CreatedAt
+		if s.StoppedAt != nil {
+			since = s.StoppedAt
+		}
+		t.row(s.Name, s.State, since, s.Owed, s.ExpiresAt, wants(s), s.Error)
+	}
+	return t.flush()
+}
+
+// wants is a filter or a condition, as it was given.
+func wants(s pg.SubscriptionStatus) string {
+	switch {
+	case s.Condition == "" && string(s.Filter) == "{}":
+		return "everything"
+	case s.Condition == "":
+		return string(s.Filter)
+	case string(s.Params) == "{}":
+		return s.Condition
+	default:
+		return fmt.Sprintf("%s, params %s", s.Condition, s.Params)
+	}
 }

@@ -19,8 +19,9 @@ type Config struct {
 	Group pg.Group
 	Node  string
 
-	Routes *Routes
-	News   <-chan struct{} // receives when there may be work
+	Routes    *Routes
+	AskOthers func(ctx context.Context) error // sees to it that Routes knows the handlers of other nodes; may be nil
+	News      <-chan struct{}                 // receives when there may be work
 
 	Ordered       bool // the events of a lease run one after another
 	Blocks        bool // in ordered groups: a failure ends the lease

@@ -16,8 +16,8 @@ import (
 // functions is set.
 type Handler struct {
 	Name     string
-	Patterns []string
-	Notes    any // the observer's
+	Patterns []string // of types; without any, the database says what it is for
+	Notes    any      // the observer's
 
 	Each    func(ctx context.Context, e pg.Event) error
 	EachTx  func(ctx context.Context, tx pgx.Tx, e pg.Event) error

@@ -18,7 +18,7 @@ type lane struct {
 func (c *Consumer) newLane() *lane {
 	return &lane{
 		Consumer: c,
-		router:   router{routes: c.Routes, byType: map[string]*route{}, table: &table{}},
+		router:   router{routes: c.Routes, table: &table{}},
 		chain:    chain{pool: c.Work},
 	}
 }
@@ -157,12 +157,8 @@ func (l *lane) rest(stop context.Context) bool {
 func (l *lane) workOff(work context.Context, lease pg.Lease) pg.Lease {
 	l.Observe.Took(lease)
 	started := time.Now()
-	table := l.router.refresh()
 	f := l.begin(work, lease)
-	f.routes = make([]*route, len(lease.Events))
-	for i := range lease.Events {
-		f.routes[i] = l.router.of(&lease.Events[i])
-	}
+	table := l.plan(f)
 	over := false // nothing is left to settle
 	switch {
 	case l.Together || table.transactional:
@@ -184,4 +180,34 @@ func (l *lane) workOff(work context.Context, lease pg.Lease) pg.Lease {
 		return lease
 	}
 	return pg.Lease{}
+}
+
+// plan finds the routes of a lease. Before anything is given up because nobody
+// has a handler for it, it asks: the news of another node's may be under way.
+func (l *lane) plan(f *flight) *table {
+	table := l.router.refresh()
+	if l.findRoutes(f) || l.AskOthers == nil {
+		return table
+	}
+	err := l.AskOthers(f.ctx)
+	table = l.router.refresh()
+	if l.findRoutes(f) || err == nil {
+		return table
+	}
+	l.trouble("cannot ask other nodes for their handlers", err)
+	for i, r := range f.routes {
+		f.routes[i] = r.handedOver()
+	}
+	return table
+}
+
+// findRoutes reports whether somebody is known for everything.
+func (l *lane) findRoutes(f *flight) bool {
+	known := true
+	f.routes = make([]*route, len(f.lease.Events))
+	for i := range f.lease.Events {
+		f.routes[i] = l.router.of(&f.lease.Events[i])
+		known = known && len(f.routes[i].nobody) == 0
+	}
+	return known
 }

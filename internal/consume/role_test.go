@@ -2,8 +2,13 @@ package consume_test
 
 import (
 	"context"
+	"errors"
 	"net/url"
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/posthorn/posthorn"
 )
@@ -40,4 +45,39 @@ func TestRolesAreEnough(t *testing.T) {
 	}
 	w.awaitLines(2)
 	w.settled("billing")
+}
+
+// Consumers make subscriptions with filters, and handle those that an admin has
+// made with conditions, which they may not.
+func TestRolesAreEnoughToSubscribe(t *testing.T) {
+	w := newWorld(t)
+	w.exec(`select posthorn.subscribe('default', 'billing', 'large', '{"conditions_sql": "e.key = s.params->>''key''", "params": {"key": "7"}}')`)
+	url := w.as("worker", "posthorn_consumer")
+	consumer := w.openAs(url)
+	billing := consumer.Group("billing", quick)
+	billing.Subscribe("some", posthorn.Subscription{Filter: posthorn.Filter{Types: []string{"a"}}, ExpireAfter: time.Hour})
+	for _, name := range []string{"some", "large"} {
+		billing.Handle(name, posthorn.Subscribed, func(_ context.Context, e posthorn.Event) error {
+			w.say("%s %s", name, e.Type)
+			return nil
+		})
+	}
+	w.run(consumer)
+	w.await("select count(*) = 2 from posthorn.subscriptions")
+	w.publish(w.open(), posthorn.Message{Type: "a"}, posthorn.Message{Type: "b", Key: "7"}, posthorn.Message{Type: "b"})
+	lines := w.awaitLines(2)
+	w.settled("billing")
+	slices.Sort(lines)
+	if diff := cmp.Diff([]string{"large b", "some a"}, lines); diff != "" {
+		t.Errorf("handled (-want +got):\n%s", diff)
+	}
+	if found, err := consumer.Subscriptions(t.Context(), "billing"); err != nil || len(found) != 2 {
+		t.Errorf("subscriptions %+v, %v", found, err)
+	}
+
+	group := w.openAs(url).Group("other", quick)
+	group.Subscribe("mine", posthorn.Subscription{Condition: "true"})
+	if _, err := group.Fetch(t.Context(), 1); !errors.Is(err, posthorn.ErrRefused) || posthorn.Hint(err) == "" {
+		t.Errorf("a consumer made a condition: %v", err)
+	}
 }

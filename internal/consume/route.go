@@ -2,6 +2,7 @@ package consume
 
 import (
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -93,18 +94,19 @@ func (r *route) add(h *Handler) {
 }
 
 // router finds routes. It belongs to one goroutine, and remembers what it found
-// for a type as long as the table stays.
+// for a type, or for subscriptions, as long as the table stays.
 type router struct {
 	routes *Routes
 	table  *table
 	byType map[string]*route
+	byOwed map[string]*route
 }
 
 // refresh notices new handlers. Lanes call it once a lease, so that a lease is
 // worked off by one table.
 func (r *router) refresh() *table {
 	if now := r.routes.table.Load(); now != r.table {
-		r.table, r.byType = now, map[string]*route{}
+		r.table, r.byType, r.byOwed = now, map[string]*route{}, map[string]*route{}
 	}
 	return r.table
 }
@@ -128,16 +130,27 @@ func (r *router) of(e *pg.Event) *route {
 			found.elsewhere = append(found.elsewhere, other.Name)
 		}
 	}
-	if len(r.byType) == 1000 { // whoever makes up types without end does not fill the memory
-		clear(r.byType)
-	}
-	r.byType[e.Type] = found
+	remember(r.byType, e.Type, found)
 	return found
 }
 
-// owed is the route of an event that comes again for some handlers only. They
-// get it even if their patterns have changed since.
+// remember keeps a route. Whoever makes up types without end does not fill the
+// memory.
+func remember(known map[string]*route, key string, found *route) {
+	if len(known) == 1000 {
+		clear(known)
+	}
+	known[key] = found
+}
+
+// owed is the route of an event that is for some handlers only: those whose
+// subscriptions want it, or when it comes again those that have failed. They get
+// it even if their patterns have changed since.
 func (r *router) owed(e *pg.Event) *route {
+	key := strings.Join(e.Subscriptions, "\n") // no name has one
+	if known, ok := r.byOwed[key]; ok {
+		return known
+	}
 	found := &route{}
 	for _, h := range r.table.handlers {
 		if slices.Contains(e.Subscriptions, h.Name) {
@@ -153,5 +166,11 @@ func (r *router) owed(e *pg.Event) *route {
 			found.nobody = append(found.nobody, name)
 		}
 	}
+	remember(r.byOwed, key, found)
 	return found
+}
+
+// handedOver is the same route where it is not certain that nobody has a handler.
+func (r *route) handedOver() *route {
+	return &route{plain: r.plain, transactional: r.transactional, elsewhere: slices.Concat(r.elsewhere, r.nobody)}
 }

@@ -48,6 +48,7 @@ var (
 		{"partitions", partitions},
 		{"upkeep", upkeep},
 		{"groups", groups},
+		{"subscriptions", subscriptions},
 		{"bloat", bloat},
 	}
 )

@@ -51,6 +51,10 @@ func TestExamineFinds(t *testing.T) {
 		"never tended":  {"upkeep", Warn, "nobody has ever", []string{"update posthorn.cluster set maintained_at = null"}},
 		"overdue":       {"upkeep", Fail, "due for", []string{"select posthorn.publish('default', 'a', deliver_at => now() + interval '1 hour')", "update posthorn.delayed set deliver_at = now() - interval '1 minute'"}},
 		"unread":        {"groups", Warn, "group g of namespace default", []string{"select posthorn.define_group('default', 'g')", publish, "update posthorn.cursors set at = now() - interval '3 hours'"}},
+		"stopped": {"subscriptions", Warn, "picky of group g in namespace default was stopped", []string{
+			`select posthorn.subscribe('default', 'g', 'picky', '{"conditions_sql": "(e.payload->>''a'')::int = 1"}')`,
+			`select posthorn.publish('default', 'e', '{"a": "x"}')`, "select posthorn.claim('default', 'g', 'node')",
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -124,6 +124,25 @@ func groups(ctx context.Context, db pg.DB) ([]Finding, error) {
 	return orOK(findings, "all that have work are read"), nil
 }
 
+const stoppedShown = 10
+
+func subscriptions(ctx context.Context, db pg.DB) ([]Finding, error) {
+	stopped, err := pg.StoppedSubscriptions(ctx, db, stoppedShown+1)
+	if err != nil {
+		return nil, err
+	}
+	var findings []Finding
+	for _, s := range stopped[:min(len(stopped), stoppedShown)] {
+		findings = append(findings, warn(
+			fmt.Sprintf("%s of group %s in namespace %s was stopped at %s: %s", s.Name, s.Group, s.Namespace, s.At.Format(time.RFC3339), s.Error),
+			fmt.Sprintf("mend its condition: posthorn --namespace %s groups subscribe %s %s; it then gets what it missed", s.Namespace, s.Group, s.Name)))
+	}
+	if len(stopped) > stoppedShown {
+		findings = append(findings, warn("there are more like them", "list them: select * from posthorn.subscriptions where stopped_at is not null"))
+	}
+	return orOK(findings, "none is stopped"), nil
+}
+
 // Rows of these tables live for seconds. A table that is large and mostly dead
 // is one that vacuum does not get at.
 const (

@@ -227,7 +227,7 @@ func TestBadHandlersAreRefused(t *testing.T) {
 	const set = "select posthorn.set_node_handlers('default', 'a', $1, $2)"
 	for _, handlers := range []string{
 		"null", "{}", `["charge"]`, `[{}]`, `[{"name": "h"}]`, `[{"name": "", "patterns": ["a"]}]`, `[{"name": 7, "patterns": ["a"]}]`,
-		`[{"name": "h", "patterns": []}]`, `[{"name": "h", "patterns": "a"}]`, `[{"name": "h", "patterns": ["a..b"]}]`,
+		`[{"name": "h", "patterns": "a"}]`, `[{"name": "h", "patterns": ["a..b"]}]`,
 		`[{"name": "h", "patterns": [null]}]`, `[{"name": "h", "patterns": ["a"], "order": 1}]`,
 	} {
 		s.refused("PH004", set, group, handlers)

@@ -3,6 +3,7 @@ package listen
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -20,11 +21,11 @@ type Filter struct {
 
 // document is a filter as JSON, as the functions of the schema read it too.
 type document struct {
-	Types   names           `json:"type,omitempty"`
-	Streams names           `json:"stream,omitempty"`
-	Keys    names           `json:"key,omitempty"`
-	TagsAny names           `json:"tags_any,omitempty"`
-	TagsAll names           `json:"tags_all,omitempty"`
+	Types   names           `json:"type,omitzero"`
+	Streams names           `json:"stream,omitzero"`
+	Keys    names           `json:"key,omitzero"`
+	TagsAny names           `json:"tags_any,omitzero"`
+	TagsAll names           `json:"tags_all,omitzero"`
 	Payload json.RawMessage `json:"payload,omitempty"`
 }
 
@@ -85,6 +86,11 @@ func (f Filter) Compile() (*Matcher, error) {
 	for _, name := range slices.Concat(f.Keys, f.TagsAny, f.TagsAll) {
 		if name == "" || len(name) > 255 {
 			return nil, fmt.Errorf("a key or tag is of 1 to 255 bytes, %.60q is not", name)
+		}
+	}
+	for _, list := range [][]string{f.Types, f.Streams, f.Keys, f.TagsAny, f.TagsAll} {
+		if list != nil && len(list) == 0 {
+			return nil, errors.New("an empty list lets nothing pass: leave it out to let everything pass")
 		}
 	}
 	d, err := f.document()

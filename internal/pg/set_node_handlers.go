@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Handler is what a node can handle: events whose type matches a pattern.
+// Handler is what a node can handle: events whose type matches a pattern, or
+// without patterns those of the subscription of that name.
 type Handler struct {
 	Name     string   `json:"name"`
 	Patterns []string `json:"patterns"`

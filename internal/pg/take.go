@@ -16,13 +16,14 @@ import (
 type Take struct {
 	Group     Group
 	Node      string
-	MaxEvents int // up to 10,000
+	MaxEvents int // up to mostEvents
 	LeaseFor  time.Duration
 	Settle    Lease // settled first, if one is held: all its events are done
 }
 
-// Take takes a lease with its events, in one round trip. No lease is held when
-// there is nothing to do.
+// Take takes a lease with its events, mostly in one round trip. No lease is held
+// when there is nothing to do. One that is held and has no events is from a group
+// that wants few: nothing was found in about a second, and there may be more.
 //
 // It fails with [ErrLeaseLost], and takes nothing, when the lease to settle is
 // not held any more. When the connection breaks, or ctx ends, a lease may have
@@ -30,23 +31,45 @@ type Take struct {
 // [ReleaseNode].
 func (p *Pool) Take(ctx context.Context, take Take) (Lease, error) {
 	if !p.direct {
-		return p.settleAndClaim(ctx, take)
+		lease, err := p.settleAndClaim(ctx, take)
+		if err == nil && len(lease.Events) > take.MaxEvents {
+			return cutLease(ctx, p, lease, take.MaxEvents)
+		}
+		return lease, err
 	}
 	conn, err := p.Acquire(ctx)
 	if err != nil {
 		return Lease{}, fmt.Errorf("take: %w", err)
 	}
 	defer conn.Release()
-	for {
+	asked := take.MaxEvents
+	for began := time.Now(); ; {
 		lease, err := p.takeOn(ctx, conn.Conn(), take)
-		if err != nil {
+		switch {
+		case err != nil:
 			return Lease{}, translate("take", err)
-		}
-		if !lease.Held() || len(lease.Events) > 0 {
+		case len(lease.Events) > asked:
+			return cutLease(ctx, conn, lease, asked)
+		case !lease.Held() || len(lease.Events) > 0 || time.Since(began) > time.Second:
 			return lease, nil
 		}
-		take.Settle = lease // its window was empty: look further
+		// Its window was empty: look further, in larger steps.
+		take.Settle = lease
+		take.MaxEvents = min(4*take.MaxEvents, mostEvents)
 	}
+}
+
+const mostEvents = 10_000
+
+// cutLease keeps the first events of a lease and gives back the rest.
+func cutLease(ctx context.Context, db DB, lease Lease, keep int) (Lease, error) {
+	lease.Events = lease.Events[:keep]
+	err := run(ctx, db, "take", "select posthorn.cut_lease($1::bigint, $2::int, $3::bigint)",
+		lease.ID, lease.Attempt, lease.Events[keep-1].ID)
+	if err != nil {
+		return Lease{}, err
+	}
+	return lease, nil
 }
 
 // takeOn sends both statements at once, with a Sync after each: the first

@@ -2,7 +2,8 @@
 -- asks here whether another has one, before it buries the event: during a rolling deploy the
 -- versions differ.
 
--- Replaces what a node has for a group: [{"name": "charge", "patterns": ["order.*"]}].
+-- Replaces what a node has for a group: [{"name": "charge", "patterns": ["order.*"]}]. The handler of a
+-- subscription has no patterns: what it is for the database says.
 create or replace function posthorn.set_node_handlers(namespace text, node text, group_name text, handlers jsonb)
 returns void
 language plpgsql security definer
@@ -43,7 +44,7 @@ begin
         when jsonb_typeof(h) <> 'object' then 'each handler must be an object'
         when jsonb_typeof(h->'name') is distinct from 'string' or not posthorn.is_name(h->>'name')
           then 'each handler needs a name of 1 to 255 bytes without control characters'
-        when jsonb_typeof(h->'patterns') is distinct from 'array' or h->'patterns' = '[]' then 'each handler needs patterns, at least one'
+        when jsonb_typeof(h->'patterns') is distinct from 'array' then 'each handler needs patterns, a list'
         when exists (select from jsonb_object_keys(h) k where k <> all (array['name', 'patterns'])) then 'a handler has an unknown field'
       end as w into wrong
     from jsonb_array_elements(handlers) h

@@ -270,7 +270,7 @@ begin
           then format('"%s" must hold tags of 1 to 255 bytes without control characters', k)
         when k = 'key' and exists (select from unnest(posthorn.texts_of(v)) x where octet_length(x) > 255 or x ~ '[[:cntrl:]]')
           then '"key" must hold keys of up to 255 bytes without control characters'
-        when k = 'payload' and jsonb_typeof(v) <> 'object' then '"payload" must be an object that payloads contain'
+        when k = 'payload' and v = 'null' then '"payload" must be what payloads contain, not null'
       end as w into wrong
     from jsonb_each(filter) x (k, v)
     order by w limit 1;
@@ -310,7 +310,7 @@ language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
   select (
-  select min(k) from jsonb_each(payload) x (k, v) where jsonb_typeof(v) in ('string', 'number') and octet_length(v::text) <= 1000
+  select min(k) from jsonb_each(case when jsonb_typeof(payload) = 'object' then payload end) x (k, v) where jsonb_typeof(v) in ('string', 'number') and octet_length(v::text) <= 1000
 )
 $$;
 comment on function posthorn.payload_anchor(jsonb) is 'The field of a payload by which a filter is found.';

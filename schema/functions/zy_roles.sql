@@ -31,11 +31,11 @@ declare
     'register_node', 'touch_node_heartbeat'];
   consuming constant text[] := array[
     'await_events', 'claim', 'take', 'lease_events', 'listed_events', 'filtered_events', 'has_work', 'pending',
-    'settle', 'settle_until', 'extend', 'release', 'release_node',
+    'settle', 'settle_until', 'extend', 'release', 'release_node', 'cut_lease',
     'define_group', 'tend', 'now', 'namespace_id', 'is_name',
     'register_node', 'touch_node_heartbeat', 'remove_node', 'is_alive',
     'set_node_handlers', 'group_handlers', 'matches', 'matches_by_parts', 'check_pattern',
-    'subscribe', 'subscribe_with_filter', 'unsubscribe', 'read_next_events', 'set_group_cursor',
+    'subscribe', 'subscribe_with_filter', 'unsubscribe', 'keep_subscriptions', 'read_next_events', 'set_group_cursor',
     'read_events', 'read_log', 'cursor_at', 'cursor_after', 'cursor_between', 'outcomes', 'readable',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied'];
   administering constant text[] := array[
@@ -68,7 +68,7 @@ begin
   if kind in ('consumer', 'admin') then
     execute format('grant select on sequence posthorn.event_id to %I', role_name); -- clients of earlier versions look there for news
     execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,
-      posthorn.groups, posthorn.filtered_groups, posthorn.subscriptions, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status,
+      posthorn.groups, posthorn.filtered_groups, posthorn.subscriptions, posthorn.stops, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status,
       posthorn.event_log, posthorn.migrations to %I', role_name);
   end if;
   if kind = 'admin' then

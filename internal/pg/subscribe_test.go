@@ -1,0 +1,134 @@
+package pg_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+func TestSubscribe(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		ctx := t.Context()
+		group := defineGroup(t, pool, "g", pg.GroupConfig{})
+		if filtered := must(pg.KeepSubscriptions(ctx, pool, group))(t); filtered {
+			t.Error("a group without subscriptions has some")
+		}
+		filter := json.RawMessage(`{"type": ["a.*"], "payload": {"n": 12345678901234567890}}`)
+		id := must(pg.Subscribe(ctx, pool, ns, "g", "some", pg.Subscription{Filter: filter, ExpireAfter: 90 * time.Second}))(t)
+		if again := must(pg.Subscribe(ctx, pool, ns, "g", "some", pg.Subscription{Filter: filter}))(t); again != id {
+			t.Errorf("made again it is %d, was %d", again, id)
+		}
+		must(pg.Subscribe(ctx, pool, ns, "g", "few", pg.Subscription{
+			Condition: "e.key = s.params->>'key'", Params: json.RawMessage(`{"key": "k"}`), ExpireAfter: 90 * time.Second,
+		}))(t)
+		if filtered := must(pg.KeepSubscriptions(ctx, pool, group))(t); !filtered {
+			t.Error("a group with subscriptions has none")
+		}
+		both := publish(t, pool, pg.Message{Type: "a.b", Key: "k", Payload: json.RawMessage(`{"n": 12345678901234567890}`)})
+		publish(t, pool, pg.Message{Type: "a.b", Payload: json.RawMessage(`{"n": 12345678901234567168}`)})
+		lease := take(t, pool, group)
+		if len(lease.Events) != 1 || lease.Events[0].ID != both {
+			t.Fatalf("events %+v, want %d", lease.Events, both)
+		}
+		if diff := cmp.Diff([]string{"some", "few"}, lease.Events[0].Subscriptions); diff != "" {
+			t.Errorf("subscriptions (-want +got):\n%s", diff)
+		}
+		check(t, pg.Settle(ctx, pool, lease, pg.Failure{Event: both, Subscription: "few", Error: "no"}))
+		var got []string
+		for _, s := range must(pg.ListSubscriptions(ctx, pool, ns, "g"))(t) {
+			got = append(got, fmt.Sprint(s.Name, " ", s.State, " ", s.Owed, " ", s.ExpireAfterSeconds, " ", s.ExpiresAt != nil, " ", s.Condition, string(s.Params)))
+		}
+		if diff := cmp.Diff([]string{`few active 1 90 true e.key = s.params->>'key'{"key": "k"}`, "some active 0 0 false "}, got); diff != "" {
+			t.Errorf("subscriptions (-want +got):\n%s", diff)
+		}
+		if owed := must(pg.Unsubscribe(ctx, pool, ns, "g", "few"))(t); owed != 1 {
+			t.Errorf("%d were owed", owed)
+		}
+		if _, err := pg.ListSubscriptions(ctx, pool, ns, "nowhere"); !errors.Is(err, pg.ErrNotFound) {
+			t.Errorf("of no group: %v", err)
+		}
+	})
+}
+
+func TestPublishTo(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		ctx := t.Context()
+		must(pg.Subscribe(ctx, pool, ns, "g", "a", pg.Subscription{}))(t)
+		group := must(pg.FindGroup(ctx, pool, ns, "g"))(t)
+		later := time.Now().Add(time.Hour)
+		messages := []pg.Message{
+			{Type: "x", Payload: json.RawMessage(`{"a": 1, "a": 2}`)},
+			{Type: "y", Stream: "s", Key: "k", Tags: []string{`"`, `a,b\`}, Metadata: json.RawMessage(`{"m": 1}`)},
+			{Type: "z", DeliverAt: &later},
+		}
+		ids := must(pg.PublishTo(ctx, pool, ns, "g", "a", messages))(t)
+		if len(ids) != 3 {
+			t.Fatalf("ids %v", ids)
+		}
+		want := []pg.Event{delivered(messages[0], ids[0]), delivered(messages[1], ids[1])}
+		for i := range want {
+			want[i].Subscriptions = []string{"a"}
+		}
+		lease := take(t, pool, group)
+		diffEvents(t, want, lease.Events)
+		check(t, pg.Settle(ctx, pool, lease))
+		if none := must(pg.PublishTo(ctx, pool, ns, "g", "a", nil))(t); none != nil {
+			t.Errorf("ids %v of nothing", none)
+		}
+	})
+}
+
+// What is found beyond what was asked for goes back as it was, also when it is
+// being tried again.
+func TestTakeFewOfMany(t *testing.T) {
+	later := time.Hour
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		ctx := t.Context()
+		must(pg.Subscribe(ctx, pool, ns, "g", "a", pg.Subscription{Filter: json.RawMessage(`{"type": "wanted"}`)}))(t)
+		group := must(pg.FindGroup(ctx, pool, ns, "g"))(t)
+		messages := make([]pg.Message, 600)
+		for i := range messages {
+			messages[i].Type = "other"
+			if i >= 500 && i < 520 {
+				messages[i].Type = "wanted"
+			}
+		}
+		ids := must(pg.PublishMany(ctx, pool, ns, messages))(t)[500:520]
+		for round := 1; round <= 2; round++ {
+			seen := map[int64]int{}
+			for len(seen) < len(ids) {
+				few := takeOf(group)
+				few.MaxEvents = 3
+				lease := must(pool.Take(ctx, few))(t)
+				if n := len(lease.Events); n == 0 || n > 3 {
+					t.Fatalf("took %d events after %d", n, len(seen))
+				}
+				var failures []pg.Failure
+				for _, e := range lease.Events {
+					seen[e.ID]++
+					if e.Delivery != round {
+						t.Errorf("event %d: delivery %d, want %d", e.ID, e.Delivery, round)
+					}
+					if round == 1 {
+						failures = append(failures, pg.Failure{Event: e.ID, Subscription: "a", Error: "no", RetryIn: &later})
+					}
+				}
+				check(t, pg.Settle(ctx, pool, lease, failures...))
+			}
+			for _, id := range ids {
+				if seen[id] != 1 {
+					t.Errorf("round %d: event %d came %d times", round, id, seen[id])
+				}
+			}
+			_, err := pool.Exec(ctx, "update posthorn.retries set due_at = posthorn.now()")
+			check(t, err)
+			must(pg.PublishMany(ctx, pool, ns, messages[:500]))(t) // to look through in between
+		}
+	})
+}

@@ -1,0 +1,26 @@
+-- Gives back what of a lease comes after an event, as if it had not been taken. For workers that look for few
+-- events in large steps, because their group wants few, and then find many.
+create or replace function posthorn.cut_lease(lease bigint, attempt int, event bigint)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  l posthorn.leases;
+begin
+  select x.* into l from posthorn.leases x
+  where x.id = cut_lease.lease and x.attempt = cut_lease.attempt and x.until is not null for update;
+  if not found then
+    perform posthorn.raise_lease_lost(cut_lease.lease, cut_lease.attempt);
+  elsif l.retries then
+    update posthorn.retries r set lease_id = null, attempts = r.attempts - 1
+    where r.lease_id = l.id and r.event_id > cut_lease.event;
+    update posthorn.leases x set ids = array(select i from unnest(l.ids) i where i <= cut_lease.event order by i)
+    where x.id = l.id;
+  else
+    perform posthorn.cut_short(l, cut_lease.event);
+  end if;
+end $$;
+comment on function posthorn.cut_lease(bigint, int, bigint) is 'Gives back what of a lease comes after an event.';

@@ -1,0 +1,13 @@
+-- For workers that take leases: what take and lease_events hand out says nothing of how long subscriptions
+-- last, and an idle group hands out nothing at all. claim does this by itself.
+create or replace function posthorn.keep_subscriptions(group_id bigint)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform posthorn.renew_subscriptions(keep_subscriptions.group_id::int);
+  return exists (select from posthorn.filtered_groups f where f.group_no = keep_subscriptions.group_id);
+end $$;
+comment on function posthorn.keep_subscriptions(bigint) is
+  'Keeps the subscriptions of a group from expiring; false if it hands out everything, having none.';

@@ -56,7 +56,7 @@ func TestFilterAsJSON(t *testing.T) {
 func TestIdenticalFilters(t *testing.T) {
 	t.Parallel()
 	alike := [][]Filter{
-		{{}, {Types: []string{}}},
+		{{}},
 		{{Types: []string{"a", "b"}}, {Types: []string{"b", "a", "b"}}},
 		{{Streams: []string{"a", "b"}}},
 		{{Keys: []string{"a", "b"}}},

@@ -136,7 +136,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  if not cardinality(l.ids) > cut_retries_short.max_events then
+  if (cardinality(l.ids) > cut_retries_short.max_events) is not true then
     return;
   end if;
   update posthorn.retries r set lease_id = null, attempts = r.attempts - 1

@@ -270,7 +270,6 @@ begin
           then format('"%s" must hold tags of 1 to 255 bytes without control characters', k)
         when k = 'key' and exists (select from unnest(posthorn.texts_of(v)) x where octet_length(x) > 255 or x ~ '[[:cntrl:]]')
           then '"key" must hold keys of up to 255 bytes without control characters'
-        when k = 'payload' and v = 'null' then '"payload" must be what payloads contain, not null'
       end as w into wrong
     from jsonb_each(filter) x (k, v)
     order by w limit 1;

@@ -18,7 +18,6 @@ declare
   batch posthorn.event[];
   result record;
   matches posthorn.match[];
-  last_id bigint; -- where the lease is cut short
 begin
   if l.retries then -- what is owed to a subscription was matched before
     perform posthorn.cut_retries_short(l, wanted_events.max_events);
@@ -30,15 +29,14 @@ begin
     result := posthorn.match_events(l.group_id, batch);
     matches := result.matches;
     if not l.retries and cardinality(matches) > wanted_events.max_events then
-      last_id := (matches[wanted_events.max_events]).event_id;
-      perform posthorn.cut_short(l, last_id);
+      perform posthorn.cut_short(l, (matches[wanted_events.max_events]).event_id);
       matches := matches[:wanted_events.max_events];
     end if;
     if result.troubles is not null then
       perform posthorn.stop_subscriptions(l.group_id, result.troubles);
     end if;
     if exists (select from posthorn.subscriptions s where s.group_no = l.group_id and s.stopped_at is not null) then
-      perform posthorn.note_missed(l, array(select b.id from unnest(batch) b where b.id <= last_id or last_id is null));
+      perform posthorn.note_missed(l, array(select b.id from unnest(batch) b));
     end if;
   end if;
   if l.retries then

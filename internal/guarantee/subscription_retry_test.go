@@ -130,6 +130,21 @@ func TestKillerInAGroupWithSubscriptions(t *testing.T) {
 	}
 }
 
+// Splitting a batch looks at what was handed out of it alone.
+func TestOnlyWhatIsWantedIsSplit(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.subscribe("a", `{"type": "order.placed"}`)
+	s.publishMany(5)
+	s.exec("select posthorn.publish('default', 'other') from generate_series(1, 50)")
+	for range 2 {
+		s.claimHandout(group, 100)
+		s.expire()
+	}
+	s.claimHandout(group, 1)
+	equal(t, "parts", value[int](s, "select count(*) from posthorn.retries"), 5)
+}
+
 // seed 001.10: a message for one subscription reaches it, and nobody else.
 func TestPublishTo(t *testing.T) {
 	t.Parallel()

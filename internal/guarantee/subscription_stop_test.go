@@ -59,14 +59,13 @@ func TestFailingConditionStopsOnlyItsSubscription(t *testing.T) {
 	}
 }
 
-// A condition that calls for retries in vain: changed, and no better, it stops
-// again, and loses nothing by it.
+// Changed, and no better, a condition stops its subscription again, and loses nothing by it.
 func TestSubscriptionThatFailsAgain(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.subscribeSQL("fussy", fussy, "{}")
 	publish := func(n string) int64 { return s.publishEvent("a", `{"n": `+n+`}`) }
-	bad := publish(`"abc"`)
+	publish(`"abc"`)
 	one := publish("7")
 	s.wantHanded()
 	s.exec("update posthorn.subscriptions set params = '{\"over\": 6}'") // catches up later
@@ -75,16 +74,13 @@ func TestSubscriptionThatFailsAgain(t *testing.T) {
 	s.catchUp() // and meets the bad one again
 	equal(t, "stopped", len(s.stopped()), 1)
 	three := publish("9")
-	worse := publish(`"x"`)
+	publish(`"x"`)
 	s.wantHanded()
 	s.subscribeSQL("fussy", fussy, `{"over": 4}`)
 	equal(t, "stopped again", len(s.stopped()), 1)
 	s.wantHanded()
 	s.subscribeSQL("fussy", "e.payload->>'n' ~ '^[0-9]+$' and "+fussy, "{}")
 	s.wantHanded(to(one, "fussy"), to(three, "fussy"))
-	if bad == worse {
-		t.Fatal("impossible")
-	}
 }
 
 // Of two subscriptions with one condition, the params of one fail.
@@ -226,7 +222,7 @@ func TestLeasesInFlightWhenASubscriptionStops(t *testing.T) {
 			for i := range 4 {
 				events = append(events, publish(fmt.Sprint("k", i), "7"))
 			}
-			bad := publish("bad", `"abc"`)
+			publish("bad", `"abc"`)
 			var held []handout
 			for range 5 {
 				held = append(held, s.claimHandout(group, 1))
@@ -267,7 +263,6 @@ func TestLeasesInFlightWhenASubscriptionStops(t *testing.T) {
 			}
 			slices.Sort(got)
 			equal(t, "what it missed", got, want)
-			equal(t, "bad", bad, events[3]+1)
 		})
 	}
 }
@@ -288,6 +283,29 @@ func TestCutOffRestIsHandedOutOnce(t *testing.T) {
 	s.wantHanded(to(rest[0], "calm", "fussy"), to(rest[1], "calm", "fussy"))
 }
 
+// Events that wait for their slot were taken while a subscription was stopped, and are matched after it went on.
+func TestWhatWaitsForItsSlotIsHandedOutOnce(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"order": "total"}`)
+	s.subscribeSQL("fussy", fussy, "{}")
+	s.subscribe("calm", "{}")
+	bad := s.publishEvent("a", `{"n": "abc"}`)
+	s.wantHanded(to(bad, "calm"))
+	var want []string
+	for range 5 {
+		s.publishEvent("a", `{"n": 7}`)
+	}
+	h := s.claimHandout(group, 1)
+	s.settle(h.lease)
+	s.subscribeSQL("fussy", "e.payload->>'n' <> 'abc' and "+fussy, "{}")
+	want = append(want, to(bad+1, "fussy"))
+	for i := range int64(4) {
+		want = append(want, to(bad+2+i, "calm", "fussy"))
+	}
+	s.wantHanded(want...)
+}
+
 // A group that is moved while a subscription is stopped.
 func TestSeekWhileASubscriptionIsStopped(t *testing.T) {
 	t.Parallel()
@@ -303,9 +321,6 @@ func TestSeekWhileASubscriptionIsStopped(t *testing.T) {
 	s.wantHanded()
 	s.subscribeSQL("fussy", "e.payload->>'n' <> 'abc' and "+fussy, "{}")
 	s.wantHanded(to(missed, "fussy"), to(after, "fussy"))
-	if skipped == 0 {
-		t.Fatal("impossible")
-	}
 
 	s.subscribeSQL("fussy", fussy, "{}")
 	s.exec("select posthorn.seek('default', $1, '-infinity')", group)
@@ -330,6 +345,9 @@ func TestRetentionWaitsForStoppedSubscription(t *testing.T) {
 				owed = s.publishEvent("a", `{"n": 7}`)
 			}
 			s.wantHanded()
+			if behind { // and nothing else of the same partition
+				s.exec("delete from posthorn.missed")
+			}
 			s.wantKept(owed, "subscription fussy of group billing was stopped before it", func() {
 				s.subscribeSQL("fussy", "e.payload->>'n' = 'abc' or "+fussy, "{}")
 				s.handOut(group, 10)
@@ -354,8 +372,7 @@ func TestRetentionDoesNotWaitForGroupWithoutSubscriptions(t *testing.T) {
 	s.wantHanded()
 }
 
-// While a subscription is stopped, its partition may be past retention; it
-// catches up from there by ids that only late transactions had.
+// What commits late while a subscription is stopped is owed to it too.
 func TestLateCommitForStoppedSubscription(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -418,7 +435,8 @@ func TestGoingOnFarBehind(t *testing.T) {
 	equal(t, "stops left", value[int](s, "select count(*) from posthorn.stops"), 0)
 }
 
-// Many expire at their time, by the clock of the database.
+// seed 001.29: subscriptions expire when their group has not been read for as long as they said; a group goes
+// with the last of them.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	s := database(t)

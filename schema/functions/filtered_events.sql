@@ -19,7 +19,6 @@ declare
   batch posthorn.event[];
   result record;
   matches posthorn.match[];
-  last_id bigint; -- where the lease is cut short
 begin
   select x.* into l from posthorn.leases x where x.id = filtered_events.lease;
   ids := l.ids;
@@ -32,16 +31,22 @@ begin
     batch := posthorn.batch_of(l, ids);
     result := posthorn.match_events(l.group_id, batch);
     matches := result.matches;
+<<<<<<< HEAD:schema/functions/filtered_events.sql
     if not l.retries and cardinality(matches) > filtered_events.max_events then
       last_id := (matches[filtered_events.max_events]).event_id;
       perform posthorn.cut_short(l, last_id);
       matches := matches[:filtered_events.max_events];
+=======
+    if not l.retries and cardinality(matches) > wanted_events.max_events then
+      perform posthorn.cut_short(l, (matches[wanted_events.max_events]).event_id);
+      matches := matches[:wanted_events.max_events];
+>>>>>>> 1f7f0704cea555547e415f683ad95a07065595d7:schema/functions/wanted_events.sql
     end if;
     if result.troubles is not null then
       perform posthorn.stop_subscriptions(l.group_id, result.troubles);
     end if;
     if exists (select from posthorn.subscriptions s where s.group_no = l.group_id and s.stopped_at is not null) then
-      perform posthorn.note_missed(l, array(select b.id from unnest(batch) b where b.id <= last_id or last_id is null));
+      perform posthorn.note_missed(l, array(select b.id from unnest(batch) b));
     end if;
   end if;
   if l.retries then

@@ -39,6 +39,8 @@
 //   - [Group.HandleBatch], [Group.HandleBatchTx]: many events in one call, where
 //     a call is dear.
 //   - [On], [OnTx]: with the payload decoded.
+//   - [Group.Subscribe], and any of these: for events that the database finds, by
+//     tags, by what the payload holds, or by a condition in SQL.
 //   - [Group.Fetch]: for programs that would rather ask than be called.
 //   - [Client.Project]: a table that follows the log.
 //

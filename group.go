@@ -255,6 +255,9 @@ func (g *Group) run(ctx, stop context.Context) error {
 	if err := g.learnOthers(stop); err != nil {
 		return err
 	}
+	for _, name := range g.withoutHandler() {
+		g.client.log.Warn("a subscription is not made before it has a handler", "group", g.name, "subscription", name)
+	}
 	config := g.consumer(group)
 	news, end := g.client.watch.Subscribe()
 	defer end()

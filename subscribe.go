@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/consume"
@@ -50,7 +49,7 @@ const Subscribed = "*subscribed*" // is no pattern
 // handler the subscription is for [Group.Fetch].
 //
 // [Client.Run], or the first Fetch, makes it, or changes what it wants: whoever
-// starts last changes it for all. It gets what is published from then on. A
+// starts last changes it for all. It gets what the group has not read yet. A
 // subscription that a program does not have any more stays, and its events become
 // dead letters, until [Client.Unsubscribe].
 func (g *Group) Subscribe(name string, want Subscription) {
@@ -140,8 +139,21 @@ func (g *Group) subscribes(name string) bool {
 // always makes subscriptions without handlers too.
 func always(string) bool { return true }
 
+// hasHandler wants the lock held.
 func (g *Group) hasHandler(name string) bool {
 	return slices.ContainsFunc(g.handlers, func(h *consume.Handler) bool { return h.Name == name })
+}
+
+func (g *Group) withoutHandler() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var names []string
+	for _, s := range g.subscriptions {
+		if !g.hasHandler(s.name) {
+			names = append(names, s.name)
+		}
+	}
+	return names
 }
 
 // checkMix refuses a group in which some handlers are found by pattern, here, and
@@ -230,89 +242,4 @@ func (g *Group) keepSubscriptions(ctx context.Context, group pg.Group) error {
 	}
 	g.complaint = said
 	return err
-}
-
-// SubscriptionStatus is a subscription as it stands.
-type SubscriptionStatus struct {
-	Name      string
-	Filter    json.RawMessage // nil: it has a condition
-	Condition string
-	Params    json.RawMessage // of the condition
-
-	ExpireAfter time.Duration // 0: never
-	ExpiresAt   time.Time     // unless the group is consumed before
-	CreatedAt   time.Time
-	Owed        int64 // events that it gets again, or alone
-
-	State     SubscriptionState
-	Error     string    // why it was stopped
-	StoppedAt time.Time // zero: it was not
-}
-
-// SubscriptionState is how a subscription stands.
-type SubscriptionState string
-
-// The states of a subscription.
-const (
-	SubscriptionActive     SubscriptionState = "active"
-	SubscriptionStopped    SubscriptionState = "stopped"     // its condition failed or took too long; what it misses is remembered
-	SubscriptionCatchingUp SubscriptionState = "catching up" // with what it missed
-)
-
-// Subscriptions lists the subscriptions of a group, by name.
-func (c *Client) Subscriptions(ctx context.Context, group string) ([]SubscriptionStatus, error) {
-	found, err := pg.ListSubscriptions(ctx, c.control, c.namespace, group)
-	if err != nil {
-		return nil, err
-	}
-	subscriptions := make([]SubscriptionStatus, len(found))
-	for i, s := range found {
-		subscriptions[i] = SubscriptionStatus{
-			Name: s.Name, Filter: s.Filter, Condition: s.Condition, Params: s.Params,
-			ExpireAfter: time.Duration(s.ExpireAfterSeconds * float64(time.Second)), ExpiresAt: orZero(s.ExpiresAt),
-			CreatedAt: s.CreatedAt, Owed: s.Owed,
-			State: SubscriptionState(s.State), Error: s.Error, StoppedAt: orZero(s.StoppedAt),
-		}
-	}
-	return subscriptions, nil
-}
-
-// Unsubscribe removes a subscription of a group, with what was owed to it, and
-// returns how many events that were. Its dead letters stay.
-func (c *Client) Unsubscribe(ctx context.Context, group, name string) (owed int64, err error) {
-	return pg.Unsubscribe(ctx, c.control, c.namespace, group, name)
-}
-
-// PublishTo publishes messages that are for one subscription alone, in order and
-// in one round trip, and returns their ids. Nobody else gets them; they are tried,
-// retried and buried like other events. In a transaction they exist if and only if
-// it commits. A message of this kind has no DedupKey.
-func (c *Client) PublishTo(ctx context.Context, db DB, group, subscription string, messages ...Message) ([]int64, error) {
-	if len(messages) == 0 {
-		return nil, nil
-	}
-	ctx, watched := c.telemetry.Publishing(ctx, commonStream(messages), len(messages))
-	encoded, err := c.encodeFor(ctx, subscription, messages)
-	if err != nil {
-		err = fmt.Errorf("publish: %w", err)
-		watched.End(nil, false, err)
-		return nil, err
-	}
-	ids, err := pg.PublishTo(ctx, db, c.namespace, group, subscription, encoded)
-	watched.End(ids, true, err)
-	if err != nil {
-		return nil, err
-	}
-	c.watch.Published()
-	return ids, nil
-}
-
-func (c *Client) encodeFor(ctx context.Context, subscription string, messages []Message) ([]pg.Message, error) {
-	for i := range messages {
-		if messages[i].DedupKey != "" {
-			return nil, invalid(fmt.Sprintf("message %d (%s) for subscription %q has a DedupKey", i, messages[i].Type, strings.ToValidUTF8(subscription, "?")),
-				"Leave it out: messages for one subscription are not compared.")
-		}
-	}
-	return c.encode(ctx, messages)
 }

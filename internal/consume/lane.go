@@ -194,7 +194,9 @@ func (l *lane) plan(f *flight) *table {
 	if l.findRoutes(f) || err == nil {
 		return table
 	}
-	l.trouble("cannot ask other nodes for their handlers", err)
+	if f.ctx.Err() == nil {
+		l.trouble("cannot ask other nodes for their handlers", err)
+	}
 	for i, r := range f.routes {
 		f.routes[i] = r.handedOver()
 	}

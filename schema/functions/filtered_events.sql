@@ -31,16 +31,9 @@ begin
     batch := posthorn.batch_of(l, ids);
     result := posthorn.match_events(l.group_id, batch);
     matches := result.matches;
-<<<<<<< HEAD:schema/functions/filtered_events.sql
     if not l.retries and cardinality(matches) > filtered_events.max_events then
-      last_id := (matches[filtered_events.max_events]).event_id;
-      perform posthorn.cut_short(l, last_id);
+      perform posthorn.cut_short(l, (matches[filtered_events.max_events]).event_id);
       matches := matches[:filtered_events.max_events];
-=======
-    if not l.retries and cardinality(matches) > wanted_events.max_events then
-      perform posthorn.cut_short(l, (matches[wanted_events.max_events]).event_id);
-      matches := matches[:wanted_events.max_events];
->>>>>>> 1f7f0704cea555547e415f683ad95a07065595d7:schema/functions/wanted_events.sql
     end if;
     if result.troubles is not null then
       perform posthorn.stop_subscriptions(l.group_id, result.troubles);

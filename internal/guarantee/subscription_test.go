@@ -127,6 +127,7 @@ VALUES (
 );`
 
 // seed 001.21: the seed's own statement makes the group too.
+// seed 001.24
 func TestSubscriptionBySeedsInsert(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -139,6 +140,7 @@ func TestSubscriptionBySeedsInsert(t *testing.T) {
 }
 
 // seed 001.27: consumers that want the same share one subscription, by value.
+// seed 001.25, 001.26
 func TestSubscriptionsAreUniqueByValue(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -300,15 +300,27 @@ func TestPushTableChangesRefuses(t *testing.T) {
 	s.exec("create foreign data wrapper w; create server w foreign data wrapper w; create foreign table public.f (a int) server w")
 	s.exec(`create table public."a` + "\n" + `b" (a int)`)
 	for _, test := range []struct{ code, arguments string }{
-		{"PH005", "'public.v'"}, {"PH005", "'public.m'"}, {"PH005", "'public.f'"}, {"PH005", "'public.s'"}, {"PH005", "'tt'"},
-		{"PH005", "'pg_catalog.pg_class'"}, {"PH005", "'information_schema.sql_features'"},
-		{"PH005", "'posthorn.events'"}, {"PH005", "'posthorn.config'"}, {"PH005", "'posthorn.group_status'"},
-		{"PH001", "null"}, {"PH001", "1"},
-		{"PH001", "'public.t', namespace => 'nowhere'"}, {"PH001", "'public.t', namespace => null"},
-		{"PH004", "'public.t', stream => ''"}, {"PH004", "'public.t', stream => null"},
+		{"PH005", "'public.v'"},
+		{"PH005", "'public.m'"},
+		{"PH005", "'public.f'"},
+		{"PH005", "'public.s'"},
+		{"PH005", "'tt'"},
+		{"PH005", "'pg_catalog.pg_class'"},
+		{"PH005", "'information_schema.sql_features'"},
+		{"PH005", "'posthorn.events'"},
+		{"PH005", "'posthorn.config'"},
+		{"PH005", "'posthorn.group_status'"},
+		{"PH001", "null"},
+		{"PH001", "1"},
+		{"PH001", "'public.t', namespace => 'nowhere'"},
+		{"PH001", "'public.t', namespace => null"},
+		{"PH004", "'public.t', stream => ''"},
+		{"PH004", "'public.t', stream => null"},
 		{"PH004", `E'public."a\nb"'`},
-		{"PH004", "'public.t', hook => 'pg_catalog.lower(text)'"}, {"PH004", "'public.t', hook => 'pg_catalog.jsonb_array_elements(jsonb)'"},
-		{"PH004", "'public.t', hook => 'pg_catalog.jsonb_typeof(jsonb)'"}, {"42883", "'public.t', hook => 'public.missing(jsonb)'"},
+		{"PH004", "'public.t', hook => 'pg_catalog.lower(text)'"},
+		{"PH004", "'public.t', hook => 'pg_catalog.jsonb_array_elements(jsonb)'"},
+		{"PH004", "'public.t', hook => 'pg_catalog.jsonb_typeof(jsonb)'"},
+		{"42883", "'public.t', hook => 'public.missing(jsonb)'"},
 	} {
 		s.refused(test.code, "select posthorn.push_table_changes("+test.arguments+")")
 	}

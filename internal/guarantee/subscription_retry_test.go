@@ -281,3 +281,23 @@ func TestRetentionWaitsForGroupWithSubscriptions(t *testing.T) {
 	event := s.publish()
 	s.wantKept(event, "group billing of namespace default has not read all of it", func() { s.wantHanded(to(event, "a")) })
 }
+
+// What was buried for a subscription that is gone comes back when it is redriven, and so does what was owed
+// to a handler from before the group had subscriptions: nothing leaves a group unseen.
+func TestRetriesOfSubscriptionsThatAreGone(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	first := s.publish()
+	h := s.claimHandout(group, 1)
+	s.fail(h, first, "handler", `, "retry_in": "0"`)
+	s.subscribe("a", "{}")
+	s.wantHanded(to(first, "handler"))
+
+	second := s.publish()
+	h = s.claimHandout(group, 1)
+	s.fail(h, second, "a", `, "permanent": true`)
+	s.exec("select posthorn.unsubscribe('default', $1, 'a')", group)
+	s.exec("select posthorn.redrive('default', $1)", group)
+	s.wantHanded(to(second, "a"))
+}

@@ -48,10 +48,11 @@ begin
       from (
         select o.event_id, max(o.attempts) as attempts, array_agg(distinct o.name) as subscriptions
         from (
-          select x.event_id, x.attempts, s.name
+          -- Also to a subscription that is gone, if it came back from the dead letters, and to a handler that
+          -- was there before the group had subscriptions.
+          select x.event_id, x.attempts, x.subscription as name
           from posthorn.retries x
-          join posthorn.subscriptions s on s.group_no = l.group_id and s.name = x.subscription
-          where x.lease_id = l.id
+          where x.lease_id = l.id and x.subscription <> ''
           union all
           select x.event_id, x.attempts, s.name
           from posthorn.retries x

@@ -21,7 +21,7 @@ begin
     left join posthorn.retries r on r.lease_id = l.id and r.event_id = p.event
       and (p.subscription = '' or r.subscription in ('', p.subscription))
   loop
-    if not f.is_held and f.event = any (held) and posthorn.is_removed(g, f.subscription) then
+    if f.event = any (held) and not (f.is_held and l.retries) and f.subscription <> '' and posthorn.is_removed(g, f.subscription) then
       continue; -- it went while the lease was out, with all that was owed to it
     elsif not f.is_held then
       raise exception 'event % is not in lease %', f.event, l.id

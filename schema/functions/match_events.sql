@@ -31,9 +31,13 @@ comment on function posthorn.match_events(int, posthorn.event[], bigint[]) is 'W
 
 create or replace function posthorn.version_of(group_no int)
 returns bigint
-language sql stable
+language plpgsql stable -- not sql, which would plan anew at every call
 set search_path = pg_catalog, pg_temp
-return coalesce((select f.version from posthorn.filtered_groups f where f.group_no = version_of.group_no), 0);
+as $$
+#variable_conflict use_column
+begin
+  return coalesce((select f.version from posthorn.filtered_groups f where f.group_no = version_of.group_no), 0);
+end $$;
 comment on function posthorn.version_of(int) is 'Rises when a subscription of a group gets another condition.';
 
 -- All conditions in one statement. If that fails or takes too long, one by one, to find the subscription that is to

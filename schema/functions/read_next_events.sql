@@ -190,7 +190,7 @@ declare
   skipped text;
 begin
   if cursor is null then
-    select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
+    c := posthorn.newest_cursor(g.id);
     c.blind := 0;
     return c;
   end if;
@@ -334,7 +334,7 @@ begin
   c.at := posthorn.now();
   c.blind := 0;
   c.looked_at := null;
-  select x.n + 1 into c.n from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
+  c.n := (posthorn.newest_cursor(g.id)).n + 1;
   insert into posthorn.cursors select c.*;
   delete from posthorn.cursors x where x.group_id = g.id and x.n < c.n - 100;
 end $$;

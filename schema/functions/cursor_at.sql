@@ -22,6 +22,7 @@ begin
   if to_time = 'infinity' then
     select case when s.is_called then s.last_value else 0 end into c.base_seq from posthorn.event_id s;
     c.base := posthorn.snapshot();
+    c := posthorn.seen_for_sure(c);
   elsif to_time > '-infinity' then
     c.seek_from := to_time;
     if t.next is not null then
@@ -205,6 +206,29 @@ exception when others then
     using errcode = 'PH004', detail = sqlerrm, hint = 'Use a cursor that was returned here, unchanged.';
 end $$;
 comment on function posthorn.cursor_from(text) is 'Opaque text as a cursor.';
+
+-- A cursor that has just looked, and is about to leave the database. What it has seen ends with the highest
+-- transaction id that any event it sees has: those beyond it, perhaps of transactions that left nothing, a crash may
+-- forget and give out again.
+create or replace function posthorn.seen_for_sure(c posthorn.cursors)
+returns posthorn.cursors
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  seen pg_snapshot := coalesce(c.target, c.base);
+  highest xid8;
+begin
+  select e.xid into highest from posthorn.events e where pg_visible_in_snapshot(e.xid, seen) order by e.xid desc limit 1;
+  seen := posthorn.seen_before(seen, coalesce(highest::text::bigint + 1, 3)::text::xid8);
+  if c.target is not null then
+    c.target := seen;
+  else
+    c.base := seen;
+  end if;
+  return c;
+end $$;
+comment on function posthorn.seen_for_sure(posthorn.cursors) is 'A cursor that has seen nothing which a crash may forget.';
 
 -- The last checkpoint knows the first transaction id that had not been given out. Right after a crash that
 -- is the one with which recovery ended; a later one knows less.

@@ -258,6 +258,9 @@ begin
   select case when s.is_called then s.last_value else 0 end into sight.seq from posthorn.event_id s;
   w := posthorn.advance(c, g.namespace_id, size, sight, '-infinity');
   c := w.c;
+  if before.target is null then
+    c := posthorn.seen_for_sure(c);
+  end if;
   at_end := w.ids is null and w.hi is null;
   if at_end then
     return;

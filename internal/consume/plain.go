@@ -185,9 +185,8 @@ func (l *lane) unhandled(e *pg.Event, r *route) []pg.Failure {
 func (l *lane) sideBySide(f *flight) {
 	f.track()
 	p := &parallel{lane: l, flight: f}
-	timer := time.AfterFunc(quickEnough, p.getHelp)
+	p.askAgain(quickEnough)
 	p.workOn()
-	timer.Stop()
 	p.finish()
 	f.giveBack(int(p.next.Load()))
 }
@@ -203,8 +202,28 @@ type parallel struct {
 
 	mu      sync.Mutex
 	over    bool
+	again   *time.Timer // asks for help the next time
 	helpers sync.WaitGroup
 }
+
+// askAgain gets help after a while, and again for as long as something is left:
+// slots that are busy now may be free when the handlers that work here are stuck.
+func (p *parallel) askAgain(after time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over || p.left() <= 0 {
+		return
+	}
+	p.again = time.AfterFunc(after, func() {
+		p.getHelp()
+		p.askAgain(min(2*after, slowEnough))
+	})
+}
+
+// slowEnough is how often to look for free slots at least.
+const slowEnough = 50 * time.Millisecond
+
+func (p *parallel) left() int { return len(p.flight.lease.Events) - int(p.next.Load()) }
 
 func (p *parallel) workOn() {
 	events := p.flight.lease.Events
@@ -226,8 +245,7 @@ func (p *parallel) workOn() {
 func (p *parallel) getHelp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	left := len(p.flight.lease.Events) - int(p.next.Load())
-	for range left {
+	for range p.left() {
 		if p.over {
 			return
 		}
@@ -247,6 +265,9 @@ func (p *parallel) getHelp() {
 func (p *parallel) finish() {
 	p.mu.Lock()
 	p.over = true
+	if p.again != nil {
+		p.again.Stop()
+	}
 	p.mu.Unlock()
 	p.helpers.Wait()
 }

@@ -14,13 +14,7 @@ begin
   where x.id = cut_lease.lease and x.attempt = cut_lease.attempt and x.until is not null for update;
   if not found then
     perform posthorn.raise_lease_lost(cut_lease.lease, cut_lease.attempt);
-  elsif l.retries then
-    update posthorn.retries r set lease_id = null, attempts = r.attempts - 1
-    where r.lease_id = l.id and r.event_id > cut_lease.event;
-    update posthorn.leases x set ids = array(select i from unnest(l.ids) i where i <= cut_lease.event order by i)
-    where x.id = l.id;
-  else
-    perform posthorn.cut_short(l, cut_lease.event);
   end if;
+  perform posthorn.cut_short(l, cut_lease.event);
 end $$;
 comment on function posthorn.cut_lease(bigint, int, bigint) is 'Gives back what of a lease comes after an event.';

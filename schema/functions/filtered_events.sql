@@ -23,7 +23,9 @@ begin
   select x.* into l from posthorn.leases x where x.id = filtered_events.lease;
   ids := l.ids;
   if l.retries then -- what is owed to a subscription was matched before
-    perform posthorn.cut_retries_short(l, filtered_events.max_events);
+    if cardinality(l.ids) > filtered_events.max_events then
+      perform posthorn.cut_short(l, l.ids[filtered_events.max_events]);
+    end if;
     ids := array(select r.event_id from posthorn.retries r where r.lease_id = l.id and r.subscription = '');
   end if;
   if cardinality(ids) > 0 or ids is null then
@@ -107,7 +109,7 @@ begin
 end $$;
 comment on function posthorn.matched_events(posthorn.leases, posthorn.match[]) is 'The rows of the events that matched, in order.';
 
--- Ends a lease at an event. What comes after becomes a lease that was given back.
+-- Ends a lease at an event. What comes after becomes a lease that was given back; retries are due again.
 create or replace function posthorn.cut_short(l posthorn.leases, last_id bigint)
 returns void
 language plpgsql
@@ -117,29 +119,17 @@ as $$
 declare
   rest bigint[] := case when l.ids is not null then array(select i from unnest(l.ids) i where i > last_id order by i) end;
 begin
-  insert into posthorn.leases (group_id, namespace_id, attempt, uncounted, until, base, target, lo, hi, since, ids, slot)
-  select l.group_id, l.namespace_id, l.attempt + 1, l.uncounted + 2, case when l.slot is null then posthorn.now() end,
-    l.base, l.target, case when l.ids is null then last_id end, l.hi, l.since, rest, l.slot
-  where rest is null or cardinality(rest) > 0;
+  if l.retries then
+    update posthorn.retries r set lease_id = null, attempts = r.attempts - 1
+    where r.lease_id = l.id and r.event_id > last_id;
+  else
+    insert into posthorn.leases (group_id, namespace_id, attempt, uncounted, until, base, target, lo, hi, since, ids, slot)
+    select l.group_id, l.namespace_id, l.attempt + 1, l.uncounted + 2, case when l.slot is null then posthorn.now() end,
+      l.base, l.target, case when l.ids is null then last_id end, l.hi, l.since, rest, l.slot
+    where rest is null or cardinality(rest) > 0;
+  end if;
   update posthorn.leases x
   set hi = case when x.ids is null then last_id end, ids = case when x.ids is not null then array(select i from unnest(l.ids) i where i <= last_id order by i) end
   where x.id = l.id;
 end $$;
 comment on function posthorn.cut_short(posthorn.leases, bigint) is 'Ends a lease at an event, and gives back the rest.';
-
--- Gives back the retries of a lease that are more than asked for: they stay due.
-create or replace function posthorn.cut_retries_short(l posthorn.leases, max_events int)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_column
-begin
-  if (cardinality(l.ids) > cut_retries_short.max_events) is not true then
-    return;
-  end if;
-  update posthorn.retries r set lease_id = null, attempts = r.attempts - 1
-  where r.lease_id = l.id and r.event_id <> all (l.ids[:cut_retries_short.max_events]);
-  update posthorn.leases x set ids = l.ids[:cut_retries_short.max_events] where x.id = l.id;
-end $$;
-comment on function posthorn.cut_retries_short(posthorn.leases, int) is 'Gives back the retries of a lease that are more than asked for.';

@@ -255,7 +255,7 @@ begin
   if max_events <= 0 then
     return;
   end if;
-  select case when s.is_called then s.last_value else 0 end into sight.seq from posthorn.event_id s;
+  sight.seq := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
   w := posthorn.advance(c, g.namespace_id, size, sight, '-infinity');
   c := w.c;
   if before.target is null then

@@ -104,7 +104,8 @@ func decodeMessages(body []byte) ([]message, error) {
 		var shape struct {
 			Events json.RawMessage `json:"events"`
 		}
-		if json.Unmarshal(body, &shape); shape.Events != nil {
+		_ = json.Unmarshal(body, &shape) // strict says below what is wrong with it
+		if shape.Events != nil {
 			var wrapped messages
 			if err := strict(body, &wrapped); err != nil {
 				return nil, err

@@ -4,12 +4,14 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/work"
 )
 
 // Options say how to serve. The zero value is sound.
@@ -72,6 +74,9 @@ type Server struct {
 
 	drained  chan struct{} // closed by Drain
 	draining sync.Once
+
+	jobBell *work.Bell   // rings for those who wait for jobs
+	waits   atomic.Int64 // how many requests wait
 }
 
 // New serves the client's database over HTTP. Call [Server.Drain] when it is to
@@ -81,6 +86,7 @@ func New(client *posthorn.Client, options Options) *Server {
 	s := &Server{
 		client: client, options: options, log: options.Logger,
 		mux: http.NewServeMux(), drained: make(chan struct{}),
+		jobBell: work.NewBell(client.Pool(), options.Logger),
 	}
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
@@ -98,6 +104,7 @@ func (s *Server) routes() {
 	s.openAPI()
 	s.namespaces()
 	s.events()
+	s.jobs()
 }
 
 // route lets the mux answer, except where it would in plain text: for a path or

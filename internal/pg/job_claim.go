@@ -150,3 +150,10 @@ func ReleaseJobs(ctx context.Context, db DB, worker string, jobs []int64, attemp
 	return list(ctx, db, "release jobs", pgx.RowTo[int64],
 		"select posthorn.release_jobs($1::text, $2::bigint[], $3::int[], $4::text)", worker, jobs, attempts, optional(storable(reason)))
 }
+
+// HeartbeatJobs moves the deadlines of several jobs of one worker to that long
+// from now, and returns the ids of those that it still has.
+func HeartbeatJobs(ctx context.Context, db DB, worker string, jobs []int64, attempts []int32, leaseFor time.Duration) ([]int64, error) {
+	return list(ctx, db, "heartbeat jobs", pgx.RowTo[int64],
+		"select posthorn.heartbeat_jobs($1::text, $2::bigint[], $3::int[], $4::text::interval)", worker, jobs, attempts, period(leaseFor))
+}

@@ -114,6 +114,12 @@ func TestReleasedJobsAreCountedAsNotTried(t *testing.T) {
 				t.Errorf("%+v released %v", stranger, ids)
 			}
 		}
+		if ids := must(pg.HeartbeatJobs(ctx, db, "w", []int64{id, id + 1}, []int32{int32(job.Attempt), 1}, time.Hour))(t); len(ids) != 1 || ids[0] != id {
+			t.Errorf("still has %v", ids)
+		}
+		if until := *must(pg.GetJob(ctx, db, ns, id))(t).LeaseUntil; !until.After(job.LeaseUntil) {
+			t.Errorf("the lease ends at %v, as before", until)
+		}
 		if ids := must(pg.ReleaseJobs(ctx, db, "w", []int64{id}, []int32{int32(job.Attempt)}, ""))(t); len(ids) != 1 {
 			t.Errorf("released %v", ids)
 		}

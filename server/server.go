@@ -70,6 +70,7 @@ type Server struct {
 	api     huma.API
 	handler http.Handler // the mux, and what is around it
 
+	waits    *waits        // for events of groups
 	drained  chan struct{} // closed by Drain
 	draining sync.Once
 }
@@ -80,7 +81,7 @@ func New(client *posthorn.Client, options Options) *Server {
 	options = options.withDefaults()
 	s := &Server{
 		client: client, options: options, log: options.Logger,
-		mux: http.NewServeMux(), drained: make(chan struct{}),
+		mux: http.NewServeMux(), drained: make(chan struct{}), waits: newWaits(client, options.MaxWaits),
 	}
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
@@ -98,6 +99,7 @@ func (s *Server) routes() {
 	s.openAPI()
 	s.namespaces()
 	s.events()
+	s.groups()
 }
 
 // route lets the mux answer, except where it would in plain text: for a path or

@@ -100,6 +100,12 @@ func (s *Server) routes() {
 	s.namespaces()
 	s.events()
 	s.groups()
+	s.subscriptions()
+	s.deadLetters()
+	s.schedules()
+	s.nodes()
+	s.projections()
+	s.streams()
 }
 
 // route lets the mux answer, except where it would in plain text: for a path or

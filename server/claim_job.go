@@ -59,7 +59,8 @@ func (s *Server) claimJob(ctx context.Context, c caller, input *claimJobInput) (
 		RetryCount: job.RetryCount, MaxRetries: job.MaxRetries, CreatedAt: job.CreatedAt.UTC(),
 		Attempt: job.Attempt, LeaseUntil: job.LeaseUntil.UTC(),
 	}}
-	output.TraceParent, output.TraceState = traceIn(job.Metadata)
+	trace := traceIn(job.Metadata)
+	output.TraceParent, output.TraceState = trace["traceparent"], trace["tracestate"]
 	return output, nil
 }
 
@@ -123,9 +124,9 @@ func (s *Server) beginWait() (done func(), err error) {
 	if s.isDraining() {
 		return nil, errDraining()
 	}
-	if s.waits.Add(1) > int64(s.options.MaxWaits) {
-		s.waits.Add(-1)
-		return nil, unavailable("too many requests are waiting here", "Try again soon, or ask without waiting.")
+	if int(s.jobWaits.Add(1))+s.waits.waiting() > s.options.MaxWaits {
+		s.jobWaits.Add(-1)
+		return nil, unavailable("too many requests wait already", "Try again, or ask without wait.")
 	}
-	return func() { s.waits.Add(-1) }, nil
+	return func() { s.jobWaits.Add(-1) }, nil
 }

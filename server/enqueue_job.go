@@ -31,8 +31,7 @@ type enqueueInput struct {
 	in.Namespace
 	ContentType    string `header:"Content-Type"`
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"200" doc:"Makes one job of all requests that have it, for a day"`
-	TraceParent    string `header:"traceparent" doc:"Given to the worker"`
-	TraceState     string `header:"tracestate" doc:"Given to the worker"`
+	TraceParent    string `header:"traceparent" doc:"The worker gets it, and tracestate"`
 	RawBody        []byte
 }
 
@@ -47,7 +46,7 @@ func (s *Server) enqueueJob(ctx context.Context, c caller, input *enqueueInput) 
 	if err := lenient(input.ContentType, input.RawBody, &body); err != nil {
 		return nil, err
 	}
-	job, err := convertJob(&body, input)
+	job, err := convertJob(&body, input, traceOf(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +83,7 @@ const (
 	defaultRetries  = 3
 )
 
-func convertJob(body *newJob, input *enqueueInput) (pg.NewJob, error) {
+func convertJob(body *newJob, input *enqueueInput, trace json.RawMessage) (pg.NewJob, error) {
 	tags, err := splitTags(body.Tags)
 	if err != nil {
 		return pg.NewJob{}, err
@@ -95,7 +94,7 @@ func convertJob(body *newJob, input *enqueueInput) (pg.NewJob, error) {
 	}
 	job := pg.NewJob{
 		Title: body.Title, Tags: tags, Payload: body.Payload, Priority: int(body.Priority), RunAt: body.RunAt,
-		MaxRetries: &retries, Metadata: traceOf(input.TraceParent, input.TraceState),
+		MaxRetries: &retries, Metadata: trace,
 	}
 	if body.Description != nil {
 		job.Description = *body.Description

@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/http"
-	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -24,9 +23,9 @@ func (s *Server) jobsToCreate() {
 		description: "201 with the job. 200 with the job that is there already, when unique_key or Idempotency-Key is that of one: " +
 			"unique_key counts while that job is pending, or for unique_for; Idempotency-Key for a day.",
 		scope: scopeJobsCreate, status: http.StatusCreated,
-		body:      jsonBody[newJob](s),
-		responses: map[string]*huma.Response{"200": jsonResponse[jobView](s, "The job that was there already")},
+		body: jsonBody[newJob](s),
 	}, s.enqueueJob)
+	s.api.OpenAPI().Paths["/events"].Post.Responses["200"] = jsonResponse[jobView](s, "The job that was there already")
 }
 
 func (s *Server) jobsToWork() {
@@ -36,8 +35,8 @@ func (s *Server) jobsToWork() {
 		description: "The oldest due job that has any of the tags, those of higher priority first. It is the worker's until the lease " +
 			"passes; then it is available again. 204 without a body when there is none.",
 		scope: scopeJobsWork, waits: true,
-		responses: map[string]*huma.Response{"204": {Description: "There is no such job"}},
 	}, s.claimJob)
+	s.api.OpenAPI().Paths["/events/subscribe"].Get.Responses["204"] = &huma.Response{Description: "There is no such job"}
 	// HEAD would be GET without the answer: a job that nobody gets.
 	s.mux.HandleFunc("HEAD /events/subscribe", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", http.MethodGet)
@@ -64,12 +63,10 @@ func (s *Server) jobsToWork() {
 		summary: "Say that an attempt at a job failed",
 		description: "It is tried again later, unless max_retries attempts have failed now: then the job is FAILED, and the answer is 400. " +
 			"Said again, it answers 200 with what was recorded.",
-		scope: scopeJobsWork, body: jsonBody[failBody](s),
-		responses: map[string]*huma.Response{
-			"200": jsonResponse[failureView](s, "What was recorded"),
-			"400": jsonResponse[exhaustedView](s, "It was recorded, and was the last attempt; or the request is wrong, then a problem"),
-		},
+		scope: scopeJobsWork, body: jsonBody[failBody](s), response: jsonContent[failureView](s),
 	}, s.failJob)
+	s.api.OpenAPI().Paths["/events/{id}/fail"].Post.Responses["400"] = jsonResponse[exhaustedView](s,
+		"It was recorded, and was the last attempt. (Or the request is wrong: then it is a problem.)")
 }
 
 func (s *Server) jobsToRead() {
@@ -108,6 +105,5 @@ func jsonResponse[T any](s *Server, description string) *huma.Response {
 }
 
 func jsonContent[T any](s *Server) map[string]*huma.MediaType {
-	t := reflect.TypeFor[T]()
-	return map[string]*huma.MediaType{"application/json": {Schema: s.api.OpenAPI().Components.Schemas.Schema(t, true, t.Name())}}
+	return map[string]*huma.MediaType{"application/json": {Schema: schemaOf[T](s)}}
 }

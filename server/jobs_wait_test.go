@@ -25,7 +25,7 @@ func becomes(t testing.TB, what string, true func() bool) {
 
 func (s *served) waiting(t testing.TB, n int64) {
 	t.Helper()
-	becomes(t, fmt.Sprint(n, " requests wait"), func() bool { return s.server.waits.Load() == n })
+	becomes(t, fmt.Sprint(n, " requests wait"), func() bool { return s.server.jobWaits.Load() == n })
 }
 
 // A job that comes is handed to who waits for it. (Whose time is up gets none.)
@@ -86,7 +86,7 @@ func TestManyWaitForJobs(t *testing.T) {
 	equal(t, "jobs", len(seen), waiters)
 }
 
-func TestDrainEndsLongPolls(t *testing.T) {
+func TestDrainEndsLongPollsForJobs(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	answers := make(chan answered, 1)
@@ -102,7 +102,7 @@ func TestDrainEndsLongPolls(t *testing.T) {
 }
 
 // Who has gone does not take the next job.
-func TestLongPollsEndWithTheirClients(t *testing.T) {
+func TestLongPollsForJobsEndWithTheirClients(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -173,7 +173,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	answers := make(chan answered, 1)
 	go func() { answers <- s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=60", nil) }()
 	s.waiting(t, 1)
-	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:2&wait=60", nil).wantProblem(t, 503, "waiting")
+	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:2&wait=60", nil).wantProblem(t, 503, "too many")
 	s.enqueue(t, `{"title":"a","tags":"x"}`)
 	(<-answers).want(t, 200)
 }

@@ -72,11 +72,15 @@ type Server struct {
 	api     huma.API
 	handler http.Handler // the mux, and what is around it
 
-	drained  chan struct{} // closed by Drain
-	draining sync.Once
+	metrics *metrics
+	waits   *waits        // for events of groups
+	drained chan struct{} // closed by Drain
 
-	jobBell *work.Bell   // rings for those who wait for jobs
-	waits   atomic.Int64 // how many requests wait
+	headerTime time.Duration // headerTime, but in tests
+	draining   sync.Once
+
+	jobBell  *work.Bell   // rings for those who wait for jobs
+	jobWaits atomic.Int64 // how many do
 }
 
 // New serves the client's database over HTTP. Call [Server.Drain] when it is to
@@ -85,13 +89,14 @@ func New(client *posthorn.Client, options Options) *Server {
 	options = options.withDefaults()
 	s := &Server{
 		client: client, options: options, log: options.Logger,
-		mux: http.NewServeMux(), drained: make(chan struct{}),
+		mux: http.NewServeMux(), drained: make(chan struct{}), waits: newWaits(client, options.MaxWaits), headerTime: headerTime,
 		jobBell: work.NewBell(client.Pool(), options.Logger),
 	}
+	s.metrics = newMetrics(s)
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
 	s.routes()
-	s.handler = s.watched(s.checked(http.HandlerFunc(s.route)))
+	s.handler = s.watched(compressed(s.crossOrigin(s.checked(traced(http.HandlerFunc(s.route))))))
 	return s
 }
 
@@ -101,9 +106,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // routes names every resource once.
 func (s *Server) routes() {
 	s.health()
+	s.serveMetrics()
 	s.openAPI()
 	s.namespaces()
 	s.events()
+	s.groups()
+	s.subscriptions()
+	s.deadLetters()
+	s.schedules()
+	s.nodes()
+	s.projections()
+	s.streams()
 	s.jobs()
 }
 
@@ -112,6 +125,7 @@ func (s *Server) routes() {
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := s.mux.Handler(r)
 	if pattern != "" {
+		recordOf(r.Context()).route = pattern
 		s.mux.ServeHTTP(w, r)
 		return
 	}

@@ -1,38 +1,54 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
-	"regexp"
+	"net/http"
+
+	"go.opentelemetry.io/otel/propagation"
 )
 
-// traceParent is W3C's, of any version.
-var traceParent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]+)?$`)
+// traceContext reads and writes traceparent and tracestate.
+var traceContext = propagation.TraceContext{}
 
-// maxTraceState is what W3C asks everybody to pass on.
-const maxTraceState = 512
+// traced continues the trace of who calls: what is published carries it, and the
+// answer says it again. (Answers to GET may have a trace of their own: that of
+// the job they hand out.)
+func traced(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Traceparent") != "" {
+			ctx := traceContext.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+			if r.Method != http.MethodGet {
+				traceContext.Inject(ctx, propagation.HeaderCarrier(w.Header()))
+			}
+			r = r.WithContext(ctx)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
 
-// traceOf is the trace context that came with a request, as metadata of what is
-// made in it; nil if there is none. One that is malformed counts as none.
-func traceOf(parent, state string) json.RawMessage {
-	if len(parent) > maxTraceState || !traceParent.MatchString(parent) {
+// traceOf is the trace that a request is part of, as metadata of what is made in
+// it; nil if there is none.
+func traceOf(ctx context.Context) json.RawMessage {
+	carrier := propagation.MapCarrier{}
+	traceContext.Inject(ctx, carrier)
+	if len(carrier) == 0 {
 		return nil
 	}
-	trace := map[string]string{"traceparent": parent}
-	if state != "" && len(state) <= maxTraceState && isText(state) {
-		trace["tracestate"] = state
-	}
-	raw, _ := json.Marshal(trace) // strings
+	raw, _ := json.Marshal(carrier) // strings
 	return raw
 }
 
-// traceIn is the trace context in metadata.
-func traceIn(metadata json.RawMessage) (parent, state string) {
-	var trace struct {
-		Parent string `json:"traceparent"`
-		State  string `json:"tracestate"`
+// traceIn is the trace in metadata, if there is one that is well-formed.
+func traceIn(metadata json.RawMessage) propagation.MapCarrier {
+	var fields map[string]any
+	_ = json.Unmarshal(metadata, &fields) // there may be none
+	said, carrier := propagation.MapCarrier{}, propagation.MapCarrier{}
+	for _, name := range traceContext.Fields() {
+		if text, ok := fields[name].(string); ok {
+			said[name] = text
+		}
 	}
-	if json.Unmarshal(metadata, &trace) != nil || !traceParent.MatchString(trace.Parent) {
-		return "", ""
-	}
-	return trace.Parent, trace.State
+	traceContext.Inject(traceContext.Extract(context.Background(), said), carrier)
+	return carrier
 }

@@ -23,7 +23,7 @@ func becomes(t testing.TB, what string, true func() bool) {
 	}
 }
 
-func (s *served) waiting(t testing.TB, n int64) {
+func (s *served) waitingForJobs(t testing.TB, n int64) {
 	t.Helper()
 	becomes(t, fmt.Sprint(n, " requests wait"), func() bool { return s.server.jobWaits.Load() == n })
 }
@@ -35,7 +35,7 @@ func TestWaitingForAJob(t *testing.T) {
 	for range 3 { // the second time, the poller runs already
 		answers := make(chan answered, 1)
 		go func() { answers <- s.call(t, "GET", "/events/subscribe?tags=x,y&worker_id=w:1&wait=60", nil) }()
-		s.waiting(t, 1)
+		s.waitingForJobs(t, 1)
 		s.enqueue(t, `{"title":"other","tags":"z"}`)
 		id := s.enqueue(t, `{"title":"a","tags":"y"}`)
 		var job claimedJobView
@@ -57,7 +57,7 @@ func TestWaitingInVain(t *testing.T) {
 	s := serve(t)
 	s.enqueue(t, `{"title":"a","tags":"y"}`)
 	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=1", nil).want(t, 204)
-	s.waiting(t, 0)
+	s.waitingForJobs(t, 0)
 }
 
 // Those who wait hold no connection of the database, and each gets a job of its
@@ -78,7 +78,7 @@ func TestManyWaitForJobs(t *testing.T) {
 			mu.Unlock()
 		})
 	}
-	s.waiting(t, waiters)
+	s.waitingForJobs(t, waiters)
 	for range waiters {
 		s.enqueue(t, `{"title":"a","tags":"x"}`)
 	}
@@ -91,7 +91,7 @@ func TestDrainEndsLongPollsForJobs(t *testing.T) {
 	s := serve(t)
 	answers := make(chan answered, 1)
 	go func() { answers <- s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=60", nil) }()
-	s.waiting(t, 1)
+	s.waitingForJobs(t, 1)
 	s.server.Drain()
 	(<-answers).want(t, 204)
 	refused := s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=60", nil)
@@ -115,12 +115,12 @@ func TestLongPollsForJobsEndWithTheirClients(t *testing.T) {
 		}
 		gone <- err
 	}()
-	s.waiting(t, 1)
+	s.waitingForJobs(t, 1)
 	cancel()
 	if err := <-gone; err == nil {
 		t.Error("it was answered")
 	}
-	s.waiting(t, 0)
+	s.waitingForJobs(t, 0)
 	s.enqueue(t, `{"title":"a","tags":"x"}`)
 	equal(t, "attempt", s.take(t, "x", "w:2").Attempt, 1)
 }
@@ -172,7 +172,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	s := serve(t, Options{MaxWaits: 1})
 	answers := make(chan answered, 1)
 	go func() { answers <- s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=60", nil) }()
-	s.waiting(t, 1)
+	s.waitingForJobs(t, 1)
 	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:2&wait=60", nil).wantProblem(t, 503, "too many")
 	s.enqueue(t, `{"title":"a","tags":"x"}`)
 	(<-answers).want(t, 200)

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -44,6 +45,9 @@ func viewOfJob(j pg.Job) jobView {
 		CreatedAt: j.CreatedAt.UTC(), UpdatedAt: j.UpdatedAt.UTC(),
 		Priority: j.Priority, UniqueKey: j.UniqueKey, Stalled: j.Stalled, Progress: j.Progress, Result: j.Result,
 		ErrorMessage: j.ErrorMessage,
+	}
+	if strings.HasPrefix(j.UniqueKey, idempotencyKeys) {
+		view.UniqueKey = "" // it was no part of the job
 	}
 	if j.Description != "" {
 		view.Description = &j.Description

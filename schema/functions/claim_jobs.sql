@@ -42,14 +42,24 @@ begin
   return query
   with job as materialized (
     select o.*, p.nth from unnest(picked) with ordinality p (id, nth) join posthorn.open_jobs o on o.id = p.id
-  ), gone as (
+  ), gone as ( -- by place: the planner cannot be talked into looking each row up by its whole key
     delete from posthorn.ready_jobs r
-    using job j, unnest(case j.tags when '{}' then '{""}' else j.tags end) t
-    where r.namespace_id = ns and r.tag = t and r.rank = -j.priority and r.due_at = j.due_at and r.job = j.id
+    where r.ctid = any (array(
+      select x.ctid
+      from job j
+      cross join lateral unnest(case j.tags when '{}' then '{""}' else j.tags end) t
+      cross join lateral (
+        select y.ctid from posthorn.ready_jobs y
+        where y.namespace_id = ns and y.tag = t and y.rank = -j.priority and y.due_at = j.due_at and y.job = j.id offset 0) x))
   ), freed as (
     delete from posthorn.job_keys k
-    using job j
-    where j.unique_key is not null and k.namespace_id = ns and k.unique_key = j.unique_key and k.job = j.id and k.expires_at is null
+    where k.ctid = any (array(
+      select x.ctid
+      from job j
+      cross join lateral (
+        select y.ctid from posthorn.job_keys y
+        where y.namespace_id = ns and y.unique_key = j.unique_key and y.job = j.id and y.expires_at is null offset 0) x
+      where j.unique_key is not null))
   ), lease as (
     insert into posthorn.running_jobs (job, namespace_id, attempt, lease_until, picked_at, seen_at, worker)
     select j.id, ns, j.attempt + 1, at + claim_jobs.lease_for, at, at, claim_jobs.worker from job j

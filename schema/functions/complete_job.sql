@@ -74,8 +74,6 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 set jit = off
 as $$
 #variable_conflict use_column
@@ -90,15 +88,21 @@ begin
       using errcode = 'PH004', hint = 'Leave out the arrays that you do not need.';
   end if;
   perform posthorn.commit_firmly();
-  with held as (
-    delete from posthorn.running_jobs r
-    using (
+  with held as materialized (
+    select r.*, c.execution_time_ms
+    from (
       select distinct on (job) * from unnest(complete_jobs.jobs, complete_jobs.attempts, complete_jobs.execution_times_ms)
         as x (job, attempt, execution_time_ms) order by job) c
-    where r.job = c.job and r.worker = complete_jobs.worker and (c.attempt is null or r.attempt = c.attempt)
-    returning r.job, r.attempt, r.progress, c.execution_time_ms
+    cross join lateral (
+      select y.job, y.attempt, y.progress from posthorn.running_jobs y
+      where y.job = c.job and y.worker = complete_jobs.worker and (c.attempt is null or y.attempt = c.attempt)
+      for update) r
+  ), left_off as (
+    delete from posthorn.running_jobs r where r.job = any (array(select h.job from held h))
+  ), taken as (
+    delete from posthorn.open_jobs o where o.id = any (array(select h.job from held h)) returning o.*
   ), gone as (
-    delete from posthorn.open_jobs o using held h where o.id = h.job returning o.*, h.attempt as last_attempt, h.progress
+    select t.*, h.attempt as last_attempt, h.progress from taken t join held h on h.job = t.id
   ), finished as (
     insert into posthorn.finished_jobs (id, namespace_id, priority, retry_count, max_retries, attempt, run_at, created_at,
       finished_at, status, title, description, unique_key, worker, tags, retry_delays, payload, metadata, progress)

@@ -39,10 +39,10 @@ begin
   end if;
   with gone as (
     delete from posthorn.waiting_jobs w
-    where (w.due_at, w.job) in (
-      select x.due_at, x.job from posthorn.waiting_jobs x
+    where w.ctid = any (array(
+      select x.ctid from posthorn.waiting_jobs x
       where x.due_at <= promote_jobs.at
-      order by x.due_at, x.job limit promote_jobs.max_jobs for update skip locked)
+      order by x.due_at, x.job limit promote_jobs.max_jobs for update skip locked))
     returning w.job
   )
   select array_agg(g.job) into due from gone g;
@@ -72,10 +72,10 @@ begin
   end if;
   with gone as (
     delete from posthorn.running_jobs d
-    where d.job in (
-      select x.job from posthorn.running_jobs x
+    where d.ctid = any (array(
+      select x.ctid from posthorn.running_jobs x
       where x.lease_until <= expire_jobs.at
-      order by x.lease_until limit expire_jobs.max_jobs for update skip locked)
+      order by x.lease_until limit expire_jobs.max_jobs for update skip locked))
     returning d.*
   )
   select array_agg(g::posthorn.running_jobs order by g.job) into lost from gone g;
@@ -118,9 +118,14 @@ as $$
   with gone as (
     delete from posthorn.open_jobs o where o.id = any (finish_jobs.jobs) returning o.*
   ), freed as (
-    delete from posthorn.job_keys k using gone g
-    where g.unique_key is not null and k.namespace_id = g.namespace_id and k.unique_key = g.unique_key
-      and k.job = g.id and k.expires_at is null
+    delete from posthorn.job_keys k
+    where k.ctid = any (array(
+      select x.ctid
+      from gone g
+      cross join lateral (
+        select y.ctid from posthorn.job_keys y
+        where y.namespace_id = g.namespace_id and y.unique_key = g.unique_key and y.job = g.id and y.expires_at is null offset 0) x
+      where g.unique_key is not null))
   )
   insert into posthorn.finished_jobs (id, namespace_id, priority, retry_count, max_retries, attempt, run_at, created_at,
     finished_at, status, title, description, unique_key, worker, error_message, tags, retry_delays, payload, metadata, progress)

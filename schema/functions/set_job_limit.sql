@@ -147,6 +147,8 @@ create or replace function posthorn.pick_within_limits(namespace_id int, tags te
 returns bigint[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -178,6 +180,8 @@ create or replace function posthorn.admit_jobs(namespace_id int, jobs bigint[], 
 returns bigint[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -231,6 +235,8 @@ create or replace function posthorn.park_jobs(namespace_id int, jobs bigint[], b
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -241,9 +247,14 @@ begin
   end if;
   with gone as (
     delete from posthorn.ready_jobs r
-    using posthorn.open_jobs o, unnest(o.tags) t
-    where o.id = any (park_jobs.jobs)
-      and r.namespace_id = ns and r.tag = t and r.rank = -o.priority and r.due_at = o.due_at and r.job = o.id
+    where r.ctid = any (array(
+      select x.ctid
+      from posthorn.open_jobs o
+      cross join lateral unnest(o.tags) t
+      cross join lateral (
+        select y.ctid from posthorn.ready_jobs y
+        where y.namespace_id = ns and y.tag = t and y.rank = -o.priority and y.due_at = o.due_at and y.job = o.id offset 0) x
+      where o.id = any (park_jobs.jobs)))
   )
   insert into posthorn.parked_jobs (namespace_id, tag, rank, due_at, job)
   select ns, p.tag, -o.priority, o.due_at, o.id
@@ -279,11 +290,11 @@ begin
   if free > 0 then
     with gone as (
       delete from posthorn.parked_jobs p
-      where (p.namespace_id, p.tag, p.rank, p.due_at, p.job) in (
-        select x.namespace_id, x.tag, x.rank, x.due_at, x.job
+      where p.ctid = any (array(
+        select x.ctid
         from posthorn.parked_jobs x
         where x.namespace_id = ns and x.tag = unpark_jobs.tag
-        order by x.rank, x.due_at, x.job limit least(free, unpark_jobs.max_jobs))
+        order by x.rank, x.due_at, x.job limit least(free, unpark_jobs.max_jobs) for update))
       returning p.*
     )
     insert into posthorn.ready_jobs (namespace_id, tag, rank, due_at, job)

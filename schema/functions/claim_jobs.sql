@@ -23,6 +23,7 @@ declare
   ns int := posthorn.namespace_id(claim_jobs.namespace);
   wanted text[] := posthorn.job_tags(claim_jobs.tags);
   at timestamptz := posthorn.now();
+  alone boolean := pg_current_xact_id_if_assigned() is null; -- nothing that must last was written before
   picked bigint[];
 begin
   perform posthorn.check_claim(claim_jobs.worker, claim_jobs.max_jobs, claim_jobs.lease_for);
@@ -38,7 +39,9 @@ begin
   if picked is null then
     return;
   end if;
-  perform posthorn.commit_relaxed(); -- forgotten in a crash, it is as if nobody had asked
+  if alone then
+    perform posthorn.commit_relaxed(); -- forgotten in a crash, it is as if nobody had asked
+  end if;
   return query
   with job as materialized (
     select o.*, p.nth from unnest(picked) with ordinality p (id, nth) join posthorn.open_jobs o on o.id = p.id

@@ -162,15 +162,20 @@ begin
   from (
     select x.tag from posthorn.job_limits x
     where x.namespace_id = ns and x.open_at <= pick_within_limits.at order by x.tag limit 100) l;
-  loop
+  for round in 1..8 loop
     found_jobs := posthorn.pick_jobs(ns, pick_within_limits.tags, want + cardinality(chosen), pick_within_limits.at);
     found_jobs := array(select x from unnest(found_jobs) with ordinality f (x, nth) where x <> all (chosen) order by nth);
-    exit when found_jobs = '{}';
+    if found_jobs = '{}' then
+      return nullif(chosen, '{}');
+    end if;
     admitted := posthorn.admit_jobs(ns, found_jobs, pick_within_limits.max_jobs - cardinality(chosen), pick_within_limits.at);
     chosen := chosen || admitted;
-    exit when cardinality(chosen) >= pick_within_limits.max_jobs;
+    if cardinality(chosen) >= pick_within_limits.max_jobs then
+      return chosen;
+    end if;
     want := least(want * 4, 2000); -- all of these were held back
   end loop;
+  perform nextval('posthorn.job_news'); -- there may be more behind what was parked: the next claim looks on
   return nullif(chosen, '{}');
 end $$;
 comment on function posthorn.pick_within_limits(int, text[], int, timestamptz) is 'The ids of jobs that may be taken, locked, where some tags have limits.';

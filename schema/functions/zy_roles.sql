@@ -46,7 +46,9 @@ declare
     'fire_schedules', 'next_run', 'next_runs', 'use_pg_cron',
     'rebuild_projection', 'begin_replacement', 'finish_replacement', 'abandon_replacement',
     'push_table_changes', 'stop_table_changes', 'check_pushed_table', 'check_push', 'make_push_trigger', 'drop_push_trigger',
-    'push_settings', 'publish_changes'];
+    'push_settings', 'publish_changes',
+    'create_token', 'list_tokens', 'revoke_token', 'find_token', 'tokens_required',
+    'set_stream_policy', 'restricted_streams', 'group_streams'];
   target text;
 begin
   if kind is null or kind <> all (array['publisher', 'consumer', 'admin']) then

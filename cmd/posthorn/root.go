@@ -71,6 +71,7 @@ func newRoot(a *app) *cobra.Command {
 		newDeadLetters(a),
 		newSchedules(a),
 		newNodes(a),
+		newTokens(a),
 		newOutcome(a),
 		newDoctor(a),
 		newRebase(a),

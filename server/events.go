@@ -57,6 +57,9 @@ type eventOutput struct{ Body eventView }
 
 func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*eventOutput, error) {
 	found, err := pg.FindEvent(ctx, s.client.Pool(), c.namespace, input.ID)
+	if err == nil && !c.mayRead(found.Stream) {
+		err = pg.NoEvent(c.namespace, input.ID)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,9 @@ const (
 )
 
 func newGate(db pg.DB, always bool) *gate {
-	find := func(ctx context.Context, hash tokenHash) (*pg.FoundToken, error) { return pg.FindToken(ctx, db, hash[:]) }
+	find := func(ctx context.Context, hash tokenHash) (*pg.FoundToken, error) {
+		return pg.FindToken(ctx, db, hash[:])
+	}
 	return &gate{
 		always: always,
 		required: newMemo(1, 1, func(ctx context.Context, _ struct{}) (bool, error) {

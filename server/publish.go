@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -68,6 +69,9 @@ func (s *Server) publishEvents(ctx context.Context, c caller, input *publishInpu
 	}
 	converted := make([]pg.Message, len(all))
 	for i := range all {
+		if err := c.checkPublish(cmp.Or(all[i].Stream, "default")); err != nil {
+			return nil, err
+		}
 		if converted[i], err = s.convert(all[i]); err != nil {
 			return nil, err
 		}

@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -31,10 +30,6 @@ const serveExample = `  posthorn serve
   posthorn serve --cors-origin https://app.example.com`
 
 const defaultListen = "127.0.0.1:8080"
-
-// endTimeout is how long requests may take to come to their end. Platforms give
-// 30 seconds until they kill.
-const endTimeout = 20 * time.Second
 
 // httpFlags are what serve and up have in common.
 type httpFlags struct {
@@ -166,37 +161,12 @@ func (w *web) run(ctx context.Context, ph *posthorn.Client) error {
 }
 
 func (w *web) serve(ctx context.Context, ph *posthorn.Client) error {
-	handler := server.New(ph, server.Options{
-		Logger: w.log, MaxBodyBytes: w.flags.maxBody, CORSOrigins: w.flags.corsOrigins,
-		Tokens: w.access == accessTokens, Local: w.access == accessLocal, Version: currentVersion().Version,
-	})
-	web := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(w.log.Handler(), slog.LevelDebug),
-	}
-	ended := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() {
-		handler.Drain()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		ended <- web.Shutdown(ctx)
-	})
-	var err error
+	var config *tls.Config
 	if w.certificate != nil {
-		web.TLSConfig = w.certificate.config()
-		err = web.ServeTLS(w.listener, "", "")
-	} else {
-		err = web.Serve(w.listener)
+		config = w.certificate.config()
 	}
-	if stop() || !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve HTTP: %w", err)
-	}
-	if err := <-ended; err != nil {
-		w.log.Warn("some requests did not come to their end in time", "after", endTimeout)
-		return web.Close()
-	}
-	return nil
+	return server.New(ph, server.Options{
+		Logger: w.log, MaxBodyBytes: w.flags.maxBody, CORSOrigins: w.flags.corsOrigins, Version: currentVersion().Version,
+		Tokens: w.access == accessTokens, Local: w.access == accessLocal && !w.flags.insecure,
+	}).Serve(ctx, w.listener, config)
 }

@@ -151,8 +151,8 @@ func statusOf(t *testing.T, url, token string) int {
 	return answer.StatusCode
 }
 
-// posthorn runs a command to its end and returns what it printed.
-func posthorn(t *testing.T, database string, args ...string) string {
+// command runs posthorn to its end and returns what it printed.
+func command(t *testing.T, database string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("posthorn", args...)
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+database)
@@ -175,12 +175,12 @@ func TestFirstTokenTakesEffect(t *testing.T) {
 	if status := statusOf(t, namespaces, ""); status != http.StatusOK {
 		t.Fatalf("before there is a token: status %d", status)
 	}
-	secret := posthorn(t, database, "tokens", "create", "ci", "--scope", "read")
+	secret := command(t, database, "tokens", "create", "ci", "--scope", "read")
 	eventually(t, "nobody gets in without a token", func() bool { return statusOf(t, namespaces, "") == http.StatusUnauthorized })
 	if status := statusOf(t, namespaces, secret); status != http.StatusOK {
 		t.Errorf("with the token: status %d", status)
 	}
-	posthorn(t, database, "tokens", "revoke", "1")
+	command(t, database, "tokens", "revoke", "1")
 	eventually(t, "the token is dead", func() bool { return statusOf(t, namespaces, secret) == http.StatusUnauthorized })
 	if status := statusOf(t, namespaces, ""); status != http.StatusUnauthorized {
 		t.Errorf("after the last token is revoked: status %d", status)

@@ -23,12 +23,17 @@ func FindEvent(ctx context.Context, db DB, namespace string, id int64) (Found, e
 		return Found{}, err
 	}
 	if len(found) == 0 {
-		return Found{}, &Error{
-			Message: fmt.Sprintf("event %d does not exist in namespace %s", id, namespace), sentinel: ErrNotFound,
-			hint: "It may have been removed with its partition; a delayed event gets another id when it enters the log.",
-		}
+		return Found{}, NoEvent(namespace, id)
 	}
 	return found[0], nil
+}
+
+// NoEvent is what FindEvent says of an event that there is not.
+func NoEvent(namespace string, id int64) error {
+	return &Error{
+		Message: fmt.Sprintf("event %d does not exist in namespace %s", id, namespace), sentinel: ErrNotFound,
+		hint: "It may have been removed with its partition; a delayed event gets another id when it enters the log.",
+	}
 }
 
 func scanFound(row pgx.CollectableRow) (Found, error) {

@@ -33,8 +33,8 @@ var form = regexp.MustCompile(`^ph_[0-9A-Za-z]{8}_[0-9A-Za-z]{49}$`)
 
 // New makes a token.
 func New() Token {
-	prefix := "ph_" + random(40, prefixDigits)
-	text := prefix + "_" + random(256, secretDigits)
+	prefix := "ph_" + random(prefixDigits)
+	text := prefix + "_" + random(secretDigits)
 	return Token{Prefix: prefix, Secret: text + checksum(text)}
 }
 
@@ -53,16 +53,25 @@ func Parse(text string) (t Token, ok bool) {
 // Hash is what the database knows of the token.
 func (t Token) Hash() [sha256.Size]byte { return sha256.Sum256([]byte(t.Secret)) }
 
+var anywhere = regexp.MustCompile(`(ph_[0-9A-Za-z]{8})_[0-9A-Za-z]{10,}`)
+
+// Hide shortens what looks like a token, whole or in part, in a text that is to
+// be logged.
+func Hide(text string) string { return anywhere.ReplaceAllString(text, "${1}_…") }
+
 // String shows the part that is no secret, also when a token is logged by mistake.
 func (t Token) String() string { return t.Prefix + "_…" }
 
 // GoString is String, for %#v.
 func (t Token) GoString() string { return t.String() }
 
-func random(bits uint, digits int) string {
-	bytes := make([]byte, bits/8)
-	rand.Read(bytes)
-	return base62(new(big.Int).SetBytes(bytes), digits)
+func random(digits int) string {
+	all := new(big.Int).Exp(big.NewInt(62), big.NewInt(int64(digits)), nil)
+	n, err := rand.Int(rand.Reader, all)
+	if err != nil {
+		panic(err) // crypto/rand says that it never happens
+	}
+	return base62(n, digits)
 }
 
 func checksum(text string) string {

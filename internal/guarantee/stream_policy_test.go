@@ -55,3 +55,16 @@ func TestStreamsOfAGroup(t *testing.T) {
 	equal(t, "another filter", streams(), []string{"a", "b.c"})
 	s.refused("PH001", "select posthorn.group_streams('default', 'nobody', '{a}')")
 }
+
+// Who may not see a stream does not find its events, whatever the search.
+func TestSearchHidesStreams(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	for _, stream := range []string{"a", "payroll", "b", "payroll"} {
+		s.exec(`select posthorn.publish('default', 'paid', '{"x": 1}', $1)`, stream)
+	}
+	for _, filter := range []string{`{}`, `{"stream": ["a", "b", "payroll"]}`, `{"type": "paid", "payload": {"x": 1}}`} {
+		equal(t, filter, column[string](s, "select stream from posthorn.search_events('default', $1, hidden_streams => '{payroll,none}')", filter),
+			[]string{"b", "a"})
+	}
+}

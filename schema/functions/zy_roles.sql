@@ -27,7 +27,7 @@ as $$
 declare
   publishing constant text[] := array[
     'publish', 'publish_many', 'publish_to', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
-    'append_event_log', 'namespace_id',
+    'append_event_log', 'namespace_id', 'first_used',
     'enqueue', 'enqueue_many', 'enqueue_batch', 'get_job', 'job_status', 'cancel_job',
     'register_node', 'touch_node_heartbeat'];
   consuming constant text[] := array[
@@ -37,7 +37,7 @@ declare
     'register_node', 'touch_node_heartbeat', 'remove_node', 'is_alive',
     'set_node_handlers', 'group_handlers', 'matches', 'matches_by_parts', 'check_pattern',
     'subscribe', 'subscribe_with_filter', 'unsubscribe', 'keep_subscriptions', 'read_next_events', 'set_group_cursor',
-    'find_event', 'read_events', 'read_log', 'cursor_at', 'cursor_after', 'cursor_between', 'outcomes', 'readable',
+    'find_event', 'search_events', 'read_events', 'read_log', 'cursor_at', 'cursor_after', 'cursor_between', 'outcomes', 'readable',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied',
     'claim_jobs', 'start_job', 'heartbeat_job', 'complete_job', 'complete_jobs', 'fail_job', 'job_news',
     'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history'];

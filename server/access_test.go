@@ -274,6 +274,13 @@ func TestRestrictedStreams(t *testing.T) {
 	hidden := s.call(t, "GET", "/v1/events/2", nil, others).wantProblem(t, 404, "event 2 does not exist")
 	missing := s.call(t, "GET", "/v1/events/3", nil, others).wantProblem(t, 404, "event 3 does not exist")
 	equal(t, "hint", hidden.Hint, missing.Hint)
+	var found list[eventView]
+	s.call(t, "GET", "/v1/events", nil, others).want(t, 200, &found)
+	equal(t, "found without the stream", len(found.Items), 1)
+	s.call(t, "GET", "/v1/events?stream=payroll", nil, others).want(t, 200, &found)
+	equal(t, "found in the stream", len(found.Items), 0)
+	s.call(t, "GET", "/v1/events", nil, named).want(t, 200, &found)
+	equal(t, "found with the stream", len(found.Items), 2)
 	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'open')")
 	s.await(t, func() bool { return s.call(t, "GET", "/v1/events/2", nil, others).status == 200 })
 }

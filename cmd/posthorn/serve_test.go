@@ -190,6 +190,46 @@ func TestFirstTokenTakesEffect(t *testing.T) {
 	}
 }
 
+// Those who wait for events get an answer, and it ends well.
+func TestTermEndsLongPolls(t *testing.T) {
+	t.Parallel()
+	database := posthorntest.Database(t)
+	conn := connectTo(t, database)
+	typed(t, conn, "select posthorn.define_group('default', 'billing')")
+	p := startPosthorn(t, database, "serve")
+	answers := make(chan string, 3)
+	for range cap(answers) {
+		go func() {
+			answer, err := http.Post(p.url+"/v1/groups/billing/claim", "application/json", strings.NewReader(`{"wait": 60}`))
+			if err != nil {
+				answers <- err.Error()
+				return
+			}
+			defer answer.Body.Close()
+			body, err := io.ReadAll(answer.Body)
+			answers <- fmt.Sprintf("%d %s %v", answer.StatusCode, strings.TrimSpace(string(body)), err)
+		}()
+	}
+	eventually(t, "they wait", func() bool {
+		var asked bool
+		if err := conn.QueryRow(t.Context(), `select exists (select from pg_stat_activity
+			where application_name = 'posthorn serve' and state = 'idle' and query like '%posthorn.claim(%' and datname = current_database())`).Scan(&asked); err != nil {
+			t.Fatal(err)
+		}
+		return asked
+	})
+	p.tell(t, syscall.SIGTERM)
+	for range cap(answers) {
+		// One that came only now is told to come again.
+		if got := <-answers; got != `200 {"events":[]} <nil>` && !strings.HasPrefix(got, "503 ") {
+			t.Errorf("one who waited got %s", got)
+		}
+	}
+	if err := p.await(t); err != nil {
+		t.Errorf("it ended with %v: %s", err, p.stderr)
+	}
+}
+
 // A request that does not come to its end holds up the first signal, but not the
 // second.
 func TestSecondSignalEndsAtOnce(t *testing.T) {

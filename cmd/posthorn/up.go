@@ -161,8 +161,7 @@ In another terminal:
 %s  %s tail
   %s publish hello '{"to": "world"}'
   psql "$DATABASE_URL" -c "select posthorn.publish('default', 'hello', '{}')"
-
-  curl %s/v1/events/1
+  curl %s/v1/events
 
 posthorn is ready
 `, shown, export, program(), program(), web.url())

@@ -34,6 +34,9 @@ type caller struct {
 	bound     bool   // to that namespace: others do not exist for it
 	scopes    []scope
 	hidden    []string // the restricted streams that it neither reads nor publishes to
+
+	token token.Token // none without tokens
+	named []string    // the restricted streams that the token names
 }
 
 func (c caller) may(needed scope) bool {
@@ -65,6 +68,10 @@ func (s *Server) checkClaim(ctx context.Context, c caller, group string) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
+	return errHiddenClaim()
+}
+
+func errHiddenClaim() error {
 	return newProblem(http.StatusForbidden, "the group hands out events of restricted streams that the token does not name",
 		"Use a token that names them, or let each subscription of the group ask for other streams.")
 }

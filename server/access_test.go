@@ -426,3 +426,73 @@ func TestMemoLooksOnce(t *testing.T) {
 		t.Errorf("%d looks", n)
 	}
 }
+
+// A group that may hand out what the token may not read is refused, and loses
+// nothing.
+func TestClaimOfRestrictedStreams(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	named := s.issue(t, "default", allScopes, "payroll")
+	others := s.issue(t, "default", allScopes)
+	s.awaitClosed(t)
+	s.exec(t, "select posthorn.define_group('default', 'all'), posthorn.define_group('default', 'orders')")
+	s.exec(t, `select posthorn.subscribe('default', 'orders', 'ship', '{"stream": "orders"}')`)
+	s.exec(t, "select posthorn.publish('default', 'paid', stream => 'payroll'), posthorn.publish('default', 'placed', stream => 'orders')")
+
+	s.call(t, "POST", "/v1/groups/all/claim", `{"wait":60}`, others).wantProblem(t, 403, "restricted")
+	equal(t, "claimed with the stream", len(s.claim(t, "all", `{}`, named).Events), 2)
+	equal(t, "claimed of other streams", len(s.claim(t, "orders", `{}`, others).Events), 1)
+	s.call(t, "POST", "/v1/groups/none/claim", `{}`, others).wantProblem(t, 404, "none")
+}
+
+// An event can reach a group whatever its subscriptions ask for: it is given back.
+func TestClaimGivesRestrictedEventsBack(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	named := s.issue(t, "default", allScopes, "payroll")
+	others := s.issue(t, "default", allScopes)
+	s.awaitClosed(t)
+	s.exec(t, "select posthorn.define_group('default', 'orders')")
+	s.exec(t, `select posthorn.subscribe('default', 'orders', 'ship', '{"stream": "orders"}')`)
+	s.exec(t, "select posthorn.publish_to('default', 'orders', 'ship', 'paid', stream => 'payroll')")
+	s.call(t, "POST", "/v1/groups/orders/claim", `{}`, others).wantProblem(t, 403, "restricted")
+	got := s.claim(t, "orders", `{}`, named)
+	equal(t, "events", len(got.Events), 1)
+	equal(t, "deliveries", got.Events[0].Delivery, 1)
+}
+
+// Who waits while the token is revoked is handed nothing more.
+func TestRevokedWhileWaiting(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	header := s.issue(t, "default", allScopes)
+	s.awaitClosed(t)
+	s.exec(t, "select posthorn.define_group('default', 'g')")
+	answer := make(chan answered, 1)
+	go func() { answer <- s.call(t, "POST", "/v1/groups/g/claim", `{"wait":60}`, header) }()
+	s.await(t, func() bool {
+		s.server.waits.mu.Lock()
+		defer s.server.waits.mu.Unlock()
+		return s.server.waits.count == 1
+	})
+	s.exec(t, "select posthorn.revoke_token(1)")
+	(<-answer).wantProblem(t, 401, "not good")
+}
+
+// Who waits when the first token is made has none.
+func TestFirstTokenWhileWaiting(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.define_group('default', 'g')")
+	answer := make(chan answered, 1)
+	go func() { answer <- s.call(t, "POST", "/v1/groups/g/claim", `{"wait":60}`) }()
+	s.await(t, func() bool {
+		s.server.waits.mu.Lock()
+		defer s.server.waits.mu.Unlock()
+		return s.server.waits.count == 1
+	})
+	s.issue(t, "default", allScopes)
+	(<-answer).wantProblem(t, 401, "required")
+}

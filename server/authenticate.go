@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -24,16 +25,54 @@ func (s *Server) authenticate(r *http.Request) (caller, error) {
 	}
 	t, ok := bearer(r.Header)
 	if !ok {
-		return caller{name: "unknown"}, newProblem(http.StatusUnauthorized, "a token is required", "Send it as Authorization: Bearer TOKEN.")
+		return caller{name: "unknown"}, errNoToken()
 	}
 	found, err := s.gate.find(r.Context(), t)
 	if err != nil {
 		return caller{name: t.Prefix}, err
 	}
 	if found == nil {
-		return caller{name: t.Prefix}, newProblem(http.StatusUnauthorized, "the token is not good", "It is unknown, revoked or expired.")
+		return caller{name: t.Prefix}, errBadToken()
 	}
-	return s.callerWith(r, found)
+	return s.callerWith(r, t, found)
+}
+
+// again lets the caller in once more. What waits or streams asks before it hands
+// something out: the token may have been revoked since, or a stream restricted.
+func (s *Server) again(ctx context.Context, c caller) (caller, error) {
+	c, err := s.recheck(ctx, c)
+	if err != nil {
+		note := recordOf(ctx)
+		s.log.Warn("request denied while it waited", "method", note.method, "path", note.path,
+			"caller", c.name, "namespace", c.namespace, "error", err)
+	}
+	return c, err
+}
+
+func (s *Server) recheck(ctx context.Context, c caller) (caller, error) {
+	if c.token == (token.Token{}) {
+		required, err := s.gate.needsToken(ctx)
+		if err == nil && required {
+			err = errNoToken()
+		}
+		return c, err
+	}
+	found, err := s.gate.find(ctx, c.token)
+	if err == nil && found == nil {
+		err = errBadToken()
+	}
+	if err == nil {
+		c.hidden, err = s.gate.hiddenFrom(ctx, c.named, c.namespace)
+	}
+	return c, err
+}
+
+func errNoToken() error {
+	return newProblem(http.StatusUnauthorized, "a token is required", "Send it as Authorization: Bearer TOKEN.")
+}
+
+func errBadToken() error {
+	return newProblem(http.StatusUnauthorized, "the token is not good", "It is unknown, revoked or expired.")
 }
 
 // bearer is the token that a request carries. What looks like none is none: it
@@ -46,26 +85,22 @@ func bearer(h http.Header) (token.Token, bool) {
 	return token.Parse(strings.TrimSpace(text))
 }
 
-func (s *Server) callerWith(r *http.Request, t *pg.FoundToken) (caller, error) {
-	c := caller{name: t.Name + " (" + t.Prefix + ")", namespace: s.client.Namespace()}
-	for _, name := range t.Scopes {
+func (s *Server) callerWith(r *http.Request, t token.Token, found *pg.FoundToken) (caller, error) {
+	c := caller{name: found.Name + " (" + t.Prefix + ")", namespace: s.client.Namespace(), token: t, named: found.Streams}
+	for _, name := range found.Scopes {
 		c.scopes = append(c.scopes, scope(name))
 	}
 	asked := namespaceIn(r)
 	switch {
-	case t.Namespace != nil && asked != "" && asked != *t.Namespace:
+	case found.Namespace != nil && asked != "" && asked != *found.Namespace:
 		return c, noNamespace(asked)
-	case t.Namespace != nil:
-		c.namespace, c.bound = *t.Namespace, true
+	case found.Namespace != nil:
+		c.namespace, c.bound = *found.Namespace, true
 	case asked != "":
 		c.namespace = asked
 	}
-	restricted, err := s.gate.restricted.get(r.Context(), c.namespace)
-	for _, stream := range restricted {
-		if !slices.Contains(t.Streams, stream) {
-			c.hidden = append(c.hidden, stream)
-		}
-	}
+	var err error
+	c.hidden, err = s.gate.hiddenFrom(r.Context(), c.named, c.namespace)
 	return c, err
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 	"sync"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -89,4 +90,17 @@ func (g *gate) note(hash tokenHash, good bool) {
 		clear(g.knownTokens)
 	}
 	g.knownTokens[hash] = true
+}
+
+// hiddenFrom lists the restricted streams of a namespace, without those that are
+// named.
+func (g *gate) hiddenFrom(ctx context.Context, named []string, namespace string) ([]string, error) {
+	restricted, err := g.restricted.get(ctx, namespace)
+	var hidden []string
+	for _, stream := range restricted {
+		if !slices.Contains(named, stream) {
+			hidden = append(hidden, stream)
+		}
+	}
+	return hidden, err
 }

@@ -77,6 +77,7 @@ type Server struct {
 	handler http.Handler // the mux, and what is around it
 	gate    *gate
 
+	waits    *waits        // for events of groups
 	drained  chan struct{} // closed by Drain
 	draining sync.Once
 }
@@ -87,7 +88,8 @@ func New(client *posthorn.Client, options Options) *Server {
 	options = options.withDefaults()
 	s := &Server{
 		client: client, options: options, log: options.Logger,
-		mux: http.NewServeMux(), drained: make(chan struct{}), gate: newGate(client.Pool(), options.Tokens),
+		mux: http.NewServeMux(), drained: make(chan struct{}),
+		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens),
 	}
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
@@ -105,6 +107,7 @@ func (s *Server) routes() {
 	s.openAPI()
 	s.namespaces()
 	s.events()
+	s.groups()
 }
 
 // route lets the mux answer, except where it would in plain text: for a path or

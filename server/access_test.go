@@ -438,8 +438,8 @@ func TestClaimOfRestrictedStreams(t *testing.T) {
 	s.awaitClosed(t)
 	s.exec(t, "select posthorn.define_group('default', 'all'), posthorn.define_group('default', 'orders')")
 	s.exec(t, `select posthorn.subscribe('default', 'orders', 'ship', '{"stream": "orders"}')`)
+	s.call(t, "POST", "/v1/groups/all/claim", `{}`, others).wantProblem(t, 403, "restricted") // also while there is nothing
 	s.exec(t, "select posthorn.publish('default', 'paid', stream => 'payroll'), posthorn.publish('default', 'placed', stream => 'orders')")
-
 	s.call(t, "POST", "/v1/groups/all/claim", `{"wait":60}`, others).wantProblem(t, 403, "restricted")
 	equal(t, "claimed with the stream", len(s.claim(t, "all", `{}`, named).Events), 2)
 	equal(t, "claimed of other streams", len(s.claim(t, "orders", `{}`, others).Events), 1)

@@ -50,7 +50,9 @@ declare
     'rebuild_projection', 'begin_replacement', 'finish_replacement', 'abandon_replacement',
     'push_table_changes', 'stop_table_changes', 'check_pushed_table', 'check_push', 'make_push_trigger', 'drop_push_trigger',
     'push_settings', 'publish_changes',
-    'reset_job', 'set_job_limit', 'pause_job_tag', 'resume_job_tag', 'list_job_limits', 'maintain_job_tables'];
+    'reset_job', 'set_job_limit', 'pause_job_tag', 'resume_job_tag', 'list_job_limits', 'maintain_job_tables',
+    'create_token', 'list_tokens', 'revoke_token', 'find_token', 'tokens_required',
+    'set_stream_policy', 'restricted_streams', 'group_streams'];
   target text;
 begin
   if kind is null or kind <> all (array['publisher', 'consumer', 'admin']) then

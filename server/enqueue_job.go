@@ -38,6 +38,7 @@ type enqueueInput struct {
 type enqueueOutput struct {
 	Status   int
 	Location string `header:"Location"`
+	Replayed string `header:"Idempotency-Replayed" doc:"true when the same request made this job before"`
 	Body     jobView
 }
 
@@ -68,9 +69,12 @@ func (s *Server) enqueueJob(ctx context.Context, c caller, input *enqueueInput) 
 	if err != nil {
 		return nil, err
 	}
-	if input.IdempotencyKey != "" && !isReplay(job, known) {
-		return nil, newProblem(http.StatusConflict, "this Idempotency-Key was used for another job",
-			fmt.Sprintf("It made job %d. Use a new key for each job, and the same one only to send the same again.", known.ID))
+	if input.IdempotencyKey != "" {
+		if !isReplay(job, known) {
+			return nil, newProblem(http.StatusConflict, "this Idempotency-Key was used for another job",
+				fmt.Sprintf("It made job %d. Use a new key for each job, and the same one only to send the same again.", known.ID))
+		}
+		output.Replayed = "true"
 	}
 	output.Status, output.Body = http.StatusOK, viewOfJob(known)
 	return output, nil

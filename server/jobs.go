@@ -38,10 +38,10 @@ func (s *Server) jobsToWork() {
 	}, s.claimJob)
 	s.api.OpenAPI().Paths["/events/subscribe"].Get.Responses["204"] = &huma.Response{Description: "There is no such job"}
 	// HEAD would be GET without the answer: a job that nobody gets.
-	s.mux.HandleFunc("HEAD /events/subscribe", func(w http.ResponseWriter, r *http.Request) {
+	s.mux.HandleFunc("HEAD /events/subscribe", s.requireRaw(scopeJobsWork, func(w http.ResponseWriter, _ *http.Request, _ caller) error {
 		w.Header().Set("Allow", http.MethodGet)
-		s.fail(w, r, newProblem(http.StatusMethodNotAllowed, "HEAD is not possible here", "GET takes a job."))
-	})
+		return newProblem(http.StatusMethodNotAllowed, "HEAD is not possible here", "GET takes a job.")
+	}))
 	register(s, operation{
 		method: http.MethodPost, path: "/events/{id}/start", id: "start-job", group: "jobs",
 		summary: "Say that the work on a job begins",

@@ -131,6 +131,7 @@ func TestErrorsOfJobs(t *testing.T) {
 		{"GET", "/events?limit=1001", "", 400, "limit"},
 		{"GET", "/events?limit=ten", "", 400, "limit"},
 		{"GET", "/events?offset=-1", "", 400, "offset"},
+		{"GET", "/events?offset=9223372036854775807", "", 400, "offset"},
 		{"GET", "/events?offset=9223372036854775808", "", 400, "offset"},
 		{"GET", "/events?stalled=perhaps", "", 400, "stalled"},
 		{"GET", "/events?tags=a,,b", "", 400, "tags"},

@@ -320,7 +320,8 @@ func TestIdempotencyKeyOfJobs(t *testing.T) {
 	body, key := `{"title":"a","tags":"x","payload":{"n": 1}}`, "Idempotency-Key: 7e0c"
 	var made, again jobView
 	s.call(t, "POST", "/events", body, key).want(t, 201, &made)
-	s.call(t, "POST", "/events", body, key).want(t, 200, &again)
+	replay := s.call(t, "POST", "/events", body, key).want(t, 200, &again)
+	equal(t, "Idempotency-Replayed", replay.header.Get("Idempotency-Replayed"), "true")
 	equal(t, "replay", again, made)
 	s.take(t, "x", "w:1")
 	s.call(t, "POST", "/events/1/complete", `{"worker_id":"w:1"}`).want(t, 200)
@@ -357,7 +358,7 @@ func TestLists(t *testing.T) {
 		"":                               "20 of 25, limit 20, offset 0, from 1",
 		"limit=3&offset=24":              "1 of 25, limit 3, offset 24, from 25",
 		"limit=1000":                     "25 of 25, limit 1000, offset 0, from 1",
-		"offset=9223372036854775807":     "0 of 25, limit 20, offset 9223372036854775807, from 0",
+		"offset=1000000000":           "0 of 25, limit 20, offset 1000000000, from 0",
 		"status=PROCESSING":              "1 of 1, limit 20, offset 0, from 3",
 		"status=PENDING&limit=10":        "10 of 24, limit 10, offset 0, from 1",
 		"status=FAILED":                  "0 of 0, limit 20, offset 0, from 0",
@@ -403,4 +404,16 @@ func TestJobsOfNamespacesAreApart(t *testing.T) {
 		s.call(t, "POST", "/events/1/"+action, `{"worker_id":"w:1"}`).wantProblem(t, 404, "job 1")
 	}
 	s.call(t, "POST", "/events/1/complete?namespace=shop", `{"worker_id":"w:1"}`).want(t, 200)
+}
+
+// A page from elsewhere cannot take jobs by having an image at that address.
+func TestPagesFromElsewhereTakeNoJobs(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.enqueue(t, `{"title":"a","tags":"x"}`)
+	for _, path := range []string{"/events/subscribe?tags=x&worker_id=w:1", "/events/1"} {
+		answer := s.call(t, "GET", path, nil, "Sec-Fetch-Site: cross-site", "Sec-Fetch-Dest: image")
+		answer.wantProblem(t, 403, "elsewhere")
+	}
+	equal(t, "log", actions(s.job(t, 1)), "")
 }

@@ -111,7 +111,7 @@ type listJobsInput struct {
 	Tags    string `query:"tags" doc:"Separated by commas: the job has any of them"`
 	Stalled string `query:"stalled" enum:"true,false" doc:"Only those whose worker has said nothing for 30 seconds, or only others"`
 	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"20"`
-	Offset  int64  `query:"offset" minimum:"0" default:"0"`
+	Offset  int64  `query:"offset" minimum:"0" maximum:"1000000000" default:"0"`
 }
 
 // listedJobView is a job in a list.

@@ -358,7 +358,7 @@ func TestLists(t *testing.T) {
 		"":                               "20 of 25, limit 20, offset 0, from 1",
 		"limit=3&offset=24":              "1 of 25, limit 3, offset 24, from 25",
 		"limit=1000":                     "25 of 25, limit 1000, offset 0, from 1",
-		"offset=1000000000":           "0 of 25, limit 20, offset 1000000000, from 0",
+		"offset=1000000000":              "0 of 25, limit 20, offset 1000000000, from 0",
 		"status=PROCESSING":              "1 of 1, limit 20, offset 0, from 3",
 		"status=PENDING&limit=10":        "10 of 24, limit 10, offset 0, from 1",
 		"status=FAILED":                  "0 of 0, limit 20, offset 0, from 0",

@@ -97,7 +97,7 @@ func New(client *posthorn.Client, options Options) *Server {
 	s := &Server{
 		client: client, options: options, log: options.Logger,
 		mux: http.NewServeMux(), drained: make(chan struct{}), waits: newWaits(client, options.MaxWaits), headerTime: headerTime,
-		gate: newGate(client.Pool(), options.Tokens),
+		gate:    newGate(client.Pool(), options.Tokens),
 		jobBell: work.NewBell(client.Pool(), options.Logger),
 	}
 	s.metrics = newMetrics(s)

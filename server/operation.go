@@ -25,6 +25,7 @@ type operation struct {
 	waits        bool              // it takes a while on purpose, and bounds that itself
 	body         *huma.RequestBody // by hand, where the input has a RawBody
 	responses    map[string]*huma.Response
+	parameters   []*huma.Param // by hand, for Server.handle
 }
 
 // anyInput is the input of operations that need none.
@@ -85,6 +86,7 @@ func (op operation) document(s *Server) huma.Operation {
 	h := huma.Operation{
 		Method: op.method, Path: op.path, OperationID: op.id, Tags: []string{op.group},
 		Summary: op.summary, Description: op.description, DefaultStatus: op.status, Responses: responses,
+		Parameters: op.parameters,
 	}
 	if op.scope != scopeNone {
 		h.Security = []map[string][]string{{"token": {}}, {}}

@@ -25,6 +25,9 @@ type Options struct {
 	// later. Default: 10000 each.
 	MaxWaits   int
 	MaxStreams int
+	// Heartbeat is how long a stream may have nothing to send before it says that
+	// it is still there. Default: 15 seconds.
+	Heartbeat time.Duration
 	// Timeout is how long a request may take, apart from the time it waits on
 	// purpose. Default: 30 seconds.
 	Timeout time.Duration
@@ -51,6 +54,9 @@ func (o Options) withDefaults() Options {
 	if o.MaxStreams <= 0 {
 		o.MaxStreams = 10000
 	}
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = 15 * time.Second
+	}
 	if o.Timeout <= 0 {
 		o.Timeout = 30 * time.Second
 	}
@@ -70,8 +76,9 @@ type Server struct {
 	api     huma.API
 	handler http.Handler // the mux, and what is around it
 
-	drained  chan struct{} // closed by Drain
-	draining sync.Once
+	drained     chan struct{} // closed by Drain
+	draining    sync.Once
+	openStreams *openStreams
 }
 
 // New serves the client's database over HTTP. Call [Server.Drain] when it is to
@@ -82,6 +89,7 @@ func New(client *posthorn.Client, options Options) *Server {
 		client: client, options: options, log: options.Logger,
 		mux: http.NewServeMux(), drained: make(chan struct{}),
 	}
+	s.openStreams = newOpenStreams(client, options.Logger)
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
 	s.routes()
@@ -98,6 +106,7 @@ func (s *Server) routes() {
 	s.openAPI()
 	s.namespaces()
 	s.events()
+	s.liveStream()
 }
 
 // route lets the mux answer, except where it would in plain text: for a path or

@@ -140,7 +140,11 @@ func (st *eventStream) step(ctx context.Context) error {
 	if !time.Now().Before(st.quiet) {
 		return st.heartbeat()
 	}
-	wait, cancel := context.WithDeadline(ctx, st.quiet)
+	until := st.quiet
+	if st.ends.Before(until) {
+		until = st.ends
+	}
+	wait, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	e, err := st.listener.Next(wait)
 	switch {

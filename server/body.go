@@ -12,7 +12,7 @@ import (
 // bodyTime is how long a client may take to send a body.
 const bodyTime = 30 * time.Second
 
-// readBody reads a body that is bounded in size and time, and valid UTF-8.
+// readBody reads a body that is bounded in size and time.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // not every connection can; net/http's can
@@ -27,8 +27,13 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 		return nil, newProblem(http.StatusRequestTimeout, "the body did not arrive in time", "")
 	case err != nil:
 		return nil, badRequest("the body could not be read", "").because(err)
-	case !utf8.Valid(body):
-		return nil, badRequest("the body is not valid UTF-8", "JSON is UTF-8.")
 	}
 	return body, nil
+}
+
+func checkUTF8(body []byte) error {
+	if !utf8.Valid(body) {
+		return badRequest("the body is not valid UTF-8", "JSON is UTF-8.")
+	}
+	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
@@ -32,35 +34,61 @@ func viewOf(e pg.Event) eventView {
 	}
 }
 
+func viewsOf(events []pg.Event) []eventView {
+	views := make([]eventView, len(events))
+	for i := range events {
+		views[i] = viewOf(events[i])
+	}
+	return views
+}
+
 func (s *Server) events() {
-	register(s, operation{
-		method: http.MethodPost, path: "/v1/events", id: "publish-events", group: "events",
-		summary:     "Publish one event or many",
-		description: "A JSON object is one event, an array or {\"events\": [...]} are many: all of them are published, or none.",
-		scope:       scopePublish, status: http.StatusCreated,
-		body: publishBody(s),
-	}, s.publishEvents)
+	s.publishing()
+	s.searching()
 
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/events/{id}", id: "get-event", group: "events",
-		summary: "One event",
-		scope:   scopeRead,
+		summary:     "One event",
+		description: "Accept: application/cloudevents+json returns it as a CloudEvent.",
+		scope:       scopeRead,
+		response: map[string]*huma.MediaType{
+			"application/json": {Schema: schemaOf[eventView](s)},
+			cloudEventsJSON:    {Schema: schemaOf[cloudEvent](s)},
+		},
 	}, s.getEvent)
+
+	register(s, operation{
+		method: http.MethodGet, path: "/v1/events/{id}/outcomes", id: "get-event-outcomes", group: "events",
+		summary: "What has become of an event, in each group",
+		scope:   scopeRead,
+	}, func(ctx context.Context, c caller, input *eventInput) (*listOf[pg.Outcome], error) {
+		outcomes, err := pg.Outcomes(ctx, s.client.Pool(), c.namespace, input.ID)
+		return page(outcomes, ""), err
+	})
 }
 
 type eventInput struct {
 	in.Namespace
-	ID int64 `path:"id" minimum:"1"`
+	ID     int64  `path:"id" minimum:"1"`
+	Accept string `header:"Accept"`
 }
 
-type eventOutput struct{ Body eventView }
+// anyOutput is an answer of one content type or another.
+type anyOutput struct {
+	ContentType string `header:"Content-Type"`
+	Body        any
+}
 
-func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*eventOutput, error) {
+func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*anyOutput, error) {
 	found, err := pg.FindEvent(ctx, s.client.Pool(), c.namespace, input.ID)
 	if err != nil {
 		return nil, err
 	}
 	view := viewOf(found.Event)
 	view.DeliverAt = found.DeliverAt
-	return &eventOutput{view}, nil
+	if wantsCloudEvents(input.Accept) {
+		document, err := cloudEventOf(c.namespace, view)
+		return &anyOutput{cloudEventsJSON, document}, err
+	}
+	return &anyOutput{"application/json", view}, nil
 }

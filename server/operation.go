@@ -2,10 +2,12 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
 	"reflect"
+	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -21,12 +23,19 @@ type operation struct {
 	summary      string
 	description  string
 	scope        scope
-	status       int               // of success; default 200
-	waits        bool              // it takes a while on purpose, and bounds that itself
-	body         *huma.RequestBody // by hand, where the input has a RawBody
-	responses    map[string]*huma.Response
-	parameters   []*huma.Param // by hand, for Server.handle
+	status       int  // of success; default 200
+	waits        bool // it takes a while on purpose, and bounds that itself
+	anyBytes     bool // the body need not be UTF-8; the handler looks
+
+	// By hand, where types do not say it: the input has a RawBody, the Body of
+	// the output is anything.
+	body     *huma.RequestBody
+	response map[string]*huma.MediaType
+	// For Server.handle.
+	parameters []*huma.Param
 }
+
+const anyBytes = "any bytes" // in the metadata of operations, which stay out of the document
 
 // anyInput is the input of operations that need none.
 type anyInput struct{ in.Namespace }
@@ -52,9 +61,18 @@ func register[I, O any](s *Server, op operation, handle func(context.Context, ca
 		}
 		return output, nil
 	})
+	documented := operationAt(s.api.OpenAPI(), op)
 	if op.body != nil { // now, and not before: huma would check bodies by it, and say less than our decoders
-		operationAt(s.api.OpenAPI(), op).RequestBody = op.body
+		documented.RequestBody = op.body
 	}
+	if op.response != nil {
+		documented.Responses[strconv.Itoa(documented.DefaultStatus)].Content = op.response
+	}
+}
+
+// schemaOf is the schema of a type, by reference.
+func schemaOf[T any](s *Server) *huma.Schema {
+	return s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
 }
 
 func operationAt(all *huma.OpenAPI, op operation) *huma.Operation {
@@ -69,24 +87,25 @@ func operationAt(all *huma.OpenAPI, op operation) *huma.Operation {
 func (s *Server) handle(op operation, handler func(http.ResponseWriter, *http.Request, caller) error) {
 	h := op.document(s)
 	h.RequestBody = op.body
+	if op.response != nil {
+		h.Responses[strconv.Itoa(cmp.Or(op.status, http.StatusOK))] = &huma.Response{Description: "OK", Content: op.response}
+	}
 	s.api.OpenAPI().AddOperation(&h)
 	s.mux.HandleFunc(op.method+" "+op.path, s.requireRaw(op.scope, handler))
 }
 
 func (op operation) document(s *Server) huma.Operation {
-	responses := map[string]*huma.Response{}
-	for status, response := range op.responses {
-		responses[status] = response
-	}
-	problems := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[problem](), true, "Problem")
-	responses["default"] = &huma.Response{
+	responses := map[string]*huma.Response{"default": {
 		Description: "What went wrong",
-		Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: problems}},
-	}
+		Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: schemaOf[problem](s)}},
+	}}
 	h := huma.Operation{
 		Method: op.method, Path: op.path, OperationID: op.id, Tags: []string{op.group},
 		Summary: op.summary, Description: op.description, DefaultStatus: op.status, Responses: responses,
 		Parameters: op.parameters,
+	}
+	if op.anyBytes {
+		h.Metadata = map[string]any{anyBytes: true}
 	}
 	if op.scope != scopeNone {
 		h.Security = []map[string][]string{{"token": {}}, {}}
@@ -126,6 +145,9 @@ func (s *Server) bounded(hc huma.Context, next func(huma.Context)) {
 	}
 	r, w := humago.Unwrap(hc)
 	body, err := s.readBody(w, r)
+	if err == nil && hc.Operation().Metadata[anyBytes] == nil {
+		err = checkUTF8(body)
+	}
 	if err != nil {
 		s.fail(w, r, err)
 		return

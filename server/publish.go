@@ -1,138 +1,159 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"mime"
+	"maps"
 	"net/http"
-	"reflect"
-	"time"
+	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
-// message is what is published.
-type message struct {
-	Stream    string          `json:"stream,omitempty" doc:"The channel it goes to. Default: default" example:"orders"`
-	Type      string          `json:"type" doc:"What happened" example:"order.placed"`
-	Key       string          `json:"key,omitempty" doc:"What it is about: groups ordered by key keep the order of its events" example:"order-7"`
-	Tags      []string        `json:"tags,omitempty" doc:"Labels to find it by"`
-	Payload   json.RawMessage `json:"payload,omitempty" doc:"Any JSON. Default: {}"`
-	Metadata  map[string]any  `json:"metadata,omitempty" doc:"Goes along; producer and trace context are added"`
-	DeliverAt *time.Time      `json:"deliver_at,omitempty" doc:"Keeps it out of the log until then"`
-	DedupKey  string          `json:"dedup_key,omitempty" doc:"Makes one event of all that are published under it within a day"`
-}
-
-type messages struct {
-	Events []message `json:"events"`
-}
-
-// publishBody documents the shapes that a body may have.
-func publishBody(s *Server) *huma.RequestBody {
-	schemas := s.api.OpenAPI().Components.Schemas
-	one := schemas.Schema(reflect.TypeFor[message](), true, "Message")
-	many := schemas.Schema(reflect.TypeFor[messages](), true, "Messages")
-	return &huma.RequestBody{
-		Required: true,
-		Content: map[string]*huma.MediaType{
-			"application/json": {Schema: &huma.Schema{OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one}, many}}},
-		},
-	}
-}
+// maxMessages is how many events one request may publish: what is delayed or has
+// a key goes in one by one.
+const maxMessages = 10000
 
 type publishInput struct {
 	in.Namespace
-	ContentType string `header:"Content-Type"`
-	RawBody     []byte
+	ContentType    string `header:"Content-Type"`
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"200" doc:"Sent again under the same key within a day, the request publishes nothing and answers with the same ids"`
+	RawBody        []byte
+
+	header http.Header
+}
+
+// Resolve keeps the headers: attributes of CloudEvents may be there.
+func (i *publishInput) Resolve(hc huma.Context) []error {
+	i.header = http.Header{}
+	hc.EachHeader(func(name, value string) { i.header.Add(name, value) })
+	return nil
 }
 
 type publishOutput struct {
-	Body struct {
+	Replayed string `header:"Idempotency-Replayed" doc:"true when all of it was published before"`
+	Body     struct {
 		IDs []int64 `json:"ids" doc:"Of the events, in the order of the messages"`
 	}
 }
 
+func (s *Server) publishing() {
+	one, many := schemaOf[message](s), schemaOf[messages](s)
+	cloud := schemaOf[cloudEvent](s)
+	register(s, operation{
+		method: http.MethodPost, path: "/v1/events", id: "publish-events", group: "events",
+		summary: "Publish one event or many",
+		description: "A JSON object is one event, an array or {\"events\": [...]} are many: all of them are published, or none. " +
+			"CloudEvents 1.0 are understood in binary mode (ce- headers), structured and batched.",
+		scope: scopePublish, status: http.StatusCreated, anyBytes: true,
+		body: &huma.RequestBody{Content: map[string]*huma.MediaType{
+			"application/json":                   {Schema: &huma.Schema{OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one}, many}}},
+			"application/cloudevents+json":       {Schema: cloud},
+			"application/cloudevents-batch+json": {Schema: &huma.Schema{Type: huma.TypeArray, Items: cloud}},
+		}},
+	}, s.publishEvents)
+}
+
 func (s *Server) publishEvents(ctx context.Context, c caller, input *publishInput) (*publishOutput, error) {
-	mediaType, _, err := mime.ParseMediaType(input.ContentType)
-	if input.ContentType != "" && (err != nil || mediaType != "application/json") {
-		return nil, newProblem(http.StatusUnsupportedMediaType, "the content type is not one of ours", "Send application/json.")
-	}
-	all, err := decodeMessages(input.RawBody)
+	all, err := decodePublished(input.header, input.RawBody)
 	if err != nil {
 		return nil, err
 	}
-	converted := make([]pg.Message, len(all))
-	for i := range all {
-		if converted[i], err = s.convert(all[i]); err != nil {
-			return nil, err
-		}
+	if len(all) > maxMessages {
+		return nil, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("these are more than %d events", maxMessages), "Send less at once.")
 	}
 	var output publishOutput
-	output.Body.IDs, err = pg.PublishMany(ctx, s.client.Pool(), c.namespace, converted)
-	return &output, err
-}
-
-func (s *Server) convert(m message) (pg.Message, error) {
-	metadata := map[string]any{"producer": s.client.NodeID()}
-	for name, value := range m.Metadata {
-		metadata[name] = value
+	output.Body.IDs = []int64{}
+	if len(all) == 0 { // a batch of CloudEvents may be empty
+		return &output, nil
 	}
-	raw, err := json.Marshal(metadata)
-	return pg.Message{
-		Type: m.Type, Stream: m.Stream, Key: m.Key, Tags: m.Tags, Payload: m.Payload, Metadata: raw,
-		DeliverAt: m.DeliverAt, DedupKey: m.DedupKey,
-	}, err
+	underKey(all, input.IdempotencyKey)
+	ids, replayed, err := s.publishOnce(ctx, c.namespace, all)
+	if err != nil {
+		return nil, err
+	}
+	output.Body.IDs = ids
+	if replayed {
+		output.Replayed = "true"
+	}
+	return &output, nil
 }
 
-// decodeMessages reads one message, an array of them, or an object with one.
-func decodeMessages(body []byte) ([]message, error) {
-	var all []message
-	body = bytes.TrimSpace(body)
-	switch {
-	case len(body) == 0:
-		return nil, badRequest("there is no body", `Send {"type": "order.placed", "payload": {}}.`)
-	case body[0] == '[':
-		if err := strict(body, &all); err != nil {
-			return nil, err
-		}
-	default:
-		var shape struct {
-			Events json.RawMessage `json:"events"`
-		}
-		_ = json.Unmarshal(body, &shape) // strict says below what is wrong with it
-		if shape.Events != nil {
-			var wrapped messages
-			if err := strict(body, &wrapped); err != nil {
-				return nil, err
+// underKey gives the messages of a request that is to take effect once a dedup
+// key each, except where they have their own.
+func underKey(all []posthorn.Message, key string) {
+	if key == "" {
+		return
+	}
+	for i := range all {
+		if all[i].DedupKey == "" {
+			all[i].DedupKey = "idempotency:" + key
+			if len(all) > 1 {
+				all[i].DedupKey += ":" + strconv.Itoa(i)
 			}
-			all = wrapped.Events
-			break
-		}
-		all = make([]message, 1)
-		if err := strict(body, &all[0]); err != nil {
-			return nil, err
 		}
 	}
-	if len(all) == 0 {
-		return nil, badRequest("there are no events", "Send at least one.")
-	}
-	return all, nil
 }
 
-// strict decodes what has no fields that we do not know.
-func strict(body []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
-		return badRequest(fmt.Sprintf("the body is not what it should be: %v", err), "/docs shows what is understood.")
+// publishOnce publishes, and reports whether all of it had been published before
+// under the same keys.
+func (s *Server) publishOnce(ctx context.Context, namespace string, all []posthorn.Message) (ids []int64, replayed bool, err error) {
+	var keys []string
+	for i := range all {
+		if all[i].DedupKey != "" {
+			keys = append(keys, all[i].DedupKey)
+		}
 	}
-	if decoder.More() {
-		return badRequest("there is more than one document in the body", "Put several events into an array.")
+	if len(keys) < len(all) { // something is new in any case
+		ids, err = s.publish(ctx, s.client.Pool(), namespace, all)
+		return ids, false, err
 	}
-	return nil
+	err = pgx.BeginFunc(ctx, s.client.Pool(), func(tx pgx.Tx) error {
+		if ids, err = s.publish(ctx, tx, namespace, all); err != nil {
+			return err
+		}
+		first, err := pg.FirstUsed(ctx, tx, namespace, keys)
+		replayed = first == 0
+		return err
+	})
+	return ids, replayed, err
+}
+
+// publish is the client's, for any namespace.
+func (s *Server) publish(ctx context.Context, db posthorn.DB, namespace string, all []posthorn.Message) ([]int64, error) {
+	if namespace == s.client.Namespace() {
+		return s.client.Publish(ctx, db, all...)
+	}
+	origin := propagation.MapCarrier{}
+	traceContext.Inject(ctx, origin)
+	converted := make([]pg.Message, len(all))
+	for i := range all {
+		m := &all[i]
+		metadata := map[string]any{"producer": s.client.NodeID()}
+		if m.Metadata["traceparent"] == nil {
+			for key, value := range origin {
+				metadata[key] = value
+			}
+		}
+		maps.Copy(metadata, m.Metadata)
+		raw, err := json.Marshal(metadata)
+		if err != nil {
+			return nil, err
+		}
+		payload, _ := m.Payload.(json.RawMessage) // decoders give nothing else
+		converted[i] = pg.Message{
+			Type: m.Type, Stream: m.Stream, Key: m.Key, Tags: m.Tags, Payload: payload, Metadata: raw, DedupKey: m.DedupKey,
+		}
+		if !m.DeliverAt.IsZero() {
+			converted[i].DeliverAt = &m.DeliverAt
+		}
+	}
+	return pg.PublishMany(ctx, db, namespace, converted)
 }

@@ -76,7 +76,7 @@ func TestPublishErrors(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Options{MaxBodyBytes: 1 << 20})
 	for body, mention := range map[string]string{
-		``:                                "body is required",
+		``:                                "no body",
 		`{`:                               "body",
 		`[]`:                              "no events",
 		`{"events":[]}`:                   "no events",

@@ -8,10 +8,11 @@ import (
 
 // streamParameters are those that a stream takes, and what they mean.
 var streamParameters = []struct{ name, means string }{
-	{"type", "Types, separated by commas: order.placed, order.* for one more part, order.> for all that follow"},
-	{"stream", "Streams, written as types are"},
-	{"key", "Keys, of which the event has one"},
-	{"tag", "Tags, which the event all has"},
+	{"type", "Patterns, any of which must match: order.* or order.>"},
+	{"stream", "Names or patterns of streams, any of which must match"},
+	{"key", "Keys, any of which it may have"},
+	{"tag", "Tags that it must have, all of them"},
+	{"payload", "JSON that the payload must contain: {\"a\":1}"},
 	{"from", "Where to begin: now (default), beginning, a time, or an id that a stream has sent"},
 	{"last_event_id", "The same as the header Last-Event-ID, for clients that cannot send it"},
 	{"lastEventId", "The same"},
@@ -37,9 +38,6 @@ func (s *Server) liveStream() {
 			"Besides events there are heartbeat, slow and bye, with the id to come back with.",
 		scope:      scopeRead,
 		parameters: documentParameters(),
-		responses: map[string]*huma.Response{"200": {
-			Description: "Events, until one of both ends it",
-			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}},
-		}},
+		response:   map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}},
 	}, s.serveStream)
 }

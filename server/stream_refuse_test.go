@@ -28,6 +28,7 @@ func TestStreamRefuses(t *testing.T) {
 		"type=%00":                               "NUL",
 		"type=%zz":                               "query",
 		"named=perhaps":                          "named",
+		"payload={":                              "payload",
 		"format=xml":                             "format",
 		"from=yesterday":                         "from",
 		"from=2999-01-01T00:00:00Z":              "future",
@@ -67,7 +68,7 @@ func FuzzStream(f *testing.F) {
 	cluster, _, _ := strings.Cut(string(raw[strings.Index(string(raw), `"s": "`)+6:]), `"`)
 	for _, query := range []string{
 		"", "type=order.>&key=7&tag=a,b&stream=x:*", "from=beginning", "from=2026-01-31T09:00:00+02:00", "from=0000-01-01T00:00:00Z",
-		"named=1&format=cloudevents", "lastEventId=" + r.last, "from=" + r.last + ".5", "type=%00", "namespace=%E2%80%A6", "type=,",
+		"named=1&format=cloudevents", "lastEventId=" + r.last, "from=" + r.last + ".5", "type=%00", `payload={"a":[1,{}]}`, "payload=1e999999999999", "namespace=%E2%80%A6", "type=,",
 	} {
 		f.Add(query, "", false)
 	}

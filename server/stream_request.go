@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -40,7 +41,10 @@ func parseStream(r *http.Request, buffer int) (ask streamRequest, err error) {
 	if ask.named, err = parseFlag("named", query.Get("named")); err != nil {
 		return ask, err
 	}
-	if ask.cloudEvents, err = wantsCloudEvents(r, query.Get("format")); err != nil {
+	if filter.Payload, err = parsePayload(query.Get("payload")); err != nil {
+		return ask, err
+	}
+	if ask.cloudEvents, err = parseFormat(r.Header.Get("Accept"), query.Get("format")); err != nil {
 		return ask, err
 	}
 	return ask, ask.start(r.Header, query)
@@ -83,10 +87,21 @@ func parseFlag(parameter, text string) (bool, error) {
 	return value, nil
 }
 
-func wantsCloudEvents(r *http.Request, format string) (bool, error) {
+// parsePayload reads what the payload must contain.
+func parsePayload(text string) (any, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if !json.Valid([]byte(text)) {
+		return nil, badRequest("payload is not valid JSON", `It looks like {"a":1}, percent-encoded.`)
+	}
+	return json.RawMessage(text), nil
+}
+
+func parseFormat(accept, format string) (cloudEvents bool, err error) {
 	switch format {
 	case "":
-		return strings.Contains(r.Header.Get("Accept"), "application/cloudevents+json"), nil
+		return wantsCloudEvents(accept), nil
 	case "json":
 		return false, nil
 	case "cloudevents":

@@ -49,9 +49,9 @@ func TestStreamFilters(t *testing.T) {
 	ids := posthorntest.Publish(t, s.ph,
 		posthorn.Message{Type: "order.placed", Stream: "shop", Key: "1", Tags: []string{"eu", "vip"}},
 		posthorn.Message{Type: "order.item.added", Stream: "shop", Key: "2", Tags: []string{"eu"}},
-		posthorn.Message{Type: "user.gone", Stream: "people", Key: "3"},
+		posthorn.Message{Type: "user.gone", Stream: "people", Key: "3", Payload: map[string]any{"a": 1}},
 		// What passes all of the filters:
-		posthorn.Message{Type: "order.placed", Stream: "people", Key: "2", Tags: []string{"eu", "vip"}},
+		posthorn.Message{Type: "order.placed", Stream: "people", Key: "2", Tags: []string{"eu", "vip"}, Payload: map[string]any{"a": 1, "b": 2}},
 	)
 	for query, want := range map[string][]int64{
 		"":                        ids,
@@ -63,6 +63,7 @@ func TestStreamFilters(t *testing.T) {
 		"tag=eu":                  {ids[0], ids[1], ids[3]},
 		"tag=eu,vip":              {ids[0], ids[3]},
 		"type=order.>&key=2":      {ids[1], ids[3]},
+		`payload={"a":1}`:         {ids[2], ids[3]},
 		"type=order.placed&key=2": {ids[3]},
 	} {
 		r := s.read(t, "from=beginning&"+query)
@@ -81,6 +82,26 @@ func TestStreamNames(t *testing.T) {
 		h := r.hear()
 		equal(t, "type", h.event(t).Type, typ)
 		equal(t, "name", h.name, want)
+	}
+}
+
+func TestStreamOfCloudEvents(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	const published = `{"specversion":"1.0","id":"a-1","source":"/shop","type":"order.placed","data":{"total":"<5>"}}`
+	byFormat, byAccept := s.read(t, "format=cloudevents"), s.read(t, "", "Accept: application/cloudevents+json")
+	s.call(t, "POST", "/v1/events", published, "Content-Type: application/cloudevents+json").want(t, 201)
+	for _, r := range []*reader{byFormat, byAccept} {
+		var e struct {
+			ID, Source, Type string
+			Data             struct{ Total string }
+		}
+		if err := json.Unmarshal([]byte(r.hear().data), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.ID != "a-1" || e.Source != "/shop" || e.Type != "order.placed" || e.Data.Total != "<5>" {
+			t.Errorf("heard %+v", e)
+		}
 	}
 }
 

@@ -64,7 +64,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, c caller) e
 		return nil
 	}
 	st := &eventStream{
-		streamRequest: ask, caller: c, listener: listener, out: out,
+		streamRequest: ask, caller: c, listener: listener, out: out, log: s.log,
 		every: s.options.Heartbeat, ends: time.Now().Add(s.openStreams.lasts),
 	}
 	s.endStream(r.Context(), st, st.run(ctx))
@@ -114,6 +114,7 @@ type eventStream struct {
 	caller   caller
 	listener *posthorn.Listener
 	out      *eventWriter
+	log      *slog.Logger
 	every    time.Duration // at most this long between two things that are sent
 	quiet    time.Time     // until when nothing need be sent
 	ends     time.Time
@@ -160,8 +161,12 @@ func (st *eventStream) step(ctx context.Context) error {
 
 func (st *eventStream) event(e posthorn.Heard) error {
 	data, err := st.encode(e.Event)
-	if err != nil {
-		return err
+	if err != nil { // Postgres takes JSON that is nested more deeply than Go does
+		st.log.Error("a stream cannot show what an event holds", "event", e.ID, "error", err)
+		e.Payload, e.Metadata = nil, nil
+		if data, err = st.encode(e.Event); err != nil {
+			return err
+		}
 	}
 	name := ""
 	if st.named {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/url"
 	"slices"
 	"testing"
@@ -201,6 +202,22 @@ func afterCursor(t *testing.T, s *served, cursor string) []int64 {
 		ids = append(ids, e.ID)
 	}
 	return ids
+}
+
+// An event with JSON that Go does not take holds up nobody.
+func TestStreamOfDeepPayload(t *testing.T) {
+	t.Parallel()
+	s := serve(t, Options{Logger: slog.New(slog.DiscardHandler)})
+	live := s.read(t, "")
+	const deep = "select posthorn.publish('default', 'deep', (repeat('[', 11000) || repeat(']', 11000))::json)"
+	if _, err := s.ph.Pool().Exec(t.Context(), deep); err != nil {
+		t.Fatal(err)
+	}
+	next := s.publish(t, 1)
+	for _, r := range []*reader{live, s.read(t, "from=beginning")} {
+		equal(t, "payload", string(r.hear().event(t).Payload), "null")
+		equal(t, "next", r.ids(1), next)
+	}
 }
 
 // Nothing collects events, whatever the reader says it can unpack.

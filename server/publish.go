@@ -155,5 +155,7 @@ func (s *Server) publish(ctx context.Context, db posthorn.DB, namespace string, 
 			converted[i].DeliverAt = &m.DeliverAt
 		}
 	}
-	return pg.PublishMany(ctx, db, namespace, converted)
+	ids, err := pg.PublishMany(ctx, db, namespace, converted)
+	s.waits.newsForAll()
+	return ids, err
 }

@@ -76,9 +76,13 @@ type Server struct {
 	api     huma.API
 	handler http.Handler // the mux, and what is around it
 
-	drained     chan struct{} // closed by Drain
-	draining    sync.Once
+	metrics     *metrics
+	waits       *waits // for events of groups
 	openStreams *openStreams
+	drained     chan struct{} // closed by Drain
+
+	headerTime time.Duration // headerTime, but in tests
+	draining   sync.Once
 }
 
 // New serves the client's database over HTTP. Call [Server.Drain] when it is to
@@ -87,13 +91,14 @@ func New(client *posthorn.Client, options Options) *Server {
 	options = options.withDefaults()
 	s := &Server{
 		client: client, options: options, log: options.Logger,
-		mux: http.NewServeMux(), drained: make(chan struct{}),
+		mux: http.NewServeMux(), drained: make(chan struct{}), waits: newWaits(client, options.MaxWaits), headerTime: headerTime,
 	}
 	s.openStreams = newOpenStreams(client, options.Logger)
+	s.metrics = newMetrics(s)
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
 	s.routes()
-	s.handler = s.watched(s.checked(traced(http.HandlerFunc(s.route))))
+	s.handler = s.watched(compressed(s.crossOrigin(s.checked(traced(http.HandlerFunc(s.route))))))
 	return s
 }
 
@@ -103,10 +108,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // routes names every resource once.
 func (s *Server) routes() {
 	s.health()
+	s.serveMetrics()
 	s.openAPI()
 	s.namespaces()
 	s.events()
 	s.liveStream()
+	s.groups()
+	s.subscriptions()
+	s.deadLetters()
+	s.schedules()
+	s.nodes()
+	s.projections()
+	s.streams()
 }
 
 // route lets the mux answer, except where it would in plain text: for a path or
@@ -114,6 +127,7 @@ func (s *Server) routes() {
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := s.mux.Handler(r)
 	if pattern != "" {
+		recordOf(r.Context()).route = pattern
 		s.mux.ServeHTTP(w, r)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -292,6 +293,9 @@ func TestStreamsAreBounded(t *testing.T) {
 	s := serve(t, Options{MaxStreams: 2})
 	s.read(t, "")
 	r := s.read(t, "")
+	if metrics := s.call(t, "GET", "/metrics", nil).body; !strings.Contains(metrics, "\nposthorn_http_streams 2\n") {
+		t.Error(metrics)
+	}
 	full := s.call(t, "GET", "/v1/stream", nil)
 	full.wantProblem(t, 503, "as many streams")
 	equal(t, "Retry-After", full.header.Get("Retry-After"), "1")

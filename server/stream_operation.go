@@ -15,7 +15,6 @@ var streamParameters = []struct{ name, means string }{
 	{"payload", "JSON that the payload must contain: {\"a\":1}"},
 	{"from", "Where to begin: now (default), beginning, a time, or an id that a stream has sent"},
 	{"last_event_id", "The same as the header Last-Event-ID, for clients that cannot send it"},
-	{"lastEventId", "The same"},
 	{"named", "true: events are called like their types, not message"},
 	{"format", "json (default), or cloudevents for structured CloudEvents"},
 	{"namespace", "The namespace. Default: the token's, or the server's. A token has one."},

@@ -50,6 +50,9 @@ func parseStream(r *http.Request, buffer int) (ask streamRequest, err error) {
 	return ask, ask.start(r.Header, query)
 }
 
+// lastEventIDOfPolyfills is how they call last_event_id if nobody tells them.
+const lastEventIDOfPolyfills = "lastEventId"
+
 // checkParameters refuses what is not known: a filter that is misspelt must not
 // let everything pass.
 func checkParameters(query url.Values) error {
@@ -58,7 +61,7 @@ func checkParameters(query url.Values) error {
 		names[i] = p.name
 	}
 	for name := range query {
-		if !slices.Contains(names, name) {
+		if !slices.Contains(names, name) && name != lastEventIDOfPolyfills {
 			return badRequest(fmt.Sprintf("%.60q is no parameter of a stream", name), "These are: "+strings.Join(names, ", ")+".")
 		}
 	}
@@ -114,7 +117,7 @@ func parseFormat(accept, format string) (cloudEvents bool, err error) {
 // if it says so. The header is from the last connection of a browser, a
 // parameter may be from its first.
 func (ask *streamRequest) start(header http.Header, query url.Values) error {
-	for _, last := range []string{header.Get("Last-Event-ID"), query.Get("last_event_id"), query.Get("lastEventId")} {
+	for _, last := range []string{header.Get("Last-Event-ID"), query.Get("last_event_id"), query.Get(lastEventIDOfPolyfills)} {
 		if last != "" {
 			return ask.startAfter(last, "the last event id is none", "Send an id that a stream has sent, unchanged.")
 		}

@@ -10,8 +10,11 @@ import (
 // as before, so call it just before [http.Server.Shutdown], which waits for
 // requests that are under way.
 func (s *Server) Drain() {
-	s.draining.Do(func() { close(s.drained) })
-	s.openStreams.drain()
+	s.draining.Do(func() {
+		close(s.drained)
+		s.jobBell.Close()
+		s.openStreams.drain()
+	})
 }
 
 // untilDrain returns a context that also ends with Drain.

@@ -4,12 +4,14 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/work"
 )
 
 // Options say how to serve. The zero value is sound.
@@ -34,9 +36,15 @@ type Options struct {
 	// CORSOrigins are the origins of web pages, such as https://app.example.com,
 	// that may call from browsers. * stands for any. Default: none.
 	CORSOrigins []string
-	// Tokens: nobody is let in without a token. Default: everybody may do
-	// everything, so listen on loopback only.
+	// Tokens: nobody is let in without a token, even if there is none. Default:
+	// from the first token on that is made in the database. Until then everybody
+	// may do everything, so listen on loopback only.
 	Tokens bool
+	// Local: as long as no token is needed, only requests are answered that name
+	// this machine as localhost or by a loopback address. It is for servers that
+	// listen there: otherwise a web page could reach them through its browser,
+	// under a name of its own.
+	Local bool
 	// Version is shown in the OpenAPI document. Default: dev.
 	Version string
 }
@@ -75,6 +83,7 @@ type Server struct {
 	mux     *http.ServeMux
 	api     huma.API
 	handler http.Handler // the mux, and what is around it
+	gate    *gate
 
 	metrics     *metrics
 	waits       *waits // for events of groups
@@ -83,6 +92,9 @@ type Server struct {
 
 	headerTime time.Duration // headerTime, but in tests
 	draining   sync.Once
+
+	jobBell  *work.Bell   // rings for those who wait for jobs
+	jobWaits atomic.Int64 // how many do
 }
 
 // New serves the client's database over HTTP. Call [Server.Drain] when it is to
@@ -92,6 +104,8 @@ func New(client *posthorn.Client, options Options) *Server {
 	s := &Server{
 		client: client, options: options, log: options.Logger,
 		mux: http.NewServeMux(), drained: make(chan struct{}), waits: newWaits(client, options.MaxWaits), headerTime: headerTime,
+		gate:    newGate(client.Pool(), options.Tokens),
+		jobBell: work.NewBell(client.Pool(), options.Logger),
 	}
 	s.openStreams = newOpenStreams(client, options.Logger)
 	s.metrics = newMetrics(s)
@@ -120,6 +134,7 @@ func (s *Server) routes() {
 	s.nodes()
 	s.projections()
 	s.streams()
+	s.jobs()
 }
 
 // route lets the mux answer, except where it would in plain text: for a path or

@@ -21,6 +21,9 @@ const (
 	// streamPatience is how long a reader may take nothing at all. Then there is
 	// no telling it anything either.
 	streamPatience = 30 * time.Second
+	// recheckAfter is how long it goes without asking whether the reader may
+	// still be there.
+	recheckAfter = time.Second
 )
 
 // openStreams are those that there are. What bounds each is a field for tests.
@@ -64,7 +67,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, c caller) e
 		return nil
 	}
 	st := &eventStream{
-		streamRequest: ask, caller: c, listener: listener, out: out, log: s.log,
+		streamRequest: ask, caller: c, again: s.again, checked: time.Now(), listener: listener, out: out, log: s.log,
 		every: s.options.Heartbeat, ends: time.Now().Add(s.openStreams.lasts),
 	}
 	s.endStream(r.Context(), st, st.run(ctx))
@@ -95,12 +98,13 @@ func (s *Server) unlessDraining(err error) error {
 // to go on.
 func (s *Server) endStream(ctx context.Context, st *eventStream, err error) {
 	var gone *goneError
+	var denied *problem // has been logged
 	switch {
 	case errors.As(err, &gone), ctx.Err() != nil:
 	case errors.Is(err, posthorn.ErrSlow):
 		_ = st.control("slow", "This reader was too slow. Come back with this id as Last-Event-ID: nothing is lost.")
 	default:
-		if !s.isDraining() && err != nil {
+		if !s.isDraining() && err != nil && !errors.As(err, &denied) {
 			s.log.Warn("stream ended", "error", err)
 		}
 		st.out.retry()
@@ -112,6 +116,8 @@ func (s *Server) endStream(ctx context.Context, st *eventStream, err error) {
 type eventStream struct {
 	streamRequest
 	caller   caller
+	again    func(context.Context, caller) (caller, error) // lets it in once more
+	checked  time.Time                                     // when it was let in
 	listener *posthorn.Listener
 	out      *eventWriter
 	log      *slog.Logger
@@ -139,6 +145,9 @@ func (st *eventStream) run(ctx context.Context) error {
 // step sends the next event, or a heartbeat when there was nothing for too long.
 func (st *eventStream) step(ctx context.Context) error {
 	if !time.Now().Before(st.quiet) {
+		if err := st.recheck(ctx); err != nil {
+			return err
+		}
 		return st.heartbeat()
 	}
 	until := st.quiet
@@ -153,10 +162,25 @@ func (st *eventStream) step(ctx context.Context) error {
 		return nil // the next step sees to it
 	case err != nil:
 		return err
-	case !st.caller.mayRead(e.Stream):
+	}
+	if err := st.recheck(ctx); err != nil {
+		return err
+	}
+	if !st.caller.mayRead(e.Stream) {
 		return nil
 	}
 	return st.event(e)
+}
+
+// recheck sees to it that the reader may still be there, and which streams are
+// restricted now.
+func (st *eventStream) recheck(ctx context.Context) (err error) {
+	if time.Since(st.checked) < recheckAfter {
+		return nil
+	}
+	st.caller, err = st.again(ctx, st.caller)
+	st.checked = time.Now()
+	return err
 }
 
 func (st *eventStream) event(e posthorn.Heard) error {

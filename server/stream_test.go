@@ -318,3 +318,28 @@ func TestStreamLeavesNothing(t *testing.T) {
 	}
 	eventually(t, "no stream is left", func() bool { return s.server.openStreams.count.Load() == 0 })
 }
+
+// Events of restricted streams come to those who may read them; when a stream is
+// restricted later, or a token revoked, that holds from then on.
+func TestStreamNeedsTheRight(t *testing.T) {
+	t.Parallel()
+	s := serve(t, Options{Tokens: true, Heartbeat: 100 * time.Millisecond})
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	named, other := s.issue(t, "default", []scope{scopeRead}, "payroll"), s.issue(t, "default", []scope{scopeRead})
+	s.call(t, "GET", "/v1/stream", nil).wantProblem(t, 401, "token")
+	s.call(t, "GET", "/v1/stream", nil, s.issue(t, "default", []scope{scopePublish})).wantProblem(t, 403, "read")
+	insider, outsider := s.read(t, "", named), s.read(t, "", other)
+	secret := posthorntest.Publish(t, s.ph, posthorn.Message{Type: "e", Stream: "payroll"})
+	public := s.publish(t, 1)
+	equal(t, "with the stream", insider.ids(2), append(secret, public...))
+	equal(t, "without", outsider.ids(1), public)
+	s.exec(t, "update posthorn.api_tokens set revoked_at = posthorn.now()")
+	for _, r := range []*reader{insider, outsider} {
+		h := r.hear()
+		for h.name == "heartbeat" {
+			h = r.hear()
+		}
+		equal(t, "last", h.name, "bye")
+	}
+	eventually(t, "nobody is left", func() bool { return s.server.openStreams.count.Load() == 0 })
+}

@@ -168,8 +168,12 @@ func (w *worker) take(work context.Context, jobs []pg.ClaimedJob) {
 	for i := range jobs {
 		j := newJob(work, w, jobs[i])
 		w.mu.Lock()
+		earlier := w.held[j.ID]
 		w.held[j.ID] = j
 		w.mu.Unlock()
+		if earlier != nil { // it was reset, or its lease passed, and came back to us
+			w.lose(earlier)
+		}
 		w.open.Add(1)
 		w.queue <- j
 	}

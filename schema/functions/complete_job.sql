@@ -74,8 +74,6 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 set jit = off
 as $$
 #variable_conflict use_column
@@ -92,13 +90,14 @@ begin
   perform posthorn.commit_firmly();
   with held as (
     delete from posthorn.running_jobs r
-    using (
-      select distinct on (job) * from unnest(complete_jobs.jobs, complete_jobs.attempts, complete_jobs.execution_times_ms)
-        as x (job, attempt, execution_time_ms) order by job) c
-    where r.job = c.job and r.worker = complete_jobs.worker and (c.attempt is null or r.attempt = c.attempt)
-    returning r.job, r.attempt, r.progress, c.execution_time_ms
+    where r.job = any (complete_jobs.jobs) and r.worker = complete_jobs.worker
+      and (complete_jobs.attempts is null or (r.job, r.attempt) in (
+        select x.job, x.attempt from unnest(complete_jobs.jobs, complete_jobs.attempts) x (job, attempt)))
+    returning r.job, r.attempt, r.progress
+  ), taken as (
+    delete from posthorn.open_jobs o where o.id = any (array(select h.job from held h)) returning o.*
   ), gone as (
-    delete from posthorn.open_jobs o using held h where o.id = h.job returning o.*, h.attempt as last_attempt, h.progress
+    select t.*, h.attempt as last_attempt, h.progress from taken t join held h on h.job = t.id
   ), finished as (
     insert into posthorn.finished_jobs (id, namespace_id, priority, retry_count, max_retries, attempt, run_at, created_at,
       finished_at, status, title, description, unique_key, worker, tags, retry_delays, payload, metadata, progress)
@@ -108,7 +107,11 @@ begin
     from gone g
   ), entry as (
     insert into posthorn.job_log (event_id, worker_id, action, attempt, execution_time_ms, created_at)
-    select h.job, complete_jobs.worker, 'COMPLETED', h.attempt, h.execution_time_ms, at from held h
+    select h.job, complete_jobs.worker, 'COMPLETED', h.attempt, x.execution_time_ms, at
+    from held h
+    left join (
+      select distinct on (u.job) u.* from unnest(complete_jobs.jobs, complete_jobs.execution_times_ms) u (job, execution_time_ms)) x
+      on x.job = h.job
   )
   select array_agg(h.job) into done from held h;
   if exists (select from posthorn.job_limits) then

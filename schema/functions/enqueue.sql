@@ -215,10 +215,19 @@ begin
     raise exception 'the arrays of a batch must have one length'
       using errcode = 'PH004', hint = 'Give each job a title and a payload; leave out the arrays that you do not need.';
   end if;
-  perform posthorn.check_job(j.title, null, j.payload, '{}', coalesce(j.priority, 0), coalesce(j.run_at, at),
-    coalesce(j.max_retries, 3), null, j.metadata)
-  from unnest(enqueue_batch.titles, enqueue_batch.payloads, enqueue_batch.priorities, enqueue_batch.run_at,
-    enqueue_batch.max_retries, enqueue_batch.metadata) as j (title, payload, priority, run_at, max_retries, metadata);
+  -- One cheap look at all; only if that finds anything, one at each.
+  if array_to_string(enqueue_batch.titles, '') ~ '[[:cntrl:]]' or exists (
+    select from unnest(enqueue_batch.titles, enqueue_batch.payloads) j (title, payload)
+    where (octet_length(j.title) between 1 and 1000 and j.title ~ '[^[:space:]]'
+      and octet_length(j.payload::text) <= 1024 and strpos(j.payload::text, '\u0000') = 0) is not true)
+    or coalesce(cardinality(enqueue_batch.priorities), cardinality(enqueue_batch.run_at), cardinality(enqueue_batch.max_retries),
+      cardinality(enqueue_batch.metadata)) is not null
+  then
+    perform posthorn.check_job(j.title, null, j.payload, '{}', coalesce(j.priority, 0), coalesce(j.run_at, at),
+      coalesce(j.max_retries, 3), null, j.metadata)
+    from unnest(enqueue_batch.titles, enqueue_batch.payloads, enqueue_batch.priorities, enqueue_batch.run_at,
+      enqueue_batch.max_retries, enqueue_batch.metadata) as j (title, payload, priority, run_at, max_retries, metadata);
+  end if;
   perform posthorn.commit_firmly();
   with labels as materialized (
     select t.tags, posthorn.job_tags(t.tags::text[]) as labels

@@ -1,7 +1,7 @@
 -- What makes jobs ready besides enqueueing: their time has come, or their worker went silent. Upkeep does it four times
 -- a second, and each claim before it looks, so that it happens without any node too.
 
--- As part of a claim: unless the last time took long, which it does only where dead rows pile up; then rarely.
+-- As part of a claim: each time, but more seldom where that passes over many dead rows.
 create or replace function posthorn.return_jobs(at timestamptz)
 returns void
 language plpgsql
@@ -9,15 +9,24 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   began timestamptz := clock_timestamp();
-  took interval;
+  entries bigint;
 begin
-  if began < nullif(current_setting('posthorn.return_jobs_from', true), '')::timestamptz then
-    return;
+  if (began < nullif(current_setting('posthorn.promote_jobs_from', true), '')::timestamptz) is not true then
+    entries := coalesce(pg_stat_get_xact_tuples_returned('posthorn.waiting_jobs_pkey'::regclass), 0);
+    perform posthorn.promote_jobs(at);
+    entries := pg_stat_get_xact_tuples_returned('posthorn.waiting_jobs_pkey'::regclass) - entries;
+    if entries > 5000 then
+      perform set_config('posthorn.promote_jobs_from',
+        (clock_timestamp() + least(interval '5 seconds', entries * interval '4 microseconds'))::text, false);
+    end if;
   end if;
-  perform posthorn.promote_jobs(at), posthorn.expire_jobs(at);
-  took := clock_timestamp() - began;
-  if took > interval '5 milliseconds' then
-    perform set_config('posthorn.return_jobs_from', (clock_timestamp() + least(20 * took, interval '5 seconds'))::text, false);
+  if pg_relation_size('posthorn.running_jobs') <= 65536 then
+    perform posthorn.expire_jobs(at);
+  -- It goes through all that is running: at most four times a second where that is much.
+  elsif (began < nullif(current_setting('posthorn.expire_jobs_from', true), '')::timestamptz) is not true then
+    perform posthorn.expire_jobs(at);
+    perform set_config('posthorn.expire_jobs_from', (greatest(began + interval '250 milliseconds',
+      clock_timestamp() + least(interval '5 seconds', 20 * (clock_timestamp() - began))))::text, false);
   end if;
 end $$;
 comment on function posthorn.return_jobs(timestamptz) is 'Makes those jobs ready whose time has come or whose worker went silent.';
@@ -39,10 +48,10 @@ begin
   end if;
   with gone as (
     delete from posthorn.waiting_jobs w
-    where (w.due_at, w.job) in (
-      select x.due_at, x.job from posthorn.waiting_jobs x
+    where w.ctid = any (array(
+      select x.ctid from posthorn.waiting_jobs x
       where x.due_at <= promote_jobs.at
-      order by x.due_at, x.job limit promote_jobs.max_jobs for update skip locked)
+      order by x.due_at, x.job limit promote_jobs.max_jobs for update skip locked))
     returning w.job
   )
   select array_agg(g.job) into due from gone g;
@@ -58,7 +67,6 @@ returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -72,10 +80,10 @@ begin
   end if;
   with gone as (
     delete from posthorn.running_jobs d
-    where d.job in (
-      select x.job from posthorn.running_jobs x
+    where d.ctid = any (array(
+      select x.ctid from posthorn.running_jobs x
       where x.lease_until <= expire_jobs.at
-      order by x.lease_until limit expire_jobs.max_jobs for update skip locked)
+      order by x.lease_until limit expire_jobs.max_jobs for update skip locked))
     returning d.*
   )
   select array_agg(g::posthorn.running_jobs order by g.job) into lost from gone g;
@@ -118,9 +126,14 @@ as $$
   with gone as (
     delete from posthorn.open_jobs o where o.id = any (finish_jobs.jobs) returning o.*
   ), freed as (
-    delete from posthorn.job_keys k using gone g
-    where g.unique_key is not null and k.namespace_id = g.namespace_id and k.unique_key = g.unique_key
-      and k.job = g.id and k.expires_at is null
+    delete from posthorn.job_keys k
+    where k.ctid = any (array(
+      select x.ctid
+      from gone g
+      cross join lateral (
+        select y.ctid from posthorn.job_keys y
+        where y.namespace_id = g.namespace_id and y.unique_key = g.unique_key and y.job = g.id and y.expires_at is null offset 0) x
+      where g.unique_key is not null))
   )
   insert into posthorn.finished_jobs (id, namespace_id, priority, retry_count, max_retries, attempt, run_at, created_at,
     finished_at, status, title, description, unique_key, worker, error_message, tags, retry_delays, payload, metadata, progress)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -53,13 +54,18 @@ func (s *Server) claiming() {
 }
 
 func (s *Server) claimEvents(ctx context.Context, c caller, input *claimInput) (*claimOutput, error) {
-	want := claim{group: groupName{c.namespace, input.Name}, node: "http", maxEvents: 10, leaseFor: 30 * time.Second}
+	want := claim{
+		group: groupName{c.namespace, input.Name}, node: "http", maxEvents: 10, leaseFor: 30 * time.Second, caller: c,
+	}
 	var wait time.Duration
 	if b := input.Body; b != nil {
 		want.node = cmp.Or(b.Node, want.node)
 		want.maxEvents = cmp.Or(b.MaxEvents, want.maxEvents)
 		want.leaseFor = cmp.Or(seconds(b.LeaseSeconds), want.leaseFor)
 		wait = seconds(b.Wait)
+	}
+	if err := s.checkClaim(ctx, c, input.Name); err != nil {
+		return nil, err
 	}
 	lease, err := s.claim(ctx, want)
 	if err == nil && wait > 0 && len(lease.Events) == 0 {
@@ -88,6 +94,7 @@ type claim struct {
 	node      string
 	maxEvents int
 	leaseFor  time.Duration
+	caller    caller
 }
 
 // claim takes events, if there are any. A statement that is under way when the
@@ -101,6 +108,13 @@ func (s *Server) claim(ctx context.Context, want claim) (pg.Lease, error) {
 		_ = pg.Release(asking, s.client.Pool(), lease) // or it expires
 		s.waits.news(want.group)
 		return pg.Lease{}, ctx.Err()
+	}
+	if err == nil && slices.ContainsFunc(lease.Events, func(e pg.Event) bool { return !want.caller.mayRead(e.Stream) }) {
+		// The group was looked at before; but an event may also go to one of its
+		// subscriptions whatever that asks for, and a policy may be new.
+		err = cmp.Or(pg.Release(asking, s.client.Pool(), lease), errHiddenClaim())
+		s.waits.news(want.group)
+		return pg.Lease{}, err
 	}
 	return lease, err
 }
@@ -127,6 +141,9 @@ func (s *Server) awaitClaim(ctx context.Context, want claim, wait time.Duration)
 			return pg.Lease{}, nil
 		case <-waiting.Done():
 			return pg.Lease{}, ctx.Err() // nil if the server stops
+		}
+		if want.caller, err = s.again(ctx, want.caller); err != nil {
+			return pg.Lease{}, err
 		}
 		lease, err := s.claim(ctx, want)
 		if err != nil || len(lease.Events) > 0 {

@@ -81,6 +81,9 @@ type anyOutput struct {
 
 func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*anyOutput, error) {
 	found, err := pg.FindEvent(ctx, s.client.Pool(), c.namespace, input.ID)
+	if err == nil && !c.mayRead(found.Stream) {
+		err = pg.NoEvent(c.namespace, input.ID)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -20,12 +20,12 @@ func ok() *health {
 
 func (s *Server) health() {
 	register(s, operation{
-		method: http.MethodGet, path: "/healthz", id: "health", group: "server",
+		method: http.MethodGet, path: "/healthz", id: "health", group: "server", scope: scopeNone,
 		summary: "Whether the server runs",
 	}, func(context.Context, caller, *struct{}) (*health, error) { return ok(), nil })
 
 	register(s, operation{
-		method: http.MethodGet, path: "/readyz", id: "ready", group: "server",
+		method: http.MethodGet, path: "/readyz", id: "ready", group: "server", scope: scopeNone,
 		summary:     "Whether the server can answer",
 		description: "503 while the database cannot be reached, and while the server stops.",
 	}, s.ready)

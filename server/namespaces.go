@@ -38,7 +38,7 @@ func (s *Server) listNamespaces(ctx context.Context, c caller, _ *anyInput) (*li
 	}
 	views := make([]namespaceView, 0, len(all))
 	for _, n := range all {
-		if !s.options.Tokens || n.Name == c.namespace {
+		if !c.bound || n.Name == c.namespace {
 			views = append(views, namespaceView(n))
 		}
 	}
@@ -54,7 +54,7 @@ type namespaceInput struct {
 }
 
 func (s *Server) defineNamespace(ctx context.Context, c caller, input *namespaceInput) (*struct{}, error) {
-	if s.options.Tokens && input.Name != c.namespace {
+	if c.bound && input.Name != c.namespace {
 		return nil, newProblem(http.StatusForbidden, "a token is for its own namespace only", "Make others with posthorn migrate or SQL.")
 	}
 	var metadata json.RawMessage

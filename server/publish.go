@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -68,6 +69,11 @@ func (s *Server) publishEvents(ctx context.Context, c caller, input *publishInpu
 	}
 	if len(all) > maxMessages {
 		return nil, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("these are more than %d events", maxMessages), "Send less at once.")
+	}
+	for i := range all {
+		if err := c.checkPublish(cmp.Or(all[i].Stream, "default")); err != nil {
+			return nil, err
+		}
 	}
 	var output publishOutput
 	output.Body.IDs = []int64{}

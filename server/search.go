@@ -63,6 +63,7 @@ func (s *Server) searchEvents(ctx context.Context, c caller, input *searchInput)
 	if err != nil {
 		return nil, err
 	}
+	search.Hidden = c.hidden
 	var events []pg.Event
 	for began := time.Now(); ; {
 		events, search.After, err = pg.SearchEvents(ctx, s.client.Pool(), c.namespace, search)

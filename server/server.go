@@ -31,9 +31,15 @@ type Options struct {
 	// CORSOrigins are the origins of web pages, such as https://app.example.com,
 	// that may call from browsers. * stands for any. Default: none.
 	CORSOrigins []string
-	// Tokens: nobody is let in without a token. Default: everybody may do
-	// everything, so listen on loopback only.
+	// Tokens: nobody is let in without a token, even if there is none. Default:
+	// from the first token on that is made in the database. Until then everybody
+	// may do everything, so listen on loopback only.
 	Tokens bool
+	// Local: as long as no token is needed, only requests are answered that name
+	// this machine as localhost or by a loopback address. It is for servers that
+	// listen there: otherwise a web page could reach them through its browser,
+	// under a name of its own.
+	Local bool
 	// Version is shown in the OpenAPI document. Default: dev.
 	Version string
 }
@@ -69,13 +75,15 @@ type Server struct {
 	mux     *http.ServeMux
 	api     huma.API
 	handler http.Handler // the mux, and what is around it
+	gate    *gate
 
 	metrics *metrics
 	waits   *waits        // for events of groups
 	drained chan struct{} // closed by Drain
 
+	draining sync.Once
+
 	headerTime time.Duration // headerTime, but in tests
-	draining   sync.Once
 }
 
 // New serves the client's database over HTTP. Call [Server.Drain] when it is to
@@ -84,7 +92,8 @@ func New(client *posthorn.Client, options Options) *Server {
 	options = options.withDefaults()
 	s := &Server{
 		client: client, options: options, log: options.Logger,
-		mux: http.NewServeMux(), drained: make(chan struct{}), waits: newWaits(client, options.MaxWaits), headerTime: headerTime,
+		mux: http.NewServeMux(), drained: make(chan struct{}),
+		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens), headerTime: headerTime,
 	}
 	s.metrics = newMetrics(s)
 	s.api = humago.New(s.mux, apiConfig(options.Version))

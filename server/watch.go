@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"runtime/debug"
 	"time"
+
+	"github.com/posthorn/posthorn/internal/token"
 )
 
 // record is what there is to log about a request. It names no header and no
@@ -32,7 +34,7 @@ func recordOf(ctx context.Context) *record {
 func (s *Server) watched(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		note := &record{method: r.Method, path: r.URL.Path}
+		note := &record{method: r.Method, path: token.Hide(r.URL.Path)}
 		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, note))
 		answer := &answer{ResponseWriter: w}
 		defer func() {
@@ -53,7 +55,7 @@ func (s *Server) survive(w *answer, r *http.Request, panicked any) {
 	if panicked == http.ErrAbortHandler {
 		panic(panicked)
 	}
-	s.log.Error("request panicked", "method", r.Method, "path", r.URL.Path, "panic", panicked, "stack", string(debug.Stack()))
+	s.log.Error("request panicked", "method", r.Method, "path", token.Hide(r.URL.Path), "panic", panicked, "stack", string(debug.Stack()))
 	if w.status != 0 {
 		panic(http.ErrAbortHandler)
 	}

@@ -63,6 +63,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.namespace, "namespace", "", `the namespace (env POSTHORN_NAMESPACE, else "default")`)
 	root.AddCommand(
 		newUp(a),
+		newServe(a),
 		newMigrate(a),
 		newPublish(a),
 		newTail(a),
@@ -71,6 +72,7 @@ func newRoot(a *app) *cobra.Command {
 		newDeadLetters(a),
 		newSchedules(a),
 		newNodes(a),
+		newTokens(a),
 		newOutcome(a),
 		newDoctor(a),
 		newRebase(a),

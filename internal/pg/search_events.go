@@ -24,12 +24,17 @@ func FindEvent(ctx context.Context, db DB, namespace string, id int64) (Found, e
 		return Found{}, err
 	}
 	if len(found) == 0 {
-		return Found{}, &Error{
-			Message: fmt.Sprintf("event %d does not exist in namespace %s", id, namespace), sentinel: ErrNotFound,
-			hint: "It may have been removed with its partition; a delayed event gets another id when it enters the log.",
-		}
+		return Found{}, NoEvent(namespace, id)
 	}
 	return found[0], nil
+}
+
+// NoEvent is what FindEvent says of an event that there is not.
+func NoEvent(namespace string, id int64) error {
+	return &Error{
+		Message: fmt.Sprintf("event %d does not exist in namespace %s", id, namespace), sentinel: ErrNotFound,
+		hint: "It may have been removed with its partition; a delayed event gets another id when it enters the log.",
+	}
 }
 
 func scanFound(row pgx.CollectableRow) (Found, error) {
@@ -44,6 +49,7 @@ type Search struct {
 	From        *time.Time
 	Before      *time.Time
 	OldestFirst bool
+	Hidden      []string // streams whose events the one who asks may not see
 
 	After     int64 // the event to go on after; 0 to begin
 	MaxEvents int
@@ -70,8 +76,10 @@ func SearchEvents(ctx context.Context, db DB, namespace string, s Search) ([]Eve
 	}, `
 		select coalesce(event_id, 0), coalesce(stream, ''), coalesce(type, ''), coalesce(key, ''), tags, payload, metadata,
 			coalesce(published_at, 'epoch'), next_id
-		from posthorn.search_events($1::text, $2::jsonb, $3::timestamptz, $4::timestamptz, $5::boolean, $6::bigint, $7::int, $8::int)`,
-		namespace, object(s.Filter), s.From, s.Before, !s.OldestFirst, after, s.MaxEvents, s.MaxLooks)
+		from posthorn.search_events($1::text, $2::jsonb, $3::timestamptz, $4::timestamptz, $5::boolean, $6::bigint, $7::int, $8::int,
+			$9::text[])`,
+		namespace, object(s.Filter), s.From, s.Before, !s.OldestFirst, after, s.MaxEvents, s.MaxLooks,
+		append([]string{}, s.Hidden...))
 	if err != nil {
 		return nil, 0, err
 	}

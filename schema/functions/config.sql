@@ -19,7 +19,7 @@ begin
     raise exception 'configuration key "%" cannot be removed or renamed', old.key
       using errcode = 'PH005', hint = 'Update its value instead.';
   end if;
-  if new.key in ('partition_interval', 'partition_retention_period', 'future_intervals_to_create', 'dedup_period')
+  if new.key in ('partition_interval', 'partition_retention_period', 'future_intervals_to_create', 'dedup_period', 'job_retention_period')
     or (new.key = 'retention_hard_limit' and new.value <> 'off')
   then
     perform posthorn.check_period(new.key, new.value);
@@ -76,5 +76,6 @@ for each row execute function posthorn.check_config();
 
 -- Keys that came after the table: a migration would meet the trigger of the version before.
 insert into posthorn.config (key, value, description) values
-  ('condition_time_limit', '5 seconds', 'how long a condition in SQL may take for one batch before it is stopped')
+  ('condition_time_limit', '5 seconds', 'how long a condition in SQL may take for one batch before it is stopped'),
+  ('job_retention_period', '6 months', 'how long finished jobs and the job log are kept at least')
 on conflict (key) do nothing;

@@ -26,7 +26,7 @@ begin
   elsif octet_length(payload::text) > max_bytes or octet_length(metadata::text) > max_bytes then
     raise exception 'payload of % bytes is larger than the limit of %',
         greatest(octet_length(payload::text), octet_length(metadata::text)), max_bytes
-      using errcode = 'PH004', hint = 'Store it elsewhere and publish a reference, or raise max_payload_bytes in posthorn.config.';
+      using errcode = 'PH004', constraint = 'max_payload_bytes', hint = 'Store it elsewhere and publish a reference, or raise max_payload_bytes in posthorn.config.';
   -- A backslash that is itself escaped is no escape: count them in pairs.
   elsif payload::text ~ '(^|[^\\])(\\\\)*\\u0000' or metadata::text ~ '(^|[^\\])(\\\\)*\\u0000' then
     raise exception 'payload contains \u0000, which Postgres cannot hold in text'

@@ -70,7 +70,8 @@ create or replace function posthorn.search_events(
   newest_first boolean default true,
   after_id bigint default null,       -- go on after this event, in the order of the search
   max_events int default 100,
-  max_looks int default 10000
+  max_looks int default 10000,
+  hidden_streams text[] default '{}'  -- whose events the one who asks may not see
 ) returns table (
   event_id bigint, stream text, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, next_id bigint
@@ -92,6 +93,8 @@ declare
   tags_any text[] := posthorn.texts_of(f->'tags_any');
   tags_all text[] := posthorn.texts_of(f->'tags_all');
   stream_ids int[];
+  hidden_ids int[] := array(
+    select s.id from posthorn.streams s where s.namespace_id = ns and s.name = any (search_events.hidden_streams));
   lo bigint;
   hi bigint;
   -- Not to the second, for the sake of partitions alone: what lies outside counts as looked at.
@@ -123,6 +126,7 @@ begin
       e.created_at, null::bigint
     from posthorn.looked_at(ns, lo, hi, since, upto, newest_first, max_looks) e
     where (stream_ids is null or e.stream_id = any (stream_ids))
+      and e.stream_id <> all (hidden_ids)
       and (types is null or e.type = any (types) or posthorn.matches_any(types, e.type))
       and (keys is null or e.key = any (keys))
       and (tags_any is null or e.tags && tags_any)
@@ -141,7 +145,7 @@ begin
     end if;
   end if;
 end $$;
-comment on function posthorn.search_events(text, jsonb, timestamptz, timestamptz, boolean, bigint, int, int) is
+comment on function posthorn.search_events(text, jsonb, timestamptz, timestamptz, boolean, bigint, int, int, text[]) is
   'Events that pass a filter, a page at a time; a page may be short where few match, and then says where to go on.';
 
 -- How many of some dedup keys were first used by the transaction that asks: the others were known before.

@@ -10,7 +10,7 @@ declare
   part text;
   n bigint;
 begin
-  foreach part in array array['tick', 'deliver_delayed', 'fire_schedules', 'catch_up', 'expire_subscriptions', 'sweep', 'maintain_events_table_if_due'] loop
+  foreach part in array array['tick', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sweep', 'maintain_events_table_if_due'] loop
     if not pg_try_advisory_xact_lock(1886350441, hashtext(part)) then
       report := report || jsonb_build_object(part, 'busy');
       continue;
@@ -20,6 +20,8 @@ begin
         when 'tick' then n := posthorn.tick();
         when 'deliver_delayed' then n := posthorn.deliver_delayed();
         when 'fire_schedules' then n := posthorn.fire_schedules();
+        when 'promote_jobs' then n := posthorn.promote_jobs();
+        when 'expire_jobs' then n := posthorn.expire_jobs();
         when 'catch_up' then n := posthorn.catch_up();
         when 'expire_subscriptions' then n := posthorn.expire_subscriptions();
         when 'sweep' then n := posthorn.sweep();
@@ -149,7 +151,7 @@ begin
   delete from posthorn.ticks t
   where t.at < today - posthorn.setting('partition_retention_period')::interval - interval '1 month' and t.at < last_tick;
   get diagnostics n = row_count;
-  return removed + n;
+  return removed + n + posthorn.sweep_jobs();
 end $$;
 comment on function posthorn.sweep() is 'Removes dedup keys, nodes and ticks that have outlived their use.';
 

@@ -1,2 +1,3 @@
 -- Last: what a fresh installation needs before its first event.
 select count(*) from posthorn.maintain_events_table();
+select count(*) from posthorn.maintain_job_tables();

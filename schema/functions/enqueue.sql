@@ -1,0 +1,338 @@
+-- Enqueueing: a job and a row under each of its tags, in the transaction of whoever calls.
+
+create or replace function posthorn.enqueue(
+  namespace text,
+  title text,
+  payload json default '{}',
+  tags text[] default '{}',
+  description text default null,
+  priority int default 0,
+  run_at timestamptz default null,
+  max_retries int default 3,
+  unique_key text default null,
+  unique_for interval default null,
+  retry_delays interval[] default null,
+  metadata json default null
+) returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(enqueue.namespace);
+  at timestamptz := posthorn.now();
+  due timestamptz := coalesce(enqueue.run_at, at);
+  labels text[] := posthorn.job_tags(enqueue.tags);
+  new_id bigint;
+  known bigint;
+begin
+  perform posthorn.check_job(enqueue.title, enqueue.description, enqueue.payload, labels, enqueue.priority,
+    due, enqueue.max_retries, enqueue.retry_delays, enqueue.metadata);
+  perform posthorn.commit_firmly();
+  new_id := nextval('posthorn.job_id');
+  if enqueue.unique_key is not null or enqueue.unique_for is not null then
+    known := posthorn.keep_job_key(ns, enqueue.unique_key, new_id, at, enqueue.unique_for);
+    if known <> new_id then
+      return known;
+    end if;
+  end if;
+  insert into posthorn.open_jobs (id, namespace_id, priority, max_retries, due_at, run_at, created_at, updated_at,
+    title, description, unique_key, tags, retry_delays, payload, metadata)
+  values (new_id, ns, enqueue.priority, enqueue.max_retries, due, due, at, at,
+    enqueue.title, enqueue.description, enqueue.unique_key, labels, enqueue.retry_delays, enqueue.payload, enqueue.metadata);
+  if due > at then
+    insert into posthorn.waiting_jobs (due_at, job) values (due, new_id);
+  else
+    insert into posthorn.ready_jobs (namespace_id, tag, rank, due_at, job)
+    select ns, t, -enqueue.priority, due, new_id from unnest(case labels when '{}' then '{""}' else labels end) t;
+    perform nextval('posthorn.job_news');
+  end if;
+  return new_id;
+end $$;
+comment on function posthorn.enqueue(text, text, json, text[], text, int, timestamptz, int, text, interval, interval[], json) is
+  'Enqueues a job in the caller''s transaction and returns its id; under a unique_key that is in use, the id of the job that has it.';
+
+create or replace function posthorn.enqueue(
+  namespace text,
+  title text,
+  payload jsonb,
+  tags text[] default '{}',
+  description text default null,
+  priority int default 0,
+  run_at timestamptz default null,
+  max_retries int default 3,
+  unique_key text default null,
+  unique_for interval default null,
+  retry_delays interval[] default null,
+  metadata json default null
+) returns bigint
+language sql -- bound when created and inlined by the planner, so it needs no search_path of its own
+return posthorn.enqueue(namespace, title, payload::json, tags, description, priority, run_at, max_retries,
+  unique_key, unique_for, retry_delays, metadata);
+comment on function posthorn.enqueue(text, text, jsonb, text[], text, int, timestamptz, int, text, interval, interval[], json) is
+  'Enqueues a job whose payload is jsonb.';
+
+create or replace function posthorn.enqueue(
+  namespace text,
+  title text,
+  payload text,
+  tags text[] default '{}',
+  description text default null,
+  priority int default 0,
+  run_at timestamptz default null,
+  max_retries int default 3,
+  unique_key text default null,
+  unique_for interval default null,
+  retry_delays interval[] default null,
+  metadata json default null
+) returns bigint
+language sql -- bound when created and inlined by the planner, so it needs no search_path of its own
+return posthorn.enqueue(namespace, title, posthorn.to_json(payload, 'payload'), tags, description, priority, run_at,
+  max_retries, unique_key, unique_for, retry_delays, metadata);
+comment on function posthorn.enqueue(text, text, text, text[], text, int, timestamptz, int, text, interval, interval[], json) is
+  'Enqueues a job whose payload is JSON in text.';
+
+-- Tags as a job has them: trimmed, each once, in the order given.
+create or replace function posthorn.job_tags(tags text[])
+returns text[]
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  labels text[];
+begin
+  if cardinality(tags) = 1 and tags[1] = btrim(tags[1]) then
+    labels := tags;
+  else
+    select coalesce(array_agg(x.tag order by x.first), '{}') into labels
+    from (select btrim(t.tag) as tag, min(t.nth) as first from unnest(tags) with ordinality t (tag, nth) group by 1) x;
+  end if;
+  if exists (select from unnest(labels) t where posthorn.is_name(t) is not true) then
+    raise exception 'each tag must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Leave empty tags out.';
+  elsif cardinality(labels) > 100 then
+    raise exception 'a job can have 100 tags, not %', cardinality(labels)
+      using errcode = 'PH004', hint = 'Tags say which workers want a job; what describes it belongs in the payload.';
+  end if;
+  return labels;
+end $$;
+comment on function posthorn.job_tags(text[]) is 'Tags as a job has them: trimmed, each once, in the order given.';
+
+-- Raises what is wrong with a job, if anything is. What is plain is seen to be so in one look.
+create or replace function posthorn.check_job(
+  title text, description text, payload json, tags text[], priority int, due timestamptz, max_retries int,
+  retry_delays interval[], metadata json
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if (octet_length(title) between 1 and 1000 and title ~ '[^[:space:]]' and title !~ '[[:cntrl:]]') is not true then
+    raise exception 'title must be 1 to 1000 bytes without control characters'
+      using errcode = 'PH004', hint = 'A title says in a few words what is to be done; details belong in description and payload.';
+  elsif octet_length(description) > 100000 then
+    raise exception 'description is longer than 100000 bytes'
+      using errcode = 'PH004', hint = 'Shorten it, or put the text in the payload.';
+  elsif (priority > -2147483648) is not true then
+    raise exception 'priority must be a whole number above -2147483648'
+      using errcode = 'PH004', hint = 'Higher goes first; 0 is usual.';
+  elsif isfinite(due) is not true then
+    raise exception 'run_at must be a moment'
+      using errcode = 'PH004', hint = 'Give a time, or leave it out to run now.';
+  elsif (max_retries between 0 and 1000000) is not true then
+    raise exception 'max_retries must be 0 to 1000000, not %', coalesce(max_retries::text, 'null')
+      using errcode = 'PH004', hint = 'It is how many attempts may fail; 3 is usual.';
+  elsif cardinality(retry_delays) > 1000 or exists (
+    select from unnest(retry_delays) d where (d >= '0' and d <= '10 years') is not true)
+  then
+    raise exception 'retry_delays must be up to 1000 periods from 0 to 10 years'
+      using errcode = 'PH004', hint = 'For instance {"10 seconds","5 minutes"}; the last one is used again and again.';
+  end if;
+  if (octet_length(payload::text) <= 1024 and strpos(payload::text, '\u0000') = 0 and metadata is null) is not true then
+    perform posthorn.check_message('job', null, payload, '{}', metadata);
+  end if;
+end $$;
+comment on function posthorn.check_job(text, text, json, text[], int, timestamptz, int, interval[], json) is
+  'Raises what is wrong with a job, if anything is.';
+
+-- The job that has a key: the new one, unless another has it. While that is pending, or until a time. The row stays
+-- locked until the caller commits, so that the job which is returned is not taken before: its worker sees what the
+-- caller wrote.
+create or replace function posthorn.keep_job_key(
+  namespace_id int, unique_key text, new_id bigint, at timestamptz, unique_for interval
+) returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  known bigint;
+begin
+  if posthorn.is_name(keep_job_key.unique_key) is not true then
+    raise exception 'unique_key must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Use the id of what the job is about, or a hash of it.';
+  elsif (keep_job_key.unique_for is null or keep_job_key.unique_for between '1 second' and '10 years') is not true then
+    raise exception 'unique_for must be from a second to 10 years'
+      using errcode = 'PH004', hint = 'Leave it out: the key is then in use while the job is pending.';
+  end if;
+  insert into posthorn.job_keys as k (namespace_id, unique_key, job, expires_at)
+  values (keep_job_key.namespace_id, keep_job_key.unique_key, keep_job_key.new_id, keep_job_key.at + keep_job_key.unique_for)
+  on conflict (namespace_id, unique_key) do update
+    set job = case when k.expires_at <= keep_job_key.at then excluded.job else k.job end,
+        expires_at = case when k.expires_at <= keep_job_key.at then excluded.expires_at else k.expires_at end
+  returning k.job into known;
+  return known;
+end $$;
+comment on function posthorn.keep_job_key(int, text, bigint, timestamptz, interval) is 'The job that has a key: the new one, unless another has it.';
+
+-- The form for programs: arrays of equal length, one element a job. Tags are array literals ('{a,b}').
+create or replace function posthorn.enqueue_batch(
+  namespace text,
+  titles text[],
+  payloads json[],
+  tags text[] default null,
+  priorities int[] default null,
+  run_at timestamptz[] default null,
+  max_retries int[] default null,
+  metadata json[] default null
+) returns setof bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(enqueue_batch.namespace);
+  at timestamptz := posthorn.now();
+  n int := cardinality(enqueue_batch.titles);
+  ids bigint[];
+begin
+  if cardinality(enqueue_batch.payloads) is distinct from n
+    or n <> any (array[coalesce(cardinality(enqueue_batch.tags), n), coalesce(cardinality(enqueue_batch.priorities), n),
+      coalesce(cardinality(enqueue_batch.run_at), n), coalesce(cardinality(enqueue_batch.max_retries), n),
+      coalesce(cardinality(enqueue_batch.metadata), n)])
+  then
+    raise exception 'the arrays of a batch must have one length'
+      using errcode = 'PH004', hint = 'Give each job a title and a payload; leave out the arrays that you do not need.';
+  end if;
+  -- One cheap look at all; only if that finds anything, one at each.
+  if array_to_string(enqueue_batch.titles, '') ~ '[[:cntrl:]]' or exists (
+    select from unnest(enqueue_batch.titles, enqueue_batch.payloads) j (title, payload)
+    where (octet_length(j.title) between 1 and 1000 and j.title ~ '[^[:space:]]'
+      and octet_length(j.payload::text) <= 1024 and strpos(j.payload::text, '\u0000') = 0) is not true)
+    or coalesce(cardinality(enqueue_batch.priorities), cardinality(enqueue_batch.run_at), cardinality(enqueue_batch.max_retries),
+      cardinality(enqueue_batch.metadata)) is not null
+  then
+    perform posthorn.check_job(j.title, null, j.payload, '{}', coalesce(j.priority, 0), coalesce(j.run_at, at),
+      coalesce(j.max_retries, 3), null, j.metadata)
+    from unnest(enqueue_batch.titles, enqueue_batch.payloads, enqueue_batch.priorities, enqueue_batch.run_at,
+      enqueue_batch.max_retries, enqueue_batch.metadata) as j (title, payload, priority, run_at, max_retries, metadata);
+  end if;
+  perform posthorn.commit_firmly();
+  with labels as materialized (
+    select t.tags, posthorn.job_tags(t.tags::text[]) as labels
+    from (select distinct coalesce(x, '{}') as tags from unnest(enqueue_batch.tags) x union select '{}') t
+  ), job as materialized (
+    select nextval('posthorn.job_id') as id, j.*, coalesce(j.job_run_at, at) as due, l.labels
+    from unnest(enqueue_batch.titles, enqueue_batch.payloads, enqueue_batch.tags, enqueue_batch.priorities,
+      enqueue_batch.run_at, enqueue_batch.max_retries, enqueue_batch.metadata)
+      with ordinality as j (title, payload, tags, priority, job_run_at, max_retries, metadata, nth)
+    join labels l on l.tags = coalesce(j.tags, '{}')
+    order by j.nth
+  ), made as (
+    insert into posthorn.open_jobs (id, namespace_id, priority, max_retries, due_at, run_at, created_at, updated_at,
+      title, tags, payload, metadata)
+    select j.id, ns, coalesce(j.priority, 0), coalesce(j.max_retries, 3), j.due, j.due, at, at,
+      j.title, j.labels, j.payload, j.metadata
+    from job j
+  ), later as (
+    insert into posthorn.waiting_jobs (due_at, job) select j.due, j.id from job j where j.due > at
+  ), ready as (
+    insert into posthorn.ready_jobs (namespace_id, tag, rank, due_at, job)
+    select ns, t, -coalesce(j.priority, 0), j.due, j.id
+    from job j, unnest(case j.labels when '{}' then '{""}' else j.labels end) t
+    where j.due <= at
+  )
+  select array_agg(j.id order by j.nth) into ids from job j;
+  perform nextval('posthorn.job_news');
+  return query select x from unnest(ids) x;
+end $$;
+comment on function posthorn.enqueue_batch(text, text[], json[], text[], int[], timestamptz[], int[], json[]) is
+  'Enqueues a batch given as arrays, in order, and returns the ids.';
+
+-- The form for people and other languages: a JSON array of jobs, each with enqueue's argument names.
+create or replace function posthorn.enqueue_many(namespace text, jobs jsonb)
+returns setof bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  wrong text;
+begin
+  if jsonb_typeof(jobs) is distinct from 'array' then
+    wrong := 'jobs must be a JSON array of objects';
+  else
+    select case
+        when jsonb_typeof(j.job) <> 'object' then format('job %s is not an object', j.nth - 1)
+        else (
+          select case
+              when k <> all (array['title', 'payload', 'tags', 'description', 'priority', 'run_at', 'max_retries', 'unique_key',
+                'unique_for', 'retry_delays', 'metadata']) then format('job %s has an unknown field "%s"', j.nth - 1, k)
+              when k in ('tags', 'retry_delays') and jsonb_typeof(v) not in ('array', 'null')
+                then format('job %s: %s must be an array of text', j.nth - 1, k)
+              when k in ('priority', 'max_retries') and v <> 'null' and v::text !~ '^-?[0-9]{1,9}$'
+                then format('job %s: %s must be a whole number', j.nth - 1, k)
+            end as w
+          from jsonb_each(j.job) f (k, v) order by w limit 1)
+      end as w into wrong
+    from jsonb_array_elements(jobs) with ordinality j (job, nth)
+    order by w limit 1;
+  end if;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'PH004',
+      hint = 'Fields are title, payload, tags, description, priority, run_at, max_retries, unique_key, unique_for, retry_delays and metadata.';
+  end if;
+  -- A plain loop in order; programs that count microseconds use enqueue_batch.
+  return query
+    select posthorn.enqueue(
+      enqueue_many.namespace,
+      j.job->>'title',
+      coalesce(j.job->'payload', '{}')::json,
+      case when j.job->'tags' <> 'null' then array(select jsonb_array_elements_text(j.job->'tags')) else '{}' end,
+      j.job->>'description',
+      coalesce((j.job->>'priority')::int, 0),
+      posthorn.to_time(j.job->>'run_at', 'run_at'),
+      coalesce((j.job->>'max_retries')::int, 3),
+      j.job->>'unique_key',
+      posthorn.to_interval(j.job->>'unique_for', 'unique_for'),
+      case when j.job->'retry_delays' <> 'null' then
+        array(select posthorn.to_interval(d, 'retry_delays') from jsonb_array_elements_text(j.job->'retry_delays') d) end,
+      nullif(j.job->'metadata', 'null')::json)
+    from jsonb_array_elements(jobs) with ordinality j (job, nth)
+    order by j.nth;
+end $$;
+comment on function posthorn.enqueue_many(text, jsonb) is 'Enqueues a JSON array of jobs and returns their ids.';
+
+-- Puts jobs that are open where workers find them: at once, or when they are due.
+create or replace function posthorn.offer_jobs(jobs bigint[], at timestamptz)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+  insert into posthorn.waiting_jobs (due_at, job)
+  select o.due_at, o.id from posthorn.open_jobs o
+  where o.id = any (offer_jobs.jobs) and o.due_at > offer_jobs.at;
+  insert into posthorn.ready_jobs (namespace_id, tag, rank, due_at, job)
+  select o.namespace_id, t, -o.priority, o.due_at, o.id
+  from posthorn.open_jobs o, unnest(case o.tags when '{}' then '{""}' else o.tags end) t
+  where o.id = any (offer_jobs.jobs) and o.due_at <= offer_jobs.at;
+  if found then
+    perform nextval('posthorn.job_news');
+  end if;
+end $$;
+comment on function posthorn.offer_jobs(bigint[], timestamptz) is 'Puts open jobs where workers find them: at once, or when they are due.';

@@ -115,8 +115,10 @@ func (s *Server) listDeadLetters(ctx context.Context, c caller, input *listDeadL
 	if len(found) == input.Limit {
 		next = writeCursor("dead-letters", found[len(found)-1].ID)
 	}
-	return page(found, next), nil
+	return page(visible(c, found, streamOfDeadLetter), next), nil
 }
+
+func streamOfDeadLetter(d pg.DeadLetter) string { return d.Stream }
 
 // given is nil for a value that was not.
 func given[T comparable](value T) *T {
@@ -132,7 +134,7 @@ func (s *Server) getDeadLetter(ctx context.Context, c caller, input *deadLetterI
 	if err != nil {
 		return nil, err
 	}
-	if len(found) == 0 {
+	if found = visible(c, found, streamOfDeadLetter); len(found) == 0 {
 		return nil, noDeadLetter(input.ID)
 	}
 	return &deadLetterOutput{found[0]}, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/token"
 )
 
 // Options say how to serve. The zero value is sound.
@@ -77,9 +78,12 @@ type Server struct {
 	handler http.Handler // the mux, and what is around it
 	gate    *gate
 
-	waits    *waits        // for events of groups
-	drained  chan struct{} // closed by Drain
-	draining sync.Once
+	metrics *metrics
+	waits   *waits        // for events of groups
+	drained chan struct{} // closed by Drain
+
+	headerTime time.Duration // headerTime, but in tests
+	draining   sync.Once
 }
 
 // New serves the client's database over HTTP. Call [Server.Drain] when it is to
@@ -88,13 +92,14 @@ func New(client *posthorn.Client, options Options) *Server {
 	options = options.withDefaults()
 	s := &Server{
 		client: client, options: options, log: options.Logger,
-		mux: http.NewServeMux(), drained: make(chan struct{}),
+		mux: http.NewServeMux(), drained: make(chan struct{}), headerTime: headerTime,
 		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens),
 	}
+	s.metrics = newMetrics(s)
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
 	s.routes()
-	s.handler = s.watched(s.checked(traced(http.HandlerFunc(s.route))))
+	s.handler = s.watched(compressed(s.crossOrigin(s.checked(traced(http.HandlerFunc(s.route))))))
 	return s
 }
 
@@ -104,10 +109,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // routes names every resource once.
 func (s *Server) routes() {
 	s.health()
+	s.serveMetrics()
 	s.openAPI()
 	s.namespaces()
 	s.events()
 	s.groups()
+	s.subscriptions()
+	s.deadLetters()
+	s.schedules()
+	s.nodes()
+	s.projections()
+	s.streams()
 }
 
 // route lets the mux answer, except where it would in plain text: for a path or
@@ -115,6 +127,7 @@ func (s *Server) routes() {
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := s.mux.Handler(r)
 	if pattern != "" {
+		recordOf(r.Context()).route = pattern
 		s.mux.ServeHTTP(w, r)
 		return
 	}
@@ -125,7 +138,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, newProblem(http.StatusMethodNotAllowed, r.Method+" is not possible here", "Use one of: "+allow+"."))
 		return
 	}
-	s.fail(w, r, newProblem(http.StatusNotFound, "there is nothing at "+r.URL.Path, "/docs lists what there is."))
+	s.fail(w, r, newProblem(http.StatusNotFound, "there is nothing at "+token.Hide(r.URL.Path), "/docs lists what there is."))
 }
 
 // unknownRoute takes what the mux answers when it has no route.

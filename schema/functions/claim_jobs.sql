@@ -23,7 +23,8 @@ declare
   ns int := posthorn.namespace_id(claim_jobs.namespace);
   wanted text[] := posthorn.job_tags(claim_jobs.tags);
   at timestamptz := posthorn.now();
-  picked bigint[];
+  alone boolean := pg_current_xact_id_if_assigned() is null; -- nothing that must last was written before
+  picked posthorn.picked_job[];
 begin
   perform posthorn.check_claim(claim_jobs.worker, claim_jobs.max_jobs, claim_jobs.lease_for);
   if wanted = '{}' then
@@ -38,16 +39,20 @@ begin
   if picked is null then
     return;
   end if;
-  perform posthorn.commit_relaxed(); -- forgotten in a crash, it is as if nobody had asked
+  if alone then
+    perform posthorn.commit_relaxed(); -- forgotten in a crash, it is as if nobody had asked
+  end if;
   return query
   with job as materialized (
-    select o.*, p.nth from unnest(picked) with ordinality p (id, nth) join posthorn.open_jobs o on o.id = p.id
+    select o.*, p.place, p.nth from unnest(picked) with ordinality p (id, place, nth) join posthorn.open_jobs o on o.id = p.id
   ), gone as ( -- by place: the planner cannot be talked into looking each row up by its whole key
     delete from posthorn.ready_jobs r
     where r.ctid = any (array(
+      select j.place from job j
+      union all
       select x.ctid
       from job j
-      cross join lateral unnest(case j.tags when '{}' then '{""}' else j.tags end) t
+      cross join lateral unnest(j.tags[2:]) t
       cross join lateral (
         select y.ctid from posthorn.ready_jobs y
         where y.namespace_id = ns and y.tag = t and y.rank = -j.priority and y.due_at = j.due_at and y.job = j.id offset 0) x))
@@ -92,24 +97,25 @@ begin
 end $$;
 comment on function posthorn.check_claim(text, int, interval) is 'Raises what is wrong with a claim, if anything is.';
 
--- The ids of jobs that may be taken, locked. How many heads it looks at grows while all that it finds are locked.
+-- Jobs that may be taken, locked, and where the rows that are locked stand. How many heads it looks at grows while all that it finds are locked.
 --
 -- While a transaction is held open somewhere, the rows of jobs that were taken stay at the head of the index, dead, and
--- every look passes over them. So a look that took long leaves a hint where it found something, and for twenty times as
--- long as it took, the next ones begin there. What has come before that place meanwhile waits for as long.
+-- every look passes over them. So where two looks in a row have read thousands of dead entries (the first one clears
+-- them away where that is possible), a hint is left where the second found something, and for about twenty times as long
+-- as it took, the next ones begin there. What has come before that place meanwhile waits for as long.
 create or replace function posthorn.pick_jobs(namespace_id int, tags text[], max_jobs int, at timestamptz)
-returns bigint[]
+returns posthorn.picked_job[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
   heads int := pick_jobs.max_jobs + 20;
-  picked bigint[];
+  picked posthorn.picked_job[];
   more boolean;
   began timestamptz;
   since posthorn.job_hints[];
-  took interval;
+  entries bigint;
 begin
   select array_agg(h) into since
   from unnest(pick_jobs.tags) t
@@ -119,54 +125,62 @@ begin
     order by x.n desc limit 1) h;
   loop
     began := clock_timestamp();
+    entries := coalesce(pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass), 0);
     with head as materialized (
-      select h.rank, h.due_at, h.job
+      select h.rank, h.due_at, h.job, t.tag, h.place
       from unnest(pick_jobs.tags) t (tag)
       left join unnest(since) s on s.tag = t.tag and s.until > began
       cross join lateral (
-        select r.rank, r.due_at, r.job
+        select r.rank, r.due_at, r.job, r.ctid as place
         from posthorn.ready_jobs r
         where r.namespace_id = pick_jobs.namespace_id and r.tag = t.tag
           and (r.rank, r.due_at, r.job) >= (coalesce(s.rank, -2147483648), coalesce(s.due_at, '-infinity'), coalesce(s.job, 0))
         order by r.rank, r.due_at, r.job limit heads) h
     ), mine as materialized (
-      select o.id, d.rank, d.due_at
-      from (select distinct h.rank, h.due_at, h.job from head h order by 1, 2, 3) d
+      select o.id, d.rank, d.due_at, l.place
+      from (select distinct on (h.rank, h.due_at, h.job) h.* from head h order by h.rank, h.due_at, h.job) d
       cross join lateral (select x.id, x.tags, x.unique_key from posthorn.open_jobs x where x.id = d.job offset 0) o
       cross join lateral (
-        select from posthorn.ready_jobs l
-        where l.namespace_id = pick_jobs.namespace_id and l.tag = coalesce(o.tags[1], '')
-          and l.rank = d.rank and l.due_at = d.due_at and l.job = d.job
+        select l.ctid as place from posthorn.ready_jobs l
+        where l.ctid = case when d.tag = coalesce(o.tags[1], '') then d.place else (
+            select y.ctid from posthorn.ready_jobs y
+            where y.namespace_id = pick_jobs.namespace_id and y.tag = coalesce(o.tags[1], '')
+              and y.rank = d.rank and y.due_at = d.due_at and y.job = d.job)
+          end
         for update skip locked) l
       where o.unique_key is null or posthorn.lock_job_key(pick_jobs.namespace_id, o.unique_key, o.id)
       limit pick_jobs.max_jobs
     )
-    select (select array_agg(m.id order by m.rank, m.due_at, m.id) from mine m),
+    select (select array_agg((m.id, m.place)::posthorn.picked_job order by m.rank, m.due_at, m.id) from mine m),
       (select count(*) from head h) >= heads
     into picked, more;
     exit when not more or cardinality(picked) = pick_jobs.max_jobs or heads >= 100000;
     heads := heads * 8;
   end loop;
-  took := clock_timestamp() - began;
-  if took > interval '3 milliseconds' + heads * interval '10 microseconds' then
-    perform posthorn.keep_hint(pick_jobs.namespace_id, pick_jobs.tags, since, began, took);
+  entries := pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass) - entries;
+  if entries > 2000 + 4 * heads then
+    perform posthorn.keep_hint(pick_jobs.namespace_id, pick_jobs.tags, since, began, entries);
   end if;
   return picked;
 end $$;
-comment on function posthorn.pick_jobs(int, text[], int, timestamptz) is 'The ids of jobs that may be taken, locked.';
+comment on function posthorn.pick_jobs(int, text[], int, timestamptz) is 'Jobs that may be taken, locked.';
 
--- Remembers where the first job of each tag is, after a look that took long. A look that began at a hint keeps the time
--- at which to look from the beginning again.
+-- Remembers where the first job of each tag is, after a look that passed over many dead entries. The first such look
+-- only says so. One that began at a hint keeps the time at which to look from the beginning again.
 create or replace function posthorn.keep_hint(
-  namespace_id int, tags text[], since posthorn.job_hints[], began timestamptz, took interval
+  namespace_id int, tags text[], since posthorn.job_hints[], began timestamptz, entries bigint
 ) returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
   insert into posthorn.job_hints (namespace_id, tag, rank, due_at, job, until)
   select keep_hint.namespace_id, t.tag, coalesce(h.rank, s.rank), coalesce(h.due_at, s.due_at), coalesce(h.job, s.job),
-    case when s.until > keep_hint.began then s.until
-      else clock_timestamp() + least(20 * keep_hint.took, interval '5 seconds') end
+    case
+      when s.until > keep_hint.began then s.until
+      when s.until > keep_hint.began - interval '10 seconds' then keep_hint.began + least(interval '5 seconds',
+        20 * (clock_timestamp() - keep_hint.began), keep_hint.entries * interval '4 microseconds')
+      else keep_hint.began
+    end
   from unnest(keep_hint.tags) t (tag)
   left join unnest(keep_hint.since) s on s.tag = t.tag
   left join unnest(keep_hint.since) f on f.tag = t.tag and f.until > keep_hint.began
@@ -178,7 +192,7 @@ as $$
     order by r.rank, r.due_at, r.job limit 1) h on true
   where h.job is not null or s.job is not null
 $$;
-comment on function posthorn.keep_hint(int, text[], posthorn.job_hints[], timestamptz, interval) is
+comment on function posthorn.keep_hint(int, text[], posthorn.job_hints[], timestamptz, bigint) is
   'Remembers where the first job of each tag is.';
 
 -- Whether nobody is about to be told of a job by its key, see keep_job_key.

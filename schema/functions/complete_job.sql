@@ -88,17 +88,12 @@ begin
       using errcode = 'PH004', hint = 'Leave out the arrays that you do not need.';
   end if;
   perform posthorn.commit_firmly();
-  with held as materialized (
-    select r.*, c.execution_time_ms
-    from (
-      select distinct on (job) * from unnest(complete_jobs.jobs, complete_jobs.attempts, complete_jobs.execution_times_ms)
-        as x (job, attempt, execution_time_ms) order by job) c
-    cross join lateral (
-      select y.job, y.attempt, y.progress from posthorn.running_jobs y
-      where y.job = c.job and y.worker = complete_jobs.worker and (c.attempt is null or y.attempt = c.attempt)
-      for update) r
-  ), left_off as (
-    delete from posthorn.running_jobs r where r.job = any (array(select h.job from held h))
+  with held as (
+    delete from posthorn.running_jobs r
+    where r.job = any (complete_jobs.jobs) and r.worker = complete_jobs.worker
+      and (complete_jobs.attempts is null or (r.job, r.attempt) in (
+        select x.job, x.attempt from unnest(complete_jobs.jobs, complete_jobs.attempts) x (job, attempt)))
+    returning r.job, r.attempt, r.progress
   ), taken as (
     delete from posthorn.open_jobs o where o.id = any (array(select h.job from held h)) returning o.*
   ), gone as (
@@ -112,7 +107,11 @@ begin
     from gone g
   ), entry as (
     insert into posthorn.job_log (event_id, worker_id, action, attempt, execution_time_ms, created_at)
-    select h.job, complete_jobs.worker, 'COMPLETED', h.attempt, h.execution_time_ms, at from held h
+    select h.job, complete_jobs.worker, 'COMPLETED', h.attempt, x.execution_time_ms, at
+    from held h
+    left join (
+      select distinct on (u.job) u.* from unnest(complete_jobs.jobs, complete_jobs.execution_times_ms) u (job, execution_time_ms)) x
+      on x.job = h.job
   )
   select array_agg(h.job) into done from held h;
   if exists (select from posthorn.job_limits) then

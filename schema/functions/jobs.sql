@@ -1,25 +1,26 @@
 -- Looking at jobs: all of them in one view, wherever they are.
 create or replace view posthorn.jobs as
-select o.id, n.namespace, o.title, o.description, o.tags,
+select o.id, (select n.namespace from posthorn.namespaces n where n.id = o.namespace_id) as namespace, o.title, o.description, o.tags,
   case when r.job is null then 'PENDING' else 'PROCESSING' end as status,
   o.payload, o.metadata, o.priority, o.run_at, o.retry_count, o.max_retries, o.retry_delays,
   case when r.job is null then o.next_retry_at end as next_retry_at,
   o.unique_key, coalesce(r.attempt, o.attempt) as attempt, r.worker as worker_id, r.picked_at, r.started_at, r.lease_until,
   r.progress, null::json as result, null::text as error_message,
   coalesce(r.seen_at < posthorn.now() - interval '30 seconds', false) as stalled,
-  o.created_at, coalesce(r.seen_at, o.updated_at) as updated_at, null::timestamptz as finished_at
+  o.created_at, coalesce(r.seen_at, o.updated_at) as updated_at, null::timestamptz as finished_at,
+  o.namespace_id
 from posthorn.open_jobs o
-join posthorn.namespaces n on n.id = o.namespace_id
 left join posthorn.running_jobs r on r.job = o.id
 union all
-select f.id, n.namespace, f.title, f.description, f.tags, f.status, f.payload, f.metadata, f.priority, f.run_at,
+select f.id, (select n.namespace from posthorn.namespaces n where n.id = f.namespace_id), f.title, f.description, f.tags, f.status, f.payload, f.metadata, f.priority, f.run_at,
   f.retry_count, f.max_retries, f.retry_delays, null, f.unique_key, f.attempt, f.worker, null, null, null,
-  f.progress, f.result, f.error_message, false, f.created_at, f.finished_at, f.finished_at
-from posthorn.finished_jobs f
-join posthorn.namespaces n on n.id = f.namespace_id;
+  f.progress, f.result, f.error_message, false, f.created_at, f.finished_at, f.finished_at,
+  f.namespace_id
+from posthorn.finished_jobs f;
 comment on view posthorn.jobs is 'Every job and its status, finished or not.';
 
--- One page of a namespace's jobs, oldest first, or newest; tags: any of them.
+-- One page of a namespace's jobs, oldest first, or newest; tags: any of them. From each place as many as the page
+-- could need, by index; the rows themselves only of those on the page.
 create or replace function posthorn.list_jobs(
   namespace text,
   status text default null,
@@ -31,35 +32,83 @@ create or replace function posthorn.list_jobs(
 ) returns setof posthorn.jobs
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
 as $$
 #variable_conflict use_column
+declare
+  ns int := posthorn.check_job_filter(list_jobs.namespace, list_jobs.status);
+  labels text[] := coalesce(list_jobs.tags, '{}');
+  upto bigint := list_jobs.max_jobs + list_jobs.skip;
+  page bigint[];
 begin
-  perform posthorn.check_job_filter(list_jobs.namespace, list_jobs.status);
-  if (list_jobs.max_jobs between 1 and 10000) is not true or (list_jobs.skip >= 0) is not true then
-    raise exception 'max_jobs must be 1 to 10000, and skip must not be negative' using errcode = 'PH004';
+  if (list_jobs.max_jobs between 1 and 10000) is not true or (list_jobs.skip between 0 and 1000000000) is not true then
+    raise exception 'max_jobs must be 1 to 10000, and skip 0 to 1000000000' using errcode = 'PH004';
+  end if;
+  if list_jobs.newest_first then
+    page := array(
+      select p.id from (
+        (select o.id from posthorn.open_jobs o
+        where coalesce(list_jobs.status, 'PENDING') = 'PENDING' and list_jobs.stalled is not true and o.namespace_id = ns
+          and (labels = '{}' or o.tags && labels)
+          and not exists (select from posthorn.running_jobs r where r.job = o.id)
+        order by o.id desc limit upto)
+        union all
+        (select r.job from posthorn.running_jobs r join posthorn.open_jobs o on o.id = r.job
+        where coalesce(list_jobs.status, 'PROCESSING') = 'PROCESSING' and r.namespace_id = ns
+          and (labels = '{}' or o.tags && labels)
+          and (list_jobs.stalled is null or list_jobs.stalled = (r.seen_at < posthorn.now() - interval '30 seconds'))
+        order by r.job desc limit upto)
+        union all
+        (select f.id from posthorn.finished_jobs f
+        where (list_jobs.status is null or f.status = list_jobs.status) and list_jobs.stalled is not true and f.namespace_id = ns
+          and (labels = '{}' or f.tags && labels)
+        order by f.id desc limit upto)) p (id)
+      order by p.id desc limit list_jobs.max_jobs offset list_jobs.skip);
+  else
+    page := array(
+      select p.id from (
+        (select o.id from posthorn.open_jobs o
+        where coalesce(list_jobs.status, 'PENDING') = 'PENDING' and list_jobs.stalled is not true and o.namespace_id = ns
+          and (labels = '{}' or o.tags && labels)
+          and not exists (select from posthorn.running_jobs r where r.job = o.id)
+        order by o.id limit upto)
+        union all
+        (select r.job from posthorn.running_jobs r join posthorn.open_jobs o on o.id = r.job
+        where coalesce(list_jobs.status, 'PROCESSING') = 'PROCESSING' and r.namespace_id = ns
+          and (labels = '{}' or o.tags && labels)
+          and (list_jobs.stalled is null or list_jobs.stalled = (r.seen_at < posthorn.now() - interval '30 seconds'))
+        order by r.job limit upto)
+        union all
+        (select f.id from posthorn.finished_jobs f
+        where (list_jobs.status is null or f.status = list_jobs.status) and list_jobs.stalled is not true and f.namespace_id = ns
+          and (labels = '{}' or f.tags && labels)
+        order by f.id limit upto)) p (id)
+      order by p.id limit list_jobs.max_jobs offset list_jobs.skip);
   end if;
   return query
-    select j.* from posthorn.jobs j
-    where j.namespace = list_jobs.namespace
-      and (list_jobs.status is null or j.status = list_jobs.status)
-      and (coalesce(list_jobs.tags, '{}') = '{}' or j.tags && list_jobs.tags)
-      and (list_jobs.stalled is null or j.stalled = list_jobs.stalled)
-    order by case when list_jobs.newest_first then -j.id else j.id end
-    limit list_jobs.max_jobs offset list_jobs.skip;
+    select j.*
+    from unnest(page) with ordinality p (id, nth)
+    cross join lateral (select x.* from posthorn.jobs x where x.id = p.id offset 0) j
+    order by p.nth;
 end $$;
 comment on function posthorn.list_jobs(text, text, text[], boolean, int, bigint, boolean) is 'One page of a namespace''s jobs.';
 
+-- The id of the namespace; an error if the filter is wrong.
 create or replace function posthorn.check_job_filter(namespace text, status text)
-returns void
+returns int
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform posthorn.namespace_id(check_job_filter.namespace);
   if status <> all (array['PENDING', 'PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED']) then
     raise exception 'there is no status %', left(status, 60)
       using errcode = 'PH004', hint = 'It is PENDING, PROCESSING, COMPLETED, FAILED or CANCELLED.';
   end if;
+  return posthorn.namespace_id(check_job_filter.namespace);
 end $$;
 comment on function posthorn.check_job_filter(text, text) is 'Raises what is wrong with a filter of jobs.';
 
@@ -70,11 +119,12 @@ language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
+declare
+  ns int := posthorn.check_job_filter(count_jobs.namespace, count_jobs.status);
 begin
-  perform posthorn.check_job_filter(count_jobs.namespace, count_jobs.status);
   return (
     select count(*) from posthorn.jobs j
-    where j.namespace = count_jobs.namespace
+    where j.namespace_id = ns
       and (count_jobs.status is null or j.status = count_jobs.status)
       and (coalesce(count_jobs.tags, '{}') = '{}' or j.tags && count_jobs.tags)
       and (count_jobs.stalled is null or j.stalled = count_jobs.stalled));

@@ -67,9 +67,10 @@ begin
       raise exception 'job % is %: only jobs that are PENDING or PROCESSING can be cancelled', cancel_job.job, status
         using errcode = 'PH002', hint = 'What is done cannot be undone here.';
     end if;
-    select x.* into o from posthorn.open_jobs x where x.id = cancel_job.job for update;
     delete from posthorn.running_jobs r where r.job = cancel_job.job returning r.* into held;
-    exit when found or posthorn.withdraw_job(o); -- neither: somebody was quicker, look again
+    exit when found;
+    select x.* into o from posthorn.open_jobs x where x.id = cancel_job.job;
+    exit when posthorn.withdraw_job(o); -- neither: somebody was quicker, look again
   end loop;
   perform posthorn.finish_jobs(array[held], array[cancel_job.job], 'CANCELLED', null, at);
   insert into posthorn.job_log (event_id, worker_id, action, attempt, reason, created_at)

@@ -1,7 +1,7 @@
 -- What makes jobs ready besides enqueueing: their time has come, or their worker went silent. Upkeep does it four times
 -- a second, and each claim before it looks, so that it happens without any node too.
 
--- As part of a claim: unless the last time took long, which it does only where dead rows pile up; then rarely.
+-- As part of a claim: each time, but more seldom where that passes over many dead rows.
 create or replace function posthorn.return_jobs(at timestamptz)
 returns void
 language plpgsql
@@ -9,15 +9,24 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   began timestamptz := clock_timestamp();
-  took interval;
+  entries bigint;
 begin
-  if began < nullif(current_setting('posthorn.return_jobs_from', true), '')::timestamptz then
-    return;
+  if (began < nullif(current_setting('posthorn.promote_jobs_from', true), '')::timestamptz) is not true then
+    entries := coalesce(pg_stat_get_xact_tuples_returned('posthorn.waiting_jobs_pkey'::regclass), 0);
+    perform posthorn.promote_jobs(at);
+    entries := pg_stat_get_xact_tuples_returned('posthorn.waiting_jobs_pkey'::regclass) - entries;
+    if entries > 5000 then
+      perform set_config('posthorn.promote_jobs_from',
+        (clock_timestamp() + least(interval '5 seconds', entries * interval '4 microseconds'))::text, false);
+    end if;
   end if;
-  perform posthorn.promote_jobs(at), posthorn.expire_jobs(at);
-  took := clock_timestamp() - began;
-  if took > interval '5 milliseconds' then
-    perform set_config('posthorn.return_jobs_from', (clock_timestamp() + least(20 * took, interval '5 seconds'))::text, false);
+  if pg_relation_size('posthorn.running_jobs') <= 65536 then
+    perform posthorn.expire_jobs(at);
+  -- It goes through all that is running: at most four times a second where that is much.
+  elsif (began < nullif(current_setting('posthorn.expire_jobs_from', true), '')::timestamptz) is not true then
+    perform posthorn.expire_jobs(at);
+    perform set_config('posthorn.expire_jobs_from', (greatest(began + interval '250 milliseconds',
+      clock_timestamp() + least(interval '5 seconds', 20 * (clock_timestamp() - began))))::text, false);
   end if;
 end $$;
 comment on function posthorn.return_jobs(timestamptz) is 'Makes those jobs ready whose time has come or whose worker went silent.';
@@ -58,7 +67,6 @@ returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare

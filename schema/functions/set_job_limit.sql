@@ -144,7 +144,7 @@ comment on function posthorn.tag_room(posthorn.job_limits, timestamptz) is 'How 
 
 -- pick_jobs where some tags have limits: parks what they hold back, and looks further.
 create or replace function posthorn.pick_within_limits(namespace_id int, tags text[], max_jobs int, at timestamptz)
-returns bigint[]
+returns posthorn.picked_job[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -153,31 +153,35 @@ as $$
 #variable_conflict use_column
 declare
   ns constant int := pick_within_limits.namespace_id;
-  chosen bigint[] := '{}';
-  found_jobs bigint[];
-  admitted bigint[];
+  chosen posthorn.picked_job[] := '{}';
+  found_jobs posthorn.picked_job[];
   want int := pick_within_limits.max_jobs;
 begin
   perform posthorn.unpark_jobs(ns, l.tag, 1000, pick_within_limits.at)
   from (
     select x.tag from posthorn.job_limits x
     where x.namespace_id = ns and x.open_at <= pick_within_limits.at order by x.tag limit 100) l;
-  loop
+  for round in 1..8 loop
     found_jobs := posthorn.pick_jobs(ns, pick_within_limits.tags, want + cardinality(chosen), pick_within_limits.at);
-    found_jobs := array(select x from unnest(found_jobs) with ordinality f (x, nth) where x <> all (chosen) order by nth);
-    exit when found_jobs = '{}';
-    admitted := posthorn.admit_jobs(ns, found_jobs, pick_within_limits.max_jobs - cardinality(chosen), pick_within_limits.at);
-    chosen := chosen || admitted;
-    exit when cardinality(chosen) >= pick_within_limits.max_jobs;
+    found_jobs := array(select (f.id, f.place)::posthorn.picked_job from unnest(found_jobs) with ordinality f (id, place, nth)
+      where f.id <> all (array(select c.id from unnest(chosen) c)) order by f.nth);
+    if found_jobs = '{}' then
+      return nullif(chosen, '{}');
+    end if;
+    chosen := chosen || posthorn.admit_jobs(ns, found_jobs, pick_within_limits.max_jobs - cardinality(chosen), pick_within_limits.at);
+    if cardinality(chosen) >= pick_within_limits.max_jobs then
+      return chosen;
+    end if;
     want := least(want * 4, 2000); -- all of these were held back
   end loop;
+  perform nextval('posthorn.job_news'); -- there may be more behind what was parked: the next claim looks on
   return nullif(chosen, '{}');
 end $$;
 comment on function posthorn.pick_within_limits(int, text[], int, timestamptz) is 'The ids of jobs that may be taken, locked, where some tags have limits.';
 
 -- Those of these jobs that their tags allow, in order, up to a number; the rest of those looked at is parked.
-create or replace function posthorn.admit_jobs(namespace_id int, jobs bigint[], max_jobs int, at timestamptz)
-returns bigint[]
+create or replace function posthorn.admit_jobs(namespace_id int, jobs posthorn.picked_job[], max_jobs int, at timestamptz)
+returns posthorn.picked_job[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -190,13 +194,13 @@ declare
   room jsonb;
   candidate record;
   barrier text;
-  admitted bigint[] := '{}';
+  admitted posthorn.picked_job[] := '{}';
   held_back bigint[] := '{}';
   barriers text[] := '{}';
 begin
   select array_agg(distinct t) into limited
   from posthorn.open_jobs o, unnest(o.tags) t
-  where o.id = any (admit_jobs.jobs) and exists (select from posthorn.job_limits l where l.namespace_id = ns and l.tag = t);
+  where o.id = any (array(select j.id from unnest(admit_jobs.jobs) j)) and exists (select from posthorn.job_limits l where l.namespace_id = ns and l.tag = t);
   if limited is null then
     return admit_jobs.jobs[1:admit_jobs.max_jobs];
   end if;
@@ -204,8 +208,8 @@ begin
   select jsonb_object_agg(l.tag, posthorn.tag_room(l, admit_jobs.at)) into room
   from posthorn.job_limits l where l.namespace_id = ns and l.tag = any (limited);
   for candidate in
-    select o.id, array(select t from unnest(o.tags) t where t = any (limited)) as tags
-    from unnest(admit_jobs.jobs) with ordinality j (id, nth) join posthorn.open_jobs o on o.id = j.id order by j.nth
+    select o.id, j.place, array(select t from unnest(o.tags) t where t = any (limited)) as tags
+    from unnest(admit_jobs.jobs) with ordinality j (id, place, nth) join posthorn.open_jobs o on o.id = j.id order by j.nth
   loop
     exit when cardinality(admitted) = admit_jobs.max_jobs;
     select t into barrier from unnest(candidate.tags) t where (room->>t)::int <= 0 limit 1;
@@ -213,14 +217,14 @@ begin
       held_back := held_back || candidate.id;
       barriers := barriers || barrier;
     else
-      admitted := admitted || candidate.id;
+      admitted := admitted || (candidate.id, candidate.place)::posthorn.picked_job;
       select room || coalesce(jsonb_object_agg(t, (room->>t)::int - 1), '{}') into room from unnest(candidate.tags) t;
     end if;
   end loop;
   perform posthorn.park_jobs(ns, held_back, barriers, admit_jobs.at);
   with used as (
     insert into posthorn.running_tags (namespace_id, tag, job)
-    select ns, t, o.id from posthorn.open_jobs o, unnest(o.tags) t where o.id = any (admitted) and t = any (limited)
+    select ns, t, o.id from posthorn.open_jobs o, unnest(o.tags) t where o.id = any (array(select a.id from unnest(admitted) a)) and t = any (limited)
     returning tag
   )
   insert into posthorn.job_starts (namespace_id, tag, at, jobs)
@@ -229,7 +233,7 @@ begin
   where l.period is not null group by u.tag;
   return admitted;
 end $$;
-comment on function posthorn.admit_jobs(int, bigint[], int, timestamptz) is 'Those of some jobs that their tags allow; the others are parked.';
+comment on function posthorn.admit_jobs(int, posthorn.picked_job[], int, timestamptz) is 'Those of some jobs that their tags allow; the others are parked.';
 
 create or replace function posthorn.park_jobs(namespace_id int, jobs bigint[], barriers text[], at timestamptz)
 returns void

@@ -31,6 +31,13 @@ create type posthorn.claimed_job as (
 );
 comment on type posthorn.claimed_job is 'A job as it is handed to a worker.';
 
+-- A job that may be taken, and the place of its row in ready_jobs that is locked for that.
+create type posthorn.picked_job as (
+  id bigint,
+  place tid
+);
+comment on type posthorn.picked_job is 'A job that may be taken, and where its locked row stands.';
+
 -- What was recorded of an attempt that ended.
 create type posthorn.job_report as (
   log_id bigint,
@@ -120,7 +127,6 @@ create table posthorn.running_jobs (
   progress json
 ) with (fillfactor = 80);
 comment on table posthorn.running_jobs is 'Jobs that a worker has, and until when.';
-create index running_jobs_lease_until on posthorn.running_jobs (lease_until);
 
 create table posthorn.job_keys (
   namespace_id int not null,

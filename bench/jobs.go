@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivershared/util/ptrutil"
+	"github.com/riverqueue/river/rivertype"
+)
+
+var jobRows = []row{
+	jobBatchRow(100),
+	jobBatchRow(1000),
+	jobBacklogRow("common"),
+	jobBacklogRow("rare"),
+	jobHeldRow("common"),
+	jobHeldRow("rare"),
+}
+
+const (
+	claimJobsSQL    = "select id from posthorn.claim_jobs('default', $1::text, $2::text[], $3::int)"
+	completeJobsSQL = "select posthorn.complete_jobs($1::text, $2::bigint[])"
+
+	jobWorkers = 2
+	// jobFraction keeps rounds short: a job is written several times, by
+	// everybody.
+	jobFraction = 10
+)
+
+func jobBatchRow(size int) row {
+	return row{
+		work:  fmt.Sprintf("jobs: claim + complete, batches of %s", figure(float64(size))),
+		floor: atLeast(1), target: atLeast(2), unit: "/s",
+		ours: "claim_jobs + complete_jobs, 2 workers", than: "River's statements for the same, 2 workers",
+		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+			n := max(b.events/jobFraction, 10*size)
+			d, err := b.newDatabase(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			if ours, err = d.workingOff(ctx, n, size); err != nil {
+				return nil, nil, err
+			}
+			q, err := b.newQueue(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			return ours, q.statements(n, size), nil
+		},
+	}
+}
+
+// enqueue puts n jobs behind those that are there. Every thousandth is rare.
+func (d *database) enqueue(ctx context.Context, n int) error {
+	_, err := d.Exec(ctx, `
+		select count(*) from generate_series(1, $1::int / 1000) part, posthorn.enqueue_batch('default',
+			array(select 'job ' || part from generate_series(1, 1000)),
+			array(select $2::text::json from generate_series(1, 1000)),
+			array(select case when i = 500 then '{common,rare}' else '{common}' end from generate_series(1, 1000) i))`, n, payload)
+	return err
+}
+
+// workingOff enqueues n jobs per round, and measures until they are completed.
+func (d *database) workingOff(ctx context.Context, n, size int) (side, error) {
+	crew, err := d.crew(ctx, jobWorkers, nil)
+	if err != nil {
+		return nil, err
+	}
+	d.atEnd(crew.close)
+	return func(ctx context.Context) (float64, error) {
+		if err := d.enqueue(ctx, n); err != nil {
+			return 0, err
+		}
+		if _, err := d.Exec(ctx, "vacuum analyze posthorn.open_jobs, posthorn.ready_jobs, posthorn.running_jobs"); err != nil {
+			return 0, err
+		}
+		speed, err := crew.run(ctx, n, func(ctx context.Context, i int, conn *pgx.Conn) (done int, err error) {
+			worker := fmt.Sprint("bench:", i)
+			for {
+				ids, err := claimJobs(ctx, conn, worker, []string{"common"}, size)
+				if err != nil || len(ids) == 0 {
+					return done, err
+				}
+				if _, err := conn.Exec(ctx, completeJobsSQL, worker, ids); err != nil {
+					return done, err
+				}
+				done += len(ids)
+			}
+		})
+		if err != nil {
+			return 0, err
+		}
+		left, err := d.count(ctx, "posthorn.open_jobs")
+		if err == nil && left > 0 {
+			err = fmt.Errorf("%d jobs are left", left)
+		}
+		return speed, err
+	}, nil
+}
+
+func claimJobs(ctx context.Context, conn *pgx.Conn, worker string, tags []string, n int) ([]int64, error) {
+	rows, err := conn.Query(ctx, claimJobsSQL, worker, tags, n)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
+}
+
+// statements is River's client without the client: what it asks the database
+// to claim jobs, and to complete them.
+func (q *queue) statements(n, size int) side {
+	return func(ctx context.Context) (float64, error) {
+		if err := q.refill(ctx, n); err != nil {
+			return 0, err
+		}
+		pools, err := q.pools(ctx, jobWorkers)
+		if err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		results := make(chan error, len(pools))
+		for _, pool := range pools {
+			go func() { results <- workOffRiver(ctx, pool, size) }()
+		}
+		for range pools {
+			if one := <-results; one != nil {
+				err = one
+			}
+		}
+		took := time.Since(start)
+		for _, pool := range pools {
+			pool.Close()
+		}
+		if err != nil {
+			return 0, err
+		}
+		return float64(n) / took.Seconds(), q.checkCompleted(ctx, n)
+	}
+}
+
+// pools are connections that River's driver takes: pools of one.
+func (q *queue) pools(ctx context.Context, n int) (pools []*pgxpool.Pool, err error) {
+	for range n {
+		config := q.pool.Config()
+		config.MaxConns = 1
+		pool, err := pgxpool.NewWithConfig(ctx, config)
+		if err == nil {
+			err = pool.Ping(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		pools = append(pools, pool)
+	}
+	return pools, nil
+}
+
+func workOffRiver(ctx context.Context, pool *pgxpool.Pool, size int) error {
+	river := riverpgxv5.New(pool).GetExecutor()
+	for {
+		available, err := river.JobGetAvailable(ctx, &riverdriver.JobGetAvailableParams{
+			ClientID: "bench", MaxAttemptedBy: 100, MaxToLock: size, Queue: "default",
+		})
+		if err != nil || len(available.Jobs) == 0 {
+			return err
+		}
+		now := time.Now()
+		done := &riverdriver.JobSetStateIfRunningManyParams{}
+		for _, job := range available.Jobs {
+			done.ID = append(done.ID, job.ID)
+			done.Attempt = append(done.Attempt, nil)
+			done.ErrData = append(done.ErrData, nil)
+			done.FinalizedAt = append(done.FinalizedAt, ptrutil.Ptr(now))
+			done.MetadataDoMerge = append(done.MetadataDoMerge, false)
+			done.MetadataUpdates = append(done.MetadataUpdates, nil)
+			done.ScheduledAt = append(done.ScheduledAt, nil)
+			done.State = append(done.State, rivertype.JobStateCompleted)
+		}
+		if _, err := river.JobSetStateIfRunningMany(ctx, done); err != nil {
+			return err
+		}
+	}
+}
+
+// manyJobs wait where few wait in the other database.
+const (
+	manyJobs  = 1_000_000
+	someJobs  = 1_000
+	jobClaims = 500
+)
+
+// jobBacklogRow compares how long one claim takes with many jobs waiting and
+// with few; each job that is taken is replaced.
+func jobBacklogRow(tag string) row {
+	return row{
+		work:  fmt.Sprintf("job claim latency, 1,000,000 waiting, %s tag, p50", tag),
+		floor: atMost(1.5), target: atMost(1.1), unit: " ms",
+		ours: "claim_jobs of one, 1,000,000 waiting", than: "the same, 1,000 waiting",
+		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+			if ours, err = b.claimingAmong(ctx, manyJobs, tag); err != nil {
+				return nil, nil, err
+			}
+			than, err = b.claimingAmong(ctx, someJobs, tag)
+			return ours, than, err
+		},
+	}
+}
+
+func (b *bench) claimingAmong(ctx context.Context, n int, tag string) (side, error) {
+	d, err := b.newDatabase(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.enqueue(ctx, n); err != nil {
+		return nil, err
+	}
+	if _, err := d.Exec(ctx, "vacuum analyze"); err != nil {
+		return nil, err
+	}
+	return d.claiming(tag), nil
+}
+
+// claiming measures single claims of a tag, whose jobs are completed and
+// replaced in between, and returns the median.
+func (d *database) claiming(tag string) side {
+	return func(ctx context.Context) (float64, error) {
+		taken := make([]float64, 0, jobClaims)
+		for range jobClaims {
+			start := time.Now()
+			ids, err := claimJobs(ctx, d.Conn, "bench:1", []string{tag}, 1)
+			took := time.Since(start)
+			if err == nil && len(ids) != 1 {
+				err = fmt.Errorf("%d jobs instead of 1", len(ids))
+			}
+			if err != nil {
+				return 0, err
+			}
+			taken = append(taken, float64(took.Microseconds())/1000)
+			if _, err := d.Exec(ctx, completeJobsSQL, "bench:1", ids); err != nil {
+				return 0, err
+			}
+			if _, err := d.Exec(ctx, "select posthorn.enqueue('default', 'job', $1::json, array['common', $2::text])", payload, tag); err != nil {
+				return 0, err
+			}
+		}
+		return percentile(taken, 50), nil
+	}
+}
+
+// heldClaims are taken while a transaction is held open, before it is measured:
+// their dead rows stand at the head of the index.
+const heldClaims = 200_000
+
+func jobHeldRow(tag string) row {
+	return row{
+		work:  fmt.Sprintf("job claim latency, 200,000 claims under a transaction held open, %s tag, p50", tag),
+		floor: atMost(1.5), target: atMost(1.1), unit: " ms",
+		ours: "claim_jobs of one, after the claims", than: "the same where none is held open and nothing was claimed",
+		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+			if than, err = b.claimingAmong(ctx, 2*heldClaims, tag); err != nil {
+				return nil, nil, err
+			}
+			d, err := b.newDatabase(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			if err := d.enqueue(ctx, 2*heldClaims); err != nil {
+				return nil, nil, err
+			}
+			if _, err := d.Exec(ctx, "vacuum analyze"); err != nil {
+				return nil, nil, err
+			}
+			holder, err := d.connect(ctx, nil)
+			if err != nil {
+				return nil, nil, err
+			}
+			d.atEnd(func() { holder.Close(context.Background()) })
+			if _, err := holder.Exec(ctx, "begin isolation level repeatable read; select pg_current_xact_id()"); err != nil {
+				return nil, nil, err
+			}
+			for claimed := 0; claimed < heldClaims; {
+				ids, err := claimJobs(ctx, d.Conn, "bench:1", []string{"common"}, 100)
+				if err != nil {
+					return nil, nil, err
+				}
+				if _, err := d.Exec(ctx, completeJobsSQL, "bench:1", ids); err != nil {
+					return nil, nil, err
+				}
+				claimed += len(ids)
+			}
+			return d.claiming(tag), than, nil
+		},
+	}
+}

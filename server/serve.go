@@ -48,6 +48,6 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, config *tls.C
 		s.log.Warn("requests did not end in time")
 		err = web.Close()
 	}
-	<-ended
+	_ = <-ended // that it is closed
 	return err
 }

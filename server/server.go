@@ -111,6 +111,7 @@ func (s *Server) routes() {
 	s.health()
 	s.serveMetrics()
 	s.openAPI()
+	s.docs()
 	s.namespaces()
 	s.events()
 	s.groups()

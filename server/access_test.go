@@ -549,3 +549,26 @@ func TestMetricsAreOfOneNamespace(t *testing.T) {
 	s.call(t, "GET", "/metrics", nil, here).want(t, 200)
 	s.call(t, "GET", "/metrics", nil, there).wantProblem(t, 403, "another namespace")
 }
+
+// The same for jobs: the one that comes after stays where it is.
+func TestRevokedWhileWaitingForJobs(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	worker := s.issue(t, "default", []scope{scopeJobsWork})
+	creator := s.issue(t, "default", []scope{scopeJobsCreate, scopeRead})
+	s.awaitClosed(t)
+	const subscribe = "/events/subscribe?tags=mail&worker_id=w:1"
+	answer := make(chan answered, 1)
+	go func() { answer <- s.call(t, "GET", subscribe+"&wait=60", nil, worker) }()
+	s.await(t, func() bool { return s.server.jobWaits.Load() == 1 })
+	s.exec(t, "select posthorn.revoke_token(1)")
+	s.await(t, func() bool { return s.call(t, "GET", subscribe, nil, worker).status == 401 })
+	var job struct {
+		ID     int64
+		Status string
+	}
+	s.call(t, "POST", "/events", `{"title":"Mail","tags":"mail","payload":{}}`, creator).want(t, 201, &job)
+	(<-answer).wantProblem(t, 401, "not good")
+	s.call(t, "GET", fmt.Sprintf("/events/%d", job.ID), nil, creator).want(t, 200, &job)
+	equal(t, "status", job.Status, "PENDING")
+}

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/token"
+	"github.com/posthorn/posthorn/internal/work"
 )
 
 // Options say how to serve. The zero value is sound.
@@ -84,6 +86,9 @@ type Server struct {
 
 	headerTime time.Duration // headerTime, but in tests
 	draining   sync.Once
+
+	jobBell  *work.Bell   // rings for those who wait for jobs
+	jobWaits atomic.Int64 // how many do
 }
 
 // New serves the client's database over HTTP. Call [Server.Drain] when it is to
@@ -94,6 +99,7 @@ func New(client *posthorn.Client, options Options) *Server {
 		client: client, options: options, log: options.Logger,
 		mux: http.NewServeMux(), drained: make(chan struct{}), headerTime: headerTime,
 		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens),
+		jobBell: work.NewBell(client.Pool(), options.Logger),
 	}
 	s.metrics = newMetrics(s)
 	s.api = humago.New(s.mux, apiConfig(options.Version))
@@ -121,6 +127,7 @@ func (s *Server) routes() {
 	s.nodes()
 	s.projections()
 	s.streams()
+	s.jobs()
 }
 
 // route lets the mux answer, except where it would in plain text: for a path or

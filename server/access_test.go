@@ -528,7 +528,7 @@ func TestRestrictedStreamsElsewhere(t *testing.T) {
 	const daily = `{"cron_expression":"@daily","event_type":"paid","stream":"payroll"}`
 	s.call(t, "PUT", "/v1/schedules/pay", daily, others).wantProblem(t, 403, "payroll")
 	s.call(t, "PUT", "/v1/schedules/pay", daily, named).want(t, 200)
-	s.call(t, "PUT", "/v1/schedules/pay", `{"cron_expression":"@daily","event_type":"a"}`, others).wantProblem(t, 403, "payroll")
+	s.call(t, "PUT", "/v1/schedules/pay", `{"cron_expression":"@daily","event_type":"a"}`, others).wantProblem(t, 404, "does not exist")
 	var schedules list[pg.ScheduleStatus]
 	s.call(t, "GET", "/v1/schedules", nil, others).want(t, 200, &schedules)
 	equal(t, "schedules", len(schedules.Items), 0)

@@ -113,7 +113,7 @@ func New(client *posthorn.Client, options Options) *Server {
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
 	s.routes()
-	s.handler = s.watched(compressed(s.crossOrigin(s.checked(traced(http.HandlerFunc(s.route))))))
+	s.handler = s.watched(compressed(allowOrigins(options.CORSOrigins, s.checked(traced(http.HandlerFunc(s.route))))))
 	return s
 }
 

@@ -13,6 +13,7 @@ func (s *Server) Drain() {
 	s.draining.Do(func() {
 		close(s.drained)
 		s.jobBell.Close()
+		s.openStreams.drain()
 	})
 }
 

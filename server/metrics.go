@@ -33,7 +33,10 @@ func newMetrics(s *Server) *metrics {
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "posthorn_http_waiting", Help: "Requests that wait for events.",
 	}, func() float64 { return float64(s.waits.waiting()) })
-	m.registry.MustRegister(m.requests, m.took, waiting, phprometheus.NewCollector(s.client, phprometheus.Config{Logger: s.log}))
+	streams := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "posthorn_http_streams", Help: "Streams that are open.",
+	}, func() float64 { return float64(s.openStreams.count.Load()) })
+	m.registry.MustRegister(m.requests, m.took, waiting, streams, phprometheus.NewCollector(s.client, phprometheus.Config{Logger: s.log}))
 	return m
 }
 

@@ -27,6 +27,9 @@ type Options struct {
 	// later. Default: 10000 each.
 	MaxWaits   int
 	MaxStreams int
+	// Heartbeat is how long a stream may have nothing to send before it says that
+	// it is still there. Default: 15 seconds.
+	Heartbeat time.Duration
 	// Timeout is how long a request may take, apart from the time it waits on
 	// purpose. Default: 30 seconds.
 	Timeout time.Duration
@@ -59,6 +62,9 @@ func (o Options) withDefaults() Options {
 	if o.MaxStreams <= 0 {
 		o.MaxStreams = 10000
 	}
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = 15 * time.Second
+	}
 	if o.Timeout <= 0 {
 		o.Timeout = 30 * time.Second
 	}
@@ -79,9 +85,10 @@ type Server struct {
 	handler http.Handler // the mux, and what is around it
 	gate    *gate
 
-	metrics *metrics
-	waits   *waits        // for events of groups
-	drained chan struct{} // closed by Drain
+	metrics     *metrics
+	waits       *waits // for events of groups
+	openStreams *openStreams
+	drained     chan struct{} // closed by Drain
 
 	headerTime time.Duration // headerTime, but in tests
 	draining   sync.Once
@@ -100,6 +107,7 @@ func New(client *posthorn.Client, options Options) *Server {
 		gate:    newGate(client.Pool(), options.Tokens),
 		jobBell: work.NewBell(client.Pool(), options.Logger),
 	}
+	s.openStreams = newOpenStreams(client, options.Logger)
 	s.metrics = newMetrics(s)
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
@@ -116,8 +124,10 @@ func (s *Server) routes() {
 	s.health()
 	s.serveMetrics()
 	s.openAPI()
+	s.docs()
 	s.namespaces()
 	s.events()
+	s.liveStream()
 	s.groups()
 	s.subscriptions()
 	s.deadLetters()

@@ -83,7 +83,7 @@ type Server struct {
 
 	draining sync.Once
 
-	headerTime time.Duration // headerTime, but in tests
+	headerTime, bodyTime time.Duration // the constants, but in tests
 }
 
 // New serves the client's database over HTTP. Call [Server.Drain] when it is to
@@ -93,13 +93,13 @@ func New(client *posthorn.Client, options Options) *Server {
 	s := &Server{
 		client: client, options: options, log: options.Logger,
 		mux: http.NewServeMux(), drained: make(chan struct{}),
-		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens), headerTime: headerTime,
+		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens), headerTime: headerTime, bodyTime: bodyTime,
 	}
 	s.metrics = newMetrics(s)
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
 	s.routes()
-	s.handler = s.watched(compressed(allowOrigins(options.CORSOrigins, s.checked(traced(http.HandlerFunc(s.route))))))
+	s.handler = s.watched(s.hurried(compressed(allowOrigins(options.CORSOrigins, s.checked(traced(http.HandlerFunc(s.route)))))))
 	return s
 }
 

@@ -67,7 +67,7 @@ func (s *Server) events() {
 type eventInput struct {
 	in.Namespace
 	ID     int64  `path:"id" minimum:"1"`
-	Accept string `header:"Accept"`
+	Accept string `header:"Accept" hidden:"true"`
 }
 
 // anyOutput is an answer of one content type or another.

@@ -33,7 +33,10 @@ func newMetrics(s *Server) *metrics {
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "posthorn_http_waiting", Help: "Requests that wait for events.",
 	}, func() float64 { return float64(s.waits.waiting()) })
-	m.registry.MustRegister(m.requests, m.took, waiting, phprometheus.NewCollector(s.client, phprometheus.Config{Logger: s.log}))
+	streams := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "posthorn_http_streams", Help: "Streams that are open.",
+	}, func() float64 { return float64(s.openStreams.count.Load()) })
+	m.registry.MustRegister(m.requests, m.took, waiting, streams, phprometheus.NewCollector(s.client, phprometheus.Config{Logger: s.log}))
 	return m
 }
 
@@ -52,7 +55,10 @@ func (s *Server) serveMetrics() {
 		method: http.MethodGet, path: "/metrics", id: "metrics", group: "server",
 		summary: "Metrics for Prometheus", scope: scopeRead,
 		response: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}},
-	}, func(w http.ResponseWriter, _ *http.Request, _ caller) error {
+	}, func(w http.ResponseWriter, _ *http.Request, c caller) error {
+		if c.namespace != s.client.Namespace() {
+			return newProblem(http.StatusForbidden, "the metrics are those of another namespace", "Use a token of the namespace that this server is started for.")
+		}
 		families, err := s.metrics.registry.Gather()
 		if err != nil && len(families) == 0 {
 			return err

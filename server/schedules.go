@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 
-	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
@@ -97,17 +95,13 @@ func (s *Server) schedules() {
 func (s *Server) scheduleNamed(ctx context.Context, c caller, name string) (*scheduleOutput, error) {
 	status, err := pg.StatusOfSchedule(ctx, s.client.Pool(), c.namespace, name)
 	if err == nil && !c.mayRead(status.Stream) {
-		err = noSchedule(name)
+		err = pg.NoSchedule(c.namespace, name)
 	}
 	return &scheduleOutput{status}, err
 }
 
-func noSchedule(name string) error {
-	return notFound("there is no schedule "+name, "GET /v1/schedules lists them.")
-}
-
 // checkSchedule keeps callers from schedules that publish to streams which they
-// may not read.
+// may not read: as if there were none.
 func (s *Server) checkSchedule(ctx context.Context, c caller, name string) error {
 	if len(c.hidden) == 0 {
 		return nil
@@ -121,8 +115,9 @@ func (s *Server) putSchedule(ctx context.Context, c caller, input *putScheduleIn
 	if err := c.checkPublish(cmp.Or(b.Stream, "default")); err != nil {
 		return nil, err
 	}
-	if err := s.checkSchedule(ctx, c, input.Name); err != nil && !errors.Is(err, posthorn.ErrNotFound) {
-		return nil, err // of a stream that it may not read; a new one is none of those
+	// A name that is taken in a stream which it may not read is not its to change.
+	if there, err := pg.StatusOfSchedule(ctx, s.client.Pool(), c.namespace, input.Name); err == nil && !c.mayRead(there.Stream) {
+		return nil, pg.NoSchedule(c.namespace, input.Name)
 	}
 	schedule := pg.Schedule{
 		Name: input.Name, Cron: b.Cron, Type: b.Type, Payload: b.Payload, TimeZone: b.TimeZone, CatchUp: b.CatchUp,
@@ -146,7 +141,7 @@ func (s *Server) deleteSchedule(ctx context.Context, c caller, input *scheduleIn
 	}
 	was, err := pg.Unschedule(ctx, s.client.Pool(), c.namespace, input.Name)
 	if err == nil && !was {
-		err = noSchedule(input.Name)
+		err = pg.NoSchedule(c.namespace, input.Name)
 	}
 	return nil, err
 }

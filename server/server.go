@@ -4,12 +4,15 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/token"
+	"github.com/posthorn/posthorn/internal/work"
 )
 
 // Options say how to serve. The zero value is sound.
@@ -25,6 +28,9 @@ type Options struct {
 	// later. Default: 10000 each.
 	MaxWaits   int
 	MaxStreams int
+	// Heartbeat is how long a stream may have nothing to send before it says that
+	// it is still there. Default: 15 seconds.
+	Heartbeat time.Duration
 	// Timeout is how long a request may take, apart from the time it waits on
 	// purpose. Default: 30 seconds.
 	Timeout time.Duration
@@ -57,6 +63,9 @@ func (o Options) withDefaults() Options {
 	if o.MaxStreams <= 0 {
 		o.MaxStreams = 10000
 	}
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = 15 * time.Second
+	}
 	if o.Timeout <= 0 {
 		o.Timeout = 30 * time.Second
 	}
@@ -77,13 +86,17 @@ type Server struct {
 	handler http.Handler // the mux, and what is around it
 	gate    *gate
 
-	metrics *metrics
-	waits   *waits        // for events of groups
-	drained chan struct{} // closed by Drain
+	metrics     *metrics
+	waits       *waits // for events of groups
+	openStreams *openStreams
+	drained     chan struct{} // closed by Drain
 
-	draining sync.Once
+	draining    sync.Once
 
 	headerTime, bodyTime time.Duration // the constants, but in tests
+
+	jobBell  *work.Bell   // rings for those who wait for jobs
+	jobWaits atomic.Int64 // how many do
 }
 
 // New serves the client's database over HTTP. Call [Server.Drain] when it is to
@@ -92,9 +105,11 @@ func New(client *posthorn.Client, options Options) *Server {
 	options = options.withDefaults()
 	s := &Server{
 		client: client, options: options, log: options.Logger,
-		mux: http.NewServeMux(), drained: make(chan struct{}),
-		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens), headerTime: headerTime, bodyTime: bodyTime,
+		mux: http.NewServeMux(), drained: make(chan struct{}), headerTime: headerTime, bodyTime: bodyTime,
+		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens),
+		jobBell: work.NewBell(client.Pool(), options.Logger),
 	}
+	s.openStreams = newOpenStreams(client, options.Logger)
 	s.metrics = newMetrics(s)
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
@@ -114,6 +129,7 @@ func (s *Server) routes() {
 	s.docs()
 	s.namespaces()
 	s.events()
+	s.liveStream()
 	s.groups()
 	s.subscriptions()
 	s.deadLetters()
@@ -121,6 +137,7 @@ func (s *Server) routes() {
 	s.nodes()
 	s.projections()
 	s.streams()
+	s.jobs()
 }
 
 // route lets the mux answer, except where it would in plain text: for a path or
@@ -139,7 +156,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, newProblem(http.StatusMethodNotAllowed, r.Method+" is not possible here", "Use one of: "+allow+"."))
 		return
 	}
-	s.fail(w, r, newProblem(http.StatusNotFound, "there is nothing at "+r.URL.Path, "/docs lists what there is."))
+	s.fail(w, r, newProblem(http.StatusNotFound, "there is nothing at "+token.Hide(r.URL.Path), "/docs lists what there is."))
 }
 
 // unknownRoute takes what the mux answers when it has no route.

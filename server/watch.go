@@ -89,6 +89,9 @@ type answer struct {
 func (a *answer) WriteHeader(status int) {
 	if a.status == 0 && status >= 200 {
 		a.status = status
+		if status == http.StatusNoContent {
+			a.Header().Del("Content-Type") // of nothing
+		}
 	}
 	a.ResponseWriter.WriteHeader(status)
 }

@@ -64,8 +64,9 @@ type worker struct {
 // Run works until stop ends. Then it takes nothing more, gives back what it has
 // not begun, and returns when the rest is done. The contexts of handlers come from
 // work, so when that ends too, they should return; what they leave undone goes
-// back.
-func Run(stop, work context.Context, config Config) {
+// back. It returns an error when jobs cannot be taken and time will not change
+// that.
+func Run(stop, work context.Context, config Config) error {
 	w := &worker{
 		Config:  config,
 		queue:   make(chan *Job, config.Concurrency+config.BatchSize),
@@ -84,7 +85,7 @@ func Run(stop, work context.Context, config Config) {
 			}
 		})
 	}
-	w.claim(stop, work)
+	err := w.claim(stop, work)
 	w.giveBackQueue(work)
 	close(w.queue)
 	handlers.Wait()
@@ -92,16 +93,17 @@ func Run(stop, work context.Context, config Config) {
 	completing.Wait()
 	still()
 	heart.Wait()
+	return err
 }
 
 // claim takes jobs until stop ends.
-func (w *worker) claim(stop, work context.Context) {
+func (w *worker) claim(stop, work context.Context) error {
 	waiter := w.Bell.Join(w.Namespace, w.Tags)
 	defer waiter.Leave()
 	for complained := false; ; {
 		n := w.awaitRoom(stop)
 		if n == 0 {
-			return
+			return nil
 		}
 		jobs, err := pg.ClaimJobs(work, w.Pool, w.Namespace, w.Worker, w.Tags, n, w.LeaseFor)
 		switch {
@@ -111,9 +113,11 @@ func (w *worker) claim(stop, work context.Context) {
 			if len(jobs) == n {
 				waiter.Found()
 			} else if !waiter.Wait(stop) {
-				return
+				return nil
 			}
 		case collided(err):
+		case rejected(err) || code(err) == insufficientPrivilege:
+			return err
 		default:
 			waiter.Found() // others may be luckier
 			if !complained {
@@ -121,7 +125,7 @@ func (w *worker) claim(stop, work context.Context) {
 			}
 			complained = true
 			if !consume.Pause(stop, trouble) {
-				return
+				return nil
 			}
 		}
 	}
@@ -164,8 +168,12 @@ func (w *worker) take(work context.Context, jobs []pg.ClaimedJob) {
 	for i := range jobs {
 		j := newJob(work, w, jobs[i])
 		w.mu.Lock()
+		earlier := w.held[j.ID]
 		w.held[j.ID] = j
 		w.mu.Unlock()
+		if earlier != nil { // it was reset, or its lease passed, and came back to us
+			w.lose(earlier)
+		}
 		w.open.Add(1)
 		w.queue <- j
 	}
@@ -267,9 +275,21 @@ func rejected(err error) bool {
 
 // collided tells that a transaction failed only because of another.
 func collided(err error) bool {
-	const serializationFailure, deadlock = "40001", "40P01"
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (e.Code == serializationFailure || e.Code == deadlock)
+	return code(err) == serializationFailure || code(err) == deadlock
+}
+
+// Errors of Postgres that mean something here.
+const (
+	serializationFailure  = "40001"
+	deadlock              = "40P01"
+	insufficientPrivilege = "42501"
+)
+
+func code(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
 }
 
 // pace is how long jobs take.

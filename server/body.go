@@ -1,10 +1,12 @@
 package server
 
 import (
+	"compress/gzip"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -12,23 +14,44 @@ import (
 // bodyTime is how long a client may take to send a body.
 const bodyTime = 30 * time.Second
 
-// readBody reads a body that is bounded in size and time.
+// readBody reads a body that is bounded in size and time, after it is
+// decompressed if it came that way.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // not every connection can; net/http's can
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.options.MaxBodyBytes))
-	_ = control.SetReadDeadline(time.Time{})
-	var tooLarge *http.MaxBytesError
-	var network net.Error
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, errTooLarge(tooLarge.Limit)
-	case errors.As(err, &network) && network.Timeout():
-		return nil, newProblem(http.StatusRequestTimeout, "the body did not arrive in time", "")
-	case err != nil:
-		return nil, badRequest("the body could not be read", "").because(err)
+	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	limit := s.options.MaxBodyBytes
+	var body io.Reader = http.MaxBytesReader(w, r.Body, limit)
+	switch encoding := strings.ToLower(r.Header.Get("Content-Encoding")); encoding {
+	case "", "identity":
+	case "gzip":
+		unpacked, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, brokenBody(err)
+		}
+		body = unpacked
+	default:
+		return nil, newProblem(http.StatusUnsupportedMediaType, "the body is encoded in a way that is not understood", "Send it as it is, or with gzip.")
 	}
-	return body, nil
+	content, err := io.ReadAll(io.LimitReader(body, limit+1))
+	switch {
+	case err != nil:
+		return nil, brokenBody(err)
+	case int64(len(content)) > limit:
+		return nil, errTooLarge(limit)
+	}
+	return content, nil
+}
+
+// brokenBody says why a body could not be read.
+func brokenBody(err error) error {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return errTooLarge(tooLarge.Limit)
+	}
+	if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() {
+		return newProblem(http.StatusRequestTimeout, "the body did not arrive in time", "")
+	}
+	return badRequest("the body could not be read", "").because(err)
 }
 
 func checkUTF8(body []byte) error {

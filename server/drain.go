@@ -9,7 +9,13 @@ import (
 // goodbye, and new ones are told to come again later. Everything else is served
 // as before, so call it just before [http.Server.Shutdown], which waits for
 // requests that are under way.
-func (s *Server) Drain() { s.draining.Do(func() { close(s.drained) }) }
+func (s *Server) Drain() {
+	s.draining.Do(func() {
+		close(s.drained)
+		s.jobBell.Close()
+		s.openStreams.drain()
+	})
+}
 
 // untilDrain returns a context that also ends with Drain.
 func (s *Server) untilDrain(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -107,6 +108,7 @@ func (a answered) want(t testing.TB, status int, into ...any) answered {
 		t.Fatalf("status %d, want %d: %s", a.status, status, a.body)
 	}
 	for _, target := range into {
+		reflect.ValueOf(target).Elem().SetZero()
 		if err := json.Unmarshal([]byte(a.body), target); err != nil {
 			t.Fatalf("%v: %s", err, a.body)
 		}

@@ -33,11 +33,10 @@ func apiConfig(version string) huma.Config {
 	}
 }
 
-// formats: problems are JSON too.
+// formats: problems are "json", by what follows the plus.
 var formats = map[string]huma.Format{
-	"application/json":         huma.DefaultJSONFormat,
-	"application/problem+json": huma.DefaultJSONFormat,
-	"json":                     huma.DefaultJSONFormat,
+	"application/json": huma.DefaultJSONFormat,
+	"json":             huma.DefaultJSONFormat,
 }
 
 // openAPI serves the document of all that is registered when it is first asked

@@ -31,6 +31,8 @@ type operation struct {
 	// the output is anything.
 	body     *huma.RequestBody
 	response map[string]*huma.MediaType
+	// For Server.handle.
+	parameters []*huma.Param
 }
 
 const anyBytes = "any bytes" // in the metadata of operations, which stay out of the document
@@ -100,6 +102,7 @@ func (op operation) document(s *Server) huma.Operation {
 	h := huma.Operation{
 		Method: op.method, Path: op.path, OperationID: op.id, Tags: []string{op.group},
 		Summary: op.summary, Description: op.description, DefaultStatus: op.status, Responses: responses,
+		Parameters: op.parameters,
 	}
 	if op.anyBytes {
 		h.Metadata = map[string]any{anyBytes: true}

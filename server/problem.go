@@ -71,6 +71,8 @@ func problemOf(ctx context.Context, err error) *problem {
 		return newProblem(http.StatusConflict, say(err), posthorn.Hint(err))
 	case errors.Is(err, posthorn.ErrNotFound):
 		return notFound(say(err), posthorn.Hint(err))
+	case errors.Is(err, posthorn.ErrInvalid) && isTooLarge(err):
+		return newProblem(http.StatusRequestEntityTooLarge, say(err), posthorn.Hint(err))
 	case errors.Is(err, posthorn.ErrInvalid):
 		return badRequest(say(err), posthorn.Hint(err))
 	case errors.Is(err, posthorn.ErrRefused):
@@ -120,6 +122,12 @@ func isUnavailable(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err) ||
 		strings.Contains(err.Error(), "closed pool") || strings.Contains(err.Error(), "unexpected EOF") ||
 		strings.Contains(err.Error(), "conn closed")
+}
+
+// isTooLarge: a payload can be as large as max_payload_bytes says.
+func isTooLarge(err error) bool {
+	state, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && state.ConstraintName == "max_payload_bytes"
 }
 
 func errTooLarge(limit int64) *problem {

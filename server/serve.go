@@ -24,7 +24,7 @@ const (
 func (s *Server) Serve(ctx context.Context, listener net.Listener, config *tls.Config) error {
 	web := &http.Server{
 		Handler: s, TLSConfig: config,
-		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: 64 << 10,
+		ReadHeaderTimeout: s.headerTime, IdleTimeout: idleTime, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // what clients do wrong on the wire
 	}
 	ended := make(chan error, 1)
@@ -48,6 +48,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, config *tls.C
 		s.log.Warn("requests did not end in time")
 		err = web.Close()
 	}
-	<-ended
+	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	return err
 }

@@ -42,10 +42,8 @@ func TestServeEndsWithItsContext(t *testing.T) {
 // Who sends a byte now and then does not keep a connection for ever.
 func TestSlowHeadersAreCutOff(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes as long as headers may take")
-	}
 	s := New(posthorntest.Open(t), Options{})
+	s.headerTime = 300 * time.Millisecond
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +62,7 @@ func TestSlowHeadersAreCutOff(t *testing.T) {
 		_, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nX-Slow: ")
 		for err == nil {
 			_, err = io.WriteString(conn, "a")
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond)
 		}
 	}()
 	_, err = bufio.NewReader(conn).ReadByte()

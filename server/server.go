@@ -4,12 +4,15 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/token"
+	"github.com/posthorn/posthorn/internal/work"
 )
 
 // Options say how to serve. The zero value is sound.
@@ -25,6 +28,9 @@ type Options struct {
 	// later. Default: 10000 each.
 	MaxWaits   int
 	MaxStreams int
+	// Heartbeat is how long a stream may have nothing to send before it says that
+	// it is still there. Default: 15 seconds.
+	Heartbeat time.Duration
 	// Timeout is how long a request may take, apart from the time it waits on
 	// purpose. Default: 30 seconds.
 	Timeout time.Duration
@@ -57,6 +63,9 @@ func (o Options) withDefaults() Options {
 	if o.MaxStreams <= 0 {
 		o.MaxStreams = 10000
 	}
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = 15 * time.Second
+	}
 	if o.Timeout <= 0 {
 		o.Timeout = 30 * time.Second
 	}
@@ -77,9 +86,16 @@ type Server struct {
 	handler http.Handler // the mux, and what is around it
 	gate    *gate
 
-	waits    *waits        // for events of groups
-	drained  chan struct{} // closed by Drain
-	draining sync.Once
+	metrics     *metrics
+	waits       *waits // for events of groups
+	openStreams *openStreams
+	drained     chan struct{} // closed by Drain
+
+	headerTime time.Duration // headerTime, but in tests
+	draining   sync.Once
+
+	jobBell  *work.Bell   // rings for those who wait for jobs
+	jobWaits atomic.Int64 // how many do
 }
 
 // New serves the client's database over HTTP. Call [Server.Drain] when it is to
@@ -88,13 +104,16 @@ func New(client *posthorn.Client, options Options) *Server {
 	options = options.withDefaults()
 	s := &Server{
 		client: client, options: options, log: options.Logger,
-		mux: http.NewServeMux(), drained: make(chan struct{}),
+		mux: http.NewServeMux(), drained: make(chan struct{}), headerTime: headerTime,
 		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens),
+		jobBell: work.NewBell(client.Pool(), options.Logger),
 	}
+	s.openStreams = newOpenStreams(client, options.Logger)
+	s.metrics = newMetrics(s)
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
 	s.routes()
-	s.handler = s.watched(s.checked(traced(http.HandlerFunc(s.route))))
+	s.handler = s.watched(compressed(allowOrigins(options.CORSOrigins, s.checked(traced(http.HandlerFunc(s.route))))))
 	return s
 }
 
@@ -104,10 +123,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // routes names every resource once.
 func (s *Server) routes() {
 	s.health()
+	s.serveMetrics()
 	s.openAPI()
+	s.docs()
 	s.namespaces()
 	s.events()
+	s.liveStream()
 	s.groups()
+	s.subscriptions()
+	s.deadLetters()
+	s.schedules()
+	s.nodes()
+	s.projections()
+	s.streams()
+	s.jobs()
 }
 
 // route lets the mux answer, except where it would in plain text: for a path or
@@ -115,6 +144,7 @@ func (s *Server) routes() {
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := s.mux.Handler(r)
 	if pattern != "" {
+		recordOf(r.Context()).route = pattern
 		s.mux.ServeHTTP(w, r)
 		return
 	}
@@ -125,7 +155,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, newProblem(http.StatusMethodNotAllowed, r.Method+" is not possible here", "Use one of: "+allow+"."))
 		return
 	}
-	s.fail(w, r, newProblem(http.StatusNotFound, "there is nothing at "+r.URL.Path, "/docs lists what there is."))
+	s.fail(w, r, newProblem(http.StatusNotFound, "there is nothing at "+token.Hide(r.URL.Path), "/docs lists what there is."))
 }
 
 // unknownRoute takes what the mux answers when it has no route.

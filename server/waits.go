@@ -116,6 +116,13 @@ func (w *waits) leave(me *waiter) {
 	}
 }
 
+// waiting is how many wait.
+func (w *waits) waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.count
+}
+
 // news wakes one of a group, if anybody waits.
 func (w *waits) news(group groupName) {
 	w.mu.Lock()

@@ -18,9 +18,7 @@ func (s *served) waiting(t *testing.T, n int) {
 	t.Helper()
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
-		s.server.waits.mu.Lock()
-		count := s.server.waits.count
-		s.server.waits.mu.Unlock()
+		count := s.server.waits.waiting()
 		if count == n {
 			return
 		}

@@ -15,6 +15,7 @@ import (
 // query: there may be secrets in them.
 type record struct {
 	method, path string
+	route        string // the pattern that the path matched; "" for none
 	caller       string
 	problem      *problem
 }
@@ -38,6 +39,7 @@ func (s *Server) watched(next http.Handler) http.Handler {
 		answer := &answer{ResponseWriter: w}
 		defer func() {
 			s.survive(answer, r, recover())
+			s.metrics.count(note.route, answer.status, time.Since(began))
 			s.logRequest(r, answer, note, time.Since(began))
 		}()
 		next.ServeHTTP(answer, r)
@@ -87,6 +89,9 @@ type answer struct {
 func (a *answer) WriteHeader(status int) {
 	if a.status == 0 && status >= 200 {
 		a.status = status
+		if status == http.StatusNoContent {
+			a.Header().Del("Content-Type") // of nothing
+		}
 	}
 	a.ResponseWriter.WriteHeader(status)
 }

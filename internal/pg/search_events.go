@@ -39,7 +39,7 @@ func NoEvent(namespace string, id int64) error {
 
 func scanFound(row pgx.CollectableRow) (Found, error) {
 	var f Found
-	err := row.Scan(&f.ID, &f.Stream, &f.Type, &f.Key, &f.Tags, &f.Payload, &f.Metadata, &f.PublishedAt, &f.DeliverAt)
+	err := row.Scan(&f.ID, &f.Stream, &f.Type, &f.Key, &f.Tags, (*[]byte)(&f.Payload), (*[]byte)(&f.Metadata), &f.PublishedAt, &f.DeliverAt)
 	return f, err
 }
 
@@ -68,7 +68,7 @@ func SearchEvents(ctx context.Context, db DB, namespace string, s Search) ([]Eve
 	found, err := list(ctx, db, "search events", func(row pgx.CollectableRow) (Event, error) {
 		var e Event
 		var goOn *int64
-		err := row.Scan(&e.ID, &e.Stream, &e.Type, &e.Key, &e.Tags, &e.Payload, &e.Metadata, &e.PublishedAt, &goOn)
+		err := row.Scan(&e.ID, &e.Stream, &e.Type, &e.Key, &e.Tags, (*[]byte)(&e.Payload), (*[]byte)(&e.Metadata), &e.PublishedAt, &goOn)
 		if goOn != nil {
 			next = *goOn
 		}

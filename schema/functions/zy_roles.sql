@@ -28,7 +28,7 @@ declare
   publishing constant text[] := array[
     'publish', 'publish_many', 'publish_to', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
     'append_event_log', 'namespace_id', 'first_used',
-    'enqueue', 'enqueue_many', 'enqueue_batch', 'get_job', 'job_status', 'cancel_job',
+    'enqueue', 'enqueue_job', 'enqueue_many', 'enqueue_batch', 'get_job', 'job_status', 'cancel_job',
     'register_node', 'touch_node_heartbeat'];
   consuming constant text[] := array[
     'await_events', 'claim', 'take', 'lease_events', 'listed_events', 'filtered_events', 'has_work', 'pending',

@@ -410,8 +410,12 @@ func TestEnqueueRefusesWhatDoesNotEncode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, j := range []posthorn.NewJob{
-		{Title: "a", Payload: func() {}}, {Title: "a", Metadata: map[string]any{"f": func() {}}}, {Title: ""}, {Title: "a", UniqueFor: time.Hour},
-		{Title: "a", Payload: json.RawMessage(`{`)}, {Title: "a", RetryDelays: []time.Duration{-1e9}},
+		{Title: "a", Payload: func() {}},
+		{Title: "a", Metadata: map[string]any{"f": func() {}}},
+		{Title: ""},
+		{Title: "a", UniqueFor: time.Hour},
+		{Title: "a", Payload: json.RawMessage(`{`)},
+		{Title: "a", RetryDelays: []time.Duration{-1e9}},
 	} {
 		if _, err := w.Enqueue(t.Context(), w.Pool(), j); !errors.Is(err, posthorn.ErrInvalid) {
 			t.Errorf("%+v: %v", j, err)

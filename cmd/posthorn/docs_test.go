@@ -83,7 +83,7 @@ func follow(t *testing.T, conn *pgx.Conn, database, page string, replace ...stri
 
 // Guides to what a program does, in a database that has the group billing.
 func TestVerbs(t *testing.T) {
-	for _, page := range []string{"listen.md", "retry.md", "seek.md", "schedule.md", "subscribe.md"} {
+	for _, page := range []string{"jobs.md", "listen.md", "retry.md", "seek.md", "schedule.md", "subscribe.md"} {
 		t.Run(page, func(t *testing.T) {
 			database := posthorntest.Database(t)
 			conn := connectTo(t, database)

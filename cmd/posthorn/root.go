@@ -71,6 +71,7 @@ func newRoot(a *app) *cobra.Command {
 		newProjections(a),
 		newDeadLetters(a),
 		newSchedules(a),
+		newJobs(a),
 		newNodes(a),
 		newTokens(a),
 		newOutcome(a),

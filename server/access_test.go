@@ -302,7 +302,8 @@ func TestDenialsAreLoggedWithoutSecrets(t *testing.T) {
 		s.call(t, "GET", "/v1/namespaces?namespace=nowhere", nil, header)
 		if strings.HasPrefix(secret, "ph_") {
 			s.call(t, "PUT", "/v1/namespaces/"+secret, nil, header)
-			s.call(t, "GET", "/v1/namespaces/"+secret[:40], nil, header) // there is no such route
+			s.call(t, "GET", "/v1/namespaces/"+secret[:40], nil, header) // there are no such routes
+			s.call(t, "GET", "/"+secret, nil, header)
 			secrets = append(secrets, secret[12:30])
 		}
 	}
@@ -495,4 +496,79 @@ func TestFirstTokenWhileWaiting(t *testing.T) {
 	})
 	s.issue(t, "default", allScopes)
 	(<-answer).wantProblem(t, 401, "required")
+}
+
+// What has failed of a restricted stream, or is published to it on schedule, is not
+// there for others either.
+func TestRestrictedStreamsElsewhere(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	named := s.issue(t, "default", allScopes, "payroll")
+	others := s.issue(t, "default", allScopes)
+	s.awaitClosed(t)
+
+	s.exec(t, "select posthorn.define_group('default', 'g')")
+	s.exec(t, "select posthorn.publish('default', 'paid', stream => 'payroll'), posthorn.publish('default', 'placed')")
+	got := s.claim(t, "g", `{}`, named)
+	s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/settle", got.Lease),
+		`{"attempt":1,"failures":[{"event":1,"permanent":true},{"event":2,"permanent":true}]}`, named).want(t, 204)
+	var letters list[pg.DeadLetter]
+	s.call(t, "GET", "/v1/dead-letters", nil, named).want(t, 200, &letters)
+	equal(t, "dead letters", len(letters.Items), 2)
+	s.call(t, "GET", "/v1/dead-letters", nil, others).want(t, 200, &letters)
+	equal(t, "dead letters without the stream", len(letters.Items), 1)
+	s.call(t, "GET", "/v1/dead-letters/1", nil, named).want(t, 200)
+	s.call(t, "GET", "/v1/dead-letters/1", nil, others).wantProblem(t, 404, "there is no dead letter 1")
+	s.call(t, "DELETE", "/v1/dead-letters/1", nil, others).wantProblem(t, 404, "there is no dead letter 1")
+	s.call(t, "POST", "/v1/dead-letters/purge", `{"all":true}`, others).want(t, 200)
+	s.call(t, "GET", "/v1/dead-letters", nil, named).want(t, 200, &letters)
+	equal(t, "dead letters that others left", len(letters.Items), 1)
+
+	const daily = `{"cron_expression":"@daily","event_type":"paid","stream":"payroll"}`
+	s.call(t, "PUT", "/v1/schedules/pay", daily, others).wantProblem(t, 403, "payroll")
+	s.call(t, "PUT", "/v1/schedules/pay", daily, named).want(t, 200)
+	s.call(t, "PUT", "/v1/schedules/pay", `{"cron_expression":"@daily","event_type":"a"}`, others).wantProblem(t, 404, "does not exist")
+	var schedules list[pg.ScheduleStatus]
+	s.call(t, "GET", "/v1/schedules", nil, others).want(t, 200, &schedules)
+	equal(t, "schedules", len(schedules.Items), 0)
+	for _, route := range []string{"GET /v1/schedules/pay", "DELETE /v1/schedules/pay", "POST /v1/schedules/pay/run", "POST /v1/schedules/pay/pause"} {
+		method, path, _ := strings.Cut(route, " ")
+		s.call(t, method, path, nil, others).wantProblem(t, 404, "does not exist")
+	}
+	s.call(t, "POST", "/v1/schedules/pay/run", nil, named).want(t, 200)
+}
+
+// Metrics are those of the server's namespace.
+func TestMetricsAreOfOneNamespace(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.define_namespace('other')")
+	here, there := s.issue(t, "default", allScopes), s.issue(t, "other", allScopes)
+	s.awaitClosed(t)
+	s.call(t, "GET", "/metrics", nil, here).want(t, 200)
+	s.call(t, "GET", "/metrics", nil, there).wantProblem(t, 403, "another namespace")
+}
+
+// The same for jobs: the one that comes after stays where it is.
+func TestRevokedWhileWaitingForJobs(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	worker := s.issue(t, "default", []scope{scopeJobsWork})
+	creator := s.issue(t, "default", []scope{scopeJobsCreate, scopeRead})
+	s.awaitClosed(t)
+	const subscribe = "/events/subscribe?tags=mail&worker_id=w:1"
+	answer := make(chan answered, 1)
+	go func() { answer <- s.call(t, "GET", subscribe+"&wait=60", nil, worker) }()
+	s.await(t, func() bool { return s.server.jobWaits.Load() == 1 })
+	s.exec(t, "select posthorn.revoke_token(1)")
+	s.await(t, func() bool { return s.call(t, "GET", subscribe, nil, worker).status == 401 })
+	var job struct {
+		ID     int64
+		Status string
+	}
+	s.call(t, "POST", "/events", `{"title":"Mail","tags":"mail","payload":{}}`, creator).want(t, 201, &job)
+	(<-answer).wantProblem(t, 401, "not good")
+	s.call(t, "GET", fmt.Sprintf("/events/%d", job.ID), nil, creator).want(t, 200, &job)
+	equal(t, "status", job.Status, "PENDING")
 }

@@ -16,7 +16,7 @@ import (
 type claimInput struct {
 	in.Namespace
 	Name   string `path:"name"`
-	Accept string `header:"Accept"`
+	Accept string `header:"Accept" hidden:"true"`
 	Body   *struct {
 		MaxEvents    int     `json:"max_events,omitempty" minimum:"1" maximum:"1000" default:"10" doc:"How many events at most"`
 		LeaseSeconds float64 `json:"lease_seconds,omitempty" minimum:"0.1" maximum:"86400" default:"30" doc:"How long you have before others get them. Extend it while you work"`

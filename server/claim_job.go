@@ -49,7 +49,7 @@ func (s *Server) claimJob(ctx context.Context, c caller, input *claimJobInput) (
 	if input.Wait == 0 {
 		job, err = s.takeJob(ctx, claim)
 	} else {
-		job, err = s.awaitJob(ctx, claim, time.Duration(input.Wait)*time.Second)
+		job, err = s.awaitJob(ctx, c, claim, time.Duration(input.Wait)*time.Second)
 	}
 	if err != nil || job == nil {
 		return &claimJobOutput{Status: http.StatusNoContent}, err
@@ -94,7 +94,7 @@ func (s *Server) takeJob(ctx context.Context, claim jobClaim) (*pg.ClaimedJob, e
 
 // awaitJob claims one job as soon as there is one. It returns none when there was
 // none in time, or when the server is to stop.
-func (s *Server) awaitJob(ctx context.Context, claim jobClaim, patience time.Duration) (*pg.ClaimedJob, error) {
+func (s *Server) awaitJob(ctx context.Context, c caller, claim jobClaim, patience time.Duration) (*pg.ClaimedJob, error) {
 	done, err := s.beginWait()
 	if err != nil {
 		return nil, err
@@ -114,6 +114,10 @@ func (s *Server) awaitJob(ctx context.Context, claim jobClaim, patience time.Dur
 		}
 		if !place.Wait(waiting) {
 			return nil, ctx.Err()
+		}
+		if _, err := s.again(ctx, c); err != nil {
+			place.Found()
+			return nil, err
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (s *Server) deadLetters() {
 			method: method, path: "/v1/dead-letters/{id}" + suffix, id: id, group: "dead letters",
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
 		}, func(ctx context.Context, c caller, input *deadLetterInput) (*struct{}, error) {
-			n, err := do(ctx, s.client.Pool(), c.namespace, "", pg.DeadLetterFilter{IDs: []int64{input.ID}})
+			n, err := do(ctx, s.client.Pool(), c.namespace, "", pg.DeadLetterFilter{IDs: []int64{input.ID}, NotStreams: c.hidden})
 			if err == nil && n == 0 {
 				err = noDeadLetter(input.ID)
 			}
@@ -100,7 +100,7 @@ func (s *Server) deadLetters() {
 
 func (s *Server) listDeadLetters(ctx context.Context, c caller, input *listDeadLettersInput) (*listOf[pg.DeadLetter], error) {
 	filter := pg.DeadLetterFilter{
-		Event: input.Event, Type: input.Type, Reason: input.Reason, Error: input.Error, Limit: input.Limit,
+		Event: input.Event, Type: input.Type, Reason: input.Reason, Error: input.Error, Limit: input.Limit, NotStreams: c.hidden,
 		Subscription: given(input.Subscription), FailedAfter: given(input.FailedAfter), FailedBefore: given(input.FailedBefore),
 	}
 	var err error
@@ -128,7 +128,7 @@ func given[T comparable](value T) *T {
 }
 
 func (s *Server) getDeadLetter(ctx context.Context, c caller, input *deadLetterInput) (*deadLetterOutput, error) {
-	found, err := pg.ListDeadLetters(ctx, s.client.Pool(), c.namespace, "", pg.DeadLetterFilter{IDs: []int64{input.ID}})
+	found, err := pg.ListDeadLetters(ctx, s.client.Pool(), c.namespace, "", pg.DeadLetterFilter{IDs: []int64{input.ID}, NotStreams: c.hidden})
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func noDeadLetter(id int64) error {
 
 func (s *Server) chosenDeadLetters(ctx context.Context, c caller, which chosen, do onDeadLetters) (*countOutput, error) {
 	filter := pg.DeadLetterFilter{
-		IDs: which.IDs, Event: which.Event, Type: which.Type, Reason: which.Reason, Error: which.Error, Limit: which.Limit,
+		IDs: which.IDs, Event: which.Event, Type: which.Type, Reason: which.Reason, Error: which.Error, Limit: which.Limit, NotStreams: c.hidden,
 		Subscription: given(which.Subscription), FailedAfter: which.FailedAfter, FailedBefore: which.FailedBefore,
 	}
 	if !which.All && reflect.DeepEqual(which, chosen{Limit: which.Limit}) {

@@ -29,7 +29,7 @@ type newJob struct {
 
 type enqueueInput struct {
 	in.Namespace
-	ContentType    string `header:"Content-Type"`
+	ContentType    string `header:"Content-Type" hidden:"true"`
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"200" doc:"Makes one job of all requests that have it, for a day"`
 	TraceParent    string `header:"traceparent" doc:"The worker gets it, and tracestate"`
 	RawBody        []byte

@@ -68,6 +68,7 @@ func (g *gate) find(ctx context.Context, t token.Token) (*pg.FoundToken, error) 
 	}
 	found, err := from.get(ctx, hash)
 	if err == nil && (found != nil) != friend {
+		g.strangers.drop(hash) // what was known of it before
 		g.note(hash, found != nil)
 	}
 	return found, err

@@ -84,6 +84,13 @@ func (m *memo[K, V]) look(key K, a *remembered[V]) {
 	}
 }
 
+// drop makes the next who asks look.
+func (m *memo[K, V]) drop(key K) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.answers, key)
+}
+
 // forget makes room: what has lapsed goes first.
 func (m *memo[K, V]) forget() {
 	now := time.Now()

@@ -55,7 +55,10 @@ func (s *Server) serveMetrics() {
 		method: http.MethodGet, path: "/metrics", id: "metrics", group: "server",
 		summary: "Metrics for Prometheus", scope: scopeRead,
 		response: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}},
-	}, func(w http.ResponseWriter, _ *http.Request, _ caller) error {
+	}, func(w http.ResponseWriter, _ *http.Request, c caller) error {
+		if c.namespace != s.client.Namespace() {
+			return newProblem(http.StatusForbidden, "the metrics are those of another namespace", "Use a token of the namespace that this server is started for.")
+		}
 		families, err := s.metrics.registry.Gather()
 		if err != nil && len(families) == 0 {
 			return err

@@ -1,5 +1,7 @@
 package server
 
+import "slices"
+
 // list is a page of anything.
 type list[T any] struct {
 	Items []T    `json:"items"`
@@ -14,4 +16,9 @@ func page[T any](items []T, next string) *listOf[T] {
 		items = []T{}
 	}
 	return &listOf[T]{list[T]{items, next}}
+}
+
+// visible leaves out what belongs to streams that the caller may not read.
+func visible[T any](c caller, items []T, stream func(T) string) []T {
+	return slices.DeleteFunc(items, func(item T) bool { return !c.mayRead(stream(item)) })
 }

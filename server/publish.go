@@ -24,7 +24,7 @@ const maxMessages = 10000
 
 type publishInput struct {
 	in.Namespace
-	ContentType    string `header:"Content-Type"`
+	ContentType    string `header:"Content-Type" hidden:"true"`
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"200" doc:"Sent again under the same key within a day, the request publishes nothing and answers with the same ids"`
 	RawBody        []byte
 
@@ -48,6 +48,10 @@ type publishOutput struct {
 func (s *Server) publishing() {
 	one, many := schemaOf[message](s), schemaOf[messages](s)
 	cloud := schemaOf[cloudEvent](s)
+	// Under a name, without which generated clients cannot send it.
+	s.api.OpenAPI().Components.Schemas.Map()["Publication"] = &huma.Schema{
+		OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one}, many},
+	}
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/events", id: "publish-events", group: "events",
 		summary: "Publish one event or many",
@@ -55,7 +59,7 @@ func (s *Server) publishing() {
 			"CloudEvents 1.0 are understood in binary mode (ce- headers), structured and batched.",
 		scope: scopePublish, status: http.StatusCreated, anyBytes: true,
 		body: &huma.RequestBody{Content: map[string]*huma.MediaType{
-			"application/json":                   {Schema: &huma.Schema{OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one}, many}}},
+			"application/json":                   {Schema: &huma.Schema{Ref: "#/components/schemas/Publication"}},
 			"application/cloudevents+json":       {Schema: cloud},
 			"application/cloudevents-batch+json": {Schema: &huma.Schema{Type: huma.TypeArray, Items: cloud}},
 		}},

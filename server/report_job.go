@@ -13,7 +13,7 @@ import (
 type jobReportInput struct {
 	in.Namespace
 	ID          int64  `path:"id" minimum:"1"`
-	ContentType string `header:"Content-Type"`
+	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -44,7 +45,7 @@ func (s *Server) schedules() {
 		summary: "Schedules", scope: scopeRead,
 	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[pg.ScheduleStatus], error) {
 		all, err := pg.ListSchedules(ctx, s.client.Pool(), c.namespace)
-		return page(all, ""), err
+		return page(visible(c, all, func(s pg.ScheduleStatus) string { return s.Stream }), ""), err
 	})
 
 	register(s, operation{
@@ -69,6 +70,9 @@ func (s *Server) schedules() {
 			method: http.MethodPost, path: "/v1/schedules/{name}/" + verb, id: verb + "-schedule", group: "schedules",
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
 		}, func(ctx context.Context, c caller, input *scheduleInput) (*struct{}, error) {
+			if err := s.checkSchedule(ctx, c, input.Name); err != nil {
+				return nil, err
+			}
 			return nil, do(ctx, s.client.Pool(), c.namespace, input.Name)
 		})
 	}
@@ -79,6 +83,9 @@ func (s *Server) schedules() {
 		method: http.MethodPost, path: "/v1/schedules/{name}/run", id: "run-schedule", group: "schedules",
 		summary: "Publish the event now; its times stay as they are", scope: scopeAdmin,
 	}, func(ctx context.Context, c caller, input *scheduleInput) (output *idOutput, err error) {
+		if err := s.checkSchedule(ctx, c, input.Name); err != nil {
+			return nil, err
+		}
 		output = &idOutput{}
 		output.Body.ID, err = pg.RunScheduleNow(ctx, s.client.Pool(), c.namespace, input.Name)
 		return output, err
@@ -87,11 +94,31 @@ func (s *Server) schedules() {
 
 func (s *Server) scheduleNamed(ctx context.Context, c caller, name string) (*scheduleOutput, error) {
 	status, err := pg.StatusOfSchedule(ctx, s.client.Pool(), c.namespace, name)
+	if err == nil && !c.mayRead(status.Stream) {
+		err = pg.NoSchedule(c.namespace, name)
+	}
 	return &scheduleOutput{status}, err
+}
+
+// checkSchedule keeps callers from schedules that publish to streams which they
+// may not read: as if there were none.
+func (s *Server) checkSchedule(ctx context.Context, c caller, name string) error {
+	if len(c.hidden) == 0 {
+		return nil
+	}
+	_, err := s.scheduleNamed(ctx, c, name)
+	return err
 }
 
 func (s *Server) putSchedule(ctx context.Context, c caller, input *putScheduleInput) (*scheduleOutput, error) {
 	b := input.Body
+	if err := c.checkPublish(cmp.Or(b.Stream, "default")); err != nil {
+		return nil, err
+	}
+	// A name that is taken in a stream which it may not read is not its to change.
+	if there, err := pg.StatusOfSchedule(ctx, s.client.Pool(), c.namespace, input.Name); err == nil && !c.mayRead(there.Stream) {
+		return nil, pg.NoSchedule(c.namespace, input.Name)
+	}
 	schedule := pg.Schedule{
 		Name: input.Name, Cron: b.Cron, Type: b.Type, Payload: b.Payload, TimeZone: b.TimeZone, CatchUp: b.CatchUp,
 		Stream: b.Stream, Key: b.Key, Active: b.Active,
@@ -109,9 +136,12 @@ func (s *Server) putSchedule(ctx context.Context, c caller, input *putScheduleIn
 }
 
 func (s *Server) deleteSchedule(ctx context.Context, c caller, input *scheduleInput) (*struct{}, error) {
+	if err := s.checkSchedule(ctx, c, input.Name); err != nil {
+		return nil, err
+	}
 	was, err := pg.Unschedule(ctx, s.client.Pool(), c.namespace, input.Name)
 	if err == nil && !was {
-		err = notFound("there is no schedule "+input.Name, "")
+		err = pg.NoSchedule(c.namespace, input.Name)
 	}
 	return nil, err
 }

@@ -35,7 +35,7 @@ type searchInput struct {
 	From    time.Time `query:"from" doc:"Published at that time or later"`
 	Before  time.Time `query:"before" doc:"Published before that time"`
 	Order   string    `query:"order" enum:"newest,oldest" default:"newest" doc:"Which come first"`
-	Accept  string    `header:"Accept"`
+	Accept  string    `header:"Accept" hidden:"true"`
 }
 
 type pageOutput struct {

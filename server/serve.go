@@ -48,6 +48,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, config *tls.C
 		s.log.Warn("requests did not end in time")
 		err = web.Close()
 	}
-	<-ended
+	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/token"
 	"github.com/posthorn/posthorn/internal/work"
 )
 
@@ -103,8 +104,8 @@ func New(client *posthorn.Client, options Options) *Server {
 	options = options.withDefaults()
 	s := &Server{
 		client: client, options: options, log: options.Logger,
-		mux: http.NewServeMux(), drained: make(chan struct{}), waits: newWaits(client, options.MaxWaits), headerTime: headerTime,
-		gate:    newGate(client.Pool(), options.Tokens),
+		mux: http.NewServeMux(), drained: make(chan struct{}), headerTime: headerTime,
+		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens),
 		jobBell: work.NewBell(client.Pool(), options.Logger),
 	}
 	s.openStreams = newOpenStreams(client, options.Logger)
@@ -112,7 +113,7 @@ func New(client *posthorn.Client, options Options) *Server {
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
 	s.routes()
-	s.handler = s.watched(compressed(s.crossOrigin(s.checked(traced(http.HandlerFunc(s.route))))))
+	s.handler = s.watched(compressed(allowOrigins(options.CORSOrigins, s.checked(traced(http.HandlerFunc(s.route))))))
 	return s
 }
 
@@ -154,7 +155,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, newProblem(http.StatusMethodNotAllowed, r.Method+" is not possible here", "Use one of: "+allow+"."))
 		return
 	}
-	s.fail(w, r, newProblem(http.StatusNotFound, "there is nothing at "+r.URL.Path, "/docs lists what there is."))
+	s.fail(w, r, newProblem(http.StatusNotFound, "there is nothing at "+token.Hide(r.URL.Path), "/docs lists what there is."))
 }
 
 // unknownRoute takes what the mux answers when it has no route.

@@ -34,5 +34,5 @@ func (s *Server) listStreams(ctx context.Context, c caller, input *streamsInput)
 	if len(found) == input.Limit {
 		next = base64.RawURLEncoding.EncodeToString([]byte(found[len(found)-1].Name))
 	}
-	return page(found, next), nil
+	return page(visible(c, found, func(s pg.Stream) string { return s.Name }), next), nil
 }

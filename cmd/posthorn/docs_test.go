@@ -49,6 +49,13 @@ func TestReadme(t *testing.T) {
 	if dead != 0 || retries != 1 {
 		t.Errorf("after the README: %d dead letters and %d retries, want the one dead letter redriven", dead, retries)
 	}
+	var unfinished int
+	if err := conn.QueryRow(context.Background(), "select count(*) from posthorn.open_jobs").Scan(&unfinished); err != nil {
+		t.Fatal(err)
+	}
+	if unfinished != 0 {
+		t.Errorf("after the README: %d jobs are not finished", unfinished)
+	}
 }
 
 // follow does what a page says, step by step. Some words may be replaced: old, new,

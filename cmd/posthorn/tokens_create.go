@@ -22,10 +22,10 @@ NAME is for people: who will have it. SCOPE is what for:
 
   read         look at events, groups, jobs and everything else
   publish      publish events
-  consume      claim and settle events, and listen
-  jobs:create  make jobs
+  consume      make groups and subscriptions, claim and settle events
+  jobs:create  make and cancel jobs
   jobs:work    take jobs, and say what became of them
-  admin        define, seek, pause, redrive, delete
+  admin        everything else: seek, pause, redrive, delete, schedules
 
 No scope includes another. Streams that are restricted are only for tokens that
 name them.`

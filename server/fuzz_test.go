@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -90,7 +92,7 @@ func FuzzRequest(f *testing.F) {
 	var routes []string
 	for path, item := range s.api.OpenAPI().Paths {
 		for method, there := range map[string]bool{"GET": item.Get != nil, "POST": item.Post != nil, "PUT": item.Put != nil, "DELETE": item.Delete != nil} {
-			if there {
+			if there && path != "/v1/stream" { // which goes on until the client has enough
 				routes = append(routes, method+" "+path)
 			}
 		}
@@ -128,9 +130,6 @@ func FuzzRequest(f *testing.F) {
 		if err != nil {
 			return // net/http refuses it
 		}
-		if strings.Contains(body, `"wait"`) && !strings.Contains(body, `"wait":0`) {
-			return
-		}
 		address.RawQuery = query
 		r := &http.Request{
 			Method: method, URL: address, Host: "127.0.0.1", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -140,8 +139,11 @@ func FuzzRequest(f *testing.F) {
 			r = httptest.NewRequest(method, "/", strings.NewReader(body))
 			r.URL, r.Header = address, http.Header{"Content-Type": {contentType}}
 		}
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		defer time.AfterFunc(time.Second, leave).Stop() // what waits ends with its client
 		w := httptest.NewRecorder()
-		s.ServeHTTP(w, r.WithContext(t.Context()))
+		s.ServeHTTP(w, r.WithContext(ctx))
 		if w.Code >= 500 {
 			t.Errorf("%s %s?%s: %d: %s\n%s", method, path, query, w.Code, w.Body, fmt.Sprintf("%.300s", body))
 		}

@@ -109,6 +109,12 @@ func TestAccessGuide(t *testing.T) {
 	eventually(t, "nobody gets in without a token", func() bool { return statusOf(t, p.url+"/v1/namespaces", "") == http.StatusUnauthorized })
 }
 
+func TestHTTPGuide(t *testing.T) {
+	database := posthorntest.Database(t)
+	p := startPosthorn(t, database, "serve")
+	follow(t, connectTo(t, database), database, "../../docs/http.md", "http://"+defaultListen, p.url)
+}
+
 // The guides change what is cluster-wide, so they are rolled back.
 func TestGuides(t *testing.T) {
 	for _, page := range []string{"groups.md", "nodes.md", "observe.md", "operations.md", "table-changes.md"} {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -140,8 +142,13 @@ func FuzzRequest(f *testing.F) {
 			r = httptest.NewRequest(method, "/", strings.NewReader(body))
 			r.URL, r.Header = address, http.Header{"Content-Type": {contentType}}
 		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if path == "/v1/stream" {
+			time.AfterFunc(10*time.Millisecond, cancel) // it ends with its client
+		}
 		w := httptest.NewRecorder()
-		s.ServeHTTP(w, r.WithContext(t.Context()))
+		s.ServeHTTP(w, r.WithContext(ctx))
 		if w.Code >= 500 {
 			t.Errorf("%s %s?%s: %d: %s\n%s", method, path, query, w.Code, w.Body, fmt.Sprintf("%.300s", body))
 		}

@@ -91,7 +91,7 @@ type Server struct {
 	openStreams *openStreams
 	drained     chan struct{} // closed by Drain
 
-	draining    sync.Once
+	draining sync.Once
 
 	headerTime, bodyTime time.Duration // the constants, but in tests
 

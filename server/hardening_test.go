@@ -33,7 +33,7 @@ func TestHugeBodies(t *testing.T) {
 	s.call(t, "POST", "/v1/events", big).wantProblem(t, 413, "4194304")
 	s.call(t, "PUT", "/v1/groups/g", big).wantProblem(t, 413, "4194304")
 	large := `{"type":"a","payload":"` + strings.Repeat("x", 2<<20) + `"}`
-	s.call(t, "POST", "/v1/events", large).wantProblem(t, 400, "payload of")
+	s.call(t, "POST", "/v1/events", large).wantProblem(t, 413, "payload of")
 }
 
 func TestDuplicateHeaders(t *testing.T) {

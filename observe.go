@@ -16,7 +16,7 @@ type GroupStats struct {
 	Group      string   // or which jobs, in words
 	Jobs       bool     // it is about jobs
 	Tags       []string // of them
-	LeasesLost int64 // leases that others took over while they were worked on here
+	LeasesLost int64    // leases that others took over while they were worked on here
 	Handlers   []HandlerStats
 }
 

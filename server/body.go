@@ -17,9 +17,6 @@ const bodyTime = 30 * time.Second
 // readBody reads a body that is bounded in size and time, after it is
 // decompressed if it came that way.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // not every connection can; net/http's can
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 	limit := s.options.MaxBodyBytes
 	var body io.Reader = http.MaxBytesReader(w, r.Body, limit)
 	switch encoding := strings.ToLower(r.Header.Get("Content-Encoding")); encoding {
@@ -40,7 +37,20 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 	case int64(len(content)) > limit:
 		return nil, errTooLarge(limit)
 	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // it is all there: what follows may wait
 	return content, nil
+}
+
+// hurried gives the body of a request its time. It ends when the body was read;
+// a body that nobody reads is still awaited by net/http, which must not be for
+// ever.
+func (s *Server) hurried(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != nil && r.Body != http.NoBody {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyTime)) // not every connection can; net/http's can
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // brokenBody says why a body could not be read.

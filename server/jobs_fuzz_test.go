@@ -77,7 +77,11 @@ func FuzzBodiesOfJobs(f *testing.F) {
 func FuzzQueriesOfJobs(f *testing.F) {
 	s := fuzzed(f)
 	routes := []struct{ method, path string }{
-		{"GET", "/events"}, {"GET", "/events/subscribe"}, {"GET", "/events/%"}, {"POST", "/events/%/reset"}, {"POST", "/events/%/cancel"},
+		{"GET", "/events"},
+		{"GET", "/events/subscribe"},
+		{"GET", "/events/%"},
+		{"POST", "/events/%/reset"},
+		{"POST", "/events/%/cancel"},
 		{"POST", "/events/%/complete"},
 	}
 	for _, id := range []string{"2", "0", "-1", "9223372036854775807", "9223372036854775808", "1e3", "0x1", "١", "a/b", "\xff", "\x00", "subscribe"} {

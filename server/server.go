@@ -91,8 +91,9 @@ type Server struct {
 	openStreams *openStreams
 	drained     chan struct{} // closed by Drain
 
-	headerTime time.Duration // headerTime, but in tests
-	draining   sync.Once
+	draining    sync.Once
+
+	headerTime, bodyTime time.Duration // the constants, but in tests
 
 	jobBell  *work.Bell   // rings for those who wait for jobs
 	jobWaits atomic.Int64 // how many do
@@ -104,7 +105,7 @@ func New(client *posthorn.Client, options Options) *Server {
 	options = options.withDefaults()
 	s := &Server{
 		client: client, options: options, log: options.Logger,
-		mux: http.NewServeMux(), drained: make(chan struct{}), headerTime: headerTime,
+		mux: http.NewServeMux(), drained: make(chan struct{}), headerTime: headerTime, bodyTime: bodyTime,
 		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens),
 		jobBell: work.NewBell(client.Pool(), options.Logger),
 	}
@@ -113,7 +114,7 @@ func New(client *posthorn.Client, options Options) *Server {
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
 	s.routes()
-	s.handler = s.watched(compressed(allowOrigins(options.CORSOrigins, s.checked(traced(http.HandlerFunc(s.route))))))
+	s.handler = s.watched(s.hurried(compressed(allowOrigins(options.CORSOrigins, s.checked(traced(http.HandlerFunc(s.route)))))))
 	return s
 }
 

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/codes"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // enqueue enqueues in a transaction of its own.
@@ -441,5 +443,29 @@ func TestStatsCountJobs(t *testing.T) {
 	want := fmt.Sprint("jobs tagged mail ", 2, 1, 1)
 	if h := got.Handlers[0]; fmt.Sprint(got.Group, " ", h.Events, h.Failed, h.Dead) != want {
 		t.Error(cmp.Diff(want, fmt.Sprintf("%+v", got)))
+	}
+}
+
+// A job is done in the trace in which it was enqueued.
+func TestSpansOfAJob(t *testing.T) {
+	t.Parallel()
+	o := observe(t)
+	o.Work(mail, posthorn.WorkConfig{}, func(context.Context, posthorn.Job) error { return posthorn.Permanent(errors.New("no")) })
+	posthorntest.Run(t, o.Client)
+	ctx, around := o.tracer.Start(t.Context(), "around")
+	if _, err := o.Enqueue(ctx, o.Pool(), posthorn.NewJob{Title: "a", Tags: mail}); err != nil {
+		t.Fatal(err)
+	}
+	around.End()
+	posthorntest.Drain(t, o.Client)
+	enqueued, done, settled := o.ended("enqueue"), o.ended("process jobs"), o.ended("settle jobs")
+	if len(enqueued) != 1 || len(done) != 1 || len(settled) != 1 {
+		t.Fatalf("%d spans of enqueueing, %d of handling, %d of settling", len(enqueued), len(done), len(settled))
+	}
+	if enqueued[0].Parent().SpanID() != around.SpanContext().SpanID() || done[0].Parent().SpanID() != enqueued[0].SpanContext().SpanID() {
+		t.Errorf("enqueued under %v, done under %v", enqueued[0].Parent(), done[0].Parent())
+	}
+	if done[0].Status().Code != codes.Error {
+		t.Errorf("its status is %v", done[0].Status())
 	}
 }

@@ -49,6 +49,7 @@ var (
 		{"upkeep", upkeep},
 		{"groups", groups},
 		{"subscriptions", subscriptions},
+		{"jobs", jobs},
 		{"bloat", bloat},
 	}
 )

@@ -51,6 +51,9 @@ func TestExamineFinds(t *testing.T) {
 		"never tended":  {"upkeep", Warn, "nobody has ever", []string{"update posthorn.cluster set maintained_at = null"}},
 		"overdue":       {"upkeep", Fail, "due for", []string{"select posthorn.publish('default', 'a', deliver_at => now() + interval '1 hour')", "update posthorn.delayed set deliver_at = now() - interval '1 minute'"}},
 		"unread":        {"groups", Warn, "group g of namespace default", []string{"select posthorn.define_group('default', 'g')", publish, "update posthorn.cursors set at = now() - interval '3 hours'"}},
+		"untaken":       {"jobs", Warn, "2 jobs tagged x in namespace default wait for a worker, the oldest for 3h0m0s", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
+		"untagged":      {"jobs", Warn, "1 jobs without tags", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
+		"stalled":       {"jobs", Warn, "1 jobs in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
 		"stopped": {"subscriptions", Warn, "picky of group g in namespace default was stopped", []string{
 			`select posthorn.subscribe('default', 'g', 'picky', '{"conditions_sql": "(e.payload->>''a'')::int = 1"}')`,
 			`select posthorn.publish('default', 'e', '{"a": "x"}')`, "select posthorn.claim('default', 'g', 'node')",

@@ -176,3 +176,42 @@ func ClusterState(ctx context.Context, db DB) (Cluster, error) {
 		cross join pg_control_system() s`).Scan(&c.Restored, &c.ClockWentBack, &c.SequenceCache)
 	return c, translate("read the cluster's identity", err)
 }
+
+// JobTrouble is jobs of a namespace that nobody seems to care for.
+type JobTrouble struct {
+	Namespace string
+	Tag       string // of jobs that nobody takes; none for those without tags
+	Jobs      int64
+	For       time.Duration // since the oldest of them was due, or heard of
+}
+
+// UntakenJobs returns tags whose jobs could have been taken for that long, the
+// longest first.
+func UntakenJobs(ctx context.Context, db DB, atLeast time.Duration) ([]JobTrouble, error) {
+	return list(ctx, db, "look for jobs that nobody takes", jobTrouble, `
+		select n.namespace, r.tag, count(*), extract(epoch from posthorn.now() - min(r.due_at))::float8
+		from posthorn.ready_jobs r
+		join posthorn.namespaces n on n.id = r.namespace_id
+		where r.due_at < posthorn.now() - $1::text::interval
+			and not exists (
+				select from posthorn.job_limits l where l.namespace_id = r.namespace_id and l.tag = r.tag and l.paused_at is not null)
+		group by n.namespace, r.tag
+		order by 4 desc, 1, 2`, period(atLeast))
+}
+
+// StalledJobs returns namespaces with jobs whose workers have said nothing for 30
+// seconds, the longest first.
+func StalledJobs(ctx context.Context, db DB) ([]JobTrouble, error) {
+	return list(ctx, db, "look for stalled jobs", jobTrouble, `
+		select n.namespace, '', count(*), extract(epoch from posthorn.now() - min(r.seen_at))::float8
+		from posthorn.running_jobs r
+		join posthorn.namespaces n on n.id = r.namespace_id
+		where r.seen_at < posthorn.now() - interval '30 seconds'
+		group by n.namespace
+		order by 4 desc, 1`)
+}
+
+func jobTrouble(row pgx.CollectableRow) (JobTrouble, error) {
+	var t JobTrouble
+	return t, scanPeriods(row, []any{&t.Namespace, &t.Tag, &t.Jobs}, &t.For)
+}

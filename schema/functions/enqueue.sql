@@ -148,7 +148,9 @@ begin
     raise exception 'retry_delays must be up to 1000 periods from 0 to 10 years'
       using errcode = 'PH004', hint = 'For instance {"10 seconds","5 minutes"}; the last one is used again and again.';
   end if;
-  if (octet_length(payload::text) <= 1024 and strpos(payload::text, '\u0000') = 0 and metadata is null) is not true then
+  if (octet_length(payload::text) <= 1024 and strpos(payload::text, '\u0000') = 0
+    and (metadata is null or octet_length(metadata::text) <= 1024 and strpos(metadata::text, '\u0000') = 0)) is not true
+  then
     perform posthorn.check_message('job', null, payload, '{}', metadata);
   end if;
 end $$;

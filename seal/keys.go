@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"time"
 )
@@ -61,7 +60,7 @@ func (Wrapped) String() string { return redacted }
 func (Wrapped) GoString() string { return redacted }
 
 // Format hides the key from all verbs.
-func (Wrapped) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) }
+func (Wrapped) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "%s", redacted) }
 
 // LogValue hides the key.
 func (Wrapped) LogValue() slog.Value { return slog.StringValue(redacted) }

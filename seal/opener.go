@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 )
 
@@ -74,7 +73,7 @@ func (*Opener) String() string { return redacted }
 func (*Opener) GoString() string { return redacted }
 
 // Format hides what is inside from all verbs.
-func (*Opener) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) }
+func (*Opener) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "%s", redacted) }
 
 // LogValue hides what is inside.
 func (*Opener) LogValue() slog.Value { return slog.StringValue(redacted) }

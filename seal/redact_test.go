@@ -59,7 +59,7 @@ func refuseMarker(t *testing.T, how string, texts ...string) {
 
 func spellings(secret string) []string {
 	return []string{
-		secret, hex.EncodeToString([]byte(secret)), fmt.Sprintf("%X", secret), strings.Trim(fmt.Sprint([]byte(secret)), "[]"),
+		secret, hex.EncodeToString([]byte(secret)), fmt.Sprintf("%X", secret), strings.Trim(fmt.Sprintf("%d", []byte(secret)), "[]"),
 		strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(secret)), "="), strings.TrimRight(base64.URLEncoding.EncodeToString([]byte(secret)), "="),
 		fmt.Sprintf("%#v", []byte(secret)),
 	}
@@ -102,7 +102,7 @@ func TestErrorsAndLogsTellNoKeys(t *testing.T) {
 		"quoted":        func(b []byte) string { return fmt.Sprintf("%q", b) },
 		"hex":           func(b []byte) string { return hex.EncodeToString(b) },
 		"upper hex":     func(b []byte) string { return fmt.Sprintf("%X", b) },
-		"decimal":       func(b []byte) string { return fmt.Sprint(b) },
+		"decimal":       func(b []byte) string { return fmt.Sprintf("%d", b) },
 		"base64":        base64.StdEncoding.EncodeToString,
 		"base64 of URL": base64.RawURLEncoding.EncodeToString,
 		"half":          func(b []byte) string { return hex.EncodeToString(b[len(b)/2:]) },

@@ -68,6 +68,22 @@ func TestTheCountIsOfAllProcesses(t *testing.T) {
 	}
 }
 
+// Shares that were taken and not used would wear out the key.
+func TestRenewingAKeyTakesNoShareOfTheCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.sealer(seal.Config{})
+		for range 1000 {
+			w.seal(s)
+			time.Sleep(time.Minute)
+		}
+		if used, err := w.keys.Use(t.Context(), patients, 1, 0); used != 1024 || err != nil {
+			t.Errorf("1000 messages have used %d, %v", used, err)
+		}
+	})
+}
+
 func TestKeysRotateByAgeAndOldOnesStayReadable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -176,7 +192,10 @@ func TestShreddingMakesThePastUnreadable(t *testing.T) {
 			}
 		}
 		for time.Since(shredded) < age {
-			_ = opens(busy, patients, newest) // until now it may
+			// Who asks often is told in half the time.
+			if err := opens(busy, patients, newest); time.Since(shredded) >= age/2 && !errors.Is(err, seal.ErrNoKey) {
+				t.Errorf("busy, after %v: %v", time.Since(shredded), err)
+			}
 			time.Sleep(time.Minute)
 		}
 		for name, o := range map[string]*seal.Opener{"idle": idle, "busy": busy, "sealer": s.Opener} {

@@ -24,7 +24,7 @@ type Keeper interface {
 // Keepers are the keepers that a process may use, by the names that stores have for
 // them. The empty name is for streams that name none. A store gives only names:
 // who can write to it must not be able to make a process hand its keys to a keeper
-// of their choice.
+// of their choice. The map must not change while it is in use.
 type Keepers map[string]Keeper
 
 const dataKeySize = 32

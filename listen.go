@@ -158,6 +158,21 @@ func (l *Listener) Events(ctx context.Context) iter.Seq2[Heard, error] {
 	}
 }
 
+// Next is for loops that have something else to do as well, such as to send a
+// heartbeat: it waits for the next event until ctx ends, and the listener stays
+// open. To call it again says that the event before has been dealt with.
+func (l *Listener) Next(ctx context.Context) (Heard, error) {
+	l.inner.Done()
+	item, err := l.inner.Next(ctx)
+	if errors.Is(err, listen.ErrEnded) {
+		err = ErrClosed
+	}
+	if err != nil {
+		return Heard{}, fmt.Errorf("listen: %w", err)
+	}
+	return Heard{Event(*item.Event), item}, nil
+}
+
 // Cursor is where a listener with the same filter can go on that shall miss
 // nothing: after the last event that the loop was done with, or further on, when
 // what came since was not for this one. So a server that sends it now and then

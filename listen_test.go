@@ -2,6 +2,7 @@ package posthorn_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -316,6 +317,41 @@ func TestListenLoopIsLeft(t *testing.T) {
 	equal(t, "heard", got, []int64{ids[0], ids[0], ids[1], ids[1], ids[2]})
 	equal(t, "from the cursor", w.listen(posthorn.ListenConfig{Cursor: l.Cursor()}).ids(1), ids[2:])
 	equal(t, "from the start", w.listen(posthorn.ListenConfig{Cursor: start}).ids(3), ids)
+}
+
+// Who waits for the next event with a deadline goes on after it, and has then
+// dealt with what came before.
+func TestListenNext(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l, err := w.Listen(t.Context(), posthorn.ListenConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	next := func(ctx context.Context) int64 {
+		e, err := l.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.ID
+	}
+	ids := w.publish(2)
+	equal(t, "first", next(t.Context()), ids[0])
+	equal(t, "from the cursor", w.listen(posthorn.ListenConfig{Cursor: l.Cursor()}).ids(2), ids)
+	equal(t, "second", next(t.Context()), ids[1])
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := l.Next(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("nothing happens: %v", err)
+	}
+	more := w.publish(1)
+	equal(t, "from the cursor", w.listen(posthorn.ListenConfig{Cursor: l.Cursor()}).ids(1), more)
+	equal(t, "third", next(t.Context()), more[0])
+	l.Close()
+	if _, err := l.Next(t.Context()); !errors.Is(err, posthorn.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
 }
 
 // The cursor of a listener for which nothing happens moves on with the log.

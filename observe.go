@@ -9,10 +9,13 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// GroupStats is what this process has done for a group or projection since the
-// client was opened. What all processes have done, [Client.Groups] shows.
+// GroupStats is what this process has done for a group or projection, or for the
+// jobs of some tags, since the client was opened. What all processes have done,
+// [Client.Groups] shows.
 type GroupStats struct {
-	Group      string
+	Group      string   // or which jobs, in words
+	Jobs       bool     // it is about jobs
+	Tags       []string // of them
 	LeasesLost int64 // leases that others took over while they were worked on here
 	Handlers   []HandlerStats
 }
@@ -44,6 +47,9 @@ func (c *Client) Stats() []GroupStats {
 	for i, p := range parts {
 		handlers, lost := p.watched().Counts()
 		stats[i] = GroupStats{Group: p.label(), LeasesLost: lost, Handlers: make([]HandlerStats, len(handlers))}
+		if w, ok := p.(*worker); ok {
+			stats[i].Jobs, stats[i].Tags = true, slices.Clone(w.tags)
+		}
 		for j, h := range handlers {
 			stats[i].Handlers[j] = handlerStats(h)
 		}

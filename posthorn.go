@@ -23,6 +23,7 @@ import (
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/wake"
+	"github.com/posthorn/posthorn/internal/work"
 	"github.com/posthorn/posthorn/schema"
 )
 
@@ -113,11 +114,12 @@ type Client struct {
 
 	watch *wake.Watch
 	hub   *listen.Hub
+	bell  *work.Bell
 
 	mu      sync.Mutex
 	running bool
 	closed  bool
-	parts   []part        // groups and projections, in the order they were named
+	parts   []part        // groups, projections and workers, in the order they were named
 	changed chan struct{} // closed and made anew when parts or handlers change
 
 	background sync.WaitGroup // publishers, and what else Close waits for
@@ -255,6 +257,7 @@ func (c *Client) connect(ctx context.Context) error {
 		return err
 	}
 	c.watch = wake.New(c.control, c.log)
+	c.bell = work.NewBell(c.control, c.log)
 	c.hub = listen.NewHub(listen.Config{
 		Pool: c.control, Namespace: c.namespace, Watch: c.watch, Log: c.log, Final: isFinal, Closed: ErrClosed,
 	})
@@ -327,6 +330,7 @@ func (c *Client) Close() {
 func (c *Client) closePools() {
 	if c.watch != nil {
 		c.watch.Close()
+		c.bell.Close()
 	}
 	if c.control != nil {
 		c.control.Close()

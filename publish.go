@@ -105,7 +105,7 @@ func (c *Client) encode(ctx context.Context, messages []Message) ([]pg.Message, 
 		if encoded[i].Payload, err = c.encodePayload(m.Payload); err != nil {
 			return nil, invalid(fmt.Sprintf("message %d (%s): payload: %v", i, m.Type, err), "Give a value that encodes as JSON.")
 		}
-		if encoded[i].Metadata, err = origin.metadata(ctx, m); err != nil {
+		if encoded[i].Metadata, err = origin.metadata(ctx, m.Metadata); err != nil {
 			return nil, invalid(fmt.Sprintf("message %d (%s): metadata: %v", i, m.Type, err), "Give values that encode as JSON.")
 		}
 	}
@@ -142,19 +142,19 @@ func (c *Client) origin(ctx context.Context) *origin {
 
 // metadata is what the message says, with where it comes from. Where it says
 // itself to which trace it belongs, that stays.
-func (o *origin) metadata(ctx context.Context, m *Message) (json.RawMessage, error) {
-	if len(m.Metadata) == 0 && o.plain != nil {
+func (o *origin) metadata(ctx context.Context, own map[string]any) (json.RawMessage, error) {
+	if len(own) == 0 && o.plain != nil {
 		return o.plain, nil
 	}
 	all := map[string]any{"producer": o.client.config.NodeID}
-	if !o.client.telemetry.HasOrigin(ctx, m.Metadata) {
+	if !o.client.telemetry.HasOrigin(ctx, own) {
 		for key, value := range o.trace {
 			all[key] = value
 		}
 	}
-	maps.Copy(all, m.Metadata)
+	maps.Copy(all, own)
 	encoded, err := json.Marshal(all)
-	if len(m.Metadata) == 0 {
+	if len(own) == 0 {
 		o.plain = encoded
 	}
 	return encoded, err

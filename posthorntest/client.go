@@ -99,11 +99,26 @@ var runs sync.Map // of *running, by client
 func handled(ph *posthorn.Client) []string {
 	var names []string
 	for _, g := range ph.Stats() {
-		if slices.ContainsFunc(g.Handlers, func(h posthorn.HandlerStats) bool { return h.Handler != "" }) {
+		if !g.Jobs && slices.ContainsFunc(g.Handlers, func(h posthorn.HandlerStats) bool { return h.Handler != "" }) {
 			names = append(names, g.Group)
 		}
 	}
 	return names
+}
+
+// workedTags are those whose jobs the client works off; an empty one stands for
+// jobs without tags.
+func workedTags(ph *posthorn.Client) []string {
+	tags := []string{}
+	for _, g := range ph.Stats() {
+		switch {
+		case g.Jobs && len(g.Tags) == 0:
+			tags = append(tags, "")
+		case g.Jobs:
+			tags = append(tags, g.Tags...)
+		}
+	}
+	return tags
 }
 
 func exists(t testing.TB, db *pgx.Conn, ph *posthorn.Client, group string) (found bool) {

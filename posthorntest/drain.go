@@ -11,14 +11,15 @@ import (
 
 // Drain waits until every projection of this client, and every group to which it
 // has given handlers, is idle: it has been handed all events, nothing of it is in flight, and no retry
-// is due. So it waits for what handlers publish, too. Somebody has to run the
-// client meanwhile, such as [Run].
+// is due; and until no job that it works off is due or in progress. So it waits
+// for what handlers publish and enqueue, too. Somebody has to run the client
+// meanwhile, such as [Run].
 //
 // What is due in the future does not count: retries that wait for their next
 // attempt, with what waits behind them in ordered groups and projections, and
-// delayed events.
-// [Advance] makes them due. Nor do events count that a paused group does not
-// read.
+// delayed events and jobs. [Advance] makes them due. Nor does what is held back:
+// events that a paused group does not read, and jobs whose tag is paused or at its
+// limit.
 func Drain(t testing.TB, ph *posthorn.Client) {
 	t.Helper()
 	db := connect(t, ph)
@@ -30,7 +31,7 @@ func Drain(t testing.TB, ph *posthorn.Client) {
 // snapshot, so that no event is missed on its way from one place to the next.
 func unfinished(t testing.TB, db *pgx.Conn, ph *posthorn.Client) string {
 	t.Helper()
-	rows, _ := db.Query(t.Context(), unfinishedSQL, ph.Namespace(), handled(ph))
+	rows, _ := db.Query(t.Context(), unfinishedSQL, ph.Namespace(), handled(ph), workedTags(ph))
 	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatal(err)
@@ -83,4 +84,20 @@ const unfinishedSQL = `
 	from posthorn.delayed d
 	join posthorn.namespaces n on n.id = d.namespace_id
 	where n.namespace = $1 and d.deliver_at <= posthorn.now()
+	having count(*) > 0
+	union all
+	select format('%s jobs are due', count(*))
+	from posthorn.open_jobs o
+	join posthorn.namespaces n on n.id = o.namespace_id
+	where n.namespace = $1 and o.due_at <= posthorn.now()
+		and case o.tags when '{}' then '{""}' else o.tags end && $3::text[]
+		and not exists (select from posthorn.running_jobs r where r.job = o.id)
+		and not exists (select from posthorn.parked_jobs p where p.job = o.id)
+	having count(*) > 0
+	union all
+	select format('%s jobs are in progress', count(*))
+	from posthorn.running_jobs r
+	join posthorn.open_jobs o on o.id = r.job
+	join posthorn.namespaces n on n.id = o.namespace_id
+	where n.namespace = $1 and case o.tags when '{}' then '{""}' else o.tags end && $3::text[]
 	having count(*) > 0`

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,7 +39,8 @@ func snippets(t *testing.T, file string) []snippet {
 func TestReadme(t *testing.T) {
 	database := posthorntest.Database(t)
 	conn := connectTo(t, database)
-	follow(t, conn, database, "../../README.md")
+	p := startPosthorn(t, database, "up")
+	follow(t, conn, database, "../../README.md", "http://"+defaultListen, p.url)
 	var dead, retries int
 	if err := conn.QueryRow(context.Background(), `select dead_letters, retries from posthorn.group_status
 		where group_name = 'billing'`).Scan(&dead, &retries); err != nil {
@@ -47,16 +49,26 @@ func TestReadme(t *testing.T) {
 	if dead != 0 || retries != 1 {
 		t.Errorf("after the README: %d dead letters and %d retries, want the one dead letter redriven", dead, retries)
 	}
+	var unfinished int
+	if err := conn.QueryRow(context.Background(), "select count(*) from posthorn.open_jobs").Scan(&unfinished); err != nil {
+		t.Fatal(err)
+	}
+	if unfinished != 0 {
+		t.Errorf("after the README: %d jobs are not finished", unfinished)
+	}
 }
 
-// follow does what a page says, step by step.
-func follow(t *testing.T, conn *pgx.Conn, database, page string) {
+// follow does what a page says, step by step. Some words may be replaced: old, new,
+// old, new.
+func follow(t *testing.T, conn *pgx.Conn, database, page string, replace ...string) {
 	t.Helper()
+	replacer := strings.NewReplacer(replace...)
 	steps := snippets(t, page)
 	if len(steps) == 0 {
 		t.Fatal("found no snippets; the fences have changed")
 	}
 	for _, step := range steps {
+		step.text = replacer.Replace(step.text)
 		if step.language == "sql" {
 			typed(t, conn, step.text)
 			continue
@@ -71,7 +83,7 @@ func follow(t *testing.T, conn *pgx.Conn, database, page string) {
 
 // Guides to what a program does, in a database that has the group billing.
 func TestVerbs(t *testing.T) {
-	for _, page := range []string{"listen.md", "retry.md", "seek.md", "schedule.md", "subscribe.md"} {
+	for _, page := range []string{"jobs.md", "listen.md", "retry.md", "seek.md", "schedule.md", "subscribe.md"} {
 		t.Run(page, func(t *testing.T) {
 			database := posthorntest.Database(t)
 			conn := connectTo(t, database)
@@ -87,6 +99,14 @@ func TestProjectGuide(t *testing.T) {
 	conn := connectTo(t, database)
 	typed(t, conn, "create table totals (customer text); select posthorn.define_projection('default', 'totals')")
 	follow(t, conn, database, "../../docs/project.md")
+}
+
+// The guide to tokens, with a server that it closes.
+func TestAccessGuide(t *testing.T) {
+	database := posthorntest.Database(t)
+	p := startPosthorn(t, database, "serve")
+	follow(t, connectTo(t, database), database, "../../docs/access.md", "http://"+defaultListen, p.url)
+	eventually(t, "nobody gets in without a token", func() bool { return statusOf(t, p.url+"/v1/namespaces", "") == http.StatusUnauthorized })
 }
 
 // The guides change what is cluster-wide, so they are rolled back.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -32,6 +33,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":    exits,
 			"migrated": migrated,
+			"occupied": occupied,
 			"sql":      sql,
 			"waitfor":  waitfor,
 			"use":      use,
@@ -64,6 +66,14 @@ type testKey struct{}
 // migrated gives the script a database with the schema.
 func migrated(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("DATABASE_URL", posthorntest.Database(ts.Value(testKey{}).(testing.TB)))
+}
+
+// occupied sets OCCUPIED to an address on which somebody listens already.
+func occupied(ts *testscript.TestScript, _ bool, _ []string) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { _ = listener.Close() })
+	ts.Setenv("OCCUPIED", listener.Addr().String())
 }
 
 // sql runs statements in the script's database.

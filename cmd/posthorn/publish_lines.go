@@ -26,18 +26,31 @@ const (
 func (a *app) publishLines(cmd *cobra.Command, asJSON bool) error {
 	ctx := cmd.Context()
 	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-		p := linePublisher{conn: conn, namespace: a.namespace, progress: newProgress(cmd.ErrOrStderr(), "published")}
-		err := p.publish(ctx, cmd.InOrStdin())
-		p.progress.end()
-		if err != nil {
-			return fmt.Errorf("%w; %d events were published before it", err, p.published)
+		w := lineWriter[pg.Message]{
+			parse: parseMessage,
+			many:  func(ctx context.Context, batch []pg.Message) error { return a.publishBatch(ctx, conn, batch) },
+			one: func(ctx context.Context, m pg.Message) error {
+				_, err := pg.Publish(ctx, conn, a.namespace, m)
+				return err
+			},
 		}
-		if asJSON {
-			return printJSON(cmd.OutOrStdout(), map[string]int{"published": p.published})
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "published %d events\n", p.published)
-		return err
+		return w.run(cmd, "published", "events", asJSON)
 	})
+}
+
+// run writes the lines of the standard input, and says how many.
+func (p *lineWriter[T]) run(cmd *cobra.Command, done, what string, asJSON bool) error {
+	p.progress = newProgress(cmd.ErrOrStderr(), done)
+	err := p.write(cmd.Context(), cmd.InOrStdin())
+	p.progress.end()
+	if err != nil {
+		return fmt.Errorf("%w; %d %s were %s before it", err, p.written, what, done)
+	}
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), map[string]int{done: p.written})
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %d %s\n", done, p.written, what)
+	return err
 }
 
 // line is one line of the input, or the error that ended it.
@@ -77,18 +90,19 @@ func send(ctx context.Context, lines chan<- line, l line) {
 	}
 }
 
-// linePublisher publishes messages in batches, in order.
-type linePublisher struct {
-	conn      *pgx.Conn
-	namespace string
-	progress  *progress
-	published int
+// lineWriter writes what lines say in batches, in order.
+type lineWriter[T any] struct {
+	parse    func(line) (T, error)
+	many     func(ctx context.Context, batch []T) error // in one transaction
+	one      func(ctx context.Context, item T) error
+	progress *progress
+	written  int
 
-	batch   []pg.Message
+	batch   []T
 	numbers []int // of their lines
 }
 
-func (p *linePublisher) publish(ctx context.Context, r io.Reader) error {
+func (p *lineWriter[T]) write(ctx context.Context, r io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the reader
 	lines := readLines(ctx, r)
@@ -113,46 +127,48 @@ func (p *linePublisher) publish(ctx context.Context, r io.Reader) error {
 	}
 }
 
-func (p *linePublisher) add(ctx context.Context, l line) error {
-	m, err := parseMessage(l)
+func (p *lineWriter[T]) add(ctx context.Context, l line) error {
+	item, err := p.parse(l)
 	if err != nil {
 		if flushed := p.flush(ctx); flushed != nil {
 			return flushed // it is about an earlier line
 		}
 		return err
 	}
-	p.batch, p.numbers = append(p.batch, m), append(p.numbers, l.number)
+	p.batch, p.numbers = append(p.batch, item), append(p.numbers, l.number)
 	if len(p.batch) == linesPerBatch {
 		return p.flush(ctx)
 	}
 	return nil
 }
 
-func parseMessage(l line) (pg.Message, error) {
+func parseMessage(l line) (m pg.Message, err error) { return m, l.decode(&m) }
+
+// decode reads the one document of a line.
+func (l line) decode(into any) error {
 	if l.err != nil {
-		return pg.Message{}, fmt.Errorf("read line %d: %w", l.number, l.err)
+		return fmt.Errorf("read line %d: %w", l.number, l.err)
 	}
-	var m pg.Message
 	decoder := json.NewDecoder(bytes.NewReader(l.text))
 	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&m)
+	err := decoder.Decode(into)
 	if err == nil && decoder.More() {
 		err = errors.New("more than one document")
 	}
 	if err != nil {
-		return pg.Message{}, usageError{error: fmt.Errorf("line %d: %w", l.number, err)}
+		return usageError{error: fmt.Errorf("line %d: %w", l.number, err)}
 	}
-	return m, nil
+	return nil
 }
 
-// flush publishes what has gathered, in one transaction. When the database
+// flush writes what has gathered, in one transaction. When the database
 // refuses that, it goes on line by line, to find the one that is wrong.
-func (p *linePublisher) flush(ctx context.Context) error {
+func (p *lineWriter[T]) flush(ctx context.Context) error {
 	if len(p.batch) == 0 {
 		return nil
 	}
 	defer func() { p.batch, p.numbers = p.batch[:0], p.numbers[:0] }()
-	err := p.publishBatch(ctx)
+	err := p.many(ctx, p.batch)
 	if err == nil {
 		p.count(len(p.batch))
 		return nil
@@ -160,8 +176,8 @@ func (p *linePublisher) flush(ctx context.Context) error {
 	if !errors.Is(err, pg.ErrInvalid) {
 		return err
 	}
-	for i, m := range p.batch {
-		if _, err := pg.Publish(ctx, p.conn, p.namespace, m); err != nil {
+	for i, item := range p.batch {
+		if err := p.one(ctx, item); err != nil {
 			return fmt.Errorf("line %d: %w", p.numbers[i], err)
 		}
 		p.count(1)
@@ -169,27 +185,27 @@ func (p *linePublisher) flush(ctx context.Context) error {
 	return nil
 }
 
-func (p *linePublisher) count(n int) {
-	p.published += n
-	p.progress.at(p.published)
+func (p *lineWriter[T]) count(n int) {
+	p.written += n
+	p.progress.at(p.written)
 }
 
 // publishBatch keeps every byte of the payloads, also where some messages are
 // more than a row in the log.
-func (p *linePublisher) publishBatch(ctx context.Context) error {
-	for _, m := range p.batch {
+func (a *app) publishBatch(ctx context.Context, conn *pgx.Conn, batch []pg.Message) error {
+	for _, m := range batch {
 		if m.DeliverAt != nil || m.DedupKey != "" {
-			return p.publishOneByOne(ctx)
+			return a.publishOneByOne(ctx, conn, batch)
 		}
 	}
-	_, err := pg.PublishBatch(ctx, p.conn, p.namespace, p.batch)
+	_, err := pg.PublishBatch(ctx, conn, a.namespace, batch)
 	return err
 }
 
-func (p *linePublisher) publishOneByOne(ctx context.Context) error {
-	return pgx.BeginFunc(ctx, p.conn, func(tx pgx.Tx) error {
-		for _, m := range p.batch {
-			if _, err := pg.Publish(ctx, tx, p.namespace, m); err != nil {
+func (a *app) publishOneByOne(ctx context.Context, conn *pgx.Conn, batch []pg.Message) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		for _, m := range batch {
+			if _, err := pg.Publish(ctx, tx, a.namespace, m); err != nil {
 				return err
 			}
 		}

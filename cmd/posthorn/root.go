@@ -63,6 +63,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.namespace, "namespace", "", `the namespace (env POSTHORN_NAMESPACE, else "default")`)
 	root.AddCommand(
 		newUp(a),
+		newServe(a),
 		newMigrate(a),
 		newPublish(a),
 		newTail(a),
@@ -70,7 +71,9 @@ func newRoot(a *app) *cobra.Command {
 		newProjections(a),
 		newDeadLetters(a),
 		newSchedules(a),
+		newJobs(a),
 		newNodes(a),
+		newTokens(a),
 		newOutcome(a),
 		newDoctor(a),
 		newRebase(a),

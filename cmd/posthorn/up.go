@@ -19,8 +19,8 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-const upLong = `Run everything that Posthorn needs, until Ctrl-C: a database, migrated, and its
-upkeep.
+const upLong = `Run everything that Posthorn needs, until Ctrl-C: a database, migrated, its upkeep,
+and the HTTP API; /docs says what there is. Who gets in is as with posthorn serve.
 
 Given a database, up uses that. Without one it runs a PostgreSQL server of its
 own, with binaries that it finds on this machine, or else downloads. The data
@@ -30,7 +30,7 @@ stays in --data: by default in $XDG_DATA_HOME/posthorn, which usually is
 It prints "posthorn is ready" when it is.`
 
 const upExample = `  posthorn up
-  posthorn up --data ./data --pg-port 5433
+  posthorn up --data ./data --pg-port 5433 --listen 127.0.0.1:8081
   posthorn up --database-url postgres://app@db.example/shop`
 
 // stopTimeout is how long Postgres may take to stop cleanly. After that it is
@@ -47,22 +47,29 @@ func newUp(a *app) *cobra.Command {
 	}
 	data := cmd.Flags().String("data", "", "where the data of its own database stays")
 	port := cmd.Flags().Int("pg-port", 0, "TCP port of its own database (default: the last one used, or any free one)")
+	var f httpFlags
+	f.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if a.databaseURL != "" {
-			if *data != "" || *port != 0 {
-				return usageError{
-					errors.New("--data and --pg-port are for a database of its own, and another one is given"),
-					"unset DATABASE_URL, or leave them out",
-				}
+		if a.databaseURL != "" && (*data != "" || *port != 0) {
+			return usageError{
+				errors.New("--data and --pg-port are for a database of its own, and another one is given"),
+				"unset DATABASE_URL, or leave them out",
 			}
-			return a.up(cmd, nil)
 		}
-		return a.upWithServer(cmd, *data, *port)
+		web, err := f.open(cmd.Context(), a.log)
+		if err != nil {
+			return untilTold(cmd.Context(), err)
+		}
+		defer web.close()
+		if a.databaseURL != "" {
+			return a.up(cmd, web, nil)
+		}
+		return a.upWithServer(cmd, web, *data, *port)
 	}
 	return cmd
 }
 
-func (a *app) upWithServer(cmd *cobra.Command, data string, port int) error {
+func (a *app) upWithServer(cmd *cobra.Command, web *web, data string, port int) error {
 	if data == "" {
 		var err error
 		if data, err = defaultDataDir(); err != nil {
@@ -77,15 +84,15 @@ func (a *app) upWithServer(cmd *cobra.Command, data string, port int) error {
 		return err
 	}
 	a.databaseURL = server.URL()
-	err = a.up(cmd, server)
+	err = a.up(cmd, web, server)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), stopTimeout)
 	defer cancel()
 	return errors.Join(err, server.Stop(ctx))
 }
 
-// up migrates the database and is a node there until told to stop, or until the
-// server of its own ends.
-func (a *app) up(cmd *cobra.Command, server *localpg.Server) error {
+// up migrates the database, is a node there and serves it, until told to stop or
+// until the server of its own ends.
+func (a *app) up(cmd *cobra.Command, web *web, server *localpg.Server) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	ph, err := a.open(ctx)
@@ -96,7 +103,10 @@ func (a *app) up(cmd *cobra.Command, server *localpg.Server) error {
 		return err
 	}
 	defer ph.Close()
-	if err := a.printReady(cmd.OutOrStdout(), server); err != nil {
+	if err := web.admit(ctx, ph); err != nil {
+		return untilTold(ctx, err)
+	}
+	if err := a.printReady(cmd.OutOrStdout(), web, server); err != nil {
 		return err
 	}
 	if server != nil {
@@ -108,7 +118,7 @@ func (a *app) up(cmd *cobra.Command, server *localpg.Server) error {
 			}
 		}()
 	}
-	err = ph.Run(ctx)
+	err = web.run(ctx, ph)
 	if server != nil && cmd.Context().Err() == nil {
 		return errors.Join(err, server.Err())
 	}
@@ -127,14 +137,12 @@ func (a *app) open(ctx context.Context) (*posthorn.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return posthorn.Open(ctx, posthorn.Config{
-		DatabaseURL: a.databaseURL, Namespace: a.namespace, ApplicationName: "posthorn up", DisplayName: "posthorn up", Logger: a.log,
-	})
+	return a.client(ctx, "posthorn up")
 }
 
 // printReady says what to type next. The password of a database of one's own is
 // made up and of use here only; that of another one is nobody's business.
-func (a *app) printReady(w io.Writer, server *localpg.Server) error {
+func (a *app) printReady(w io.Writer, web *web, server *localpg.Server) error {
 	shown, err := withoutPassword(a.databaseURL)
 	if err != nil {
 		return err
@@ -144,15 +152,19 @@ func (a *app) printReady(w io.Writer, server *localpg.Server) error {
 		shown = a.databaseURL
 		export = "  export DATABASE_URL='" + shown + "'\n"
 	}
+	if err := web.print(w); err != nil {
+		return err
+	}
 	_, err = fmt.Fprintf(w, `database: %s
 
 In another terminal:
 %s  %s tail
   %s publish hello '{"to": "world"}'
   psql "$DATABASE_URL" -c "select posthorn.publish('default', 'hello', '{}')"
+  curl %s/v1/events
 
 posthorn is ready
-`, shown, export, program(), program())
+`, shown, export, program(), program(), web.url())
 	return err
 }
 

@@ -19,6 +19,8 @@ func TestPublishRefusesWhatIsWrong(t *testing.T) {
 			"'e', key => " + long, `'e', key => E'a\tb'`, "'', key => 'k'",
 			"'e', payload => null::json",
 			`'e', payload => '{"a": "\u0000"}'::json`, `'e', payload => '"\\\u0000"'::json`,
+			`'e', payload => (repeat('["[]",', 1001) || '1' || repeat(']', 1001))::json`,
+			`'e', metadata => (repeat('[', 1001) || repeat(']', 1001))::json`,
 			`'e', metadata => '{"a": "\u0000"}'`, `'e', key => 'k', metadata => '"\u0000"'`,
 			"'e', payload => json_build_array(repeat('x', 1048576))",
 			"'e', metadata => json_build_array(repeat('x', 1048576))",

@@ -36,6 +36,9 @@ var (
 	publishing = []attribute.KeyValue{
 		system, attribute.String("messaging.operation.name", "publish"), attribute.String("messaging.operation.type", "send"),
 	}
+	enqueueing = []attribute.KeyValue{
+		system, attribute.String("messaging.operation.name", "enqueue"), attribute.String("messaging.operation.type", "send"),
+	}
 	processing = []attribute.KeyValue{
 		system, attribute.String("messaging.operation.name", "process"), attribute.String("messaging.operation.type", "process"),
 	}

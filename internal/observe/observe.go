@@ -45,6 +45,7 @@ type Telemetry struct {
 	process   metric.Float64Histogram
 
 	ofPublishing measures
+	ofEnqueueing measures
 }
 
 const (
@@ -76,6 +77,7 @@ func New(config Config) *Telemetry {
 		process:   histogram(meter, "messaging.process.duration", "How long handlers took."),
 
 		ofPublishing: measures{base: publishing},
+		ofEnqueueing: measures{base: enqueueing},
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 // Publish is one call that publishes.
 type Publish struct {
 	telemetry *Telemetry
+	measures  *measures
 	span      trace.Span // nil if nobody listens
 	ctx       context.Context
 	stream    string // "" if the messages go to several
@@ -29,6 +30,14 @@ type Publish struct {
 // are made in.
 func (t *Telemetry) Publishing(ctx context.Context, stream string, messages int) (context.Context, *Publish) {
 	p := t.publishing(ctx, trace.SpanKindProducer, stream, messages)
+	return p.ctx, p
+}
+
+// Enqueueing begins to watch a call that enqueues jobs. The context that it
+// returns is what they are made in.
+func (t *Telemetry) Enqueueing(ctx context.Context, jobs int) (context.Context, *Publish) {
+	p := &Publish{telemetry: t, measures: &t.ofEnqueueing, messages: jobs, started: time.Now()}
+	p.begin(ctx, trace.SpanKindProducer, "enqueue")
 	return p.ctx, p
 }
 
@@ -47,21 +56,25 @@ func (t *Telemetry) Writing(ctx context.Context, messages []pg.Message) *Publish
 func streamOfMessage(m *pg.Message) string { return cmp.Or(m.Stream, "default") }
 
 func (t *Telemetry) publishing(ctx context.Context, kind trace.SpanKind, stream string, messages int) *Publish {
-	p := &Publish{telemetry: t, stream: stream, messages: messages, started: time.Now()}
-	attributes := with(publishing, t.namespace, t.node)
-	name := "publish"
-	if stream != "" {
-		name += " " + stream
-		attributes = append(attributes, streamKey.String(stream))
+	p := &Publish{telemetry: t, measures: &t.ofPublishing, stream: stream, messages: messages, started: time.Now()}
+	p.begin(ctx, kind, "publish")
+	return p
+}
+
+// begin begins the span, if anybody listens.
+func (p *Publish) begin(ctx context.Context, kind trace.SpanKind, name string) {
+	attributes := with(p.measures.base, p.telemetry.namespace, p.telemetry.node)
+	if p.stream != "" {
+		name += " " + p.stream
+		attributes = append(attributes, streamKey.String(p.stream))
 	}
-	if messages != 1 {
-		attributes = append(attributes, messageCountKey.Int(messages))
+	if p.messages != 1 {
+		attributes = append(attributes, messageCountKey.Int(p.messages))
 	}
 	var listening bool
-	if p.ctx, listening = t.start(ctx, name, kind, trace.WithAttributes(attributes...)); listening {
+	if p.ctx, listening = p.telemetry.start(ctx, name, kind, trace.WithAttributes(attributes...)); listening {
 		p.span = spanOf(p.ctx)
 	}
-	return p
 }
 
 // End says how it went. Messages that were wrong and never sent do not count as
@@ -78,7 +91,7 @@ func (p *Publish) End(ids []int64, sent bool, err error) {
 	if !sent || !t.sent.Enabled(p.ctx) && !t.operation.Enabled(p.ctx) {
 		return
 	}
-	m := t.ofPublishing.of(p.stream, err)
+	m := p.measures.of(p.stream, err)
 	t.sent.Add(p.ctx, int64(p.messages), m.add...)
 	t.operation.Record(p.ctx, took, m.record...)
 }

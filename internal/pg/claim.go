@@ -27,7 +27,7 @@ func collectLease(rows pgx.Rows) (Lease, error) {
 	var l Lease
 	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Event, error) {
 		var e Event
-		return e, row.Scan(&l.ID, &l.Attempt, &e.ID, &e.Stream, &e.Type, &e.Key, &e.Tags, &e.Payload, &e.Metadata,
+		return e, row.Scan(&l.ID, &l.Attempt, &e.ID, &e.Stream, &e.Type, &e.Key, &e.Tags, (*[]byte)(&e.Payload), (*[]byte)(&e.Metadata),
 			&e.PublishedAt, &e.Delivery, &e.Subscriptions)
 	})
 	if err != nil {

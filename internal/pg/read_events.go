@@ -72,7 +72,7 @@ func readBatch(ctx context.Context, db DB, sql string, args ...any) (Batch, erro
 	b.Events, err = list(ctx, db, "read events", func(row pgx.CollectableRow) (Event, error) {
 		var e Event
 		var cursor, next *string
-		err := row.Scan(&e.ID, &e.Stream, &e.Type, &e.Key, &e.Tags, &e.Payload, &e.Metadata, &e.PublishedAt, &cursor, &next, &b.AtEnd)
+		err := row.Scan(&e.ID, &e.Stream, &e.Type, &e.Key, &e.Tags, (*[]byte)(&e.Payload), (*[]byte)(&e.Metadata), &e.PublishedAt, &cursor, &next, &b.AtEnd)
 		if next != nil {
 			b.Way, _, _ = strings.Cut(*cursor, ".")
 			b.Next = *next

@@ -36,6 +36,7 @@ type DeadLetterFilter struct {
 	After        int64      `json:"after,omitempty"` // those with higher ids: the next page
 	Event        int64      `json:"event,omitempty"`
 	Type         string     `json:"type,omitempty"`
+	NotStreams   []string   `json:"not_streams,omitempty"` // those of other streams only
 	Subscription *string    `json:"subscription,omitempty"`
 	Reason       string     `json:"reason,omitempty"`
 	Error        string     `json:"error,omitempty"` // a part of it

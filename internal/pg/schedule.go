@@ -127,13 +127,13 @@ func StatusOfSchedule(ctx context.Context, db DB, namespace, name string) (Sched
 		return ScheduleStatus{}, err
 	}
 	if len(found) == 0 {
-		return ScheduleStatus{}, fmt.Errorf("show schedule: %w", noSchedule(namespace, name))
+		return ScheduleStatus{}, fmt.Errorf("show schedule: %w", NoSchedule(namespace, name))
 	}
 	return found[0], nil
 }
 
-// noSchedule is what the functions raise when a schedule does not exist.
-func noSchedule(namespace, name string) error {
+// NoSchedule is what the functions raise when a schedule does not exist.
+func NoSchedule(namespace, name string) error {
 	return &Error{
 		Message:  fmt.Sprintf("schedule '%s' does not exist in namespace %s", name, namespace),
 		sentinel: ErrNotFound,

@@ -185,8 +185,11 @@ begin
   c.target := (j->>'t')::pg_snapshot;
   c.target_seq := (j->>'ts')::bigint;
   c.target_next := (j->>'tn')::xid8;
-  c.target_end := (j->>'te')::bigint;
-  c.pos := coalesce((j->>'p')::bigint, 0);
+  -- Clients may have made it up: there is no way beyond the last id, on which a reader would go on and on.
+  select least((j->>'te')::bigint, case when s.is_called then s.last_value else 0 end) into c.target_end
+  from posthorn.event_id s
+  where j ? 'te';
+  c.pos := greatest((j->>'p')::bigint, 0);
   c.seek_from := (j->>'f')::timestamptz;
   c.n := 0;
   c.blind := 0;

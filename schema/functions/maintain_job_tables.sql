@@ -51,6 +51,9 @@ declare
   by_time text := case parent when 'job_log' then 'created_at' else 'finished_at' end;
   taken boolean;
 begin
+  if (parent in ('finished_jobs', 'job_log')) is not true then
+    raise exception 'parent must be finished_jobs or job_log' using errcode = 'PH004';
+  end if;
   if to_regclass(format('posthorn.%I', name)) is not null then
     return false;
   end if;

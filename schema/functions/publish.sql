@@ -31,9 +31,36 @@ begin
   elsif payload::text ~ '(^|[^\\])(\\\\)*\\u0000' or metadata::text ~ '(^|[^\\])(\\\\)*\\u0000' then
     raise exception 'payload contains \u0000, which Postgres cannot hold in text'
       using errcode = 'PH004', hint = 'Remove the zero character, or encode the value, for instance as base64.';
+  elsif posthorn.is_nested_deeper(payload::text, 1000) or posthorn.is_nested_deeper(metadata::text, 1000) then
+    raise exception 'payload is nested more than 1000 deep'
+      using errcode = 'PH004', hint = 'Many programs cannot read that. Make it flatter, or encode it as text.';
   end if;
 end $$;
 comment on function posthorn.check_message(text, text, json, text[], json) is 'Raises what is wrong with a message, if anything is.';
+
+-- Whether JSON is nested deeper than a limit: its brackets, of which the innermost pairs are taken away that often.
+-- What has too few brackets for that is not looked at further.
+create or replace function posthorn.is_nested_deeper(value text, depth int)
+returns boolean
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  brackets text;
+begin
+  if (octet_length(value) - octet_length(translate(value, '[{', '')) > depth) is not true then
+    return false;
+  end if;
+  brackets := regexp_replace(regexp_replace(value, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]+', '', 'g');
+  for _ in 1..depth loop
+    brackets := replace(replace(brackets, '[]', ''), '{}', '');
+    if brackets = '' then
+      return false;
+    end if;
+  end loop;
+  return true;
+end $$;
+comment on function posthorn.is_nested_deeper(text, int) is 'Whether JSON is nested deeper than a limit.';
 
 -- What is plain goes in by one insert; the rest is published with care.
 --

@@ -22,6 +22,9 @@ begin
       and (not f ? 'after' or d.id > (f->>'after')::bigint)
       and (not f ? 'event' or d.event_id = (f->>'event')::bigint)
       and (not f ? 'type' or d.type = f->>'type')
+      and (not f ? 'not_streams' or d.stream_id not in (
+        select s.id from posthorn.streams s
+        where s.namespace_id = ns and s.name in (select x from jsonb_array_elements_text(f->'not_streams') x)))
       and (not f ? 'subscription' or d.subscription = f->>'subscription')
       and (not f ? 'reason' or d.reason = f->>'reason')
       and (not f ? 'error' or strpos(d.error, f->>'error') > 0)
@@ -44,9 +47,10 @@ begin
     wrong := 'a filter must be a JSON object';
   else
     select case
-        when k <> all (array['ids', 'after', 'event', 'type', 'subscription', 'reason', 'error', 'failed_before', 'failed_after', 'limit', 'offset'])
+        when k <> all (array['ids', 'after', 'event', 'type', 'not_streams', 'subscription', 'reason', 'error', 'failed_before', 'failed_after', 'limit', 'offset'])
           then format('"%s" is not a field of this filter', k)
         when k in ('after', 'event', 'limit', 'offset') and (v #>> '{}') !~ '^[0-9]{1,18}$' then format('"%s" must be a number', k)
+        when k = 'not_streams' and jsonb_typeof(v) <> 'array' then '"not_streams" must be a list of names'
         when k = 'ids' and (jsonb_typeof(v) <> 'array' or v::text !~ '^\[("?[0-9]{1,18}"?(, )?)*\]$') then '"ids" must be a list of numbers'
       end as w into wrong
     from jsonb_each(filter) x (k, v)
@@ -54,7 +58,7 @@ begin
   end if;
   if wrong is not null then
     raise exception '%', wrong using errcode = 'PH004',
-      hint = 'Fields are ids, after, event, type, subscription, reason, error, failed_before, failed_after, limit and offset.';
+      hint = 'Fields are ids, after, event, type, not_streams, subscription, reason, error, failed_before, failed_after, limit and offset.';
   end if;
 end $$;
 comment on function posthorn.check_dead_letter_filter(jsonb) is 'Raises what is wrong with a filter of dead letters.';

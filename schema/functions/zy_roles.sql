@@ -27,8 +27,8 @@ as $$
 declare
   publishing constant text[] := array[
     'publish', 'publish_many', 'publish_to', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
-    'append_event_log', 'namespace_id',
-    'enqueue', 'enqueue_many', 'enqueue_batch', 'get_job', 'job_status', 'cancel_job',
+    'append_event_log', 'namespace_id', 'first_used',
+    'enqueue', 'enqueue_job', 'enqueue_many', 'enqueue_batch', 'get_job', 'job_status', 'cancel_job',
     'register_node', 'touch_node_heartbeat'];
   consuming constant text[] := array[
     'await_events', 'claim', 'take', 'lease_events', 'listed_events', 'filtered_events', 'has_work', 'pending',
@@ -37,9 +37,9 @@ declare
     'register_node', 'touch_node_heartbeat', 'remove_node', 'is_alive',
     'set_node_handlers', 'group_handlers', 'matches', 'matches_by_parts', 'check_pattern',
     'subscribe', 'subscribe_with_filter', 'unsubscribe', 'keep_subscriptions', 'read_next_events', 'set_group_cursor',
-    'read_events', 'read_log', 'cursor_at', 'cursor_after', 'cursor_between', 'outcomes', 'readable',
+    'find_event', 'search_events', 'read_events', 'read_log', 'cursor_at', 'cursor_after', 'cursor_between', 'outcomes', 'readable',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied',
-    'claim_jobs', 'start_job', 'heartbeat_job', 'complete_job', 'complete_jobs', 'fail_job', 'job_news',
+    'claim_jobs', 'start_job', 'heartbeat_job', 'heartbeat_jobs', 'complete_job', 'complete_jobs', 'fail_job', 'release_jobs', 'job_news',
     'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history'];
   administering constant text[] := array[
     'subscribe_with_sql', 'catch_up', 'define_namespace', 'delete_group', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
@@ -50,7 +50,9 @@ declare
     'rebuild_projection', 'begin_replacement', 'finish_replacement', 'abandon_replacement',
     'push_table_changes', 'stop_table_changes', 'check_pushed_table', 'check_push', 'make_push_trigger', 'drop_push_trigger',
     'push_settings', 'publish_changes',
-    'reset_job', 'set_job_limit', 'pause_job_tag', 'resume_job_tag', 'list_job_limits', 'maintain_job_tables'];
+    'reset_job', 'set_job_limit', 'pause_job_tag', 'resume_job_tag', 'list_job_limits', 'maintain_job_tables',
+    'create_token', 'list_tokens', 'revoke_token', 'find_token', 'tokens_required',
+    'set_stream_policy', 'restricted_streams', 'group_streams'];
   target text;
 begin
   if kind is null or kind <> all (array['publisher', 'consumer', 'admin']) then

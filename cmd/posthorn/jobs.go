@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+func newJobs(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "jobs",
+		Short: "Enqueue, see and steer jobs",
+		Long: `A job is work for exactly one worker, found by tags, with a status and a
+history of its own.`,
+		Args: cobra.NoArgs,
+		RunE: help,
+	}
+	cmd.AddCommand(
+		newJobsList(a),
+		newJobsShow(a),
+		newJobsEnqueue(a),
+		newJobsRetry(a),
+		newJobsCancel(a),
+		newJobsPause(a),
+		newJobsResume(a),
+		newJobsLimit(a),
+		newJobsLimits(a),
+	)
+	return cmd
+}
+
+// watchEvery is how often --watch looks again.
+const watchEvery = time.Second
+
+func newJobsList(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List jobs, the newest first",
+		Long: `List the jobs of the namespace, the newest first.
+
+A job is stalled when its worker has said nothing of it for 30 seconds.`,
+		Example: `  posthorn jobs list --status failed --tag mail
+  posthorn jobs list --stalled --watch`,
+		Args: cobra.NoArgs,
+	}
+	f := pg.JobFilter{NewestFirst: true}
+	flags := cmd.Flags()
+	flags.StringVar(&f.Status, "status", "", "only pending, processing, completed, failed or cancelled ones")
+	flags.StringArrayVar(&f.Tags, "tag", nil, "only those with this tag; repeated: with any of them")
+	stalled := flags.Bool("stalled", false, "only those whose workers have gone silent")
+	flags.IntVar(&f.Limit, "limit", 20, "how many at most")
+	watch := flags.Bool("watch", false, "list again every second, until interrupted")
+	asJSON := jsonFlag(cmd)
+	cmd.MarkFlagsMutuallyExclusive("watch", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		f.Status = strings.ToUpper(f.Status)
+		if *stalled {
+			f.Stalled = stalled
+		}
+		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			if *watch {
+				return a.watchJobs(cmd.Context(), conn, cmd.OutOrStdout(), f)
+			}
+			jobs, err := pg.ListJobs(cmd.Context(), conn, a.namespace, f)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(cmd.OutOrStdout(), append([]pg.Job{}, jobs...))
+			}
+			return printJobs(cmd.OutOrStdout(), jobs)
+		})
+	}
+	return cmd
+}
+
+// watchJobs prints the list again and again, each over the last.
+func (a *app) watchJobs(ctx context.Context, conn *pgx.Conn, w io.Writer, f pg.JobFilter) error {
+	const clear = "\x1b[H\x1b[2J"
+	for {
+		jobs, err := pg.ListJobs(ctx, conn, a.namespace, f)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := io.WriteString(w, clear); err != nil {
+			return err
+		}
+		if err := printJobs(w, jobs); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchEvery):
+		}
+	}
+}
+
+func printJobs(w io.Writer, jobs []pg.Job) error {
+	t := newTable(w, "id", "status", "tags", "attempt", "due", "worker", "title")
+	for _, j := range jobs {
+		t.row(j.ID, jobState(j), strings.Join(j.Tags, ","), j.Attempt, jobDue(j), j.Worker, j.Title)
+	}
+	return t.flush()
+}
+
+func jobState(j pg.Job) string {
+	state := strings.ToLower(j.Status)
+	if j.Stalled {
+		state += ", stalled"
+	}
+	return state
+}
+
+// jobDue is when a job that waits is due; others are not.
+func jobDue(j pg.Job) *time.Time {
+	switch {
+	case j.Status != "PENDING":
+		return nil
+	case j.NextRetryAt != nil:
+		return j.NextRetryAt
+	}
+	return &j.RunAt
+}
+
+func jobID(text string) (int64, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id <= 0 {
+		return 0, usageError{fmt.Errorf("%q is no id of a job", text), "run: posthorn jobs list"}
+	}
+	return id, nil
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// listen takes the address, before anything that takes time is begun.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", address)
+	if err == nil {
+		return listener, nil
+	}
+	hint := "--listen takes an address and a port, such as 127.0.0.1:8080 or :8080"
+	if errors.Is(err, syscall.EADDRINUSE) {
+		hint = "end what runs there, or choose another port, such as --listen 127.0.0.1:8081"
+	}
+	if errors.Is(err, syscall.EACCES) {
+		hint = "ports below 1024 are for root; choose another one"
+	}
+	return nil, hintError{fmt.Errorf("cannot listen on %s: %w", address, reason(err)), hint}
+}
+
+// reason is what is left when the address is said already.
+func reason(err error) error {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		return number
+	}
+	return err
+}
+
+// access is who gets in at an address.
+type access string
+
+const (
+	accessTokens    access = "tokens are required"
+	accessLocal     access = "open to everyone on this machine, until there is a token: posthorn tokens create"
+	accessEverybody access = "OPEN TO EVERYONE who reaches it, until there is a token: posthorn tokens create"
+)
+
+// accessAt says who gets in, and refuses to let in everybody who can reach this
+// machine, unless told to.
+func accessAt(ctx context.Context, ph *posthorn.Client, address net.Addr, insecure bool) (access, error) {
+	required, err := pg.TokensRequired(ctx, ph.Pool())
+	switch {
+	case err != nil:
+		return "", err
+	case required:
+		return accessTokens, nil
+	case isLoopback(address):
+		return accessLocal, nil
+	case insecure:
+		return accessEverybody, nil
+	}
+	return "", hintError{
+		fmt.Errorf("%w to listen on %s: there is no token yet, and everyone who reaches it could do everything", pg.ErrRefused, address),
+		"make a token first: posthorn tokens create NAME --scope admin; or listen on 127.0.0.1; or say --insecure",
+	}
+}
+
+func isLoopback(address net.Addr) bool {
+	tcp, ok := address.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// urlOf is how to reach a listener from this machine.
+func urlOf(address net.Addr, encrypted bool) string {
+	scheme := "http://"
+	if encrypted {
+		scheme = "https://"
+	}
+	text := address.String()
+	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+		_, port, found := strings.Cut(text, "]:")
+		if !found {
+			_, port, _ = strings.Cut(text, ":")
+		}
+		text = "localhost:" + port
+	}
+	return scheme + text
+}

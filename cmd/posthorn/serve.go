@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/server"
+)
+
+const serveLong = `Serve the HTTP API of a database, until Ctrl-C: /docs says what there is. It does
+upkeep too, like every node, but does not migrate.
+
+From the first token on (see posthorn tokens) nobody gets in without one. Before,
+everybody on this machine may do everything, and nobody else: an address that is
+not loopback is refused, unless --insecure says that this is meant.
+
+Told to stop, it lets requests come to their end and answers those that wait. Told
+a second time it ends at once.`
+
+const serveExample = `  posthorn serve
+  posthorn serve --listen :8443 --tls-cert server.pem --tls-key server.key
+  posthorn serve --cors-origin https://app.example.com`
+
+const defaultListen = "127.0.0.1:8080"
+
+// httpFlags are what serve and up have in common.
+type httpFlags struct {
+	listen            string
+	certFile, keyFile string
+	corsOrigins       []string
+	insecure          bool
+	maxBody           int64
+}
+
+func (f *httpFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", defaultListen, "where to serve HTTP")
+	flags.StringVar(&f.certFile, "tls-cert", "", "serve HTTPS with the certificate in this file; a changed one is used at once")
+	flags.StringVar(&f.keyFile, "tls-key", "", "the file with its key")
+	flags.StringArrayVar(&f.corsOrigins, "cors-origin", nil, "web pages of this origin may call from browsers; may be repeated, * means any")
+	flags.BoolVar(&f.insecure, "insecure", false, "let everybody in who reaches it, while there is no token")
+	flags.Int64Var(&f.maxBody, "max-body", 4<<20, "the largest body of a request, in bytes")
+}
+
+func newServe(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "serve",
+		Short:   "Serve the HTTP API",
+		Long:    serveLong,
+		Example: serveExample,
+		Args:    cobra.NoArgs,
+	}
+	var f httpFlags
+	f.add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return untilTold(cmd.Context(), a.serve(cmd, f)) }
+	return cmd
+}
+
+// untilTold makes nothing of what fails because the process is told to stop.
+func untilTold(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (a *app) serve(cmd *cobra.Command, f httpFlags) error {
+	ctx := cmd.Context()
+	web, err := f.open(ctx, a.log)
+	if err != nil {
+		return err
+	}
+	defer web.close()
+	conn, err := a.connect(ctx) // says in a sentence why it cannot
+	if err != nil {
+		return err
+	}
+	_ = conn.Close(ctx)
+	ph, err := a.client(ctx, "posthorn serve")
+	if err != nil {
+		return err
+	}
+	defer ph.Close()
+	if err := web.admit(ctx, ph); err != nil {
+		return err
+	}
+	if err := web.print(cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(cmd.OutOrStdout(), "posthorn is ready"); err != nil {
+		return err
+	}
+	return web.run(ctx, ph)
+}
+
+func (a *app) client(ctx context.Context, name string) (*posthorn.Client, error) {
+	return posthorn.Open(ctx, posthorn.Config{
+		DatabaseURL: a.databaseURL, Namespace: a.namespace, ApplicationName: name, DisplayName: name, Logger: a.log,
+	})
+}
+
+// web is what serves HTTP: first an address, then also a database.
+type web struct {
+	flags       httpFlags
+	log         *slog.Logger
+	listener    net.Listener
+	certificate *certificate // nil without TLS
+	access      access
+}
+
+func (f httpFlags) open(ctx context.Context, log *slog.Logger) (*web, error) {
+	w := &web{flags: f, log: log}
+	if f.maxBody <= 0 {
+		return nil, usageError{errors.New("--max-body must be positive"), "leave it out for 4 MiB"}
+	}
+	var err error
+	if f.certFile != "" || f.keyFile != "" {
+		if w.certificate, err = loadCertificate(f.certFile, f.keyFile, log); err != nil {
+			return nil, err
+		}
+	}
+	w.listener, err = listen(ctx, f.listen)
+	return w, err
+}
+
+func (w *web) close() { _ = w.listener.Close() }
+
+// admit finds out who gets in.
+func (w *web) admit(ctx context.Context, ph *posthorn.Client) (err error) {
+	w.access, err = accessAt(ctx, ph, w.listener.Addr(), w.flags.insecure)
+	return err
+}
+
+func (w *web) print(out io.Writer) error {
+	_, err := fmt.Fprintf(out, "http: %s\naccess: %s\n", w.url(), w.access)
+	return err
+}
+
+func (w *web) url() string { return urlOf(w.listener.Addr(), w.certificate != nil) }
+
+// run serves until told to stop, and does upkeep.
+func (w *web) run(ctx context.Context, ph *posthorn.Client) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	served := make(chan error, 1)
+	go func() {
+		defer cancel()
+		served <- w.serve(ctx, ph)
+	}()
+	err := ph.Run(ctx)
+	cancel()
+	return errors.Join(err, <-served)
+}
+
+func (w *web) serve(ctx context.Context, ph *posthorn.Client) error {
+	var config *tls.Config
+	if w.certificate != nil {
+		config = w.certificate.config()
+	}
+	return server.New(ph, server.Options{
+		Logger: w.log, MaxBodyBytes: w.flags.maxBody, CORSOrigins: w.flags.corsOrigins, Version: currentVersion().Version,
+		Tokens: w.access == accessTokens, Local: w.access == accessLocal && !w.flags.insecure,
+	}).Serve(ctx, w.listener, config)
+}

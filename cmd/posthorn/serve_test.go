@@ -1,0 +1,354 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// patience is how long a test waits for what has to happen.
+const patience = 2 * time.Minute
+
+// process is a posthorn of its own, which serves HTTP.
+type process struct {
+	*exec.Cmd
+	url    string
+	stderr *lockedBuffer
+	ended  chan struct{} // closed when it has; err is how
+	err    error
+}
+
+// startPosthorn runs serve or up on a free port, until the test ends.
+func startPosthorn(t *testing.T, database string, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.Command("posthorn", append(args, "--listen", "127.0.0.1:0")...), stderr: &lockedBuffer{}, ended: make(chan struct{})}
+	p.Env = append(os.Environ(), "DATABASE_URL="+database)
+	p.Stderr = p.stderr
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	printed, ready := p.awaitReady(out)
+	go func() {
+		_, _ = io.Copy(io.Discard, out)
+		p.err = p.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		<-p.ended
+	})
+	if !ready {
+		t.Fatalf("posthorn did not become ready: %s%s", printed, p.stderr)
+	}
+	return p
+}
+
+var printedURL = regexp.MustCompile(`(?m)^http: (\S+)$`)
+
+// awaitReady reads what it prints, up to the line that says that it is ready.
+func (p *process) awaitReady(out io.Reader) (printed string, ready bool) {
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadString('\n')
+		printed += line
+		if line == "posthorn is ready\n" {
+			p.url = printedURL.FindStringSubmatch(printed)[1]
+			return printed, true
+		}
+		if err != nil {
+			return printed, false
+		}
+	}
+}
+
+// tell sends a signal, and await waits for the end.
+func (p *process) tell(t *testing.T, signal os.Signal) {
+	t.Helper()
+	if err := p.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *process) await(t *testing.T) error {
+	t.Helper()
+	select {
+	case <-p.ended:
+		return p.err
+	case <-time.After(patience):
+		t.Fatalf("it does not end: %s", p.stderr)
+		return nil
+	}
+}
+
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+// eventually returns when a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never came true: %s", what)
+		}
+	}
+}
+
+// statusOf is the status of a GET, with a token unless that is empty.
+func statusOf(t *testing.T, url, token string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	return answer.StatusCode
+}
+
+// command runs posthorn to its end and returns what it printed.
+func command(t *testing.T, database string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("posthorn", args...)
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+database)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("posthorn %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// The first token closes what was open, while it runs, and revoking opens
+// nothing.
+func TestFirstTokenTakesEffect(t *testing.T) {
+	t.Parallel()
+	database := posthorntest.Database(t)
+	p := startPosthorn(t, database, "serve")
+	namespaces := p.url + "/v1/namespaces"
+	if status := statusOf(t, namespaces, ""); status != http.StatusOK {
+		t.Fatalf("before there is a token: status %d", status)
+	}
+	secret := command(t, database, "tokens", "create", "ci", "--scope", "read")
+	eventually(t, "nobody gets in without a token", func() bool { return statusOf(t, namespaces, "") == http.StatusUnauthorized })
+	if status := statusOf(t, namespaces, secret); status != http.StatusOK {
+		t.Errorf("with the token: status %d", status)
+	}
+	command(t, database, "tokens", "revoke", "1")
+	eventually(t, "the token is dead", func() bool { return statusOf(t, namespaces, secret) == http.StatusUnauthorized })
+	if status := statusOf(t, namespaces, ""); status != http.StatusUnauthorized {
+		t.Errorf("after the last token is revoked: status %d", status)
+	}
+	if strings.Contains(p.stderr.String(), secret) {
+		t.Errorf("the token is in the log:\n%s", p.stderr)
+	}
+}
+
+// Those who wait for events get an answer, and it ends well.
+func TestTermEndsLongPolls(t *testing.T) {
+	t.Parallel()
+	database := posthorntest.Database(t)
+	conn := connectTo(t, database)
+	typed(t, conn, "select posthorn.define_group('default', 'billing')")
+	p := startPosthorn(t, database, "serve")
+	answers := make(chan string, 3)
+	for range cap(answers) {
+		go func() {
+			answer, err := http.Post(p.url+"/v1/groups/billing/claim", "application/json", strings.NewReader(`{"wait": 60}`))
+			if err != nil {
+				answers <- err.Error()
+				return
+			}
+			defer answer.Body.Close()
+			body, err := io.ReadAll(answer.Body)
+			answers <- fmt.Sprintf("%d %s %v", answer.StatusCode, strings.TrimSpace(string(body)), err)
+		}()
+	}
+	eventually(t, "they wait", func() bool {
+		var asked bool
+		if err := conn.QueryRow(t.Context(), `select exists (select from pg_stat_activity
+			where application_name = 'posthorn serve' and state = 'idle' and query like '%posthorn.claim(%' and datname = current_database())`).Scan(&asked); err != nil {
+			t.Fatal(err)
+		}
+		return asked
+	})
+	p.tell(t, syscall.SIGTERM)
+	for range cap(answers) {
+		// One that came only now is told to come again.
+		if got := <-answers; got != `200 {"events":[]} <nil>` && !strings.HasPrefix(got, "503 ") {
+			t.Errorf("one who waited got %s", got)
+		}
+	}
+	if err := p.await(t); err != nil {
+		t.Errorf("it ended with %v: %s", err, p.stderr)
+	}
+}
+
+// A request that does not come to its end holds up the first signal, but not the
+// second.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	p := startPosthorn(t, posthorntest.Database(t), "serve")
+	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// The server asks for the body when it has begun with the request.
+	fmt.Fprintf(conn, "POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n")
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || !strings.Contains(line, "100 Continue") {
+		t.Fatalf("it answered %q, %v", line, err)
+	}
+	p.tell(t, syscall.SIGTERM)
+	eventually(t, "it accepts nobody else", func() bool {
+		other, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		if err == nil {
+			_ = other.Close()
+		}
+		return err != nil
+	})
+	select {
+	case <-p.ended:
+		t.Fatal("it did not wait for the request")
+	default:
+	}
+	p.tell(t, syscall.SIGTERM)
+	var exit *exec.ExitError
+	if err := p.await(t); !errors.As(err, &exit) || !exit.Sys().(syscall.WaitStatus).Signaled() {
+		t.Errorf("it ended with %v, not by the signal", err)
+	}
+}
+
+// Certificates are read again when they change, and kept while the new ones do
+// not fit.
+func TestServeTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certs := writeCertificate(t, 1, certFile, keyFile)
+	p := startPosthorn(t, posthorntest.Database(t), "serve", "--tls-cert", certFile, "--tls-key", keyFile)
+	if !strings.HasPrefix(p.url, "https://") {
+		t.Fatalf("it says %s", p.url)
+	}
+	if serial := serialOf(t, p.url, certs); serial != 1 {
+		t.Errorf("serial number %d, want 1", serial)
+	}
+	if err := os.WriteFile(keyFile, []byte("half a ke"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it tells of the bad key", func() bool {
+		serial := serialOf(t, p.url, certs)
+		if serial != 1 {
+			t.Fatalf("serial number %d, want 1", serial)
+		}
+		return strings.Contains(p.stderr.String(), "the new certificate cannot be used")
+	})
+	certs.AddCert(writeCertificateOnly(t, 2, certFile, keyFile))
+	eventually(t, "it uses the new certificate", func() bool { return serialOf(t, p.url, certs) == 2 })
+	p.tell(t, syscall.SIGTERM)
+	if err := p.await(t); err != nil {
+		t.Errorf("after SIGTERM: %v, %s", err, p.stderr)
+	}
+}
+
+// serialOf asks over HTTPS and returns the number of the certificate.
+func serialOf(t *testing.T, url string, roots *x509.CertPool) int64 {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true, ForceAttemptHTTP2: true,
+	}}
+	answer, err := client.Get(url + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusOK || answer.ProtoMajor != 2 {
+		t.Errorf("status %d over %s", answer.StatusCode, answer.Proto)
+	}
+	return answer.TLS.PeerCertificates[0].SerialNumber.Int64()
+}
+
+func writeCertificate(t *testing.T, serial int64, certFile, keyFile string) *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(writeCertificateOnly(t, serial, certFile, keyFile))
+	return pool
+}
+
+func writeCertificateOnly(t *testing.T, serial int64, certFile, keyFile string) *x509.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyRaw, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: raw}, keyFile: {Type: "PRIVATE KEY", Bytes: keyRaw},
+	} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cert, err := x509.ParseCertificate(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/token"
+)
+
+const tokensCreateLong = `Make a token for the HTTP API and print it, this once: Posthorn keeps only its
+hash. Requests carry it as "Authorization: Bearer TOKEN".
+
+NAME is for people: who will have it. SCOPE is what for:
+
+  read         look at events, groups, jobs and everything else
+  publish      publish events
+  consume      make groups and subscriptions, claim and settle events
+  jobs:create  make and cancel jobs
+  jobs:work    take jobs, and say what became of them
+  admin        everything else: seek, pause, redrive, delete, schedules
+
+No scope includes another. Streams that are restricted are only for tokens that
+name them.`
+
+const tokensCreateExample = `  posthorn tokens create shop-backend --scope publish --scope read
+  TOKEN=$(posthorn tokens create ci --scope jobs:create --expires-in 90d)
+  posthorn tokens create payroll --scope consume --stream stream:payroll`
+
+type tokenFlags struct {
+	scopes, streams []string
+	expiresIn       string
+	all, asJSON     bool
+}
+
+func newTokensCreate(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "create NAME --scope SCOPE...",
+		Short:   "Make a token, and print it once",
+		Long:    tokensCreateLong,
+		Example: tokensCreateExample,
+		Args:    cobra.ExactArgs(1),
+	}
+	var f tokenFlags
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.scopes, "scope", nil, "what for; may be repeated")
+	flags.StringArrayVar(&f.streams, "stream", nil, "a restricted stream that it may read and publish to; may be repeated")
+	flags.StringVar(&f.expiresIn, "expires-in", "", "how long it is good, such as 12h or 90d (default: until it is revoked)")
+	flags.BoolVar(&f.all, "all-namespaces", false, "good in every namespace")
+	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error { return a.createToken(cmd, conn, args[0], f) })
+	}
+	return cmd
+}
+
+func (a *app) createToken(cmd *cobra.Command, conn *pgx.Conn, name string, f tokenFlags) error {
+	ctx := cmd.Context()
+	made := token.New()
+	hash := made.Hash()
+	t := pg.Token{Name: name, Hash: hash[:], Prefix: made.Prefix, Scopes: f.scopes, Streams: f.streams}
+	if !f.all {
+		t.Namespace = a.namespace
+	}
+	var err error
+	if t.ExpiresAt, err = f.expiry(ctx, conn); err != nil {
+		return err
+	}
+	id, err := pg.CreateToken(ctx, conn, t)
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printJSON(cmd.OutOrStdout(), map[string]any{"id": id, "name": name, "prefix": made.Prefix, "token": made.Secret, "expires_at": t.ExpiresAt})
+	}
+	// The token alone goes where scripts read.
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "token %d, %s, for %s; it is shown only this once\n", id, made.Prefix, where(t.Namespace))
+	_, printed := fmt.Fprintln(cmd.OutOrStdout(), made.Secret)
+	return errors.Join(err, printed)
+}
+
+func where(namespace string) string {
+	if namespace == "" {
+		return "every namespace"
+	}
+	return "namespace " + namespace
+}
+
+// expiry is counted from the database's clock, which will decide.
+func (f tokenFlags) expiry(ctx context.Context, conn *pgx.Conn) (*time.Time, error) {
+	if f.expiresIn == "" {
+		return nil, nil
+	}
+	lifetime, err := parseLifetime(f.expiresIn)
+	if err != nil {
+		return nil, err
+	}
+	now, err := pg.Now(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	until := now.Add(lifetime)
+	return &until, nil
+}
+
+// parseLifetime reads a duration, or a number of days.
+func parseLifetime(text string) (time.Duration, error) {
+	const longest = 100 * 365 // days
+	lifetime, err := time.ParseDuration(text)
+	if days, found := strings.CutSuffix(text, "d"); found {
+		var n uint64
+		n, err = strconv.ParseUint(days, 10, 32)
+		lifetime = time.Duration(min(n, longest)) * 24 * time.Hour
+	}
+	if err != nil || lifetime <= 0 {
+		return 0, usageError{fmt.Errorf("%q is no lifetime", text), "write it like 12h or 90d"}
+	}
+	return lifetime, nil
+}

@@ -1,0 +1,140 @@
+package guarantee
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// However many claim and complete at once, never more of a tag's jobs run than
+// may, and in the end all have.
+func TestNoMoreJobsRunThanATagAllows(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	const n, most = 120, 3
+	s.exec("select posthorn.set_job_limit('default', 'tight', $1)", most)
+	s.exec(`select posthorn.enqueue('default', 'a', tags => case when i % 2 = 0 then '{tight}' else '{tight,free}' end::text[])
+		from generate_series(1, $1::int) i`, n)
+	var over, done atomic.Int64
+	var workers sync.WaitGroup
+	for i := range 8 {
+		own := s.another()
+		tags := []string{"{tight}", "{free,tight}"}[i%2]
+		worker := string(rune('a' + i))
+		workers.Go(func() {
+			for done.Load() < n {
+				taken := own.claimJobs(worker, tags, 1+i%3)
+				if running := value[int](own, "select count(*) from posthorn.running_jobs"); running > most {
+					over.Store(int64(running))
+				}
+				for _, id := range taken {
+					own.exec("select posthorn.complete_job($1, $2)", id, worker)
+					done.Add(1)
+				}
+			}
+		})
+	}
+	finished := make(chan bool)
+	go func() { workers.Wait(); close(finished) }()
+	select {
+	case <-finished:
+	case <-time.After(2 * time.Minute):
+		t.Fatalf("%d of %d done: what was held back is forgotten", done.Load(), n)
+	}
+	if over.Load() > 0 {
+		t.Errorf("%d ran at once, %d may", over.Load(), most)
+	}
+	equal(t, "held back", value[int](s, "select count(*) from posthorn.parked_jobs"), 0)
+}
+
+// Whatever held jobs back, when it is gone they come, in their order.
+func TestJobsThatWereHeldBackCome(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ hold, free string }{
+		"pause":           {"pause_job_tag('default', 'x')", "resume_job_tag('default', 'x')"},
+		"removed limit":   {"set_job_limit('default', 'x', 0)", "set_job_limit('default', 'x')"},
+		"raised limit":    {"set_job_limit('default', 'x', 0)", "set_job_limit('default', 'x', 100)"},
+		"removed period":  {"set_job_limit('default', 'x', max_started => 0, period => '1 year')", "set_job_limit('default', 'x')"},
+		"paused, limited": {"set_job_limit('default', 'x', 5), posthorn.pause_job_tag('default', 'x')", "resume_job_tag('default', 'x')"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			want := []int64{s.job("{y,x}", "priority => 2"), s.job("{x}", "priority => 1"), s.job("{x,y}"), s.job("{x}")}
+			s.exec("select posthorn." + c.hold)
+			equal(t, "while they are held back", s.claimJobs("w", "{x,y}", 10), []int64{})
+			s.exec("select posthorn." + c.free)
+			var got []int64
+			for range 10 {
+				got = append(got, s.claimJobs("w", "{x,y}", 1)...)
+			}
+			equal(t, "afterwards", got, want)
+		})
+	}
+}
+
+// With the end of each job that runs, by whatever it ends, another one may.
+func TestEachEndOfAJobLetsAnotherRun(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x', 1)")
+	s.exec("select posthorn.enqueue('default', 'a', tags => '{x}', max_retries => 1) from generate_series(1, 7)")
+	clock := time.Duration(0)
+	for _, end := range []string{
+		"complete_job($1::bigint, 'w')", "fail_job($1::bigint, 'w')", "cancel_job($1::bigint)", "complete_jobs('w', array[$1::bigint])",
+		"fail_job($1::bigint, 'w', permanent => true)", "", "release_jobs('w', array[$1::bigint])", "reset_job($1::bigint)",
+	} {
+		taken := s.claimJobs("w", "{x}", 5)
+		if len(taken) != 1 {
+			t.Fatalf("before %q: took %v", end, taken)
+		}
+		equal(t, "a second one", s.claimJobs("v", "{x}", 5), []int64{})
+		if end == "" { // it goes silent
+			clock += 2 * time.Minute
+			s.turnClock(clock)
+			continue
+		}
+		s.exec("select posthorn."+end, taken[0])
+	}
+	equal(t, "in the end", len(s.claimJobs("w", "{x}", 5)), 1)
+}
+
+// So many start in a period, and the others in the next ones.
+func TestNoMoreJobsStartThanATagAllows(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x', max_started => 2, period => '1 hour')")
+	s.exec("select posthorn.enqueue('default', 'a', tags => '{x}') from generate_series(1, 5)")
+	for round, want := range []int{2, 2, 1} {
+		s.turnClock(time.Duration(round) * 61 * time.Minute)
+		taken := s.claimJobs("w", "{x}", 10)
+		equal(t, "taken", len(taken), want)
+		equal(t, "more", len(s.claimJobs("w", "{x}", 10)), 0)
+		s.exec("select posthorn.complete_jobs('w', $1)", taken)
+		equal(t, "more when they are done", len(s.claimJobs("w", "{x}", 10)), 0)
+	}
+}
+
+// A paused tag, full of jobs of high priority, does not keep workers from the rest.
+func TestHeldBackJobsHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.pause_job_tag('default', 'slow')")
+	s.exec("select posthorn.enqueue('default', 'a', tags => '{slow,both}', priority => 5) from generate_series(1, 3000)")
+	id := s.job("{both}")
+	s.await("select exists (select from posthorn.claim_jobs('default', 'w', '{slow,both}', 1))")
+	equal(t, "taken", value[int64](s, "select job from posthorn.running_jobs"), id)
+}
+
+// Limits of two tags on one job hold together, whichever it is asked for by.
+func TestLimitsOfAllTagsHold(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'a', 1), posthorn.set_job_limit('default', 'b', 1)")
+	first, second, third := s.job("{a,b}"), s.job("{a}"), s.job("{b}")
+	equal(t, "taken by b", s.claimJobs("w", "{b}", 10), []int64{first})
+	equal(t, "taken by a", s.claimJobs("w", "{a}", 10), []int64{})
+	s.exec("select posthorn.complete_job($1, 'w')", first)
+	equal(t, "afterwards", s.claimJobs("w", "{a,b}", 10), []int64{second, third})
+}

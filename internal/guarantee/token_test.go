@@ -1,0 +1,110 @@
+package guarantee
+
+import (
+	"crypto/sha256"
+	"testing"
+	"time"
+)
+
+func hashOf(secret string) []byte {
+	hash := sha256.Sum256([]byte(secret))
+	return hash[:]
+}
+
+const (
+	makeToken = "select posthorn.create_token('ci', $1, 'ph_1', '{publish,read}', $2)"
+	findToken = "select count(*) from posthorn.find_token($1)"
+)
+
+// A token is found by its hash, with what it may do.
+func TestTokenIsFound(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec(`select posthorn.create_token('ci', $1, 'ph_1', '{read,publish,read}', 'default', '{b,a,b}')`, hashOf("one"))
+	s.exec(makeToken, hashOf("two"), nil)
+	equal(t, "one", value[string](s, `select concat_ws(' ', name, namespace, prefix, scopes, streams, expires_at) from posthorn.find_token($1)`,
+		hashOf("one")), "ci default ph_1 {publish,read} {a,b}")
+	equal(t, "two", value[*string](s, "select namespace from posthorn.find_token($1)", hashOf("two")), nil)
+	equal(t, "unknown", value[int](s, findToken, hashOf("three")), 0)
+}
+
+func TestTokenExpires(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec(`select posthorn.create_token('ci', $1, 'ph_1', '{read}', expires_at => posthorn.now() + interval '1 hour')`, hashOf("one"))
+	s.turnClock(59 * time.Minute)
+	equal(t, "before", value[int](s, findToken, hashOf("one")), 1)
+	s.turnClock(61 * time.Minute)
+	equal(t, "after", value[int](s, findToken, hashOf("one")), 0)
+	equal(t, "state", value[string](s, "select state from posthorn.list_tokens()"), "expired")
+}
+
+// That the last token is gone does not let everybody in.
+func TestTokenIsRevoked(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	equal(t, "required", value[bool](s, "select posthorn.tokens_required()"), false)
+	s.exec(makeToken, hashOf("one"), nil)
+	equal(t, "first time", value[bool](s, "select posthorn.revoke_token(1)"), true)
+	equal(t, "second time", value[bool](s, "select posthorn.revoke_token(1)"), false)
+	equal(t, "found", value[int](s, findToken, hashOf("one")), 0)
+	equal(t, "state", value[string](s, "select state from posthorn.list_tokens('default')"), "revoked")
+	equal(t, "required", value[bool](s, "select posthorn.tokens_required()"), true)
+	s.refused("PH001", "select posthorn.revoke_token(2)")
+	s.refused("PH001", "select posthorn.revoke_token(null)")
+}
+
+func TestTokensOfANamespace(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.define_namespace('other')")
+	for name, namespace := range map[string]any{"here": "default", "there": "other", "everywhere": nil} {
+		s.exec("select posthorn.create_token($1, $2, 'ph_1', '{read}', $3)", name, hashOf(name), namespace)
+	}
+	equal(t, "default", column[string](s, "select name from posthorn.list_tokens('default') order by 1"), []string{"everywhere", "here"})
+	equal(t, "all", column[string](s, "select name from posthorn.list_tokens() order by 1"), []string{"everywhere", "here", "there"})
+	s.refused("PH001", "select posthorn.list_tokens('nowhere')")
+}
+
+// Finding a token writes once a minute, and does not wait for who holds its row.
+func TestTokenUseIsNotedByTheMinute(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec(makeToken, hashOf("one"), nil)
+	const row = "select ctid::text || last_used_at from posthorn.api_tokens"
+	s.exec(findToken, hashOf("one"))
+	first := value[string](s, row)
+	s.exec(findToken, hashOf("one"))
+	equal(t, "within the minute", value[string](s, row), first)
+	s.turnClock(2 * time.Minute)
+	other := s.another()
+	other.exec("begin")
+	other.exec("select from posthorn.api_tokens for update")
+	s.exec("set lock_timeout = '1ms'")
+	equal(t, "while it is held", value[int](s, findToken, hashOf("one")), 1)
+	other.exec("commit")
+	s.exec(findToken, hashOf("one"))
+	if value[string](s, row) == first {
+		t.Error("its use was not noted")
+	}
+}
+
+func TestBadTokensAreRefused(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	for _, arguments := range []string{
+		"'', $1, 'p', '{read}'",
+		"null, $1, 'p', '{read}'",
+		"'ci', $1, 'p', '{}'",
+		"'ci', $1, 'p', null",
+		"'ci', $1, 'p', '{read,everything}'",
+		"'ci', $1, 'p', array[null]",
+		"'ci', $1, 'p', '{read}', streams => null",
+		"'ci', $1, 'p', '{read}', streams => array[e'\\n']",
+		"'ci', $1, 'p', '{read}', expires_at => posthorn.now()",
+	} {
+		s.refused("PH004", "select posthorn.create_token("+arguments+")", hashOf("one"))
+	}
+	s.refused("PH001", "select posthorn.create_token('ci', $1, 'p', '{read}', 'nowhere')", hashOf("one"))
+	s.refused("23514", "select posthorn.create_token('ci', $1, 'p', '{read}')", []byte("the secret itself"))
+}

@@ -1,0 +1,30 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Enqueued is what became of a job that was to be enqueued.
+type Enqueued struct {
+	ID        int64
+	New       bool      // false: its unique key was in use, by the job with this id
+	Tags      []string  // as it has them, if it is new
+	CreatedAt time.Time // if it is new
+}
+
+// EnqueueJob is [Enqueue] for those who want to know more than the id.
+func EnqueueJob(ctx context.Context, db DB, namespace string, j NewJob) (Enqueued, error) {
+	rows, err := list(ctx, db, "enqueue", pgx.RowToStructByPos[Enqueued], `
+		select id, is_new, coalesce(labels, '{}'), coalesce(created_at, 'epoch')
+		from posthorn.enqueue_job($1::text, $2::text, $3::json, $4::text[], $5::text, $6::int, $7::timestamptz, $8::int, $9::text,
+			$10::text::interval, $11::text::interval[], $12::json)`,
+		namespace, j.Title, j.payload(), tagsOf(j.Tags), optional(j.Description), j.Priority, j.RunAt, j.maxRetries(),
+		optional(j.UniqueKey), j.uniqueFor(), j.retryDelays(), object(j.Metadata))
+	if err != nil {
+		return Enqueued{}, err
+	}
+	return rows[0], nil
+}

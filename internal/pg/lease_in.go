@@ -1,0 +1,60 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The same as [Settle], [Extend] and [Release], for callers that may touch the
+// leases of one namespace alone. A lease of another is lost to them, as one that
+// never was. They return the name of the lease's group.
+const inNamespace = `
+	from posthorn.leases l
+	join posthorn.groups g on g.id = l.group_id
+	join posthorn.namespaces n on n.id = g.namespace_id
+	where l.id = $1::bigint and n.namespace = $2::text`
+
+// SettleIn is [Settle] within a namespace.
+func SettleIn(ctx context.Context, db DB, namespace string, lease Lease, failures ...Failure) (group string, err error) {
+	document, err := failuresDocument(failures)
+	if err != nil {
+		return "", translate("settle", err)
+	}
+	return leaseIn(ctx, db, "settle", "posthorn.settle(l.id, $3::int, $4::jsonb)::text", lease, namespace, nil, document)
+}
+
+// ReleaseIn is [Release] within a namespace.
+func ReleaseIn(ctx context.Context, db DB, namespace string, lease Lease) (group string, err error) {
+	return leaseIn(ctx, db, "release", "posthorn.release(l.id, $3::int)::text", lease, namespace, nil)
+}
+
+// ExtendIn is [Extend] within a namespace.
+func ExtendIn(ctx context.Context, db DB, namespace string, lease Lease, leaseFor time.Duration) (until time.Time, err error) {
+	_, err = leaseIn(ctx, db, "extend", "posthorn.extend(l.id, $3::int, $4::text::interval)", lease, namespace, &until, period(leaseFor))
+	return until, err
+}
+
+func leaseIn(ctx context.Context, db DB, verb, call string, lease Lease, namespace string, result *time.Time, args ...any) (group string, err error) {
+	var ignored *string
+	into := any(&ignored)
+	if result != nil {
+		into = result
+	}
+	err = db.QueryRow(ctx, "select g.name, "+call+inNamespace, append([]any{lease.ID, namespace, lease.Attempt}, args...)...).Scan(&group, into)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", fmt.Errorf("%s: %w", verb, &Error{
+			Message: fmt.Sprintf("lease %d is not held any more", lease.ID), sentinel: ErrLeaseLost,
+			hint: "It was settled, or has expired and went to others. Drop what was done under it.",
+		})
+	}
+	return group, translate(verb, err)
+}
+
+// DefineGroupBy is [DefineGroup] with a policy in the form of the function.
+func DefineGroupBy(ctx context.Context, db DB, namespace, name, policy string) error {
+	return run(ctx, db, "define group", "select posthorn.define_group($1::text, $2::text, $3::jsonb)", namespace, name, policy)
+}

@@ -1,0 +1,50 @@
+package posthorntest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// Drain waits for jobs, also for those that jobs enqueue, and not for those of
+// others, or of later.
+func TestDrainWaitsForJobs(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t)
+	ph.Work([]string{"first"}, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		_, err := ph.Enqueue(ctx, ph.Pool(), posthorn.NewJob{Title: "second"})
+		return err
+	})
+	ph.Work(nil, posthorn.WorkConfig{}, func(_ context.Context, job posthorn.Job) error {
+		if job.Attempt == 1 {
+			return errors.New("later")
+		}
+		return nil
+	})
+	posthorntest.Run(t, ph)
+	_, err := ph.Enqueue(t.Context(), ph.Pool(),
+		posthorn.NewJob{Title: "first", Tags: []string{"first"}}, posthorn.NewJob{Title: "others'", Tags: []string{"other"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func(status string) int64 {
+		n, err := ph.CountJobs(t.Context(), posthorn.JobFilter{Status: status})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	posthorntest.Drain(t, ph)
+	if done, pending := count(posthorn.JobCompleted), count(posthorn.JobPending); done != 1 || pending != 2 {
+		t.Errorf("%d done, %d pending", done, pending)
+	}
+	posthorntest.Advance(t, ph, 6*time.Minute)
+	posthorntest.Drain(t, ph)
+	if done := count(posthorn.JobCompleted); done != 2 {
+		t.Errorf("%d done after the retry", done)
+	}
+}

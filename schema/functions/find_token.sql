@@ -1,0 +1,36 @@
+-- The token of that hash, if it is good, and a note that it was used.
+create or replace function posthorn.find_token(hash bytea)
+returns table (id int, name text, namespace text, prefix text, scopes text[], streams text[], expires_at timestamptz)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  t posthorn.api_tokens;
+begin
+  select x.* into t from posthorn.api_tokens x
+  where x.hash = find_token.hash and x.revoked_at is null and (x.expires_at <= posthorn.now()) is not true;
+  if not found then
+    return;
+  end if;
+  -- Nobody waits for whoever holds the row.
+  if (t.last_used_at > posthorn.now() - interval '1 minute') is not true then
+    update posthorn.api_tokens x set last_used_at = posthorn.now()
+    where x.id = (select y.id from posthorn.api_tokens y where y.id = t.id for no key update skip locked);
+  end if;
+  return query
+    select t.id, t.name, n.namespace, t.prefix, t.scopes, t.streams, t.expires_at
+    from (select) one left join posthorn.namespaces n on n.id = t.namespace_id;
+end $$;
+comment on function posthorn.find_token(bytea) is 'The good API token of that hash; no row if there is none.';
+
+-- From the first token on, whatever becomes of it: that the last one is revoked or expires must not open the
+-- door to everybody.
+create or replace function posthorn.tokens_required()
+returns boolean
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select exists (select from posthorn.api_tokens);
+end;
+comment on function posthorn.tokens_required() is 'Whether there ever was an API token, so that HTTP wants one.';

@@ -1,0 +1,36 @@
+-- Many at once, as programs do: returns those that the worker still has. The others have been reset, cancelled or taken
+-- by others.
+create or replace function posthorn.heartbeat_jobs(
+  worker text,
+  jobs bigint[],
+  attempts int[] default null,
+  lease_for interval default '5 minutes'
+) returns setof bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  at timestamptz := posthorn.now();
+begin
+  perform posthorn.check_claim(heartbeat_jobs.worker, 1, heartbeat_jobs.lease_for);
+  if coalesce(cardinality(heartbeat_jobs.attempts), cardinality(heartbeat_jobs.jobs)) is distinct from cardinality(heartbeat_jobs.jobs) then
+    raise exception 'jobs and attempts must have one length'
+      using errcode = 'PH004', hint = 'Leave attempts out if you do not need them.';
+  end if;
+  return query
+  update posthorn.running_jobs r
+  set lease_until = at + heartbeat_jobs.lease_for, seen_at = at
+  from (
+    select distinct on (job) * from unnest(heartbeat_jobs.jobs, heartbeat_jobs.attempts) as x (job, attempt) order by job) c
+  where r.job = c.job and r.worker = heartbeat_jobs.worker and (c.attempt is null or r.attempt = c.attempt)
+  returning r.job;
+end $$;
+comment on function posthorn.heartbeat_jobs(text, bigint[], int[], interval) is
+  'Extends the leases of a worker on its jobs, and returns those that it still has.';

@@ -1,0 +1,160 @@
+-- One event by its id: from the log, or one that has yet to enter it (deliver_at is set then). No
+-- row: there is none, in this namespace.
+create or replace function posthorn.find_event(namespace text, event_id bigint)
+returns table (
+  id bigint, stream text, type text, key text, tags text[], payload json, metadata json,
+  published_at timestamptz, deliver_at timestamptz
+)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+begin atomic
+  select e.id, s.name, e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, e.deliver_at
+  from (
+    select x.id, x.stream_id, x.type, x.key, x.tags, x.payload, x.metadata, x.created_at as published_at, null::timestamptz as deliver_at
+    from posthorn.events x
+    where x.namespace_id = posthorn.namespace_id(find_event.namespace) and x.id = find_event.event_id
+    union all
+    select d.id, d.stream_id, d.type, d.key, d.tags, d.payload, d.metadata, d.created_at, d.deliver_at
+    from posthorn.delayed d
+    where d.namespace_id = posthorn.namespace_id(find_event.namespace) and d.id = find_event.event_id
+  ) e
+  join posthorn.streams s on s.id = e.stream_id;
+end;
+comment on function posthorn.find_event(text, bigint) is 'One event by its id, from the log or ahead of it.';
+
+-- Whether a document contains another. One that jsonb cannot hold, such as a number that is too
+-- long, contains nothing: it must not make every search fail that comes across it.
+create or replace function posthorn.document_contains(document json, wanted jsonb)
+returns boolean
+language plpgsql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return posthorn.readable(document)::jsonb @> wanted;
+exception when data_exception then
+  return false;
+end $$;
+comment on function posthorn.document_contains(json, jsonb) is 'Whether a document contains another.';
+
+-- The events between two ids, from the newest or the oldest on. Inlined into the query that asks.
+create or replace function posthorn.looked_at(
+  namespace_id int, lo bigint, hi bigint, since timestamptz, upto timestamptz, newest_first boolean, howmany int
+) returns setof posthorn.events
+language sql stable
+begin atomic
+  (select e.* from posthorn.events e
+  where looked_at.newest_first and e.namespace_id = looked_at.namespace_id and e.id > looked_at.lo and e.id <= looked_at.hi
+    and e.created_at >= looked_at.since and e.created_at < looked_at.upto
+  order by e.id desc limit looked_at.howmany)
+  union all
+  (select e.* from posthorn.events e
+  where not looked_at.newest_first and e.namespace_id = looked_at.namespace_id and e.id > looked_at.lo and e.id <= looked_at.hi
+    and e.created_at >= looked_at.since and e.created_at < looked_at.upto
+  order by e.id limit looked_at.howmany);
+end;
+comment on function posthorn.looked_at(int, bigint, bigint, timestamptz, timestamptz, boolean, int) is
+  'The events between two ids, from the newest or the oldest on.';
+
+-- Events that pass a filter (the fields of subscriptions' filters), newest first or oldest first. Only
+-- their ids are indexed, so a call looks at a bounded number of events: if that many did not yield enough,
+-- the last row has no event but next_id, to go on from. No such row and fewer events than asked for: that
+-- was the end. Ids say by which time an event was drawn, and ticks say which ids there were at a time: a
+-- search within a time begins there.
+create or replace function posthorn.search_events(
+  namespace text,
+  filter jsonb default '{}',
+  published_from timestamptz default null,
+  published_before timestamptz default null,
+  newest_first boolean default true,
+  after_id bigint default null,       -- go on after this event, in the order of the search
+  max_events int default 100,
+  max_looks int default 10000,
+  hidden_streams text[] default '{}'  -- whose events the one who asks may not see
+) returns table (
+  event_id bigint, stream text, type text, key text, tags text[], payload json, metadata json,
+  published_at timestamptz, next_id bigint
+)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set max_parallel_workers_per_gather = 0
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(search_events.namespace);
+  f jsonb := coalesce(search_events.filter, '{}');
+  types text[] := posthorn.texts_of(f->'type');
+  keys text[] := posthorn.texts_of(f->'key');
+  tags_any text[] := posthorn.texts_of(f->'tags_any');
+  tags_all text[] := posthorn.texts_of(f->'tags_all');
+  stream_ids int[];
+  hidden_ids int[] := array(
+    select s.id from posthorn.streams s where s.namespace_id = ns and s.name = any (search_events.hidden_streams));
+  lo bigint;
+  hi bigint;
+  -- Not to the second, for the sake of partitions alone: what lies outside counts as looked at.
+  since timestamptz := coalesce(published_from, '-infinity') - interval '1 day';
+  upto timestamptz := coalesce(published_before, 'infinity') + interval '1 day';
+  n bigint;
+begin
+  perform posthorn.check_filter(f);
+  if max_events is null or max_events not between 1 and 1000 or max_looks is null or max_looks not between max_events and 100000 then
+    raise exception 'max_events must be from 1 to 1000, max_looks from max_events to 100000' using errcode = 'PH004';
+  end if;
+  if f ? 'stream' then
+    stream_ids := array(
+      select s.id from posthorn.streams s
+      where s.namespace_id = ns and posthorn.matches_any(posthorn.texts_of(f->'stream'), s.name));
+    if stream_ids = '{}' then
+      return;
+    end if;
+  end if;
+  lo := coalesce((select t.seq from posthorn.ticks t where t.at <= published_from - interval '1 minute' order by t.at desc limit 1), 0);
+  hi := coalesce((select t.seq from posthorn.ticks t where t.at >= published_before + interval '1 minute' order by t.at limit 1), 9223372036854775807);
+  if newest_first then
+    hi := least(hi, after_id - 1);
+  else
+    lo := greatest(lo, after_id);
+  end if;
+  return query
+    select e.id, (select s.name from posthorn.streams s where s.id = e.stream_id), e.type, e.key, e.tags, e.payload, e.metadata,
+      e.created_at, null::bigint
+    from posthorn.looked_at(ns, lo, hi, since, upto, newest_first, max_looks) e
+    where (stream_ids is null or e.stream_id = any (stream_ids))
+      and e.stream_id <> all (hidden_ids)
+      and (types is null or e.type = any (types) or posthorn.matches_any(types, e.type))
+      and (keys is null or e.key = any (keys))
+      and (tags_any is null or e.tags && tags_any)
+      and (tags_all is null or e.tags @> tags_all)
+      and (published_from is null or e.created_at >= published_from)
+      and (published_before is null or e.created_at < published_before)
+      and (not f ? 'payload' or posthorn.document_contains(e.payload, f->'payload'))
+    limit max_events;
+  get diagnostics n = row_count;
+  if n < max_events then
+    select case when newest_first then min(l.id) else max(l.id) end into next_id
+    from posthorn.looked_at(ns, lo, hi, since, upto, newest_first, max_looks) l
+    having count(*) = max_looks;
+    if next_id is not null then
+      return next;
+    end if;
+  end if;
+end $$;
+comment on function posthorn.search_events(text, jsonb, timestamptz, timestamptz, boolean, bigint, int, int, text[]) is
+  'Events that pass a filter, a page at a time; a page may be short where few match, and then says where to go on.';
+
+-- How many of some dedup keys were first used by the transaction that asks: the others were known before.
+create or replace function posthorn.first_used(namespace text, dedup_keys text[])
+returns bigint
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+return (
+  select count(*) from posthorn.dedup_keys d
+  where d.namespace_id = posthorn.namespace_id(first_used.namespace) and d.dedup_key = any (first_used.dedup_keys)
+    and d.xmin = pg_current_xact_id_if_assigned()::xid);
+comment on function posthorn.first_used(text, text[]) is 'How many dedup keys were first used by this transaction.';

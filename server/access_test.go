@@ -1,0 +1,574 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/token"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// issue makes a token for a namespace, or for all if that is empty, and returns
+// the header that carries it.
+func (s *served) issue(t testing.TB, namespace string, scopes []scope, streams ...string) string {
+	t.Helper()
+	made := token.New()
+	hash := made.Hash()
+	names := make([]string, len(scopes))
+	for i := range scopes {
+		names[i] = string(scopes[i])
+	}
+	if _, err := pg.CreateToken(t.Context(), s.ph.Pool(), pg.Token{
+		Name: strings.Join(names, " "), Namespace: namespace, Hash: hash[:], Prefix: made.Prefix, Scopes: names, Streams: streams,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return "Authorization: Bearer " + made.Secret
+}
+
+func (s *served) exec(t testing.TB, sql string, args ...any) {
+	t.Helper()
+	if _, err := s.ph.Pool().Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// operations are all that are registered, as "METHOD /path".
+func operations(s *Server) map[string]*huma.Operation {
+	all := map[string]*huma.Operation{}
+	for path, item := range s.api.OpenAPI().Paths {
+		for method, operation := range map[string]*huma.Operation{
+			http.MethodGet: item.Get, http.MethodPut: item.Put, http.MethodPost: item.Post,
+			http.MethodPatch: item.Patch, http.MethodDelete: item.Delete,
+		} {
+			if operation != nil {
+				all[method+" "+path] = operation
+			}
+		}
+	}
+	return all
+}
+
+// public may be asked by everybody.
+var public = map[string]bool{"GET /healthz": true, "GET /readyz": true, "GET /openapi.json": true, "GET /docs": true}
+
+// Each route admits the tokens that have its scope, and no others.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	s := serve(t, Options{Tokens: true, Logger: slog.New(slog.DiscardHandler)})
+	s.server.Drain() // what waits is not to wait
+	tokens := map[scope]string{}
+	for _, one := range allScopes {
+		tokens[one] = s.issue(t, "default", []scope{one})
+	}
+	for route, operation := range operations(s.server) {
+		method, path, _ := strings.Cut(route, " ")
+		path = strings.NewReplacer("{id}", "99", "{", "", "}", "").Replace(path)
+		needed, _ := operation.Extensions["x-scope"].(string)
+		if public[route] {
+			if status := s.call(t, method, path, nil).status; status == 401 || status == 403 {
+				t.Errorf("%s is not for everybody: status %d", route, status)
+			}
+			continue
+		}
+		if status := s.call(t, method, path, nil).status; status != 401 {
+			t.Errorf("%s lets everybody in: status %d", route, status)
+		}
+		if _, known := tokens[scope(needed)]; !known {
+			t.Errorf("%s has no scope of those that there are: %q", route, needed)
+			continue
+		}
+		for has, header := range tokens {
+			refused := strings.Contains(s.call(t, method, path, nil, header).body, "lacks the scope")
+			if want := string(has) != needed; refused != want {
+				t.Errorf("%s with the scope %s: refused is %v, want %v", route, has, refused, want)
+			}
+		}
+	}
+}
+
+// Every route goes through register or handle, which see to the scope. A handler
+// that is given to the mux beside them says so here.
+func TestNoRouteIsBesideTheGate(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(gotoken.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && nameOf(call) == "HandleFunc" || ok && nameOf(call) == "Handle" {
+				inner, _ := call.Args[len(call.Args)-1].(*ast.CallExpr)
+				if nameOf(inner) != "requireRaw" {
+					t.Errorf("%s: a route that is not wrapped in requireRaw", name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// nameOf is the name of the method that is called.
+func nameOf(call *ast.CallExpr) string {
+	if call == nil {
+		return ""
+	}
+	method, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	return method.Sel.Name
+}
+
+func TestTokensOfOtherNamespaces(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.define_namespace('other')")
+	here := s.issue(t, "default", allScopes)
+	everywhere := s.issue(t, "", allScopes)
+	s.awaitClosed(t)
+	s.call(t, "POST", "/v1/events?namespace=other", `{"type":"a"}`, everywhere).want(t, 201)
+	s.call(t, "GET", "/v1/events/1?namespace=other", nil, everywhere).want(t, 200)
+	s.call(t, "GET", "/v1/events/1", nil, everywhere).wantProblem(t, 404, "event 1")
+	s.call(t, "GET", "/v1/events/1?namespace=nowhere", nil, everywhere).wantProblem(t, 404, "nowhere")
+
+	s.call(t, "GET", "/v1/events/1", nil, here).wantProblem(t, 404, "event 1 does not exist")
+	s.call(t, "GET", "/v1/events/1?namespace=default", nil, here).wantProblem(t, 404, "event 1 does not exist")
+	known := s.call(t, "GET", "/v1/events/1?namespace=other", nil, here).wantProblem(t, 404, "namespace other does not exist")
+	unknown := s.call(t, "GET", "/v1/events/1?namespace=nowhere", nil, here).wantProblem(t, 404, "namespace nowhere does not exist")
+	equal(t, "what it says of both", strings.ReplaceAll(known.Detail, "other", "nowhere"), unknown.Detail)
+
+	var seen list[namespaceView]
+	s.call(t, "GET", "/v1/namespaces", nil, here).want(t, 200, &seen)
+	equal(t, "namespaces", len(seen.Items), 1)
+	s.call(t, "GET", "/v1/namespaces", nil, everywhere).want(t, 200, &seen)
+	equal(t, "namespaces", len(seen.Items), 2)
+	s.call(t, "PUT", "/v1/namespaces/other", nil, here).wantProblem(t, 403, "its own namespace")
+	s.call(t, "PUT", "/v1/namespaces/third", nil, everywhere).want(t, 204)
+}
+
+// A token's events are those of its namespace, whatever the server's own is.
+func TestTokenDecidesTheNamespace(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.define_namespace('other')")
+	there := s.issue(t, "other", allScopes)
+	s.awaitClosed(t)
+	s.call(t, "POST", "/v1/events", `{"type":"a"}`, there).want(t, 201)
+	s.call(t, "GET", "/v1/events/1", nil, there).want(t, 200)
+	s.call(t, "GET", "/v1/events/1", nil, s.issue(t, "default", allScopes)).wantProblem(t, 404, "")
+}
+
+// awaitClosed waits until the server has noticed that there is a token.
+func (s *served) awaitClosed(t testing.TB) {
+	t.Helper()
+	s.await(t, func() bool { return s.call(t, "GET", "/v1/namespaces", nil).status == 401 })
+}
+
+func (s *served) await(t testing.TB, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("never came true")
+		}
+	}
+}
+
+func TestBadTokensAreRefused(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	good := strings.TrimPrefix(s.issue(t, "default", allScopes), "Authorization: Bearer ")
+	s.awaitClosed(t)
+	s.call(t, "GET", "/v1/namespaces", nil, "Authorization: bearer  "+good).want(t, 200)
+	for name, header := range map[string]string{
+		"of nobody":    "Bearer " + token.New().Secret,
+		"changed":      "Bearer " + changed(good),
+		"cut":          "Bearer " + good[:30],
+		"without kind": good,
+		"basic":        "Basic " + good,
+		"nothing":      "Bearer ",
+		"twice":        "Bearer " + good + " " + good,
+	} {
+		denied := s.call(t, "GET", "/v1/namespaces", nil, "Authorization: "+header)
+		if denied.status != 401 || denied.header.Get("WWW-Authenticate") != "Bearer" {
+			t.Errorf("%s: status %d, %v", name, denied.status, denied.header)
+		}
+	}
+}
+
+func changed(secret string) string {
+	if secret[20] == 'x' {
+		return secret[:20] + "y" + secret[21:]
+	}
+	return secret[:20] + "x" + secret[21:]
+}
+
+// A token that is revoked, or expires, dies while the server remembers it.
+func TestTokensDie(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]string{
+		"revoked": "select posthorn.revoke_token(1)",
+		"expired": "update posthorn.api_tokens set expires_at = posthorn.now()",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t)
+			header := s.issue(t, "default", allScopes)
+			s.awaitClosed(t)
+			for range 3 { // the server knows it well
+				s.call(t, "GET", "/v1/namespaces", nil, header).want(t, 200)
+			}
+			s.exec(t, end)
+			s.await(t, func() bool { return s.call(t, "GET", "/v1/namespaces", nil, header).status == 401 })
+			s.call(t, "GET", "/v1/namespaces", nil).wantProblem(t, 401, "required") // and nothing opens
+		})
+	}
+}
+
+// Without an answer of the database nobody gets in.
+func TestGateFailsShut(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.ph.Close()
+	s.call(t, "GET", "/v1/namespaces", nil).wantProblem(t, 503, "database")
+	s.call(t, "GET", "/v1/namespaces", nil, "Authorization: Bearer "+token.New().Secret).wantProblem(t, 503, "database")
+}
+
+// seed 003.28–30: restricted streams are for tokens that name them.
+func TestRestrictedStreams(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	named := s.issue(t, "default", allScopes, "payroll")
+	others := s.issue(t, "default", allScopes, "audit")
+	s.awaitClosed(t)
+	const paid = `{"type":"paid","stream":"payroll"}`
+	s.call(t, "POST", "/v1/events", paid, others).wantProblem(t, 403, "payroll")
+	s.call(t, "POST", "/v1/events", `[{"type":"a"},`+paid+`]`, others).wantProblem(t, 403, "payroll")
+	s.call(t, "POST", "/v1/events", `{"type":"a"}`, others).want(t, 201)
+	s.call(t, "POST", "/v1/events", paid, named).want(t, 201)
+	s.call(t, "GET", "/v1/events/2", nil, named).want(t, 200)
+	hidden := s.call(t, "GET", "/v1/events/2", nil, others).wantProblem(t, 404, "event 2 does not exist")
+	missing := s.call(t, "GET", "/v1/events/3", nil, others).wantProblem(t, 404, "event 3 does not exist")
+	equal(t, "hint", hidden.Hint, missing.Hint)
+	var found list[eventView]
+	s.call(t, "GET", "/v1/events", nil, others).want(t, 200, &found)
+	equal(t, "found without the stream", len(found.Items), 1)
+	s.call(t, "GET", "/v1/events?stream=payroll", nil, others).want(t, 200, &found)
+	equal(t, "found in the stream", len(found.Items), 0)
+	s.call(t, "GET", "/v1/events", nil, named).want(t, 200, &found)
+	equal(t, "found with the stream", len(found.Items), 2)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'open')")
+	s.await(t, func() bool { return s.call(t, "GET", "/v1/events/2", nil, others).status == 200 })
+}
+
+// The secret is in no log, whatever is denied, at any level.
+func TestDenialsAreLoggedWithoutSecrets(t *testing.T) {
+	t.Parallel()
+	var log lockedLog
+	s := serve(t, Options{Tokens: true, Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	secrets := []string{}
+	for _, header := range []string{
+		s.issue(t, "default", []scope{scopeRead}), "Authorization: Bearer " + token.New().Secret,
+		"Authorization: Basic c2VzYW1lOnNlc2FtZQ", "Authorization: Bearer sesame",
+	} {
+		secret := header[strings.LastIndex(header, " ")+1:]
+		secrets = append(secrets, secret)
+		s.call(t, "PUT", "/v1/namespaces/x", nil, header)
+		s.call(t, "GET", "/v1/namespaces?token="+secret, nil, header)
+		s.call(t, "GET", "/v1/namespaces?namespace=nowhere", nil, header)
+		if strings.HasPrefix(secret, "ph_") {
+			s.call(t, "PUT", "/v1/namespaces/"+secret, nil, header)
+			s.call(t, "GET", "/v1/namespaces/"+secret[:40], nil, header) // there are no such routes
+			s.call(t, "GET", "/"+secret, nil, header)
+			secrets = append(secrets, secret[12:30])
+		}
+	}
+	logged := log.String()
+	if n := strings.Count(logged, "request denied"); n < 10 {
+		t.Errorf("%d denials are logged, want 10 or more:\n%s", n, logged)
+	}
+	for _, secret := range secrets {
+		if strings.Contains(logged, secret) {
+			t.Errorf("the log has %s", secret)
+		}
+	}
+	if !strings.Contains(logged, `"caller":"read (ph_`) {
+		t.Errorf("the log does not say who was denied:\n%s", logged)
+	}
+}
+
+type lockedLog struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buffer.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buffer.String()
+}
+
+// While nothing needs a token, web pages from elsewhere must not reach in through
+// somebody's browser.
+func TestOpenServerIsNotForWebPages(t *testing.T) {
+	t.Parallel()
+	s := serveClient(t, posthorntest.Open(t), "", Options{Local: true, CORSOrigins: []string{"https://app.example.com"}})
+	for header, want := range map[string]int{
+		"Host: localhost:8080":             200,
+		"Host: [::1]:8080":                 200,
+		"Host: evil.example.com":           403,
+		"Host: 127.0.0.1.evil.example.com": 403,
+		"Origin: https://evil.example.com": 403,
+		"Origin: null":                     403,
+		"Origin: https://app.example.com":  200,
+		"Origin: " + s.url:                 200,
+		"Sec-Fetch-Site: cross-site":       403,
+		"Sec-Fetch-Site: same-site":        403,
+		"Sec-Fetch-Site: same-origin":      200,
+		"Sec-Fetch-Site: none":             200,
+	} {
+		if got := s.callAs(t, header); got != want {
+			t.Errorf("%s: status %d, want %d", header, got, want)
+		}
+	}
+}
+
+// callAs sends a request with a header that may be Host.
+func (s *served) callAs(t *testing.T, header string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/namespaces", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, value, _ := strings.Cut(header, ": ")
+	r.Header.Set(name, value)
+	if name == "Host" {
+		r.Host = value
+	}
+	answer, err := s.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	return answer.StatusCode
+}
+
+// However many made-up tokens come, what is remembered of them is bounded, and
+// the good ones do not wait behind them.
+func TestMemoIsBounded(t *testing.T) {
+	t.Parallel()
+	m := newMemo(10, 4, func(_ context.Context, n int) (string, error) { return fmt.Sprint(n), nil })
+	for n := range 1000 {
+		got, err := m.get(t.Context(), n)
+		if err != nil || got != fmt.Sprint(n) {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.answers) > 10 {
+		t.Errorf("%d are remembered, want 10 at most", len(m.answers))
+	}
+}
+
+// Many who ask for the same at once are one look, and an error is not remembered.
+func TestMemoLooksOnce(t *testing.T) {
+	t.Parallel()
+	var looks atomic.Int64
+	m := newMemo(10, 4, func(context.Context, int) (string, error) {
+		if looks.Add(1) == 1 {
+			return "", errors.New("no answer")
+		}
+		return "answer", nil
+	})
+	if _, err := m.get(t.Context(), 1); err == nil {
+		t.Error("the error was lost")
+	}
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if got, err := m.get(t.Context(), 1); err != nil || got != "answer" {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := looks.Load(); n > 3 { // once more if remembering ended meanwhile
+		t.Errorf("%d looks", n)
+	}
+}
+
+// A group that may hand out what the token may not read is refused, and loses
+// nothing.
+func TestClaimOfRestrictedStreams(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	named := s.issue(t, "default", allScopes, "payroll")
+	others := s.issue(t, "default", allScopes)
+	s.awaitClosed(t)
+	s.exec(t, "select posthorn.define_group('default', 'all'), posthorn.define_group('default', 'orders')")
+	s.exec(t, `select posthorn.subscribe('default', 'orders', 'ship', '{"stream": "orders"}')`)
+	s.call(t, "POST", "/v1/groups/all/claim", `{}`, others).wantProblem(t, 403, "restricted") // also while there is nothing
+	s.exec(t, "select posthorn.publish('default', 'paid', stream => 'payroll'), posthorn.publish('default', 'placed', stream => 'orders')")
+	s.call(t, "POST", "/v1/groups/all/claim", `{"wait":60}`, others).wantProblem(t, 403, "restricted")
+	equal(t, "claimed with the stream", len(s.claim(t, "all", `{}`, named).Events), 2)
+	equal(t, "claimed of other streams", len(s.claim(t, "orders", `{}`, others).Events), 1)
+	s.call(t, "POST", "/v1/groups/none/claim", `{}`, others).wantProblem(t, 404, "none")
+}
+
+// An event can reach a group whatever its subscriptions ask for: it is given back.
+func TestClaimGivesRestrictedEventsBack(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	named := s.issue(t, "default", allScopes, "payroll")
+	others := s.issue(t, "default", allScopes)
+	s.awaitClosed(t)
+	s.exec(t, "select posthorn.define_group('default', 'orders')")
+	s.exec(t, `select posthorn.subscribe('default', 'orders', 'ship', '{"stream": "orders"}')`)
+	s.exec(t, "select posthorn.publish_to('default', 'orders', 'ship', 'paid', stream => 'payroll')")
+	s.call(t, "POST", "/v1/groups/orders/claim", `{}`, others).wantProblem(t, 403, "restricted")
+	got := s.claim(t, "orders", `{}`, named)
+	equal(t, "events", len(got.Events), 1)
+	equal(t, "deliveries", got.Events[0].Delivery, 1)
+}
+
+// Who waits while the token is revoked is handed nothing more.
+func TestRevokedWhileWaiting(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	header := s.issue(t, "default", allScopes)
+	s.awaitClosed(t)
+	s.exec(t, "select posthorn.define_group('default', 'g')")
+	answer := make(chan answered, 1)
+	go func() { answer <- s.call(t, "POST", "/v1/groups/g/claim", `{"wait":60}`, header) }()
+	s.await(t, func() bool {
+		s.server.waits.mu.Lock()
+		defer s.server.waits.mu.Unlock()
+		return s.server.waits.count == 1
+	})
+	s.exec(t, "select posthorn.revoke_token(1)")
+	(<-answer).wantProblem(t, 401, "not good")
+}
+
+// Who waits when the first token is made has none.
+func TestFirstTokenWhileWaiting(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.define_group('default', 'g')")
+	answer := make(chan answered, 1)
+	go func() { answer <- s.call(t, "POST", "/v1/groups/g/claim", `{"wait":60}`) }()
+	s.await(t, func() bool {
+		s.server.waits.mu.Lock()
+		defer s.server.waits.mu.Unlock()
+		return s.server.waits.count == 1
+	})
+	s.issue(t, "default", allScopes)
+	(<-answer).wantProblem(t, 401, "required")
+}
+
+// What has failed of a restricted stream, or is published to it on schedule, is not
+// there for others either.
+func TestRestrictedStreamsElsewhere(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	named := s.issue(t, "default", allScopes, "payroll")
+	others := s.issue(t, "default", allScopes)
+	s.awaitClosed(t)
+
+	s.exec(t, "select posthorn.define_group('default', 'g')")
+	s.exec(t, "select posthorn.publish('default', 'paid', stream => 'payroll'), posthorn.publish('default', 'placed')")
+	got := s.claim(t, "g", `{}`, named)
+	s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/settle", got.Lease),
+		`{"attempt":1,"failures":[{"event":1,"permanent":true},{"event":2,"permanent":true}]}`, named).want(t, 204)
+	var letters list[pg.DeadLetter]
+	s.call(t, "GET", "/v1/dead-letters", nil, named).want(t, 200, &letters)
+	equal(t, "dead letters", len(letters.Items), 2)
+	s.call(t, "GET", "/v1/dead-letters", nil, others).want(t, 200, &letters)
+	equal(t, "dead letters without the stream", len(letters.Items), 1)
+	s.call(t, "GET", "/v1/dead-letters/1", nil, named).want(t, 200)
+	s.call(t, "GET", "/v1/dead-letters/1", nil, others).wantProblem(t, 404, "there is no dead letter 1")
+	s.call(t, "DELETE", "/v1/dead-letters/1", nil, others).wantProblem(t, 404, "there is no dead letter 1")
+	s.call(t, "POST", "/v1/dead-letters/purge", `{"all":true}`, others).want(t, 200)
+	s.call(t, "GET", "/v1/dead-letters", nil, named).want(t, 200, &letters)
+	equal(t, "dead letters that others left", len(letters.Items), 1)
+
+	const daily = `{"cron_expression":"@daily","event_type":"paid","stream":"payroll"}`
+	s.call(t, "PUT", "/v1/schedules/pay", daily, others).wantProblem(t, 403, "payroll")
+	s.call(t, "PUT", "/v1/schedules/pay", daily, named).want(t, 200)
+	s.call(t, "PUT", "/v1/schedules/pay", `{"cron_expression":"@daily","event_type":"a"}`, others).wantProblem(t, 404, "does not exist")
+	var schedules list[pg.ScheduleStatus]
+	s.call(t, "GET", "/v1/schedules", nil, others).want(t, 200, &schedules)
+	equal(t, "schedules", len(schedules.Items), 0)
+	for _, route := range []string{"GET /v1/schedules/pay", "DELETE /v1/schedules/pay", "POST /v1/schedules/pay/run", "POST /v1/schedules/pay/pause"} {
+		method, path, _ := strings.Cut(route, " ")
+		s.call(t, method, path, nil, others).wantProblem(t, 404, "does not exist")
+	}
+	s.call(t, "POST", "/v1/schedules/pay/run", nil, named).want(t, 200)
+}
+
+// Metrics are those of the server's namespace.
+func TestMetricsAreOfOneNamespace(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.define_namespace('other')")
+	here, there := s.issue(t, "default", allScopes), s.issue(t, "other", allScopes)
+	s.awaitClosed(t)
+	s.call(t, "GET", "/metrics", nil, here).want(t, 200)
+	s.call(t, "GET", "/metrics", nil, there).wantProblem(t, 403, "another namespace")
+}
+
+// The same for jobs: the one that comes after stays where it is.
+func TestRevokedWhileWaitingForJobs(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	worker := s.issue(t, "default", []scope{scopeJobsWork})
+	creator := s.issue(t, "default", []scope{scopeJobsCreate, scopeRead})
+	s.awaitClosed(t)
+	const subscribe = "/events/subscribe?tags=mail&worker_id=w:1"
+	answer := make(chan answered, 1)
+	go func() { answer <- s.call(t, "GET", subscribe+"&wait=60", nil, worker) }()
+	s.await(t, func() bool { return s.server.jobWaits.Load() == 1 })
+	s.exec(t, "select posthorn.revoke_token(1)")
+	s.await(t, func() bool { return s.call(t, "GET", subscribe, nil, worker).status == 401 })
+	var job struct {
+		ID     int64
+		Status string
+	}
+	s.call(t, "POST", "/events", `{"title":"Mail","tags":"mail","payload":{}}`, creator).want(t, 201, &job)
+	(<-answer).wantProblem(t, 401, "not good")
+	s.call(t, "GET", fmt.Sprintf("/events/%d", job.ID), nil, creator).want(t, 200, &job)
+	equal(t, "status", job.Status, "PENDING")
+}

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+func TestDocsPageNeedsNothingFromElsewhere(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	page := s.call(t, "GET", "/docs", nil).want(t, 200)
+	if found := regexp.MustCompile(`https?://|src=|@import|url\(|\son[a-z]+=|innerHTML|\sstyle=`).FindString(page.body); found != "" {
+		t.Errorf("the page has %q", found)
+	}
+	policy := page.header.Get("Content-Security-Policy")
+	if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+		t.Errorf("policy: %s", policy)
+	}
+}
+
+// browser opens a page in a real browser, and returns the addresses it asked and
+// the errors it met.
+func browser(t *testing.T) (ctx context.Context, seen func() (asked, troubles []string)) {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("there is no chromium; scripts/deps installs it where that is easy")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WSURLReadTimeout(2*time.Minute))
+	if os.Getuid() == 0 {
+		options = append(options, chromedp.NoSandbox)
+	}
+	ctx, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
+	t.Cleanup(stop)
+	ctx, closeTab := chromedp.NewContext(ctx)
+	t.Cleanup(closeTab)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	t.Cleanup(cancel)
+	t.Cleanup(func() { _ = chromedp.Cancel(ctx) }) // waits until the browser has ended
+	var mu sync.Mutex
+	var asked, troubles []string
+	chromedp.ListenTarget(ctx, func(event any) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch event := event.(type) {
+		case *network.EventRequestWillBeSent:
+			asked = append(asked, event.Request.URL)
+		case *runtime.EventExceptionThrown:
+			troubles = append(troubles, event.ExceptionDetails.Error())
+		case *runtime.EventConsoleAPICalled:
+			if event.Type == runtime.APITypeError {
+				troubles = append(troubles, string(event.Args[0].Value))
+			}
+		}
+	})
+	return ctx, func() ([]string, []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		return asked, troubles
+	}
+}
+
+// A person finds an operation, opens it, and tries it.
+func TestDocsPageInABrowser(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	ctx, seen := browser(t)
+	var operations, left int
+	var parameters, command, result string
+	err := chromedp.Run(
+		ctx, network.Enable(),
+		chromedp.Navigate(s.url+"/docs"),
+		chromedp.WaitVisible("#publish-events"),
+		chromedp.Evaluate(`document.querySelectorAll("details.op").length`, &operations),
+		chromedp.SendKeys("#search", "publish one"),
+		chromedp.WaitNotVisible("#search-events"),
+		chromedp.Evaluate(`document.querySelectorAll("details.op:not([hidden])").length`, &left),
+		chromedp.Click("#publish-events > summary"),
+		chromedp.WaitVisible("#publish-events textarea"),
+		chromedp.Text("#publish-events", &parameters),
+		chromedp.SetValue("#publish-events textarea", `{"type":"order.placed","payload":{"from":"the page"}}`),
+		chromedp.Evaluate(`document.querySelector("#publish-events textarea").dispatchEvent(new Event("input", {bubbles: true}))`, nil),
+		chromedp.Text("#publish-events .command", &command),
+		chromedp.Click("#publish-events button"),
+		chromedp.Poll(`document.querySelector("#publish-events .result").textContent.length > 3`, nil, chromedp.WithPollingTimeout(2*time.Minute)),
+		chromedp.Text("#publish-events .result", &result),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(result, "201") {
+		t.Errorf("answer: %s", result)
+	}
+	asked, troubles := seen()
+	if len(troubles) > 0 {
+		t.Errorf("the page met errors: %q", troubles)
+	}
+	for _, address := range asked {
+		if !strings.HasPrefix(address, s.url) {
+			t.Errorf("the page asked %s", address)
+		}
+	}
+	if operations < 30 || left != 1 {
+		t.Errorf("%d operations, %d of which match the search", operations, left)
+	}
+	for _, text := range []string{"Idempotency-Key", "dedup_key", "application/cloudevents+json", "scope publish"} {
+		if !strings.Contains(parameters, text) {
+			t.Errorf("the operation does not show %s: %s", text, parameters)
+		}
+	}
+	if !strings.HasPrefix(command, "curl -X POST ") || !strings.Contains(command, "the page") {
+		t.Errorf("command: %s", command)
+	}
+	var found list[eventView]
+	s.call(t, "GET", "/v1/events?type=order.placed", nil).want(t, 200, &found)
+	equal(t, "events", len(found.Items), 1)
+}
+
+// What a server answers is shown as text, whatever it looks like.
+func TestDocsPageShowsAnswersAsText(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.call(t, "POST", "/v1/events", `{"type":"a","payload":"<img src=x onerror=document.title='broken'>"}`).want(t, 201)
+	ctx, seen := browser(t)
+	var title string
+	err := chromedp.Run(
+		ctx, network.Enable(),
+		chromedp.Navigate(s.url+"/docs#get-event"),
+		chromedp.WaitVisible("#get-event input[name=id]"),
+		chromedp.SendKeys("#get-event input[name=id]", "1"),
+		chromedp.Click("#get-event button"),
+		chromedp.Poll(`document.querySelector("#get-event .result").textContent.includes("onerror")`, nil, chromedp.WithPollingTimeout(2*time.Minute)),
+		chromedp.Title(&title),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "title", title, "Posthorn: HTTP API")
+	if _, troubles := seen(); len(troubles) > 0 {
+		t.Errorf("the page met errors: %q", troubles)
+	}
+}

@@ -1,0 +1,108 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/server/internal/in"
+)
+
+// eventView is an event, as all that return one show it.
+type eventView struct {
+	ID            int64           `json:"id" example:"42"`
+	Stream        string          `json:"stream" example:"default"`
+	Type          string          `json:"type" example:"order.placed"`
+	Key           string          `json:"key,omitempty" example:"order-7"`
+	Tags          []string        `json:"tags,omitempty"`
+	Payload       json.RawMessage `json:"payload"`
+	Metadata      json.RawMessage `json:"metadata"`
+	PublishedAt   time.Time       `json:"published_at"`
+	DeliverAt     *time.Time      `json:"deliver_at,omitempty" doc:"When it enters the log, under another id; absent once it is there"`
+	Delivery      int             `json:"delivery,omitempty" doc:"How often the group was handed it, from 1"`
+	Subscriptions []string        `json:"subscriptions,omitempty" doc:"Those that want it, in a group that has any"`
+}
+
+func viewOf(e pg.Event) eventView {
+	return eventView{
+		ID: e.ID, Stream: e.Stream, Type: e.Type, Key: e.Key, Tags: e.Tags, Payload: e.Payload, Metadata: e.Metadata,
+		PublishedAt: e.PublishedAt.UTC(), Delivery: e.Delivery, Subscriptions: e.Subscriptions,
+	}
+}
+
+func viewsOf(events []pg.Event) []eventView {
+	views := make([]eventView, len(events))
+	for i := range events {
+		views[i] = viewOf(events[i])
+	}
+	return views
+}
+
+func (s *Server) events() {
+	s.publishing()
+	s.searching()
+
+	register(s, operation{
+		method: http.MethodGet, path: "/v1/events/{id}", id: "get-event", group: "events",
+		summary:     "One event",
+		description: "Accept: application/cloudevents+json returns it as a CloudEvent.",
+		scope:       scopeRead,
+		response: map[string]*huma.MediaType{
+			"application/json": {Schema: schemaOf[eventView](s)},
+			cloudEventsJSON:    {Schema: schemaOf[cloudEvent](s)},
+		},
+	}, s.getEvent)
+
+	register(s, operation{
+		method: http.MethodGet, path: "/v1/events/{id}/outcomes", id: "get-event-outcomes", group: "events",
+		summary: "What has become of an event, in each group",
+		scope:   scopeRead,
+	}, s.eventOutcomes)
+}
+
+type eventInput struct {
+	in.Namespace
+	ID     int64  `path:"id" minimum:"1"`
+	Accept string `header:"Accept" hidden:"true"`
+}
+
+// anyOutput is an answer of one content type or another.
+type anyOutput struct {
+	ContentType string `header:"Content-Type"`
+	Body        any
+}
+
+func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*anyOutput, error) {
+	found, err := pg.FindEvent(ctx, s.client.Pool(), c.namespace, input.ID)
+	if err == nil && !c.mayRead(found.Stream) {
+		err = pg.NoEvent(c.namespace, input.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	view := viewOf(found.Event)
+	view.DeliverAt = found.DeliverAt
+	if wantsCloudEvents(input.Accept) {
+		document, err := cloudEventOf(c.namespace, view)
+		return &anyOutput{cloudEventsJSON, document}, err
+	}
+	return &anyOutput{"application/json", view}, nil
+}
+
+func (s *Server) eventOutcomes(ctx context.Context, c caller, input *eventInput) (*listOf[pg.Outcome], error) {
+	if len(c.hidden) > 0 { // the errors in there may tell of what is in the event
+		found, err := pg.FindEvent(ctx, s.client.Pool(), c.namespace, input.ID)
+		if err == nil && !c.mayRead(found.Stream) {
+			err = pg.NoEvent(c.namespace, input.ID)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	outcomes, err := pg.Outcomes(ctx, s.client.Pool(), c.namespace, input.ID)
+	return page(outcomes, ""), err
+}

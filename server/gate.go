@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"slices"
+	"sync"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/token"
+)
+
+// gate knows who may come in.
+type gate struct {
+	always   bool // tokens are required, whatever the database says
+	required *memo[struct{}, bool]
+	// Tokens that were good when they were last looked for do not queue behind
+	// those that anybody can make up.
+	friends     *memo[tokenHash, *pg.FoundToken]
+	strangers   *memo[tokenHash, *pg.FoundToken]
+	restricted  *memo[string, []string] // streams, by namespace
+	mu          sync.Mutex
+	knownTokens map[tokenHash]bool
+}
+
+type tokenHash = [sha256.Size]byte
+
+const (
+	mostTokens     = 10_000 // of each kind that are remembered
+	mostNamespaces = 1_000
+	looksAtOnce    = 2
+)
+
+func newGate(db pg.DB, always bool) *gate {
+	find := func(ctx context.Context, hash tokenHash) (*pg.FoundToken, error) {
+		return pg.FindToken(ctx, db, hash[:])
+	}
+	return &gate{
+		always: always,
+		required: newMemo(1, 1, func(ctx context.Context, _ struct{}) (bool, error) {
+			return pg.TokensRequired(ctx, db)
+		}),
+		friends:   newMemo(mostTokens, looksAtOnce, find),
+		strangers: newMemo(mostTokens, looksAtOnce, find),
+		restricted: newMemo(mostNamespaces, looksAtOnce, func(ctx context.Context, namespace string) ([]string, error) {
+			return pg.RestrictedStreams(ctx, db, namespace)
+		}),
+		knownTokens: map[tokenHash]bool{},
+	}
+}
+
+// needsToken says whether nobody is let in without a token. Once that is so, it
+// stays so.
+func (g *gate) needsToken(ctx context.Context) (bool, error) {
+	if g.always {
+		return true, nil
+	}
+	return g.required.get(ctx, struct{}{})
+}
+
+// find returns the token if it is good, else nil.
+func (g *gate) find(ctx context.Context, t token.Token) (*pg.FoundToken, error) {
+	hash := t.Hash()
+	friend := g.isKnown(hash)
+	from := g.strangers
+	if friend {
+		from = g.friends
+	}
+	found, err := from.get(ctx, hash)
+	if err == nil && (found != nil) != friend {
+		g.strangers.drop(hash) // what was known of it before
+		g.note(hash, found != nil)
+	}
+	return found, err
+}
+
+func (g *gate) isKnown(hash tokenHash) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.knownTokens[hash]
+}
+
+func (g *gate) note(hash tokenHash, good bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !good {
+		delete(g.knownTokens, hash)
+		return
+	}
+	if len(g.knownTokens) >= mostTokens {
+		clear(g.knownTokens)
+	}
+	g.knownTokens[hash] = true
+}
+
+// hiddenFrom lists the restricted streams of a namespace, without those that are
+// named.
+func (g *gate) hiddenFrom(ctx context.Context, named []string, namespace string) ([]string, error) {
+	restricted, err := g.restricted.get(ctx, namespace)
+	var hidden []string
+	for _, stream := range restricted {
+		if !slices.Contains(named, stream) {
+			hidden = append(hidden, stream)
+		}
+	}
+	return hidden, err
+}

@@ -1,0 +1,142 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// served is a server on a database of the test's own.
+type served struct {
+	url      string           // of the server
+	database string           // its URL
+	ph       *posthorn.Client // what it serves
+	server   *Server
+	client   *http.Client // that calls it
+}
+
+// serve runs a server until the test ends. There may be options or none.
+func serve(t testing.TB, options ...Options) *served {
+	t.Helper()
+	database := posthorntest.Database(t)
+	return serveClient(t, posthorntest.Open(t, posthorn.Config{DatabaseURL: database}), database, options...)
+}
+
+func serveClient(t testing.TB, ph *posthorn.Client, database string, options ...Options) *served {
+	t.Helper()
+	var o Options
+	if len(options) > 0 {
+		o = options[0]
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	s := New(ph, o)
+	web := httptest.NewServer(s)
+	t.Cleanup(func() {
+		s.Drain()
+		web.Close()
+	})
+	return &served{url: web.URL, database: database, ph: ph, server: s, client: web.Client()}
+}
+
+// answered is what came back.
+type answered struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// call sends a request. The body is a string as it is, anything else as JSON,
+// nil for none. Headers are "Name: value".
+func (s *served) call(t testing.TB, method, path string, body any, headers ...string) answered {
+	t.Helper()
+	var reader io.Reader
+	contentType := ""
+	switch body := body.(type) {
+	case nil:
+	case string:
+		reader, contentType = strings.NewReader(body), "application/json"
+	case []byte:
+		reader, contentType = bytes.NewReader(body), "application/json"
+	default:
+		raw, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader, contentType = bytes.NewReader(raw), "application/json"
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	response, err := s.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answered{response.StatusCode, response.Header, string(raw)}
+}
+
+// want fails the test unless the status is the one, and decodes the body into
+// each of into.
+func (a answered) want(t testing.TB, status int, into ...any) answered {
+	t.Helper()
+	if a.status != status {
+		t.Fatalf("status %d, want %d: %s", a.status, status, a.body)
+	}
+	for _, target := range into {
+		reflect.ValueOf(target).Elem().SetZero()
+		if err := json.Unmarshal([]byte(a.body), target); err != nil {
+			t.Fatalf("%v: %s", err, a.body)
+		}
+	}
+	return a
+}
+
+// wantProblem fails the test unless it is a problem of that status, whose detail
+// contains the text.
+func (a answered) wantProblem(t testing.TB, status int, text string) problem {
+	t.Helper()
+	var p problem
+	a.want(t, status, &p)
+	if got := a.header.Get("Content-Type"); got != "application/problem+json" {
+		t.Errorf("content type %q: %s", got, a.body)
+	}
+	if p.Status != status || p.Title == "" {
+		t.Errorf("status and title are not those of a problem: %s", a.body)
+	}
+	if !strings.Contains(a.body, text) {
+		t.Errorf("the problem does not mention %q: %s", text, a.body)
+	}
+	return p
+}
+
+func equal[T any](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}

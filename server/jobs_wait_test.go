@@ -1,0 +1,179 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// becomes waits until something has come true.
+func becomes(t testing.TB, what string, true func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !true(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: that did not become true", what)
+		}
+	}
+}
+
+func (s *served) waitingForJobs(t testing.TB, n int64) {
+	t.Helper()
+	becomes(t, fmt.Sprint(n, " requests wait"), func() bool { return s.server.jobWaits.Load() == n })
+}
+
+// A job that comes is handed to who waits for it. (Whose time is up gets none.)
+func TestWaitingForAJob(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for range 3 { // the second time, the poller runs already
+		answers := make(chan answered, 1)
+		go func() { answers <- s.call(t, "GET", "/events/subscribe?tags=x,y&worker_id=w:1&wait=60", nil) }()
+		s.waitingForJobs(t, 1)
+		s.enqueue(t, `{"title":"other","tags":"z"}`)
+		id := s.enqueue(t, `{"title":"a","tags":"y"}`)
+		var job claimedJobView
+		(<-answers).want(t, 200, &job)
+		equal(t, "id", job.ID, id)
+	}
+}
+
+// A job that becomes due wakes who waits, too.
+func TestWaitingForAJobThatIsDueLater(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.enqueue(t, `{"title":"a","tags":"x","run_at":"`+time.Now().Add(2*time.Second).UTC().Format(time.RFC3339)+`"}`)
+	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=60", nil).want(t, 200)
+}
+
+func TestWaitingInVain(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.enqueue(t, `{"title":"a","tags":"y"}`)
+	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=1", nil).want(t, 204)
+	s.waitingForJobs(t, 0)
+}
+
+// Those who wait hold no connection of the database, and each gets a job of its
+// own.
+func TestManyWaitForJobs(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	const waiters = 100 // more than the pool has connections
+	var mu sync.Mutex
+	seen := map[int64]bool{}
+	var all sync.WaitGroup
+	for i := range waiters {
+		all.Go(func() {
+			var job claimedJobView
+			s.call(t, "GET", fmt.Sprintf("/events/subscribe?tags=x,%d&worker_id=w:%d&wait=60", i%7, i), nil).want(t, 200, &job)
+			mu.Lock()
+			seen[job.ID] = true
+			mu.Unlock()
+		})
+	}
+	s.waitingForJobs(t, waiters)
+	for range waiters {
+		s.enqueue(t, `{"title":"a","tags":"x"}`)
+	}
+	all.Wait()
+	equal(t, "jobs", len(seen), waiters)
+}
+
+func TestDrainEndsLongPollsForJobs(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	answers := make(chan answered, 1)
+	go func() { answers <- s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=60", nil) }()
+	s.waitingForJobs(t, 1)
+	s.server.Drain()
+	(<-answers).want(t, 204)
+	refused := s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=60", nil)
+	refused.wantProblem(t, 503, "stopping")
+	equal(t, "Retry-After", refused.header.Get("Retry-After"), "1")
+	s.enqueue(t, `{"title":"a","tags":"x"}`)
+	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1", nil).want(t, 200)
+}
+
+// Who has gone does not take the next job.
+func TestLongPollsForJobsEndWithTheirClients(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		r, _ := http.NewRequestWithContext(ctx, "GET", s.url+"/events/subscribe?tags=x&worker_id=w:1&wait=60", nil)
+		response, err := s.client.Do(r)
+		if err == nil {
+			response.Body.Close()
+		}
+		gone <- err
+	}()
+	s.waitingForJobs(t, 1)
+	cancel()
+	if err := <-gone; err == nil {
+		t.Error("it was answered")
+	}
+	s.waitingForJobs(t, 0)
+	s.enqueue(t, `{"title":"a","tags":"x"}`)
+	equal(t, "attempt", s.take(t, "x", "w:2").Attempt, 1)
+}
+
+// A worker that goes while the job is handed to it leaves the job to others.
+func TestJobsOfWorkersThatHaveGoneAreGivenBack(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.enqueue(t, `{"title":"a","tags":"x"}`)
+	holder, err := s.ph.Pool().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Rollback(t.Context())
+	if _, err := holder.Exec(t.Context(), "lock table posthorn.running_jobs in exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	taken := make(chan *pg.ClaimedJob, 1)
+	go func() {
+		job, _ := s.server.takeJob(ctx, jobClaim{"default", "w:1", []string{"x"}, time.Minute})
+		taken <- job
+	}()
+	becomes(t, "the claim waits for the lock", func() bool { return s.isBlocked(t, holder) })
+	cancel()
+	if err := holder.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if job := <-taken; job != nil {
+		t.Errorf("it has the job: %+v", job)
+	}
+	equal(t, "log", actions(s.job(t, 1)), "PICKED RESET")
+	equal(t, "attempt", s.take(t, "x", "w:2").Attempt, 2)
+}
+
+// isBlocked reports whether somebody waits for what a transaction has locked.
+func (s *served) isBlocked(t *testing.T, holder pgx.Tx) (blocked bool) {
+	t.Helper()
+	err := s.ph.Pool().QueryRow(t.Context(), "select exists (select from pg_stat_activity where $1 = any (pg_blocking_pids(pid)))",
+		holder.Conn().PgConn().PID()).Scan(&blocked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return blocked
+}
+
+func TestWaitsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := serve(t, Options{MaxWaits: 1})
+	answers := make(chan answered, 1)
+	go func() { answers <- s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=60", nil) }()
+	s.waitingForJobs(t, 1)
+	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:2&wait=60", nil).wantProblem(t, 503, "too many")
+	s.enqueue(t, `{"title":"a","tags":"x"}`)
+	(<-answers).want(t, 200)
+}

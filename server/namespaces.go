@@ -1,0 +1,68 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/server/internal/in"
+)
+
+type namespaceView struct {
+	Name      string          `json:"name" example:"shop"`
+	CreatedAt time.Time       `json:"created_at"`
+	Metadata  json.RawMessage `json:"metadata"`
+}
+
+func (s *Server) namespaces() {
+	register(s, operation{
+		method: http.MethodGet, path: "/v1/namespaces", id: "list-namespaces", group: "namespaces",
+		summary:     "Namespaces",
+		description: "All of them, or with a token the one that it is for.",
+		scope:       scopeRead,
+	}, s.listNamespaces)
+
+	register(s, operation{
+		method: http.MethodPut, path: "/v1/namespaces/{name}", id: "define-namespace", group: "namespaces",
+		summary: "Make a namespace, or replace its metadata",
+		scope:   scopeAdmin, status: http.StatusNoContent,
+	}, s.defineNamespace)
+}
+
+func (s *Server) listNamespaces(ctx context.Context, c caller, _ *anyInput) (*listOf[namespaceView], error) {
+	all, err := pg.ListNamespaces(ctx, s.client.Pool())
+	if err != nil {
+		return nil, err
+	}
+	views := make([]namespaceView, 0, len(all))
+	for _, n := range all {
+		if !c.bound || n.Name == c.namespace {
+			views = append(views, namespaceView(n))
+		}
+	}
+	return page(views, ""), nil
+}
+
+type namespaceInput struct {
+	in.Namespace
+	Name string `path:"name" doc:"A lower-case letter, then up to 30 lower-case letters, digits, _ or -"`
+	Body *struct {
+		Metadata map[string]any `json:"metadata,omitempty"`
+	}
+}
+
+func (s *Server) defineNamespace(ctx context.Context, c caller, input *namespaceInput) (*struct{}, error) {
+	if c.bound && input.Name != c.namespace {
+		return nil, newProblem(http.StatusForbidden, "a token is for its own namespace only", "Make others with posthorn migrate or SQL.")
+	}
+	var metadata json.RawMessage
+	if input.Body != nil && input.Body.Metadata != nil {
+		var err error
+		if metadata, err = json.Marshal(input.Body.Metadata); err != nil {
+			return nil, err
+		}
+	}
+	return nil, pg.DefineNamespace(ctx, s.client.Pool(), input.Name, metadata)
+}

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/server/internal/in"
+)
+
+type nodeInput struct {
+	in.Namespace
+	ID string `path:"id"`
+}
+
+type projectionInput struct {
+	in.Namespace
+	Name string `path:"name"`
+}
+
+type projectionOutput struct{ Body pg.ProjectionStatus }
+
+func (s *Server) nodes() {
+	register(s, operation{
+		method: http.MethodGet, path: "/v1/nodes", id: "list-nodes", group: "nodes",
+		summary: "Nodes, and what they do", scope: scopeRead,
+	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[pg.NodeStatus], error) {
+		all, err := pg.ListNodes(ctx, s.client.Pool(), c.namespace)
+		return page(all, ""), err
+	})
+
+	register(s, operation{
+		method: http.MethodDelete, path: "/v1/nodes/{id}", id: "remove-node", group: "nodes",
+		summary:     "Remove a node, and give back its leases",
+		description: "The count is that of the leases. It works for nodes that are not registered too.",
+		scope:       scopeAdmin,
+	}, func(ctx context.Context, c caller, input *nodeInput) (output *countOutput, err error) {
+		output = &countOutput{}
+		output.Body.Count, err = pg.RemoveNode(ctx, s.client.Pool(), c.namespace, input.ID)
+		s.waits.newsForAll()
+		return output, err
+	})
+}
+
+func (s *Server) projections() {
+	register(s, operation{
+		method: http.MethodGet, path: "/v1/projections", id: "list-projections", group: "projections",
+		summary: "Projections, and where they stand", scope: scopeRead,
+	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[pg.ProjectionStatus], error) {
+		all, err := pg.ListProjections(ctx, s.client.Pool(), c.namespace)
+		return page(all, ""), err
+	})
+
+	register(s, operation{
+		method: http.MethodGet, path: "/v1/projections/{name}", id: "get-projection", group: "projections",
+		summary: "Where a projection stands", scope: scopeRead,
+	}, func(ctx context.Context, c caller, input *projectionInput) (*projectionOutput, error) {
+		status, err := pg.StatusOfProjection(ctx, s.client.Pool(), c.namespace, input.Name)
+		return &projectionOutput{status}, err
+	})
+}

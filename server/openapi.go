@@ -1,0 +1,66 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// apiConfig has none of huma's own pages: they load scripts from elsewhere.
+func apiConfig(version string) huma.Config {
+	return huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title: "Posthorn", Version: version,
+				Description: "Events, groups, schedules and more, over HTTP.",
+			},
+			Components: &huma.Components{
+				Schemas: huma.NewMapRegistry("#/components/schemas/", schemaName),
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"token": {Type: "http", Scheme: "bearer", Description: "Needed where the server requires tokens."},
+				},
+			},
+		},
+		Formats:                      formats,
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true, // a filter that is misspelt must not find everything
+		Transformers:                 []huma.Transformer{asProblem},
+	}
+}
+
+// formats: problems are "json", by what follows the plus.
+var formats = map[string]huma.Format{
+	"application/json": huma.DefaultJSONFormat,
+	"json":             huma.DefaultJSONFormat,
+}
+
+// openAPI serves the document of all that is registered when it is first asked
+// for.
+func (s *Server) openAPI() {
+	document := sync.OnceValues(func() ([]byte, error) {
+		all := s.api.OpenAPI()
+		delete(all.Components.Schemas.Map(), "ErrorModel") // huma's own errors, which we replace
+		delete(all.Components.Schemas.Map(), "ErrorDetail")
+		return json.Marshal(all)
+	})
+	s.mux.HandleFunc("GET /openapi.json", s.requireRaw(scopeNone, func(w http.ResponseWriter, _ *http.Request, _ caller) error {
+		raw, err := document()
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(raw)
+		return nil
+	}))
+}
+
+// schemaName names schemas without the suffixes that our types have.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	return strings.TrimSuffix(name, "View")
+}

@@ -1,0 +1,171 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/server/internal/in"
+)
+
+// maxMessages is how many events one request may publish: what is delayed or has
+// a key goes in one by one.
+const maxMessages = 10000
+
+type publishInput struct {
+	in.Namespace
+	ContentType    string `header:"Content-Type" hidden:"true"`
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"200" doc:"Sent again under the same key within a day, the request publishes nothing and answers with the same ids"`
+	RawBody        []byte
+
+	header http.Header
+}
+
+// Resolve keeps the headers: attributes of CloudEvents may be there.
+func (i *publishInput) Resolve(hc huma.Context) []error {
+	i.header = http.Header{}
+	hc.EachHeader(func(name, value string) { i.header.Add(name, value) })
+	return nil
+}
+
+type publishOutput struct {
+	Replayed string `header:"Idempotency-Replayed" doc:"true when all of it was published before"`
+	Body     struct {
+		IDs []int64 `json:"ids" doc:"Of the events, in the order of the messages"`
+	}
+}
+
+func (s *Server) publishing() {
+	one, many := schemaOf[message](s), schemaOf[messages](s)
+	cloud := schemaOf[cloudEvent](s)
+	// Under a name, without which generated clients cannot send it.
+	s.api.OpenAPI().Components.Schemas.Map()["Publication"] = &huma.Schema{
+		OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one}, many},
+	}
+	register(s, operation{
+		method: http.MethodPost, path: "/v1/events", id: "publish-events", group: "events",
+		summary: "Publish one event or many",
+		description: "A JSON object is one event, an array or {\"events\": [...]} are many: all of them are published, or none. " +
+			"CloudEvents 1.0 are understood in binary mode (ce- headers), structured and batched.",
+		scope: scopePublish, status: http.StatusCreated, anyBytes: true,
+		body: &huma.RequestBody{Content: map[string]*huma.MediaType{
+			"application/json":                   {Schema: &huma.Schema{Ref: "#/components/schemas/Publication"}},
+			"application/cloudevents+json":       {Schema: cloud},
+			"application/cloudevents-batch+json": {Schema: &huma.Schema{Type: huma.TypeArray, Items: cloud}},
+		}},
+	}, s.publishEvents)
+}
+
+func (s *Server) publishEvents(ctx context.Context, c caller, input *publishInput) (*publishOutput, error) {
+	all, err := decodePublished(input.header, input.RawBody)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) > maxMessages {
+		return nil, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("these are more than %d events", maxMessages), "Send less at once.")
+	}
+	for i := range all {
+		if err := c.checkPublish(cmp.Or(all[i].Stream, "default")); err != nil {
+			return nil, err
+		}
+	}
+	var output publishOutput
+	output.Body.IDs = []int64{}
+	if len(all) == 0 { // a batch of CloudEvents may be empty
+		return &output, nil
+	}
+	underKey(all, input.IdempotencyKey)
+	ids, replayed, err := s.publishOnce(ctx, c.namespace, all)
+	if err != nil {
+		return nil, err
+	}
+	output.Body.IDs = ids
+	if replayed {
+		output.Replayed = "true"
+	}
+	return &output, nil
+}
+
+// underKey gives the messages of a request that is to take effect once a dedup
+// key each, except where they have their own.
+func underKey(all []posthorn.Message, key string) {
+	if key == "" {
+		return
+	}
+	for i := range all {
+		if all[i].DedupKey == "" {
+			all[i].DedupKey = "idempotency:" + key
+			if len(all) > 1 {
+				all[i].DedupKey += ":" + strconv.Itoa(i)
+			}
+		}
+	}
+}
+
+// publishOnce publishes, and reports whether all of it had been published before
+// under the same keys.
+func (s *Server) publishOnce(ctx context.Context, namespace string, all []posthorn.Message) (ids []int64, replayed bool, err error) {
+	var keys []string
+	for i := range all {
+		if all[i].DedupKey != "" {
+			keys = append(keys, all[i].DedupKey)
+		}
+	}
+	if len(keys) < len(all) { // something is new in any case
+		ids, err = s.publish(ctx, s.client.Pool(), namespace, all)
+		return ids, false, err
+	}
+	err = pgx.BeginFunc(ctx, s.client.Pool(), func(tx pgx.Tx) error {
+		if ids, err = s.publish(ctx, tx, namespace, all); err != nil {
+			return err
+		}
+		first, err := pg.FirstUsed(ctx, tx, namespace, keys)
+		replayed = first == 0
+		return err
+	})
+	return ids, replayed, err
+}
+
+// publish is the client's, for any namespace.
+func (s *Server) publish(ctx context.Context, db posthorn.DB, namespace string, all []posthorn.Message) ([]int64, error) {
+	if namespace == s.client.Namespace() {
+		return s.client.Publish(ctx, db, all...)
+	}
+	origin := propagation.MapCarrier{}
+	traceContext.Inject(ctx, origin)
+	converted := make([]pg.Message, len(all))
+	for i := range all {
+		m := &all[i]
+		metadata := map[string]any{"producer": s.client.NodeID()}
+		if m.Metadata["traceparent"] == nil {
+			for key, value := range origin {
+				metadata[key] = value
+			}
+		}
+		maps.Copy(metadata, m.Metadata)
+		raw, err := json.Marshal(metadata)
+		if err != nil {
+			return nil, err
+		}
+		payload, _ := m.Payload.(json.RawMessage) // decoders give nothing else
+		converted[i] = pg.Message{
+			Type: m.Type, Stream: m.Stream, Key: m.Key, Tags: m.Tags, Payload: payload, Metadata: raw, DedupKey: m.DedupKey,
+		}
+		if !m.DeliverAt.IsZero() {
+			converted[i].DeliverAt = &m.DeliverAt
+		}
+	}
+	ids, err := pg.PublishMany(ctx, db, namespace, converted)
+	s.waits.newsForAll()
+	return ids, err
+}

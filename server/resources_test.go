@@ -1,0 +1,150 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	var schedule pg.ScheduleStatus
+	put := `{"cron_expression":"0 7 * * *","event_type":"report.due","timezone":"Europe/Berlin","payload":{"kind":"daily"},"metadata":{"a":1},"stream":"reports","key":"k"}`
+	s.call(t, "PUT", "/v1/schedules/reports", put).want(t, 200, &schedule)
+	equal(t, "schedule", fmt.Sprint(schedule.Cron, schedule.TimeZone, schedule.State), "0 7 * * *Europe/Berlinactive")
+	s.call(t, "POST", "/v1/schedules/reports/pause", nil).want(t, 204)
+	s.call(t, "GET", "/v1/schedules/reports", nil).want(t, 200, &schedule)
+	equal(t, "state", schedule.State, "paused")
+	s.call(t, "POST", "/v1/schedules/reports/resume", nil).want(t, 204)
+	var ran struct{ ID int64 }
+	s.call(t, "POST", "/v1/schedules/reports/run", nil).want(t, 200, &ran)
+	var event eventView
+	s.call(t, "GET", fmt.Sprintf("/v1/events/%d", ran.ID), nil).want(t, 200, &event)
+	equal(t, "stream of the event", event.Stream, "reports")
+	var all list[pg.ScheduleStatus]
+	s.call(t, "GET", "/v1/schedules", nil).want(t, 200, &all)
+	equal(t, "schedules", len(all.Items), 1)
+	s.call(t, "DELETE", "/v1/schedules/reports", nil).want(t, 204)
+	s.call(t, "DELETE", "/v1/schedules/reports", nil).wantProblem(t, 404, "reports")
+	s.call(t, "GET", "/v1/schedules/reports", nil).wantProblem(t, 404, "reports")
+	for _, verb := range []string{"pause", "resume", "run"} {
+		s.call(t, "POST", "/v1/schedules/reports/"+verb, nil).wantProblem(t, 404, "reports")
+	}
+	for _, body := range []string{
+		`{"cron_expression":"nonsense","event_type":"a"}`, `{"cron_expression":"@daily"}`,
+		`{"cron_expression":"@daily","event_type":"a","timezone":"Nowhere"}`,
+		`{"cron_expression":"@daily","event_type":"a","catch_up":"maybe"}`,
+		`{"cron_expression":"@daily","event_type":"a","metadata":[]}`,
+	} {
+		s.call(t, "PUT", "/v1/schedules/reports", body).wantProblem(t, 400, "")
+	}
+}
+
+func TestSubscriptions(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	var put struct{ ID int64 }
+	s.call(t, "PUT", "/v1/subscriptions/g/big", `{"filter":{"type":["order.*"],"payload":{"big":true}},"expire_after_seconds":3600}`).want(t, 200, &put)
+	if put.ID == 0 {
+		t.Error("it has no id")
+	}
+	posthorntest.Publish(
+		t, s.ph,
+		posthorn.Message{Type: "order.placed", Payload: map[string]any{"big": false}},
+		posthorn.Message{Type: "order.placed", Payload: map[string]any{"big": true}},
+	)
+	lease := s.claim(t, "g", `{"wait":60}`)
+	equal(t, "events", len(lease.Events), 1)
+	equal(t, "subscriptions", lease.Events[0].Subscriptions, []string{"big"})
+	var all list[pg.SubscriptionStatus]
+	s.call(t, "GET", "/v1/subscriptions?group=g", nil).want(t, 200, &all)
+	equal(t, "subscription", fmt.Sprint(len(all.Items), all.Items[0].Name, all.Items[0].ExpireAfterSeconds), "1big3600")
+	s.call(t, "DELETE", "/v1/subscriptions/g/big", nil).want(t, 200)
+	s.call(t, "DELETE", "/v1/subscriptions/g/big", nil).wantProblem(t, 404, "big")
+	s.call(t, "GET", "/v1/subscriptions?group=none", nil).wantProblem(t, 404, "none")
+	s.call(t, "GET", "/v1/subscriptions", nil).wantProblem(t, 400, "group")
+	for _, body := range []string{
+		`{"filter":{"colour":1}}`, `{"filter":{"type":[]}}`, `{"filter":{"conditions_sql":"true"}}`,
+		`{"filter":{},"conditions_sql":"true"}`, `{"filter":[]}`, `{"params":{"a":1}}`,
+	} {
+		s.call(t, "PUT", "/v1/subscriptions/g/bad", body).wantProblem(t, 400, "")
+	}
+}
+
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "a", Stream: "a"}, posthorn.Message{Type: "a", Stream: "b"})
+	var found list[pg.Stream]
+	s.call(t, "GET", "/v1/streams?limit=2", nil).want(t, 200, &found)
+	equal(t, "first page", fmt.Sprint(found.Items[0].Name, found.Items[1].Name), "ab")
+	s.call(t, "GET", "/v1/streams?limit=2&cursor="+found.Next, nil).want(t, 200, &found)
+	equal(t, "second page", found.Items[0].Name, "default")
+	s.call(t, "GET", "/v1/streams?cursor=!", nil).wantProblem(t, 400, "cursor")
+	s.call(t, "GET", "/v1/streams?namespace=none", nil).wantProblem(t, 404, "none")
+}
+
+func TestNodesAndProjections(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.ph.Project("totals", "order.*", posthorn.ProjectionConfig{}, func(context.Context, pgx.Tx, []posthorn.Event) error { return nil })
+	posthorntest.Run(t, s.ph)
+	var nodes list[pg.NodeStatus]
+	for len(nodes.Items) == 0 {
+		s.call(t, "GET", "/v1/nodes", nil).want(t, 200, &nodes)
+	}
+	equal(t, "node", nodes.Items[0].ID, s.ph.NodeID())
+	var projections list[pg.ProjectionStatus]
+	for len(projections.Items) == 0 {
+		s.call(t, "GET", "/v1/projections", nil).want(t, 200, &projections)
+	}
+	var one pg.ProjectionStatus
+	s.call(t, "GET", "/v1/projections/totals", nil).want(t, 200, &one)
+	equal(t, "projection", one.Projection, "totals")
+	s.call(t, "GET", "/v1/projections/none", nil).wantProblem(t, 404, "none")
+	s.call(t, "DELETE", "/v1/nodes/nobody", nil).want(t, 200)
+}
+
+// What belongs to a restricted stream is not there for tokens that do not name it.
+func TestResourcesOfRestrictedStreams(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	s.call(t, "PUT", "/v1/groups/g", nil).want(t, 200)
+	s.call(t, "PUT", "/v1/schedules/pay", `{"cron_expression":"@daily","event_type":"a","stream":"payroll"}`).want(t, 200)
+	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "a", Stream: "payroll"})
+	lease := s.claim(t, "g", `{"wait":60}`)
+	s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/settle", lease.Lease), fmt.Sprintf(
+		`{"attempt":%d,"failures":[{"event":%d,"permanent":true,"error":"secret"}]}`, lease.Attempt, lease.Events[0].ID)).want(t, 204)
+	event := fmt.Sprintf("/v1/events/%d/outcomes", lease.Events[0].ID)
+
+	named := s.issue(t, "default", []scope{scopeRead, scopeAdmin}, "payroll")
+	others := s.issue(t, "default", []scope{scopeRead, scopeAdmin})
+	s = serveClient(t, s.ph, s.database, Options{Tokens: true})
+	for _, path := range []string{"/v1/dead-letters/1", "/v1/schedules/pay", event} {
+		s.call(t, "GET", path, nil, named).want(t, 200)
+		s.call(t, "GET", path, nil, others).wantProblem(t, 404, "")
+	}
+	for path, mention := range map[string]string{"/v1/dead-letters": "secret", "/v1/schedules": "payroll", "/v1/streams": "payroll"} {
+		if body := s.call(t, "GET", path, nil, named).want(t, 200).body; !strings.Contains(body, mention) {
+			t.Errorf("%s lacks %s: %s", path, mention, body)
+		}
+		if body := s.call(t, "GET", path, nil, others).want(t, 200).body; strings.Contains(body, mention) {
+			t.Errorf("%s shows %s: %s", path, mention, body)
+		}
+	}
+	s.call(t, "POST", "/v1/schedules/pay/run", nil, others).wantProblem(t, 404, "pay")
+	s.call(t, "DELETE", "/v1/schedules/pay", nil, others).wantProblem(t, 404, "pay")
+	body := `{"cron_expression":"@daily","event_type":"a","stream":"payroll"}`
+	s.call(t, "PUT", "/v1/schedules/mine", body, others).wantProblem(t, 403, "payroll")
+	s.call(t, "PUT", "/v1/schedules/pay", `{"cron_expression":"@daily","event_type":"a"}`, others).wantProblem(t, 404, "pay")
+	s.call(t, "PUT", "/v1/schedules/mine", `{"cron_expression":"@daily","event_type":"a"}`, others).want(t, 200)
+}

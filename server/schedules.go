@@ -1,0 +1,147 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/server/internal/in"
+)
+
+type scheduleInput struct {
+	in.Namespace
+	Name string `path:"name"`
+}
+
+type putScheduleInput struct {
+	in.Namespace
+	Name string `path:"name"`
+	Body struct {
+		Cron     string                     `json:"cron_expression" doc:"Five fields, or @daily, @every 90s, @at 2026-12-01T08:00:00Z" example:"0 7 * * *"`
+		Type     string                     `json:"event_type" doc:"Of the event" example:"report.due"`
+		Payload  json.RawMessage            `json:"payload,omitempty" doc:"Any JSON. Default: {}"`
+		TimeZone string                     `json:"timezone,omitempty" doc:"Default: UTC" example:"Europe/Berlin"`
+		CatchUp  string                     `json:"catch_up,omitempty" enum:"skip,once,all" doc:"What happens to times that were missed. Default: once"`
+		Stream   string                     `json:"stream,omitempty" doc:"Default: default"`
+		Key      string                     `json:"key,omitempty"`
+		Metadata map[string]json.RawMessage `json:"metadata,omitempty"`
+		Active   *bool                      `json:"active,omitempty" doc:"Default: as it is; a new one is active"`
+	}
+}
+
+type scheduleOutput struct{ Body pg.ScheduleStatus }
+
+type idOutput struct {
+	Body struct {
+		ID int64 `json:"id" doc:"Of the event"`
+	}
+}
+
+func (s *Server) schedules() {
+	register(s, operation{
+		method: http.MethodGet, path: "/v1/schedules", id: "list-schedules", group: "schedules",
+		summary: "Schedules", scope: scopeRead,
+	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[pg.ScheduleStatus], error) {
+		all, err := pg.ListSchedules(ctx, s.client.Pool(), c.namespace)
+		return page(visible(c, all, func(s pg.ScheduleStatus) string { return s.Stream }), ""), err
+	})
+
+	register(s, operation{
+		method: http.MethodGet, path: "/v1/schedules/{name}", id: "get-schedule", group: "schedules",
+		summary: "One schedule", scope: scopeRead,
+	}, func(ctx context.Context, c caller, input *scheduleInput) (*scheduleOutput, error) {
+		return s.scheduleNamed(ctx, c, input.Name)
+	})
+
+	register(s, operation{
+		method: http.MethodPut, path: "/v1/schedules/{name}", id: "put-schedule", group: "schedules",
+		summary: "Make a schedule, or change it", scope: scopeAdmin,
+	}, s.putSchedule)
+
+	register(s, operation{
+		method: http.MethodDelete, path: "/v1/schedules/{name}", id: "delete-schedule", group: "schedules",
+		summary: "Delete a schedule", scope: scopeAdmin, status: http.StatusNoContent,
+	}, s.deleteSchedule)
+
+	onSchedule := func(verb, summary string, do func(ctx context.Context, db pg.DB, namespace, name string) error) {
+		register(s, operation{
+			method: http.MethodPost, path: "/v1/schedules/{name}/" + verb, id: verb + "-schedule", group: "schedules",
+			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
+		}, func(ctx context.Context, c caller, input *scheduleInput) (*struct{}, error) {
+			if err := s.checkSchedule(ctx, c, input.Name); err != nil {
+				return nil, err
+			}
+			return nil, do(ctx, s.client.Pool(), c.namespace, input.Name)
+		})
+	}
+	onSchedule("pause", "Publish nothing until it is resumed", pg.PauseSchedule)
+	onSchedule("resume", "Go on with the next time", pg.ResumeSchedule)
+
+	register(s, operation{
+		method: http.MethodPost, path: "/v1/schedules/{name}/run", id: "run-schedule", group: "schedules",
+		summary: "Publish the event now; its times stay as they are", scope: scopeAdmin,
+	}, func(ctx context.Context, c caller, input *scheduleInput) (output *idOutput, err error) {
+		if err := s.checkSchedule(ctx, c, input.Name); err != nil {
+			return nil, err
+		}
+		output = &idOutput{}
+		output.Body.ID, err = pg.RunScheduleNow(ctx, s.client.Pool(), c.namespace, input.Name)
+		return output, err
+	})
+}
+
+func (s *Server) scheduleNamed(ctx context.Context, c caller, name string) (*scheduleOutput, error) {
+	status, err := pg.StatusOfSchedule(ctx, s.client.Pool(), c.namespace, name)
+	if err == nil && !c.mayRead(status.Stream) {
+		err = pg.NoSchedule(c.namespace, name)
+	}
+	return &scheduleOutput{status}, err
+}
+
+// checkSchedule keeps callers from schedules that publish to streams which they
+// may not read: as if there were none.
+func (s *Server) checkSchedule(ctx context.Context, c caller, name string) error {
+	if len(c.hidden) == 0 {
+		return nil
+	}
+	_, err := s.scheduleNamed(ctx, c, name)
+	return err
+}
+
+func (s *Server) putSchedule(ctx context.Context, c caller, input *putScheduleInput) (*scheduleOutput, error) {
+	b := input.Body
+	if err := c.checkPublish(cmp.Or(b.Stream, "default")); err != nil {
+		return nil, err
+	}
+	// A name that is taken in a stream which it may not read is not its to change.
+	if there, err := pg.StatusOfSchedule(ctx, s.client.Pool(), c.namespace, input.Name); err == nil && !c.mayRead(there.Stream) {
+		return nil, pg.NoSchedule(c.namespace, input.Name)
+	}
+	schedule := pg.Schedule{
+		Name: input.Name, Cron: b.Cron, Type: b.Type, Payload: b.Payload, TimeZone: b.TimeZone, CatchUp: b.CatchUp,
+		Stream: b.Stream, Key: b.Key, Active: b.Active,
+	}
+	if b.Metadata != nil {
+		var err error
+		if schedule.Metadata, err = json.Marshal(b.Metadata); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := pg.DefineSchedule(ctx, s.client.Pool(), c.namespace, schedule); err != nil {
+		return nil, err
+	}
+	return s.scheduleNamed(ctx, c, input.Name)
+}
+
+func (s *Server) deleteSchedule(ctx context.Context, c caller, input *scheduleInput) (*struct{}, error) {
+	if err := s.checkSchedule(ctx, c, input.Name); err != nil {
+		return nil, err
+	}
+	was, err := pg.Unschedule(ctx, s.client.Pool(), c.namespace, input.Name)
+	if err == nil && !was {
+		err = pg.NoSchedule(c.namespace, input.Name)
+	}
+	return nil, err
+}

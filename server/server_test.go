@@ -1,0 +1,137 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.call(t, "GET", "/healthz", nil).want(t, 200)
+	s.call(t, "GET", "/readyz", nil).want(t, 200)
+	s.server.Drain()
+	s.call(t, "GET", "/healthz", nil).want(t, 200)
+	stopping := s.call(t, "GET", "/readyz", nil)
+	stopping.wantProblem(t, 503, "stopping")
+	equal(t, "Retry-After", stopping.header.Get("Retry-After"), "1")
+}
+
+func TestReadyNeedsTheDatabase(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.ph.Close()
+	s.call(t, "GET", "/healthz", nil).want(t, 200)
+	s.call(t, "GET", "/readyz", nil).wantProblem(t, 503, "database")
+	s.call(t, "GET", "/v1/events/1", nil).wantProblem(t, 503, "database")
+}
+
+func TestUnknownRoutesAreProblems(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.call(t, "GET", "/v1/nonsense", nil).wantProblem(t, 404, "/v1/nonsense")
+	wrong := s.call(t, "PATCH", "/v1/namespaces", nil)
+	wrong.wantProblem(t, 405, "PATCH")
+	if allow := wrong.header.Get("Allow"); !strings.Contains(allow, "GET") {
+		t.Errorf("Allow: %s", allow)
+	}
+}
+
+func TestDocumentHasAllOperations(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	var document struct {
+		OpenAPI string                                `json:"openapi"`
+		Paths   map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	s.call(t, "GET", "/openapi.json", nil).want(t, 200, &document)
+	if !strings.HasPrefix(document.OpenAPI, "3.1") {
+		t.Errorf("version %s", document.OpenAPI)
+	}
+	if document.Paths["/v1/events"]["post"] == nil {
+		t.Error("publishing is not in it")
+	}
+}
+
+func TestPublishAndGet(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	var published struct{ IDs []int64 }
+	s.call(t, "POST", "/v1/events", `{"type":"order.placed","key":"7","tags":["a"],"payload":{"total":12.50}}`).want(t, 201, &published)
+	equal(t, "ids", len(published.IDs), 1)
+	var event eventView
+	s.call(t, "GET", "/v1/events/1", nil).want(t, 200, &event)
+	equal(t, "type", event.Type, "order.placed")
+	equal(t, "payload", string(event.Payload), `{"total":12.50}`)
+	s.call(t, "POST", "/v1/events", `[{"type":"a"},{"type":"b"}]`).want(t, 201, &published)
+	equal(t, "ids", len(published.IDs), 2)
+	s.call(t, "POST", "/v1/events", `{"events":[{"type":"a"}]}`).want(t, 201, &published)
+	equal(t, "ids", len(published.IDs), 1)
+	s.call(t, "GET", "/v1/events/99", nil).wantProblem(t, 404, "event 99")
+}
+
+func TestPublishErrors(t *testing.T) {
+	t.Parallel()
+	s := serve(t, Options{MaxBodyBytes: 1 << 20})
+	for body, mention := range map[string]string{
+		``:                                "no body",
+		`{`:                               "body",
+		`[]`:                              "no events",
+		`{"events":[]}`:                   "no events",
+		`{"type":"a","tpye":1}`:           "tpye",
+		`{"type":1}`:                      "type",
+		`{}`:                              "type",
+		`{"type":"a"}{"type":"b"}`:        "more than one",
+		`{"type":"a","payload":"\u0000"}`: "u0000",
+		"{\"type\":\"\xff\"}":             "UTF-8",
+		`{"type":"a\u0001"}`:              "type",
+	} {
+		s.call(t, "POST", "/v1/events", body).wantProblem(t, 400, mention)
+	}
+	s.call(t, "POST", "/v1/events", strings.Repeat(" ", 1<<20+1)).wantProblem(t, 413, "larger")
+	s.call(t, "POST", "/v1/events", `{"type":"a"}`, "Content-Type: text/plain").wantProblem(t, 415, "application/json")
+	s.call(t, "GET", "/v1/events/x", nil).wantProblem(t, 400, "path.id")
+	s.call(t, "GET", "/v1/events/1?nonsense=1", nil).wantProblem(t, 400, "nonsense")
+	s.call(t, "GET", "/v1/events/1?namespace=nobody", nil).wantProblem(t, 404, "nobody")
+	s.call(t, "GET", "/v1/events/1?namespace=%00", nil).wantProblem(t, 400, "NUL")
+	s.call(t, "GET", "/v1/events/1?namespace=a&namespace=b", nil).wantProblem(t, 400, "more than once")
+}
+
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.call(t, "PUT", "/v1/namespaces/shop", nil).want(t, 204)
+	s.call(t, "PUT", "/v1/namespaces/shop", `{"metadata":{"team":"x"}}`).want(t, 204)
+	s.call(t, "PUT", "/v1/namespaces/Shop", nil).wantProblem(t, 400, "not a valid name")
+	s.call(t, "PUT", "/v1/namespaces/shop", `{"meta":{}}`).wantProblem(t, 400, "unexpected")
+	var all list[namespaceView]
+	s.call(t, "GET", "/v1/namespaces", nil).want(t, 200, &all)
+	equal(t, "namespaces", len(all.Items), 2)
+	equal(t, "metadata", string(all.Items[1].Metadata), `{"team":"x"}`)
+	s.call(t, "POST", "/v1/events?namespace=shop", `{"type":"a"}`).want(t, 201)
+	s.call(t, "GET", "/v1/events/1?namespace=shop", nil).want(t, 200)
+	s.call(t, "GET", "/v1/events/1", nil).wantProblem(t, 404, "event 1")
+}
+
+func TestTokensAreRequiredWhenSo(t *testing.T) {
+	t.Parallel()
+	s := serve(t, Options{Tokens: true})
+	denied := s.call(t, "GET", "/v1/namespaces", nil)
+	denied.wantProblem(t, 401, "token")
+	equal(t, "WWW-Authenticate", denied.header.Get("WWW-Authenticate"), "Bearer")
+	s.call(t, "GET", "/healthz", nil).want(t, http.StatusOK)
+}
+
+func TestPanicsAreLivedThrough(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.server.mux.HandleFunc("GET /panic", func(http.ResponseWriter, *http.Request) { panic("boo") })
+	answer := s.call(t, "GET", "/panic", nil)
+	answer.wantProblem(t, 500, "log")
+	if strings.Contains(answer.body, "boo") {
+		t.Errorf("the client learns of internals: %s", answer.body)
+	}
+	s.call(t, "GET", "/healthz", nil).want(t, http.StatusOK)
+}

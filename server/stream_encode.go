@@ -1,0 +1,27 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// encode writes an event as all of the server shows it, on one line.
+func (st *eventStream) encode(e posthorn.Event) ([]byte, error) {
+	var shown any = viewOf(pg.Event(e))
+	if st.cloudEvents {
+		var err error
+		if shown, err = cloudEventOf(st.caller.namespace, viewOf(pg.Event(e))); err != nil {
+			return nil, err
+		}
+	}
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(shown); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(line.Bytes(), []byte("\n")), nil
+}

@@ -1,0 +1,38 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/server/internal/in"
+)
+
+type streamsInput struct {
+	in.Namespace
+	in.Page
+}
+
+func (s *Server) streams() {
+	register(s, operation{
+		method: http.MethodGet, path: "/v1/streams", id: "list-streams", group: "streams",
+		summary: "Streams, by name", scope: scopeRead,
+	}, s.listStreams)
+}
+
+func (s *Server) listStreams(ctx context.Context, c caller, input *streamsInput) (*listOf[pg.Stream], error) {
+	after, err := base64.RawURLEncoding.DecodeString(input.Cursor)
+	if err != nil || !isText(string(after)) {
+		return nil, badRequest("the cursor is none of this list", "Give next of the page before.")
+	}
+	found, err := pg.ListStreams(ctx, s.client.Pool(), c.namespace, string(after), input.Limit)
+	if err != nil {
+		return nil, err
+	}
+	next := ""
+	if len(found) == input.Limit {
+		next = base64.RawURLEncoding.EncodeToString([]byte(found[len(found)-1].Name))
+	}
+	return page(visible(c, found, func(s pg.Stream) string { return s.Name }), next), nil
+}

@@ -1,0 +1,98 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/server/internal/in"
+)
+
+type listSubscriptionsInput struct {
+	in.Namespace
+	Group string `query:"group" required:"true"`
+}
+
+type subscriptionInput struct {
+	in.Namespace
+	Group string `path:"group"`
+	Name  string `path:"name"`
+}
+
+type putSubscriptionInput struct {
+	in.Namespace
+	Group string `path:"group"`
+	Name  string `path:"name"`
+	Body  struct {
+		Filter      map[string]json.RawMessage `json:"filter,omitempty" doc:"type, stream, key, tags_any, tags_all and payload; all that is named must match. Default: everything passes"`
+		Condition   string                     `json:"conditions_sql,omitempty" doc:"Instead of a filter: an expression over e and s. Needs the scope admin"`
+		Params      map[string]json.RawMessage `json:"params,omitempty" doc:"Of the condition"`
+		ExpireAfter float64                    `json:"expire_after_seconds,omitempty" minimum:"0" doc:"When its group was not read for so long, it is removed; 0 for never"`
+	}
+}
+
+type putSubscriptionOutput struct {
+	Body struct {
+		ID int64 `json:"id" doc:"Of the subscription"`
+	}
+}
+
+type owedOutput struct {
+	Body struct {
+		Owed int64 `json:"owed" doc:"How many events were owed to it"`
+	}
+}
+
+func (s *Server) subscriptions() {
+	register(s, operation{
+		method: http.MethodGet, path: "/v1/subscriptions", id: "list-subscriptions", group: "subscriptions",
+		summary: "Subscriptions of a group", scope: scopeRead,
+	}, func(ctx context.Context, c caller, input *listSubscriptionsInput) (*listOf[pg.SubscriptionStatus], error) {
+		all, err := pg.ListSubscriptions(ctx, s.client.Pool(), c.namespace, input.Group)
+		return page(all, ""), err
+	})
+
+	register(s, operation{
+		method: http.MethodPut, path: "/v1/subscriptions/{group}/{name}", id: "put-subscription", group: "subscriptions",
+		summary:     "Make a subscription, or change what it wants",
+		description: "The group is made if there is none. A group with subscriptions hands out only what one of them wants.",
+		scope:       scopeConsume,
+	}, s.putSubscription)
+
+	register(s, operation{
+		method: http.MethodDelete, path: "/v1/subscriptions/{group}/{name}", id: "delete-subscription", group: "subscriptions",
+		summary: "Remove a subscription with what is owed to it", scope: scopeConsume,
+	}, func(ctx context.Context, c caller, input *subscriptionInput) (output *owedOutput, err error) {
+		output = &owedOutput{}
+		output.Body.Owed, err = pg.Unsubscribe(ctx, s.client.Pool(), c.namespace, input.Group, input.Name)
+		return output, err
+	})
+}
+
+func (s *Server) putSubscription(ctx context.Context, c caller, input *putSubscriptionInput) (output *putSubscriptionOutput, err error) {
+	b := input.Body
+	if b.Condition != "" && !c.may(scopeAdmin) {
+		return nil, newProblem(http.StatusForbidden, "conditions in SQL need the scope admin", "Use a filter.")
+	}
+	if b.Condition != "" && b.Filter != nil {
+		return nil, badRequest("there are both filter and conditions_sql", "Send one of them.")
+	}
+	subscription := pg.Subscription{Condition: b.Condition, ExpireAfter: seconds(b.ExpireAfter)}
+	if b.Filter != nil {
+		if _, ok := b.Filter["conditions_sql"]; ok {
+			return nil, badRequest("conditions_sql is not a field of filters", "It goes beside the filter.")
+		}
+		if subscription.Filter, err = json.Marshal(b.Filter); err != nil {
+			return nil, err
+		}
+	}
+	if b.Params != nil {
+		if subscription.Params, err = json.Marshal(b.Params); err != nil {
+			return nil, err
+		}
+	}
+	output = &putSubscriptionOutput{}
+	output.Body.ID, err = pg.Subscribe(ctx, s.client.Pool(), c.namespace, input.Group, input.Name, subscription)
+	return output, err
+}

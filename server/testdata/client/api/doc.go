@@ -1,0 +1,2 @@
+// Package api is made by the generator.
+package api

@@ -1,0 +1,163 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// waiting returns when that many requests wait.
+func (s *served) waiting(t *testing.T, n int) {
+	t.Helper()
+	deadline := time.Now().Add(2 * time.Minute)
+	for {
+		count := s.server.waits.waiting()
+		if count == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d requests wait, not %d", count, n)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestLongPollHearsOfEvents(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.call(t, "PUT", "/v1/groups/g", nil).want(t, 200)
+	for how, publish := range map[string]func(){
+		"over HTTP": func() { s.call(t, "POST", "/v1/events", `{"type":"a"}`).want(t, 201) },
+		"in Go":     func() { posthorntest.Publish(t, s.ph, posthorn.Message{Type: "a"}) },
+		"in SQL": func() {
+			if _, err := s.ph.Pool().Exec(t.Context(), "select posthorn.publish('default', 'a')"); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		got := make(chan claimed)
+		go func() { got <- s.claim(t, "g", `{"wait":60}`) }()
+		s.waiting(t, 1)
+		publish()
+		if lease := <-got; len(lease.Events) != 1 {
+			t.Errorf("%s: %d events", how, len(lease.Events))
+		}
+	}
+}
+
+func TestLongPollEndsWithNothing(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.call(t, "PUT", "/v1/groups/g", nil).want(t, 200)
+	equal(t, "events", len(s.claim(t, "g", `{"wait":0.05}`).Events), 0)
+	s.call(t, "POST", "/v1/groups/g/claim", `{"wait":61}`).wantProblem(t, 400, "wait")
+	s.call(t, "POST", "/v1/groups/g/claim", `{"max_events":1001}`).wantProblem(t, 400, "max_events")
+	s.call(t, "POST", "/v1/groups/none/claim", `{"wait":60}`).wantProblem(t, 404, "none")
+}
+
+// Each event goes to one of many that wait, whatever wakes them.
+func TestManyWait(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.call(t, "PUT", "/v1/groups/g", nil).want(t, 200)
+	const n = 50
+	var mu sync.Mutex
+	seen := map[int64]int{}
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			lease := s.claim(t, "g", `{"wait":60,"max_events":1}`)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, e := range lease.Events {
+				seen[e.ID]++
+			}
+		})
+	}
+	s.waiting(t, n)
+	if held := s.ph.Pool().Stat().AcquiredConns(); held > 1 {
+		t.Errorf("%d connections are held while %d wait", held, n)
+	}
+	messages := make([]posthorn.Message, n)
+	for i := range messages {
+		messages[i].Type = "a"
+	}
+	posthorntest.Publish(t, s.ph, messages...)
+	all.Wait()
+	equal(t, "events", len(seen), n)
+	s.waiting(t, 0)
+}
+
+func TestDrainEndsLongPolls(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.call(t, "PUT", "/v1/groups/g", nil).want(t, 200)
+	got := make(chan claimed)
+	go func() { got <- s.claim(t, "g", `{"wait":60}`) }()
+	s.waiting(t, 1)
+	s.server.Drain()
+	equal(t, "events", len((<-got).Events), 0)
+	s.call(t, "POST", "/v1/groups/g/claim", `{"wait":60}`).wantProblem(t, 503, "stopping")
+	s.call(t, "POST", "/v1/groups/g/claim", nil).want(t, 200)
+}
+
+func TestTooManyWait(t *testing.T) {
+	t.Parallel()
+	s := serve(t, Options{MaxWaits: 1})
+	s.call(t, "PUT", "/v1/groups/g", nil).want(t, 200)
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.claim(t, "g", `{"wait":60}`) }()
+	s.waiting(t, 1)
+	refused := s.call(t, "POST", "/v1/groups/g/claim", `{"wait":60}`)
+	refused.wantProblem(t, 503, "wait")
+	equal(t, "Retry-After", refused.header.Get("Retry-After"), "1")
+	s.server.Drain()
+	<-ended
+}
+
+func TestWaitEndsWithTheClient(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.call(t, "PUT", "/v1/groups/g", nil).want(t, 200)
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/groups/g/claim", strings.NewReader(`{"wait":60}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if response, err := s.client.Do(r); err == nil {
+			response.Body.Close()
+		}
+	}()
+	s.waiting(t, 1)
+	cancel()
+	<-ended
+	s.waiting(t, 0)
+	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "a"})
+	equal(t, "events for others", len(s.claim(t, "g", `{"wait":60}`).Events), 1)
+}
+
+// In a group ordered by key, settling lets those go on who wait for the key.
+func TestSettlingWakesThoseBehind(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.call(t, "PUT", "/v1/groups/g", `{"order":"key","start":"beginning"}`).want(t, 200)
+	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "a", Key: "k"}, posthorn.Message{Type: "b", Key: "k"})
+	first := s.claim(t, "g", `{"max_events":1,"wait":60}`)
+	got := make(chan claimed)
+	go func() { got <- s.claim(t, "g", `{"wait":60}`) }()
+	s.waiting(t, 1)
+	s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/settle", first.Lease), fmt.Sprintf(`{"attempt":%d}`, first.Attempt)).want(t, 204)
+	second := <-got
+	equal(t, "events", len(second.Events), 1)
+	equal(t, "type", second.Events[0].Type, "b")
+}

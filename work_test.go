@@ -1,0 +1,445 @@
+package posthorn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/posthorn/posthorn"
+)
+
+// enqueue enqueues in a transaction of its own.
+func (w *world) enqueue(jobs ...posthorn.NewJob) []int64 {
+	w.t.Helper()
+	ids, err := w.Enqueue(w.t.Context(), w.Pool(), jobs...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return ids
+}
+
+// status waits until a job has a status.
+func (w *world) status(id int64, want string) posthorn.JobStatus {
+	w.t.Helper()
+	deadline := time.Now().Add(2 * patience)
+	for {
+		job, err := w.Job(w.t.Context(), id)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if job.Status == want {
+			return job
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("job %d is %s, not %s: %s", id, job.Status, want, job.ErrorMessage)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// story is what the log tells of a job.
+func (w *world) story(id int64) string {
+	w.t.Helper()
+	entries, err := w.JobLog(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var actions []string
+	for _, e := range entries {
+		actions = append(actions, e.Action)
+	}
+	return strings.Join(actions, " ")
+}
+
+var mail = []string{"mail"}
+
+func TestWorkDoesJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var got posthorn.Job
+	w.Work([]string{"mail", "sms"}, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		got = job
+		if err := job.Progress(ctx, 50); err != nil {
+			return err
+		}
+		return job.SetResult(map[string]int{"sent": 1})
+	})
+	w.start()
+	id := w.enqueue(posthorn.NewJob{
+		Title: "send", Description: "a mail", Tags: []string{"mail", "other"}, Payload: map[string]int{"user": 7},
+		Priority: 2, MaxRetries: 5, Metadata: map[string]any{"why": "test"},
+	})[0]
+	job := w.status(id, posthorn.JobCompleted)
+	if string(job.Progress) != "50" || string(job.Result) != `{"sent":1}` {
+		t.Errorf("progress %s, result %s", job.Progress, job.Result)
+	}
+	var metadata map[string]string
+	_ = json.Unmarshal(got.Metadata, &metadata)
+	if got.ID != id || got.Attempt != 1 || got.Title != "send" || got.Description != "a mail" || string(got.Payload) != `{"user":7}` ||
+		got.Priority != 2 || got.MaxRetries != 5 || len(got.Tags) != 2 || metadata["why"] != "test" || metadata["producer"] != w.NodeID() {
+		t.Errorf("the handler got %+v", got)
+	}
+	if s := w.story(id); s != "PICKED COMPLETED" {
+		t.Errorf("the log says %s", s)
+	}
+}
+
+func TestWorkDoesManyShortJobsOnceEach(t *testing.T) {
+	t.Parallel()
+	const n = 3000
+	w := newWorld(t)
+	var done sync.Map
+	var twice, count atomic.Int64
+	handler := func(_ context.Context, job posthorn.Job) error {
+		if _, again := done.LoadOrStore(job.ID, true); again {
+			twice.Add(1)
+		}
+		count.Add(1)
+		return nil
+	}
+	jobs := make([]posthorn.NewJob, n)
+	for i := range jobs {
+		jobs[i] = posthorn.NewJob{Title: "short", Tags: mail}
+	}
+	w.enqueue(jobs...)
+	other := w.other()
+	for _, c := range []*world{w, other} {
+		c.Work(mail, posthorn.WorkConfig{}, handler)
+		c.start()
+	}
+	deadline := time.Now().Add(2 * patience)
+	for ask[int](w, "select count(*) from posthorn.finished_jobs where status = 'COMPLETED'") < n {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d handled", count.Load())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if twice.Load() > 0 || count.Load() != n {
+		t.Errorf("%d handled, %d of them twice", count.Load(), twice.Load())
+	}
+}
+
+func TestErrorsOfJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Work(mail, posthorn.WorkConfig{Timeout: 50 * time.Millisecond}, func(ctx context.Context, job posthorn.Job) error {
+		if job.Attempt > 1 {
+			return nil
+		}
+		switch job.Title {
+		case "plain":
+			return errors.New("no luck")
+		case "permanent":
+			return posthorn.Permanent(errors.New("never"))
+		case "later":
+			return posthorn.RetryAfter(time.Hour, errors.New("busy"))
+		case "panic":
+			panic("oh")
+		case "slow":
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	})
+	w.start()
+	at := []time.Duration{0}
+	ids := w.enqueue(
+		posthorn.NewJob{Title: "plain", Tags: mail, RetryDelays: at},
+		posthorn.NewJob{Title: "permanent", Tags: mail, RetryDelays: at},
+		posthorn.NewJob{Title: "later", Tags: mail, RetryDelays: at},
+		posthorn.NewJob{Title: "panic", Tags: mail, MaxRetries: posthorn.NoRetries},
+		posthorn.NewJob{Title: "slow", Tags: mail, RetryDelays: at},
+	)
+	w.status(ids[0], posthorn.JobCompleted)
+	if s := w.story(ids[0]); s != "PICKED FAILED PICKED COMPLETED" {
+		t.Errorf("plain: %s", s)
+	}
+	if job := w.status(ids[1], posthorn.JobFailed); job.ErrorMessage != "never" || job.Attempt != 1 {
+		t.Errorf("permanent: %+v", job)
+	}
+	if job := w.status(ids[3], posthorn.JobFailed); !strings.HasPrefix(job.ErrorMessage, "panic: oh\n\n") || !strings.Contains(job.ErrorMessage, "work_test.go") {
+		t.Errorf("panic: %s", job.ErrorMessage)
+	}
+	w.status(ids[4], posthorn.JobCompleted)
+	log, err := w.JobLog(t.Context(), ids[4])
+	if err != nil || !strings.Contains(log[1].ErrorMessage, "used up its time") {
+		t.Errorf("slow: %+v, %v", log, err)
+	}
+	job := w.status(ids[2], posthorn.JobPending)
+	for job.RetryCount == 0 { // it may not have been tried yet
+		job = w.status(ids[2], posthorn.JobPending)
+	}
+	if job.NextRetryAt == nil || time.Until(*job.NextRetryAt) < 50*time.Minute {
+		t.Errorf("later: %+v", job)
+	}
+}
+
+func TestWorkOnDecodes(t *testing.T) {
+	t.Parallel()
+	type letter struct{ To string }
+	w := newWorld(t)
+	got := make(chan letter, 1)
+	posthorn.WorkOn(w.Client, mail, posthorn.WorkConfig{}, func(_ context.Context, _ posthorn.Job, l letter) error {
+		got <- l
+		return nil
+	})
+	w.start()
+	ids := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail, Payload: letter{"me"}}, posthorn.NewJob{Title: "b", Tags: mail, Payload: []int{1}})
+	w.status(ids[0], posthorn.JobCompleted)
+	if l := <-got; l.To != "me" {
+		t.Errorf("got %+v", l)
+	}
+	if job := w.status(ids[1], posthorn.JobFailed); !strings.Contains(job.ErrorMessage, "does not fit") {
+		t.Errorf("undecodable: %+v", job)
+	}
+}
+
+// What a client has not finished when it stops goes to others at once, and
+// nothing is counted.
+func TestUnfinishedJobsGoBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: w.url, DrainFor: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	first := &world{c, t, w.url}
+	begun := make(chan bool, 1)
+	first.Work(mail, posthorn.WorkConfig{Concurrency: 1}, func(ctx context.Context, _ posthorn.Job) error {
+		begun <- true
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail})[0]
+	stop := first.start()
+	<-begun
+	stop()
+	if job := w.status(id, posthorn.JobPending); job.RetryCount != 0 || job.ErrorMessage != "" {
+		t.Errorf("it went back as %+v", job)
+	}
+	w.Work(mail, posthorn.WorkConfig{}, func(context.Context, posthorn.Job) error { return nil })
+	w.start()
+	if job := w.status(id, posthorn.JobCompleted); job.Attempt != 2 {
+		t.Errorf("attempt %d", job.Attempt)
+	}
+	if s := w.story(id); s != "PICKED RESET PICKED COMPLETED" {
+		t.Errorf("the log says %s", s)
+	}
+}
+
+// A job that takes longer than its lease keeps it, and its beginning is logged.
+func TestLongJobsKeepTheirLeases(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Work(mail, posthorn.WorkConfig{LeaseFor: time.Second, Concurrency: 1}, func(ctx context.Context, job posthorn.Job) error {
+		first := time.Time{}
+		for { // until the lease has been extended past what it was at first
+			now, err := w.Job(ctx, job.ID)
+			if err != nil {
+				return err
+			}
+			if first.IsZero() {
+				first = *now.LeaseUntil
+			}
+			if now.LeaseUntil.After(first.Add(time.Second)) && now.StartedAt != nil {
+				return nil
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	w.start()
+	id := w.enqueue(posthorn.NewJob{Title: "long", Tags: mail})[0]
+	w.status(id, posthorn.JobCompleted)
+	if s := w.story(id); s != "PICKED STARTED COMPLETED" {
+		t.Errorf("the log says %s", s)
+	}
+}
+
+// The handler of a job that is cancelled, or reset, hears of it.
+func TestHandlersOfLostJobsEnd(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(w *world, id int64) error{
+		"cancelled": func(w *world, id int64) error { return w.CancelJob(w.t.Context(), w.Pool(), id, "not needed") },
+		"reset":     func(w *world, id int64) error { return w.RetryJob(w.t.Context(), w.Pool(), id, "stuck") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			begun, ended := make(chan bool, 1), make(chan error, 1)
+			w.Work(mail, posthorn.WorkConfig{LeaseFor: time.Second}, func(ctx context.Context, job posthorn.Job) error {
+				if job.Attempt > 1 {
+					return nil
+				}
+				begun <- true
+				<-ctx.Done()
+				ended <- context.Cause(ctx)
+				return nil // which counts for nothing
+			})
+			w.start()
+			id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail})[0]
+			<-begun
+			if err := lose(w, id); err != nil {
+				t.Fatal(err)
+			}
+			if cause := <-ended; !errors.Is(cause, posthorn.ErrLeaseLost) {
+				t.Errorf("it ended with %v", cause)
+			}
+			want, story := posthorn.JobCancelled, "PICKED CANCELLED"
+			if name == "reset" {
+				want, story = posthorn.JobCompleted, "PICKED RESET PICKED COMPLETED"
+			}
+			w.status(id, want)
+			if s := strings.ReplaceAll(w.story(id), "STARTED ", ""); s != story {
+				t.Errorf("the log says %s", s)
+			}
+		})
+	}
+}
+
+// A job that is completed in the handler's transaction is done if and only if
+// that commits.
+func TestJobsCompleteInTransactions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec("create table effects (job bigint)")
+	w.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		tx, err := w.Pool().Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(ctx) }()
+		if _, err := tx.Exec(ctx, "insert into effects values ($1)", job.ID); err != nil {
+			return err
+		}
+		if err := job.Complete(ctx, tx); err != nil {
+			return err
+		}
+		if job.Attempt == 1 {
+			return errors.New("rolled back")
+		}
+		return tx.Commit(ctx)
+	})
+	w.start()
+	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail, RetryDelays: []time.Duration{0}})[0]
+	w.status(id, posthorn.JobCompleted)
+	if n := ask[int](w, "select count(*) from effects"); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+	if s := w.story(id); s != "PICKED FAILED PICKED COMPLETED" {
+		t.Errorf("the log says %s", s)
+	}
+}
+
+// A result that the database cannot keep fails the job, which is not done again.
+func TestResultsThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Work(mail, posthorn.WorkConfig{}, func(_ context.Context, job posthorn.Job) error { return job.SetResult("\x00") })
+	w.start()
+	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail})[0]
+	if job := w.status(id, posthorn.JobFailed); !strings.Contains(job.ErrorMessage, "its result cannot be kept") || job.Attempt != 1 {
+		t.Errorf("%+v", job)
+	}
+}
+
+func TestEnqueueIsPartOfTheTransaction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, commit := range []bool{false, true} {
+		tx, err := w.Pool().Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := w.Enqueue(t.Context(), tx, posthorn.NewJob{Title: "a"}, posthorn.NewJob{Title: "b", UniqueKey: "k"})
+		if err != nil || len(ids) != 2 {
+			t.Fatal(ids, err)
+		}
+		end, want := tx.Rollback, posthorn.ErrNotFound
+		if commit {
+			end, want = tx.Commit, nil
+		}
+		if err := end(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			if _, err := w.Job(t.Context(), id); !errors.Is(err, want) {
+				t.Errorf("committed %v: %v", commit, err)
+			}
+		}
+	}
+}
+
+func TestWrongWorkIsTold(t *testing.T) {
+	t.Parallel()
+	nothing := func(context.Context, posthorn.Job) error { return nil }
+	for name, set := range map[string]func(c *posthorn.Client){
+		"nil":         func(c *posthorn.Client) { c.Work(mail, posthorn.WorkConfig{}, nil) },
+		"typed nil":   func(c *posthorn.Client) { posthorn.WorkOn[int](c, mail, posthorn.WorkConfig{}, nil) },
+		"concurrency": func(c *posthorn.Client) { c.Work(mail, posthorn.WorkConfig{Concurrency: -1}, nothing) },
+		"batch":       func(c *posthorn.Client) { c.Work(mail, posthorn.WorkConfig{BatchSize: 1 << 20}, nothing) },
+		"lease":       func(c *posthorn.Client) { c.Work(mail, posthorn.WorkConfig{LeaseFor: 1}, nothing) },
+		"tag":         func(c *posthorn.Client) { c.Work([]string{"a", " "}, posthorn.WorkConfig{}, nothing) },
+		"twice": func(c *posthorn.Client) {
+			c.Work(mail, posthorn.WorkConfig{}, nothing)
+			c.Work(mail, posthorn.WorkConfig{}, nothing)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			set(w.Client)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+			defer cancel()
+			if err := w.Run(ctx); !errors.Is(err, posthorn.ErrInvalid) || posthorn.Hint(err) == "" {
+				t.Errorf("Run returned %v", err)
+			}
+		})
+	}
+}
+
+func TestEnqueueRefusesWhatDoesNotEncode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, j := range []posthorn.NewJob{
+		{Title: "a", Payload: func() {}},
+		{Title: "a", Metadata: map[string]any{"f": func() {}}},
+		{Title: ""},
+		{Title: "a", UniqueFor: time.Hour},
+		{Title: "a", Payload: json.RawMessage(`{`)},
+		{Title: "a", RetryDelays: []time.Duration{-1e9}},
+	} {
+		if _, err := w.Enqueue(t.Context(), w.Pool(), j); !errors.Is(err, posthorn.ErrInvalid) {
+			t.Errorf("%+v: %v", j, err)
+		}
+	}
+}
+
+func TestStatsCountJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Work(mail, posthorn.WorkConfig{}, func(_ context.Context, job posthorn.Job) error {
+		if job.Title == "bad" {
+			return posthorn.Permanent(errors.New("no"))
+		}
+		return nil
+	})
+	stop := w.start()
+	ids := w.enqueue(posthorn.NewJob{Title: "good", Tags: mail}, posthorn.NewJob{Title: "bad", Tags: mail})
+	w.status(ids[0], posthorn.JobCompleted)
+	w.status(ids[1], posthorn.JobFailed)
+	stop()
+	got := w.Stats()[0]
+	want := fmt.Sprint("jobs tagged mail ", 2, 1, 1)
+	if h := got.Handlers[0]; fmt.Sprint(got.Group, " ", h.Events, h.Failed, h.Dead) != want {
+		t.Error(cmp.Diff(want, fmt.Sprintf("%+v", got)))
+	}
+}

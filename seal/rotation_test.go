@@ -1,0 +1,242 @@
+package seal_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/posthorn/posthorn/seal"
+	"github.com/posthorn/posthorn/seal/sealtest"
+)
+
+// Four processes seal at once and rotate all the time.
+func TestRotationUnderLoadHasNoGap(t *testing.T) {
+	t.Parallel()
+	const processes, goroutines, each, perKey = 4, 4, 500, 100
+	w := newWorld(t)
+	o := w.opener(seal.Config{})
+	var mu sync.Mutex
+	sealedBy := map[uint32]int{}
+	var group sync.WaitGroup
+	for range processes {
+		s := w.sealer(seal.Config{RotateCount: perKey})
+		for range goroutines {
+			group.Go(func() {
+				for range each {
+					sealed, err := s.Seal(t.Context(), patients, payload)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if err := opens(o, patients, sealed); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					sealedBy[seal.KeyVersion(sealed)]++
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	group.Wait()
+	for version, count := range sealedBy {
+		if count > perKey {
+			t.Errorf("key %d has sealed %d", version, count)
+		}
+	}
+	if len(sealedBy) < processes*goroutines*each/perKey {
+		t.Errorf("only %d keys were used", len(sealedBy))
+	}
+}
+
+func TestTheCountIsOfAllProcesses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	seen := map[uint32]int{}
+	for range 10 {
+		s := w.sealer(seal.Config{RotateCount: 3 * 1024})
+		seen[seal.KeyVersion(w.seal(s))]++
+		s.Close()
+	}
+	// Each takes a share of 1024, and has lost it when it ends.
+	if seen[1] != 3 || seen[2] != 3 || seen[3] != 3 || seen[4] != 1 {
+		t.Errorf("the keys have sealed %v", seen)
+	}
+}
+
+// Shares that were taken and not used would wear out the key.
+func TestRenewingAKeyTakesNoShareOfTheCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.sealer(seal.Config{})
+		for range 1000 {
+			w.seal(s)
+			time.Sleep(time.Minute)
+		}
+		if used, err := w.keys.Use(t.Context(), patients, 1, 0); used != 1024 || err != nil {
+			t.Errorf("1000 messages have used %d, %v", used, err)
+		}
+	})
+}
+
+func TestKeysRotateByAgeAndOldOnesStayReadable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		one, two := w.sealer(seal.Config{RotateAfter: 24 * time.Hour}), w.sealer(seal.Config{RotateAfter: 24 * time.Hour})
+		var all [][]byte
+		began := time.Now()
+		for time.Since(began) < 10*24*time.Hour {
+			for _, s := range []*seal.Sealer{one, two} {
+				sealed := w.seal(s)
+				all = append(all, sealed)
+				// A key serves as long as its cached copy after it should have been replaced.
+				if day := uint32(time.Since(began)/(24*time.Hour)) + 1; seal.KeyVersion(sealed)+1 < day {
+					t.Fatalf("day %d is sealed with key %d", day, seal.KeyVersion(sealed))
+				}
+			}
+			time.Sleep(7 * time.Minute)
+		}
+		if w.last() != 10 {
+			t.Errorf("ten days have made %d keys", w.last())
+		}
+		o := w.opener(seal.Config{})
+		for _, sealed := range all {
+			w.mustOpen(o, sealed)
+		}
+		if logged := w.log.String(); logged != "" {
+			t.Error(logged)
+		}
+	})
+}
+
+func TestAStreamMayHaveItsOwnAgeAndKeeper(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := seal.NewSealer(w.keys, seal.Keepers{"": w.keeper, "vault": newKeeper()}, w.config(seal.Config{}))
+		defer s.Close()
+		first := w.seal(s)
+		w.keys.SetPolicy(patients, "vault", time.Hour)
+		time.Sleep(time.Hour)
+		second := w.seal(s)
+		if seal.KeyVersion(second) != 2 {
+			t.Errorf("sealed with key %d", seal.KeyVersion(second))
+		}
+		w.mustOpen(s.Opener, first)
+		w.mustOpen(s.Opener, second)
+		if err := opens(w.opener(seal.Config{}), patients, second); err == nil || !strings.Contains(err.Error(), `"vault" is not configured`) {
+			t.Errorf("without the keeper: %v", err)
+		}
+	})
+}
+
+// meetingStore lets nobody add a key before both have seen that there is none.
+type meetingStore struct {
+	seal.Keys
+	both *sync.WaitGroup
+	once sync.Once
+}
+
+func (m *meetingStore) Add(ctx context.Context, s seal.Stream, key seal.WrappedKey) error {
+	m.once.Do(func() { m.both.Done(); m.both.Wait() })
+	return m.Keys.Add(ctx, s, key)
+}
+
+func TestTwoWhoRotateAtOnceAgree(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var both, group sync.WaitGroup
+	both.Add(2)
+	for range 2 {
+		s := seal.NewSealer(&meetingStore{Keys: w.keys, both: &both}, w.keepers(), w.config(seal.Config{}))
+		defer s.Close()
+		group.Go(func() {
+			sealed, err := s.Seal(t.Context(), patients, payload)
+			if err != nil || seal.KeyVersion(sealed) != 1 {
+				t.Errorf("sealed %s, %v", sealed, err)
+			}
+		})
+	}
+	group.Wait()
+	if w.last() != 1 {
+		t.Errorf("they have made %d keys", w.last())
+	}
+}
+
+func TestShreddingMakesThePastUnreadable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const age = 10 * time.Minute
+		w := newWorld(t)
+		s := w.sealer(seal.Config{MaxAge: age, RotateAfter: time.Hour})
+		idle, busy := w.opener(seal.Config{MaxAge: age}), w.opener(seal.Config{MaxAge: age})
+		var past [][]byte
+		for range 3 {
+			past = append(past, w.seal(s))
+			time.Sleep(time.Hour)
+		}
+		newest := w.seal(s)
+		w.mustOpen(idle, newest)
+		w.mustOpen(busy, newest)
+		w.shred()
+		shredded := time.Now()
+		for _, sealed := range past {
+			if err := opens(w.opener(seal.Config{}), patients, sealed); !errors.Is(err, seal.ErrNoKey) {
+				t.Errorf("a new process: %v", err)
+			}
+		}
+		for time.Since(shredded) < age {
+			// Who asks often is told in half the time.
+			if err := opens(busy, patients, newest); time.Since(shredded) >= age/2 && !errors.Is(err, seal.ErrNoKey) {
+				t.Errorf("busy, after %v: %v", time.Since(shredded), err)
+			}
+			time.Sleep(time.Minute)
+		}
+		for name, o := range map[string]*seal.Opener{"idle": idle, "busy": busy, "sealer": s.Opener} {
+			if err := opens(o, patients, newest); !errors.Is(err, seal.ErrNoKey) {
+				t.Errorf("%s, which had the key: %v", name, err)
+			}
+		}
+		fresh := w.seal(s)
+		if seal.KeyVersion(fresh) != seal.KeyVersion(newest)+1 {
+			t.Errorf("after key %d comes %d", seal.KeyVersion(newest), seal.KeyVersion(fresh))
+		}
+		w.mustOpen(w.opener(seal.Config{}), fresh)
+	})
+}
+
+// A key that nobody can unwrap must not become the one that seals.
+func TestAKeeperThatOnlyWrapsMakesNoKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.keeper.before = func(context.Context) error { return errors.New("no right to decrypt") }
+	if _, err := w.sealer(seal.Config{}).Seal(t.Context(), patients, payload); err == nil || w.last() != 0 {
+		t.Errorf("%d keys were made, %v", w.last(), err)
+	}
+}
+
+type plainKeeper struct{}
+
+func (plainKeeper) Encrypt(_ context.Context, b []byte) ([]byte, error) { return b, nil }
+func (plainKeeper) Decrypt(_ context.Context, b []byte) ([]byte, error) { return b, nil }
+
+func TestAKeeperThatDoesNotEncryptIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := seal.NewSealer(w.keys, seal.Keepers{"": plainKeeper{}}, seal.Config{})
+	defer s.Close()
+	if _, err := s.Seal(t.Context(), patients, payload); err == nil || w.last() != 0 {
+		t.Errorf("%d keys were made, %v", w.last(), err)
+	}
+}
+
+func TestTheStoreInMemory(t *testing.T) {
+	t.Parallel()
+	sealtest.TestStore(t, func(*testing.T) sealtest.Store { return &sealtest.Keys{} })
+}

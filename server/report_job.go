@@ -17,6 +17,17 @@ type jobReportInput struct {
 	RawBody     []byte
 }
 
+// reportBody is what a worker says of its job.
+type reportBody interface{ Reporter() in.Worker }
+
+// readReport reads what a worker says, and which job it says that it has.
+func readReport[B reportBody](c caller, input *jobReportInput) (body B, held pg.HeldJob, err error) {
+	if err = lenient(input.ContentType, input.RawBody, &body); err == nil {
+		held, err = heldBy(body.Reporter(), c, input.ID)
+	}
+	return body, held, err
+}
+
 // heldBy is the job that a worker says it has.
 func heldBy(worker in.Worker, c caller, id int64) (pg.HeldJob, error) {
 	held := pg.HeldJob{ID: id, Worker: worker.WorkerID, Namespace: c.namespace}
@@ -62,11 +73,7 @@ type startBody struct {
 }
 
 func (s *Server) startJob(ctx context.Context, c caller, input *jobReportInput) (*recordedOutput, error) {
-	var body startBody
-	if err := lenient(input.ContentType, input.RawBody, &body); err != nil {
-		return nil, err
-	}
-	held, err := heldBy(body.Worker, c, input.ID)
+	_, held, err := readReport[startBody](c, input)
 	if err != nil {
 		return nil, err
 	}
@@ -95,11 +102,7 @@ type heartbeatOutput struct {
 const defaultLease = 5 * time.Minute
 
 func (s *Server) heartbeatJob(ctx context.Context, c caller, input *jobReportInput) (*heartbeatOutput, error) {
-	var body heartbeatBody
-	if err := lenient(input.ContentType, input.RawBody, &body); err != nil {
-		return nil, err
-	}
-	held, err := heldBy(body.Worker, c, input.ID)
+	body, held, err := readReport[heartbeatBody](c, input)
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +125,7 @@ type completeBody struct {
 }
 
 func (s *Server) completeJob(ctx context.Context, c caller, input *jobReportInput) (*recordedOutput, error) {
-	var body completeBody
-	if err := lenient(input.ContentType, input.RawBody, &body); err != nil {
-		return nil, err
-	}
-	held, err := heldBy(body.Worker, c, input.ID)
+	body, held, err := readReport[completeBody](c, input)
 	if err != nil {
 		return nil, err
 	}
@@ -178,11 +177,7 @@ type failOutput struct {
 }
 
 func (s *Server) failJob(ctx context.Context, c caller, input *jobReportInput) (*failOutput, error) {
-	var body failBody
-	if err := lenient(input.ContentType, input.RawBody, &body); err != nil {
-		return nil, err
-	}
-	held, err := heldBy(body.Worker, c, input.ID)
+	body, held, err := readReport[failBody](c, input)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"time"
 
@@ -55,25 +54,11 @@ func newJobsEnqueue(a *app) *cobra.Command {
 	flags.StringVar(&f.job.UniqueKey, "unique-key", "", "enqueued again under this key, it stays one job")
 	flags.DurationVar(&f.job.UniqueFor, "unique-for", 0, "for how long (default: while it is pending)")
 	flags.StringVar(&f.metadata, "metadata", "", "JSON that goes along with the payload")
-	lines := flags.Bool("lines", false, "read jobs from the standard input, one a line")
 	asJSON := jsonFlag(cmd)
-	for _, flag := range []string{
-		"tag", "description", "priority", "run-at", "max-retries", "retry-delay", "unique-key", "unique-for", "metadata",
-	} {
-		cmd.MarkFlagsMutuallyExclusive("lines", flag)
-	}
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if *lines {
-			return cobra.NoArgs(cmd, args)
-		}
-		return cobra.RangeArgs(1, 2)(cmd, args)
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if *lines {
-			return a.enqueueLines(cmd, *asJSON)
-		}
-		return a.enqueueOne(cmd, args, f, *asJSON)
-	}
+	oneOrLines(cmd, "read jobs from the standard input, one a line",
+		[]string{"tag", "description", "priority", "run-at", "max-retries", "retry-delay", "unique-key", "unique-for", "metadata"},
+		func(args []string) error { return a.enqueueOne(cmd, args, f, *asJSON) },
+		func() error { return a.enqueueLines(cmd, *asJSON) })
 	return cmd
 }
 
@@ -84,26 +69,15 @@ func (a *app) enqueueOne(cmd *cobra.Command, args []string, f jobFlags, asJSON b
 	}
 	ctx := cmd.Context()
 	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-		if f.runAt != "" {
-			now, err := pg.Now(ctx, conn)
-			if err != nil {
-				return err
-			}
-			at, err := futureTime(f.runAt, now)
-			if err != nil {
-				return err
-			}
-			j.RunAt = &at
+		var err error
+		if j.RunAt, err = timeFlag(ctx, conn, f.runAt); err != nil {
+			return err
 		}
 		id, err := pg.Enqueue(ctx, conn, a.namespace, j)
 		if err != nil {
 			return err
 		}
-		if asJSON {
-			return printJSON(cmd.OutOrStdout(), map[string]int64{"id": id})
-		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
-		return err
+		return printID(cmd, id, asJSON)
 	})
 }
 

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -50,23 +52,11 @@ func newPublish(a *app) *cobra.Command {
 	flags.StringVar(&f.metadata, "metadata", "", "JSON that goes along with the payload")
 	flags.StringVar(&f.deliverAt, "deliver-at", "", "when it shall enter the log: a time, or a duration from now")
 	flags.StringVar(&f.dedupKey, "dedup-key", "", "published again under this key, it stays one event")
-	lines := flags.Bool("lines", false, "read messages from the standard input, one a line")
 	asJSON := jsonFlag(cmd)
-	for _, flag := range []string{"stream", "key", "tag", "metadata", "deliver-at", "dedup-key"} {
-		cmd.MarkFlagsMutuallyExclusive("lines", flag)
-	}
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if *lines {
-			return cobra.NoArgs(cmd, args)
-		}
-		return cobra.RangeArgs(1, 2)(cmd, args)
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if *lines {
-			return a.publishLines(cmd, *asJSON)
-		}
-		return a.publishOne(cmd, args, f, *asJSON)
-	}
+	oneOrLines(cmd, "read messages from the standard input, one a line",
+		[]string{"stream", "key", "tag", "metadata", "deliver-at", "dedup-key"},
+		func(args []string) error { return a.publishOne(cmd, args, f, *asJSON) },
+		func() error { return a.publishLines(cmd, *asJSON) })
 	return cmd
 }
 
@@ -77,27 +67,59 @@ func (a *app) publishOne(cmd *cobra.Command, args []string, f publishFlags, asJS
 	}
 	ctx := cmd.Context()
 	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-		if f.deliverAt != "" {
-			now, err := pg.Now(ctx, conn)
-			if err != nil {
-				return err
-			}
-			at, err := futureTime(f.deliverAt, now)
-			if err != nil {
-				return err
-			}
-			m.DeliverAt = &at
+		var err error
+		if m.DeliverAt, err = timeFlag(ctx, conn, f.deliverAt); err != nil {
+			return err
 		}
 		id, err := pg.Publish(ctx, conn, a.namespace, m)
 		if err != nil {
 			return err
 		}
-		if asJSON {
-			return printJSON(cmd.OutOrStdout(), map[string]int64{"id": id})
-		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
-		return err
+		return printID(cmd, id, asJSON)
 	})
+}
+
+// oneOrLines makes a command that does one thing, by its arguments, or with --lines
+// many, by its standard input; flags are of the one only.
+func oneOrLines(cmd *cobra.Command, usage string, flags []string, one func(args []string) error, lines func() error) {
+	fromLines := cmd.Flags().Bool("lines", false, usage)
+	for _, flag := range flags {
+		cmd.MarkFlagsMutuallyExclusive("lines", flag)
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if *fromLines {
+			return cobra.NoArgs(cmd, args)
+		}
+		return cobra.RangeArgs(1, 2)(cmd, args)
+	}
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if *fromLines {
+			return lines()
+		}
+		return one(args)
+	}
+}
+
+// timeFlag is the time that a flag gives, by the database's clock; none if it is
+// empty.
+func timeFlag(ctx context.Context, conn *pgx.Conn, value string) (*time.Time, error) {
+	if value == "" {
+		return nil, nil
+	}
+	now, err := pg.Now(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	at, err := futureTime(value, now)
+	return &at, err
+}
+
+func printID(cmd *cobra.Command, id int64, asJSON bool) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), map[string]int64{"id": id})
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), id)
+	return err
 }
 
 // message is all of it but its time, which depends on the database's clock.

@@ -6,6 +6,9 @@ type Worker struct {
 	Attempt  *int32 `json:"attempt,omitempty" minimum:"1" doc:"The one that was taken: another one is then refused"`
 }
 
+// Reporter is the part that says who reports.
+func (w Worker) Reporter() Worker { return w }
+
 // Ended is part of each body that ends an attempt.
 type Ended struct {
 	StatusCode      *int32 `json:"status_code,omitempty" example:"200"`

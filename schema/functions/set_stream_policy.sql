@@ -8,6 +8,7 @@ as $$
 #variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(set_stream_policy.namespace);
+  at timestamptz := posthorn.now();
 begin
   if posthorn.is_name(set_stream_policy.stream) is not true then
     raise exception 'stream must be 1 to 255 bytes without control characters' using errcode = 'PH004';
@@ -18,11 +19,11 @@ begin
     raise exception 'security_level cannot be %', coalesce(quote_literal(left(set_stream_policy.security_level, 60)), 'null')
       using errcode = 'PH004', hint = 'Give open or restricted.';
   end if;
-  insert into posthorn.stream_policies as p (namespace_id, stream_name, security_level)
-  values (ns, set_stream_policy.stream, set_stream_policy.security_level)
+  insert into posthorn.stream_policies as p (namespace_id, stream_name, security_level, created_at, updated_at)
+  values (ns, set_stream_policy.stream, set_stream_policy.security_level, at, at)
   on conflict (namespace_id, stream_name) do update
     set security_level = excluded.security_level, encryption_alg = null, kms_key_id = null, dek_rotation_days = null,
-      active_key_version = null, updated_at = posthorn.now()
+      active_key_version = null, updated_at = at
     where p.security_level <> excluded.security_level;
 end $$;
 comment on function posthorn.set_stream_policy(text, text, text) is 'Makes a stream open, or restricted to tokens that name it.';

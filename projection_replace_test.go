@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -81,7 +80,7 @@ func TestReplaceUnderLoad(t *testing.T) {
 }
 
 // Two processes that replace at once build one replacement, which takes the place
-// once.
+// once. (One that comes when the other has just finished builds its own.)
 func TestReplaceTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
@@ -89,38 +88,60 @@ func TestReplaceTwiceAtOnce(t *testing.T) {
 	p.run(p.ph)
 	want := p.publish(200)
 	p.wantApplied("applied", want)
-	var swapped atomic.Int64
-	begun := make(chan struct{}, 2)
+	shared := false
+	for range 50 {
+		prepared, swapped := p.replaceTwice()
+		if swapped != prepared {
+			t.Fatalf("%d replacements were begun, and took their place %d times", prepared, swapped)
+		}
+		p.wantApplied("applied", want)
+		if shared = prepared == 1; shared {
+			break
+		}
+	}
+	if !shared {
+		t.Error("the two never met")
+	}
+	p.wantApplied("applied", append(want, p.publish(1)...))
+}
+
+// replaceTwice replaces in two processes at once, and returns how often tables were
+// prepared and swapped: as marked in the same transactions.
+func (p *projected) replaceTwice() (prepared, swapped int) {
+	p.t.Helper()
+	pool := p.ph.Pool()
+	if _, err := pool.Exec(p.t.Context(), "drop table if exists marks; create table marks (mark text)"); err != nil {
+		p.t.Fatal(err)
+	}
+	marked := func(mark string, do func(context.Context, pgx.Tx) error) func(context.Context, pgx.Tx) error {
+		return func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "insert into marks values ($1)", mark); err != nil {
+				return err
+			}
+			return do(ctx, tx)
+		}
+	}
 	replaced := make(chan error, 2)
 	for range 2 {
 		ph := p.open()
 		config := replaceConfig()
 		config.BatchSize = 10
-		swap := config.Swap
-		config.Swap = func(ctx context.Context, tx pgx.Tx) error {
-			swapped.Add(1)
-			return swap(ctx, tx)
-		}
+		config.Prepare, config.Swap = marked("prepared", config.Prepare), marked("swapped", config.Swap)
 		go func() {
-			replaced <- ph.Replace(t.Context(), "totals", "order.>", config, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
-				select {
-				case begun <- struct{}{}:
-				default:
-				}
-				return into("applied_new")(ctx, tx, events)
-			})
+			replaced <- ph.Replace(p.t.Context(), "totals", "order.>", config, into("applied_new"))
 		}()
-		<-begun
 	}
 	for range 2 {
 		if err := <-replaced; err != nil {
-			t.Error(err)
+			p.t.Error(err)
 		}
 	}
-	if swapped.Load() != 1 {
-		t.Errorf("swapped %d times", swapped.Load())
+	err := pool.QueryRow(p.t.Context(), `
+		select count(*) filter (where mark = 'prepared'), count(*) filter (where mark = 'swapped') from marks`).Scan(&prepared, &swapped)
+	if err != nil {
+		p.t.Fatal(err)
 	}
-	p.wantApplied("applied", append(want, p.publish(1)...))
+	return prepared, swapped
 }
 
 // An event that cannot be applied ends the call, with the old table as it was.

@@ -84,27 +84,42 @@ type replacement struct {
 	looked time.Time
 }
 
+// errFinished: the replacement that had begun took its place while we joined it.
+var errFinished = errors.New("the replacement has just taken its place")
+
 func (r *replacement) begin(ctx context.Context) error {
-	err := r.client.again(ctx, func(tx pgx.Tx) (err error) {
-		var fresh bool
-		r.group, fresh, err = pg.BeginReplacement(ctx, tx, r.client.namespace, r.name, r.config.Partial)
-		if err != nil || !fresh || r.config.Prepare == nil {
-			return err
-		}
-		return r.config.Prepare(ctx, project.Hold(tx))
-	})
+	var s pg.ProjectionStatus
+	var err error
+	for again := true; again; again = errors.Is(err, errFinished) && ctx.Err() == nil {
+		s, err = r.join(ctx)
+	}
 	if err != nil {
 		return err
 	}
 	r.worker = project.New(r.projection.worker(r.group))
-	s, err := r.status(ctx)
-	if err != nil {
-		return err
-	}
 	if s.RebuildBeganAt != nil {
 		r.began = *s.RebuildBeganAt
 	}
 	return nil
+}
+
+// join makes the replacement, or finds the one that has begun.
+func (r *replacement) join(ctx context.Context) (s pg.ProjectionStatus, err error) {
+	err = r.client.again(ctx, func(tx pgx.Tx) (err error) {
+		var fresh bool
+		if r.group, fresh, err = pg.BeginReplacement(ctx, tx, r.client.namespace, r.name, r.config.Partial); err != nil {
+			return err
+		}
+		s, err = pg.StatusOfProjection(ctx, tx, r.client.namespace, r.group.Name)
+		switch {
+		case errors.Is(err, ErrNotFound) && !fresh:
+			return errFinished
+		case err != nil || !fresh || r.config.Prepare == nil:
+			return err
+		}
+		return r.config.Prepare(ctx, project.Hold(tx))
+	})
+	return s, err
 }
 
 // keepGoing applies events until the replacement has taken its place.

@@ -458,6 +458,8 @@ func TestSpansOfAJob(t *testing.T) {
 	}
 	around.End()
 	posthorntest.Drain(t, o.Client)
+	// The database knows of the end before the span has its own.
+	eventually(t, "settling is over", func() bool { return len(o.ended("settle jobs")) > 0 })
 	enqueued, done, settled := o.ended("enqueue"), o.ended("process jobs"), o.ended("settle jobs")
 	if len(enqueued) != 1 || len(done) != 1 || len(settled) != 1 {
 		t.Fatalf("%d spans of enqueueing, %d of handling, %d of settling", len(enqueued), len(done), len(settled))

@@ -11,8 +11,6 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 set jit = off
 as $$
 #variable_conflict use_column
@@ -27,9 +25,9 @@ begin
   return query
   update posthorn.running_jobs r
   set lease_until = at + heartbeat_jobs.lease_for, seen_at = at
-  from (
-    select distinct on (job) * from unnest(heartbeat_jobs.jobs, heartbeat_jobs.attempts) as x (job, attempt) order by job) c
-  where r.job = c.job and r.worker = heartbeat_jobs.worker and (c.attempt is null or r.attempt = c.attempt)
+  where r.job = any (heartbeat_jobs.jobs) and r.worker = heartbeat_jobs.worker
+    and (heartbeat_jobs.attempts is null or (r.job, r.attempt) in (
+      select x.job, x.attempt from unnest(heartbeat_jobs.jobs, heartbeat_jobs.attempts) x (job, attempt)))
   returning r.job;
 end $$;
 comment on function posthorn.heartbeat_jobs(text, bigint[], int[], interval) is

@@ -11,8 +11,6 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 set jit = off
 as $$
 #variable_conflict use_column
@@ -27,9 +25,9 @@ begin
   perform posthorn.commit_firmly();
   with held as (
     delete from posthorn.running_jobs r
-    using (
-      select distinct on (job) * from unnest(release_jobs.jobs, release_jobs.attempts) as x (job, attempt) order by job) c
-    where r.job = c.job and r.worker = release_jobs.worker and (c.attempt is null or r.attempt = c.attempt)
+    where r.job = any (release_jobs.jobs) and r.worker = release_jobs.worker
+      and (release_jobs.attempts is null or (r.job, r.attempt) in (
+        select x.job, x.attempt from unnest(release_jobs.jobs, release_jobs.attempts) x (job, attempt)))
     returning r.job, r.attempt
   ), entry as (
     insert into posthorn.job_log (event_id, worker_id, action, attempt, reason, created_at)

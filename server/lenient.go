@@ -25,7 +25,7 @@ func lenient(contentType string, body []byte, into any) error {
 	var wrongType *json.UnmarshalTypeError
 	switch err := json.Unmarshal(body, into); {
 	case errors.As(err, &wrongType) && wrongType.Field != "":
-		return badRequest(fmt.Sprintf("%s cannot be a %s", wrongType.Field, wrongType.Value), "/docs shows what it can be.")
+		return badRequest(fmt.Sprintf("%s is of another type: it came as %s", wrongType.Field, wrongType.Value), "/docs shows what it can be.")
 	case errors.As(err, &wrongType):
 		return badRequest("the body is not an object", "Send a JSON object.")
 	case err != nil:

@@ -34,7 +34,7 @@ begin
   if exists (select from posthorn.job_limits l where l.namespace_id = ns) then
     picked := posthorn.pick_within_limits(ns, wanted, claim_jobs.max_jobs, at);
   else
-    picked := posthorn.pick_jobs(ns, wanted, claim_jobs.max_jobs, at);
+    picked := posthorn.pick_jobs(ns, wanted, claim_jobs.max_jobs);
   end if;
   if picked is null then
     return;
@@ -103,7 +103,7 @@ comment on function posthorn.check_claim(text, int, interval) is 'Raises what is
 -- every look passes over them. So where two looks in a row have read thousands of dead entries (the first one clears
 -- them away where that is possible), a hint is left where the second found something, and for about twenty times as long
 -- as it took, the next ones begin there. What has come before that place meanwhile waits for as long.
-create or replace function posthorn.pick_jobs(namespace_id int, tags text[], max_jobs int, at timestamptz)
+create or replace function posthorn.pick_jobs(namespace_id int, tags text[], max_jobs int)
 returns posthorn.picked_job[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -163,7 +163,7 @@ begin
   end if;
   return picked;
 end $$;
-comment on function posthorn.pick_jobs(int, text[], int, timestamptz) is 'Jobs that may be taken, locked.';
+comment on function posthorn.pick_jobs(int, text[], int) is 'Jobs that may be taken, locked.';
 
 -- Remembers where the first job of each tag is, after a look that passed over many dead entries. The first such look
 -- only says so. One that began at a hint keeps the time at which to look from the beginning again.

@@ -162,7 +162,7 @@ begin
     select x.tag from posthorn.job_limits x
     where x.namespace_id = ns and x.open_at <= pick_within_limits.at order by x.tag limit 100) l;
   for round in 1..8 loop
-    found_jobs := posthorn.pick_jobs(ns, pick_within_limits.tags, want + cardinality(chosen), pick_within_limits.at);
+    found_jobs := posthorn.pick_jobs(ns, pick_within_limits.tags, want + cardinality(chosen));
     found_jobs := array(select (f.id, f.place)::posthorn.picked_job from unnest(found_jobs) with ordinality f (id, place, nth)
       where f.id <> all (array(select c.id from unnest(chosen) c)) order by f.nth);
     if found_jobs = '{}' then

@@ -1,0 +1,85 @@
+package posthorn
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Source reads events from a broker, where a relay wrote them. Importing a
+// package that has one makes its URLs known to [From].
+type Source interface {
+	// Streams lists the streams that there are.
+	Streams(ctx context.Context) ([]string, error)
+	// Read returns what comes after a position in each of some streams, by their
+	// names, in the order of each stream and up to max altogether. The position of
+	// the beginning is "". If there is nothing it waits for that long.
+	Read(ctx context.Context, after map[string]string, max int, wait time.Duration) ([]SourceEntry, error)
+	// End is the position of a stream's end.
+	End(ctx context.Context, stream string) (string, error)
+	// Keep registers a group with the broker: what it has not passed is not to be
+	// trimmed.
+	Keep(ctx context.Context, group, stream, passed string) error
+	// Forget takes that back.
+	Forget(ctx context.Context, group, stream string) error
+	Close() error
+}
+
+// SourceEntry is what a [Source] read.
+type SourceEntry struct {
+	Stream   string
+	Position string
+	Event    Event
+	// Err says why the entry is no event: nobody's relay wrote it.
+	Err error
+}
+
+// SourceConfig is what a program that opens a source knows of it.
+type SourceConfig struct {
+	URL       *url.URL
+	Namespace string
+}
+
+var sources struct {
+	sync.Mutex
+	open map[string]func(ctx context.Context, config SourceConfig) (Source, error)
+}
+
+// RegisterSource makes a source known by the schemes of its URLs. Packages call
+// it when they are imported.
+func RegisterSource(open func(ctx context.Context, config SourceConfig) (Source, error), schemes ...string) {
+	sources.Lock()
+	defer sources.Unlock()
+	if sources.open == nil {
+		sources.open = map[string]func(context.Context, SourceConfig) (Source, error){}
+	}
+	for _, scheme := range schemes {
+		sources.open[scheme] = open
+	}
+}
+
+// openSource opens the source of a URL. Its errors do not repeat the URL, which
+// may have a password.
+func openSource(ctx context.Context, text, namespace string) (Source, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, invalid("the URL of a source cannot be parsed", "Write it like redis://host:6379 or nats://host:4222.")
+	}
+	sources.Lock()
+	open, known := sources.open[u.Scheme]
+	var schemes []string
+	for scheme := range sources.open {
+		schemes = append(schemes, scheme)
+	}
+	sources.Unlock()
+	if !known {
+		slices.Sort(schemes)
+		return nil, invalid(fmt.Sprintf("nothing reads %s:// here; known are: %s", u.Scheme, strings.Join(schemes, ", ")),
+			`Import github.com/posthorn/posthorn/relay/redis or relay/nats for its side effect: import _ "…".`)
+	}
+	return open(ctx, SourceConfig{URL: u, Namespace: namespace})
+}

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -171,20 +172,38 @@ func (f *flow) cut(at int) (upto, bytes int) {
 	return upto, bytes
 }
 
-// call is a call of the script. Its arguments are pointers, which cost no memory.
+// call is a call of the script.
 func (p *pass) call(f *flow, prev string, events []*posthorn.Event) *redis.Cmd {
 	args := make([]any, 0, 6+7*len(events))
 	args = append(args, "evalsha", appending.Hash(), 1, f.key, prev, p.source)
 	for _, e := range events {
-		args = appendEvent(args, p.source, e)
+		args = appendEvent(args, e)
 	}
 	return redis.NewCmd(p.ctx, args...)
 }
 
-func appendEvent(args []any, source string, e *posthorn.Event) []any {
-	entry := relay.NewEntry(source, e)
-	return append(args, entry.ID, entry.Type, entry.Time, entry.Subject, entry.Tags, entry.Metadata, entry.Data)
+// appendEvent adds what [relay.NewEntry] says of an event. They are pointers, which
+// need no memory and become text when they are sent: meanwhile Redis is at work.
+func appendEvent(args []any, e *posthorn.Event) []any {
+	at := &e.PublishedAt
+	if at.Location() != time.UTC {
+		utc := at.UTC()
+		at = &utc
+	}
+	var tags, metadata any = "", ""
+	if len(e.Tags) > 0 {
+		tags = relay.NewEntry("", e).Tags
+	}
+	if string(e.Metadata) != "{}" {
+		metadata = (*document)(&e.Metadata)
+	}
+	return append(args, &e.ID, &e.Type, at, &e.Key, tags, metadata, (*document)(&e.Payload))
 }
+
+// document is sent as it is.
+type document json.RawMessage
+
+func (d *document) MarshalBinary() ([]byte, error) { return *d, nil }
 
 // exchange sends calls on one connection, and looks at the answers. Replicas are
 // waited for on the same connection, which WAIT is about.

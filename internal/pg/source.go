@@ -13,15 +13,16 @@ type SourceState struct {
 	Readers int    // that live, this one among them
 	Begun   bool   // otherwise [BeginSource] is to be called
 	From    Moment // what was published before is passed over
+	KnownAs string // the group's name among those of all databases
 }
 
 // JoinSource says that a reader lives and is to be taken for alive that long. It
 // fails with [ErrConflict] when the group does not read a broker any more.
 func JoinSource(ctx context.Context, db DB, group int64, reader, node string, leaseFor time.Duration) (SourceState, error) {
 	var s SourceState
-	err := db.QueryRow(ctx, `select paused, readers, begun, start_from
+	err := db.QueryRow(ctx, `select paused, readers, begun, start_from, known_as
 		from posthorn.join_source($1::bigint, $2::uuid, $3::text, $4::text::interval)`, group, reader, node, period(leaseFor)).
-		Scan(&s.Paused, &s.Readers, &s.Begun, &s.From)
+		Scan(&s.Paused, &s.Readers, &s.Begun, &s.From, &s.KnownAs)
 	return s, translate("join source", err)
 }
 

@@ -17,11 +17,13 @@ type SourceLease struct {
 	Group   int64
 	Stream  string
 	Fence   string
-	Entries []SourceEntry // in the order of the stream
+	From    string        // where the stream stood
+	Entries []SourceEntry // in its order
 
 	mu       sync.Mutex
-	settled  int // entries at the head
-	failures int // that became retries or dead letters
+	settled  int  // entries at the head
+	failures int  // that became retries or dead letters
+	unsure   bool // of whether what was said last was heard
 }
 
 // SourceEntry is one entry of a stream.
@@ -45,11 +47,12 @@ const (
 )
 
 // Progress reports how many entries are settled, and how many of their events
-// failed or were deferred.
-func (l *SourceLease) Progress() (settled, failures int) {
+// failed or were deferred. It is not sure when the last settlement failed, or
+// its answer was lost.
+func (l *SourceLease) Progress() (settled, failures int, sure bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.settled, l.failures
+	return l.settled, l.failures, !l.unsure
 }
 
 // settle moves the stream past the entries up to an event, or all if that is 0.
@@ -79,8 +82,8 @@ func (l *SourceLease) queue(batch *pgx.Batch, upTo int64, failures []Failure) (s
 	return s.done, nil
 }
 
-const settleSourceSQL = `select posthorn.settle_source($1::bigint, $2::text, $3::uuid, $4::text, $5::bigint[],
-	$6::jsonb, $7::text::json, $8::text[]::json[])`
+const settleSourceSQL = `select posthorn.settle_source($1::bigint, $2::text, $3::uuid, $4::text, $5::text, $6::bigint[],
+	$7::jsonb, $8::text::json, $9::text[]::json[])`
 
 // step is one call of settle_source.
 type step struct {
@@ -97,6 +100,10 @@ func (l *SourceLease) step(upTo int64, failures []Failure) (*step, error) {
 		return nil, err
 	}
 	part := l.Entries[l.settled:end]
+	from := l.From
+	if l.settled > 0 {
+		from = l.Entries[l.settled-1].Position
+	}
 	var failed failedEvents
 	var ids []int64
 	for i := range part {
@@ -120,15 +127,16 @@ func (l *SourceLease) step(upTo int64, failures []Failure) (*step, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.unsure = true
 	return &step{
 		arguments: []any{
-			l.Group, l.Stream, l.Fence, part[len(part)-1].Position, append([]int64{}, ids...), document, events,
+			l.Group, l.Stream, l.Fence, from, part[len(part)-1].Position, append([]int64{}, ids...), document, events,
 			append([]string{}, failed.payloads...),
 		},
 		done: func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.settled = end
+			l.settled, l.unsure = end, false
 			l.failures += len(failures)
 		},
 	}, nil

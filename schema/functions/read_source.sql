@@ -5,7 +5,7 @@
 -- Says that a reader lives, and what it has to know of the group.
 create or replace function posthorn.join_source(
   group_id bigint, reader uuid, node text, lease_for interval,
-  out paused boolean, out readers int, out begun boolean, out start_from timestamptz
+  out paused boolean, out readers int, out begun boolean, out start_from timestamptz, out known_as text
 )
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -13,8 +13,12 @@ as $$
 #variable_conflict use_column
 begin
   perform posthorn.check_claim(1, join_source.lease_for, join_source.reader);
-  select g.paused, s.begun, s.start_from into join_source.paused, join_source.begun, join_source.start_from
-  from posthorn.groups g join posthorn.source_groups s on s.group_id = g.id
+  -- Groups of other databases that read there may have the same name.
+  select g.paused, s.begun, s.start_from, format('%s/%s@%s', n.namespace, g.name, left(posthorn.origin()::text, 8))
+  into join_source.paused, join_source.begun, join_source.start_from, join_source.known_as
+  from posthorn.groups g
+  join posthorn.source_groups s on s.group_id = g.id
+  join posthorn.namespaces n on n.id = g.namespace_id
   where g.id = join_source.group_id
   for share of s; -- it does not become another kind of group meanwhile
   if not found then

@@ -3,10 +3,11 @@
 -- took the stream over. Failed events come along whole, since the log of this database does not have them;
 -- they become retries or dead letters of the group, in the same transaction.
 --
+-- from is where the stream stood: said again after a commit whose answer was lost, it changes nothing.
 -- failures are those of settle, with ids as they are at the origin; events are [{"id", "type", "key", "tags",
 -- "metadata", "published_at", "delivery"}], and payloads theirs.
 create or replace function posthorn.settle_source(
-  group_id bigint, stream text, fence uuid, "position" text, ids bigint[],
+  group_id bigint, stream text, fence uuid, "from" text, "position" text, ids bigint[],
   failures jsonb default '[]', events json default '[]', payloads json[] default '{}'
 ) returns void
 language plpgsql security definer
@@ -29,6 +30,7 @@ begin
   set position = settle_source.position, deaths = 0, tried = null, tries = 0, moved_at = posthorn.now(),
     recent = case when n < 64 then s.recent || settle_source.ids else s.recent end
   where s.group_id = settle_source.group_id and s.stream = settle_source.stream and s.fence = settle_source.fence
+    and s.position = settle_source."from"
   returning cardinality(s.recent) into kept;
   if not found then
     perform posthorn.raise_stream_lost(settle_source.group_id, settle_source.stream);

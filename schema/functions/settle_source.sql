@@ -50,7 +50,7 @@ begin
       settle_source.events, settle_source.payloads);
   end if;
 end $$;
-comment on function posthorn.settle_source(bigint, text, uuid, text, bigint[], jsonb, json, json[]) is
+comment on function posthorn.settle_source(bigint, text, uuid, text, text, bigint[], jsonb, json, json[]) is
   'Moves a stream of a source past events that are done or have failed.';
 
 create or replace function posthorn.raise_stream_lost(group_id bigint, stream text)

@@ -67,7 +67,7 @@ func trimZeros(ratio float64) string {
 // and what else was promised.
 func rows() []row {
 	var all []row
-	for _, some := range [][]row{publishRows, takeRows, subscriptionRows, handlerRows, jobRows, httpRows, latencyRows, listenRows, heldRows, caughtUpRows, pgqRows} {
+	for _, some := range [][]row{publishRows, takeRows, subscriptionRows, handlerRows, jobRows, httpRows, brokerRows, latencyRows, listenRows, heldRows, caughtUpRows, pgqRows} {
 		all = append(all, some...)
 	}
 	return all

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,6 +21,7 @@ var streams = []string{"orders", "stream:user:events", "payments", "mail {x}", "
 // publisher goes on only when a transaction has ended, so within a stream its
 // events depend on each other in that order.
 type content struct {
+	stream    string
 	Publisher int `json:"publisher"`
 	N         int `json:"n"`
 }
@@ -45,7 +48,7 @@ func publish(ctx context.Context, url string, publisher int, pause time.Duration
 	for n := 0; ctx.Err() == nil; {
 		messages := make([]posthorn.Message, 1+rand.IntN(3)*rand.IntN(2))
 		for i := range messages {
-			messages[i] = posthorn.Message{Type: "torture.event", Stream: streams[rand.IntN(len(streams))], Payload: content{publisher, n + i}}
+			messages[i] = posthorn.Message{Type: "torture.event", Stream: streams[rand.IntN(len(streams))], Payload: content{Publisher: publisher, N: n + i}}
 		}
 		err := pgx.BeginFunc(work, pool, func(tx pgx.Tx) error {
 			if _, err := ph.Publish(work, tx, messages...); err != nil {
@@ -69,8 +72,8 @@ func publish(ctx context.Context, url string, publisher int, pause time.Duration
 
 var errInVain = errors.New("rolled back on purpose")
 
-// truth is what the log has, by stream.
-type truth map[string]map[int64]content
+// truth is what the log has, by id.
+type truth map[int64]content
 
 func readTruth(ctx context.Context, url string) (truth, error) {
 	conn, err := pgx.Connect(ctx, url)
@@ -79,49 +82,73 @@ func readTruth(ctx context.Context, url string) (truth, error) {
 	}
 	defer conn.Close(ctx)
 	rows, err := conn.Query(ctx, `select e.id, s.name, (e.payload->>'publisher')::int, (e.payload->>'n')::int
-		from posthorn.events e join posthorn.streams s on s.id = e.stream_id where e.type = 'torture.event'`)
+		from posthorn.events e join posthorn.streams s on s.id = e.stream_id`)
 	if err != nil {
 		return nil, err
 	}
 	all := truth{}
 	var id int64
-	var stream string
 	var c content
-	_, err = pgx.ForEachRow(rows, []any{&id, &stream, &c.Publisher, &c.N}, func() error {
-		if all[stream] == nil {
-			all[stream] = map[int64]content{}
-		}
-		all[stream][id] = c
+	_, err = pgx.ForEachRow(rows, []any{&id, &c.stream, &c.Publisher, &c.N}, func() error {
+		all[id] = c
 		return nil
 	})
 	return all, err
 }
 
-// compare says what is wrong with what a place has of a stream: repeats are
-// dropped, if it may have them.
-func (all truth) compare(stream string, ids []int64, once bool) (repeats int, wrong error) {
+// compare says what is wrong with the ids of a place. Repeats are counted, and
+// wrong where each may be there but once.
+func (all truth) compare(ids []int64, once, ordered bool) (repeats int, wrong error) {
+	type line struct {
+		stream    string
+		publisher int
+	}
 	seen := map[int64]bool{}
-	last := map[int]int{}
+	last := map[line]int{}
 	for _, id := range ids {
-		c, published := all[stream][id]
-		switch {
+		c, published := all[id]
+		l := line{c.stream, c.Publisher}
+		switch before, any := last[l]; {
 		case !published:
-			return repeats, fmt.Errorf("%s: event %d was invented", stream, id)
+			return repeats, fmt.Errorf("event %d was invented", id)
 		case seen[id]:
 			if repeats++; once {
-				return repeats, fmt.Errorf("%s: event %d is there twice", stream, id)
+				return repeats, fmt.Errorf("event %d is there twice", id)
 			}
 			continue
+		case ordered && any && before >= c.N:
+			return repeats, fmt.Errorf("event %d, the %dth of publisher %d, comes after its %dth in %s", id, c.N, c.Publisher, before, c.stream)
 		}
-		if before, any := last[c.Publisher]; any && before >= c.N {
-			return repeats, fmt.Errorf("%s: event %d, the %dth of publisher %d, comes after its %dth", stream, id, c.N, c.Publisher, before)
-		}
-		seen[id], last[c.Publisher] = true, c.N
+		seen[id], last[l] = true, c.N
 	}
-	for id := range all[stream] {
+	for id, c := range all {
 		if !seen[id] {
-			return repeats, fmt.Errorf("%s: event %d was lost; %d of %d are there", stream, id, len(seen), len(all[stream]))
+			return repeats, fmt.Errorf("event %d of %s was lost; %d of %d are there", id, c.stream, len(seen), len(all))
 		}
 	}
 	return repeats, nil
+}
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	all := truth{1: {"s", 0, 0}, 2: {"s", 0, 1}, 3: {"t", 0, 2}, 4: {"s", 1, 0}}
+	for _, c := range []struct {
+		ids           []int64
+		once, ordered bool
+		repeats       int
+		wrong         string
+	}{
+		{[]int64{3, 1, 4, 2}, true, true, 0, ""},
+		{[]int64{2, 1, 3, 4}, true, false, 0, ""},
+		{[]int64{2, 1, 3, 4}, true, true, 0, "comes after"},
+		{[]int64{1, 2, 1, 2, 3, 4}, false, true, 2, ""},
+		{[]int64{1, 2, 1, 3, 4}, true, true, 1, "twice"},
+		{[]int64{1, 2, 3}, true, true, 0, "lost"},
+		{[]int64{1, 2, 3, 4, 5}, true, true, 0, "invented"},
+	} {
+		repeats, wrong := all.compare(c.ids, c.once, c.ordered)
+		if repeats != c.repeats || (wrong == nil) != (c.wrong == "") || wrong != nil && !strings.Contains(wrong.Error(), c.wrong) {
+			t.Errorf("%v: %d repeats, %v", c, repeats, wrong)
+		}
+	}
 }

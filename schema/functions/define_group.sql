@@ -23,9 +23,13 @@ begin
     select * into g from posthorn.groups
     where namespace_id = ns and name = define_group.name for update;
     perform posthorn.check_no_projection(g, 'its policy is fixed', 'Give the group another name.');
+    perform posthorn.check_no_relay(g, 'its policy is fixed', 'Give the group another name.');
     old := g;
   end if;
   g := posthorn.configured(g, conf);
+  if g.ordering = 'total' then
+    perform posthorn.check_reads_log(g, 'A broker orders events by stream: order the group by stream or by key.');
+  end if;
   if (old.ordering, old.slots) <> (g.ordering, g.slots) then
     perform posthorn.check_reorder(old, g);
   end if;
@@ -190,6 +194,9 @@ begin
   with gone as (delete from posthorn.dead_letters where group_id = g.id returning 1)
   select count(*) into delete_group.dead_letters from gone;
   perform posthorn.forget_projection(g);
+  perform posthorn.forget_source(g);
+  delete from posthorn.source_events where group_id = g.id;
+  perform posthorn.forget_relay(g);
   delete from posthorn.subscriptions where group_no = g.id;
   delete from posthorn.filtered_groups where group_no = g.id;
   delete from posthorn.readers where group_no = g.id;

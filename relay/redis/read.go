@@ -42,7 +42,7 @@ func (s *source) read(ctx context.Context, positions map[string]string, limit in
 			return nil, err
 		}
 		l := &look{link: s.link, after: maps.Clone(positions), limit: limit}
-		if err := l.group(ctx); err != nil {
+		if err := s.link.check(ctx, l.group(ctx)); err != nil {
 			return nil, err
 		}
 		left := time.Until(deadline)

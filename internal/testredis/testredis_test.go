@@ -32,6 +32,7 @@ func TestClusterFailsOver(t *testing.T) {
 	owner := c.Owner(client, "a")
 	owner.Kill()
 	testredis.Await(t, "a replica takes over", func() bool {
+		client.ReloadState(t.Context()) // by itself it looks once a minute
 		return client.Set(t.Context(), "a", "1", 0).Err() == nil
 	})
 	if got := c.Owner(client, "a"); got == owner {

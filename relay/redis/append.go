@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -94,6 +95,9 @@ func (s *Sink) flows(batch posthorn.SinkBatch) []*flow {
 	defer s.mu.Unlock()
 	for _, f := range flows {
 		f.last, f.known = s.last[f.key]
+		if f.known && f.place(f.last) > 0 {
+			f.known = false // all of it was written before, and comes again
+		}
 	}
 	return flows
 }
@@ -273,16 +277,20 @@ func (p *pass) answer(c chunk) {
 			f.again(errBetween)
 			return
 		}
-		f.known, f.last, f.next = true, answer, 0
-		for i, e := range f.events {
-			if answer != "" && idOf(e) == answer {
-				f.next = i + 1
-			}
-		}
+		f.known, f.last, f.next = true, answer, f.place(answer)
 		f.safe = min(f.safe, f.next)
 	default:
 		f.failed(fmt.Errorf("redis answered with a %T", answer))
 	}
+}
+
+// place is how many events there are up to the one with an id, or 0.
+func (f *flow) place(id string) int {
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return 1 + slices.IndexFunc(f.events, func(e *posthorn.Event) bool { return e.ID == n })
 }
 
 func idOf(e *posthorn.Event) string { return strconv.FormatInt(e.ID, 10) }

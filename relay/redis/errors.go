@@ -42,8 +42,8 @@ var hints = []struct{ code, hint string }{
 
 // explain adds what to do to an error of Redis.
 func explain(err error) error {
-	if err == nil {
-		return nil
+	if known := (*failure)(nil); err == nil || errors.As(err, &known) {
+		return err
 	}
 	code := errorCode(err)
 	for _, known := range hints {

@@ -129,6 +129,14 @@ func (l *link) reload(ctx context.Context) {
 	}
 }
 
+// check explains an error, and lets the next call look who has which keys.
+func (l *link) check(ctx context.Context, err error) error {
+	if err != nil {
+		l.reload(ctx)
+	}
+	return explain(err)
+}
+
 // nodeAt is the client of a Cluster's master at an address.
 func (l *link) nodeAt(ctx context.Context, addr string) (*redis.Client, error) {
 	c, ok := l.client.(*redis.ClusterClient)

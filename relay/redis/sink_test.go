@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,3 +114,11 @@ func TestWrite(t *testing.T) {
 	equal(t, "entries", got, want)
 	equal(t, "ids of b", ids(t, server.Client, "b"), numbers(2, 1002))
 }
+
+func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	return ctx, cancel
+}
+
+func lines(text string) []string { return strings.Split(strings.ReplaceAll(text, "\r", ""), "\n") }

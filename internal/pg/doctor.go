@@ -114,7 +114,9 @@ func UpkeepState(ctx context.Context, db DB) (Upkeep, error) {
 			coalesce(extract(epoch from posthorn.now() - c.maintained_at), -1)::float8,
 			coalesce(extract(epoch from (select max(p.upto) from posthorn.partitions p) - posthorn.now()), -1)::float8,
 			extract(epoch from posthorn.setting('partition_interval')::interval)::float8,
-			greatest(extract(epoch from posthorn.now() - (select min(d.deliver_at) from posthorn.delayed d)), 0)::float8
+			greatest(extract(epoch from posthorn.now() - (
+				select d.deliver_at from posthorn.delayed d
+				where not exists (select from posthorn.held_back h where h.id = d.id) order by d.deliver_at limit 1)), 0)::float8
 		from posthorn.cluster c`),
 		[]any{&u.DefaultEvents}, &u.MaintainedAgo, &u.CoveredFor, &u.Interval, &u.Overdue)
 	return u, translate("read the state of upkeep", err)

@@ -33,6 +33,7 @@ begin
     raise exception 'node must be 1 to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Name the process, for instance worker-1.';
   end if;
+  perform posthorn.check_no_archive(g);
   loop
     new_token := gen_random_uuid();
     select t.lease, t.attempt into claim.lease, claim.attempt

@@ -66,7 +66,11 @@ declare
   low timestamptz;
 begin
   events := 0;
-  if g.paused then
+  -- What is decided waits in the database, as ids: while the store is away, it is better off in the log.
+  if g.paused or (
+    select sum(s.unwritten) from posthorn.archive_streams s
+    where s.archive_id = a.id and (s.unwritten > 0 or s.listed < s.changes)) >= 10000
+  then
     return;
   end if;
   perform posthorn.lock_group(g.id);

@@ -32,7 +32,7 @@ end $$;
 comment on function posthorn.lease_archive_stream(int, text, interval) is
   'Takes a stream that has something to write to an archive; no row if none has.';
 
--- Moves the deadline, or with 0 gives the stream back.
+-- Moves the deadline, or with 0 gives the stream back. After an error nobody tries before it, which doubles.
 create or replace function posthorn.extend_archive_stream(
   archive int, stream_id int, owner_id text, attempt int, lease_for interval, error text default null
 ) returns void
@@ -42,8 +42,9 @@ as $$
 #variable_conflict use_column
 begin
   update posthorn.archive_streams s
-  set lease_until = posthorn.now() + extend_archive_stream.lease_for, updated_at = posthorn.now(),
-    error = extend_archive_stream.error,
+  set lease_until = posthorn.now() + case when extend_archive_stream.error is null then extend_archive_stream.lease_for
+      else least(extend_archive_stream.lease_for * 2 ^ least(s.failures, 10), interval '30 seconds') end,
+    updated_at = posthorn.now(), error = coalesce(extend_archive_stream.error, s.error),
     failures = case when extend_archive_stream.error is null then s.failures else s.failures + 1 end
   where s.archive_id = extend_archive_stream.archive and s.stream_id = extend_archive_stream.stream_id
     and s.owner_id = extend_archive_stream.owner_id and s.attempt = extend_archive_stream.attempt;

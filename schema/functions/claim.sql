@@ -36,6 +36,7 @@ begin
   if exists (select from posthorn.relays r where r.group_id = g.id) then
     perform posthorn.check_no_relay(g, 'the process that leads it has its events', 'Claim from another group.');
   end if;
+  perform posthorn.check_no_archive(g);
   loop
     new_token := gen_random_uuid();
     select t.lease, t.attempt into claim.lease, claim.attempt

@@ -24,6 +24,7 @@ begin
     where namespace_id = ns and name = define_group.name for update;
     perform posthorn.check_no_projection(g, 'its policy is fixed', 'Give the group another name.');
     perform posthorn.check_no_relay(g, 'its policy is fixed', 'Give the group another name.');
+    perform posthorn.check_no_archive(g);
     old := g;
   end if;
   g := posthorn.configured(g, conf);
@@ -197,6 +198,7 @@ begin
   perform posthorn.forget_source(g);
   delete from posthorn.source_events where group_id = g.id;
   perform posthorn.forget_relay(g);
+  perform posthorn.forget_archive(g);
   delete from posthorn.subscriptions where group_no = g.id;
   delete from posthorn.filtered_groups where group_no = g.id;
   delete from posthorn.readers where group_no = g.id;

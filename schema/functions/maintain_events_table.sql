@@ -228,11 +228,15 @@ as $$
 declare
   top xid8;
   owed text;
+  days record;
 begin
   execute format('select xid from %s order by xid desc limit 1', partition) into top;
   if top is null then
     return null;
   end if;
+  select coalesce((p.since at time zone 'UTC')::date, '-infinity') as first, coalesce((p.upto at time zone 'UTC')::date, 'infinity') as last
+  into days
+  from (select) x left join posthorn.partitions p on p.name = partition;
   execute format($sql$
     select format('group %%s of namespace %%s has not read all of it', g.name, n.namespace)
     from posthorn.groups g
@@ -271,8 +275,19 @@ begin
       or exists (
         select from posthorn.missed m join %1$s e on e.namespace_id = g.namespace_id and e.id = m.event_id
         where m.subscription_id = x.subscription_id)
+    union all
+    select format('archive %%s has not written all of it', a.name)
+    from posthorn.archives a
+    where exists (
+        select from posthorn.archive_parts p
+        where p.archive_id = a.id and p.day >= $2 and p.day <= $3
+          and exists (select from %1$s e where e.namespace_id = a.namespace_id and e.id = any (p.ids)))
+      or exists (
+        select from posthorn.archive_segments s
+        where s.archive_id = a.id and s.written_at is null and s.day >= $2 and s.day <= $3
+          and exists (select from %1$s e where e.namespace_id = a.namespace_id and e.id = any (s.ids)))
     limit 1
-    $sql$, partition) into owed using top;
+    $sql$, partition) into owed using top, days.first, days.last;
   return owed;
 end $$;
 comment on function posthorn.owed_from(regclass) is 'Who still needs a partition, in words; null if nobody does.';

@@ -39,6 +39,7 @@ begin
   perform posthorn.check_no_projection(g, 'it reads by itself', 'Read another group.');
   perform posthorn.check_reads_log(g, 'Read another group.');
   perform posthorn.check_no_relay(g, 'it reads by itself', 'Read another group.');
+  perform posthorn.check_no_archive(g);
   if cursor is not null then
     perform posthorn.cursor_from(split_part(cursor, '~', 1)); -- bad ones are refused even while another reads
   end if;
@@ -109,6 +110,7 @@ begin
   perform posthorn.check_no_projection(g, 'it reads by itself', 'Read another group.');
   perform posthorn.check_reads_log(g, 'Read another group.');
   perform posthorn.check_no_relay(g, 'it reads by itself', 'Read another group.');
+  perform posthorn.check_no_archive(g);
   if cursor is null and not release_lock then
     raise exception 'cursor is missing' using errcode = 'PH004', hint = 'Give the next_cursor of the last event that is done.';
   elsif cursor is not null then

@@ -58,7 +58,11 @@ declare
     'reset_job', 'set_job_limit', 'pause_job_tag', 'resume_job_tag', 'list_job_limits', 'maintain_job_tables',
     'create_token', 'list_tokens', 'revoke_token', 'find_token', 'tokens_required',
     'set_stream_policy', 'restricted_streams', 'group_streams',
-    'list_stream_keys', 'rotate_stream_key', 'shred_stream_keys'];
+    'list_stream_keys', 'rotate_stream_key', 'shred_stream_keys',
+    'define_archive', 'plan_archive', 'lease_archive_stream', 'extend_archive_stream', 'unwritten_segment', 'segment_events',
+    'finish_segment', 'unlisted_days', 'list_segments', 'list_days', 'finish_day', 'finish_archive_stream', 'relist_archive',
+    'unarchived', 'begin_replay', 'replay_to_group', 'replay_to_stream', 'end_replay',
+    'begin_restore', 'restore_events', 'end_restore'];
   target text;
 begin
   if kind is null or kind <> all (array['publisher', 'consumer', 'admin']) then

@@ -1,0 +1,55 @@
+package archive
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	segmentExtension = ".jsonl.zst"
+	manifestName     = "manifest.json"
+	// The longest part of a path that file systems take is 255 bytes; temporary
+	// files have more than their names.
+	longestDirectory = 200
+)
+
+// directoryOf is a stream's name as a part of a path: what is not a letter, digit,
+// "-", "_" or a "." inside is percent-encoded. Where that gets too long, it ends
+// with a hash of the name; the manifest has it in full.
+func directoryOf(stream string) string {
+	var b strings.Builder
+	for i := range len(stream) {
+		c := stream[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_', c == '.' && i > 0:
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	encoded := b.String()
+	if len(encoded) <= longestDirectory {
+		return encoded
+	}
+	sum := sha256.Sum256([]byte(stream))
+	cut := encoded[:longestDirectory-33]
+	if i := strings.LastIndexByte(cut, '%'); i > len(cut)-3 {
+		cut = cut[:i]
+	}
+	return cut + "~" + hex.EncodeToString(sum[:16])
+}
+
+// prefixOf is where all of a stream is, with a slash at its end.
+func prefixOf(namespace, stream string) string { return namespace + "/" + directoryOf(stream) + "/" }
+
+// dayPrefix is where a day of a stream is.
+func dayPrefix(namespace, stream string, day time.Time) string {
+	return prefixOf(namespace, stream) + day.Format("2006/01/02/")
+}
+
+func segmentName(first, last int64) string {
+	return fmt.Sprintf("%d-%d%s", first, last, segmentExtension)
+}

@@ -1,0 +1,182 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+	_ "gocloud.dev/blob/s3blob" // s3://
+	"gocloud.dev/gcerrors"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// Store is where archives are. Any number of goroutines may use it.
+type Store struct {
+	bucket   *blob.Bucket
+	location string
+	dir      string // of files: what was written to them has to reach the disk
+}
+
+// Open opens a store by its URL: file:///directory, or s3://bucket/prefix with the
+// parameters of gocloud.dev/blob/s3blob, such as region, endpoint and
+// use_path_style; credentials are found as every AWS program finds them. A
+// directory that does not exist is made.
+func Open(ctx context.Context, address string) (*Store, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme == "" {
+		return nil, invalid("the URL of an archive cannot be parsed", "Write it like s3://bucket/prefix?region=eu-central-1 or file:///var/archive.")
+	}
+	if u.User != nil {
+		return nil, invalid("the URL of an archive has a user in it", "Give credentials in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
+	}
+	if u.Scheme == fileblob.Scheme {
+		return openFiles(u)
+	}
+	query := u.Query()
+	prefix := strings.Trim(u.Path, "/")
+	if p := strings.Trim(query.Get("prefix"), "/"); p != "" {
+		prefix = strings.TrimPrefix(prefix+"/"+p, "/")
+	}
+	query.Del("prefix")
+	location := u.Scheme + "://" + u.Host
+	bare := url.URL{Scheme: u.Scheme, Host: u.Host, RawQuery: query.Encode()}
+	bucket, err := blob.OpenBucket(ctx, bare.String())
+	if err != nil {
+		return nil, hinted(fmt.Errorf("open %s: %w", location, err), "This binary opens: "+strings.Join(blob.DefaultURLMux().BucketSchemes(), ", ")+".")
+	}
+	if prefix != "" {
+		location += "/" + prefix
+		bucket = blob.PrefixedBucket(bucket, prefix+"/")
+	}
+	return &Store{bucket: bucket, location: location}, nil
+}
+
+func openFiles(u *url.URL) (*Store, error) {
+	dir := u.Path
+	if u.Host == "." {
+		dir = strings.TrimPrefix(dir, "/")
+	} else if u.Host != "" && u.Host != "localhost" {
+		return nil, invalid("a file URL names no host", "It has three slashes: file:///var/archive.")
+	}
+	if len(u.Query()) > 0 {
+		return nil, invalid("a file URL has no parameters here", "Write it like file:///var/archive.")
+	}
+	dir, err := filepath.Abs(filepath.FromSlash(dir))
+	if err != nil {
+		return nil, fmt.Errorf("open files: %w", err)
+	}
+	// Temporary files are beside the others: a rename must not leave the disk.
+	bucket, err := fileblob.OpenBucket(dir, &fileblob.Options{
+		CreateDir: true, NoTempDir: true, DirFileMode: 0o755, Metadata: fileblob.MetadataDontWrite,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open files: %w", err)
+	}
+	return &Store{bucket: bucket, location: "file://" + filepath.ToSlash(dir), dir: dir}, nil
+}
+
+// Location is the URL of the store without its parameters.
+func (s *Store) Location() string { return s.location }
+
+// Close closes the store, which nothing may be using.
+func (s *Store) Close() error { return s.bucket.Close() }
+
+// errExists is what putting a new object fails with when there is one.
+var errExists = errors.New("the object exists")
+
+// put writes an object whole or not at all. If fresh, there must be none yet.
+func (s *Store) put(ctx context.Context, key string, data []byte, fresh bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // before Close, it undoes the write
+	var file *os.File
+	w, err := s.bucket.NewWriter(ctx, key, &blob.WriterOptions{
+		ContentType: contentType(key),
+		IfNotExist:  fresh,
+		BeforeWrite: func(as func(any) bool) error {
+			as(&file)
+			return nil
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("write %s: %w", key, err)
+	}
+	_, err = w.Write(data)
+	if err == nil && file != nil {
+		err = file.Sync()
+	}
+	if err != nil {
+		cancel()
+		_ = w.Close()
+		return fmt.Errorf("write %s: %w", key, err)
+	}
+	switch err := w.Close(); {
+	case gcerrors.Code(err) == gcerrors.FailedPrecondition:
+		return errExists
+	case err != nil:
+		return fmt.Errorf("write %s: %w", key, err)
+	}
+	return s.syncDirectories(key)
+}
+
+func contentType(key string) string {
+	if strings.HasSuffix(key, ".json") {
+		return "application/json"
+	}
+	return "application/zstd"
+}
+
+// syncDirectories has the entries of a new file on the disk too, up to the root.
+func (s *Store) syncDirectories(key string) error {
+	if s.dir == "" {
+		return nil
+	}
+	for dir := filepath.Dir(filepath.Join(s.dir, filepath.FromSlash(key))); len(dir) >= len(s.dir); dir = filepath.Dir(dir) {
+		d, err := os.Open(dir)
+		if err != nil {
+			return fmt.Errorf("write %s: %w", key, err)
+		}
+		err = d.Sync()
+		_ = d.Close() // only read
+		if err != nil {
+			return fmt.Errorf("write %s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// get reads an object whole. It fails with [pg.ErrNotFound] if there is none.
+func (s *Store) get(ctx context.Context, key string) ([]byte, error) {
+	data, err := s.bucket.ReadAll(ctx, key)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return nil, fmt.Errorf("%s: %w", key, pg.ErrNotFound)
+	} else if err != nil {
+		return nil, fmt.Errorf("read %s: %w", key, err)
+	}
+	return data, nil
+}
+
+// directories lists what looks like directories below a prefix, which is "" or
+// ends with a slash.
+func (s *Store) directories(ctx context.Context, prefix string) ([]string, error) {
+	var names []string
+	list := s.bucket.List(&blob.ListOptions{Prefix: prefix, Delimiter: "/"})
+	for {
+		object, err := list.Next(ctx)
+		if err == io.EOF {
+			return names, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("list %s/%s: %w", s.location, prefix, err)
+		}
+		if object.IsDir {
+			names = append(names, strings.TrimSuffix(strings.TrimPrefix(object.Key, prefix), "/"))
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build gcs
+
+package archive
+
+import _ "gocloud.dev/blob/gcsblob" // gs://

@@ -1,0 +1,290 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// VerifyConfig is what to verify, and against what.
+type VerifyConfig struct {
+	Range
+	// Log is the database that the archive is of. Given one, each event of its log in
+	// the range must be in the archive, as it is there; what an archiver has yet to
+	// write is counted, and no problem. Namespaces has to have one.
+	Log pg.DB
+	// Progress is told now and then how many events were read.
+	Progress func(events int64)
+}
+
+// Report is what [Store.Verify] found.
+type Report struct {
+	Streams  int64     `json:"streams"`
+	Days     int64     `json:"days"`
+	Segments int64     `json:"segments"`
+	Events   int64     `json:"events"`
+	Size     int64     `json:"size"`     // of the objects
+	Compared int64     `json:"compared"` // events of the log
+	Waiting  int64     `json:"waiting"`  // events of the log that an archiver has yet to write
+	Problems []Problem `json:"problems"`
+	Further  int64     `json:"further_problems"` // that are not in Problems
+}
+
+// Problem is something that is wrong with an archive.
+type Problem struct {
+	Stream string `json:"stream,omitempty"`
+	What   string `json:"what"`
+}
+
+const (
+	maxProblems  = 100
+	readSegments = 4 // at a time
+	compareBatch = 5000
+)
+
+// Verify reads all segments of a range and compares them with their manifests.
+// What is wrong goes into the report. It fails only when it cannot look.
+func (s *Store) Verify(ctx context.Context, config VerifyConfig) (Report, error) {
+	v := verifier{store: s, config: config, slots: make(chan struct{}, readSegments)}
+	v.report.Problems = []Problem{}
+	if err := v.verifyStreams(ctx); err != nil {
+		return v.report, err
+	}
+	if config.Log != nil {
+		for _, namespace := range config.Namespaces {
+			if err := v.compare(ctx, namespace); err != nil {
+				return v.report, err
+			}
+		}
+	}
+	return v.report, ctx.Err()
+}
+
+type verifier struct {
+	store  *Store
+	config VerifyConfig
+	slots  chan struct{}
+
+	mu     sync.Mutex
+	report Report
+}
+
+func (v *verifier) problem(stream string, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.report.Problems) == maxProblems {
+		v.report.Further++
+		return
+	}
+	v.report.Problems = append(v.report.Problems, Problem{stream, err.Error()})
+}
+
+func (v *verifier) verifyStreams(ctx context.Context) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for stream, err := range v.store.streams(ctx, v.config.Range) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			v.problem(stream.Stream, err)
+			continue
+		}
+		v.report.Streams++
+		if err := v.verifyDays(ctx, stream, &all); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *verifier) verifyDays(ctx context.Context, stream streamManifest, all *sync.WaitGroup) error {
+	for i := 1; i < len(stream.Days); i++ {
+		if stream.Days[i].Day <= stream.Days[i-1].Day {
+			v.problem(stream.Stream, fmt.Errorf("day %s is listed after %s", stream.Days[i].Day, stream.Days[i-1].Day))
+		}
+	}
+	for d, err := range v.store.days(ctx, stream, v.config.Range) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			v.problem(stream.Stream, err)
+			continue
+		}
+		v.mu.Lock()
+		v.report.Days++
+		v.mu.Unlock()
+		for _, ref := range d.segments(v.config.Range) {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case v.slots <- struct{}{}:
+			}
+			all.Go(func() {
+				defer func() { <-v.slots }()
+				v.verifySegment(ctx, ref, d.Day)
+			})
+		}
+	}
+	return nil
+}
+
+func (v *verifier) verifySegment(ctx context.Context, ref segmentRef, day string) {
+	n := int64(0)
+	for e, err := range v.store.readSegment(ctx, ref) {
+		if err == nil && e.PublishedAt.UTC().Format(time.DateOnly) != day {
+			err = fmt.Errorf("%s: event %d is of another day", ref.key, e.ID)
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				v.problem(ref.stream, err)
+			}
+			break
+		}
+		n++
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.report.Segments++
+	v.report.Events += n
+	v.report.Size += ref.Size
+	if v.config.Progress != nil {
+		v.config.Progress(v.report.Events)
+	}
+}
+
+// compare goes through the log and the archive side by side, by ids.
+func (v *verifier) compare(ctx context.Context, namespace string) error {
+	r := v.config.Range
+	r.Namespaces = []string{namespace}
+	refs, err := v.store.segments(ctx, r)
+	if err != nil {
+		v.problem("", err)
+		return ctx.Err()
+	}
+	missing := map[int64]string{} // streams, by ids
+	next, stop := iter.Pull2(v.store.merge(ctx, refs, r))
+	defer stop()
+	archived, err, more := next()
+	for e, err2 := range logEvents(ctx, v.config.Log, namespace, r) {
+		if err2 != nil {
+			return err2
+		}
+		for more && err == nil && archived.ID < e.ID {
+			archived, err, more = next()
+		}
+		if err != nil {
+			v.problem("", err)
+			return ctx.Err()
+		}
+		if len(r.Streams) > 0 && !slices.Contains(r.Streams, e.Stream) {
+			continue
+		}
+		v.report.Compared++
+		if v.config.Progress != nil && v.report.Compared%1000 == 0 {
+			v.config.Progress(v.report.Events + v.report.Compared)
+		}
+		if !more || archived.ID != e.ID {
+			if missing[e.ID] = e.Stream; len(missing) == compareBatch {
+				if err := v.explain(ctx, namespace, missing, refs); err != nil {
+					return err
+				}
+				clear(missing)
+			}
+		} else if differs := sameEvent(&e, &archived); differs != "" {
+			v.problem(e.Stream, fmt.Errorf("event %d has another %s in the log", e.ID, differs))
+		}
+	}
+	return v.explain(ctx, namespace, missing, refs)
+}
+
+// explain finds out of events that were not there whether an archiver has yet to
+// write them, or has written them since.
+func (v *verifier) explain(ctx context.Context, namespace string, missing map[int64]string, known []segmentRef) error {
+	byStream := map[string][]int64{}
+	for id, stream := range missing {
+		byStream[stream] = append(byStream[stream], id)
+	}
+	for stream, ids := range byStream {
+		slices.Sort(ids)
+		waiting := map[int64]bool{}
+		for chunk := range slices.Chunk(ids, 1000) {
+			found, err := pg.Unarchived(ctx, v.config.Log, namespace, stream, chunk)
+			if err != nil {
+				return err
+			}
+			for _, id := range found {
+				waiting[id] = true
+			}
+		}
+		v.report.Waiting += int64(len(waiting))
+		ids = slices.DeleteFunc(ids, func(id int64) bool { return waiting[id] })
+		if len(ids) == 0 {
+			continue
+		}
+		written, err := v.writtenSince(ctx, namespace, stream, ids, known)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if !written[id] {
+				v.problem(stream, fmt.Errorf("event %d is in the log and not in the archive", id))
+			}
+		}
+	}
+	return nil
+}
+
+// writtenSince reads the segments that were not known, for events that would be in
+// one.
+func (v *verifier) writtenSince(ctx context.Context, namespace, stream string, ids []int64, known []segmentRef) (map[int64]bool, error) {
+	r := Range{Namespaces: []string{namespace}, Streams: []string{stream}, FromID: ids[0], ToID: ids[len(ids)-1]}
+	old := map[string]bool{}
+	for i := range known {
+		old[known[i].key] = true
+	}
+	written := map[int64]bool{}
+	refs, err := v.store.segments(ctx, r)
+	if err != nil {
+		return written, ctx.Err() // a problem that was reported before
+	}
+	for _, ref := range refs {
+		if old[ref.key] {
+			continue
+		}
+		for e, err := range v.store.readSegment(ctx, ref) {
+			if err != nil {
+				v.problem(stream, err)
+				break
+			}
+			written[e.ID] = true
+		}
+	}
+	return written, ctx.Err()
+}
+
+// logEvents yields the events of the log in a range, a batch at a time.
+func logEvents(ctx context.Context, db pg.DB, namespace string, r Range) func(func(pg.StoredEvent, error) bool) {
+	return func(yield func(pg.StoredEvent, error) bool) {
+		after := max(r.FromID, 1) - 1
+		for {
+			n := 0
+			for e, err := range pg.LogEvents(ctx, db, namespace, after, r.upto(), r.From, r.To, compareBatch) {
+				if !yield(e, err) || err != nil {
+					return
+				}
+				after = e.ID
+				n++
+			}
+			if n < compareBatch {
+				return
+			}
+		}
+	}
+}

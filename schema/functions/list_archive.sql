@@ -1,0 +1,175 @@
+-- The manifests of an archive, as the database has them: whoever writes a stream renders them from here.
+
+-- The days of a stream whose manifests lack segments.
+create or replace function posthorn.unlisted_days(archive int, stream_id int)
+returns table (day date, segments bigint)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select d.day, d.segments
+  from posthorn.archive_days d
+  where d.archive_id = unlisted_days.archive and d.stream_id = unlisted_days.stream_id and d.listed < d.segments
+  order by d.day
+$$;
+comment on function posthorn.unlisted_days(int, int) is 'The days of a stream whose manifests lack segments.';
+
+create or replace function posthorn.list_segments(archive int, stream_id int, day date)
+returns table (
+  first_id bigint, last_id bigint, events int, bytes bigint, size bigint, sha256 text,
+  first_at timestamptz, last_at timestamptz, key_versions int[]
+)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select s.first_id, s.last_id, s.events, s.bytes, s.size, s.sha256, s.first_at, s.last_at, s.key_versions
+  from posthorn.archive_segments s
+  where s.archive_id = list_segments.archive and s.stream_id = list_segments.stream_id and s.day = list_segments.day
+    and s.written_at is not null
+  order by s.first_id
+$$;
+comment on function posthorn.list_segments(int, int, date) is 'The segments of a day that are written.';
+
+create or replace function posthorn.list_days(archive int, stream_id int)
+returns table (day date, segments bigint, events bigint, first_id bigint, last_id bigint, sha256 text)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select d.day, d.segments, d.events, d.first_id, d.last_id, d.sha256
+  from posthorn.archive_days d
+  where d.archive_id = list_days.archive and d.stream_id = list_days.stream_id
+  order by d.day
+$$;
+comment on function posthorn.list_days(int, int) is 'The days of a stream in an archive.';
+
+-- A day's manifest is in the store.
+create or replace function posthorn.finish_day(
+  archive int, stream_id int, owner_id text, attempt int, day date, segments bigint, sha256 text,
+  lease_for interval default '1 minute'
+) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  perform posthorn.extend_archive_stream(archive, finish_day.stream_id, finish_day.owner_id, finish_day.attempt, finish_day.lease_for);
+  update posthorn.archive_days d
+  set listed = finish_day.segments, sha256 = finish_day.sha256
+  where d.archive_id = archive and d.stream_id = finish_day.stream_id and d.day = finish_day.day;
+end $$;
+comment on function posthorn.finish_day(int, int, text, int, date, bigint, text, interval) is 'Notes that the manifest of a day is in the store.';
+
+-- The stream's manifest is in the store, and the stream free again. Nobody else has written to it meanwhile.
+create or replace function posthorn.finish_archive_stream(archive int, stream_id int, owner_id text, attempt int)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  update posthorn.archive_streams s
+  set listed = s.changes - case when exists (
+      select from posthorn.archive_days d
+      where d.archive_id = s.archive_id and d.stream_id = s.stream_id and d.listed < d.segments) then 1 else 0 end,
+    lease_until = posthorn.now(), failures = 0, error = null, updated_at = posthorn.now()
+  where s.archive_id = archive and s.stream_id = finish_archive_stream.stream_id
+    and s.owner_id = finish_archive_stream.owner_id and s.attempt = finish_archive_stream.attempt;
+  if not found then
+    perform posthorn.raise_archive_lost(finish_archive_stream.owner_id, finish_archive_stream.attempt);
+  end if;
+end $$;
+comment on function posthorn.finish_archive_stream(int, int, text, int) is 'Notes that the manifest of a stream is in the store, and gives the stream back.';
+
+-- Has all manifests of an archive written again: they were lost, or somebody changed them.
+create or replace function posthorn.relist_archive(namespace text, name text)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  a posthorn.archives := posthorn.archive_named(relist_archive.namespace, relist_archive.name);
+  n bigint;
+begin
+  update posthorn.archive_days d set listed = 0 where d.archive_id = a.id;
+  update posthorn.archive_streams s set listed = -1 where s.archive_id = a.id and s.changes > 0;
+  get diagnostics n = row_count;
+  return n;
+end $$;
+comment on function posthorn.relist_archive(text, text) is 'Has all manifests of an archive written again; says of how many streams.';
+
+create or replace function posthorn.archive_named(namespace text, name text)
+returns posthorn.archives
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  a posthorn.archives;
+begin
+  select x.* into a from posthorn.archives x
+  where x.namespace_id = posthorn.namespace_id(archive_named.namespace) and x.name = archive_named.name;
+  if not found then
+    raise exception 'namespace % has no archive %', archive_named.namespace, coalesce(quote_literal(archive_named.name), 'null')
+      using errcode = 'PH001', hint = 'posthorn archive list shows them.';
+  end if;
+  return a;
+end $$;
+comment on function posthorn.archive_named(text, text) is 'The archive that must exist, by name.';
+
+-- What is on its way, and what is written.
+create or replace view posthorn.archive_status as
+select n.namespace, a.name, a.location, a.created_at, g.paused,
+  p.events + coalesce(w.events, 0) + s.pending_events + u.events as lag_events,
+  least(p.oldest, f.planned_at, u.cut_at) as lag_since,
+  s.streams, s.pending_events, s.pending_bytes, f.planned_at as oldest_part,
+  s.unwritten as unwritten_segments, coalesce(d.segments, 0)::bigint as segments, coalesce(d.events, 0)::bigint as events,
+  z.bytes, z.size, z.written_at as last_written_at, s.failing, s.error
+from posthorn.archives a
+join posthorn.namespaces n on n.id = a.namespace_id
+join posthorn.groups g on g.id = a.group_no
+cross join lateral posthorn.pending(g) p
+cross join lateral (select sum(cardinality(l.ids)) as events from posthorn.leases l where l.group_id = g.id) w
+cross join lateral (
+  select count(*) as streams, coalesce(sum(x.pending_events), 0)::bigint as pending_events,
+    coalesce(sum(x.pending_bytes), 0)::bigint as pending_bytes, coalesce(sum(x.unwritten), 0)::bigint as unwritten,
+    count(*) filter (where x.failures > 0) as failing, max(x.error) as error
+  from posthorn.archive_streams x where x.archive_id = a.id
+) s
+cross join lateral (select min(x.planned_at) as planned_at from posthorn.archive_parts x where x.archive_id = a.id) f
+cross join lateral (
+  select sum(x.segments) as segments, sum(x.events) as events from posthorn.archive_days x where x.archive_id = a.id
+) d
+cross join lateral (
+  select coalesce(sum(x.events), 0)::bigint as events, min(x.cut_at) as cut_at
+  from posthorn.archive_segments x where x.archive_id = a.id and x.written_at is null
+) u
+cross join lateral (
+  select coalesce(sum(x.bytes), 0)::bigint as bytes, coalesce(sum(x.size), 0)::bigint as size, max(x.written_at) as written_at
+  from posthorn.archive_segments x where x.archive_id = a.id and x.written_at is not null
+) z;
+comment on view posthorn.archive_status is 'What each archive has written, and what is on its way.';
+
+create or replace view posthorn.archive_stream_status as
+select n.namespace, a.name, t.name as stream, s.pending_events, s.pending_bytes, s.unwritten as unwritten_segments,
+  d.segments, d.events, d.first_id, d.last_id, d.first_day, d.last_day, s.owner_id, s.lease_until, s.checkpoint,
+  s.updated_at, s.error
+from posthorn.archive_streams s
+join posthorn.archives a on a.id = s.archive_id
+join posthorn.namespaces n on n.id = a.namespace_id
+join posthorn.streams t on t.id = s.stream_id
+cross join lateral (
+  select coalesce(sum(x.segments), 0)::bigint as segments, coalesce(sum(x.events), 0)::bigint as events,
+    min(x.first_id) as first_id, max(x.last_id) as last_id, min(x.day) as first_day, max(x.day) as last_day
+  from posthorn.archive_days x where x.archive_id = s.archive_id and x.stream_id = s.stream_id
+) d;
+comment on view posthorn.archive_stream_status is 'What each stream has in an archive, and what is on its way.';
+
+-- Who writes which stream, as stream_leases shows it.
+create or replace view posthorn.archiver_leases as
+select t.name as stream_name, 'archiver'::text as role, s.owner_id, s.lease_until, s.checkpoint, s.updated_at,
+  n.namespace, a.name as group_name
+from posthorn.archive_streams s
+join posthorn.archives a on a.id = s.archive_id
+join posthorn.namespaces n on n.id = a.namespace_id
+join posthorn.streams t on t.id = s.stream_id
+where s.owner_id is not null;
+comment on view posthorn.archiver_leases is 'Who writes which stream to an archive: one worker each.';

@@ -1,0 +1,210 @@
+-- Reading for an archive: the group moves over a window of the log, and what it read becomes parts and
+-- segments in the same transaction. Which events are one object is decided here, once, before any is written:
+-- so writing it again after a crash makes the same object.
+
+-- Reads the next events, and cuts what is due. One session at a time; others get no row.
+create or replace function posthorn.plan_archive(archive int, max_events int default 10000)
+returns table (events bigint, segments bigint)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  a posthorn.archives;
+  g posthorn.groups;
+  ripe int[];
+begin
+  perform posthorn.check_claim(plan_archive.max_events, '1 second', gen_random_uuid());
+  a := posthorn.archive_numbered(plan_archive.archive);
+  if not pg_try_advisory_xact_lock(1886350444, a.id) then
+    return;
+  end if;
+  perform posthorn.commit_durably();
+  select x.* into g from posthorn.groups x where x.id = a.group_no;
+  select r.events, r.ripe into plan_archive.events, ripe from posthorn.read_for_archive(a, g, plan_archive.max_events) r;
+  plan_archive.segments := posthorn.cut_archive(a, ripe);
+  return next;
+end $$;
+comment on function posthorn.plan_archive(int, int) is
+  'Reads the next events for an archive, and decides which are one object; no row if another session is at it.';
+
+create or replace function posthorn.archive_numbered(archive int)
+returns posthorn.archives
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  a posthorn.archives;
+begin
+  select x.* into a from posthorn.archives x where x.id = archive;
+  if not found then
+    raise exception 'archive % does not exist', coalesce(archive::text, 'null')
+      using errcode = 'PH001', hint = 'define_archive returns the id of an archive.';
+  end if;
+  return a;
+end $$;
+comment on function posthorn.archive_numbered(int) is 'The archive that must exist, by id.';
+
+-- Moves the group as a claim would, and adds what it read to the parts. Nobody claims from this group, so its
+-- only leases are those that a rebase made of what it was owed.
+create or replace function posthorn.read_for_archive(
+  a posthorn.archives, g posthorn.groups, max_events int, out events bigint, out ripe int[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  l posthorn.leases;
+  c posthorn.cursors;
+  sight posthorn.sight;
+  step record;
+  low timestamptz;
+begin
+  events := 0;
+  -- What is decided waits in the database, as ids: while the store is away, it is better off in the log.
+  if g.paused or (
+    select sum(s.unwritten) from posthorn.archive_streams s
+    where s.archive_id = a.id and (s.unwritten > 0 or s.listed < s.changes)) >= 10000
+  then
+    return;
+  end if;
+  perform posthorn.lock_group(g.id);
+  perform posthorn.verify_cluster();
+  delete from posthorn.leases x
+  where x.id = (select y.id from posthorn.leases y where y.group_id = g.id order by y.id limit 1)
+  returning x.* into l;
+  if found then
+    l.ids := posthorn.lease_ids(l);
+  else
+    if not posthorn.has_work(g) then
+      return;
+    end if;
+    sight := posthorn.look();
+    c := posthorn.newest_cursor(g.id);
+    select k.clock_low into low from posthorn.cluster k;
+    step := posthorn.advance(c, g.namespace_id, max_events, sight, low);
+    l.namespace_id := g.namespace_id;
+    l.base := c.base;
+    l.target := coalesce((step.c).target, (step.c).base);
+    l.ids := step.ids;
+    l.lo := step.lo;
+    l.hi := step.hi;
+    l.since := step.since;
+    c := step.c;
+    c.at := posthorn.now();
+    insert into posthorn.cursors select c.*;
+    if c.n % 1000 = 0 then
+      delete from posthorn.cursors x where x.group_id = g.id and x.n between c.n - 2000 and c.n - 100;
+    end if;
+  end if;
+  if l.ids is null and l.hi is null then
+    return;
+  end if;
+  with found as (
+    select e.id, e.stream_id, (e.created_at at time zone 'UTC')::date as day,
+      octet_length(e.payload::text) + octet_length(e.metadata::text) as bytes
+    from posthorn.lease_rows(l) e
+  ), counted as (
+    select f.*, sum(f.bytes) over w as upto, row_number() over w as nth
+    from found f
+    window w as (partition by f.stream_id, f.day order by f.id)
+  ), part as (
+    select k.stream_id, k.day, array_agg(k.id order by k.id) as ids, sum(k.bytes) as bytes
+    from counted k
+    group by k.stream_id, k.day, (k.upto - 1) / a.segment_bytes, (k.nth - 1) / a.segment_events
+  ), added as (
+    insert into posthorn.archive_parts (archive_id, stream_id, day, ids, bytes)
+    select a.id, p.stream_id, p.day, p.ids, p.bytes
+    from part p
+    order by p.stream_id, p.ids[1]
+    returning stream_id, cardinality(ids) as events, bytes
+  ), noted as (
+    insert into posthorn.archive_streams as s (archive_id, stream_id, pending_events, pending_bytes)
+    select a.id, x.stream_id, sum(x.events), sum(x.bytes)
+    from added x
+    group by x.stream_id
+    order by x.stream_id
+    on conflict (archive_id, stream_id) do update
+      set pending_events = s.pending_events + excluded.pending_events, pending_bytes = s.pending_bytes + excluded.pending_bytes
+    returning s.stream_id, s.pending_events, s.pending_bytes
+  )
+  select (select sum(x.events) from added x),
+    array(select n.stream_id from noted n where n.pending_bytes >= a.segment_bytes or n.pending_events >= a.segment_events)
+  into events, ripe;
+  events := coalesce(events, 0);
+end $$;
+comment on function posthorn.read_for_archive(posthorn.archives, posthorn.groups, int) is 'Moves the group of an archive, and adds what it read to the parts.';
+
+-- The events of a lease, in no order. Inlined into the query that calls it.
+create or replace function posthorn.lease_rows(l posthorn.leases)
+returns setof posthorn.events
+language sql stable
+as $$
+  select e.*
+  from posthorn.events e
+  where l.ids is null and e.namespace_id = l.namespace_id and e.id > l.lo and e.id <= l.hi and e.created_at >= l.since
+    and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target)
+  union all
+  select e.*
+  from posthorn.events e
+  where e.namespace_id = l.namespace_id and e.id = any (l.ids)
+$$;
+comment on function posthorn.lease_rows(posthorn.leases) is 'The events of a lease, in no order.';
+
+-- Makes segments of all parts of the streams that have enough of them, and of those whose oldest has waited long
+-- enough. A segment has events of one day; parts are no larger than a segment, so it is at most twice that.
+create or replace function posthorn.cut_archive(a posthorn.archives, ripe int[])
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  n bigint;
+begin
+  ripe := array(
+    select unnest(ripe)
+    union
+    select p.stream_id from posthorn.archive_parts p
+    where p.archive_id = a.id and p.planned_at <= posthorn.now() - a.segment_age);
+  if ripe = '{}' then
+    return 0;
+  end if;
+  with gone as (
+    delete from posthorn.archive_parts p where p.archive_id = a.id and p.stream_id = any (ripe) returning p.*
+  ), sized as (
+    select g.*, ((sum(g.bytes) over w)::bigint - g.bytes) / a.segment_bytes as nth,
+      (sum(cardinality(g.ids)) over w - cardinality(g.ids)) / a.segment_events as mth
+    from gone g
+    window w as (partition by g.stream_id, g.day order by g.id)
+  ), segment as (
+    select s.stream_id, s.day, s.nth, s.mth, array_agg(i.id order by i.id) as ids
+    from sized s cross join lateral unnest(s.ids) i (id)
+    group by s.stream_id, s.day, s.nth, s.mth
+  ), weighed as (
+    select s.stream_id, s.day, s.nth, s.mth, sum(s.bytes) as bytes from sized s group by s.stream_id, s.day, s.nth, s.mth
+  ), added as (
+    insert into posthorn.archive_segments (archive_id, stream_id, first_id, last_id, day, events, bytes, ids)
+    select a.id, s.stream_id, s.ids[1], s.ids[cardinality(s.ids)], s.day, cardinality(s.ids), w.bytes, s.ids
+    from segment s join weighed w using (stream_id, day, nth, mth)
+    returning stream_id
+  ), counted as (
+    select x.stream_id, count(*) as segments from added x group by x.stream_id
+  ), noted as (
+    update posthorn.archive_streams s
+    set pending_events = 0, pending_bytes = 0, unwritten = s.unwritten + k.segments
+    from counted k
+    where s.archive_id = a.id and s.stream_id = k.stream_id
+    returning k.segments
+  )
+  select coalesce(sum(x.segments), 0) into n from noted x;
+  return n;
+end $$;
+comment on function posthorn.cut_archive(posthorn.archives, int[]) is 'Makes segments of the parts of streams that have enough, or have waited long enough.';

@@ -1,0 +1,155 @@
+-- Restoring a log from an archive: the same events with the same ids and times, in an installation that has
+-- published nothing. Nobody draws the ids of these events, so each batch does what drawing does for readers:
+-- it has its xid first, then the sequence rises past its ids, then they are written. A reader that looks in
+-- between finds them later by xid, like those of any transaction that is slow to commit.
+
+-- Begins, or goes on: says after which id.
+create or replace function posthorn.begin_restore(location text, upto bigint, since timestamptz)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  r posthorn.archive_restores;
+  keep interval := posthorn.setting('partition_retention_period')::interval;
+begin
+  lock table posthorn.archive_restores in exclusive mode;
+  select x.* into r from posthorn.archive_restores x;
+  if found and r.location <> begin_restore.location then
+    raise exception 'this log was restored from %', r.location
+      using errcode = 'PH005', hint = 'Restore one archive only, into an empty database.';
+  elsif begin_restore.since < posthorn.now() - keep then
+    raise exception 'events from % on would be dropped at once: retention keeps %', begin_restore.since, keep
+      using errcode = 'PH005',
+        hint = 'Set partition_retention_period in posthorn.config to what you want to keep, or restore from a later time.';
+  end if;
+  insert into posthorn.archive_restores as x (location, upto) values (begin_restore.location, begin_restore.upto)
+  on conflict (one) do update set upto = greatest(x.upto, excluded.upto);
+  perform posthorn.check_unpublished();
+  -- Readers pass over partitions from before the time that their snapshot is from: these events are older.
+  update posthorn.cluster c set clock_low = least(c.clock_low, begin_restore.since - interval '1 day');
+  return coalesce(r.position, 0);
+end $$;
+comment on function posthorn.begin_restore(text, bigint, timestamptz) is 'Begins to restore a log from an archive, or goes on; says after which id.';
+
+-- Changes nothing, but nobody draws an id until this transaction ends, and whoever has drawn one has ended: drawing
+-- locks the sequence until the end of its transaction.
+create or replace function posthorn.hold_ids()
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  alter sequence posthorn.event_id owned by none;
+end $$;
+comment on function posthorn.hold_ids() is 'Waits until no transaction holds a new id, and keeps others from drawing one.';
+
+-- The sequence may stand past the last restored id, where a batch was broken off. But then nothing is there.
+create or replace function posthorn.check_unpublished()
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  r posthorn.archive_restores;
+  drawn bigint;
+begin
+  select x.* into r from posthorn.archive_restores x;
+  select case when s.is_called then s.last_value else 0 end into drawn from posthorn.event_id s;
+  if drawn > r.upto
+    or exists (select from posthorn.events e where e.id > r.position)
+    or exists (select from posthorn.delayed d where d.id > r.position)
+  then
+    raise exception 'something was published here that was not restored'
+      using errcode = 'PH005', detail = format('Ids up to %s were drawn; %s were restored.', drawn, r.position),
+        hint = 'Restore into a fresh installation, and publish when the restore is complete.';
+  end if;
+end $$;
+comment on function posthorn.check_unpublished() is 'Refuses to restore where something was published.';
+
+-- Restores a batch: ids ascend from batch to batch, and so do those in it. stream_nos say which of the streams.
+create or replace function posthorn.restore_events(
+  namespaces text[], streams text[], ids bigint[], stream_nos int[], types text[], keys text[], tags text[],
+  payloads json[], metadata json[], published_at timestamptz[]
+) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan
+as $$
+#variable_conflict use_column
+declare
+  last bigint := ids[cardinality(ids)];
+  namespace_ids int[];
+  stream_ids int[];
+  n bigint;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'restore at isolation level read committed' using errcode = 'PH005';
+  end if;
+  perform posthorn.cover_times(restore_events.published_at);
+  perform posthorn.define_namespace(x.namespace)
+  from (select distinct u.namespace from unnest(restore_events.namespaces) u (namespace)) x
+  where not exists (select from posthorn.namespaces y where y.namespace = x.namespace);
+  select array_agg(posthorn.namespace_id(x.namespace) order by x.nth), array_agg(posthorn.stream_id(x.namespace, x.stream) order by x.nth)
+  into namespace_ids, stream_ids
+  from unnest(restore_events.namespaces, restore_events.streams) with ordinality as x (namespace, stream, nth);
+
+  perform pg_current_xact_id();
+  perform posthorn.hold_ids();
+  perform posthorn.check_unpublished();
+  update posthorn.archive_restores r
+  set position = last, events = r.events + cardinality(restore_events.ids)
+  where r.position < restore_events.ids[1] and last <= r.upto;
+  if not found then
+    raise exception 'another process restores this log, or these ids are out of order'
+      using errcode = 'PH002', hint = 'One process restores at a time. Run the command again when the other has ended.';
+  end if;
+  perform setval('posthorn.event_id', greatest(last, (select s.last_value from posthorn.event_id s)));
+  insert into posthorn.events (id, created_at, namespace_id, stream_id, type, key, tags, payload, metadata)
+  select m.id, m.published_at, namespace_ids[m.stream_no], stream_ids[m.stream_no], m.type, m.key, m.tags::text[], m.payload, m.metadata
+  from unnest(restore_events.ids, restore_events.stream_nos, restore_events.types, restore_events.keys, restore_events.tags,
+    restore_events.payloads, restore_events.metadata, restore_events.published_at)
+    as m (id, stream_no, type, key, tags, payload, metadata, published_at);
+end $$;
+comment on function posthorn.restore_events(text[], text[], bigint[], int[], text[], text[], text[], json[], json[], timestamptz[]) is
+  'Restores a batch of events from an archive, with their ids and times.';
+
+create or replace function posthorn.end_restore()
+returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  update posthorn.archive_restores r set ended_at = posthorn.now()
+$$;
+comment on function posthorn.end_restore() is 'Notes that a restore is complete.';
+
+-- Makes partitions for times before the log's first one, or in its holes.
+create or replace function posthorn.cover_times(times timestamptz[])
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+as $$
+declare
+  length interval := posthorn.setting('partition_interval')::interval;
+  uncovered timestamptz;
+  since timestamptz;
+  upto timestamptz;
+begin
+  loop
+    select min(t) into uncovered
+    from unnest(times) t
+    where t < (select max(p.upto) from posthorn.partitions p)
+      and not exists (select from posthorn.partitions p where t >= p.since and t < p.upto);
+    exit when uncovered is null;
+    perform pg_advisory_xact_lock(1886350441, hashtext('maintain_events_table'));
+    since := date_trunc(posthorn.partition_unit(length), uncovered);
+    upto := posthorn.partition_end(since, length);
+    select greatest(since, max(p.upto)) into since from posthorn.partitions p where p.upto <= uncovered;
+    select least(upto, min(p.since)) into upto from posthorn.partitions p where p.since > uncovered;
+    perform posthorn.create_partition(since, upto);
+  end loop;
+end $$;
+comment on function posthorn.cover_times(timestamptz[]) is 'Makes the partitions that events of some times in the past need.';

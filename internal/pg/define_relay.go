@@ -42,13 +42,6 @@ func Origin(ctx context.Context, db DB) (string, error) {
 	return one[string](ctx, db, "look up the log's origin", "select posthorn.origin()::text")
 }
 
-// Unarchived returns those of some events of a stream that an archive has yet to
-// write.
-func Unarchived(ctx context.Context, db DB, namespace, stream string, ids []int64) ([]int64, error) {
-	return one[[]int64](ctx, db, "look what is not archived",
-		"select posthorn.unarchived($1::text, $2::text, $3::bigint[])", namespace, stream, ids)
-}
-
 // RelayStatus is where a relay stands.
 type RelayStatus struct {
 	Namespace     string     `json:"namespace"`

@@ -170,6 +170,5 @@ select t.name as stream_name, 'archiver'::text as role, s.owner_id, s.lease_unti
 from posthorn.archive_streams s
 join posthorn.archives a on a.id = s.archive_id
 join posthorn.namespaces n on n.id = a.namespace_id
-join posthorn.streams t on t.id = s.stream_id
-where s.owner_id is not null;
+join posthorn.streams t on t.id = s.stream_id;
 comment on view posthorn.archiver_leases is 'Who writes which stream to an archive: one worker each.';

@@ -18,8 +18,11 @@ comment on view posthorn.relay_leases is 'Who relays which stream, and the last 
 
 -- The same in seed 003's shape, for whoever works on streams.
 create or replace view posthorn.stream_leases as
-select stream_name, role, owner_id, lease_until, checkpoint, updated_at, namespace, group_name
-from posthorn.relay_leases;
+select stream_name, role, owner_id, lease_until, checkpoint::text as checkpoint, updated_at, namespace, group_name
+from posthorn.relay_leases
+union all
+select stream_name, role, owner_id, lease_until, checkpoint::text, updated_at, namespace, group_name
+from posthorn.archiver_leases;
 comment on view posthorn.stream_leases is 'Who works on which stream, in which role, until when.';
 
 create or replace view posthorn.relay_status as

@@ -14,8 +14,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/archive"
+	"github.com/posthorn/posthorn/internal/tests3"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/relay/nats"
 	"github.com/posthorn/posthorn/relay/redis"
@@ -33,10 +36,10 @@ const (
 
 func TestMain(m *testing.M) {
 	be := map[string]func(context.Context) error{
-		"relay":         beRelay,
-		"archiver":      beArchiver,
-		"redis reader":  func(ctx context.Context) error { return beReader(ctx, "redis reader", os.Getenv(redisURL)) },
-		"nats reader":   func(ctx context.Context) error { return beReader(ctx, "nats reader", os.Getenv(natsURL)) },
+		"relay":        beRelay,
+		"archiver":     beArchiver,
+		"redis reader": func(ctx context.Context) error { return beReader(ctx, "redis reader", os.Getenv(redisURL)) },
+		"nats reader":  func(ctx context.Context) error { return beReader(ctx, "nats reader", os.Getenv(natsURL)) },
 	}[os.Getenv(role)]
 	if be == nil {
 		posthorntest.Main(m)
@@ -79,6 +82,21 @@ func beRelay(ctx context.Context) error {
 	ph.Relay("to redis", config, toRedis)
 	ph.Relay("to nats", config, toNATS)
 	return ph.Run(ctx)
+}
+
+func beArchiver(ctx context.Context) error {
+	tests3.Setenv()
+	pool, err := pgxpool.New(ctx, os.Getenv(database))
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	to, err := archive.Open(ctx, os.Getenv(store))
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	return archive.New(pool, to, archive.Config{SegmentAge: time.Second, Logger: quiet()}).Run(ctx)
 }
 
 // beReader handles what a broker has, with an effect in the transaction. Every

@@ -271,4 +271,3 @@ func (w *world) await(places []place, published int) {
 		}
 	}
 }
-

@@ -44,6 +44,9 @@ func (g *Group) Fetch(ctx context.Context, n int) ([]*Delivery, error) {
 }
 
 func (g *Group) fetch(ctx context.Context, n int) (*fetchedLease, error) {
+	if g.config.Source.isSet() {
+		return nil, errFetchesNothing
+	}
 	leave, err := g.client.enter()
 	if err != nil {
 		return nil, err

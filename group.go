@@ -32,6 +32,10 @@ const Unlimited = -1
 // group belongs to the database: whoever starts last with another policy
 // changes it for all.
 type GroupConfig struct {
+	// Source is where the group reads. Default: the log of the client's database.
+	// [From] a broker, it reads there what relays write, of this or other logs.
+	Source Broker
+
 	// Order of events. Ordered groups handle the events of a slot one after
 	// another, over all nodes. Default: Unordered, which is the fastest.
 	Order Order
@@ -120,6 +124,9 @@ func (c GroupConfig) check() error {
 		return invalid("LeaseFor must be from a second to a day", "Leave it out for 30 seconds; it is extended while handlers run.")
 	case c.IdlePoll < time.Millisecond:
 		return invalid("IdlePoll must be a millisecond or more", "Leave it out for 250 milliseconds.")
+	case c.Source.isSet() && c.Order == OrderTotal:
+		return invalid("a group that reads a broker cannot have a total order",
+			"A broker orders events by stream: use OrderStream or OrderKey.")
 	}
 	return nil
 }
@@ -216,7 +223,14 @@ func (g *Group) define(ctx context.Context) (pg.Group, error) {
 	if err != nil {
 		return pg.Group{}, fmt.Errorf("group %s: %w", g.name, err)
 	}
-	return pg.DefineGroup(ctx, g.client.control, g.client.namespace, g.name, g.config.policy())
+	if broker := g.config.Source; broker.isSet() {
+		kind, err := sourceKind(broker.url)
+		if err != nil {
+			return pg.Group{}, fmt.Errorf("group %s: %w", g.name, err)
+		}
+		return pg.DefineSourceGroup(ctx, g.client.control, g.client.namespace, g.name, g.config.policy(), broker.String(), kind)
+	}
+	return pg.DefineLogGroup(ctx, g.client.control, g.client.namespace, g.name, g.config.policy())
 }
 
 func (g *Group) blocks() bool { return g.config.Order != Unordered && !g.config.SetAside }
@@ -272,8 +286,24 @@ func (g *Group) run(ctx, stop context.Context) error {
 	told, enough := context.WithCancel(stop)
 	defer enough()
 	telling.Go(func() { g.keepTelling(told, group, changed) })
+	if g.config.Source.isSet() {
+		return g.runFrom(ctx, stop, group, news)
+	}
+	if config.FromAfar, err = pg.HasOrigins(stop, g.client.control, group.ID); err != nil {
+		return err
+	}
 	consume.Run(stop, ctx, config)
 	return nil
+}
+
+// consumeBoth consumes what a feed hands out, and what failed of it.
+func (g *Group) consumeBoth(ctx, stop context.Context, retries consume.Config, feed consume.Feed) {
+	fed := retries
+	fed.Feed, fed.FromAfar, fed.News = feed, false, nil
+	var both sync.WaitGroup
+	both.Go(func() { consume.Run(stop, ctx, fed) })
+	both.Go(func() { consume.Run(stop, ctx, retries) })
+	both.Wait()
 }
 
 // awaitHandlers returns when there is a handler to run.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -56,39 +57,61 @@ type SourceConfig struct {
 var sources struct {
 	sync.Mutex
 	open map[string]func(ctx context.Context, config SourceConfig) (Source, error)
+	kind map[string]string // by scheme: the first of those that were registered together
 }
 
 // RegisterSource makes a source known by the schemes of its URLs. Packages call
-// it when they are imported.
+// it when they are imported. Positions mean the same under all of the schemes,
+// and nothing under those of other calls.
 func RegisterSource(open func(ctx context.Context, config SourceConfig) (Source, error), schemes ...string) {
 	sources.Lock()
 	defer sources.Unlock()
 	if sources.open == nil {
 		sources.open = map[string]func(context.Context, SourceConfig) (Source, error){}
+		sources.kind = map[string]string{}
 	}
 	for _, scheme := range schemes {
 		sources.open[scheme] = open
+		sources.kind[scheme] = schemes[0]
 	}
 }
 
 // openSource opens the source of a URL. Its errors do not repeat the URL, which
 // may have a password.
 func openSource(ctx context.Context, text, namespace string) (Source, error) {
+	u, err := parseSource(text)
+	if err != nil {
+		return nil, err
+	}
+	sources.Lock()
+	open := sources.open[u.Scheme]
+	sources.Unlock()
+	return open(ctx, SourceConfig{URL: u, Namespace: namespace})
+}
+
+// sourceKind is what a URL's positions have in common with those of other URLs.
+func sourceKind(text string) (string, error) {
+	u, err := parseSource(text)
+	if err != nil {
+		return "", err
+	}
+	sources.Lock()
+	defer sources.Unlock()
+	return sources.kind[u.Scheme], nil
+}
+
+// parseSource parses a URL of a scheme that is known.
+func parseSource(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
 		return nil, invalid("the URL of a source cannot be parsed", "Write it like redis://host:6379 or nats://host:4222.")
 	}
 	sources.Lock()
-	open, known := sources.open[u.Scheme]
-	var schemes []string
-	for scheme := range sources.open {
-		schemes = append(schemes, scheme)
-	}
-	sources.Unlock()
-	if !known {
-		slices.Sort(schemes)
+	defer sources.Unlock()
+	if _, known := sources.open[u.Scheme]; !known {
+		schemes := slices.Sorted(maps.Keys(sources.open))
 		return nil, invalid(fmt.Sprintf("nothing reads %s:// here; known are: %s", u.Scheme, strings.Join(schemes, ", ")),
 			`Import github.com/posthorn/posthorn/relay/redis or relay/nats for its side effect: import _ "…".`)
 	}
-	return open(ctx, SourceConfig{URL: u, Namespace: namespace})
+	return u, nil
 }

@@ -85,6 +85,11 @@ func NoteTrimmed(ctx context.Context, db DB, lease *SourceLease) error {
 		lease.Group, lease.Stream, lease.Fence)
 }
 
+// HasOrigins reports whether a group has failed events that are from another log.
+func HasOrigins(ctx context.Context, db DB, group int64) (bool, error) {
+	return one[bool](ctx, db, "read origins", "select posthorn.has_origins($1::bigint)", group)
+}
+
 // Origins returns the ids that failed events have in the log they are from,
 // where that is another one.
 func Origins(ctx context.Context, db DB, group int64, events []int64) (map[int64]int64, error) {

@@ -55,6 +55,15 @@ func (l *SourceLease) Progress() (settled, failures int, sure bool) {
 	return l.settled, l.failures, !l.unsure
 }
 
+// Deliver notes how often an event was handed out.
+func (l *SourceLease) Deliver(event int64, times int) {
+	for i := range l.Entries {
+		if l.Entries[i].Event.ID == event {
+			l.Entries[i].Event.Delivery = times
+		}
+	}
+}
+
 // settle moves the stream past the entries up to an event, or all if that is 0.
 func (l *SourceLease) settle(ctx context.Context, db DB, upTo int64, failures []Failure) error {
 	s, err := l.step(upTo, failures)

@@ -27,6 +27,11 @@ type Config struct {
 	Replicas int
 	// Prefix stands before the names of streams in their keys.
 	Prefix string
+	// Keep and KeepFor say what trimming leaves: that many entries of each stream, and
+	// those that are not as old. With both, what either wants to stay does. With none,
+	// which is the default, nothing is trimmed.
+	Keep    int
+	KeepFor time.Duration
 	// Timeout bounds each exchange with the server. Default 10 s.
 	Timeout time.Duration
 	// TLS is for rediss:// URLs. Default: the system's authorities, TLS 1.2 or newer.

@@ -37,6 +37,8 @@ type target struct {
 	db                                 int
 	tls                                *tls.Config
 	prefix                             string
+	keep                               int
+	keepFor                            time.Duration
 	replicas                           int
 	timeout                            time.Duration
 }
@@ -52,7 +54,7 @@ func parseURL(text string, config Config) (target, error) {
 }
 
 func parse(u *url.URL, config Config) (target, error) {
-	t := target{prefix: config.Prefix, replicas: config.Replicas, timeout: config.Timeout, username: u.User.Username()}
+	t := target{prefix: config.Prefix, replicas: config.Replicas, keep: config.Keep, keepFor: config.KeepFor, timeout: config.Timeout, username: u.User.Username()}
 	t.password, _ = u.User.Password()
 	port := "6379"
 	scheme, secure := strings.CutPrefix(u.Scheme, "rediss")
@@ -135,23 +137,35 @@ func (t *target) parameters(u *url.URL) error {
 			if t.replicas == 0 {
 				t.replicas = NoReplicas
 			}
-		case "timeout":
-			t.timeout, err = time.ParseDuration(value)
-			if err == nil && t.timeout <= 0 {
+		case "keep":
+			t.keep, err = strconv.Atoi(value)
+			if err == nil && t.keep <= 0 {
 				err = errors.New("not more than 0")
 			}
+		case "keep_for":
+			t.keepFor, err = duration(value)
+		case "timeout":
+			t.timeout, err = duration(value)
 		case "sentinel_username":
 			t.sentinelUsername = value
 		case "sentinel_password":
 			t.sentinelPassword = value
 		default:
-			return fmt.Errorf("the URL has an unknown parameter %q; there are prefix, replicas, timeout, sentinel_username, sentinel_password", name)
+			return fmt.Errorf("the URL has an unknown parameter %q; there are prefix, replicas, keep, keep_for, timeout, sentinel_username, sentinel_password", name)
 		}
 		if err != nil {
-			return fmt.Errorf("the URL's parameter %s is no such value", name)
+			return fmt.Errorf("the URL's parameter %s: %q is no such value", name, value)
 		}
 	}
 	return nil
+}
+
+func duration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err == nil && d <= 0 {
+		err = errors.New("not more than 0")
+	}
+	return d, err
 }
 
 // client has no retries of its own: what is sent again is for the caller to say.

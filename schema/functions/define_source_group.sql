@@ -33,7 +33,9 @@ begin
     return g.id;
   elsif was.group_id is not null then
     perform posthorn.check_no_reader(g);
-    delete from posthorn.source_streams x where x.group_id = g.id; -- what was seen there is kept
+    insert into posthorn.source_seen (group_id, stream, ids) -- ids mean the same wherever they come from
+    select x.group_id, x.stream, x.recent from posthorn.source_streams x where x.group_id = g.id and x.recent <> '{}';
+    delete from posthorn.source_streams x where x.group_id = g.id;
     delete from posthorn.source_groups x where x.group_id = g.id;
   end if;
   insert into posthorn.source_groups (group_id, source, kind, start_from, begun)

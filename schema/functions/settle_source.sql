@@ -191,6 +191,14 @@ as $$
 $$;
 comment on function posthorn.origins(bigint, bigint[]) is 'The ids that failed events of a source have at their origin.';
 
+-- Whether a group has failed events that are from another log: it reads a broker, or did lately.
+create or replace function posthorn.has_origins(group_id bigint)
+returns boolean
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+return exists (select from posthorn.source_events e where e.group_id = has_origins.group_id);
+comment on function posthorn.has_origins(bigint) is 'Whether a group has failed events that are from another log.';
+
 -- Removes what has outlived its use: what was seen long ago, or is more than is looked at; events that are
 -- neither owed nor dead; readers that died. A part at a time.
 create or replace function posthorn.sweep_sources()

@@ -48,7 +48,10 @@ type answered struct {
 // How much of a stream may be on its way: servers have buffers.
 const pendingBytes = 16 << 20
 
-var errHeaderTooLarge = errors.New("its headers are larger than the 64 kB that a server takes")
+var (
+	errDisconnected   = errors.New("not connected to nats")
+	errHeaderTooLarge = errors.New("its headers are larger than the 64 kB that a server takes")
+)
 
 // answer notes the answer to a message.
 func (r *run) answer(i int, a ack) {
@@ -91,9 +94,6 @@ func (w *writer) send(ctx context.Context, events []*posthorn.Event) (answers []
 	r := &run{base: w.last, slots: w.sink.slots, wake: make(chan struct{}, 1), answers: make([]answered, 0, len(events))}
 	reply := w.sink.acks.add(r)
 	defer w.sink.acks.remove(r)
-	if !w.sink.conn.IsConnected() {
-		return nil, errors.New("not connected to nats")
-	}
 	patience := time.NewTimer(w.sink.config.Timeout)
 	defer patience.Stop()
 	for i, e := range events {

@@ -20,10 +20,13 @@ import (
 //
 // Each message says at which sequence it expects the stream to end, which is that
 // of the one before it. So where one is lost, those behind it are refused: the
-// order holds whatever servers die. Nats-Expected-Last-Msg-Id would say the same
-// by event, but must not be used on replicated streams: replicas check it when
-// they store a message, against the last id they remember, which a replica that
-// was caught up by others does not have. It would refuse what the others store.
+// order holds whatever servers die. The first is waited for: had something else
+// published to the stream, the first would be refused, and the second would fit.
+//
+// Nats-Expected-Last-Msg-Id would name the event itself, but must not be used on
+// replicated streams: each replica checks it when it stores a message, against the
+// last id that it remembers, and one that was caught up by others remembers none
+// of what it got so. It would refuse what the others store.
 type run struct {
 	id   uint64
 	base uint64 // the sequence that the stream ends with
@@ -101,7 +104,12 @@ func (w *writer) send(ctx context.Context, events []*posthorn.Event) (answers []
 		m.Header[expectedLast] = []string{strconv.FormatUint(w.last+uint64(i), 10)}
 		m.Reply = reply + strconv.Itoa(i)
 		size := m.Size()
-		if err = r.room(ctx, size, patience, w.sink.config.Timeout); err != nil {
+		if i == 1 { // the first proves that the stream ends where we think
+			err = r.rest(ctx, patience, w.sink.config.Timeout)
+		} else {
+			err = r.room(ctx, size, patience, w.sink.config.Timeout)
+		}
+		if err != nil {
 			break
 		}
 		if err = take(ctx, r.slots); err != nil {

@@ -150,7 +150,7 @@ func (w *writer) explain(err error) error {
 	case codeSubjectsOverlap:
 		return &hinted{err, err.Error(), fmt.Sprintf("Another stream of JetStream has %s already. %s", w.all, otherPrefix)}
 	}
-	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, natsgo.ErrNoResponders) {
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || errors.Is(err, natsgo.ErrNoResponders) {
 		return &hinted{err, err.Error(), "Start the nats-server with JetStream: nats-server -js."}
 	}
 	return err

@@ -99,11 +99,13 @@ func (w *writer) send(ctx context.Context, events []*posthorn.Event) (answers []
 	defer w.sink.acks.remove(r)
 	patience := time.NewTimer(w.sink.config.Timeout)
 	defer patience.Stop()
+	m, h := new(natsgo.Msg), newHeaders()
 	for i, e := range events {
-		m := w.message(e)
-		m.Header[expectedLast] = []string{strconv.FormatUint(w.last+uint64(i), 10)}
+		entry := relay.NewEntry(w.source, e)
+		m.Subject = w.subject + typeTokens(e.Type)
 		m.Reply = reply + strconv.Itoa(i)
-		size := m.Size()
+		m.Header, m.Data = h.of(&entry, w.last+uint64(i)), entry.Data
+		size := headerSize(m.Header) + len(m.Data)
 		if i == 1 { // the first proves that the stream ends where we think
 			err = r.rest(ctx, patience, w.sink.config.Timeout)
 		} else {
@@ -153,12 +155,6 @@ func headerSize(h natsgo.Header) int {
 		}
 	}
 	return size
-}
-
-// message is an event as it is published.
-func (w *writer) message(e *posthorn.Event) *natsgo.Msg {
-	entry := relay.NewEntry(w.source, e)
-	return &natsgo.Msg{Subject: w.subject + typeTokens(e.Type), Header: header(&entry), Data: entry.Data}
 }
 
 // sending notes that a message is sent, unless none may be any more.

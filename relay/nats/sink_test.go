@@ -26,7 +26,7 @@ func TestNodesAreKilled(t *testing.T) {
 	cluster := testnats.StartCluster(t, 3)
 	_, js := testnats.Connect(t, cluster.Servers...)
 	s := open(t, cluster.URL, nats.Config{Replicas: 3})
-	const streams, size, kills = 3, 400, 6
+	const streams, size, kills = 3, 400, 4
 	var writers sync.WaitGroup
 	var enough atomic.Bool
 	var written [streams]atomic.Int64
@@ -67,6 +67,21 @@ func TestNodesAreKilled(t *testing.T) {
 	}
 	enough.Store(true)
 	writers.Wait()
+	// Without a majority nothing is written, and says so.
+	cluster.Servers[0].Kill()
+	cluster.Servers[1].Kill()
+	for stream := range streams {
+		n := int(written[stream].Load())
+		if err := s.Write(t.Context(), batch(events(fmt.Sprint(stream), 1+n, size)...)); err == nil {
+			t.Error("one node of three took events")
+		}
+	}
+	cluster.Servers[0].Start()
+	cluster.Servers[1].Restart()
+	for stream := range streams {
+		n := int(written[stream].Add(size))
+		persist(t, s, events(fmt.Sprint(stream), 1+n-size, size)...)
+	}
 	for stream := range streams {
 		n := int(written[stream].Load())
 		t.Logf("%d events", n)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/testnats"
 	"github.com/posthorn/posthorn/relay/nats"
 )
@@ -30,8 +31,8 @@ func failed(t *testing.T, err error) posthorn.EventErrors {
 }
 
 func isPermanent(err error) bool {
-	// What Permanent wraps says so; consumers of batches ask the same way.
-	return err != nil && fmt.Sprintf("%T", err) == fmt.Sprintf("%T", posthorn.Permanent(errors.New("x")))
+	_, permanent := errors.AsType[*consume.PermanentError](err)
+	return permanent
 }
 
 func TestWhatIsThereIsNotWrittenAgain(t *testing.T) {

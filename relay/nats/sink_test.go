@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/posthorn/posthorn/internal/testnats"
 	"github.com/posthorn/posthorn/relay/nats"
@@ -25,8 +26,8 @@ func TestNodesAreKilled(t *testing.T) {
 	t.Parallel()
 	cluster := testnats.StartCluster(t, 3)
 	_, js := testnats.Connect(t, cluster.Servers...)
-	s := open(t, cluster.URL, nats.Config{Replicas: 3})
-	const streams, size, kills = 3, 400, 4
+	s := open(t, cluster.URL, nats.Config{Replicas: 3, Timeout: 2 * time.Second})
+	const streams, size, kills = 3, 400, 3
 	var writers sync.WaitGroup
 	var enough atomic.Bool
 	var written [streams]atomic.Int64

@@ -3,13 +3,13 @@
 // this machine, and end with the test. They can be killed, stopped and started
 // again.
 //
-// It runs the nats-server of the machine, which is quick to install (see
-// scripts/deps) and the oldest that is supported; POSTHORN_TEST_NATS_SERVER names
-// another one.
+// The server is built from its module once, by scripts/nats-server;
+// POSTHORN_TEST_NATS_SERVER names another one.
 package testnats
 
 import (
 	"bytes"
+	"context"
 	_ "embed"
 	"fmt"
 	"net"
@@ -187,18 +187,72 @@ func (s *Server) Store() string { return filepath.Join(s.dir, "store") }
 // Await waits until JetStream works.
 func (s *Server) Await() {
 	s.t.Helper()
-	var err error
-	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(pace) {
-		if err = s.works(); err == nil {
-			return
-		}
+	Eventually(s.t, func() error {
 		select {
 		case <-s.ended:
 			s.t.Fatalf("%s ended:\n%s", s.Name, s.logTail())
 		default:
 		}
+		return s.works()
+	})
+}
+
+// Eventually waits until look returns nil.
+func Eventually(t testing.TB, look func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(pace) {
+		if err = look(); err == nil {
+			return
+		}
 	}
-	s.t.Fatalf("%s does not work: %v\n%s", s.Name, err, s.logTail())
+	t.Fatal(err)
+}
+
+// Leader is the server that leads a stream, as soon as there is one.
+func (c *Cluster) Leader(t testing.TB, stream string) (leader *Server) {
+	t.Helper()
+	c.info(t, stream, func(info *jetstream.ClusterInfo) error {
+		for _, s := range c.Servers {
+			if s.Name == info.Leader {
+				leader = s
+				return nil
+			}
+		}
+		return fmt.Errorf("stream %s has no leader", stream)
+	})
+	return leader
+}
+
+// AwaitCurrent waits until all replicas of a stream have all of it.
+func (c *Cluster) AwaitCurrent(t testing.TB, stream string) {
+	t.Helper()
+	c.info(t, stream, func(info *jetstream.ClusterInfo) error {
+		if info.Leader == "" {
+			return fmt.Errorf("stream %s has no leader", stream)
+		}
+		for _, r := range info.Replicas {
+			if !r.Current || r.Offline {
+				return fmt.Errorf("replica %s of stream %s is behind: %+v", r.Name, stream, *r)
+			}
+		}
+		return nil
+	})
+}
+
+func (c *Cluster) info(t testing.TB, stream string, look func(*jetstream.ClusterInfo) error) {
+	t.Helper()
+	conn, js := Connect(t, c.Servers...)
+	defer conn.Close()
+	Eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		s, err := js.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		return look(s.CachedInfo().Cluster)
+	})
 }
 
 func (s *Server) works() error {
@@ -247,14 +301,36 @@ func program(t testing.TB) string {
 	if path := os.Getenv("POSTHORN_TEST_NATS_SERVER"); path != "" {
 		return path
 	}
-	for _, name := range []string{"nats-server", "/usr/sbin/nats-server"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("there is no nats-server: install it (Debian: nats-server), or run scripts/deps")
-	return ""
+	return path
 }
+
+// built builds the server, or finds it built. One process does at a time.
+var built = sync.OnceValues(func() (string, error) {
+	module, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env: %w", err)
+	}
+	root := filepath.Dir(strings.TrimSpace(string(module)))
+	lock, err := os.Open(filepath.Join(root, "scripts", "nats-server"))
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	build := exec.Command(lock.Name())
+	build.Stderr = os.Stderr
+	path, err := build.Output()
+	if err != nil {
+		return "", fmt.Errorf("scripts/nats-server: %w", err)
+	}
+	return strings.TrimSpace(string(path)), nil
+})
 
 // freePorts are ports that nobody uses now.
 func freePorts(t testing.TB, n int) []int {

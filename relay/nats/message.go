@@ -3,6 +3,7 @@ package nats
 import (
 	"encoding/hex"
 	"errors"
+	"strconv"
 	"strings"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -21,34 +22,55 @@ const (
 
 // attributes are those that become headers, in the order of [values].
 var attributes = [...]string{
-	relay.SpecVersion, relay.ID, relay.SourceName, relay.Type, relay.Time, relay.Subject, relay.Tags, relay.Metadata,
+	headerPrefix + relay.SpecVersion, headerPrefix + relay.ID, headerPrefix + relay.SourceName, headerPrefix + relay.Type,
+	headerPrefix + relay.Time, headerPrefix + relay.Subject, headerPrefix + relay.Tags, headerPrefix + relay.Metadata,
 }
 
 func values(e *relay.Entry) [len(attributes)]string {
 	return [...]string{"1.0", e.ID, e.Source, e.Type, e.Time, e.Subject, e.Tags, e.Metadata}
 }
 
-// header is the header of an event.
-func header(e *relay.Entry) natsgo.Header {
-	h := make(natsgo.Header, len(attributes)+3)
-	for i, value := range values(e) {
-		if value != "" {
-			h[headerPrefix+attributes[i]] = []string{percentEncode(value)}
-		}
-	}
-	h[contentType] = []string{"application/json"}
-	h[msgID] = []string{e.ID}
+// headers makes the headers of one message after another in one map, which costs
+// half as much as a map each. The client copies them when it publishes.
+type headers struct {
+	header natsgo.Header
+	values [len(attributes) + 2][1]string
+}
+
+func newHeaders() *headers {
+	h := &headers{header: make(natsgo.Header, len(attributes)+3)}
+	h.header[contentType] = []string{"application/json"}
 	return h
+}
+
+// of returns the headers of an event that is expected behind a sequence. They are
+// good until the next call.
+func (h *headers) of(e *relay.Entry, last uint64) natsgo.Header {
+	for i, value := range values(e) {
+		if value == "" {
+			delete(h.header, attributes[i])
+			continue
+		}
+		h.set(i, attributes[i], percentEncode(value))
+	}
+	h.set(len(attributes), msgID, e.ID)
+	h.set(len(attributes)+1, expectedLast, strconv.FormatUint(last, 10))
+	return h.header
+}
+
+func (h *headers) set(i int, name, value string) {
+	h.values[i][0] = value
+	h.header[name] = h.values[i][:]
 }
 
 // entry is the event of a message, as brokers have it.
 func entry(h natsgo.Header, data []byte) (relay.Entry, error) {
 	var v [len(attributes)]string
 	for i, name := range attributes {
-		encoded := get(h, headerPrefix+name)
+		encoded := get(h, name)
 		decoded, err := percentDecode(encoded)
 		if err != nil {
-			return relay.Entry{}, errors.New("its header ce-" + name + " is not percent-encoded as CloudEvents has it")
+			return relay.Entry{}, errors.New("its header " + name + " is not percent-encoded as CloudEvents has it")
 		}
 		v[i] = decoded
 	}

@@ -20,10 +20,13 @@ import (
 //
 // Each message says at which sequence it expects the stream to end, which is that
 // of the one before it. So where one is lost, those behind it are refused: the
-// order holds whatever servers die. Nats-Expected-Last-Msg-Id would say the same
-// by event, but must not be used on replicated streams: replicas check it when
-// they store a message, against the last id they remember, which a replica that
-// was caught up by others does not have. It would refuse what the others store.
+// order holds whatever servers die. The first is waited for: had something else
+// published to the stream, the first would be refused, and the second would fit.
+//
+// Nats-Expected-Last-Msg-Id would name the event itself, but must not be used on
+// replicated streams: each replica checks it when it stores a message, against the
+// last id that it remembers, and one that was caught up by others remembers none
+// of what it got so. It would refuse what the others store.
 type run struct {
 	id   uint64
 	base uint64 // the sequence that the stream ends with
@@ -48,7 +51,10 @@ type answered struct {
 // How much of a stream may be on its way: servers have buffers.
 const pendingBytes = 16 << 20
 
-var errHeaderTooLarge = errors.New("its headers are larger than the 64 kB that a server takes")
+var (
+	errDisconnected   = errors.New("not connected to nats")
+	errHeaderTooLarge = errors.New("its headers are larger than the 64 kB that a server takes")
+)
 
 // answer notes the answer to a message.
 func (r *run) answer(i int, a ack) {
@@ -91,17 +97,21 @@ func (w *writer) send(ctx context.Context, events []*posthorn.Event) (answers []
 	r := &run{base: w.last, slots: w.sink.slots, wake: make(chan struct{}, 1), answers: make([]answered, 0, len(events))}
 	reply := w.sink.acks.add(r)
 	defer w.sink.acks.remove(r)
-	if !w.sink.conn.IsConnected() {
-		return nil, errors.New("not connected to nats")
-	}
 	patience := time.NewTimer(w.sink.config.Timeout)
 	defer patience.Stop()
+	m, h := new(natsgo.Msg), newHeaders()
 	for i, e := range events {
-		m := w.message(e)
-		m.Header[expectedLast] = []string{strconv.FormatUint(w.last+uint64(i), 10)}
+		entry := relay.NewEntry(w.source, e)
+		m.Subject = w.subject + typeTokens(e.Type)
 		m.Reply = reply + strconv.Itoa(i)
-		size := m.Size()
-		if err = r.room(ctx, size, patience, w.sink.config.Timeout); err != nil {
+		m.Header, m.Data = h.of(&entry, w.last+uint64(i)), entry.Data
+		size := headerSize(m.Header) + len(m.Data)
+		if i == 1 { // the first proves that the stream ends where we think
+			err = r.rest(ctx, patience, w.sink.config.Timeout)
+		} else {
+			err = r.room(ctx, size, patience, w.sink.config.Timeout)
+		}
+		if err != nil {
 			break
 		}
 		if err = take(ctx, r.slots); err != nil {
@@ -145,12 +155,6 @@ func headerSize(h natsgo.Header) int {
 		}
 	}
 	return size
-}
-
-// message is an event as it is published.
-func (w *writer) message(e *posthorn.Event) *natsgo.Msg {
-	entry := relay.NewEntry(w.source, e)
-	return &natsgo.Msg{Subject: w.subject + typeTokens(e.Type), Header: header(&entry), Data: entry.Data}
 }
 
 // sending notes that a message is sent, unless none may be any more.

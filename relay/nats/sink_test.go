@@ -2,9 +2,10 @@ package nats_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/posthorn/posthorn/internal/testnats"
 	"github.com/posthorn/posthorn/relay/nats"
@@ -25,32 +26,66 @@ func TestNodesAreKilled(t *testing.T) {
 	t.Parallel()
 	cluster := testnats.StartCluster(t, 3)
 	_, js := testnats.Connect(t, cluster.Servers...)
-	s := open(t, cluster.URL, nats.Config{Replicas: 3})
-	const streams, batches, size = 3, 60, 400
-	var written sync.WaitGroup
-	over := make(chan struct{})
+	s := open(t, cluster.URL, nats.Config{Replicas: 3, Timeout: 2 * time.Second})
+	const streams, size, kills = 3, 400, 3
+	var writers sync.WaitGroup
+	var enough atomic.Bool
+	var written [streams]atomic.Int64
 	for stream := range streams {
-		written.Go(func() {
-			for b := range batches {
+		writers.Go(func() {
+			for b := 0; !enough.Load() && !t.Failed(); b++ {
 				persist(t, s, events(fmt.Sprint(stream), 1+b*size, size)...)
+				written[stream].Add(size)
 			}
 		})
 	}
-	go func() { written.Wait(); close(over) }()
-	kills := 0
-	for running := true; running; {
-		select {
-		case <-over:
-			running = false
-		default:
-			node := cluster.Servers[rand.N(3)]
-			node.Kill()
-			node.Restart()
-			kills++
+	defer writers.Wait()
+	defer enough.Store(true)
+	grown := func() {
+		t.Helper()
+		for stream := range streams {
+			was := written[stream].Load()
+			testnats.Eventually(t, func() error {
+				if written[stream].Load() < was+2*size {
+					return fmt.Errorf("stream %d does not grow", stream)
+				}
+				return nil
+			})
 		}
 	}
-	t.Logf("%d kills", kills)
+	for kill := range kills {
+		grown()
+		node := cluster.Servers[kill%3]
+		if kill%2 == 0 {
+			node = cluster.Leader(t, "posthorn+shop+0")
+		}
+		node.Kill()
+		grown() // two of three carry on
+		node.Restart()
+		for stream := range streams {
+			cluster.AwaitCurrent(t, fmt.Sprintf("posthorn+shop+%d", stream))
+		}
+	}
+	enough.Store(true)
+	writers.Wait()
+	// Without a majority nothing is written, and says so.
+	cluster.Servers[0].Kill()
+	cluster.Servers[1].Kill()
 	for stream := range streams {
-		wantOrder(t, ids(t, js, fmt.Sprintf("posthorn+shop+%d", stream)), 1, batches*size)
+		n := int(written[stream].Load())
+		if err := s.Write(t.Context(), batch(events(fmt.Sprint(stream), 1+n, size)...)); err == nil {
+			t.Error("one node of three took events")
+		}
+	}
+	cluster.Servers[0].Start()
+	cluster.Servers[1].Restart()
+	for stream := range streams {
+		n := int(written[stream].Add(size))
+		persist(t, s, events(fmt.Sprint(stream), 1+n-size, size)...)
+	}
+	for stream := range streams {
+		n := int(written[stream].Load())
+		t.Logf("%d events", n)
+		wantOrder(t, ids(t, js, fmt.Sprintf("posthorn+shop+%d", stream)), 1, n)
 	}
 }

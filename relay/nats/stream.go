@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -56,16 +57,17 @@ func (w *writer) after(ctx context.Context, last *message, events []*posthorn.Ev
 	if position <= 0 {
 		return events[position+1:], nil
 	}
-	from := uint64(1)
-	if back := uint64(len(events) + w.sink.config.MaxPending); last.Sequence > back {
-		from = last.Sequence - back
+	missing := map[string]bool{}
+	for _, e := range events[:position+1] {
+		missing[relay.NewEntry(w.source, e).ID] = true
 	}
 	stored := map[string]bool{}
-	err = w.scan(ctx, from, last.Sequence, func(sequence uint64, h natsgo.Header) error {
-		id, err := w.eventOf(sequence, h)
+	err = w.lookBack(ctx, last.Sequence, len(events)+w.sink.config.MaxPending, func(m *message) error {
+		id, err := w.eventOf(m.Sequence, m.Header)
 		stored[id] = true
+		delete(missing, id)
 		return err
-	})
+	}, func() bool { return len(missing) == 0 })
 	if err != nil {
 		return events, err
 	}
@@ -101,6 +103,8 @@ func (w *writer) adopt(ctx context.Context) (*jetstream.StreamInfo, error) {
 		Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew,
 		Replicas: w.sink.config.Replicas, MaxBytes: w.sink.config.MaxBytes, MaxAge: w.sink.config.MaxAge,
 	}
+	ctx, cancel := context.WithTimeout(ctx, w.sink.config.Timeout) // who has no leader does not answer
+	defer cancel()
 	stream, err := w.sink.js.Stream(ctx, w.name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		stream, err = w.sink.js.CreateStream(ctx, config)
@@ -146,7 +150,7 @@ func (w *writer) explain(err error) error {
 	case codeSubjectsOverlap:
 		return &hinted{err, err.Error(), fmt.Sprintf("Another stream of JetStream has %s already. %s", w.all, otherPrefix)}
 	}
-	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, natsgo.ErrNoResponders) {
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || errors.Is(err, natsgo.ErrNoResponders) {
 		return &hinted{err, err.Error(), "Start the nats-server with JetStream: nats-server -js."}
 	}
 	return err
@@ -158,12 +162,17 @@ type message struct {
 	Header   natsgo.Header
 }
 
-// lastMessage asks the leader of the stream for its last message. Replicas, which
-// answer too where a stream allows direct access, may not have it yet.
+// lastMessage is the last message of a stream.
 func (s *Sink) lastMessage(ctx context.Context, name string) (*message, error) {
+	return s.getMessage(ctx, name, `{"last_by_subj":">"}`)
+}
+
+// getMessage asks the leader of a stream for a message. Replicas, which answer too
+// where a stream allows direct access, may not have it yet.
+func (s *Sink) getMessage(ctx context.Context, name, which string) (*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	answer, err := s.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+name, []byte(`{"last_by_subj":">"}`))
+	answer, err := s.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+name, []byte(which))
 	if err != nil {
 		return nil, err
 	}
@@ -193,37 +202,36 @@ func (s *Sink) lastMessage(ctx context.Context, name string) (*message, error) {
 	return m, err
 }
 
-// scan looks at the headers of the messages from one sequence to another, which
-// must be there.
-func (w *writer) scan(ctx context.Context, from, to uint64, look func(uint64, natsgo.Header) error) error {
-	consumer, err := w.sink.js.OrderedConsumer(ctx, w.name, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, HeadersOnly: true,
-		InactiveThreshold: w.sink.config.Timeout,
-	})
-	if err != nil {
-		return fmt.Errorf("read back: %w", err)
+// window is how many messages are asked for at once, in looking back.
+const window = 64
+
+// lookBack looks at the messages of a stream from some sequence backwards, at
+// most so many, until enough says so. Those that are not there any more are
+// passed over. The leader is asked, message by message, since a consumer may be
+// served by a replica that is behind.
+func (w *writer) lookBack(ctx context.Context, from uint64, most int, look func(*message) error, enough func() bool) error {
+	for ; from > 0 && most > 0 && !enough(); most -= window {
+		n := min(window, most, int(min(from, window)))
+		messages, errs := make([]*message, n), make([]error, n)
+		var asked sync.WaitGroup
+		for i := range n {
+			asked.Go(func() {
+				messages[i], errs[i] = w.sink.getMessage(ctx, w.name, fmt.Sprintf(`{"seq":%d}`, from-uint64(i)))
+			})
+		}
+		asked.Wait()
+		for i, m := range messages {
+			if errors.Is(errs[i], jetstream.ErrMsgNotFound) {
+				continue
+			}
+			if errs[i] != nil {
+				return fmt.Errorf("look back: %w", errs[i])
+			}
+			if err := look(m); err != nil {
+				return err
+			}
+		}
+		from -= uint64(n)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(1000))
-	if err != nil {
-		return fmt.Errorf("read back: %w", err)
-	}
-	defer messages.Stop()
-	for {
-		step, cancel := context.WithTimeout(ctx, w.sink.config.Timeout)
-		m, err := messages.Next(jetstream.NextContext(step))
-		cancel()
-		if err != nil {
-			return fmt.Errorf("read back: %w", err)
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return fmt.Errorf("read back: %w", err)
-		}
-		if err := look(meta.Sequence.Stream, m.Headers()); err != nil {
-			return err
-		}
-		if meta.Sequence.Stream >= to {
-			return nil
-		}
-	}
+	return nil
 }

@@ -51,6 +51,10 @@ func (w *writer) write(ctx context.Context, source string, events []*posthorn.Ev
 		}
 		defer func() { <-places }()
 	}
+	if !w.sink.conn.IsConnected() {
+		o.err = errDisconnected
+		return o
+	}
 	if w.source != source {
 		w.known, w.source = false, source
 	}

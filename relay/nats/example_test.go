@@ -1,0 +1,29 @@
+package nats_test
+
+import (
+	"context"
+	"encoding/json"
+	"log"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/relay/nats"
+)
+
+// A relay does this; a program seldom has to.
+func Example() {
+	ctx := context.Background()
+	sink, err := nats.Open(ctx, "nats://localhost:4222?replicas=3&keep_for=168h", nats.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sink.Close()
+	err = sink.Write(ctx, posthorn.SinkBatch{
+		Origin: "0123456789abcdef", Namespace: "shop",
+		Events: []posthorn.Event{{
+			ID: 1, Stream: "orders", Type: "order.placed", Payload: json.RawMessage(`{"n": 1}`), Metadata: json.RawMessage(`{}`),
+		}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}

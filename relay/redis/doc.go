@@ -12,9 +12,9 @@
 //	redis-cluster://host1:7000,host2                       Cluster; redis:// finds it out as well
 //
 // With rediss instead of redis, by TLS. Parameters: ?prefix=shop: stands before the
-// names of streams, ?replicas=1 is [Config.Replicas], ?timeout=10s is
-// [Config.Timeout], and sentinel_username and sentinel_password are for sentinels
-// that want them.
+// names of streams; replicas, keep, keep_for and timeout are the fields of [Config],
+// as in ?replicas=1&keep_for=72h; sentinel_username and sentinel_password are for
+// sentinels that want them.
 //
 // # What is promised
 //
@@ -25,13 +25,36 @@
 //
 // Few repeats: what is written again is compared with the end of the stream. So an
 // event that Redis has is not appended once more after an error, a crash or a lost
-// connection. It is where the end is gone, because a failover lost it or the
-// stream was emptied.
+// connection. It is where the end is gone, because a failover lost it or the stream
+// was emptied, or where other programs added more than ten entries behind it.
 //
-// Nothing acknowledged is lost, where a replica has it ([Config.Replicas]) or the
-// server syncs to disk (appendonly yes, appendfsync always). With appendfsync
-// everysec, the default of appendonly, a server that loses its power loses a
-// second; one that is killed loses nothing.
+// Nothing acknowledged is lost, where a replica has it or the server syncs to disk
+// (appendonly yes, appendfsync always). With appendfsync everysec a server that
+// loses its power loses a second; one that is killed loses nothing.
 //
-// Redis 6.2 or newer, or Valkey.
+// # Replicas
+//
+// By default an entry counts as written when one replica has it, where there are
+// any. So with one replica for each master, nothing is written to a master's streams
+// from a failover until the server that failed is back; with two it goes on. With
+// ?replicas=0 it goes on at once, and a failover loses what was not replicated.
+//
+// # Reading
+//
+// Importing the package makes these URLs known to posthorn.From. Which streams there
+// are is in the set posthorn:streams, after the prefix, which sinks keep. Groups are
+// consumer groups of the keys, so that XINFO GROUPS shows them and trimming knows
+// them. In a Cluster one command reads one slot: several streams are looked at again
+// up to ten times a second while nothing comes; a single one is waited for.
+//
+// Ids of entries come from the server's clock. Keep those of a master and its
+// replicas together: if the one that takes over is behind by more than the failover
+// took, and had not all entries, readers pass over what it writes until its clock is
+// where the other's was.
+//
+// # Servers
+//
+// Redis 6.2 or newer, or Valkey. The user needs, by ACL: evalsha, eval, script|load,
+// xadd, xrange, xrevrange, xlen, xtrim, xread, xinfo, xgroup, xpending, sadd, sscan,
+// exists, time, wait and info.
 package redis

@@ -33,7 +33,7 @@ var hints = []struct{ code, hint string }{
 	{"NOREPLICAS", "Too few replicas are connected to the master (min-replicas-to-write)."},
 	{"NOAUTH", "The URL has no password, and the server wants one: redis://user:password@host"},
 	{"WRONGPASS", "The user or the password in the URL is wrong."},
-	{"NOPERM", "The user needs evalsha, script|load, xadd, xrevrange, wait, sadd and info on these keys (ACL SETUSER)."},
+	{"NOPERM", "The user lacks rights (ACL SETUSER); the documentation of package relay/redis lists them."},
 	{"CLUSTERDOWN", "The Cluster has no master for some keys. It comes back when a replica takes over, or the master does."},
 	{"LOADING", "The server reads its data from disk after a start."},
 	{"MISCONF", "The server cannot save to its disk."},

@@ -146,7 +146,7 @@ func (s *Sink) round(ctx context.Context, open []*flow, source string) {
 			node, err = s.link.nodeAt(ctx, f.asked)
 		}
 		if err != nil {
-			f.again(err)
+			f.failed(explain(err))
 			continue
 		}
 		byNode[node] = append(byNode[node], f)

@@ -143,7 +143,7 @@ func TestSourceWaits(t *testing.T) {
 func TestSourceIsInterrupted(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
-	s := source(t, server.URL())
+	s := source(t, server.URL()+"?timeout=1h") // only the context ends it
 	ctx, cancel := contextOf(t)
 	done := make(chan error, 1)
 	go func() {

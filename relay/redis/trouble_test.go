@@ -144,7 +144,7 @@ func TestServerIsAway(t *testing.T) {
 func TestServerIsSlow(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
-	s := open(t, server.URL())
+	s := open(t, server.URL()+"?timeout=1h") // only the context ends it
 	write(t, s, events("a", 1, 10))
 	server.Pause()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

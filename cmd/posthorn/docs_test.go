@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/seal/keeper"
 )
 
 // What the documentation tells people to type works as it stands there.
@@ -107,6 +108,27 @@ func TestAccessGuide(t *testing.T) {
 	p := startPosthorn(t, database, "serve")
 	follow(t, connectTo(t, database), database, "../../docs/access.md", "http://"+defaultListen, p.url)
 	eventually(t, "nobody gets in without a token", func() bool { return statusOf(t, p.url+"/v1/namespaces", "") == http.StatusUnauthorized })
+}
+
+// The guide to sealing, with a server that has the key.
+func TestSealingGuide(t *testing.T) {
+	database := posthorntest.Database(t)
+	dir := t.TempDir()
+	key := filepath.Join(dir, "seal.key")
+	if err := keeper.NewKeyFile(key); err != nil {
+		t.Fatal(err)
+	}
+	p := startPosthorn(t, database, "serve", "--seal-key", "file://"+key)
+	conn := connectTo(t, database)
+	follow(t, conn, database, "../../docs/sealing.md", "http://"+defaultListen, p.url,
+		"make-key /etc/posthorn/seal.key", "make-key "+filepath.Join(dir, "new.key"), "/etc/posthorn/seal.key", key)
+	var sealed int
+	if err := conn.QueryRow(context.Background(), "select count(posthorn.sealed_with(payload)) from posthorn.events").Scan(&sealed); err != nil {
+		t.Fatal(err)
+	}
+	if sealed != 2 {
+		t.Errorf("%d events are sealed, want 2", sealed)
+	}
 }
 
 func TestHTTPGuide(t *testing.T) {

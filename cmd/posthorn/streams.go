@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/seal/keeper"
 )
 
 func newStreams(a *app) *cobra.Command {
@@ -27,6 +29,7 @@ database. See docs/access.md and docs/sealing.md.`,
 		newStreamsSet(a),
 		newStreamsRotate(a),
 		newStreamsShred(a),
+		newStreamsMakeKey(),
 	)
 	return cmd
 }
@@ -235,4 +238,29 @@ Events stay where they are, with their types and keys. New messages get a new ke
 		})
 	}
 	return cmd
+}
+
+func newStreamsMakeKey() *cobra.Command {
+	return &cobra.Command{
+		Use:   "make-key FILE",
+		Short: "Make a key file for confidential streams",
+		Long: `It prints the flag that names it. A file that is there already stays as it is.
+Without the key, what it protects is lost.`,
+		Example: "  posthorn streams make-key /etc/posthorn/seal.key",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := filepath.Abs(args[0])
+			if err == nil {
+				err = keeper.NewKeyFile(path)
+			}
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintln(cmd.ErrOrStderr(), "Keep a copy, away from copies of the database."); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "--seal-key file://%s\n", path)
+			return err
+		},
+	}
 }

@@ -60,7 +60,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if (r.owner, r.epoch) is distinct from (check_lead.owner, check_lead.epoch) then
-    raise exception 'the lead of relay % (epoch %) is lost', r.group_id, coalesce(check_lead.epoch::text, 'null')
+    raise exception 'the lead of the relay (epoch %) is lost', coalesce(check_lead.epoch::text, 'null')
       using errcode = 'PH003',
         detail = case when r.group_id is null then 'The relay was deleted.'
           when r.owner is null or r.owner = check_lead.owner then 'The relay was moved or changed.'

@@ -2,6 +2,7 @@ package posthorn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -17,7 +18,9 @@ type Source interface {
 	Streams(ctx context.Context) ([]string, error)
 	// Read returns what comes after a position in each of some streams, by their
 	// names, in the order of each stream and up to max altogether. The position of
-	// the beginning is "". If there is nothing it waits for that long.
+	// the beginning is "". If there is nothing it waits for that long. A position
+	// behind which something was trimmed yields an entry with [ErrTrimmed] first,
+	// so that nothing is lost silently.
 	Read(ctx context.Context, after map[string]string, max int, wait time.Duration) ([]SourceEntry, error)
 	// End is the position of a stream's end.
 	End(ctx context.Context, stream string) (string, error)
@@ -34,9 +37,15 @@ type SourceEntry struct {
 	Stream   string
 	Position string
 	Event    Event
-	// Err says why the entry is no event: nobody's relay wrote it.
+	// Err says why the entry is no event: nobody's relay wrote it; or it is
+	// [ErrTrimmed], and there is no entry.
 	Err error
 }
+
+// ErrTrimmed, as the error of an entry, says that the broker has thrown away
+// what came after the position that was asked for. Reading goes on after the
+// entry's own position, with what is there.
+var ErrTrimmed = errors.New("the broker has thrown away what was not read")
 
 // SourceConfig is what a program that opens a source knows of it.
 type SourceConfig struct {

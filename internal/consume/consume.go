@@ -22,6 +22,9 @@ type Config struct {
 	Routes    *Routes
 	AskOthers func(ctx context.Context) error // sees to it that Routes knows the handlers of other nodes; may be nil
 	News      <-chan struct{}                 // receives when there may be work
+	Feed      Feed                            // has leases of events from elsewhere; nil: they are taken from the log
+	FromAfar  bool                            // retries may be of events from elsewhere, with ids of their own there
+	Slots     chan struct{}                   // for Concurrency, shared with other consumers; may be nil
 
 	Ordered       bool // the events of a lease run one after another
 	Blocks        bool // in ordered groups: a failure ends the lease
@@ -36,6 +39,15 @@ type Config struct {
 
 	Log     *slog.Logger
 	Observe Observer
+}
+
+// Feed hands out leases of events that are not from the log. Its methods are
+// called by all lanes.
+type Feed interface {
+	// Next waits for a lease of up to n events. There is none when stop has ended.
+	Next(stop context.Context, n int) (lease pg.Lease, ok bool)
+	// Landed says that a lease of Next is worked off, as far as it says itself.
+	Landed(lease pg.Lease)
 }
 
 // Consumer works through a group.
@@ -64,9 +76,12 @@ func Run(stop, work context.Context, config Config) {
 	c := &Consumer{
 		Config:  config,
 		turn:    make(chan struct{}, 1),
-		slots:   make(chan struct{}, config.Concurrency),
+		slots:   config.Slots,
 		batch:   NewSizer(config.BatchSize),
 		flights: map[*flight]struct{}{},
+	}
+	if c.slots == nil {
+		c.slots = make(chan struct{}, config.Concurrency)
 	}
 	if c.Observe == nil {
 		c.Observe = Unobserved{}

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -113,6 +114,9 @@ func (c *Consumer) keep(ctx context.Context, f *flight) {
 	if c.Timeout > 0 && idle > c.Timeout+c.LeaseFor {
 		c.Log.Error("a handler does not return although its time is over: its lease is left to expire",
 			"group", c.Group.Name, "lease", f.lease.ID)
+		if f.lease.Source != nil { // which no deadline of its own ends
+			_ = f.lease.Source.GiveUp(ctx, c.Pool) // or the next time
+		}
 		return
 	}
 	var err error
@@ -151,25 +155,52 @@ func (f *flight) unsettled() (head int, upTo int64, failures []pg.Failure, idle 
 		return 0, 0, nil, idle
 	}
 	upTo = f.lease.Events[end-1].ID
+	failures, _ = f.split(end)
+	return end, upTo, failures, idle
+}
+
+// split tells failures of events before an index from the others. Events from
+// elsewhere need not be in the order of their ids.
+func (f *flight) split(end int) (before, after []pg.Failure) {
+	head := make(map[int64]struct{}, end-f.head)
+	for i := f.head; i < end; i++ {
+		head[f.lease.Events[i].ID] = struct{}{}
+	}
 	for _, failure := range f.failures {
-		if failure.Event <= upTo {
-			failures = append(failures, failure)
+		if _, ok := head[failure.Event]; ok {
+			before = append(before, failure)
+		} else {
+			after = append(after, failure)
 		}
 	}
-	return end, upTo, failures, idle
+	return before, after
 }
 
 // settled forgets what has been said.
 func (f *flight) settled(head int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	_, f.failures = f.split(head)
 	f.head = head
-	upTo := f.lease.Events[head-1].ID
-	kept := f.failures[:0:0]
-	for _, failure := range f.failures {
-		if failure.Event > upTo {
-			kept = append(kept, failure)
-		}
+}
+
+// asAtOrigin are events as handlers know them: by the ids they have in the log
+// they are from.
+func (f *flight) asAtOrigin(events []pg.Event) []pg.Event {
+	if len(f.lease.Origins) == 0 {
+		return events
 	}
-	f.failures = kept
+	events = slices.Clone(events)
+	for i := range events {
+		events[i].ID = f.origin(events[i].ID)
+	}
+	return events
+}
+
+// origin is the id that an event has in the log it is from.
+func (f *flight) origin(event int64) int64 {
+	if id, ok := f.lease.Origins[event]; ok {
+		return id
+	}
+	return event
 }

@@ -24,6 +24,10 @@ func (c *Consumer) newLane() *lane {
 }
 
 func (l *lane) run(stop, work context.Context) {
+	if l.Feed != nil {
+		l.runFed(stop, work)
+		return
+	}
 	var done pg.Lease // went well, and is settled with the next take
 	for {
 		lease, ok := l.next(stop, work, done)
@@ -32,6 +36,24 @@ func (l *lane) run(stop, work context.Context) {
 		}
 		done = l.workOff(work, lease)
 		<-l.slots
+	}
+}
+
+// runFed works off what the feed hands out. Settling it is a statement of its
+// own, since taking the next is none.
+func (l *lane) runFed(stop, work context.Context) {
+	for {
+		lease, ok := l.Feed.Next(stop, l.batch.Next())
+		if !ok {
+			return
+		}
+		if l.awaitSlot(stop) {
+			if done := l.workOff(work, lease); done.Held() {
+				l.settle(work, done, nil)
+			}
+			<-l.slots
+		}
+		l.Feed.Landed(lease)
 	}
 }
 
@@ -89,12 +111,33 @@ func (l *lane) take(work context.Context, done pg.Lease) (lease pg.Lease, err er
 		})
 		return err
 	}
+	if l.FromAfar {
+		defer func() {
+			if err == nil && lease.Held() {
+				lease, err = l.withOrigins(work, lease)
+			}
+		}()
+	}
 	if done.Held() {
 		err = l.observeSettle(work, done.Events, nil, take)
 	} else {
 		err = take(work)
 	}
 	return lease, err
+}
+
+// withOrigins finds out what the events of a lease are called where they are from.
+func (l *lane) withOrigins(work context.Context, lease pg.Lease) (pg.Lease, error) {
+	ids := make([]int64, len(lease.Events))
+	for i := range lease.Events {
+		ids[i] = lease.Events[i].ID
+	}
+	var err error
+	if lease.Origins, err = pg.Origins(work, l.Pool, l.Group.ID, ids); err != nil {
+		l.release(work, lease)
+		return pg.Lease{}, err
+	}
+	return lease, nil
 }
 
 // patience is how long a lease that is done waits for the call it can go with.

@@ -55,7 +55,7 @@ func (f *flight) giveBack(from int) {
 // get more than one event, and only at the first delivery: when an event comes
 // again it comes alone, so that it does not fail its neighbours over and over.
 func (l *lane) chunkEnd(f *flight, start int, transactional bool) int {
-	if l.Together || !l.router.table.batches || !f.batchable(start, transactional) {
+	if l.Together || !l.router.table.batches || !f.batchable(start, transactional) || len(f.lease.Origins) > 0 {
 		return start + 1
 	}
 	end := start + 1
@@ -90,7 +90,7 @@ func (l *lane) plain(f *flight, start, end int) []pg.Failure {
 			if h.Each == nil {
 				continue
 			}
-			if err := l.call(f.ctx, h, nil, events[i:i+1]); err != nil {
+			if err := l.call(f.ctx, h, nil, f.asAtOrigin(events[i:i+1])); err != nil {
 				failures = append(failures, l.judge(f, e.ID, h.Name, err))
 			}
 		}
@@ -110,7 +110,7 @@ func (l *lane) plainBatches(f *flight, start, end int) []pg.Failure {
 		if len(batch) == 0 {
 			continue
 		}
-		if err := l.call(f.ctx, h, nil, batch); err != nil {
+		if err := l.call(f.ctx, h, nil, f.asAtOrigin(batch)); err != nil {
 			failures = append(failures, l.judgeBatch(f, h.Name, batch, false, err)...)
 		}
 	}
@@ -152,8 +152,8 @@ func (l *lane) judgeBatch(f *flight, subscription string, batch []pg.Event, undo
 		switch {
 		case !some:
 			failures = append(failures, l.judge(f, id, subscription, err))
-		case named[id] != nil:
-			failures = append(failures, l.judge(f, id, subscription, named[id]))
+		case named[f.origin(id)] != nil:
+			failures = append(failures, l.judge(f, id, subscription, named[f.origin(id)]))
 		case undone:
 			failures = append(failures, released(id, subscription))
 		}

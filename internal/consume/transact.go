@@ -175,7 +175,7 @@ func (l *lane) callInside(f *flight, inside []*Handler, start, end int) error {
 	tx := &heldTx{Tx: l.chain.tx}
 	defer tx.over.Store(true)
 	for _, h := range inside {
-		if err := l.call(f.ctx, h, tx, f.eventsFor(h, start, end)); err != nil {
+		if err := l.call(f.ctx, h, tx, f.asAtOrigin(f.eventsFor(h, start, end))); err != nil {
 			return err
 		}
 	}

@@ -28,15 +28,10 @@ type Ending struct {
 // With Another, a new transaction is open if the connection says so; if it could
 // not be begun, that is no error, since the last one has been committed.
 func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
-	document, err := failuresDocument(e.Failures)
+	batch := &pgx.Batch{}
+	settled, err := e.queue(batch)
 	if err != nil {
 		return translate("settle", err)
-	}
-	batch := &pgx.Batch{}
-	if e.UpTo == 0 {
-		batch.Queue(settleSQL, e.Lease.ID, e.Lease.Attempt, document)
-	} else {
-		batch.Queue(settleUntilSQL, e.Lease.ID, e.Lease.Attempt, e.UpTo, period(e.LeaseFor), document)
 	}
 	batch.Queue("commit")
 	if e.Another {
@@ -54,7 +49,26 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 	if err != nil {
 		return &CommitError{translate("commit", err)}
 	}
+	settled()
 	return nil
+}
+
+// queue queues what settles, and returns what is to be called when it is
+// committed.
+func (e Ending) queue(batch *pgx.Batch) (settled func(), err error) {
+	if e.Lease.Source != nil {
+		return e.Lease.Source.queue(batch, e.UpTo, e.Failures)
+	}
+	document, err := failuresDocument(e.Failures)
+	if err != nil {
+		return nil, err
+	}
+	if e.UpTo == 0 {
+		batch.Queue(settleSQL, e.Lease.ID, e.Lease.Attempt, document)
+	} else {
+		batch.Queue(settleUntilSQL, e.Lease.ID, e.Lease.Attempt, e.UpTo, period(e.LeaseFor), document)
+	}
+	return func() {}, nil
 }
 
 // CommitError is that a transaction which was settled could not be committed.

@@ -87,7 +87,7 @@ func (p *Pool) TakeRelay(ctx context.Context, take RelayTake) (Window, error) {
 		return Window{}, translate("take", err)
 	}
 	first := taken[0]
-	return Window{Lease{first.lease, int(first.attempt), events}, ids, first.third != 0}, nil
+	return Window{Lease{ID: first.lease, Attempt: int(first.attempt), Events: events}, ids, first.third != 0}, nil
 }
 
 // TakeAside takes the oldest of what was set aside of some streams: a window for

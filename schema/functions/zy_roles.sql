@@ -39,6 +39,8 @@ declare
     'subscribe', 'subscribe_with_filter', 'unsubscribe', 'keep_subscriptions', 'read_next_events', 'set_group_cursor',
     'find_event', 'search_events', 'read_events', 'read_log', 'cursor_at', 'cursor_after', 'cursor_between', 'outcomes', 'readable',
     'define_relay', 'lead_relay', 'resign_relay', 'take_relay', 'settle_relay', 'take_aside', 'settle_aside', 'list_aside', 'origin', 'unarchived',
+    'define_source_group', 'define_log_group', 'join_source', 'begin_source', 'take_source_streams', 'source_blocks',
+    'release_source_streams', 'leave_source', 'settle_source', 'check_stream', 'try_in_source', 'note_trimmed', 'origins',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied',
     'claim_jobs', 'start_job', 'heartbeat_job', 'heartbeat_jobs', 'complete_job', 'complete_jobs', 'fail_job', 'release_jobs', 'job_news',
     'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history'];

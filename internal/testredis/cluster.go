@@ -1,0 +1,138 @@
+package testredis
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Cluster is a Redis Cluster.
+type Cluster struct {
+	Masters  []*Server // as they were at first
+	Replicas []*Server // the i-th is of the i-th master; empty without
+
+	t testing.TB
+}
+
+// StartCluster starts a Cluster of some masters, each with a replica or all without.
+// A replica takes over about two seconds after its master is gone.
+func StartCluster(t testing.TB, masters int, replicas bool, options ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t}
+	for range masters {
+		c.Masters = append(c.Masters, startNode(t, options))
+	}
+	if replicas {
+		for range masters {
+			c.Replicas = append(c.Replicas, startNode(t, options))
+		}
+	}
+	c.form()
+	return c
+}
+
+func startNode(t testing.TB, options []string) *Server {
+	return start(t, append([]string{"--appendonly", "yes"}, options...), func(dir string, _ int) []string {
+		return []string{
+			"--cluster-enabled", "yes", "--cluster-config-file", filepath.Join(dir, "nodes.conf"),
+			"--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
+		}
+	})
+}
+
+func (c *Cluster) all() []*Server { return slices.Concat(c.Masters, c.Replicas) }
+
+// URL names the masters.
+func (c *Cluster) URL() string { return "redis-cluster://" + strings.Join(c.Addrs(), ",") }
+
+// Addrs are those of all servers.
+func (c *Cluster) Addrs() []string {
+	var addrs []string
+	for _, s := range c.all() {
+		addrs = append(addrs, s.Addr)
+	}
+	return addrs
+}
+
+// Client is a client of the Cluster, which the test closes at its end.
+func (c *Cluster) Client() *redis.ClusterClient {
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Protocol: 2, DisableIdentity: true})
+	c.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func (c *Cluster) form() {
+	c.t.Helper()
+	const slots = 16384
+	ctx := context.Background()
+	first := c.all()[0]
+	for i, s := range c.all() {
+		c.must(s.Client.Do(ctx, "cluster", "set-config-epoch", i+1).Err())
+		if i < len(c.Masters) {
+			n := len(c.Masters)
+			c.must(s.Client.ClusterAddSlotsRange(ctx, i*slots/n, (i+1)*slots/n-1).Err())
+		}
+		if i > 0 {
+			c.must(first.Client.ClusterMeet(ctx, "127.0.0.1", fmt.Sprint(s.Port)).Err())
+		}
+	}
+	for _, s := range c.all() {
+		Await(c.t, "every server knows all others", func() bool {
+			nodes, err := s.Client.ClusterNodes(ctx).Result()
+			return err == nil && strings.Count(nodes, " connected") == len(c.all()) && !strings.Contains(nodes, "handshake")
+		})
+	}
+	for i, replica := range c.Replicas {
+		id, err := c.Masters[i].Client.ClusterMyID(ctx).Result()
+		c.must(err)
+		c.must(replica.Client.ClusterReplicate(ctx, id).Err())
+	}
+	c.AwaitReady()
+}
+
+// AwaitReady waits until all servers that run agree that all is well, and as many
+// replicas as there are have their masters' data.
+func (c *Cluster) AwaitReady() {
+	c.t.Helper()
+	ctx := context.Background()
+	for _, s := range c.all() {
+		Await(c.t, "the Cluster is ready", func() bool {
+			info, err := s.Client.ClusterInfo(ctx).Result()
+			if err != nil || !strings.Contains(info, "cluster_state:ok") {
+				return false
+			}
+			nodes, err := s.Client.ClusterNodes(ctx).Result()
+			if err != nil || strings.Count(nodes, " slave ")+strings.Count(nodes, ",slave ") != len(c.Replicas) {
+				return false
+			}
+			info, err = s.Client.Info(ctx, "replication").Result()
+			return err == nil && (strings.Contains(info, "role:master") || strings.Contains(info, "master_link_status:up"))
+		})
+	}
+}
+
+// Owner is the server that has a key now, as a client sees it.
+func (c *Cluster) Owner(client *redis.ClusterClient, key string) *Server {
+	c.t.Helper()
+	node, err := client.MasterForKey(context.Background(), key)
+	c.must(err)
+	for _, s := range c.all() {
+		if s.Addr == node.Options().Addr {
+			return s
+		}
+	}
+	c.t.Fatalf("%s is no server of the Cluster", node.Options().Addr)
+	return nil
+}
+
+func (c *Cluster) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}

@@ -1,0 +1,207 @@
+// Package testredis runs Redis servers for tests: one, Sentinel, and Cluster. They
+// are real, on free ports, can be killed, stopped and started again, and are gone
+// when the test is, whatever ends it.
+package testredis
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/posthorn/posthorn/internal/testpg"
+)
+
+// patience is how long anything may take here.
+const patience = 2 * time.Minute
+
+// Server is a redis-server process. Its data survives [Server.Kill].
+type Server struct {
+	Addr string
+	Port int
+	// Client is the test's own way to it. It does not hide that the server is down.
+	Client *redis.Client
+
+	t       testing.TB
+	dir     string
+	log     string
+	args    []string
+	mu      sync.Mutex
+	process *process
+}
+
+// Start starts a server that keeps what it acknowledged when it is killed. Options
+// are as on redis-server's command line.
+func Start(t testing.TB, options ...string) *Server {
+	t.Helper()
+	return start(t, append([]string{"--appendonly", "yes", "--appendfsync", "always"}, options...), nil)
+}
+
+// URL is the server's.
+func (s *Server) URL() string { return "redis://" + s.Addr }
+
+// Kill ends the server as kill -9 does, and returns when it is gone.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process != nil {
+		s.process.kill()
+		s.process = nil
+	}
+}
+
+// Pause stops the process where it is, until [Server.Resume]. Its connections stay.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume lets it go on.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(what syscall.Signal) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		s.t.Fatal("the server does not run")
+	}
+	if err := s.process.cmd.Process.Signal(what); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Restart starts a killed server again, on its port and with its data.
+func (s *Server) Restart() {
+	s.t.Helper()
+	if err := s.run(); err != nil {
+		s.t.Fatalf("redis-server: %v\n%s", err, s.output())
+	}
+}
+
+func start(t testing.TB, options []string, configure func(dir string, port int) []string) *Server {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Fatal("no redis-server on this machine: scripts/deps")
+	}
+	dir, err := testpg.MakeDirectory("testredis-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{t: t, dir: dir, log: filepath.Join(dir, "log")}
+	t.Cleanup(func() {
+		s.Kill()
+		if s.Client != nil {
+			_ = s.Client.Close()
+		}
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", s.Addr, s.output())
+		}
+		_ = os.RemoveAll(dir)
+	})
+	for attempt := 0; ; attempt++ { // somebody else may take the port before us
+		s.Port = freePort(t)
+		s.Addr = "127.0.0.1:" + strconv.Itoa(s.Port)
+		s.args = nil
+		if configure != nil {
+			s.args = configure(dir, s.Port)
+		}
+		s.args = append(s.args, "--port", strconv.Itoa(s.Port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--logfile", s.log)
+		s.args = append(s.args, options...)
+		if s.Client != nil {
+			_ = s.Client.Close()
+		}
+		s.Client = client(s.Addr)
+		if err = s.run(); err == nil {
+			return s
+		}
+		if attempt == 5 {
+			t.Fatalf("redis-server: %v\n%s", err, s.output())
+		}
+	}
+}
+
+func client(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true})
+}
+
+// freePort is one that nothing listens on, below those that the system gives to
+// whoever connects: it stays free while a server is down. Cluster wants 10,000
+// more as well.
+func freePort(t testing.TB) int {
+	t.Helper()
+	for range 1000 {
+		port := 11000 + rand.IntN(9000)
+		if isFree(port) && isFree(port+10000) {
+			return port
+		}
+	}
+	t.Fatal("no free port")
+	return 0
+}
+
+func isFree(port int) bool {
+	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}
+
+// run starts the process and waits until it answers.
+func (s *Server) run() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process != nil {
+		return fmt.Errorf("it runs already")
+	}
+	p, err := runProcess(s.dir, s.args)
+	if err != nil {
+		return err
+	}
+	deadline := time.Now().Add(patience)
+	for {
+		err := s.Client.Info(context.Background(), "server").Err() // PING is refused while it loads
+		if err == nil {
+			s.process = p
+			return nil
+		}
+		select {
+		case <-p.ended:
+			p.kill()
+			return fmt.Errorf("it ended: %w", err)
+		default:
+		}
+		if time.Now().After(deadline) {
+			p.kill()
+			return fmt.Errorf("it does not answer: %w", err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (s *Server) output() []byte {
+	out, _ := os.ReadFile(s.log)
+	lines := bytes.SplitAfter(out, []byte("\n"))
+	return bytes.Join(lines[max(0, len(lines)-60):], nil)
+}
+
+// Await waits until what a test expects is so.
+func Await(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !is() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

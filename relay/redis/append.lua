@@ -1,0 +1,83 @@
+-- Appends events to a stream if it ends as the caller believes.
+--   KEYS[1]  the stream
+--   ARGV[1]  id of the event that is last now, '' if there is none, '?' to ask
+--   ARGV[2]  our source
+--   then for each event: id, type, time, subject, tags, metadata, data
+-- Returns how many were appended, or as text the id that is last. Where the last
+-- is one of the events given, those up to it are here already.
+local key, prev, source = KEYS[1], ARGV[1], ARGV[2]
+
+-- The last event of ours, looking behind a few entries of other programs.
+local function last(count)
+  local found = redis.call('XREVRANGE', key, '+', '-', 'COUNT', count)
+  for _, entry in ipairs(found) do
+    local fields, id, from = entry[2], nil, nil
+    for i = 1, #fields, 2 do
+      if fields[i] == 'source' then
+        from = fields[i + 1]
+      elseif fields[i] == 'id' then
+        id = fields[i + 1]
+      end
+    end
+    if from == source and id then
+      return id
+    elseif from and string.sub(from, 1, 9) == 'posthorn:' then
+      return nil, from
+    end
+  end
+  if count == 1 and #found == 1 then
+    return last(10)
+  end
+  return ''
+end
+
+local is, other = last(1)
+if other then
+  return redis.error_reply('OTHERLOG ' .. other)
+end
+
+local first = 3
+if is ~= prev then
+  first = nil
+  if is ~= '' and prev ~= '?' then
+    for i = 3, #ARGV, 7 do
+      if ARGV[i] == is then
+        first = i + 7
+      end
+    end
+  end
+  if not first then
+    return is
+  end
+end
+
+local call = redis.call
+for i = first, #ARGV, 7 do
+  local subject, tags, metadata = ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
+  if tags == '' and metadata == '' then
+    if subject == '' then
+      call('XADD', key, '*', 'specversion', '1.0', 'id', ARGV[i], 'source', source, 'type', ARGV[i + 1],
+        'time', ARGV[i + 2], 'datacontenttype', 'application/json', 'data', ARGV[i + 6])
+    else
+      call('XADD', key, '*', 'specversion', '1.0', 'id', ARGV[i], 'source', source, 'type', ARGV[i + 1],
+        'time', ARGV[i + 2], 'subject', subject, 'datacontenttype', 'application/json', 'data', ARGV[i + 6])
+    end
+  else
+    local fields = { 'specversion', '1.0', 'id', ARGV[i], 'source', source, 'type', ARGV[i + 1], 'time', ARGV[i + 2] }
+    local function add(name, value)
+      if value ~= '' then
+        fields[#fields + 1] = name
+        fields[#fields + 1] = value
+      end
+    end
+    add('subject', subject)
+    fields[#fields + 1] = 'datacontenttype'
+    fields[#fields + 1] = 'application/json'
+    add('tags', tags)
+    add('metadata', metadata)
+    fields[#fields + 1] = 'data'
+    fields[#fields + 1] = ARGV[i + 6]
+    call('XADD', key, '*', unpack(fields))
+  end
+end
+return (#ARGV - first + 1) / 7

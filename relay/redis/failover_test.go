@@ -1,0 +1,145 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/relay/redis"
+)
+
+const apart = 1_000_000
+
+// relayed writes batches of some streams one after the other, each until it is
+// acknowledged, as a relay does. It returns how many events each stream has.
+//
+// Ids are unique in a log: those of a stream begin at its place times apart.
+func relayed(t *testing.T, s *redis.Sink, streams []string, batches int, done *atomic.Int64) int64 {
+	t.Helper()
+	const each = 300
+	deadline := time.Now().Add(4 * time.Minute)
+	for b := range batches {
+		var all [][]posthorn.Event
+		for i, stream := range streams {
+			all = append(all, events(stream, int64(i*apart+b*each+1), int64(i*apart+(b+1)*each)))
+		}
+		remaining := batchOf(all...)
+		for {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			err := s.Write(ctx, remaining)
+			cancel()
+			if err == nil {
+				break
+			}
+			var some posthorn.EventErrors
+			if errors.As(err, &some) { // the others need not come again
+				remaining.Events = slices.DeleteFunc(slices.Clone(remaining.Events), func(e posthorn.Event) bool { return some[e.ID] == nil })
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("batch %d is never written: %v", b, err)
+			}
+		}
+		done.Add(1)
+	}
+	return int64(batches * each)
+}
+
+// expectAll: every event is there, in order once repeats are dropped.
+func expectAll(t *testing.T, from ranger, streams []string, last int64) {
+	t.Helper()
+	for i, stream := range streams {
+		seen := map[string]bool{}
+		first := []string{}
+		got := ids(t, from, stream)
+		for _, id := range got {
+			if !seen[id] {
+				first = append(first, id)
+			}
+			seen[id] = true
+		}
+		if !slices.Equal(first, numbers(int64(i*apart+1), int64(i*apart)+last)) {
+			t.Errorf("%s has %d of %d events, or not in order: %.300v", stream, len(first), last, first)
+		}
+		if len(got) != len(first) {
+			t.Logf("%s has %d repeats", stream, len(got)-len(first))
+		}
+	}
+}
+
+func TestServerIsKilledWhileWriting(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := open(t, server.URL())
+	streams := []string{"a", "b", "c"}
+	var done atomic.Int64
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		for kills := int64(1); kills <= 5; kills++ {
+			testredis.Await(t, "some batches are written", func() bool { return done.Load() >= kills*20 })
+			server.Kill()
+			server.Restart()
+		}
+	}()
+	last := relayed(t, s, streams, 150, &done)
+	<-finished
+	expectAll(t, server.Client, streams, last)
+	for _, stream := range streams { // each is there once, since the server forgot nothing
+		equal(t, "length", server.Client.XLen(t.Context(), stream).Val(), last)
+	}
+}
+
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	servers := testredis.StartSentinel(t)
+	s := open(t, servers.URL())
+	streams := []string{"a", "b", "c"}
+	var done atomic.Int64
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		testredis.Await(t, "some batches are written", func() bool { return done.Load() >= 20 })
+		was := servers.Current()
+		was.Kill()
+		testredis.Await(t, "batches are written after the failover", func() bool { return done.Load() >= 60 })
+		was.Restart()
+	}()
+	last := relayed(t, s, streams, 100, &done)
+	<-finished
+	servers.AwaitReady()
+	expectAll(t, servers.Current().Client, streams, last)
+}
+
+func TestClusterFailover(t *testing.T) {
+	t.Parallel()
+	servers := testredis.StartCluster(t, 3, true)
+	s := open(t, servers.URL())
+	var streams []string
+	for i := range 9 {
+		streams = append(streams, fmt.Sprintf("stream:user:%d", i))
+	}
+	client := servers.Client()
+	var done atomic.Int64
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		testredis.Await(t, "some batches are written", func() bool { return done.Load() >= 20 })
+		was := servers.Owner(client, streams[0])
+		was.Kill()
+		testredis.Await(t, "the replica takes over", func() bool {
+			client.ReloadState(t.Context())
+			return servers.Owner(client, streams[0]) != was
+		})
+		was.Restart() // until then the new master has no replica
+	}()
+	last := relayed(t, s, streams, 100, &done)
+	<-finished
+	servers.AwaitReady()
+	expectAll(t, servers.Client(), streams, last)
+}

@@ -1,0 +1,15 @@
+package redis_test
+
+import (
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+func TestMain(m *testing.M) {
+	goredis.SetLogger(&logging.VoidLogger{}) // it would tell of every server that is killed
+	posthorntest.Main(m)
+}

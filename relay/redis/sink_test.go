@@ -1,0 +1,124 @@
+package redis_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/relay/redis"
+)
+
+const origin = "a1b2"
+
+func open(t *testing.T, url string) *redis.Sink {
+	t.Helper()
+	s, err := redis.Open(t.Context(), url, redis.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// events makes events of a stream with ids from..to.
+func events(stream string, from, to int64) []posthorn.Event {
+	var out []posthorn.Event
+	for id := from; id <= to; id++ {
+		out = append(out, posthorn.Event{
+			ID: id, Stream: stream, Type: "thing.done", Payload: json.RawMessage(fmt.Sprintf(`{"n":%d}`, id)),
+			Metadata: json.RawMessage("{}"), PublishedAt: time.Unix(1700000000, id).UTC(),
+		})
+	}
+	return out
+}
+
+func batchOf(events ...[]posthorn.Event) posthorn.SinkBatch {
+	return posthorn.SinkBatch{Origin: origin, Namespace: "shop", Events: slices.Concat(events...)}
+}
+
+func write(t *testing.T, s *redis.Sink, events ...[]posthorn.Event) {
+	t.Helper()
+	if err := s.Write(t.Context(), batchOf(events...)); err != nil {
+		t.Fatalf("%v (%s)", err, posthorn.Hint(err))
+	}
+}
+
+type ranger interface {
+	XRange(ctx context.Context, stream, start, stop string) *goredis.XMessageSliceCmd
+}
+
+// ids are the events in a stream, in its order.
+func ids(t *testing.T, from ranger, key string) []string {
+	t.Helper()
+	entries, err := from.XRange(t.Context(), key, "-", "+").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := []string{}
+	for _, e := range entries {
+		out = append(out, fmt.Sprint(e.Values["id"]))
+	}
+	return out
+}
+
+func numbers(from, to int64) []string {
+	out := []string{}
+	for id := from; id <= to; id++ {
+		out = append(out, fmt.Sprint(id))
+	}
+	return out
+}
+
+func equal(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := open(t, server.URL())
+	full := events("stream:user:events", 1, 1)
+	full[0].Key, full[0].Tags, full[0].Metadata = "ü 7", []string{"a", "b"}, json.RawMessage(`{"traceparent":"00-ab"}`)
+	write(t, s, full, events("b", 2, 1002), events("stream:user:events", 1003, 1003))
+	entries, err := server.Client.XRange(t.Context(), "stream:user:events", "-", "+").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []map[string]any{
+		{
+			"specversion": "1.0", "id": "1", "source": "posthorn:a1b2:shop", "type": "thing.done",
+			"time": "2023-11-14T22:13:20.000000001Z", "subject": "ü 7", "datacontenttype": "application/json",
+			"tags": `["a","b"]`, "metadata": `{"traceparent":"00-ab"}`, "data": `{"n":1}`,
+		},
+		{
+			"specversion": "1.0", "id": "1003", "source": "posthorn:a1b2:shop", "type": "thing.done",
+			"time": "2023-11-14T22:13:20.000001003Z", "datacontenttype": "application/json", "data": `{"n":1003}`,
+		},
+	}
+	var got []map[string]any
+	for _, e := range entries {
+		got = append(got, e.Values)
+	}
+	equal(t, "entries", got, want)
+	equal(t, "ids of b", ids(t, server.Client, "b"), numbers(2, 1002))
+}
+
+func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	return ctx, cancel
+}
+
+func lines(text string) []string { return strings.Split(strings.ReplaceAll(text, "\r", ""), "\n") }

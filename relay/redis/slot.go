@@ -1,0 +1,25 @@
+package redis
+
+import "strings"
+
+// slot is where a Cluster has a key: by what is between the first brace and the
+// next closing one, if there is anything.
+func slot(key string) uint16 {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			key = tag
+		}
+	}
+	var crc uint16 // CRC-16/XMODEM
+	for i := range len(key) {
+		crc ^= uint16(key[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc % 16384
+}

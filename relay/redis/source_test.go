@@ -1,0 +1,265 @@
+package redis_test
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/relay/redis"
+)
+
+const soon = time.Minute
+
+func source(t *testing.T, text string) posthorn.Source {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := redis.OpenSource(t.Context(), posthorn.SourceConfig{URL: u, Namespace: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// readAll reads until it has n entries, and moves the positions.
+func readAll(t *testing.T, s posthorn.Source, after map[string]string, limit, n int) []posthorn.SourceEntry {
+	t.Helper()
+	var all []posthorn.SourceEntry
+	for len(all) < n {
+		entries, err := s.Read(t.Context(), after, limit, soon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(entries) == 0 || len(entries) > limit {
+			t.Fatalf("%d entries, of up to %d", len(entries), limit)
+		}
+		for _, e := range entries {
+			after[e.Stream] = e.Position
+		}
+		all = append(all, entries...)
+	}
+	return all
+}
+
+func eventsOf(t *testing.T, entries []posthorn.SourceEntry, stream string) []posthorn.Event {
+	t.Helper()
+	var out []posthorn.Event
+	for _, e := range entries {
+		if e.Err != nil {
+			t.Fatalf("%s at %s: %v", e.Stream, e.Position, e.Err)
+		}
+		if e.Stream == stream {
+			out = append(out, e.Event)
+		}
+	}
+	return out
+}
+
+func TestSourceReadsWhatTheSinkWrote(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) string{
+		"one server": func(t *testing.T) string { return testredis.Start(t).URL() },
+		"prefix":     func(t *testing.T) string { return testredis.Start(t).URL() + "?prefix=shop:" },
+		"cluster":    func(t *testing.T) string { return testredis.StartCluster(t, 3, false).URL() },
+		"a server of a cluster": func(t *testing.T) string {
+			return testredis.StartCluster(t, 3, false).Masters[0].URL()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at := start(t)
+			s, sink := source(t, at), open(t, at)
+			if streams, err := s.Streams(t.Context()); err != nil || len(streams) > 0 {
+				t.Fatalf("streams of an empty server: %v, %v", streams, err)
+			}
+			want := map[string][]posthorn.Event{}
+			var all [][]posthorn.Event
+			after := map[string]string{}
+			for i, stream := range []string{"a", "stream:user:events", "x{y}z", "{y}", "{}", "}{", "{{y}}", "ü 💌"} {
+				want[stream] = events(stream, int64(i*1000+1), int64(i*1000+50+i*100))
+				want[stream][0].Key, want[stream][0].Tags = "k", []string{"t"}
+				all = append(all, want[stream])
+				after[stream] = ""
+			}
+			write(t, sink, all...)
+			n := len(slices.Concat(all...))
+			entries := readAll(t, s, after, 100, n)
+			for stream := range want {
+				equal(t, stream, eventsOf(t, entries, stream), want[stream])
+			}
+			streams, err := s.Streams(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(streams)
+			equal(t, "streams", streams, []string{"a", "stream:user:events", "x{y}z", "{y}", "{{y}}", "{}", "}{", "ü 💌"})
+			for stream, position := range after {
+				end, err := s.End(t.Context(), stream)
+				if err != nil || end != position {
+					t.Errorf("the end of %s is %s, %v; read up to %s", stream, end, err, position)
+				}
+			}
+		})
+	}
+}
+
+func TestSourceWaits(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) string{
+		"one server": func(t *testing.T) string { return testredis.Start(t).URL() },
+		"cluster":    func(t *testing.T) string { return testredis.StartCluster(t, 3, false).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at := start(t)
+			s, sink := source(t, at), open(t, at)
+			if entries, err := s.Read(t.Context(), map[string]string{"a": "", "b": "", "c": ""}, 10, 0); err != nil || len(entries) > 0 {
+				t.Fatalf("an empty stream: %v, %v", entries, err)
+			}
+			got := make(chan []posthorn.SourceEntry, 1)
+			go func() {
+				entries, err := s.Read(t.Context(), map[string]string{"a": "", "b": "", "c": ""}, 10, soon)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- entries
+			}()
+			write(t, sink, events("b", 1, 1))
+			equal(t, "what came", eventsOf(t, <-got, "b"), events("b", 1, 1))
+		})
+	}
+}
+
+func TestSourceIsInterrupted(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := source(t, server.URL())
+	ctx, cancel := contextOf(t)
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Read(ctx, map[string]string{"a": ""}, 10, time.Hour)
+		done <- err
+	}()
+	testredis.Await(t, "the reader waits", func() bool {
+		clients, err := server.Client.Info(t.Context(), "clients").Result()
+		return err == nil && slices.Contains(lines(clients), "blocked_clients:1")
+	})
+	server.Pause() // no answer would come
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("an interrupted read has no error")
+	}
+	server.Resume()
+}
+
+func TestEntriesOfOthers(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s, sink := source(t, server.URL()), open(t, server.URL())
+	foreign := func() {
+		t.Helper()
+		if err := server.Client.XAdd(t.Context(), &goredis.XAddArgs{Stream: "a", Values: []string{"id", "7", "temperature", "20"}}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	foreign()
+	write(t, sink, events("a", 1, 2))
+	foreign()
+	write(t, sink, events("a", 2, 3)) // 2 is recognised behind the foreign entry
+	write(t, open(t, server.URL()), events("a", 3, 4))
+	var got []string
+	for _, e := range readAll(t, s, map[string]string{"a": ""}, 10, 6) {
+		if e.Err != nil {
+			got = append(got, "foreign")
+		} else {
+			got = append(got, fmt.Sprint(e.Event.ID))
+		}
+	}
+	equal(t, "entries", got, []string{"foreign", "1", "2", "foreign", "3", "4"})
+}
+
+func TestSourceTellsWhatWasTrimmed(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s, sink := source(t, server.URL()), open(t, server.URL())
+	write(t, sink, events("a", 1, 10))
+	after := map[string]string{"a": ""}
+	readAll(t, s, after, 3, 3) // up to 3
+	trim := func(keep int64) {
+		t.Helper()
+		if err := server.Client.XTrimMaxLen(t.Context(), "a", keep).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trim(8) // 3 is the first
+	equal(t, "what is read while the position is there", eventsOf(t, readAll(t, s, after, 1, 1), "a"), events("a", 4, 4))
+	trim(5) // 6 is the first
+	entries := readAll(t, s, after, 3, 3)
+	if !errors.Is(entries[0].Err, posthorn.ErrTrimmed) {
+		t.Errorf("what was trimmed is not told: %+v", entries[0])
+	}
+	equal(t, "what is read then", eventsOf(t, entries[1:], "a"), events("a", 6, 7))
+	after["a"] = entries[0].Position // it goes on there
+	equal(t, "what comes after that", eventsOf(t, readAll(t, s, after, 10, 5), "a"), events("a", 6, 10))
+	write(t, sink, events("a", 11, 12))
+	equal(t, "at the end", eventsOf(t, readAll(t, s, after, 10, 2), "a"), events("a", 11, 12))
+}
+
+func TestGroupsAreRegistered(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s, sink := source(t, server.URL()), open(t, server.URL())
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	groups := func() map[string]string {
+		t.Helper()
+		all, err := server.Client.XInfoGroups(t.Context(), "a").Result()
+		must(err)
+		out := map[string]string{}
+		for _, g := range all {
+			out[g.Name] = g.LastDeliveredID
+		}
+		return out
+	}
+	must(s.Forget(t.Context(), "billing", "a")) // of no stream
+	must(s.Keep(t.Context(), "billing", "a", ""))
+	equal(t, "before the first event", groups(), map[string]string{"billing": "0-0"})
+	end, err := s.End(t.Context(), "a")
+	must(err)
+	equal(t, "the end of an empty stream", end, "")
+	write(t, sink, events("a", 1, 2))
+	end, err = s.End(t.Context(), "a")
+	must(err)
+	must(s.Keep(t.Context(), "mail", "a", end))
+	equal(t, "two groups", groups(), map[string]string{"billing": "0-0", "mail": end})
+	must(s.Keep(t.Context(), "billing", "a", end))
+	must(s.Forget(t.Context(), "mail", "a"))
+	must(s.Forget(t.Context(), "mail", "a"))
+	equal(t, "one has passed, one is gone", groups(), map[string]string{"billing": end})
+}
+
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartCluster(t, 3, false).Masters[0]
+	for _, key := range []string{"", "a", "foo{bar}", "{}", "}{", "{{x}}", "{x}{y}", "a{b", "a}b", "ü{💌}", "stream:user:events"} {
+		want, err := server.Client.ClusterKeySlot(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, key, int64(redis.Slot(key)), want)
+	}
+}

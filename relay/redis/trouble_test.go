@@ -1,0 +1,369 @@
+package redis_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/relay/redis"
+)
+
+// failures are the errors of a write by event; the others are written.
+func failures(t *testing.T, err error) posthorn.EventErrors {
+	t.Helper()
+	var some posthorn.EventErrors
+	if !errors.As(err, &some) {
+		t.Fatalf("not the errors of events: %v", err)
+	}
+	return some
+}
+
+// Only the streams concerned fail, and what to do is said.
+func TestTroubleOfOneStream(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		spoil func(ctx context.Context, server *goredis.Client) error
+		text  string
+		hint  string
+	}{
+		"the key holds something else": {
+			func(ctx context.Context, server *goredis.Client) error {
+				return server.Set(ctx, "bad", "x", 0).Err()
+			}, "WRONGTYPE", "prefix",
+		},
+		"the stream is of another log": {
+			func(ctx context.Context, server *goredis.Client) error {
+				s, err := redis.Open(ctx, "redis://"+server.Options().Addr, redis.Config{})
+				if err != nil {
+					return err
+				}
+				defer s.Close()
+				return s.Write(ctx, posthorn.SinkBatch{Origin: "other", Namespace: "shop", Events: events("bad", 1, 2)})
+			}, "another log, posthorn:other:shop", "prefix",
+		},
+		"the stream is of another namespace": {
+			func(ctx context.Context, server *goredis.Client) error {
+				s, err := redis.Open(ctx, "redis://"+server.Options().Addr, redis.Config{})
+				if err != nil {
+					return err
+				}
+				defer s.Close()
+				return s.Write(ctx, posthorn.SinkBatch{Origin: origin, Namespace: "other", Events: events("bad", 1, 2)})
+			}, "another log, posthorn:a1b2:other", "prefix",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.Start(t)
+			if err := test.spoil(t.Context(), server.Client); err != nil {
+				t.Fatal(err)
+			}
+			s := open(t, server.URL())
+			some := failures(t, s.Write(t.Context(), batchOf(events("good", 1, 400), events("bad", 401, 700), events("good", 701, 1000))))
+			for id := int64(1); id <= 1000; id++ {
+				if is, want := some[id] != nil, id > 400 && id <= 700; is != want {
+					t.Fatalf("event %d: %v", id, some[id])
+				}
+			}
+			err := some[500]
+			if !strings.Contains(err.Error(), test.text) || !strings.Contains(err.Error(), `"bad"`) || !strings.Contains(posthorn.Hint(err), test.hint) {
+				t.Errorf("got %v (%s)", err, posthorn.Hint(err))
+			}
+			equal(t, "the good stream", server.Client.XLen(t.Context(), "good").Val(), int64(700))
+			some = failures(t, s.Write(t.Context(), batchOf(events("bad", 401, 402))))
+			equal(t, "errors of the bad stream alone", len(some), 2)
+			prefixed := open(t, server.URL()+"?prefix=mine:")
+			write(t, prefixed, events("bad", 401, 700))
+			equal(t, "with a prefix", ids(t, server.Client, "mine:bad"), numbers(401, 700))
+		})
+	}
+}
+
+func TestServerIsFull(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := open(t, server.URL())
+	write(t, s, events("a", 1, 10))
+	full := func(bytes string) {
+		t.Helper()
+		if err := server.Client.ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full("4mb")
+	large := events("a", 11, 2000)
+	for i := range large {
+		large[i].Payload = json.RawMessage(`"` + strings.Repeat("x", 20_000) + `"`)
+	}
+	err := s.Write(t.Context(), batchOf(large))
+	if err == nil || !strings.Contains(err.Error(), "OOM") || !strings.Contains(posthorn.Hint(eachOf(err)), "maxmemory") {
+		t.Errorf("a full server: %v (%s)", err, posthorn.Hint(err))
+	}
+	full("0")
+	write(t, s, large)
+	equal(t, "after there is room", ids(t, server.Client, "a"), numbers(1, 2000))
+}
+
+// eachOf is the error, or that of some event in it.
+func eachOf(err error) error {
+	var some posthorn.EventErrors
+	if errors.As(err, &some) {
+		for _, err := range some {
+			return err
+		}
+	}
+	return err
+}
+
+func TestServerIsAway(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := open(t, server.URL())
+	server.Kill()
+	var some posthorn.EventErrors
+	if err := s.Write(t.Context(), batchOf(events("a", 1, 10))); err == nil || errors.As(err, &some) {
+		t.Errorf("a server that is away: %v", err)
+	}
+	server.Restart()
+	write(t, s, events("a", 1, 10))
+	if err := server.Client.ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, events("a", 11, 2000))
+	equal(t, "events", ids(t, server.Client, "a"), numbers(1, 2000))
+}
+
+func TestServerIsSlow(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := open(t, server.URL())
+	write(t, s, events("a", 1, 10))
+	server.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := s.Write(ctx, batchOf(events("a", 11, 20))); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a write whose time is over: %v", err)
+	}
+	if err := s.Write(ctx, batchOf(events("b", 11, 20))); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a write that begins too late: %v", err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Write(ctx, batchOf(events("a", 11, 20))) }()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("a write that was cancelled: %v", err)
+	}
+	server.Resume()
+	write(t, s, events("a", 11, 30))
+	equal(t, "events", ids(t, server.Client, "a"), numbers(1, 30))
+	equal(t, "what was never sent", server.Client.Exists(t.Context(), "b").Val(), int64(0))
+}
+
+// The owner of a stream is stopped with a batch on its way, another one takes over
+// and goes further, and then what the first had sent arrives.
+func TestLateOwner(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	late, next := open(t, server.URL()), open(t, server.URL())
+	write(t, late, events("a", 1, 300))
+	write(t, next, events("a", 301, 900)) // redelivered to the new owner, who got on
+	for from := int64(301); from < 900; from += 100 {
+		prev := fmt.Sprint(from - 1)
+		answer, err := redis.Late(t.Context(), late, prev, batchOf(events("a", from, from+99)))
+		if answer != "900" && from+99 != 900 || err != nil {
+			t.Errorf("a late chunk from %d: %v, %v", from, answer, err)
+		}
+	}
+	equal(t, "events", ids(t, server.Client, "a"), numbers(1, 900))
+
+	// Chunks of both in turn: each goes on where the other was.
+	chunk := func(s *redis.Sink, from, to int64, want any) {
+		t.Helper()
+		answer, err := redis.Late(t.Context(), s, fmt.Sprint(from-1), batchOf(events("a", from, to)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, fmt.Sprintf("chunk %d to %d", from, to), answer, want)
+	}
+	chunk(late, 901, 1000, int64(100))
+	chunk(next, 901, 1150, int64(150))  // the first 100 are there
+	chunk(late, 1001, 1100, "1150")     // its events are there, and more
+	chunk(late, 1101, 1200, int64(50))  // the first 50 are there
+	chunk(next, 1151, 1200, int64(0))   // all are
+	chunk(next, 1301, 1400, "1200")     // one is missing between
+	chunk(late, 1201, 1300, int64(100)) // and comes
+	chunk(next, 1301, 1400, int64(100))
+	equal(t, "events", ids(t, server.Client, "a"), numbers(1, 1400))
+}
+
+// Two owners at once, with chunks and repeats of each other: whatever they do, first
+// occurrences are in order.
+func TestTwoOwnersAtOnce(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	done := make(chan error)
+	const last = 20_000
+	for range 2 {
+		s := open(t, server.URL())
+		go func() {
+			for from := int64(1); from < last; {
+				to := min(from+999, last)
+				err := s.Write(t.Context(), batchOf(events("a", from, to)))
+				if err == nil {
+					from = to + 1
+				}
+				if err != nil && !strings.Contains(err.Error(), "somebody else") {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	expectAll(t, server.Client, []string{"a"}, last)
+}
+
+func TestEventIsTooLarge(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t, "--proto-max-bulk-len", "1mb")
+	s := open(t, server.URL())
+	redis.LimitEntries(s, 1<<20)
+	batch := batchOf(events("a", 1, 5), events("b", 6, 6))
+	huge := json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
+	batch.Events[2].Payload, batch.Events[5].Payload = huge, huge
+	some := failures(t, s.Write(t.Context(), batch))
+	if len(some) != 2 {
+		t.Errorf("%d errors: %v", len(some), some)
+	}
+	for _, id := range []int64{3, 6} {
+		if want := posthorn.Permanent(some[id]); some[id] == nil || fmt.Sprintf("%T", some[id]) != fmt.Sprintf("%T", want) {
+			t.Errorf("event %d: %v", id, some[id])
+		}
+	}
+	equal(t, "the stream goes on without it", ids(t, server.Client, "a"), []string{"1", "2", "4", "5"})
+	batch.Events[2].Payload = huge[:1<<20] // it fits, be it no JSON
+	write(t, s, batch.Events[2:3])
+}
+
+// What too few replicas have is not written, also when it comes again.
+func TestReplicaIsAway(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t, "--repl-diskless-sync-delay", "0")
+	replica := testredis.Start(t, "--replicaof", fmt.Sprintf("127.0.0.1 %d", server.Port))
+	testredis.Await(t, "the replica follows", func() bool {
+		info, err := server.Client.Info(t.Context(), "replication").Result()
+		return err == nil && strings.Contains(info, "state=online")
+	})
+	s := open(t, server.URL()+"?timeout=1s")
+	testredis.Await(t, "the replica answers in time", func() bool { return s.Write(t.Context(), batchOf(events("a", 1, 10))) == nil })
+	replica.Pause()
+	for range 2 {
+		err := s.Write(t.Context(), batchOf(events("a", 11, 20)))
+		if err == nil || !strings.Contains(err.Error(), "0 replicas have it") || posthorn.Hint(err) == "" {
+			t.Errorf("without the replica: %v (%s)", err, posthorn.Hint(err))
+		}
+	}
+	equal(t, "it is on the master, once", ids(t, server.Client, "a"), numbers(1, 20))
+	write(t, open(t, server.URL()+"?replicas=0"), events("a", 21, 22))
+	replica.Resume()
+	testredis.Await(t, "the replica answers again", func() bool { return s.Write(t.Context(), batchOf(events("a", 11, 22))) == nil })
+	equal(t, "on the replica", ids(t, replica.Client, "a"), numbers(1, 22))
+
+	toReplica := open(t, replica.URL())
+	err := toReplica.Write(t.Context(), batchOf(events("a", 23, 24)))
+	if err == nil || !strings.Contains(posthorn.Hint(eachOf(err)), "replica") {
+		t.Errorf("to a replica: %v (%s)", err, posthorn.Hint(err))
+	}
+}
+
+// A slot moves from one master to another while it is written to.
+func TestClusterMovesASlot(t *testing.T) {
+	t.Parallel()
+	servers := testredis.StartCluster(t, 3, false)
+	s := open(t, servers.URL())
+	client := servers.Client()
+	streams := []string{"{x}a", "{x}b"}
+	write(t, s, events(streams[0], 1, 300))
+	from := servers.Owner(client, "{x}")
+	to := servers.Masters[0]
+	if to == from {
+		to = servers.Masters[1]
+	}
+	slot := int64(redis.Slot("{x}"))
+	must := func(cmd goredis.Cmder) {
+		t.Helper()
+		if cmd.Err() != nil {
+			t.Fatal(cmd.Err())
+		}
+	}
+	id := func(s *testredis.Server) string { return s.Client.ClusterMyID(t.Context()).Val() }
+	must(to.Client.Do(t.Context(), "cluster", "setslot", slot, "importing", id(from)))
+	must(from.Client.Do(t.Context(), "cluster", "setslot", slot, "migrating", id(to)))
+	write(t, s, events(streams[0], 301, 600), events(streams[1], 601, 900)) // the one is here, the other there
+	must(from.Client.Migrate(t.Context(), "127.0.0.1", fmt.Sprint(to.Port), streams[0], 0, 10*time.Second))
+	write(t, s, events(streams[0], 901, 1500), events(streams[1], 1501, 1800))
+	for _, server := range servers.Masters {
+		must(server.Client.Do(t.Context(), "cluster", "setslot", slot, "node", id(to)))
+	}
+	write(t, s, events(streams[0], 1801, 2100), events(streams[1], 2101, 2400))
+	client.ReloadState(t.Context())
+	testredis.Await(t, "the slot has moved", func() bool { return servers.Owner(client, "{x}") == to })
+	var all []string
+	all = append(append(append(all, numbers(1, 600)...), numbers(901, 1500)...), numbers(1801, 2100)...)
+	equal(t, "the first", ids(t, client, streams[0]), all)
+	all = append(append(append([]string{}, numbers(601, 900)...), numbers(1501, 1800)...), numbers(2101, 2400)...)
+	equal(t, "the second", ids(t, client, streams[1]), all)
+}
+
+func TestErrorsHaveNoPassword(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	for _, url := range []string{
+		"redis://u:secret@" + server.Addr, "redis://u:secret@%zz", "redis-cluster://u:secret@" + server.Addr,
+		"redis-sentinel://u:secret@" + server.Addr + "/m?sentinel_password=secret", "http://u:secret@host",
+		"redis://u:secret@host?nope=1", "redis://u:secret@host/x", "redis://u:secret@a,b", "redis-sentinel://u:secret@a",
+		"redis-cluster://u:secret@a/1", "redis://u:secret@host?keep=0", "redis://u:secret@host?keep_for=-1s",
+		"redis://u:secret@host?timeout=x", "redis://u:secret@host?replicas=-1", "redis://u:secret@",
+	} {
+		s, err := redis.Open(t.Context(), url, redis.Config{Timeout: time.Second})
+		if err == nil {
+			err = s.Write(t.Context(), batchOf(events("a", 1, 1)))
+			s.Close()
+		}
+		if err == nil || strings.Contains(err.Error()+posthorn.Hint(err), "secret") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestClosedSink(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := open(t, server.URL())
+	write(t, s, events("a", 1, 1))
+	server.Pause()
+	done := make(chan error, 1)
+	go func() { done <- s.Write(t.Context(), batchOf(events("a", 2, 2))) }()
+	s.Close()
+	if err := <-done; err == nil {
+		t.Error("a write that was closed has no error")
+	}
+	server.Resume()
+	if err := s.Write(t.Context(), batchOf(events("a", 2, 2))); !errors.Is(err, posthorn.ErrClosed) {
+		t.Errorf("a write of a closed sink: %v", err)
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -14,8 +15,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/posthorn/posthorn/internal/testredis"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -32,7 +35,9 @@ func TestScripts(t *testing.T) {
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":    exits,
+			"entries":  entries,
 			"migrated": migrated,
+			"redis":    startRedis,
 			"occupied": occupied,
 			"sql":      sql,
 			"waitfor":  waitfor,
@@ -74,6 +79,24 @@ func occupied(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(err)
 	ts.Defer(func() { _ = listener.Close() })
 	ts.Setenv("OCCUPIED", listener.Addr().String())
+}
+
+// startRedis starts a Redis, and sets REDIS to its URL.
+func startRedis(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Setenv("REDIS", testredis.Start(ts.Value(testKey{}).(testing.TB)).URL())
+}
+
+// entries sees to it that a stream of that Redis has so many: entries stream n
+func entries(ts *testscript.TestScript, _ bool, args []string) {
+	options, err := goredis.ParseURL(ts.Getenv("REDIS"))
+	ts.Check(err)
+	client := goredis.NewClient(options)
+	defer func() { _ = client.Close() }()
+	n, err := client.XLen(context.Background(), args[0]).Result()
+	ts.Check(err)
+	if fmt.Sprint(n) != args[1] {
+		ts.Fatalf("%s has %d entries, want %s", args[0], n, args[1])
+	}
 }
 
 // sql runs statements in the script's database.

@@ -69,6 +69,8 @@ func newRoot(a *app) *cobra.Command {
 		newTail(a),
 		newGroups(a),
 		newProjections(a),
+		newRelay(a),
+		newRelays(a),
 		newDeadLetters(a),
 		newSchedules(a),
 		newJobs(a),

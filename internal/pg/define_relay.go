@@ -50,6 +50,7 @@ type RelayStatus struct {
 	Paused        bool       `json:"paused"`
 	Owner         string     `json:"owner,omitempty"` // who leads; "" if nobody does
 	LeadUntil     *time.Time `json:"lead_until"`
+	LedSince      *time.Time `json:"led_since"`
 	UpdatedAt     time.Time  `json:"updated_at"`
 	Position      int64      `json:"position"`
 	LagEvents     int64      `json:"lag_events"`  // an estimate beyond 10,000; what is set aside is in it
@@ -64,7 +65,7 @@ type RelayStatus struct {
 }
 
 const selectRelayStatus = `
-	select namespace, relay, streams, paused, coalesce(owner, ''), lead_until, updated_at, position, lag_events, lag_seconds::float8,
+	select namespace, relay, streams, paused, coalesce(owner, ''), lead_until, led_since, updated_at, position, lag_events, lag_seconds::float8,
 		oldest_pending, leases, retries, dead_letters, stuck_streams, set_aside, relayed_at
 	from posthorn.relay_status
 	where namespace = $1::text and relay = coalesce($2::text, relay)

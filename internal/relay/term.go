@@ -30,6 +30,7 @@ type term struct {
 	changed  chan struct{} // closed and made anew when stuck or owed change
 	suspects int           // streams that were set aside since the broker took anything
 	down     bool          // the broker takes nothing, and that was said
+	full     bool          // too much is set aside, and that was said
 	moved    map[string]bool
 }
 

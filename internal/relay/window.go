@@ -355,9 +355,10 @@ func (t *term) awaitRoom(aside []pg.Aside) bool {
 	for _, s := range aside {
 		own += len(s.IDs)
 	}
-	for said := false; own > 0; said = true {
+	for own > 0 {
 		t.mu.Lock()
-		owed, changed := t.owed, t.changed
+		owed, changed, said := t.owed, t.changed, t.full
+		t.full = owed > t.MaxAside
 		t.mu.Unlock()
 		if owed <= t.MaxAside || owed == own {
 			break

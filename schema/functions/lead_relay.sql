@@ -45,7 +45,8 @@ begin
     perform posthorn.give_back(r.group_id);
   end if;
   update posthorn.relays x
-  set owner = lead_relay.owner, until = at + lead_relay.lease_for, epoch = r.epoch, updated_at = at
+  set owner = lead_relay.owner, until = at + lead_relay.lease_for, epoch = r.epoch, updated_at = at,
+    led_since = case when x.owner = lead_relay.owner then x.led_since else at end
   where x.group_id = r.group_id
   returning x.epoch, x.owner, x.until, x.streams
   into lead_relay.term, lead_relay.leader, lead_relay.lead_until, lead_relay.patterns;
@@ -60,7 +61,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if (r.owner, r.epoch) is distinct from (check_lead.owner, check_lead.epoch) then
-    raise exception 'the lead of relay % (epoch %) is lost', r.group_id, coalesce(check_lead.epoch::text, 'null')
+    raise exception 'the lead of the relay (epoch %) is lost', coalesce(check_lead.epoch::text, 'null')
       using errcode = 'PH003',
         detail = case when r.group_id is null then 'The relay was deleted.'
           when r.owner is null or r.owner = check_lead.owner then 'The relay was moved or changed.'
@@ -98,7 +99,7 @@ as $$
 #variable_conflict use_column
 begin
   perform posthorn.lock_group(resign_relay.group_id::int);
-  update posthorn.relays r set owner = null, until = null, epoch = r.epoch + 1, updated_at = posthorn.now()
+  update posthorn.relays r set owner = null, until = null, led_since = null, epoch = r.epoch + 1, updated_at = posthorn.now()
   where r.group_id = resign_relay.group_id and r.owner = resign_relay.owner and r.epoch = resign_relay.epoch;
   if not found then
     return false;

@@ -28,6 +28,7 @@ comment on view posthorn.stream_leases is 'Who works on which stream, in which r
 create or replace view posthorn.relay_status as
 select t.namespace, t.group_name as relay, r.streams, t.paused,
   case when r.until > posthorn.now() then r.owner end as owner, case when r.until > posthorn.now() then r.until end as lead_until,
+  case when r.until > posthorn.now() then r.led_since end as led_since,
   r.updated_at, t.position, t.lag_events, t.lag_seconds, t.oldest_pending, t.leases, t.retries, t.dead_letters,
   (select count(distinct l.slot) from posthorn.leases l where l.group_id = g.id and l.slot is not null) as stuck_streams,
   (select coalesce(sum(cardinality(l.ids)), 0)::bigint from posthorn.leases l where l.group_id = g.id and l.slot is not null) as set_aside,

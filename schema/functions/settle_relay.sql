@@ -70,7 +70,7 @@ language plpgsql
 as $$
 #variable_conflict use_column
 declare
-  at timestamptz := posthorn.now();
+  moment timestamptz := posthorn.now();
   w record;
 begin
   for w in
@@ -80,12 +80,12 @@ begin
   loop
     insert into posthorn.relayed as r (group_id, stream_id, first_id, last_id, at, epoch, ids)
     select l.group_id, w.stream_id,
-      case when h.grows then h.first_id else w.first_id end, w.last_id, at, note_relayed.epoch,
+      case when h.grows then h.first_id else w.first_id end, w.last_id, moment, note_relayed.epoch,
       case when h.last_id >= w.first_id and l.ids is not null then posthorn.ids_of_stream(l, w.stream_id, w.first_id, w.last_id) end
     from (values (1)) one
     left join lateral (
       select y.first_id, y.last_id,
-        y.epoch = note_relayed.epoch and y.last_id < w.first_id and at between y.at and y.at + interval '1 second' as grows
+        y.epoch = note_relayed.epoch and y.last_id < w.first_id and moment between y.at and y.at + interval '1 second' as grows
       from posthorn.relayed y
       where y.group_id = l.group_id and y.stream_id = w.stream_id and y.ids is null
       order by y.first_id desc limit 1) h on true

@@ -17,6 +17,7 @@ create table posthorn.relays (
   streams text[] not null,             -- patterns of the streams that it is for
   owner text,                          -- the process that leads; null if none does
   until timestamptz,                   -- after that another may lead
+  led_since timestamptz,               -- since when the owner has led
   epoch bigint not null default 0,     -- fences: rises whenever the lead is taken, or the relay is moved
   updated_at timestamptz not null default posthorn.now()
 ) with (fillfactor = 50);

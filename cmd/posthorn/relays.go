@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// relayDetails is what is printed about one relay.
+type relayDetails struct {
+	pg.RelayStatus
+	Stuck []pg.SetAside `json:"stuck"`
+}
+
+func newRelays(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "relays",
+		Short: "See what writes the log to brokers",
+		Long: `A relay writes the log to a broker; posthorn relay runs one. It is a group too:
+posthorn groups pauses, moves and deletes it, and posthorn dead-letters has the
+events that its broker refused.`,
+		Args: cobra.NoArgs,
+		RunE: help,
+	}
+	cmd.AddCommand(newRelaysList(a), newRelaysShow(a))
+	return cmd
+}
+
+func newRelaysList(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List relays, who leads them and how far they are",
+		Long: `List the relays of the namespace, who leads them and how far they are.
+
+LAG is how many events are not written, an estimate beyond 10,000, and BEHIND the
+age of the first that was not even taken. STUCK are streams that the broker does
+not take.`,
+		Example: "  posthorn relays list --namespace shop --json",
+		Args:    cobra.NoArgs,
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			relays, err := pg.ListRelays(cmd.Context(), conn, a.namespace)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(cmd.OutOrStdout(), append([]pg.RelayStatus{}, relays...))
+			}
+			t := newTable(cmd.OutOrStdout(), "relay", "state", "leader", "since", "position", "lag", "behind", "stuck", "dead")
+			for _, r := range relays {
+				t.row(r.Relay, relayState(r), r.Owner, r.LedSince, r.Position, r.LagEvents, roughSeconds(r.LagSeconds), r.StuckStreams, r.DeadLetters)
+			}
+			return t.flush()
+		})
+	}
+	return cmd
+}
+
+func relayState(r pg.RelayStatus) string {
+	switch {
+	case r.Paused:
+		return "paused"
+	case r.Owner == "":
+		return "nobody leads"
+	case r.StuckStreams > 0:
+		return "streams are stuck"
+	case r.LagEvents > 0:
+		return "behind"
+	default:
+		return "up to date"
+	}
+}
+
+func newRelaysShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show NAME",
+		Short:   "Show one relay: who leads it, how far it is, and which streams are stuck",
+		Example: "  posthorn relays show relay",
+		Args:    cobra.ExactArgs(1),
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			var d relayDetails
+			var err error
+			if d.RelayStatus, err = pg.StatusOfRelay(cmd.Context(), conn, a.namespace, args[0]); err != nil {
+				return err
+			}
+			group, err := pg.FindGroup(cmd.Context(), conn, a.namespace, args[0])
+			if err != nil {
+				return err
+			}
+			if d.Stuck, err = pg.ListAside(cmd.Context(), conn, group); err != nil {
+				return err
+			}
+			if *asJSON {
+				d.Stuck = append([]pg.SetAside{}, d.Stuck...)
+				return printJSON(cmd.OutOrStdout(), d)
+			}
+			return printRelay(cmd.OutOrStdout(), d)
+		})
+	}
+	return cmd
+}
+
+func printRelay(w io.Writer, d relayDetails) error {
+	f := newFields(w)
+	f.field("relay", d.Relay)
+	f.field("namespace", d.Namespace)
+	f.field("streams", strings.Join(d.Streams, ", "))
+	f.field("state", relayState(d.RelayStatus))
+	f.field("leader", d.Owner)
+	f.field("leads since", d.LedSince)
+	f.field("leads until", d.LeadUntil)
+	f.field("position", d.Position)
+	f.field("lag", d.LagEvents)
+	f.field("behind", roughSeconds(d.LagSeconds))
+	f.field("oldest pending", d.OldestPending)
+	f.field("written last", d.RelayedAt)
+	f.field("set aside", fmt.Sprintf("%d events of %d stuck streams", d.SetAside, d.StuckStreams))
+	f.field("retries", d.Retries)
+	f.field("dead letters", d.DeadLetters)
+	if err := f.flush(); err != nil || len(d.Stuck) == 0 {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	t := newTable(w, "stuck stream", "events", "first", "published")
+	for _, s := range d.Stuck {
+		t.row(s.Stream, s.Events, s.Oldest, s.Since)
+	}
+	return t.flush()
+}

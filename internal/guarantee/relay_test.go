@@ -1,0 +1,363 @@
+package guarantee
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// relay is a relay named out, as one process sees it.
+type relay struct {
+	*session
+	group int64
+	owner string
+	epoch int64
+}
+
+const (
+	first  = "supervisor-host-1-0123abcd"
+	second = "supervisor-host-2-0123abcd"
+)
+
+// relay defines the relay and takes its lead.
+func (s *session) relay(owner string) *relay {
+	s.t.Helper()
+	r := &relay{session: s, owner: owner, group: value[int64](s, "select posthorn.define_relay('default', 'out')")}
+	r.epoch = value[int64](s, "select coalesce((posthorn.lead_relay($1, $2, '1 minute')).term, 0)", r.group, owner)
+	return r
+}
+
+// of publishes n events to a stream.
+func (s *session) of(stream string, n int) []int64 {
+	s.t.Helper()
+	return column[int64](s, `select posthorn.publish_many('default', (
+		select jsonb_agg(jsonb_build_object('type', 'e', 'stream', $1::text)) from generate_series(1, $2)))`, stream, n)
+}
+
+// window is a lease of a relay.
+type window struct {
+	lease   int64
+	attempt int
+	events  []int64
+}
+
+// take takes the next window; the zero one, if there is none.
+func (r *relay) take(n int) window {
+	r.t.Helper()
+	token := value[string](r.session, "select gen_random_uuid()::text")
+	var w window
+	rows, err := r.conn.Query(r.t.Context(), "select lease, attempt from posthorn.take_relay($1, $2, $3, $4, '1 minute', $5::text::uuid, true)",
+		r.group, r.owner, r.epoch, n, token)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for rows.Next() {
+		if err := rows.Scan(&w.lease, &w.attempt); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if rows.Err() != nil {
+		r.t.Fatal(rows.Err())
+	}
+	w.events = column[int64](r.session, "select event_id from posthorn.lease_events($1::text::uuid)", token)
+	return w
+}
+
+const settleRelay = "select posthorn.settle_relay($1, $2, $3, $4, $5, $6::text::jsonb)"
+
+// settle settles a window, all of whose events of a stream were written.
+func (r *relay) settle(w window, stream string) {
+	r.t.Helper()
+	r.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt, fmt.Sprintf(`{"relayed": [[%d, %d, %d]]}`,
+		r.stream(stream), w.events[0], w.events[len(w.events)-1]))
+}
+
+func (s *session) stream(name string) int32 {
+	s.t.Helper()
+	return value[int32](s, "select id from posthorn.streams where namespace = 'default' and name = $1", name)
+}
+
+func (s *session) checkpoint(stream string) *int64 {
+	s.t.Helper()
+	return value[*int64](s, "select checkpoint from posthorn.stream_leases where stream_name = $1", stream)
+}
+
+// Seed 003.14 003.15: of many processes that ask at once, one leads.
+func TestOneProcessLeads(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	group := value[int64](s, "select posthorn.define_relay('default', 'out')")
+	for range 5 {
+		var mu sync.Mutex
+		leaders := []string{}
+		var all sync.WaitGroup
+		for i := range 8 {
+			one := s.another()
+			owner := fmt.Sprintf("supervisor-host-%d-0123abcd", i)
+			all.Go(func() {
+				var term *int64
+				if err := one.conn.QueryRow(context.Background(), "select (posthorn.lead_relay($1, $2, '1 minute')).term", group, owner).Scan(&term); err != nil {
+					t.Error(err)
+				}
+				if term != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					leaders = append(leaders, owner)
+				}
+			})
+		}
+		all.Wait()
+		if len(leaders) != 1 {
+			t.Fatalf("%v lead", leaders)
+		}
+		s.exec("select posthorn.resign_relay($1, owner, epoch) from posthorn.relays", group)
+	}
+}
+
+// Seed 003.16 003.18: a lead that was not renewed goes to another, which gets what
+// was in flight first, in its order.
+func TestLeadIsTakenOver(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	events := s.of("a", 50)
+	one := s.relay(first)
+	w1, w2 := one.take(10), one.take(10)
+	equal(t, "windows of the first", append(slices.Clone(w1.events), w2.events...), events[:20])
+	two := s.relay(second)
+	equal(t, "epoch of who does not lead", two.epoch, 0)
+	s.turnClock(50 * time.Second)
+	s.exec("select posthorn.lead_relay($1, $2, '1 minute', $3)", one.group, one.owner, one.epoch)
+	s.turnClock(100 * time.Second)
+	equal(t, "epoch while the first has renewed", s.relay(second).epoch, 0)
+	s.turnClock(3 * time.Minute)
+	two = s.relay(second)
+	equal(t, "epoch of the second", two.epoch, 2)
+	equal(t, "the first that it takes", two.take(1).events, w1.events)
+	equal(t, "the second that it takes", two.take(1000).events, w2.events)
+	equal(t, "the third", two.take(10).events, events[20:30])
+	equal(t, "leads again", s.relay(second).epoch, 3)
+	for i, want := range [][]int64{events[:10], events[10:20], events[20:30], events[30:50]} {
+		equal(t, fmt.Sprint("again ", i), as(s, 3).take(20).events, want)
+	}
+	equal(t, "the end", as(s, 3).take(20).lease, 0)
+}
+
+// as is who leads in some epoch.
+func as(s *session, epoch int64) *relay {
+	return &relay{session: s, owner: second, epoch: epoch, group: value[int64](s, "select max(group_id) from posthorn.relays")}
+}
+
+// Seed 003.17: a late owner is refused by the statement that would move its
+// checkpoint, and changes nothing, whatever it tries.
+func TestLateOwnerIsFenced(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	events := s.of("a", 40)
+	late := s.relay(first)
+	late.settle(late.take(10), "a")
+	w := late.take(10)
+	aside := late.take(10)
+	s.exec(settleRelay, late.group, late.owner, late.epoch, aside.lease, aside.attempt,
+		fmt.Sprintf(`{"aside": [[%d, [%d]]]}`, s.stream("a"), aside.events[0]))
+	lease := value[int64](s, "select lease from posthorn.take_aside($1, $2, $3, array[$4::int], '1 minute', gen_random_uuid())",
+		late.group, late.owner, late.epoch, s.stream("a"))
+	s.turnClock(2 * time.Minute)
+	next := s.relay(second)
+	report := fmt.Sprintf(`{"relayed": [[%d, %d, %d]]}`, s.stream("a"), w.events[0], w.events[9])
+	s.refused("PH003", settleRelay, late.group, late.owner, late.epoch, w.lease, w.attempt, report)
+	// Nor with the epoch or the lease of its successor alone.
+	s.refused("PH003", settleRelay, late.group, late.owner, next.epoch, w.lease, w.attempt+1, report)
+	s.refused("PH003", settleRelay, late.group, next.owner, next.epoch, w.lease, w.attempt, report)
+	s.refused("PH003", "select posthorn.lead_relay($1, $2, '1 minute', $3)", late.group, late.owner, late.epoch)
+	s.refused("PH003", "select posthorn.take_relay($1, $2, $3, 10, '1 minute', gen_random_uuid())", late.group, late.owner, late.epoch)
+	s.refused("PH003", "select posthorn.take_aside($1, $2, $3, '{1}', '1 minute', gen_random_uuid())", late.group, late.owner, late.epoch)
+	s.refused("PH003", "select posthorn.settle_aside($1, $2, $3, $4::text::jsonb)", late.group, late.owner, late.epoch,
+		fmt.Sprintf(`{"leases": [[%d, 1, 1000]]}`, lease))
+	equal(t, "whether it could resign for another", value[bool](s, "select posthorn.resign_relay($1, $2, $3)", late.group, late.owner, late.epoch), false)
+	equal(t, "checkpoint", *s.checkpoint("a"), events[9])
+	equal(t, "what the next gets", next.take(10).events, w.events)
+}
+
+// A late owner that settles while another takes the lead waits for it, and is
+// refused then.
+func TestLateOwnerIsFencedInARace(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.of("a", 10)
+	late := s.relay(first)
+	w := late.take(10)
+	s.turnClock(2 * time.Minute)
+	taking := s.another()
+	taking.exec("begin")
+	taking.exec("select posthorn.lead_relay($1, $2, '1 minute')", late.group, second)
+	settling := s.another()
+	outcome := settling.background(settleRelay, late.group, late.owner, late.epoch, w.lease, w.attempt, "{}")
+	s.awaitBlocked(settling)
+	taking.exec("commit")
+	if err := outcome(); !hasCode(err, "PH003") {
+		t.Errorf("settling: %v", err)
+	}
+	equal(t, "leases", value[int](s, "select count(*) from posthorn.leases"), 1)
+}
+
+// What a stuck stream waits for keeps its order, whoever had it.
+func TestSetAsideKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	events := s.of("a", 3000)
+	r := s.relay(first)
+	for range 6 {
+		w := r.take(500)
+		s.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt,
+			`{"aside": [[`+fmt.Sprint(s.stream("a"))+`, `+value[string](s, "select to_json($1::bigint[])::text", w.events)+`]]}`)
+	}
+	equal(t, "leases", value[int](s, "select count(*) from posthorn.leases"), 3)
+	equal(t, "is all owed", value[int64](s, "select set_aside from posthorn.relay_status"), 3000)
+	var got []int64
+	for i := 0; len(got) < 3000 && i < 20; i++ {
+		var lease int64
+		var attempt int
+		if err := s.conn.QueryRow(t.Context(), "select lease, attempt from posthorn.take_aside($1, $2, $3, array[$4::int], '1 minute', gen_random_uuid())",
+			r.group, r.owner, r.epoch, s.stream("a")).Scan(&lease, &attempt); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "another in flight", value[int](s, "select count(*) from posthorn.take_aside($1, $2, $3, array[$4::int], '1 minute', gen_random_uuid())",
+			r.group, r.owner, r.epoch, s.stream("a")), 0)
+		if i == 1 || i == 3 { // somebody else goes on
+			r = s.relay(r.owner)
+			continue
+		}
+		ids := column[int64](s, "select unnest(ids) from posthorn.leases where id = $1", lease)
+		ids = ids[:(len(ids)+1)/2] // not all of it
+		if i > 4 {
+			ids = column[int64](s, "select unnest(ids) from posthorn.leases where id = $1", lease)
+		}
+		got = append(got, ids...)
+		s.exec("select posthorn.settle_aside($1, $2, $3, $4::text::jsonb)", r.group, r.owner, r.epoch,
+			fmt.Sprintf(`{"leases": [[%d, %d, %d]], "relayed": [[%d, %d, %d]]}`, lease, attempt, ids[len(ids)-1], s.stream("a"), ids[0], ids[len(ids)-1]))
+	}
+	equal(t, "events", got, events)
+	equal(t, "leases in the end", value[int](s, "select count(*) from posthorn.leases"), 0)
+	equal(t, "checkpoint", *s.checkpoint("a"), events[2999])
+}
+
+// Retention keeps what a relay has not written, also what it has set aside.
+func TestRetentionWaitsForRelay(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.keepADay()
+	r := s.relay(first)
+	event := s.of("a", 1)[0]
+	s.wantKept(event, "group out of namespace default has not read all of it", func() {
+		r = s.relay(first)
+		w := r.take(10)
+		s.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt, fmt.Sprintf(`{"aside": [[%d, [%d]]]}`, s.stream("a"), event))
+		if s.maintain(); !s.inLog(event) {
+			t.Fatal("an event that is set aside was dropped")
+		}
+		s.exec(`select posthorn.settle_aside(group_id, $1, $2, jsonb_build_object('leases', jsonb_build_array(jsonb_build_array(lease, attempt, 1000000))))
+			from posthorn.take_aside($3, $1, $2, array[$4::int], '1 minute', gen_random_uuid()), posthorn.relays`, r.owner, r.epoch, r.group, s.stream("a"))
+	})
+}
+
+// What was written is a row a second for each stream, at most; and a minute, a day
+// later; and gone with the log, but for the last.
+func TestNotesOfWhatWasWritten(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.keepADay()
+	r := s.relay(first)
+	rows := func() int { return value[int](s, "select count(*) from posthorn.relayed") }
+	at := func(clock string) {
+		s.exec("create or replace function posthorn.now() returns timestamptz language sql volatile parallel safe return '" + clock + "'::timestamptz")
+	}
+	start := time.Date(2030, 3, 1, 12, 0, 0, 0, time.UTC)
+	var events []int64
+	write := func(n int) {
+		ids := s.of("a", n)
+		r.epoch = value[int64](s, "select coalesce((posthorn.lead_relay($1, $2, '1 day')).term, 0)", r.group, r.owner)
+		r.settle(r.take(n), "a")
+		events = append(events, ids...)
+	}
+	at(start.Format(time.RFC3339Nano))
+	s.exec("select posthorn.maintain_events_table()")
+	r.epoch = value[int64](s, "select coalesce((posthorn.lead_relay($1, $2, '1 day')).term, 0)", r.group, r.owner)
+	for i := range 10 { // ten windows in a second
+		at(start.Add(time.Duration(i) * 90 * time.Millisecond).Format(time.RFC3339Nano))
+		s.of("a", 5)
+		r.settle(r.take(5), "a")
+	}
+	equal(t, "rows of a second", rows(), 1)
+	equal(t, "what the row tells", value[int64](s, "select last_id - first_id from posthorn.relayed"), 49)
+	for i := range 10 { // and ten seconds
+		at(start.Add(time.Duration(2+i) * time.Second).Format(time.RFC3339Nano))
+		s.of("a", 5)
+		r.settle(r.take(5), "a")
+	}
+	equal(t, "rows of ten seconds more", rows(), 11)
+	last := *s.checkpoint("a")
+	at(start.Add(25 * time.Hour).Format(time.RFC3339Nano))
+	s.exec("select posthorn.sweep_relayed()")
+	equal(t, "rows a day later", rows(), 1)
+	equal(t, "events with a time", value[int](s, "select count(*) from posthorn.outbox_event where published_at is not null"), 100)
+	write(1)
+	equal(t, "rows with one more", rows(), 2)
+	at(start.Add(100 * 24 * time.Hour).Format(time.RFC3339Nano))
+	r.epoch = value[int64](s, "select coalesce((posthorn.lead_relay($1, $2, '1 day')).term, 0)", r.group, r.owner)
+	if w := r.take(10); w.lease != 0 {
+		r.settle(w, "a")
+	}
+	s.maintain()
+	s.exec("select posthorn.sweep_relayed()")
+	equal(t, "rows when the log is gone", rows(), 1)
+	if got := *s.checkpoint("a"); got <= last {
+		t.Errorf("the checkpoint is %d, it was %d", got, last)
+	}
+}
+
+// Seed 003.3: after a restore into another cluster a relay goes on with what it
+// had not written, in order, and the log says still which one it is.
+func TestRelayAfterARestore(t *testing.T) {
+	t.Parallel()
+	from, into := startServer(t, nil), startServer(t, nil)
+	s := from.session()
+	a, b := s.of("a", 30), s.of("b", 30)
+	one := s.relay(first)
+	one.settle(one.take(10), "a")
+	one.take(10)
+	w := one.take(20) // the rest of a, and some of b
+	s.exec(settleRelay, one.group, one.owner, one.epoch, w.lease, w.attempt, fmt.Sprintf(`{"aside": [[%d, [%d, %d]]]}`, s.stream("b"), b[0], b[1]))
+	one.take(10)
+	origin := value[string](s, "select posthorn.origin()::text")
+
+	url := into.newDatabase("restored")
+	from.restore(t, url)
+	s = connect(t, url)
+	equal(t, "origin", value[string](s, "select posthorn.origin()::text"), origin)
+	s.exec("select posthorn.rebase()")
+	equal(t, "origin after rebase", value[string](s, "select posthorn.origin()::text"), origin)
+	s.exec("update posthorn.relays set until = posthorn.now()")
+	r := s.relay(second)
+	var got []int64
+	for w := r.take(1000); w.lease != 0; w = r.take(1000) {
+		got = append(got, w.events...)
+	}
+	equal(t, "what it goes on with", got, append(slices.Clone(a[10:20]), b[10:]...))
+	equal(t, "what is set aside", column[int64](s, "select unnest(ids) from posthorn.leases where slot is not null"), b[:2])
+}
+
+// Roles: a consumer may relay.
+func TestConsumersMayRelay(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("set role posthorn_consumer")
+	r := s.relay(first)
+	equal(t, "leads", r.epoch, 1)
+	s.exec("select * from posthorn.stream_leases")
+	s.exec("select * from posthorn.relay_status")
+	s.refused("42501", "select * from posthorn.relays")
+	s.refused("42501", "update posthorn.log_origin set origin = gen_random_uuid()")
+}

@@ -1,0 +1,182 @@
+package posthorn_test
+
+import (
+	"bufio"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn"
+)
+
+const relayURL = "POSTHORN_TEST_RELAY_URL"
+
+// child is a process that relays.
+type child struct {
+	*exec.Cmd
+	lines chan string
+}
+
+// spawnRelay starts a process that relays.
+func (w *world) spawnRelay() *child {
+	w.t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(w.t.Context(), program, "-test.run=^TestRelayProcess$", "-test.v")
+	cmd.Env = append(os.Environ(), relayURL+"="+w.url)
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	c := &child{cmd, make(chan string, 10_000)}
+	go func() {
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			c.lines <- lines.Text()
+		}
+		close(c.lines)
+	}()
+	w.t.Cleanup(c.kill)
+	return c
+}
+
+func (c *child) kill() {
+	_ = c.Process.Kill()
+	_ = c.Wait() // it was killed
+}
+
+// says waits until the process has said something.
+func (c *child) says(t *testing.T, what string) {
+	t.Helper()
+	timeout := time.After(2 * patience)
+	for {
+		select {
+		case line, ok := <-c.lines:
+			if strings.Contains(line, what) {
+				return
+			}
+			if !ok {
+				t.Fatalf("the process ended and never said %q", what)
+			}
+		case <-timeout:
+			t.Fatalf("the process never said %q", what)
+		}
+	}
+}
+
+// TestRelayProcess is what the processes run that others kill or stop.
+func TestRelayProcess(t *testing.T) {
+	url := os.Getenv(relayURL)
+	if url == "" {
+		t.Skip("run by others")
+	}
+	ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: url, Logger: slog.New(slog.NewTextHandler(os.Stdout, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := soon()
+	config.LeaseFor = 2 * time.Second
+	config.BatchSize = 20
+	ph.Relay("out", config, &table{pool: ph.Pool(), name: fmt.Sprint(os.Getpid())})
+	t.Fatal(ph.Run(t.Context()))
+}
+
+// leader waits until one of some processes leads, and finds it.
+func (r *relaying) leader(children []*child, not *child) *child {
+	r.t.Helper()
+	var found *child
+	r.await("a process leads", func() bool {
+		parts := strings.Split(r.relayStatus("out").Owner, "-")
+		for _, c := range children {
+			if c != not && len(parts) > 2 && parts[len(parts)-2] == strconv.Itoa(c.Process.Pid) {
+				found = c
+			}
+		}
+		return found != nil
+	})
+	return found
+}
+
+// Seed 003.2 003.16: processes that lead are killed with -9 while they write;
+// others go on, in the order of each stream, and nothing is lost.
+func TestRelaySurvivesItsProcesses(t *testing.T) {
+	t.Parallel()
+	r := newRelaying(t)
+	children := []*child{r.spawnRelay(), r.spawnRelay()}
+	for range 4 {
+		r.mix(10, 20, "a", "b", "c")
+		n := ask[int](r.world, "select count(*) from taken")
+		leader := r.leader(children, nil)
+		r.await("it writes", func() bool { return ask[int](r.world, "select count(*) from taken") > n })
+		leader.kill()
+		children = append(children, r.spawnRelay())
+	}
+	r.awaitWritten()
+	if n := ask[int](r.world, "select count(distinct writer) from taken"); n < 2 {
+		t.Errorf("%d processes have written", n)
+	}
+}
+
+// Seed 003.17 003.18: a process that is stopped for longer than its lead lasts
+// finds somebody else in its place when it goes on, and changes nothing.
+func TestRelayIsFencedWhenItIsLate(t *testing.T) {
+	t.Parallel()
+	r := newRelaying(t)
+	children := []*child{r.spawnRelay(), r.spawnRelay()}
+	var late *child
+	for range 2 {
+		r.mix(5, 20, "a", "b")
+		late = r.leader(children, nil)
+		r.mix(5, 20, "a", "b")
+		if err := late.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		next := r.leader(children, late)
+		r.mix(5, 20, "a", "b")
+		r.awaitWritten()
+		if err := late.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		late.says(t, "the lead of the relay was lost")
+		if now := r.leader(children, nil); now != next {
+			t.Error("it leads again, although another does")
+		}
+		late.says(t, "stands by")
+		r.mix(2, 20, "a", "b")
+		r.awaitWritten()
+	}
+}
+
+// Seed 003.16: when the database is away for longer than the lead lasts, nothing is
+// written, and afterwards it goes on.
+func TestRelayStopsWithItsLead(t *testing.T) {
+	t.Parallel()
+	r := newRelaying(t)
+	c := r.spawnRelay()
+	r.send("a", 20)
+	r.awaitWritten()
+	// Nobody renews: the statement waits for whoever holds the lock.
+	tx, err := r.Pool().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "lock table posthorn.relays in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	c.says(t, "the lead of the relay was lost")
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.send("a", 20)
+	r.awaitWritten()
+}

@@ -83,7 +83,7 @@ func (a *app) relay(ctx context.Context, urls []string, f relayFlags) error {
 		return err
 	}
 	_ = conn.Close(ctx)
-	ph, err := a.client(ctx, "posthorn relay")
+	ph, err := a.client(ctx, "posthorn relay", nil)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,11 @@ type Config struct {
 	// MaxAge is when the server deletes a message, whoever still needs it. None is
 	// never; [Sink.Trim] is the careful way. In the URL: max_age=720h
 	MaxAge time.Duration
+	// KeepFor and Keep are what [Sink.Trim] leaves: all messages that are younger,
+	// and that many of the newest. With neither it removes nothing. In the URL:
+	// keep_for=168h, keep=1000000
+	KeepFor time.Duration
+	Keep    int64
 	// MaxPending is how many messages may be on their way at a time; none is
 	// 4,000.
 	MaxPending int
@@ -77,16 +82,20 @@ func (c Config) fromURL(u *url.URL) (Config, string, error) {
 			c.MaxBytes, err = strconv.ParseInt(value, 10, 64)
 		case "max_age":
 			c.MaxAge, err = time.ParseDuration(value)
+		case "keep_for":
+			c.KeepFor, err = time.ParseDuration(value)
+		case "keep":
+			c.Keep, err = strconv.ParseInt(value, 10, 64)
 		case "creds":
 			c.Connection = append(c.Connection, natsgo.UserCredentials(value))
 		case "ca":
 			c.Connection = append(c.Connection, natsgo.RootCAs(value))
 		default:
 			return c, "", invalid("a URL of NATS has no parameter "+strconv.Quote(name),
-				"There are addr, prefix, replicas, max_bytes, max_age, creds and ca.")
+				"There are addr, prefix, replicas, keep_for, keep, max_bytes, max_age, creds and ca.")
 		}
 		if err != nil {
-			return c, "", invalid("the parameter "+name+" of the URL cannot be "+strconv.Quote(value), "Write it like replicas=3, max_bytes=1000000000 or max_age=720h.")
+			return c, "", invalid("the parameter "+name+" of the URL cannot be "+strconv.Quote(value), "Write it like replicas=3, max_bytes=1000000000 or keep_for=168h.")
 		}
 	}
 	for i, host := range hosts {
@@ -111,7 +120,7 @@ func (c Config) complete() (Config, error) {
 		return c, invalid("the prefix "+strconv.Quote(c.Prefix)+" is none", "A prefix is 1 to 32 letters, digits, - and _.")
 	case c.Replicas < 1 || c.Replicas > 5:
 		return c, invalid(fmt.Sprintf("a stream cannot have %d replicas", c.Replicas), "JetStream keeps 1 to 5; 3 survive the loss of one server.")
-	case c.MaxBytes < 0 || c.MaxAge < 0 || c.MaxPending < 0 || c.Timeout < 0:
+	case c.MaxBytes < 0 || c.MaxAge < 0 || c.KeepFor < 0 || c.Keep < 0 || c.MaxPending < 0 || c.Timeout < 0:
 		return c, invalid("a bound or a time is negative", "Leave it out, or use a positive one.")
 	}
 	return c, nil

@@ -24,3 +24,15 @@ type SinkBatch struct {
 	Namespace string
 	Events    []Event
 }
+
+// Trimmer is a [Sink] that can remove from the broker what nobody needs any more.
+// A relay that has one calls it now and then for each stream that it has written
+// to, see [RelayConfig].TrimEvery, and never for one stream twice at once. Writes
+// go on meanwhile, also of that stream.
+type Trimmer interface {
+	// Trim removes the oldest entries of a stream, as its own settings allow, but
+	// none that is needed, and none after one that is: needed returns those of some
+	// ids of events that an archive has yet to write. It may be asked as often as is
+	// necessary, and costs a query of the database each time.
+	Trim(ctx context.Context, namespace, stream string, needed func(ctx context.Context, ids []int64) ([]int64, error)) error
+}

@@ -23,6 +23,7 @@ begin
     select * into g from posthorn.groups
     where namespace_id = ns and name = define_group.name for update;
     perform posthorn.check_no_projection(g, 'its policy is fixed', 'Give the group another name.');
+    perform posthorn.check_no_relay(g, 'its policy is fixed', 'Give the group another name.');
     old := g;
   end if;
   g := posthorn.configured(g, conf);
@@ -190,6 +191,7 @@ begin
   with gone as (delete from posthorn.dead_letters where group_id = g.id returning 1)
   select count(*) into delete_group.dead_letters from gone;
   perform posthorn.forget_projection(g);
+  perform posthorn.forget_relay(g);
   delete from posthorn.subscriptions where group_no = g.id;
   delete from posthorn.filtered_groups where group_no = g.id;
   delete from posthorn.readers where group_no = g.id;

@@ -37,6 +37,7 @@ declare
 begin
   perform posthorn.check_claim(chunk_size, lock_for, gen_random_uuid());
   perform posthorn.check_no_projection(g, 'it reads by itself', 'Read another group.');
+  perform posthorn.check_no_relay(g, 'it reads by itself', 'Read another group.');
   if cursor is not null then
     perform posthorn.cursor_from(split_part(cursor, '~', 1)); -- bad ones are refused even while another reads
   end if;
@@ -105,6 +106,7 @@ declare
   r posthorn.readers;
 begin
   perform posthorn.check_no_projection(g, 'it reads by itself', 'Read another group.');
+  perform posthorn.check_no_relay(g, 'it reads by itself', 'Read another group.');
   if cursor is null and not release_lock then
     raise exception 'cursor is missing' using errcode = 'PH004', hint = 'Give the next_cursor of the last event that is done.';
   elsif cursor is not null then

@@ -24,6 +24,7 @@ begin
   update posthorn.retries r set lease_id = null where r.group_id = g.id and r.lease_id is not null;
   perform posthorn.move_cursor(g, to_time, sight);
   perform posthorn.move_stops(g, was);
+  perform posthorn.restart_relay(g);
 end $$;
 comment on function posthorn.seek(text, text, timestamptz) is
   'Moves a group to a time; ''-infinity'' and ''infinity'' are the ends of the log.';

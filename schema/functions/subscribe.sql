@@ -168,6 +168,8 @@ begin
     end if;
     perform posthorn.check_no_projection((select g from posthorn.groups g where g.id = new.group_no),
       'it has no subscriptions', 'Subscribe under another group.');
+    perform posthorn.check_no_relay((select g from posthorn.groups g where g.id = new.group_no),
+      'it has no subscriptions', 'Subscribe under another group.');
     new.named := new.name is not null;
     new.name := coalesce(new.name, 'subscription-' || new.id);
   elsif (new.conditions_sql, new.params) is distinct from (old.conditions_sql, old.params) then

@@ -151,7 +151,7 @@ begin
   delete from posthorn.ticks t
   where t.at < today - posthorn.setting('partition_retention_period')::interval - interval '1 month' and t.at < last_tick;
   get diagnostics n = row_count;
-  return removed + n + posthorn.sweep_jobs();
+  return removed + n + posthorn.sweep_jobs() + posthorn.sweep_relayed();
 end $$;
 comment on function posthorn.sweep() is 'Removes dedup keys, nodes and ticks that have outlived their use.';
 

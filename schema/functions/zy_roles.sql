@@ -38,6 +38,7 @@ declare
     'set_node_handlers', 'group_handlers', 'matches', 'matches_by_parts', 'check_pattern',
     'subscribe', 'subscribe_with_filter', 'unsubscribe', 'keep_subscriptions', 'read_next_events', 'set_group_cursor',
     'find_event', 'search_events', 'read_events', 'read_log', 'cursor_at', 'cursor_after', 'cursor_between', 'outcomes', 'readable',
+    'define_relay', 'lead_relay', 'resign_relay', 'take_relay', 'settle_relay', 'take_aside', 'settle_aside', 'list_aside', 'origin', 'unarchived',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied',
     'claim_jobs', 'start_job', 'heartbeat_job', 'heartbeat_jobs', 'complete_job', 'complete_jobs', 'fail_job', 'release_jobs', 'job_news',
     'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history'];
@@ -74,7 +75,7 @@ begin
   if kind in ('consumer', 'admin') then
     execute format('grant select on sequence posthorn.event_id to %I', role_name); -- clients of earlier versions look there for news
     execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,
-      posthorn.groups, posthorn.filtered_groups, posthorn.subscriptions, posthorn.stops, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status,
+      posthorn.groups, posthorn.filtered_groups, posthorn.subscriptions, posthorn.stops, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status, posthorn.relay_status, posthorn.relay_leases, posthorn.stream_leases,
       posthorn.event_log, posthorn.migrations, posthorn.jobs, posthorn.job_log to %I', role_name);
   end if;
   if kind = 'admin' then

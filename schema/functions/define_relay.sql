@@ -1,0 +1,116 @@
+-- Relays: groups that one process at a time reads at full speed, to write to a broker.
+
+-- Makes a relay, or changes which streams it is for and how long failed events wait. config:
+-- {"streams": ["orders", "user.*"], "start": "beginning", "backoff": {…}}; without streams it is for all.
+create or replace function posthorn.define_relay(namespace text, name text, config jsonb default '{}')
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(define_relay.namespace);
+  conf jsonb := coalesce(define_relay.config, '{}');
+  patterns text[];
+  g posthorn.groups;
+begin
+  perform posthorn.check_relay_config(conf);
+  patterns := array(select p from jsonb_array_elements_text(coalesce(conf->'streams', '[">"]')) p);
+  perform posthorn.check_pattern(p) from unnest(patterns) p;
+  conf := conf - 'streams';
+  -- One after another, so that the second finds what the first has made.
+  perform from posthorn.namespaces n where n.id = ns for no key update;
+  select x.* into g from posthorn.groups x where x.namespace_id = ns and x.name = define_relay.name;
+  if not found then
+    g.id := posthorn.define_group(define_relay.namespace, define_relay.name,
+      '{"start": "beginning", "backoff": {"to": "1 minute"}}'::jsonb || conf || '{"order": "none", "attempts": 0}');
+    insert into posthorn.relays (group_id, streams) values (g.id, patterns);
+    return g.id;
+  elsif not posthorn.is_relay(g.id) then
+    raise exception 'group "%" is not a relay', define_relay.name
+      using errcode = 'PH002', hint = 'Give the relay a name that no group has.';
+  end if;
+  g := posthorn.configured(g, conf);
+  update posthorn.groups x
+  set delays = g.delays, backoff_from = g.backoff_from, backoff_to = g.backoff_to,
+    backoff_factor = g.backoff_factor, backoff_jitter = g.backoff_jitter
+  where x.id = g.id and x is distinct from g;
+  if (select r.streams from posthorn.relays r where r.group_id = g.id) <> patterns then
+    perform posthorn.lock_group(g.id);
+    -- Whoever leads begins anew, with these.
+    update posthorn.relays r set streams = patterns, epoch = r.epoch + 1, updated_at = posthorn.now() where r.group_id = g.id;
+  end if;
+  return g.id;
+exception when check_violation or numeric_value_out_of_range then
+  raise exception 'relay %: %', define_relay.name, sqlerrm
+    using errcode = 'PH004', hint = 'docs/relay.md lists the settings of a relay.';
+end $$;
+comment on function posthorn.define_relay(text, text, jsonb) is
+  'Makes a relay, or changes which streams it is for, and returns the id of its group.';
+
+-- Raises what is wrong with a relay's configuration.
+create or replace function posthorn.check_relay_config(config jsonb)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform posthorn.check_group_config(config - 'streams');
+  if exists (select from jsonb_object_keys(config) k where k not in ('streams', 'start', 'backoff')) then
+    raise exception 'a relay has no setting but streams, start and backoff'
+      using errcode = 'PH004', hint = 'Its order is that of each stream, and it never gives up.';
+  elsif config ? 'streams' and (jsonb_typeof(config->'streams') <> 'array' or config->'streams' = '[]') then
+    raise exception '"streams" must be a list of patterns'
+      using errcode = 'PH004', hint = 'For instance ["orders", "user.*"]; leave it out for all streams.';
+  end if;
+end $$;
+comment on function posthorn.check_relay_config(jsonb) is 'Raises what is wrong with a relay''s configuration.';
+
+create or replace function posthorn.is_relay(group_id int)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+return exists (select from posthorn.relays r where r.group_id = is_relay.group_id);
+comment on function posthorn.is_relay(int) is 'Whether a group is a relay.';
+
+-- What would take events away from the process that relays them is refused.
+create or replace function posthorn.check_no_relay(g posthorn.groups, what text, hint text)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if posthorn.is_relay(g.id) then
+    raise exception 'group "%" is a relay: %', g.name, what using errcode = 'PH005', hint = check_no_relay.hint;
+  end if;
+end $$;
+comment on function posthorn.check_no_relay(posthorn.groups, text, text) is 'Refuses what would take events away from a relay.';
+
+-- Removes what makes a group a relay.
+create or replace function posthorn.forget_relay(g posthorn.groups)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  delete from posthorn.relayed x where x.group_id = g.id;
+  delete from posthorn.relays r where r.group_id = g.id
+$$;
+comment on function posthorn.forget_relay(posthorn.groups) is 'Removes what makes a group a relay.';
+
+-- After a relay was moved: whoever leads begins anew, and what will be written again was not written.
+create or replace function posthorn.restart_relay(g posthorn.groups)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  c posthorn.cursors := posthorn.newest_cursor(g.id);
+begin
+  update posthorn.relays r set epoch = r.epoch + 1, updated_at = posthorn.now() where r.group_id = g.id;
+  if found then
+    delete from posthorn.relayed x where x.group_id = g.id and x.first_id > c.base_seq;
+    update posthorn.relayed x set last_id = c.base_seq where x.group_id = g.id and x.last_id > c.base_seq;
+  end if;
+end $$;
+comment on function posthorn.restart_relay(posthorn.groups) is 'After a relay was moved: whoever leads it begins anew.';

@@ -1,0 +1,109 @@
+-- Takes or renews the lead of a relay. Exactly one process leads, until a deadline that it keeps moving; the
+-- others ask again. Without an epoch it is taken: if it is free, or the owner's own of before. Then everything in
+-- flight is taken from whoever had it, and is there to be taken again, in its order. With the epoch that taking it
+-- has returned it is renewed, and so are the leases that it holds.
+--
+-- term is the epoch; null: somebody else leads.
+create or replace function posthorn.lead_relay(
+  group_id bigint, owner text, lease_for interval, epoch bigint default null,
+  out term bigint, out leader text, out lead_until timestamptz, out patterns text[]
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  r posthorn.relays;
+  at timestamptz := posthorn.now();
+begin
+  if (lead_relay.owner ~ '^supervisor-.+-[0-9]+-[0-9a-f]{8}$' and posthorn.is_name(lead_relay.owner)) is not true then
+    raise exception 'owner must be like supervisor-host-4711-0123abcd'
+      using errcode = 'PH004', hint = 'It has the host, the process and eight hexadecimal digits, and is new at each start.';
+  end if;
+  perform posthorn.check_claim(1, lead_relay.lease_for, gen_random_uuid());
+  select x.* into r from posthorn.relays x where x.group_id = lead_relay.group_id;
+  if found and lead_relay.epoch is null and r.owner <> lead_relay.owner and r.until > at then
+    lead_relay.leader := r.owner; -- as nearly always, for those who stand by
+    lead_relay.lead_until := r.until;
+    return;
+  end if;
+  perform posthorn.lock_group(lead_relay.group_id::int);
+  select x.* into r from posthorn.relays x where x.group_id = lead_relay.group_id;
+  if not found then
+    perform posthorn.raise_no_group(lead_relay.group_id);
+  elsif lead_relay.epoch is not null then
+    perform posthorn.check_lead(r, lead_relay.owner, lead_relay.epoch);
+    update posthorn.leases l set until = at + lead_relay.lease_for
+    where l.group_id = r.group_id and l.node = lead_relay.owner and l.until is not null;
+  elsif r.owner <> lead_relay.owner and r.until > at then
+    lead_relay.leader := r.owner;
+    lead_relay.lead_until := r.until;
+    return;
+  else
+    r.epoch := r.epoch + 1;
+    perform posthorn.give_back(r.group_id);
+  end if;
+  update posthorn.relays x
+  set owner = lead_relay.owner, until = at + lead_relay.lease_for, epoch = r.epoch, updated_at = at
+  where x.group_id = r.group_id
+  returning x.epoch, x.owner, x.until, x.streams
+  into lead_relay.term, lead_relay.leader, lead_relay.lead_until, lead_relay.patterns;
+end $$;
+comment on function posthorn.lead_relay(bigint, text, interval, bigint) is
+  'Takes or renews the lead of a relay, and returns its epoch; null: somebody else leads.';
+
+create or replace function posthorn.check_lead(r posthorn.relays, owner text, epoch bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if (r.owner, r.epoch) is distinct from (check_lead.owner, check_lead.epoch) then
+    raise exception 'the lead of relay % (epoch %) is lost', r.group_id, coalesce(check_lead.epoch::text, 'null')
+      using errcode = 'PH003',
+        detail = case when r.group_id is null then 'The relay was deleted.'
+          when r.owner is null or r.owner = check_lead.owner then 'The relay was moved or changed.'
+          else format('%s leads now.', r.owner) end,
+        hint = 'Stop writing, and ask for the lead again.';
+  end if;
+end $$;
+comment on function posthorn.check_lead(posthorn.relays, text, bigint) is 'Refuses whoever does not lead a relay any more.';
+
+-- Takes what is in flight from whoever has it. Windows may be taken again at once, what was set aside waits again.
+create or replace function posthorn.give_back(group_id int)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  with given as (
+    update posthorn.leases l
+    set until = case when l.slot is null then posthorn.now() end, node = null, token = null,
+      attempt = l.attempt + 1, uncounted = l.uncounted + 2
+    where l.group_id = give_back.group_id and l.until is not null and l.node is not null
+    returning l.id
+  )
+  update posthorn.retries r set attempts = r.attempts - 1
+  from given where r.lease_id = given.id
+$$;
+comment on function posthorn.give_back(int) is 'Takes what is in flight in a relay from whoever has it.';
+
+-- Gives the lead back, so that another process leads at once.
+create or replace function posthorn.resign_relay(group_id bigint, owner text, epoch bigint)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+  perform posthorn.lock_group(resign_relay.group_id::int);
+  update posthorn.relays r set owner = null, until = null, epoch = r.epoch + 1, updated_at = posthorn.now()
+  where r.group_id = resign_relay.group_id and r.owner = resign_relay.owner and r.epoch = resign_relay.epoch;
+  if not found then
+    return false;
+  end if;
+  perform posthorn.give_back(resign_relay.group_id::int);
+  return true;
+end $$;
+comment on function posthorn.resign_relay(bigint, text, bigint) is 'Gives the lead of a relay back; says whether it was held.';

@@ -1,0 +1,36 @@
+-- Who relays which stream, and how far: a row for each stream and relay that is for it.
+create or replace view posthorn.relay_leases as
+select s.name as stream_name, 'publisher'::text as role,
+  case when r.until > posthorn.now() then 'publisher-' || s.name || substr(r.owner, length('supervisor-')) end as owner_id,
+  r.until as lease_until, w.last_id as checkpoint, greatest(r.updated_at, w.at) as updated_at,
+  n.namespace, g.name as group_name
+from posthorn.relays r
+join posthorn.groups g on g.id = r.group_id
+join posthorn.namespaces n on n.id = g.namespace_id
+join posthorn.streams s on s.namespace_id = g.namespace_id
+left join lateral (
+  select x.last_id, x.at
+  from posthorn.relayed x
+  where x.group_id = r.group_id and x.stream_id = s.id and x.ids is null
+  order by x.first_id desc limit 1) w on true
+where exists (select from unnest(r.streams) p where posthorn.matches(p, s.name));
+comment on view posthorn.relay_leases is 'Who relays which stream, and the last event that was written.';
+
+-- The same in seed 003's shape, for whoever works on streams.
+create or replace view posthorn.stream_leases as
+select stream_name, role, owner_id, lease_until, checkpoint, updated_at, namespace, group_name
+from posthorn.relay_leases;
+comment on view posthorn.stream_leases is 'Who works on which stream, in which role, until when.';
+
+create or replace view posthorn.relay_status as
+select t.namespace, t.group_name as relay, r.streams, t.paused,
+  case when r.until > posthorn.now() then r.owner end as owner, case when r.until > posthorn.now() then r.until end as lead_until,
+  r.updated_at, t.position, t.lag_events, t.lag_seconds, t.oldest_pending, t.leases, t.retries, t.dead_letters,
+  (select count(distinct l.slot) from posthorn.leases l where l.group_id = g.id and l.slot is not null) as stuck_streams,
+  (select coalesce(sum(cardinality(l.ids)), 0)::bigint from posthorn.leases l where l.group_id = g.id and l.slot is not null) as set_aside,
+  (select max(x.at) from posthorn.relayed x where x.group_id = g.id) as relayed_at
+from posthorn.group_status t
+join posthorn.namespaces n on n.namespace = t.namespace
+join posthorn.groups g on g.namespace_id = n.id and g.name = t.group_name
+join posthorn.relays r on r.group_id = g.id;
+comment on view posthorn.relay_status is 'Where each relay stands, and which process leads it.';

@@ -1,0 +1,201 @@
+-- Ends a window of a relay, by the process that leads it: a late one is refused by the statement that would end it.
+-- report says what was written, what is set aside, and what has failed:
+-- {"relayed": [[stream, first id, last id], …], "aside": [[stream, [id, …]], …], "failures": as settle has them}.
+create or replace function posthorn.settle_relay(
+  group_id bigint, owner text, epoch bigint, lease bigint, attempt int, report jsonb default '{}'
+) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  l posthorn.leases;
+begin
+  if pg_current_xact_id_if_assigned() is null and not settle_relay.report ? 'failures' then
+    perform posthorn.commit_relaxed();
+  end if;
+  perform posthorn.lock_group(settle_relay.group_id::int);
+  delete from posthorn.leases x
+  where x.id = settle_relay.lease and x.attempt = settle_relay.attempt and x.group_id = settle_relay.group_id
+    and x.until is not null and x.slot is null
+    and exists (select from posthorn.relays r
+      where r.group_id = settle_relay.group_id and r.owner = settle_relay.owner and r.epoch = settle_relay.epoch)
+  returning x.* into l;
+  if not found then
+    perform posthorn.check_lead((select r from posthorn.relays r where r.group_id = settle_relay.group_id), settle_relay.owner, settle_relay.epoch);
+    perform posthorn.raise_lease_lost(settle_relay.lease, settle_relay.attempt);
+  end if;
+  if settle_relay.report ? 'failures' then
+    perform posthorn.settle_failures(l, settle_relay.report->'failures');
+  end if;
+  if l.retries then
+    delete from posthorn.retries r where r.lease_id = l.id;
+  end if;
+  perform posthorn.set_aside(l, (x->>0)::int, array(select i::bigint from jsonb_array_elements_text(x->1) i))
+  from jsonb_array_elements(settle_relay.report->'aside') x;
+  perform posthorn.note_relayed(l, settle_relay.epoch, settle_relay.report->'relayed');
+end $$;
+comment on function posthorn.settle_relay(bigint, text, bigint, bigint, int, jsonb) is
+  'Ends a window of a relay, by the process that leads it.';
+
+-- Sets events of a stream aside, behind those that are: they wait as leases with the stream as their slot.
+create or replace function posthorn.set_aside(l posthorn.leases, stream_id int, ids bigint[])
+returns void
+language plpgsql
+as $$
+#variable_conflict use_column
+begin
+  update posthorn.leases x set ids = x.ids || set_aside.ids
+  where x.id = (
+      select y.id from posthorn.leases y
+      where y.group_id = l.group_id and y.slot = set_aside.stream_id and y.until is null
+      order by y.id desc limit 1)
+    and cardinality(x.ids) + cardinality(set_aside.ids) <= 1000;
+  if not found then
+    insert into posthorn.leases (group_id, namespace_id, attempt, slot, ids)
+    select l.group_id, l.namespace_id, 0, set_aside.stream_id, set_aside.ids[k * 1000 + 1:k * 1000 + 1000]
+    from generate_series(0, (cardinality(set_aside.ids) - 1) / 1000) k
+    order by k;
+  end if;
+end $$;
+comment on function posthorn.set_aside(posthorn.leases, int, bigint[]) is 'Sets events of a stream aside, behind those that are.';
+
+-- Notes what was written: in the newest row of the stream while its second lasts, else in a new one. What has ids from
+-- before the newest row is late; it gets a row that lists it.
+create or replace function posthorn.note_relayed(l posthorn.leases, epoch bigint, relayed jsonb)
+returns void
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  at timestamptz := posthorn.now();
+  w record;
+begin
+  for w in
+    select (x->>0)::int as stream_id, (x->>1)::bigint as first_id, (x->>2)::bigint as last_id
+    from jsonb_array_elements(note_relayed.relayed) x
+    order by 1
+  loop
+    insert into posthorn.relayed as r (group_id, stream_id, first_id, last_id, at, epoch, ids)
+    select l.group_id, w.stream_id,
+      case when h.grows then h.first_id else w.first_id end, w.last_id, at, note_relayed.epoch,
+      case when h.last_id >= w.first_id and l.ids is not null then posthorn.ids_of_stream(l, w.stream_id, w.first_id, w.last_id) end
+    from (values (1)) one
+    left join lateral (
+      select y.first_id, y.last_id,
+        y.epoch = note_relayed.epoch and y.last_id < w.first_id and at between y.at and y.at + interval '1 second' as grows
+      from posthorn.relayed y
+      where y.group_id = l.group_id and y.stream_id = w.stream_id and y.ids is null
+      order by y.first_id desc limit 1) h on true
+    on conflict (group_id, stream_id, first_id) do update
+      set last_id = greatest(r.last_id, excluded.last_id), at = case when r.ids is null then r.at else excluded.at end;
+  end loop;
+end $$;
+comment on function posthorn.note_relayed(posthorn.leases, bigint, jsonb) is 'Notes what a relay has written, and when.';
+
+create or replace function posthorn.ids_of_stream(l posthorn.leases, stream_id int, first_id bigint, last_id bigint)
+returns bigint[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select array(
+    select e.id from posthorn.events e
+    where e.namespace_id = l.namespace_id and e.id = any (l.ids) and e.stream_id = ids_of_stream.stream_id
+      and e.id between ids_of_stream.first_id and ids_of_stream.last_id
+    order by e.id)
+$$;
+comment on function posthorn.ids_of_stream(posthorn.leases, int, bigint, bigint) is 'The ids that a lease lists of one stream.';
+
+-- Ends leases of what was set aside, or gives back what is left of them. report:
+-- {"leases": [[lease, attempt, upto], …], "relayed": …, "failures": …}; what a lease has up to that id is done.
+-- Returns how many events of which streams do not wait any more.
+create or replace function posthorn.settle_aside(group_id bigint, owner text, epoch bigint, report jsonb)
+returns table (stream_id int, done int)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  l posthorn.leases;
+  w record;
+  left_over int;
+begin
+  if pg_current_xact_id_if_assigned() is null and not settle_aside.report ? 'failures' then
+    perform posthorn.commit_relaxed();
+  end if;
+  perform posthorn.lock_group(settle_aside.group_id::int);
+  for w in
+    select (x->>0)::bigint as lease, (x->>1)::int as attempt, (x->>2)::bigint as upto
+    from jsonb_array_elements(settle_aside.report->'leases') x
+  loop
+    select x.* into l from posthorn.leases x where x.id = w.lease;
+    update posthorn.leases x
+    set ids = array(select i from unnest(x.ids) with ordinality u (i, n) where i > w.upto order by n),
+      until = null, node = null, token = null
+    where x.id = w.lease and x.attempt = w.attempt and x.group_id = settle_aside.group_id
+      and x.until is not null and x.slot is not null
+      and exists (select from posthorn.relays r
+        where r.group_id = settle_aside.group_id and r.owner = settle_aside.owner and r.epoch = settle_aside.epoch)
+    returning cardinality(x.ids) into left_over;
+    if not found then
+      perform posthorn.check_lead((select r from posthorn.relays r where r.group_id = settle_aside.group_id), settle_aside.owner, settle_aside.epoch);
+      perform posthorn.raise_lease_lost(w.lease, w.attempt);
+    end if;
+    if settle_aside.report ? 'failures' then
+      perform posthorn.settle_failures(l, coalesce((
+        select jsonb_agg(f) from jsonb_array_elements(settle_aside.report->'failures') f
+        where (f->>'event')::bigint = any (l.ids)), '[]'));
+    end if;
+    delete from posthorn.leases x where x.id = w.lease and x.ids = '{}';
+    perform posthorn.note_relayed(l, settle_aside.epoch, (
+      select jsonb_agg(r) from jsonb_array_elements(settle_aside.report->'relayed') r where (r->>0)::int = l.slot));
+    settle_aside.stream_id := l.slot;
+    settle_aside.done := cardinality(l.ids) - left_over;
+    return next;
+  end loop;
+end $$;
+comment on function posthorn.settle_aside(bigint, text, bigint, jsonb) is 'Ends leases of what a relay has set aside, or gives back what is left of them.';
+
+-- Removes notes of what the log has dropped, and thins those of yesterday to one a minute. The newest of a stream stays.
+create or replace function posthorn.sweep_relayed()
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  today timestamptz := posthorn.now();
+  removed bigint;
+  n bigint;
+begin
+  delete from posthorn.relayed d
+  where d.ctid = any (array(
+    select x.ctid from posthorn.relayed x
+    where x.at < (select min(p.since) from posthorn.partitions p)
+      and exists (select from posthorn.relayed y
+        where y.group_id = x.group_id and y.stream_id = x.stream_id and y.first_id > x.first_id and y.ids is null)
+    order by x.at limit 10000));
+  get diagnostics removed = row_count;
+  with minute as (
+    select x.group_id, x.stream_id, x.epoch, min(x.first_id) as first_id, max(x.last_id) as last_id, array_agg(x.ctid) as seconds
+    from posthorn.relayed x
+    where x.ids is null and x.at < today - interval '1 day' and x.at > today - interval '26 hours'
+    group by x.group_id, x.stream_id, x.epoch, date_trunc('minute', x.at)
+    having count(*) > 1
+  ), kept as (
+    update posthorn.relayed r set last_id = m.last_id
+    from minute m
+    where r.group_id = m.group_id and r.stream_id = m.stream_id and r.first_id = m.first_id
+    returning r.first_id
+  )
+  delete from posthorn.relayed d
+  where d.ctid = any (array(select unnest(m.seconds) from minute m))
+    and not exists (select from minute m where m.group_id = d.group_id and m.stream_id = d.stream_id and m.first_id = d.first_id);
+  get diagnostics n = row_count;
+  return removed + n;
+end $$;
+comment on function posthorn.sweep_relayed() is 'Removes notes of what relays wrote that have outlived their use.';

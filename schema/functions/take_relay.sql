@@ -1,0 +1,158 @@
+-- The next window of a relay, for the process that leads it: first what another has left behind, in its order,
+-- then the log. lease_events(token) yields its events. With again, retries come first: events that came back from
+-- the dead letters. No row: there is nothing to do.
+create or replace function posthorn.take_relay(
+  group_id bigint, owner text, epoch bigint, max_events int, lease_for interval, token uuid, again boolean default false
+) returns table (lease bigint, attempt int, is_retries boolean)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups;
+  was posthorn.cursors;
+  c posthorn.cursors;
+  sight posthorn.sight;
+  clock_low timestamptz;
+  taken posthorn.leases;
+  step record;
+  _ text;
+begin
+  _ := posthorn.check_claim(take_relay.max_events, take_relay.lease_for, take_relay.token);
+  select x.* into g from posthorn.groups x where x.id = take_relay.group_id;
+  if not posthorn.has_work(g) then
+    return;
+  end if;
+  if pg_current_xact_id_if_assigned() is null then
+    _ := posthorn.commit_relaxed();
+  end if;
+  _ := pg_advisory_xact_lock(1886350440, take_relay.group_id::int);
+  sight := posthorn.look(); -- before the cursor is read, as in take_next
+  _ := posthorn.check_lead((select r from posthorn.relays r where r.group_id = take_relay.group_id), take_relay.owner, take_relay.epoch);
+  select x.* into g from posthorn.groups x where x.id = take_relay.group_id;
+  if not (select k.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed) from posthorn.cluster k) then
+    _ := posthorn.verify_cluster();
+  end if;
+  if g.paused then
+    return;
+  end if;
+
+  taken := posthorn.take_left_behind(g, take_relay.owner, posthorn.now() + take_relay.lease_for, take_relay.token);
+  if taken.id is null and take_relay.again then
+    taken := posthorn.claim_retries(g, take_relay.owner, take_relay.max_events, posthorn.now() + take_relay.lease_for, take_relay.token);
+  end if;
+  if taken.id is null then
+    was := posthorn.newest_cursor(g.id);
+    select x.clock_low into clock_low from posthorn.cluster x;
+    step := posthorn.advance(was, g.namespace_id, take_relay.max_events, sight, clock_low);
+    c := step.c;
+    if step.ids is not null or step.hi is not null then
+      insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since)
+      values (g.id, g.namespace_id, take_relay.token, take_relay.owner, posthorn.now() + take_relay.lease_for, step.ids,
+        was.base, coalesce(c.target, c.base), step.lo, step.hi, step.since)
+      returning * into taken;
+    end if;
+    c.n := was.n + 1;
+    c.at := posthorn.now();
+    insert into posthorn.cursors select c.*;
+    if c.n % 1000 = 0 then
+      delete from posthorn.cursors x where x.group_id = g.id and x.n between c.n - 2000 and c.n - 100;
+    end if;
+  end if;
+  if taken.id is null then
+    return;
+  end if;
+  take_relay.lease := taken.id;
+  take_relay.attempt := taken.attempt;
+  take_relay.is_retries := taken.retries;
+  return next;
+end $$;
+comment on function posthorn.take_relay(bigint, text, bigint, int, interval, uuid, boolean) is
+  'The next window of a relay, for the process that leads it; see lease_events.';
+
+-- The oldest window that somebody had and did not settle, whole: one that was cut up would lose its order.
+create or replace function posthorn.take_left_behind(g posthorn.groups, owner text, until timestamptz, token uuid)
+returns posthorn.leases
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  taken posthorn.leases;
+begin
+  update posthorn.leases x
+  set node = take_left_behind.owner, until = take_left_behind.until, token = take_left_behind.token,
+    attempt = x.attempt + 1, claimed_at = posthorn.now()
+  where x.id = (
+    select l.id from posthorn.leases l
+    where l.group_id = g.id and l.until is not null and l.node is null and l.slot is null
+    order by l.id limit 1)
+  returning x.* into taken;
+  if taken.retries then
+    update posthorn.retries r set attempts = r.attempts + 1 where r.lease_id = taken.id;
+  end if;
+  return taken;
+end $$;
+comment on function posthorn.take_left_behind(posthorn.groups, text, timestamptz, uuid) is
+  'The oldest window of a relay that somebody had and did not settle.';
+
+-- The oldest of what was set aside of some streams, each a lease, all under one token.
+create or replace function posthorn.take_aside(
+  group_id bigint, owner text, epoch bigint, streams int[], lease_for interval, token uuid
+) returns table (lease bigint, attempt int, stream_id int)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+begin
+  perform posthorn.check_claim(1, take_aside.lease_for, take_aside.token);
+  if pg_current_xact_id_if_assigned() is null then
+    perform posthorn.commit_relaxed();
+  end if;
+  perform posthorn.lock_group(take_aside.group_id::int);
+  perform posthorn.check_lead((select r from posthorn.relays r where r.group_id = take_aside.group_id), take_aside.owner, take_aside.epoch);
+  if (select g.paused from posthorn.groups g where g.id = take_aside.group_id) then
+    return;
+  end if;
+  return query
+    update posthorn.leases x
+    set node = take_aside.owner, until = posthorn.now() + take_aside.lease_for, token = take_aside.token,
+      attempt = x.attempt + 1, claimed_at = posthorn.now()
+    where x.id = any (array(
+      select h.id
+      from unnest(take_aside.streams) s (id)
+      cross join lateral (
+        select l.id from posthorn.leases l
+        where l.group_id = take_aside.group_id and l.slot = s.id and l.until is null
+        order by l.id limit 1) h
+      where not exists (
+        select from posthorn.leases l where l.group_id = take_aside.group_id and l.slot = s.id and l.until is not null)))
+    returning x.id, x.attempt, x.slot;
+end $$;
+comment on function posthorn.take_aside(bigint, text, bigint, int[], interval, uuid) is
+  'The oldest of what was set aside of some streams of a relay, under one token.';
+
+-- How many events of which streams are set aside.
+create or replace function posthorn.list_aside(group_id bigint)
+returns table (stream_id int, stream text, events bigint, oldest bigint, since timestamptz)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select a.slot, s.name, a.events, a.oldest,
+    (select e.created_at from posthorn.events e where e.namespace_id = a.namespace_id and e.id = a.oldest)
+  from (
+    select l.namespace_id, l.slot, sum(cardinality(l.ids)) as events, min(l.ids[1]) as oldest
+    from posthorn.leases l
+    where l.group_id = list_aside.group_id and l.slot is not null
+    group by l.namespace_id, l.slot
+  ) a
+  join posthorn.streams s on s.id = a.slot
+  order by s.name
+$$;
+comment on function posthorn.list_aside(bigint) is 'How many events of which streams a relay has set aside.';

@@ -1,0 +1,2 @@
+-- Holds the number: another change has it.
+do $$ begin end $$;

@@ -78,10 +78,11 @@ func psql(t *testing.T, url, script string) (string, error) {
 	return string(output), err
 }
 
-// Times of installation, and the word that newer versions of pg_dump draw anew.
-var variable = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[0-9.+]*|\\(un)?restrict \w+`)
+// Times of installation, what tells this log from all others, and the word that newer
+// versions of pg_dump draw anew.
+var variable = regexp.MustCompile(`(?i)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[0-9.+]*|\\(un)?restrict \w+`)
 
-// dump returns everything in the database but the times of installation.
+// dump returns everything in the database but what each installation has for itself.
 func dump(t *testing.T, url string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program(t, "pg_dump"), "--inserts", url)

@@ -112,6 +112,9 @@ func Outlast(ctx context.Context, d time.Duration) (context.Context, context.Can
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
+// AsEventErrors yields the errors by event, if that is what err consists of.
+func AsEventErrors(err error) (map[int64]error, bool) { return asEventErrors(err) }
+
 // asEventErrors yields the errors by event, if that is what err consists of.
 func asEventErrors(err error) (map[int64]error, bool) {
 	named, ok := errors.AsType[eventErrors](err)

@@ -67,3 +67,13 @@ func (g *Group) Apply(ctx context.Context, h *consume.Handler, events []pg.Event
 	err = apply(ctx)
 	return err
 }
+
+// Buried counts events of a relay that its broker will never take, and those that
+// it did not take out of their turn.
+func (g *Group) Buried(ctx context.Context, name string, failures []pg.Failure) {
+	for i := range failures {
+		if !failures[i].Released {
+			g.failed(ctx, &pg.Failure{Event: failures[i].Event, Subscription: name, Permanent: failures[i].Permanent}, nil)
+		}
+	}
+}

@@ -52,11 +52,11 @@ begin
       select y.id from posthorn.leases y
       where y.group_id = l.group_id and y.slot = set_aside.stream_id and y.until is null
       order by y.id desc limit 1)
-    and cardinality(x.ids) + cardinality(set_aside.ids) <= 2000;
+    and cardinality(x.ids) + cardinality(set_aside.ids) <= 1000;
   if not found then
     insert into posthorn.leases (group_id, namespace_id, attempt, slot, ids)
-    select l.group_id, l.namespace_id, 0, set_aside.stream_id, set_aside.ids[k * 2000 + 1:k * 2000 + 2000]
-    from generate_series(0, (cardinality(set_aside.ids) - 1) / 2000) k
+    select l.group_id, l.namespace_id, 0, set_aside.stream_id, set_aside.ids[k * 1000 + 1:k * 1000 + 1000]
+    from generate_series(0, (cardinality(set_aside.ids) - 1) / 1000) k
     order by k;
   end if;
 end $$;
@@ -110,8 +110,9 @@ comment on function posthorn.ids_of_stream(posthorn.leases, int, bigint, bigint)
 
 -- Ends leases of what was set aside, or gives back what is left of them. report:
 -- {"leases": [[lease, attempt, upto], …], "relayed": …, "failures": …}; what a lease has up to that id is done.
+-- Returns how many events of which streams do not wait any more.
 create or replace function posthorn.settle_aside(group_id bigint, owner text, epoch bigint, report jsonb)
-returns void
+returns table (stream_id int, done int)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -121,6 +122,7 @@ as $$
 declare
   l posthorn.leases;
   w record;
+  left_over int;
 begin
   if pg_current_xact_id_if_assigned() is null and not settle_aside.report ? 'failures' then
     perform posthorn.commit_relaxed();
@@ -137,7 +139,8 @@ begin
     where x.id = w.lease and x.attempt = w.attempt and x.group_id = settle_aside.group_id
       and x.until is not null and x.slot is not null
       and exists (select from posthorn.relays r
-        where r.group_id = settle_aside.group_id and r.owner = settle_aside.owner and r.epoch = settle_aside.epoch);
+        where r.group_id = settle_aside.group_id and r.owner = settle_aside.owner and r.epoch = settle_aside.epoch)
+    returning cardinality(x.ids) into left_over;
     if not found then
       perform posthorn.check_lead((select r from posthorn.relays r where r.group_id = settle_aside.group_id), settle_aside.owner, settle_aside.epoch);
       perform posthorn.raise_lease_lost(w.lease, w.attempt);
@@ -150,6 +153,9 @@ begin
     delete from posthorn.leases x where x.id = w.lease and x.ids = '{}';
     perform posthorn.note_relayed(l, settle_aside.epoch, (
       select jsonb_agg(r) from jsonb_array_elements(settle_aside.report->'relayed') r where (r->>0)::int = l.slot));
+    settle_aside.stream_id := l.slot;
+    settle_aside.done := cardinality(l.ids) - left_over;
+    return next;
   end loop;
 end $$;
 comment on function posthorn.settle_aside(bigint, text, bigint, jsonb) is 'Ends leases of what a relay has set aside, or gives back what is left of them.';

@@ -1,0 +1,38 @@
+package pg
+
+import (
+	"context"
+	"time"
+)
+
+// Lead is the lead of a relay.
+type Lead struct {
+	Group   Group
+	Owner   string
+	Epoch   int64    // 0: it is not ours
+	Leader  string   // who has it
+	Streams []string // patterns of the streams that the relay is for
+}
+
+// LeadRelay takes the lead of a relay, if nobody else has it: see
+// [Lead].Epoch. With an epoch it renews the lead that was taken under it, and
+// the leases that go with it; that fails with [ErrLeaseLost] when it is somebody
+// else's, or the relay was moved.
+func LeadRelay(ctx context.Context, db DB, group Group, owner string, leaseFor time.Duration, epoch int64) (Lead, error) {
+	lead := Lead{Group: group, Owner: owner}
+	var given *int64
+	if epoch != 0 {
+		given = &epoch
+	}
+	err := db.QueryRow(ctx, `
+		select coalesce(term, 0), coalesce(leader, ''), patterns
+		from posthorn.lead_relay($1::bigint, $2::text, $3::text::interval, $4::bigint)`,
+		group.ID, owner, period(leaseFor), given).Scan(&lead.Epoch, &lead.Leader, &lead.Streams)
+	return lead, translate("lead relay", err)
+}
+
+// ResignRelay gives the lead back, so that another process has it at once.
+func ResignRelay(ctx context.Context, db DB, lead Lead) error {
+	return run(ctx, db, "resign relay", "select posthorn.resign_relay($1::bigint, $2::text, $3::bigint)",
+		lead.Group.ID, lead.Owner, lead.Epoch)
+}

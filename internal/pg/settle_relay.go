@@ -1,0 +1,115 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// RelayReport is what has become of the events of a window.
+type RelayReport struct {
+	Relayed  []Relayed
+	Aside    []Aside
+	Failures []Failure
+}
+
+// Relayed are the first and the last event of a stream that were written.
+type Relayed struct {
+	StreamID    int32
+	First, Last int64
+}
+
+// Aside are events of a stream that is stuck.
+type Aside struct {
+	StreamID int32
+	IDs      []int64
+}
+
+// MarshalJSON writes a report as the functions read it.
+func (r RelayReport) MarshalJSON() ([]byte, error) {
+	text := append(make([]byte, 0, 64), `{"relayed":[`...)
+	for i, w := range r.Relayed {
+		text = comma(text, i)
+		text = append(strconv.AppendInt(append(text, '['), int64(w.StreamID), 10), ',')
+		text = append(strconv.AppendInt(text, w.First, 10), ',')
+		text = append(strconv.AppendInt(text, w.Last, 10), ']')
+	}
+	text = append(text, `],"aside":[`...)
+	for i, a := range r.Aside {
+		text = comma(text, i)
+		text = append(strconv.AppendInt(append(text, '['), int64(a.StreamID), 10), ",["...)
+		for j, id := range a.IDs {
+			text = strconv.AppendInt(comma(text, j), id, 10)
+		}
+		text = append(text, "]]"...)
+	}
+	text = append(text, ']')
+	if len(r.Failures) > 0 {
+		failures, err := json.Marshal(r.Failures)
+		if err != nil {
+			return nil, err
+		}
+		text = append(append(text, `,"failures":`...), failures...)
+	}
+	return append(text, '}'), nil
+}
+
+func comma(text []byte, i int) []byte {
+	if i > 0 {
+		return append(text, ',')
+	}
+	return text
+}
+
+// SettleRelay ends a window of a relay. It fails with [ErrLeaseLost], and changes
+// nothing, when somebody else leads.
+func SettleRelay(ctx context.Context, db DB, lead Lead, window Window, report RelayReport) error {
+	document, err := report.MarshalJSON()
+	if err != nil {
+		return translate("settle", err)
+	}
+	return run(ctx, db, "settle", "select posthorn.settle_relay($1::bigint, $2::text, $3::bigint, $4::bigint, $5::int, $6::jsonb)",
+		lead.Group.ID, lead.Owner, lead.Epoch, window.ID, window.Attempt, string(document))
+}
+
+// SettledAside is a lease of what was set aside, all of whose events up to an id
+// are done.
+type SettledAside struct {
+	Lease Lease
+	UpTo  int64
+}
+
+// SettleAside ends leases of what was set aside, or gives back what is left of
+// them, and returns how many events of which streams do not wait any more.
+func SettleAside(ctx context.Context, db DB, lead Lead, leases []SettledAside, report RelayReport) (map[int32]int, error) {
+	var list [][3]int64
+	for _, l := range leases {
+		list = append(list, [3]int64{l.Lease.ID, int64(l.Lease.Attempt), l.UpTo})
+	}
+	rest, err := report.MarshalJSON()
+	if err != nil {
+		return nil, translate("settle", err)
+	}
+	head, err := json.Marshal(list)
+	if err != nil {
+		return nil, translate("settle", err)
+	}
+	type row struct {
+		Stream int32
+		Done   int
+	}
+	document := `{"leases":` + string(head) + "," + string(rest[1:])
+	rows, err := db.Query(ctx, "select stream_id, done from posthorn.settle_aside($1::bigint, $2::text, $3::bigint, $4::jsonb)",
+		lead.Group.ID, lead.Owner, lead.Epoch, document)
+	if err != nil {
+		return nil, translate("settle", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	done := map[int32]int{}
+	for _, r := range found {
+		done[r.Stream] += r.Done
+	}
+	return done, translate("settle", err)
+}

@@ -1,0 +1,372 @@
+// Package testnats runs NATS servers with JetStream for tests: one, or a cluster.
+// They keep their files in a directory of the test's, listen on free ports of
+// this machine, and end with the test. They can be killed, stopped and started
+// again.
+//
+// The server is built from its module once, by scripts/nats-server;
+// POSTHORN_TEST_NATS_SERVER names another one.
+package testnats
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/posthorn/posthorn/internal/testpg"
+)
+
+// Patience is how long tests wait for something that has to come.
+const Patience = 2 * time.Minute
+
+// pace is how often to look.
+const pace = 20 * time.Millisecond
+
+// Server is a server, running or not.
+type Server struct {
+	URL  string
+	Name string
+
+	t      testing.TB
+	dir    string // has its configuration, log, pid and store
+	client int    // port
+
+	mu      sync.Mutex
+	process *exec.Cmd
+	ended   chan struct{}
+}
+
+// Cluster is three servers, or as many as were asked for.
+type Cluster struct {
+	Servers []*Server
+	URL     string // names all of them
+}
+
+// Start starts a server with further settings, as its configuration file has
+// them.
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	return StartCluster(t, 1, settings...).Servers[0]
+}
+
+// StartCluster starts a cluster, and returns when JetStream works in it.
+func StartCluster(t testing.TB, size int, settings ...string) *Cluster {
+	t.Helper()
+	dir, err := testpg.MakeDirectory("posthorn-testnats-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := watch(t, dir)
+	t.Cleanup(stop)
+	c := &Cluster{}
+	ports := freePorts(t, 2*size)
+	var routes []string
+	for _, port := range ports[size:] {
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
+	}
+	for i := range size {
+		s := &Server{
+			URL: fmt.Sprintf("nats://127.0.0.1:%d", ports[i]), Name: fmt.Sprintf("n%d", i+1),
+			t: t, client: ports[i],
+		}
+		s.dir = filepath.Join(dir, s.Name)
+		if err := os.Mkdir(s.dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		config := fmt.Sprintf("server_name: %s\nlisten: 127.0.0.1:%d\njetstream { store_dir: %q, max_file_store: 10GB, max_memory_store: 1GB }\n",
+			s.Name, s.client, filepath.Join(s.dir, "store"))
+		if size > 1 {
+			config += fmt.Sprintf("cluster { name: test, listen: 127.0.0.1:%d, routes: [%s] }\n", ports[size+i], strings.Join(routes, ", "))
+		}
+		config += strings.Join(settings, "\n") + "\n"
+		if err := os.WriteFile(filepath.Join(s.dir, "server.conf"), []byte(config), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		c.Servers = append(c.Servers, s)
+	}
+	t.Cleanup(func() {
+		for _, s := range c.Servers {
+			s.Kill()
+			if t.Failed() {
+				t.Logf("log of %s ends:\n%s", s.Name, s.logTail())
+			}
+		}
+	})
+	for _, s := range c.Servers {
+		s.Start()
+	}
+	for i, s := range c.Servers {
+		s.Await()
+		if i > 0 {
+			c.URL += "&"
+		} else {
+			c.URL = s.URL + "?"
+			continue
+		}
+		c.URL += "addr=" + strings.TrimPrefix(s.URL, "nats://")
+	}
+	c.URL = strings.Replace(c.URL, "?&", "?", 1)
+	return c
+}
+
+// Start starts a server that is not running; [Server.Await] waits until it works.
+func (s *Server) Start() {
+	s.t.Helper()
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.process = exec.Command(program(s.t), "-c", filepath.Join(s.dir, "server.conf"), "-P", filepath.Join(s.dir, "pid"))
+	s.process.Stdout, s.process.Stderr = log, log
+	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := s.process.Start(); err != nil {
+		s.t.Fatalf("start nats-server: %v", err)
+	}
+	ended, process := make(chan struct{}), s.process
+	s.ended = ended
+	go func() {
+		_ = process.Wait()
+		close(ended)
+	}()
+}
+
+// Kill ends a server with kill -9, and returns when it is gone. One that is not
+// running stays as it is.
+func (s *Server) Kill() {
+	if s.Signal(syscall.SIGKILL) {
+		s.mu.Lock()
+		<-s.ended
+		os.Remove(filepath.Join(s.dir, "pid"))
+		s.process = nil
+		s.mu.Unlock()
+	}
+}
+
+// Signal sends a signal to a server, if it runs.
+func (s *Server) Signal(signal syscall.Signal) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		return false
+	}
+	_ = s.process.Process.Signal(signal) // one that has ended is gone already
+	return true
+}
+
+// Pause stops a server without ending it; it hangs, with its connections open.
+func (s *Server) Pause() { s.Signal(syscall.SIGSTOP) }
+
+// Resume lets it go on.
+func (s *Server) Resume() { s.Signal(syscall.SIGCONT) }
+
+// Restart starts a server again, and waits until it works.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Start()
+	s.Await()
+}
+
+// Store is where it keeps its streams.
+func (s *Server) Store() string { return filepath.Join(s.dir, "store") }
+
+// Await waits until JetStream works.
+func (s *Server) Await() {
+	s.t.Helper()
+	Eventually(s.t, func() error {
+		select {
+		case <-s.ended:
+			s.t.Fatalf("%s ended:\n%s", s.Name, s.logTail())
+		default:
+		}
+		return s.works()
+	})
+}
+
+// Eventually waits until look returns nil.
+func Eventually(t testing.TB, look func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(pace) {
+		if err = look(); err == nil {
+			return
+		}
+	}
+	t.Fatal(err)
+}
+
+// Leader is the server that leads a stream, as soon as there is one.
+func (c *Cluster) Leader(t testing.TB, stream string) (leader *Server) {
+	t.Helper()
+	c.info(t, stream, func(info *jetstream.ClusterInfo) error {
+		for _, s := range c.Servers {
+			if s.Name == info.Leader {
+				leader = s
+				return nil
+			}
+		}
+		return fmt.Errorf("stream %s has no leader", stream)
+	})
+	return leader
+}
+
+// AwaitCurrent waits until all replicas of a stream have all of it.
+func (c *Cluster) AwaitCurrent(t testing.TB, stream string) {
+	t.Helper()
+	c.info(t, stream, func(info *jetstream.ClusterInfo) error {
+		if info.Leader == "" {
+			return fmt.Errorf("stream %s has no leader", stream)
+		}
+		for _, r := range info.Replicas {
+			if !r.Current || r.Offline {
+				return fmt.Errorf("replica %s of stream %s is behind: %+v", r.Name, stream, *r)
+			}
+		}
+		return nil
+	})
+}
+
+func (c *Cluster) info(t testing.TB, stream string, look func(*jetstream.ClusterInfo) error) {
+	t.Helper()
+	conn, js := Connect(t, c.Servers...)
+	defer conn.Close()
+	Eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		s, err := js.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		return look(s.CachedInfo().Cluster)
+	})
+}
+
+func (s *Server) works() error {
+	conn, err := natsgo.Connect(s.URL, natsgo.NoReconnect())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(time.Second))
+	if err != nil {
+		return err
+	}
+	_, err = js.AccountInfo(s.t.Context())
+	return err
+}
+
+// Connect connects to a server, or to those of a cluster, as other programs do.
+func Connect(t testing.TB, servers ...*Server) (*natsgo.Conn, jetstream.JetStream) {
+	t.Helper()
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, s.URL)
+	}
+	conn, err := natsgo.Connect(strings.Join(urls, ","), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(pace),
+		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, js
+}
+
+func (s *Server) logTail() string {
+	log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	lines := bytes.Split(log, []byte("\n"))
+	return string(bytes.Join(lines[max(0, len(lines)-40):], []byte("\n")))
+}
+
+// program is the nats-server to run.
+func program(t testing.TB) string {
+	t.Helper()
+	if path := os.Getenv("POSTHORN_TEST_NATS_SERVER"); path != "" {
+		return path
+	}
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// built builds the server, or finds it built. One process does at a time.
+var built = sync.OnceValues(func() (string, error) {
+	module, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env: %w", err)
+	}
+	root := filepath.Dir(strings.TrimSpace(string(module)))
+	lock, err := os.Open(filepath.Join(root, "scripts", "nats-server"))
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	build := exec.Command(lock.Name())
+	build.Stderr = os.Stderr
+	path, err := build.Output()
+	if err != nil {
+		return "", fmt.Errorf("scripts/nats-server: %w", err)
+	}
+	return strings.TrimSpace(string(path)), nil
+})
+
+// freePorts are ports that nobody uses now.
+func freePorts(t testing.TB, n int) []int {
+	t.Helper()
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+//go:embed watchdog.sh
+var watchdogScript string
+
+// watch starts a process that ends the servers in dir and removes it: when this
+// process ends, be it killed, or when stop is called.
+func watch(t testing.TB, dir string) (stop func()) {
+	t.Helper()
+	wait, hold, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wait.Close()
+	cmd := exec.Command("/bin/sh", "-c", watchdogScript, "testnats-watchdog", dir)
+	cmd.Stdin = wait
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		hold.Close()
+		_ = cmd.Wait()
+	}
+}

@@ -1,0 +1,212 @@
+package posthorn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/observe"
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/relay"
+)
+
+// RelayConfig is how a relay writes to a broker. The zero value is sound.
+type RelayConfig struct {
+	// Streams are patterns of the streams that are relayed, like orders or user.*;
+	// see [Group.Handle] for those. The others are passed over, for good. They belong
+	// to the database: whoever starts last with others changes them for all
+	// processes. Default: all streams.
+	Streams []string
+	// Start is where a new relay begins to read; one that exists goes on where it
+	// stood. Default: with the first event of the log.
+	Start Moment
+
+	// BatchSize bounds the events of one window: they are in memory at once, of two
+	// windows, and after a crash they are written again. Larger ones cost less per
+	// event; events of many kilobytes want smaller ones. Default: 2000.
+	BatchSize int
+	// LeaseFor is how long after this process has died another one goes on. The lead
+	// is renewed every third of it, and what could not be renewed stops writing.
+	// Default: 10 seconds.
+	LeaseFor time.Duration
+	// Backoff before each further attempt at what the broker did not take. Default:
+	// from 100 milliseconds, doubling up to 10 seconds, a quarter of it at random.
+	// A stream that alone is not written is set aside after ten times From.
+	Backoff Backoff
+	// Timeout of one call of the sink, after which its context ends and it is tried
+	// again. Default: one minute.
+	Timeout time.Duration
+	// MaxAside is how many events of stuck streams may wait beside the log. When there
+	// are more, nothing is read until some are written. Default: 1,000,000.
+	MaxAside int
+	// TrimEvery is how often a sink that is a [Trimmer] trims the streams that were
+	// written to. Default: one minute.
+	TrimEvery time.Duration
+	// IdlePoll is how often to look for events when there is no news of any, and for
+	// a lead that is free. Default: 250 milliseconds.
+	IdlePoll time.Duration
+}
+
+// Relay writes events to a broker. Of all processes that have it one leads, and
+// reads the log; the others stand by.
+type Relay struct {
+	client *Client
+	name   string
+	config RelayConfig
+	sink   Sink
+	owner  string
+	watch  *observe.Group
+	err    error // what was wrong when it was set up; Run returns it
+}
+
+// Relay names a relay, and says where it writes. [Client.Run] keeps it going.
+//
+// Every event is written at least once, and those of each stream in their order:
+// what comes again after a crash was written before. A broker that is down is
+// waited for. A stream that alone is not taken is set aside, in order, and does
+// not stop the others. An event that is refused for good, see [Permanent], becomes
+// a dead letter; redriven, it is written again, out of its order.
+//
+// A relay has a position in the log like a group, and shows among them.
+func (c *Client) Relay(name string, config RelayConfig, sink Sink) *Relay {
+	r := &Relay{
+		client: c, name: name, config: config.withDefaults(), sink: sink,
+		owner: supervisor(), watch: c.telemetry.Group(name, 0),
+	}
+	r.err = r.check()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if slices.ContainsFunc(c.parts, func(other part) bool { return other.label() == name }) {
+		r.err = invalid(fmt.Sprintf("there is a group, projection or relay %q already", name), "A relay has its name for itself.")
+		r.name = name + " (again)"
+	}
+	c.parts = append(c.parts, r)
+	c.wakeRun()
+	return r
+}
+
+// unfit are characters that the host's name has no right to.
+var unfit = regexp.MustCompile(`[^A-Za-z0-9_.:-]`)
+
+// supervisor is supervisor-{host}-{pid}-{8 hex}.
+func supervisor() string { return "supervisor-" + unfit.ReplaceAllString(newNodeID(), "_") }
+
+func (c RelayConfig) withDefaults() RelayConfig {
+	if len(c.Streams) == 0 {
+		c.Streams = []string{">"}
+	}
+	c.BatchSize = cmp.Or(c.BatchSize, 2000)
+	c.LeaseFor = cmp.Or(c.LeaseFor, 10*time.Second)
+	c.Backoff = Backoff{
+		From: cmp.Or(c.Backoff.From, 100*time.Millisecond), To: cmp.Or(c.Backoff.To, 10*time.Second),
+		Factor: cmp.Or(c.Backoff.Factor, 2),
+	}
+	c.Timeout = cmp.Or(c.Timeout, time.Minute)
+	c.MaxAside = cmp.Or(c.MaxAside, 1_000_000)
+	c.TrimEvery = cmp.Or(c.TrimEvery, time.Minute)
+	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
+	return c
+}
+
+func (r *Relay) check() error {
+	switch c := r.config; {
+	case r.sink == nil:
+		return invalid("there is no sink to write to", "Open one with relay/redis or relay/nats.")
+	case c.BatchSize < 1 || c.BatchSize > 10_000:
+		return invalid("BatchSize must be from 1 to 10000", "Leave it out for 2000.")
+	case c.LeaseFor < time.Second || c.LeaseFor > time.Hour:
+		return invalid("LeaseFor must be from a second to an hour", "Leave it out for 10 seconds; it is renewed meanwhile.")
+	case c.Backoff.From < time.Millisecond || c.Backoff.To < c.Backoff.From || c.Backoff.Factor < 1:
+		return invalid("Backoff must grow, from a millisecond or more", "Leave it out for 100 milliseconds, doubling up to 10 seconds.")
+	case c.Timeout < time.Millisecond || c.MaxAside < 1 || c.TrimEvery < time.Millisecond || c.IdlePoll < time.Millisecond:
+		return invalid("Timeout, TrimEvery and IdlePoll must be a millisecond or more, and MaxAside at least 1", "Leave them out for their defaults.")
+	}
+	for _, pattern := range r.config.Streams {
+		if !consume.ValidPattern(pattern) {
+			return invalid(fmt.Sprintf("%q is not a pattern", pattern), "Write it like orders, user.* or user.>.")
+		}
+	}
+	return nil
+}
+
+// Name is the relay's name.
+func (r *Relay) Name() string { return r.name }
+
+// Owner is what this process is called when it leads, like
+// supervisor-host-4711-0123abcd.
+func (r *Relay) Owner() string { return r.owner }
+
+func (r *Relay) label() string { return r.name }
+
+func (r *Relay) watched() *observe.Group { return r.watch }
+
+// run relays, or stands by, until stop ends; what is being written has until ctx
+// does.
+func (r *Relay) run(ctx, stop context.Context) error {
+	if r.err != nil {
+		return fmt.Errorf("relay %s: %w", r.name, r.err)
+	}
+	config := pg.RelayConfig{Streams: r.config.Streams, Backoff: &pg.Backoff{
+		From: r.config.Backoff.From, To: r.config.Backoff.To, Factor: r.config.Backoff.Factor,
+	}}
+	if r.config.Start.Valid {
+		config.Start = &r.config.Start
+	}
+	group, err := pg.DefineRelay(stop, r.client.control, r.client.namespace, r.name, config)
+	if err != nil {
+		return err
+	}
+	origin, err := pg.Origin(stop, r.client.control)
+	if err != nil {
+		return err
+	}
+	news, end := r.client.watch.Subscribe()
+	defer end()
+	engine := r.engine(group, origin)
+	engine.News = news
+	if err := relay.New(engine).Run(stop, ctx); err != nil {
+		return fmt.Errorf("relay %s: %w", r.name, err)
+	}
+	return nil
+}
+
+// engine is how the engine is to treat the relay.
+func (r *Relay) engine(group pg.Group, origin string) relay.Config {
+	c := r.config
+	h := r.watch.Projection(r.name)
+	config := relay.Config{
+		Pool: r.client.control, Group: group, Owner: r.owner,
+		Write: func(ctx context.Context, batch []pg.Event) error {
+			return r.watch.Apply(ctx, h, batch, func(ctx context.Context) error {
+				return r.sink.Write(ctx, SinkBatch{Origin: origin, Namespace: group.Namespace, Events: events(batch)})
+			})
+		},
+		BatchSize: c.BatchSize, MaxAside: c.MaxAside, LeaseFor: c.LeaseFor, Timeout: c.Timeout,
+		IdlePoll: c.IdlePoll, TrimEvery: c.TrimEvery,
+		Backoff: relay.Backoff{From: c.Backoff.From, To: c.Backoff.To, Factor: c.Backoff.Factor},
+		Log:     r.client.log,
+		Buried:  func(ctx context.Context, failures []pg.Failure) { r.watch.Buried(ctx, r.name, failures) },
+		Lost:    r.watch.LeaseLost,
+	}
+	if trimmer, ok := r.sink.(Trimmer); ok {
+		config.Trim = func(ctx context.Context, stream string) error {
+			return trimmer.Trim(ctx, group.Namespace, stream, func(ctx context.Context, ids []int64) ([]int64, error) {
+				return pg.Unarchived(ctx, r.client.control, group.Namespace, stream, ids)
+			})
+		}
+	}
+	return config
+}
+
+// RelayStatus is where a relay stands, over all processes: who leads it, how far
+// it is, and which streams are stuck.
+type RelayStatus = pg.RelayStatus
+
+// Relays returns where the relays of the client's namespace stand, by name.
+func (c *Client) Relays(ctx context.Context) ([]RelayStatus, error) {
+	return pg.ListRelays(ctx, c.control, c.namespace)
+}

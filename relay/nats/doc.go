@@ -1,0 +1,2 @@
+// Package nats relays streams to NATS JetStream, and reads them there.
+package nats

@@ -1,0 +1,4 @@
+package nats
+
+// OpenSource is what posthorn.From finds by the scheme.
+var OpenSource = openSource

@@ -1,0 +1,199 @@
+package nats_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/relay/nats"
+)
+
+// openSource opens a source that ends with the test.
+func openSource(t *testing.T, text string) posthorn.Source {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := nats.OpenSource(t.Context(), posthorn.SourceConfig{URL: u, Namespace: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// read reads n entries behind positions, which move.
+func read(t *testing.T, s posthorn.Source, after map[string]string, n int) (all []posthorn.SourceEntry) {
+	t.Helper()
+	deadline := time.Now().Add(testnats.Patience)
+	for len(all) < n {
+		entries, err := s.Read(t.Context(), after, min(700, n-len(all)), time.Second)
+		if err != nil {
+			t.Logf("read: %v", err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("only %d entries of %d came", len(all), n)
+		}
+		for _, e := range entries {
+			after[e.Stream] = e.Position
+		}
+		all = append(all, entries...)
+	}
+	return all
+}
+
+// none checks that nothing more comes.
+func none(t *testing.T, s posthorn.Source, after map[string]string) {
+	t.Helper()
+	if entries, err := s.Read(t.Context(), after, 10, 0); err != nil || len(entries) > 0 {
+		t.Errorf("read %v, %v, want nothing", entries, err)
+	}
+}
+
+func TestEventsComeBack(t *testing.T) {
+	t.Parallel()
+	server := testnats.Start(t)
+	s := open(t, server.URL, nats.Config{})
+	full := posthorn.Event{
+		ID: 7, Stream: "stream:user:events", Type: "user.created", Key: `ü "7" %41+1`, Tags: []string{"a b", `"c"`, "ö%"},
+		Payload: json.RawMessage(`{"n": 1.0, "t": "é"}`), Metadata: json.RawMessage(`{"traceparent":  "00-ab-cd-01"}`), PublishedAt: at,
+	}
+	want := append(events("orders", 1, 3000), full)
+	write(t, s, want...)
+	source := openSource(t, server.URL)
+	streams, err := source.Streams(t.Context())
+	if diff := cmp.Diff([]string{"orders", "stream:user:events"}, streams); err != nil || diff != "" {
+		t.Errorf("streams: %v %s", err, diff)
+	}
+	after := map[string]string{"orders": "", "stream:user:events": "", "later": ""}
+	byStream := map[string][]posthorn.Event{}
+	for _, e := range read(t, source, after, len(want)) {
+		if e.Err != nil {
+			t.Fatal(e.Err)
+		}
+		byStream[e.Stream] = append(byStream[e.Stream], e.Event)
+	}
+	if diff := cmp.Diff(append(byStream["orders"], byStream["stream:user:events"]...), want); diff != "" {
+		t.Error(diff)
+	}
+	none(t, source, after)
+	if end, err := source.End(t.Context(), "orders"); end != "3000" || err != nil {
+		t.Errorf("end: %q %v", end, err)
+	}
+	if end, err := source.End(t.Context(), "later"); end != "" || err != nil {
+		t.Errorf("end of what is not there: %q %v", end, err)
+	}
+	// What is written while a reader waits comes, also in a stream that is made.
+	write(t, s, append(events("later", 1, 1), events("orders", 3001, 1)...)...)
+	if got := read(t, source, after, 2); after["later"] != "1" || after["orders"] != "3001" {
+		t.Errorf("got %v", got)
+	}
+	// From the middle on, as after a restart.
+	again := read(t, openSource(t, server.URL), map[string]string{"orders": "2990"}, 11)
+	if again[0].Event.ID != 2991 || again[10].Event.ID != 3001 {
+		t.Errorf("from 2990 on came %d to %d", again[0].Event.ID, again[10].Event.ID)
+	}
+}
+
+func TestReadingLeavesNoConsumers(t *testing.T) {
+	t.Parallel()
+	server := testnats.Start(t)
+	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 10)...)
+	source := openSource(t, server.URL)
+	read(t, source, map[string]string{"orders": ""}, 10)
+	if err := source.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, js := testnats.Connect(t, server)
+	testnats.Eventually(t, func() error {
+		stream, err := js.Stream(t.Context(), "posthorn+shop+orders")
+		if err == nil && stream.CachedInfo().State.Consumers > 0 {
+			err = fmt.Errorf("%d consumers are left", stream.CachedInfo().State.Consumers)
+		}
+		return err
+	})
+}
+
+func TestMessagesOfOthersAreEntriesWithErrors(t *testing.T) {
+	t.Parallel()
+	server := testnats.Start(t)
+	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 1)...)
+	_, js := testnats.Connect(t, server)
+	if _, err := js.Publish(t.Context(), "posthorn.shop.orders.hello", []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	got := read(t, openSource(t, server.URL), map[string]string{"orders": ""}, 2)
+	if got[0].Err != nil || got[1].Err == nil || got[1].Position != "2" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestAStreamMadeAnewIsNoticed(t *testing.T) {
+	t.Parallel()
+	server := testnats.Start(t)
+	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 3)...)
+	_, err := openSource(t, server.URL).Read(t.Context(), map[string]string{"orders": "5"}, 1, time.Second)
+	if posthorn.Hint(err) == "" {
+		t.Errorf("read behind the end: %v", err)
+	}
+}
+
+func TestReadingGoesOnAfterARestart(t *testing.T) {
+	t.Parallel()
+	server := testnats.Start(t)
+	s := open(t, server.URL, nats.Config{})
+	persist(t, s, events("orders", 1, 5000)...)
+	source := openSource(t, server.URL)
+	after := map[string]string{"orders": ""}
+	got := read(t, source, after, 1000)
+	server.Kill()
+	server.Restart()
+	got = append(got, read(t, source, after, 4000)...)
+	persist(t, s, events("orders", 5001, 10)...)
+	got = append(got, read(t, source, after, 10)...)
+	for i, e := range got {
+		if e.Event.ID != int64(i+1) {
+			t.Fatalf("entry %d is event %d", i, e.Event.ID)
+		}
+	}
+}
+
+func TestKeptPositionsSurvive(t *testing.T) {
+	t.Parallel()
+	server := testnats.Start(t)
+	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 3)...)
+	source := openSource(t, server.URL)
+	for _, position := range []string{"", "2"} {
+		if err := source.Keep(t.Context(), "billing 1", "orders", position); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.Kill()
+	server.Restart()
+	_, js := testnats.Connect(t, server)
+	kept, err := js.KeyValue(t.Context(), "posthorn_groups")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, err := kept.Get(t.Context(), "shop.orders.billing=201")
+	if err != nil || string(entry.Value()) != "2" {
+		t.Fatalf("kept: %v %v", entry, err)
+	}
+	if err := openSource(t, server.URL).Forget(t.Context(), "billing 1", "orders"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kept.Get(t.Context(), "shop.orders.billing=201"); err != jetstream.ErrKeyNotFound {
+		t.Errorf("after forgetting: %v", err)
+	}
+	if err := openSource(t, server.URL+"?prefix=other").Forget(t.Context(), "billing", "orders"); err != nil {
+		t.Errorf("forget what was never kept: %v", err)
+	}
+}

@@ -1,0 +1,220 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// asked is how many events an archive is asked about at a time.
+const asked = 5000
+
+// Trim removes the oldest messages of a stream, as [Config].KeepFor and Keep
+// allow, as [posthorn.Trimmer] says. Besides what the archive needs, those stay
+// that a group of Posthorn's has not passed, and those that a durable consumer of
+// JetStream's has not acknowledged.
+func (s *Sink) Trim(ctx context.Context, namespace, stream string, needed func(ctx context.Context, ids []int64) ([]int64, error)) error {
+	if s.config.KeepFor == 0 && s.config.Keep == 0 {
+		return nil
+	}
+	if err := s.trim(ctx, names{s.config.Prefix, namespace}, stream, needed); err != nil {
+		return fmt.Errorf("trim stream %q of nats: %w", stream, err)
+	}
+	return nil
+}
+
+func (s *Sink) trim(ctx context.Context, n names, stream string, needed func(ctx context.Context, ids []int64) ([]int64, error)) error {
+	found, err := s.js.Stream(ctx, n.stream(stream))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	state := found.CachedInfo().State
+	if state.Msgs == 0 {
+		return nil
+	}
+	// The first message that stays. Consumers are looked at after the stream: one
+	// that has had all has had that.
+	first := state.LastSeq + 1
+	if s.config.Keep > 0 {
+		first -= min(first, uint64(s.config.Keep))
+	}
+	for _, limit := range []func(uint64) (uint64, error){
+		func(first uint64) (uint64, error) { return s.youngerThan(ctx, found, first) },
+		func(first uint64) (uint64, error) { return s.unacknowledged(ctx, found, first) },
+		func(first uint64) (uint64, error) { return s.kept(ctx, n.keptKeys(stream), first) },
+	} {
+		if first <= state.FirstSeq {
+			return nil
+		}
+		if first, err = limit(first); err != nil {
+			return err
+		}
+	}
+	if first <= state.FirstSeq {
+		return nil
+	}
+	return s.removeBefore(ctx, found, first, needed)
+}
+
+// youngerThan is the first message within KeepFor, or first if that is before.
+func (s *Sink) youngerThan(ctx context.Context, stream jetstream.Stream, first uint64) (uint64, error) {
+	if s.config.KeepFor == 0 {
+		return first, nil
+	}
+	// The server knows which message was the first at some time: a consumer that
+	// begins there, and receives nothing, says it.
+	since := time.Now().Add(-s.config.KeepFor)
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: s.config.Timeout,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("find the first message since %v: %w", since, err)
+	}
+	_ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name) // or it goes by itself
+	return min(first, consumer.CachedInfo().Delivered.Stream+1), nil
+}
+
+// unacknowledged is the first message that a durable consumer needs, if that is
+// before first.
+func (s *Sink) unacknowledged(ctx context.Context, stream jetstream.Stream, first uint64) (uint64, error) {
+	list := stream.ListConsumers(ctx)
+	for info := range list.Info() {
+		idle := info.NumPending == 0 && info.NumAckPending == 0
+		if info.Config.Durable == "" || idle {
+			continue
+		}
+		passed := info.AckFloor.Stream
+		if info.Config.AckPolicy == jetstream.AckNonePolicy {
+			passed = info.Delivered.Stream
+		}
+		first = min(first, passed+1)
+	}
+	return first, list.Err()
+}
+
+// kept is the first message that a group of Posthorn's needs, if that is before
+// first.
+func (s *Sink) kept(ctx context.Context, keys string, first uint64) (uint64, error) {
+	bucket, err := s.js.KeyValue(ctx, bucketName(s.config.Prefix))
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return first, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	watch, err := bucket.Watch(ctx, keys+"*", jetstream.IgnoreDeletes())
+	if err != nil {
+		return 0, err
+	}
+	defer watch.Stop()
+	for {
+		select {
+		case entry, open := <-watch.Updates():
+			if !open {
+				return 0, errors.New("the groups of posthorn could not be read")
+			}
+			if entry == nil { // that was all
+				return first, nil
+			}
+			passed, err := strconv.ParseUint(string(entry.Value()), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("key %s of bucket %s is no position: %w", entry.Key(), entry.Bucket(), err)
+			}
+			first = min(first, passed+1)
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// removeBefore removes what is before a message, up to the first that an archive
+// needs. It asks about a part at a time, and removes that.
+func (s *Sink) removeBefore(ctx context.Context, stream jetstream.Stream, first uint64, needed func(ctx context.Context, ids []int64) ([]int64, error)) error {
+	var ids []int64
+	var at []uint64
+	remove := func(upto uint64) (done bool, err error) {
+		if len(ids) > 0 {
+			wanted, err := needed(ctx, ids)
+			if err != nil {
+				return true, err
+			}
+			for i, id := range ids {
+				if slices.Contains(wanted, id) {
+					upto, done = at[i], true
+					break
+				}
+			}
+		}
+		ids, at = ids[:0], at[:0]
+		return done, stream.Purge(ctx, jetstream.WithPurgeSequence(upto))
+	}
+	done := false
+	err := s.scan(ctx, stream, first, func(sequence uint64, m jetstream.Msg) (bool, error) {
+		if sequence >= first {
+			return false, nil
+		}
+		if e, err := entry(m.Headers(), nil); err == nil { // what is of others no archive needs
+			if id, err := strconv.ParseInt(e.ID, 10, 64); err == nil {
+				ids, at = append(ids, id), append(at, sequence)
+			}
+		}
+		if len(ids) < asked {
+			return true, nil
+		}
+		var err error
+		done, err = remove(sequence + 1)
+		return !done, err
+	})
+	if err != nil || done {
+		return err
+	}
+	_, err = remove(first)
+	return err
+}
+
+// scan looks at the headers of a stream's messages, up to the one before a
+// sequence, as long as look says so.
+func (s *Sink) scan(ctx context.Context, stream jetstream.Stream, before uint64, look func(uint64, jetstream.Msg) (bool, error)) error {
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverAllPolicy, HeadersOnly: true,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 2 * s.config.Timeout,
+	})
+	if err != nil {
+		return err
+	}
+	name := consumer.CachedInfo().Name
+	defer func() { _ = stream.DeleteConsumer(ctx, name) }() // or it goes by itself
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(1000))
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for more := true; more; {
+		m, err := messages.Next(jetstream.NextMaxWait(s.config.Timeout))
+		if err != nil {
+			return fmt.Errorf("read what is to be trimmed: %w", err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if more, err = look(meta.Sequence.Stream, m); err != nil {
+			return err
+		}
+		more = more && meta.Sequence.Stream+1 < before
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+

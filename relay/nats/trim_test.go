@@ -1,0 +1,130 @@
+package nats_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/relay/nats"
+)
+
+var _ posthorn.Trimmer = (*nats.Sink)(nil)
+
+// firstOf is the first message that a stream still has.
+func firstOf(t *testing.T, js jetstream.JetStream, stream string) uint64 {
+	t.Helper()
+	s, err := js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.CachedInfo().State.FirstSeq
+}
+
+// archived answers for an archive that has all but some.
+func archived(missing ...int64) func(context.Context, []int64) ([]int64, error) {
+	return func(_ context.Context, ids []int64) (needed []int64, _ error) {
+		for _, id := range ids {
+			if slices.Contains(missing, id) {
+				needed = append(needed, id)
+			}
+		}
+		return needed, nil
+	}
+}
+
+// Seed 003.14 trimming never passes the archive or a registered consumer
+func TestTrimmingStopsAtWhatIsNeeded(t *testing.T) {
+	t.Parallel()
+	server := testnats.Start(t)
+	_, js := testnats.Connect(t, server)
+	s := open(t, server.URL+"?keep=100", nats.Config{})
+	write(t, s, events("orders", 1, 12000)...)
+	const stream = "posthorn+shop+orders"
+	source := openSource(t, server.URL)
+	trim := func(first uint64, missing ...int64) {
+		t.Helper()
+		if err := s.Trim(t.Context(), "shop", "orders", archived(missing...)); err != nil {
+			t.Fatal(err)
+		}
+		if got := firstOf(t, js, stream); got != first {
+			t.Errorf("the stream begins with message %d, want %d", got, first)
+		}
+	}
+	keep := func(group, passed string) {
+		t.Helper()
+		if err := source.Keep(t.Context(), group, "orders", passed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep("billing", "")
+	keep("mail", "7000")
+	trim(1)
+	keep("billing", "5")
+	trim(6)
+	keep("billing", "5600")
+	trim(5601)
+	consumer, err := js.CreateConsumer(t.Context(), stream, jetstream.ConsumerConfig{Durable: "other", AckPolicy: jetstream.AckAllPolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep("billing", "11000")
+	trim(5601)
+	fetched, err := consumer.Fetch(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for m := range fetched.Messages() {
+		if err := m.DoubleAck(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trim(5611)
+	if err := js.DeleteConsumer(t.Context(), stream, "other"); err != nil {
+		t.Fatal(err)
+	}
+	trim(6000, 6500, 6000)
+	trim(7001)
+	if err := source.Forget(t.Context(), "mail", "orders"); err != nil {
+		t.Fatal(err)
+	}
+	trim(11001)
+	keep("billing", "12000")
+	trim(11901) // the newest hundred stay
+	// Writing goes on, and so does reading.
+	write(t, s, events("orders", 12001, 10)...)
+	got := read(t, source, map[string]string{"orders": ""}, 110)
+	if got[0].Event.ID != 11901 || got[109].Event.ID != 12010 {
+		t.Errorf("read %d to %d", got[0].Event.ID, got[109].Event.ID)
+	}
+}
+
+func TestTrimmingKeepsWhatIsYoung(t *testing.T) {
+	t.Parallel()
+	server := testnats.Start(t)
+	_, js := testnats.Connect(t, server)
+	s := open(t, server.URL+"?keep_for=1h", nats.Config{})
+	young := open(t, server.URL+"?keep_for=1ns", nats.Config{})
+	write(t, s, events("orders", 1, 10)...)
+	for _, step := range []struct {
+		sink  *nats.Sink
+		first uint64
+	}{{s, 1}, {young, 11}} {
+		if err := step.sink.Trim(t.Context(), "shop", "orders", archived()); err != nil {
+			t.Fatal(err)
+		}
+		if got := firstOf(t, js, "posthorn+shop+orders"); got != step.first {
+			t.Errorf("the stream begins with message %d, want %d", got, step.first)
+		}
+	}
+	// A stream that is empty goes on where it was.
+	fresh := open(t, server.URL, nats.Config{})
+	write(t, fresh, events("orders", 11, 5)...)
+	wantOrder(t, ids(t, js, "posthorn+shop+orders"), 11, 5)
+	if err := young.Trim(t.Context(), "shop", "never", archived()); err != nil {
+		t.Error(err)
+	}
+}

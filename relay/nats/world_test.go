@@ -1,0 +1,126 @@
+package nats_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/relay/nats"
+)
+
+const origin = "0123456789abcdef"
+
+var at = time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
+
+// open opens a sink that ends with the test.
+func open(t *testing.T, url string, config nats.Config) *nats.Sink {
+	t.Helper()
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	s, err := nats.Open(t.Context(), url, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// events are some of a stream, with ids from first on.
+func events(stream string, first, n int) []posthorn.Event {
+	var all []posthorn.Event
+	for i := range n {
+		all = append(all, posthorn.Event{
+			ID: int64(first + i), Stream: stream, Type: "order.placed", Key: "k",
+			Payload: json.RawMessage(fmt.Sprintf(`{"n": %d}`, first+i)), Metadata: json.RawMessage(`{}`), PublishedAt: at,
+		})
+	}
+	return all
+}
+
+func batch(all ...posthorn.Event) posthorn.SinkBatch {
+	return posthorn.SinkBatch{Origin: origin, Namespace: "shop", Events: all}
+}
+
+func write(t *testing.T, s *nats.Sink, all ...posthorn.Event) {
+	t.Helper()
+	if err := s.Write(t.Context(), batch(all...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// persist writes as a relay does, again and again until all is there.
+func persist(t *testing.T, s *nats.Sink, all ...posthorn.Event) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testnats.Patience)
+	defer cancel()
+	for {
+		err := s.Write(ctx, batch(all...))
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Errorf("write: %v", err)
+			return
+		}
+		t.Logf("%v: write: %v", time.Now().Format("05.000"), err)
+	}
+}
+
+// ids are the events of a JetStream stream, in its order.
+func ids(t *testing.T, js jetstream.JetStream, stream string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testnats.Patience)
+	defer cancel()
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.CachedInfo().State.Msgs == 0 {
+		return nil
+	}
+	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{HeadersOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer messages.Stop()
+	var got []string
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, m.Headers().Get("Nats-Msg-Id"))
+		meta, err := m.Metadata()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if meta.Sequence.Stream >= s.CachedInfo().State.LastSeq {
+			return got
+		}
+	}
+}
+
+// wantOrder checks that a stream has the events from first on, each once.
+func wantOrder(t *testing.T, got []string, first, n int) {
+	t.Helper()
+	if len(got) != n {
+		t.Errorf("%d messages, want %d", len(got), n)
+	}
+	for i, id := range got {
+		if id != fmt.Sprint(first+i) {
+			t.Fatalf("message %d is event %s, want %d", i, id, first+i)
+		}
+	}
+}

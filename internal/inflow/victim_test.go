@@ -1,0 +1,148 @@
+package inflow_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/relay/nats"
+	"github.com/posthorn/posthorn/relay/redis"
+)
+
+// With these in the environment the test binary is a process that handles what a
+// broker has in transactions, says so line by line, and is killed.
+const asVictim, victimBroker = "POSTHORN_TEST_SOURCE_VICTIM", "POSTHORN_TEST_SOURCE_BROKER"
+
+func beVictim() {
+	ctx := context.Background()
+	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: os.Getenv(asVictim), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	ledger(ph, os.Getenv(victimBroker))
+	fmt.Println(ph.Run(ctx))
+	os.Exit(0)
+}
+
+// ledger writes down each event that is handled.
+func ledger(ph *posthorn.Client, broker string) {
+	config := from(broker)
+	config.LeaseFor, config.Attempts = time.Second, posthorn.Unlimited
+	ph.Group("ledger", config).HandleTx("book", "order.*", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+		_, err := tx.Exec(ctx, "insert into effects (stream, event) values ($1, $2)", e.Stream, e.ID)
+		fmt.Fprintln(os.Stdout, "event", e.ID)
+		return err
+	})
+}
+
+// brokers are the real ones: what writes to them as a relay does, and where they are.
+var brokers = map[string]func(t *testing.T) (sink posthorn.Sink, url string){
+	"redis": func(t *testing.T) (posthorn.Sink, string) {
+		server := testredis.Start(t)
+		sink, err := redis.Open(t.Context(), server.URL(), redis.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { sink.Close() })
+		return sink, server.URL()
+	},
+	"nats": func(t *testing.T) (posthorn.Sink, string) {
+		server := testnats.Start(t)
+		sink, err := nats.Open(t.Context(), server.URL, nats.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { sink.Close() })
+		return sink, server.URL
+	},
+}
+
+// write writes events to a broker, as a relay of the namespace default.
+func write(t *testing.T, sink posthorn.Sink, stream string, first, last int64) {
+	t.Helper()
+	batch := posthorn.SinkBatch{Origin: "0123456789abcdef", Namespace: "default"}
+	for id := first; id <= last; id++ {
+		batch.Events = append(batch.Events, posthorn.Event{
+			ID: id, Stream: stream, Type: "order.placed", Key: "k", Payload: json.RawMessage(`{}`), Metadata: json.RawMessage(`{}`),
+			PublishedAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		})
+	}
+	if err := sink.Write(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An effect in the consumer's database happens once for each event of a broker,
+// however often its process is killed while it handles.
+//
+// Seed 003.27
+func TestEffectsHappenOnceThoughTheConsumerIsKilled(t *testing.T) {
+	for name, start := range brokers {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			const events, kills, streams = 600, 30, 3
+			// No unique constraint that would hide an effect which happens twice.
+			w.exec("create table effects (stream text not null, event bigint not null)")
+			sink, url := start(t)
+			for n := range streams {
+				write(t, sink, fmt.Sprintf("orders:%d", n), 1, events)
+			}
+			for range kills {
+				w.killConsumer(url, 1+rand.IntN(20))
+			}
+			if n := ask[int](w, "select count(*) from effects"); n == 0 || n == streams*events {
+				t.Fatalf("%d effects when the last was killed", n)
+			}
+			ph := w.open()
+			ledger(ph, url)
+			w.run(ph)
+			w.eventually(func() string {
+				if n := ask[int](w, "select count(distinct (stream, event)) from effects"); n != streams*events {
+					return fmt.Sprintf("%d of %d events had an effect", n, streams*events)
+				}
+				return ""
+			})
+			if n := ask[int](w, "select count(*) from effects"); n != streams*events {
+				t.Errorf("%d effects of %d events", n, streams*events)
+			}
+		})
+	}
+}
+
+// killConsumer starts a process, and kills it when it has handled some events.
+func (w *world) killConsumer(broker string, after int) {
+	w.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asVictim+"="+w.url, victimBroker+"="+broker)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for range after {
+		if !lines.Scan() {
+			w.t.Errorf("the process ended by itself: %v", cmd.Wait())
+			return
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		w.t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+}

@@ -49,6 +49,7 @@ var (
 		{"upkeep", upkeep},
 		{"groups", groups},
 		{"subscriptions", subscriptions},
+		{"brokers", brokers},
 		{"jobs", jobs},
 		{"bloat", bloat},
 	}

@@ -32,18 +32,18 @@ func beVictim() {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	ledger(ph, os.Getenv(victimBroker))
+	ledger(ph, os.Getenv(victimBroker), func(e posthorn.Event) { fmt.Println("event", e.ID) })
 	fmt.Println(ph.Run(ctx))
 	os.Exit(0)
 }
 
-// ledger writes down each event that is handled.
-func ledger(ph *posthorn.Client, broker string) {
+// ledger writes down each event that is handled, and says so.
+func ledger(ph *posthorn.Client, broker string, say func(e posthorn.Event)) {
 	config := from(broker)
 	config.LeaseFor, config.Attempts = time.Second, posthorn.Unlimited
 	ph.Group("ledger", config).HandleTx("book", "order.*", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
 		_, err := tx.Exec(ctx, "insert into effects (stream, event) values ($1, $2)", e.Stream, e.ID)
-		fmt.Fprintln(os.Stdout, "event", e.ID)
+		say(e)
 		return err
 	})
 }
@@ -107,7 +107,7 @@ func TestEffectsHappenOnceThoughTheConsumerIsKilled(t *testing.T) {
 				t.Fatalf("%d effects when the last was killed", n)
 			}
 			ph := w.open()
-			ledger(ph, url)
+			ledger(ph, url, func(posthorn.Event) {})
 			w.run(ph)
 			w.eventually(func() string {
 				if n := ask[int](w, "select count(distinct (stream, event)) from effects"); n != streams*events {

@@ -29,6 +29,8 @@ type DeadLetter struct {
 	Stack        string          `json:"stack,omitempty"` // of a panic
 	Node         string          `json:"node,omitempty"`  // that had it last
 	FailedAt     time.Time       `json:"failed_at"`
+	// Sealed: the payload does not open here, and is as it is in the log.
+	Sealed bool `json:"sealed,omitempty"`
 }
 
 // DeadLetterFilter says which dead letters are meant: those that match all of its
@@ -66,7 +68,8 @@ const deadLetterPage = 100
 
 // DeadLetters yields the dead letters of a group, oldest first, or of all groups
 // when group is "". It reads them page by page, so they may be redriven or purged
-// meanwhile. It ends after an error.
+// meanwhile. It ends after an error. Payloads of confidential streams are opened;
+// one that does not open here stays sealed, and says so.
 func (c *Client) DeadLetters(ctx context.Context, group string, filter DeadLetterFilter) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
 		page := filter.internal()
@@ -81,6 +84,10 @@ func (c *Client) DeadLetters(ctx context.Context, group string, filter DeadLette
 				return
 			}
 			for _, letter := range letters {
+				plain, opened, err := c.box.OpenPayload(ctx, c.namespace, letter.Stream, letter.Payload)
+				if letter.Sealed = err != nil; opened {
+					letter.Payload = plain
+				}
 				if !yield(DeadLetter(letter), nil) {
 					return
 				}

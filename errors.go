@@ -8,6 +8,7 @@ import (
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/schema"
 )
 
@@ -27,6 +28,10 @@ var (
 	ErrNotMigrated = schema.ErrNotMigrated
 	// ErrClosed: the client, or what was opened from it, is closed.
 	ErrClosed = errors.New("closed")
+	// ErrSealed: the payload of a confidential stream's event does not open: its key
+	// was destroyed, it was altered, or no keeper is at hand. Package seal's ErrNoKey,
+	// ErrAltered and ErrNoKeeper tell which.
+	ErrSealed = sealing.ErrSealed
 	// ErrSlow: a listener did not keep up, and was dropped. Its cursor resumes.
 	ErrSlow = listen.ErrSlow
 )

@@ -26,24 +26,36 @@ type Event struct {
 	// Subscriptions are those that want the event, in a group that has any. When
 	// an event comes again for some handlers only, it is those.
 	Subscriptions []string `json:"subscriptions,omitempty"`
+
+	// Confidential: the payload was sealed, and is readable here and now. Keep it
+	// out of logs, errors and wherever else it would be stored in plain text.
+	Confidential bool `json:"-"`
 }
 
 // Decode reads the payload, as JSON, into a value. Where [Config].Decode is set,
 // use [Client.Decode].
 func (e Event) Decode(into any) error {
-	if err := json.Unmarshal(e.Payload, into); err != nil {
-		return fmt.Errorf("payload of %s: %w", e.Type, err)
+	return e.decodeBy(json.Unmarshal, into)
+}
+
+func (e *Event) decodeBy(decode func([]byte, any) error, into any) error {
+	if e.Payload == nil {
+		return fmt.Errorf("payload of %s: %w: its key was destroyed", e.Type, ErrSealed)
 	}
-	return nil
+	err := decode(e.Payload, into)
+	switch {
+	case err == nil:
+		return nil
+	case e.Confidential: // decoders quote what they cannot read
+		return fmt.Errorf("payload of %s does not fit into %T; what is wrong is withheld, since the stream is confidential", e.Type, into)
+	}
+	return fmt.Errorf("payload of %s: %w", e.Type, err)
 }
 
 // Decode reads the payload of an event into a value, by [Config].Decode if that
 // is set.
 func (c *Client) Decode(e Event, into any) error {
-	if err := c.config.Decode(e.Payload, into); err != nil {
-		return fmt.Errorf("payload of %s: %w", e.Type, err)
-	}
-	return nil
+	return e.decodeBy(c.config.Decode, into)
 }
 
 // Envelope is an event as seed systems of old wrote it: one JSON object with all

@@ -23,6 +23,9 @@ import (
 //
 // In an ordered group the events of one call are to be worked on in their order.
 //
+// An event of a confidential stream that does not open is not among them: it goes
+// back for a while, or becomes a dead letter if it never will.
+//
 // In a group with subscriptions ([Group.Subscribe]) an event comes with the names
 // of those that want it, and what failed comes again for them alone.
 //
@@ -32,13 +35,39 @@ func (g *Group) Fetch(ctx context.Context, n int) ([]*Delivery, error) {
 	if n < 1 || n > 10_000 {
 		return nil, fmt.Errorf("fetch: %w", invalid("n must be from 1 to 10000", "Fetch as many as you can answer within LeaseFor."))
 	}
-	lease, err := g.fetch(ctx, n)
-	if err != nil {
-		return nil, fmt.Errorf("fetch from %s: %w", g.name, err)
+	for {
+		lease, err := g.fetch(ctx, n)
+		if err != nil {
+			return nil, fmt.Errorf("fetch from %s: %w", g.name, err)
+		}
+		deliveries, err := g.deliveries(ctx, lease)
+		if err != nil {
+			return nil, fmt.Errorf("fetch from %s: %w", g.name, err)
+		}
+		if len(deliveries) > 0 {
+			return deliveries, nil
+		}
 	}
-	deliveries := make([]*Delivery, len(lease.Events))
+}
+
+// deliveries opens the events of a lease. Those that do not open are answered
+// here: nobody is to take what is sealed for a payload.
+func (g *Group) deliveries(ctx context.Context, lease *fetchedLease) ([]*Delivery, error) {
+	deliveries := make([]*Delivery, 0, len(lease.Events))
+	o := opening{group: g}
 	for i := range lease.Events {
-		deliveries[i] = &Delivery{Event: Event(lease.Events[i]), lease: lease, index: i}
+		if lease.isAnswered(i) { // given back, since one before it comes again
+			continue
+		}
+		opened, err := o.open(ctx, lease.Events[i])
+		if err != nil {
+			if err := lease.answer(ctx, i, consume.Failures(&lease.Events[i], err)); err != nil {
+				lease.giveBack(ctx, 0)
+				return nil, err
+			}
+			continue
+		}
+		deliveries = append(deliveries, &Delivery{Event: opened, lease: lease, index: i})
 	}
 	return deliveries, nil
 }

@@ -89,6 +89,11 @@ type GroupConfig struct {
 	// Shorter is more prompt and costs an idle database more. Default: 250 ms.
 	IdlePoll time.Duration
 
+	// Sealed hands out the payloads of confidential streams as they are in the log,
+	// for programs that pass events on, such as relays. Default: opened, see
+	// [Config].Seal.
+	Sealed bool
+
 	// Middleware wraps every handler of single events, the first one outermost.
 	Middleware []Middleware
 }

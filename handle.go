@@ -2,6 +2,7 @@ package posthorn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,7 +36,11 @@ type Middleware func(Handler) Handler
 func (g *Group) Handle(name, patterns string, handler Handler) {
 	wrapped := g.wrap(handler)
 	g.register(&consume.Handler{Name: name, Each: func(ctx context.Context, e pg.Event) error {
-		return wrapped(ctx, Event(e))
+		opened, err := g.open(ctx, e)
+		if err != nil {
+			return err
+		}
+		return wrapped(ctx, opened)
 	}}, patterns, handler == nil)
 }
 
@@ -48,7 +53,11 @@ func (g *Group) HandleTx(name, patterns string, handler func(ctx context.Context
 		return handler(ctx, ctx.Value(txKey{}).(pgx.Tx), e)
 	})
 	g.register(&consume.Handler{Name: name, EachTx: func(ctx context.Context, tx pgx.Tx, e pg.Event) error {
-		return wrapped(context.WithValue(ctx, txKey{}, tx), Event(e))
+		opened, err := g.open(ctx, e)
+		if err != nil {
+			return err
+		}
+		return wrapped(context.WithValue(ctx, txKey{}, tx), opened)
 	}}, patterns, handler == nil)
 }
 
@@ -60,7 +69,11 @@ type txKey struct{}
 // one by one. Middleware does not apply.
 func (g *Group) HandleBatch(name, patterns string, handler func(ctx context.Context, events []Event) error) {
 	g.register(&consume.Handler{Name: name, Batch: func(ctx context.Context, batch []pg.Event) error {
-		return handler(ctx, events(batch))
+		opened, failed := g.openAll(ctx, batch)
+		if len(opened) == 0 {
+			return failed
+		}
+		return failed.and(opened, handler(ctx, opened))
 	}}, patterns, handler == nil)
 }
 
@@ -69,7 +82,11 @@ func (g *Group) HandleBatch(name, patterns string, handler func(ctx context.Cont
 // Whatever it returns but nil rolls back all of the batch.
 func (g *Group) HandleBatchTx(name, patterns string, handler func(ctx context.Context, tx pgx.Tx, events []Event) error) {
 	g.register(&consume.Handler{Name: name, BatchTx: func(ctx context.Context, tx pgx.Tx, batch []pg.Event) error {
-		return handler(ctx, tx, events(batch))
+		opened, failed := g.openAll(ctx, batch)
+		if len(failed) > 0 {
+			return failed // the others come again without them
+		}
+		return handler(ctx, tx, opened)
 	}}, patterns, handler == nil)
 }
 
@@ -97,10 +114,14 @@ func OnTx[T any](g *Group, name, patterns string, handler func(ctx context.Conte
 }
 
 func decode[T any](g *Group, e Event) (payload T, err error) {
-	if err := g.client.config.Decode(e.Payload, &payload); err != nil {
-		return payload, Permanent(fmt.Errorf("payload of %s does not fit into %T: %w", e.Type, payload, err))
+	err = g.client.config.Decode(e.Payload, &payload)
+	switch {
+	case err == nil:
+		return payload, nil
+	case e.Confidential: // see Event.Decode
+		err = errors.New("what is wrong is withheld, since the stream is confidential")
 	}
-	return payload, nil
+	return payload, Permanent(fmt.Errorf("payload of %s does not fit into %T: %w", e.Type, payload, err))
 }
 
 // wrap puts the group's middleware around a handler.

@@ -38,6 +38,10 @@ type ListenConfig struct {
 	// that event may come again, so that nothing is lost.
 	AfterEvent int64
 
+	// Sealed leaves the payloads of confidential streams as they are in the log.
+	// Default: they are opened, see [Config].Seal; the filter sees them sealed.
+	Sealed bool
+
 	// Buffer is how many events may wait for the loop. Default: 100.
 	Buffer int
 	// Slow is what happens when more would. Default: [Drop].
@@ -51,6 +55,7 @@ type ListenConfig struct {
 type Listener struct {
 	client *Client
 	inner  *listen.Listener
+	sealed bool
 }
 
 // Heard is an event that a listener has heard of. All listeners share it: do not
@@ -104,7 +109,8 @@ func (c *Client) newListener(config ListenConfig) (*Listener, error) {
 	if err != nil {
 		return nil, invalid("filter: "+err.Error(), "Leave out what shall not be looked at.")
 	}
-	return &Listener{c, c.hub.NewListener(filter, cmp.Or(config.Buffer, 100), config.Slow == Skip)}, nil
+	inner := c.hub.NewListener(filter, cmp.Or(config.Buffer, 100), config.Slow == Skip)
+	return &Listener{client: c, inner: inner, sealed: config.Sealed}, nil
 }
 
 func (l *Listener) start(ctx context.Context, config ListenConfig) error {
@@ -135,7 +141,8 @@ func (l *Listener) start(ctx context.Context, config ListenConfig) error {
 //
 // It ends with [ErrSlow] when the listener was dropped, after it has yielded what
 // had fit into its buffer. Trouble with the database is waited out, and loses
-// nothing.
+// nothing. An event of a confidential stream that does not open comes without
+// payload and with [ErrSealed]; the loop goes on.
 func (l *Listener) Events(ctx context.Context) iter.Seq2[Heard, error] {
 	return func(yield func(Heard, error) bool) {
 		for {
@@ -150,7 +157,7 @@ func (l *Listener) Events(ctx context.Context) iter.Seq2[Heard, error] {
 				}
 				return
 			}
-			if !yield(Heard{Event(*item.Event), item}, nil) {
+			if !yield(l.heard(ctx, item)) {
 				return
 			}
 			l.inner.Done()
@@ -170,7 +177,21 @@ func (l *Listener) Next(ctx context.Context) (Heard, error) {
 	if err != nil {
 		return Heard{}, fmt.Errorf("listen: %w", err)
 	}
-	return Heard{Event(*item.Event), item}, nil
+	return l.heard(ctx, item)
+}
+
+// heard opens an event for this listener; the others share what was read.
+func (l *Listener) heard(ctx context.Context, item listen.Item) (Heard, error) {
+	e := *item.Event
+	if l.sealed {
+		return Heard{Event(e), item}, nil
+	}
+	err := l.client.box.Open(ctx, l.client.namespace, &e)
+	if err != nil {
+		e.Payload = nil
+		err = fmt.Errorf("listen: %w", err)
+	}
+	return Heard{Event(e), item}, err
 }
 
 // Cursor is where a listener with the same filter can go on that shall miss

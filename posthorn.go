@@ -22,9 +22,11 @@ import (
 	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/internal/wake"
 	"github.com/posthorn/posthorn/internal/work"
 	"github.com/posthorn/posthorn/schema"
+	"github.com/posthorn/posthorn/seal"
 )
 
 // Config says which database, and who we are there. Only the database is
@@ -82,6 +84,11 @@ type Config struct {
 	Encode func(payload any) ([]byte, error)
 	Decode func(payload []byte, into any) error
 
+	// Seal is for confidential streams: with keepers, what is published to them is
+	// sealed before it leaves the process, and opened for handlers and whoever else
+	// reads here. Default: publishing to them is refused, and nothing of them opens.
+	Seal SealConfig
+
 	// Logger hears of what goes wrong and goes on. Default: [slog.Default].
 	Logger *slog.Logger
 
@@ -111,6 +118,9 @@ type Client struct {
 	control   *pg.Pool      // for our own statements
 	work      *pgxpool.Pool // for the transactions of handlers
 	closeWork bool
+
+	sealer *seal.Sealer // nil without keepers
+	box    *sealing.Box
 
 	watch *wake.Watch
 	hub   *listen.Hub
@@ -256,6 +266,7 @@ func (c *Client) connect(ctx context.Context) error {
 	if err := pg.CheckNamespace(ctx, c.control, c.namespace); err != nil {
 		return err
 	}
+	c.setUpSealing()
 	c.watch = wake.New(c.control, c.log)
 	c.bell = work.NewBell(c.control, c.log)
 	c.hub = listen.NewHub(listen.Config{
@@ -328,6 +339,9 @@ func (c *Client) Close() {
 }
 
 func (c *Client) closePools() {
+	if c.sealer != nil {
+		c.sealer.Close()
+	}
 	if c.watch != nil {
 		c.watch.Close()
 		c.bell.Close()

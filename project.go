@@ -20,6 +20,9 @@ import (
 // the same events: only with the database, and with nothing that a rollback does
 // not undo. It gets them in the order of the log, in batches of any size, and
 // must not end the transaction.
+//
+// The payload of an event whose key was destroyed is nil: a projection skips
+// nothing, and has to say itself what such an event means to it.
 type Apply func(ctx context.Context, tx pgx.Tx, events []Event) error
 
 // ProjectionConfig is how a projection is kept. The zero value is sound.
@@ -156,7 +159,13 @@ func (p *Projection) worker(group pg.Group) project.Config {
 		Node:     p.client.NodeID(),
 		Patterns: p.patterns,
 		Apply: func(ctx context.Context, tx pgx.Tx, batch []pg.Event) error {
-			return p.watch.Apply(ctx, h, batch, func(ctx context.Context) error { return p.apply(ctx, tx, events(batch)) })
+			return p.watch.Apply(ctx, h, batch, func(ctx context.Context) error {
+				opened, err := p.client.openForProjection(ctx, batch)
+				if err != nil {
+					return err
+				}
+				return p.apply(ctx, tx, opened)
+			})
 		},
 		BatchSize: p.config.BatchSize,
 		LeaseFor:  p.config.LeaseFor,

@@ -51,6 +51,10 @@ type DB interface {
 //
 // A delayed message gets another id when it enters the log; under a DedupKey
 // that was used, the id is that of the first event.
+//
+// What goes to a confidential stream is sealed first, see [Config].Seal. In a
+// transaction that begins within seconds of a stream becoming so, publishing may
+// be refused once; begin it again, as after a serialization failure.
 func (c *Client) Publish(ctx context.Context, db DB, messages ...Message) ([]int64, error) {
 	if len(messages) == 0 {
 		return nil, nil
@@ -62,7 +66,7 @@ func (c *Client) Publish(ctx context.Context, db DB, messages ...Message) ([]int
 		watched.End(nil, false, err)
 		return nil, err
 	}
-	ids, err := c.send(ctx, db, encoded)
+	ids, err := c.sendSealed(ctx, db, encoded, func(sealed []pg.Message) ([]int64, error) { return c.send(ctx, db, sealed) })
 	watched.End(ids, true, err)
 	if err != nil {
 		return nil, err

@@ -22,7 +22,9 @@ func (c *Client) PublishTo(ctx context.Context, db DB, group, subscription strin
 		watched.End(nil, false, err)
 		return nil, err
 	}
-	ids, err := pg.PublishTo(ctx, db, c.namespace, group, subscription, encoded)
+	ids, err := c.sendSealed(ctx, db, encoded, func(sealed []pg.Message) ([]int64, error) {
+		return pg.PublishTo(ctx, db, c.namespace, group, subscription, sealed)
+	})
 	watched.End(ids, true, err)
 	if err != nil {
 		return nil, err

@@ -51,6 +51,7 @@ type Publisher struct {
 // posting is what was published in one call: it is written as a whole or not.
 type posting struct {
 	messages []pg.Message
+	plain    []pg.Message // the same before sealing
 	bytes    int
 	special  bool // delayed, or with a dedup key
 	taken    bool // it is on its way
@@ -158,9 +159,14 @@ func (p *Publisher) post(ctx context.Context, messages []Message, done func([]in
 	if err != nil {
 		return nil, fmt.Errorf("publish: %w", err)
 	}
-	posted := &posting{messages: encoded, done: done, since: time.Now()}
-	for i := range encoded {
-		m := &encoded[i]
+	// Here, and not where batches are written: a keeper that is away holds up only those who need it.
+	sealed, err := p.client.box.Seal(ctx, p.client.namespace, encoded)
+	if err != nil {
+		return nil, fmt.Errorf("publish: %w", err)
+	}
+	posted := &posting{messages: sealed, plain: encoded, done: done, since: time.Now()}
+	for i := range sealed {
+		m := &sealed[i]
 		posted.bytes += len(m.Payload) + len(m.Metadata)
 		posted.special = posted.special || m.DeliverAt != nil || m.DedupKey != ""
 	}

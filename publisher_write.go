@@ -107,15 +107,16 @@ func (p *Publisher) write(batch []*posting) {
 const sendAgain = 5
 
 func (p *Publisher) send(batch []*posting) (ids []int64, err error) {
-	var messages []pg.Message
-	for _, posted := range batch {
-		messages = append(messages, posted.messages...)
-	}
+	messages := messagesOf(batch)
 	ctx, cancel := context.WithTimeout(context.Background(), sendFor)
 	defer cancel()
 	watched := p.client.telemetry.Writing(ctx, messages)
 	for range sendAgain {
 		ids, err = p.client.send(ctx, p.client.control, messages)
+		if p.client.box.Stale(p.client.namespace, messages, err) && p.sealAgain(ctx, batch) == nil {
+			messages = messagesOf(batch)
+			ids, err = p.client.send(ctx, p.client.control, messages)
+		}
 		if !hasCollided(err) {
 			break
 		}
@@ -127,10 +128,30 @@ func (p *Publisher) send(batch []*posting) (ids []int64, err error) {
 	return ids, err
 }
 
+func messagesOf(batch []*posting) []pg.Message {
+	var messages []pg.Message
+	for _, posted := range batch {
+		messages = append(messages, posted.messages...)
+	}
+	return messages
+}
+
+// sealAgain is for messages whose streams have other policies or keys by now.
+func (p *Publisher) sealAgain(ctx context.Context, batch []*posting) error {
+	for _, posted := range batch {
+		sealed, err := p.client.box.Seal(ctx, p.client.namespace, posted.plain)
+		if err != nil {
+			return err
+		}
+		posted.messages = sealed
+	}
+	return nil
+}
+
 // isRefused reports whether it is the messages that are wrong, and nothing of
 // the batch is written.
 func isRefused(err error) bool {
-	return errors.Is(err, ErrInvalid) || sqlClass(err) == "22"
+	return errors.Is(err, ErrInvalid) || pg.IsPlaintext(err) || pg.IsWrongKey(err) || sqlClass(err) == "22"
 }
 
 func hasCollided(err error) bool { return sqlClass(err) == "40" }

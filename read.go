@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/sealing"
 )
 
 // ReaderConfig says where a [Reader] begins, and what it does at the end.
@@ -18,6 +19,9 @@ type ReaderConfig struct {
 	Cursor string
 	// Follow waits for more at the end of the log. Default: to stop there.
 	Follow bool
+	// Sealed leaves the payloads of confidential streams as they are in the log.
+	// Default: they are opened, see [Config].Seal.
+	Sealed bool
 	// BatchSize is how many events are read at once, and so how many may come
 	// again after [Reader.Cursor]. Default: 100.
 	BatchSize int
@@ -49,6 +53,10 @@ func (r *Reader) Cursor() string { return r.cursor }
 // them, until it has caught up or, when it follows, until ctx ends. Nothing is
 // skipped, in whatever order transactions commit. It ends after an error; calling
 // Events again goes on from the cursor.
+//
+// An event of a confidential stream that never opens again comes without payload
+// and with [ErrSealed]; the loop may go on after it. While it does not open yet,
+// the loop ends.
 func (r *Reader) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		err := r.read(ctx, yield)
@@ -72,7 +80,17 @@ func (r *Reader) read(ctx context.Context, yield func(Event, error) bool) error 
 			return err
 		}
 		for _, e := range batch {
-			if !yield(Event(e), nil) {
+			var failed error
+			if !r.config.Sealed {
+				failed = c.box.Open(ctx, c.namespace, &e)
+			}
+			switch {
+			case failed != nil && !sealing.IsFinal(failed):
+				return failed
+			case failed != nil:
+				e.Payload = nil
+			}
+			if !yield(Event(e), failed) {
 				return nil
 			}
 		}

@@ -207,6 +207,19 @@ func (c *cache) sweep() {
 	wipeAll(dropped)
 }
 
+// forget drops what there is of a stream.
+func (c *cache) forget(stream Stream) {
+	c.mu.Lock()
+	var dropped []*dataKey
+	for at, element := range c.entries {
+		if at.stream == stream {
+			dropped = append(dropped, c.drop(element)...)
+		}
+	}
+	c.mu.Unlock()
+	wipeAll(dropped)
+}
+
 // close drops everything, for good.
 func (c *cache) close() {
 	c.mu.Lock()

@@ -123,6 +123,8 @@ var (
 	// ErrNoKey: the store has not that version of the stream's key. Mostly it was
 	// destroyed, and what it sealed is unreadable for good.
 	ErrNoKey = errors.New("the key does not exist, or not any more")
+	// ErrNoKeeper: the process knows no keeper of the name that the store gives.
+	ErrNoKeeper = errors.New("the keeper is not configured here")
 	// ErrKeyExists: another process has added that version first.
 	ErrKeyExists = errors.New("the key exists already")
 	// ErrClosed: the Sealer or Opener was closed.

@@ -71,8 +71,14 @@ func (k Keepers) named(name string) (Keeper, error) {
 	if keeper := k[name]; keeper != nil {
 		return keeper, nil
 	}
-	return nil, fmt.Errorf("keeper %q is not configured", name)
+	return nil, noKeeper(name)
 }
+
+// noKeeper is an [ErrNoKeeper] that says which.
+type noKeeper string
+
+func (name noKeeper) Error() string        { return fmt.Sprintf("keeper %q is not configured", string(name)) }
+func (name noKeeper) Is(target error) bool { return target == ErrNoKeeper }
 
 func keyHeader(s Stream, version uint32) []byte {
 	hash := sha256.Sum256(binding(ofKey, s, version))

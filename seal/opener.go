@@ -41,6 +41,10 @@ func (o *Opener) Open(ctx context.Context, stream Stream, sealed []byte) ([]byte
 	}
 }
 
+// Forget zeroes what is in memory of a stream's keys, so that the store is asked
+// again: for who has heard that they have changed.
+func (o *Opener) Forget(stream Stream) { o.cache.forget(stream) }
+
 // Close zeroes the keys that are in memory. Whoever seals or opens afterwards gets
 // [ErrClosed]. The keepers stay open.
 func (o *Opener) Close() { o.cache.close() }

@@ -74,7 +74,10 @@ func (s *Server) claimEvents(ctx context.Context, c caller, input *claimInput) (
 	if err != nil {
 		return nil, err
 	}
-	views := viewsOf(lease.Events)
+	views, err := s.openLease(ctx, c, lease)
+	if err != nil {
+		return nil, err
+	}
 	output := &claimOutput{Lease: lease.ID, Attempt: lease.Attempt}
 	if wantsCloudEvents(input.Accept) {
 		output.ContentType = cloudEventsBatch

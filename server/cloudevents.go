@@ -253,7 +253,7 @@ func (a attributes) text(name string) string {
 // event are left out when it comes back in.
 var ownAttributes = []string{
 	"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "data", "cloudevent",
-	"posthornstream", "posthornid", "posthorndelivery",
+	"posthornstream", "posthornid", "posthorndelivery", "posthornsealed",
 }
 
 // uniqueName is the dedup key of a CloudEvent, of bounded length.
@@ -296,6 +296,8 @@ func cloudEventOf(namespace string, e eventView) (json.RawMessage, error) {
 		out["posthorndelivery"] = e.Delivery
 	}
 	switch {
+	case e.Sealed:
+		out["posthornsealed"] = true
 	case keep.Base64:
 		out["data_base64"] = e.Payload
 	case string(e.Payload) != "null":

@@ -111,6 +111,7 @@ func (s *Server) listDeadLetters(ctx context.Context, c caller, input *listDeadL
 	if err != nil {
 		return nil, err
 	}
+	s.openDeadLetters(ctx, c.namespace, found)
 	next := ""
 	if len(found) == input.Limit {
 		next = writeCursor("dead-letters", found[len(found)-1].ID)
@@ -135,6 +136,7 @@ func (s *Server) getDeadLetter(ctx context.Context, c caller, input *deadLetterI
 	if len(found) == 0 {
 		return nil, noDeadLetter(input.ID)
 	}
+	s.openDeadLetters(ctx, c.namespace, found[:1])
 	return &deadLetterOutput{found[0]}, nil
 }
 

@@ -25,6 +25,7 @@ type eventView struct {
 	DeliverAt     *time.Time      `json:"deliver_at,omitempty" doc:"When it enters the log, under another id; absent once it is there"`
 	Delivery      int             `json:"delivery,omitempty" doc:"How often the group was handed it, from 1"`
 	Subscriptions []string        `json:"subscriptions,omitempty" doc:"Those that want it, in a group that has any"`
+	Sealed        bool            `json:"sealed,omitempty" doc:"It is of a confidential stream and does not open here: its payload is null"`
 }
 
 func viewOf(e pg.Event) eventView {
@@ -32,14 +33,6 @@ func viewOf(e pg.Event) eventView {
 		ID: e.ID, Stream: e.Stream, Type: e.Type, Key: e.Key, Tags: e.Tags, Payload: e.Payload, Metadata: e.Metadata,
 		PublishedAt: e.PublishedAt.UTC(), Delivery: e.Delivery, Subscriptions: e.Subscriptions,
 	}
-}
-
-func viewsOf(events []pg.Event) []eventView {
-	views := make([]eventView, len(events))
-	for i := range events {
-		views[i] = viewOf(events[i])
-	}
-	return views
 }
 
 func (s *Server) events() {
@@ -84,7 +77,7 @@ func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*an
 	if err != nil {
 		return nil, err
 	}
-	view := viewOf(found.Event)
+	view := s.view(ctx, c.namespace, found.Event)
 	view.DeliverAt = found.DeliverAt
 	if wantsCloudEvents(input.Accept) {
 		document, err := cloudEventOf(c.namespace, view)

@@ -85,7 +85,7 @@ func (s *Server) publishEvents(ctx context.Context, c caller, input *publishInpu
 		return &output, nil
 	}
 	underKey(all, input.IdempotencyKey)
-	ids, replayed, err := s.publishOnce(ctx, c.namespace, all)
+	ids, replayed, err := s.publishSealed(ctx, c.namespace, all)
 	if err != nil {
 		return nil, err
 	}

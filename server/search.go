@@ -31,7 +31,7 @@ type searchInput struct {
 	Stream  []string  `query:"stream" doc:"Names or patterns of streams, any of which must match"`
 	Key     string    `query:"key"`
 	Tag     []string  `query:"tag" doc:"Tags that it must have, all of them"`
-	Payload string    `query:"payload" doc:"JSON that the payload must contain" example:"{\"a\":1}"`
+	Payload string    `query:"payload" doc:"JSON that the payload must contain; those of confidential streams are not looked into" example:"{\"a\":1}"`
 	From    time.Time `query:"from" doc:"Published at that time or later"`
 	Before  time.Time `query:"before" doc:"Published before that time"`
 	Order   string    `query:"order" enum:"newest,oldest" default:"newest" doc:"Which come first"`
@@ -74,7 +74,7 @@ func (s *Server) searchEvents(ctx context.Context, c caller, input *searchInput)
 			break
 		}
 	}
-	return input.answer(c, viewsOf(events), search)
+	return input.answer(c, s.views(ctx, c.namespace, events), search)
 }
 
 func (i *searchInput) search() (pg.Search, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/internal/token"
 	"github.com/posthorn/posthorn/internal/work"
 )
@@ -85,6 +86,7 @@ type Server struct {
 	api     huma.API
 	handler http.Handler // the mux, and what is around it
 	gate    *gate
+	box     *sealing.Box // with the client's keepers
 
 	metrics     *metrics
 	waits       *waits // for events of groups
@@ -107,6 +109,7 @@ func New(client *posthorn.Client, options Options) *Server {
 		client: client, options: options, log: options.Logger,
 		mux: http.NewServeMux(), drained: make(chan struct{}), headerTime: headerTime, bodyTime: bodyTime,
 		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens),
+		box:     sealing.New(client.Pool(), client.Sealer(), options.Logger),
 		jobBell: work.NewBell(client.Pool(), options.Logger),
 	}
 	s.openStreams = newOpenStreams(client, options.Logger)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/sealing"
 )
 
 const (
@@ -57,6 +58,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, c caller) e
 		return s.unlessDraining(err)
 	}
 	defer release()
+	ask.listen.Sealed = true // opened here, for whoever may still read
 	listener, err := client.Listen(ctx, ask.listen)
 	if err != nil {
 		return s.unlessDraining(err)
@@ -67,7 +69,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, c caller) e
 		return nil
 	}
 	st := &eventStream{
-		streamRequest: ask, caller: c, again: s.again, checked: time.Now(), listener: listener, out: out, log: s.log,
+		streamRequest: ask, caller: c, box: s.box, again: s.again, checked: time.Now(), listener: listener, out: out, log: s.log,
 		every: s.options.Heartbeat, ends: time.Now().Add(s.openStreams.lasts),
 	}
 	s.endStream(r.Context(), st, st.run(ctx))
@@ -116,6 +118,7 @@ func (s *Server) endStream(ctx context.Context, st *eventStream, err error) {
 type eventStream struct {
 	streamRequest
 	caller   caller
+	box      *sealing.Box
 	again    func(context.Context, caller) (caller, error) // lets it in once more
 	checked  time.Time                                     // when it was let in
 	listener *posthorn.Listener
@@ -169,7 +172,11 @@ func (st *eventStream) step(ctx context.Context) error {
 	if !st.caller.mayRead(e.Stream) {
 		return nil
 	}
-	return st.event(e)
+	view, err := st.open(ctx, e.Event)
+	if err != nil {
+		return err
+	}
+	return st.event(e.Cursor(), view)
 }
 
 // recheck sees to it that the reader may still be there, and which streams are
@@ -183,12 +190,12 @@ func (st *eventStream) recheck(ctx context.Context) (err error) {
 	return err
 }
 
-func (st *eventStream) event(e posthorn.Heard) error {
-	data, err := st.encode(e.Event)
+func (st *eventStream) event(cursor string, e eventView) error {
+	data, err := st.encode(e)
 	if err != nil { // Postgres takes JSON that is nested more deeply than Go does
 		st.log.Error("a stream cannot show what an event holds", "event", e.ID, "error", err)
 		e.Payload, e.Metadata = nil, nil
-		if data, err = st.encode(e.Event); err != nil {
+		if data, err = st.encode(e); err != nil {
 			return err
 		}
 	}
@@ -196,7 +203,7 @@ func (st *eventStream) event(e posthorn.Heard) error {
 	if st.named {
 		name = eventName(e.Type)
 	}
-	return st.send(name, e.Cursor(), data)
+	return st.send(name, cursor, data)
 }
 
 // heartbeat keeps the connection, and moves the reader's cursor on over what was

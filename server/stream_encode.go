@@ -3,17 +3,14 @@ package server
 import (
 	"bytes"
 	"encoding/json"
-
-	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/pg"
 )
 
 // encode writes an event as all of the server shows it, on one line.
-func (st *eventStream) encode(e posthorn.Event) ([]byte, error) {
-	var shown any = viewOf(pg.Event(e))
+func (st *eventStream) encode(e eventView) ([]byte, error) {
+	var shown any = e
 	if st.cloudEvents {
 		var err error
-		if shown, err = cloudEventOf(st.caller.namespace, viewOf(pg.Event(e))); err != nil {
+		if shown, err = cloudEventOf(st.caller.namespace, e); err != nil {
 			return nil, err
 		}
 	}

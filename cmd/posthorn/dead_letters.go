@@ -62,6 +62,8 @@ func newDeadLettersList(a *app) *cobra.Command {
 	f.add(cmd)
 	cmd.Flags().IntVar(&f.filter.Limit, "limit", 100, "list so many")
 	cmd.Flags().IntVar(&f.filter.Offset, "offset", 0, "after so many")
+	var keepers keeperFlags
+	keepers.add(cmd)
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
@@ -70,6 +72,9 @@ func newDeadLettersList(a *app) *cobra.Command {
 				return err
 			}
 			if *asJSON {
+				if err := a.openDeadLetters(cmd.Context(), conn, keepers, letters); err != nil {
+					return err
+				}
 				return printJSON(cmd.OutOrStdout(), append([]pg.DeadLetter{}, letters...))
 			}
 			t := newTable(cmd.OutOrStdout(), "id", "group", "event", "type", "attempts", "failed at", "reason", "error")

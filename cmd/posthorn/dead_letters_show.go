@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/sealing"
 )
 
 func newDeadLettersShow(a *app) *cobra.Command {
@@ -21,6 +23,8 @@ func newDeadLettersShow(a *app) *cobra.Command {
 		Example: "  posthorn dead-letters show 7",
 		Args:    cobra.ExactArgs(1),
 	}
+	var keepers keeperFlags
+	keepers.add(cmd)
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := strconv.ParseInt(args[0], 10, 64)
@@ -38,6 +42,9 @@ func newDeadLettersShow(a *app) *cobra.Command {
 					"run: posthorn dead-letters list",
 				}
 			}
+			if err := a.openDeadLetters(cmd.Context(), conn, keepers, found); err != nil {
+				return err
+			}
 			if *asJSON {
 				return printJSON(cmd.OutOrStdout(), found[0])
 			}
@@ -45,6 +52,20 @@ func newDeadLettersShow(a *app) *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// openDeadLetters opens what opens. The rest is shown as it is.
+func (a *app) openDeadLetters(ctx context.Context, conn *pgx.Conn, keepers keeperFlags, letters []pg.DeadLetter) error {
+	return keepers.withBox(ctx, conn, a.log, func(box *sealing.Box) error {
+		for i := range letters {
+			d := &letters[i]
+			payload, opened, err := box.OpenPayload(ctx, a.namespace, d.Stream, d.Payload)
+			if d.Sealed = err != nil; opened {
+				d.Payload = payload
+			}
+		}
+		return nil
+	})
 }
 
 func printDeadLetter(w io.Writer, d pg.DeadLetter) error {
@@ -67,7 +88,11 @@ func printDeadLetter(w io.Writer, d pg.DeadLetter) error {
 		return err
 	}
 	var parts strings.Builder
-	parts.WriteString("\npayload\n" + indented(d.Payload) + "\n")
+	heading := "payload"
+	if d.Sealed {
+		heading += " (sealed)"
+	}
+	parts.WriteString("\n" + heading + "\n" + indented(d.Payload) + "\n")
 	if string(d.Metadata) != "{}" {
 		parts.WriteString("\nmetadata\n" + indented(d.Metadata) + "\n")
 	}

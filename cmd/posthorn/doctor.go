@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,11 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/internal/doctor"
+	"github.com/posthorn/posthorn/seal/keeper"
 )
 
 const doctorLong = `Examine the database and what Posthorn keeps in it: versions, settings, roles,
 open transactions that hold the log back, clocks, partitions, upkeep, groups that
-nobody reads, dead rows. Nothing is changed.
+nobody reads, dead rows, the keys of confidential streams. Nothing is changed.
 
 Each line says ok, warn or fail, and what to do. A fail makes the exit status 1.`
 
@@ -25,6 +27,8 @@ func newDoctor(a *app) *cobra.Command {
 		Example: "  posthorn doctor --json",
 		Args:    cobra.NoArgs,
 	}
+	var f keeperFlags
+	f.add(cmd)
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		conn, err := a.connect(cmd.Context())
@@ -32,7 +36,11 @@ func newDoctor(a *app) *cobra.Command {
 			return err
 		}
 		defer func() { _ = conn.Close(cmd.Context()) }()
-		findings := doctor.Examine(cmd.Context(), conn)
+		urls, err := f.urls()
+		if err != nil {
+			return err
+		}
+		findings := doctor.Examine(cmd.Context(), conn, doctor.Options{Keepers: tryKeepers(cmd.Context(), urls)})
 		if err := cmd.Context().Err(); err != nil {
 			return err
 		}
@@ -47,6 +55,18 @@ func newDoctor(a *app) *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// tryKeepers says of each keeper that is given whether it opens.
+func tryKeepers(ctx context.Context, urls map[string]string) map[string]error {
+	tried := map[string]error{}
+	for name, url := range urls {
+		open, err := keeper.Open(ctx, url)
+		if tried[name] = err; err == nil {
+			_ = open.Close()
+		}
+	}
+	return tried
 }
 
 func printFindings(w io.Writer, findings []doctor.Finding) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/sealing"
 )
 
 const publishLong = `Publish one event and print its id, or with --lines many.
@@ -23,7 +24,9 @@ With --lines each line of the standard input is a message, a JSON object with
 the fields type, payload, stream, key, tags, metadata, deliver_at and dedup_key;
 only type is required. Messages are published in order, up to 1,000 in one
 transaction. At the first line that is wrong it stops; all lines before it are
-published, and it says how many that are.`
+published, and it says how many that are.
+
+` + keeperHelp
 
 const publishExample = `  posthorn publish order.placed '{"order": 7}'
   posthorn publish order.placed --stream orders --key 7 --tag web < /dev/null
@@ -34,7 +37,8 @@ const publishExample = `  posthorn publish order.placed '{"order": 7}'
 type publishFlags struct {
 	stream, key, metadata, deliverAt, dedupKey string
 
-	tags []string
+	tags    []string
+	keepers keeperFlags
 }
 
 func newPublish(a *app) *cobra.Command {
@@ -51,12 +55,13 @@ func newPublish(a *app) *cobra.Command {
 	flags.StringArrayVar(&f.tags, "tag", nil, "a tag; may be repeated")
 	flags.StringVar(&f.metadata, "metadata", "", "JSON that goes along with the payload")
 	flags.StringVar(&f.deliverAt, "deliver-at", "", "when it shall enter the log: a time, or a duration from now")
+	f.keepers.add(cmd)
 	flags.StringVar(&f.dedupKey, "dedup-key", "", "published again under this key, it stays one event")
 	asJSON := jsonFlag(cmd)
 	oneOrLines(cmd, "read messages from the standard input, one a line",
 		[]string{"stream", "key", "tag", "metadata", "deliver-at", "dedup-key"},
 		func(args []string) error { return a.publishOne(cmd, args, f, *asJSON) },
-		func() error { return a.publishLines(cmd, *asJSON) })
+		func() error { return a.publishLines(cmd, f.keepers, *asJSON) })
 	return cmd
 }
 
@@ -71,11 +76,17 @@ func (a *app) publishOne(cmd *cobra.Command, args []string, f publishFlags, asJS
 		if m.DeliverAt, err = timeFlag(ctx, conn, f.deliverAt); err != nil {
 			return err
 		}
-		id, err := pg.Publish(ctx, conn, a.namespace, m)
-		if err != nil {
-			return err
-		}
-		return printID(cmd, id, asJSON)
+		return f.keepers.withBox(ctx, conn, a.log, func(box *sealing.Box) error {
+			sealed, err := box.Seal(ctx, a.namespace, []pg.Message{m})
+			if err != nil {
+				return err
+			}
+			id, err := pg.Publish(ctx, conn, a.namespace, sealed[0])
+			if err != nil {
+				return err
+			}
+			return printID(cmd, id, asJSON)
+		})
 	})
 }
 

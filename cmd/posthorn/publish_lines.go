@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/sealing"
 )
 
 const (
@@ -23,19 +24,41 @@ const (
 	lineWait = 100 * time.Millisecond
 )
 
-func (a *app) publishLines(cmd *cobra.Command, asJSON bool) error {
+func (a *app) publishLines(cmd *cobra.Command, keepers keeperFlags, asJSON bool) error {
 	ctx := cmd.Context()
 	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-		w := lineWriter[pg.Message]{
-			parse: parseMessage,
-			many:  func(ctx context.Context, batch []pg.Message) error { return a.publishBatch(ctx, conn, batch) },
-			one: func(ctx context.Context, m pg.Message) error {
-				_, err := pg.Publish(ctx, conn, a.namespace, m)
-				return err
-			},
-		}
-		return w.run(cmd, "published", "events", asJSON)
+		return keepers.withBox(ctx, conn, a.log, func(box *sealing.Box) error {
+			w := lineWriter[pg.Message]{
+				parse: parseMessage,
+				many: func(ctx context.Context, batch []pg.Message) error {
+					return a.sealed(ctx, box, batch, func(sealed []pg.Message) error { return a.publishBatch(ctx, conn, sealed) })
+				},
+				one: func(ctx context.Context, m pg.Message) error {
+					return a.sealed(ctx, box, []pg.Message{m}, func(sealed []pg.Message) error {
+						_, err := pg.Publish(ctx, conn, a.namespace, sealed[0])
+						return err
+					})
+				},
+			}
+			return w.run(cmd, "published", "events", asJSON)
+		})
 	})
+}
+
+// sealed publishes messages with those sealed that have to be; once more if that
+// has changed while a long input was read.
+func (a *app) sealed(ctx context.Context, box *sealing.Box, plain []pg.Message, publish func([]pg.Message) error) error {
+	sealed, err := box.Seal(ctx, a.namespace, plain)
+	if err == nil {
+		err = publish(sealed)
+	}
+	if !box.Stale(a.namespace, plain, err) {
+		return err
+	}
+	if sealed, err = box.Seal(ctx, a.namespace, plain); err != nil {
+		return err
+	}
+	return publish(sealed)
 }
 
 // run writes the lines of the standard input, and says how many.
@@ -173,7 +196,7 @@ func (p *lineWriter[T]) flush(ctx context.Context) error {
 		p.count(len(p.batch))
 		return nil
 	}
-	if !errors.Is(err, pg.ErrInvalid) {
+	if !errors.Is(err, pg.ErrInvalid) && !pg.IsPlaintext(err) && !pg.IsWrongKey(err) {
 		return err
 	}
 	for i, item := range p.batch {

@@ -72,6 +72,7 @@ func newRoot(a *app) *cobra.Command {
 		newDeadLetters(a),
 		newSchedules(a),
 		newJobs(a),
+		newStreams(a),
 		newNodes(a),
 		newTokens(a),
 		newOutcome(a),

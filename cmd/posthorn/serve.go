@@ -22,11 +22,14 @@ From the first token on (see posthorn tokens) nobody gets in without one. Before
 everybody on this machine may do everything, and nobody else: an address that is
 not loopback is refused, unless --insecure says that this is meant.
 
+` + keeperHelp + `
+
 Told to stop, it lets requests come to their end and answers those that wait. Told
 a second time it ends at once.`
 
 const serveExample = `  posthorn serve
   posthorn serve --listen :8443 --tls-cert server.pem --tls-key server.key
+  posthorn serve --seal-key file:///etc/posthorn/seal.key
   posthorn serve --cors-origin https://app.example.com`
 
 const defaultListen = "127.0.0.1:8080"
@@ -38,6 +41,7 @@ type httpFlags struct {
 	corsOrigins       []string
 	insecure          bool
 	maxBody           int64
+	keepers           keeperFlags
 }
 
 func (f *httpFlags) add(cmd *cobra.Command) {
@@ -47,6 +51,7 @@ func (f *httpFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.keyFile, "tls-key", "", "the file with its key")
 	flags.StringArrayVar(&f.corsOrigins, "cors-origin", nil, "web pages of this origin may call from browsers; may be repeated, * means any")
 	flags.BoolVar(&f.insecure, "insecure", false, "let everybody in who reaches it, while there is no token")
+	f.keepers.add(cmd)
 	flags.Int64Var(&f.maxBody, "max-body", 4<<20, "the largest body of a request, in bytes")
 }
 
@@ -79,12 +84,15 @@ func (a *app) serve(cmd *cobra.Command, f httpFlags) error {
 		return err
 	}
 	defer web.close()
+	if err := web.openKeepers(ctx); err != nil {
+		return err
+	}
 	conn, err := a.connect(ctx) // says in a sentence why it cannot
 	if err != nil {
 		return err
 	}
 	_ = conn.Close(ctx)
-	ph, err := a.client(ctx, "posthorn serve")
+	ph, err := a.client(ctx, "posthorn serve", web.keepers)
 	if err != nil {
 		return err
 	}
@@ -101,9 +109,10 @@ func (a *app) serve(cmd *cobra.Command, f httpFlags) error {
 	return web.run(ctx, ph)
 }
 
-func (a *app) client(ctx context.Context, name string) (*posthorn.Client, error) {
+func (a *app) client(ctx context.Context, name string, keepers keepers) (*posthorn.Client, error) {
 	return posthorn.Open(ctx, posthorn.Config{
 		DatabaseURL: a.databaseURL, Namespace: a.namespace, ApplicationName: name, DisplayName: name, Logger: a.log,
+		Seal: keepers.config(),
 	})
 }
 
@@ -114,6 +123,7 @@ type web struct {
 	listener    net.Listener
 	certificate *certificate // nil without TLS
 	access      access
+	keepers     keepers
 }
 
 func (f httpFlags) open(ctx context.Context, log *slog.Logger) (*web, error) {
@@ -131,7 +141,16 @@ func (f httpFlags) open(ctx context.Context, log *slog.Logger) (*web, error) {
 	return w, err
 }
 
-func (w *web) close() { _ = w.listener.Close() }
+// openKeepers opens what seals and opens confidential streams.
+func (w *web) openKeepers(ctx context.Context) (err error) {
+	w.keepers, err = w.flags.keepers.open(ctx)
+	return err
+}
+
+func (w *web) close() {
+	_ = w.listener.Close()
+	w.keepers.close()
+}
 
 // admit finds out who gets in.
 func (w *web) admit(ctx context.Context, ph *posthorn.Client) (err error) {

@@ -16,12 +16,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/sealing"
 )
 
 const tailLong = `Print events as they are published, one a line: time, id, stream, type, key and
 payload. Reading changes nothing, for no group.
 
 Patterns for --type use * for one dotted part and > for all the rest.
+
+` + keeperHelp + ` What does not open is printed as it is.
 
 ` + timeHelp
 
@@ -34,6 +37,7 @@ type tailFlags struct {
 	from, cursorFile string
 	types, streams   []string
 	noFollow, asJSON bool
+	keepers          keeperFlags
 }
 
 func newTail(a *app) *cobra.Command {
@@ -49,6 +53,7 @@ func newTail(a *app) *cobra.Command {
 	flags.StringVar(&f.from, "from", "now", "where to begin: now, beginning or a TIME")
 	flags.StringArrayVar(&f.types, "type", nil, "only events of types that match this pattern; may be repeated")
 	flags.StringArrayVar(&f.streams, "stream", nil, "only events of this stream; may be repeated")
+	f.keepers.add(cmd)
 	flags.BoolVar(&f.noFollow, "no-follow", false, "end at the end of the log")
 	flags.StringVar(&f.cursorFile, "cursor-file", "", "go on from where this file says, and keep it up to date")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON, one document a line")
@@ -73,8 +78,10 @@ func (a *app) tail(cmd *cobra.Command, f tailFlags) error {
 		if err != nil {
 			return err
 		}
-		t := tailer{conn: conn, namespace: a.namespace, out: cmd.OutOrStdout(), wanted: wanted, flags: f}
-		return t.run(ctx, cursor)
+		return f.keepers.withBox(ctx, conn, a.log, func(box *sealing.Box) error {
+			t := tailer{conn: conn, namespace: a.namespace, out: cmd.OutOrStdout(), wanted: wanted, flags: f, box: box}
+			return t.run(ctx, cursor)
+		})
 	})
 }
 
@@ -129,6 +136,7 @@ type tailer struct {
 	out       io.Writer
 	wanted    filter
 	flags     tailFlags
+	box       *sealing.Box
 }
 
 // It asks often while events arrive, and ever more seldom while none do.
@@ -146,7 +154,7 @@ func (t tailer) run(ctx context.Context, cursor string) error {
 		if err != nil {
 			return err
 		}
-		if err := t.print(events); err != nil {
+		if err := t.print(ctx, events); err != nil {
 			return err
 		}
 		if err := t.saveCursor(cursor, next); err != nil {
@@ -170,13 +178,14 @@ func (t tailer) run(ctx context.Context, cursor string) error {
 }
 
 // print writes a batch at once.
-func (t tailer) print(events []pg.Event) error {
+func (t tailer) print(ctx context.Context, events []pg.Event) error {
 	var buffer bytes.Buffer
 	for _, e := range events {
 		if !t.wanted.matches(e) {
 			continue
 		}
-		if err := t.format(&buffer, e); err != nil {
+		sealed := t.box.Open(ctx, t.namespace, &e) != nil
+		if err := t.format(&buffer, e, sealed); err != nil {
 			return err
 		}
 	}
@@ -184,16 +193,23 @@ func (t tailer) print(events []pg.Event) error {
 	return err
 }
 
-func (t tailer) format(buffer *bytes.Buffer, e pg.Event) error {
+// format writes what does not open as it is, and says so.
+func (t tailer) format(buffer *bytes.Buffer, e pg.Event, sealed bool) error {
 	if t.flags.asJSON {
 		encoder := json.NewEncoder(buffer)
 		encoder.SetEscapeHTML(false)
-		return encoder.Encode(e)
+		return encoder.Encode(struct {
+			pg.Event
+			Sealed bool `json:"sealed,omitempty"`
+		}{e, sealed})
 	}
 	at := e.PublishedAt.Local().Format("2006-01-02 15:04:05.000 -07:00")
 	fmt.Fprintf(buffer, "%s  %d  %s  %s  %s  ", at, e.ID, e.Stream, e.Type, cell(e.Key))
 	if err := json.Compact(buffer, e.Payload); err != nil {
 		return err
+	}
+	if sealed {
+		buffer.WriteString("  (sealed)")
 	}
 	return buffer.WriteByte('\n')
 }

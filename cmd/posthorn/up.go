@@ -27,6 +27,9 @@ own, with binaries that it finds on this machine, or else downloads. The data
 stays in --data: by default in $XDG_DATA_HOME/posthorn, which usually is
 ~/.local/share/posthorn, and for root in /var/lib/posthorn.
 
+With a database of its own and no --seal-key, it makes a key for confidential
+streams there: DATA/seal.key.
+
 It prints "posthorn is ready" when it is.`
 
 const upExample = `  posthorn up
@@ -62,6 +65,9 @@ func newUp(a *app) *cobra.Command {
 		}
 		defer web.close()
 		if a.databaseURL != "" {
+			if err := web.openKeepers(cmd.Context()); err != nil {
+				return err
+			}
 			return a.up(cmd, web, nil)
 		}
 		return a.upWithServer(cmd, web, *data, *port)
@@ -84,10 +90,27 @@ func (a *app) upWithServer(cmd *cobra.Command, web *web, data string, port int) 
 		return err
 	}
 	a.databaseURL = server.URL()
-	err = a.up(cmd, web, server)
+	err = a.openOwnKey(cmd, web, data)
+	if err == nil {
+		err = a.up(cmd, web, server)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), stopTimeout)
 	defer cancel()
 	return errors.Join(err, server.Stop(ctx))
+}
+
+// openOwnKey sees to it that confidential streams work, with a key file beside the
+// data if nothing else is given.
+func (a *app) openOwnKey(cmd *cobra.Command, web *web, data string) error {
+	made, err := web.flags.keepers.ownKey(data)
+	if err != nil {
+		return err
+	}
+	if made != "" {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(),
+			"seal key: %s (made now; without it confidential streams are unreadable: keep a copy, away from copies of the data)\n", made)
+	}
+	return errors.Join(err, web.openKeepers(cmd.Context()))
 }
 
 // up migrates the database, is a node there and serves it, until told to stop or
@@ -95,7 +118,7 @@ func (a *app) upWithServer(cmd *cobra.Command, web *web, data string, port int) 
 func (a *app) up(cmd *cobra.Command, web *web, server *localpg.Server) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	ph, err := a.open(ctx)
+	ph, err := a.open(ctx, web.keepers)
 	if err != nil {
 		if cmd.Context().Err() != nil {
 			return nil
@@ -127,7 +150,7 @@ func (a *app) up(cmd *cobra.Command, web *web, server *localpg.Server) error {
 
 // open migrates through a connection that says in a sentence why it cannot
 // connect, and returns a client.
-func (a *app) open(ctx context.Context) (*posthorn.Client, error) {
+func (a *app) open(ctx context.Context, keepers keepers) (*posthorn.Client, error) {
 	conn, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -137,7 +160,7 @@ func (a *app) open(ctx context.Context) (*posthorn.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.client(ctx, "posthorn up")
+	return a.client(ctx, "posthorn up", keepers)
 }
 
 // printReady says what to type next. The password of a database of one's own is

@@ -26,6 +26,16 @@ type RetryError struct {
 func (e *RetryError) Error() string { return e.Err.Error() }
 func (e *RetryError) Unwrap() error { return e.Err }
 
+// ReleaseError is no failure of the event: it goes back as it was, for that long,
+// and the attempt does not count.
+type ReleaseError struct {
+	After time.Duration
+	Err   error
+}
+
+func (e *ReleaseError) Error() string { return e.Err.Error() }
+func (e *ReleaseError) Unwrap() error { return e.Err }
+
 // PanicError is a panic of a handler, which is a failure of its event alone.
 type PanicError struct {
 	Value any
@@ -59,6 +69,8 @@ func failure(event int64, subscription string, err error) pg.Failure {
 		f.Permanent = true
 	} else if retry, ok := errors.AsType[*RetryError](err); ok {
 		f.RetryIn = &retry.After
+	} else if back, ok := errors.AsType[*ReleaseError](err); ok {
+		f.Released, f.RetryIn = true, &back.After
 	}
 	if panicked, ok := errors.AsType[*PanicError](err); ok {
 		f.Stack = Clip(string(panicked.Stack))

@@ -36,6 +36,13 @@ type check struct {
 	examine func(ctx context.Context, db pg.DB) ([]Finding, error)
 }
 
+// Options say what is known of the process that examines.
+type Options struct {
+	// Keepers are those that it was given for confidential streams, by name, and why
+	// each does not open, or nil.
+	Keepers map[string]error
+}
+
 // The first two say whether there is any sense in the others.
 var (
 	first = []check{{"server", server}, {"schema", installed}}
@@ -56,12 +63,13 @@ var (
 )
 
 // Examine runs all checks, in order. One that cannot be made is a warning.
-func Examine(ctx context.Context, db pg.DB) []Finding {
+func Examine(ctx context.Context, db pg.DB, options Options) []Finding {
 	findings := examine(ctx, db, first)
 	if Worst(findings) == Fail {
 		return findings
 	}
-	return append(findings, examine(ctx, db, rest)...)
+	findings = append(findings, examine(ctx, db, rest)...)
+	return append(findings, examine(ctx, db, []check{{"confidential streams", options.confidential}})...)
 }
 
 func examine(ctx context.Context, db pg.DB, checks []check) []Finding {

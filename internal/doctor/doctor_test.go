@@ -69,7 +69,7 @@ func TestExamineFinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn := connect(t, posthorntest.Database(t), test.illness...)
-			for _, f := range Examine(t.Context(), conn) {
+			for _, f := range Examine(t.Context(), conn, Options{}) {
 				if f.Check == test.check && f.Level == test.level && strings.Contains(f.Found, test.found) {
 					if (f.Advice == "") != (f.Level == OK) {
 						t.Errorf("advice %q", f.Advice)
@@ -77,7 +77,7 @@ func TestExamineFinds(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("not found in %+v", Examine(t.Context(), conn))
+			t.Errorf("not found in %+v", Examine(t.Context(), conn, Options{}))
 		})
 	}
 }
@@ -93,7 +93,7 @@ const (
 func TestExamineOfAHealthyDatabase(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, posthorntest.Database(t), publish, "select posthorn.define_group('default', 'g')")
-	for _, f := range Examine(t.Context(), conn) {
+	for _, f := range Examine(t.Context(), conn, Options{}) {
 		if f.Level != OK && f.Check != "settings" {
 			t.Errorf("%+v", f)
 		}
@@ -104,7 +104,7 @@ func TestExamineOfAHealthyDatabase(t *testing.T) {
 func TestExamineWithoutRights(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, posthorntest.Database(t), "set role pg_monitor")
-	findings := Examine(t.Context(), conn)
+	findings := Examine(t.Context(), conn, Options{})
 	if Worst(findings) == OK {
 		t.Errorf("found %+v", findings)
 	}

@@ -23,7 +23,6 @@ func TestStreamPolicies(t *testing.T) {
 func TestBadStreamPoliciesAreRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
-	s.refused("PH005", "select posthorn.set_stream_policy('default', 's', 'confidential')")
 	s.refused("PH004", "select posthorn.set_stream_policy('default', 's', 'secret')")
 	s.refused("PH004", "select posthorn.set_stream_policy('default', 's', null)")
 	s.refused("PH004", "select posthorn.set_stream_policy('default', '', 'open')")

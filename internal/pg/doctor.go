@@ -114,7 +114,9 @@ func UpkeepState(ctx context.Context, db DB) (Upkeep, error) {
 			coalesce(extract(epoch from posthorn.now() - c.maintained_at), -1)::float8,
 			coalesce(extract(epoch from (select max(p.upto) from posthorn.partitions p) - posthorn.now()), -1)::float8,
 			extract(epoch from posthorn.setting('partition_interval')::interval)::float8,
-			greatest(extract(epoch from posthorn.now() - (select min(d.deliver_at) from posthorn.delayed d)), 0)::float8
+			greatest(extract(epoch from posthorn.now() - (
+				select d.deliver_at from posthorn.delayed d
+				where not exists (select from posthorn.held_back h where h.id = d.id) order by d.deliver_at limit 1)), 0)::float8
 		from posthorn.cluster c`),
 		[]any{&u.DefaultEvents}, &u.MaintainedAgo, &u.CoveredFor, &u.Interval, &u.Overdue)
 	return u, translate("read the state of upkeep", err)
@@ -214,4 +216,55 @@ func StalledJobs(ctx context.Context, db DB) ([]JobTrouble, error) {
 func jobTrouble(row pgx.CollectableRow) (JobTrouble, error) {
 	var t JobTrouble
 	return t, scanPeriods(row, []any{&t.Namespace, &t.Tag, &t.Jobs}, &t.For)
+}
+
+// SealedStream is a stream with keys, or one that is to have them.
+type SealedStream struct {
+	Namespace, Name string
+	Keepers         []string // the names of those that it needs
+	ActiveKey       int      // 0: none
+	KeyAge          time.Duration
+	KeyOverdue      bool
+}
+
+// SealedStreams returns the streams that are or were confidential. Keys are
+// overdue that much past their age; the age is that of the policy, or a default.
+func SealedStreams(ctx context.Context, db DB, age, late time.Duration) ([]SealedStream, error) {
+	return list(ctx, db, "read sealed streams", func(row pgx.CollectableRow) (s SealedStream, err error) {
+		var seconds float64
+		err = row.Scan(&s.Namespace, &s.Name, &s.Keepers, &s.ActiveKey, &seconds, &s.KeyOverdue)
+		s.KeyAge = time.Duration(seconds * float64(time.Second))
+		return s, err
+	}, `
+		select n.namespace, x.stream_name, x.keepers, coalesce(k.version, 0),
+			coalesce(extract(epoch from posthorn.now() - k.created_at), 0)::float8,
+			coalesce(posthorn.now() - k.created_at > coalesce(p.dek_rotation_days * interval '1 day', $1::interval) + $2::interval, false)
+		from (
+			select y.namespace_id, y.stream_name, array_agg(distinct y.keeper) as keepers
+			from (
+				select k.namespace_id, k.stream_name, k.keeper from posthorn.stream_keys k where k.key is not null
+				union
+				select p.namespace_id, p.stream_name, coalesce(p.kms_key_id, '') from posthorn.stream_policies p
+				where p.security_level = 'confidential'
+			) y
+			group by y.namespace_id, y.stream_name
+		) x
+		join posthorn.namespaces n on n.id = x.namespace_id
+		left join posthorn.stream_policies p on p.namespace_id = x.namespace_id and p.stream_name = x.stream_name
+		left join posthorn.stream_keys k
+			on k.namespace_id = x.namespace_id and k.stream_name = x.stream_name and k.version = p.active_key_version
+		order by n.namespace, x.stream_name`, period(age), period(late))
+}
+
+// HeldBackEvent is a delayed event in plain text, of a stream that is confidential.
+type HeldBackEvent struct {
+	ID        int64
+	Namespace string
+	Stream    string
+}
+
+// HeldBack returns delayed events that stay out of the log.
+func HeldBack(ctx context.Context, db DB, limit int) ([]HeldBackEvent, error) {
+	return list(ctx, db, "read held-back events", pgx.RowToStructByPos[HeldBackEvent],
+		"select id, namespace, stream_name from posthorn.held_back order by id limit $1::int", limit)
 }

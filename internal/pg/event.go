@@ -35,6 +35,9 @@ type Event struct {
 	// Subscriptions are those that the event is for; none means that the event
 	// as a whole is.
 	Subscriptions []string `json:"subscriptions,omitempty"`
+
+	// Confidential: the payload was sealed, and was opened.
+	Confidential bool `json:"-"`
 }
 
 // Lease is a batch of events that one node may work on until a deadline. ID and

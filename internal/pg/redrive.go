@@ -27,6 +27,7 @@ type DeadLetter struct {
 	Stack        string          `json:"stack,omitempty"`
 	Node         string          `json:"node,omitempty"`
 	FailedAt     time.Time       `json:"failed_at"`
+	Sealed       bool            `json:"sealed,omitempty" db:"-" doc:"It is confidential and does not open here"`
 }
 
 // DeadLetterFilter says which dead letters are meant; all its fields must match.

@@ -2,20 +2,57 @@ package pg
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// SetStreamPolicy makes a stream open, or restricted to API tokens that name it.
-func SetStreamPolicy(ctx context.Context, db DB, namespace, stream, securityLevel string) error {
-	return run(ctx, db, "set stream policy",
-		"select posthorn.set_stream_policy($1::text, $2::text, $3::text)", namespace, stream, securityLevel)
+// StreamPolicy says who may read a stream, and whether its payloads are sealed.
+type StreamPolicy struct {
+	SecurityLevel string // open, restricted or confidential
+	Keeper        string // the name of what wraps the keys; "" for whatever each process has as its own
+	RotationDays  int    // the age at which a key is replaced; 0 leaves it to the processes
+}
+
+// SetStreamPolicy says who may read a stream, and whether its payloads are sealed.
+func SetStreamPolicy(ctx context.Context, db DB, namespace, stream string, p StreamPolicy) error {
+	var days *int
+	if p.RotationDays != 0 {
+		days = &p.RotationDays
+	}
+	return run(ctx, db, "set stream policy", `
+		select posthorn.set_stream_policy($1::text, $2::text, $3::text, null, $4::text, $5::int)`,
+		namespace, stream, p.SecurityLevel, optional(p.Keeper), days)
 }
 
 // RestrictedStreams returns the streams of a namespace that are not for everyone.
 func RestrictedStreams(ctx context.Context, db DB, namespace string) ([]string, error) {
 	return list(ctx, db, "restricted streams", pgx.RowTo[string],
 		"select posthorn.restricted_streams($1::text)", namespace)
+}
+
+// ConfidentialStreams returns the streams of a namespace whose payloads must be
+// sealed: among some, or of all so many of them.
+func ConfidentialStreams(ctx context.Context, db DB, namespace string, among []string, limit int) ([]string, error) {
+	return list(ctx, db, "confidential streams", pgx.RowTo[string],
+		"select posthorn.confidential_streams($1::text, $2::text[], $3::int)", namespace, among, limit)
+}
+
+// IsPlaintext reports whether an error is that a payload was not sealed, for a
+// stream that takes sealed ones only.
+func IsPlaintext(err error) bool { return constraint(err) == "sealed_payload" }
+
+// IsWrongKey reports whether an error is that a payload was sealed with a key that
+// the stream has not, or not any more.
+func IsWrongKey(err error) bool { return constraint(err) == "sealed_key" }
+
+func constraint(err error) string {
+	var cause *pgconn.PgError
+	if errors.As(err, &cause) && cause.Code == "PH005" {
+		return cause.ConstraintName
+	}
+	return ""
 }
 
 // GroupStreams returns which of some streams a group may hand out.

@@ -68,7 +68,7 @@ comment on function posthorn.is_nested_deeper(text, int) is 'Whether JSON is nes
 -- settings, not even search_path, which would cost as much as the checks: every operator, function and
 -- type is named with its schema instead, and none may be added without. Hence no bounded repetition in
 -- the pattern. Hence no look at the streams for the default ones, whose ids are 1 in every database
--- (001_log.sql makes them first). And hence null for tags and metadata that were not given.
+-- (001_log.sql makes them first), and which cannot be confidential. And hence null for tags and metadata that were not given.
 create or replace function posthorn.publish(
   namespace text,
   type text,
@@ -104,7 +104,8 @@ begin
     insert into posthorn.events (namespace_id, stream_id, type, key, payload, metadata)
     select s.namespace_id, s.id, publish.type, publish.key, publish.payload, coalesce(publish.metadata, '{}')
     from posthorn.streams s
-    where s.namespace operator(pg_catalog.=) publish.namespace and s.name operator(pg_catalog.=) publish.stream;
+    where s.namespace operator(pg_catalog.=) publish.namespace and s.name operator(pg_catalog.=) publish.stream
+      and not exists (select from posthorn.sealed_streams x where x.stream_id operator(pg_catalog.=) s.id);
     if found then
       return pg_catalog.currval('posthorn.event_id');
     end if;
@@ -169,6 +170,9 @@ begin
       using errcode = 'PH004', hint = 'Give a time, or leave it out to publish now.';
   end if;
   st := posthorn.stream_id(publish_with_care.namespace, publish_with_care.stream);
+  if exists (select from posthorn.sealed_streams x where x.stream_id = st) then
+    perform posthorn.check_sealed(ns, publish_with_care.stream, publish_with_care.payload);
+  end if;
   perform posthorn.commit_firmly();
   perform pg_current_xact_id(); -- before an id is drawn
   new_id := nextval('posthorn.event_id');

@@ -144,6 +144,18 @@ begin
 end $$;
 comment on function posthorn.changes_insert(text, regclass, text) is 'The statement that publishes what a statement changed.';
 
+-- The rows are in their table in plain text, and nothing in here can seal.
+create or replace function posthorn.refuse_pushed_plaintext("table" text, stream text)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception 'the changes of table % cannot be pushed to stream %, which is confidential', "table", quote_literal(stream)
+    using errcode = 'PH005', constraint = 'sealed_payload', hint = 'Push them to another stream, or stop_table_changes.';
+end $$;
+comment on function posthorn.refuse_pushed_plaintext(text, text) is 'Raises that a table''s changes cannot be sealed.';
+
 create or replace function posthorn.publish_changes()
 returns trigger
 language plpgsql security definer
@@ -156,6 +168,7 @@ declare
   table_name text := format('%s.%s', tg_table_schema, tg_table_name);
   version text;
   context text;
+  st int;
   before bigint;
   after bigint;
 begin
@@ -191,9 +204,13 @@ begin
   if hook is not null then
     version := posthorn.check_hook(hook, tg_relid);
   end if;
+  st := posthorn.stream_id(settings->>'namespace', settings->>'stream');
+  if exists (select from posthorn.sealed_streams x where x.stream_id = st) then
+    perform posthorn.refuse_pushed_plaintext(table_name, settings->>'stream');
+  end if;
   perform posthorn.commit_firmly();
   execute posthorn.changes_insert(tg_op, tg_relid, hook)
-  using posthorn.namespace_id(settings->>'namespace'), posthorn.stream_id(settings->>'namespace', settings->>'stream'),
+  using posthorn.namespace_id(settings->>'namespace'), st,
     posthorn.change_type(table_name, tg_op), table_name, posthorn.setting('max_payload_bytes')::int,
     posthorn.primary_key(tg_relid), hook, tg_relid, version;
   return null;

@@ -46,7 +46,7 @@ begin
   end if;
 
   perform posthorn.commit_firmly();
-  if publish_batch.streams is null then
+  if publish_batch.streams is null then -- nor can this one be confidential
     st := posthorn.stream_id(publish_batch.namespace, 'default');
     return query
       insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
@@ -62,6 +62,11 @@ begin
   select array_agg(s.id order by u.ord) into stream_ids
   from unnest(publish_batch.streams) with ordinality u (name, ord)
   join posthorn.streams s on s.namespace = publish_batch.namespace and s.name = coalesce(u.name, 'default');
+  if exists (select from posthorn.sealed_streams x where x.stream_id = any (stream_ids)) then
+    perform posthorn.check_sealed(ns, m.stream, m.payload)
+    from unnest(publish_batch.streams, stream_ids, publish_batch.payloads) as m (stream, stream_id, payload)
+    join posthorn.sealed_streams x on x.stream_id = m.stream_id;
+  end if;
   return query
     insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
     select ns, m.stream_id, m.type, m.key, case when m.tags is null then '{}' else m.tags::text[] end, m.payload, coalesce(m.metadata, '{}')

@@ -20,6 +20,7 @@ as $$
 declare
   g posthorn.groups := posthorn.group_named(publish_to.namespace, publish_to.group_name);
   e posthorn.events;
+  st int;
 begin
   perform posthorn.check_message(publish_to.type, publish_to.key, publish_to.payload, publish_to.tags, publish_to.metadata);
   if not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = publish_to.subscription) then
@@ -28,9 +29,13 @@ begin
   elsif publish_to.deliver_at = 'infinity' then
     raise exception 'deliver_at must be a moment' using errcode = 'PH004', hint = 'Give a time, or leave it out to publish now.';
   end if;
+  st := posthorn.stream_id(publish_to.namespace, publish_to.stream);
+  if exists (select from posthorn.sealed_streams x where x.stream_id = st) then
+    perform posthorn.check_sealed(posthorn.namespace_id(publish_to.namespace), publish_to.stream, publish_to.payload);
+  end if;
   perform posthorn.commit_firmly();
   insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
-  values (-g.id, posthorn.stream_id(publish_to.namespace, publish_to.stream), publish_to.type, publish_to.key,
+  values (-g.id, st, publish_to.type, publish_to.key,
     coalesce(publish_to.tags, '{}'), publish_to.payload, coalesce(publish_to.metadata, '{}'))
   returning * into e;
   insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, event)

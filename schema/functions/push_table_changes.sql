@@ -77,6 +77,9 @@ begin
     raise exception 'stream must be 1 to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Shorten it, or use a hook to put what varies into the key.';
   end if;
+  if exists (select from posthorn.confidential_streams(check_push.namespace, array[check_push.stream])) then
+    perform posthorn.refuse_pushed_plaintext("table"::text, stream);
+  end if;
   perform posthorn.change_type(format('%s.%s', n.nspname, c.relname), 'insert')
   from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = "table";
   perform posthorn.row_as_json("table");

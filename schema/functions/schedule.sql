@@ -20,7 +20,9 @@ as $$
 declare
   task uuid;
 begin
-  perform posthorn.namespace_id(schedule.namespace);
+  if exists (select from posthorn.confidential_streams(schedule.namespace, array[schedule.stream])) then
+    perform posthorn.check_sealed(posthorn.namespace_id(schedule.namespace), schedule.stream, schedule.payload);
+  end if;
   for attempt in 1..2 loop
     task := posthorn.change_schedule(schedule.namespace, schedule.name, schedule.cron_expression, schedule.event_type, schedule.payload,
       schedule.timezone, schedule.catch_up, schedule.stream, schedule.key, coalesce(schedule.metadata, '{}'), schedule.active);

@@ -1,7 +1,14 @@
 -- Says who may read and publish to a stream over HTTP: open to every token of the namespace, or restricted to
--- tokens that name it.
-create or replace function posthorn.set_stream_policy(namespace text, stream text, security_level text)
-returns void
+-- tokens that name it; confidential is restricted, and takes sealed payloads only. What is not given gets its
+-- default. Publishing heeds it in statements that begin after it is committed.
+create or replace function posthorn.set_stream_policy(
+  namespace text,
+  stream text,
+  security_level text,
+  encryption_alg text default null,
+  kms_key_id text default null,
+  dek_rotation_days int default null
+) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -9,24 +16,121 @@ as $$
 declare
   ns int := posthorn.namespace_id(set_stream_policy.namespace);
   at timestamptz := posthorn.now();
+  sealed boolean := coalesce(set_stream_policy.security_level = 'confidential', false);
+  alg text;
 begin
-  if posthorn.is_name(set_stream_policy.stream) is not true then
-    raise exception 'stream must be 1 to 255 bytes without control characters' using errcode = 'PH004';
-  elsif set_stream_policy.security_level = 'confidential' then
-    raise exception 'streams cannot be confidential yet'
-      using errcode = 'PH005', hint = 'Payloads are not encrypted in this version. restricted admits only tokens that name the stream.';
-  elsif (set_stream_policy.security_level in ('open', 'restricted')) is not true then
-    raise exception 'security_level cannot be %', coalesce(quote_literal(left(set_stream_policy.security_level, 60)), 'null')
-      using errcode = 'PH004', hint = 'Give open or restricted.';
+  perform posthorn.check_stream_policy(set_stream_policy.stream, set_stream_policy.security_level,
+    set_stream_policy.encryption_alg, set_stream_policy.kms_key_id, set_stream_policy.dek_rotation_days);
+  if sealed then
+    alg := 'AES-256-GCM';
+    perform posthorn.refuse_plaintext_sources(set_stream_policy.namespace, set_stream_policy.stream);
+    insert into posthorn.sealed_streams (stream_id)
+    values (posthorn.stream_id(set_stream_policy.namespace, set_stream_policy.stream))
+    on conflict do nothing;
+  else
+    delete from posthorn.sealed_streams x
+    using posthorn.streams s
+    where s.namespace = set_stream_policy.namespace and s.name = set_stream_policy.stream and x.stream_id = s.id;
   end if;
-  insert into posthorn.stream_policies as p (namespace_id, stream_name, security_level, created_at, updated_at)
-  values (ns, set_stream_policy.stream, set_stream_policy.security_level, at, at)
+  insert into posthorn.stream_policies as p
+    (namespace_id, stream_name, security_level, encryption_alg, kms_key_id, dek_rotation_days, created_at, updated_at)
+  values (ns, set_stream_policy.stream, set_stream_policy.security_level, alg, set_stream_policy.kms_key_id,
+    set_stream_policy.dek_rotation_days, at, at)
   on conflict (namespace_id, stream_name) do update
-    set security_level = excluded.security_level, encryption_alg = null, kms_key_id = null, dek_rotation_days = null,
-      active_key_version = null, updated_at = at
-    where p.security_level <> excluded.security_level;
+    set security_level = excluded.security_level, encryption_alg = excluded.encryption_alg, kms_key_id = excluded.kms_key_id,
+      dek_rotation_days = excluded.dek_rotation_days, updated_at = at,
+      active_key_version = case when sealed then p.active_key_version end
+    where (p.security_level, p.encryption_alg, p.kms_key_id, p.dek_rotation_days)
+      is distinct from (excluded.security_level, excluded.encryption_alg, excluded.kms_key_id, excluded.dek_rotation_days);
+  perform posthorn.note_active_key(ns, set_stream_policy.stream);
 end $$;
-comment on function posthorn.set_stream_policy(text, text, text) is 'Makes a stream open, or restricted to tokens that name it.';
+comment on function posthorn.set_stream_policy(text, text, text, text, text, int) is
+  'Makes a stream open, restricted to tokens that name it, or confidential: with sealed payloads only.';
+
+create or replace function posthorn.check_stream_policy(
+  stream text, security_level text, encryption_alg text, kms_key_id text, dek_rotation_days int
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if posthorn.is_name(stream) is not true then
+    raise exception 'stream must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Shorten it, or use the key for what varies per entity.';
+  elsif (security_level in ('open', 'restricted', 'confidential')) is not true then
+    raise exception 'security_level cannot be %', coalesce(quote_literal(left(security_level, 60)), 'null')
+      using errcode = 'PH004', hint = 'Give open, restricted or confidential.';
+  elsif security_level <> 'confidential' and num_nonnulls(encryption_alg, kms_key_id, dek_rotation_days) > 0 then
+    raise exception 'a stream that is % has no encryption', security_level
+      using errcode = 'PH004', hint = 'Leave the settings of encryption out, or make it confidential.';
+  elsif encryption_alg <> 'AES-256-GCM' then
+    raise exception 'encryption_alg cannot be %', quote_literal(left(encryption_alg, 60))
+      using errcode = 'PH004', hint = 'Leave it out: it is AES-256-GCM.';
+  elsif kms_key_id = '' or octet_length(kms_key_id) > 255 or kms_key_id ~ '[[:cntrl:]]' or strpos(kms_key_id, '://') > 0 then
+    -- A URL from here would let whoever can write here have keys wrapped by a keeper of their choice.
+    raise exception 'kms_key_id is the name of a keeper'
+      using errcode = 'PH004', hint = 'Each process says which URL the name stands for: posthorn serve --keeper NAME=URL. Leave it out for its --seal-key.';
+  elsif dek_rotation_days not between 1 and 36500 then
+    raise exception 'dek_rotation_days cannot be %', dek_rotation_days
+      using errcode = 'PH004', hint = 'Give a number of days from 1 to 36500, or leave it out.';
+  elsif security_level = 'confidential' and stream = 'default' then
+    raise exception 'the stream default cannot be confidential'
+      using errcode = 'PH005', hint = 'Publish what is secret to a stream with a name of its own, and make that confidential.';
+  end if;
+end $$;
+comment on function posthorn.check_stream_policy(text, text, text, text, int) is 'Raises what is wrong with a policy, if anything is.';
+
+-- What publishes plaintext from inside the database would fail from now on, unseen. So it is to go first.
+create or replace function posthorn.refuse_plaintext_sources(namespace text, stream text)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  found_name text;
+  n bigint;
+begin
+  select t."table"::text into found_name from posthorn.push_triggers t
+  where t.settings->>'namespace' = refuse_plaintext_sources.namespace and t.settings->>'stream' = refuse_plaintext_sources.stream limit 1;
+  if found then
+    raise exception 'the changes of table % are pushed to stream %', found_name, quote_literal(stream)
+      using errcode = 'PH002', hint = 'They cannot be sealed. Push them elsewhere, or stop_table_changes.';
+  end if;
+  select t.name into found_name from posthorn.scheduled_tasks t
+  where t.namespace = refuse_plaintext_sources.namespace and t.stream = refuse_plaintext_sources.stream
+    and posthorn.sealed_with(t.payload) is null limit 1;
+  if found then
+    raise exception 'schedule % publishes to stream %', quote_literal(found_name), quote_literal(stream)
+      using errcode = 'PH002', hint = 'Its payload is not sealed. Let it publish elsewhere, or unschedule it.';
+  end if;
+  select count(*) into n from posthorn.delayed d
+  join posthorn.streams s on s.id = d.stream_id
+  where s.namespace = refuse_plaintext_sources.namespace and s.name = refuse_plaintext_sources.stream
+    and posthorn.sealed_with(d.payload) is null;
+  if n > 0 then
+    raise exception '% delayed events wait for stream %, and are not sealed', n, quote_literal(stream)
+      using errcode = 'PH002', hint = 'Wait for them, or cancel_delayed: see posthorn.delayed.';
+  end if;
+end $$;
+comment on function posthorn.refuse_plaintext_sources(text, text) is 'Raises what would publish plaintext to a stream from inside the database.';
+
+-- The confidential streams of a namespace; among some, or all of them.
+create or replace function posthorn.confidential_streams(namespace text, streams text[] default null, max_streams int default null)
+returns setof text
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(confidential_streams.namespace);
+begin
+  return query
+    select p.stream_name from posthorn.stream_policies p
+    where p.namespace_id = ns and p.security_level = 'confidential'
+      and (confidential_streams.streams is null or p.stream_name = any (confidential_streams.streams))
+    limit confidential_streams.max_streams;
+end $$;
+comment on function posthorn.confidential_streams(text, text[], int) is 'The streams of a namespace whose payloads must be sealed.';
 
 -- The streams of a namespace that are not for everyone.
 create or replace function posthorn.restricted_streams(namespace text)

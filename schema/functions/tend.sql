@@ -66,6 +66,17 @@ begin
 end $$;
 comment on function posthorn.tick() is 'Records what is visible now, if anything was published since the last tick.';
 
+-- Delayed events that stay out of the log: they were published in plain text before their stream became
+-- confidential, or while it did. set_stream_policy refuses while there are such, so that is rare.
+create or replace view posthorn.held_back as
+select d.id, n.namespace, s.name as stream_name, d.deliver_at
+from posthorn.delayed d
+join posthorn.sealed_streams x on x.stream_id = d.stream_id
+join posthorn.streams s on s.id = d.stream_id
+join posthorn.namespaces n on n.id = d.namespace_id
+where posthorn.sealed_with(d.payload) is null;
+comment on view posthorn.held_back is 'Delayed events in plain text, of streams that are confidential.';
+
 -- Moves delayed events that are due into the log, in order of their time.
 create or replace function posthorn.deliver_delayed(max_events int default 10000)
 returns bigint
@@ -84,6 +95,7 @@ begin
     where d.id in (
       select x.id from posthorn.delayed x
       where x.deliver_at <= posthorn.now()
+        and (not exists (select from posthorn.sealed_streams y where y.stream_id = x.stream_id) or posthorn.sealed_with(x.payload) is not null)
       order by x.deliver_at, x.id limit max_events for update skip locked)
     returning d.*
   )

@@ -29,7 +29,8 @@ declare
     'publish', 'publish_many', 'publish_to', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
     'append_event_log', 'namespace_id', 'first_used',
     'enqueue', 'enqueue_job', 'enqueue_many', 'enqueue_batch', 'get_job', 'job_status', 'cancel_job',
-    'register_node', 'touch_node_heartbeat'];
+    'register_node', 'touch_node_heartbeat',
+    'confidential_streams', 'load_stream_keys', 'add_stream_key', 'use_stream_key'];
   consuming constant text[] := array[
     'await_events', 'claim', 'take', 'lease_events', 'listed_events', 'filtered_events', 'has_work', 'pending',
     'settle', 'settle_until', 'extend', 'release', 'release_node', 'cut_lease',
@@ -43,7 +44,8 @@ declare
     'release_source_streams', 'leave_source', 'settle_source', 'check_stream', 'try_in_source', 'note_trimmed', 'origins', 'has_origins',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied',
     'claim_jobs', 'start_job', 'heartbeat_job', 'heartbeat_jobs', 'complete_job', 'complete_jobs', 'fail_job', 'release_jobs', 'job_news',
-    'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history'];
+    'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history',
+    'load_stream_keys', 'list_streams'];
   administering constant text[] := array[
     'subscribe_with_sql', 'catch_up', 'define_namespace', 'delete_group', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
     'redrive', 'purge', 'list_dead_letters', 'dead_letter_envelopes',
@@ -55,7 +57,8 @@ declare
     'push_settings', 'publish_changes',
     'reset_job', 'set_job_limit', 'pause_job_tag', 'resume_job_tag', 'list_job_limits', 'maintain_job_tables',
     'create_token', 'list_tokens', 'revoke_token', 'find_token', 'tokens_required',
-    'set_stream_policy', 'restricted_streams', 'group_streams'];
+    'set_stream_policy', 'restricted_streams', 'group_streams',
+    'list_stream_keys', 'rotate_stream_key', 'shred_stream_keys'];
   target text;
 begin
   if kind is null or kind <> all (array['publisher', 'consumer', 'admin']) then

@@ -1,0 +1,5 @@
+//go:build gcp
+
+package main
+
+import _ "gocloud.dev/secrets/gcpkms" // gcpkms://

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+func newStreams(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "streams",
+		Short: "See streams, and say who may read them",
+		Long: `A stream is open to the whole namespace; restricted to API tokens that name it; or
+confidential: restricted, and its payloads are sealed before they reach the
+database. See docs/access.md and docs/sealing.md.`,
+		Args: cobra.NoArgs,
+		RunE: help,
+	}
+	cmd.AddCommand(
+		newStreamsList(a),
+		newStreamsShow(a),
+		newStreamsSet(a),
+		newStreamsRotate(a),
+		newStreamsShred(a),
+	)
+	return cmd
+}
+
+func newStreamsList(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List streams, by name",
+		Example: `  posthorn streams list
+  posthorn streams list --after orders --limit 20 --json`,
+		Args: cobra.NoArgs,
+	}
+	after := cmd.Flags().String("after", "", "only those after this name")
+	limit := cmd.Flags().Int("limit", 1000, "list so many")
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			streams, err := pg.ListStreams(cmd.Context(), conn, a.namespace, *after, *limit)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(cmd.OutOrStdout(), append([]pg.Stream{}, streams...))
+			}
+			now, err := pg.Now(cmd.Context(), conn)
+			if err != nil {
+				return err
+			}
+			t := newTable(cmd.OutOrStdout(), "stream", "level", "key", "key age", "keeper", "created")
+			for _, s := range streams {
+				t.row(s.Name, s.SecurityLevel, value(s.ActiveKey), keyAge(s, now), value(s.Keeper), s.CreatedAt)
+			}
+			return t.flush()
+		})
+	}
+	return cmd
+}
+
+func value[T any](v *T) any {
+	if v == nil {
+		return nil
+	}
+	return *v
+}
+
+func keyAge(s pg.Stream, now time.Time) any {
+	if s.ActiveKeyCreated == nil {
+		return nil
+	}
+	age := now.Sub(*s.ActiveKeyCreated)
+	if age >= 48*time.Hour {
+		return fmt.Sprintf("%dd", int(age.Hours()/24))
+	}
+	return age.Round(time.Second)
+}
+
+func newStreamsShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show STREAM",
+		Short:   "Show a stream and its keys",
+		Example: "  posthorn streams show patients",
+		Args:    cobra.ExactArgs(1),
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			s, err := pg.FindStream(cmd.Context(), conn, a.namespace, args[0])
+			if err != nil {
+				return err
+			}
+			keys, err := pg.ListStreamKeys(cmd.Context(), conn, a.namespace, args[0])
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(cmd.OutOrStdout(), struct {
+					pg.Stream
+					Keys []pg.StreamKeyStatus `json:"keys"`
+				}{s, append([]pg.StreamKeyStatus{}, keys...)})
+			}
+			return printStream(cmd, s, keys)
+		})
+	}
+	return cmd
+}
+
+func printStream(cmd *cobra.Command, s pg.Stream, keys []pg.StreamKeyStatus) error {
+	f := newFields(cmd.OutOrStdout())
+	f.field("stream", s.Name)
+	f.field("level", s.SecurityLevel)
+	f.field("created at", s.CreatedAt)
+	if s.SecurityLevel == "confidential" {
+		f.field("encryption", value(s.EncryptionAlg))
+		f.field("keeper", value(s.Keeper))
+		f.field("rotation days", value(s.RotationDays))
+		f.field("active key", value(s.ActiveKey))
+	}
+	if err := f.flush(); err != nil || len(keys) == 0 {
+		return err
+	}
+	if _, err := fmt.Fprintln(cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	t := newTable(cmd.OutOrStdout(), "key", "created", "keeper", "messages, at most", "retired", "destroyed")
+	for _, k := range keys {
+		t.row(k.Version, k.CreatedAt, k.Keeper, k.Used, k.RetiredAt, k.DestroyedAt)
+	}
+	return t.flush()
+}
+
+func newStreamsSet(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "set STREAM --level open|restricted|confidential",
+		Short: "Say who may read a stream, and whether it is encrypted",
+		Long: `Publishing heeds a new level at once; servers let readers in by it within five
+seconds. What was published before stays as it is: plain text stays plain text,
+and what is sealed stays sealed and readable for who may read the stream.
+
+Of a confidential stream, --keeper names what wraps its next keys. Each process
+says which URL that is, with its own --keeper NAME=URL; without a name it is the
+one of --seal-key.`,
+		Example: `  posthorn streams set payroll --level restricted
+  posthorn streams set patients --level confidential
+  posthorn streams set patients --level confidential --keeper clinic --rotation-days 7`,
+		Args: cobra.ExactArgs(1),
+	}
+	var p pg.StreamPolicy
+	flags := cmd.Flags()
+	flags.StringVar(&p.SecurityLevel, "level", "", "open, restricted or confidential")
+	flags.StringVar(&p.Keeper, "keeper", "", "the name of what wraps its keys")
+	flags.IntVar(&p.RotationDays, "rotation-days", 0, "the age at which a key is replaced (default: 30, or what processes say)")
+	_ = cmd.MarkFlagRequired("level")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if p.RotationDays == 0 && cmd.Flags().Changed("rotation-days") {
+			return usageError{errors.New("--rotation-days must be positive"), "leave it out for 30"}
+		}
+		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			if err := pg.SetStreamPolicy(cmd.Context(), conn, a.namespace, args[0], p); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "stream %s is %s\n", args[0], p.SecurityLevel)
+			return err
+		})
+	}
+	return cmd
+}
+
+func newStreamsRotate(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "rotate STREAM",
+		Short: "Let a confidential stream have a new key",
+		Long: `The next message is sealed with a new key, which its publisher makes. Publishers
+that run follow when they look at their keys again, within minutes. What older keys
+sealed stays readable.`,
+		Example: "  posthorn streams rotate patients",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+				if err := pg.RotateStreamKey(cmd.Context(), conn, a.namespace, args[0]); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "stream %s gets a new key with its next message\n", args[0])
+				return err
+			})
+		},
+	}
+}
+
+func newStreamsShred(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "shred STREAM",
+		Short: "Destroy keys of a stream: what they sealed is unreadable for good",
+		Long: `What the keys sealed is unreadable from then on, in the log, in brokers, archives and
+backups; in processes that have a key in memory, within minutes. Nothing brings it
+back, except a backup of the keys from before: see docs/sealing.md.
+
+Events stay where they are, with their types and keys. New messages get a new key.`,
+		Example: `  posthorn streams shred patients
+  posthorn streams shred patients --up-to 3 --yes`,
+		Args: cobra.ExactArgs(1),
+	}
+	upTo := cmd.Flags().Int("up-to", 0, "only keys up to this version (default: all)")
+	yes := yesFlag(cmd)
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		what := "make everything that is sealed in stream " + args[0]
+		switch {
+		case cmd.Flags().Changed("up-to") && *upTo < 1:
+			return usageError{errors.New("--up-to must be a version, from 1 on"), "run: posthorn streams show " + args[0]}
+		case *upTo > 0:
+			what += fmt.Sprintf(" with keys up to %d", *upTo)
+		}
+		if err := confirm(cmd, *yes, what+" unreadable for good"); err != nil {
+			return err
+		}
+		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			n, err := pg.ShredStreamKeys(cmd.Context(), conn, a.namespace, args[0], *upTo)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(cmd.OutOrStdout(), map[string]int64{"destroyed": n})
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "destroyed %d keys\n", n)
+			return err
+		})
+	}
+	return cmd
+}

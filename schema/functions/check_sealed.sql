@@ -1,0 +1,61 @@
+-- What keeps plaintext out of confidential streams. Whoever writes to the log or to what is delayed looks into
+-- sealed_streams, and has what goes to one of those checked here. Never is a payload in an error.
+
+-- The version of the key that a payload says it was sealed with; null if it has not the form of what is sealed.
+create or replace function posthorn.sealed_with(payload json)
+returns bigint
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  message text;
+  head bytea;
+begin
+  -- It is JSON, so \s is the white space of JSON; and quotes stand where the pattern has them.
+  if (payload::text ~ '^\s*\{\s*"posthorn_sealed"\s*:\s*"[A-Za-z0-9_-]+"\s*\}\s*$') is not true then
+    return null;
+  end if;
+  message := split_part(payload::text, '"', 4);
+  if length(message) < 44 or length(message) % 4 = 1 then
+    return null;
+  end if;
+  head := decode(translate(left(message, 8), '-_', '+/'), 'base64');
+  if get_byte(head, 0) <> 1 then
+    return null;
+  end if;
+  return nullif((get_byte(head, 1)::bigint << 24) + (get_byte(head, 2) << 16) + (get_byte(head, 3) << 8) + get_byte(head, 4), 0);
+end $$;
+comment on function posthorn.sealed_with(json) is 'The version of the key that a payload was sealed with, by its form.';
+
+create or replace function posthorn.check_sealed(namespace_id int, stream text, payload json)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  found_version bigint := posthorn.sealed_with(payload);
+begin
+  if found_version is null then
+    perform posthorn.refuse_plaintext(stream);
+  elsif not exists (
+    select from posthorn.stream_keys k
+    where k.namespace_id = check_sealed.namespace_id and k.stream_name = check_sealed.stream
+      and k.version = found_version and k.key is not null)
+  then
+    raise exception 'the payload is sealed with key % of stream %, which does not exist, or not any more', found_version, quote_literal(stream)
+      using errcode = 'PH005', constraint = 'sealed_key', hint = 'Seal it again, with the key that the stream has now.';
+  end if;
+end $$;
+comment on function posthorn.check_sealed(int, text, json) is 'Refuses a payload for a confidential stream that is not sealed with a key of it.';
+
+create or replace function posthorn.refuse_plaintext(stream text)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception 'stream % is confidential: it takes sealed payloads only', quote_literal(stream)
+    using errcode = 'PH005', constraint = 'sealed_payload',
+      hint = 'Publish with the Go package or over HTTP, which seal: Config.Seal in Go, posthorn serve --seal-key; see docs/sealing.md.';
+end $$;
+comment on function posthorn.refuse_plaintext(text) is 'Raises that a stream takes sealed payloads only.';

@@ -56,6 +56,7 @@ var (
 		{"upkeep", upkeep},
 		{"groups", groups},
 		{"subscriptions", subscriptions},
+		{"brokers", brokers},
 		{"jobs", jobs},
 		{"bloat", bloat},
 	}

@@ -3,7 +3,6 @@ package inflow_test
 import (
 	"io"
 	"log/slog"
-	"os"
 	"sync"
 )
 
@@ -20,7 +19,3 @@ func (l *locked) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	return l.to.Write(p)
 }
-
-const asVictim = "POSTHORN_TEST_SOURCE_VICTIM"
-
-func beVictim() { os.Exit(0) }

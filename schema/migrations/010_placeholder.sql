@@ -1,2 +1,0 @@
--- Holds the number: another change has it.
-do $$ begin end $$;

@@ -23,7 +23,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-const patience = 20 * time.Second
+const patience = 4 * time.Minute
 
 // world is a database and a store, with what a test says there.
 type world struct {

@@ -74,6 +74,7 @@ func newRoot(a *app) *cobra.Command {
 		newJobs(a),
 		newNodes(a),
 		newTokens(a),
+		newArchive(a),
 		newOutcome(a),
 		newDoctor(a),
 		newRebase(a),

@@ -77,6 +77,7 @@ func newRoot(a *app) *cobra.Command {
 		newStreams(a),
 		newNodes(a),
 		newTokens(a),
+		newArchive(a),
 		newOutcome(a),
 		newDoctor(a),
 		newRebase(a),

@@ -135,8 +135,8 @@ as $$
 declare
   length interval := posthorn.setting('partition_interval')::interval;
   uncovered timestamptz;
-  since timestamptz;
-  upto timestamptz;
+  first timestamptz;
+  until timestamptz;
 begin
   loop
     select min(t) into uncovered
@@ -145,11 +145,11 @@ begin
       and not exists (select from posthorn.partitions p where t >= p.since and t < p.upto);
     exit when uncovered is null;
     perform pg_advisory_xact_lock(1886350441, hashtext('maintain_events_table'));
-    since := date_trunc(posthorn.partition_unit(length), uncovered);
-    upto := posthorn.partition_end(since, length);
-    select greatest(since, max(p.upto)) into since from posthorn.partitions p where p.upto <= uncovered;
-    select least(upto, min(p.since)) into upto from posthorn.partitions p where p.since > uncovered;
-    perform posthorn.create_partition(since, upto);
+    first := date_trunc(posthorn.partition_unit(length), uncovered);
+    until := posthorn.partition_end(first, length);
+    first := greatest(first, (select max(p.upto) from posthorn.partitions p where p.upto <= uncovered));
+    until := least(until, (select min(p.since) from posthorn.partitions p where p.since > uncovered));
+    perform posthorn.create_partition(first, until);
   end loop;
 end $$;
 comment on function posthorn.cover_times(timestamptz[]) is 'Makes the partitions that events of some times in the past need.';

@@ -1,0 +1,270 @@
+package archive_test
+
+import (
+	"bufio"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthorn/posthorn/archive"
+	"github.com/posthorn/posthorn/internal/tests3"
+)
+
+// archiver is a process that archives.
+type archiver struct{ cmd *exec.Cmd }
+
+func startArchiver(w *world, storeURL string) *archiver {
+	w.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asArchiver+"="+w.url+" "+storeURL)
+	if err := cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	a := &archiver{cmd}
+	w.Cleanup(a.kill)
+	return a
+}
+
+func (a *archiver) kill() {
+	if a.cmd != nil {
+		_ = a.cmd.Process.Kill()
+		_ = a.cmd.Wait() // it was killed
+		a.cmd = nil
+	}
+}
+
+// publishing publishes to a few streams, some of it late, until it is stopped.
+func (w *world) publishing() (stop func()) {
+	w.Helper()
+	db := pool(w.T, w.url)
+	var stopped atomic.Bool
+	ended := make(chan struct{}, 2)
+	for range 2 {
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			for n := 1; !stopped.Load(); n++ {
+				if err := w.publishSome(db, n%5 == 0); err != nil {
+					w.Error(err)
+					return
+				}
+			}
+		}()
+	}
+	return func() {
+		stopped.Store(true)
+		<-ended
+		<-ended
+	}
+}
+
+func (w *world) publishSome(db *pgxpool.Pool, late bool) error {
+	tx, err := db.Begin(w.Context())
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(w.Context())
+	stream := []string{"orders", "payments", "stream:user:events"}[rand.IntN(3)]
+	if _, err := tx.Exec(w.Context(), "select posthorn.publish('default', 'e', json_build_object('n', n), stream => $1) from generate_series(1, 20) n", stream); err != nil {
+		return err
+	}
+	if late {
+		if _, err := tx.Exec(w.Context(), "select pg_sleep(0.3)"); err != nil {
+			return err
+		}
+	}
+	return tx.Commit(w.Context())
+}
+
+// settledArchive is when nothing is left to write.
+func (w *world) everythingArchived(store string, a ...*archiver) {
+	w.Helper()
+	w.archived()
+	for _, x := range a {
+		x.kill()
+	}
+	want := events(w.T, w.db)
+	if len(want) < 1000 {
+		w.Errorf("only %d events were published", len(want))
+	}
+	same(w.T, "objects", w.objects(), want)
+	w.verified(len(want))
+	if n := ask[int](w, "select count(*)::int from posthorn.archiver_leases where owner_id !~ '^archiver-.+-[^-]+-[0-9]+-[0-9a-f]{8}$' or checkpoint is null"); n > 0 {
+		w.Errorf("%d streams have no proper owner or checkpoint", n)
+	}
+}
+
+// Two archivers are killed at random moments while events are published, some of
+// them late: in the end each event is in the archive once.
+//
+// seed 003.14–27 (archiver), 003.archive
+func TestEveryEventIsArchivedOnceThoughArchiversAreKilled(t *testing.T) {
+	t.Parallel()
+	server := tests3.Start(t)
+	w := worldOn(t, server.URL(), server.Dir())
+	for _, stream := range []string{"orders", "payments", "stream:user:events"} {
+		w.publish(stream, 1)
+	}
+	stop := w.publishing()
+	a := []*archiver{startArchiver(w, server.URL()), startArchiver(w, server.URL())}
+	for i := range 20 {
+		w.awaitSegments(rand.IntN(10))
+		a[i%2].kill()
+		a[i%2] = startArchiver(w, server.URL())
+	}
+	stop()
+	w.everythingArchived(server.URL(), a...)
+	if n := ask[int](w, "select count(*)::int from posthorn.archive_streams where attempt > 5"); n == 0 {
+		t.Error("no stream ever changed hands")
+	}
+}
+
+// awaitSegments returns when so many more segments were written.
+func (w *world) awaitSegments(n int) {
+	w.Helper()
+	before := ask[int](w, "select coalesce(sum(changes), 0)::int from posthorn.archive_streams")
+	w.await("select coalesce(sum(changes), 0) >= $1 from posthorn.archive_streams", before+n)
+}
+
+// The same with an S3 server that is killed and comes back.
+//
+// seed 003.archive
+func TestEveryEventIsArchivedOnceThoughTheStoreIsKilled(t *testing.T) {
+	t.Parallel()
+	server := tests3.Start(t)
+	w := worldOn(t, server.URL(), server.Dir())
+	for _, stream := range []string{"orders", "payments", "stream:user:events"} {
+		w.publish(stream, 1)
+	}
+	stop := w.publishing()
+	a := startArchiver(w, server.URL())
+	for range 4 {
+		w.awaitSegments(5 + rand.IntN(10))
+		server.Kill()
+		w.await("select count(*) > 0 from posthorn.archive_streams where failures > 0")
+		server.Restart()
+	}
+	stop()
+	w.everythingArchived(server.URL(), a)
+}
+
+// An object that is there already is the segment of one who crashed before noting
+// it, if it has the same content. If not, it is left alone, and the archive says so.
+func TestAnObjectIsWrittenOnce(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"files", "s3"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			w := (*world)(nil)
+			if kind == "files" {
+				w = newWorld(t)
+			} else {
+				server := tests3.Start(t)
+				w = worldOn(t, server.URL(), server.Dir())
+			}
+			w.publish("orders", 10)
+			w.archive(quick)
+			path := w.segments()[0]
+			before, _ := os.Stat(path)
+			const unwrite = `
+				with s as (
+					update posthorn.archive_segments set written_at = null, ids = array(select generate_series(first_id, last_id)) returning 1
+				), d as (delete from posthorn.archive_days)
+				update posthorn.archive_streams set unwritten = 1`
+			w.exec(unwrite)
+			w.archive(quick)
+			if after, _ := os.Stat(path); !after.ModTime().Equal(before.ModTime()) {
+				t.Error("the object was written again")
+			}
+			w.verified(10)
+
+			if err := os.WriteFile(path, []byte("somebody's"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			w.exec(unwrite)
+			stop := w.run(quick)
+			w.await("select coalesce(bool_or(failures > 0), false) from posthorn.archive_streams")
+			stop()
+			if content, _ := os.ReadFile(path); string(content) != "somebody's" {
+				t.Error("what somebody else wrote is gone")
+			}
+		})
+	}
+}
+
+// Two archives do not write over each other.
+func TestAnArchiveHasAPlaceOfItsOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish("orders", 10)
+	w.archive(quick)
+	second := quick
+	second.Name = "second"
+	if err := archive.New(w.db, w.store, second).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "another archive") {
+		t.Errorf("a second archive in the same place: %v", err)
+	}
+	elsewhere := open(t, "file://"+t.TempDir())
+	if err := archive.New(w.db, elsewhere, quick).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "writes to file://") {
+		t.Errorf("the same archive in another place: %v", err)
+	}
+	other := worldOn(t, "file://"+w.dir, w.dir)
+	other.publish("orders", 20)
+	stop := other.run(quick)
+	other.await("select coalesce(bool_or(error like '%is of another archive%' or error like '%has other events%'), false) from posthorn.archive_streams")
+	stop()
+	w.verified(10)
+}
+
+// A replay that is killed goes on where it stopped, and repeats nothing.
+//
+// seed 003.archive
+func TestAReplayGoesOnAfterAKill(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish("orders", 30_000)
+	w.archive(quick)
+	kills := 0
+	for {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), asReplayer+"="+w.url+" file://"+w.dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for range 1 + rand.IntN(4) {
+			lines.Scan()
+		}
+		if kills < 5 {
+			kills++
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			continue
+		}
+		for lines.Scan() {
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	for what, sql := range map[string]string{
+		"events":       "select count(*)::int from posthorn.events e join posthorn.streams s on s.id = e.stream_id where s.name = 'again'",
+		"archived ids": "select count(distinct metadata->>'archived_id')::int from posthorn.events e join posthorn.streams s on s.id = e.stream_id where s.name = 'again'",
+		"counted":      "select events::int from posthorn.archive_replays where ended_at is not null",
+		"in the same order": `select count(*)::int from (
+			select (e.metadata->>'archived_id')::bigint = row_number() over (order by e.id) as same
+			from posthorn.events e join posthorn.streams s on s.id = e.stream_id where s.name = 'again') x where same`,
+	} {
+		if n := ask[int](w, sql); n != 30_000 {
+			t.Errorf("%s: %d of 30000", what, n)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package archive_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/archive"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// An archive of many events, of streams and months, with ids that overlap between
+// segments, restores to the same log; broken off, it goes on. A group that was
+// there before gets each event once, in spite of their old times.
+//
+// seed 003.archive
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := 100_000
+	if testing.Short() {
+		n = 20_000
+	}
+	w.exec("update posthorn.config set value = '10 years' where key = 'partition_retention_period'")
+	w.exec("select posthorn.stream_id('default', 'stream ' || n) from generate_series(1, 7) n")
+	w.exec("select posthorn.cover_times(array_agg(posthorn.now() - interval '10 days' * n)) from generate_series(1, 20) n")
+	w.exec(`insert into posthorn.events (created_at, namespace_id, stream_id, type, key, tags, payload, metadata)
+		select date_trunc('milliseconds', posthorn.now()) - interval '200 days' * (1 - n / $1::float8), 1, (select id from posthorn.streams where name = 'stream ' || (1 + n * n % 7)),
+			'type ' || n % 5, nullif(n % 13, 0), case when n % 3 = 0 then array['a', 'b' || n] else '{}' end,
+			format('{"n":  %s, "pad": "%s"}', n, md5(n::text))::json, case when n % 4 = 0 then '{"m": 1}' else '{}' end::json
+		from generate_series(1, $1::bigint) n`, n)
+	w.archive(archive.Config{SegmentAge: time.Microsecond, SegmentEvents: 7000})
+	want := events(t, w.db)
+	w.verified(n)
+
+	other := worldOn(t, "file://"+w.dir, w.dir)
+	if _, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{}); err == nil || !strings.Contains(err.Error(), "retention") {
+		t.Fatalf("restored what retention drops at once: %v", err)
+	}
+	other.exec("update posthorn.config set value = '10 years' where key = 'partition_retention_period'")
+	ph := posthorntest.Open(t, posthorn.Config{DatabaseURL: other.url})
+	var effects sync.Map
+	var count, twice atomic.Int64
+	ph.Group("ledger", posthorn.GroupConfig{}).Handle("note", ">", func(_ context.Context, e posthorn.Event) error {
+		if _, known := effects.LoadOrStore(e.ID, true); known {
+			twice.Add(1)
+		}
+		count.Add(1)
+		return nil
+	})
+	posthorntest.Run(t, ph)
+	began := time.Now()
+	for attempt := 0; ; attempt++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := other.store.Restore(ctx, other.db, archive.RestoreConfig{Progress: func(n int64) {
+			if n >= 5000*int64(attempt+1) && attempt < 3 {
+				cancel()
+			}
+		}})
+		cancel()
+		if err == nil {
+			break
+		} else if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("restored %d events in %s", n, time.Since(began))
+	same(t, "restored", events(t, other.db), want)
+	for deadline := time.Now().Add(patience); count.Load() < int64(n) && time.Now().Before(deadline); {
+		runtime.Gosched()
+	}
+	if count.Load() != int64(n) || twice.Load() > 0 {
+		t.Errorf("the group got %d events of %d, %d of them twice", count.Load(), n, twice.Load())
+	}
+	if id := ask[int](other, "select posthorn.publish('default', 'next')"); id != n+1 {
+		t.Errorf("the next event has id %d", id)
+	}
+	if _, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{}); err == nil || !strings.Contains(err.Error(), "was published here") {
+		t.Errorf("restored again, after something was published: %v", err)
+	}
+}
+
+// Whoever draws an id while a restore runs, or has drawn one, does not get one of
+// the archive's.
+func TestRestoreGuardsItsIDs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish("orders", 100)
+	w.archive(quick)
+	for name, publish := range map[string]string{
+		"an event":         "select posthorn.publish('default', 'x')",
+		"one with care":    "select posthorn.publish('default', 'x', '{}', tags => '{a}')",
+		"a delayed event":  "select posthorn.publish('default', 'x', '{}', deliver_at => now() + interval '1 hour')",
+		"one in a new one": "select posthorn.publish('default', 'x', '{}', stream => 'new')",
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := worldOn(t, "file://"+w.dir, w.dir)
+			tx, err := other.db.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(t.Context())
+			if _, err := tx.Exec(t.Context(), publish); err != nil {
+				t.Fatal(err)
+			}
+			result := make(chan error, 1)
+			go func() {
+				_, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{})
+				result <- err
+			}()
+			other.await("select exists (select from pg_locks where not granted and relation = 'posthorn.event_id'::regclass and database = (select oid from pg_database where datname = current_database()))")
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-result; err == nil || !strings.Contains(err.Error(), "was published here") {
+				t.Errorf("restored though something was published meanwhile: %v", err)
+			}
+		})
+	}
+	// A batch that was broken off leaves the sequence ahead: that is no obstacle.
+	other := worldOn(t, "file://"+w.dir, w.dir)
+	err := pgx.BeginFunc(t.Context(), other.db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `
+			select posthorn.begin_restore('file://' || $1, 100, now() - interval '1 day')`, w.dir); err != nil {
+			t.Fatal(err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, _ := other.db.Begin(t.Context())
+	if _, err := tx.Exec(t.Context(), `select posthorn.restore_events('{default}', '{orders}', '{1,50}', '{1,1}', '{a,b}', '{null,null}', '{"{}","{}"}', array['{}', '{}']::json[], array['{}', '{}']::json[], array[now(), now()])`); err != nil {
+		t.Fatal(err)
+	}
+	publish := make(chan error, 1)
+	go func() {
+		_, err := other.db.Exec(t.Context(), "begin; set local lock_timeout = '100ms'; select posthorn.publish('default', 'x'); commit")
+		publish <- err
+	}()
+	if err := <-publish; err == nil {
+		t.Error("published while a batch was being restored")
+	}
+	tx.Rollback(t.Context())
+	if n, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{}); err != nil || n != 100 {
+		t.Errorf("restored %d: %v", n, err)
+	}
+}

@@ -1,0 +1,128 @@
+package archive_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/archive"
+)
+
+// Whatever is damaged, missing or made up in a store, verifying says so: from the
+// store alone.
+//
+// seed 003.archive
+func TestVerifyFindsDamage(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		damage func(w *world)
+		want   string
+	}{
+		"a flipped byte":           {func(w *world) { flip(w, w.segments()[1]) }, "its checksum is not"},
+		"a missing segment":        {func(w *world) { remove(w, w.segments()[1]) }, "not found"},
+		"a truncated segment":      {func(w *world) { truncate(w, w.segments()[1]) }, "bytes, not"},
+		"a missing manifest":       {func(w *world) { remove(w, w.files("orders/manifest.json")[0]) }, "orders/manifest.json: not found"},
+		"a day's missing manifest": {func(w *world) { remove(w, w.dayManifest()) }, "manifest.json: not found"},
+		"a day's altered manifest": {func(w *world) { flip(w, w.dayManifest()) }, "its checksum is not"},
+		"a truncated manifest":     {func(w *world) { truncate(w, w.files("orders/manifest.json")[0]) }, "is no manifest"},
+		"a stream that was moved": {func(w *world) {
+			if err := os.Rename(w.dir+"/default/orders", w.dir+"/default/other"); err != nil {
+				w.Fatal(err)
+			}
+		}, "is of another stream"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.publish("orders", 250)
+			config := quick
+			config.SegmentEvents = 100
+			w.archive(config)
+			if r := w.verified(250); r.Segments != 3 || r.Compared != 250 {
+				t.Fatalf("before: %+v", r)
+			}
+			c.damage(w)
+			report := w.verify(archive.VerifyConfig{})
+			if len(report.Problems) != 1 || !strings.Contains(report.Problems[0].What, c.want) {
+				t.Errorf("%+v", report.Problems)
+			}
+			if name == "a missing manifest" || name == "a day's altered manifest" {
+				w.exec("select posthorn.relist_archive('default', 'archive')")
+				w.archive(config)
+				w.verified(250)
+			}
+		})
+	}
+}
+
+func (w *world) dayManifest() string {
+	return w.files("orders/" + time.Now().UTC().Format("2006/01/02") + "/manifest.json")[0]
+}
+
+func flip(w *world, path string) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		w.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func remove(w *world, path string) {
+	if err := os.Remove(path); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func truncate(w *world, path string) {
+	info, err := os.Stat(path)
+	if err == nil {
+		err = os.Truncate(path, info.Size()/2)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// Against the log, verifying finds what is not there or is something else, tells it
+// from what an archiver has yet to write, and looks at a range only when asked.
+//
+// seed 003.archive
+func TestVerifyAgainstTheLog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish("orders", 200)
+	w.archive(quick)
+	w.publish("orders", 50)
+	against := archive.VerifyConfig{Range: archive.Range{Namespaces: []string{"default"}}, Log: w.db}
+	if r := w.verify(against); len(r.Problems) > 0 || r.Waiting != 50 || r.Compared != 250 {
+		t.Errorf("50 are not read yet: %+v", r)
+	}
+	stop := w.run(archive.Config{SegmentAge: time.Hour})
+	w.await("select pending_events = 50 from posthorn.archive_streams")
+	stop()
+	if r := w.verify(against); len(r.Problems) > 0 || r.Waiting != 50 {
+		t.Errorf("50 are in parts: %+v", r)
+	}
+	w.exec("delete from posthorn.archive_parts")
+	r := w.verify(against)
+	if len(r.Problems) != 50 || !strings.Contains(r.Problems[0].What, "event 201 is in the log and not in the archive") {
+		t.Errorf("50 are lost: %+v", r)
+	}
+	against.ToID = 200
+	if r := w.verify(against); len(r.Problems) > 0 || r.Compared != 200 {
+		t.Errorf("up to 200: %+v", r)
+	}
+	against.ToID, against.To = 0, ask[time.Time](w, "select created_at from posthorn.events where id = 201")
+	if r := w.verify(against); len(r.Problems) > 0 || r.Compared != 200 {
+		t.Errorf("up to a time: %+v", r)
+	}
+	w.exec("alter table posthorn.events disable trigger append_only")
+	w.exec(`update posthorn.events set payload = '{"n":  7}' where id = 7`)
+	if r := w.verify(against); len(r.Problems) != 1 || r.Problems[0].What != "event 7 has another payload in the log" {
+		t.Errorf("one is another: %+v", r)
+	}
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/archive"
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+const archiveLong = `Write the events of a namespace to object storage, until Ctrl-C: all that the log
+has, and what is published from then on. Any number of processes may do it for
+one archive; they share the work, and each event is written once.
+
+  s3://bucket/prefix?region=eu-central-1    credentials as for every AWS program;
+                                            also endpoint=… and use_path_style=true
+  file:///var/archive                       a directory
+
+Events wait for a segment to fill up: 8 MiB, or 5 minutes, unless said otherwise.
+Retention drops nothing that is not archived. Like every node this one does
+upkeep.`
+
+const archiveExample = `  posthorn archive s3://events?region=eu-central-1 --namespace shop
+  posthorn archive file:///var/archive --segment-age 1h
+  posthorn archive verify s3://events?region=eu-central-1 --namespace shop
+  posthorn archive list`
+
+func newArchive(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "archive URL",
+		Short:   "Keep events in object storage, and get them back",
+		Long:    archiveLong,
+		Example: archiveExample,
+		Args:    cobra.ExactArgs(1),
+	}
+	var config archive.Config
+	flags := cmd.Flags()
+	flags.StringVar(&config.Name, "name", "archive", "the archive's name, which is its group's too")
+	flags.Int64Var(&config.SegmentBytes, "segment-bytes", 0, "cut a segment at that many bytes of payload (default 8388608)")
+	flags.IntVar(&config.SegmentEvents, "segment-events", 0, "cut a segment at that many events (default 100000)")
+	flags.DurationVar(&config.SegmentAge, "segment-age", 0, "cut a segment when its oldest event was read that long ago (default 5m)")
+	flags.IntVar(&config.Workers, "workers", 4, "how many streams this process writes at once")
+	flags.BoolVar(&config.Moved, "moved", false, "the archive was copied, whole, to this URL")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return untilTold(cmd.Context(), a.archive(cmd, args[0], config))
+	}
+	cmd.AddCommand(newArchiveList(a), newArchiveShow(a), newArchiveVerify(a), newArchiveReplay(a), newArchiveRestore(a), newArchiveRelist(a))
+	return cmd
+}
+
+func (a *app) archive(cmd *cobra.Command, url string, config archive.Config) error {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	store, ph, err := a.storeAndClient(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
+	defer ph.Close()
+	config.Namespace = a.namespace
+	config.Logger = a.log
+	archiver := archive.New(ph.Pool(), store, config)
+	if err := archiver.Define(ctx); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "archiving namespace %s to %s\n", a.namespace, store.Location()); err != nil {
+		return err
+	}
+	kept := make(chan error, 1)
+	go func() {
+		defer cancel()
+		kept <- ph.Run(ctx)
+	}()
+	err = archiver.Run(ctx)
+	cancel()
+	return errors.Join(err, <-kept)
+}
+
+// storeAndClient opens both; the caller closes them.
+func (a *app) storeAndClient(ctx context.Context, url string) (*archive.Store, *posthorn.Client, error) {
+	store, err := archive.Open(ctx, url)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := a.connect(ctx) // says in a sentence why it cannot
+	if err != nil {
+		_ = store.Close()
+		return nil, nil, err
+	}
+	_ = conn.Close(ctx)
+	ph, err := a.client(ctx, "posthorn archive")
+	if err != nil {
+		_ = store.Close()
+	}
+	return store, ph, err
+}
+
+func newArchiveList(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List archives and how far they are",
+		Long: `List the archives of the namespace and how far they are.
+
+LAG is how many events are not in the store yet, an estimate beyond 10,000, and
+BEHIND how long the oldest of them has waited.`,
+		Example: "  posthorn archive list --namespace shop --json",
+		Args:    cobra.NoArgs,
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			archives, err := pg.ListArchives(cmd.Context(), conn, a.namespace)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(cmd.OutOrStdout(), append([]pg.ArchiveStatus{}, archives...))
+			}
+			t := newTable(cmd.OutOrStdout(), "archive", "location", "state", "lag", "behind", "segments", "events", "size")
+			for _, s := range archives {
+				t.row(s.Archive, s.Location, archiveState(s), s.LagEvents, roughSeconds(s.LagSeconds), s.Segments, s.Events, roughBytes(s.Size))
+			}
+			return t.flush()
+		})
+	}
+	return cmd
+}
+
+func archiveState(s pg.ArchiveStatus) string {
+	switch {
+	case s.Paused:
+		return "paused"
+	case s.FailingStreams > 0:
+		return fmt.Sprintf("%d failing", s.FailingStreams)
+	case s.LagEvents == 0:
+		return "up to date"
+	default:
+		return "behind"
+	}
+}
+
+// roughBytes is a size for people.
+func roughBytes(n int64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return strconv.FormatInt(n, 10) + " B"
+	}
+	size, unit := float64(n)/1024, 0
+	for size >= 1024 {
+		size /= 1024
+		unit++
+	}
+	return fmt.Sprintf("%.1f %ciB", size, units[unit])
+}
+
+func newArchiveShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show [NAME]",
+		Short:   "Show an archive, stream by stream",
+		Example: "  posthorn archive show\n  posthorn archive show cold --json",
+		Args:    cobra.MaximumNArgs(1),
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			return a.showArchive(cmd, conn, archiveName(args), *asJSON)
+		})
+	}
+	return cmd
+}
+
+func archiveName(args []string) string {
+	if len(args) == 0 {
+		return "archive"
+	}
+	return args[0]
+}
+
+func (a *app) showArchive(cmd *cobra.Command, conn *pgx.Conn, name string, asJSON bool) error {
+	archives, err := pg.ListArchives(cmd.Context(), conn, a.namespace)
+	if err != nil {
+		return err
+	}
+	var status *pg.ArchiveStatus
+	for i := range archives {
+		if archives[i].Archive == name {
+			status = &archives[i]
+		}
+	}
+	if status == nil {
+		return hintError{fmt.Errorf("archive %q: %w", name, pg.ErrNotFound), "posthorn archive list shows those of namespace " + a.namespace}
+	}
+	streams, err := pg.ListArchiveStreams(cmd.Context(), conn, a.namespace, name)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), struct {
+			pg.ArchiveStatus
+			EachStream []pg.ArchiveStreamStatus `json:"each_stream"`
+		}{*status, append([]pg.ArchiveStreamStatus{}, streams...)})
+	}
+	f := newFields(cmd.OutOrStdout())
+	f.field("archive", status.Archive)
+	f.field("location", status.Location)
+	f.field("state", archiveState(*status))
+	f.field("lag", fmt.Sprintf("%d events %s", status.LagEvents, roughSeconds(status.LagSeconds)))
+	f.field("waiting for a segment", fmt.Sprintf("%d events, %s", status.PendingEvents, roughBytes(status.PendingBytes)))
+	f.field("oldest of them read", status.OldestPart)
+	f.field("segments to write", status.UnwrittenSegment)
+	f.field("written", fmt.Sprintf("%d events in %d segments, %s of %s", status.Events, status.Segments, roughBytes(status.Size), roughBytes(status.Bytes)))
+	f.field("last written", status.LastWrittenAt)
+	if err := f.flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout())
+	t := newTable(cmd.OutOrStdout(), "stream", "first", "last", "segments", "events", "waiting", "owner", "error")
+	for _, s := range streams {
+		owner := s.OwnerID
+		if s.LeaseUntil == nil || s.LeaseUntil.Before(time.Now()) {
+			owner = ""
+		}
+		t.row(s.Stream, number(s.FirstID), number(s.LastID), s.Segments, s.Events, s.PendingEvents, owner, s.Error)
+	}
+	return t.flush()
+}
+
+func number(n *int64) any {
+	if n == nil {
+		return nil
+	}
+	return *n
+}
+
+func newArchiveRelist(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "relist [NAME]",
+		Short: "Have all manifests of an archive written again",
+		Long: `Have all manifests of an archive written again, from what the database knows:
+when they were lost, or verify says that they were altered. Whoever runs the
+archive writes them.`,
+		Example: "  posthorn archive relist",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+				n, err := pg.RelistArchive(cmd.Context(), conn, a.namespace, archiveName(args))
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "the manifests of %d streams will be written again\n", n)
+				return err
+			})
+		},
+	}
+}

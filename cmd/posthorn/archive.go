@@ -95,7 +95,7 @@ func (a *app) storeAndClient(ctx context.Context, url string) (*archive.Store, *
 		return nil, nil, err
 	}
 	_ = conn.Close(ctx)
-	ph, err := a.client(ctx, "posthorn archive")
+	ph, err := a.client(ctx, "posthorn archive", nil)
 	if err != nil {
 		_ = store.Close()
 	}

@@ -18,8 +18,8 @@ type worker struct {
 	mu      sync.Mutex
 	cmd     *exec.Cmd
 	retired bool
+	said    string // last, before it ended by itself
 	over    sync.WaitGroup
-	deaths  int
 }
 
 func startWorker(t *testing.T, environment ...string) *worker {
@@ -55,10 +55,12 @@ func (w *worker) keep() {
 		w.cmd = cmd
 		w.mu.Unlock()
 		for lines := bufio.NewScanner(output); lines.Scan(); {
-			w.t.Log(lines.Text())
+			w.mu.Lock()
+			w.said = lines.Text()
+			w.mu.Unlock()
 		}
 		_ = cmd.Wait()
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(500 * time.Millisecond) // its server may be down
 	}
 }
 
@@ -68,7 +70,6 @@ func (w *worker) kill() {
 	defer w.mu.Unlock()
 	if w.cmd != nil {
 		_ = w.cmd.Process.Kill()
-		w.deaths++
 	}
 }
 
@@ -81,4 +82,7 @@ func (w *worker) retire() {
 	}
 	w.mu.Unlock()
 	w.over.Wait()
+	if w.t.Failed() && w.said != "" {
+		w.t.Log(w.said)
+	}
 }

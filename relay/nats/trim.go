@@ -226,4 +226,3 @@ func (s *Sink) scan(ctx context.Context, stream jetstream.Stream, before uint64,
 	}
 	return nil
 }
-

@@ -25,6 +25,6 @@
 // relay removes what is older, but nothing that the archive, a group of Posthorn's
 // or a durable consumer of JetStream's still needs.
 //
-// Tested with nats-server 2.15. Those before 2.10 lose track of replicated streams
-// when nodes are killed.
+// Tested with nats-server 2.15. 2.9.10 lost track of replicated streams
+// when nodes were killed.
 package nats

@@ -119,7 +119,7 @@ func (s *Sink) kept(ctx context.Context, keys string, first uint64) (uint64, err
 	if err != nil {
 		return 0, err
 	}
-	defer watch.Stop()
+	defer func() { _ = watch.Stop() }() // its consumer goes by itself too
 	for {
 		select {
 		case entry, open := <-watch.Updates():
@@ -226,4 +226,3 @@ func (s *Sink) scan(ctx context.Context, stream jetstream.Stream, before uint64,
 	}
 	return nil
 }
-

@@ -36,7 +36,7 @@ func archived(missing ...int64) func(context.Context, []int64) ([]int64, error) 
 	}
 }
 
-// Seed 003.14 trimming never passes the archive or a registered consumer
+// Seed 003.14-27: trimming never passes the archive or a registered consumer
 func TestTrimmingStopsAtWhatIsNeeded(t *testing.T) {
 	t.Parallel()
 	server := testnats.Start(t)

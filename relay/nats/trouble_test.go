@@ -374,4 +374,3 @@ func TestURLs(t *testing.T) {
 		}
 	}
 }
-

@@ -128,7 +128,7 @@ func (p *pass) run(flows []*flow) {
 			probes = append(probes, chunk{flow: f, cmd: p.call(f, "?", nil)})
 		}
 	}
-	for len(probes) > 0 && p.ctx.Err() == nil {
+	for len(probes) > 0 && over(p.ctx) == nil {
 		n := min(len(probes), exchangeChunks)
 		p.exchange(probes[:n])
 		probes = probes[n:]
@@ -145,7 +145,7 @@ func (p *pass) run(flows []*flow) {
 			if len(pending) == exchangeChunks || size > 0 && size+bytes > exchangeBytes {
 				p.exchange(pending)
 				pending, size = nil, 0
-				if f.trouble != nil || f.err != nil || p.ctx.Err() != nil {
+				if f.trouble != nil || f.err != nil || over(p.ctx) != nil {
 					break
 				}
 			}
@@ -154,7 +154,7 @@ func (p *pass) run(flows []*flow) {
 			last = idOf(f.events[upto-1])
 			at = upto
 		}
-		if p.ctx.Err() != nil {
+		if over(p.ctx) != nil {
 			return
 		}
 	}

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -89,17 +90,30 @@ func (s *Sink) Write(ctx context.Context, batch posthorn.SinkBatch) error {
 	if len(batch.Events) == 0 {
 		return nil
 	}
-	if err := ctx.Err(); err != nil {
-		return err
+	if err := over(ctx); err != nil {
+		return fmt.Errorf("write to redis: %w", err)
 	}
 	done := make(chan error, 1)
 	s.writing.Go(func() { done <- s.write(ctx, batch) })
 	select {
 	case err := <-done:
+		var some posthorn.EventErrors
+		if ended := over(ctx); err != nil && ended != nil && !errors.As(err, &some) {
+			return fmt.Errorf("%w (%w)", err, ended)
+		}
 		return err
 	case <-ctx.Done():
 		return fmt.Errorf("write to redis: %w", context.Cause(ctx))
 	}
+}
+
+// over says why a context has ended. A connection may notice a deadline before the
+// context does.
+func over(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return context.Cause(ctx)
 }
 
 func (s *Sink) write(ctx context.Context, batch posthorn.SinkBatch) error {
@@ -110,7 +124,7 @@ func (s *Sink) write(ctx context.Context, batch posthorn.SinkBatch) error {
 	if err := s.list(ctx, flows); err != nil {
 		return fmt.Errorf("write to redis: %w", err)
 	}
-	for round := 0; ctx.Err() == nil; round++ {
+	for round := 0; over(ctx) == nil; round++ {
 		open := unfinished(flows)
 		if len(open) == 0 {
 			break
@@ -224,7 +238,7 @@ func outcome(ctx context.Context, flows []*flow) error {
 			failed[id], whole = posthorn.Permanent(err), false
 		}
 		if f.err == nil && f.safe < len(f.events) {
-			f.failed(context.Cause(ctx))
+			f.failed(over(ctx))
 		}
 		if f.err == nil {
 			whole = false

@@ -68,7 +68,7 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// Seed 003: trimming never passes what a registered consumer has not read, one of
+// Seed 003.14: trimming never passes what a registered consumer has not read, one of
 // ours or of others.
 func TestTrimNeverPassesGroups(t *testing.T) {
 	t.Parallel()

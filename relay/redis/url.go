@@ -82,7 +82,7 @@ func parse(u *url.URL, config Config) (target, error) {
 		}
 	}
 	if t.kind == cluster && t.db != 0 {
-		return target{}, errors.New("Cluster has no databases but 0")
+		return target{}, errors.New("a Cluster has no databases but 0")
 	}
 	if err := t.hosts(u.Host, port); err != nil {
 		return target{}, err

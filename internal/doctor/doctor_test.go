@@ -54,6 +54,15 @@ func TestExamineFinds(t *testing.T) {
 		"untaken":       {"jobs", Warn, "2 jobs tagged x in namespace default wait for a worker, the oldest for 3h0m0s", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
 		"untagged":      {"jobs", Warn, "1 jobs without tags", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
 		"stalled":       {"jobs", Warn, "1 jobs in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
+		"no keeper":     {"confidential streams", Warn, `keeper "vault", which stream patients of namespace default needs, is not configured here`, []string{confide}},
+		"old key": {"confidential streams", Warn, "key 1 of stream patients of namespace default is 216h0m0s old", []string{
+			confide, `select posthorn.add_stream_key('default', 'patients', 1, 'vault', '\x01')`,
+			"update posthorn.stream_keys set created_at = posthorn.now() - interval '9 days'",
+		}},
+		"held back": {"confidential streams", Warn, "of stream letters of namespace default is not sealed", []string{
+			"select posthorn.publish('default', 'a', stream => 'letters', deliver_at => now() + interval '1 hour')",
+			"insert into posthorn.sealed_streams select id from posthorn.streams where name = 'letters'",
+		}},
 		"stopped": {"subscriptions", Warn, "picky of group g in namespace default was stopped", []string{
 			`select posthorn.subscribe('default', 'g', 'picky', '{"conditions_sql": "(e.payload->>''a'')::int = 1"}')`,
 			`select posthorn.publish('default', 'e', '{"a": "x"}')`, "select posthorn.claim('default', 'g', 'node')",
@@ -76,6 +85,7 @@ func TestExamineFinds(t *testing.T) {
 }
 
 const (
+	confide        = "select posthorn.set_stream_policy('default', 'patients', 'confidential', kms_key_id => 'vault', dek_rotation_days => 7)"
 	publish        = "select posthorn.publish('default', 'a')"
 	dropPartitions = `do $$ declare p regclass; begin
 		for p in select name from posthorn.partitions loop execute format('drop table %s', p); end loop;

@@ -245,7 +245,9 @@ func TestHandlersGetOpenedPayloads(t *testing.T) {
 	many := c.Group("many", fromBeginning())
 	many.HandleBatch("batch", ">", func(_ context.Context, events []posthorn.Event) error { return payload("batch", events[0]) })
 	manyTx := c.Group("many-tx", fromBeginning())
-	manyTx.HandleBatchTx("batch", ">", func(_ context.Context, _ pgx.Tx, events []posthorn.Event) error { return payload("batch-tx", events[0]) })
+	manyTx.HandleBatchTx("batch", ">", func(_ context.Context, _ pgx.Tx, events []posthorn.Event) error {
+		return payload("batch-tx", events[0])
+	})
 	c.Project("table", ">", posthorn.ProjectionConfig{}, func(_ context.Context, _ pgx.Tx, events []posthorn.Event) error {
 		return payload("projection", events[0])
 	})

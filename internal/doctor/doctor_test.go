@@ -37,25 +37,34 @@ func TestExamineFinds(t *testing.T) {
 		found   string
 		illness []string
 	}{
-		"settings":       {"settings", Warn, "fsync is off", nil}, // of the test server
-		"old schema":     {"schema", Fail, "behind", []string{"update posthorn.schema_version set functions_hash = 'x', revision = 0"}},
-		"restored":       {"cluster", Fail, "restored", []string{"update posthorn.cluster set system_identifier = 1"}},
-		"cached ids":     {"cluster", Fail, "caches 5 ids", []string{"alter sequence posthorn.event_id cache 5"}},
-		"clock":          {"cluster", Warn, "went back", []string{"update posthorn.cluster set clock_low = now()"}},
-		"fast database":  {"clock", Warn, "1h0m0s ahead of", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '1 hour'"}},
-		"slow database":  {"clock", Warn, "1h0m0s behind", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() - interval '1 hour'"}},
-		"held":           {"held-back log", Warn, `"app", pid 7, has been open for 5m0s`, []string{held + "7 as pid, now() - interval '5 minutes' as since, text 'app' as application_name"}},
-		"held for long":  {"held-back log", Fail, "open for 2h0m0s", []string{held + "7 as pid, now() - interval '2 hours' as since, text 'app' as application_name"}},
-		"prepared":       {"held-back log", Fail, "prepared transaction x has been", []string{held + "null::int as pid, now() - interval '2 hours' as since, text 'prepared transaction x' as application_name"}},
-		"no partitions":  {"partitions", Fail, "run out", []string{dropPartitions}},
-		"unplaced":       {"partitions", Warn, "1 event in events_default", []string{dropPartitions, publish, "select posthorn.define_group('default', 'g')"}},
-		"untended":       {"upkeep", Warn, "for 5h0m0s", []string{"update posthorn.cluster set maintained_at = now() - interval '5 hours'"}},
-		"never tended":   {"upkeep", Warn, "nobody has ever", []string{"update posthorn.cluster set maintained_at = null"}},
-		"overdue":        {"upkeep", Fail, "due for", []string{"select posthorn.publish('default', 'a', deliver_at => now() + interval '1 hour')", "update posthorn.delayed set deliver_at = now() - interval '1 minute'"}},
-		"unread":         {"groups", Warn, "group g of namespace default", []string{"select posthorn.define_group('default', 'g')", publish, "update posthorn.cursors set at = now() - interval '3 hours'"}},
-		"untaken":        {"jobs", Warn, "2 jobs tagged x in namespace default wait for a worker, the oldest for 3h0m0s", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
-		"untagged":       {"jobs", Warn, "1 jobs without tags", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
-		"stalled":        {"jobs", Warn, "1 jobs in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
+		"settings":      {"settings", Warn, "fsync is off", nil}, // of the test server
+		"old schema":    {"schema", Fail, "behind", []string{"update posthorn.schema_version set functions_hash = 'x', revision = 0"}},
+		"restored":      {"cluster", Fail, "restored", []string{"update posthorn.cluster set system_identifier = 1"}},
+		"cached ids":    {"cluster", Fail, "caches 5 ids", []string{"alter sequence posthorn.event_id cache 5"}},
+		"clock":         {"cluster", Warn, "went back", []string{"update posthorn.cluster set clock_low = now()"}},
+		"fast database": {"clock", Warn, "1h0m0s ahead of", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '1 hour'"}},
+		"slow database": {"clock", Warn, "1h0m0s behind", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() - interval '1 hour'"}},
+		"held":          {"held-back log", Warn, `"app", pid 7, has been open for 5m0s`, []string{held + "7 as pid, now() - interval '5 minutes' as since, text 'app' as application_name"}},
+		"held for long": {"held-back log", Fail, "open for 2h0m0s", []string{held + "7 as pid, now() - interval '2 hours' as since, text 'app' as application_name"}},
+		"prepared":      {"held-back log", Fail, "prepared transaction x has been", []string{held + "null::int as pid, now() - interval '2 hours' as since, text 'prepared transaction x' as application_name"}},
+		"no partitions": {"partitions", Fail, "run out", []string{dropPartitions}},
+		"unplaced":      {"partitions", Warn, "1 event in events_default", []string{dropPartitions, publish, "select posthorn.define_group('default', 'g')"}},
+		"untended":      {"upkeep", Warn, "for 5h0m0s", []string{"update posthorn.cluster set maintained_at = now() - interval '5 hours'"}},
+		"never tended":  {"upkeep", Warn, "nobody has ever", []string{"update posthorn.cluster set maintained_at = null"}},
+		"overdue":       {"upkeep", Fail, "due for", []string{"select posthorn.publish('default', 'a', deliver_at => now() + interval '1 hour')", "update posthorn.delayed set deliver_at = now() - interval '1 minute'"}},
+		"unread":        {"groups", Warn, "group g of namespace default", []string{"select posthorn.define_group('default', 'g')", publish, "update posthorn.cursors set at = now() - interval '3 hours'"}},
+		"untaken":       {"jobs", Warn, "2 jobs tagged x in namespace default wait for a worker, the oldest for 3h0m0s", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
+		"untagged":      {"jobs", Warn, "1 jobs without tags", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
+		"stalled":       {"jobs", Warn, "1 jobs in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
+		"no keeper":     {"confidential streams", Warn, `keeper "vault", which stream patients of namespace default needs, is not configured here`, []string{confide}},
+		"old key": {"confidential streams", Warn, "key 1 of stream patients of namespace default is 216h0m0s old", []string{
+			confide, `select posthorn.add_stream_key('default', 'patients', 1, 'vault', '\x01')`,
+			"update posthorn.stream_keys set created_at = posthorn.now() - interval '9 days'",
+		}},
+		"held back": {"confidential streams", Warn, "of stream letters of namespace default is not sealed", []string{
+			"select posthorn.publish('default', 'a', stream => 'letters', deliver_at => now() + interval '1 hour')",
+			"insert into posthorn.sealed_streams select id from posthorn.streams where name = 'letters'",
+		}},
 		"unread broker":  {"brokers", Warn, "group g of namespace default reads redis://r, and nobody does", []string{sourceGroup}},
 		"unread streams": {"brokers", Warn, "nobody reads 1 of the 1 streams", []string{sourceGroup, "insert into posthorn.source_streams (group_id, stream) select group_id, 's' from posthorn.source_groups"}},
 		"trimmed": {"brokers", Fail, "threw them away before it had read them, of s", []string{
@@ -83,6 +92,7 @@ func TestExamineFinds(t *testing.T) {
 }
 
 const (
+	confide        = "select posthorn.set_stream_policy('default', 'patients', 'confidential', kms_key_id => 'vault', dek_rotation_days => 7)"
 	publish        = "select posthorn.publish('default', 'a')"
 	dropPartitions = `do $$ declare p regclass; begin
 		for p in select name from posthorn.partitions loop execute format('drop table %s', p); end loop;

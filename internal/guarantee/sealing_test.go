@@ -94,6 +94,7 @@ func TestWhatTheDatabasePublishesItself(t *testing.T) {
 		// As if both had come at the same time.
 		s.exec("insert into posthorn.stream_policies (namespace_id, stream_name, security_level) values (1, $1, 'confidential')", stream)
 		s.exec("insert into posthorn.sealed_streams values (posthorn.stream_id('default', $1))", stream)
+		s.exec("delete from posthorn.plain_streams where name = $1", stream)
 	}
 	if err := s.refused("PH005", "insert into public.visits values (1, 'plaintext-marker-7f3a9')"); strings.Contains(fmt.Sprintf("%+v", *err), "marker") {
 		t.Errorf("the error is %+v", *err)
@@ -187,4 +188,34 @@ func TestRolesAndKeys(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Whoever makes a stream and whoever makes it confidential meanwhile come one after the other; so do two who set
+// its policy.
+func TestPoliciesMeetOthers(t *testing.T) {
+	t.Parallel()
+	publisher := clinic(t)
+	admin, another := publisher.another(), publisher.another()
+	publisher.exec("begin")
+	publisher.exec("select posthorn.publish('default', 'e', '{}', stream => 'new')")
+	outcome := admin.background("select posthorn.set_stream_policy('default', 'new', 'confidential')")
+	another.awaitBlocked(admin)
+	publisher.exec("commit")
+	if err := outcome(); err != nil {
+		t.Fatal(err)
+	}
+	publisher.refused("PH005", "select posthorn.publish('default', 'e', '{}', stream => 'new')")
+
+	admin.exec("begin")
+	admin.exec("select posthorn.set_stream_policy('default', 'visits', 'confidential')")
+	outcome = another.background("select posthorn.set_stream_policy('default', 'visits', 'open')")
+	publisher.awaitBlocked(another)
+	admin.exec("commit")
+	if err := outcome(); err != nil {
+		t.Fatal(err)
+	}
+	publisher.exec("select posthorn.publish('default', 'e', '{}', stream => 'visits')")
+	equal(t, "streams that are neither or both", column[string](publisher, `select s.name from posthorn.streams s
+		where exists (select from posthorn.sealed_streams x where x.stream_id = s.id)
+			= exists (select from posthorn.plain_streams x where x.id = s.id and x.name = s.name)`), []string{})
 }

@@ -79,6 +79,11 @@ begin
     end if;
     insert into posthorn.streams (namespace_id, namespace, name) values (ns, stream_id.namespace, stream_id.stream)
     on conflict do nothing;
+    if found then
+      insert into posthorn.plain_streams (namespace, name, namespace_id, id)
+      select s.namespace, s.name, s.namespace_id, s.id from posthorn.streams s
+      where s.namespace = stream_id.namespace and s.name = stream_id.stream;
+    end if;
   end loop;
 end $$;
 comment on function posthorn.stream_id(text, text) is 'The id of a stream, made if it is new.';

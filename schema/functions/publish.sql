@@ -103,9 +103,8 @@ begin
     end if;
     insert into posthorn.events (namespace_id, stream_id, type, key, payload, metadata)
     select s.namespace_id, s.id, publish.type, publish.key, publish.payload, coalesce(publish.metadata, '{}')
-    from posthorn.streams s
-    where s.namespace operator(pg_catalog.=) publish.namespace and s.name operator(pg_catalog.=) publish.stream
-      and not exists (select from posthorn.sealed_streams x where x.stream_id operator(pg_catalog.=) s.id);
+    from posthorn.plain_streams s
+    where s.namespace operator(pg_catalog.=) publish.namespace and s.name operator(pg_catalog.=) publish.stream;
     if found then
       return pg_catalog.currval('posthorn.event_id');
     end if;

@@ -17,24 +17,13 @@ declare
   ns int := posthorn.namespace_id(set_stream_policy.namespace);
   at timestamptz := posthorn.now();
   sealed boolean := coalesce(set_stream_policy.security_level = 'confidential', false);
-  alg text;
 begin
   perform posthorn.check_stream_policy(set_stream_policy.stream, set_stream_policy.security_level,
     set_stream_policy.encryption_alg, set_stream_policy.kms_key_id, set_stream_policy.dek_rotation_days);
-  if sealed then
-    alg := 'AES-256-GCM';
-    perform posthorn.refuse_plaintext_sources(set_stream_policy.namespace, set_stream_policy.stream);
-    insert into posthorn.sealed_streams (stream_id)
-    values (posthorn.stream_id(set_stream_policy.namespace, set_stream_policy.stream))
-    on conflict do nothing;
-  else
-    delete from posthorn.sealed_streams x
-    using posthorn.streams s
-    where s.namespace = set_stream_policy.namespace and s.name = set_stream_policy.stream and x.stream_id = s.id;
-  end if;
+  -- First: of two who set a policy, the second goes on when the first is done.
   insert into posthorn.stream_policies as p
     (namespace_id, stream_name, security_level, encryption_alg, kms_key_id, dek_rotation_days, created_at, updated_at)
-  values (ns, set_stream_policy.stream, set_stream_policy.security_level, alg, set_stream_policy.kms_key_id,
+  values (ns, set_stream_policy.stream, set_stream_policy.security_level, case when sealed then 'AES-256-GCM' end, set_stream_policy.kms_key_id,
     set_stream_policy.dek_rotation_days, at, at)
   on conflict (namespace_id, stream_name) do update
     set security_level = excluded.security_level, encryption_alg = excluded.encryption_alg, kms_key_id = excluded.kms_key_id,
@@ -42,6 +31,22 @@ begin
       active_key_version = case when sealed then p.active_key_version end
     where (p.security_level, p.encryption_alg, p.kms_key_id, p.dek_rotation_days)
       is distinct from (excluded.security_level, excluded.encryption_alg, excluded.kms_key_id, excluded.dek_rotation_days);
+  if sealed then
+    perform posthorn.refuse_plaintext_sources(set_stream_policy.namespace, set_stream_policy.stream);
+    insert into posthorn.sealed_streams (stream_id)
+    values (posthorn.stream_id(set_stream_policy.namespace, set_stream_policy.stream))
+    on conflict do nothing;
+    delete from posthorn.plain_streams s where s.namespace = set_stream_policy.namespace and s.name = set_stream_policy.stream;
+  else
+    delete from posthorn.sealed_streams x
+    using posthorn.streams s
+    where s.namespace = set_stream_policy.namespace and s.name = set_stream_policy.stream and x.stream_id = s.id;
+    if found then
+      insert into posthorn.plain_streams (namespace, name, namespace_id, id)
+      select s.namespace, s.name, s.namespace_id, s.id from posthorn.streams s
+      where s.namespace = set_stream_policy.namespace and s.name = set_stream_policy.stream;
+    end if;
+  end if;
   perform posthorn.note_active_key(ns, set_stream_policy.stream);
 end $$;
 comment on function posthorn.set_stream_policy(text, text, text, text, text, int) is

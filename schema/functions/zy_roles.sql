@@ -55,7 +55,7 @@ declare
     'push_settings', 'publish_changes',
     'reset_job', 'set_job_limit', 'pause_job_tag', 'resume_job_tag', 'list_job_limits', 'maintain_job_tables',
     'create_token', 'list_tokens', 'revoke_token', 'find_token', 'tokens_required',
-    'set_stream_policy', 'restricted_streams', 'group_streams'];
+    'set_stream_policy', 'restricted_streams', 'group_streams', 'relayed_time'];
   target text;
 begin
   if kind is null or kind <> all (array['publisher', 'consumer', 'admin']) then

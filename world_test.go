@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -35,7 +34,7 @@ func newWorld(t *testing.T) *world {
 
 func openClient(t testing.TB, url string) *posthorn.Client {
 	t.Helper()
-	c, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: url, Logger: testLogger()})
+	c, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: url, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,11 +221,4 @@ func forExample() (c *posthorn.Client, ctx context.Context, end func()) {
 		}
 		cancel()
 	}
-}
-
-func testLogger() *slog.Logger {
-	if os.Getenv("H2LOG") != "" {
-		return slog.New(slog.NewTextHandler(os.Stderr, nil))
-	}
-	return slog.New(slog.DiscardHandler)
 }

@@ -183,6 +183,10 @@ func (t *term) sort(w *pg.Window) (*attempt, []pg.Aside) {
 	var last *part
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	counts := map[int32]int{}
+	for _, stream := range w.StreamIDs {
+		counts[stream]++
+	}
 	for i := range w.Events {
 		e, stream := &w.Events[i], w.StreamIDs[i]
 		if last == nil || last.stream != stream {
@@ -196,10 +200,7 @@ func (t *term) sort(w *pg.Window) (*attempt, []pg.Aside) {
 		case t.stuck[stream] != nil:
 			aside[stream] = append(aside[stream], e.ID)
 		default:
-			last = &part{stream: stream, name: e.Stream}
-			if len(parts) == 0 { // it may be all there is
-				last.events = make([]pg.Event, 0, len(w.Events)-i)
-			}
+			last = &part{stream: stream, name: e.Stream, events: make([]pg.Event, 0, counts[stream])}
 			last.events = append(last.events, *e)
 			parts[stream] = last
 			a.parts = append(a.parts, last)

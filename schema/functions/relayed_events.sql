@@ -2,45 +2,81 @@
 -- namespace that is for its stream owes it: it is ahead of the relay, or in a lease, a retry or a dead letter. And
 -- null for what no relay has ever been handed. Of several relays the last counts. Derived, since nothing is written
 -- per event: what was written is in relayed, to about a second, and after a day to a minute.
+--
+-- What is the same for all events of a stream is looked up once: where the relays that are for it stand, and which
+-- relays there are. What leases list may be a million ids: they are looked up in a table that is made once.
+
+-- When an event was written, by what is noted; null while one of its readers owes it. Of these only the busy ones
+-- have windows in flight, retries or dead letters. In a function of its own, whose
+-- plans are kept: as a part of the view it looks so dear that Postgres would compile it for seconds.
+create or replace function posthorn.relayed_time(
+  readers posthorn.cursors[], busy int[], relays int[], stream_id int, event_id bigint, xid xid8, created_at timestamptz
+) returns timestamptz
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  c posthorn.cursors;
+begin
+  foreach c in array readers loop
+    if not posthorn.read_upto(c.base, c.base_seq, c.target, c.pos, relayed_time.event_id, relayed_time.xid)
+      and (relayed_time.created_at < c.seek_from) is not true
+    then
+      return null;
+    elsif c.group_id = any (relayed_time.busy) and (exists (
+        select from posthorn.leases l
+        where l.group_id = c.group_id and l.ids is null and l.until is not null
+          and relayed_time.event_id > l.lo and relayed_time.event_id <= l.hi and relayed_time.created_at >= l.since
+          and not pg_visible_in_snapshot(relayed_time.xid, l.base) and pg_visible_in_snapshot(relayed_time.xid, l.target))
+      or exists (select from posthorn.retries t where t.group_id = c.group_id and t.event_id = relayed_time.event_id)
+      or exists (select from posthorn.dead_letters d where d.group_id = c.group_id and d.event_id = relayed_time.event_id))
+    then
+      return null;
+    end if;
+  end loop;
+  return (
+    select max(coalesce(
+      (select max(x.at) from posthorn.relayed x
+       where x.group_id = g.id and x.stream_id = relayed_time.stream_id
+         and x.first_id <= relayed_time.event_id and x.last_id >= relayed_time.event_id
+         and x.ids is not null and relayed_time.event_id = any (x.ids)),
+      (select case when w.last_id >= relayed_time.event_id then w.at end
+       from (
+         select x.last_id, x.at from posthorn.relayed x
+         where x.group_id = g.id and x.stream_id = relayed_time.stream_id and x.first_id <= relayed_time.event_id and x.ids is null
+         order by x.first_id desc limit 1) w)))
+    from unnest(relayed_time.relays) g (id));
+end $$;
+comment on function posthorn.relayed_time(posthorn.cursors[], int[], int[], int, bigint, xid8, timestamptz) is
+  'When relays wrote an event; null while one of them owes it.';
+
 create or replace view posthorn.outbox_event as
 select e.id, s.name as stream_name, e.type as event_type, e.payload, e.metadata, e.created_at,
   case
-    when exists (
-      select from posthorn.relays r
-      join posthorn.groups g on g.id = r.group_id
-      cross join lateral (select x.* from posthorn.cursors x where x.group_id = r.group_id order by x.n desc limit 1) c
-      where g.namespace_id = e.namespace_id
-        and exists (select from unnest(r.streams) p where posthorn.matches(p, s.name))
-        and (
-          not posthorn.read_upto(c.base, c.base_seq, c.target, c.pos, e.id, e.xid) and (e.created_at < c.seek_from) is not true
-          or exists (
-            select from posthorn.leases l
-            where l.group_id = r.group_id and l.ids is null and l.until is not null
-              and e.id > l.lo and e.id <= l.hi and e.created_at >= l.since
-              and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target))
-          or exists (select from posthorn.retries t where t.group_id = r.group_id and t.event_id = e.id)
-          or exists (select from posthorn.dead_letters d where d.group_id = r.group_id and d.event_id = e.id)))
-      -- What leases list may be a million ids: looked up in a table that is made once.
-      or e.id in (
-        select i from posthorn.relays r join posthorn.leases l on l.group_id = r.group_id cross join unnest(l.ids) i
-        where l.ids is not null)
-    then null
-    else (
-      select max(coalesce(
-        (select max(x.at) from posthorn.relayed x
-         where x.group_id = g.id and x.stream_id = e.stream_id and x.first_id <= e.id and x.last_id >= e.id
-           and x.ids is not null and e.id = any (x.ids)),
-        (select case when w.last_id >= e.id then w.at end
-         from (
-           select x.last_id, x.at from posthorn.relayed x
-           where x.group_id = g.id and x.stream_id = e.stream_id and x.first_id <= e.id and x.ids is null
-           order by x.first_id desc limit 1) w)))
-      from posthorn.relays r
-      join posthorn.groups g on g.id = r.group_id
-      where g.namespace_id = e.namespace_id)
+    when e.id not in (
+      select i from posthorn.relays r join posthorn.leases l on l.group_id = r.group_id cross join unnest(l.ids) i
+      where l.ids is not null)
+    then posthorn.relayed_time(s.readers, s.busy, s.relays, e.stream_id, e.id, e.xid, e.created_at)
   end as published_at,
-  n.namespace
-from posthorn.events e
-join posthorn.streams s on s.id = e.stream_id
-join posthorn.namespaces n on n.id = e.namespace_id;
+  s.namespace
+from (
+  select x.id, x.name, x.namespace,
+    array(
+      select (select c from posthorn.cursors c where c.group_id = r.group_id order by c.n desc limit 1)
+      from posthorn.relays r join posthorn.groups g on g.id = r.group_id
+      where g.namespace_id = x.namespace_id and exists (select from unnest(r.streams) p where posthorn.matches(p, x.name))) as readers,
+    array(
+      select r.group_id from posthorn.relays r
+      where exists (select from posthorn.leases l where l.group_id = r.group_id and l.ids is null)
+        or exists (select from posthorn.retries t where t.group_id = r.group_id)
+        or exists (select from posthorn.dead_letters d where d.group_id = r.group_id)) as busy,
+    array(
+      select r.group_id from posthorn.relays r join posthorn.groups g on g.id = r.group_id
+      where g.namespace_id = x.namespace_id) as relays
+  from posthorn.streams x
+  offset 0
+) s
+join posthorn.events e on e.stream_id = s.id;
 comment on view posthorn.outbox_event is 'The log, with when each event was written to a broker; null while a relay owes it.';

@@ -85,7 +85,7 @@ begin
     from (values (1)) one
     left join lateral (
       select y.first_id, y.last_id,
-        y.epoch = note_relayed.epoch and y.last_id < w.first_id and moment between y.at and y.at + interval '1 second' as grows
+        y.epoch = note_relayed.epoch and y.last_id < w.first_id and moment >= y.at and moment < y.at + interval '1 second' as grows
       from posthorn.relayed y
       where y.group_id = l.group_id and y.stream_id = w.stream_id and y.ids is null
       order by y.first_id desc limit 1) h on true

@@ -45,6 +45,9 @@ func TestAFailureHoldsBackItsStream(t *testing.T) {
 				}
 				return "it is not tried again"
 			})
+			if n := ask[int](w, "select count(*) from posthorn.retries"); n != 1 {
+				t.Errorf("%d events have a row: those that wait for another should not", n)
+			}
 			w.hears("a5", "a4", "b1", "b2", "b3", "b4", "b5")
 			mended.Store(true)
 			w.passed("a", "5")

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -326,4 +328,16 @@ func TestTheStreamsOfAKilledConsumerGoToAnother(t *testing.T) {
 	}
 	_ = cmd.Wait() // it was killed
 	w.eventually(func() string { return w.effects(200 * streams) })
+}
+
+// A URL that time will not mend ends the program, before it has connected.
+func TestAWrongURLEndsTheProgram(t *testing.T) {
+	w := newWorld(t)
+	for _, url := range []string{"redis://user:secret@127.0.0.1:1/?colour=green", "nats://user:secret@127.0.0.1:1?colour=green", "carrier-pigeon://user:secret@roof"} {
+		ph := w.open()
+		ledger(ph, url, func(posthorn.Event) {})
+		if err := ph.Run(t.Context()); !errors.Is(err, posthorn.ErrInvalid) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
 }

@@ -25,7 +25,7 @@ type source struct {
 func openSource(_ context.Context, config posthorn.SourceConfig) (posthorn.Source, error) {
 	t, err := parse(config.URL, Config{})
 	if err != nil {
-		return nil, fmt.Errorf("open redis: %w", err)
+		return nil, fmt.Errorf("open redis: %w: %w", posthorn.ErrInvalid, err)
 	}
 	return &source{link: &link{target: t}}, nil
 }

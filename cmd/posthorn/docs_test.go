@@ -102,6 +102,28 @@ func TestProjectGuide(t *testing.T) {
 	follow(t, conn, database, "../../docs/project.md")
 }
 
+// The guide to archives, where one has written what there is.
+func TestArchiveGuide(t *testing.T) {
+	database, dir := posthorntest.Database(t), t.TempDir()
+	conn := connectTo(t, database)
+	typed(t, conn, "select posthorn.publish('default', 'order.placed', stream => 'orders')")
+	archiver := exec.Command("posthorn", "archive", "file://"+dir, "--segment-age", "1us")
+	archiver.Env = append(os.Environ(), "DATABASE_URL="+database)
+	if err := archiver.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the event is archived", func() bool {
+		var done bool
+		err := conn.QueryRow(t.Context(), "select coalesce(bool_and(changes > 0 and listed = changes), false) from posthorn.archive_streams").Scan(&done)
+		return err == nil && done
+	})
+	_ = archiver.Process.Signal(os.Interrupt)
+	if err := archiver.Wait(); err != nil {
+		t.Error(err)
+	}
+	follow(t, conn, database, "../../docs/archive.md", "/tmp/posthorn-archive", dir)
+}
+
 // The guide to tokens, with a server that it closes.
 func TestAccessGuide(t *testing.T) {
 	database := posthorntest.Database(t)

@@ -107,7 +107,7 @@ func (r *relaying) leader(children []*child, not *child) *child {
 	return found
 }
 
-// Seed 003.2 003.16: processes that lead are killed with -9 while they write;
+// Seed 003.2, 003.16: processes that lead are killed with -9 while they write;
 // others go on, in the order of each stream, and nothing is lost.
 func TestRelaySurvivesItsProcesses(t *testing.T) {
 	t.Parallel()
@@ -127,7 +127,7 @@ func TestRelaySurvivesItsProcesses(t *testing.T) {
 	}
 }
 
-// Seed 003.17 003.18: a process that is stopped for longer than its lead lasts
+// Seed 003.17, 003.18: a process that is stopped for longer than its lead lasts
 // finds somebody else in its place when it goes on, and changes nothing.
 func TestRelayIsFencedWhenItIsLate(t *testing.T) {
 	t.Parallel()

@@ -128,7 +128,7 @@ func inNATS(t *testing.T, server *testnats.Server, streams ...string) map[string
 	return found
 }
 
-// Seed 003.3 003.13: three brokers that fail now and then get everything, each
+// Seed 003.3, 003.13: three brokers that fail now and then get everything, each
 // stream in its order.
 func TestThreeFlakyBrokers(t *testing.T) {
 	t.Parallel()

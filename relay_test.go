@@ -231,7 +231,7 @@ func (w *world) relayStatus(name string) posthorn.RelayStatus {
 	return relays[i]
 }
 
-// Seed 003.1 003.2 003.3: what is published is written, once where nothing
+// Seed 003.1, 003.2, 003.3: what is published is written, once where nothing
 // fails, in the order of its stream.
 func TestRelayWritesTheLog(t *testing.T) {
 	t.Parallel()
@@ -323,7 +323,7 @@ func TestRelayOfSomeStreams(t *testing.T) {
 	}
 }
 
-// Seed 003.3 003.13: a sink that fails now and then, of some events or all, loses
+// Seed 003.3, 003.13: a sink that fails now and then, of some events or all, loses
 // nothing and keeps the order of each stream.
 func TestRelayThroughAFlakySink(t *testing.T) {
 	t.Parallel()
@@ -399,7 +399,7 @@ func TestRelayCallsOffASinkThatHangs(t *testing.T) {
 	r.awaitWritten()
 }
 
-// Seed 003.3 003.13: a stream that is not taken does not stop the others, and
+// Seed 003.3, 003.13: a stream that is not taken does not stop the others, and
 // when it is taken again it comes in its order: also what was set aside meanwhile,
 // and by a process before.
 func TestStuckStreamStopsNoOther(t *testing.T) {
@@ -574,7 +574,7 @@ func TestRedrivenEventWaitsByItself(t *testing.T) {
 	r.await("it is written", func() bool { return r.settled("out") && len(r.written()["a"]) == 103 })
 }
 
-// Seed 003.14 003.15: of several processes exactly one leads, and when it ends the
+// Seed 003.14, 003.15: of several processes exactly one leads, and when it ends the
 // next does, at once.
 func TestOneProcessRelays(t *testing.T) {
 	t.Parallel()
@@ -622,7 +622,7 @@ func TestOneProcessRelays(t *testing.T) {
 	}
 }
 
-// Seed 003.19 003.20 003.21: who works on which stream, by what name, and how far.
+// Seed 003.14–16, 003.19–22: who works on which stream, by what name, and how far.
 func TestStreamLeases(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
@@ -671,7 +671,7 @@ func TestStreamLeases(t *testing.T) {
 	}
 }
 
-// Seed 003.4 003.9: when each event was written.
+// Seed 003.4–9: when each event was written.
 func TestOutboxEvents(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)

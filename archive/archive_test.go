@@ -14,7 +14,7 @@ import (
 // is from; verified, and restored into another database, it is the same, byte for
 // byte.
 //
-// seed 003.archive
+// seed 003, the archive
 func TestEventsComeBackByteForByte(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -101,7 +101,7 @@ func (w *world) everythingArchived(store string, a ...*archiver) {
 // Two archivers are killed at random moments while events are published, some of
 // them late: in the end each event is in the archive once.
 //
-// seed 003.14–27 (archiver), 003.archive
+// seed 003.14–27, as an archiver
 func TestEveryEventIsArchivedOnceThoughArchiversAreKilled(t *testing.T) {
 	t.Parallel()
 	server := tests3.Start(t)
@@ -132,7 +132,7 @@ func (w *world) awaitSegments(n int) {
 
 // The same with an S3 server that is killed and comes back.
 //
-// seed 003.archive
+// seed 003, the archive
 func TestEveryEventIsArchivedOnceThoughTheStoreIsKilled(t *testing.T) {
 	t.Parallel()
 	server := tests3.Start(t)
@@ -221,7 +221,7 @@ func TestAnArchiveHasAPlaceOfItsOwn(t *testing.T) {
 
 // A replay that is killed goes on where it stopped, and repeats nothing.
 //
-// seed 003.archive
+// seed 003, the archive
 func TestAReplayGoesOnAfterAKill(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

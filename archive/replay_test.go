@@ -18,7 +18,7 @@ const sealed = `{"posthorn_sealed":"AQAAAAdhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh
 // Replayed into a group, archived events come again with their ids and times, to
 // that group alone, though the log has dropped them; filtered as asked.
 //
-// seed 003.archive
+// seed 003, the archive
 func TestAGroupGetsArchivedEventsAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -83,7 +83,7 @@ func next(t *testing.T, got chan posthorn.Event) posthorn.Event {
 // Replayed into a stream they are published anew, and say where they are from. A
 // sealed payload goes nowhere but to its own stream.
 //
-// seed 003.archive
+// seed 003, the archive
 func TestArchivedEventsArePublishedAnew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -21,7 +21,7 @@ import (
 // segments, restores to the same log; broken off, it goes on. A group that was
 // there before gets each event once, in spite of their old times.
 //
-// seed 003.archive
+// seed 003, the archive
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

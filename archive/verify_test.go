@@ -12,7 +12,7 @@ import (
 // Whatever is damaged, missing or made up in a store, verifying says so: from the
 // store alone.
 //
-// seed 003.archive
+// seed 003, the archive
 func TestVerifyFindsDamage(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -90,7 +90,7 @@ func truncate(w *world, path string) {
 // Against the log, verifying finds what is not there or is something else, tells it
 // from what an archiver has yet to write, and looks at a range only when asked.
 //
-// seed 003.archive
+// seed 003, the archive
 func TestVerifyAgainstTheLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

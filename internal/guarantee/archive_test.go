@@ -28,7 +28,7 @@ func (s *session) writeSegments(archive int) {
 // one has yet to read, nor what is in its parts, nor what is in a segment that is
 // not in the store.
 //
-// seed 003.archive
+// seed 003, the archive
 func TestRetentionWaitsForTheArchive(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -85,7 +85,7 @@ func (s *session) checkpoint(stream string) *int64 {
 	return value[*int64](s, "select checkpoint from posthorn.stream_leases where stream_name = $1", stream)
 }
 
-// Seed 003.14 003.15: of many processes that ask at once, one leads.
+// Seed 003.14, 003.15: of many processes that ask at once, one leads.
 func TestOneProcessLeads(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -117,7 +117,7 @@ func TestOneProcessLeads(t *testing.T) {
 	}
 }
 
-// Seed 003.16 003.18: a lead that was not renewed goes to another, which gets what
+// Seed 003.16, 003.18: a lead that was not renewed goes to another, which gets what
 // was in flight first, in its order.
 func TestLeadIsTakenOver(t *testing.T) {
 	t.Parallel()

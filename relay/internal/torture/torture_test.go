@@ -35,7 +35,7 @@ const (
 // of each broker; and processes, the master of Redis, a node of NATS and Postgres
 // are killed in turn. At the end every event is everywhere.
 //
-// Seed 003.2 003.3 003.13 003.15 003.17
+// Seed 003.2, 003.3, 003.7, 003.13, 003.15, 003.17
 func TestTorture(t *testing.T) {
 	w := newWorld(t)
 	var publishing sync.WaitGroup

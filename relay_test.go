@@ -639,7 +639,7 @@ func TestStreamLeases(t *testing.T) {
 		Group        string
 	}
 	leases := func() []lease {
-		rows, err := r.Pool().Query(t.Context(), `select stream_name, role, owner_id, coalesce(lease_until > posthorn.now() and updated_at <= posthorn.now(), false), checkpoint, group_name
+		rows, err := r.Pool().Query(t.Context(), `select stream_name, role, owner_id, coalesce(lease_until > posthorn.now() and updated_at <= posthorn.now(), false), checkpoint::bigint, group_name
 			from posthorn.stream_leases where namespace = 'default' and stream_name <> 'default' order by 1`)
 		if err != nil {
 			t.Fatal(err)
@@ -881,7 +881,7 @@ func (s *trimming) of(stream string) int {
 func TestRelayTrims(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
-	r.exec("create or replace function posthorn.unarchived(namespace text, stream text, ids bigint[]) returns bigint[] language sql stable return '{2}'::bigint[]")
+	r.exec("create or replace function posthorn.unarchived(namespace text, stream text, ids bigint[]) returns setof bigint language sql stable as 'select 2::bigint'")
 	sink := &trimming{table: r.sink, trimmed: map[string]int{}, err: errors.New("busy")}
 	config := soon()
 	config.TrimEvery = 5 * time.Millisecond

@@ -50,7 +50,9 @@ var ErrTrimmed = errors.New("the broker has thrown away what was not read")
 
 // SourceConfig is what a program that opens a source knows of it.
 type SourceConfig struct {
-	URL       *url.URL
+	// URL is where the broker is, with what its scheme takes as parameters.
+	URL *url.URL
+	// Namespace is the one whose streams are read.
 	Namespace string
 }
 

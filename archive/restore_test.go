@@ -25,7 +25,7 @@ import (
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	n := 100_000
+	n := 20_000
 	if testing.Short() {
 		n = 20_000
 	}

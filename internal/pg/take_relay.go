@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"slices"
 	"time"
 
@@ -284,8 +283,16 @@ func ListAside(ctx context.Context, db DB, group Group) ([]SetAside, error) {
 		"select stream_id, stream, events, oldest, since from posthorn.list_aside($1::bigint)", group.ID)
 }
 
-// StreamNames returns the names of a namespace's streams, as far as the first most.
-func StreamNames(ctx context.Context, db DB, namespace string, most int) ([]string, error) {
-	return list(ctx, db, "list streams", pgx.RowTo[string],
-		fmt.Sprintf("select name from posthorn.streams where namespace = $1::text limit %d", most), namespace)
+// StreamsAhead returns the names of the streams of the next events of a namespace,
+// after an id and as far as that many.
+func StreamsAhead(ctx context.Context, db DB, namespace string, after int64, events int) ([]string, error) {
+	return list(ctx, db, "look ahead", pgx.RowTo[string], `
+		select s.name
+		from posthorn.streams s
+		where s.id = any (array(
+			select distinct a.stream_id
+			from (
+				select e.stream_id from posthorn.events e
+				where e.namespace_id = (select n.id from posthorn.namespaces n where n.namespace = $1::text) and e.id > $2::bigint
+				order by e.id limit $3::int) a))`, namespace, after, events)
 }

@@ -30,16 +30,6 @@ func (t *term) remember(aside []pg.SetAside) {
 	}
 }
 
-// isStuckByName is for the holder of the lock.
-func (t *term) isStuckByName(name string) bool {
-	for _, s := range t.stuck {
-		if s.name == name {
-			return true
-		}
-	}
-	return false
-}
-
 // setAside makes stuck streams of parts, and returns their events.
 func (t *term) setAside(pending []*part, cause error) []pg.Aside {
 	var aside []pg.Aside

@@ -268,15 +268,15 @@ func (t *term) writeAgain(w *pg.Window) (pg.RelayReport, bool) {
 }
 
 // How long to try again in place, in units of Backoff.From: a stream while others
-// are written, and one while nothing is.
+// are written, and all of a window while nothing is.
 const (
 	shortly = 10
 	long    = 50
 )
 
 // isStuck decides whether the streams that are pending are stuck, rather than the
-// broker down: others of the window were written. Where it has no others, one
-// stream may be taken for stuck, to find out from the next ones.
+// broker down: others of the window were written. Where it has no others, those of
+// one window may be taken for stuck, to find out from the next ones.
 func (t *term) isStuck(a *attempt, pending []*part, since time.Duration) bool {
 	for _, p := range a.parts {
 		if len(p.events) == 0 && p.last != 0 {
@@ -284,32 +284,39 @@ func (t *term) isStuck(a *attempt, pending []*part, since time.Duration) bool {
 		}
 	}
 	t.mu.Lock()
-	alone := len(pending) == 1 && t.suspects == 0
+	first := t.suspects == 0
 	t.mu.Unlock()
-	if !alone || since < long*t.Backoff.From || !t.hasOthers(pending[0].name) {
+	if !first || since < long*t.Backoff.From || !t.holdsUpOthers(pending) {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.suspects++
+	t.suspects += len(pending)
 	return true
 }
 
-// hasOthers reports whether there are streams which one that is set aside would
-// let pass.
-func (t *term) hasOthers(stream string) bool {
-	t.mu.Lock()
-	most := len(t.stuck) + 1000
-	t.mu.Unlock()
-	names, err := pg.StreamNames(t.ctx, t.Pool, t.Group.Namespace, most)
+// ahead is how far to look for what is held up.
+const ahead = 100_000
+
+// holdsUpOthers reports whether there are other streams in the log behind those
+// that are pending.
+func (t *term) holdsUpOthers(pending []*part) bool {
+	var last int64
+	skip := map[string]bool{}
+	for _, p := range pending {
+		skip[p.name] = true
+		last = max(last, p.events[len(p.events)-1].ID)
+	}
+	names, err := pg.StreamsAhead(t.ctx, t.Pool, t.Group.Namespace, last, ahead)
 	if err != nil {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.ContainsFunc(names, func(name string) bool {
-		return name != stream && consume.MatchesAny(t.lead.Streams, name) && !t.isStuckByName(name)
-	})
+	for _, s := range t.stuck {
+		skip[s.name] = true
+	}
+	return slices.ContainsFunc(names, func(name string) bool { return !skip[name] && consume.MatchesAny(t.lead.Streams, name) })
 }
 
 // sayDown says once that nothing can be written.

@@ -2,8 +2,10 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -17,7 +19,10 @@ type RestoreConfig struct {
 	Progress func(events int64)
 }
 
-const restoreBatch = 5000
+const (
+	restoreBatch = 5000
+	restoreTries = 20
+)
 
 // Restore writes all events of the store, of all its namespaces, to the log of an
 // installation in which nothing was published: with their ids and times. It returns
@@ -52,7 +57,7 @@ func (s *Store) Restore(ctx context.Context, db *pgxpool.Pool, config RestoreCon
 		if err != nil {
 			return n, err
 		}
-		if err := pg.RestoreEvents(ctx, db, batch); err != nil {
+		if err := writeBatch(ctx, db, batch); err != nil {
 			return n, err
 		}
 		n += int64(len(batch))
@@ -61,4 +66,17 @@ func (s *Store) Restore(ctx context.Context, db *pgxpool.Pool, config RestoreCon
 		}
 	}
 	return n, pg.EndRestore(ctx, db)
+}
+
+// writeBatch writes a batch. It locks the sequence after it may have made
+// partitions, and a reader may do it the other way round: then it begins again.
+func writeBatch(ctx context.Context, db pg.DB, batch []pg.StoredEvent) (err error) {
+	const deadlock = "40P01"
+	for range restoreTries {
+		err = pg.RestoreEvents(ctx, db, batch)
+		if found, ok := errors.AsType[*pgconn.PgError](err); !ok || found.Code != deadlock {
+			break
+		}
+	}
+	return err
 }

@@ -25,10 +25,7 @@ import (
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	n := 20_000
-	if testing.Short() {
-		n = 20_000
-	}
+	const n = 20_000
 	w.exec("update posthorn.config set value = '10 years' where key = 'partition_retention_period'")
 	w.exec("select posthorn.stream_id('default', 'stream ' || n) from generate_series(1, 7) n")
 	w.exec("select posthorn.cover_times(array_agg(posthorn.now() - interval '10 days' * n)) from generate_series(1, 20) n")

@@ -82,7 +82,7 @@ func (s *session) stream(name string) int32 {
 
 func (s *session) checkpoint(stream string) *int64 {
 	s.t.Helper()
-	return value[*int64](s, "select checkpoint from posthorn.stream_leases where stream_name = $1", stream)
+	return value[*int64](s, "select checkpoint::bigint from posthorn.stream_leases where stream_name = $1", stream)
 }
 
 // Seed 003.14, 003.15: of many processes that ask at once, one leads.

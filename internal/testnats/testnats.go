@@ -310,11 +310,11 @@ func program(t testing.TB) string {
 
 // built builds the server, or finds it built. One process does at a time.
 var built = sync.OnceValues(func() (string, error) {
-	module, err := exec.Command("go", "env", "GOMOD").Output()
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/posthorn/posthorn").Output()
 	if err != nil {
-		return "", fmt.Errorf("go env: %w", err)
+		return "", fmt.Errorf("go list: %w", err)
 	}
-	root := filepath.Dir(strings.TrimSpace(string(module)))
+	root := strings.TrimSpace(string(module))
 	lock, err := os.Open(filepath.Join(root, "scripts", "nats-server"))
 	if err != nil {
 		return "", err

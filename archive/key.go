@@ -17,7 +17,7 @@ const (
 )
 
 // directoryOf is a stream's name as a part of a path: what is not a letter, digit,
-// "-", a single "_" or a "." inside is percent-encoded: gocloud reads "__0x" as the
+// "-", ":", a single "_" or a "." inside is percent-encoded: gocloud reads "__0x" as the
 // beginning of an escape of its own. Where that gets too long, it ends
 // with a hash of the name; the manifest has it in full.
 func directoryOf(stream string) string {
@@ -25,7 +25,7 @@ func directoryOf(stream string) string {
 	for i := range len(stream) {
 		c := stream[i]
 		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '.' && i > 0, c == '_' && (i == 0 || stream[i-1] != '_'):
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == ':', c == '.' && i > 0, c == '_' && (i == 0 || stream[i-1] != '_'):
 			b.WriteByte(c)
 		default:
 			fmt.Fprintf(&b, "%%%02X", c)

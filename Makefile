@@ -21,9 +21,10 @@ test: ## passes the tests, on the machine's Postgres (15 or newer) and on 18
 	POSTHORN_TEST_PG_BIN=$$(scripts/postgres18) go test -timeout 15m ./...
 	cd bench && go test -timeout 15m ./...
 
-torture: ## looks for lost events while workers and Postgres are killed, for FOR=10m
-	@scripts/deps postgres
+torture: ## looks for lost events while workers, brokers and Postgres are killed, for FOR=10m twice
+	@scripts/deps
 	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./internal/torture -torture.for $(FOR) -torture.kill 30s
+	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./relay/internal/torture -torture.for $(FOR)
 
 bench: ## measures Postgres and Posthorn side by side; prints docs/performance.md's table
 	@scripts/deps postgres

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
@@ -83,6 +85,7 @@ func (a *app) relay(ctx context.Context, urls []string, f relayFlags) error {
 		return err
 	}
 	_ = conn.Close(ctx)
+	goredis.SetLogger(&logging.VoidLogger{}) // it would repeat every failed attempt; the relay says what is wrong
 	ph, err := a.client(ctx, "posthorn relay", nil)
 	if err != nil {
 		return err

@@ -15,6 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/archive"
@@ -42,10 +44,12 @@ func TestMain(m *testing.M) {
 		"nats reader":  func(ctx context.Context) error { return beReader(ctx, "nats reader", os.Getenv(natsURL)) },
 	}[os.Getenv(role)]
 	if be == nil {
+		goredis.SetLogger(&logging.VoidLogger{})
 		posthorntest.Main(m)
 		return
 	}
 	go endWithParent()
+	goredis.SetLogger(&logging.VoidLogger{}) // it would tell of every server that is killed
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if err := be(ctx); err != nil {

@@ -33,9 +33,9 @@ type Config struct {
 	// Workers is how many streams are written at once; default 4. Each uses two
 	// connections of the pool at most.
 	Workers int
-	// Lease is how long a worker has a stream without a sign of life; default one
+	// LeaseFor is how long a worker has a stream without a sign of life; default one
 	// minute. When a process dies, others take its streams over after that.
-	Lease time.Duration
+	LeaseFor time.Duration
 	// Moved says that the archive was copied, whole, to where the store is now.
 	Moved  bool
 	Logger *slog.Logger // default slog.Default()
@@ -75,8 +75,8 @@ func New(db *pgxpool.Pool, store *Store, config Config) *Archiver {
 	if config.Workers <= 0 {
 		config.Workers = defaultWorkers
 	}
-	if config.Lease <= 0 {
-		config.Lease = defaultLease
+	if config.LeaseFor <= 0 {
+		config.LeaseFor = defaultLease
 	}
 	if config.Logger == nil {
 		config.Logger = slog.Default()
@@ -164,7 +164,7 @@ func (a *Archiver) write(ctx context.Context) {
 	}
 	failing := pause{least: poll, most: 30 * time.Second}
 	for ctx.Err() == nil {
-		stream, found, err := pg.LeaseArchiveStream(ctx, a.db, a.id, a.worker, a.config.Lease)
+		stream, found, err := pg.LeaseArchiveStream(ctx, a.db, a.id, a.worker, a.config.LeaseFor)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -184,7 +184,7 @@ func (a *Archiver) write(ctx context.Context) {
 
 // writeStream writes what a stream has, and gives it back.
 func (a *Archiver) writeStream(ctx context.Context, encoder *encoder, stream pg.ArchiveStream) {
-	held := hold(ctx, a.db, stream, a.config.Lease)
+	held := hold(ctx, a.db, stream, a.config.LeaseFor)
 	err := a.writeSegments(held.ctx, encoder, stream)
 	if err == nil {
 		err = a.writeManifests(held.ctx, stream)
@@ -241,7 +241,7 @@ func (a *Archiver) writeSegment(ctx context.Context, encoder *encoder, stream pg
 			return err
 		}
 	}
-	return pg.FinishSegment(ctx, a.db, stream, seg, a.config.Lease)
+	return pg.FinishSegment(ctx, a.db, stream, seg, a.config.LeaseFor)
 }
 
 // adopt takes an object that is there for ours: whoever wrote it crashed before
@@ -321,5 +321,5 @@ func (a *Archiver) writeDay(ctx context.Context, stream pg.ArchiveStream, date t
 	if err := a.store.put(ctx, dayPrefix(a.config.Namespace, stream.Name, date)+manifestName, data, false); err != nil {
 		return err
 	}
-	return pg.FinishDay(ctx, a.db, stream, date, len(segments), sumOf(data), a.config.Lease)
+	return pg.FinishDay(ctx, a.db, stream, date, len(segments), sumOf(data), a.config.LeaseFor)
 }

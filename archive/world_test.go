@@ -70,7 +70,7 @@ func open(t *testing.T, url string) *archive.Store {
 }
 
 // quick cuts segments at once.
-var quick = archive.Config{SegmentAge: time.Microsecond, Lease: 2 * time.Second}
+var quick = archive.Config{SegmentAge: time.Microsecond, LeaseFor: 2 * time.Second}
 
 // run runs an archiver until the test ends, or stop is called.
 func (w *world) run(config archive.Config) (stop func()) {

@@ -100,7 +100,7 @@ func beArchiver(ctx context.Context) error {
 		return err
 	}
 	defer to.Close()
-	return archive.New(pool, to, archive.Config{SegmentAge: time.Second, Logger: quiet()}).Run(ctx)
+	return archive.New(pool, to, archive.Config{SegmentAge: time.Second, LeaseFor: 3 * time.Second, Logger: quiet()}).Run(ctx)
 }
 
 // beReader handles what a broker has, with an effect in the transaction. Every

@@ -22,7 +22,7 @@ import (
 
 var (
 	lasts = flag.Duration("torture.for", 0, "how long to kill; by default until each has been killed once")
-	every = flag.Duration("torture.kill", 2*time.Second, "how long between two kills")
+	every = flag.Duration("torture.kill", time.Second, "how long between two kills")
 	pause = flag.Duration("torture.pause", 20*time.Millisecond, "how long a publisher waits between two transactions")
 )
 

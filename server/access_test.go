@@ -49,6 +49,17 @@ func (s *served) exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
+// looks counts who looks for jobs at this moment.
+func (s *served) looks(t testing.TB) (n int) {
+	t.Helper()
+	err := s.ph.Pool().QueryRow(t.Context(), `select count(*) from pg_stat_activity
+		where datname = current_database() and pid <> pg_backend_pid() and state = 'active' and query ~ 'claim_jobs'`).Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // operations are all that are registered, as "METHOD /path".
 func operations(s *Server) map[string]*huma.Operation {
 	all := map[string]*huma.Operation{}
@@ -563,6 +574,7 @@ func TestRevokedWhileWaitingForJobs(t *testing.T) {
 	s.await(t, func() bool { return s.server.jobWaits.Load() == 1 })
 	s.exec(t, "select posthorn.revoke_token(1)")
 	s.await(t, func() bool { return s.call(t, "GET", subscribe, nil, worker).status == 401 })
+	s.await(t, func() bool { return s.looks(t) == 0 }) // one that began before may still find something
 	var job struct {
 		ID     int64
 		Status string

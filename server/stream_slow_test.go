@@ -17,6 +17,7 @@ func TestStreamSlowReader(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.server.openStreams.buffer = 10
+	s.server.openStreams.patience = time.Hour // it takes something, be the machine ever so slow
 	slow := s.read(t, "")
 	quick := s.read(t, "")
 	large := strings.Repeat("x", 256<<10)

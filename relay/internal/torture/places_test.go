@@ -54,7 +54,8 @@ func (w *world) readNATS() (ids []int64, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for name := range js.StreamNames(w.t.Context()).Name() {
+	names := js.StreamNames(w.t.Context())
+	for name := range names.Name() {
 		if strings.HasPrefix(name, "KV_") { // what groups have passed
 			continue
 		}
@@ -64,7 +65,7 @@ func (w *world) readNATS() (ids []int64, err error) {
 		}
 		ids = append(ids, found...)
 	}
-	return ids, nil
+	return ids, names.Err()
 }
 
 func readJetStream(ctx context.Context, js jetstream.JetStream, name string) (ids []int64, err error) {

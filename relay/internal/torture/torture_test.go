@@ -217,16 +217,26 @@ func (w *world) check() {
 	}
 	w.t.Logf("%d events; killed: %v", len(all), w.kills)
 	for _, p := range places {
-		found, err := p.read()
-		if err != nil {
-			w.t.Errorf("%s: %v", p.name, err)
-			continue
-		}
-		repeats, wrong := all.compare(found, p.once, p.ordered)
+		repeats, wrong := w.compare(all, p)
 		if wrong != nil {
 			w.t.Errorf("%s: %v", p.name, wrong)
 		}
 		w.t.Logf("%s: %d repeats", p.name, repeats)
+	}
+}
+
+// compare reads a place. It had everything a moment ago; a cluster whose node has
+// just come back may still show less.
+func (w *world) compare(all truth, p place) (repeats int, wrong error) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Second) {
+		var found []int64
+		if found, wrong = p.read(); wrong == nil {
+			repeats, wrong = all.compare(found, p.once, p.ordered)
+		}
+		if wrong == nil || len(found) >= len(all) || time.Now().After(deadline) {
+			return repeats, wrong
+		}
+		w.t.Logf("%s, and is read again: %v", p.name, wrong)
 	}
 }
 

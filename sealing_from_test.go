@@ -97,6 +97,11 @@ type reader struct {
 // read lets a program read the broker in a group that has one attempt.
 func (h *hospital) read(t *testing.T, group, namespace string, from posthorn.KeysFrom, fails bool) *reader {
 	t.Helper()
+	return h.readFrom(t, posthorn.From(h.broker), group, namespace, from, fails)
+}
+
+func (h *hospital) readFrom(t *testing.T, broker posthorn.Broker, group, namespace string, from posthorn.KeysFrom, fails bool) *reader {
+	t.Helper()
 	r := &reader{logs: &logLines{}}
 	client, err := posthorn.Open(t.Context(), posthorn.Config{
 		DatabaseURL: h.far, Namespace: namespace, Migrate: true, Logger: slog.New(slog.NewTextHandler(r.logs, nil)),
@@ -108,7 +113,7 @@ func (h *hospital) read(t *testing.T, group, namespace string, from posthorn.Key
 	t.Cleanup(client.Close)
 	r.world = &world{client, t, h.far}
 	config := fromBeginning()
-	config.Source, config.Attempts = posthorn.From(h.broker), 1
+	config.Source, config.Attempts = broker, 1
 	client.Group(group, config).HandleTx("book", ">", func(_ context.Context, tx pgx.Tx, e posthorn.Event) error {
 		r.handled.Add(1)
 		if strings.Contains(string(e.Payload), marker) && e.Confidential && e.Stream == wards && !seal.IsSealed(e.Payload) {
@@ -231,6 +236,27 @@ func TestKeysOfABrokerAreElsewhere(t *testing.T) {
 		eventually(t, name+": it is opened", func() bool { return r.plain.Load() == 1 })
 		r.stop()
 	}
+}
+
+// What a group has not opened yet is opened, or rests, also when it reads the log
+// again.
+func TestSealedRetriesOfABrokerGoOnInTheLog(t *testing.T) {
+	t.Parallel()
+	h := newHospital(t, "redis")
+	h.publishSecret(wards, secret)
+	r := h.read(t, "back", "default", posthorn.KeysFrom{}, false)
+	rests := func(r *reader) {
+		t.Helper()
+		eventually(t, "it rests", func() bool { return strings.Contains(r.logs.String(), "Config.Seal.KeysFrom") })
+		r.stop()
+		if r.handled.Load() != 0 || len(r.letters("back")) != 0 {
+			t.Errorf("handled %d, dead %v", r.handled.Load(), r.letters("back"))
+		}
+	}
+	rests(r)
+	rests(h.readFrom(t, posthorn.Broker{}, "back", "default", posthorn.KeysFrom{}, false))
+	r = h.readFrom(t, posthorn.Broker{}, "back", "default", posthorn.KeysFrom{DatabaseURL: h.keyRole}, false)
+	eventually(t, "it is opened", func() bool { return r.plain.Load() == 1 })
 }
 
 // A program that reads its own events from a broker needs no more than its keys.

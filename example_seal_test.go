@@ -30,6 +30,29 @@ func ExampleSealConfig() {
 	defer ph.Close()
 }
 
+// A program that reads a confidential stream from a broker gets its keys from the
+// database of the publisher.
+func ExampleKeysFrom() {
+	dsn, clinic := os.Getenv("DATABASE_URL"), os.Getenv("CLINIC_DATABASE_URL")
+	key, err := keeper.Open(ctx, "file:///etc/posthorn/seal.key")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer key.Close()
+	ph, err := posthorn.Open(ctx, posthorn.Config{
+		DatabaseURL: dsn,
+		Seal: posthorn.SealConfig{
+			Keepers:  seal.Keepers{"": key},
+			KeysFrom: posthorn.KeysFrom{DatabaseURL: clinic},
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ph.Close()
+	ph.Group("ledger", posthorn.GroupConfig{Source: posthorn.From("redis://localhost:6379", "patients")})
+}
+
 // What is published to a confidential stream is sealed in the log, and opened for
 // who reads it.
 func Example_confidential() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,6 +87,16 @@ func globs(pattern, name string) bool {
 }
 
 var errFetchesNothing = invalid("this group reads a broker, and its events go to handlers only", "Use Handle, or leave out Source to fetch from the log.")
+
+// readsBroker reports whether a group of this client reads a broker.
+func (c *Client) readsBroker(group string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.parts, func(p part) bool {
+		g, ok := p.(*Group)
+		return ok && g.name == group && g.config.Source.isSet()
+	})
+}
 
 // runFrom consumes from the group's broker, and what failed from the database,
 // as long as [Group.run] would from the log.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/consume"
@@ -180,6 +181,8 @@ type Group struct {
 	subscriptions []*subscription
 	changed       chan struct{} // closed and made anew with each handler and subscription
 
+	fromAfar atomic.Bool // it reads the log, and has failed events of a broker yet
+
 	complaint string // what keepSubscriptions has said last; for who tells
 }
 
@@ -292,6 +295,7 @@ func (g *Group) run(ctx, stop context.Context) error {
 	if config.FromAfar, err = pg.HasOrigins(stop, g.client.control, group.ID); err != nil {
 		return err
 	}
+	g.fromAfar.Store(config.FromAfar)
 	consume.Run(stop, ctx, config)
 	return nil
 }

@@ -119,8 +119,10 @@ type Client struct {
 	work      *pgxpool.Pool // for the transactions of handlers
 	closeWork bool
 
-	sealer *seal.Sealer // nil without keepers
-	box    *sealing.Box
+	sealer   *seal.Sealer // nil without keepers
+	box      *sealing.Box
+	opener   *seal.Opener  // with the keys of another database
+	keysFrom *pgxpool.Pool // its connections, if they are ours
 
 	watch *wake.Watch
 	hub   *listen.Hub
@@ -210,7 +212,7 @@ func (c Config) check() error {
 	case len(c.NodeID) > 255:
 		return invalid("NodeID is longer than 255 bytes", "Leave it out, and one is made.")
 	}
-	return nil
+	return c.Seal.check()
 }
 
 func nodeRune(r rune) rune {
@@ -266,7 +268,9 @@ func (c *Client) connect(ctx context.Context) error {
 	if err := pg.CheckNamespace(ctx, c.control, c.namespace); err != nil {
 		return err
 	}
-	c.setUpSealing()
+	if err := c.setUpSealing(ctx); err != nil {
+		return err
+	}
 	c.watch = wake.New(c.control, c.log)
 	c.bell = work.NewBell(c.control, c.log)
 	c.hub = listen.NewHub(listen.Config{
@@ -339,9 +343,7 @@ func (c *Client) Close() {
 }
 
 func (c *Client) closePools() {
-	if c.sealer != nil {
-		c.sealer.Close()
-	}
+	c.closeSealing()
 	if c.watch != nil {
 		c.watch.Close()
 		c.bell.Close()

@@ -1,6 +1,7 @@
 package posthorn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,19 +22,95 @@ type SealConfig struct {
 	// "" is for policies that name none. Package seal/keeper opens them by URL. They
 	// must stay open for as long as the client is.
 	Keepers seal.Keepers
+	// KeysFrom is where the keys are of what groups read from a broker, see [From]: in
+	// the database of whoever publishes it. Default: in the client's own.
+	KeysFrom KeysFrom
 	// Config bounds what is kept in memory, and says when keys are replaced. The zero
 	// value is sound.
 	seal.Config
 }
 
-func (c *Client) setUpSealing() {
-	if config := c.config.Seal; len(config.Keepers) > 0 {
-		if config.Logger == nil {
-			config.Logger = c.log
-		}
+// KeysFrom is a database that has keys of confidential streams, as a URL or as a
+// pool, which then is shared and never closed. It is only read, on up to two
+// connections that are opened when a key is needed. Its role needs usage of schema
+// posthorn there and execute of posthorn.load_stream_keys, and nothing else.
+//
+// Keys in use stay in memory, so it may be away for MaxAge/2 unnoticed. After that
+// events wait, and no attempt is counted.
+type KeysFrom struct {
+	DatabaseURL string
+	Pool        *pgxpool.Pool
+	// Namespace that the streams are published in. Default: the client's.
+	Namespace string
+}
+
+func (k KeysFrom) isSet() bool { return k != KeysFrom{} }
+
+func (c SealConfig) check() error {
+	switch k := c.KeysFrom; {
+	case !k.isSet():
+		return nil
+	case k.DatabaseURL == "" && k.Pool == nil:
+		return invalid("Seal.KeysFrom names no database", "Set its DatabaseURL or its Pool to the database that the streams are published in.")
+	case k.DatabaseURL != "" && k.Pool != nil:
+		return invalid("Seal.KeysFrom has both DatabaseURL and Pool", "Leave one of them out.")
+	case len(c.Keepers) == 0:
+		return invalid("Seal.KeysFrom is set, and Seal.Keepers is not", "Keys are wrapped: give the keepers that unwrap them, as at the publisher.")
+	}
+	return nil
+}
+
+func (c *Client) setUpSealing(ctx context.Context) error {
+	config := c.config.Seal
+	if config.Logger == nil {
+		config.Logger = c.log
+	}
+	if len(config.Keepers) > 0 {
 		c.sealer = seal.NewSealer(sealing.Keys{DB: c.control}, config.Keepers, config.Config)
 	}
 	c.box = sealing.New(c.control, c.sealer, c.log)
+	origin, err := c.openOrigin(ctx, config)
+	c.box.SetOrigin(origin)
+	return err
+}
+
+// openOrigin prepares to ask for keys elsewhere. Nothing is connected to yet.
+func (c *Client) openOrigin(ctx context.Context, config SealConfig) (*sealing.Origin, error) {
+	from := config.KeysFrom
+	if !from.isSet() {
+		return nil, nil
+	}
+	pool := from.Pool
+	if pool == nil {
+		settings, err := pgxpool.ParseConfig(from.DatabaseURL)
+		if err != nil { // which may quote a password
+			return nil, invalid("the database URL of Seal.KeysFrom is not valid", "It looks like postgres://user:password@host:5432/database.")
+		}
+		settings.MinConns, settings.MinIdleConns, settings.MaxConns = 0, 0, 2
+		settings.MaxConnIdleTime = time.Minute
+		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // with poolers too
+		name := settings.ConnConfig.RuntimeParams
+		name["application_name"] = cmp.Or(c.config.ApplicationName, name["application_name"], "posthorn")
+		if pool, err = pgxpool.NewWithConfig(ctx, settings); err != nil {
+			return nil, err
+		}
+		c.keysFrom = pool
+	}
+	c.opener = seal.NewOpener(sealing.Keys{DB: pool}, config.Keepers, config.Config)
+	return sealing.NewOrigin(pool, c.opener, cmp.Or(from.Namespace, c.namespace)), nil
+}
+
+// closeSealing zeroes the keys that are in memory.
+func (c *Client) closeSealing() {
+	if c.sealer != nil {
+		c.sealer.Close()
+	}
+	if c.opener != nil {
+		c.opener.Close()
+	}
+	if c.keysFrom != nil {
+		c.keysFrom.Close()
+	}
 }
 
 // Sealer is what the client seals and opens with, in any namespace, for payloads
@@ -85,9 +162,14 @@ func (g *Group) open(ctx context.Context, e pg.Event) (Event, error) {
 		return Event(e), nil
 	}
 	c := g.client
-	err := c.box.Open(ctx, c.namespace, &e)
+	open := c.box.OpenPayload
+	if g.config.Source.isSet() || g.fromAfar.Load() {
+		open = c.box.OpenFromAfar
+	}
+	plain, opened, err := open(ctx, c.namespace, e.Stream, e.Payload)
 	switch {
 	case err == nil:
+		e.Payload, e.Confidential = plain, opened
 		return Event(e), nil
 	case sealing.IsFinal(err):
 		return Event{}, Permanent(err)

@@ -27,6 +27,7 @@ var errNotJSON = errors.New("what was sealed is no JSON")
 type Box struct {
 	db     pg.DB
 	sealer *seal.Sealer // nil where there is no keeper
+	origin *Origin      // nil where all keys are in the database
 	log    *slog.Logger
 
 	mu         sync.Mutex
@@ -51,6 +52,9 @@ func New(db pg.DB, sealer *seal.Sealer, log *slog.Logger) *Box {
 		policies: map[string]*policies{}, keyed: map[seal.Stream]keyed{}, complained: map[string]time.Time{},
 	}
 }
+
+// SetOrigin says where keys are of what comes from elsewhere, before the box is used.
+func (b *Box) SetOrigin(origin *Origin) { b.origin = origin }
 
 // Seal returns the messages with the payloads sealed of those that go to
 // confidential streams. What is sealed already stays as it is. The messages that
@@ -134,25 +138,39 @@ func (b *Box) OpenPayload(ctx context.Context, namespace, stream string, payload
 	if !seal.IsSealed(payload) {
 		return payload, false, nil
 	}
-	at := seal.Stream{Namespace: namespace, Name: stream}
-	has, err := b.hasKeys(ctx, at)
-	if err != nil {
+	plain, keyed, err := b.open(ctx, seal.Stream{Namespace: namespace, Name: stream}, payload)
+	switch {
+	case err != nil:
 		return nil, false, fmt.Errorf("%w: %w", ErrSealed, err)
-	}
-	if !has {
+	case !keyed:
 		return payload, false, nil
 	}
-	if b.sealer == nil {
-		return nil, false, fmt.Errorf("%w: open payload of %s: %w", ErrSealed, at, hinted(seal.ErrNoKeeper))
+	return plain, true, nil
+}
+
+// open opens what is sealed with keys of this database. keyed says whether the
+// stream has or had any.
+func (b *Box) open(ctx context.Context, at seal.Stream, payload []byte) (plain []byte, keyed bool, err error) {
+	keyed, err = b.hasKeys(ctx, at)
+	if err != nil || !keyed {
+		return nil, keyed, err
 	}
-	plain, err = b.sealer.Open(ctx, at, payload)
+	if b.sealer == nil {
+		return nil, true, fmt.Errorf("open payload of %s: %w", at, hinted(seal.ErrNoKeeper))
+	}
+	plain, err = openJSON(ctx, b.sealer.Opener, at, payload)
+	return plain, true, err
+}
+
+func openJSON(ctx context.Context, opener *seal.Opener, at seal.Stream, payload []byte) ([]byte, error) {
+	plain, err := opener.Open(ctx, at, payload)
 	if err == nil && !json.Valid(plain) {
 		err = fmt.Errorf("open payload of %s: %w", at, errNotJSON)
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("%w: %w", ErrSealed, hinted(err))
+		return nil, hinted(err)
 	}
-	return plain, true, nil
+	return plain, nil
 }
 
 // IsFinal reports whether a payload that does not open never will.
@@ -180,18 +198,19 @@ func (b *Box) Complain(namespace, stream string, err error) {
 	}
 }
 
-// hintedError says what to do about a missing keeper.
-type hintedError struct{ error }
+// hintedError says what to do about a missing keeper, or a missing key.
+type hintedError struct {
+	error
+	hint string
+}
 
 func (e hintedError) Unwrap() error { return e.error }
 
-func (hintedError) Hint() string {
-	return "Name it in Config.Seal.Keepers, or with posthorn's --seal-key FILE-URL or --keeper NAME=URL; see docs/sealing.md."
-}
+func (e hintedError) Hint() string { return e.hint }
 
 func hinted(err error) error {
 	if errors.Is(err, seal.ErrNoKeeper) {
-		return hintedError{err}
+		return hintedError{err, "Name it in Config.Seal.Keepers, or with posthorn's --seal-key FILE-URL or --keeper NAME=URL; see docs/sealing.md."}
 	}
 	return err
 }

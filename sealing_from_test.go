@@ -1,0 +1,289 @@
+package posthorn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/relay/nats"
+	"github.com/posthorn/posthorn/relay/redis"
+	"github.com/posthorn/posthorn/seal"
+)
+
+// wards is a stream whose name is written otherwise in brokers.
+const wards = "ward:7 patients"
+
+// sealedBrokers are the brokers that sealed payloads go through.
+var sealedBrokers = map[string]func(t *testing.T) (sink posthorn.Sink, url string){
+	"redis": func(t *testing.T) (posthorn.Sink, string) {
+		url := testredis.Start(t).URL() + "?prefix=clinic:"
+		sink, err := redis.Open(t.Context(), url, redis.Config{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sink.Close() })
+		return sink, url
+	},
+	"nats": func(t *testing.T) (posthorn.Sink, string) {
+		url := testnats.Start(t).URL + "?prefix=clinic"
+		sink, err := nats.Open(t.Context(), url, nats.Config{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sink.Close() })
+		return sink, url
+	},
+}
+
+// hospital is a clinic whose events come to the database of somebody else, through
+// a broker.
+type hospital struct {
+	*clinic
+	broker  string // URL
+	far     string // URL of the database there
+	keyRole string // URL of the clinic's database, for a role that may load keys and nothing else
+	role    string
+}
+
+func newHospital(t *testing.T, kind string) *hospital {
+	t.Helper()
+	h := &hospital{clinic: newClinic(t), far: posthorntest.Database(t)}
+	h.exec("select posthorn.set_stream_policy('default', $1, 'confidential')", wards)
+	var sink posthorn.Sink
+	sink, h.broker = sealedBrokers[kind](t)
+	h.Relay("out", soon(), sink)
+	h.start()
+	h.role = "keys_" + ask[string](h.world, "select replace(gen_random_uuid()::text, '-', '')")
+	h.exec(fmt.Sprintf(`
+		create role %[1]s login password 'secret-of-role';
+		grant usage on schema posthorn to %[1]s;
+		grant execute on function posthorn.load_stream_keys(text, text) to %[1]s`, h.role))
+	t.Cleanup(func() {
+		for _, sql := range []string{"drop owned by " + h.role, "drop role " + h.role} {
+			if _, err := h.Pool().Exec(context.Background(), sql); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	u, err := url.Parse(h.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(h.role, "secret-of-role")
+	h.keyRole = u.String()
+	return h
+}
+
+// reader is a program that reads the broker. Each has a log of its own.
+type reader struct {
+	*world
+	logs *logLines
+	stop func()
+
+	handled, plain atomic.Int64
+}
+
+// read lets a program read the broker in a group that has one attempt.
+func (h *hospital) read(t *testing.T, group, namespace string, from posthorn.KeysFrom, fails bool) *reader {
+	t.Helper()
+	return h.readFrom(t, posthorn.From(h.broker), group, namespace, from, fails)
+}
+
+func (h *hospital) readFrom(t *testing.T, broker posthorn.Broker, group, namespace string, from posthorn.KeysFrom, fails bool) *reader {
+	t.Helper()
+	r := &reader{logs: &logLines{}}
+	client, err := posthorn.Open(t.Context(), posthorn.Config{
+		DatabaseURL: h.far, Namespace: namespace, Migrate: true, Logger: slog.New(slog.NewTextHandler(r.logs, nil)),
+		Seal: posthorn.SealConfig{Keepers: seal.Keepers{"": h.keeper}, KeysFrom: from},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	r.world = &world{client, t, h.far}
+	config := fromBeginning()
+	config.Source, config.Attempts = broker, 1
+	client.Group(group, config).HandleTx("book", ">", func(_ context.Context, tx pgx.Tx, e posthorn.Event) error {
+		r.handled.Add(1)
+		if strings.Contains(string(e.Payload), marker) && e.Confidential && e.Stream == wards && !seal.IsSealed(e.Payload) {
+			r.plain.Add(1)
+		}
+		if fails {
+			return errors.New("no room")
+		}
+		return nil
+	})
+	r.stop = r.start()
+	return r
+}
+
+// letters are the dead letters of a group.
+func (r *reader) letters(group string) (found []posthorn.DeadLetter) {
+	r.t.Helper()
+	for letter, err := range r.DeadLetters(r.t.Context(), group, posthorn.DeadLetterFilter{}) {
+		if errors.Is(err, posthorn.ErrNotFound) {
+			return nil // it has not begun
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		found = append(found, letter)
+	}
+	return found
+}
+
+// Seed 003.28, 003.31: a confidential stream reaches the handlers of another database through a broker, opened with
+// keys that stay at the origin; where they are destroyed, what the broker has is unreadable for good.
+func TestConfidentialStreamsComeThroughBrokers(t *testing.T) {
+	t.Parallel()
+	for kind := range sealedBrokers {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			h := newHospital(t, kind)
+			h.publishSecret(wards, secret)
+			namespace := "default"
+			if kind == "redis" {
+				namespace = "archivists" // whose name is not what payloads are bound to
+			}
+			keysFrom := posthorn.KeysFrom{DatabaseURL: h.keyRole, Namespace: "default"}
+			first := h.read(t, "first", namespace, keysFrom, false)
+			eventually(t, "it is opened", func() bool { return first.plain.Load() == 1 })
+
+			// The origin does not answer, and nobody notices.
+			h.exec("revoke execute on function posthorn.load_stream_keys(text, text) from " + h.role)
+			h.publishSecret(wards, secret)
+			eventually(t, "it is opened with what is in memory", func() bool { return first.plain.Load() == 2 })
+			h.exec("grant execute on function posthorn.load_stream_keys(text, text) to " + h.role)
+
+			// What fails is kept sealed, and its dead letters are opened.
+			pool := posthorn.KeysFrom{Pool: h.Pool(), Namespace: "default"}
+			second := h.read(t, "second", namespace, pool, true)
+			eventually(t, "they are dead", func() bool { return len(second.letters("second")) == 2 })
+			for _, letter := range second.letters("second") {
+				if letter.Sealed || !strings.Contains(string(letter.Payload), marker) {
+					t.Errorf("dead letter %+v", letter)
+				}
+			}
+			if n := ask[int](second.world, "select count(*)::int from posthorn.dead_letters d where d.payload::text like '%'||$1||'%'", marker); n != 0 {
+				t.Errorf("%d dead letters are stored in plaintext", n)
+			}
+
+			if n := ask[int64](h.world, "select posthorn.shred_stream_keys('default', $1)", wards); n != 1 {
+				t.Fatalf("%d keys were destroyed", n)
+			}
+			third := h.read(t, "third", namespace, keysFrom, false)
+			eventually(t, "they are dead", func() bool { return len(third.letters("third")) == 2 })
+			for _, letter := range third.letters("third") {
+				if !letter.Sealed || strings.Contains(string(letter.Payload), marker) || !strings.Contains(letter.Error, seal.ErrNoKey.Error()) {
+					t.Errorf("dead letter after shredding: %+v", letter)
+				}
+			}
+			if n := third.handled.Load(); n != 0 {
+				t.Errorf("%d payloads were handled that nobody can read", n)
+			}
+			for _, r := range []*reader{first, second, third} {
+				if strings.Contains(r.logs.String(), marker) || strings.Contains(r.logs.String(), "secret-of-role") {
+					t.Errorf("the log has secrets: %s", r.logs)
+				}
+			}
+		})
+	}
+}
+
+// A program that looks for keys in the wrong place hands nobody what is sealed and
+// counts no attempt; well configured, it goes on.
+func TestKeysOfABrokerAreElsewhere(t *testing.T) {
+	t.Parallel()
+	h := newHospital(t, "redis")
+	h.publishSecret(wards, secret)
+	h.exec("select posthorn.define_namespace('other')")
+	wrong := map[string]struct {
+		from posthorn.KeysFrom
+		says string
+	}{
+		"none":      {posthorn.KeysFrom{}, "Config.Seal.KeysFrom"},
+		"itself":    {posthorn.KeysFrom{DatabaseURL: h.far}, "Config.Seal.KeysFrom"},
+		"other":     {posthorn.KeysFrom{DatabaseURL: h.keyRole, Namespace: "other"}, "Config.Seal.KeysFrom"},
+		"absent":    {posthorn.KeysFrom{DatabaseURL: h.keyRole, Namespace: "absent"}, "from Seal.KeysFrom"},
+		"forbidden": {posthorn.KeysFrom{DatabaseURL: strings.Replace(h.keyRole, h.role, h.role+"x", 1)}, "from Seal.KeysFrom"},
+		"away":      {posthorn.KeysFrom{DatabaseURL: "postgres://user:secret-of-role@127.0.0.1:1/none"}, "from Seal.KeysFrom"},
+	}
+	for name, test := range wrong {
+		r := h.read(t, name, "default", test.from, false)
+		eventually(t, name+": it says so", func() bool { return strings.Contains(r.logs.String(), test.says) })
+		eventually(t, name+": it rests", func() bool {
+			return ask[bool](r.world, `select exists (select from posthorn.retries r join posthorn.groups g on g.id = r.group_id
+				where g.name = $1 and r.attempts = 0 and r.event is not null)`, name)
+		})
+		r.stop()
+		if r.handled.Load() != 0 || len(r.letters(name)) != 0 || strings.Contains(r.logs.String(), "secret-of-role") {
+			t.Errorf("%s: handled %d, %d dead, log %s", name, r.handled.Load(), len(r.letters(name)), r.logs)
+		}
+	}
+	for name := range wrong {
+		r := h.read(t, name, "default", posthorn.KeysFrom{DatabaseURL: h.keyRole}, false)
+		eventually(t, name+": it is opened", func() bool { return r.plain.Load() == 1 })
+		r.stop()
+	}
+}
+
+// What a group has not opened yet is opened, or rests, also when it reads the log
+// again.
+func TestSealedRetriesOfABrokerGoOnInTheLog(t *testing.T) {
+	t.Parallel()
+	h := newHospital(t, "redis")
+	h.publishSecret(wards, secret)
+	r := h.read(t, "back", "default", posthorn.KeysFrom{}, false)
+	rests := func(r *reader) {
+		t.Helper()
+		eventually(t, "it rests", func() bool { return strings.Contains(r.logs.String(), "Config.Seal.KeysFrom") })
+		r.stop()
+		if r.handled.Load() != 0 || len(r.letters("back")) != 0 {
+			t.Errorf("handled %d, dead %v", r.handled.Load(), r.letters("back"))
+		}
+	}
+	rests(r)
+	rests(h.readFrom(t, posthorn.Broker{}, "back", "default", posthorn.KeysFrom{}, false))
+	r = h.readFrom(t, posthorn.Broker{}, "back", "default", posthorn.KeysFrom{DatabaseURL: h.keyRole}, false)
+	eventually(t, "it is opened", func() bool { return r.plain.Load() == 1 })
+}
+
+// A program that reads its own events from a broker needs no more than its keys.
+func TestOwnEventsComeThroughABroker(t *testing.T) {
+	t.Parallel()
+	h := newHospital(t, "redis")
+	h.far = h.url
+	h.publishSecret(wards, secret)
+	r := h.read(t, "home", "default", posthorn.KeysFrom{}, false)
+	eventually(t, "it is opened", func() bool { return r.plain.Load() == 1 })
+}
+
+func TestKeysFromIsChecked(t *testing.T) {
+	t.Parallel()
+	url := posthorntest.Database(t)
+	keepers := seal.Keepers{"": newKeeper(t)}
+	for _, config := range []posthorn.SealConfig{
+		{Keepers: keepers, KeysFrom: posthorn.KeysFrom{Namespace: "clinic"}},
+		{KeysFrom: posthorn.KeysFrom{DatabaseURL: url}},
+		{Keepers: keepers, KeysFrom: posthorn.KeysFrom{DatabaseURL: "postgres://u:secret@%%"}},
+	} {
+		client, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: url, Seal: config})
+		if err == nil {
+			client.Close()
+		}
+		if !errors.Is(err, posthorn.ErrInvalid) || posthorn.Hint(err) == "" || !strings.Contains(err.Error(), "Seal.KeysFrom") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%+v: %v", config.KeysFrom, err)
+		}
+	}
+}

@@ -46,7 +46,7 @@ func TestRestore(t *testing.T) {
 	ph := posthorntest.Open(t, posthorn.Config{DatabaseURL: other.url})
 	var effects sync.Map
 	var count, twice atomic.Int64
-	ph.Group("ledger", posthorn.GroupConfig{}).Handle("note", ">", func(_ context.Context, e posthorn.Event) error {
+	ph.Group("ledger", posthorn.GroupConfig{Start: posthorn.Beginning}).Handle("note", ">", func(_ context.Context, e posthorn.Event) error {
 		if _, known := effects.LoadOrStore(e.ID, true); known {
 			twice.Add(1)
 		}

@@ -75,6 +75,9 @@ func RestoreEvents(ctx context.Context, db DB, events []StoredEvent) error {
 		numbers[i] = known[k]
 	}
 	c := storedColumns(events)
+	if err := run(ctx, db, "restore", "select posthorn.cover_times($1::timestamptz[])", c.times); err != nil {
+		return err
+	}
 	return run(ctx, db, "restore", `
 		select posthorn.restore_events($1::text[], $2::text[], $3::bigint[], $4::int[], $5::text[], $6::text[], $7::text[],
 			$8::text[]::json[], $9::text[]::json[], $10::timestamptz[])`,

@@ -275,8 +275,8 @@ const (
 )
 
 // isStuck decides whether the streams that are pending are stuck, rather than the
-// broker down: others of the window were written. Where it has no others, those of
-// one window may be taken for stuck, to find out from the next ones.
+// broker down: others of the window were written. Where it has no others, they may
+// be taken for stuck if that lets others be tried, the later the more were so already.
 func (t *term) isStuck(a *attempt, pending []*part, since time.Duration) bool {
 	for _, p := range a.parts {
 		if len(p.events) == 0 && p.last != 0 {
@@ -284,9 +284,9 @@ func (t *term) isStuck(a *attempt, pending []*part, since time.Duration) bool {
 		}
 	}
 	t.mu.Lock()
-	first := t.suspects == 0
+	suspects := t.suspects
 	t.mu.Unlock()
-	if !first || since < long*t.Backoff.From || !t.holdsUpOthers(pending) {
+	if since < time.Duration(1+suspects)*long*t.Backoff.From || !t.holdsUpOthers(pending) {
 		return false
 	}
 	t.mu.Lock()

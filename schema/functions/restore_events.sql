@@ -88,7 +88,7 @@ begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'restore at isolation level read committed' using errcode = 'PH005';
   end if;
-  perform posthorn.cover_times(restore_events.published_at);
+  perform posthorn.check_covered(restore_events.published_at);
   perform posthorn.define_namespace(x.namespace)
   from (select distinct u.namespace from unnest(restore_events.namespaces) u (namespace)) x
   where not exists (select from posthorn.namespaces y where y.namespace = x.namespace);
@@ -106,7 +106,10 @@ begin
     raise exception 'another process restores this log, or these ids are out of order'
       using errcode = 'PH002', hint = 'One process restores at a time. Run the command again when the other has ended.';
   end if;
-  perform setval('posthorn.event_id', greatest(last, (select s.last_value from posthorn.event_id s)));
+  -- A restart is part of the transaction, as setval alone is not: broken off, the sequence must not stand past ids
+  -- that are written later, under an xid that readers do not expect there.
+  execute format('alter sequence posthorn.event_id restart with %s', last);
+  perform setval('posthorn.event_id', last);
   insert into posthorn.events (id, created_at, namespace_id, stream_id, type, key, tags, payload, metadata)
   select m.id, m.published_at, namespace_ids[m.stream_no], stream_ids[m.stream_no], m.type, m.key, m.tags::text[], m.payload, m.metadata
   from unnest(restore_events.ids, restore_events.stream_nos, restore_events.types, restore_events.keys, restore_events.tags,
@@ -125,10 +128,11 @@ as $$
 $$;
 comment on function posthorn.end_restore() is 'Notes that a restore is complete.';
 
--- Makes partitions for times before the log's first one, or in its holes.
+-- Makes partitions for times before the log's first one, or in its holes. In a transaction of its own, before
+-- there are events for them: a reader whose plan is older than a partition would not see what is in it.
 create or replace function posthorn.cover_times(times timestamptz[])
 returns void
-language plpgsql
+language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set timezone = 'UTC'
 as $$
@@ -152,4 +156,21 @@ begin
     perform posthorn.create_partition(first, until);
   end loop;
 end $$;
+create or replace function posthorn.check_covered(times timestamptz[])
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if exists (
+    select from unnest(times) t
+    where t < (select max(p.upto) from posthorn.partitions p)
+      and not exists (select from posthorn.partitions p where t >= p.since and t < p.upto))
+  then
+    raise exception 'there are no partitions for these times yet'
+      using errcode = 'PH005', hint = 'Call posthorn.cover_times before, in a transaction of its own.';
+  end if;
+end $$;
+comment on function posthorn.check_covered(timestamptz[]) is 'Refuses times that cover_times has made no partitions for.';
+
 comment on function posthorn.cover_times(timestamptz[]) is 'Makes the partitions that events of some times in the past need.';

@@ -62,7 +62,7 @@ declare
     'define_archive', 'plan_archive', 'lease_archive_stream', 'extend_archive_stream', 'unwritten_segment', 'segment_events',
     'finish_segment', 'unlisted_days', 'list_segments', 'list_days', 'finish_day', 'finish_archive_stream', 'relist_archive',
     'unarchived', 'begin_replay', 'replay_to_group', 'replay_to_stream', 'end_replay',
-    'begin_restore', 'restore_events', 'end_restore'];
+    'begin_restore', 'cover_times', 'restore_events', 'end_restore'];
   target text;
 begin
   if kind is null or kind <> all (array['publisher', 'consumer', 'admin']) then

@@ -16,8 +16,36 @@ func TestTheLibraryNeedsLittle(t *testing.T) {
 		"github.com/jackc/", "golang.org/x/sync/", "golang.org/x/text/",
 		"go.opentelemetry.io/otel", "go.opentelemetry.io/auto/sdk", "github.com/go-logr/", "github.com/cespare/xxhash/",
 	}
-	refused := []string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "github.com/posthorn/posthorn/internal/testpg", "github.com/posthorn/posthorn/seal/"}
-	output, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
+	refused := []string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "github.com/posthorn/posthorn/internal/test", "github.com/posthorn/posthorn/seal/"}
+	for _, path := range dependencies(t, ".") {
+		isOf := func(prefix string) bool { return strings.HasPrefix(path, prefix) }
+		if path != "github.com/posthorn/posthorn" && !slices.ContainsFunc(allowed, isOf) || slices.ContainsFunc(refused, isOf) {
+			t.Errorf("the library needs %s", path)
+		}
+	}
+}
+
+// The program that make up starts first is there within a minute, compiled from
+// nothing: it is without the clients of brokers, object storage and key services.
+func TestTheSmallProgramIsSmall(t *testing.T) {
+	t.Parallel()
+	const program = "./cmd/posthorn"
+	small, whole := dependencies(t, "-tags", "small", program), dependencies(t, program)
+	for _, large := range []string{"github.com/redis/", "github.com/nats-io/", "github.com/aws/", "github.com/hashicorp/", "gocloud.dev/", "google.golang.org/grpc"} {
+		isOf := func(path string) bool { return strings.HasPrefix(path, large) }
+		if slices.ContainsFunc(small, isOf) {
+			t.Errorf("the small program needs %s", large)
+		}
+		if !slices.ContainsFunc(whole, isOf) {
+			t.Errorf("the whole program does not need %s", large)
+		}
+	}
+}
+
+func dependencies(t *testing.T, args ...string) []string {
+	t.Helper()
+	list := []string{"list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"}
+	output, err := exec.Command("go", append(list, args...)...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,10 +53,5 @@ func TestTheLibraryNeedsLittle(t *testing.T) {
 	if len(packages) < 10 {
 		t.Fatalf("only %d packages: %v", len(packages), packages)
 	}
-	for _, path := range packages {
-		isOf := func(prefix string) bool { return strings.HasPrefix(path, prefix) }
-		if path != "github.com/posthorn/posthorn" && !slices.ContainsFunc(allowed, isOf) || slices.ContainsFunc(refused, isOf) {
-			t.Errorf("the library needs %s", path)
-		}
-	}
+	return packages
 }

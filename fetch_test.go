@@ -347,7 +347,7 @@ func TestRunWaitsForFetched(t *testing.T) {
 	stop()
 	select {
 	case err := <-ended:
-		t.Errorf("run has ended: %v", err)
+		t.Fatalf("run has ended: %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	w.ack(d)

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/localpg"
 )
 
@@ -18,12 +18,8 @@ import (
 // seed 001.50-59
 func TestListenThroughACrash(t *testing.T) {
 	t.Parallel()
-	dir, err := testpg.MakeDirectory("listen-")
-	if err != nil {
-		t.Fatal(err)
-	}
 	config := localpg.Config{
-		Dir: dir, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
+		Dir: testdir.New(t, "listen-").Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
 		Settings: map[string]string{"shared_buffers": "32MB", "wal_writer_delay": "10s"},
 	}
 	start := func() *localpg.Server {
@@ -38,9 +34,6 @@ func TestListenThroughACrash(t *testing.T) {
 	server := start()
 	t.Cleanup(func() {
 		if err := server.Kill(); err != nil {
-			t.Error(err)
-		}
-		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})

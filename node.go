@@ -35,7 +35,7 @@ func (c *Client) Run(ctx context.Context) error {
 		return err
 	}
 	defer c.endRun()
-	if err := c.insist(ctx, "this node", c.registerNode); err != nil || ctx.Err() != nil {
+	if err := c.insist(ctx, "this node", c.registerNode); err != nil {
 		return err
 	}
 

@@ -2,13 +2,10 @@ package posthorn
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +19,7 @@ import (
 	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/process"
 	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/internal/wake"
 	"github.com/posthorn/posthorn/internal/work"
@@ -195,7 +193,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.Default()
 	}
 	if c.NodeID == "" {
-		c.NodeID = newNodeID()
+		c.NodeID = process.NewName()
 	}
 	c.NodeID = strings.Map(nodeRune, c.NodeID)
 	return c
@@ -221,18 +219,6 @@ func nodeRune(r rune) rune {
 		return r
 	}
 	return '_'
-}
-
-// newNodeID is {host}-{pid}-{8 hex}, with the host short.
-func newNodeID() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "host"
-	}
-	host, _, _ = strings.Cut(host, ".")
-	var chance [4]byte
-	rand.Read(chance[:])
-	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), hex.EncodeToString(chance[:]))
 }
 
 func (c *Client) connect(ctx context.Context) error {

@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/process"
 	"github.com/posthorn/posthorn/internal/relay"
 )
 
@@ -89,11 +90,8 @@ func (c *Client) Relay(name string, config RelayConfig, sink Sink) *Relay {
 	return r
 }
 
-// unfit are characters that the host's name has no right to.
-var unfit = regexp.MustCompile(`[^A-Za-z0-9_.:-]`)
-
 // supervisor is supervisor-{host}-{pid}-{8 hex}.
-func supervisor() string { return "supervisor-" + unfit.ReplaceAllString(newNodeID(), "_") }
+func supervisor() string { return "supervisor-" + strings.Map(nodeRune, process.NewName()) }
 
 func (c RelayConfig) withDefaults() RelayConfig {
 	if len(c.Streams) == 0 {

@@ -812,6 +812,7 @@ func TestRelayIsNobodyElses(t *testing.T) {
 	}
 	for _, sql := range []string{
 		"select * from posthorn.claim('default', 'out', 'me')",
+		"select posthorn.take(id, 'me', 10, '1 minute', gen_random_uuid()) from posthorn.groups where name = 'out'",
 		"select posthorn.subscribe('default', 'out', 'all', '{}')",
 		"select * from posthorn.read_next_events('out')",
 		"select posthorn.define_group('default', 'out')",

@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/seal"
 )
@@ -85,11 +85,7 @@ func tap(t *testing.T, url string) (*pgxpool.Pool, *wire) {
 // its parameters, and returns its directory.
 func startPostgres(t *testing.T) (url, dir string) {
 	t.Helper()
-	dir, err := testpg.MakeDirectory("sealing-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir = testdir.New(t, "sealing-").Path
 	server, err := localpg.Start(t.Context(), localpg.Config{
 		Dir: dir, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
 		Settings: map[string]string{

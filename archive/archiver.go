@@ -2,19 +2,16 @@ package archive
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/process"
 )
 
 // Config is how an archive is written. The zero value is sound.
@@ -82,21 +79,9 @@ func New(db *pgxpool.Pool, store *Store, config Config) *Archiver {
 		config.Logger = slog.Default()
 	}
 	return &Archiver{
-		db: db, store: store, config: config, worker: processName(), news: make(chan struct{}, config.Workers),
+		db: db, store: store, config: config, worker: process.NewName(), news: make(chan struct{}, config.Workers),
 		log: config.Logger.With("archive", config.Name, "namespace", config.Namespace),
 	}
-}
-
-// processName is what the owners of streams are called by: {host}-{pid}-{8 hex}.
-func processName() string {
-	host, _ := os.Hostname()
-	host, _, _ = strings.Cut(host, ".")
-	if host == "" || len(host) > 63 {
-		host = "host"
-	}
-	var random [4]byte
-	_, _ = rand.Read(random[:]) // it never fails
-	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), hex.EncodeToString(random[:]))
 }
 
 // Define makes the archive, or finds it; Run does it too. It fails with a conflict

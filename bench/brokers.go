@@ -155,7 +155,8 @@ func (d *database) relaying(n int, open func(ctx context.Context, prefix string)
 	}
 }
 
-// countedSink counts what has been written.
+// countedSink counts what has been written: of a batch that fails in part, the
+// rest, which does not come again.
 type countedSink struct {
 	posthorn.Sink
 	written *counter
@@ -163,8 +164,12 @@ type countedSink struct {
 
 func (s *countedSink) Write(ctx context.Context, batch posthorn.SinkBatch) error {
 	err := s.Sink.Write(ctx, batch)
-	if err == nil {
-		for range batch.Events {
+	var failed posthorn.EventErrors
+	if err != nil && !errors.As(err, &failed) {
+		return err
+	}
+	for _, e := range batch.Events {
+		if failed[e.ID] == nil {
 			s.written.add()
 		}
 	}

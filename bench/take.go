@@ -26,6 +26,11 @@ var takeRows = []row{
 		prepare: besideSelect(reading{size: 100, workers: 2, claim: take}),
 	},
 	{
+		work: "take + settle, windows of 100, one worker", floor: atLeast(0.25), target: atLeast(0.5), unit: "/s",
+		ours: "take + lease_events", than: "SELECT of the same rows, 1,000 at a time, 1 connection",
+		prepare: besideSelect(reading{size: 100, workers: 1, claim: take}),
+	},
+	{
 		work: "claim() + settle() from SQL, 1,000, two workers", floor: atLeast(0.3), target: atLeast(0.4), unit: "/s",
 		ours: "claim, settle", than: "SELECT of the same rows, 1,000 at a time, 2 connections",
 		prepare: besideSelect(reading{size: 1000, workers: 2, claim: claim}),

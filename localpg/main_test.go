@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/internal/testdir"
 )
 
 // parentDir, in the environment, makes the test binary a program that starts a
@@ -29,13 +29,13 @@ func TestMain(m *testing.M) {
 // runTests gives the tests a temporary directory of their own: in memory, where
 // clusters are made quickly, and one in which the downloader may leave a file.
 func runTests(m *testing.M) int {
-	dir, err := testpg.MakeDirectory("localpg-")
+	dir, err := testdir.Make("localpg-")
 	if err != nil {
 		fmt.Println(err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
-	if err := os.Setenv("TMPDIR", dir); err != nil {
+	defer dir.Remove()
+	if err := os.Setenv("TMPDIR", dir.Path); err != nil {
 		fmt.Println(err)
 		return 1
 	}

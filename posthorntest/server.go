@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/localpg"
 )
 
@@ -88,18 +88,18 @@ func useServer(ctx context.Context, given string) (*server, error) {
 	return s, s.dropAbandoned(ctx)
 }
 
+// directory is the server's, and goes with this process.
+var directory *testdir.Dir
+
 // startServer runs a server that lives as long as this process. Durability is
 // switched off: nobody needs its data after a crash.
 func startServer(ctx context.Context) (url string, err error) {
-	dir, err := testpg.MakeDirectory("posthorntest-")
+	directory, err = testdir.Make("posthorntest-")
 	if err != nil {
 		return "", err
 	}
-	if err := watch(dir); err != nil {
-		return "", err
-	}
 	s, err := localpg.Start(ctx, localpg.Config{
-		Dir:    dir,
+		Dir:    directory.Path,
 		BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"),
 		Logger: slog.New(slog.DiscardHandler),
 		Settings: map[string]string{

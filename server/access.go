@@ -71,6 +71,19 @@ func (s *Server) checkClaim(ctx context.Context, c caller, group string) error {
 	return errHiddenClaim()
 }
 
+// checkLease refuses the leases of groups from which the caller may not claim, so
+// that nobody settles, by a guess at its number, what they may not even read.
+func (s *Server) checkLease(ctx context.Context, c caller, lease int64) error {
+	if len(c.hidden) == 0 {
+		return nil
+	}
+	group, err := pg.GroupOfLease(ctx, s.client.Pool(), c.namespace, lease)
+	if err != nil {
+		return err
+	}
+	return s.checkClaim(ctx, c, group)
+}
+
 func errHiddenClaim() error {
 	return newProblem(http.StatusForbidden, "the group hands out events of restricted streams that the token does not name",
 		"Use a token that names them, or let each subscription of the group ask for other streams.")

@@ -453,8 +453,21 @@ func TestClaimOfRestrictedStreams(t *testing.T) {
 	s.call(t, "POST", "/v1/groups/all/claim", `{}`, others).wantProblem(t, 403, "restricted") // also while there is nothing
 	s.exec(t, "select posthorn.publish('default', 'paid', stream => 'payroll'), posthorn.publish('default', 'placed', stream => 'orders')")
 	s.call(t, "POST", "/v1/groups/all/claim", `{"wait":60}`, others).wantProblem(t, 403, "restricted")
-	equal(t, "claimed with the stream", len(s.claim(t, "all", `{}`, named).Events), 2)
-	equal(t, "claimed of other streams", len(s.claim(t, "orders", `{}`, others).Events), 1)
+	taken := s.claim(t, "all", `{}`, named)
+	equal(t, "claimed with the stream", len(taken.Events), 2)
+	own := s.claim(t, "orders", `{}`, others)
+	equal(t, "claimed of other streams", len(own.Events), 1)
+	for verb, rest := range map[string]string{"extend": `, "lease_seconds": 60`, "release": "", "settle": ""} {
+		body := fmt.Sprintf(`{"attempt": %d%s}`, taken.Attempt, rest)
+		s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/%s", taken.Lease, verb), body, others).wantProblem(t, 403, "restricted")
+		s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/%s", taken.Lease+1000, verb), body, others).wantProblem(t, 409, "not held")
+	}
+	for _, l := range []struct {
+		claimed
+		header string
+	}{{taken, named}, {own, others}} {
+		s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/settle", l.Lease), fmt.Sprintf(`{"attempt": %d}`, l.Attempt), l.header).want(t, 204)
+	}
 	s.call(t, "POST", "/v1/groups/none/claim", `{}`, others).wantProblem(t, 404, "none")
 }
 

@@ -77,6 +77,9 @@ func (s *Server) leases() {
 		scope:   scopeConsume,
 	}, func(ctx context.Context, c caller, input *extendInput) (*extendOutput, error) {
 		var output extendOutput
+		if err := s.checkLease(ctx, c, input.Lease); err != nil {
+			return nil, err
+		}
 		until, err := pg.ExtendIn(ctx, s.client.Pool(), c.namespace, pg.Lease{ID: input.Lease, Attempt: input.Body.Attempt}, seconds(input.Body.LeaseSeconds))
 		output.Body.ExpiresAt = until.UTC()
 		return &output, err
@@ -87,6 +90,9 @@ func (s *Server) leases() {
 		summary: "Give all claimed events back untouched",
 		scope:   scopeConsume, status: http.StatusNoContent,
 	}, func(ctx context.Context, c caller, input *releaseInput) (*struct{}, error) {
+		if err := s.checkLease(ctx, c, input.Lease); err != nil {
+			return nil, err
+		}
 		group, err := pg.ReleaseIn(ctx, s.client.Pool(), c.namespace, pg.Lease{ID: input.Lease, Attempt: input.Body.Attempt})
 		s.waits.news(groupName{c.namespace, group})
 		return nil, err
@@ -100,6 +106,9 @@ func (s *Server) settleLease(ctx context.Context, c caller, input *settleInput) 
 	}
 	for _, id := range input.Body.Released {
 		failures = append(failures, pg.Failure{Event: id, Released: true})
+	}
+	if err := s.checkLease(ctx, c, input.Lease); err != nil {
+		return nil, err
 	}
 	group, err := pg.SettleIn(ctx, s.client.Pool(), c.namespace, pg.Lease{ID: input.Lease, Attempt: input.Body.Attempt}, failures...)
 	s.waits.news(groupName{c.namespace, group}) // what it blocked, or gave back

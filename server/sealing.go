@@ -63,11 +63,17 @@ func payloadsOf(all []posthorn.Message) []pg.Message {
 // its payload.
 func (s *Server) view(ctx context.Context, namespace string, e pg.Event) eventView {
 	err := s.box.Open(ctx, namespace, &e)
+	if err != nil && !sealing.IsFinal(err) {
+		s.box.Complain(namespace, e.Stream, err)
+	}
+	return shown(e, err)
+}
+
+// shown is an event after it was to be opened: without its payload, if it stayed
+// sealed.
+func shown(e pg.Event, err error) eventView {
 	if err != nil {
 		e.Payload = nil
-		if !sealing.IsFinal(err) {
-			s.box.Complain(namespace, e.Stream, err)
-		}
 	}
 	view := viewOf(e)
 	view.Sealed = err != nil
@@ -98,11 +104,7 @@ func (s *Server) openLease(ctx context.Context, c caller, lease pg.Lease) ([]eve
 			return nil, newProblem(http.StatusServiceUnavailable, "the group hands out events of a confidential stream, which cannot be opened now",
 				"The server's log has more; it needs the keeper of the stream.").because(err)
 		}
-		if err != nil {
-			e.Payload = nil
-		}
-		views[i] = viewOf(e)
-		views[i].Sealed = err != nil
+		views[i] = shown(e, err)
 	}
 	return views, nil
 }
@@ -129,10 +131,5 @@ func (st *eventStream) open(ctx context.Context, e posthorn.Event) (eventView, e
 	if err != nil && !sealing.IsFinal(err) && !errors.Is(err, seal.ErrNoKeeper) {
 		return eventView{}, err
 	}
-	if err != nil {
-		event.Payload = nil
-	}
-	view := viewOf(event)
-	view.Sealed = err != nil
-	return view, nil
+	return shown(event, err), nil
 }

@@ -10,9 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"gocloud.dev/secrets"
-	_ "gocloud.dev/secrets/awskms"     // awskms://
-	_ "gocloud.dev/secrets/hashivault" // hashivault://
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/pg"
@@ -65,7 +62,7 @@ func (f *keeperFlags) urls() (map[string]string, error) {
 }
 
 // keepers are open until closed.
-type keepers map[string]*secrets.Keeper
+type keepers map[string]keeper.Keeper
 
 func (f *keeperFlags) open(ctx context.Context) (keepers, error) {
 	urls, err := f.urls()

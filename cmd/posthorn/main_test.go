@@ -19,6 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/internal/testtls"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -81,9 +82,15 @@ func occupied(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("OCCUPIED", listener.Addr().String())
 }
 
-// startRedis starts a Redis, and sets REDIS to its URL.
+// startRedis starts a Redis, and sets REDIS to its URL, REDISS to that by TLS, and
+// CERT to the certificate.
 func startRedis(ts *testscript.TestScript, _ bool, _ []string) {
-	ts.Setenv("REDIS", testredis.Start(ts.Value(testKey{}).(testing.TB)).URL())
+	t := ts.Value(testKey{}).(testing.TB)
+	cert := testtls.New(t)
+	server, byTLS := testredis.StartTLS(t, cert.Cert, cert.Key)
+	ts.Setenv("REDIS", server.URL())
+	ts.Setenv("REDISS", byTLS)
+	ts.Setenv("CERT", cert.Cert)
 }
 
 // entries sees to it that a stream of that Redis has so many: entries stream n

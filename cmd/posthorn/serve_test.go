@@ -3,16 +3,11 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -25,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/testtls"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -290,7 +286,7 @@ func TestServeTLS(t *testing.T) {
 		}
 		return strings.Contains(p.stderr.String(), "the new certificate cannot be used")
 	})
-	certs.AddCert(writeCertificateOnly(t, 2, certFile, keyFile))
+	certs.AddCert(testtls.Write(t, 2, certFile, keyFile))
 	eventually(t, "it uses the new certificate", func() bool { return serialOf(t, p.url, certs) == 2 })
 	p.tell(t, syscall.SIGTERM)
 	if err := p.await(t); err != nil {
@@ -317,38 +313,6 @@ func serialOf(t *testing.T, url string, roots *x509.CertPool) int64 {
 
 func writeCertificate(t *testing.T, serial int64, certFile, keyFile string) *x509.CertPool {
 	pool := x509.NewCertPool()
-	pool.AddCert(writeCertificateOnly(t, serial, certFile, keyFile))
+	pool.AddCert(testtls.Write(t, serial, certFile, keyFile))
 	return pool
-}
-
-func writeCertificateOnly(t *testing.T, serial int64, certFile, keyFile string) *x509.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyRaw, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, block := range map[string]*pem.Block{
-		certFile: {Type: "CERTIFICATE", Bytes: raw}, keyFile: {Type: "PRIVATE KEY", Bytes: keyRaw},
-	} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cert, err := x509.ParseCertificate(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert
 }

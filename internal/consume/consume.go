@@ -185,13 +185,17 @@ func (c *Consumer) trouble(what string, err error) {
 }
 
 // Pause waits, and reports whether ctx still holds.
-func Pause(ctx context.Context, d time.Duration) bool {
+func Pause(ctx context.Context, d time.Duration) bool { return Rest(ctx, d, nil) }
+
+// Rest waits for news, for that long at most, and reports whether ctx still holds.
+func Rest(ctx context.Context, d time.Duration, news <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
+	case <-news:
 	case <-timer.C:
-		return true
 	}
+	return true
 }

@@ -125,10 +125,7 @@ func Outlast(ctx context.Context, d time.Duration) (context.Context, context.Can
 }
 
 // AsEventErrors yields the errors by event, if that is what err consists of.
-func AsEventErrors(err error) (map[int64]error, bool) { return asEventErrors(err) }
-
-// asEventErrors yields the errors by event, if that is what err consists of.
-func asEventErrors(err error) (map[int64]error, bool) {
+func AsEventErrors(err error) (map[int64]error, bool) {
 	named, ok := errors.AsType[eventErrors](err)
 	if !ok {
 		return nil, false

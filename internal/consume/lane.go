@@ -84,7 +84,7 @@ func (l *lane) next(stop, work context.Context, done pg.Lease) (pg.Lease, bool) 
 		switch {
 		case err == nil:
 			done, complained = pg.Lease{}, false
-			if !l.rest(stop) {
+			if !Rest(stop, l.IdlePoll, l.News) {
 				return pg.Lease{}, false
 			}
 		case errors.Is(err, pg.ErrLeaseLost):
@@ -180,19 +180,6 @@ func (l *lane) awaitSlot(stop context.Context) bool {
 	case <-stop.Done():
 		return false
 	}
-}
-
-// rest waits for news, or until it is time to look without.
-func (l *lane) rest(stop context.Context) bool {
-	timer := time.NewTimer(l.IdlePoll)
-	defer timer.Stop()
-	select {
-	case <-stop.Done():
-		return false
-	case <-l.News:
-	case <-timer.C:
-	}
-	return true
 }
 
 // workOff runs the handlers of a lease. It returns the lease if all went well and

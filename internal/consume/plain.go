@@ -145,7 +145,7 @@ func (l *lane) judge(f *flight, event int64, subscription string, err error) pg.
 // failed, unless it names those that did. Then the others are done, or if they
 // were undone with them, they go back as they were.
 func (l *lane) judgeBatch(f *flight, subscription string, batch []pg.Event, undone bool, err error) []pg.Failure {
-	named, some := asEventErrors(err)
+	named, some := AsEventErrors(err)
 	var failures []pg.Failure
 	for i := range batch {
 		id := batch[i].ID

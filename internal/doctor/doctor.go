@@ -7,6 +7,8 @@ package doctor
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -112,10 +114,22 @@ func orOK(findings []Finding, well string) []Finding {
 	return findings
 }
 
-// rough is a period as people say it: to the second, or with less when it is long.
+// rough is a period as people say it: "12s", "5m", "3h5m", "9 days".
 func rough(d time.Duration) string {
-	if d > 48*time.Hour {
-		return d.Round(time.Hour).String()
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%.0f days", d.Hours()/24)
+	case d >= time.Hour:
+		d = d.Round(time.Minute)
+	default:
+		d = d.Round(time.Second)
 	}
-	return d.Round(time.Second).String()
+	text := d.String()
+	if short, whole := strings.CutSuffix(text, "m0s"); whole {
+		text = short + "m"
+	}
+	if short, whole := strings.CutSuffix(text, "h0m"); whole {
+		text = short + "h"
+	}
+	return text
 }

@@ -3,6 +3,7 @@ package doctor
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -42,22 +43,22 @@ func TestExamineFinds(t *testing.T) {
 		"restored":      {"cluster", Fail, "restored", []string{"update posthorn.cluster set system_identifier = 1"}},
 		"cached ids":    {"cluster", Fail, "caches 5 ids", []string{"alter sequence posthorn.event_id cache 5"}},
 		"clock":         {"cluster", Warn, "went back", []string{"update posthorn.cluster set clock_low = now()"}},
-		"fast database": {"clock", Warn, "1h0m0s ahead of", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '1 hour'"}},
-		"slow database": {"clock", Warn, "1h0m0s behind", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() - interval '1 hour'"}},
-		"held":          {"held-back log", Warn, `"app", pid 7, has been open for 5m0s`, []string{held + "7 as pid, now() - interval '5 minutes' as since, text 'app' as application_name"}},
-		"held for long": {"held-back log", Fail, "open for 2h0m0s", []string{held + "7 as pid, now() - interval '2 hours' as since, text 'app' as application_name"}},
+		"fast database": {"clock", Warn, "is 1h ahead of", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '1 hour'"}},
+		"slow database": {"clock", Warn, "is 1h behind", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() - interval '1 hour'"}},
+		"held":          {"held-back log", Warn, `"app", pid 7, has been open for 5m`, []string{held + "7 as pid, now() - interval '5 minutes' as since, text 'app' as application_name"}},
+		"held for long": {"held-back log", Fail, "open for 2h", []string{held + "7 as pid, now() - interval '2 hours' as since, text 'app' as application_name"}},
 		"prepared":      {"held-back log", Fail, "prepared transaction x has been", []string{held + "null::int as pid, now() - interval '2 hours' as since, text 'prepared transaction x' as application_name"}},
 		"no partitions": {"partitions", Fail, "run out", []string{dropPartitions}},
 		"unplaced":      {"partitions", Warn, "1 event in events_default", []string{dropPartitions, publish, "select posthorn.define_group('default', 'g')"}},
-		"untended":      {"upkeep", Warn, "for 5h0m0s", []string{"update posthorn.cluster set maintained_at = now() - interval '5 hours'"}},
+		"untended":      {"upkeep", Warn, "for 5h", []string{"update posthorn.cluster set maintained_at = now() - interval '5 hours'"}},
 		"never tended":  {"upkeep", Warn, "nobody has ever", []string{"update posthorn.cluster set maintained_at = null"}},
 		"overdue":       {"upkeep", Fail, "due for", []string{"select posthorn.publish('default', 'a', deliver_at => now() + interval '1 hour')", "update posthorn.delayed set deliver_at = now() - interval '1 minute'"}},
 		"unread":        {"groups", Warn, "group g of namespace default", []string{"select posthorn.define_group('default', 'g')", publish, "update posthorn.cursors set at = now() - interval '3 hours'"}},
-		"untaken":       {"jobs", Warn, "2 jobs tagged x in namespace default wait for a worker, the oldest for 3h0m0s", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
+		"untaken":       {"jobs", Warn, "2 jobs tagged x in namespace default wait for a worker, the oldest for 3h", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
 		"untagged":      {"jobs", Warn, "1 jobs without tags", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
 		"stalled":       {"jobs", Warn, "1 jobs in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
 		"no keeper":     {"confidential streams", Warn, `keeper "vault", which stream patients of namespace default needs, is not configured here`, []string{confide}},
-		"old key": {"confidential streams", Warn, "key 1 of stream patients of namespace default is 216h0m0s old", []string{
+		"old key": {"confidential streams", Warn, "key 1 of stream patients of namespace default is 9 days old", []string{
 			confide, `select posthorn.add_stream_key('default', 'patients', 1, 'vault', '\x01')`,
 			"update posthorn.stream_keys set created_at = posthorn.now() - interval '9 days'",
 		}},
@@ -121,6 +122,19 @@ func TestExamineWithoutRights(t *testing.T) {
 	for _, f := range findings {
 		if f.Level == Fail {
 			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestPeriodsAreRead(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		0: "0s", 12600 * time.Millisecond: "13s", 5*time.Minute + 100*time.Millisecond: "5m", 100 * time.Second: "1m40s",
+		time.Hour - time.Millisecond: "1h", 3*time.Hour + time.Second: "3h", 3*time.Hour + 5*time.Minute: "3h5m", 20 * time.Hour: "20h",
+		9 * 24 * time.Hour: "9 days",
+	} {
+		if got := rough(d); got != want {
+			t.Errorf("%v is %q, not %q", d, got, want)
 		}
 	}
 }

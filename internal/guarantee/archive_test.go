@@ -128,6 +128,7 @@ func TestAnArchiveReadsAlone(t *testing.T) {
 	a := s.archive()
 	for _, sql := range []string{
 		"select posthorn.claim('default', 'archive', 'n')",
+		"select posthorn.take(id, 'n', 10, '1 minute', gen_random_uuid()) from posthorn.groups where name = 'archive'",
 		"select posthorn.seek('default', 'archive', '-infinity')",
 		"select posthorn.define_group('default', 'archive', '{\"order\": \"total\"}')",
 		"select posthorn.subscribe('default', 'archive', 's', '{\"type\": \"x\"}')",

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/schema"
 )
@@ -34,7 +34,7 @@ func startServer(t *testing.T, settings map[string]string) *crashServer {
 func startEmptyServer(t *testing.T, settings map[string]string) *crashServer {
 	t.Helper()
 	s := &crashServer{t: t, config: localpg.Config{
-		Dir:      serverDirectory(t),
+		Dir:      testdir.New(t, "guarantee-").Path,
 		BinDir:   os.Getenv("POSTHORN_TEST_PG_BIN"),
 		Logger:   slog.New(slog.DiscardHandler),
 		Settings: map[string]string{"shared_buffers": "32MB"},
@@ -47,20 +47,6 @@ func startEmptyServer(t *testing.T, settings map[string]string) *crashServer {
 		}
 	})
 	return s
-}
-
-func serverDirectory(t *testing.T) string {
-	t.Helper()
-	dir, err := testpg.MakeDirectory("guarantee-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
 }
 
 func (s *crashServer) start() {

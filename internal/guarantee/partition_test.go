@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // wantCovered checks that from now on there are partitions without a hole, for
@@ -113,6 +115,94 @@ func TestDefaultPartitionIsMovedFrom(t *testing.T) {
 	s.lookAgain()
 	wantEvents(t, s.drain())
 	s.refused("PH005", "delete from posthorn.events")
+}
+
+// Whoever reads while events are moved, and had planned nothing before, finds them
+// all: in the default partition or in the new one.
+func TestReadWhileDefaultPartitionIsMovedFrom(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("update posthorn.config set value = '10 years' where key = 'partition_retention_period'")
+	id := value[int64](s, "select posthorn.define_group('default', $1)", group)
+	s.beyond()
+	events := []int64{s.publish(), s.publish(), s.publish()}
+	const token = "00000000-0000-0000-0000-000000000001"
+	s.exec("select posthorn.take($1::bigint, 'w', 10, '1 minute', $2)", id, token)
+	upkeep := s.another()
+	upkeep.exec("begin")
+	upkeep.maintain()
+
+	reader, read := s.another(), make(chan []int64, 1)
+	go func() {
+		rows, _ := reader.conn.Query(t.Context(), "select event_id from posthorn.lease_events($1)", token)
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			t.Errorf("lease_events: %v", err)
+		}
+		read <- ids
+	}()
+	s.awaitBlocked(reader)
+	upkeep.exec("commit")
+	wantEvents(t, <-read, events...)
+}
+
+// A session that makes its plan for lease_events while a partition is attached keeps
+// that plan. It has to have the partition, at once where events come at once.
+func TestPlanMadeWhilePastPartitionIsAttached(t *testing.T) {
+	t.Parallel()
+	planMadeWhileAttached(t, "-100 days", func(*session) {})
+}
+
+func TestPlanMadeWhileFuturePartitionIsAttached(t *testing.T) {
+	t.Parallel()
+	planMadeWhileAttached(t, "700 days", func(s *session) { s.maintain() })
+}
+
+func planMadeWhileAttached(t *testing.T, at string, inBetween func(*session)) {
+	s := database(t)
+	id := value[int64](s, "select posthorn.define_group('default', $1)", group)
+	s.exec("update posthorn.cluster set clock_low = posthorn.now() - interval '1 year'")
+	reader, holder, maker := s.another(), s.another(), s.another()
+	for _, setting := range []string{"plan_cache_mode = force_generic_plan", "enable_seqscan = off", "jit = off"} {
+		reader.exec("set " + setting)
+	}
+	const token = "00000000-0000-0000-0000-000000000001"
+	read := func() []int64 {
+		rows, _ := reader.conn.Query(t.Context(), "select event_id from posthorn.lease_events($1)", token)
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			t.Errorf("lease_events: %v", err)
+		}
+		return ids
+	}
+
+	// Planning looks up the partitions, and then the indexes of one after another: it is stopped at the first.
+	holder.exec("begin")
+	holder.exec("reindex index " + value[string](s, `select i.indexrelid::regclass::text from pg_index i
+		where i.indrelid = (select name from posthorn.partitions order by since limit 1) limit 1`))
+	planned, made := make(chan struct{}), make(chan error, 1)
+	go func() {
+		read()
+		close(planned)
+	}()
+	s.awaitBlocked(reader)
+	const partitions = "select count(*) from pg_inherits where inhparent = 'posthorn.events'::regclass"
+	before := value[int](s, partitions)
+	making := maker.background(`
+		select posthorn.create_partition(posthorn.now() + $1::interval - interval '1 day', posthorn.now() + $1::interval + interval '1 day')`, at)
+	go func() { made <- making() }()
+	s.await("select ("+partitions+") > $1 or exists (select from pg_locks where pid = $2 and not granted)", before, maker.pid())
+	holder.exec("commit")
+	<-planned
+	if err := <-made; err != nil {
+		t.Fatal(err)
+	}
+
+	event := value[int64](s, `insert into posthorn.events (created_at, namespace_id, stream_id, type, payload)
+		values (posthorn.now() + $1::interval, 1, 1, 'e', '{}') returning id`, at)
+	inBetween(s)
+	s.exec("select posthorn.take($1::bigint, 'w', 10, '1 minute', $2)", id, token)
+	wantEvents(t, read(), event)
 }
 
 // Nobody did any upkeep for a long time, in which events were published.

@@ -64,13 +64,7 @@ func (k *keeper) rest(ctx context.Context, trouble bool) {
 		consume.Pause(ctx, max(wait, firstPause))
 		return
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	case <-k.kick:
-	}
+	consume.Rest(ctx, wait, k.kick)
 }
 
 // waiting reports whether a stream is held back, or is to be taken anew.

@@ -29,7 +29,7 @@ func (f *Feed) read(ctx context.Context) {
 		after, held, wait := f.wants(cancel)
 		if len(after) == 0 {
 			cancel()
-			f.rest(ctx, f.more)
+			consume.Rest(ctx, longWait, f.more)
 			continue
 		}
 		entries, err := f.Source.Read(reading, after, f.BatchSize, wait)
@@ -88,16 +88,5 @@ func (f *Feed) took(entries []Entry, held map[string]*stream) {
 		s.read = e.Position
 		f.buffered++
 		f.queue(s)
-	}
-}
-
-// rest waits for word, or a second.
-func (f *Feed) rest(ctx context.Context, word <-chan struct{}) {
-	timer := time.NewTimer(longWait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-word:
-	case <-timer.C:
 	}
 }

@@ -84,13 +84,7 @@ func (w *Worker) Run(stop, work context.Context) {
 
 // Rest waits for news, for that long at most.
 func (w *Worker) Rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-w.News:
-	case <-timer.C:
-	}
+	consume.Rest(ctx, d, w.News)
 }
 
 // Next takes a lease and applies its events, and returns how many it took: none

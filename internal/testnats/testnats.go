@@ -3,14 +3,12 @@
 // this machine, and end with the test. They can be killed, stopped and started
 // again.
 //
-// The server is built from its module once, by scripts/nats-server;
-// POSTHORN_TEST_NATS_SERVER names another one.
+// POSTHORN_TEST_NATS_SERVER names another server than the one that is built.
 package testnats
 
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"fmt"
 	"net"
 	"os"
@@ -25,7 +23,8 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/internal/testdir"
+	"github.com/posthorn/posthorn/internal/testprogram"
 )
 
 // Patience is how long tests wait for something that has to come.
@@ -40,7 +39,8 @@ type Server struct {
 	Name string
 
 	t      testing.TB
-	dir    string // has its configuration, log, pid and store
+	group  *testdir.Dir
+	dir    string // has its configuration, log and store
 	client int    // port
 
 	mu      sync.Mutex
@@ -64,12 +64,7 @@ func Start(t testing.TB, settings ...string) *Server {
 // StartCluster starts a cluster, and returns when JetStream works in it.
 func StartCluster(t testing.TB, size int, settings ...string) *Cluster {
 	t.Helper()
-	dir, err := testpg.MakeDirectory("posthorn-testnats-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop := watch(t, dir)
-	t.Cleanup(stop)
+	dir := testdir.New(t, "testnats-")
 	c := &Cluster{}
 	ports := freePorts(t, 2*size)
 	var routes []string
@@ -79,9 +74,9 @@ func StartCluster(t testing.TB, size int, settings ...string) *Cluster {
 	for i := range size {
 		s := &Server{
 			URL: fmt.Sprintf("nats://127.0.0.1:%d", ports[i]), Name: fmt.Sprintf("n%d", i+1),
-			t: t, client: ports[i],
+			t: t, group: dir, client: ports[i],
 		}
-		s.dir = filepath.Join(dir, s.Name)
+		s.dir = filepath.Join(dir.Path, s.Name)
 		if err := os.Mkdir(s.dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -131,9 +126,9 @@ func (s *Server) Start() {
 	defer log.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.process = exec.Command(program(s.t), "-c", filepath.Join(s.dir, "server.conf"), "-P", filepath.Join(s.dir, "pid"))
+	s.process = exec.Command(program(s.t), "-c", filepath.Join(s.dir, "server.conf"))
 	s.process.Stdout, s.process.Stderr = log, log
-	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	s.group.Attach(s.process)
 	if err := s.process.Start(); err != nil {
 		s.t.Fatalf("start nats-server: %v", err)
 	}
@@ -151,7 +146,6 @@ func (s *Server) Kill() {
 	if s.Signal(syscall.SIGKILL) {
 		s.mu.Lock()
 		<-s.ended
-		os.Remove(filepath.Join(s.dir, "pid"))
 		s.process = nil
 		s.mu.Unlock()
 	}
@@ -295,6 +289,8 @@ func (s *Server) logTail() string {
 	return string(bytes.Join(lines[max(0, len(lines)-40):], []byte("\n")))
 }
 
+var built = sync.OnceValues(func() (string, error) { return testprogram.Path("nats-server") })
+
 // program is the nats-server to run.
 func program(t testing.TB) string {
 	t.Helper()
@@ -307,30 +303,6 @@ func program(t testing.TB) string {
 	}
 	return path
 }
-
-// built builds the server, or finds it built. One process does at a time.
-var built = sync.OnceValues(func() (string, error) {
-	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/posthorn/posthorn").Output()
-	if err != nil {
-		return "", fmt.Errorf("go list: %w", err)
-	}
-	root := strings.TrimSpace(string(module))
-	lock, err := os.Open(filepath.Join(root, "scripts", "nats-server"))
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", err
-	}
-	build := exec.Command(lock.Name())
-	build.Stderr = os.Stderr
-	path, err := build.Output()
-	if err != nil {
-		return "", fmt.Errorf("scripts/nats-server: %w", err)
-	}
-	return strings.TrimSpace(string(path)), nil
-})
 
 // freePorts are ports that nobody uses now.
 func freePorts(t testing.TB, n int) []int {
@@ -345,28 +317,4 @@ func freePorts(t testing.TB, n int) []int {
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports
-}
-
-//go:embed watchdog.sh
-var watchdogScript string
-
-// watch starts a process that ends the servers in dir and removes it: when this
-// process ends, be it killed, or when stop is called.
-func watch(t testing.TB, dir string) (stop func()) {
-	t.Helper()
-	wait, hold, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer wait.Close()
-	cmd := exec.Command("/bin/sh", "-c", watchdogScript, "testnats-watchdog", dir)
-	cmd.Stdin = wait
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		hold.Close()
-		_ = cmd.Wait()
-	}
 }

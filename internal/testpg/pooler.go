@@ -1,3 +1,4 @@
+// Package testpg puts a pooler in front of a test's Postgres.
 package testpg
 
 import (
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/testdir"
 )
 
 // Pooler runs a PgBouncer in transaction mode in front of a database, and returns
@@ -22,11 +25,8 @@ import (
 func Pooler(t testing.TB, database string) (url string) {
 	t.Helper()
 	program := findPooler(t)
-	dir, err := MakeDirectory("pgbouncer-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	owned := testdir.New(t, "pgbouncer-")
+	dir := owned.Path
 	if err := os.Chmod(dir, 0o777); err != nil { // for its socket; it may run as somebody else
 		t.Fatal(err)
 	}
@@ -36,6 +36,7 @@ func Pooler(t testing.TB, database string) (url string) {
 	}
 	cmd := exec.Command(program, "-q", file)
 	cmd.SysProcAttr = unprivileged(t)
+	owned.Attach(cmd)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/internal/testdir"
 )
 
 // patience is how long anything may take here.
@@ -34,7 +34,7 @@ type Server struct {
 	Client *redis.Client
 
 	t       testing.TB
-	dir     string
+	dir     *testdir.Dir
 	log     string
 	args    []string
 	mu      sync.Mutex
@@ -46,6 +46,14 @@ type Server struct {
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
 	return start(t, append([]string{"--appendonly", "yes", "--appendfsync", "always"}, options...), nil)
+}
+
+// StartTLS starts one that is reached by TLS too, at the URL.
+func StartTLS(t testing.TB, cert, key string) (s *Server, url string) {
+	t.Helper()
+	port := strconv.Itoa(freePort(t))
+	s = Start(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
+	return s, "rediss://127.0.0.1:" + port
 }
 
 // URL is the server's.
@@ -92,11 +100,8 @@ func start(t testing.TB, options []string, configure func(dir string, port int) 
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatal("no redis-server on this machine: scripts/deps")
 	}
-	dir, err := testpg.MakeDirectory("testredis-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Server{t: t, dir: dir, log: filepath.Join(dir, "log")}
+	dir := testdir.New(t, "testredis-")
+	s := &Server{t: t, dir: dir, log: filepath.Join(dir.Path, "log")}
 	t.Cleanup(func() {
 		s.Kill()
 		if s.Client != nil {
@@ -105,22 +110,22 @@ func start(t testing.TB, options []string, configure func(dir string, port int) 
 		if t.Failed() {
 			t.Logf("log of %s:\n%s", s.Addr, s.output())
 		}
-		_ = os.RemoveAll(dir)
 	})
 	for attempt := 0; ; attempt++ { // somebody else may take the port before us
 		s.Port = freePort(t)
 		s.Addr = "127.0.0.1:" + strconv.Itoa(s.Port)
 		s.args = nil
 		if configure != nil {
-			s.args = configure(dir, s.Port)
+			s.args = configure(dir.Path, s.Port)
 		}
-		s.args = append(s.args, "--port", strconv.Itoa(s.Port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--logfile", s.log)
+		s.args = append(s.args, "--port", strconv.Itoa(s.Port), "--bind", "127.0.0.1", "--dir", dir.Path, "--save", "", "--logfile", s.log)
 		s.args = append(s.args, options...)
 		if s.Client != nil {
 			_ = s.Client.Close()
 		}
 		s.Client = client(s.Addr)
-		if err = s.run(); err == nil {
+		err := s.run()
+		if err == nil {
 			return s
 		}
 		if attempt == 5 {
@@ -188,9 +193,37 @@ func (s *Server) run() error {
 	}
 }
 
-func (s *Server) output() []byte {
+// Written is how much the server has written to its append-only file.
+func (s *Server) Written() int64 {
+	s.t.Helper()
+	info, err := os.Stat(s.file())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// Cut leaves so much of the append-only file of a killed server, as if it had been
+// killed while it wrote.
+func (s *Server) Cut(size int64) {
+	s.t.Helper()
+	if err := os.Truncate(s.file(), size); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *Server) file() string {
+	return filepath.Join(s.dir.Path, "appendonlydir", "appendonly.aof.1.incr.aof")
+}
+
+// Log is what the server has said so far.
+func (s *Server) Log() string {
 	out, _ := os.ReadFile(s.log)
-	lines := bytes.SplitAfter(out, []byte("\n"))
+	return string(out)
+}
+
+func (s *Server) output() []byte {
+	lines := bytes.SplitAfter([]byte(s.Log()), []byte("\n"))
 	return bytes.Join(lines[max(0, len(lines)-60):], nil)
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/schema"
@@ -55,13 +55,8 @@ func TestTorture(t *testing.T) {
 // kill and restart that.
 func crashableDatabase(t *testing.T) (url string, crash func(context.Context) error) {
 	t.Helper()
-	dir, err := testpg.MakeDirectory("torture-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
 	config := localpg.Config{
-		Dir: dir, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
+		Dir: testdir.New(t, "torture-").Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
 		Settings: map[string]string{"max_prepared_transactions": "50"},
 	}
 	server, err := localpg.Start(t.Context(), config)

@@ -26,7 +26,10 @@
 // Few repeats: what is written again is compared with the end of the stream. So an
 // event that Redis has is not appended once more after an error, a crash or a lost
 // connection. It is where the end is gone, because a failover lost it or the stream
-// was emptied, or where other programs added more than ten entries behind it.
+// was emptied, or where other programs added more than ten entries behind it; and
+// where a server of Redis 7.0 was killed while it wrote its append-only file: it
+// discards half an append when it starts, and carries that half out when it starts
+// the next time. BGREWRITEAOF in between prevents it.
 //
 // Nothing acknowledged is lost, where a replica has it or the server syncs to disk
 // (appendonly yes, appendfsync always). With appendfsync everysec a server that

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -90,9 +91,35 @@ func TestServerIsKilledWhileWriting(t *testing.T) {
 	last := relayed(t, s, streams, 150, &done)
 	<-finished
 	expectAll(t, server.Client, streams, last)
+	if strings.Contains(server.Log(), "MULTI calls can not be nested") {
+		return // an append that was cut short at one kill was carried out at the start after the next
+	}
 	for _, stream := range streams { // each is there once, since the server forgot nothing
 		equal(t, "length", server.Client.XLen(t.Context(), stream).Val(), last)
 	}
+}
+
+// A server that was killed in the midst of writing its file discards half an append
+// when it starts, and versions such as 7.0 carry that half out when they start the
+// next time: repeats, but nothing is lost or out of order.
+func TestHalfAnAppendComesBack(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := open(t, server.URL())
+	write(t, s, events("a", 1, 300))
+	before := server.Written()
+	write(t, s, events("a", 301, 600))
+	server.Kill()
+	server.Cut((before + server.Written()) / 2)
+	server.Restart()
+	if n := server.Client.XLen(t.Context(), "a").Val(); n != 300 {
+		t.Errorf("it has %d entries, and 300 were whole", n)
+	}
+	write(t, s, events("a", 301, 600))
+	server.Kill()
+	server.Restart()
+	write(t, s, events("a", 601, 900))
+	expectAll(t, server.Client, []string{"a"}, 900)
 }
 
 func TestSentinelFailover(t *testing.T) {

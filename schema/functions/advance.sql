@@ -17,6 +17,8 @@ begin
     c.target_next := sight.next;
     c.target := posthorn.snapshot();
     c.target_end := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
+    -- Once more: what target shows may be older than the caller knew.
+    select least(k.clock_low, advance.clock_low) into clock_low from posthorn.cluster k;
     -- Whatever is invisible in target has an xid from its xmin on; a tick before that says since when.
     select t.at - interval '1 day' into c.target_since
     from posthorn.ticks t where t.next <= pg_snapshot_xmin(c.target) order by t.next desc limit 1;
@@ -57,7 +59,7 @@ begin
         limit advance.n
       ) w;
       if k = advance.n then
-        c.blind := case when top - advance.lo < advance.n + advance.n / 8 then 16 else 0 end;
+        c.blind := case when top - advance.lo < advance.n + advance.n / 8 then 32 else 0 end;
         advance.hi := top;
       end if;
     end if;

@@ -33,10 +33,7 @@ begin
     raise exception 'node must be 1 to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Name the process, for instance worker-1.';
   end if;
-  if exists (select from posthorn.relays r where r.group_id = g.id) then
-    perform posthorn.check_no_relay(g, 'the process that leads it has its events', 'Claim from another group.');
-  end if;
-  perform posthorn.check_no_archive(g);
+  perform posthorn.keep_memory();
   loop
     new_token := gen_random_uuid();
     select t.lease, t.attempt into claim.lease, claim.attempt

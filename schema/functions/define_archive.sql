@@ -82,8 +82,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if exists (select from posthorn.archives a where a.group_no = g.id) then
-    raise exception 'group "%" is an archive: it reads by itself', g.name
-      using errcode = 'PH005', hint = 'Give your group another name.';
+    perform posthorn.raise_taken(g, 'an archive', 'it reads by itself', 'Give your group another name.');
   end if;
 end $$;
 comment on function posthorn.check_no_archive(posthorn.groups) is 'Refuses what would take events away from an archive.';

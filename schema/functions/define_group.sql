@@ -149,6 +149,17 @@ begin
 end $$;
 comment on function posthorn.check_reorder(posthorn.groups, posthorn.groups) is 'Refuses to change the order of a group that has work in flight.';
 
+-- Says what a group is taken by, and what follows.
+create or replace function posthorn.raise_taken(g posthorn.groups, taker text, what text, hint text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception 'group "%" is %: %', g.name, taker, what using errcode = 'PH005', hint = raise_taken.hint;
+end $$;
+comment on function posthorn.raise_taken(posthorn.groups, text, text, text) is 'Says what a group is taken by.';
+
 -- Claims of one group happen one after another; this is what they wait for.
 create or replace function posthorn.lock_group(group_id int)
 returns void

@@ -97,7 +97,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if posthorn.is_projection(g.id) then
-    raise exception 'group "%" is a projection: %', g.name, what using errcode = 'PH005', hint = check_no_projection.hint;
+    perform posthorn.raise_taken(g, 'a projection', what, hint);
   end if;
 end $$;
 comment on function posthorn.check_no_projection(posthorn.groups, text, text) is 'Refuses what would make a projection skip events, or apply them twice.';

@@ -81,7 +81,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if posthorn.is_relay(g.id) then
-    raise exception 'group "%" is a relay: %', g.name, what using errcode = 'PH005', hint = check_no_relay.hint;
+    perform posthorn.raise_taken(g, 'a relay', what, hint);
   end if;
 end $$;
 comment on function posthorn.check_no_relay(posthorn.groups, text, text) is 'Refuses what would take events away from a relay.';

@@ -1,11 +1,12 @@
--- The events of a lease that lists its ids: late ones, those of a slot, and retries. Apart from
--- lease_events, so that windows do not pay for the plan of what they are not.
+-- The events of a lease that is more than a window: one that lists its ids, which are late ones, those of
+-- a slot, or retries; or one of a group with subscriptions. Apart from lease_events, so that windows do
+-- not pay for the plan of what they are not.
 create or replace function posthorn.listed_events(lease bigint)
 returns table (
   event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, delivery int, subscriptions text[]
 )
-language plpgsql stable security definer
+language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
@@ -17,7 +18,10 @@ declare
   l posthorn.leases;
 begin
   select x.* into l from posthorn.leases x where x.id = listed_events.lease;
-  if not l.retries then
+  if exists (select from posthorn.filtered_groups f where f.group_no = l.group_id) then
+    return query select e.* from posthorn.filtered_events(l.id) e;
+    return;
+  elsif not l.retries then
     return query
       select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata,
         e.created_at, l.attempt - l.uncounted, null::text[]
@@ -36,12 +40,13 @@ begin
     cross join lateral posthorn.event_of(l, r.event_id) e
     order by r.event_id;
 end $$;
-comment on function posthorn.listed_events(bigint) is 'The events of a lease that lists its ids, in order.';
+comment on function posthorn.listed_events(bigint) is 'The events of a lease that is more than a window, in order.';
 
 -- The events of a lease, in order. Inlined by the planner into the query that calls it, so
 -- that rows are streamed and the plan is cached: hence no security definer and no settings.
--- Each branch is in order by itself and two of them are empty: an order by around both would sort
--- every batch again. Subscriptions are null for an event as a whole: sending a thousand empty arrays is a
+-- The lease is looked up once, and what is no plain window has no lo here, so that of the two branches
+-- one is empty at no cost. Each is in order by itself: an order by around both would sort every batch
+-- again. Subscriptions are null for an event as a whole: sending a thousand empty arrays is a
 -- twentieth of its cost.
 create or replace function posthorn.lease_events(token uuid)
 returns table (
@@ -50,29 +55,27 @@ returns table (
 )
 language sql stable
 begin atomic
-  select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata,
-    e.created_at, l.attempt - l.uncounted, null::text[]
+  select e.*
   from posthorn.leases l
   cross join lateral (
-    select e.*
-    from posthorn.events e
-    where e.namespace_id = l.namespace_id and e.id > l.lo and e.id <= l.hi and e.created_at >= l.since
-      and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target)
-    order by e.id
+    select case
+      when l.ids is null and not exists (select from posthorn.filtered_groups f where f.group_no = l.group_id) then l.lo
+    end as lo
+    offset 0
+  ) w
+  cross join lateral (
+    (
+      select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata,
+        e.created_at, l.attempt - l.uncounted, null::text[]
+      from posthorn.events e
+      where e.namespace_id = l.namespace_id and e.id > w.lo and e.id <= l.hi and e.created_at >= l.since
+        and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target)
+      order by e.id
+    )
+    union all
+    select o.* from posthorn.listed_events(l.id) o where w.lo is null
   ) e
-  where l.token = lease_events.token and l.ids is null
-    and not exists (select from posthorn.filtered_groups f where f.group_no = l.group_id)
-  union all
-  select e.*
-  from posthorn.leases l
-  cross join lateral posthorn.listed_events(l.id) e
-  where l.token = lease_events.token and l.ids is not null
-    and not exists (select from posthorn.filtered_groups f where f.group_no = l.group_id)
-  union all
-  select e.*
-  from posthorn.leases l
-  cross join lateral posthorn.filtered_events(l.id) e
-  where l.token = lease_events.token and exists (select from posthorn.filtered_groups f where f.group_no = l.group_id);
+  where l.token = lease_events.token;
 end;
 comment on function posthorn.lease_events(uuid) is 'The events of the lease taken under a token, in order.';
 

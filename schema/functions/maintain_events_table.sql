@@ -16,15 +16,35 @@ begin
     return query select 'postponed', 'all', 'another session is at it';
     return;
   end if;
-  update posthorn.cluster c set maintained_at = posthorn.now();
+  begin
+    update posthorn.cluster c set maintained_at = posthorn.now();
+  exception when lock_not_available then
+    return query select 'postponed', 'all', 'another session does other upkeep';
+    return;
+  end;
   -- Who is owed what is asked before the first lock is taken, because asking may take a while.
   select coalesce(array_agg(o), '{}') into old from posthorn.old_partitions() o;
   return query select * from posthorn.drop_misfits();
+  perform posthorn.retell_partitions();
   return query select * from posthorn.create_partitions();
   return query select * from posthorn.drop_old_partitions(old);
 end $$;
 comment on function posthorn.maintain_events_table() is
   'Makes partitions ahead and drops those past retention that nobody is owed; says what it did.';
+
+-- Has every plan over the log made anew, since one may lack a partition that an earlier run has made, see
+-- create_partition. Changes nothing else, and waits for nobody who publishes or reads.
+create or replace function posthorn.retell_partitions()
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  alter table only posthorn.events alter column id set statistics -1;
+exception when lock_not_available then
+  null; -- the next run does it
+end $$;
+comment on function posthorn.retell_partitions() is 'Has every plan over the log made anew.';
 
 -- As part of tend: hourly, and at once when the future runs out.
 create or replace function posthorn.maintain_events_table_if_due()
@@ -146,8 +166,12 @@ begin
 end $$;
 comment on function posthorn.create_partitions() is 'Makes the partitions up to the horizon.';
 
--- Attaching takes a lock that publishers do not notice, except on the default partition,
--- where only those wait who publish outside of every partition.
+-- Attaching takes a lock that publishers do not notice, except on the default partition, where only those
+-- wait who publish outside of every partition. But a plan names the partitions that were there when it was made,
+-- and one that is being made while another is attached may stay without it: Postgres forgets to tell a
+-- statement that reads the log by a function (lease_events) once it has looked the partitions up. A partition for
+-- the future has time, since retell_partitions follows. One that is read at once, because its time has come or events
+-- are moved into it, is made while nobody plans: everyone waits for that, before looking anything up.
 create or replace function posthorn.create_partition(since timestamptz, upto timestamptz)
 returns text
 language plpgsql
@@ -158,10 +182,14 @@ declare
   name text := 'events_' || to_char(since, 'YYYYMMDD') ||
     case when since = date_trunc('day', since) then '' else to_char(since, '"t"HH24MI') end;
 begin
+  if since <= posthorn.now() then
+    lock table only posthorn.events in access exclusive mode;
+  end if;
   execute format('create table posthorn.%I (like posthorn.events including defaults)', name);
   execute format('alter table posthorn.%I add constraint bounds check (created_at >= %L and created_at < %L)', name, since, upto);
   if exists (select from posthorn.events_default e where e.created_at >= since and e.created_at < upto) then
-    lock table posthorn.events_default in access exclusive mode;
+    lock table only posthorn.events in access exclusive mode;
+    lock table only posthorn.events_default in access exclusive mode;
     alter table posthorn.events_default disable trigger append_only;
     execute format('with moved as (delete from posthorn.events_default where created_at >= $1 and created_at < $2 returning *)
       insert into posthorn.%I select * from moved', name) using since, upto;

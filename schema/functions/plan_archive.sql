@@ -60,10 +60,6 @@ as $$
 #variable_conflict use_column
 declare
   l posthorn.leases;
-  c posthorn.cursors;
-  sight posthorn.sight;
-  step record;
-  low timestamptz;
 begin
   events := 0;
   -- What is decided waits in the database, as ids: while the store is away, it is better off in the log.
@@ -80,27 +76,8 @@ begin
   returning x.* into l;
   if found then
     l.ids := posthorn.lease_ids(l);
-  else
-    if not posthorn.has_work(g) then
-      return;
-    end if;
-    sight := posthorn.look();
-    c := posthorn.newest_cursor(g.id);
-    select k.clock_low into low from posthorn.cluster k;
-    step := posthorn.advance(c, g.namespace_id, max_events, sight, low);
-    l.namespace_id := g.namespace_id;
-    l.base := c.base;
-    l.target := coalesce((step.c).target, (step.c).base);
-    l.ids := step.ids;
-    l.lo := step.lo;
-    l.hi := step.hi;
-    l.since := step.since;
-    c := step.c;
-    c.at := posthorn.now();
-    insert into posthorn.cursors select c.*;
-    if c.n % 1000 = 0 then
-      delete from posthorn.cursors x where x.group_id = g.id and x.n between c.n - 2000 and c.n - 100;
-    end if;
+  elsif posthorn.has_work(g) then
+    l := posthorn.next_window(g, max_events, posthorn.look());
   end if;
   if l.ids is null and l.hi is null then
     return;

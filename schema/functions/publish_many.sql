@@ -21,6 +21,7 @@ declare
   st int;
   stream_ids int[];
 begin
+  perform posthorn.keep_memory();
   if cardinality(publish_batch.payloads) is distinct from n
     or n <> any (array[coalesce(cardinality(publish_batch.streams), n), coalesce(cardinality(publish_batch.keys), n),
                        coalesce(cardinality(publish_batch.tags), n), coalesce(cardinality(publish_batch.metadata), n)])

@@ -36,10 +36,7 @@ declare
   moved boolean := false;
 begin
   perform posthorn.check_claim(chunk_size, lock_for, gen_random_uuid());
-  perform posthorn.check_no_projection(g, 'it reads by itself', 'Read another group.');
-  perform posthorn.check_reads_log(g, 'Read another group.');
-  perform posthorn.check_no_relay(g, 'it reads by itself', 'Read another group.');
-  perform posthorn.check_no_archive(g);
+  perform posthorn.check_readable(g);
   if cursor is not null then
     perform posthorn.cursor_from(split_part(cursor, '~', 1)); -- bad ones are refused even while another reads
   end if;
@@ -107,10 +104,7 @@ declare
   c posthorn.cursors;
   r posthorn.readers;
 begin
-  perform posthorn.check_no_projection(g, 'it reads by itself', 'Read another group.');
-  perform posthorn.check_reads_log(g, 'Read another group.');
-  perform posthorn.check_no_relay(g, 'it reads by itself', 'Read another group.');
-  perform posthorn.check_no_archive(g);
+  perform posthorn.check_readable(g);
   if cursor is null and not release_lock then
     raise exception 'cursor is missing' using errcode = 'PH004', hint = 'Give the next_cursor of the last event that is done.';
   elsif cursor is not null then
@@ -130,6 +124,20 @@ begin
 end $$;
 comment on function posthorn.set_group_cursor(text, text, boolean, text) is
   'Moves a group to a cursor that read_next_events returned, and may give it free for other readers.';
+
+-- Groups that read by themselves, and those that read a broker, have no readers.
+create or replace function posthorn.check_readable(g posthorn.groups)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform posthorn.check_no_projection(g, 'it reads by itself', 'Read another group.');
+  perform posthorn.check_reads_log(g, 'Read another group.');
+  perform posthorn.check_no_relay(g, 'it reads by itself', 'Read another group.');
+  perform posthorn.check_no_archive(g);
+end $$;
+comment on function posthorn.check_readable(posthorn.groups) is 'Refuses to read from a group that reads by itself, or reads a broker.';
 
 -- The token of whoever reads now; null if that is somebody else.
 create or replace function posthorn.lock_reader(g posthorn.groups, cursor text, lock_for interval)

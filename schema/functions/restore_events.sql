@@ -129,7 +129,7 @@ $$;
 comment on function posthorn.end_restore() is 'Notes that a restore is complete.';
 
 -- Makes partitions for times before the log's first one, or in its holes. In a transaction of its own, before
--- there are events for them: a reader whose plan is older than a partition would not see what is in it.
+-- there are events for them: it keeps everyone waiting who reads or publishes, see create_partition.
 create or replace function posthorn.cover_times(times timestamptz[])
 returns void
 language plpgsql security definer

@@ -199,8 +199,8 @@ set search_path = pg_catalog, pg_temp
 return exists (select from posthorn.source_events e where e.group_id = has_origins.group_id);
 comment on function posthorn.has_origins(bigint) is 'Whether a group has failed events that are from another log.';
 
--- Removes what has outlived its use: what was seen long ago, or is more than is looked at; events that are
--- neither owed nor dead; readers that died. A part at a time.
+-- Removes what has outlived its use: what was seen long ago; events that are neither owed nor dead; readers that
+-- died. A part at a time.
 create or replace function posthorn.sweep_sources()
 returns bigint
 language plpgsql
@@ -216,16 +216,6 @@ begin
   where s.ctid = any (array(
     select x.ctid from posthorn.source_seen x where x.at <= today - interval '1 day' order by x.at limit 10000));
   get diagnostics removed = row_count;
-  delete from posthorn.source_seen s
-  where s.ctid = any (array(
-    select d.at
-    from (
-      select x.ctid as at, sum(cardinality(x.ids)) over (partition by x.group_id, x.stream order by x.n desc) - cardinality(x.ids) as newer
-      from posthorn.source_seen x
-    ) d
-    where d.newer >= 200000 limit 10000));
-  get diagnostics n = row_count;
-  removed := removed + n;
   delete from posthorn.source_events e
   where e.ctid = any (array(
     select x.ctid from posthorn.source_events x
@@ -241,3 +231,34 @@ begin
   return removed + n;
 end $$;
 comment on function posthorn.sweep_sources() is 'Removes what source groups have seen long ago, and what has outlived its use.';
+
+-- Removes what is more than seen_in_source looks at, of the streams that were written since the last time: others
+-- have not become longer. Five minutes are for what was committed late. What is left over, because it is too much
+-- at once, goes with its day.
+create or replace function posthorn.trim_seen(last_time timestamptz)
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+declare
+  since timestamptz := least(coalesce(last_time, '-infinity'), posthorn.now()) - interval '5 minutes';
+  removed bigint;
+begin
+  delete from posthorn.source_seen s
+  where s.ctid = any (array(
+    select d.at
+    from (select distinct x.group_id, x.stream from posthorn.source_seen x where x.at > since) w
+    cross join lateral (
+      select x.ctid as at, sum(cardinality(x.ids)) over (order by x.n desc) - cardinality(x.ids) as newer
+      from posthorn.source_seen x
+      where x.group_id = w.group_id and x.stream = w.stream
+    ) d
+    where d.newer >= 200000 limit 10000));
+  get diagnostics removed = row_count;
+  return removed;
+end $$;
+comment on function posthorn.trim_seen(timestamptz) is 'Removes what is more than is looked at of what source groups have seen.';

@@ -41,6 +41,9 @@ begin
   then
     perform posthorn.check_claim(take.max_events, take.lease_for, take.token);
   end if;
+  if take.settle_lease is null then -- who settles has taken before
+    _ := posthorn.check_untaken(take.group_id);
+  end if;
   if pg_current_xact_id_if_assigned() is null then
     _ := posthorn.commit_relaxed();
   end if;
@@ -209,6 +212,25 @@ begin
     using errcode = 'PH001', hint = 'define_group returns the id of a group.';
 end $$;
 comment on function posthorn.raise_no_group(bigint) is 'Says that there is no group of that id.';
+
+-- Refuses the groups of those who read by themselves: what others took would never get to where they write.
+create or replace function posthorn.check_untaken(group_id bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  g posthorn.groups;
+begin
+  if exists (select from posthorn.relays r where r.group_id = check_untaken.group_id)
+    or exists (select from posthorn.archives a where a.group_no = check_untaken.group_id)
+  then
+    select x.* into g from posthorn.groups x where x.id = check_untaken.group_id;
+    perform posthorn.check_no_archive(g);
+    perform posthorn.check_no_relay(g, 'the process that leads it has its events', 'Claim from another group.');
+  end if;
+end $$;
+comment on function posthorn.check_untaken(bigint) is 'Refuses to claim from the group of a relay or an archive.';
 
 -- Raises what is wrong with the arguments of a claim.
 create or replace function posthorn.check_claim(max_events int, lease_for interval, token uuid)

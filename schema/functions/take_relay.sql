@@ -14,12 +14,9 @@ as $$
 #variable_conflict use_column
 declare
   g posthorn.groups;
-  was posthorn.cursors;
-  c posthorn.cursors;
   sight posthorn.sight;
-  clock_low timestamptz;
   taken posthorn.leases;
-  step record;
+  w posthorn.leases;
   _ text;
 begin
   _ := posthorn.check_claim(take_relay.max_events, take_relay.lease_for, take_relay.token);
@@ -30,7 +27,7 @@ begin
   if pg_current_xact_id_if_assigned() is null then
     _ := posthorn.commit_relaxed();
   end if;
-  _ := pg_advisory_xact_lock(1886350440, take_relay.group_id::int);
+  _ := posthorn.lock_group(take_relay.group_id::int);
   sight := posthorn.look(); -- before the cursor is read, as in take_next
   _ := posthorn.check_lead((select r from posthorn.relays r where r.group_id = take_relay.group_id), take_relay.owner, take_relay.epoch);
   select x.* into g from posthorn.groups x where x.id = take_relay.group_id;
@@ -46,21 +43,12 @@ begin
     taken := posthorn.claim_retries(g, take_relay.owner, take_relay.max_events, posthorn.now() + take_relay.lease_for, take_relay.token);
   end if;
   if taken.id is null then
-    was := posthorn.newest_cursor(g.id);
-    select x.clock_low into clock_low from posthorn.cluster x;
-    step := posthorn.advance(was, g.namespace_id, take_relay.max_events, sight, clock_low);
-    c := step.c;
-    if step.ids is not null or step.hi is not null then
+    w := posthorn.next_window(g, take_relay.max_events, sight);
+    if w.ids is not null or w.hi is not null then
       insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since)
-      values (g.id, g.namespace_id, take_relay.token, take_relay.owner, posthorn.now() + take_relay.lease_for, step.ids,
-        was.base, coalesce(c.target, c.base), step.lo, step.hi, step.since)
+      values (w.group_id, w.namespace_id, take_relay.token, take_relay.owner, posthorn.now() + take_relay.lease_for, w.ids,
+        w.base, w.target, w.lo, w.hi, w.since)
       returning * into taken;
-    end if;
-    c.n := was.n + 1;
-    c.at := posthorn.now();
-    insert into posthorn.cursors select c.*;
-    if c.n % 1000 = 0 then
-      delete from posthorn.cursors x where x.group_id = g.id and x.n between c.n - 2000 and c.n - 100;
     end if;
   end if;
   if taken.id is null then

@@ -13,16 +13,20 @@ package keeper
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"net/url"
-
-	"gocloud.dev/secrets"
-	"gocloud.dev/secrets/localsecrets"
 )
+
+// Keeper is a seal.Keeper that is open until it is closed.
+type Keeper interface {
+	Encrypt(ctx context.Context, plaintext []byte) ([]byte, error)
+	Decrypt(ctx context.Context, ciphertext []byte) ([]byte, error)
+	io.Closer
+}
 
 // Open opens a keeper by URL. The caller closes it. What opens may still refuse to
 // encrypt or decrypt: key services are asked when they are used.
-func Open(ctx context.Context, rawURL string) (*secrets.Keeper, error) {
+func Open(ctx context.Context, rawURL string) (Keeper, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, errors.New("open keeper: that is no URL") // the cause would repeat it, and there may be a key in it
@@ -35,26 +39,8 @@ func Open(ctx context.Context, rawURL string) (*secrets.Keeper, error) {
 			return nil, errors.New("open keeper: the URL of a key file has three slashes and an absolute path: file:///path/to/it")
 		}
 		return openKeyFile(u.Path)
-	case localsecrets.Scheme:
+	case keyScheme:
 		return openKey(rawURL)
 	}
-	if !secrets.DefaultURLMux().ValidKeeperScheme(u.Scheme) {
-		return nil, fmt.Errorf("open keeper: scheme %q is not known; the program has to import its package, such as gocloud.dev/secrets/awskms", u.Scheme)
-	}
-	keeper, err := secrets.DefaultURLMux().OpenKeeperURL(ctx, u)
-	if err != nil {
-		return nil, fmt.Errorf("open keeper of scheme %q: %w", u.Scheme, err)
-	}
-	return keeper, nil
-}
-
-// openKey opens a base64key URL. Without a key in it, gocloud.dev would make one up,
-// and what it wrapped would be lost with the process.
-func openKey(rawURL string) (*secrets.Keeper, error) {
-	key, err := parseKey([]byte(rawURL))
-	if err != nil {
-		return nil, fmt.Errorf("open keeper: %w", err)
-	}
-	defer clear(key[:])
-	return localsecrets.NewKeeper(key), nil
+	return openService(ctx, u)
 }

@@ -12,6 +12,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"gocloud.dev/secrets/localsecrets"
+
+	"github.com/posthorn/posthorn/seal"
 	"github.com/posthorn/posthorn/seal/keeper"
 )
 
@@ -178,5 +181,60 @@ func TestSealingNeedsLittle(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// What a key wraps is what gocloud.dev/secrets makes of it, on either side.
+func TestItIsTheFormatOfLocalSecrets(t *testing.T) {
+	t.Parallel()
+	ours, err := keeper.Open(t.Context(), someKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	key, err := localsecrets.Base64Key(strings.TrimPrefix(someKey, "base64key://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := localsecrets.NewKeeper(key)
+	defer theirs.Close()
+	for _, pair := range [][2]seal.Keeper{{ours, theirs}, {theirs, ours}} {
+		wrapped, err := pair[0].Encrypt(t.Context(), []byte("data key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plain, err := pair[1].Decrypt(t.Context(), wrapped); err != nil || string(plain) != "data key" {
+			t.Errorf("unwrapped as %q, %v", plain, err)
+		}
+		for i := range wrapped {
+			if _, err := ours.Decrypt(t.Context(), wrapped[:i]); err == nil {
+				t.Errorf("%d of %d bytes can be unwrapped", i, len(wrapped))
+			}
+			wrapped[i] ^= 1
+			if _, err := ours.Decrypt(t.Context(), wrapped); err == nil {
+				t.Errorf("it can be unwrapped with byte %d changed", i)
+			}
+			wrapped[i] ^= 1
+		}
+	}
+}
+
+// A keeper that is closed refuses: its key is gone, and zeros are none.
+func TestAClosedKeeperRefuses(t *testing.T) {
+	t.Parallel()
+	k, err := keeper.Open(t.Context(), someKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrapped, err := k.Encrypt(t.Context(), []byte("data key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Close()
+	if _, err := k.Encrypt(t.Context(), []byte("data key")); err == nil {
+		t.Error("it wraps")
+	}
+	if _, err := k.Decrypt(t.Context(), wrapped); err == nil {
+		t.Error("it unwraps")
 	}
 }

@@ -10,14 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-
-	"gocloud.dev/secrets"
-	"gocloud.dev/secrets/localsecrets"
 )
 
 const (
-	keyPrefix = localsecrets.Scheme + "://"
-	keySize   = 32
+	keyPrefix = keyScheme + "://"
 	// A file that is larger is no key file.
 	maxFileSize = 4096
 	// othersMay are the permissions of group and others.
@@ -76,7 +72,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func openKeyFile(path string) (*secrets.Keeper, error) {
+func openKeyFile(path string) (Keeper, error) {
 	content, err := readKeyFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("open key file: %w", err)
@@ -86,8 +82,7 @@ func openKeyFile(path string) (*secrets.Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open key file %s: %w", path, err)
 	}
-	defer clear(key[:])
-	return localsecrets.NewKeeper(key), nil
+	return &local{key: key}, nil
 }
 
 func readKeyFile(path string) ([]byte, error) {

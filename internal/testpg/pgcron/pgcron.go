@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/localpg"
 )
 
@@ -19,13 +19,8 @@ import (
 // where the server's programs come without it.
 func Start(t testing.TB) *localpg.Server {
 	t.Helper()
-	dir, err := testpg.MakeDirectory("pg-cron-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	config := localpg.Config{
-		Dir:    dir,
+		Dir:    testdir.New(t, "pg-cron-").Path,
 		BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"),
 		Logger: slog.New(slog.DiscardHandler),
 		Settings: map[string]string{

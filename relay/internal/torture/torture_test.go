@@ -12,8 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/internal/testnats"
-	"github.com/posthorn/posthorn/internal/testpg"
 	"github.com/posthorn/posthorn/internal/testredis"
 	"github.com/posthorn/posthorn/internal/tests3"
 	"github.com/posthorn/posthorn/localpg"
@@ -90,15 +90,11 @@ func newWorld(t *testing.T) *world {
 // publishers' database and the consumers'.
 func (w *world) startPostgres() {
 	w.t.Helper()
-	dir, err := testpg.MakeDirectory("posthorn-torture-")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { os.RemoveAll(dir) })
 	w.config = localpg.Config{
-		Dir: dir, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
+		Dir: testdir.New(w.t, "torture-").Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
 		Settings: map[string]string{"max_connections": "200"},
 	}
+	var err error
 	if w.postgres, err = localpg.Start(w.t.Context(), w.config); err != nil {
 		w.t.Fatal(err)
 	}

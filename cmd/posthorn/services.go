@@ -1,0 +1,8 @@
+//go:build !small
+
+package main
+
+import (
+	_ "gocloud.dev/secrets/awskms"     // awskms://
+	_ "gocloud.dev/secrets/hashivault" // hashivault://
+)

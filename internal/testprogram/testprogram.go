@@ -1,0 +1,36 @@
+// Package testprogram finds the programs that tests run as servers, which are built
+// from their modules once for a checkout, by scripts/test-program.
+package testprogram
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Path is where a program is. It is built if need be; those who want one meanwhile
+// wait.
+func Path(name string) (string, error) {
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/posthorn/posthorn").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list: %w", err)
+	}
+	script := filepath.Join(strings.TrimSpace(string(module)), "scripts", "test-program")
+	lock, err := os.Open(script)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	path, err := exec.Command(script, name).Output()
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+		return "", fmt.Errorf("scripts/test-program %s: %s", name, strings.TrimSpace(string(failed.Stderr)))
+	}
+	return strings.TrimSpace(string(path)), err
+}

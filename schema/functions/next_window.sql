@@ -1,0 +1,31 @@
+-- The next window of a group that one process at a time reads, as a lease that is nowhere written; without ids and
+-- hi at the end of the log. The caller holds the lock of the group, and looks before, as take_next does: then the
+-- cursor is read.
+create or replace function posthorn.next_window(g posthorn.groups, max_events int, sight posthorn.sight)
+returns posthorn.leases
+language plpgsql
+as $$
+declare
+  c posthorn.cursors := posthorn.newest_cursor(g.id);
+  w posthorn.leases;
+  step record;
+begin
+  step := posthorn.advance(c, g.namespace_id, max_events, sight, (select k.clock_low from posthorn.cluster k));
+  w.group_id := g.id;
+  w.namespace_id := g.namespace_id;
+  w.base := c.base;
+  w.target := coalesce((step.c).target, (step.c).base);
+  w.ids := step.ids;
+  w.lo := step.lo;
+  w.hi := step.hi;
+  w.since := step.since;
+  c := step.c;
+  c.at := posthorn.now();
+  insert into posthorn.cursors select c.*;
+  if c.n % 1000 = 0 then
+    delete from posthorn.cursors x where x.group_id = g.id and x.n between c.n - 2000 and c.n - 100;
+  end if;
+  return w;
+end $$;
+comment on function posthorn.next_window(posthorn.groups, int, posthorn.sight) is
+  'Moves a group over its next window of the log, and returns that.';

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -174,8 +175,8 @@ func (s *Server) run() error {
 	}
 	deadline := time.Now().Add(patience)
 	for {
-		err := s.Client.Info(context.Background(), "server").Err() // PING is refused while it loads
-		if err == nil {
+		state, err := s.Client.Info(context.Background(), "persistence").Result() // answered even before it has loaded its data
+		if err == nil && !strings.Contains(state, "loading:1") {
 			s.process = p
 			return nil
 		}

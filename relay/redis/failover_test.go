@@ -112,8 +112,8 @@ func TestHalfAnAppendComesBack(t *testing.T) {
 	server.Kill()
 	server.Cut((before + server.Written()) / 2)
 	server.Restart()
-	if n := server.Client.XLen(t.Context(), "a").Val(); n != 300 {
-		t.Errorf("it has %d entries, and 300 were whole", n)
+	if n, err := server.Client.XLen(t.Context(), "a").Result(); err != nil || n != 300 {
+		t.Errorf("it has %d entries, and 300 were whole: %v", n, err)
 	}
 	write(t, s, events("a", 301, 600))
 	server.Kill()

@@ -39,8 +39,7 @@ func openDirectory(path string, owner *account) (*directory, error) {
 	}
 	d := &directory{path: path, owner: owner, lock: lock}
 	if err := d.sign(); err != nil {
-		lock.Close()
-		return nil, err
+		return nil, errors.Join(err, d.close())
 	}
 	return d, nil
 }
@@ -131,7 +130,9 @@ func (d *directory) makeOwned(path string) error {
 }
 
 // close gives the directory up. The lock file stays: removing it would let two
-// processes hold locks on two files of the same name.
+// processes hold locks on two files of the same name. Closing alone would not drop
+// the lock while some other goroutine starts a program: until that program runs, its
+// process has all files that this one has open.
 func (d *directory) close() error {
-	return d.lock.Close()
+	return errors.Join(syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN), d.lock.Close())
 }

@@ -108,6 +108,32 @@ func TestSecondServerIsRefused(t *testing.T) {
 	wantError(t, err, dir, "already in use by the process with pid "+itoa(os.Getpid()))
 }
 
+// A process that is being started has the files of its parent until its program
+// runs, the lock among them: giving the directory up must not wait for that.
+func TestDirectoryIsFreeThoughAChildHasItsLock(t *testing.T) {
+	t.Parallel()
+	dir := sharedDir(t)
+	first, err := openDirectory(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inherited, err := syscall.Dup(int(first.lock.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(inherited)
+	if err := first.close(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := openDirectory(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestBusyPort(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

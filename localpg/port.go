@@ -2,6 +2,7 @@ package localpg
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strconv"
 )
@@ -17,6 +18,17 @@ func choosePort(given, last int) (int, error) {
 	}
 	if last != 0 && portFree(last) {
 		return last, nil
+	}
+	return freePort()
+}
+
+// freePort prefers ports below those that the system gives to whoever connects:
+// there nobody takes one while the server is down, and clients find it again.
+func freePort() (int, error) {
+	for range 100 {
+		if port := 20000 + rand.IntN(12000); portFree(port) {
+			return port, nil
+		}
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -134,6 +134,21 @@ func TestDirectoryIsFreeThoughAChildHasItsLock(t *testing.T) {
 	}
 }
 
+// A port of those that the system gives to whoever connects might be somebody's
+// when the server starts again.
+func TestPortIsKeptFree(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		port, err := choosePort(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if port >= 32768 { // the first of them on Linux; elsewhere it is later
+			t.Errorf("port %d", port)
+		}
+	}
+}
+
 func TestBusyPort(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -10,10 +10,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -308,13 +308,10 @@ func program(t testing.TB) string {
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	for len(ports) < n {
+		if port := testdir.FreePort(t); !slices.Contains(ports, port) {
+			ports = append(ports, port)
 		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports
 }

@@ -7,8 +7,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,7 +50,7 @@ func Start(t testing.TB, options ...string) *Server {
 // StartTLS starts one that is reached by TLS too, at the URL.
 func StartTLS(t testing.TB, cert, key string) (s *Server, url string) {
 	t.Helper()
-	port := strconv.Itoa(freePort(t))
+	port := strconv.Itoa(testdir.FreePort(t))
 	s = Start(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
 	return s, "rediss://127.0.0.1:" + port
 }
@@ -113,7 +111,7 @@ func start(t testing.TB, options []string, configure func(dir string, port int) 
 		}
 	})
 	for attempt := 0; ; attempt++ { // somebody else may take the port before us
-		s.Port = freePort(t)
+		s.Port = testdir.FreePort(t)
 		s.Addr = "127.0.0.1:" + strconv.Itoa(s.Port)
 		s.args = nil
 		if configure != nil {
@@ -137,29 +135,6 @@ func start(t testing.TB, options []string, configure func(dir string, port int) 
 
 func client(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true})
-}
-
-// freePort is one that nothing listens on, below those that the system gives to
-// whoever connects: it stays free while a server is down. Cluster wants 10,000
-// more as well.
-func freePort(t testing.TB) int {
-	t.Helper()
-	for range 1000 {
-		port := 11000 + rand.IntN(9000)
-		if isFree(port) && isFree(port+10000) {
-			return port
-		}
-	}
-	t.Fatal("no free port")
-	return 0
-}
-
-func isFree(port int) bool {
-	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
-	if err != nil {
-		return false
-	}
-	return l.Close() == nil
 }
 
 // run starts the process and waits until it answers.

@@ -3,6 +3,7 @@
 package tests3
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -59,7 +60,7 @@ func Start(t testing.TB) *Server {
 			t.Fatal(err)
 		}
 	}
-	s.address = freeAddress(t)
+	s.address = fmt.Sprintf("127.0.0.1:%d", testdir.FreePort(t))
 	s.Restart()
 	t.Cleanup(s.Kill)
 	return s
@@ -93,7 +94,7 @@ func (s *Server) Restart() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		conn, err := net.Dial("tcp", s.address)
 		if err == nil {
 			_ = conn.Close()
@@ -102,14 +103,4 @@ func (s *Server) Restart() {
 			s.t.Fatalf("the S3 server does not answer: %v", err)
 		}
 	}
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }

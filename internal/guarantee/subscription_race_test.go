@@ -203,12 +203,16 @@ func stopAndGoOn(t *testing.T, order string) {
 	publishers.Wait()
 	close(changed)
 	changers.Wait()
-	for i := range 3 {
-		s.subscribeSQL(fmt.Sprint(i), patient, fmt.Sprintf(`{"r": %d}`, i))
+	goOn := func() {
+		for i := range 3 {
+			s.subscribeSQL(fmt.Sprint(i), patient, fmt.Sprintf(`{"r": %d}`, i))
+		}
+		s.catchUp()
 	}
-	s.catchUp()
+	goOn()
 	close(over)
 	workers.Wait()
+	goOn() // a claim that had begun before may have stopped them by what they were
 	s.lookAgain()
 	last := s.another()
 	r.work(last, rand.New(rand.NewPCG(r.seed, 30)), over)

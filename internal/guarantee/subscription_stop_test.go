@@ -83,6 +83,29 @@ func TestSubscriptionThatFailsAgain(t *testing.T) {
 	s.wantHanded(to(one, "fussy"), to(three, "fussy"))
 }
 
+// A claim may wait for what catching up has written. Where a condition fails meanwhile, catching up does not wait
+// for the claim, which would be a deadlock, and stops the subscription when it comes back.
+func TestCatchUpDoesNotWaitForAClaim(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.subscribeSQL("fussy", fussy, "{}")
+	s.publishEvent("a", `{"n": "abc"}`)
+	one := s.publishEvent("a", `{"n": 7}`)
+	s.wantHanded()
+	s.exec("update posthorn.subscriptions set params = '{\"over\": 6}'") // catches up later
+	claim := s.another()
+	claim.exec("begin")
+	claim.exec("select posthorn.lock_group(group_no) from posthorn.subscriptions")
+	s.exec("set lock_timeout = '1 min'")
+	s.exec("select posthorn.catch_up()")
+	equal(t, "stopped", s.stopped(), []string{})
+	claim.exec("commit")
+	s.catchUp()
+	equal(t, "stopped", len(s.stopped()), 1)
+	s.subscribeSQL("fussy", "e.payload->>'n' ~ '^[0-9]+$' and "+fussy, "{}")
+	s.wantHanded(to(one, "fussy"))
+}
+
 // Of two subscriptions with one condition, the params of one fail.
 func TestParamsThatFail(t *testing.T) {
 	t.Parallel()

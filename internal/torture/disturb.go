@@ -66,12 +66,15 @@ func (r *run) crashServer(ctx context.Context) {
 	}
 }
 
-// defineLateGroups defines groups in the middle of the load.
-func (r *run) defineLateGroups(ctx context.Context) {
+// defineLateGroups defines groups in the middle of the load. One that was begun is
+// finished: without workers it would seem lost.
+func (r *run) defineLateGroups(ctx, disturbing context.Context) {
 	c := r.newClient()
 	defer c.forget()
 	for _, g := range lateGroups() {
-		pause(ctx, r.For/time.Duration(len(lateGroups())+1))
+		if !pause(disturbing, r.For/time.Duration(len(lateGroups())+1)) {
+			return
+		}
 		for c.connected(ctx) {
 			if err := r.define(ctx, c.conn, g); !c.broken(ctx, err) {
 				break

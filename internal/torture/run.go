@@ -116,9 +116,10 @@ func (r *run) load(ctx context.Context) {
 	defer finish()
 
 	background.Go(func() { r.tend(working) })
-	for _, disturb := range []func(context.Context){r.holdSnapshots, r.terminateBackends, r.crashServer, r.defineLateGroups} {
+	for _, disturb := range []func(context.Context){r.holdSnapshots, r.terminateBackends, r.crashServer} {
 		publish.Go(func() { disturb(disturbing) })
 	}
+	publish.Go(func() { r.defineLateGroups(ctx, disturbing) })
 	for range publishers {
 		publish.Go(func() { r.newPublisher().run(ctx) })
 	}

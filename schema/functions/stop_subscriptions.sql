@@ -200,7 +200,11 @@ begin
     if result.troubles is not null then
       insert into posthorn.missed (subscription_id, event_id) select s.id, i from unnest(ids) i on conflict do nothing;
       update posthorn.stops x set reached = c where x.id = st.id;
-      perform posthorn.stop_subscriptions(s.group_no, result.troubles);
+      -- Who has the group may be waiting for what was written here, so this must not wait for the group. If it
+      -- cannot have it, the next call comes to the same events.
+      if pg_try_advisory_xact_lock(1886350440, s.group_no) then
+        perform posthorn.stop_subscriptions(s.group_no, result.troubles);
+      end if;
       return looked;
     end if;
     insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at)

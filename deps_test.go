@@ -26,18 +26,28 @@ func TestTheLibraryNeedsLittle(t *testing.T) {
 }
 
 // The program that make up starts first is there within a minute, compiled from
-// nothing: it is without the clients of brokers, object storage and key services.
+// nothing: it is without the clients of brokers, object storage, key services and
+// Prometheus, which others need.
 func TestTheSmallProgramIsSmall(t *testing.T) {
 	t.Parallel()
 	const program = "./cmd/posthorn"
-	small, whole := dependencies(t, "-tags", "small", program), dependencies(t, program)
-	for _, large := range []string{"github.com/redis/", "github.com/nats-io/", "github.com/aws/", "github.com/hashicorp/", "gocloud.dev/", "google.golang.org/grpc"} {
-		isOf := func(path string) bool { return strings.HasPrefix(path, large) }
-		if slices.ContainsFunc(small, isOf) {
-			t.Errorf("the small program needs %s", large)
-		}
-		if !slices.ContainsFunc(whole, isOf) {
-			t.Errorf("the whole program does not need %s", large)
+	large := map[string][]string{
+		program: {
+			"github.com/redis/", "github.com/nats-io/", "github.com/aws/", "github.com/hashicorp/", "gocloud.dev/", "google.golang.org/grpc",
+		},
+		"./prometheus": {"github.com/prometheus/", "google.golang.org/protobuf/"},
+	}
+	small := dependencies(t, "-tags", "small", program)
+	for needs, prefixes := range large {
+		whole := dependencies(t, needs)
+		for _, prefix := range prefixes {
+			isOf := func(path string) bool { return strings.HasPrefix(path, prefix) }
+			if slices.ContainsFunc(small, isOf) {
+				t.Errorf("the small program needs %s", prefix)
+			}
+			if !slices.ContainsFunc(whole, isOf) {
+				t.Errorf("%s does not need %s", needs, prefix)
+			}
 		}
 	}
 }

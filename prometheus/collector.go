@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/metrics"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -37,28 +38,37 @@ type Config struct {
 // Collector is a [prometheus.Collector]. When the database cannot be asked,
 // posthorn_up is 0, the metrics of groups are missing, and all others are there.
 type Collector struct {
-	config  Config
-	metrics metrics
-	groups  func(ctx context.Context) ([]posthorn.GroupStatus, error)
-	stats   func() []posthorn.GroupStats
+	source metrics.Source
+	descs  map[string]*prometheus.Desc // by name of the metric
 }
 
 // NewCollector collects for a client: the groups of its namespace, and what its
 // handlers do.
 func NewCollector(ph *posthorn.Client, config Config) *Collector {
-	return &Collector{config.withDefaults(), newMetrics(ph.Namespace()), ph.Groups, ph.Stats}
+	return config.collector(metrics.Source{Namespace: ph.Namespace(), Groups: ph.Groups, Stats: ph.Stats})
 }
 
 // NewGroupCollector collects for the groups of a namespace alone, such as in a
 // program that only watches. db is a pool or a connection.
 func NewGroupCollector(db posthorn.DB, namespace string, config Config) *Collector {
 	groups := func(ctx context.Context) ([]posthorn.GroupStatus, error) { return pg.ListGroups(ctx, db, namespace) }
-	return &Collector{config.withDefaults(), newMetrics(namespace), groups, func() []posthorn.GroupStats { return nil }}
+	stats := func() []posthorn.GroupStats { return nil }
+	return config.collector(metrics.Source{Namespace: namespace, Groups: groups, Stats: stats})
+}
+
+func (c Config) collector(source metrics.Source) *Collector {
+	c = c.withDefaults()
+	source.Timeout, source.Logger = c.Timeout, c.Logger
+	descs := map[string]*prometheus.Desc{}
+	for _, m := range metrics.Metrics() {
+		descs[m.Name] = prometheus.NewDesc(m.Name, m.Help, m.Labels, prometheus.Labels{"namespace": source.Namespace})
+	}
+	return &Collector{source, descs}
 }
 
 func (c Config) withDefaults() Config {
 	if c.Timeout <= 0 {
-		c.Timeout = 5 * time.Second
+		c.Timeout = metrics.Timeout
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -67,18 +77,32 @@ func (c Config) withDefaults() Config {
 }
 
 // Describe implements [prometheus.Collector].
-func (c *Collector) Describe(out chan<- *prometheus.Desc) { c.metrics.describe(out) }
+func (c *Collector) Describe(out chan<- *prometheus.Desc) {
+	for _, desc := range c.descs {
+		out <- desc
+	}
+}
 
 // Collect implements [prometheus.Collector].
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
-	for _, g := range c.stats() {
-		c.metrics.process(out, g)
+	for _, f := range c.source.Collect(context.Background()) {
+		for _, s := range f.Samples {
+			out <- constant(c.descs[f.Name], f.Kind, s)
+		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.config.Timeout)
-	defer cancel()
-	groups, err := c.groups(ctx)
-	if err != nil {
-		c.config.Logger.Warn("cannot collect the metrics of groups", "error", err)
+}
+
+func constant(desc *prometheus.Desc, kind metrics.Kind, s metrics.Sample) prometheus.Metric {
+	switch kind {
+	case metrics.Histogram:
+		buckets := make(map[float64]uint64, len(s.Buckets))
+		for _, b := range s.Buckets {
+			buckets[b.Bound] = b.Count
+		}
+		return prometheus.MustNewConstHistogram(desc, s.Count, s.Value, buckets, s.Labels...)
+	case metrics.Counter:
+		return prometheus.MustNewConstMetric(desc, prometheus.CounterValue, s.Value, s.Labels...)
+	default:
+		return prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, s.Value, s.Labels...)
 	}
-	c.metrics.database(out, groups, err == nil)
 }

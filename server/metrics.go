@@ -2,74 +2,109 @@ package server
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/expfmt"
 
-	phprometheus "github.com/posthorn/posthorn/prometheus"
+	"github.com/posthorn/posthorn/internal/metrics"
 )
 
-// metrics are those of the server itself, and of the client that it serves.
-type metrics struct {
-	registry *prometheus.Registry
-	requests *prometheus.CounterVec
-	took     *prometheus.HistogramVec
+var (
+	requestsTotal = metrics.Metric{
+		Name: "posthorn_http_requests_total", Help: "Requests that were answered.",
+		Kind: metrics.Counter, Labels: []string{"route", "status"},
+	}
+	requestSeconds = metrics.Metric{
+		Name: "posthorn_http_request_seconds", Help: "How long requests took, with the time that they waited on purpose.",
+		Kind: metrics.Histogram, Labels: []string{"route"},
+	}
+	waitingRequests = metrics.Metric{Name: "posthorn_http_waiting", Help: "Requests that wait for events.", Kind: metrics.Gauge}
+	openStreamCount = metrics.Metric{Name: "posthorn_http_streams", Help: "Streams that are open.", Kind: metrics.Gauge}
+)
+
+// requestBounds are the buckets of posthorn_http_request_seconds.
+var requestBounds = [...]float64{.001, .005, .02, .1, .5, 2, 10, 60}
+
+// traffic counts the requests that were answered, by route.
+type traffic struct {
+	mu     sync.Mutex
+	routes map[string]*routeTraffic
 }
 
-func newMetrics(s *Server) *metrics {
-	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "posthorn_http_requests_total", Help: "Requests that were answered.",
-		}, []string{"route", "status"}),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "posthorn_http_request_seconds", Help: "How long requests took, with the time that they waited on purpose.",
-			Buckets: []float64{.001, .005, .02, .1, .5, 2, 10, 60},
-		}, []string{"route"}),
-	}
-	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "posthorn_http_waiting", Help: "Requests that wait for events.",
-	}, func() float64 { return float64(s.waits.waiting()) })
-	streams := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "posthorn_http_streams", Help: "Streams that are open.",
-	}, func() float64 { return float64(s.openStreams.count.Load()) })
-	m.registry.MustRegister(m.requests, m.took, waiting, streams, phprometheus.NewCollector(s.client, phprometheus.Config{Logger: s.log}))
-	return m
+type routeTraffic struct {
+	statuses map[int]uint64
+	classes  [len(requestBounds) + 1]uint64 // by how long they took; the last is for more
+	seconds  float64
 }
 
 // count notes a request. Its route is a pattern, so there are few.
-func (m *metrics) count(route string, status int, took time.Duration) {
+func (t *traffic) count(route string, status int, took time.Duration) {
 	if route == "" {
 		route = "none"
 	}
-	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
-	m.took.WithLabelValues(route).Observe(took.Seconds())
+	class, _ := slices.BinarySearch(requestBounds[:], took.Seconds())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.routes[route]
+	if r == nil {
+		r = &routeTraffic{statuses: map[int]uint64{}}
+		t.routes[route] = r
+	}
+	r.statuses[status]++
+	r.classes[class]++
+	r.seconds += took.Seconds()
+}
+
+func (t *traffic) families() []metrics.Family {
+	total, seconds := metrics.Family{Metric: requestsTotal}, metrics.Family{Metric: requestSeconds}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for route, r := range t.routes {
+		for status, n := range r.statuses {
+			total.Add(metrics.Sample{Value: float64(n)}, route, strconv.Itoa(status))
+		}
+		seconds.Add(r.took(), route)
+	}
+	return []metrics.Family{total, seconds}
+}
+
+func (r *routeTraffic) took() metrics.Sample {
+	s := metrics.Sample{Value: r.seconds}
+	for i, n := range r.classes {
+		s.Count += n
+		if i < len(requestBounds) {
+			s.Buckets = append(s.Buckets, metrics.Bucket{Bound: requestBounds[i], Count: s.Count})
+		}
+	}
+	return s
+}
+
+// gauges are what is going on now.
+func (s *Server) gauges() []metrics.Family {
+	waiting, streams := metrics.Family{Metric: waitingRequests}, metrics.Family{Metric: openStreamCount}
+	waiting.Add(metrics.Sample{Value: float64(s.waits.waiting())})
+	streams.Add(metrics.Sample{Value: float64(s.openStreams.count.Load())})
+	return []metrics.Family{waiting, streams}
 }
 
 func (s *Server) serveMetrics() {
-	format := expfmt.NewFormat(expfmt.TypeTextPlain)
+	source := metrics.Source{
+		Namespace: s.client.Namespace(), Groups: s.client.Groups, Stats: s.client.Stats, Timeout: metrics.Timeout, Logger: s.log,
+	}
 	s.handle(operation{
 		method: http.MethodGet, path: "/metrics", id: "metrics", group: "server",
 		summary: "Metrics for Prometheus", scope: scopeRead,
 		response: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}},
-	}, func(w http.ResponseWriter, _ *http.Request, c caller) error {
+	}, func(w http.ResponseWriter, r *http.Request, c caller) error {
 		if c.namespace != s.client.Namespace() {
 			return newProblem(http.StatusForbidden, "the metrics are those of another namespace", "Use a token of the namespace that this server is started for.")
 		}
-		families, err := s.metrics.registry.Gather()
-		if err != nil && len(families) == 0 {
-			return err
-		}
-		w.Header().Set("Content-Type", string(format))
-		encoder := expfmt.NewEncoder(w, format)
-		for _, family := range families {
-			if err := encoder.Encode(family); err != nil {
-				return nil // the client has gone, and something is written
-			}
-		}
+		text := metrics.Text(slices.Concat(source.Collect(r.Context()), s.traffic.families(), s.gauges()))
+		w.Header().Set("Content-Type", metrics.ContentType)
+		_, _ = w.Write(text) // if that fails, the client has gone
 		return nil
 	})
 }

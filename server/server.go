@@ -88,7 +88,7 @@ type Server struct {
 	gate    *gate
 	box     *sealing.Box // with the client's keepers
 
-	metrics     *metrics
+	traffic     traffic
 	waits       *waits // for events of groups
 	openStreams *openStreams
 	drained     chan struct{} // closed by Drain
@@ -113,7 +113,7 @@ func New(client *posthorn.Client, options Options) *Server {
 		jobBell: work.NewBell(client.Pool(), options.Logger),
 	}
 	s.openStreams = newOpenStreams(client, options.Logger)
-	s.metrics = newMetrics(s)
+	s.traffic.routes = map[string]*routeTraffic{}
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)
 	s.routes()

@@ -39,7 +39,7 @@ func (s *Server) watched(next http.Handler) http.Handler {
 		answer := &answer{ResponseWriter: w}
 		defer func() {
 			s.survive(answer, r, recover())
-			s.metrics.count(note.route, answer.status, time.Since(began))
+			s.traffic.count(note.route, answer.status, time.Since(began))
 			s.logRequest(r, answer, note, time.Since(began))
 		}()
 		next.ServeHTTP(answer, r)

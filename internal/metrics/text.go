@@ -1,0 +1,72 @@
+package metrics
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ContentType is that of [Text].
+const ContentType = "text/plain; version=0.0.4; charset=utf-8"
+
+// Text writes families in the text format of Prometheus, by name, and their
+// samples by labels. What has no samples is left out, and so is a second sample
+// under the same labels, which a scrape may not have.
+func Text(families []Family) []byte {
+	var b []byte
+	families = slices.SortedFunc(slices.Values(families), func(x, y Family) int { return strings.Compare(x.Name, y.Name) })
+	for _, f := range families {
+		if len(f.Samples) == 0 {
+			continue
+		}
+		b = append(b, "# HELP "+f.Name+" "+escapeHelp.Replace(f.Help)+"\n# TYPE "+f.Name+" "+string(f.Kind)+"\n"...)
+		samples := slices.SortedStableFunc(slices.Values(f.Samples), bySameLabels)
+		for _, s := range slices.CompactFunc(samples, func(x, y Sample) bool { return bySameLabels(x, y) == 0 }) {
+			b = f.append(b, s)
+		}
+	}
+	return b
+}
+
+func bySameLabels(x, y Sample) int { return slices.Compare(x.Labels, y.Labels) }
+
+func (f Family) append(b []byte, s Sample) []byte {
+	labels := f.labels(s)
+	if f.Kind != Histogram {
+		return appendLine(b, f.Name, labels, s.Value)
+	}
+	for _, bucket := range append(s.Buckets[:len(s.Buckets):len(s.Buckets)], Bucket{math.Inf(1), s.Count}) {
+		le := `le="` + string(appendFloat(nil, bucket.Bound)) + `"`
+		b = appendLine(b, f.Name+"_bucket", append(labels[:len(labels):len(labels)], le), float64(bucket.Count))
+	}
+	b = appendLine(b, f.Name+"_sum", labels, s.Value)
+	return appendLine(b, f.Name+"_count", labels, float64(s.Count))
+}
+
+func (f Family) labels(s Sample) []string {
+	var pairs []string
+	for i, name := range f.Labels {
+		pairs = append(pairs, name+`="`+escapeLabel.Replace(s.Labels[i])+`"`)
+	}
+	if f.Namespace != "" {
+		pairs = append(pairs, `namespace="`+escapeLabel.Replace(f.Namespace)+`"`)
+	}
+	return pairs
+}
+
+var (
+	escapeHelp  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
+	escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+)
+
+func appendLine(b []byte, name string, labels []string, value float64) []byte {
+	b = append(b, name...)
+	if len(labels) > 0 {
+		b = append(b, "{"+strings.Join(labels, ",")+"}"...)
+	}
+	return append(appendFloat(append(b, ' '), value), '\n')
+}
+
+// appendFloat writes +Inf, -Inf and NaN too as Prometheus reads them.
+func appendFloat(b []byte, value float64) []byte { return strconv.AppendFloat(b, value, 'g', -1, 64) }

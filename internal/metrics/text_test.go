@@ -1,0 +1,223 @@
+package metrics_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/metrics"
+)
+
+// hostile are names as nobody should choose them.
+var hostile = []string{"b", "", `a"b\`, "a\nb", `a\nb`, "a\xffb", "\x00\t\r", "日本{}=,#", "a b"}
+
+func source() metrics.Source {
+	at := time.Date(2026, 2, 3, 4, 5, 6, 789012000, time.UTC)
+	var groups []posthorn.GroupStatus
+	var stats []posthorn.GroupStats
+	for i, name := range hostile {
+		n := int64(i)
+		g := posthorn.GroupStatus{
+			Group: name, LagEvents: n * 1_000_003, LagSeconds: float64(i) / 3e7, Leases: n, ExpiredLeases: n, Retries: 999_999 + n,
+			BlockedSlots: n, DeadLetters: 1e15 + n, Paused: i%2 == 0, HeldForSeconds: 1234.5, HeldByApplication: `psql "x"`,
+		}
+		if i%3 == 0 {
+			g.OldestPending = &at
+		}
+		groups = append(groups, g)
+		s := posthorn.GroupStats{Group: name, LeasesLost: n}
+		for j, handler := range hostile {
+			m := int64(i * j)
+			s.Handlers = append(s.Handlers, posthorn.HandlerStats{
+				Handler: handler, Events: m * m * m * m, Failed: m, Dead: m, Busy: time.Duration(m * 1_234_567), Calls: 3 * m,
+				Within: []posthorn.Within{{Time: time.Microsecond, Calls: 0}, {Time: 2500 * time.Microsecond, Calls: m}, {Time: 5 * time.Minute, Calls: 2 * m}},
+			})
+		}
+		stats = append(stats, s)
+	}
+	return metrics.Source{
+		Namespace: "shop",
+		Groups:    func(context.Context) ([]posthorn.GroupStatus, error) { return groups, nil },
+		Stats:     func() []posthorn.GroupStats { return stats },
+		Timeout:   time.Hour, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// collected hands families to Prometheus' own client.
+type collected []metrics.Family
+
+func (collected) Describe(chan<- *prometheus.Desc) {}
+
+func (c collected) Collect(out chan<- prometheus.Metric) {
+	for _, f := range c {
+		labels := prometheus.Labels{}
+		if f.Namespace != "" {
+			labels["namespace"] = f.Namespace
+		}
+		desc := prometheus.NewDesc(f.Name, f.Help, f.Labels, labels)
+		for _, s := range f.Samples {
+			switch f.Kind {
+			case metrics.Counter:
+				out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, s.Value, s.Labels...)
+			case metrics.Gauge:
+				out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, s.Value, s.Labels...)
+			case metrics.Histogram:
+				buckets := map[float64]uint64{}
+				for _, b := range s.Buckets {
+					buckets[b.Bound] = b.Count
+				}
+				out <- prometheus.MustNewConstHistogram(desc, s.Count, s.Value, buckets, s.Labels...)
+			}
+		}
+	}
+}
+
+// theirs is the text as Prometheus' own client writes it.
+func theirs(t *testing.T, families []metrics.Family) string {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collected(families))
+	gathered, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, f := range gathered {
+		if err := encoder.Encode(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return text.String()
+}
+
+// parsed is what Prometheus reads in a text, by name of the family.
+func parsed(t *testing.T, text string) map[string]string {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	read, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	families := map[string]string{}
+	for name, f := range read {
+		families[name] = f.String()
+	}
+	return families
+}
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	odd := metrics.Family{Metric: metrics.Metric{Name: "odd_values", Help: "Of \\ all\n\"kinds\".", Kind: metrics.Gauge, Labels: []string{"a", "b"}}}
+	for i, v := range []float64{0, 1, -1, .1, 1e6, 123456789, 1e21, 1e-7, math.MaxFloat64, math.SmallestNonzeroFloat64, math.Inf(1), math.Inf(-1), math.NaN()} {
+		odd.Add(metrics.Sample{Value: v}, hostile[i%len(hostile)], strings.Repeat("x", i))
+	}
+	alone := metrics.Family{Metric: metrics.Metric{Name: "alone", Help: "Without labels.", Kind: metrics.Histogram}}
+	alone.Add(metrics.Sample{Value: 2.5, Count: 7, Buckets: []metrics.Bucket{{1, 3}, {1e6, 3}}})
+	none := metrics.Family{Metric: metrics.Metric{Name: "none", Kind: metrics.Gauge}}
+
+	families := append(source().Collect(t.Context()), odd, alone, none)
+	ours, wanted := string(metrics.Text(families)), theirs(t, families)
+	if diff := cmp.Diff(parsed(t, wanted), parsed(t, ours)); diff != "" {
+		t.Errorf("read as (-theirs +ours):\n%s", diff)
+	}
+	if diff := cmp.Diff(wanted, ours); diff != "" {
+		t.Errorf("text (-theirs +ours):\n%s", diff)
+	}
+	if n := len(parsed(t, ours)); n != len(metrics.Metrics())+2 {
+		t.Errorf("%d families of %d metrics", n, len(metrics.Metrics())+2)
+	}
+	if wanted := string(expfmt.NewFormat(expfmt.TypeTextPlain)); metrics.ContentType != wanted {
+		t.Errorf("content type %q, want %q", metrics.ContentType, wanted)
+	}
+}
+
+func TestValues(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMicro(1_500_000_000_250_000)
+	s := source()
+	s.Groups = func(context.Context) ([]posthorn.GroupStatus, error) {
+		return []posthorn.GroupStatus{{
+			Group: "g", LagEvents: 1, LagSeconds: 2.5, OldestPending: &at, Leases: 3, ExpiredLeases: 4, Retries: 5,
+			BlockedSlots: 6, DeadLetters: 7, Paused: true, HeldForSeconds: 8, HeldByApplication: "psql",
+		}}, nil
+	}
+	s.Stats = func() []posthorn.GroupStats {
+		return []posthorn.GroupStats{{Group: "g", LeasesLost: 9, Handlers: []posthorn.HandlerStats{{
+			Handler: "h", Events: 10, Failed: 11, Dead: 12, Busy: 13 * time.Second, Calls: 14,
+			Within: []posthorn.Within{{Time: time.Millisecond, Calls: 5}, {Time: time.Minute, Calls: 6}},
+		}}}}
+	}
+	var lines []string
+	for line := range strings.Lines(string(metrics.Text(s.Collect(t.Context())))) {
+		if !strings.HasPrefix(line, "#") {
+			lines = append(lines, strings.TrimSuffix(strings.Replace(line, `,namespace="shop"`, "", 1), "\n"))
+		}
+	}
+	want := []string{
+		`posthorn_group_blocked_slots{group="g"} 6`,
+		`posthorn_group_dead_letters{group="g"} 7`,
+		`posthorn_group_lag_events{group="g"} 1`,
+		`posthorn_group_lag_seconds{group="g"} 2.5`,
+		`posthorn_group_leases_expired{group="g"} 4`,
+		`posthorn_group_leases_in_flight{group="g"} 3`,
+		`posthorn_group_oldest_pending_timestamp_seconds{group="g"} 1.50000000025e+09`,
+		`posthorn_group_paused{group="g"} 1`,
+		`posthorn_group_retries{group="g"} 5`,
+		`posthorn_handler_dead_letters_total{group="g",handler="h"} 12`,
+		`posthorn_handler_duration_seconds_bucket{group="g",handler="h",le="0.001"} 5`,
+		`posthorn_handler_duration_seconds_bucket{group="g",handler="h",le="60"} 6`,
+		`posthorn_handler_duration_seconds_bucket{group="g",handler="h",le="+Inf"} 14`,
+		`posthorn_handler_duration_seconds_sum{group="g",handler="h"} 13`,
+		`posthorn_handler_duration_seconds_count{group="g",handler="h"} 14`,
+		`posthorn_handler_events_total{group="g",handler="h"} 10`,
+		`posthorn_handler_failures_total{group="g",handler="h"} 11`,
+		`posthorn_leases_lost_total{group="g"} 9`,
+		`posthorn_log_held_seconds{application="psql"} 8`,
+		`posthorn_up{namespace="shop"} 1`,
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+// Names that differ only in what is not UTF-8 become one, and a scrape may have
+// it once.
+func TestTextHasNothingTwice(t *testing.T) {
+	t.Parallel()
+	f := metrics.Family{Metric: metrics.Metric{Name: "m", Help: "Help.", Kind: metrics.Counter, Labels: []string{"name"}}}
+	f.Add(metrics.Sample{Value: 2}, "a\xff")
+	f.Add(metrics.Sample{Value: 1}, "a\xfe")
+	want := "# HELP m Help.\n# TYPE m counter\nm{name=\"a\uFFFD\"} 2\n"
+	if diff := cmp.Diff(want, string(metrics.Text([]metrics.Family{f}))); diff != "" {
+		t.Errorf("text (-want +got):\n%s", diff)
+	}
+}
+
+// When the database cannot be asked, what the process has done is there all the
+// same.
+func TestDatabaseThatCannotBeAsked(t *testing.T) {
+	t.Parallel()
+	s := source()
+	s.Groups = func(context.Context) ([]posthorn.GroupStatus, error) { return nil, errors.New("gone") }
+	text := string(metrics.Text(s.Collect(t.Context())))
+	for part, want := range map[string]bool{
+		"\nposthorn_up{namespace=\"shop\"} 0\n": true, "posthorn_handler_events_total{": true, "posthorn_leases_lost_total{": true,
+		"posthorn_group_": false, "posthorn_log_held": false,
+	} {
+		if strings.Contains(text, part) != want {
+			t.Errorf("%q is there: %t, want %t", part, !want, want)
+		}
+	}
+}

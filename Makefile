@@ -8,13 +8,8 @@ LINTER = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 help: ## lists these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# What is compiled first is all that up needs, in half the time; the whole takes
-# its place while up runs.
 up: ## runs Posthorn on a Postgres of its own; Ctrl-C stops both
-	@scripts/deps postgres || true
-	@[ -x bin/posthorn ] || echo "building Posthorn; the first time this takes about a minute" >&2
-	@go build -tags small -ldflags='-s -w' -o bin/posthorn ./cmd/posthorn
-	@nice go build -o bin/.posthorn ./cmd/posthorn >/dev/null 2>&1 && mv bin/.posthorn bin/posthorn & exec bin/posthorn up
+	@exec scripts/up
 
 build: ## builds bin/posthorn
 	@go build -o bin/posthorn ./cmd/posthorn

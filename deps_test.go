@@ -27,13 +27,14 @@ func TestTheLibraryNeedsLittle(t *testing.T) {
 
 // The program that make up starts first is there within a minute, compiled from
 // nothing: it is without the clients of brokers, object storage, key services and
-// Prometheus, which others need.
+// Prometheus, and without the downloader of Postgres. Others need them.
 func TestTheSmallProgramIsSmall(t *testing.T) {
 	t.Parallel()
 	const program = "./cmd/posthorn"
 	large := map[string][]string{
 		program: {
 			"github.com/redis/", "github.com/nats-io/", "github.com/aws/", "github.com/hashicorp/", "gocloud.dev/", "google.golang.org/grpc",
+			"github.com/fergusstrange/", "github.com/lib/pq", "github.com/xi2/xz",
 		},
 		"./prometheus": {"github.com/prometheus/", "google.golang.org/protobuf/"},
 	}

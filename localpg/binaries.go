@@ -15,6 +15,10 @@ import (
 // minMajor is the oldest PostgreSQL that Posthorn runs on.
 const minMajor = 15
 
+// ErrNoDownloader is why a program that is built with the tag small downloads
+// nothing: it runs the PostgreSQL that is on the machine.
+var ErrNoDownloader = errors.New("this program was built small, without a downloader")
+
 // binaries are those of one PostgreSQL installation.
 type binaries struct {
 	dir     string

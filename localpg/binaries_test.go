@@ -61,6 +61,21 @@ func TestSearchPrefersPath(t *testing.T) {
 	}
 }
 
+// What make up builds follows from whether scripts/deps finds a Postgres.
+func TestTheScriptLooksInTheSamePlaces(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile("../scripts/deps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const cache = "/nowhere"
+	for _, glob := range usualPlaces(cache).globs {
+		if !strings.HasPrefix(glob, cache) && !strings.Contains(string(script), " "+glob) && !strings.Contains(string(script), "\t"+glob) {
+			t.Errorf("scripts/deps does not look in %s", glob)
+		}
+	}
+}
+
 func TestParseVersion(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{

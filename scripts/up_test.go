@@ -1,0 +1,152 @@
+// Package scripts has tests of the scripts.
+package scripts
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A module as small as can be, whose program says how it was built.
+var module = map[string]string{
+	"go.mod":                "module example.com/m\n\ngo 1.26\n",
+	"cmd/posthorn/main.go":  "package main\n\nimport \"os\"\n\nfunc main() { println(build, os.Args[1]) }\n",
+	"cmd/posthorn/small.go": "//go:build small\n\npackage main\n\nconst build = \"small\"\n",
+	"cmd/posthorn/whole.go": "//go:build !small\n\npackage main\n\nconst build = \"whole\"\n",
+	"scripts/deps":          "#!/bin/sh\n[ -n \"$POSTGRES\" ]\n",
+	"slow":                  "#!/bin/sh\ncase \"$*\" in *-V=full*) exec \"$@\" ;; esac\n: >>\"$STARTED\"\nexec sleep 600\n",
+}
+
+// upRun is one run of the script, in a module and a process group of its own.
+type upRun struct {
+	*exec.Cmd
+	dir            string
+	alive, watched *os.File // a pipe that all its processes hold open
+}
+
+func up(t *testing.T, env ...string) upRun {
+	t.Helper()
+	dir := t.TempDir()
+	script, err := os.ReadFile("up")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, content string) {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("scripts/up", string(script))
+	for name, content := range module {
+		write(name, content)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, "scripts", "up"))
+	cmd.Env = append(os.Environ(), append([]string{"DATABASE_URL=", "GOFLAGS=", "GOWORK=off"}, env...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	watched, alive, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { watched.Close() })
+	cmd.ExtraFiles = []*os.File{alive}
+	return upRun{cmd, dir, alive, watched}
+}
+
+// wait returns when none of the processes is left.
+func (r upRun) wait(t *testing.T) {
+	t.Helper()
+	r.alive.Close()
+	if err := r.watched.SetReadDeadline(time.Now().Add(3 * time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(r.watched); err != nil {
+		t.Errorf("a process is left: %v", err)
+	}
+}
+
+func TestUpBuildsWhatItNeeds(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, env, want string }{
+		{"with Postgres", "POSTGRES=yes", "small up"},
+		{"with a database", "DATABASE_URL=postgres://db.example/shop", "small up"},
+		{"without", "POSTGRES=", "whole up"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			cmd := up(t, test.env)
+			output, err := cmd.CombinedOutput()
+			if err != nil || !strings.Contains(string(output), test.want+"\n") {
+				t.Errorf("%v: %s", err, output)
+			}
+			cmd.wait(t)
+			// The whole program takes the place of the small one.
+			if output, err = exec.Command(filepath.Join(cmd.dir, "bin", "posthorn"), "later").CombinedOutput(); string(output) != "whole later\n" {
+				t.Errorf("%v: %s", err, output)
+			}
+		})
+	}
+}
+
+func TestUpShowsErrorsOfTheBuild(t *testing.T) {
+	t.Parallel()
+	for _, postgres := range []string{"POSTGRES=yes", "POSTGRES="} {
+		cmd := up(t, postgres)
+		if err := os.MkdirAll(filepath.Join(cmd.dir, "bin"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(cmd.dir, "bin", "posthorn"), []byte("#!/bin/sh\necho an old one\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(cmd.dir, "cmd", "posthorn", "broken.go"), []byte("package main\n\nvar x int = broken\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		output, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(output), "undefined: broken") || strings.Contains(string(output), "an old one") {
+			t.Errorf("%v: %s", err, output)
+		}
+		cmd.wait(t)
+	}
+}
+
+// Ctrl-C, which a terminal sends to all, ends all of it.
+func TestUpInterrupted(t *testing.T) {
+	t.Parallel()
+	cmd := up(t, "POSTGRES=yes", "GOCACHE="+t.TempDir())
+	started := filepath.Join(cmd.dir, "started")
+	cmd.Env = append(cmd.Env, "GOFLAGS=-toolexec="+filepath.Join(cmd.dir, "slow"), "STARTED="+started)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.WaitDelay = time.Second // of what else holds the output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(started); err == nil {
+			break // a compiler runs
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is compiled")
+		}
+	}
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || strings.Contains(output.String(), "small up") {
+		t.Errorf("%v: %s", err, output.String())
+	}
+	cmd.wait(t)
+}

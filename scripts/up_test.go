@@ -4,10 +4,13 @@ package scripts
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,7 +24,7 @@ var module = map[string]string{
 	"cmd/posthorn/small.go": "//go:build small\n\npackage main\n\nconst build = \"small\"\n",
 	"cmd/posthorn/whole.go": "//go:build !small\n\npackage main\n\nconst build = \"whole\"\n",
 	"scripts/deps":          "#!/bin/sh\n[ -n \"$POSTGRES\" ]\n",
-	"slow":                  "#!/bin/sh\ncase \"$*\" in *-V=full*) exec \"$@\" ;; esac\n: >>\"$STARTED\"\nexec sleep 600\n",
+	"slow":                  "#!/bin/sh\ncase \"$*\" in *-V=full*) exec \"$@\" ;; esac\necho >>\"$STARTED\"\nsleep 2\n",
 }
 
 // upRun is one run of the script, in a module and a process group of its own.
@@ -38,22 +41,9 @@ func up(t *testing.T, env ...string) upRun {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write := func(name, content string) {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("scripts/up", string(script))
-	for name, content := range module {
-		write(name, content)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, filepath.Join(dir, "scripts", "up"))
+	cmd := exec.CommandContext(ctx, "sh", filepath.Join(dir, "scripts", "up"))
 	cmd.Env = append(os.Environ(), append([]string{"DATABASE_URL=", "GOFLAGS=", "GOWORK=off"}, env...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	watched, alive, err := os.Pipe()
@@ -62,7 +52,23 @@ func up(t *testing.T, env ...string) upRun {
 	}
 	t.Cleanup(func() { watched.Close() })
 	cmd.ExtraFiles = []*os.File{alive}
-	return upRun{cmd, dir, alive, watched}
+	r := upRun{cmd, dir, alive, watched}
+	r.write(t, "scripts/up", string(script))
+	for name, content := range module {
+		r.write(t, name, content)
+	}
+	return r
+}
+
+func (r upRun) write(t *testing.T, name, content string) {
+	t.Helper()
+	path := filepath.Join(r.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // wait returns when none of the processes is left.
@@ -102,42 +108,45 @@ func TestUpBuildsWhatItNeeds(t *testing.T) {
 
 func TestUpShowsErrorsOfTheBuild(t *testing.T) {
 	t.Parallel()
-	for _, postgres := range []string{"POSTGRES=yes", "POSTGRES="} {
-		cmd := up(t, postgres)
-		if err := os.MkdirAll(filepath.Join(cmd.dir, "bin"), 0o755); err != nil {
-			t.Fatal(err)
+	for _, test := range []struct{ name, main, want string }{
+		{"of the compiler", "package main\n\nvar x int = broken\n", "undefined: broken"},
+		{"of the modules", "package main\n\nimport _ \"example.com/m/missing\"\n", "example.com/m/missing"},
+	} {
+		for _, postgres := range []string{"POSTGRES=yes", "POSTGRES="} {
+			for _, built := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s %s built %t", test.name, postgres, built), func(t *testing.T) {
+					t.Parallel()
+					cmd := up(t, postgres)
+					cmd.write(t, "cmd/posthorn/broken.go", test.main)
+					if built {
+						cmd.write(t, "bin/posthorn", "#!/bin/sh\necho an old one\n")
+					}
+					output, err := cmd.CombinedOutput()
+					cmd.wait(t)
+					if err == nil || !strings.Contains(string(output), test.want) || strings.Contains(string(output), "an old one") {
+						t.Errorf("%v: %s", err, output)
+					}
+				})
+			}
 		}
-		if err := os.WriteFile(filepath.Join(cmd.dir, "bin", "posthorn"), []byte("#!/bin/sh\necho an old one\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(cmd.dir, "cmd", "posthorn", "broken.go"), []byte("package main\n\nvar x int = broken\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		output, err := cmd.CombinedOutput()
-		if err == nil || !strings.Contains(string(output), "undefined: broken") || strings.Contains(string(output), "an old one") {
-			t.Errorf("%v: %s", err, output)
-		}
-		cmd.wait(t)
 	}
 }
 
 // Ctrl-C, which a terminal sends to all, ends all of it.
 func TestUpInterrupted(t *testing.T) {
 	t.Parallel()
+	if signal.Ignored(syscall.SIGINT) {
+		t.Skip("what this process starts would not hear it either")
+	}
 	cmd := up(t, "POSTGRES=yes", "GOCACHE="+t.TempDir())
 	started := filepath.Join(cmd.dir, "started")
 	cmd.Env = append(cmd.Env, "GOFLAGS=-toolexec="+filepath.Join(cmd.dir, "slow"), "STARTED="+started)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
-	cmd.WaitDelay = time.Second // of what else holds the output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(started); err == nil {
-			break // a compiler runs
-		}
+	for deadline := time.Now().Add(3 * time.Minute); compilers(started) == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing is compiled")
 		}
@@ -145,8 +154,16 @@ func TestUpInterrupted(t *testing.T) {
 	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err == nil || strings.Contains(output.String(), "small up") {
-		t.Errorf("%v: %s", err, output.String())
+	if err := cmd.Wait(); err == nil {
+		t.Errorf("it went on: %s", output.String())
 	}
 	cmd.wait(t)
+	if n := compilers(started); n > 2*runtime.NumCPU() {
+		t.Errorf("%d compilers ran", n)
+	}
+}
+
+func compilers(started string) int {
+	lines, _ := os.ReadFile(started) // there is none before the first
+	return bytes.Count(lines, []byte("\n"))
 }

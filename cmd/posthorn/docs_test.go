@@ -249,7 +249,7 @@ func buildProgram(t *testing.T, source []byte) string {
 // The README's commands for make exist, and make up builds and runs.
 func TestMakeTargets(t *testing.T) {
 	output, err := exec.Command("make", "-n", "-C", "../..", "up", "test").CombinedOutput()
-	if err != nil || !strings.Contains(string(output), "bin/posthorn up") {
+	if err != nil || !strings.Contains(string(output), "scripts/up") {
 		t.Errorf("make -n up test: %v\n%s", err, output)
 	}
 }

@@ -4,18 +4,18 @@
 # Torture runs this long.
 FOR ?= 10m
 LINTER = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-# Without what debuggers want, a tenth less to compile; build has the same, so that
-# it need not compile again what up has compiled.
-FLAGS = -gcflags=all=-dwarf=false -ldflags='-s -w'
+# Without what debuggers want, a tenth less to compile. All targets do so, and share
+# what is compiled.
+export GOFLAGS := $(shell go env GOFLAGS) -gcflags=all=-dwarf=false
 
 help: ## lists these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: ## runs Posthorn on a Postgres of its own; Ctrl-C stops both
-	@exec scripts/up $(FLAGS)
+	@exec scripts/up
 
 build: ## builds bin/posthorn
-	@go build $(FLAGS) -o bin/posthorn ./cmd/posthorn
+	@go build -o bin/posthorn ./cmd/posthorn
 
 test: ## passes the tests, on the machine's Postgres (15 or newer) and on 18
 	@scripts/deps

@@ -49,14 +49,14 @@ func Metrics() []Metric {
 }
 
 var (
-	up   = Metric{"posthorn_up", "Whether the database could be asked where the groups stand.", Gauge, nil}
+	up   = Metric{Name: "posthorn_up", Help: "Whether the database could be asked where the groups stand.", Kind: Gauge}
 	held = Metric{
-		"posthorn_log_held_seconds", "Age of the oldest open transaction, behind which events may wait; 0 without any.",
-		Gauge, []string{"application"},
+		Name: "posthorn_log_held_seconds", Help: "Age of the oldest open transaction, behind which events may wait; 0 without any.",
+		Kind: Gauge, Labels: []string{"application"},
 	}
 	lost = Metric{
-		"posthorn_leases_lost_total", "Leases that others took over while this process worked on them.",
-		Counter, []string{"group"},
+		Name: "posthorn_leases_lost_total", Help: "Leases that others took over while this process worked on them.",
+		Kind: Counter, Labels: []string{"group"},
 	}
 	duration = ofHandler(Histogram, "duration_seconds", "How long calls of the handler took; a batch is one call.")
 )

@@ -12,7 +12,7 @@ declare
 begin
   loop
     select x.* into l from posthorn.leases x
-    where x.group_id = g.id and x.until <= posthorn.now()
+    where x.group_id = g.id and x.until <= (select posthorn.now())
     order by x.until limit 1 for update skip locked;
     if not found then
       return null;

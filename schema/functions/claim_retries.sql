@@ -45,7 +45,7 @@ begin
   update posthorn.retries r
   set lease_id = taken.id, attempts = r.attempts + 1
   where r.group_id = g.id and r.event_id = any (lease_retries.ids) and r.lease_id is null
-    and r.slot is not distinct from lease_retries.slot and r.due_at <= posthorn.now();
+    and r.slot is not distinct from lease_retries.slot and r.due_at <= (select posthorn.now());
   return taken;
 end $$;
 comment on function posthorn.lease_retries(posthorn.groups, bigint[], int, text, timestamptz, uuid) is 'A lease on the due retries of some events.';

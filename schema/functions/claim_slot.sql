@@ -35,15 +35,25 @@ declare
   at timestamptz := posthorn.now();
   head record;
 begin
-  select h.slot, h.event_id, h.alone into head
-  from (
-    select distinct on (r.slot) r.slot, r.event_id, r.due_at, r.alone
+  with recursive s (slot) as ( -- each is found by the one before: a slot may have many
+    (select r.slot from posthorn.retries r where r.group_id = g.id and r.slot is not null order by r.slot limit 1)
+    union all
+    select (select r.slot from posthorn.retries r where r.group_id = g.id and r.slot > s.slot order by r.slot limit 1)
+    from s where s.slot is not null
+  )
+  select s.slot, h.event_id, h.alone into head
+  from s
+  cross join lateral (
+    select r.event_id from posthorn.retries r where r.group_id = g.id and r.slot = s.slot order by r.event_id limit 1
+  ) f
+  cross join lateral (
+    select r.event_id, r.due_at, r.alone
     from posthorn.retries r
-    where r.group_id = g.id and r.slot is not null
-    order by r.slot, r.event_id, r.due_at desc
+    where r.group_id = g.id and r.slot = s.slot and r.event_id = f.event_id
+    order by r.due_at desc limit 1
   ) h
   where h.due_at <= at
-    and not exists (select from posthorn.leases l where l.group_id = g.id and l.slot = h.slot and l.until is not null)
+    and not exists (select from posthorn.leases l where l.group_id = g.id and l.slot = s.slot and l.until is not null offset 0)
   order by h.due_at limit 1;
   if not found then
     return null;
@@ -104,7 +114,8 @@ begin
 end $$;
 comment on function posthorn.claim_waiting(posthorn.groups, text, int, timestamptz, uuid) is 'A lease on the head of a free slot.';
 
--- The first slot from a number on that has waiting work, none in flight and no failed event.
+-- The first slot from a number on that has waiting work, none in flight and no failed event. With offset 0 it looks
+-- for one slot at a time; else Postgres might join, and read all that ever failed.
 create or replace function posthorn.free_slot(group_id int, from_slot int)
 returns int
 language plpgsql stable -- not sql, which would plan anew at every call
@@ -125,8 +136,8 @@ begin
     select s.slot from s
     where s.slot is not null
       and not exists (select from posthorn.leases l
-        where l.group_id = free_slot.group_id and l.slot = s.slot and l.until is not null)
-      and not exists (select from posthorn.retries r where r.group_id = free_slot.group_id and r.slot = s.slot)
+        where l.group_id = free_slot.group_id and l.slot = s.slot and l.until is not null offset 0)
+      and not exists (select from posthorn.retries r where r.group_id = free_slot.group_id and r.slot = s.slot offset 0)
     limit 1);
 end $$;
 comment on function posthorn.free_slot(int, int) is 'The first slot from a number on that can be worked on.';

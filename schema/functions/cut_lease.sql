@@ -11,7 +11,7 @@ declare
   l posthorn.leases;
 begin
   select x.* into l from posthorn.leases x
-  where x.id = cut_lease.lease and x.attempt = cut_lease.attempt and x.until is not null for update;
+  where x.id = cut_lease.lease and x.attempt = cut_lease.attempt and posthorn.in_flight(x.until) for update;
   if not found then
     perform posthorn.raise_lease_lost(cut_lease.lease, cut_lease.attempt);
   end if;

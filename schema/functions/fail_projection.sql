@@ -13,7 +13,7 @@ declare
   again_at timestamptz;
 begin
   select x.* into l from posthorn.leases x
-  where x.id = fail_projection.lease and x.attempt = fail_projection.attempt and x.until is not null for update;
+  where x.id = fail_projection.lease and x.attempt = fail_projection.attempt and posthorn.in_flight(x.until) for update;
   if not found or l.ids[1] is distinct from fail_projection.event then
     perform posthorn.raise_projection_lost(fail_projection.lease, fail_projection.attempt);
   end if;

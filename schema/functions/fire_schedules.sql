@@ -4,6 +4,8 @@ create or replace function posthorn.fire_schedules(max_events int default 1000)
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   today timestamptz := posthorn.now();

@@ -71,13 +71,14 @@ begin
     join posthorn.events e on e.namespace_id = g.namespace_id and e.id = m.event_id
     join posthorn.streams s on s.id = e.stream_id
     union all
-    select o.event_id, e.type, e.payload, e.metadata, posthorn.subscription_ids(g.id, o.subscriptions), read_next_events.next_cursor,
+    select i.event_id, e.type, e.payload, e.metadata, posthorn.subscription_ids(g.id, o.subscriptions), read_next_events.next_cursor,
       s.name, e.key, e.tags, e.published_at, o.subscriptions
-    from (
-      select r.event_id, nullif(array_remove(array_agg(r.subscription order by r.subscription), ''), '{}') as subscriptions
-      from posthorn.retries r where r.group_id = g.id and r.event_id = any (owed) group by r.event_id
+    from unnest(owed) i (event_id)
+    cross join lateral (
+      select nullif(array_remove(array_agg(r.subscription order by r.subscription), ''), '{}') as subscriptions
+      from posthorn.retries r where r.group_id = g.id and r.event_id = i.event_id having count(*) > 0
     ) o
-    cross join lateral posthorn.retried_event(g, o.event_id) e
+    cross join lateral posthorn.retried_event(g, i.event_id) e
     join posthorn.streams s on s.id = e.stream_id
     order by 1;
   if not found and not peek then
@@ -222,10 +223,18 @@ as $$
   select array(
     select distinct d.event_id
     from (
-      select r.event_id
+      (select r.event_id, r.due_at
       from posthorn.retries r
-      where r.group_id = g.id and r.lease_id is null and r.due_at <= posthorn.now() and r.event_id <> all (read_before)
-      order by r.due_at, r.event_id limit max_events
+      where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= (select posthorn.now())
+        and r.event_id <> all (read_before)
+      order by r.due_at, r.event_id limit max_events)
+      union all -- an index each
+      (select r.event_id, r.due_at
+      from posthorn.retries r
+      where r.group_id = g.id and r.lease_id is null and r.slot is not null and r.due_at <= (select posthorn.now())
+        and r.event_id <> all (read_before)
+      order by r.due_at, r.event_id limit max_events)
+      order by due_at, event_id limit max_events
     ) d
     order by 1)
 $$;

@@ -19,7 +19,7 @@ begin
   -- Whoever locks the lease takes it away: a rebuild, which then waits for the table that we have
   -- written to. Waiting for it in turn would be a deadlock.
   select x.* into l from posthorn.leases x
-  where x.id = settle_projection.lease and x.attempt = settle_projection.attempt and x.until is not null
+  where x.id = settle_projection.lease and x.attempt = settle_projection.attempt and posthorn.in_flight(x.until)
   for update skip locked;
   if not found or l.ids[1] is distinct from settle_projection.first_event then
     perform posthorn.raise_projection_lost(settle_projection.lease, settle_projection.attempt);

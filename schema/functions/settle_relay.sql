@@ -19,7 +19,7 @@ begin
   perform posthorn.lock_group(settle_relay.group_id::int);
   delete from posthorn.leases x
   where x.id = settle_relay.lease and x.attempt = settle_relay.attempt and x.group_id = settle_relay.group_id
-    and x.until is not null and x.slot is null
+    and posthorn.in_flight(x.until) and x.slot is null
     and exists (select from posthorn.relays r
       where r.group_id = settle_relay.group_id and r.owner = settle_relay.owner and r.epoch = settle_relay.epoch)
   returning x.* into l;
@@ -137,7 +137,7 @@ begin
     set ids = array(select i from unnest(x.ids) with ordinality u (i, n) where i > w.upto order by n),
       until = null, node = null, token = null
     where x.id = w.lease and x.attempt = w.attempt and x.group_id = settle_aside.group_id
-      and x.until is not null and x.slot is not null
+      and posthorn.in_flight(x.until) and x.slot is not null
       and exists (select from posthorn.relays r
         where r.group_id = settle_aside.group_id and r.owner = settle_aside.owner and r.epoch = settle_aside.epoch)
     returning cardinality(x.ids) into left_over;

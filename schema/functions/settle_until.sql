@@ -23,7 +23,7 @@ begin
     set lo = greatest(x.lo, settle_until.event),
       until = case when x.until < posthorn.now() + settle_until.lease_for / 2
         then posthorn.now() + settle_until.lease_for else x.until end
-    where x.id = settle_until.lease and x.attempt = settle_until.attempt and x.until is not null and x.ids is null;
+    where x.id = settle_until.lease and x.attempt = settle_until.attempt and posthorn.in_flight(x.until) and x.ids is null;
     if found then
       return;
     end if;
@@ -40,7 +40,7 @@ begin
   else -- they may name what is about to leave the lease
     perform posthorn.commit_firmly();
     select x.* into l from posthorn.leases x
-    where x.id = settle_until.lease and x.attempt = settle_until.attempt and x.until is not null for update;
+    where x.id = settle_until.lease and x.attempt = settle_until.attempt and posthorn.in_flight(x.until) for update;
     if found then
       perform posthorn.settle_failures(l, settle_until.failures);
     end if;
@@ -50,7 +50,7 @@ begin
   set lo = case when x.ids is null then greatest(x.lo, settle_until.event) end,
     ids = case when x.ids is not null then array(select i from unnest(x.ids) i where i > settle_until.event) end,
     until = case when x.until < deadline - settle_until.lease_for / 2 then deadline else x.until end
-  where x.id = settle_until.lease and x.attempt = settle_until.attempt and x.until is not null
+  where x.id = settle_until.lease and x.attempt = settle_until.attempt and posthorn.in_flight(x.until)
   returning x.* into l;
   if not found then
     perform posthorn.raise_lease_lost(settle_until.lease, settle_until.attempt);

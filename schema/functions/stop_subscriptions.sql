@@ -130,8 +130,7 @@ declare
 begin
   for st in
     select x.* from posthorn.stops x
-    join posthorn.subscriptions s on s.id = x.subscription_id
-    where (x.upto).base is not null and s.stopped_at is null
+    where (x.upto).base is not null and (select s.stopped_at is null from posthorn.subscriptions s where s.id = x.subscription_id)
       and (catch_up.subscription_id is null or x.subscription_id = catch_up.subscription_id)
     order by x.id for update of x skip locked
   loop

@@ -123,6 +123,8 @@ create or replace function posthorn.expire_subscriptions()
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   groups_left int[];
@@ -132,7 +134,7 @@ begin
     delete from posthorn.subscriptions s
     where s.id in (
       select x.id from posthorn.subscriptions x
-      where x.expires_at < posthorn.now()
+      where x.expires_at < (select posthorn.now())
       limit 1000 for update skip locked)
     returning s.group_no
   )

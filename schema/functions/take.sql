@@ -24,7 +24,7 @@ as $$
 #variable_conflict use_column
 declare
   taken posthorn.leases;
-  between_targets boolean;
+  were_retries boolean;
   _ text; -- an assignment costs less than a perform
 begin
   if current_setting('plan_cache_mode') <> 'force_generic_plan' or current_setting('enable_seqscan') <> 'off'
@@ -41,20 +41,63 @@ begin
   then
     perform posthorn.check_claim(take.max_events, take.lease_for, take.token);
   end if;
-  if take.settle_lease is null then -- who settles has taken before
+  if take.settle_lease is null then -- who settles has taken before, and mostly finds more
     _ := posthorn.check_untaken(take.group_id);
+    if not posthorn.is_unread(take.group_id::int) then
+      return;
+    end if;
   end if;
   if pg_current_xact_id_if_assigned() is null then
     _ := posthorn.commit_relaxed();
   end if;
-  select x.target is null into between_targets
-  from posthorn.cursors x where x.group_id = take.group_id order by x.n desc limit 1;
-  if not found then
-    perform posthorn.raise_no_group(take.group_id);
-  elsif between_targets and not (select posthorn.has_work(x) from posthorn.groups x where x.id = take.group_id) then
-    if take.settle_lease is not null then
-      perform posthorn.settle_clean(take.settle_lease, take.settle_attempt);
+  _ := pg_advisory_xact_lock(1886350440, take.group_id::int);
+
+  -- The midst of a dense log, in one statement. What take_next would do first, or otherwise, must not be due.
+  with here as (
+    select g.id, g.namespace_id, c.n, c.base, c.base_seq, c.base_next, c.base_since,
+      c.target, c.target_seq, c.target_next, c.target_since, c.target_end, c.pos, c.blind, c.seek_from, c.looked_at,
+      posthorn.reads_since(c, k.clock_low) as since
+    from posthorn.groups g
+    cross join lateral (select x.* from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1) c
+    cross join posthorn.cluster k
+    where g.id = take.group_id and g.ordering = 'none' and not g.paused
+      and c.target is not null and c.blind > 0 and c.pos >= c.base_seq and c.pos + take.max_events < c.target_end
+      and posthorn.now() between c.looked_at and c.looked_at + interval '1 second' and c.n % 1000 > 0
+      and k.one and k.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed u where u.one)
+      and not exists (
+        select from posthorn.retries r
+        where r.group_id = take.group_id and r.lease_id is null and r.slot is null and r.due_at <= (select posthorn.now()))
+  ), settled as (
+    delete from posthorn.leases l
+    where l.id = take.settle_lease and l.attempt = take.settle_attempt and posthorn.in_flight(l.until) and exists (select from here)
+    returning l.retries
+  ), moved as (
+    insert into posthorn.cursors (group_id, n, base, base_seq, base_next, base_since,
+      target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at)
+    select h.id, h.n + 1, h.base, h.base_seq, h.base_next, h.base_since,
+      h.target, h.target_seq, h.target_next, h.target_since, h.target_end, h.pos + take.max_events, h.blind - 1, h.seek_from, h.looked_at
+    from here h
+  ), taken as (
+    insert into posthorn.leases (group_id, namespace_id, token, node, until, base, target, lo, hi, since)
+    select h.id, h.namespace_id, take.token, take.node, posthorn.now() + take.lease_for, h.base, h.target,
+      h.pos, h.pos + take.max_events, h.since
+    from here h
+    returning id, attempt
+  )
+  select t.id, t.attempt, s.retries into take.lease, take.attempt, were_retries
+  from taken t left join settled s on true;
+  if found then
+    if were_retries then
+      delete from posthorn.retries r where r.lease_id = take.settle_lease;
+    elsif were_retries is null and take.settle_lease is not null then
+      perform posthorn.raise_lease_lost(take.settle_lease, take.settle_attempt);
     end if;
+    return next;
+    return;
+  end if;
+
+  if take.settle_lease is not null and not posthorn.is_unread(take.group_id::int) then
+    perform posthorn.settle_clean(take.settle_lease, take.settle_attempt);
     return;
   end if;
   taken := posthorn.take_next(take.group_id::int, take.node, take.max_events, take.lease_for, take.token,
@@ -87,8 +130,8 @@ end $$;
 comment on function posthorn.take_with_settings(bigint, text, int, interval, uuid, bigint, int) is
   'take under the settings that its plans need.';
 
--- The part of a claim that only one transaction at a time may do for a group. Every worker calls
--- it once a batch, so what it always needs is read in one statement, after the lock: the group may
+-- The part of a claim that only one transaction at a time may do for a group, under its lock. Workers call
+-- it often, so what it always needs is read in one statement, after the lock: the group may
 -- have changed while we waited. What is needed seldom is in functions of its own.
 create or replace function posthorn.take_next(
   group_id int, node text, max_events int, lease_for interval, token uuid, settle_lease bigint, settle_attempt int
@@ -107,17 +150,16 @@ declare
   retries_due boolean;
   _ text;
 begin
-  _ := pg_advisory_xact_lock(1886350440, take_next.group_id);
   -- First the sequence, then our xid: whoever drew an id up to seq holds a lower one.
   select x as g, y.c, posthorn.now() as at, coalesce(pg_sequence_last_value('posthorn.event_id'), 0) as seq,
-    k.clock_low, k.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed) as verified,
+    k.clock_low, k.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed u where u.one) as verified,
     exists (select from posthorn.retries r
-      where r.group_id = take_next.group_id and r.lease_id is null and r.slot is null and r.due_at <= posthorn.now()) as retries_due
+      where r.group_id = take_next.group_id and r.lease_id is null and r.slot is null and r.due_at <= (select posthorn.now())) as retries_due
   into now
   from posthorn.groups x
   cross join lateral (select z as c from posthorn.cursors z where z.group_id = x.id order by z.n desc limit 1) y
   cross join posthorn.cluster k
-  where x.id = take_next.group_id;
+  where x.id = take_next.group_id and k.one;
   if not found then
     perform posthorn.raise_no_group(take_next.group_id);
   elsif not now.verified then
@@ -157,25 +199,14 @@ begin
     end if;
   end if;
   if taken.id is null and g.ordering = 'none' then
-    if c.target is not null and c.blind > 0 and c.pos >= c.base_seq and c.pos + take_next.max_events < c.target_end then
-      -- What advance would do in the midst of a dense log, without the call, which would be a sixteenth of a take.
-      c.n := c.n + 1;
-      c.blind := c.blind - 1;
-      c.pos := c.pos + take_next.max_events;
-      insert into posthorn.leases (group_id, namespace_id, token, node, until, base, target, lo, hi, since)
-      values (g.id, g.namespace_id, take_next.token, take_next.node, until, c.base, c.target,
-        c.pos - take_next.max_events, c.pos, posthorn.reads_since(c, now.clock_low))
+    step := posthorn.advance(c, g.namespace_id, take_next.max_events, sight, now.clock_low);
+    if step.ids is not null or step.hi is not null then
+      insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since)
+      values (g.id, g.namespace_id, take_next.token, take_next.node, until, step.ids,
+        c.base, coalesce((step.c).target, (step.c).base), step.lo, step.hi, step.since)
       returning id, attempt into taken.id, taken.attempt;
-    else
-      step := posthorn.advance(c, g.namespace_id, take_next.max_events, sight, now.clock_low);
-      if step.ids is not null or step.hi is not null then
-        insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since)
-        values (g.id, g.namespace_id, take_next.token, take_next.node, until, step.ids,
-          c.base, coalesce((step.c).target, (step.c).base), step.lo, step.hi, step.since)
-        returning id, attempt into taken.id, taken.attempt;
-      end if;
-      c := step.c;
     end if;
+    c := step.c;
   elsif taken.id is null then
     step := posthorn.claim_slot(g, c, sight, now.clock_low, take_next.node, take_next.max_events, until, take_next.token);
     c := step.c;
@@ -252,6 +283,24 @@ begin
   end if;
 end $$;
 comment on function posthorn.check_claim(int, interval, uuid) is 'Raises what is wrong with the arguments of a claim.';
+
+-- Whether a group has something to take, or may have.
+create or replace function posthorn.is_unread(group_id int)
+returns boolean
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  between_targets boolean;
+begin
+  select x.target is null into between_targets
+  from posthorn.cursors x where x.group_id = is_unread.group_id order by x.n desc limit 1;
+  if not found then
+    perform posthorn.raise_no_group(is_unread.group_id);
+  end if;
+  return not between_targets or (select posthorn.has_work(g) from posthorn.groups g where g.id = is_unread.group_id);
+end $$;
+comment on function posthorn.is_unread(int) is 'Whether a group has something to take, or may have.';
 
 -- Whether a claim might find something: only reads, takes no lock and no xid, so that
 -- workers may ask often. Sometimes true for nothing, so that the cursor keeps up with the log.

@@ -77,7 +77,7 @@ begin
   where x.id = (
     select l.id from posthorn.leases l
     where l.group_id = g.id and l.until is not null and l.node is null and l.slot is null
-    order by l.id limit 1)
+    order by l.id + 0 limit 1) -- not by the index of ids, which has the leases of all groups
   returning x.* into taken;
   if taken.retries then
     update posthorn.retries r set attempts = r.attempts + 1 where r.lease_id = taken.id;
@@ -118,7 +118,7 @@ begin
       cross join lateral (
         select l.id from posthorn.leases l
         where l.group_id = take_aside.group_id and l.slot = s.id and l.until is null
-        order by l.id limit 1) h
+        order by l.id + 0 limit 1) h
       where not exists (
         select from posthorn.leases l where l.group_id = take_aside.group_id and l.slot = s.id and l.until is not null)))
     returning x.id, x.attempt, x.slot;

@@ -82,11 +82,13 @@ create or replace function posthorn.deliver_delayed(max_events int default 10000
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   n bigint;
 begin
-  if not exists (select from posthorn.delayed d where d.deliver_at <= posthorn.now()) then
+  if not exists (select from posthorn.delayed d where d.deliver_at <= (select posthorn.now())) then
     return 0;
   end if;
   perform pg_current_xact_id(); -- before ids are drawn
@@ -94,7 +96,7 @@ begin
     delete from posthorn.delayed d
     where d.id in (
       select x.id from posthorn.delayed x
-      where x.deliver_at <= posthorn.now()
+      where x.deliver_at <= (select posthorn.now())
         and (not exists (select from posthorn.sealed_streams y where y.stream_id = x.stream_id) or posthorn.sealed_with(x.payload) is not null)
       order by x.deliver_at, x.id limit max_events for update skip locked)
     returning d.*
@@ -127,6 +129,8 @@ create or replace function posthorn.sweep()
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   today timestamptz := posthorn.now();

@@ -1,0 +1,129 @@
+package guarantee
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// takes is a worker in the midst of a dense log, where a take that settles is one statement.
+type takes struct {
+	*session
+	lease   int64
+	attempt int
+}
+
+// dense publishes many events and takes the first two windows, of which the
+// second found out that the log is dense.
+func dense(t *testing.T) (w *takes, events []int64) {
+	t.Helper()
+	s := database(t)
+	s.define("{}")
+	events = s.publishMany(1000)
+	w = &takes{session: s}
+	wantEvents(t, w.next(), events[:16]...)
+	wantEvents(t, w.next(), events[16:32]...)
+	if blind := value[int](s, "select blind from posthorn.cursors order by n desc limit 1"); blind <= 0 {
+		t.Fatalf("the log is not seen to be dense: %d windows are taken blindly", blind)
+	}
+	return w, events
+}
+
+// next settles what is held and returns the events of the next lease of sixteen.
+func (w *takes) next() []int64 {
+	w.t.Helper()
+	held := w.lease
+	var settle, attempt any
+	if held != 0 {
+		settle, attempt = held, w.attempt
+	}
+	w.lease, w.attempt = 0, 0
+	err := w.conn.QueryRow(w.t.Context(), `select t.lease, t.attempt
+		from posthorn.groups g, posthorn.take(g.id, 'worker', 16, '1 minute', gen_random_uuid(), $1, $2) t`, settle, attempt).
+		Scan(&w.lease, &w.attempt)
+	if err != nil && err != pgx.ErrNoRows {
+		w.t.Fatalf("take: %v", err)
+	}
+	if held != 0 && value[bool](w.session, "select exists (select from posthorn.leases where id = $1)", held) {
+		w.t.Errorf("lease %d is not settled", held)
+	}
+	return column[int64](w.session, "select e.event_id from posthorn.leases l, posthorn.lease_events(l.token) e where l.id = $1", w.lease)
+}
+
+func TestDenseLogIsReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	w, events := dense(t)
+	var got []int64
+	for {
+		batch := w.next()
+		if len(batch) == 0 {
+			break
+		}
+		got = append(got, batch...)
+	}
+	wantEvents(t, got, events[32:]...)
+	equal(t, "leases", value[int](w.session, "select count(*) from posthorn.leases"), 0)
+}
+
+func TestDenseLogRefusesALateWorker(t *testing.T) {
+	t.Parallel()
+	w, events := dense(t)
+	late := *w
+	w.exec("update posthorn.leases set until = posthorn.now() - interval '1 hour' where id = $1", late.lease)
+	w.lookAgain()
+	taken := w.claim(16)
+	wantEvents(t, taken.Events, events[16:32]...)
+	w.lease, w.attempt = 0, 0
+	wantEvents(t, w.next(), events[32:48]...)
+	before := w.state()
+	w.refused("PH003", `select posthorn.take(g.id, 'late', 16, '1 minute', gen_random_uuid(), $1, $2) from posthorn.groups g`,
+		late.lease, late.attempt)
+	w.refused("PH003", `select posthorn.take(g.id, 'late', 16, '1 minute', gen_random_uuid(), $1, null) from posthorn.groups g`,
+		taken.ID)
+	equal(t, "state", w.state(), before)
+}
+
+func TestDenseLogDoesNotHideOtherWork(t *testing.T) {
+	t.Parallel()
+	t.Run("paused", func(t *testing.T) {
+		t.Parallel()
+		w, events := dense(t)
+		w.exec("update posthorn.groups set paused = true")
+		if got := w.next(); len(got) > 0 {
+			t.Errorf("a paused group yields %v", got)
+		}
+		w.exec("update posthorn.groups set paused = false")
+		wantEvents(t, w.next(), events[32:48]...)
+	})
+	t.Run("retry", func(t *testing.T) {
+		t.Parallel()
+		w, events := dense(t)
+		failed := lease{ID: w.lease, Attempt: w.attempt}
+		w.lease = 0
+		wantEvents(t, w.next(), events[32:48]...)
+		w.settle(failed, failure{Event: events[20], RetryIn: "0"})
+		wantEvents(t, w.next(), events[20])
+		wantEvents(t, w.next(), events[48:64]...)
+		equal(t, "retries", value[int](w.session, "select count(*) from posthorn.retries"), 0)
+	})
+	t.Run("retry of a lease that is settled blindly", func(t *testing.T) {
+		t.Parallel()
+		w, events := dense(t)
+		w.settle(lease{ID: w.lease, Attempt: w.attempt}, failure{Event: events[20], RetryIn: "0"})
+		w.lease = 0
+		wantEvents(t, w.next(), events[20])
+		w.exec("update posthorn.cursors set blind = 9 where n = (select max(n) from posthorn.cursors)")
+		wantEvents(t, w.next(), events[32:48]...)
+		equal(t, "retries", value[int](w.session, "select count(*) from posthorn.retries"), 0)
+	})
+	t.Run("expired", func(t *testing.T) {
+		t.Parallel()
+		w, events := dense(t)
+		w.exec("update posthorn.leases set until = posthorn.now() - interval '1 hour' where id = $1", w.lease)
+		w.lease = 0
+		wantEvents(t, w.next(), events[32:48]...)
+		w.turnClock(2 * time.Second)
+		wantEvents(t, w.next(), events[16:32]...)
+	})
+}

@@ -1,0 +1,178 @@
+package guarantee
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// plenty is how many rows of each kind are in the way.
+const plenty = 20000
+
+// obstacles are rows that a call has nothing to do with, or that are not its turn.
+var obstacles = []string{
+	`insert into posthorn.leases (group_id, namespace_id, token, node, until, base, target, lo, hi, since)
+		select g.id, g.namespace_id, gen_random_uuid(), 'other', now() + interval '1 hour', '1:1:', '1:1:', 0, 0, '-infinity'
+		from posthorn.groups g, generate_series(1, $1) where g.name in ('plain', 'wanted')`,
+	`insert into posthorn.leases (group_id, namespace_id, ids, slot)
+		select g.id, g.namespace_id, array_fill(0, array[1000]), i from posthorn.groups g, generate_series(0, $1 / 1250 - 1) i where g.ordering = 'key'`,
+	`insert into posthorn.retries (group_id, event_id, attempts, due_at)
+		select g.id, -i, 1, now() + interval '1 hour' from posthorn.groups g, generate_series(1, $1) i where g.name in ('plain', 'wanted', 'reader')`,
+	`insert into posthorn.retries (group_id, event_id, attempts, due_at, slot)
+		select g.id, -i, 1, now() + interval '1 hour', i % 16 from posthorn.groups g, generate_series(1, $1) i where g.ordering = 'key'`,
+	`insert into posthorn.dead_letters (namespace_id, group_id, event_id, stream_id, type, tags, payload, metadata, published_at, attempts, reason)
+		select g.namespace_id, g.id, -i, 0, 'e', '{}', '{}', '{}', now(), 1, 'test'
+		from posthorn.groups g, generate_series(1, $1) i where g.name = 'plain'`,
+	`insert into posthorn.delayed (id, namespace_id, stream_id, type, tags, payload, metadata, deliver_at)
+		select -i, n.id, 0, 'e', '{}', '{}', '{}', now() + interval '1 hour' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.dedup_keys (namespace_id, dedup_key, event_id, expires_at)
+		select n.id, 'key-' || i, -i, now() + interval '1 hour' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.relayed (group_id, stream_id, first_id, last_id, at, epoch)
+		select g.id, -i, -i, -i, now(), 1 from posthorn.groups g, generate_series(1, $1) i where g.name = 'out'`,
+	`insert into posthorn.api_tokens (name, hash, prefix, scopes) select 't' || i, sha256(i::text::bytea), 'p' || i, '{}' from generate_series(1, $1) i`,
+	`select count(posthorn.schedule('default', 's' || i, '@hourly', 'e')) from generate_series(1, $1 / 10) i`,
+	`select count(posthorn.publish('other', 'e', key => 'k' || i)) from generate_series(1, $1) i`,
+	`select count(posthorn.enqueue('other', 'x', tags => '{t}')) from generate_series(1, $1) i`,
+	`select count(posthorn.enqueue('default', 'x', tags => '{slow}', run_at => now() + interval '1 hour')) from generate_series(1, $1) i`,
+	`select count(posthorn.subscribe('default', 'wanted', 's' || i, jsonb_build_object('key', jsonb_build_array('none-' || i)))) from generate_series(1, $1 / 20) i`,
+}
+
+// everyday is what programs call all the time; each does its work on a few rows.
+var everyday = []struct{ name, sql string }{
+	{"take", "select count(*) from posthorn.take($plain, 'w', 10, '1 minute', '$token')"},
+	{"lease_events", "select count(*) from posthorn.lease_events('$token')"},
+	{"take and settle", `select count(*) from posthorn.leases l,
+		posthorn.take($plain, 'w', 10, '1 minute', gen_random_uuid(), l.id, l.attempt) where l.token = '$token'`},
+	{"claim", "select count(*) from posthorn.claim('default', 'plain', 'w', 10)"},
+	{"claim in order", "select count(*) from posthorn.claim('default', 'keyed', 'w', 10)"},
+	{"claim by subscription", "select count(*) from posthorn.claim('default', 'wanted', 'w', 10)"},
+	{"extend", "select count(posthorn.extend(l.id, l.attempt, '1 minute')) from posthorn.leases l where l.token = '$token'"},
+	{"settle until", "select count(posthorn.settle_until(l.id, l.attempt, l.lo, '1 minute')) from posthorn.leases l where l.token = '$token'"},
+	{"release", "select count(posthorn.release(l.id, l.attempt)) from posthorn.leases l where l.token = '$token'"},
+	{"settle", "select count(posthorn.settle(l.id, l.attempt)) from posthorn.leases l where l.token = '$token'"},
+	{"settle with a failure", `select count(posthorn.settle(l.id, l.attempt, jsonb_build_array(jsonb_build_object('event', l.hi))))
+		from posthorn.leases l where l.token = '$token'`},
+	{"publish", "select posthorn.publish('default', 'e', dedup_key => 'key-fresh')"},
+	{"publish with a delay", "select posthorn.publish('default', 'e', deliver_at => now() + interval '1 hour')"},
+	{"deliver_delayed", "select posthorn.deliver_delayed()"},
+	{"enqueue", "select posthorn.enqueue('default', 'x', tags => '{t}')"},
+	{"claim_jobs", "select count(*) from posthorn.claim_jobs('default', 'w', '{t}', 10)"},
+	{"complete_job", `select count(posthorn.complete_job(j.id, 'w', attempt => j.attempt)) from posthorn.claim_jobs('default', 'w', '{t}', 10) j`},
+	{"fail_job", `select count(posthorn.fail_job(j.id, 'w', 'broken', attempt => j.attempt)) from posthorn.claim_jobs('default', 'w', '{t}', 10) j`},
+	{"heartbeat_job", `select count(posthorn.heartbeat_job(j.id, 'w', j.attempt)) from posthorn.claim_jobs('default', 'w', '{t}', 10) j`},
+	{"register_node", "select posthorn.register_node('default', 'n')"},
+	{"touch_node_heartbeat", "select posthorn.touch_node_heartbeat('n')"},
+	{"find_token", "select count(*) from posthorn.find_token(sha256('7'))"},
+	{"read_next_events", "select count(*) from posthorn.read_next_events('reader', chunk_size => 10)"},
+	{"read_events", "select count(*) from posthorn.read_events('default', posthorn.cursor_after('default', $first), 10)"},
+	{"lead_relay", "select count(*) from posthorn.lead_relay($out, 'supervisor-h-1-0123abcd', '1 minute')"},
+	{"take_relay and settle_relay", `select count(posthorn.settle_relay($out, 'supervisor-h-1-0123abcd', r.term, t.lease, t.attempt))
+		from posthorn.lead_relay($out, 'supervisor-h-1-0123abcd', '1 minute') r, posthorn.take_relay($out, 'supervisor-h-1-0123abcd', r.term, 10, '1 minute', '$token') t`},
+	{"tend", "select posthorn.tend()"},
+	{"fire_schedules", "select posthorn.fire_schedules()"},
+}
+
+// crowd is a session in a database with groups of every kind, and something to do for each.
+func crowd(t *testing.T) *session {
+	s := database(t)
+	s.exec("select posthorn.define_namespace('other')")
+	s.exec("select posthorn.define_group('default', 'plain')")
+	s.exec(`select posthorn.define_group('default', 'keyed', '{"order": "key", "on_failure": "block"}')`)
+	s.exec("select posthorn.define_group('default', 'wanted')")
+	s.exec("select posthorn.subscribe('default', 'wanted', 'w', '{}')")
+	s.exec("select posthorn.define_group('default', 'reader')")
+	s.exec("select posthorn.define_relay('default', 'out')")
+	s.exec("select posthorn.publish('default', 'e')")
+	for _, table := range column[string](s, `select c.oid::regclass::text from pg_class c
+		where c.relnamespace = 'posthorn'::regnamespace and c.relkind = 'r'`) {
+		s.exec("alter table " + table + " set (autovacuum_enabled = off)")
+	}
+	return s
+}
+
+// crowdIn puts the obstacles in the way, and something to do before and behind them.
+func (s *session) crowdIn() {
+	s.t.Helper()
+	s.exec("select posthorn.publish('default', 'e', key => 'k' || i) from generate_series(1, 50) i")
+	s.exec("select posthorn.enqueue('default', 'x', tags => '{t}') from generate_series(1, 5) i")
+	for _, sql := range obstacles {
+		s.exec(sql, plenty)
+	}
+	s.exec("select posthorn.publish('default', 'e', key => 'k' || i) from generate_series(1, 50) i")
+	s.exec("select posthorn.enqueue('default', 'x', tags => '{t}') from generate_series(1, 5) i")
+}
+
+const token = "8c1fcb0e-0000-4000-8000-000000000001"
+
+// rowsRead calls all that is called every day, and returns how many rows and index entries each call has looked at.
+func (s *session) rowsRead() map[string]int64 {
+	s.t.Helper()
+	words := strings.NewReplacer("$token", token,
+		"$plain", s.group("plain"), "$out", s.group("out"), "$first", fmt.Sprint(value[int64](s, "select min(id) from posthorn.events")))
+	const read = `select sum(pg_stat_get_xact_tuples_returned(c.oid))::bigint from pg_class c where c.relnamespace = 'posthorn'::regnamespace`
+	counts := make(map[string]int64)
+	for _, call := range everyday {
+		s.exec("begin")
+		if strings.Contains(call.sql, "l.token") || call.name == "lease_events" {
+			s.exec(words.Replace(everyday[0].sql))
+		}
+		before := value[int64](s, read)
+		s.exec(words.Replace(call.sql))
+		counts[call.name] = value[int64](s, read) - before
+		s.exec("rollback")
+	}
+	return counts
+}
+
+func (s *session) group(name string) string {
+	return fmt.Sprint(value[int32](s, "select id from posthorn.groups where name = $1", name))
+}
+
+// Plans are made once a session and kept, so they must be good whatever the tables held then: nothing, much, or
+// nothing but the traces of much.
+func TestCallsReadFewRows(t *testing.T) {
+	t.Parallel()
+	const few = 1000
+	for name, plan := range map[string]func(s *session){
+		"plans of now, without statistics": func(s *session) { s.crowdIn() },
+		"plans of now, with statistics": func(s *session) {
+			s.crowdIn()
+			s.exec("analyze")
+		},
+		"plans of when all was new": func(s *session) {
+			s.rowsRead()
+			s.another().crowdIn()
+		},
+		"plans of after a rush": func(s *session) {
+			const rush = "select c.oid::regclass::text from pg_class c where c.relnamespace = 'posthorn'::regnamespace and c.relkind = 'r' and c.relname in ('leases', 'retries', 'dead_letters', 'delayed', 'dedup_keys')"
+			other := s.another()
+			other.crowdIn()
+			for _, table := range column[string](other, rush) {
+				other.exec("delete from " + table)
+				other.exec("vacuum analyze " + table)
+			}
+			for _, sql := range obstacles[:7] {
+				other.exec(sql, 1)
+			}
+			for _, table := range column[string](other, rush) {
+				other.exec("vacuum " + table)
+				other.exec("delete from " + table)
+			}
+			s.rowsRead()
+			for _, sql := range obstacles[:7] {
+				other.exec(sql, plenty)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := crowd(t)
+			plan(s)
+			for call, rows := range s.rowsRead() {
+				if rows > few {
+					t.Errorf("%s looks at %d rows", call, rows)
+				}
+			}
+		})
+	}
+}

@@ -65,6 +65,11 @@ var everyday = []struct{ name, sql string }{
 	{"find_token", "select count(*) from posthorn.find_token(sha256('7'))"},
 	{"read_next_events", "select count(*) from posthorn.read_next_events('reader', chunk_size => 10)"},
 	{"read_events", "select count(*) from posthorn.read_events('default', posthorn.cursor_after('default', $first), 10)"},
+	{"read_log", "select count(*) from posthorn.read_log('default', posthorn.cursor_after('default', $first), 10)"},
+	{"await_events", "select posthorn.await_events(pg_current_snapshot(), '0')"},
+	{"keep_subscriptions", "select posthorn.keep_subscriptions($wanted)"},
+	{"group_handlers", "select count(*) from posthorn.group_handlers('default', 'plain')"},
+	{"heartbeat_jobs", `select count(*) from posthorn.claim_jobs('default', 'w', '{t}', 10) j, posthorn.heartbeat_jobs('w', array[j.id], array[j.attempt], '1 minute')`},
 	{"lead_relay", "select count(*) from posthorn.lead_relay($out, 'supervisor-h-1-0123abcd', '1 minute')"},
 	{"take_relay and settle_relay", `select count(posthorn.settle_relay($out, 'supervisor-h-1-0123abcd', r.term, t.lease, t.attempt))
 		from posthorn.lead_relay($out, 'supervisor-h-1-0123abcd', '1 minute') r, posthorn.take_relay($out, 'supervisor-h-1-0123abcd', r.term, 10, '1 minute', '$token') t`},
@@ -108,7 +113,7 @@ const token = "8c1fcb0e-0000-4000-8000-000000000001"
 func (s *session) rowsRead() map[string]int64 {
 	s.t.Helper()
 	words := strings.NewReplacer("$token", token,
-		"$plain", s.group("plain"), "$out", s.group("out"), "$first", fmt.Sprint(value[int64](s, "select min(id) from posthorn.events")))
+		"$plain", s.group("plain"), "$out", s.group("out"), "$wanted", s.group("wanted"), "$first", fmt.Sprint(value[int64](s, "select min(id) from posthorn.events")))
 	const read = `select sum(pg_stat_get_xact_tuples_returned(c.oid))::bigint from pg_class c where c.relnamespace = 'posthorn'::regnamespace`
 	counts := make(map[string]int64)
 	for _, call := range everyday {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -53,11 +54,20 @@ func up(t *testing.T, env ...string) upRun {
 	t.Cleanup(func() { watched.Close() })
 	cmd.ExtraFiles = []*os.File{alive}
 	r := upRun{cmd, dir, alive, watched}
-	r.write(t, "scripts/up", string(script))
+	// Less to compile: it is the script that is tested.
+	r.write(t, "scripts/up", regexp.MustCompile("(?m)^common=.*").ReplaceAllString(string(script), `common="errors"`))
 	for name, content := range module {
 		r.write(t, name, content)
 	}
 	return r
+}
+
+// again is another run in the same place.
+func (r upRun) again(t *testing.T) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), r.Path, r.Args[1:]...)
+	cmd.Env = r.Env
+	return cmd
 }
 
 func (r upRun) write(t *testing.T, name, content string) {
@@ -93,14 +103,18 @@ func TestUpBuildsWhatItNeeds(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			cmd := up(t, test.env)
+			again := cmd.again(t)
 			output, err := cmd.CombinedOutput()
 			if err != nil || !strings.Contains(string(output), test.want+"\n") {
 				t.Errorf("%v: %s", err, output)
 			}
 			cmd.wait(t)
-			// The whole program takes the place of the small one.
+			// The whole program takes the place of the small one, and stays.
 			if output, err = exec.Command(filepath.Join(cmd.dir, "bin", "posthorn"), "later").CombinedOutput(); string(output) != "whole later\n" {
 				t.Errorf("%v: %s", err, output)
+			}
+			if output, err = again.CombinedOutput(); err != nil || string(output) != "whole up\n" {
+				t.Errorf("the second time: %v: %s", err, output)
 			}
 		})
 	}

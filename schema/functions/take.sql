@@ -46,6 +46,7 @@ begin
     if not posthorn.is_unread(take.group_id::int) then
       return;
     end if;
+    _ := posthorn.keep_memory();
   end if;
   if pg_current_xact_id_if_assigned() is null then
     _ := posthorn.commit_relaxed();

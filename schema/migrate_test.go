@@ -212,11 +212,11 @@ func TestMigrateIgnoresRoleSettings(t *testing.T) {
 		"default_transaction_read_only = on",
 		"search_path = elsewhere",
 		"lock_timeout = 1",
-		"statement_timeout = 200",
+		"statement_timeout = 2000",
 	} {
 		run(t, conn, "set default_transaction_read_only = off; alter database "+name+" set "+setting)
 	}
-	migrate(t, schema.Load(t, small(1, 42, "select pg_sleep(0.3);")), connect(t, url))
+	migrate(t, schema.Load(t, small(1, 42, "select pg_sleep(2.1);")), connect(t, url))
 }
 
 // seed 000.1

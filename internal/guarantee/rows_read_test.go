@@ -77,6 +77,8 @@ var everyday = []struct{ name, sql string }{
 	{"fire_schedules", "select posthorn.fire_schedules()"},
 }
 
+const tables = "select c.oid::regclass::text from pg_class c where c.relnamespace = 'posthorn'::regnamespace and c.relkind = 'r'"
+
 // crowd is a session in a database with groups of every kind, and something to do for each.
 func crowd(t *testing.T) *session {
 	s := database(t)
@@ -88,8 +90,7 @@ func crowd(t *testing.T) *session {
 	s.exec("select posthorn.define_group('default', 'reader')")
 	s.exec("select posthorn.define_relay('default', 'out')")
 	s.exec("select posthorn.publish('default', 'e')")
-	for _, table := range column[string](s, `select c.oid::regclass::text from pg_class c
-		where c.relnamespace = 'posthorn'::regnamespace and c.relkind = 'r'`) {
+	for _, table := range column[string](s, tables) {
 		s.exec("alter table " + table + " set (autovacuum_enabled = off)")
 	}
 	return s
@@ -149,7 +150,7 @@ func TestCallsReadFewRows(t *testing.T) {
 			s.another().crowdIn()
 		},
 		"plans of after a rush": func(s *session) {
-			const rush = "select c.oid::regclass::text from pg_class c where c.relnamespace = 'posthorn'::regnamespace and c.relkind = 'r' and c.relname in ('leases', 'retries', 'dead_letters', 'delayed', 'dedup_keys')"
+			const rush = tables + " and c.relname in ('leases', 'retries', 'dead_letters', 'delayed', 'dedup_keys')"
 			other := s.another()
 			other.crowdIn()
 			for _, table := range column[string](other, rush) {

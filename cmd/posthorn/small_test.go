@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,7 +36,7 @@ func TestSmallUpWithoutPostgres(t *testing.T) {
 	up.Env = append(os.Environ(), "DATABASE_URL=")
 	var stderr bytes.Buffer
 	up.Stderr = &stderr
-	if err := up.Run(); exitCodeOf(err) != exitError {
+	if err := up.Run(); up.ProcessState.ExitCode() != exitError {
 		t.Errorf("exit status %v", err)
 	}
 	for _, part := range []string{"built small, without a downloader", "hint: ", "make build"} {
@@ -45,11 +44,4 @@ func TestSmallUpWithoutPostgres(t *testing.T) {
 			t.Errorf("%q is missing: %s", part, stderr.String())
 		}
 	}
-}
-
-func exitCodeOf(err error) int {
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return exit.ExitCode()
-	}
-	return -1
 }

@@ -15,7 +15,7 @@ up: ## runs Posthorn on a Postgres of its own; Ctrl-C stops both
 	@exec scripts/up
 
 build: ## builds bin/posthorn
-	@go build -o bin/posthorn ./cmd/posthorn
+	@go build -o bin/posthorn ./cmd/posthorn && touch bin/.whole
 
 test: ## passes the tests, on the machine's Postgres (15 or newer) and on 18
 	@scripts/deps

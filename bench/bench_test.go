@@ -16,11 +16,11 @@ func TestEveryRowDoesItsWork(t *testing.T) {
 	t.Parallel()
 	o := options{
 		databaseURL: posthorntest.ServerURL(t), rows: regexp.MustCompile(""),
-		events: 3000, logEvents: 3000, logGroups: 20, rounds: 2, held: 50 * time.Millisecond,
+		events: 3000, logEvents: 3000, logGroups: 20, jobs: 20_000, rounds: 2, held: 50 * time.Millisecond,
 	}
 	r := mustMeasure(t, o)
-	if len(r.Results) != len(rows()) {
-		t.Errorf("%d results of %d rows", len(r.Results), len(rows()))
+	if len(r.Results) != len(rows(o)) {
+		t.Errorf("%d results of %d rows", len(r.Results), len(rows(o)))
 	}
 	for _, result := range r.Results {
 		if result.Skipped == "" && len(result.Ratios) != o.rounds {

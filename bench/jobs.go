@@ -13,13 +13,15 @@ import (
 	"github.com/riverqueue/river/rivertype"
 )
 
-var jobRows = []row{
-	jobBatchRow(100),
-	jobBatchRow(1000),
-	jobBacklogRow("common"),
-	jobBacklogRow("rare"),
-	jobHeldRow("common"),
-	jobHeldRow("rare"),
+func jobRows(o options) []row {
+	return []row{
+		jobBatchRow(100),
+		jobBatchRow(1000),
+		jobBacklogRow(o.jobs, "common"),
+		jobBacklogRow(o.jobs, "rare"),
+		jobHeldRow(o.jobs/5, "common"),
+		jobHeldRow(o.jobs/5, "rare"),
+	}
 }
 
 const (
@@ -187,22 +189,20 @@ func workOffRiver(ctx context.Context, pool *pgxpool.Pool, size int) error {
 	}
 }
 
-// manyJobs wait where few wait in the other database.
 const (
-	manyJobs  = 1_000_000
-	someJobs  = 1_000
+	someJobs  = 1_000 // wait where many wait in the other database
 	jobClaims = 500
 )
 
 // jobBacklogRow compares how long one claim takes with many jobs waiting and
 // with few; each job that is taken is replaced.
-func jobBacklogRow(tag string) row {
+func jobBacklogRow(many int, tag string) row {
 	return row{
-		work:  fmt.Sprintf("job claim latency, 1,000,000 waiting, %s tag, p50", tag),
+		work:  fmt.Sprintf("job claim latency, %s waiting, %s tag, p50", figure(float64(many)), tag),
 		floor: atMost(1.5), target: atMost(1.1), unit: " ms",
-		ours: "claim_jobs of one, 1,000,000 waiting", than: "the same, 1,000 waiting",
+		ours: "claim_jobs of one, " + figure(float64(many)) + " waiting", than: "the same, 1,000 waiting",
 		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
-			if ours, err = b.claimingAmong(ctx, manyJobs, tag); err != nil {
+			if ours, err = b.claimingAmong(ctx, many, tag); err != nil {
 				return nil, nil, err
 			}
 			than, err = b.claimingAmong(ctx, someJobs, tag)
@@ -212,6 +212,15 @@ func jobBacklogRow(tag string) row {
 }
 
 func (b *bench) claimingAmong(ctx context.Context, n int, tag string) (side, error) {
+	d, err := b.backlog(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	return d.claiming(tag), nil
+}
+
+// backlog makes a database in which n jobs wait.
+func (b *bench) backlog(ctx context.Context, n int) (*database, error) {
 	d, err := b.newDatabase(ctx)
 	if err != nil {
 		return nil, err
@@ -219,10 +228,8 @@ func (b *bench) claimingAmong(ctx context.Context, n int, tag string) (side, err
 	if err := d.enqueue(ctx, n); err != nil {
 		return nil, err
 	}
-	if _, err := d.Exec(ctx, "vacuum analyze"); err != nil {
-		return nil, err
-	}
-	return d.claiming(tag), nil
+	_, err = d.Exec(ctx, "vacuum analyze")
+	return d, err
 }
 
 // claiming measures single claims of a tag, whose jobs are completed and
@@ -252,27 +259,19 @@ func (d *database) claiming(tag string) side {
 	}
 }
 
-// heldClaims are taken while a transaction is held open, before it is measured:
-// their dead rows stand at the head of the index.
-const heldClaims = 200_000
-
-func jobHeldRow(tag string) row {
+// jobHeldRow has so many claims while a transaction is held open, before it is
+// measured: their dead rows stand at the head of the index.
+func jobHeldRow(claims int, tag string) row {
 	return row{
-		work:  fmt.Sprintf("job claim latency, 200,000 claims under a transaction held open, %s tag, p50", tag),
+		work:  fmt.Sprintf("job claim latency, %s claims under a transaction held open, %s tag, p50", figure(float64(claims)), tag),
 		floor: atMost(1.5), target: atMost(1.1), unit: " ms",
 		ours: "claim_jobs of one, after the claims", than: "the same where none is held open and nothing was claimed",
 		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
-			if than, err = b.claimingAmong(ctx, 2*heldClaims, tag); err != nil {
+			if than, err = b.claimingAmong(ctx, 2*claims, tag); err != nil {
 				return nil, nil, err
 			}
-			d, err := b.newDatabase(ctx)
+			d, err := b.backlog(ctx, 2*claims)
 			if err != nil {
-				return nil, nil, err
-			}
-			if err := d.enqueue(ctx, 2*heldClaims); err != nil {
-				return nil, nil, err
-			}
-			if _, err := d.Exec(ctx, "vacuum analyze"); err != nil {
 				return nil, nil, err
 			}
 			holder, err := d.connect(ctx, nil)
@@ -283,7 +282,7 @@ func jobHeldRow(tag string) row {
 			if _, err := holder.Exec(ctx, "begin isolation level repeatable read; select pg_current_xact_id()"); err != nil {
 				return nil, nil, err
 			}
-			for claimed := 0; claimed < heldClaims; {
+			for claimed := 0; claimed < claims; {
 				ids, err := claimJobs(ctx, d.Conn, "bench:1", []string{"common"}, 100)
 				if err != nil {
 					return nil, nil, err

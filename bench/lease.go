@@ -23,7 +23,9 @@ const (
 )
 
 func (c crew) prepareClaims(ctx context.Context) error {
-	for name, sql := range map[string]string{"take": takeSQL, "events": eventsSQL, "claim": claimSQL, "settle": settleSQL} {
+	for name, sql := range map[string]string{
+		"start": "begin", "take": takeSQL, "end": "commit", "events": eventsSQL, "claim": claimSQL, "settle": settleSQL,
+	} {
 		if err := c.prepare(ctx, name, sql); err != nil {
 			return err
 		}
@@ -51,15 +53,17 @@ type claimer func(ctx context.Context, conn *pgx.Conn, g group, size int, last l
 
 // take is the fast form, as the Go client does it: one round trip of two
 // transactions. The first settles and takes; the second streams the events
-// when the lock of the group is gone. Rows are counted, not decoded, as those
-// of the plain SELECT are.
+// when the lock of the group is gone. Without a Sync in between nothing is
+// answered before the events come. Rows are counted, not decoded, as those of
+// the plain SELECT are.
 func take(ctx context.Context, conn *pgx.Conn, g group, size int, last lease) (lease, error) {
 	token := make([]byte, 16)
 	rand.Read(token)
 	pipeline := conn.PgConn().StartPipeline(ctx)
+	pipeline.SendQueryPrepared("start", nil, nil, nil)
 	pipeline.SendQueryPrepared("take",
 		[][]byte{int8Value(g.id), int4Value(int32(size)), token, last.id, last.attempt}, binaryFormat, binaryFormat)
-	pipeline.SendPipelineSync()
+	pipeline.SendQueryPrepared("end", nil, nil, nil)
 	pipeline.SendQueryPrepared("events", [][]byte{token}, binaryFormat, binaryFormat)
 	l, err := receive(pipeline)
 	return l, errors.Join(err, pipeline.Close())
@@ -79,7 +83,7 @@ func receive(pipeline *pgconn.Pipeline) (lease, error) {
 	return l, eachRow(pipeline, func([][]byte) { l.events++ })
 }
 
-// eachRow reads the next result that has rows, past the ends of transactions.
+// eachRow reads the next result that has rows, past begin and commit.
 func eachRow(pipeline *pgconn.Pipeline, row func(values [][]byte)) error {
 	for {
 		result, err := pipeline.GetResults()
@@ -93,8 +97,9 @@ func eachRow(pipeline *pgconn.Pipeline, row func(values [][]byte)) error {
 		for rows.NextRow() {
 			row(rows.Values())
 		}
-		_, err = rows.Close()
-		return err
+		if _, err := rows.Close(); err != nil || len(rows.FieldDescriptions()) > 0 {
+			return err
+		}
 	}
 }
 

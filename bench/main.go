@@ -23,6 +23,7 @@ type options struct {
 	events      int
 	logEvents   int
 	logGroups   int
+	jobs        int
 	rounds      int
 	held        time.Duration
 }
@@ -51,10 +52,11 @@ func parse() options {
 	flag.IntVar(&o.events, "events", 400_000, "events per round and side")
 	flag.IntVar(&o.logEvents, "log-events", 1_000_000, "events in the large log of the caught-up row")
 	flag.IntVar(&o.logGroups, "log-groups", 1_000, "groups on the large log of the caught-up row")
+	flag.IntVar(&o.jobs, "jobs", 1_000_000, "jobs waiting in the rows of single claims; a fifth of them is claimed under the open transaction")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of each row")
 	flag.DurationVar(&o.held, "held", time.Minute, "how long a transaction is held open, under traffic")
 	flag.Parse()
-	if flag.NArg() > 0 || o.events < 1000 || o.logEvents < 1 || o.logGroups < 1 || o.rounds < 1 {
+	if flag.NArg() > 0 || o.events < 1000 || o.logEvents < 1 || o.logGroups < 1 || o.jobs < 5000 || o.rounds < 1 {
 		flag.Usage()
 		os.Exit(2)
 	}

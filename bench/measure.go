@@ -58,9 +58,9 @@ func measureAll(ctx context.Context, s *server, o options, progress io.Writer) (
 	defer b.close()
 	r := &report{
 		Date: time.Now().UTC().Format(time.DateOnly), Postgres: s.version, Cores: runtime.NumCPU(),
-		Events: o.events, Rounds: o.rounds, Held: o.held.String(), LogEvents: o.logEvents, LogGroups: o.logGroups,
+		Events: o.events, Rounds: o.rounds, Held: o.held.String(), LogEvents: o.logEvents, LogGroups: o.logGroups, Jobs: o.jobs,
 	}
-	for _, row := range rows() {
+	for _, row := range rows(o) {
 		if !o.rows.MatchString(row.work) {
 			continue
 		}

@@ -19,6 +19,7 @@ type report struct {
 	Held      string   `json:"held"`
 	LogEvents int      `json:"log_events"`
 	LogGroups int      `json:"log_groups"`
+	Jobs      int      `json:"jobs"`
 	Results   []result `json:"results"`
 }
 

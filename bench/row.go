@@ -65,9 +65,9 @@ func trimZeros(ratio float64) string {
 
 // rows are those of design.md's table that are about the log, in its order,
 // and what else was promised.
-func rows() []row {
+func rows(o options) []row {
 	var all []row
-	for _, some := range [][]row{publishRows, takeRows, subscriptionRows, handlerRows, jobRows, httpRows, brokerRows, latencyRows, listenRows, heldRows, caughtUpRows, pgqRows} {
+	for _, some := range [][]row{publishRows, takeRows, subscriptionRows, handlerRows, jobRows(o), httpRows, brokerRows, latencyRows, listenRows, heldRows, caughtUpRows, pgqRows} {
 		all = append(all, some...)
 	}
 	return all

@@ -108,8 +108,9 @@ func startServer(ctx context.Context) (url string, err error) {
 			"synchronous_commit":        "off",
 			"max_connections":           "300",
 			"max_prepared_transactions": "50",
-			"shared_buffers":            "64MB",  // dropping a database searches all of them
-			"max_wal_size":              "256MB", // it may lie in memory
+			"shared_buffers":            "64MB",    // dropping a database searches all of them
+			"max_wal_size":              "256MB",   // it may lie in memory
+			"shared_preload_libraries":  "plpgsql", // tests open many sessions: a tenth less for each
 		},
 	})
 	if err != nil {

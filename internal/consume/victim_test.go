@@ -28,7 +28,7 @@ func beVictim() {
 		os.Exit(1)
 	}
 	config := quick
-	config.LeaseFor = time.Second
+	config.LeaseFor, config.Concurrency = time.Second, 3
 	config.Attempts = posthorn.Unlimited
 	ph.Group("ledger", config).HandleTx("book", "order.*", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
 		_, err := tx.Exec(ctx, "insert into effects (event) values ($1)", e.ID)

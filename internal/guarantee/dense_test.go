@@ -51,18 +51,22 @@ func (w *takes) next() []int64 {
 	return column[int64](w.session, "select e.event_id from posthorn.leases l, posthorn.lease_events(l.token) e where l.id = $1", w.lease)
 }
 
-func TestDenseLogIsReadToItsEnd(t *testing.T) {
-	t.Parallel()
-	w, events := dense(t)
-	var got []int64
+// rest takes and settles until nothing is left, and returns the events.
+func (w *takes) rest() (events []int64) {
+	w.t.Helper()
 	for {
 		batch := w.next()
 		if len(batch) == 0 {
-			break
+			return events
 		}
-		got = append(got, batch...)
+		events = append(events, batch...)
 	}
-	wantEvents(t, got, events[32:]...)
+}
+
+func TestDenseLogIsReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	w, events := dense(t)
+	wantEvents(t, w.rest(), events[32:]...)
 	equal(t, "leases", value[int](w.session, "select count(*) from posthorn.leases"), 0)
 }
 
@@ -126,4 +130,53 @@ func TestDenseLogDoesNotHideOtherWork(t *testing.T) {
 		w.turnClock(2 * time.Second)
 		wantEvents(t, w.next(), events[16:32]...)
 	})
+}
+
+// The time of an event says in which part of the log to look for it. A clock that goes back by days must not hide
+// events, also before a tick has noticed.
+func TestDenseLogIsReadThoughTheClockWentBack(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	w := &takes{session: s}
+	before := s.publishMany(1)
+	s.exec("select posthorn.tick()")
+	wantEvents(t, w.next(), before...)
+	if got := w.next(); len(got) > 0 {
+		t.Fatalf("events %v came twice", got)
+	}
+	if !value[bool](s, "select base_since is not null from posthorn.cursors order by n desc limit 1") {
+		t.Fatal("nothing bounds where the group looks for events")
+	}
+	s.turnClock(-72 * time.Hour)
+	events := s.publishMany(200)
+	wantEvents(t, w.rest(), events...)
+}
+
+// A session remembers that it may take the short way, and that its settings are right: not when they were only lent to it.
+func TestDenseLogIsReadWithAnySettings(t *testing.T) {
+	t.Parallel()
+	w, events := dense(t)
+	equal(t, "what the session remembers", value[string](w.session, "select current_setting('posthorn.session', true)"), "verified")
+	w.exec("set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set jit = off; set enable_bitmapscan = off")
+	wantEvents(t, w.next(), events[32:48]...)
+	w.exec("update posthorn.cursors set looked_at = null")
+	wantEvents(t, w.next(), events[48:64]...)
+	equal(t, "what the session remembers", value[string](w.session, "select current_setting('posthorn.session', true)"), "ready")
+	w.exec("reset all")
+	wantEvents(t, w.next(), events[64:80]...)
+	equal(t, "what the session remembers", value[string](w.session, "select current_setting('posthorn.session', true)"), "verified")
+}
+
+// What a crash has made the log forget is asked before the short way: no session outlives a crash, so a new one asks.
+func TestDenseLogAsksForACrashFirst(t *testing.T) {
+	t.Parallel()
+	w, events := dense(t)
+	w.exec("delete from posthorn.uncrashed")
+	next := &takes{session: w.another()}
+	wantEvents(t, next.next(), events[32:48]...)
+	if next.lease < w.lease+1_000_000_000 {
+		t.Errorf("after a crash, lease %d follows lease %d, which may have been drawn before it", next.lease, w.lease)
+	}
+	wantEvents(t, next.next(), events[48:64]...)
 }

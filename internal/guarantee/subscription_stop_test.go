@@ -176,11 +176,11 @@ func TestSlowConditionIsStopped(t *testing.T) {
 func TestConditionThatRunsIntoStatementTimeout(t *testing.T) {
 	t.Parallel()
 	s := database(t)
-	s.exec("create function public.nap() returns boolean language plpgsql stable as 'begin perform pg_sleep(1.5); return true; end'")
+	s.exec("create function public.nap() returns boolean language plpgsql stable as 'begin perform pg_sleep(5); return true; end'")
 	s.subscribe("quick", "{}")
 	s.subscribeSQL("slow", "public.nap()", "{}")
 	event := s.publish()
-	s.exec("set statement_timeout = '1s'")
+	s.exec("set statement_timeout = '4s'")
 	h := s.claimHandout(group, 100)
 	equal(t, "handed out", h.Handed, []handed{{event, []string{"quick"}}})
 	s.settle(h.lease)

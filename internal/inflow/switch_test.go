@@ -1,6 +1,7 @@
 package inflow_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -162,7 +163,10 @@ func TestWhatNeedsTheLogIsRefused(t *testing.T) {
 	ph := w.open()
 	g := ph.Group("g", from("shelf://"+host))
 	handle(g, false, func(posthorn.Event) error { return nil })
-	w.run(ph)
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { ended <- ph.Run(ctx) }()
 	w.passed("s", "1")
 	refused := func(what string, err error, want error) {
 		t.Helper()
@@ -188,5 +192,13 @@ func TestWhatNeedsTheLogIsRefused(t *testing.T) {
 	if n := ask[int](w, `select (select count(*) from posthorn.source_groups) + (select count(*) from posthorn.source_streams)
 		+ (select count(*) from posthorn.source_seen) + (select count(*) from posthorn.source_events)`); n != 0 {
 		t.Errorf("%d rows are left", n)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, posthorn.ErrConflict) {
+			t.Errorf("run: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("Run does not notice that its group is gone")
 	}
 }

@@ -17,6 +17,11 @@ type statement struct {
 	parameters []uint32 // their types
 }
 
+var (
+	beginStatement  = statement{name: "posthorn_begin", sql: "begin"}
+	commitStatement = statement{name: "posthorn_commit", sql: "commit"}
+)
+
 var takeStatement = statement{
 	name: "posthorn_take",
 	sql:  "select lease, attempt from posthorn.take($1, $2, $3, $4, $5, $6, $7)",
@@ -49,7 +54,7 @@ func sessionOf(ctx context.Context, conn *pgx.Conn) (*session, error) {
 		return s, nil
 	}
 	s := &session{prepared: map[string]*pgconn.StatementDescription{}, types: map[string]string{}}
-	for _, statement := range []statement{takeStatement, leaseEventsStatement} {
+	for _, statement := range []statement{beginStatement, takeStatement, commitStatement, leaseEventsStatement} {
 		description, err := conn.PgConn().Prepare(ctx, statement.name, statement.sql, statement.parameters)
 		if err != nil {
 			return nil, err

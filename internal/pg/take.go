@@ -72,9 +72,10 @@ func cutLease(ctx context.Context, db DB, lease Lease, keep int) (Lease, error) 
 	return lease, nil
 }
 
-// takeOn sends both statements at once, with a Sync after each: the first
-// transaction commits, and with it the group's lock is gone, before the
-// second one streams the events.
+// takeOn sends everything at once: the first transaction commits, and with it
+// the group's lock is gone, before the second one streams the events. It is
+// begun and committed by name, because the server would answer a Sync in
+// between at once and wake us for a lease whose events are yet to come.
 func (p *Pool) takeOn(ctx context.Context, conn *pgx.Conn, take Take) (Lease, error) {
 	session, err := sessionOf(ctx, conn)
 	if err != nil {
@@ -82,15 +83,25 @@ func (p *Pool) takeOn(ctx context.Context, conn *pgx.Conn, take Take) (Lease, er
 	}
 	token := newToken()
 	pipeline := conn.PgConn().StartPipeline(ctx)
+	session.send(pipeline, beginStatement)
 	session.send(pipeline, takeStatement, take.parameters(token)...)
-	pipeline.SendPipelineSync()
+	session.send(pipeline, commitStatement)
 	session.send(pipeline, leaseEventsStatement, token)
 	lease, err := session.receive(pipeline, take.MaxEvents)
 	if err != nil {
+		rollBack(ctx, conn)
 		session.forget(ctx, conn, err)
 		return Lease{}, err
 	}
 	return lease, p.streams.name(ctx, conn, lease.Events, session.streamIDs)
+}
+
+// rollBack ends the transaction that an error has left open. A connection that
+// cannot even do that is closed by its pool.
+func rollBack(ctx context.Context, conn *pgx.Conn) {
+	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+		_, _ = conn.Exec(ctx, "rollback")
+	}
 }
 
 // receive sends what is queued, and reads all answers.
@@ -158,7 +169,7 @@ func receiveLease(pipeline *pgconn.Pipeline) (Lease, error) {
 	return l, err
 }
 
-// nextRows skips what is no result with rows: the end of a transaction.
+// nextRows skips what is no result with rows: a begin, a commit, a Sync.
 func nextRows(pipeline *pgconn.Pipeline) (*pgconn.ResultReader, error) {
 	for {
 		result, err := pipeline.GetResults()
@@ -167,7 +178,12 @@ func nextRows(pipeline *pgconn.Pipeline) (*pgconn.ResultReader, error) {
 		}
 		switch result := result.(type) {
 		case *pgconn.ResultReader:
-			return result, nil
+			if len(result.FieldDescriptions()) > 0 {
+				return result, nil
+			}
+			if _, err := result.Close(); err != nil {
+				return nil, err
+			}
 		case nil:
 			return nil, errors.New("a result is missing")
 		}

@@ -57,6 +57,32 @@ func TestTakeSettlesTheLastLease(t *testing.T) {
 	})
 }
 
+// A take that is refused leaves no transaction open, which would cost the pool its connection.
+func TestTakeThatFailsKeepsItsConnection(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, pgx.QueryExecModeCacheStatement)
+	group := defineGroup(t, pool, "g", pg.GroupConfig{})
+	publish(t, pool, pg.Message{Type: "a"})
+	conn := must(pool.Acquire(t.Context()))(t)
+	server := conn.Conn().PgConn().PID()
+	conn.Release()
+	lost := takeOf(group)
+	lost.Settle = pg.Lease{ID: 1000, Attempt: 1}
+	for range 2 {
+		if _, err := pool.Take(t.Context(), lost); !errors.Is(err, pg.ErrLeaseLost) {
+			t.Fatalf("settled a lease that never was: %v", err)
+		}
+		conn := must(pool.Acquire(t.Context()))(t)
+		if got := conn.Conn().PgConn().PID(); got != server {
+			t.Errorf("the connection was given up: server process %d, before %d", got, server)
+		}
+		conn.Release()
+	}
+	if l := take(t, pool, group); len(l.Events) != 1 {
+		t.Errorf("took %v", l)
+	}
+}
+
 func TestTakePassesOverEmptyWindows(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		group := defineGroup(t, pool, "g", pg.GroupConfig{})

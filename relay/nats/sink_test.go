@@ -36,6 +36,7 @@ func TestNodesAreKilled(t *testing.T) {
 			for b := 0; !enough.Load() && !t.Failed(); b++ {
 				persist(t, s, events(fmt.Sprint(stream), 1+b*size, size)...)
 				written[stream].Add(size)
+				time.Sleep(50 * time.Millisecond) // so that a node which was away can catch up
 			}
 		})
 	}

@@ -71,6 +71,7 @@ func persist(t *testing.T, s *nats.Sink, all ...posthorn.Event) {
 			return
 		}
 		t.Logf("%v: write: %v", time.Now().Format("05.000"), err)
+		time.Sleep(20 * time.Millisecond) // a relay waits longer
 	}
 }
 

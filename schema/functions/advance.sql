@@ -10,6 +10,7 @@ as $$
 declare
   k int;
   top bigint;
+  yesterday timestamptz;
 begin
   c.n := c.n + 1;
   if c.target is null then
@@ -19,10 +20,15 @@ begin
     c.target_end := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
     -- Once more: what target shows may be older than the caller knew.
     select least(k.clock_low, advance.clock_low) into clock_low from posthorn.cluster k;
-    -- Whatever is invisible in target has an xid from its xmin on; a tick before that says since when.
-    select t.at - interval '1 day' into c.target_since
+    -- Whatever is invisible in target has an xid from its xmin on; a tick before that says since when,
+    -- unless the clock has gone back, which no tick may have noticed yet.
+    yesterday := posthorn.now() - interval '1 day';
+    select least(t.at - interval '1 day', yesterday) into c.target_since
     from posthorn.ticks t where t.next <= pg_snapshot_xmin(c.target) order by t.next desc limit 1;
     c.pos := 0;
+  end if;
+  if c.base_since is not null then -- kept in the cursor, so that take need not look it up
+    c.base_since := least(c.base_since, advance.clock_low, yesterday);
   end if;
   advance.since := posthorn.reads_since(c, advance.clock_low);
 

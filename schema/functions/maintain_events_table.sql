@@ -57,7 +57,7 @@ declare
 begin
   if posthorn.now() between last and last + interval '1 minute'
     or (posthorn.now() between last and last + interval '1 hour'
-      and exists (select from posthorn.partitions p where p.upto > posthorn.now() + posthorn.setting('partition_interval')::interval / 2))
+      and exists (select from posthorn.partition_bounds p where p.upto > posthorn.now() + posthorn.setting('partition_interval')::interval / 2))
   then
     return 0;
   end if;
@@ -65,17 +65,22 @@ begin
 end $$;
 comment on function posthorn.maintain_events_table_if_due() is 'maintain_events_table, when it has not run for a while.';
 
--- The partitions, oldest first, with their bounds.
-create or replace view posthorn.partitions as
-select c.oid::regclass as name, b.since::timestamptz, b.upto::timestamptz, pg_total_relation_size(c.oid) as bytes
+-- The bounds of the partitions, without what it takes to look at their files.
+create or replace view posthorn.partition_bounds as
+select c.oid::regclass as name, b.since::timestamptz, b.upto::timestamptz
 from pg_inherits i
 join pg_class c on c.oid = i.inhrelid
 cross join lateral (
   select (regexp_match(pg_get_expr(c.relpartbound, c.oid), $re$FROM \('([^']+)'\)$re$))[1] as since,
     (regexp_match(pg_get_expr(c.relpartbound, c.oid), $re$TO \('([^']+)'\)$re$))[1] as upto
 ) b
-where i.inhparent = 'posthorn.events'::regclass and b.upto is not null
-order by 2;
+where i.inhparent = 'posthorn.events'::regclass and b.upto is not null;
+comment on view posthorn.partition_bounds is 'Which times each partition of the log covers.';
+
+create or replace view posthorn.partitions as
+select b.name, b.since, b.upto, pg_total_relation_size(b.name) as bytes
+from posthorn.partition_bounds b
+order by b.since;
 comment on view posthorn.partitions is 'The partitions of the log, oldest first.';
 
 -- Where a partition that starts at a time ends: at the next round month, day, hour or minute.
@@ -116,7 +121,7 @@ declare
 begin
   -- From the end backwards, so that what remains has no hole.
   for misfit in
-    select p.name, p.name::text as label, p.since, p.upto from posthorn.partitions p where p.since > posthorn.now() order by p.since desc
+    select p.name, p.name::text as label, p.since, p.upto from posthorn.partition_bounds p where p.since > posthorn.now() order by p.since desc
   loop
     execute format('select not exists (select from %s)', misfit.name) into empty;
     exit when not empty or posthorn.partition_end(misfit.since, length) = misfit.upto;
@@ -140,7 +145,7 @@ as $$
 declare
   length interval := posthorn.setting('partition_interval')::interval;
   horizon timestamptz := posthorn.now() + greatest(posthorn.setting('future_intervals_to_create')::interval, length);
-  since timestamptz := (select max(p.upto) from posthorn.partitions p);
+  since timestamptz := (select max(p.upto) from posthorn.partition_bounds p);
   made text;
 begin
   if since is null or since < posthorn.now() then -- the first, or the first after a long sleep
@@ -210,7 +215,7 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select p.name, p.name::text, p.upto, posthorn.owed_from(p.name)
-  from posthorn.partitions p
+  from posthorn.partition_bounds p
   where p.upto <= posthorn.now() - posthorn.setting('partition_retention_period')::interval
   order by p.upto
 $$;
@@ -264,7 +269,7 @@ begin
   end if;
   select coalesce((p.since at time zone 'UTC')::date, '-infinity') as first, coalesce((p.upto at time zone 'UTC')::date, 'infinity') as last
   into days
-  from (select) x left join posthorn.partitions p on p.name = partition;
+  from (select) x left join posthorn.partition_bounds p on p.name = partition;
   execute format($sql$
     select format('group %%s of namespace %%s has not read all of it', g.name, n.namespace)
     from posthorn.groups g

@@ -135,7 +135,7 @@ begin
       < posthorn.now() - interval '1 hour'
     and exists (
       select from posthorn.ticks t
-      where t.seq > greatest(c.base_seq, c.pos) and t.at <= (select min(p.since) from posthorn.partitions p))
+      where t.seq > greatest(c.base_seq, c.pos) and t.at <= (select min(p.since) from posthorn.partition_bounds p))
   then
     raise exception 'the log no longer has all that came after this cursor'
       using errcode = 'PH001', hint = 'Retention has dropped some of it. Start anew, from the beginning, a time or the end.';

@@ -145,14 +145,14 @@ begin
   loop
     select min(t) into uncovered
     from unnest(times) t
-    where t < (select max(p.upto) from posthorn.partitions p)
-      and not exists (select from posthorn.partitions p where t >= p.since and t < p.upto);
+    where t < (select max(p.upto) from posthorn.partition_bounds p)
+      and not exists (select from posthorn.partition_bounds p where t >= p.since and t < p.upto);
     exit when uncovered is null;
     perform pg_advisory_xact_lock(1886350441, hashtext('maintain_events_table'));
     first := date_trunc(posthorn.partition_unit(length), uncovered);
     until := posthorn.partition_end(first, length);
-    first := greatest(first, (select max(p.upto) from posthorn.partitions p where p.upto <= uncovered));
-    until := least(until, (select min(p.since) from posthorn.partitions p where p.since > uncovered));
+    first := greatest(first, (select max(p.upto) from posthorn.partition_bounds p where p.upto <= uncovered));
+    until := least(until, (select min(p.since) from posthorn.partition_bounds p where p.since > uncovered));
     perform posthorn.create_partition(first, until);
   end loop;
 end $$;
@@ -164,8 +164,8 @@ as $$
 begin
   if exists (
     select from unnest(times) t
-    where t < (select max(p.upto) from posthorn.partitions p)
-      and not exists (select from posthorn.partitions p where t >= p.since and t < p.upto))
+    where t < (select max(p.upto) from posthorn.partition_bounds p)
+      and not exists (select from posthorn.partition_bounds p where t >= p.since and t < p.upto))
   then
     raise exception 'there are no partitions for these times yet'
       using errcode = 'PH005', hint = 'Call posthorn.cover_times before, in a transaction of its own.';

@@ -175,7 +175,7 @@ begin
   delete from posthorn.relayed d
   where d.ctid = any (array(
     select x.ctid from posthorn.relayed x
-    where x.at < (select min(p.since) from posthorn.partitions p)
+    where x.at < (select min(p.since) from posthorn.partition_bounds p)
       and exists (select from posthorn.relayed y
         where y.group_id = x.group_id and y.stream_id = x.stream_id and y.first_id > x.first_id and y.ids is null)
     order by x.at limit 10000));

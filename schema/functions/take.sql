@@ -6,6 +6,10 @@
 -- Without jit, because a table of one row has to be scanned all the same, which then looks so dear
 -- before Postgres 18 that the plan would be compiled anew at every call. Sessions that claim often
 -- have them already; setting them anew for each call costs a few hundredths of a small claim.
+--
+-- What a session has found out it keeps in posthorn.session, because asking again would be a tenth of a take:
+-- verified, that the log belongs to this cluster and no crash has made it forget numbers of leases, for neither can
+-- change while a session lives; ready, also that its settings are those above.
 
 -- Settles a lease that went well, if one is given, and takes the next under a token of the
 -- caller's choice; lease_events(token) then yields its events. No row: there is nothing to do.
@@ -23,12 +27,17 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  taken posthorn.leases;
+  session text := current_setting('posthorn.session', true);
+  at timestamptz;
+  c posthorn.cursors;
+  home int;
   were_retries boolean;
+  taken posthorn.leases;
   _ text; -- an assignment costs less than a perform
 begin
-  if current_setting('plan_cache_mode') <> 'force_generic_plan' or current_setting('enable_seqscan') <> 'off'
-    or current_setting('jit') <> 'off' or current_setting('enable_bitmapscan') <> 'off'
+  if session is distinct from 'ready' and (
+    current_setting('plan_cache_mode') <> 'force_generic_plan' or current_setting('enable_seqscan') <> 'off'
+    or current_setting('jit') <> 'off' or current_setting('enable_bitmapscan') <> 'off')
   then
     return query
       select t.lease, t.attempt
@@ -48,53 +57,49 @@ begin
     end if;
     _ := posthorn.keep_memory();
   end if;
-  if pg_current_xact_id_if_assigned() is null then
-    _ := posthorn.commit_relaxed();
+  if pg_current_xact_id_if_assigned() is null and current_setting('synchronous_commit') <> 'off' then -- commit_relaxed
+    _ := set_config('posthorn.synchronous_commit', current_setting('synchronous_commit'), true);
+    _ := set_config('synchronous_commit', 'off', true);
   end if;
   _ := pg_advisory_xact_lock(1886350440, take.group_id::int);
 
-  -- The midst of a dense log, in one statement. What take_next would do first, or otherwise, must not be due.
-  with here as (
-    select g.id, g.namespace_id, c.n, c.base, c.base_seq, c.base_next, c.base_since,
-      c.target, c.target_seq, c.target_next, c.target_since, c.target_end, c.pos, c.blind, c.seek_from, c.looked_at,
-      posthorn.reads_since(c, k.clock_low) as since
-    from posthorn.groups g
-    cross join lateral (select x.* from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1) c
-    cross join posthorn.cluster k
-    where g.id = take.group_id and g.ordering = 'none' and not g.paused
-      and c.target is not null and c.blind > 0 and c.pos >= c.base_seq and c.pos + take.max_events < c.target_end
-      and posthorn.now() between c.looked_at and c.looked_at + interval '1 second' and c.n % 1000 > 0
-      and k.one and k.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed u where u.one)
-      and not exists (
+  -- The midst of a dense log, in small statements of their own: one for all would cost a third more. What take_next
+  -- would do first, or otherwise, must not be due.
+  if session in ('ready', 'verified') then
+    select x.* into c from posthorn.cursors x where x.group_id = take.group_id order by x.n desc limit 1;
+    at := posthorn.now();
+    if c.target is not null and c.blind > 0 and c.pos >= c.base_seq and c.pos + take.max_events < c.target_end
+      and at between c.looked_at and c.looked_at + interval '1 second' and c.n % 1000 > 0
+    then
+      select g.namespace_id into home
+      from posthorn.groups g
+      where g.id = c.group_id and g.ordering = 'none' and not g.paused and not exists (
         select from posthorn.retries r
-        where r.group_id = take.group_id and r.lease_id is null and r.slot is null and r.due_at <= (select posthorn.now()))
-  ), settled as (
-    delete from posthorn.leases l
-    where l.id = take.settle_lease and l.attempt = take.settle_attempt and posthorn.in_flight(l.until) and exists (select from here)
-    returning l.retries
-  ), moved as (
-    insert into posthorn.cursors (group_id, n, base, base_seq, base_next, base_since,
-      target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at)
-    select h.id, h.n + 1, h.base, h.base_seq, h.base_next, h.base_since,
-      h.target, h.target_seq, h.target_next, h.target_since, h.target_end, h.pos + take.max_events, h.blind - 1, h.seek_from, h.looked_at
-    from here h
-  ), taken as (
-    insert into posthorn.leases (group_id, namespace_id, token, node, until, base, target, lo, hi, since)
-    select h.id, h.namespace_id, take.token, take.node, posthorn.now() + take.lease_for, h.base, h.target,
-      h.pos, h.pos + take.max_events, h.since
-    from here h
-    returning id, attempt
-  )
-  select t.id, t.attempt, s.retries into take.lease, take.attempt, were_retries
-  from taken t left join settled s on true;
-  if found then
-    if were_retries then
-      delete from posthorn.retries r where r.lease_id = take.settle_lease;
-    elsif were_retries is null and take.settle_lease is not null then
-      perform posthorn.raise_lease_lost(take.settle_lease, take.settle_attempt);
+        where r.group_id = c.group_id and r.lease_id is null and r.slot is null and r.due_at <= at);
+      if found then
+        if take.settle_lease is not null then
+          delete from posthorn.leases l
+          where l.id = take.settle_lease and l.attempt = take.settle_attempt and posthorn.in_flight(l.until)
+          returning l.retries into were_retries;
+          if were_retries then
+            delete from posthorn.retries r where r.lease_id = take.settle_lease;
+          elsif not found then
+            perform posthorn.raise_lease_lost(take.settle_lease, take.settle_attempt);
+          end if;
+        end if;
+        insert into posthorn.cursors (group_id, n, at, base, base_seq, base_next, base_since,
+          target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at)
+        values (c.group_id, c.n + 1, at, c.base, c.base_seq, c.base_next, c.base_since,
+          c.target, c.target_seq, c.target_next, c.target_since, c.target_end, c.pos + take.max_events, c.blind - 1,
+          c.seek_from, c.looked_at);
+        insert into posthorn.leases (group_id, namespace_id, token, node, until, base, target, lo, hi, since, claimed_at)
+        values (c.group_id, home, take.token, take.node, at + take.lease_for, c.base, c.target,
+          c.pos, c.pos + take.max_events, posthorn.reads_since(c, null), at)
+        returning id, attempt into take.lease, take.attempt;
+        return next;
+        return;
+      end if;
     end if;
-    return next;
-    return;
   end if;
 
   if take.settle_lease is not null and not posthorn.is_unread(take.group_id::int) then
@@ -103,6 +108,9 @@ begin
   end if;
   taken := posthorn.take_next(take.group_id::int, take.node, take.max_events, take.lease_for, take.token,
     take.settle_lease, take.settle_attempt);
+  if session is distinct from 'ready' then
+    _ := set_config('posthorn.session', 'ready', false);
+  end if;
   if taken.id is not null then
     take.lease := taken.id;
     take.attempt := taken.attempt;
@@ -127,6 +135,9 @@ begin
     select t.lease, t.attempt
     from posthorn.take(take_with_settings.group_id, take_with_settings.node, take_with_settings.max_events,
       take_with_settings.lease_for, take_with_settings.token, take_with_settings.settle_lease, take_with_settings.settle_attempt) t;
+  if current_setting('posthorn.session', true) = 'ready' then -- only until this function ends
+    perform set_config('posthorn.session', 'verified', false);
+  end if;
 end $$;
 comment on function posthorn.take_with_settings(bigint, text, int, interval, uuid, bigint, int) is
   'take under the settings that its plans need.';
@@ -331,7 +342,7 @@ begin
   -- First what is there most often.
   seq := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
   if c.base_since is not null then
-    select least(c.base_since, x.clock_low) into since from posthorn.cluster x;
+    select least(c.base_since, x.clock_low, at - interval '1 day') into since from posthorn.cluster x;
   end if;
   if seq > c.base_seq and (seq > c.base_seq + 10000 or c.at < at - interval '10 seconds' or exists (
       select from posthorn.events e

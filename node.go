@@ -55,9 +55,9 @@ func (c *Client) Run(ctx context.Context) error {
 	c.runParts(work, stop, fail)
 	c.fetched.await(work)
 	c.giveBackFetched(keeping)
-	c.removeNode(keeping)
 	enough()
-	house.Wait()
+	house.Wait() // a node that was removed does not register again
+	c.removeNode(keeping)
 	if ctx.Err() != nil {
 		return nil
 	}

@@ -98,7 +98,7 @@ func (k *keeper) tend(ctx context.Context) error {
 // round is what is done every few seconds.
 func (k *keeper) round(ctx context.Context) error {
 	passed := k.passed()
-	state, err := pg.JoinSource(ctx, k.Pool, k.Group.ID, k.reader, k.Node, k.LeaseFor)
+	state, err := k.join(ctx)
 	if err != nil {
 		return err
 	}
@@ -121,6 +121,14 @@ func (k *keeper) round(ctx context.Context) error {
 	k.down = false
 	k.tell(ctx, passed) // joining was written to disk, and so all that was settled before
 	return k.share(ctx, state)
+}
+
+// join says that this reader lives. A call that was called off could arrive after
+// leave's, and the reader would live on.
+func (k *keeper) join(ctx context.Context) (pg.SourceState, error) {
+	ctx, cancel := consume.Outlast(ctx, min(k.LeaseFor, lastWords))
+	defer cancel()
+	return pg.JoinSource(ctx, k.Pool, k.Group.ID, k.reader, k.Node, k.LeaseFor)
 }
 
 // learn applies what the database says of the group.
@@ -354,7 +362,7 @@ func (f *Feed) leave(ctx context.Context) {
 	defer cancel()
 	k := &keeper{Feed: f}
 	passed := k.passed()
-	state, err := pg.JoinSource(ctx, f.Pool, f.Group.ID, f.reader, f.Node, f.LeaseFor)
+	state, err := k.join(ctx)
 	if err == nil {
 		k.known = state.KnownAs
 		err = pg.LeaveSource(ctx, f.Pool, f.Group.ID, f.reader)

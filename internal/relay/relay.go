@@ -76,7 +76,7 @@ const (
 func (r *Relay) Run(stop, work context.Context) error {
 	for stop.Err() == nil {
 		asked := time.Now()
-		lead, err := r.lead(stop, 0)
+		lead, err := r.lead(context.WithoutCancel(stop), 0) // a lead that nobody hears of is not given back
 		switch {
 		case stop.Err() != nil:
 		case errors.Is(err, pg.ErrNotFound), errors.Is(err, pg.ErrInvalid), errors.Is(err, pg.ErrRefused):
@@ -99,7 +99,7 @@ func (r *Relay) Run(stop, work context.Context) error {
 
 // lead asks for the lead, or for more of it.
 func (r *Relay) lead(ctx context.Context, epoch int64) (pg.Lead, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.LeaseFor/2)
+	ctx, cancel := context.WithTimeout(ctx, min(r.LeaseFor/2, lastWords))
 	defer cancel()
 	return pg.LeadRelay(ctx, r.Pool, r.Group, r.Owner, r.LeaseFor, epoch)
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type term struct {
 	ctx   context.Context
 	end   context.CancelCauseFunc
 	lapse *time.Timer
+	until time.Time // the lead may be used; renew's
 
 	wanted map[string]bool // streams, by whether the relay is for them; the writer's
 
@@ -46,22 +48,32 @@ func newTerm(r *Relay, stop, work context.Context, lead pg.Lead, asked time.Time
 		changed: make(chan struct{}), moved: map[string]bool{},
 	}
 	t.ctx, t.end = context.WithCancelCause(work)
-	t.lapse = time.AfterFunc(t.left(asked), func() { t.end(errLapsed) })
+	t.until = t.safely(asked)
+	t.lapse = time.AfterFunc(time.Until(t.until), func() { t.end(errLapsed) })
 	return t
 }
 
-// left is how long a lead that was asked for then may be used.
-func (t *term) left(asked time.Time) time.Duration {
-	return time.Until(asked.Add(time.Duration(safe * float64(t.LeaseFor))))
+// safely returns until when a lead that was asked for then may be used.
+func (t *term) safely(asked time.Time) time.Time {
+	return asked.Add(time.Duration(safe * float64(t.LeaseFor)))
 }
 
 // run returns why the term ended: nil when it was stop that ended it.
 func (t *term) run() error {
+	err := t.work()
+	if err != nil && time.Now().After(t.until) && !errors.Is(err, errLapsed) {
+		return fmt.Errorf("%w: %w", errLapsed, err) // a process that stood still finds out in many ways
+	}
+	return err
+}
+
+func (t *term) work() error {
 	defer t.end(nil)
 	defer t.lapse.Stop()
 	aside, err := pg.ListAside(t.ctx, t.Pool, t.Group)
 	if err != nil {
-		return err
+		t.end(err)
+		return context.Cause(t.ctx)
 	}
 	t.remember(aside)
 	windows, done := make(chan *pg.Window, 1), make(chan settled, 2)
@@ -94,7 +106,8 @@ func (t *term) renew() {
 		switch {
 		case err == nil:
 			if t.lapse.Stop() { // else it is over, or will be at once
-				t.lapse.Reset(t.left(asked))
+				t.until = t.safely(asked)
+				t.lapse.Reset(time.Until(t.until))
 			}
 			wait = t.LeaseFor / 3
 		case errors.Is(err, pg.ErrLeaseLost):

@@ -126,7 +126,7 @@ func (k *keeper) round(ctx context.Context) error {
 // join says that this reader lives. A call that was called off could arrive after
 // leave's, and the reader would live on.
 func (k *keeper) join(ctx context.Context) (pg.SourceState, error) {
-	ctx, cancel := consume.Outlast(ctx, min(k.LeaseFor, lastWords))
+	ctx, cancel := consume.Outlast(ctx, lastWords)
 	defer cancel()
 	return pg.JoinSource(ctx, k.Pool, k.Group.ID, k.reader, k.Node, k.LeaseFor)
 }

@@ -105,7 +105,7 @@ func TestDeliveriesKeepTheirLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	config := fromBeginning()
-	config.LeaseFor = time.Second
+	config.LeaseFor = 4 * time.Second
 	g := w.Group("g", config)
 	ids := w.publish(3)
 	deadline := func() time.Time { return ask[time.Time](w, "select until from posthorn.leases") }

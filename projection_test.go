@@ -206,7 +206,7 @@ func TestProjectionKeepsItsLease(t *testing.T) {
 	for range 2 {
 		ph := p.open()
 		config := quick
-		config.LeaseFor = time.Second
+		config.LeaseFor = 3 * time.Second
 		ph.Project("totals", "order.>", config, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 			begun.Add(1)
 			<-release
@@ -222,7 +222,7 @@ func TestProjectionKeepsItsLease(t *testing.T) {
 		}
 		return n == 1
 	}
-	p.await("the lease to outlive its deadline", func() bool { return extended(3) })
+	p.await("the lease to outlive its deadline", func() bool { return extended(7) })
 	if n := begun.Load(); n != 1 {
 		t.Errorf("%d batches have begun", n)
 	}

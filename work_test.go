@@ -242,7 +242,8 @@ func TestUnfinishedJobsGoBack(t *testing.T) {
 func TestLongJobsKeepTheirLeases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Work(mail, posthorn.WorkConfig{LeaseFor: time.Second, Concurrency: 1}, func(ctx context.Context, job posthorn.Job) error {
+	const lease = 3 * time.Second
+	w.Work(mail, posthorn.WorkConfig{LeaseFor: lease, Concurrency: 1}, func(ctx context.Context, job posthorn.Job) error {
 		first := time.Time{}
 		for { // until the lease has been extended past what it was at first
 			now, err := w.Job(ctx, job.ID)
@@ -252,7 +253,7 @@ func TestLongJobsKeepTheirLeases(t *testing.T) {
 			if first.IsZero() {
 				first = *now.LeaseUntil
 			}
-			if now.LeaseUntil.After(first.Add(time.Second)) && now.StartedAt != nil {
+			if now.LeaseUntil.After(first.Add(lease)) && now.StartedAt != nil {
 				return nil
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -277,7 +278,7 @@ func TestHandlersOfLostJobsEnd(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			begun, ended := make(chan bool, 1), make(chan error, 1)
-			w.Work(mail, posthorn.WorkConfig{LeaseFor: time.Second}, func(ctx context.Context, job posthorn.Job) error {
+			w.Work(mail, posthorn.WorkConfig{LeaseFor: 3 * time.Second}, func(ctx context.Context, job posthorn.Job) error {
 				if job.Attempt > 1 {
 					return nil
 				}

@@ -195,7 +195,7 @@ func from(url string, streams ...string) posthorn.GroupConfig {
 		Source:   posthorn.From(url, streams...),
 		Start:    posthorn.Beginning,
 		IdlePoll: 10 * time.Millisecond,
-		LeaseFor: 2 * time.Second,
+		LeaseFor: 10 * time.Second,
 		Backoff:  posthorn.Backoff{From: time.Millisecond, To: time.Millisecond},
 	}
 }

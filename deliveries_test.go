@@ -100,7 +100,8 @@ func TestDeliveriesEnd(t *testing.T) {
 	}
 }
 
-// Asking for the next event keeps alive what waits for its turn.
+// Asking for the next event keeps alive what waits for its turn, also while
+// answers are saved.
 func TestDeliveriesKeepTheirLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -27,6 +27,7 @@ type fetchedLease struct {
 	failures []pg.Failure // of answers that are not saved
 	failed   bool         // one of them comes again
 	told     time.Time    // when the database last heard of the lease
+	ends     time.Time    // when others have it, unless it is extended
 	saver    *time.Timer  // saves the head soon
 	expiry   *time.Timer  // when it is over for lack of answers
 	over     bool         // it is settled, or lost
@@ -53,6 +54,7 @@ func (g *Group) hold(lease pg.Lease) *fetchedLease {
 		answers: make([]answer, len(lease.Events)),
 		open:    len(lease.Events),
 		told:    time.Now(),
+		ends:    time.Now().Add(g.config.LeaseFor),
 	}
 	// From then on others have it: the client has nothing to give back.
 	l.expiry = time.AfterFunc(g.config.LeaseFor, func() { g.client.fetched.remove(l) })
@@ -273,12 +275,12 @@ func (l *fetchedLease) save() {
 	l.saveSoon()
 }
 
-// keep extends the lease when half of its time has passed.
+// keep extends the lease when less than half of its time is left.
 func (l *fetchedLease) keep(ctx context.Context) error {
 	l.mu.Lock()
-	old := time.Since(l.told) > l.group.config.LeaseFor/2
+	soon := time.Until(l.ends) < l.group.config.LeaseFor/2
 	l.mu.Unlock()
-	if !old {
+	if !soon {
 		return nil
 	}
 	return l.prolong(ctx, l.group.config.LeaseFor)
@@ -297,6 +299,7 @@ func (l *fetchedLease) extend(ctx context.Context, i int, by time.Duration) erro
 func (l *fetchedLease) prolong(ctx context.Context, by time.Duration) error {
 	l.settling.Lock()
 	defer l.settling.Unlock()
+	ends := time.Now().Add(by)
 	_, err := pg.Extend(ctx, l.group.client.control, l.Lease, by)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -307,7 +310,7 @@ func (l *fetchedLease) prolong(ctx context.Context, by time.Duration) error {
 		l.lost = err
 		l.end()
 	case err == nil:
-		l.told = time.Now()
+		l.told, l.ends = time.Now(), ends
 		l.expiry.Reset(by)
 		l.group.client.fetched.add(l)
 	}

@@ -53,6 +53,11 @@ func newGroupsDefine(a *app) *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("delays", "backoff-from")
 	cmd.MarkFlagsMutuallyExclusive("delays", "backoff-to")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		for _, name := range []string{"slots", "backoff-from", "backoff-to"} {
+			if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == flag.DefValue {
+				return usageError{fmt.Errorf("--%s must be more than 0", name), "leave it out to keep what is, or for the default"}
+			}
+		}
 		f.changesTries = cmd.Flags().Changed("attempts")
 		return a.defineGroup(cmd, args[0], f)
 	}

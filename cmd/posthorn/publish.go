@@ -104,8 +104,12 @@ func oneOrLines(cmd *cobra.Command, usage string, flags []string, one func(args 
 		return cobra.RangeArgs(1, 2)(cmd, args)
 	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if *fromLines {
+		switch {
+		case *fromLines:
 			return lines()
+		case args[0] == "-":
+			return usageError{errors.New("the first argument cannot be -"),
+				"to read many from the standard input: " + cmd.CommandPath() + " --lines"}
 		}
 		return one(args)
 	}

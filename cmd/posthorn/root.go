@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -85,6 +87,7 @@ func newRoot(a *app) *cobra.Command {
 		newVersion(),
 	)
 	a.noteStart(root)
+	sayArguments(root)
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.fromEnvironment() }
 	return root
 }
@@ -100,6 +103,28 @@ func (a *app) noteStart(cmd *cobra.Command) {
 	}
 	for _, sub := range cmd.Commands() {
 		a.noteStart(sub)
+	}
+}
+
+// sayArguments lets commands say which arguments they take when the number is
+// wrong. Cobra says how many, and calls any that is too many an unknown command.
+func sayArguments(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		sayArguments(sub)
+	}
+	check := cmd.Args
+	if check == nil || cmd.HasSubCommands() {
+		return
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if check(cmd, args) == nil {
+			return nil
+		}
+		given := "no argument was given"
+		if len(args) > 0 {
+			given = fmt.Sprintf("given were %q", args)
+		}
+		return fmt.Errorf("usage: %s; %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"), given)
 	}
 }
 

@@ -31,10 +31,19 @@ returns interval
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  period interval;
 begin
-  return value::interval;
-exception when others then
-  raise exception '% is not a period: %', what, left(value, 60)
-    using errcode = 'PH004', hint = 'Write it like ''5 minutes''.';
+  begin
+    period := value::interval;
+  exception when others then
+    raise exception '% is not a period: %', what, left(value, 60)
+      using errcode = 'PH004', hint = 'Write it like ''5 minutes''.';
+  end;
+  if period not between interval '-1000 years' and interval '1000 years' then -- else no time from now would be one
+    raise exception '% must be a period of up to 1000 years, not %', what, left(value, 60)
+      using errcode = 'PH004', hint = 'Write it like ''5 minutes''.';
+  end if;
+  return period;
 end $$;
 comment on function posthorn.to_interval(text, text) is 'Casts text to an interval, with an error that says what was wrong.';

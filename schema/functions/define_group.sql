@@ -43,9 +43,6 @@ begin
     perform posthorn.move_cursor(g, posthorn.start_of(conf), sight);
   end if;
   return g.id;
-exception when check_violation or numeric_value_out_of_range then
-  raise exception 'group %: %', define_group.name, sqlerrm
-    using errcode = 'PH004', hint = 'docs/design.md lists the settings of a group and their ranges.';
 end $$;
 comment on function posthorn.define_group(text, text, jsonb) is
   'Makes a group, or changes its policy, and returns its id.';
@@ -110,6 +107,18 @@ begin
     from jsonb_each_text(config->'backoff') b (k, v)
     where k <> all (array['from', 'to', 'factor', 'jitter'])
       or (k in ('factor', 'jitter') and v !~ '^[0-9]{1,6}([.][0-9]{1,9})?$') limit 1;
+  end if;
+  if wrong is null then
+    select format('"%s" must be %s', s.name, s.range) into wrong
+    from (values
+      ('order', 'none, key, stream or total', config->>'order' in ('none', 'key', 'stream', 'total')),
+      ('slots', 'from 1 to 1024', (config->>'slots')::int between 1 and 1024),
+      ('on_failure', 'block or set_aside', config->>'on_failure' in ('block', 'set_aside')),
+      ('read_ahead', 'at least 1', (config->>'read_ahead')::int >= 1),
+      ('backoff.factor', 'at least 1', (config->'backoff'->>'factor')::float8 >= 1),
+      ('backoff.jitter', 'from 0 to 1', (config->'backoff'->>'jitter')::float8 <= 1)
+    ) s (name, range, holds)
+    where not s.holds limit 1;
   end if;
   if wrong is not null then
     raise exception '%', wrong

@@ -31,9 +31,6 @@ begin
   where x.id = g.id and x is distinct from g;
   perform posthorn.try_now(g.id);
   return g.id;
-exception when check_violation or numeric_value_out_of_range then
-  raise exception 'projection %: %', define_projection.name, sqlerrm
-    using errcode = 'PH004', hint = 'docs/project.md lists the settings of a projection and their ranges.';
 end $$;
 comment on function posthorn.define_projection(text, text, jsonb) is
   'Makes a projection, or changes its backoff, and returns the id of its group.';

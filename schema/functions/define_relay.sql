@@ -41,9 +41,6 @@ begin
     update posthorn.relays r set streams = patterns, epoch = r.epoch + 1, updated_at = posthorn.now() where r.group_id = g.id;
   end if;
   return g.id;
-exception when check_violation or numeric_value_out_of_range then
-  raise exception 'relay %: %', define_relay.name, sqlerrm
-    using errcode = 'PH004', hint = 'docs/relay.md lists the settings of a relay.';
 end $$;
 comment on function posthorn.define_relay(text, text, jsonb) is
   'Makes a relay, or changes which streams it is for, and returns the id of its group.';

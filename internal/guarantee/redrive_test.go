@@ -112,11 +112,17 @@ func TestBadFiltersAreRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.define("{}")
-	s.bury("a")
-	for _, filter := range []string{
-		`[]`, `"a"`, `{"unknown": 1}`, `{"ids": "1"}`, `{"ids": ["1; drop"]}`, `{"event": "x"}`, `{"limit": -1}`, `{"failed_before": "soon"}`,
-	} {
-		s.refused("PH004", "select posthorn.redrive('default', $1, $2::text::jsonb)", group, filter)
-		s.refused("PH004", "select posthorn.purge('default', $1, $2::text::jsonb)", group, filter)
+	for range 2 { // without a dead letter anywhere, and with one
+		for _, call := range []string{"redrive", "purge"} {
+			for _, filter := range []string{
+				`[]`, `"a"`, `{"unknown": 1}`, `{"ids": "1"}`, `{"ids": ["1; drop"]}`, `{"event": "x"}`, `{"limit": -1}`,
+				`{"failed_before": "soon"}`, `{"type": "b", "failed_after": "soon"}`,
+			} {
+				s.refused("PH004", "select posthorn."+call+"('default', $1, $2::text::jsonb)", group, filter)
+			}
+			s.refused("PH001", "select posthorn."+call+"('default', 'nobody')")
+			s.refused("PH001", "select posthorn."+call+"('nowhere', $1)", group)
+		}
+		s.bury("a")
 	}
 }

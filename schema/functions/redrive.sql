@@ -60,6 +60,7 @@ begin
     raise exception '%', wrong using errcode = 'PH004',
       hint = 'Fields are ids, after, event, type, not_streams, subscription, reason, error, failed_before, failed_after, limit and offset.';
   end if;
+  perform posthorn.to_time(filter->>k, k) from unnest(array['failed_before', 'failed_after']) k where filter ? k;
 end $$;
 comment on function posthorn.check_dead_letter_filter(jsonb) is 'Raises what is wrong with a filter of dead letters.';
 
@@ -112,11 +113,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  -- First, since a plan that finds no dead letters at all would not come to look at the filter.
+  wanted bigint[] := array(select m.id from posthorn.matching_dead_letters(redrive.namespace, redrive.group_name, redrive.filter) m);
   n bigint;
 begin
   with gone as (
     delete from posthorn.dead_letters d
-    where d.id in (select m.id from posthorn.matching_dead_letters(redrive.namespace, redrive.group_name, redrive.filter) m)
+    where d.id = any (wanted)
     returning d.*
   )
   insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, error, event)
@@ -139,10 +142,10 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  wanted bigint[] := array(select m.id from posthorn.matching_dead_letters(purge.namespace, purge.group_name, purge.filter) m);
   n bigint;
 begin
-  delete from posthorn.dead_letters d
-  where d.id in (select m.id from posthorn.matching_dead_letters(purge.namespace, purge.group_name, purge.filter) m);
+  delete from posthorn.dead_letters d where d.id = any (wanted);
   get diagnostics n = row_count;
   return n;
 end $$;

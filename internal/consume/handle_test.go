@@ -259,7 +259,7 @@ func TestWhatIsWrongRunTells(t *testing.T) {
 		"two names": {func(ph *posthorn.Client) { ph.Group("g", quick); ph.Group("g", quick).Handle("x", "a", nothing) }, `group "g" is there already`},
 		"order": {func(ph *posthorn.Client) {
 			ph.Group("g", posthorn.GroupConfig{Order: "chaos"}).Handle("x", "a", nothing)
-		}, `groups_ordering_check`},
+		}, `"order" must be none, key, stream or total`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ph := newWorld(t).open()

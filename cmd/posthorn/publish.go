@@ -108,8 +108,8 @@ func oneOrLines(cmd *cobra.Command, usage string, flags []string, one func(args 
 		case *fromLines:
 			return lines()
 		case args[0] == "-":
-			return usageError{errors.New("the first argument cannot be -"),
-				"to read many from the standard input: " + cmd.CommandPath() + " --lines"}
+			hint := "to read many from the standard input: " + cmd.CommandPath() + " --lines"
+			return usageError{errors.New("the first argument cannot be -"), hint}
 		}
 		return one(args)
 	}

@@ -199,6 +199,21 @@ func (s *served) awaitClosed(t testing.TB) {
 	s.await(t, func() bool { return s.call(t, "GET", "/v1/namespaces", nil).status == 401 })
 }
 
+// lock keeps everybody from a table until unlock is called, or the test ends.
+func (s *served) lock(t testing.TB, table string) (unlock func()) {
+	t.Helper()
+	tx, err := s.ph.Pool().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock = sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
+	t.Cleanup(unlock)
+	if _, err := tx.Exec(t.Context(), "lock table "+table+" in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	return unlock
+}
+
 func (s *served) await(t testing.TB, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
@@ -583,8 +598,11 @@ func TestRevokedWhileWaitingForJobs(t *testing.T) {
 	s.awaitClosed(t)
 	const subscribe = "/events/subscribe?tags=mail&worker_id=w:1"
 	answer := make(chan answered, 1)
+	unlock := s.lock(t, "posthorn.ready_jobs")
 	go func() { answer <- s.call(t, "GET", subscribe+"&wait=60", nil, worker) }()
-	s.await(t, func() bool { return s.server.jobWaits.Load() == 1 })
+	s.await(t, func() bool { return s.looks(t) == 1 })
+	unlock()
+	s.await(t, func() bool { return s.looks(t) == 0 }) // its first look, for which the token was good, is over
 	s.exec(t, "select posthorn.revoke_token(1)")
 	s.await(t, func() bool { return s.call(t, "GET", subscribe, nil, worker).status == 401 })
 	s.await(t, func() bool { return s.looks(t) == 0 }) // one that began before may still find something

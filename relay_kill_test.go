@@ -2,19 +2,18 @@ package posthorn_test
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testpg"
 )
 
 const relayURL = "POSTHORN_TEST_RELAY_URL"
@@ -74,21 +73,6 @@ func (c *child) says(t *testing.T, what string) {
 			t.Fatalf("the process never said %q", what)
 		}
 	}
-}
-
-// lock keeps everybody from a table until unlock is called, or the test ends.
-func (r *relaying) lock(table string) (unlock func()) {
-	r.t.Helper()
-	tx, err := r.Pool().Begin(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	unlock = sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
-	r.t.Cleanup(unlock)
-	if _, err := tx.Exec(r.t.Context(), "lock table "+table+" in access exclusive mode"); err != nil {
-		r.t.Fatal(err)
-	}
-	return unlock
 }
 
 // TestRelayProcess is what the processes run that others kill or stop.
@@ -183,7 +167,7 @@ func TestRelayLosesALeadThatItHasJustTaken(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
 	r.send("a", 20)
-	unlock := r.lock("posthorn.streams")
+	unlock := testpg.Lock(t, r.Pool(), "streams")
 	c := r.spawnRelay()
 	c.says(t, "this process relays")
 	c.says(t, "the lead of the relay was lost")
@@ -200,7 +184,7 @@ func TestRelayStopsWithItsLead(t *testing.T) {
 	r.send("a", 20)
 	r.awaitWritten()
 	// Nobody renews: the statement waits for whoever holds the lock.
-	unlock := r.lock("posthorn.relays")
+	unlock := testpg.Lock(t, r.Pool(), "relays")
 	c.says(t, "the lead of the relay was lost")
 	unlock()
 	r.send("a", 20)

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testpg"
 	"github.com/posthorn/posthorn/posthorntest"
 	phprometheus "github.com/posthorn/posthorn/prometheus"
 )
@@ -215,14 +216,7 @@ func TestScrapeThatFails(t *testing.T) {
 func TestScrapeThatWaits(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t)
-	lock, err := ph.Pool().Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Rollback(context.Background())
-	if _, err := lock.Exec(t.Context(), "lock table posthorn.groups in access exclusive mode"); err != nil {
-		t.Fatal(err)
-	}
+	testpg.Lock(t, ph.Pool(), "groups")
 	config := quiet
 	config.Timeout = 50 * time.Millisecond
 	if up := value(t, registry(t, phprometheus.NewCollector(ph, config)), "posthorn_up"); up != 0 {

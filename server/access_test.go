@@ -20,6 +20,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/testpg"
 	"github.com/posthorn/posthorn/internal/token"
 	"github.com/posthorn/posthorn/posthorntest"
 )
@@ -197,21 +198,6 @@ func TestTokenDecidesTheNamespace(t *testing.T) {
 func (s *served) awaitClosed(t testing.TB) {
 	t.Helper()
 	s.await(t, func() bool { return s.call(t, "GET", "/v1/namespaces", nil).status == 401 })
-}
-
-// lock keeps everybody from a table until unlock is called, or the test ends.
-func (s *served) lock(t testing.TB, table string) (unlock func()) {
-	t.Helper()
-	tx, err := s.ph.Pool().Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	unlock = sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
-	t.Cleanup(unlock)
-	if _, err := tx.Exec(t.Context(), "lock table "+table+" in access exclusive mode"); err != nil {
-		t.Fatal(err)
-	}
-	return unlock
 }
 
 func (s *served) await(t testing.TB, holds func() bool) {
@@ -598,7 +584,7 @@ func TestRevokedWhileWaitingForJobs(t *testing.T) {
 	s.awaitClosed(t)
 	const subscribe = "/events/subscribe?tags=mail&worker_id=w:1"
 	answer := make(chan answered, 1)
-	unlock := s.lock(t, "posthorn.ready_jobs")
+	unlock := testpg.Lock(t, s.ph.Pool(), "ready_jobs")
 	go func() { answer <- s.call(t, "GET", subscribe+"&wait=60", nil, worker) }()
 	s.await(t, func() bool { return s.looks(t) == 1 })
 	unlock()

@@ -1,4 +1,4 @@
-// Package testpg puts a pooler in front of a test's Postgres.
+// Package testpg puts a pooler in front of a test's Postgres, or a lock in its way.
 package testpg
 
 import (

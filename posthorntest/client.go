@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // Open opens a client on a fresh database of the test's own, or on the one that
@@ -147,15 +148,11 @@ func connect(t testing.TB, ph *posthorn.Client) *pgx.Conn {
 	return conn
 }
 
-// pace is how often to look whether something has come true.
-const pace = 5 * time.Millisecond
-
 // wait returns when nothing is missing any more. The test fails when that takes
 // too long, or the client has stopped running with an error.
 func wait(t testing.TB, what string, ph *posthorn.Client, missing func() string) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
+	for deadline := time.Now().Add(await.Limit); ; await.Pause() {
 		left := missing()
 		if left == "" {
 			return
@@ -164,9 +161,8 @@ func wait(t testing.TB, what string, ph *posthorn.Client, missing func() string)
 			t.Fatalf("posthorntest: %s: the client has stopped running; %s", what, left)
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("posthorntest: %s: after %v %s", what, patience, left)
+			t.Fatalf("posthorntest: %s: after %v %s", what, await.Limit, left)
 		}
-		time.Sleep(pace)
 	}
 }
 

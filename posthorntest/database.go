@@ -2,9 +2,14 @@ package posthorntest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // EmptyDatabase creates a database for the test, with nothing in it, and
@@ -20,6 +25,11 @@ func EmptyDatabase(t testing.TB) string {
 type template struct {
 	key     string
 	prepare func(ctx context.Context, url string) error
+
+	// content identifies what prepare makes, in characters of a name. Processes
+	// that use one server make a template with a content once between them.
+	// Without it, each process makes its own.
+	content func() string
 }
 
 // clone creates a copy of the template for the test and returns its URL. The
@@ -42,7 +52,7 @@ func (s *server) newDatabase(t testing.TB, from string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 		defer cancel()
 		if watched.Load() {
 			s.expectNoConnections(ctx, t, name)
@@ -70,20 +80,67 @@ func (s *server) template(t template) (string, error) {
 func (s *server) makeTemplate(t template) (string, error) {
 	// Not the context of the test that happens to come first: the others need
 	// the template too.
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
-	name := s.newName("template")
+	if t.content == nil {
+		name := s.newName("template")
+		return name, s.fillTemplate(ctx, name, t)
+	}
+	name := "posthorn_" + t.key + "_" + t.content()
+	return name, s.locked(ctx, name, func() error {
+		var finished bool
+		err := s.admin.QueryRow(ctx,
+			"select exists (select from pg_database where datname = $1 and not datallowconn)", name).Scan(&finished)
+		if err != nil || finished {
+			return err
+		}
+		if err := s.dropOutdated(ctx, t.key); err != nil {
+			return err
+		}
+		if err := s.drop(ctx, name); err != nil { // its maker was killed
+			return err
+		}
+		return s.fillTemplate(ctx, name, t)
+	})
+}
+
+func (s *server) fillTemplate(ctx context.Context, name string, t template) error {
 	if err := s.create(ctx, name, "template0"); err != nil {
-		return "", err
+		return err
 	}
 	if err := t.prepare(ctx, s.databaseURL(name)); err != nil {
-		return "", fmt.Errorf("prepare the template database %q: %w", t.key, err)
+		return fmt.Errorf("prepare the template database %q: %w", t.key, err)
 	}
 	// A connection to the template would keep it from being copied.
 	if _, err := s.admin.Exec(ctx, "alter database "+name+" with allow_connections false"); err != nil {
-		return "", fmt.Errorf("close the template database %q: %w", t.key, err)
+		return fmt.Errorf("close the template database %q: %w", t.key, err)
 	}
-	return name, nil
+	return nil
+}
+
+// locked keeps other processes that use the server from doing the same.
+func (s *server) locked(ctx context.Context, name string, do func() error) error {
+	return pgx.BeginFunc(ctx, s.admin, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtextextended($1, 7091))", name); err != nil {
+			return err
+		}
+		return do()
+	})
+}
+
+// dropOutdated drops templates with other contents that are more than a day old.
+// Only a server that lives that long has any.
+func (s *server) dropOutdated(ctx context.Context, key string) error {
+	rows, _ := s.admin.Query(ctx, `
+		select datname from pg_database
+		where datname ~ $1
+		and (pg_stat_file('base/' || oid || '/PG_VERSION')).modification < now() - interval '1 day'`,
+		"^posthorn_"+key+"_[0-9a-f]+$")
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, name := range names {
+		err = errors.Join(err, s.drop(ctx, name))
+	}
+	return err
 }
 
 // testNames is what newName gives to the databases of tests.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // Main runs the tests of a package and ends the process. It fails if a goroutine
@@ -23,7 +25,7 @@ func Main(m *testing.M) {
 	code := m.Run()
 	closeServer()
 	if code == 0 {
-		if left := await(leftGoroutines); len(left) > 0 {
+		if left := untilNone(leftGoroutines); len(left) > 0 {
 			fmt.Fprintf(os.Stderr, "posthorntest: %d goroutines are left:\n\n%s\n", len(left), strings.Join(left, "\n\n"))
 			code = 1
 		}
@@ -34,18 +36,13 @@ func Main(m *testing.M) {
 // watched: connections that tests leave are errors.
 var watched atomic.Bool
 
-// grace is how long what ends may take to be gone.
-const grace = time.Minute
-
-// await looks again and again until nothing is left, or grace is over.
-func await(look func() []string) []string {
-	deadline := time.Now().Add(grace)
-	for {
+// untilNone looks again and again until nothing is left, or the limit is over.
+func untilNone(look func() []string) []string {
+	for deadline := time.Now().Add(await.Limit); ; await.Pause() {
 		left := look()
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left
 		}
-		time.Sleep(pace)
 	}
 }
 
@@ -98,7 +95,7 @@ func isOurs(stack string) bool {
 // expectNoConnections lets the test fail if clients are still connected to its
 // database.
 func (s *server) expectNoConnections(ctx context.Context, t testing.TB, database string) {
-	left := await(func() []string {
+	left := untilNone(func() []string {
 		found, err := s.connections(ctx, database)
 		if err != nil {
 			t.Error(err)

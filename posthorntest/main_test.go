@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 func TestLeftGoroutines(t *testing.T) {
@@ -24,7 +26,7 @@ func TestLeftGoroutines(t *testing.T) {
 	}
 	close(end)
 	<-ended
-	eventually(t, "a goroutine that has ended is gone", func() bool { return !seen() })
+	await.True(t, "a goroutine that has ended is gone", func() bool { return !seen() })
 }
 
 func leakedOnPurpose(began, end, ended chan struct{}) {
@@ -62,6 +64,6 @@ func TestConnectionsOfClients(t *testing.T) {
 			t.Errorf("%s: %d connections, want %d", application, got, want)
 		}
 		conn.Close(context.Background())
-		eventually(t, "a closed connection is gone", func() bool { return left() == 0 })
+		await.True(t, "a closed connection is gone", func() bool { return left() == 0 })
 	}
 }

@@ -2,6 +2,8 @@ package posthorntest
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -10,7 +12,7 @@ import (
 )
 
 // migrated is what a fresh installation looks like.
-var migrated = template{key: "migrated", prepare: func(ctx context.Context, url string) error {
+var migrated = template{key: "migrated", content: schemaHash, prepare: func(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
@@ -21,6 +23,15 @@ var migrated = template{key: "migrated", prepare: func(ctx context.Context, url 
 	}
 	return err
 }}
+
+// schemaHash tells installations of different schemas apart.
+func schemaHash() string {
+	h := sha256.New()
+	if err := schema.Print(h); err != nil {
+		panic(err) // it is in the program
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
 
 // Database creates a database with Posthorn's schema for the test and returns
 // its URL. It is dropped when the test ends, whoever is connected.

@@ -8,3 +8,18 @@ func TestDatabaseTakesAnEvent(t *testing.T) {
 		t.Errorf("event %d, want 1", got)
 	}
 }
+
+// Processes that share a server make the migrated template once between them.
+func TestProcessesShareTheMigratedTemplate(t *testing.T) {
+	t.Parallel()
+	Database(t)
+	made := "select oid::bigint from pg_database where datname = 'posthorn_migrated_" + schemaHash() + "'"
+	before := ask[int64](t, ServerURL(t), made)
+	other := startProgram(t, "POSTHORN_TEST_DATABASE_URL="+ServerURL(t), asProgram+"=migrated")
+	if want := "posthorn_migrated_" + schemaHash(); other.database != want {
+		t.Errorf("another process uses %s, want %s", other.database, want)
+	}
+	if after := ask[int64](t, ServerURL(t), made); after != before {
+		t.Errorf("the template was made again")
+	}
+}

@@ -6,24 +6,19 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testdir"
-	"github.com/posthorn/posthorn/localpg"
+	"github.com/posthorn/posthorn/internal/testpg"
 )
-
-// patience is how long anything here may take before the test fails. It is
-// generous because all packages' tests start their servers at the same time.
-const patience = 2 * time.Minute
 
 // ServerURL returns the URL of a server that the test may use as a superuser.
 // All tests of the process get the same one. What a test changes there that is
@@ -63,7 +58,7 @@ type server struct {
 // processServer starts the server at the first call.
 var processServer = sync.OnceValues(func() (*server, error) {
 	asked.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	if given := os.Getenv("POSTHORN_TEST_DATABASE_URL"); given != "" {
 		return useServer(ctx, given)
@@ -91,32 +86,12 @@ func useServer(ctx context.Context, given string) (*server, error) {
 // directory is the server's, and goes with this process.
 var directory *testdir.Dir
 
-// startServer runs a server that lives as long as this process. Durability is
-// switched off: nobody needs its data after a crash.
+// startServer runs a server that lives as long as this process.
 func startServer(ctx context.Context) (url string, err error) {
-	directory, err = testdir.Make("posthorntest-")
-	if err != nil {
+	if directory, err = testdir.Make("posthorntest-"); err != nil {
 		return "", err
 	}
-	s, err := localpg.Start(ctx, localpg.Config{
-		Dir:    directory.Path,
-		BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"),
-		Logger: slog.New(slog.DiscardHandler),
-		Settings: map[string]string{
-			"fsync":                     "off",
-			"full_page_writes":          "off",
-			"synchronous_commit":        "off",
-			"max_connections":           "300",
-			"max_prepared_transactions": "50",
-			"shared_buffers":            "64MB",    // dropping a database searches all of them
-			"max_wal_size":              "256MB",   // it may lie in memory
-			"shared_preload_libraries":  "plpgsql", // tests open many sessions: a tenth less for each
-		},
-	})
-	if err != nil {
-		return "", err
-	}
-	return s.URL(), nil
+	return testpg.StartServer(ctx, directory, testpg.BinDir())
 }
 
 func openServer(ctx context.Context, given string) (*server, error) {

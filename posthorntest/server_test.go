@@ -11,14 +11,16 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // asProgram, in the environment, makes the test binary a process that uses a
-// server like any test and waits until its standard input ends.
+// server like any test and waits until its standard input ends. Its value is the
+// key of the template that the process makes.
 const asProgram = "POSTHORNTEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -37,7 +39,11 @@ func runProgram() error {
 		return err
 	}
 	ctx := context.Background()
-	name, err := s.template(numbers)
+	from := numbers
+	if os.Getenv(asProgram) == migrated.key {
+		from = migrated
+	}
+	name, err := s.template(from)
 	if err != nil {
 		return err
 	}
@@ -87,20 +93,6 @@ func (p *program) kill() {
 	_ = p.cmd.Wait()
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.After(2 * time.Minute)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
 func TestServerEndsWithItsProcess(t *testing.T) {
 	t.Parallel()
 	p := startProgram(t, "POSTHORN_TEST_DATABASE_URL=")
@@ -108,8 +100,8 @@ func TestServerEndsWithItsProcess(t *testing.T) {
 		t.Fatal("the server does not run")
 	}
 	p.kill()
-	eventually(t, "the server ends", func() bool { return !answers(p.address) })
-	eventually(t, "its directory goes", func() bool {
+	await.True(t, "the server ends", func() bool { return !answers(p.address) })
+	await.True(t, "its directory goes", func() bool {
 		_, err := os.Stat(p.dir)
 		return errors.Is(err, os.ErrNotExist)
 	})
@@ -133,7 +125,7 @@ func TestAbandonedDatabasesAreDropped(t *testing.T) {
 		t.Fatalf("databases of two processes (-want +got):\n%s", diff)
 	}
 	killed.kill()
-	eventually(t, "the killed process's connection closes", func() bool {
+	await.True(t, "the killed process's connection closes", func() bool {
 		return !connected(t, killed)
 	})
 	startProgram(t, shared)

@@ -1,8 +1,11 @@
-.PHONY: help up build test torture bench lint generate
+.PHONY: help up build test stress torture bench lint generate
 .DEFAULT_GOAL := help
 
 # Torture runs this long.
 FOR ?= 10m
+# Stress runs each package this often; ONLY names a part of their paths.
+ROUNDS ?= 30
+ONLY ?=
 LINTER = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Without what debuggers want, a tenth less to compile. All targets do so, and share
 # what is compiled.
@@ -17,11 +20,13 @@ up: ## runs Posthorn on a Postgres of its own; Ctrl-C stops both
 build: ## builds bin/posthorn
 	@go build -o bin/posthorn ./cmd/posthorn && touch bin/.whole
 
-test: ## passes the tests, on the machine's Postgres (15 or newer) and on 18
+test: ## passes the tests, on the machine's Postgres (15 or newer); on 18 those that depend on its version
 	@scripts/deps
-	go test -timeout 15m ./...
-	POSTHORN_TEST_PG_BIN=$$(scripts/postgres18) go test -timeout 15m ./...
-	cd bench && go test -timeout 15m ./...
+	@go run ./internal/testrun $(RETRY)
+
+stress: ## runs each package's tests ROUNDS=30 times on a busy machine; goes on where it was interrupted
+	@scripts/deps
+	@go run ./internal/testrun -stress $(ROUNDS) -only "$(ONLY)"
 
 torture: ## looks for lost events while workers, brokers and Postgres are killed, for FOR=10m twice
 	@scripts/deps

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// module writes a module with packages that have these tests, and returns a run
+// of them.
+func module(t *testing.T, tests map[string]string) goTest {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, content string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.mod", "module m\n\ngo 1.26\n")
+	for name, text := range tests {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(filepath.Join(name, "m_test.go"), "package m\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\n"+helper+text)
+	}
+	return goTest{title: "here", dir: dir, packages: []string{"./..."}, env: []string{"GOWORK=off"}}
+}
+
+// first reports whether it is called for the first time with this name.
+const helper = `
+func first(name string) bool { return os.Mkdir(name, 0o777) == nil }
+
+func TestPasses(t *testing.T) { t.Run("subtest", func(t *testing.T) {}) }
+`
+
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	type outcome struct {
+		failed bool
+		again  string
+	}
+	tests, want := map[string]string{}, map[string]outcome{}
+	for name, pkg := range map[string]struct {
+		tests string
+		outcome
+	}{
+		"passes": {``, outcome{}},
+		"once":   {`func TestOnce(t *testing.T) { if first("a") { t.Fatal("once") } }`, outcome{again: "TestOnce"}},
+		"twice": {`
+			func TestOnce(t *testing.T) { if first("a") { t.Fatal("once") } }
+			func TestTwice(t *testing.T) { if first("b") || first("c") { t.Fatal("twice") } }`, outcome{true, "TestOnce"}},
+		"dies":     {`func TestPanics(t *testing.T) { if first("a") { panic("once") } }`, outcome{again: "the whole package"}},
+		"testmain": {`func TestMain(m *testing.M) { m.Run(); if first("a") { os.Exit(1) } }`, outcome{again: "the whole package"}},
+		"race":     {`func TestRaces(t *testing.T) { if first("a") { t.Fatal("WARNING: DATA RACE") } }`, outcome{failed: true}},
+		"broken":   {`func TestBroken(t *testing.T) { broken }`, outcome{failed: true}},
+	} {
+		tests[name], want["m/"+name] = pkg.tests, pkg.outcome
+	}
+	g := module(t, tests)
+	packages, err := g.do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.retry(t.Context(), packages)
+	for _, p := range packages {
+		if got := (outcome{p.failed, strings.Join(p.again, " ")}); got != want[p.path] {
+			t.Errorf("%s: got %+v, want %+v", p.path, got, want[p.path])
+		}
+		delete(want, p.path)
+	}
+	if len(want) > 0 {
+		t.Errorf("no result of %v", want)
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	skips, once := &test{action: "skip"}, &test{action: "pass"}
+	var r report
+	r.add("here", []*tested{{path: "m", elapsed: time.Second, tests: map[string]*test{"TestSkips": skips, "TestOnce": once}, again: []string{"TestOnce"}}})
+	var text strings.Builder
+	r.print(&text, time.Minute)
+	for _, want := range []string{
+		"1.0s  m (here)\n", "skipped:\n  TestSkips of m (here)\n",
+		"unstable: TestOnce of m (here) failed, and passed when it ran again\n", "tests: 1 passed, 0 failed, 1 skipped\n",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in the report:\n%s", want, text.String())
+		}
+	}
+}
+
+// What was counted is there when a run goes on.
+func TestCountsAreKept(t *testing.T) {
+	g := module(t, map[string]string{"p": `func TestAlways(t *testing.T) { t.Fatal("always") }`})
+	u := unit{name: "m", path: "m/p", dir: filepath.Join(g.dir, "p"), server: &server{}, plain: filepath.Join(g.dir, "m.test")}
+	t.Setenv("GOWORK", "off")
+	t.Chdir(g.dir)
+	if err := compile(t.Context(), u.path, u.plain); err != nil {
+		t.Fatal(err)
+	}
+	c := readCounts(t, filepath.Join(g.dir, "counts.json"))
+	for round := 1; round <= 2; round++ {
+		c.round(t.Context(), round, 3, []unit{u})
+	}
+	again := readCounts(t, c.file)
+	if again.Rounds["m"] != 2 || again.Failures["m TestAlways"] != 2 {
+		t.Errorf("kept %v and %v, want two rounds and two failures", again.Rounds, again.Failures)
+	}
+	again.round(t.Context(), 2, 3, []unit{u}) // it has had that
+	if again.Rounds["m"] != 2 {
+		t.Errorf("%d rounds, want 2", again.Rounds["m"])
+	}
+	if err := again.print([]unit{u}); err == nil {
+		t.Error("a run with failures passes")
+	}
+}
+
+func readCounts(t *testing.T, file string) *counts {
+	t.Helper()
+	c, err := loadCounts(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

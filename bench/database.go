@@ -24,29 +24,49 @@ type database struct {
 
 // newDatabase makes a database with Posthorn's schema and a bare table beside.
 func (s *server) newDatabase(ctx context.Context) (*database, error) {
-	name := fmt.Sprintf("posthorn_bench_%s_%d", s.token, s.count.Add(1))
-	if _, err := s.admin.Exec(ctx, "create database "+name+" template template0"); err != nil {
+	if s.template == "" {
+		if err := s.makeTemplate(ctx); err != nil {
+			return nil, err
+		}
+	}
+	d, err := s.create(ctx, s.template)
+	if err != nil {
 		return nil, err
 	}
-	d := &database{server: s, name: name}
-	if err := d.open(ctx); err != nil {
+	if err := d.tend(ctx); err != nil {
 		d.drop()
 		return nil, err
 	}
 	return d, nil
 }
 
-func (d *database) open(ctx context.Context) (err error) {
-	if d.Conn, err = d.connect(ctx, nil); err != nil {
+// makeTemplate migrates the database that all others are copies of.
+func (s *server) makeTemplate(ctx context.Context) error {
+	d, err := s.create(ctx, "template0")
+	if err != nil {
 		return err
 	}
-	if _, err := schema.Migrate(ctx, d.Conn, schema.Options{}); err != nil {
-		return err
+	s.template = d.name // so that close drops it
+	_, err = schema.Migrate(ctx, d.Conn, schema.Options{})
+	if err == nil {
+		_, err = d.Exec(ctx, bareSQL)
 	}
-	if _, err := d.Exec(ctx, bareSQL); err != nil {
-		return err
+	d.Close(ctx) // nobody can copy a database that is in use
+	return err
+}
+
+// create makes a database and connects to it.
+func (s *server) create(ctx context.Context, template string) (*database, error) {
+	d := &database{server: s, name: fmt.Sprintf("posthorn_bench_%s_%d", s.token, s.count.Add(1))}
+	_, err := s.admin.Exec(ctx, "create database "+d.name+" template "+template)
+	if err == nil {
+		d.Conn, err = d.connect(ctx, nil)
 	}
-	return d.tend(ctx)
+	if err != nil {
+		d.drop()
+		return nil, err
+	}
+	return d, nil
 }
 
 // bareSQL makes the limit: a table with the columns and defaults of the log,

@@ -34,6 +34,8 @@ type server struct {
 	token   string // in the names of our databases
 	count   atomic.Int64
 
+	template string // a database with Posthorn's schema, once one has been made
+
 	local *localpg.Server // nil when a URL was given
 	dir   string
 }
@@ -98,6 +100,9 @@ func (s *server) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if s.admin != nil {
+		if s.template != "" {
+			s.admin.Exec(ctx, "drop database if exists "+s.template+" with (force)")
+		}
 		s.admin.Close(ctx)
 	}
 	if s.local != nil {

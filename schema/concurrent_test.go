@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/schema"
 )
@@ -44,11 +45,14 @@ func migrateProcess(url string) {
 	fmt.Print(len(report.Applied))
 }
 
-const rivals = 10
+const rivals = 4
 
 func TestConcurrentConnections(t *testing.T) {
+	t.Parallel()
 	url := posthorntest.EmptyDatabase(t)
-	b := schema.Load(t, small(1, 42, "select pg_sleep(0.1);"))
+	observer := connect(t, url)
+	run(t, observer, "select pg_advisory_lock(42)") // in the way of the first until the others have come
+	b := schema.Load(t, small(1, 42, "select pg_advisory_xact_lock(42);"))
 	applied := make([]int, rivals)
 	var group sync.WaitGroup
 	for i := range rivals {
@@ -61,11 +65,17 @@ func TestConcurrentConnections(t *testing.T) {
 			applied[i] = len(report.Applied)
 		})
 	}
+	await.True(t, "the others wait for the first", func() bool {
+		return value[int](t, observer, `select count(*) from pg_locks l join pg_database d on d.oid = l.database
+			where d.datname = current_database() and l.locktype = 'advisory' and not l.granted and l.objid <> 42`) == rivals-1
+	})
+	run(t, observer, "select pg_advisory_unlock(42)")
 	group.Wait()
 	onlyOneWorked(t, applied)
 }
 
 func TestConcurrentProcesses(t *testing.T) {
+	t.Parallel()
 	url := posthorntest.EmptyDatabase(t)
 	start, hold, err := os.Pipe()
 	if err != nil {

@@ -3,6 +3,7 @@ package schema_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/schema"
 )
@@ -67,6 +69,7 @@ func TestMigrateAppliesOnlyWhatIsNew(t *testing.T) {
 }
 
 func TestFunctionsFollowRevision(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name             string
 		revision, answer int
@@ -152,6 +155,7 @@ func TestCheckAsksForMigration(t *testing.T) {
 }
 
 func TestErrorNamesFileAndPlace(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct{ name, sql, want string }{
 		{"syntax", "-- größer\n\ncreate tabel posthorn.x ();\n", "migrations/002_more.sql:3:"},
 		{"missing table", "create table posthorn.x ();\nselect 1;\nselect * from posthorn.nothing;\n", "migrations/002_more.sql:3:"},
@@ -212,15 +216,20 @@ func TestMigrateIgnoresRoleSettings(t *testing.T) {
 		"default_transaction_read_only = on",
 		"search_path = elsewhere",
 		"lock_timeout = 1",
-		"statement_timeout = 2000",
+		"statement_timeout = 20000",
 	} {
 		run(t, conn, "set default_transaction_read_only = off; alter database "+name+" set "+setting)
 	}
-	migrate(t, schema.Load(t, small(1, 42, "select pg_sleep(2.1);")), connect(t, url))
+	const checked = `do $$ begin
+		assert current_setting('statement_timeout') = '0', 'a time limit of the role holds';
+		assert current_setting('transaction_isolation') = 'read committed', 'the isolation level of the role holds';
+	end $$;`
+	migrate(t, schema.Load(t, small(1, 42, checked)), connect(t, url))
 }
 
 // seed 000.1
 func TestMigrateWithoutSuperuser(t *testing.T) {
+	t.Parallel()
 	url := posthorntest.EmptyDatabase(t)
 	admin := connect(t, url)
 	role := admin.Config().Database + "_owner"
@@ -231,6 +240,34 @@ func TestMigrateWithoutSuperuser(t *testing.T) {
 	})
 
 	if _, err := schema.Migrate(t.Context(), connectAs(t, url, role), schema.Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Databases of one cluster may be migrated at the same time by one role, and the
+// membership in posthorn_condition that each grants is the cluster's.
+func TestMigrateBesideAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	posthorntest.Database(t) // makes posthorn_condition
+	url := posthorntest.EmptyDatabase(t)
+	admin, rival := connect(t, url), connect(t, url)
+	role := admin.Config().Database + "_owner"
+	run(t, admin, "create role "+role+" nosuperuser createrole; alter database "+admin.Config().Database+" owner to "+role)
+	t.Cleanup(func() {
+		run(t, admin, "reassign owned by "+role+" to current_user; drop owned by "+role+"; drop role "+role)
+	})
+	run(t, rival, "begin; grant posthorn_condition to "+role)
+	conn := connectAs(t, url, role)
+	migrated := make(chan error, 1)
+	go func() {
+		_, err := schema.Migrate(t.Context(), conn, schema.Options{LockTimeout: await.Limit})
+		migrated <- err
+	}()
+	await.True(t, "the migration waits for the other's grant, or is over", func() bool {
+		return len(migrated) > 0 || value[bool](t, admin, fmt.Sprintf("select exists (select from pg_locks where pid = %d and not granted)", conn.PgConn().PID()))
+	})
+	run(t, rival, "commit")
+	if err := await.Value(t, "the end of the migration", migrated); err != nil {
 		t.Error(err)
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/schema"
 )
@@ -23,6 +23,7 @@ import (
 // from while events are published and claimed: nobody sees an error, and
 // nothing is lost. (seed 001.4)
 func TestUpgradeUnderLoad(t *testing.T) {
+	t.Parallel()
 	scripts, err := filepath.Glob("testdata/releases/*.sql")
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("no released schemas in testdata/releases: %v", err)
@@ -70,13 +71,13 @@ func upgradeUnderLoad(t *testing.T, url string) {
 	defer workers.Wait() // also when the test gives up
 	defer publishers.Wait()
 	defer stop.Store(true)
-	await(t, func() bool { return handled.Load() > 50 || t.Failed() })
+	await.True(t, "50 events are handled", func() bool { return handled.Load() > 50 || t.Failed() })
 	next := nextRelease(t)
 	if report, err := next.Migrate(ctx, pool, schema.Options{}); err != nil || len(report.Applied) == 0 {
 		t.Errorf("upgrade applied %v: %v", report.Applied, err)
 	}
 	before := handled.Load()
-	await(t, func() bool { return handled.Load() > before+50 || t.Failed() })
+	await.True(t, "50 more are handled after the upgrade", func() bool { return handled.Load() > before+50 || t.Failed() })
 	stop.Store(true)
 	publishers.Wait()
 	allPublished.Store(true)
@@ -129,13 +130,4 @@ func affect(t *testing.T, pool *pgxpool.Pool, sql string) int64 {
 		t.Errorf("%s: %v", sql, err)
 	}
 	return tag.RowsAffected()
-}
-
-func await(t *testing.T, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not in time")
-		}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/schema"
 )
@@ -33,16 +34,7 @@ type listener chan string
 
 func (l listener) await(t *testing.T, message string) {
 	t.Helper()
-	timeout := time.After(2 * time.Minute)
-	for {
-		select {
-		case m := <-l:
-			if m == message {
-				return
-			}
-		case <-timeout:
-			t.Fatalf("nobody logged %q", message)
-		}
+	for await.Value(t, message, l) != message {
 	}
 }
 

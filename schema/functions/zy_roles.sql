@@ -112,7 +112,11 @@ begin
     grant select on posthorn.subscriptions to posthorn_condition;
     if current_setting('server_version_num')::int < 160000 then
       if not pg_has_role('posthorn_condition', 'member') then
-        grant posthorn_condition to current_user;
+        begin
+          grant posthorn_condition to current_user;
+        exception when unique_violation then
+          null; -- a migration of another database of this cluster was faster
+        end;
       end if;
     -- Who makes a role may grant it from then on, but not yet be it.
     elsif not pg_has_role('posthorn_condition', 'set') or not pg_has_role('posthorn_condition', 'usage') then

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/tend"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -26,15 +27,20 @@ func TestRunDeliversUntilTheEnd(t *testing.T) {
 		tend.Run(ctx, pool, slog.New(slog.DiscardHandler))
 		close(ended)
 	}()
-	soon := time.Now().Add(50 * time.Millisecond)
-	if _, err := pg.Publish(ctx, pool, "default", pg.Message{Type: "a", DeliverAt: &soon}); err != nil {
+	inAnHour := time.Now().Add(time.Hour)
+	if _, err := pg.Publish(ctx, pool, "default", pg.Message{Type: "a", DeliverAt: &inAnHour}); err != nil {
 		t.Fatal(err)
 	}
-	for delivered := false; !delivered; {
+	if _, err := pool.Exec(ctx, `create or replace function posthorn.now() returns timestamptz
+		language sql volatile parallel safe return clock_timestamp() + interval '2 hours'`); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the event is delivered", func() (delivered bool) {
 		if err := pool.QueryRow(ctx, "select exists (select from posthorn.events)").Scan(&delivered); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return delivered
+	})
 	cancel()
-	<-ended
+	await.Closed(t, "upkeep ends", ended)
 }

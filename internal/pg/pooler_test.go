@@ -3,10 +3,10 @@ package pg_test
 import (
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/testpg"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -42,14 +42,14 @@ func TestTakeThroughAPooler(t *testing.T) {
 	}
 	var mu sync.Mutex
 	seen := map[int64]int{}
-	deadline := time.Now().Add(time.Minute)
+	ctx := await.Context(t)
 	for range 4 {
 		wait.Go(func() {
 			var last pg.Lease
-			for time.Now().Before(deadline) {
+			for ctx.Err() == nil {
 				next := takeOf(group)
 				next.MaxEvents, next.Settle = 7, last
-				lease, err := pool.Take(t.Context(), next)
+				lease, err := pool.Take(ctx, next)
 				if err != nil {
 					t.Error(err)
 					return

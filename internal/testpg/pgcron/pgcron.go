@@ -3,65 +3,87 @@ package pgcron
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/localpg"
 )
 
+// Server is a server that runs pg_cron.
+type Server struct {
+	*localpg.Server
+	config localpg.Config
+}
+
 // Start starts a server of the test's own that runs pg_cron from the
 // database posthorn, where the extension is installed. The test is skipped
 // where the server's programs come without it.
-func Start(t testing.TB) *localpg.Server {
+func Start(t testing.TB) *Server {
 	t.Helper()
 	config := localpg.Config{
 		Dir:    testdir.New(t, "pg-cron-").Path,
 		BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"),
 		Logger: slog.New(slog.DiscardHandler),
 		Settings: map[string]string{
-			"fsync":          "off",
-			"shared_buffers": "32MB",
+			"fsync":                       "off",
+			"shared_buffers":              "32MB",
+			"shared_preload_libraries":    "pg_cron",
+			"cron.database_name":          "posthorn",
+			"cron.use_background_workers": "on", // which need no password
+			"max_worker_processes":        "20",
 		},
 	}
-	plain := start(t, config)
-	available := asked(t, plain.URL(), "select exists (select from pg_available_extensions where name = 'pg_cron')")
-	stop(t, plain)
-	if !available {
-		t.Skipf("PostgreSQL %s in %s has no pg_cron (Debian: postgresql-15-cron)", plain.Version(), plain.BinDir())
+	started, err := localpg.Start(await.Context(t), config)
+	if err != nil {
+		skipWithout(t, err)
 	}
-	config.Settings["shared_preload_libraries"] = "pg_cron"
-	config.Settings["cron.database_name"] = "posthorn"
-	config.Settings["cron.use_background_workers"] = "on" // which need no password
-	config.Settings["max_worker_processes"] = "20"
-	s := start(t, config)
-	t.Cleanup(func() { stop(t, s) })
+	s := &Server{Server: started, config: config}
+	t.Cleanup(func() { s.kill(t) })
 	asked(t, s.URL(), "create extension pg_cron; select true")
 	return s
 }
 
-func start(t testing.TB, config localpg.Config) *localpg.Server {
+// Restart kills the server and starts it again, which runs the jobs that are
+// scheduled for @reboot.
+func (s *Server) Restart(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	s, err := localpg.Start(ctx, config)
-	if err != nil {
+	s.kill(t)
+	var err error
+	if s.Server, err = localpg.Start(await.Context(t), s.config); err != nil {
 		t.Fatal(err)
 	}
-	return s
 }
 
-func stop(t testing.TB, s *localpg.Server) {
+func (s *Server) kill(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := s.Stop(ctx); err != nil {
+	if err := s.Kill(); err != nil {
 		t.Error(err)
 	}
+}
+
+// skipWithout skips the test when a server that failed to start has no pg_cron.
+func skipWithout(t testing.TB, failure error) {
+	t.Helper()
+	plain, err := localpg.Start(await.Context(t), localpg.Config{
+		Dir: testdir.New(t, "no-pg-cron-").Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(errors.Join(failure, err))
+	}
+	available := asked(t, plain.URL(), "select exists (select from pg_available_extensions where name = 'pg_cron')")
+	if err := plain.Kill(); err != nil {
+		t.Error(err)
+	}
+	if available {
+		t.Fatal(failure)
+	}
+	t.Skipf("PostgreSQL %s in %s has no pg_cron (Debian: postgresql-15-cron)", plain.Version(), plain.BinDir())
 }
 
 // asked runs statements, of which the last yields a truth.

@@ -45,12 +45,8 @@ func claimAndSettle(ctx context.Context, url string) {
 }
 
 // A crash in the middle of publishing and claiming, some hundred events in.
-//
-// seed 000.5
-func TestCrashLosesNothingThatWasAcknowledged(t *testing.T) {
-	t.Parallel()
-	server := startServer(t, nil)
-	s := server.session()
+func crashLosesNothingThatWasAcknowledged(t *testing.T, own *ownDatabase) {
+	s := own.session()
 	s.define("{}")
 	s.exec("select posthorn.define_group('default', 'reader', '{\"order\": \"key\"}')")
 
@@ -60,20 +56,20 @@ func TestCrashLosesNothingThatWasAcknowledged(t *testing.T) {
 	signal := make(chan struct{}, 1_000_000)
 	for range 4 {
 		clients.Go(func() {
-			mine := acknowledged(t.Context(), server.URL(), signal)
+			mine := acknowledged(t.Context(), own.url(), signal)
 			mu.Lock()
 			defer mu.Unlock()
 			events = append(events, mine...)
 		})
 	}
-	clients.Go(func() { claimAndSettle(t.Context(), server.URL()) })
+	clients.Go(func() { claimAndSettle(t.Context(), own.url()) })
 	for range 300 {
 		<-signal
 	}
-	server.crash()
+	own.crash()
 	clients.Wait()
 
-	s = server.session()
+	s = own.session()
 	logged := column[int64](s, "select id from posthorn.events order by id")
 	slices.Sort(events)
 	for _, e := range events {

@@ -1,46 +1,74 @@
 package guarantee
 
 import (
-	"context"
+	"fmt"
 	"log/slog"
-	"maps"
+	"net/url"
 	"os"
 	"testing"
-	"time"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/schema"
 )
 
-// crashServer is a server of the test's own, which it may kill.
-type crashServer struct {
-	t      *testing.T
-	config localpg.Config
-	*localpg.Server
-}
-
-// startServer starts a server with Posthorn in it. Unlike the shared one it
-// keeps what was committed through a crash.
-func startServer(t *testing.T, settings map[string]string) *crashServer {
-	t.Helper()
-	s := startEmptyServer(t, settings)
-	if _, err := schema.Migrate(t.Context(), s.session().conn, schema.Options{}); err != nil {
-		t.Fatal(err)
+// TestOwnServer holds the tests that need a server for themselves: they kill it, or
+// make its roles, or need another cluster, or that nobody else draws transaction
+// ids. They run one after the other, each in a database of its own.
+//
+// seed 000.5
+func TestOwnServer(t *testing.T) {
+	t.Parallel()
+	server := startServer(t)
+	t.Run("ConditionsWithoutSuperuser", func(t *testing.T) { conditionsWithoutSuperuser(t, server) }) // before the roles exist
+	server.migrate(t)
+	for name, test := range map[string]func(t *testing.T, own *ownDatabase){
+		"CrashLosesNothingThatWasAcknowledged": crashLosesNothingThatWasAcknowledged,
+		"CrashWithSubscriptions":               crashWithSubscriptions,
+		"CursorFromBeforeACrash":               cursorFromBeforeACrash,
+		"ForgottenLeaseCannotBeSettled":        forgottenLeaseCannotBeSettled,
+		"RelayAfterARestore":                   relayAfterARestore,
+		"RestoreIntoAnotherCluster":            restoreIntoAnotherCluster,
+		"RestoreOfStoppedSubscriptions":        restoreOfStoppedSubscriptions,
+		"TransactionPastXmax":                  transactionPastXmax,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, server.database(t)) })
 	}
-	return s
 }
 
-func startEmptyServer(t *testing.T, settings map[string]string) *crashServer {
+// ownServer is a server that tests may kill.
+type ownServer struct {
+	*localpg.Server
+	config    localpg.Config
+	databases int
+}
+
+// ownDatabase is a database there, with Posthorn in it.
+type ownDatabase struct {
+	server *ownServer
+	t      *testing.T
+	name   string
+}
+
+// startServer starts a server that keeps what was committed when its processes are
+// killed; that takes no fsync. The log is not written to disk in the background:
+// what nobody waits for is lost.
+func startServer(t *testing.T) *ownServer {
 	t.Helper()
-	s := &crashServer{t: t, config: localpg.Config{
-		Dir:      testdir.New(t, "guarantee-").Path,
-		BinDir:   os.Getenv("POSTHORN_TEST_PG_BIN"),
-		Logger:   slog.New(slog.DiscardHandler),
-		Settings: map[string]string{"shared_buffers": "32MB"},
+	s := &ownServer{config: localpg.Config{
+		Dir:    testdir.New(t, "guarantee-").Path,
+		BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"),
+		Logger: slog.New(slog.DiscardHandler),
+		Settings: map[string]string{
+			"autovacuum":       "off",
+			"fsync":            "off",
+			"full_page_writes": "off",
+			"shared_buffers":   "32MB",
+			"wal_writer_delay": "10s",
+		},
 	}}
-	maps.Copy(s.config.Settings, settings)
-	s.start()
+	s.start(t)
 	t.Cleanup(func() {
 		if err := s.Kill(); err != nil {
 			t.Error(err)
@@ -49,26 +77,60 @@ func startEmptyServer(t *testing.T, settings map[string]string) *crashServer {
 	return s
 }
 
-func (s *crashServer) start() {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
-	defer cancel()
+func (s *ownServer) start(t *testing.T) {
+	t.Helper()
 	var err error
-	if s.Server, err = localpg.Start(ctx, s.config); err != nil {
-		s.t.Fatal(err)
+	if s.Server, err = localpg.Start(await.Context(t), s.config); err != nil {
+		t.Fatal(err)
 	}
+}
+
+// migrate makes the database that databases of tests are copies of.
+func (s *ownServer) migrate(t *testing.T) {
+	t.Helper()
+	t.Run("migrate", func(t *testing.T) { // closes its session
+		if _, err := schema.Migrate(t.Context(), connect(t, s.URL()).conn, schema.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func (s *ownServer) urlOf(t *testing.T, database string) string {
+	t.Helper()
+	u, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + database
+	return u.String()
+}
+
+// newDatabase makes a copy of a database.
+func (s *ownServer) newDatabase(t *testing.T, from string) *ownDatabase {
+	t.Helper()
+	s.databases++
+	d := &ownDatabase{server: s, t: t, name: fmt.Sprintf("database_%d", s.databases)}
+	connect(t, s.urlOf(t, "postgres")).exec("create database " + d.name + " template " + from + " strategy file_copy")
+	return d
+}
+
+func (s *ownServer) database(t *testing.T) *ownDatabase {
+	t.Helper()
+	return s.newDatabase(t, "posthorn")
+}
+
+func (d *ownDatabase) url() string { return d.server.urlOf(d.t, d.name) }
+
+func (d *ownDatabase) session() *session {
+	d.t.Helper()
+	return connect(d.t, d.url())
 }
 
 // crash kills every process of the server with SIGKILL and starts it again.
-func (s *crashServer) crash() {
-	s.t.Helper()
-	if err := s.Kill(); err != nil {
-		s.t.Fatal(err)
+func (d *ownDatabase) crash() {
+	d.t.Helper()
+	if err := d.server.Kill(); err != nil {
+		d.t.Fatal(err)
 	}
-	s.start()
-}
-
-func (s *crashServer) session() *session {
-	s.t.Helper()
-	return connect(s.t, s.URL())
+	d.server.start(d.t)
 }

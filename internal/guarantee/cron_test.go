@@ -141,22 +141,35 @@ func TestCronOnLordHowe(t *testing.T) {
 func TestCronMissesNoDay(t *testing.T) {
 	t.Parallel()
 	s := database(t)
-	for zone, hour := range map[string]string{
-		"America/New_York": "1 hour", "Africa/Cairo": "1 hour", "Pacific/Chatham": "1 hour", "Antarctica/Troll": "1 hour",
-		"Africa/Casablanca": "1 hour", "Australia/Lord_Howe": "90 minutes",
+	for zone, clock := range map[string]struct {
+		hour    string   // the longest time between two full hours
+		changes []string // days before its clock changes, in UTC
+	}{
+		"America/New_York":    {"1 hour", []string{"2026-03-06", "2026-10-30"}},
+		"Africa/Cairo":        {"1 hour", []string{"2026-04-22", "2026-10-28"}},
+		"Pacific/Chatham":     {"1 hour", []string{"2026-04-02", "2026-09-24"}},
+		"Antarctica/Troll":    {"1 hour", []string{"2026-03-27", "2026-10-23"}},
+		"Africa/Casablanca":   {"1 hour", []string{"2026-02-13", "2026-03-20"}},
+		"Australia/Lord_Howe": {"90 minutes", []string{"2026-04-02", "2026-10-01"}},
 	} {
-		for _, cron := range []string{"30 0 * * *", "30 2 * * *"} {
-			equal(t, cron+" in "+zone+": days without a run", value[int](s, `
+		for _, before := range clock.changes {
+			equal(t, "changes in "+zone+" after "+before, value[bool](s, `
+				select ($2::text || 'Z')::timestamptz at time zone $1 - ($2::text || 'Z')::timestamptz at time zone 'UTC'
+					<> (($2::text || 'Z')::timestamptz + interval '4 days') at time zone $1 - (($2::text || 'Z')::timestamptz + interval '4 days') at time zone 'UTC'`,
+				zone, before), true)
+			for _, cron := range []string{"30 0 * * *", "30 2 * * *"} {
+				equal(t, cron+" in "+zone+": days without a run", value[int](s, `
+					select count(*)
+					from (select r, lag(r) over (order by n) as last
+					      from posthorn.next_runs($1, $2, ($3::text || 'Z')::timestamptz, 7) with ordinality x (r, n)) x
+					where r - last not between '21:00' and '27:00'`, cron, zone, before), 0)
+			}
+			equal(t, "hours without a run in "+zone, value[int](s, `
 				select count(*)
 				from (select r, lag(r) over (order by n) as last
-				      from posthorn.next_runs($1, $2, '2026-01-01Z', 366) with ordinality x (r, n)) x
-				where r - last not between '21:00' and '27:00'`, cron, zone), 0)
+				      from posthorn.next_runs('7 * * * *', $1, ($3::text || 'Z')::timestamptz, 100) with ordinality x (r, n)) x
+				where r - last not between '1 minute' and $2::text::interval`, zone, clock.hour, before), 0)
 		}
-		equal(t, "hours without a run in "+zone, value[int](s, `
-			select count(*)
-			from (select r, lag(r) over (order by n) as last
-			      from posthorn.next_runs('7 * * * *', $1, '2026-03-01Z', 1000) with ordinality x (r, n)) x
-			where r - last not between '1 minute' and $2::text::interval`, zone, hour), 0)
 	}
 }
 

@@ -357,10 +357,8 @@ func TestCursorOlderThanTheLog(t *testing.T) {
 
 // A crash forgets transaction ids that a cursor has seen, and they are given out
 // again: what is published under them comes all the same, though nobody reads before the next crash.
-func TestCursorFromBeforeACrash(t *testing.T) {
-	t.Parallel()
-	server := startServer(t, map[string]string{"wal_writer_delay": "10s"}) // what nobody waits for is not on disk
-	s := server.session()
+func cursorFromBeforeACrash(t *testing.T, own *ownDatabase) {
+	s := own.session()
 	s.publishMany(3)
 	middle, _, _ := s.readLog(value[string](s, "select posthorn.cursor_at('-infinity')"), 10)
 	var cursor string
@@ -374,9 +372,9 @@ func TestCursorFromBeforeACrash(t *testing.T) {
 		}
 		cursor = value[string](s, "select posthorn.cursor_at('infinity')")
 		seen := value[string](s, "select pg_snapshot_xmax(pg_current_snapshot())::text")
-		server.crash()
+		own.crash()
 
-		s = server.session()
+		s = own.session()
 		for range 50 {
 			events = append(events, s.publish())
 		}
@@ -388,8 +386,8 @@ func TestCursorFromBeforeACrash(t *testing.T) {
 	if !again {
 		t.Fatal("no transaction id was given out again")
 	}
-	server.crash() // before anybody has read: nothing tells any more which ids were free after the first
-	s = server.session()
+	own.crash() // before anybody has read: nothing tells any more which ids were free after the first
+	s = own.session()
 	got, next := s.read(cursor)
 	equal(t, "events", got, events)
 	got, _ = s.read(next)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -95,15 +96,15 @@ func (s *session) refused(code, sql string, args ...any) *pgconn.PgError {
 	return pgErr
 }
 
-// background runs a statement while the test goes on, and returns what yields
-// its error in the end.
+// background runs a statement while the test goes on. outcome waits for its end and
+// returns its error.
 func (s *session) background(sql string, args ...any) (outcome func() error) {
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.conn.Exec(s.t.Context(), sql, args...)
 		done <- err
 	}()
-	return func() error { return <-done }
+	return func() error { return await.Value(s.t, sql, done) }
 }
 
 func (s *session) pid() uint32 { return s.conn.PgConn().PID() }
@@ -117,12 +118,7 @@ func (s *session) awaitBlocked(other *session) {
 // await returns when a condition holds.
 func (s *session) await(condition string, args ...any) {
 	s.t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
-	for !value[bool](s, condition, args...) {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("never came true: %s", condition)
-		}
-	}
+	await.True(s.t, condition, func() bool { return value[bool](s, condition, args...) })
 }
 
 // turnClock sets the database's clock off from the real one.

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // However many claim and complete at once, never more of a tag's jobs run than
@@ -35,13 +37,9 @@ func TestNoMoreJobsRunThanATagAllows(t *testing.T) {
 			}
 		})
 	}
-	finished := make(chan bool)
+	finished := make(chan struct{})
 	go func() { workers.Wait(); close(finished) }()
-	select {
-	case <-finished:
-	case <-time.After(2 * time.Minute):
-		t.Fatalf("%d of %d done: what was held back is forgotten", done.Load(), n)
-	}
+	await.Closed(t, "all jobs done, also those that were held back", finished)
 	if over.Load() > 0 {
 		t.Errorf("%d ran at once, %d may", over.Load(), most)
 	}

@@ -9,42 +9,48 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// withPgCron is a server of the test's own where pg_cron runs upkeep and schedules.
-func withPgCron(t *testing.T) *session {
-	t.Helper()
-	s := connect(t, pgcron.Start(t).URL())
-	if _, err := schema.Migrate(t.Context(), s.conn, schema.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// awaitMinutes is await for what pg_cron does once a minute.
-func (s *session) awaitMinutes(condition string) {
-	s.t.Helper()
-	deadline := time.Now().Add(150 * time.Second)
-	for !value[bool](s, condition) {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("never came true: %s\npg_cron: %s", condition,
-				column[string](s, "select concat_ws(' ', command, status, return_message) from cron.job_run_details"))
-		}
-		time.Sleep(50 * time.Millisecond)
+// TestPgCron runs one after the other what needs pg_cron, which works in one
+// database of a server.
+//
+// seed 000.58, seed 000.59
+func TestPgCron(t *testing.T) {
+	t.Parallel()
+	server := pgcron.Start(t)
+	for name, test := range map[string]func(t *testing.T, s *session, restart func() *session){
+		"FiresSchedules":      pgCronFiresSchedules,
+		"JobsFollowSchedules": pgCronJobsFollowSchedules,
+		"FiresOnce":           pgCronFiresOnce,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := connect(t, server.URL())
+			s.exec("drop extension if exists pg_cron; drop schema if exists posthorn cascade; set search_path = public; create extension pg_cron; set search_path = ''")
+			if _, err := schema.Migrate(t.Context(), s.conn, schema.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			test(t, s, func() *session {
+				server.Restart(t)
+				return connect(t, server.URL())
+			})
+		})
 	}
 }
 
 // Nobody is there but Postgres: it fires schedules, those that pg_cron takes and
-// those that upkeep fires, and does the rest of upkeep.
+// those that upkeep fires, and does the rest of upkeep. The jobs run at a restart of
+// the server instead of each minute, and Posthorn's clock is two minutes ahead.
 //
 // seed 000.58–64, seed 000.1–6
-func TestPgCronFiresSchedules(t *testing.T) {
-	t.Parallel()
-	s := withPgCron(t)
+func pgCronFiresSchedules(t *testing.T, s *session, restart func() *session) {
 	s.exec("select posthorn.use_pg_cron()")
 	s.exec("select posthorn.schedule('default', 'by job', '* * * * *', 'a')")
-	s.exec("select posthorn.schedule('default', 'by upkeep', '@every 1s', 'b')")
-	s.exec("select posthorn.publish('default', 'c', deliver_at => posthorn.now() + interval '1 second')")
+	s.exec("select posthorn.schedule('default', 'by upkeep', '@every 1m', 'b')")
+	s.exec("select posthorn.publish('default', 'c', deliver_at => posthorn.now() + interval '1 minute')")
+	equal(t, "schedules of the jobs", column[string](s, "select distinct schedule from cron.job"), []string{"* * * * *"})
+	s.turnClock(2 * time.Minute)
+	s.exec("select cron.alter_job(jobid, schedule => '@reboot') from cron.job")
+	s = restart()
 	for _, kind := range []string{"a", "b", "c"} {
-		s.awaitMinutes("select exists (select from posthorn.events where type = '" + kind + "')")
+		s.await("select exists (select from posthorn.events where type = '" + kind + "')")
 	}
 	equal(t, "due times fired twice", value[int](s, `
 		select count(*) from (
@@ -54,9 +60,7 @@ func TestPgCronFiresSchedules(t *testing.T) {
 }
 
 // seed 000.58, seed 000.59, seed 000.60, seed 000.62, seed 000.63
-func TestPgCronJobsFollowSchedules(t *testing.T) {
-	t.Parallel()
-	s := withPgCron(t)
+func pgCronJobsFollowSchedules(t *testing.T, s *session, _ func() *session) {
 	jobs := func() []string {
 		return column[string](s, "select concat_ws(' | ', jobname, schedule, command) from cron.job order by jobid")
 	}
@@ -105,9 +109,7 @@ func TestPgCronJobsFollowSchedules(t *testing.T) {
 
 // Upkeep leaves a schedule to its job for two minutes, then takes over; and a job
 // that comes after all fires nothing twice.
-func TestPgCronFiresOnce(t *testing.T) {
-	t.Parallel()
-	s := withPgCron(t)
+func pgCronFiresOnce(t *testing.T, s *session, _ func() *session) {
 	s.clockAt("2026-01-01 00:30Z")
 	s.exec("select posthorn.use_pg_cron()")
 	s.exec("select cron.alter_job(jobid, active => false) from cron.job") // time goes by as the test says

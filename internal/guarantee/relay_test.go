@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // relay is a relay named out, as one process sees it.
@@ -320,10 +322,8 @@ func TestNotesOfWhatWasWritten(t *testing.T) {
 
 // Seed 003.3: after a restore into another cluster a relay goes on with what it
 // had not written, in order, and the log says still which one it is.
-func TestRelayAfterARestore(t *testing.T) {
-	t.Parallel()
-	from, into := startServer(t, nil), startServer(t, nil)
-	s := from.session()
+func relayAfterARestore(t *testing.T, own *ownDatabase) {
+	s := own.session()
 	a, b := s.of("a", 30), s.of("b", 30)
 	one := s.relay(first)
 	one.settle(one.take(10), "a")
@@ -333,9 +333,7 @@ func TestRelayAfterARestore(t *testing.T) {
 	one.take(10)
 	origin := value[string](s, "select posthorn.origin()::text")
 
-	url := into.newDatabase("restored")
-	from.restore(t, url)
-	s = connect(t, url)
+	s = connect(t, restore(t, own.url(), posthorntest.EmptyDatabase(t)))
 	equal(t, "origin", value[string](s, "select posthorn.origin()::text"), origin)
 	s.exec("select posthorn.rebase()")
 	equal(t, "origin after rebase", value[string](s, "select posthorn.origin()::text"), origin)

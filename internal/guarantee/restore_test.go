@@ -3,68 +3,64 @@ package guarantee
 import (
 	"bytes"
 	"fmt"
-	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/posthorn/posthorn/localpg"
+	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/schema"
 )
 
-// clientProgram finds pg_dump or psql for a server: beside its binaries, else a
-// Debian installation of the same major version; empty if there is none.
-func clientProgram(server *localpg.Server, name string) string {
-	major, _, _ := strings.Cut(server.Version(), ".")
-	for _, dir := range []string{server.BinDir(), "/usr/lib/postgresql/" + major + "/bin"} {
-		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+// clientProgram finds pg_dump or psql of the major version of a server: where the
+// test's binaries are, or a Debian installation; empty if there is none.
+func clientProgram(major, name string) string {
+	for _, dir := range []string{os.Getenv("POSTHORN_TEST_PG_BIN"), "/usr/lib/postgresql/" + major + "/bin"} {
+		path := filepath.Join(dir, name)
+		version, err := exec.Command(path, "--version").Output()
+		if err == nil && strings.Contains(string(version), " "+major+".") {
 			return path
 		}
 	}
 	return ""
 }
 
-// newDatabase makes an empty database on the server and returns its URL.
-func (s *crashServer) newDatabase(name string) string {
+func majorVersion(s *session) string {
 	s.t.Helper()
-	s.session().exec("create database " + name)
-	u, err := url.Parse(s.URL())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	u.Path = "/" + name
-	return u.String()
+	return value[string](s, "select current_setting('server_version_num')::int / 10000 || ''")
 }
 
-// restore copies the server's database into an empty one, with pg_dump and psql
-// where there are such for its version.
-func (s *crashServer) restore(t *testing.T, into string) {
+// restore copies a database into an empty one, with pg_dump and psql where there
+// are such for the versions of both servers, and returns the URL of the copy.
+func restore(t *testing.T, from, into string) string {
 	t.Helper()
-	pgDump, psql := clientProgram(s.Server, "pg_dump"), clientProgram(s.Server, "psql")
-	if pgDump == "" || psql == "" {
-		s.copy(t, into)
-		return
+	major := majorVersion(connect(t, from))
+	pgDump, psql := clientProgram(major, "pg_dump"), clientProgram(major, "psql")
+	if pgDump == "" || psql == "" || major != majorVersion(connect(t, into)) {
+		copyLog(t, from, into)
+		return into
 	}
-	dump := exec.CommandContext(t.Context(), pgDump, "--dbname", s.URL())
-	restore := exec.CommandContext(t.Context(), psql, "--dbname", into, "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1")
+	dump := exec.CommandContext(t.Context(), pgDump, "--no-owner", "--no-privileges", "--dbname", from)
+	load := exec.CommandContext(t.Context(), psql, "--dbname", into, "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1")
 	var said bytes.Buffer
-	dump.Stderr, restore.Stderr = &said, &said
+	dump.Stderr, load.Stderr = &said, &said
 	script, err := dump.Output()
 	if err != nil {
 		t.Fatalf("pg_dump: %v: %s", err, said.String())
 	}
-	restore.Stdin = bytes.NewReader(script)
-	if err := restore.Run(); err != nil {
+	load.Stdin = bytes.NewReader(script)
+	if err := load.Run(); err != nil {
 		t.Fatalf("psql: %v: %s", err, said.String())
 	}
+	return into
 }
 
-// copy does what pg_dump and psql do, for the tables and sequences of Posthorn.
-func (s *crashServer) copy(t *testing.T, into string) {
+// copyLog does what pg_dump and psql do, for the tables and sequences of Posthorn.
+func copyLog(t *testing.T, source, into string) {
 	t.Helper()
-	from, to := connect(t, s.URL()), connect(t, into)
+	from, to := connect(t, source), connect(t, into)
 	if _, err := schema.Migrate(t.Context(), to.conn, schema.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -89,9 +85,16 @@ func (s *crashServer) copy(t *testing.T, into string) {
 	}
 }
 
+// drawMoreThan draws transaction ids on one server until they are far higher than
+// those of another.
+func drawMoreThan(t *testing.T, high string, low *ownDatabase) {
+	t.Helper()
+	last := value[int64](low.session(), "select pg_current_xact_id()::text::bigint")
+	connect(t, high).exec(fmt.Sprintf("do $$ begin while pg_current_xact_id()::text::bigint < %d loop commit; end loop; end $$", last+3000))
+}
+
 // backlog is a log with work of every kind under way.
 type backlog struct {
-	server *crashServer
 	owed   map[string][]int64 // by group
 	worker lease              // which a worker holds
 }
@@ -100,10 +103,10 @@ var orders = []string{"none", "key", "stream", "total"}
 
 // makeBacklog publishes events, late ones too, and lets each group finish some,
 // fail some, and hold some.
-func makeBacklog(server *crashServer) backlog {
-	server.t.Helper()
-	s := server.session()
-	b := backlog{server: server, owed: map[string][]int64{}}
+func makeBacklog(t *testing.T, url string) backlog {
+	t.Helper()
+	s := connect(t, url)
+	b := backlog{owed: map[string][]int64{}}
 	for _, order := range orders {
 		s.exec("select posthorn.define_group('default', $1, jsonb_build_object('order', $1::text))", order)
 	}
@@ -130,26 +133,24 @@ func makeBacklog(server *crashServer) backlog {
 	return b
 }
 
-func TestRestoreIntoAnotherCluster(t *testing.T) {
-	t.Parallel()
-	low, high := startServer(t, nil), startServer(t, nil)
-	high.session().exec("do $$ begin for i in 1..3000 loop perform pg_current_xact_id(); commit; end loop; end $$")
-	fromLow, fromHigh := makeBacklog(low), makeBacklog(high)
-	restores := 0
-	run := func(name string, from backlog, into *crashServer, test func(*session, backlog)) {
-		t.Run(name, func(t *testing.T) {
-			restores++
-			url := into.newDatabase(fmt.Sprintf("restored_%d", restores))
-			from.server.restore(t, url)
-			test(connect(t, url), from)
-		})
+func restoreIntoAnotherCluster(t *testing.T, low *ownDatabase) {
+	high := posthorntest.Database(t)
+	drawMoreThan(t, high, low)
+	fromLow, fromHigh := makeBacklog(t, low.url()), makeBacklog(t, high)
+	restored := low.server.newDatabase(t, "template0")
+	t.Run("restore", func(t *testing.T) { restore(t, high, restored.url()) })
+	for name, test := range map[string]func(*session, backlog){
+		"refused until rebase":            refusedUntilRebase,
+		"rebase loses nothing":            rebaseLosesNothing,
+		"earlier lease cannot be settled": earlierLeaseCannotBeSettled,
+		"late commit after rebase":        lateCommitAfterRebase,
+		"rebase waits for publishers":     rebaseWaitsForPublishers,
+	} {
+		t.Run(name, func(t *testing.T) { test(low.server.newDatabase(t, restored.name).session(), fromHigh) })
 	}
-	run("refused until rebase", fromHigh, low, refusedUntilRebase)
-	run("rebase loses nothing, xids lower", fromHigh, low, rebaseLosesNothing)
-	run("rebase loses nothing, xids higher", fromLow, high, rebaseLosesNothing)
-	run("earlier lease cannot be settled", fromHigh, low, earlierLeaseCannotBeSettled)
-	run("late commit after rebase", fromHigh, low, lateCommitAfterRebase)
-	run("rebase waits for publishers", fromHigh, low, rebaseWaitsForPublishers)
+	t.Run("rebase loses nothing, xids higher", func(t *testing.T) {
+		rebaseLosesNothing(connect(t, restore(t, low.url(), posthorntest.EmptyDatabase(t))), fromLow)
+	})
 }
 
 func (s *session) mustClaim(group string, max int) lease {

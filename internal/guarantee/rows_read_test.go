@@ -7,7 +7,7 @@ import (
 )
 
 // plenty is how many rows of each kind are in the way.
-const plenty = 20000
+const plenty = 4000
 
 // obstacles are rows that a call has nothing to do with, or that are not its turn.
 var obstacles = []string{
@@ -15,7 +15,7 @@ var obstacles = []string{
 		select g.id, g.namespace_id, gen_random_uuid(), 'other', now() + interval '1 hour', '1:1:', '1:1:', 0, 0, '-infinity'
 		from posthorn.groups g, generate_series(1, $1) where g.name in ('plain', 'wanted')`,
 	`insert into posthorn.leases (group_id, namespace_id, ids, slot)
-		select g.id, g.namespace_id, array_fill(0, array[1000]), i from posthorn.groups g, generate_series(0, $1 / 1250 - 1) i where g.ordering = 'key'`,
+		select g.id, g.namespace_id, array_fill(0, array[1000]), i from posthorn.groups g, generate_series(0, $1 / 250 - 1) i where g.ordering = 'key'`,
 	`insert into posthorn.retries (group_id, event_id, attempts, due_at)
 		select g.id, -i, 1, now() + interval '1 hour' from posthorn.groups g, generate_series(1, $1) i where g.name in ('plain', 'wanted', 'reader')`,
 	`insert into posthorn.retries (group_id, event_id, attempts, due_at, slot)
@@ -30,11 +30,11 @@ var obstacles = []string{
 	`insert into posthorn.relayed (group_id, stream_id, first_id, last_id, at, epoch)
 		select g.id, -i, -i, -i, now(), 1 from posthorn.groups g, generate_series(1, $1) i where g.name = 'out'`,
 	`insert into posthorn.api_tokens (name, hash, prefix, scopes) select 't' || i, sha256(i::text::bytea), 'p' || i, '{}' from generate_series(1, $1) i`,
-	`select count(posthorn.schedule('default', 's' || i, '@hourly', 'e')) from generate_series(1, $1 / 10) i`,
+	`select count(posthorn.schedule('default', 's' || i, '@hourly', 'e')) from generate_series(1, $1 / 4) i`,
 	`select count(posthorn.publish('other', 'e', key => 'k' || i)) from generate_series(1, $1) i`,
 	`select count(posthorn.enqueue('other', 'x', tags => '{t}')) from generate_series(1, $1) i`,
 	`select count(posthorn.enqueue('default', 'x', tags => '{slow}', run_at => now() + interval '1 hour')) from generate_series(1, $1) i`,
-	`select count(posthorn.subscribe('default', 'wanted', 's' || i, jsonb_build_object('key', jsonb_build_array('none-' || i)))) from generate_series(1, $1 / 20) i`,
+	`select count(posthorn.subscribe('default', 'wanted', 's' || i, jsonb_build_object('key', jsonb_build_array('none-' || i)))) from generate_series(1, $1 / 4) i`,
 }
 
 // everyday is what programs call all the time; each does its work on a few rows.
@@ -136,7 +136,7 @@ func (s *session) group(name string) string {
 
 func (s *session) readsFew(when string) {
 	s.t.Helper()
-	const few = 1000
+	const few = 800
 	for call, rows := range s.rowsRead() {
 		if rows > few {
 			s.t.Errorf("%s: %s looks at %d rows", when, call, rows)

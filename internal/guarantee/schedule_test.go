@@ -113,7 +113,7 @@ func TestScheduleSurvivesTheDeathOfWhoFiresIt(t *testing.T) {
 	s.exec("set lock_timeout = '30s'")
 	equal(t, "fired by others meanwhile, who do not wait", s.fire(), 0)
 	s.exec("select pg_terminate_backend($1)", int64(doomed.pid()))
-	s.await("select not exists (select from pg_stat_activity where pid = $1)", int64(doomed.pid()))
+	s.await("select not exists (select from pg_stat_activity where pid = $1 and datname = current_database())", int64(doomed.pid()))
 	equal(t, "fired afterwards", s.fire(), 1)
 	equal(t, "fired again", s.fire(), 0)
 	equal(t, "events", s.fired(), []string{"2026-01-01T01:00:00Z"})

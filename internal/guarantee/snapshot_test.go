@@ -4,10 +4,8 @@ import "testing"
 
 // A snapshot's xmax is the last completed xid + 1, not the next to be assigned:
 // a running transaction at or past it is not listed among the running ones.
-func TestTransactionPastXmax(t *testing.T) {
-	t.Parallel()
-	// Of its own, because other databases would complete transactions meanwhile.
-	s := startServer(t, map[string]string{"autovacuum": "off"}).session()
+func transactionPastXmax(t *testing.T, own *ownDatabase) { // anybody else would complete transactions meanwhile
+	s := own.session()
 	for _, test := range []struct{ name, before string }{
 		{"known bound", "begin"},
 		{"unknown bound", "begin; select pg_current_xact_id()"}, // base_next is null

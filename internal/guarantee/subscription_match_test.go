@@ -161,20 +161,18 @@ func quoteE(text string) string { return "E" + quote(strings.ReplaceAll(text, `\
 func TestConditionsMatchAsPlainSQLDoes(t *testing.T) {
 	t.Parallel()
 	s := database(t)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
-	s.exec("begin")
+	r := rand.New(rand.NewPCG(1, 0))
+	var names, texts, params []string
 	for i, condition := range conditions {
 		for k := range 24 {
-			params := someParams(r)
-			for _, g := range []string{"one", "many"} {
-				s.exec(`insert into posthorn.subscriptions (group_id, name, conditions_sql, params) values ($1, $2, $3, $4::text::jsonb)`,
-					g, fmt.Sprintf("%02d-%02d", i, k), condition, params)
-			}
+			names = append(names, fmt.Sprintf("%02d-%02d", i, k))
+			texts = append(texts, condition)
+			params = append(params, someParams(r))
 		}
 	}
-	s.exec("commit")
+	s.exec(`insert into posthorn.subscriptions (group_id, name, conditions_sql, params)
+		select g, x.name, x.condition, x.params::jsonb
+		from unnest(array['one', 'many']) g, unnest($1::text[], $2::text[], $3::text[]) x (name, condition, params)`, names, texts, params)
 	if joined := value[int](s, "select count(*) from posthorn.conditions where has_many"); joined < 15 {
 		t.Errorf("only %d conditions have a form for many events", joined)
 	}
@@ -231,9 +229,7 @@ func someFilter(r *rand.Rand) string {
 func TestFiltersMatchAsPlainSQLDoes(t *testing.T) {
 	t.Parallel()
 	s := database(t)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := rand.New(rand.NewPCG(1, 0))
 	filters := []string{
 		`{}`, `{"type": "order.placed"}`, `{"type": "order.*"}`, `{"type": ["order.*", "ü"]}`, `{"type": ">"}`,
 		`{"stream": "default"}`, `{"stream": ["stream:b", "def.*"]}`, `{"key": "1"}`, `{"key": ["1", "ü", ""]}`,

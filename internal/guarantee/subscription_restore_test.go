@@ -1,27 +1,27 @@
 package guarantee
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // wanting is a group with subscriptions at all stages: one that works, one that
 // is stopped, and one that has gone on and has not caught up.
 type wanting struct {
-	server *crashServer
-	want   []string
+	want []string
 }
 
 const oddOnes = `{"payload": {"n": 1}}`
 
 // makeWanting uses filters, whose functions every installation has: where there is no pg_dump for
 // the server, its tables are copied. They are stopped by hand, as conditions that fail would be.
-func makeWanting(server *crashServer) wanting {
-	server.t.Helper()
-	s := server.session()
-	w := wanting{server: server}
+func makeWanting(t *testing.T, url string) wanting {
+	t.Helper()
+	s := connect(t, url)
+	w := wanting{}
 	s.subscribe("calm", "{}")
 	s.subscribe("stopped", oddOnes)
 	s.subscribe("behind", oddOnes)
@@ -64,35 +64,25 @@ func makeWanting(server *crashServer) wanting {
 }
 
 // What stopped subscriptions are owed outlives a restore into another cluster.
-func TestRestoreOfStoppedSubscriptions(t *testing.T) {
-	t.Parallel()
-	low, high := startServer(t, nil), startServer(t, nil)
-	high.session().exec("do $$ begin for i in 1..3000 loop perform pg_current_xact_id(); commit; end loop; end $$")
-	fromLow, fromHigh := makeWanting(low), makeWanting(high)
-	for i, way := range []struct {
-		from wanting
-		into *crashServer
-	}{{fromHigh, low}, {fromLow, high}} {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			url := way.into.newDatabase(fmt.Sprintf("restored_%d", i))
-			way.from.server.restore(t, url)
-			s := connect(t, url)
-			before := s.publishEvent("a", `{"n": 1}`)
-			s.exec("select posthorn.rebase()")
-			after := s.publishEvent("a", `{"n": 1}`)
-			// Owed piece by piece: to each subscription, once.
-			got := pieces(s.handOut(group, 10))
-			s.catchUp()
-			got = append(got, pieces(s.handOut(group, 10))...)
-			s.subscribe("stopped", `{"payload": {"n": 1}, "type": "a"}`)
-			got = append(got, pieces(s.handOut(group, 10))...)
-			want := pieces(append(way.from.want, to(before, "behind", "calm", "stopped"), to(after, "behind", "calm", "stopped")))
-			equal(t, "handed out", sorted(got), sorted(want))
-			s.catchUp()
-			equal(t, "left", value[int](s, "select (select count(*) from posthorn.stops) + (select count(*) from posthorn.missed)"), 0)
-			s.wantHanded()
-		})
-	}
+func restoreOfStoppedSubscriptions(t *testing.T, low *ownDatabase) {
+	high := posthorntest.Database(t)
+	drawMoreThan(t, high, low)
+	w := makeWanting(t, high)
+	s := connect(t, restore(t, high, low.server.newDatabase(t, "template0").url()))
+	before := s.publishEvent("a", `{"n": 1}`)
+	s.exec("select posthorn.rebase()")
+	after := s.publishEvent("a", `{"n": 1}`)
+	// Owed piece by piece: to each subscription, once.
+	got := pieces(s.handOut(group, 10))
+	s.catchUp()
+	got = append(got, pieces(s.handOut(group, 10))...)
+	s.subscribe("stopped", `{"payload": {"n": 1}, "type": "a"}`)
+	got = append(got, pieces(s.handOut(group, 10))...)
+	want := pieces(append(w.want, to(before, "behind", "calm", "stopped"), to(after, "behind", "calm", "stopped")))
+	equal(t, "handed out", sorted(got), sorted(want))
+	s.catchUp()
+	equal(t, "left", value[int](s, "select (select count(*) from posthorn.stops) + (select count(*) from posthorn.missed)"), 0)
+	s.wantHanded()
 }
 
 // pieces cuts "event subscription subscription" into "event subscription" each.

@@ -243,16 +243,14 @@ func TestLateCommitReachesSubscriptions(t *testing.T) {
 
 // seed 001, where PGMB loses events: the server dies right after a publish, and
 // before the claim that it hands out is settled.
-func TestCrashWithSubscriptions(t *testing.T) {
-	t.Parallel()
-	server := startServer(t, nil)
-	s := server.session()
+func crashWithSubscriptions(t *testing.T, own *ownDatabase) {
+	s := own.session()
 	s.subscribe("a", "{}")
 	s.subscribeSQL("b", "e.type = 'order.placed'", "{}")
 	first, second := s.publish(), s.publish()
 	s.claimHandout(group, 1)
-	server.crash()
-	s = server.session()
+	own.crash()
+	s = own.session()
 	s.expire()
 	s.wantHanded(to(first, "a", "b"), to(second, "a", "b"))
 }

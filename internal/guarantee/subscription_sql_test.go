@@ -169,17 +169,18 @@ func TestConditionsRunAsARoleThatMayNothing(t *testing.T) {
 
 // asOwner makes a database that belongs to a fresh role without a superuser's
 // rights, installs Posthorn there, and returns a session of that role.
-func (s *crashServer) asOwner(name, attributes string) *session {
-	s.t.Helper()
-	u, err := url.Parse(s.newDatabase(name))
+func (s *ownServer) asOwner(t *testing.T, name, attributes string) *session {
+	t.Helper()
+	d := s.newDatabase(t, "template0")
+	d.session().exec(fmt.Sprintf("create role %s login password 'secret' %s; alter database %s owner to %[1]s", name, attributes, d.name))
+	u, err := url.Parse(d.url())
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	s.session().exec(fmt.Sprintf("create role %s login password 'secret' %s; alter database %[1]s owner to %[1]s", name, attributes))
 	u.User = url.UserPassword(name, "secret")
-	owner := connect(s.t, u.String())
-	if _, err := schema.Migrate(s.t.Context(), owner.conn, schema.Options{}); err != nil {
-		s.t.Fatal(err)
+	owner := connect(t, u.String())
+	if _, err := schema.Migrate(t.Context(), owner.conn, schema.Options{}); err != nil {
+		t.Fatal(err)
 	}
 	return owner
 }
@@ -210,28 +211,21 @@ func (s *session) wantNoConditions() {
 // Who owns a database and may make roles installs and uses conditions, without
 // being a superuser. From Postgres 16 on, who made the roles may: in another
 // database of the cluster, the hint tells what is missing.
-func TestConditionsWithoutSuperuser(t *testing.T) {
-	t.Parallel()
-	server := startEmptyServer(t, nil)
+func conditionsWithoutSuperuser(t *testing.T, server *ownServer) {
 	followHint := func(s *session) {
-		u, err := url.Parse(server.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		u.Path = "/" + s.conn.Config().Database
-		super := connect(t, u.String())
+		super := connect(t, server.urlOf(t, s.conn.Config().Database))
 		super.exec("do $$ begin create role posthorn_condition nologin; exception when duplicate_object then null; end $$")
 		super.exec("grant posthorn_condition to " + s.conn.Config().User)
 		super.exec("grant usage on schema posthorn to posthorn_condition; grant select on posthorn.subscriptions to posthorn_condition")
 	}
-	nobody := server.asOwner("nobody", "")
+	nobody := server.asOwner(t, "nobody", "")
 	nobody.wantNoConditions()
-	server.asOwner("first", "createrole").wantConditions()
+	server.asOwner(t, "first", "createrole").wantConditions()
 	nobody.wantNoConditions() // though the role is there now
 	followHint(nobody)
 	nobody.wantConditions()
 
-	second := server.asOwner("second", "createrole")
+	second := server.asOwner(t, "second", "createrole")
 	if value[int](second, "select current_setting('server_version_num')::int") >= 160000 {
 		second.wantNoConditions()
 		followHint(second)

@@ -155,8 +155,8 @@ func TestErrorsThatAreNoOnesFault(t *testing.T) {
 func TestSlowConditionIsStopped(t *testing.T) {
 	t.Parallel()
 	s := database(t)
-	s.exec("update posthorn.config set value = '200 milliseconds' where key = 'condition_time_limit'")
-	s.exec("create function public.nap() returns boolean language plpgsql stable as 'begin perform pg_sleep(0.25); return true; end'")
+	s.exec("update posthorn.config set value = '10 milliseconds' where key = 'condition_time_limit'")
+	s.exec("create function public.nap() returns boolean language plpgsql stable as 'begin perform pg_sleep(0.02); return true; end'") // its time is what the limit is compared with
 	s.subscribe("quick", "{}")
 	s.subscribeSQL("slow", "public.nap()", "{}")
 	events := s.publishMany(50)
@@ -167,6 +167,7 @@ func TestSlowConditionIsStopped(t *testing.T) {
 	if got := s.stopped(); len(got) != 1 || !strings.HasPrefix(got[0], "slow: took ") {
 		t.Errorf("stopped: %q", got)
 	}
+	s.exec("update posthorn.config set value = '1 hour' where key = 'condition_time_limit'")
 	s.subscribeSQL("slow", "e.id % 50 = 0", "{}")
 	s.wantHanded(to(50, "slow"))
 }
@@ -176,11 +177,12 @@ func TestSlowConditionIsStopped(t *testing.T) {
 func TestConditionThatRunsIntoStatementTimeout(t *testing.T) {
 	t.Parallel()
 	s := database(t)
-	s.exec("create function public.nap() returns boolean language plpgsql stable as 'begin perform pg_sleep(5); return true; end'")
+	s.exec(`create function public.nap() returns boolean language plpgsql stable as
+		'begin perform pg_sleep(60) where current_setting(''test.slow'', true) = ''yes''; return true; end'`) // cut off by a real statement_timeout
 	s.subscribe("quick", "{}")
 	s.subscribeSQL("slow", "public.nap()", "{}")
 	event := s.publish()
-	s.exec("set statement_timeout = '4s'")
+	s.exec("set test.slow = 'yes'; set statement_timeout = '2s'")
 	h := s.claimHandout(group, 100)
 	equal(t, "handed out", h.Handed, []handed{{event, []string{"quick"}}})
 	s.settle(h.lease)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 func TestDeliveries(t *testing.T) {
@@ -106,25 +107,26 @@ func TestDeliveriesKeepTheirLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	config := fromBeginning()
-	config.LeaseFor = 4 * time.Second
+	config.LeaseFor = time.Minute
 	g := w.Group("g", config)
 	ids := w.publish(3)
-	deadline := func() time.Time { return ask[time.Time](w, "select until from posthorn.leases") }
+	left := func() time.Duration {
+		return time.Duration(ask[float64](w, "select extract(epoch from until - posthorn.now())::float from posthorn.leases") * float64(time.Second))
+	}
+	w.stopClock()
 	var seen []int64
-	var before time.Time
 	for d, err := range g.Deliveries(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		switch seen = append(seen, d.ID); len(seen) {
 		case 1:
-			before = deadline()
-			given := time.Now()
-			eventually(t, "half of the lease is over", func() bool { return time.Since(given) > config.LeaseFor/2 })
-		case 2:
-			if !deadline().After(before) {
-				t.Error("the lease was not extended")
+			if err := d.Extend(t.Context(), time.Second); err != nil { // less than half of it is left
+				t.Fatal(err)
 			}
+			equal(t, "left of the lease", left(), time.Second)
+		case 2:
+			equal(t, "left of the lease when the next was asked for", left(), config.LeaseFor)
 		}
 		w.ack(d)
 		if len(seen) == len(ids) {
@@ -142,8 +144,7 @@ func TestDeliveriesInOrder(t *testing.T) {
 	config.Order = posthorn.OrderKey
 	g := w.Group("g", config)
 	ids := w.publish(20)
-	ctx, stop := context.WithTimeout(t.Context(), patience)
-	defer stop()
+	ctx := await.Context(t)
 	var seen []int64
 	for d, err := range g.Deliveries(ctx) {
 		if err != nil {

@@ -272,7 +272,7 @@ func (a *ahead) run(ctx context.Context) {
 			}
 			return
 		}
-		if b.err != nil && (isFinal(b.err) || errors.Is(b.err, ErrClosed) || !consume.Pause(ctx, troubleWait)) {
+		if b.err != nil && (isFinal(b.err) || errors.Is(b.err, ErrClosed) || !consume.Pause(ctx, consume.TroubleWait)) {
 			return
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testpg"
 	"github.com/posthorn/posthorn/posthorntest"
 )
@@ -45,7 +46,7 @@ func TestFetchWaits(t *testing.T) {
 	g := w.Group("g", config)
 	fetched := make(chan []*posthorn.Delivery)
 	go func() { fetched <- w.fetch(g, 10) }()
-	eventually(t, "the group is there", func() bool {
+	await.True(t, "the group is there", func() bool {
 		return ask[bool](w, "select exists (select from posthorn.groups)")
 	})
 	conn, err := pgx.Connect(t.Context(), w.url)
@@ -53,19 +54,18 @@ func TestFetchWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	for {
+	await.True(t, "news of an event", func() bool { // of one that was published after the watch had begun
 		if _, err := conn.Exec(t.Context(), "select posthorn.publish('default', 'e')"); err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case deliveries := <-fetched:
 			w.ack(deliveries...)
-			return
-		case <-time.After(time.Second): // it was published before the watch had begun
-		case <-t.Context().Done():
-			t.Fatal("nothing came")
+			return true
+		default:
+			return false
 		}
-	}
+	})
 }
 
 // seed 002.4, 002.5, 002.9: a process that dies leaves its event to others after
@@ -127,12 +127,7 @@ func TestFetchByMany(t *testing.T) {
 	}
 	counts := map[int64]int{}
 	for range ids {
-		select {
-		case id := <-seen:
-			counts[id]++
-		case <-time.After(patience):
-			t.Fatalf("%d of %d events came", len(counts), events)
-		}
+		counts[await.Value(t, "an event", seen)]++
 	}
 	cancel()
 	all.Wait()
@@ -212,7 +207,7 @@ func TestAnswersAreSavedEarly(t *testing.T) {
 	if err := deliveries[1].Nack(t.Context(), posthorn.RetryAfter(time.Hour, errors.New("no"))); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "answers are saved", func() bool { return w.state(ids[0]) == "COMPLETED" && w.state(ids[1]) == "RETRYING" })
+	await.True(t, "answers are saved", func() bool { return w.state(ids[0]) == "COMPLETED" && w.state(ids[1]) == "RETRYING" })
 	equal(t, "state of what follows a gap", w.state(ids[3]), "PROCESSING")
 	w.turnClock(2 * time.Minute) // saving has not moved the deadline
 	other := w.other()
@@ -268,7 +263,7 @@ func TestAckAgainAfterTrouble(t *testing.T) {
 		t.Fatalf("ack on a connection that broke: %v", err)
 	}
 	// Until the server knows that nobody waits any more, it would settle all the same.
-	eventually(t, "the statement is cancelled", func() bool {
+	await.True(t, "the statement is cancelled", func() bool {
 		return ask[bool](w, `select not exists (select from pg_locks l join pg_stat_activity a using (pid)
 			where not l.granted and a.datname = current_database())`)
 	})
@@ -325,7 +320,7 @@ func TestCloseEndsFetch(t *testing.T) {
 			ended <- err
 		}()
 	}
-	eventually(t, "the group is there", func() bool {
+	await.True(t, "the group is there", func() bool {
 		return ask[bool](w, "select exists (select from posthorn.groups)")
 	})
 	leaving.Close()
@@ -343,12 +338,18 @@ func TestRunWaitsForFetched(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- w.Run(ctx) }()
 	d := w.fetch(g, 1)[0]
-	eventually(t, "it runs", func() bool { return ask[bool](w, "select exists (select from posthorn.nodes)") })
+	await.True(t, "it runs", func() bool { return ask[bool](w, "select exists (select from posthorn.nodes)") })
 	stop()
+	other := w.other() // which begins and ends meanwhile
+	end := other.start()
+	await.True(t, "another node", func() bool {
+		return ask[bool](w, "select exists (select from posthorn.nodes where node_id = $1)", other.NodeID())
+	})
+	end()
 	select {
 	case err := <-ended:
 		t.Fatalf("run has ended: %v", err)
-	case <-time.After(100 * time.Millisecond):
+	default:
 	}
 	w.ack(d)
 	if err := <-ended; err != nil {
@@ -389,12 +390,7 @@ func TestFetchBesideHandlers(t *testing.T) {
 	w.publish(events)
 	counts := map[int64]int{}
 	for range events {
-		select {
-		case id := <-seen:
-			counts[id]++
-		case <-time.After(patience):
-			t.Fatalf("%d events came", len(counts))
-		}
+		counts[await.Value(t, "an event", seen)]++
 	}
 	equal(t, "different events", len(counts), events)
 }
@@ -421,8 +417,7 @@ func TestDeliveriesThroughAPooler(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := await.Context(t)
 	n := 0
 	for d, err := range g.Deliveries(ctx) {
 		if err != nil {

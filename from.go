@@ -132,7 +132,7 @@ func (g *Group) openSource(stop context.Context) (Source, error) {
 		case !complained:
 			g.client.log.Warn("cannot open the broker, trying again", "group", g.name, "broker", g.config.Source.String(), "error", err)
 		}
-		if !consume.Pause(stop, troubleWait) {
+		if !consume.Pause(stop, consume.TroubleWait) {
 			return nil, nil
 		}
 	}

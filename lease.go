@@ -44,7 +44,7 @@ const (
 )
 
 // saveAfter is about how much work a crash may repeat.
-const saveAfter = time.Second
+var saveAfter = time.Second
 
 // hold keeps account of a lease.
 func (g *Group) hold(lease pg.Lease) *fetchedLease {

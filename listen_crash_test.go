@@ -1,7 +1,6 @@
 package posthorn_test
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/localpg"
 )
@@ -23,8 +23,7 @@ func TestListenThroughACrash(t *testing.T) {
 		Settings: map[string]string{"shared_buffers": "32MB", "wal_writer_delay": "10s"},
 	}
 	start := func() *localpg.Server {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-		defer cancel()
+		ctx := await.Context(t)
 		server, err := localpg.Start(ctx, config)
 		if err != nil {
 			t.Fatal(err)
@@ -82,7 +81,7 @@ func TestListenThroughACrash(t *testing.T) {
 		return err == nil
 	}
 	for range 2 {
-		eventually(t, "some more is published", func() bool {
+		await.True(t, "some more is published", func() bool {
 			var n int
 			return w.Pool().QueryRow(t.Context(), "select count(*) from posthorn.events where created_at > now() - interval '1 second'").Scan(&n) == nil && n > 20
 		})
@@ -90,7 +89,7 @@ func TestListenThroughACrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		server = start()
-		eventually(t, "the server is back", reachable)
+		await.True(t, "the server is back", reachable)
 	}
 	close(stop)
 	<-stopped

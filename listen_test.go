@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // ear is a listener, heard one event after another.
@@ -25,8 +26,7 @@ type ear struct {
 // listen opens a listener that ends with the test.
 func (w *world) listen(config posthorn.ListenConfig) *ear {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 2*patience)
-	w.t.Cleanup(cancel)
+	ctx := await.Context(w.t)
 	l, err := w.Listen(ctx, config)
 	if err != nil {
 		w.t.Fatal(err)
@@ -360,7 +360,7 @@ func TestListenCursorMovesOn(t *testing.T) {
 	w := newWorld(t)
 	quiet := w.listen(posthorn.ListenConfig{Filter: posthorn.Filter{Types: []string{"rare"}}})
 	w.publish(3)
-	eventually(t, "the cursor is past what was for others", func() bool {
+	await.True(t, "the cursor is past what was for others", func() bool {
 		return len(w.read(w.Reader(posthorn.ReaderConfig{Cursor: quiet.Cursor()}), 0)) == 0
 	})
 	rare := w.publishOne(posthorn.Message{Type: "rare"})
@@ -415,7 +415,7 @@ func TestListenersShareConnections(t *testing.T) {
 		defer close(all)
 		listeners.Wait()
 	}()
-	eventually(t, "all have heard", func() bool { // those that came after their event get another
+	await.True(t, "all have heard", func() bool { // those that came after their event get another
 		select {
 		case <-all:
 			return true
@@ -516,7 +516,7 @@ func TestListenFromACursorOlderThanTheLog(t *testing.T) {
 	w.publish(1)
 	w.exec("select posthorn.tend()")
 	w.turnClock(300 * 24 * time.Hour)
-	eventually(t, "retention has dropped what came after", func() bool { // a table in use waits for the next run
+	await.True(t, "retention has dropped what came after", func() bool { // a table in use waits for the next run
 		w.exec("select posthorn.maintain_events_table()")
 		return ask[bool](w, "select not exists (select from posthorn.partitions where upto < posthorn.now() - interval '200 days')")
 	})

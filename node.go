@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	heartbeat   = 30 * time.Second
-	troubleWait = 2 * time.Second  // after trouble with the database
-	lastWords   = 10 * time.Second // for what is said after the end
+	heartbeat = 30 * time.Second
+	lastWords = 10 * time.Second // for what is said after the end
 )
 
 // Run makes this process a node: it registers, consumes for the groups that have
@@ -130,7 +129,7 @@ func (c *Client) insist(ctx context.Context, what string, do func(ctx context.Co
 			return err
 		}
 		c.log.Warn("trouble with the database, trying again", "for", what, "error", err)
-		if !consume.Pause(ctx, troubleWait) {
+		if !consume.Pause(ctx, consume.TroubleWait) {
 			return nil
 		}
 	}
@@ -173,7 +172,7 @@ func (c *Client) removeNode(ctx context.Context) {
 // beat says now and then that this node is alive. One that was taken for dead
 // and swept, perhaps because its machine slept, registers again.
 func (c *Client) beat(ctx context.Context) {
-	ticker := time.NewTicker(heartbeat)
+	ticker := time.NewTicker(c.heartbeat)
 	defer ticker.Stop()
 	for {
 		select {

@@ -126,6 +126,8 @@ type Client struct {
 	hub   *listen.Hub
 	bell  *work.Bell
 
+	heartbeat time.Duration // how often Run reports that this node is alive
+
 	mu      sync.Mutex
 	running bool
 	closed  bool
@@ -162,9 +164,10 @@ func Open(ctx context.Context, config Config) (*Client, error) {
 			TracerProvider: config.TracerProvider, MeterProvider: config.MeterProvider, Propagator: config.Propagator,
 			Namespace: config.Namespace, Node: config.NodeID,
 		}),
-		changed: make(chan struct{}),
-		closing: make(chan struct{}),
-		fetched: fetched{leases: map[*fetchedLease]struct{}{}},
+		changed:   make(chan struct{}),
+		heartbeat: heartbeat,
+		closing:   make(chan struct{}),
+		fetched:   fetched{leases: map[*fetchedLease]struct{}{}},
 	}
 	if err := c.connect(ctx); err != nil {
 		c.closePools()

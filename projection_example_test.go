@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // What the examples and docs/project.md do to their tables works: seed 002.30.
@@ -26,7 +27,7 @@ func TestProjectionOfTheGuide(t *testing.T) {
 	p.run(p.ph)
 	want := func(when string) {
 		t.Helper()
-		p.await("five orders each "+when, func() bool {
+		await.True(t, "five orders each "+when, func() bool {
 			var n int
 			if err := p.ph.Pool().QueryRow(t.Context(), "select count(*) from totals where cents = 500").Scan(&n); err != nil {
 				t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -68,10 +69,10 @@ func keep(ph *posthorn.Client, table string) *posthorn.Projection {
 	return ph.Project("totals", "order.>", quick, into(table))
 }
 
-// quick retries soon and takes over soon.
+// quick retries soon. Its lease is over only when a test says so.
 var quick = posthorn.ProjectionConfig{
 	Backoff:  posthorn.Backoff{From: 10 * time.Millisecond, To: 50 * time.Millisecond},
-	LeaseFor: 2 * time.Second,
+	LeaseFor: time.Hour,
 	IdlePoll: 10 * time.Millisecond,
 }
 
@@ -141,16 +142,7 @@ func (p *projected) in(table string) []int64 {
 // awaitApplied waits until so many events are applied.
 func (p *projected) awaitApplied(table string, n int) {
 	p.t.Helper()
-	p.await(fmt.Sprintf("%d events in %s", n, table), func() bool { return len(p.in(table)) >= n })
-}
-
-func (p *projected) await(what string, holds func() bool) {
-	p.t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("never came true: %s; the projections are %+v", what, p.status("totals"))
-		}
-	}
+	await.True(p.t, fmt.Sprintf("%d events in %s", n, table), func() bool { return len(p.in(table)) >= n })
 }
 
 // status returns where a projection stands; it is empty while there is none.
@@ -172,7 +164,7 @@ func (p *projected) status(name string) posthorn.ProjectionStatus {
 func (p *projected) wantApplied(table string, want []int64) {
 	p.t.Helper()
 	p.awaitApplied(table, len(want))
-	p.await("up to date", func() bool { s := p.status("totals"); return s.LagEvents == 0 })
+	await.True(p.t, "up to date", func() bool { s := p.status("totals"); return s.LagEvents == 0 })
 	got := slices.Sorted(slices.Values(p.in(table)))
 	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), got); diff != "" {
 		p.t.Errorf("events in %s (-want +got):\n%s", table, diff)
@@ -194,10 +186,13 @@ func (p *projected) load() *load {
 	for i := range 3 {
 		l.done.Go(func() {
 			for n := i; ; n++ {
+				for range 1 + n/2 { // ever slower, so that any machine keeps up
+					await.Pause()
+				}
 				select {
 				case <-l.stop:
 					return
-				case <-time.After(time.Duration(n) * time.Millisecond): // ever slower, so that any machine keeps up
+				default:
 					l.publish(p, n)
 				}
 			}

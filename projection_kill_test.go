@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // Seed 002.30: a worker whose connection ends in the middle of a batch applies
@@ -33,7 +35,7 @@ func TestProjectionSurvivesItsProcess(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
 	want := p.publish(250)
-	for range 2 {
+	for range await.Kills(t) {
 		p.killInside("keep")
 		want = append(want, p.publish(50)...)
 	}
@@ -95,6 +97,7 @@ func (p *projected) killInside(task string) {
 		p.t.Fatal(err)
 	}
 	_ = cmd.Wait() // it was killed
+	posthorntest.Advance(p.t, p.ph, quick.LeaseFor)
 }
 
 // TestProjectionProcess is what the process runs that others kill.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 func emptied(with string) func(ctx context.Context, tx pgx.Tx) error {
@@ -33,7 +34,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 			p := newProjected(t)
 			config := quick
 			config.BatchSize = 50
-			p.ph.Project("totals", "order.>", config, dying("applied", 5, 20, 30))
+			p.ph.Project("totals", "order.>", config, dying("applied", 5, 12, 20))
 			p.run(p.ph)
 			other := p.open()
 			keep(other, "applied")
@@ -41,8 +42,8 @@ func TestRebuildUnderLoad(t *testing.T) {
 			late := p.begin()
 			want := p.publishIn(late, 3)
 			load := p.load()
-			for i := range 5 {
-				p.await("more to replay", func() bool { return load.count() > 150*i+150 })
+			for i := range 3 {
+				await.True(t, "more to replay", func() bool { return load.count() > 100*i+100 })
 				var last, total int64
 				if err := p.ph.Rebuild(t.Context(), "totals", posthorn.RebuildConfig{
 					Reset:    emptied(reset),
@@ -92,7 +93,7 @@ func TestRebuildProgress(t *testing.T) {
 	go func() {
 		rebuilt <- p.ph.Rebuild(t.Context(), "totals", posthorn.RebuildConfig{Reset: emptied("truncate applied")})
 	}()
-	p.await("a rebuild", func() bool { return p.status("totals").Rebuilding })
+	await.True(t, "a rebuild", func() bool { return p.status("totals").Rebuilding })
 	if s := p.status("totals"); s.RebuildDone != 0 || s.RebuildTotal != 100 || s.LagEvents != 100 {
 		t.Errorf("at the beginning: %+v", s)
 	}
@@ -138,7 +139,7 @@ func rebuildAgainstADeadlock(t *testing.T, soon string) {
 		enter.Do(func() {
 			close(inside)
 			<-emptiedSecond
-			p.await("a rebuild that waits for us", p.somebodyWaits)
+			await.True(t, "a rebuild that waits for us", p.somebodyWaits)
 		})
 		if _, err := tx.Exec(ctx, "set local deadlock_timeout = '"+soon+"'"); err != nil {
 			return err
@@ -301,7 +302,7 @@ func TestProjectionGivesWay(t *testing.T) {
 		if _, err := tx.Exec(ctx, "insert into first values (1)"); err != nil {
 			return err
 		}
-		enter.Do(func() { close(inside); p.await("the other to wait for us", p.somebodyWaits) })
+		enter.Do(func() { close(inside); await.True(t, "the other to wait for us", p.somebodyWaits) })
 		if _, err := tx.Exec(ctx, "set local deadlock_timeout = '10ms'"); err != nil {
 			return err
 		}

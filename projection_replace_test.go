@@ -42,7 +42,7 @@ func replaceConfig() posthorn.ReplaceConfig {
 func TestReplaceUnderLoad(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	p.ph.Project("totals", "order.>", quick, dying("applied", 7, 25, 60))
+	p.ph.Project("totals", "order.>", quick, dying("applied", 3, 9, 20))
 	p.run(p.ph)
 	other := p.open()
 	keep(other, "applied")
@@ -51,13 +51,13 @@ func TestReplaceUnderLoad(t *testing.T) {
 	want := p.publishIn(late, 3)
 	load := p.load()
 	for i := range 2 {
-		p.awaitApplied("applied", 200*i+200)
+		p.awaitApplied("applied", 100*i+100)
 		config := replaceConfig()
 		config.BatchSize = 50
 		var last, total int64
 		config.Progress = func(done, of int64) {
 			last, total = done, of
-			if n := len(p.in("applied")); n < 200 {
+			if n := len(p.in("applied")); n < 100 {
 				t.Errorf("only %d events can be read meanwhile", n)
 			}
 		}

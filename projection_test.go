@@ -3,7 +3,6 @@ package posthorn_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // What was published before there was a projection, and in which order, does not
@@ -68,10 +68,10 @@ func TestProjectionHasOneWorkerAtATime(t *testing.T) {
 		stops = append(stops, p.run(ph))
 	}
 	load := p.load()
-	p.awaitApplied("applied", 200)
+	p.awaitApplied("applied", 100)
 	stops[0]() // what it held, another goes on with
 	n := len(p.in("applied"))
-	p.awaitApplied("applied", n+200)
+	p.awaitApplied("applied", n+100)
 	p.wantApplied("applied", load.end())
 	if most.Load() != 1 {
 		t.Errorf("%d workers at a time", most.Load())
@@ -96,7 +96,7 @@ func TestProjectionStandsStillAtAFailure(t *testing.T) {
 		return nil
 	})
 	p.run(p.ph)
-	p.await("ten failures", func() bool { return p.status("totals").Failures >= 10 })
+	await.True(t, "ten failures", func() bool { return p.status("totals").Failures >= 10 })
 	s, err := totals.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestProjectionStandsStillAtAFailure(t *testing.T) {
 	if diff := cmp.Diff(published, p.in("applied")); diff != "" {
 		t.Errorf("applied in the end (-want +got):\n%s", diff)
 	}
-	p.await("no failure", func() bool { s := p.status("totals"); return s.Failures == 0 && s.Error == "" })
+	await.True(t, "no failure", func() bool { s := p.status("totals"); return s.Failures == 0 && s.Error == "" })
 }
 
 // A node that starts may bring what mends the failure: it does not wait for the
@@ -126,7 +126,7 @@ func TestProjectionTriesAtOnceWhenANodeStarts(t *testing.T) {
 	broken := p.open()
 	broken.Project("totals", "order.>", slow, func(context.Context, pgx.Tx, []posthorn.Event) error { return errors.New("broken") })
 	stop := p.run(broken)
-	p.await("a failure", func() bool { return p.status("totals").Failures > 0 })
+	await.True(t, "a failure", func() bool { return p.status("totals").Failures > 0 })
 	stop()
 	keep(p.ph, "applied")
 	p.run(p.ph)
@@ -170,7 +170,7 @@ func TestProjectionFailures(t *testing.T) {
 			p.publish(1)
 			p.ph.Project("totals", "order.>", quick, tt.apply)
 			p.run(p.ph)
-			p.await("a failure", func() bool { return p.status("totals").Failures > 1 })
+			await.True(t, "a failure", func() bool { return p.status("totals").Failures > 1 })
 			if got := p.status("totals").Error; got != tt.want {
 				t.Errorf("error is %q, want %q", got, tt.want)
 			}
@@ -183,11 +183,14 @@ func TestProjectionTimeout(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
 	want := p.publish(4)
+	if _, err := p.begin().Exec(t.Context(), "select pg_advisory_xact_lock(1)"); err != nil { // until the test ends
+		t.Fatal(err)
+	}
 	config := quick
-	config.Timeout = 200 * time.Millisecond
+	config.Timeout = 100 * time.Millisecond
 	p.ph.Project("totals", "order.>", config, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 		if len(events) > 1 {
-			_, err := tx.Exec(ctx, "select pg_sleep(3600)")
+			_, err := tx.Exec(ctx, "select pg_advisory_xact_lock(1)")
 			return err
 		}
 		return into("applied")(ctx, tx, events)
@@ -201,33 +204,36 @@ func TestProjectionKeepsItsLease(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
 	want := p.publish(1)
-	var begun atomic.Int64
-	release := make(chan struct{})
+	move := (&world{p.ph, t, p.url}).stopClock()
+	begun, release := make(chan bool, 2), make(chan struct{})
+	config := quick
+	config.LeaseFor = time.Second
 	for range 2 {
 		ph := p.open()
-		config := quick
-		config.LeaseFor = 3 * time.Second
 		ph.Project("totals", "order.>", config, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
-			begun.Add(1)
+			begun <- true
 			<-release
 			return into("applied")(ctx, tx, events)
 		})
 		p.run(ph)
 	}
-	extended := func(times int) bool {
-		var n int
-		if err := p.ph.Pool().QueryRow(t.Context(), `select count(*) from posthorn.leases
-			where until is not null and until > claimed_at + $1::text::interval`, fmt.Sprintf("%d seconds", times)).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n == 1
-	}
-	p.await("the lease to outlive its deadline", func() bool { return extended(7) })
-	if n := begun.Load(); n != 1 {
-		t.Errorf("%d batches have begun", n)
+	await.Value(t, "a batch", begun)
+	for range 2 {
+		move(config.LeaseFor * 3 / 4)
+		await.True(t, "the lease is extended", func() bool {
+			var extended bool
+			err := p.ph.Pool().QueryRow(t.Context(), "select exists (select from posthorn.leases where until = posthorn.now() + $1)", config.LeaseFor).Scan(&extended)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return extended
+		})
 	}
 	close(release)
 	p.wantApplied("applied", want)
+	if len(begun) > 0 {
+		t.Error("another batch has begun")
+	}
 }
 
 func TestProjectionsAreChecked(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -55,7 +56,7 @@ func (w *world) hold() (release func()) {
 // awaitWriter waits until somebody waits for a lock of somebody else's.
 func (w *world) awaitWriter() {
 	w.t.Helper()
-	eventually(w.t, "somebody waits", func() bool {
+	await.True(w.t, "somebody waits", func() bool {
 		return ask[bool](w, `select exists (select from pg_stat_activity
 			where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0)`)
 	})

@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // read reads to the end, or n events.
 func (w *world) read(r *posthorn.Reader, n int) []int64 {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
+	ctx := await.Context(w.t)
 	var ids []int64
 	for e, err := range r.Events(ctx) {
 		if err != nil {
@@ -75,7 +75,7 @@ func TestReaderFollows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := w.Reader(posthorn.ReaderConfig{Follow: true})
-	ctx, stop := context.WithTimeout(t.Context(), patience)
+	ctx, stop := context.WithCancel(await.Context(t))
 	defer stop()
 	publisher := w.other()
 	var want, got []int64

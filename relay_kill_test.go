@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
-const relayURL = "POSTHORN_TEST_RELAY_URL"
+const relayURL, relayLease = "POSTHORN_TEST_RELAY_URL", "POSTHORN_TEST_RELAY_LEASE"
 
 // child is a process that relays.
 type child struct {
@@ -24,15 +26,16 @@ type child struct {
 	lines chan string
 }
 
-// spawnRelay starts a process that relays.
-func (w *world) spawnRelay() *child {
+// spawnRelay starts a process that relays. Its lead lasts so long that only a move
+// of the clock ends it, or as long as the test says.
+func (w *world) spawnRelay(lease ...time.Duration) *child {
 	w.t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	cmd := exec.CommandContext(w.t.Context(), program, "-test.run=^TestRelayProcess$", "-test.v")
-	cmd.Env = append(os.Environ(), relayURL+"="+w.url)
+	cmd.Env = append(os.Environ(), relayURL+"="+w.url, fmt.Sprint(relayLease, "=", append(lease, leadFor)[0]))
 	output, err := cmd.StdoutPipe()
 	if err != nil {
 		w.t.Fatal(err)
@@ -59,19 +62,7 @@ func (c *child) kill() {
 // says waits until the process has said something.
 func (c *child) says(t *testing.T, what string) {
 	t.Helper()
-	timeout := time.After(2 * patience)
-	for {
-		select {
-		case line, ok := <-c.lines:
-			if strings.Contains(line, what) {
-				return
-			}
-			if !ok {
-				t.Fatalf("the process ended and never said %q", what)
-			}
-		case <-timeout:
-			t.Fatalf("the process never said %q", what)
-		}
+	for !strings.Contains(await.Value(t, fmt.Sprintf("the process says %q", what), c.lines), what) {
 	}
 }
 
@@ -86,17 +77,22 @@ func TestRelayProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := soon()
-	config.LeaseFor = 4 * time.Second
+	if config.LeaseFor, err = time.ParseDuration(os.Getenv(relayLease)); err != nil {
+		t.Fatal(err)
+	}
 	config.BatchSize = 20
 	ph.Relay("out", config, &table{pool: ph.Pool(), name: fmt.Sprint(os.Getpid())})
 	t.Fatal(ph.Run(t.Context()))
 }
 
+// leadFor is how long a process leads that nobody kills.
+const leadFor = time.Hour
+
 // leader waits until one of some processes leads, and finds it.
 func (r *relaying) leader(children []*child, not *child) *child {
 	r.t.Helper()
 	var found *child
-	r.await("a process leads", func() bool {
+	await.True(r.t, "a process leads", func() bool {
 		parts := strings.Split(r.relayStatus("out").Owner, "-")
 		for _, c := range children {
 			if c != not && len(parts) > 2 && parts[len(parts)-2] == strconv.Itoa(c.Process.Pid) {
@@ -114,12 +110,13 @@ func TestRelaySurvivesItsProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
 	children := []*child{r.spawnRelay(), r.spawnRelay()}
-	for range 4 {
-		r.mix(10, 20, "a", "b", "c")
+	for range await.Kills(t) {
+		r.mix(5, 20, "a", "b", "c")
 		n := ask[int](r.world, "select count(*) from taken")
 		leader := r.leader(children, nil)
-		r.await("it writes", func() bool { return ask[int](r.world, "select count(*) from taken") > n })
+		await.True(t, "it writes", func() bool { return ask[int](r.world, "select count(*) from taken") > n })
 		leader.kill()
+		posthorntest.Advance(t, r.Client, leadFor)
 		children = append(children, r.spawnRelay())
 	}
 	r.awaitWritten()
@@ -142,10 +139,11 @@ func TestRelayIsFencedWhenItIsLate(t *testing.T) {
 		}
 		n := wrote()
 		r.mix(10, 20, "a", "b")
-		r.await("it writes", func() bool { return wrote() > n }) // so it knows that it leads
+		await.True(t, "it writes", func() bool { return wrote() > n }) // so it knows that it leads
 		if err := late.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
+		posthorntest.Advance(t, r.Client, leadFor)
 		next := r.leader(children, late)
 		r.mix(5, 20, "a", "b")
 		r.awaitWritten()
@@ -168,7 +166,7 @@ func TestRelayLosesALeadThatItHasJustTaken(t *testing.T) {
 	r := newRelaying(t)
 	r.send("a", 20)
 	unlock := testpg.Lock(t, r.Pool(), "streams")
-	c := r.spawnRelay()
+	c := r.spawnRelay(time.Second)
 	c.says(t, "this process relays")
 	c.says(t, "the lead of the relay was lost")
 	unlock()
@@ -180,7 +178,7 @@ func TestRelayLosesALeadThatItHasJustTaken(t *testing.T) {
 func TestRelayStopsWithItsLead(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
-	c := r.spawnRelay()
+	c := r.spawnRelay(time.Second)
 	r.send("a", 20)
 	r.awaitWritten()
 	// Nobody renews: the statement waits for whoever holds the lock.

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testnats"
 	"github.com/posthorn/posthorn/internal/testredis"
 	"github.com/posthorn/posthorn/relay/nats"
@@ -155,7 +156,7 @@ func TestThreeFlakyBrokers(t *testing.T) {
 	}
 	r.mix(1, 20, streams...)
 	r.awaitWritten()
-	r.await("all are settled", func() bool { return r.settled("redis") && r.settled("nats") })
+	await.True(t, "all are settled", func() bool { return r.settled("redis") && r.settled("nats") })
 	if diff := cmp.Diff(r.published, inRedis(t, redisServer, streams...)); diff != "" {
 		t.Errorf("in Redis (-published +there):\n%s", diff)
 	}
@@ -184,7 +185,7 @@ func TestRelayToARedisThatIsKilled(t *testing.T) {
 	server.Pause()
 	r.mix(5, 20, "a", "b")
 	server.Resume()
-	r.await("all is settled", func() bool { return r.settled("out") })
+	await.True(t, "all is settled", func() bool { return r.settled("out") })
 	if diff := cmp.Diff(r.published, inRedis(t, server, "a", "b")); diff != "" {
 		t.Errorf("in Redis (-published +there):\n%s", diff)
 	}
@@ -207,7 +208,7 @@ func TestEventThatIsTooLargeForNATS(t *testing.T) {
 	}
 	r.send("a", 5)
 	r.relay(soon(), sink)
-	r.await("all is settled", func() bool { return r.settled("out") })
+	await.True(t, "all is settled", func() bool { return r.settled("out") })
 	if dead := ask[int64](r.world, "select event_id from posthorn.dead_letters"); dead != large[0] {
 		t.Errorf("dead is %d, want %d", dead, large[0])
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // table is a broker for tests: a table, to which it appends whatever it is given.
@@ -141,23 +142,7 @@ func (r *relaying) mix(rounds, each int, streams ...string) {
 func (w *world) relay(config posthorn.RelayConfig, sink posthorn.Sink) (end func()) {
 	w.t.Helper()
 	w.Relay("out", config, sink)
-	return w.run()
-}
-
-// run runs the client until the test ends, or end is called.
-func (w *world) run() (end func()) {
-	w.t.Helper()
-	ctx, cancel := context.WithCancel(w.t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
-	end = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			w.t.Errorf("run: %v", err)
-		}
-	})
-	w.t.Cleanup(end)
-	return end
+	return w.start()
 }
 
 // written are the events of each stream in the order in which they came first.
@@ -186,16 +171,6 @@ func (r *relaying) written() map[string][]int64 {
 	return written
 }
 
-// await waits until something holds.
-func (w *world) await(what string, holds func() bool) {
-	w.t.Helper()
-	for deadline := time.Now().Add(2 * patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // awaitWritten waits until all that was published is written, and sees to it that
 // each stream kept its order.
 func (r *relaying) awaitWritten() {
@@ -204,13 +179,13 @@ func (r *relaying) awaitWritten() {
 	for _, ids := range r.published {
 		total += len(ids)
 	}
-	r.await(fmt.Sprintf("%d events are written", total), func() bool {
+	await.True(r.t, fmt.Sprintf("%d events are written", total), func() bool {
 		return ask[int](r.world, "select count(distinct event) from taken") >= total
 	})
 	if diff := cmp.Diff(r.published, r.written()); diff != "" {
 		r.t.Errorf("written is not what was published (-published +written):\n%s", diff)
 	}
-	r.await("all is settled", func() bool { return r.settled("out") })
+	await.True(r.t, "all is settled", func() bool { return r.settled("out") })
 }
 
 func (w *world) settled(relay string) bool {
@@ -314,10 +289,10 @@ func TestRelayOfSomeStreams(t *testing.T) {
 	two := r.other()
 	config.Streams = []string{"other"}
 	two.Relay("out", config, two.broker("two"))
-	two.run()
-	r.await("the patterns have changed", func() bool { return slices.Equal(r.relayStatus("out").Streams, config.Streams) })
+	two.start()
+	await.True(t, "the patterns have changed", func() bool { return slices.Equal(r.relayStatus("out").Streams, config.Streams) })
 	want := r.send("other", 3)
-	r.await("the other stream is written", func() bool { return len(r.written()["other"]) >= 3 })
+	await.True(t, "the other stream is written", func() bool { return len(r.written()["other"]) >= 3 })
 	if got := r.written()["other"]; !slices.Equal(got, want) {
 		t.Errorf("written %v, want %v", got, want)
 	}
@@ -356,7 +331,7 @@ func TestRelayWaitsForABrokerThatIsDown(t *testing.T) {
 	})
 	r.mix(3, 40, "a", "b")
 	r.relay(soon(), r.sink)
-	r.await("it has tried often", func() bool { return calls.Load() > 20 })
+	await.True(t, "it has tried often", func() bool { return calls.Load() > 20 })
 	if s := r.relayStatus("out"); s.SetAside != 0 || s.Leases == 0 {
 		t.Errorf("while the broker is down: %+v", s)
 	}
@@ -408,11 +383,11 @@ func TestStuckStreamStopsNoOther(t *testing.T) {
 	r.sink.set(not("b", "d"))
 	end := r.relay(soon(), r.sink)
 	r.mix(10, 30, "a", "b", "c", "d")
-	r.await("the others are written", func() bool {
+	await.True(t, "the others are written", func() bool {
 		w := r.written()
 		return len(w["a"]) == 300 && len(w["c"]) == 300
 	})
-	r.await("what is stuck is set aside", func() bool {
+	await.True(t, "what is stuck is set aside", func() bool {
 		s := r.relayStatus("out")
 		return s.StuckStreams == 2 && s.SetAside == 600
 	})
@@ -425,7 +400,7 @@ func TestStuckStreamStopsNoOther(t *testing.T) {
 	sink.set(not("b"))
 	two.relay(soon(), sink)
 	r.mix(3, 30, "a", "b", "c", "d")
-	r.await("one is written again", func() bool { return len(r.written()["d"]) == 390 })
+	await.True(t, "one is written again", func() bool { return len(r.written()["d"]) == 390 })
 	sink.set(nil)
 	r.mix(3, 30, "a", "b", "c", "d")
 	r.awaitWritten()
@@ -447,7 +422,7 @@ func TestStreamsThatComeAndGo(t *testing.T) {
 		r.sink.set(not(refused...))
 		r.mix(3, 20, streams...)
 		if rand.IntN(2) == 0 {
-			r.await("the others are written", func() bool {
+			await.True(t, "the others are written", func() bool {
 				written := r.written()
 				return !slices.ContainsFunc(streams, func(s string) bool {
 					return !slices.Contains(refused, s) && len(written[s]) < len(r.published[s])
@@ -470,7 +445,7 @@ func TestStuckStreamThatFillsWindows(t *testing.T) {
 	r.mix(10, 10, "a", "c")
 	r.send("b", 10)
 	r.relay(soon(), r.sink)
-	r.await("the other stream is reached", func() bool { return len(r.written()["b"]) == 11 })
+	await.True(t, "the other stream is reached", func() bool { return len(r.written()["b"]) == 11 })
 	r.sink.set(nil)
 	r.awaitWritten()
 }
@@ -485,7 +460,7 @@ func TestStuckStreamsHaveABound(t *testing.T) {
 	r.mix(20, 30, "a", "b")
 	r.relay(config, r.sink)
 	var s posthorn.RelayStatus
-	r.await("it has set aside what it may", func() bool {
+	await.True(t, "it has set aside what it may", func() bool {
 		s = r.relayStatus("out")
 		return s.SetAside > 150
 	})
@@ -515,7 +490,7 @@ func TestRefusedEventIsADeadLetter(t *testing.T) {
 		return nil
 	})
 	r.relay(soon(), r.sink)
-	r.await("they are dead letters", func() bool { return r.relayStatus("out").DeadLetters == 3 })
+	await.True(t, "they are dead letters", func() bool { return r.relayStatus("out").DeadLetters == 3 })
 	all := maps.Clone(r.published)
 	for stream, ids := range r.published {
 		r.published[stream] = slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return slices.Contains(bad, id) })
@@ -538,10 +513,10 @@ func TestRefusedEventIsADeadLetter(t *testing.T) {
 		}
 		r.published[stream] = append(r.published[stream], id)
 	}
-	r.await("they are written", func() bool {
+	await.True(t, "they are written", func() bool {
 		return ask[int](r.world, "select count(distinct event) from taken where event = any ($1)", bad) == 3
 	})
-	r.await("they look published", func() bool {
+	await.True(t, "they look published", func() bool {
 		return ask[int](r.world, "select count(*) from posthorn.outbox_event where published_at is null") == 0
 	})
 }
@@ -559,7 +534,7 @@ func TestRedrivenEventWaitsByItself(t *testing.T) {
 		return nil
 	})
 	r.relay(soon(), r.sink)
-	r.await("it is a dead letter", func() bool { return r.relayStatus("out").DeadLetters == 1 })
+	await.True(t, "it is a dead letter", func() bool { return r.relayStatus("out").DeadLetters == 1 })
 	r.sink.set(func(e posthorn.Event) error {
 		if e.ID == bad {
 			return errors.New("not yet")
@@ -567,13 +542,13 @@ func TestRedrivenEventWaitsByItself(t *testing.T) {
 		return nil
 	})
 	r.exec("select posthorn.redrive('default', 'out')")
-	r.await("it was tried again", func() bool {
+	await.True(t, "it was tried again", func() bool {
 		return ask[int](r.world, "select coalesce(max(attempts), 0) from posthorn.retries where error = 'not yet'") > 1
 	})
 	r.send("a", 100)
-	r.await("the stream goes on", func() bool { return len(r.written()["a"]) == 102 })
+	await.True(t, "the stream goes on", func() bool { return len(r.written()["a"]) == 102 })
 	r.sink.set(nil)
-	r.await("it is written", func() bool { return r.settled("out") && len(r.written()["a"]) == 103 })
+	await.True(t, "it is written", func() bool { return r.settled("out") && len(r.written()["a"]) == 103 })
 }
 
 // Seed 003.14, 003.15: of several processes exactly one leads, and when it ends the
@@ -586,9 +561,9 @@ func TestOneProcessRelays(t *testing.T) {
 		if writing.Add(1) > 1 {
 			t.Error("two processes write at once")
 		}
-		time.Sleep(time.Millisecond)
+		_, err := r.Pool().Exec(ctx, "select") // so that another would come in between
 		writing.Add(-1)
-		return nil
+		return err
 	}
 	worlds := []*world{r.world, r.other(), r.other()}
 	ends := make([]func(), 3)
@@ -599,7 +574,7 @@ func TestOneProcessRelays(t *testing.T) {
 	}
 	leader := func() string {
 		var leader string
-		r.await("somebody has written all", func() bool {
+		await.True(t, "somebody has written all", func() bool {
 			leader = ask[string](r.world, "select coalesce((select writer from taken order by n desc limit 1), '')")
 			return leader != "" && r.settled("out")
 		})
@@ -629,7 +604,7 @@ func TestStreamLeases(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
 	relay := r.Relay("out", soon(), r.sink)
-	end := r.run()
+	end := r.start()
 	r.mix(2, 30, "a", "stream:user:events")
 	r.awaitWritten()
 	suffix := strings.TrimPrefix(relay.Owner(), "supervisor-")
@@ -698,7 +673,7 @@ func TestOutboxEvents(t *testing.T) {
 		return nil
 	})
 	r.relay(soon(), r.sink)
-	r.await("some look published", func() bool { return count("published_at is not null") == 50 })
+	await.True(t, "some look published", func() bool { return count("published_at is not null") == 50 })
 	if n := count("published_at is null and stream_name = 'a'"); n != 70 {
 		t.Errorf("%d look unpublished while they are written", n)
 	}
@@ -716,10 +691,10 @@ func TestOutboxEvents(t *testing.T) {
 	sink := two.broker("two")
 	sink.before(down)
 	two.Relay("second", soon(), sink)
-	end := two.run()
-	r.await("there is a second", func() bool { return count("published_at is null") == 123 })
+	end := two.start()
+	await.True(t, "there is a second", func() bool { return count("published_at is null") == 123 })
 	sink.before(nil)
-	r.await("both have written", func() bool { return count("published_at is null") == 0 })
+	await.True(t, "both have written", func() bool { return count("published_at is null") == 0 })
 	end()
 }
 
@@ -750,7 +725,7 @@ func TestRelayIsAGroup(t *testing.T) {
 	if err := r.Seek(t.Context(), "out", posthorn.Beginning); err != nil {
 		t.Fatal(err)
 	}
-	r.await("it is written again", func() bool { return ask[int](r.world, "select count(*) from taken") >= n+80 && r.settled("out") })
+	await.True(t, "it is written again", func() bool { return ask[int](r.world, "select count(*) from taken") >= n+80 && r.settled("out") })
 	if n := ask[int](r.world, "select count(*) from posthorn.outbox_event where published_at is null"); n != 0 {
 		t.Errorf("%d look unpublished", n)
 	}
@@ -789,14 +764,7 @@ func TestDeletedRelayEndsItsPrograms(t *testing.T) {
 	// Its lead is renewed every ten seconds: it is fetching that notices first.
 	r.exec("select posthorn.delete_group('default', 'out')")
 	r.send("a", 10)
-	select {
-	case err := <-ended:
-		if !errors.Is(err, posthorn.ErrNotFound) {
-			t.Errorf("it ended with %v", err)
-		}
-	case <-time.After(2 * patience):
-		t.Error("it goes on")
-	}
+	wantErr(t, "the end of Run", await.Value(t, "Run ends", ended), posthorn.ErrNotFound)
 }
 
 // Nobody else gets at the events of a relay.
@@ -804,7 +772,7 @@ func TestRelayIsNobodyElses(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
 	end := r.relay(soon(), r.sink)
-	r.await("there is one", func() bool { return r.relayStatus("out").Relay == "out" })
+	await.True(t, "there is one", func() bool { return r.relayStatus("out").Relay == "out" })
 	end()
 	two := r.other()
 	if _, err := two.Group("out", fromBeginning()).Fetch(t.Context(), 1); !errors.Is(err, posthorn.ErrRefused) || !strings.Contains(err.Error(), "is a relay") {
@@ -891,7 +859,7 @@ func TestRelayTrims(t *testing.T) {
 	r.mix(1, 10, "a", "b")
 	r.relay(config, sink)
 	r.awaitWritten()
-	r.await("it is tried again", func() bool { return sink.of("default a") > 2 && sink.of("default b") > 2 })
+	await.True(t, "it is tried again", func() bool { return sink.of("default a") > 2 && sink.of("default b") > 2 })
 	sink.mu.Lock()
 	sink.err = nil
 	if !slices.Equal(sink.needed, []int64{2}) {
@@ -901,7 +869,7 @@ func TestRelayTrims(t *testing.T) {
 	n := sink.of("default b")
 	r.send("a", 10)
 	m := sink.of("default a")
-	r.await("it is trimmed again", func() bool { return sink.of("default a") > m })
+	await.True(t, "it is trimmed again", func() bool { return sink.of("default a") > m })
 	if later := sink.of("default b"); later > n+1 {
 		t.Errorf("a stream that did not move was trimmed %d times", later-n)
 	}
@@ -920,7 +888,7 @@ func TestRelayThroughAPooler(t *testing.T) {
 	r.sink.set(not("b"))
 	w.relay(soon(), r.sink)
 	r.mix(3, 40, "a", "b")
-	r.await("one is stuck", func() bool { return r.relayStatus("out").SetAside > 0 })
+	await.True(t, "one is stuck", func() bool { return r.relayStatus("out").SetAside > 0 })
 	r.sink.set(nil)
 	r.mix(2, 40, "a", "b")
 	r.awaitWritten()

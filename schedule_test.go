@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -52,18 +53,14 @@ func TestScheduleIsHandled(t *testing.T) {
 	if _, err := client.Pool().Exec(ctx, "update posthorn.scheduled_tasks set next_run_at = '2026-01-01Z'"); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case e := <-handled:
-		var metadata map[string]string
-		if err := json.Unmarshal(e.Metadata, &metadata); err != nil {
-			t.Fatal(err)
-		}
-		want := map[string]string{"a": "b", "producer": "scheduler", "scheduledTaskId": id, "scheduledFor": "2026-01-01T00:00:00Z"}
-		if diff := cmp.Diff(want, metadata); diff != "" || string(e.Payload) != `{"n":1}` {
-			t.Errorf("payload %s, metadata (-want +got):\n%s", e.Payload, diff)
-		}
-	case <-time.After(time.Minute):
-		t.Error("not handled within a minute")
+	e := await.Value(t, "the event of the schedule", handled)
+	var metadata map[string]string
+	if err := json.Unmarshal(e.Metadata, &metadata); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"a": "b", "producer": "scheduler", "scheduledTaskId": id, "scheduledFor": "2026-01-01T00:00:00Z"}
+	if diff := cmp.Diff(want, metadata); diff != "" || string(e.Payload) != `{"n":1}` {
+		t.Errorf("payload %s, metadata (-want +got):\n%s", e.Payload, diff)
 	}
 	stop()
 	if err := <-done; err != nil {

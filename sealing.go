@@ -154,7 +154,7 @@ func standsAlone(db DB) bool {
 
 // sealedPause is how long an event rests that does not open yet: its keeper or the
 // store is away, or another node has the keeper. It costs no attempt.
-const sealedPause = 5 * time.Second
+var sealedPause = 5 * time.Second
 
 // open returns an event as handlers get it.
 func (g *Group) open(ctx context.Context, e pg.Event) (Event, error) {

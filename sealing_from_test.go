@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testnats"
 	"github.com/posthorn/posthorn/internal/testredis"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -158,18 +159,18 @@ func TestConfidentialStreamsComeThroughBrokers(t *testing.T) {
 			}
 			keysFrom := posthorn.KeysFrom{DatabaseURL: h.keyRole, Namespace: "default"}
 			first := h.read(t, "first", namespace, keysFrom, false)
-			eventually(t, "it is opened", func() bool { return first.plain.Load() == 1 })
+			await.True(t, "it is opened", func() bool { return first.plain.Load() == 1 })
 
 			// The origin does not answer, and nobody notices.
 			h.exec("revoke execute on function posthorn.load_stream_keys(text, text) from " + h.role)
 			h.publishSecret(wards, secret)
-			eventually(t, "it is opened with what is in memory", func() bool { return first.plain.Load() == 2 })
+			await.True(t, "it is opened with what is in memory", func() bool { return first.plain.Load() == 2 })
 			h.exec("grant execute on function posthorn.load_stream_keys(text, text) to " + h.role)
 
 			// What fails is kept sealed, and its dead letters are opened.
 			pool := posthorn.KeysFrom{Pool: h.Pool(), Namespace: "default"}
 			second := h.read(t, "second", namespace, pool, true)
-			eventually(t, "they are dead", func() bool { return len(second.letters("second")) == 2 })
+			await.True(t, "they are dead", func() bool { return len(second.letters("second")) == 2 })
 			for _, letter := range second.letters("second") {
 				if letter.Sealed || !strings.Contains(string(letter.Payload), marker) {
 					t.Errorf("dead letter %+v", letter)
@@ -183,7 +184,7 @@ func TestConfidentialStreamsComeThroughBrokers(t *testing.T) {
 				t.Fatalf("%d keys were destroyed", n)
 			}
 			third := h.read(t, "third", namespace, keysFrom, false)
-			eventually(t, "they are dead", func() bool { return len(third.letters("third")) == 2 })
+			await.True(t, "they are dead", func() bool { return len(third.letters("third")) == 2 })
 			for _, letter := range third.letters("third") {
 				if !letter.Sealed || strings.Contains(string(letter.Payload), marker) || !strings.Contains(letter.Error, seal.ErrNoKey.Error()) {
 					t.Errorf("dead letter after shredding: %+v", letter)
@@ -221,8 +222,8 @@ func TestKeysOfABrokerAreElsewhere(t *testing.T) {
 	}
 	for name, test := range wrong {
 		r := h.read(t, name, "default", test.from, false)
-		eventually(t, name+": it says so", func() bool { return strings.Contains(r.logs.String(), test.says) })
-		eventually(t, name+": it rests", func() bool {
+		await.True(t, name+": it says so", func() bool { return strings.Contains(r.logs.String(), test.says) })
+		await.True(t, name+": it rests", func() bool {
 			return ask[bool](r.world, `select exists (select from posthorn.retries r join posthorn.groups g on g.id = r.group_id
 				where g.name = $1 and r.attempts = 0 and r.event is not null)`, name)
 		})
@@ -233,7 +234,7 @@ func TestKeysOfABrokerAreElsewhere(t *testing.T) {
 	}
 	for name := range wrong {
 		r := h.read(t, name, "default", posthorn.KeysFrom{DatabaseURL: h.keyRole}, false)
-		eventually(t, name+": it is opened", func() bool { return r.plain.Load() == 1 })
+		await.True(t, name+": it is opened", func() bool { return r.plain.Load() == 1 })
 		r.stop()
 	}
 }
@@ -247,7 +248,7 @@ func TestSealedRetriesOfABrokerGoOnInTheLog(t *testing.T) {
 	r := h.read(t, "back", "default", posthorn.KeysFrom{}, false)
 	rests := func(r *reader) {
 		t.Helper()
-		eventually(t, "it rests", func() bool { return strings.Contains(r.logs.String(), "Config.Seal.KeysFrom") })
+		await.True(t, "it rests", func() bool { return strings.Contains(r.logs.String(), "Config.Seal.KeysFrom") })
 		r.stop()
 		if r.handled.Load() != 0 || len(r.letters("back")) != 0 {
 			t.Errorf("handled %d, dead %v", r.handled.Load(), r.letters("back"))
@@ -256,7 +257,7 @@ func TestSealedRetriesOfABrokerGoOnInTheLog(t *testing.T) {
 	rests(r)
 	rests(h.readFrom(t, posthorn.Broker{}, "back", "default", posthorn.KeysFrom{}, false))
 	r = h.readFrom(t, posthorn.Broker{}, "back", "default", posthorn.KeysFrom{DatabaseURL: h.keyRole}, false)
-	eventually(t, "it is opened", func() bool { return r.plain.Load() == 1 })
+	await.True(t, "it is opened", func() bool { return r.plain.Load() == 1 })
 }
 
 // A program that reads its own events from a broker needs no more than its keys.
@@ -266,7 +267,7 @@ func TestOwnEventsComeThroughABroker(t *testing.T) {
 	h.far = h.url
 	h.publishSecret(wards, secret)
 	r := h.read(t, "home", "default", posthorn.KeysFrom{}, false)
-	eventually(t, "it is opened", func() bool { return r.plain.Load() == 1 })
+	await.True(t, "it is opened", func() bool { return r.plain.Load() == 1 })
 }
 
 func TestKeysFromIsChecked(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/seal"
@@ -176,7 +177,7 @@ func TestPlaintextIsNowhere(t *testing.T) {
 	}
 	publisher.Close()
 	w.start()
-	eventually(t, "all is tried", func() bool {
+	await.True(t, "all is tried", func() bool {
 		return ask[int](w, "select count(*)::int from posthorn.dead_letters") >= 60
 	})
 	bad := message

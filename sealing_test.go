@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/seal"
 	"github.com/posthorn/posthorn/seal/keeper"
@@ -253,7 +254,7 @@ func TestHandlersGetOpenedPayloads(t *testing.T) {
 	})
 	c.publishSecret("patients", secret)
 	c.start()
-	eventually(t, "all have it", func() bool {
+	await.True(t, "all have it", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(got) == 6
@@ -289,8 +290,8 @@ func TestWithoutKeepersEventsWait(t *testing.T) {
 	if got := <-handled; got != open {
 		t.Errorf("event %d was handled", got)
 	}
-	eventually(t, "it is said", func() bool { return strings.Contains(c.logs.String(), "cannot be opened yet") })
-	eventually(t, "it goes back", func() bool { return stranger.state(id) == "RETRYING" || stranger.state(id) == "PENDING" })
+	await.True(t, "it is said", func() bool { return strings.Contains(c.logs.String(), "cannot be opened yet") })
+	await.True(t, "it goes back", func() bool { return stranger.state(id) == "RETRYING" || stranger.state(id) == "PENDING" })
 	stop()
 	wrong.Range(func(id, payload any) bool { t.Errorf("event %v was handled with %v", id, payload); return true })
 	c.turnClock(time.Hour)
@@ -331,7 +332,7 @@ func TestShredding(t *testing.T) {
 	}
 	equal(t, "read", read, []int64{old, other, recent})
 	c.start()
-	eventually(t, "it is buried", func() bool { return c.became(old) == "COMPLETED_WITH_ERRORS" && c.became(recent) == "COMPLETED" })
+	await.True(t, "it is buried", func() bool { return c.became(old) == "COMPLETED_WITH_ERRORS" && c.became(recent) == "COMPLETED" })
 	for d, err := range fresh.DeadLetters(ctx, "ward", posthorn.DeadLetterFilter{}) {
 		if err != nil || !d.Sealed || !seal.IsSealed(d.Payload) || !strings.Contains(d.Error, "does not exist, or not any more") {
 			t.Errorf("dead letter %s: %s, %v", d.Payload, d.Error, err)
@@ -387,10 +388,10 @@ func TestRotationUnderLoad(t *testing.T) {
 	}
 	for day := range 3 {
 		c.turnClock(time.Duration(day*8) * 24 * time.Hour)
-		eventually(t, fmt.Sprintf("events are sealed with key %d", day+1), func() bool { return newest() == day+1 })
+		await.True(t, fmt.Sprintf("events are sealed with key %d", day+1), func() bool { return newest() == day+1 })
 	}
 	c.exec("select posthorn.rotate_stream_key('default', 'patients')")
-	eventually(t, "rotated by hand", func() bool { return newest() == 4 })
+	await.True(t, "rotated by hand", func() bool { return newest() == 4 })
 	stop()
 	publishers.Wait()
 	n := 0
@@ -429,7 +430,7 @@ func TestMovedPayloadsDoNotOpen(t *testing.T) {
 	group := c.Group("ward", fromBeginning())
 	group.Handle("h", ">", func(context.Context, posthorn.Event) error { return nil })
 	c.start()
-	eventually(t, "it is buried", func() bool { return c.became(moved) == "COMPLETED_WITH_ERRORS" })
+	await.True(t, "it is buried", func() bool { return c.became(moved) == "COMPLETED_WITH_ERRORS" })
 }
 
 // What only looks sealed, in a stream that never had a key, is a payload like others.
@@ -494,7 +495,7 @@ func TestDecodeErrorsOfSealedEventsQuoteNothing(t *testing.T) {
 	type wrong struct{ A int }
 	posthorn.On(group, "typed", ">", func(context.Context, posthorn.Event, wrong) error { return nil })
 	c.start()
-	eventually(t, "it is buried", func() bool {
+	await.True(t, "it is buried", func() bool {
 		for d, err := range c.DeadLetters(t.Context(), "ward", posthorn.DeadLetterFilter{}) {
 			if errors.Is(err, posthorn.ErrNotFound) {
 				return false // the group is not made yet

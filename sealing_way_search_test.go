@@ -29,6 +29,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/archive"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testnats"
 	"github.com/posthorn/posthorn/internal/testredis"
 	phprometheus "github.com/posthorn/posthorn/prometheus"
@@ -297,7 +298,7 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 	all := func(what string) {
 		t.Helper()
 		for _, via := range []string{"redis", "nats"} {
-			eventually(t, what+": all is handled from "+via, func() bool {
+			await.True(t, what+": all is handled from "+via, func() bool {
 				return ask[int](far, "select count(*)::int from effects where via = $1", via) == rounds*each
 			})
 		}
@@ -312,10 +313,10 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 	publish()
 	natsServer.Restart()
 	all("after NATS was killed")
-	eventually(t, "what fails is dead", func() bool {
+	await.True(t, "what fails is dead", func() bool {
 		return ask[int](far, "select count(*)::int from posthorn.dead_letters") == 2*2*rounds*each
 	})
-	eventually(t, "all is archived", func() bool {
+	await.True(t, "all is archived", func() bool {
 		_, n := archived(t, archiveDir)
 		return n == 2*rounds*each
 	})
@@ -344,7 +345,7 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 		}
 		for where, pid := range map[string]int{"the memory of Redis": redisPID, "the memory of the relay": relayPID} {
 			var found map[string]bool
-			eventually(t, "the search finds something in "+where, func() bool { // a collector may just have passed
+			await.True(t, "the search finds something in "+where, func() bool { // a collector may just have passed
 				found = inMemory(t, pid, hidden, public)
 				if !found[public] {
 					publish()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // What has patterns and what has a subscription do not go together: the former
@@ -156,7 +157,7 @@ func TestWithheldEventsAreTold(t *testing.T) {
 	loud.publish(1)
 	loud.done("g")
 	w.exec("select posthorn.subscribe('default', 'g', 'x', '{}')")
-	eventually(t, "it is logged", func() bool {
+	await.True(t, "it is logged", func() bool {
 		return log.contain(`events are withheld from a handler`) && log.contain(`handler \"h\" would get nothing`)
 	})
 }
@@ -171,7 +172,7 @@ func TestSubscriptionWithoutHandler(t *testing.T) {
 	g.Handle("a", posthorn.Subscribed, nothing)
 	g.Subscribe("b", ofType("y"))
 	loud.start()
-	eventually(t, "it is logged", func() bool { return log.contain("subscription=b") })
+	await.True(t, "it is logged", func() bool { return log.contain("subscription=b") })
 	loud.subscribed(1)
 	g.Handle("b", posthorn.Subscribed, nothing)
 	loud.subscribed(2)
@@ -224,7 +225,7 @@ func TestSubscriptionsChange(t *testing.T) {
 	second := w.other()
 	on(second, second.Group("g", fromBeginning()), "a", "z")
 	second.start()
-	eventually(t, "it is changed", func() bool {
+	await.True(t, "it is changed", func() bool {
 		return ask[bool](w, `select params->'type' = '["z"]' from posthorn.subscriptions where name = 'a'`)
 	})
 	ids := w.send(posthorn.Message{Type: "x"}, posthorn.Message{Type: "y"}, posthorn.Message{Type: "z"})

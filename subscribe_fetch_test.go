@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // Whoever fetches is told which subscriptions an event is for; what fails comes
@@ -120,14 +121,14 @@ func TestPublishTo(t *testing.T) {
 	if err != nil || len(ids) != 4 || !slices.IsSorted(ids) {
 		t.Fatalf("publish to: %v, %v", ids, err)
 	}
-	eventually(t, "it is done", func() bool { return len(w.buried("g")) == 1 && len(got.all()) == 3 })
+	await.True(t, "it is done", func() bool { return len(w.buried("g")) == 1 && len(got.all()) == 3 })
 	equal(t, "handled", got.all(), map[string]int{
 		"b plain default  [] {}": 1, `b full s k [x y"z] [1]`: 1, "b bad default  [] {}": 3,
 	})
 	equal(t, "dead letters", w.buried("g"), []string{fmt.Sprintf("%d b 3 Handler error: no", ids[2])})
 	equal(t, "owed", ask[string](w, "select string_agg(subscription, ',') from posthorn.retries where due_at > posthorn.now() + interval '1 hour'"), "b")
 	w.turnClock(25 * time.Hour)
-	eventually(t, "its time has come", func() bool { return got.all()["b later default  [] {}"] == 1 })
+	await.True(t, "its time has come", func() bool { return got.all()["b later default  [] {}"] == 1 })
 
 	_, err = w.PublishTo(ctx, w.Pool(), "g", "nobody", posthorn.Message{Type: "e"})
 	wantErr(t, "to nobody", err, posthorn.ErrNotFound)
@@ -172,7 +173,7 @@ func TestSubscriptionsAreKept(t *testing.T) {
 			for hours := 1; hours <= 3; hours++ {
 				before := time.Duration(hours)*50*time.Minute - time.Minute
 				w.turnClock(before)
-				eventually(t, "it is kept", func() bool {
+				await.True(t, "it is kept", func() bool {
 					return ask[bool](w, "select expires_at > posthorn.now() + interval '55 minutes' from posthorn.subscriptions")
 				})
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // start lets the client run until the test ends, or stop is called.
@@ -35,8 +36,7 @@ func (w *world) start() (stop func()) {
 // refuses sees to it that Run ends by itself with an error and a hint.
 func (w *world) refuses(want ...string) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
+	ctx := await.Context(w.t)
 	err := w.Run(ctx)
 	if err == nil {
 		w.t.Fatal("Run accepts it")
@@ -61,7 +61,7 @@ func (w *world) send(messages ...posthorn.Message) []int64 {
 // done returns when a group has nothing left to do.
 func (w *world) done(group string) {
 	w.t.Helper()
-	eventually(w.t, group+" is done", func() bool {
+	await.True(w.t, group+" is done", func() bool {
 		return ask[bool](w, `select exists (select from posthorn.group_status
 			where group_name = $1 and lag_events = 0 and leases = 0 and retries = 0)`, group)
 	})
@@ -70,7 +70,7 @@ func (w *world) done(group string) {
 // subscribed waits until the database has that many subscriptions.
 func (w *world) subscribed(n int) {
 	w.t.Helper()
-	eventually(w.t, fmt.Sprintf("%d subscriptions", n), func() bool {
+	await.True(w.t, fmt.Sprintf("%d subscriptions", n), func() bool {
 		return ask[int](w, "select count(*) from posthorn.subscriptions") == n
 	})
 }
@@ -229,7 +229,7 @@ func TestSubscriptionFailsAlone(t *testing.T) {
 	w.start()
 	w.subscribed(3)
 	id := w.publish(1)[0]
-	eventually(t, "it is buried for one, and waits for another", func() bool {
+	await.True(t, "it is buried for one, and waits for another", func() bool {
 		return len(w.buried("g")) == 1 && ask[bool](w, `select count(*) = 1
 			and bool_and(subscription = 'late' and lease_id is null and due_at > posthorn.now() + interval '50 minutes') from posthorn.retries`)
 	})
@@ -278,7 +278,7 @@ func TestSlowSubscriptionHoldsUpNobody(t *testing.T) {
 	for range 5 {
 		w.publish(events / 5)
 	}
-	eventually(t, "the others go on", func() bool { return got.all()["quick"] == events })
+	await.True(t, "the others go on", func() bool { return got.all()["quick"] == events })
 	equal(t, "calls of the slow handler", got.all()["slow"], slow)
 	if n := ask[int](w, "select count(*) from posthorn.leases"); n > 10 {
 		t.Errorf("%d leases are read ahead", n)
@@ -365,8 +365,8 @@ func TestConditionFails(t *testing.T) {
 	mended := w.other()
 	handle(mended, "jsonb_typeof(e.payload) = 'number' and e.payload::text::int > 1")
 	mended.start()
-	eventually(t, "it gets what it missed", func() bool { return got.all()["picky 3"] == 1 && got.all()["picky 4"] == 1 })
-	eventually(t, "it has caught up", func() bool {
+	await.True(t, "it gets what it missed", func() bool { return got.all()["picky 3"] == 1 && got.all()["picky 4"] == 1 })
+	await.True(t, "it has caught up", func() bool {
 		status, err := w.Subscriptions(t.Context(), "g")
 		return err == nil && status[1].State == posthorn.SubscriptionActive && status[1].Error == ""
 	})

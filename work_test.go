@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -31,20 +32,15 @@ func (w *world) enqueue(jobs ...posthorn.NewJob) []int64 {
 // status waits until a job has a status.
 func (w *world) status(id int64, want string) posthorn.JobStatus {
 	w.t.Helper()
-	deadline := time.Now().Add(2 * patience)
-	for {
-		job, err := w.Job(w.t.Context(), id)
-		if err != nil {
+	var job posthorn.JobStatus
+	await.True(w.t, fmt.Sprintf("job %d is %s", id, want), func() bool {
+		var err error
+		if job, err = w.Job(w.t.Context(), id); err != nil {
 			w.t.Fatal(err)
 		}
-		if job.Status == want {
-			return job
-		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("job %d is %s, not %s: %s", id, job.Status, want, job.ErrorMessage)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return job.Status == want
+	})
+	return job
 }
 
 // story is what the log tells of a job.
@@ -96,7 +92,7 @@ func TestWorkDoesJobs(t *testing.T) {
 
 func TestWorkDoesManyShortJobsOnceEach(t *testing.T) {
 	t.Parallel()
-	const n = 3000
+	const n = 1000
 	w := newWorld(t)
 	var done sync.Map
 	var twice, count atomic.Int64
@@ -117,13 +113,9 @@ func TestWorkDoesManyShortJobsOnceEach(t *testing.T) {
 		c.Work(mail, posthorn.WorkConfig{}, handler)
 		c.start()
 	}
-	deadline := time.Now().Add(2 * patience)
-	for ask[int](w, "select count(*) from posthorn.finished_jobs where status = 'COMPLETED'") < n {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d handled", count.Load())
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	await.True(t, "all are completed", func() bool {
+		return ask[int](w, "select count(*) from posthorn.finished_jobs where status = 'COMPLETED'") == n
+	})
 	if twice.Load() > 0 || count.Load() != n {
 		t.Errorf("%d handled, %d of them twice", count.Load(), twice.Load())
 	}
@@ -242,25 +234,25 @@ func TestUnfinishedJobsGoBack(t *testing.T) {
 func TestLongJobsKeepTheirLeases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	const lease = 3 * time.Second
-	w.Work(mail, posthorn.WorkConfig{LeaseFor: lease, Concurrency: 1}, func(ctx context.Context, job posthorn.Job) error {
-		first := time.Time{}
-		for { // until the lease has been extended past what it was at first
-			now, err := w.Job(ctx, job.ID)
-			if err != nil {
-				return err
-			}
-			if first.IsZero() {
-				first = *now.LeaseUntil
-			}
-			if now.LeaseUntil.After(first.Add(lease)) && now.StartedAt != nil {
-				return nil
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+	const lease = time.Second
+	begun, release := make(chan bool), make(chan bool)
+	w.Work(mail, posthorn.WorkConfig{LeaseFor: lease, Concurrency: 1}, func(context.Context, posthorn.Job) error {
+		begun <- true
+		<-release
+		return nil
 	})
+	move := w.stopClock()
 	w.start()
 	id := w.enqueue(posthorn.NewJob{Title: "long", Tags: mail})[0]
+	await.Value(t, "the job", begun)
+	for range 2 {
+		move(lease * 3 / 4)
+		await.True(t, "the lease is extended", func() bool {
+			return ask[bool](w, "select lease_until = posthorn.now() + $1 from posthorn.running_jobs", lease)
+		})
+	}
+	await.True(t, "the beginning is logged", func() bool { return w.status(id, posthorn.JobProcessing).StartedAt != nil })
+	close(release)
 	w.status(id, posthorn.JobCompleted)
 	if s := w.story(id); s != "PICKED STARTED COMPLETED" {
 		t.Errorf("the log says %s", s)
@@ -278,7 +270,7 @@ func TestHandlersOfLostJobsEnd(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			begun, ended := make(chan bool, 1), make(chan error, 1)
-			w.Work(mail, posthorn.WorkConfig{LeaseFor: 3 * time.Second}, func(ctx context.Context, job posthorn.Job) error {
+			w.Work(mail, posthorn.WorkConfig{LeaseFor: time.Second}, func(ctx context.Context, job posthorn.Job) error {
 				if job.Attempt > 1 {
 					return nil
 				}
@@ -400,8 +392,7 @@ func TestWrongWorkIsTold(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			set(w.Client)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-			defer cancel()
+			ctx := await.Context(t)
 			if err := w.Run(ctx); !errors.Is(err, posthorn.ErrInvalid) || posthorn.Hint(err) == "" {
 				t.Errorf("Run returned %v", err)
 			}
@@ -460,7 +451,7 @@ func TestSpansOfAJob(t *testing.T) {
 	around.End()
 	posthorntest.Drain(t, o.Client)
 	// The database knows of the end before the span has its own.
-	eventually(t, "settling is over", func() bool { return len(o.ended("settle jobs")) > 0 })
+	await.True(t, "settling is over", func() bool { return len(o.ended("settle jobs")) > 0 })
 	enqueued, done, settled := o.ended("enqueue"), o.ended("process jobs"), o.ended("settle jobs")
 	if len(enqueued) != 1 || len(done) != 1 || len(settled) != 1 {
 		t.Fatalf("%d spans of enqueueing, %d of handling, %d of settling", len(enqueued), len(done), len(settled))

@@ -13,11 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
-
-// patience is how long anything may take before a test fails.
-const patience = time.Minute
 
 // world is a database with a client, and what tests do with them.
 type world struct {
@@ -75,9 +73,25 @@ func ask[T any](w *world, sql string, args ...any) T {
 // turnClock sets the database's clock off from the real one.
 func (w *world) turnClock(offset time.Duration) {
 	w.t.Helper()
-	w.exec(fmt.Sprintf(`create or replace function posthorn.now() returns timestamptz
-		language sql volatile parallel safe
-		return clock_timestamp() + interval '%d milliseconds'`, offset.Milliseconds()))
+	w.setClock(fmt.Sprintf("clock_timestamp() + interval '%d milliseconds'", offset.Milliseconds()))
+}
+
+// stopClock stops the database's clock, and returns a function that moves it. So a
+// short lease lasts as long as the test wants, on any machine.
+func (w *world) stopClock() (move func(time.Duration)) {
+	w.t.Helper()
+	at := ask[time.Time](w, "select posthorn.now()")
+	move = func(d time.Duration) {
+		at = at.Add(d)
+		w.setClock(fmt.Sprintf("timestamptz '%s'", at.UTC().Format(time.RFC3339Nano)))
+	}
+	move(0)
+	return move
+}
+
+func (w *world) setClock(expression string) {
+	w.t.Helper()
+	w.exec("create or replace function posthorn.now() returns timestamptz language sql volatile parallel safe return " + expression)
 }
 
 // publish publishes n events, with their number as the payload.
@@ -97,8 +111,7 @@ func (w *world) publish(n int) []int64 {
 // fetch waits for events.
 func (w *world) fetch(g *posthorn.Group, n int) []*posthorn.Delivery {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
+	ctx := await.Context(w.t)
 	deliveries, err := g.Fetch(ctx, n)
 	if err != nil {
 		w.t.Fatal(err)
@@ -116,14 +129,21 @@ func (w *world) fetchAll(g *posthorn.Group, n int) []*posthorn.Delivery {
 	return all
 }
 
-// nothing sees to it that there is nothing to fetch.
+// nothing checks that a group has nothing to hand out: a claim of any process finds
+// nothing, however often it looks.
 func (w *world) nothing(g *posthorn.Group) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if deliveries, err := g.Fetch(ctx, 10); !errors.Is(err, context.DeadlineExceeded) {
-		w.t.Errorf("fetched %v, %v; want nothing", idsOf(deliveries), err)
+	tx := w.begin()
+	for range 3 {
+		var found int
+		if err := tx.QueryRow(w.t.Context(), "select count(*) from posthorn.claim('default', $1, 'probe')", g.Name()).Scan(&found); err != nil {
+			w.t.Fatal(err)
+		}
+		if found > 0 {
+			w.t.Errorf("%d events can be claimed, want nothing", found)
+		}
 	}
+	_ = tx.Rollback(w.t.Context())
 }
 
 // ack acknowledges everything.
@@ -171,17 +191,6 @@ func wantErr(t testing.TB, what string, err, want error) {
 	}
 }
 
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 // begin starts a transaction on a connection of its own, which ends with the test.
 func (w *world) begin() pgx.Tx {
 	w.t.Helper()
@@ -212,7 +221,7 @@ func (e *exampleTB) Log(...any)                   {}
 
 // forExample opens a client on a database of the example's own.
 func forExample() (c *posthorn.Client, ctx context.Context, end func()) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	tb := &exampleTB{ctx: ctx}
 	c = openClient(tb, posthorntest.Database(tb))
 	return c, ctx, func() {

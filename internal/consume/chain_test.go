@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/consume"
 )
 
 // What a transaction has set for itself is not there in the next one on the same
@@ -141,15 +143,17 @@ func TestOthersGetTheirConnection(t *testing.T) {
 	}
 	defer ph.Close()
 	got := make(chan error, 1)
-	handled := 0
+	handled, begun := 0, time.Time{}
 	group := quick
 	group.Concurrency = 1
 	ph.Group("ledger", group).HandleTx("book", ">", func(context.Context, pgx.Tx, posthorn.Event) error {
 		if handled == 0 {
+			begun = time.Now()
 			go func() { got <- shared.Ping(context.WithoutCancel(t.Context())) }()
 		}
-		if handled++; handled < 10 {
-			time.Sleep(10 * time.Millisecond) // what a handler takes
+		if handled++; handled < 10 && len(got) == 0 {
+			await.True(t, "the connection was kept for long enough", func() bool { return time.Since(begun) > consume.ChainFor })
+			begun = time.Now()
 			return nil
 		}
 		select {

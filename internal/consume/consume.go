@@ -62,12 +62,12 @@ type Consumer struct {
 	flights map[*flight]struct{}
 }
 
-// How long to wait after trouble with the database, and for the last words of a
-// lease when the consumer ends.
-const (
-	troubleWait = 2 * time.Second
-	lastWords   = 10 * time.Second
-)
+// TroubleWait is the pause after trouble with the database, here and in the other
+// loops of a client. It is a variable for tests, which set it before they begin.
+var TroubleWait = 2 * time.Second
+
+// lastWords is how long a consumer that ends tries to give its leases back.
+const lastWords = 10 * time.Second
 
 // Run consumes until stop ends. Then it takes nothing more and returns when what
 // it holds is done and settled. The contexts of handlers come from work, so when
@@ -156,7 +156,7 @@ func (c *Consumer) settle(work context.Context, lease pg.Lease, failures []pg.Fa
 			return
 		}
 		c.trouble("cannot settle yet", err)
-		if !Pause(ctx, troubleWait) || work.Err() != nil {
+		if !Pause(ctx, TroubleWait) || work.Err() != nil {
 			return // it expires, and others take it
 		}
 	}

@@ -95,7 +95,7 @@ func elsewhere(event int64, subscription string) pg.Failure {
 
 // handOverIn is how long such an event rests, so that a node which lacks the
 // handler does not take it again and again.
-const handOverIn = time.Second
+var handOverIn = time.Second
 
 // released hands an event back that was not tried.
 func released(event int64, subscription string) pg.Failure {

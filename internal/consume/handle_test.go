@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 type order struct {
@@ -264,8 +265,7 @@ func TestWhatIsWrongRunTells(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ph := newWorld(t).open()
 			test.setUp(ph)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
+			ctx := await.Context(t)
 			err := ph.Run(ctx)
 			if !errors.Is(err, posthorn.ErrInvalid) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Run returned %v, want %s", err, test.want)

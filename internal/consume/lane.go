@@ -98,7 +98,7 @@ func (l *lane) next(stop, work context.Context, done pg.Lease) (pg.Lease, bool) 
 				l.trouble("cannot take work yet", err)
 			}
 			complained = true
-			Pause(stop, troubleWait)
+			Pause(stop, TroubleWait)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // seed 000.43: a lease lives as long as somebody works on it.
@@ -22,6 +23,7 @@ func TestLeasesLiveWhileHandlersRun(t *testing.T) {
 	config := quick
 	config.LeaseFor, config.BatchSize = time.Second, 1
 	release := make(chan struct{})
+	move := w.stopClock()
 	for range 2 {
 		ph := w.open()
 		ph.Group("billing", config).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
@@ -33,8 +35,10 @@ func TestLeasesLiveWhileHandlersRun(t *testing.T) {
 	}
 	w.publish(w.open(), posthorn.Message{Type: "order.placed"})
 	w.awaitLines(1)
-	// Its deadline moves past three times its length.
-	w.await("select exists (select from posthorn.leases where until > claimed_at + interval '4 seconds')")
+	for range 2 {
+		move(config.LeaseFor * 3 / 4)
+		w.await("select exists (select from posthorn.leases where until = posthorn.now() + $1)", config.LeaseFor)
+	}
 	close(release)
 	w.settled("billing")
 	if diff := cmp.Diff([]string{"1"}, w.lines()); diff != "" {
@@ -88,7 +92,7 @@ func TestALostLeaseEndsItsHandlers(t *testing.T) {
 	})
 	w.publish(ph, posthorn.Message{Type: "order.placed"})
 	w.run(ph)
-	w.until("handled", first.Load)
+	await.True(t, "handled", first.Load)
 	// As if another node had taken the lease over, and died at once.
 	w.exec("update posthorn.leases set attempt = attempt + 1, uncounted = uncounted + 1, until = now() - interval '1 second'")
 	w.awaitLines(2)
@@ -152,7 +156,7 @@ func TestDrainIsBounded(t *testing.T) {
 			}
 			w.publish(ph, slice(20, posthorn.Message{Type: "order.placed"})...)
 			stop := w.run(ph)
-			w.until("handlers run", func() bool { return started.Load() > 0 })
+			await.True(t, "handlers run", func() bool { return started.Load() > 0 })
 			stop()
 
 			other := w.open()

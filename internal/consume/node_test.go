@@ -30,25 +30,6 @@ func TestNodeID(t *testing.T) {
 	}
 }
 
-// A heartbeat comes every 30 seconds, for which this waits. A node that was swept
-// meanwhile registers again, with its handlers.
-//
-// seed 000.17, 000.47–49
-func TestHeartbeat(t *testing.T) {
-	w := newWorld(t)
-	for _, id := range []string{"quiet", "swept"} {
-		ph := w.openWith(posthorn.Config{NodeID: id, DisplayName: "the " + id})
-		ph.Group("billing", quick).Handle("charge", "order.*", func(context.Context, posthorn.Event) error { return nil })
-		w.run(ph)
-	}
-	w.await("select count(*) = 2 from posthorn.node_handlers")
-	w.exec("update posthorn.nodes set last_heartbeat = last_heartbeat - interval '5 minutes' where node_id = 'quiet'")
-	w.exec("delete from posthorn.nodes where node_id = 'swept'")
-	w.await("select state = 'alive' from posthorn.node_status where node_id = 'quiet'")
-	w.await("select exists (select from posthorn.node_handlers where node_id = 'swept' and patterns = '{order.*}')")
-	w.await("select exists (select from posthorn.nodes where node_id = 'swept' and display_name = 'the swept')")
-}
-
 // seed 000.50–51, 000.65: the options are what they say, and what was opened is
 // closed.
 func TestConnections(t *testing.T) {

@@ -63,7 +63,7 @@ func (l *lane) backOff(f *flight, err error) {
 		l.trouble("cannot run a transaction yet", err)
 	}
 	l.release(f.ctx, f.lease)
-	Pause(f.ctx, troubleWait)
+	Pause(f.ctx, TroubleWait)
 }
 
 // transact runs one chunk. It reports whether the lease is settled up to its

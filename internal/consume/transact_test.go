@@ -270,7 +270,7 @@ func TestTroubleWithTheDatabase(t *testing.T) {
 	w.exec("create table effects (handler text, event bigint)")
 	ph := w.open()
 	config := quick
-	config.LeaseFor = time.Second
+	config.LeaseFor = time.Second // what was taken in a call that failed comes back with it
 	ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
 		return book(ctx, tx, "book", e)
 	})

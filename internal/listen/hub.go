@@ -29,8 +29,7 @@ const (
 
 	// poll is how often to look for what there was no news of: an event whose
 	// transaction stayed open for long.
-	poll        = 250 * time.Millisecond
-	troubleWait = 2 * time.Second
+	poll = 250 * time.Millisecond
 )
 
 // Hub is what the listeners of a client share. It is safe for use by any number
@@ -157,7 +156,7 @@ func (r *reading) run(ctx context.Context) {
 				r.hub.Log.Warn("cannot read for listeners yet", "error", err)
 			}
 			complained = true
-			consume.Pause(ctx, troubleWait)
+			consume.Pause(ctx, consume.TroubleWait)
 		}
 	}
 }

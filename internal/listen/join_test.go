@@ -9,18 +9,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/wake"
 	"github.com/posthorn/posthorn/posthorntest"
 )
-
-const patience = 3 * time.Minute
 
 // newHub opens a hub on a database of the test's own.
 func newHub(t *testing.T) (*listen.Hub, *pg.Pool) {
@@ -52,8 +50,7 @@ func newHub(t *testing.T) (*listen.Hub, *pg.Pool) {
 func TestListenersJoinUnderLoad(t *testing.T) {
 	t.Parallel()
 	h, pool := newHub(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := await.Context(t)
 	everything, err := listen.Filter{}.Compile()
 	if err != nil {
 		t.Fatal(err)
@@ -64,16 +61,24 @@ func TestListenersJoinUnderLoad(t *testing.T) {
 	}
 	defer staying.Close()
 
-	stop := make(chan struct{})
+	// Each listener that joins lets some more be published: there is always something
+	// to hear, and never so much that nobody catches up.
+	stop, turns := make(chan struct{}), make(chan struct{}, 10_000)
+	more := func(transactions int) {
+		for range transactions {
+			turns <- struct{}{}
+		}
+	}
+	more(50)
 	var publishers, listeners sync.WaitGroup
 	for range 4 {
-		publishers.Go(func() { publishUntil(t, pool, stop) })
+		publishers.Go(func() { publishUntil(t, pool, turns, stop) })
 	}
 	beginning, err := pg.CursorAt(ctx, pool, pg.Beginning)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const joinsEach = 20
+	const joinsEach = 10
 	var joined atomic.Int64
 	heard := make([][]int64, 5)
 	for i := range heard {
@@ -86,11 +91,11 @@ func TestListenersJoinUnderLoad(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				var more int // how many to hear after it has joined
-				if more = chance.IntN(5); joins >= joinsEach {
-					more = -1 // all
+				after := chance.IntN(5) // how many to hear after it has joined
+				if joins >= joinsEach {
+					after = -1 // all
 				}
-				ids, last, next := hearLive(ctx, t, l, more)
+				ids, last, next := hearLive(ctx, t, l, after, func() { more(10) })
 				if next == "" {
 					return
 				}
@@ -102,9 +107,7 @@ func TestListenersJoinUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	for joined.Load() < joinsEach*int64(len(heard)) && ctx.Err() == nil && !t.Failed() {
-		time.Sleep(5 * time.Millisecond)
-	}
+	await.True(t, "all have joined often enough", func() bool { return joined.Load() >= joinsEach*int64(len(heard)) || t.Failed() })
 	close(stop)
 	publishers.Wait()
 	rows, _ := pool.Query(ctx, "select id from posthorn.events order by id")
@@ -126,10 +129,14 @@ func TestListenersJoinUnderLoad(t *testing.T) {
 
 // hearLive hears until a listener has joined and so many more came, or until the
 // last event of all. Then it closes the listener.
-func hearLive(ctx context.Context, t *testing.T, l *listen.Listener, more int) (ids []int64, last bool, cursor string) {
+func hearLive(ctx context.Context, t *testing.T, l *listen.Listener, more int, joined func()) (ids []int64, last bool, cursor string) {
 	defer l.Close()
-	for {
+	for first := true; ; {
 		if l.IsLive() {
+			if first {
+				first = false
+				joined()
+			}
 			if more == 0 {
 				return ids, false, l.Cursor()
 			}
@@ -148,14 +155,14 @@ func hearLive(ctx context.Context, t *testing.T, l *listen.Listener, more int) (
 	}
 }
 
-// publishUntil publishes one to three events in a transaction at a time, at a
-// pace that leaves the machine to the listeners: who never catches up never joins.
-func publishUntil(t *testing.T, pool *pg.Pool, stop <-chan struct{}) {
+// publishUntil publishes one to three events in a transaction at a time, as often
+// as it gets a turn.
+func publishUntil(t *testing.T, pool *pg.Pool, turns, stop <-chan struct{}) {
 	for n := 0; ; n++ {
 		select {
 		case <-stop:
 			return
-		default:
+		case <-turns:
 		}
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			for range 1 + n%3 {
@@ -169,6 +176,5 @@ func publishUntil(t *testing.T, pool *pg.Pool, stop <-chan struct{}) {
 			t.Error(err)
 			return
 		}
-		time.Sleep(4 * time.Millisecond)
 	}
 }

@@ -121,7 +121,7 @@ func (l *Listener) Next(ctx context.Context) (Item, error) {
 				l.hub.Log.Warn("a listener cannot catch up yet", "error", err)
 			}
 			complained = true
-			consume.Pause(ctx, troubleWait)
+			consume.Pause(ctx, consume.TroubleWait)
 		}
 	}
 }

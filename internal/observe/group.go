@@ -73,7 +73,7 @@ func (g *Group) named(name string) *handler {
 }
 
 // tryAgain is how often to find out whether somebody listens now.
-const tryAgain = time.Second
+var tryAgain = time.Second
 
 // Took lets the first event of a lease find out whether anybody listens.
 func (g *Group) Took(pg.Lease) {

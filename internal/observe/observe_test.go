@@ -13,6 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
@@ -24,6 +25,11 @@ var globalSpans = sync.OnceValue(func() *tracetest.SpanRecorder {
 	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
 	return spans
 })
+
+func TestMain(m *testing.M) {
+	*observe.TryAgain = 20 * time.Millisecond
+	m.Run()
+}
 
 // A program may set its provider when the client has long been open.
 func TestProviderThatComesLate(t *testing.T) {
@@ -38,13 +44,10 @@ func TestProviderThatComesLate(t *testing.T) {
 	handle()
 	spans := globalSpans()
 	before := len(spans.Ended())
-	for deadline := time.Now().Add(time.Minute); len(spans.Ended()) == before; {
-		if time.Now().After(deadline) {
-			t.Fatal("no span")
-		}
-		time.Sleep(time.Millisecond)
+	await.True(t, "a span", func() bool {
 		handle()
-	}
+		return len(spans.Ended()) > before
+	})
 	handled, _ := g.Counts()
 	if n := handled[0].Events; n < 2 {
 		t.Errorf("%d events", n)

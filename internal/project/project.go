@@ -45,12 +45,8 @@ type Worker struct {
 // New returns a worker.
 func New(config Config) *Worker { return &Worker{Config: config, size: config.BatchSize} }
 
-// How long to wait after trouble with the database, and for the last words of a
-// lease when the worker ends.
-const (
-	troubleWait = 2 * time.Second
-	lastWords   = 10 * time.Second
-)
+// lastWords is how long a worker that ends tries to give its lease back.
+const lastWords = 10 * time.Second
 
 // Run applies events until stop ends. Then it takes nothing more, and returns
 // when the batch at hand is done; that has until work ends.
@@ -75,7 +71,7 @@ func (w *Worker) Run(stop, work context.Context) {
 				w.Log.Warn("trouble with the database, trying again", "projection", w.Group.Name, "error", err)
 			}
 			complained = true
-			w.Rest(stop, troubleWait)
+			w.Rest(stop, consume.TroubleWait)
 			continue
 		}
 		w.Rest(stop, w.IdlePoll)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/wake"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -22,17 +23,6 @@ func watches(t *testing.T, pool *pgxpool.Pool) (n int) {
 		t.Fatal(err)
 	}
 	return n
-}
-
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // For those who wait one connection watches, a little longer than they do.
@@ -59,10 +49,10 @@ func TestKeep(t *testing.T) {
 	w.SetLinger(50 * time.Millisecond)
 
 	first, second := w.Keep(), w.Keep()
-	await(t, "it watches", func() bool { return watches(t, observer) > 0 })
+	await.True(t, "it watches", func() bool { return watches(t, observer) > 0 })
 	news, end := w.Subscribe()
 	defer end()
-	await(t, "news comes", func() bool {
+	await.True(t, "news comes", func() bool {
 		if _, err := observer.Exec(t.Context(), "select posthorn.publish('default', 'e')"); err != nil {
 			t.Fatal(err)
 		}
@@ -87,13 +77,13 @@ func TestKeep(t *testing.T) {
 		w.Run(ctx)
 	}()
 	second()
-	await(t, "nobody needs it", func() bool { return !w.Kept() })
-	await(t, "it watches for Run", func() bool { return watches(t, observer) == 1 })
+	await.True(t, "nobody needs it", func() bool { return !w.Kept() })
+	await.True(t, "it watches for Run", func() bool { return watches(t, observer) == 1 })
 	stop()
 	<-ended
-	await(t, "nobody watches", func() bool { return watches(t, observer) == 0 })
+	await.True(t, "nobody watches", func() bool { return watches(t, observer) == 0 })
 	third := w.Keep()
-	await(t, "it watches once more", func() bool { return watches(t, observer) == 1 })
+	await.True(t, "it watches once more", func() bool { return watches(t, observer) == 1 })
 	third()
-	await(t, "it ends by itself", func() bool { return watches(t, observer) == 0 })
+	await.True(t, "it ends by itself", func() bool { return watches(t, observer) == 0 })
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/work"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -48,17 +49,9 @@ func enqueue(t *testing.T, db pg.DB, jobs ...pg.NewJob) []int64 {
 	return ids
 }
 
-// patient is a context that a test which goes well does not see the end of.
-func patient(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func TestEachOfManyWaitersGetsAJob(t *testing.T) {
 	t.Parallel()
-	db, ctx := openPool(t), patient(t)
+	db, ctx := openPool(t), await.Context(t)
 	bell := openBell(t, db)
 	var got sync.Map
 	var waiters sync.WaitGroup
@@ -100,7 +93,7 @@ func TestEachOfManyWaitersGetsAJob(t *testing.T) {
 // What is committed long after the sequence moved is found too.
 func TestBellRingsForLateCommits(t *testing.T) {
 	t.Parallel()
-	db, ctx := openPool(t), patient(t)
+	db, ctx := openPool(t), await.Context(t)
 	bell := openBell(t, db)
 	tx, err := db.Begin(ctx)
 	if err != nil {
@@ -153,7 +146,7 @@ func (r row) Scan(into ...any) error {
 
 func TestOneOfALineLooksAtATime(t *testing.T) {
 	t.Parallel()
-	ctx := patient(t)
+	ctx := await.Context(t)
 	bell := openBell(t, &fake{})
 	var looking, most, looks atomic.Int64
 	enough, stop := context.WithCancel(ctx)
@@ -188,7 +181,7 @@ func TestOneOfALineLooksAtATime(t *testing.T) {
 // Whoever was sent to look and goes sends the next one.
 func TestTurnsAreNotLostWithThoseThatLeave(t *testing.T) {
 	t.Parallel()
-	ctx := patient(t)
+	ctx := await.Context(t)
 	bell := openBell(t, &fake{})
 	first, second := bell.Join(ns, nil), bell.Join(ns, nil)
 	defer second.Leave()
@@ -211,7 +204,7 @@ func TestBellRestsWhenNobodyWaits(t *testing.T) {
 		t.Error("it looked although nobody waited")
 	}
 	w := bell.Join(ns, nil)
-	if !w.Wait(patient(t)) {
+	if !w.Wait(await.Context(t)) {
 		t.Fatal("nobody rang")
 	}
 	w.Leave()

@@ -1,0 +1,6 @@
+package consume
+
+// What tests wait for, or set before they begin.
+const ChainFor = chainFor
+
+var HandOverIn = &handOverIn

@@ -1,0 +1,4 @@
+package observe
+
+// TryAgain is set before the tests begin.
+var TryAgain = &tryAgain

@@ -1,0 +1,42 @@
+package posthorn_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
+)
+
+// Heartbeats keep a node alive. One that was swept meanwhile registers again, with
+// its handlers.
+//
+// seed 000.17, 000.47–49
+func TestHeartbeat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, id := range []string{"quiet", "swept"} {
+		ph, err := posthorn.Open(t.Context(), posthorn.Config{
+			DatabaseURL: w.url, NodeID: id, DisplayName: "the " + id, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(ph.Close)
+		posthorn.SetHeartbeat(ph, 20*time.Millisecond)
+		ph.Group("billing", fromBeginning()).Handle("charge", "order.*", func(context.Context, posthorn.Event) error { return nil })
+		(&world{ph, t, w.url}).start()
+	}
+	holds := func(sql string) {
+		t.Helper()
+		await.True(t, sql, func() bool { return ask[bool](w, "select exists (select from "+sql+")") })
+	}
+	holds("posthorn.node_handlers having count(*) = 2")
+	w.exec("delete from posthorn.nodes where node_id = 'swept'")
+	w.turnClock(5 * time.Minute)
+	holds("posthorn.node_status where node_id = 'quiet' and state = 'alive'")
+	holds("posthorn.node_handlers where node_id = 'swept' and patterns = '{order.*}'")
+	holds("posthorn.nodes where node_id = 'swept' and display_name = 'the swept'")
+}

@@ -32,6 +32,7 @@ torture: ## looks for lost events while workers, brokers and Postgres are killed
 	@scripts/deps
 	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./internal/torture -torture.for $(FOR) -torture.kill 30s
 	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./relay/internal/torture -torture.for $(FOR)
+	POSTHORN_TEST_KILLS=100 go test -timeout 0 -count 1 -run 'Survives?(Its|Their)Process|Killed$$' . ./archive ./internal/consume ./internal/inflow
 
 bench: ## measures Postgres and Posthorn side by side; prints docs/performance.md's table
 	@scripts/deps postgres

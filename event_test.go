@@ -87,6 +87,7 @@ func TestPublishedIsQueuedAndLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "log after a rollback", logged(), 0)
+	w.create(g, 0)
 	w.nothing(g)
 
 	var id int64

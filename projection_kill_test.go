@@ -16,19 +16,6 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// Seed 002.30: a worker whose connection ends in the middle of a batch applies
-// it again, once.
-func TestProjectionSurvivesItsConnections(t *testing.T) {
-	t.Parallel()
-	p := newProjected(t)
-	want := p.publish(300)
-	config := quick
-	config.BatchSize = 100
-	p.ph.Project("totals", "order.>", config, dying("applied", 1, 3))
-	p.run(p.ph)
-	p.wantApplied("applied", want)
-}
-
 // Seed 002.30: a process that is killed with -9 after it has written, and before
 // it commits, leaves no effect; another goes on.
 func TestProjectionSurvivesItsProcess(t *testing.T) {

@@ -238,6 +238,7 @@ func TestProjectionKeepsItsLease(t *testing.T) {
 
 func TestProjectionsAreChecked(t *testing.T) {
 	t.Parallel()
+	p := newProjected(t)
 	apply := into("applied")
 	for name, set := range map[string]func(ph *posthorn.Client){
 		"no function": func(ph *posthorn.Client) { ph.Project("totals", "order.>", quick, nil) },
@@ -253,10 +254,9 @@ func TestProjectionsAreChecked(t *testing.T) {
 		"zero backoff": func(ph *posthorn.Client) { c := quick; c.Backoff.Factor = 0.5; ph.Project("totals", ">", c, apply) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newProjected(t)
-			set(p.ph)
-			if err := p.ph.Run(t.Context()); !errors.Is(err, posthorn.ErrInvalid) {
+			ph := p.open()
+			set(ph)
+			if err := ph.Run(t.Context()); !errors.Is(err, posthorn.ErrInvalid) {
 				t.Errorf("Run returned %v, want ErrInvalid", err)
 			}
 		})

@@ -298,28 +298,6 @@ func TestRelayOfSomeStreams(t *testing.T) {
 	}
 }
 
-// Seed 003.3, 003.13: a sink that fails now and then, of some events or all, loses
-// nothing and keeps the order of each stream.
-func TestRelayThroughAFlakySink(t *testing.T) {
-	t.Parallel()
-	r := newRelaying(t)
-	r.sink.set(func(e posthorn.Event) error {
-		if rand.IntN(40) == 0 {
-			return errors.New("no luck")
-		}
-		return nil
-	})
-	r.sink.before(func(ctx context.Context, b posthorn.SinkBatch) error {
-		if rand.IntN(10) == 0 {
-			return errors.New("no luck at all")
-		}
-		return nil
-	})
-	r.relay(soon(), r.sink)
-	r.mix(12, 25, "a", "b", "c", "d")
-	r.awaitWritten()
-}
-
 // Seed 003.13: while the broker is down nothing is lost, and nothing is set aside.
 func TestRelayWaitsForABrokerThatIsDown(t *testing.T) {
 	t.Parallel()
@@ -879,7 +857,7 @@ func TestRelayTrims(t *testing.T) {
 func TestRelayThroughAPooler(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
-	c, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: r.url + "&default_query_exec_mode=cache_describe"})
+	c, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: withParameter(t, r.url, "default_query_exec_mode", "cache_describe")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ var drivers = []string{"pgx", "postgres"}
 
 func (w *world) openSQL(driver string) *sql.DB {
 	w.t.Helper()
-	db, err := sql.Open(driver, w.url)
+	db, err := sql.Open(driver, withParameter(w.t, w.url, "sslmode", "disable")) // lib/pq would not try without
 	if err != nil {
 		w.t.Fatal(err)
 	}

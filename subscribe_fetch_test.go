@@ -23,7 +23,7 @@ func TestFetchSubscribed(t *testing.T) {
 	g := w.Group("g", fromBeginning())
 	g.Subscribe("a", ofType("x", "y"))
 	g.Subscribe("b", ofType("y"))
-	w.nothing(g)
+	w.create(g, 2)
 	ids := w.send(posthorn.Message{Type: "x"}, posthorn.Message{Type: "y"}, posthorn.Message{Type: "z"}, posthorn.Message{Type: "y"})
 	deliveries := w.fetchAll(g, 3)
 	equal(t, "events", idsOf(deliveries), []int64{ids[0], ids[1], ids[3]})
@@ -57,13 +57,13 @@ func TestFetchSubscribedFewOfMany(t *testing.T) {
 	w := newWorld(t)
 	g := w.Group("g", fromBeginning())
 	g.Subscribe("a", ofType("wanted"))
-	w.nothing(g)
-	w.publish(3000) // of another type
+	w.create(g, 1)
+	w.publish(1000) // of another type
 	var want []int64
 	for range 30 {
 		want = append(want, w.send(posthorn.Message{Type: "wanted"})...)
 	}
-	w.publish(3000)
+	w.publish(1000)
 	var got []int64
 	for len(got) < len(want) {
 		deliveries := w.fetch(g, 4)

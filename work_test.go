@@ -375,6 +375,7 @@ func TestEnqueueIsPartOfTheTransaction(t *testing.T) {
 
 func TestWrongWorkIsTold(t *testing.T) {
 	t.Parallel()
+	all := newWorld(t)
 	nothing := func(context.Context, posthorn.Job) error { return nil }
 	for name, set := range map[string]func(c *posthorn.Client){
 		"nil":         func(c *posthorn.Client) { c.Work(mail, posthorn.WorkConfig{}, nil) },
@@ -389,8 +390,7 @@ func TestWrongWorkIsTold(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
+			w := all.other()
 			set(w.Client)
 			ctx := await.Context(t)
 			if err := w.Run(ctx); !errors.Is(err, posthorn.ErrInvalid) || posthorn.Hint(err) == "" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"slices"
 	"testing"
 	"time"
@@ -129,6 +130,25 @@ func (w *world) fetchAll(g *posthorn.Group, n int) []*posthorn.Delivery {
 	return all
 }
 
+// create lets a fetch make a group and its subscriptions while there is nothing to
+// fetch. The fetch waits until it is told to stop.
+func (w *world) create(g *posthorn.Group, subscriptions int) {
+	w.t.Helper()
+	ctx, stop := context.WithCancel(w.t.Context())
+	defer stop()
+	fetched := make(chan error, 1)
+	go func() {
+		_, err := g.Fetch(ctx, 1)
+		fetched <- err
+	}()
+	await.True(w.t, "the group is there", func() bool {
+		return ask[bool](w, "select exists (select from posthorn.groups where name = $1)", g.Name())
+	})
+	w.subscribed(subscriptions)
+	stop()
+	wantErr(w.t, "fetching nothing", await.Value(w.t, "the end of the fetch", fetched), context.Canceled)
+}
+
 // nothing checks that a group has nothing to hand out: a claim of any process finds
 // nothing, however often it looks.
 func (w *world) nothing(g *posthorn.Group) {
@@ -200,6 +220,19 @@ func (w *world) begin() pgx.Tx {
 	}
 	w.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
+}
+
+// withParameter returns a database URL with one more parameter.
+func withParameter(t testing.TB, database, name, value string) string {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set(name, value)
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 // exampleTB is what examples have for a test.

@@ -137,23 +137,6 @@ func TestTypedHandlers(t *testing.T) {
 	}
 }
 
-func TestRetryAfter(t *testing.T) {
-	w := newWorld(t)
-	ph := w.open()
-	config := quick
-	config.Delays = []time.Duration{time.Millisecond}
-	ph.Group("billing", config).Handle("charge", "order.*", func(_ context.Context, e posthorn.Event) error {
-		w.say("%d", e.Delivery)
-		return posthorn.RetryAfter(time.Hour, errors.New("bank closed"))
-	})
-	w.publish(ph, posthorn.Message{Type: "order.placed"})
-	w.run(ph)
-	w.await("select exists (select from posthorn.retries where due_at > now() + interval '50 minutes' and error = 'bank closed')")
-	if said := w.lines(); len(said) != 1 {
-		t.Errorf("handled %v", said)
-	}
-}
-
 func TestTimeout(t *testing.T) {
 	w := newWorld(t)
 	ph := w.open()
@@ -243,6 +226,7 @@ func TestHandlersMayComeLater(t *testing.T) {
 
 // seed 002.28
 func TestWhatIsWrongRunTells(t *testing.T) {
+	w := newWorld(t)
 	nothing := func(context.Context, posthorn.Event) error { return nil }
 	for name, test := range map[string]struct {
 		setUp func(ph *posthorn.Client)
@@ -263,7 +247,7 @@ func TestWhatIsWrongRunTells(t *testing.T) {
 		}, `"order" must be none, key, stream or total`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ph := newWorld(t).open()
+			ph := w.open()
 			test.setUp(ph)
 			ctx := await.Context(t)
 			err := ph.Run(ctx)

@@ -66,7 +66,7 @@ func TestTheHeadIsSettledWhileTheTailIsHandled(t *testing.T) {
 	})
 	w.run(ph)
 	w.await("select exists (select from posthorn.leases where lo = $1)", ids[2])
-	w.await("select exists (select from posthorn.retries where event_id = $1)", ids[1])
+	w.await("select exists (select from posthorn.retries where event_id = $1 and error = 'bad' and due_at > posthorn.now() + interval '50 minutes')", ids[1])
 	close(release)
 	w.await("select not exists (select from posthorn.leases)")
 	if n := ask[int](w, "select count(*) from posthorn.retries"); n != 1 {

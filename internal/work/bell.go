@@ -19,10 +19,11 @@ const (
 	quick   = 5 * time.Millisecond
 	slow    = 50 * time.Millisecond
 	stayFor = 300 * time.Millisecond
-	always  = time.Second
 	linger  = 10 * time.Second // how long it goes on for those who may wait again soon
 	trouble = 2 * time.Second  // before it asks a database again that did not answer
 )
+
+var always = time.Second // a variable for tests, which set it before they begin
 
 var echoes = []time.Duration{10 * time.Millisecond, 30 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond}
 

@@ -1,0 +1,4 @@
+package work
+
+// Always is set before the tests begin.
+var Always = &always

@@ -61,15 +61,14 @@ func TestListenersJoinUnderLoad(t *testing.T) {
 	}
 	defer staying.Close()
 
-	// Each listener that joins lets some more be published: there is always something
-	// to hear, and never so much that nobody catches up.
-	stop, turns := make(chan struct{}), make(chan struct{}, 10_000)
-	more := func(transactions int) {
-		for range transactions {
+	// More is published when all have joined, so that they catch up on any machine.
+	stop, turns := make(chan struct{}), make(chan struct{}, 30)
+	more := func() {
+		for range cap(turns) {
 			turns <- struct{}{}
 		}
 	}
-	more(50)
+	more()
 	var publishers, listeners sync.WaitGroup
 	for range 4 {
 		publishers.Go(func() { publishUntil(t, pool, turns, stop) })
@@ -81,6 +80,7 @@ func TestListenersJoinUnderLoad(t *testing.T) {
 	const joinsEach = 10
 	var joined atomic.Int64
 	heard := make([][]int64, 5)
+	current := make([]atomic.Pointer[listen.Listener], len(heard))
 	for i := range heard {
 		listeners.Go(func() {
 			chance := rand.New(rand.NewPCG(uint64(i), 1))
@@ -95,7 +95,9 @@ func TestListenersJoinUnderLoad(t *testing.T) {
 				if joins >= joinsEach {
 					after = -1 // all
 				}
-				ids, last, next := hearLive(ctx, t, l, after, func() { more(10) })
+				current[i].Store(l)
+				ids, last, next := hearLive(ctx, t, l, after)
+				current[i].Store(nil)
 				if next == "" {
 					return
 				}
@@ -107,7 +109,18 @@ func TestListenersJoinUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	await.True(t, "all have joined often enough", func() bool { return joined.Load() >= joinsEach*int64(len(heard)) || t.Failed() })
+	await.True(t, "all have joined often enough", func() bool {
+		live := 0
+		for i := range current {
+			if l := current[i].Load(); l != nil && l.IsLive() {
+				live++
+			}
+		}
+		if live == len(current) && len(turns) == 0 {
+			more()
+		}
+		return joined.Load() >= joinsEach*int64(len(heard)) || t.Failed()
+	})
 	close(stop)
 	publishers.Wait()
 	rows, _ := pool.Query(ctx, "select id from posthorn.events order by id")
@@ -129,14 +142,10 @@ func TestListenersJoinUnderLoad(t *testing.T) {
 
 // hearLive hears until a listener has joined and so many more came, or until the
 // last event of all. Then it closes the listener.
-func hearLive(ctx context.Context, t *testing.T, l *listen.Listener, more int, joined func()) (ids []int64, last bool, cursor string) {
+func hearLive(ctx context.Context, t *testing.T, l *listen.Listener, more int) (ids []int64, last bool, cursor string) {
 	defer l.Close()
-	for first := true; ; {
+	for {
 		if l.IsLive() {
-			if first {
-				first = false
-				joined()
-			}
 			if more == 0 {
 				return ids, false, l.Cursor()
 			}

@@ -10,6 +10,7 @@ import (
 	gotoken "go/token"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/testpg"
 	"github.com/posthorn/posthorn/internal/token"
@@ -84,7 +86,15 @@ var public = map[string]bool{"GET /healthz": true, "GET /readyz": true, "GET /op
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Options{Tokens: true, Logger: slog.New(slog.DiscardHandler)})
-	s.server.Drain() // what waits is not to wait
+	s.server.Drain() // so that no request waits
+	ask := func(method, path, header string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), method, path, nil)
+		name, value, _ := strings.Cut(header, ": ")
+		r.Header.Set(name, value)
+		answer := httptest.NewRecorder()
+		s.server.ServeHTTP(answer, r)
+		return answer
+	}
 	tokens := map[scope]string{}
 	for _, one := range allScopes {
 		tokens[one] = s.issue(t, "default", []scope{one})
@@ -94,12 +104,12 @@ func TestScopes(t *testing.T) {
 		path = strings.NewReplacer("{id}", "99", "{", "", "}", "").Replace(path)
 		needed, _ := operation.Extensions["x-scope"].(string)
 		if public[route] {
-			if status := s.call(t, method, path, nil).status; status == 401 || status == 403 {
+			if status := ask(method, path, "").Code; status == 401 || status == 403 {
 				t.Errorf("%s is not for everybody: status %d", route, status)
 			}
 			continue
 		}
-		if status := s.call(t, method, path, nil).status; status != 401 {
+		if status := ask(method, path, "").Code; status != 401 {
 			t.Errorf("%s lets everybody in: status %d", route, status)
 		}
 		if _, known := tokens[scope(needed)]; !known {
@@ -107,7 +117,7 @@ func TestScopes(t *testing.T) {
 			continue
 		}
 		for has, header := range tokens {
-			refused := strings.Contains(s.call(t, method, path, nil, header).body, "lacks the scope")
+			refused := strings.Contains(ask(method, path, header).Body.String(), "lacks the scope")
 			if want := string(has) != needed; refused != want {
 				t.Errorf("%s with the scope %s: refused is %v, want %v", route, has, refused, want)
 			}
@@ -161,7 +171,6 @@ func TestTokensOfOtherNamespaces(t *testing.T) {
 	s.exec(t, "select posthorn.define_namespace('other')")
 	here := s.issue(t, "default", allScopes)
 	everywhere := s.issue(t, "", allScopes)
-	s.awaitClosed(t)
 	s.call(t, "POST", "/v1/events?namespace=other", `{"type":"a"}`, everywhere).want(t, 201)
 	s.call(t, "GET", "/v1/events/1?namespace=other", nil, everywhere).want(t, 200)
 	s.call(t, "GET", "/v1/events/1", nil, everywhere).wantProblem(t, 404, "event 1")
@@ -188,32 +197,15 @@ func TestTokenDecidesTheNamespace(t *testing.T) {
 	s := serve(t)
 	s.exec(t, "select posthorn.define_namespace('other')")
 	there := s.issue(t, "other", allScopes)
-	s.awaitClosed(t)
 	s.call(t, "POST", "/v1/events", `{"type":"a"}`, there).want(t, 201)
 	s.call(t, "GET", "/v1/events/1", nil, there).want(t, 200)
 	s.call(t, "GET", "/v1/events/1", nil, s.issue(t, "default", allScopes)).wantProblem(t, 404, "")
-}
-
-// awaitClosed waits until the server has noticed that there is a token.
-func (s *served) awaitClosed(t testing.TB) {
-	t.Helper()
-	s.await(t, func() bool { return s.call(t, "GET", "/v1/namespaces", nil).status == 401 })
-}
-
-func (s *served) await(t testing.TB, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("never came true")
-		}
-	}
 }
 
 func TestBadTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	good := strings.TrimPrefix(s.issue(t, "default", allScopes), "Authorization: Bearer ")
-	s.awaitClosed(t)
 	s.call(t, "GET", "/v1/namespaces", nil, "Authorization: bearer  "+good).want(t, 200)
 	for name, header := range map[string]string{
 		"of nobody":    "Bearer " + token.New().Secret,
@@ -249,12 +241,10 @@ func TestTokensDie(t *testing.T) {
 			t.Parallel()
 			s := serve(t)
 			header := s.issue(t, "default", allScopes)
-			s.awaitClosed(t)
-			for range 3 { // the server knows it well
-				s.call(t, "GET", "/v1/namespaces", nil, header).want(t, 200)
-			}
+			s.call(t, "GET", "/v1/namespaces", nil, header).want(t, 200)
 			s.exec(t, end)
-			s.await(t, func() bool { return s.call(t, "GET", "/v1/namespaces", nil, header).status == 401 })
+			s.forget()
+			s.call(t, "GET", "/v1/namespaces", nil, header).wantProblem(t, 401, "not good")
 			s.call(t, "GET", "/v1/namespaces", nil).wantProblem(t, 401, "required") // and nothing opens
 		})
 	}
@@ -276,7 +266,6 @@ func TestRestrictedStreams(t *testing.T) {
 	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
 	named := s.issue(t, "default", allScopes, "payroll")
 	others := s.issue(t, "default", allScopes, "audit")
-	s.awaitClosed(t)
 	const paid = `{"type":"paid","stream":"payroll"}`
 	s.call(t, "POST", "/v1/events", paid, others).wantProblem(t, 403, "payroll")
 	s.call(t, "POST", "/v1/events", `[{"type":"a"},`+paid+`]`, others).wantProblem(t, 403, "payroll")
@@ -294,7 +283,8 @@ func TestRestrictedStreams(t *testing.T) {
 	s.call(t, "GET", "/v1/events", nil, named).want(t, 200, &found)
 	equal(t, "found with the stream", len(found.Items), 2)
 	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'open')")
-	s.await(t, func() bool { return s.call(t, "GET", "/v1/events/2", nil, others).status == 200 })
+	s.forget()
+	s.call(t, "GET", "/v1/events/2", nil, others).want(t, 200)
 }
 
 // The secret is in no log, whatever is denied, at any level.
@@ -399,7 +389,7 @@ func (s *served) callAs(t *testing.T, header string) int {
 // the good ones do not wait behind them.
 func TestMemoIsBounded(t *testing.T) {
 	t.Parallel()
-	m := newMemo(10, 4, func(_ context.Context, n int) (string, error) { return fmt.Sprint(n), nil })
+	m := newMemo(10, 4, time.Now, func(_ context.Context, n int) (string, error) { return fmt.Sprint(n), nil })
 	for n := range 1000 {
 		got, err := m.get(t.Context(), n)
 		if err != nil || got != fmt.Sprint(n) {
@@ -417,7 +407,8 @@ func TestMemoIsBounded(t *testing.T) {
 func TestMemoLooksOnce(t *testing.T) {
 	t.Parallel()
 	var looks atomic.Int64
-	m := newMemo(10, 4, func(context.Context, int) (string, error) {
+	at := time.Now()
+	m := newMemo(10, 4, func() time.Time { return at }, func(context.Context, int) (string, error) {
 		if looks.Add(1) == 1 {
 			return "", errors.New("no answer")
 		}
@@ -435,9 +426,12 @@ func TestMemoLooksOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := looks.Load(); n > 3 { // once more if remembering ended meanwhile
-		t.Errorf("%d looks", n)
+	equal(t, "looks", looks.Load(), 2)
+	at = at.Add(remember)
+	if _, err := m.get(t.Context(), 1); err != nil {
+		t.Error(err)
 	}
+	equal(t, "looks when the answer has lapsed", looks.Load(), 3)
 }
 
 // A group that may hand out what the token may not read is refused, and loses
@@ -448,7 +442,6 @@ func TestClaimOfRestrictedStreams(t *testing.T) {
 	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
 	named := s.issue(t, "default", allScopes, "payroll")
 	others := s.issue(t, "default", allScopes)
-	s.awaitClosed(t)
 	s.exec(t, "select posthorn.define_group('default', 'all'), posthorn.define_group('default', 'orders')")
 	s.exec(t, `select posthorn.subscribe('default', 'orders', 'ship', '{"stream": "orders"}')`)
 	s.call(t, "POST", "/v1/groups/all/claim", `{}`, others).wantProblem(t, 403, "restricted") // also while there is nothing
@@ -479,7 +472,6 @@ func TestClaimGivesRestrictedEventsBack(t *testing.T) {
 	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
 	named := s.issue(t, "default", allScopes, "payroll")
 	others := s.issue(t, "default", allScopes)
-	s.awaitClosed(t)
 	s.exec(t, "select posthorn.define_group('default', 'orders')")
 	s.exec(t, `select posthorn.subscribe('default', 'orders', 'ship', '{"stream": "orders"}')`)
 	s.exec(t, "select posthorn.publish_to('default', 'orders', 'ship', 'paid', stream => 'payroll')")
@@ -494,17 +486,14 @@ func TestRevokedWhileWaiting(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	header := s.issue(t, "default", allScopes)
-	s.awaitClosed(t)
 	s.exec(t, "select posthorn.define_group('default', 'g')")
 	answer := make(chan answered, 1)
 	go func() { answer <- s.call(t, "POST", "/v1/groups/g/claim", `{"wait":60}`, header) }()
-	s.await(t, func() bool {
-		s.server.waits.mu.Lock()
-		defer s.server.waits.mu.Unlock()
-		return s.server.waits.count == 1
-	})
+	s.waiting(t, 1)
 	s.exec(t, "select posthorn.revoke_token(1)")
-	(<-answer).wantProblem(t, 401, "not good")
+	s.forget()
+	s.server.waits.newsForAll()
+	await.Value(t, "the answer", answer).wantProblem(t, 401, "not good")
 }
 
 // Who waits when the first token is made has none.
@@ -514,13 +503,11 @@ func TestFirstTokenWhileWaiting(t *testing.T) {
 	s.exec(t, "select posthorn.define_group('default', 'g')")
 	answer := make(chan answered, 1)
 	go func() { answer <- s.call(t, "POST", "/v1/groups/g/claim", `{"wait":60}`) }()
-	s.await(t, func() bool {
-		s.server.waits.mu.Lock()
-		defer s.server.waits.mu.Unlock()
-		return s.server.waits.count == 1
-	})
+	s.waiting(t, 1)
 	s.issue(t, "default", allScopes)
-	(<-answer).wantProblem(t, 401, "required")
+	s.forget()
+	s.server.waits.newsForAll()
+	await.Value(t, "the answer", answer).wantProblem(t, 401, "required")
 }
 
 // What has failed of a restricted stream, or is published to it on schedule, is not
@@ -531,7 +518,6 @@ func TestRestrictedStreamsElsewhere(t *testing.T) {
 	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
 	named := s.issue(t, "default", allScopes, "payroll")
 	others := s.issue(t, "default", allScopes)
-	s.awaitClosed(t)
 
 	s.exec(t, "select posthorn.define_group('default', 'g')")
 	s.exec(t, "select posthorn.publish('default', 'paid', stream => 'payroll'), posthorn.publish('default', 'placed')")
@@ -544,6 +530,13 @@ func TestRestrictedStreamsElsewhere(t *testing.T) {
 	s.call(t, "GET", "/v1/dead-letters", nil, others).want(t, 200, &letters)
 	equal(t, "dead letters without the stream", len(letters.Items), 1)
 	s.call(t, "GET", "/v1/dead-letters/1", nil, named).want(t, 200)
+	s.call(t, "GET", "/v1/events/1/outcomes", nil, named).want(t, 200)
+	s.call(t, "GET", "/v1/events/1/outcomes", nil, others).wantProblem(t, 404, "")
+	for header, want := range map[string]bool{named: true, others: false} {
+		if body := s.call(t, "GET", "/v1/streams", nil, header).want(t, 200).body; strings.Contains(body, "payroll") != want {
+			t.Errorf("the stream is listed: %t, want %t: %s", !want, want, body)
+		}
+	}
 	s.call(t, "GET", "/v1/dead-letters/1", nil, others).wantProblem(t, 404, "there is no dead letter 1")
 	s.call(t, "DELETE", "/v1/dead-letters/1", nil, others).wantProblem(t, 404, "there is no dead letter 1")
 	s.call(t, "POST", "/v1/dead-letters/purge", `{"all":true}`, others).want(t, 200)
@@ -570,7 +563,6 @@ func TestMetricsAreOfOneNamespace(t *testing.T) {
 	s := serve(t)
 	s.exec(t, "select posthorn.define_namespace('other')")
 	here, there := s.issue(t, "default", allScopes), s.issue(t, "other", allScopes)
-	s.awaitClosed(t)
 	s.call(t, "GET", "/metrics", nil, here).want(t, 200)
 	s.call(t, "GET", "/metrics", nil, there).wantProblem(t, 403, "another namespace")
 }
@@ -581,23 +573,24 @@ func TestRevokedWhileWaitingForJobs(t *testing.T) {
 	s := serve(t)
 	worker := s.issue(t, "default", []scope{scopeJobsWork})
 	creator := s.issue(t, "default", []scope{scopeJobsCreate, scopeRead})
-	s.awaitClosed(t)
 	const subscribe = "/events/subscribe?tags=mail&worker_id=w:1"
 	answer := make(chan answered, 1)
 	unlock := testpg.Lock(t, s.ph.Pool(), "ready_jobs")
 	go func() { answer <- s.call(t, "GET", subscribe+"&wait=60", nil, worker) }()
-	s.await(t, func() bool { return s.looks(t) == 1 })
+	await.True(t, "the first look for jobs has begun", func() bool { return s.looks(t) == 1 })
 	unlock()
-	s.await(t, func() bool { return s.looks(t) == 0 }) // its first look, for which the token was good, is over
+	// For this look the token was good, and so it may be for one that the bell calls for.
+	await.True(t, "the first look for jobs is over", func() bool { return s.looks(t) == 0 })
 	s.exec(t, "select posthorn.revoke_token(1)")
-	s.await(t, func() bool { return s.call(t, "GET", subscribe, nil, worker).status == 401 })
-	s.await(t, func() bool { return s.looks(t) == 0 }) // one that began before may still find something
+	s.forget()
+	s.call(t, "GET", subscribe, nil, worker).wantProblem(t, 401, "not good")
+	await.True(t, "no look that began before is under way", func() bool { return s.looks(t) == 0 })
 	var job struct {
 		ID     int64
 		Status string
 	}
 	s.call(t, "POST", "/events", `{"title":"Mail","tags":"mail","payload":{}}`, creator).want(t, 201, &job)
-	(<-answer).wantProblem(t, 401, "not good")
+	await.Value(t, "the answer", answer).wantProblem(t, 401, "not good")
 	s.call(t, "GET", fmt.Sprintf("/events/%d", job.ID), nil, creator).want(t, 200, &job)
 	equal(t, "status", job.Status, "PENDING")
 }

@@ -21,6 +21,7 @@ const (
 // there are only so many.
 type feeds struct {
 	client *posthorn.Client // the server's; its own namespace needs no other
+	most   int              // maxFeeds, but in tests
 	log    *slog.Logger
 
 	mu     sync.Mutex
@@ -38,7 +39,7 @@ type feed struct {
 }
 
 func newFeeds(client *posthorn.Client, log *slog.Logger) *feeds {
-	return &feeds{client: client, log: log, feeds: map[string]*feed{}}
+	return &feeds{client: client, most: maxFeeds, log: log, feeds: map[string]*feed{}}
 }
 
 // use returns the client of a namespace. It has to be released.
@@ -72,7 +73,7 @@ func (fs *feeds) join(namespace string) (*feed, error) {
 	defer fs.mu.Unlock()
 	f := fs.feeds[namespace]
 	if f == nil {
-		if len(fs.feeds) >= maxFeeds && !fs.dropIdle() {
+		if len(fs.feeds) >= fs.most && !fs.dropIdle() {
 			return nil, unavailable("there are streams of as many namespaces as this server may serve", "Try again later, or on another server.")
 		}
 		f = &feed{opened: make(chan struct{})}

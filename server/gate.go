@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/token"
@@ -31,18 +32,19 @@ const (
 	looksAtOnce    = 2
 )
 
-func newGate(db pg.DB, always bool) *gate {
+// newGate makes a gate that remembers by the given clock.
+func newGate(db pg.DB, always bool, now func() time.Time) *gate {
 	find := func(ctx context.Context, hash tokenHash) (*pg.FoundToken, error) {
 		return pg.FindToken(ctx, db, hash[:])
 	}
 	return &gate{
 		always: always,
-		required: newMemo(1, 1, func(ctx context.Context, _ struct{}) (bool, error) {
+		required: newMemo(1, 1, now, func(ctx context.Context, _ struct{}) (bool, error) {
 			return pg.TokensRequired(ctx, db)
 		}),
-		friends:   newMemo(mostTokens, looksAtOnce, find),
-		strangers: newMemo(mostTokens, looksAtOnce, find),
-		restricted: newMemo(mostNamespaces, looksAtOnce, func(ctx context.Context, namespace string) ([]string, error) {
+		friends:   newMemo(mostTokens, looksAtOnce, now, find),
+		strangers: newMemo(mostTokens, looksAtOnce, now, find),
+		restricted: newMemo(mostNamespaces, looksAtOnce, now, func(ctx context.Context, namespace string) ([]string, error) {
 			return pg.RestrictedStreams(ctx, db, namespace)
 		}),
 		knownTokens: map[tokenHash]bool{},

@@ -2,14 +2,19 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -24,7 +29,21 @@ type served struct {
 	ph       *posthorn.Client // what it serves
 	server   *Server
 	client   *http.Client // that calls it
+	clock    *clock       // by which it remembers tokens
 }
+
+// clock is a clock that only tests move: what a server remembers does not lapse by
+// itself, however slow the machine.
+type clock struct {
+	start time.Time
+	ahead atomic.Int64
+}
+
+func (c *clock) now() time.Time { return c.start.Add(time.Duration(c.ahead.Load())) }
+
+// forget moves the server's clock until all that it remembers of tokens and
+// policies has lapsed.
+func (s *served) forget() { s.clock.ahead.Add(int64(remember)) }
 
 // serve runs a server until the test ends. There may be options or none.
 func serve(t testing.TB, options ...Options) *served {
@@ -32,6 +51,10 @@ func serve(t testing.TB, options ...Options) *served {
 	database := posthorntest.Database(t)
 	return serveClient(t, posthorntest.Open(t, posthorn.Config{DatabaseURL: database}), database, options...)
 }
+
+// narrow is how many bytes a connection holds on each side, so that a few events
+// are more than a reader that is slow can leave there.
+const narrow = 16 << 10
 
 func serveClient(t testing.TB, ph *posthorn.Client, database string, options ...Options) *served {
 	t.Helper()
@@ -42,13 +65,22 @@ func serveClient(t testing.TB, ph *posthorn.Client, database string, options ...
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
-	s := New(ph, o)
-	web := httptest.NewServer(s)
+	s, moved := New(ph, o), &clock{start: time.Now()}
+	s.gate = newGate(ph.Pool(), s.options.Tokens, moved.now)
+	web := httptest.NewUnstartedServer(s)
+	web.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		_ = c.(*net.TCPConn).SetWriteBuffer(narrow)
+		return ctx
+	}
+	web.Start()
+	web.Client().Transport.(*http.Transport).DialContext = (&net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, narrow) })
+	}}).DialContext
 	t.Cleanup(func() {
 		s.Drain()
 		web.Close()
 	})
-	return &served{url: web.URL, database: database, ph: ph, server: s, client: web.Client()}
+	return &served{url: web.URL, database: database, ph: ph, server: s, client: web.Client(), clock: moved}
 }
 
 // answered is what came back.

@@ -10,36 +10,28 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/posthorntest"
 )
-
-// becomes waits until something has come true.
-func becomes(t testing.TB, what string, true func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !true(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: that did not become true", what)
-		}
-	}
-}
 
 func (s *served) waitingForJobs(t testing.TB, n int64) {
 	t.Helper()
-	becomes(t, fmt.Sprint(n, " requests wait"), func() bool { return s.server.jobWaits.Load() == n })
+	await.True(t, fmt.Sprint(n, " requests wait"), func() bool { return s.server.jobWaits.Load() == n })
 }
 
 // A job that comes is handed to who waits for it. (Whose time is up gets none.)
 func TestWaitingForAJob(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	for range 3 { // the second time, the poller runs already
+	for range 2 { // the second time, the poller runs already
 		answers := make(chan answered, 1)
 		go func() { answers <- s.call(t, "GET", "/events/subscribe?tags=x,y&worker_id=w:1&wait=60", nil) }()
 		s.waitingForJobs(t, 1)
 		s.enqueue(t, `{"title":"other","tags":"z"}`)
 		id := s.enqueue(t, `{"title":"a","tags":"y"}`)
 		var job claimedJobView
-		(<-answers).want(t, 200, &job)
+		await.Value(t, "the answer", answers).want(t, 200, &job)
 		equal(t, "id", job.ID, id)
 	}
 }
@@ -48,16 +40,23 @@ func TestWaitingForAJob(t *testing.T) {
 func TestWaitingForAJobThatIsDueLater(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.enqueue(t, `{"title":"a","tags":"x","run_at":"`+time.Now().Add(2*time.Second).UTC().Format(time.RFC3339)+`"}`)
-	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=60", nil).want(t, 200)
+	s.enqueue(t, `{"title":"a","tags":"x","run_at":"`+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+`"}`)
+	answers := make(chan answered, 1)
+	go func() { answers <- s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=60", nil) }()
+	s.waitingForJobs(t, 1)
+	posthorntest.Advance(t, s.ph, 2*time.Hour)
+	await.Value(t, "the job", answers).want(t, 200)
 }
 
 func TestWaitingInVain(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.enqueue(t, `{"title":"a","tags":"y"}`)
-	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=1", nil).want(t, 204)
-	s.waitingForJobs(t, 0)
+	job, err := s.server.awaitJob(t.Context(), caller{}, jobClaim{"default", "w:1", []string{"x"}, time.Minute}, time.Millisecond)
+	if job != nil || err != nil {
+		t.Errorf("it got %+v, %v", job, err)
+	}
+	equal(t, "requests that wait", s.server.jobWaits.Load(), 0)
 }
 
 // Those who wait hold no connection of the database, and each gets a job of its
@@ -65,7 +64,7 @@ func TestWaitingInVain(t *testing.T) {
 func TestManyWaitForJobs(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	const waiters = 100 // more than the pool has connections
+	waiters := 2 * int(s.ph.Pool().Config().MaxConns)
 	var mu sync.Mutex
 	seen := map[int64]bool{}
 	var all sync.WaitGroup
@@ -78,7 +77,7 @@ func TestManyWaitForJobs(t *testing.T) {
 			mu.Unlock()
 		})
 	}
-	s.waitingForJobs(t, waiters)
+	s.waitingForJobs(t, int64(waiters))
 	for range waiters {
 		s.enqueue(t, `{"title":"a","tags":"x"}`)
 	}
@@ -93,7 +92,7 @@ func TestDrainEndsLongPollsForJobs(t *testing.T) {
 	go func() { answers <- s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=60", nil) }()
 	s.waitingForJobs(t, 1)
 	s.server.Drain()
-	(<-answers).want(t, 204)
+	await.Value(t, "the answer", answers).want(t, 204)
 	refused := s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1&wait=60", nil)
 	refused.wantProblem(t, 503, "stopping")
 	equal(t, "Retry-After", refused.header.Get("Retry-After"), "1")
@@ -117,7 +116,7 @@ func TestLongPollsForJobsEndWithTheirClients(t *testing.T) {
 	}()
 	s.waitingForJobs(t, 1)
 	cancel()
-	if err := <-gone; err == nil {
+	if err := await.Value(t, "the answer", gone); err == nil {
 		t.Error("it was answered")
 	}
 	s.waitingForJobs(t, 0)
@@ -144,12 +143,12 @@ func TestJobsOfWorkersThatHaveGoneAreGivenBack(t *testing.T) {
 		job, _ := s.server.takeJob(ctx, jobClaim{"default", "w:1", []string{"x"}, time.Minute})
 		taken <- job
 	}()
-	becomes(t, "the claim waits for the lock", func() bool { return s.isBlocked(t, holder) })
+	await.True(t, "the claim waits for the lock", func() bool { return s.isBlocked(t, holder) })
 	cancel()
 	if err := holder.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if job := <-taken; job != nil {
+	if job := await.Value(t, "the job", taken); job != nil {
 		t.Errorf("it has the job: %+v", job)
 	}
 	equal(t, "log", actions(s.job(t, 1)), "PICKED RESET")
@@ -175,5 +174,5 @@ func TestWaitsAreBounded(t *testing.T) {
 	s.waitingForJobs(t, 1)
 	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:2&wait=60", nil).wantProblem(t, 503, "too many")
 	s.enqueue(t, `{"title":"a","tags":"x"}`)
-	(<-answers).want(t, 200)
+	await.Value(t, "the answer", answers).want(t, 200)
 }

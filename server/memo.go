@@ -12,6 +12,7 @@ type memo[K comparable, V any] struct {
 	load func(ctx context.Context, key K) (V, error)
 	most int           // answers that are remembered at once
 	lane chan struct{} // how many look at once
+	now  func() time.Time
 
 	mu      sync.Mutex
 	answers map[K]*remembered[V]
@@ -31,8 +32,8 @@ const (
 	lookTime = 3 * time.Second
 )
 
-func newMemo[K comparable, V any](most, atOnce int, load func(context.Context, K) (V, error)) *memo[K, V] {
-	return &memo[K, V]{load: load, most: most, lane: make(chan struct{}, atOnce), answers: map[K]*remembered[V]{}}
+func newMemo[K comparable, V any](most, atOnce int, now func() time.Time, load func(context.Context, K) (V, error)) *memo[K, V] {
+	return &memo[K, V]{load: load, most: most, lane: make(chan struct{}, atOnce), now: now, answers: map[K]*remembered[V]{}}
 }
 
 func (m *memo[K, V]) get(ctx context.Context, key K) (V, error) {
@@ -50,14 +51,14 @@ func (m *memo[K, V]) get(ctx context.Context, key K) (V, error) {
 func (m *memo[K, V]) answer(key K) *remembered[V] {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if a, ok := m.answers[key]; ok && time.Now().Before(a.until) {
+	if a, ok := m.answers[key]; ok && m.now().Before(a.until) {
 		return a
 	}
 	if len(m.answers) >= m.most {
 		m.forget()
 	}
 	// It holds from now, not from when it is known.
-	a := &remembered[V]{known: make(chan struct{}), until: time.Now().Add(remember)}
+	a := &remembered[V]{known: make(chan struct{}), until: m.now().Add(remember)}
 	m.answers[key] = a
 	// Others may wait for the answer: that the first who asked has gone must not end it.
 	go m.look(key, a)
@@ -93,7 +94,7 @@ func (m *memo[K, V]) drop(key K) {
 
 // forget makes room: what has lapsed goes first.
 func (m *memo[K, V]) forget() {
-	now := time.Now()
+	now := m.now()
 	for key, a := range m.answers {
 		if !now.Before(a.until) {
 			delete(m.answers, key)

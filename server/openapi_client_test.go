@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,28 +10,38 @@ import (
 
 // The OpenAPI document is valid, and a client that a generator makes of it can do
 // what the seed does with curl. The generator, the validators and the program that
-// uses the client are a module of their own, in testdata/client.
+// uses the client are a module of their own, in testdata/client. They are built
+// where they are, so that Go finds in its cache what has not changed.
 //
 // seed 004: Process A publishes, Process B consumes.
 func TestGeneratedClient(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("testdata/client")); err != nil {
+	module, err := filepath.Abs("testdata/client")
+	if err != nil {
 		t.Fatal(err)
 	}
-	document := s.call(t, "GET", "/openapi.json", nil).want(t, 200).body
-	if err := os.WriteFile(filepath.Join(dir, "openapi.json"), []byte(document), 0o644); err != nil {
+	dir := t.TempDir()
+	document, client, overlay := filepath.Join(dir, "openapi.json"), filepath.Join(dir, "api.go"), filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(module, "api", "api.go"): client}})
+	if err != nil {
 		t.Fatal(err)
+	}
+	for path, content := range map[string]string{
+		document: s.call(t, "GET", "/openapi.json", nil).want(t, 200).body, overlay: string(replace),
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, arguments := range [][]string{
-		{"run", "./validate", "openapi.json"},
-		{"tool", "oapi-codegen", "-generate", "types,client", "-package", "api", "-o", "api/api.go", "openapi.json"},
-		{"run", "./walk", s.url},
+		{"run", "./validate", document},
+		{"tool", "oapi-codegen", "-generate", "types,client", "-package", "api", "-o", client, document},
+		{"run", "-overlay", overlay, "./walk", s.url},
 	} {
 		cmd := exec.CommandContext(t.Context(), "go", arguments...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+		cmd.Dir = module
+		cmd.Env = append(os.Environ(), "GOWORK=off")
 		if output, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("go %v: %v\n%s", arguments, err, output)
 		}

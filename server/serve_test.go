@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -31,7 +32,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	}
 	response.Body.Close()
 	cancel()
-	if err := <-ended; err != nil {
+	if err := await.Value(t, "the end of Serve", ended); err != nil {
 		t.Error(err)
 	}
 	if !s.isDraining() {
@@ -43,7 +44,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 func TestSlowHeadersAreCutOff(t *testing.T) {
 	t.Parallel()
 	s := New(posthorntest.Open(t), Options{})
-	s.headerTime = 300 * time.Millisecond
+	s.headerTime = 50 * time.Millisecond
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -57,12 +58,12 @@ func TestSlowHeadersAreCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(await.Limit))
 	go func() {
 		_, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nX-Slow: ")
 		for err == nil {
 			_, err = io.WriteString(conn, "a")
-			time.Sleep(20 * time.Millisecond)
+			await.Pause()
 		}
 	}()
 	_, err = bufio.NewReader(conn).ReadByte()

@@ -108,7 +108,7 @@ func New(client *posthorn.Client, options Options) *Server {
 	s := &Server{
 		client: client, options: options, log: options.Logger,
 		mux: http.NewServeMux(), drained: make(chan struct{}), headerTime: headerTime, bodyTime: bodyTime,
-		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens),
+		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens, time.Now),
 		box:     sealing.New(client.Pool(), client.Sealer(), options.Logger),
 		jobBell: work.NewBell(client.Pool(), options.Logger),
 	}

@@ -25,19 +25,27 @@ const (
 	// recheckAfter is how long it goes without asking whether the reader may
 	// still be there.
 	recheckAfter = time.Second
+	// retryAfter is the shortest time after which a reader is told to come back.
+	retryAfter = 500 * time.Millisecond
 )
 
-// openStreams are those that there are. What bounds each is a field for tests.
+// openStreams are the streams that are open. Their times and bounds are fields,
+// which tests change.
 type openStreams struct {
 	*feeds
 	count    atomic.Int64
 	buffer   int
 	lasts    time.Duration
 	patience time.Duration // with a reader that takes nothing at all
+	recheck  time.Duration // how often it is asked whether the reader may still be there
+	retry    time.Duration // the shortest time after which a reader comes back
 }
 
 func newOpenStreams(client *posthorn.Client, log *slog.Logger) *openStreams {
-	return &openStreams{feeds: newFeeds(client, log), buffer: streamBuffer, lasts: streamFor, patience: streamPatience}
+	return &openStreams{
+		feeds: newFeeds(client, log), buffer: streamBuffer, lasts: streamFor, patience: streamPatience,
+		recheck: recheckAfter, retry: retryAfter,
+	}
 }
 
 // serveStream sends events as they are published, without an end.
@@ -64,12 +72,12 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, c caller) e
 		return s.unlessDraining(err)
 	}
 	defer listener.Close()
-	out := beginStream(w, s.openStreams.patience)
+	out := beginStream(w, s.openStreams.patience, s.openStreams.retry)
 	if r.Method == http.MethodHead {
 		return nil
 	}
 	st := &eventStream{
-		streamRequest: ask, caller: c, box: s.box, again: s.again, checked: time.Now(), listener: listener, out: out, log: s.log,
+		streamRequest: ask, caller: c, box: s.box, again: s.again, checked: time.Now(), recheckAfter: s.openStreams.recheck, listener: listener, out: out, log: s.log,
 		every: s.options.Heartbeat, ends: time.Now().Add(s.openStreams.lasts),
 	}
 	s.endStream(r.Context(), st, st.run(ctx))
@@ -122,12 +130,14 @@ type eventStream struct {
 	again    func(context.Context, caller) (caller, error) // lets it in once more
 	checked  time.Time                                     // when it was let in
 	listener *posthorn.Listener
-	out      *eventWriter
-	log      *slog.Logger
-	every    time.Duration // at most this long between two things that are sent
-	quiet    time.Time     // until when nothing need be sent
-	ends     time.Time
-	sent     string // the cursor that the reader has
+
+	recheckAfter time.Duration
+	out          *eventWriter
+	log          *slog.Logger
+	every        time.Duration // at most this long between two things that are sent
+	quiet        time.Time     // until when nothing need be sent
+	ends         time.Time
+	sent         string // the cursor that the reader has
 }
 
 // run sends events until ctx ends or the stream has lasted long enough. The
@@ -182,7 +192,7 @@ func (st *eventStream) step(ctx context.Context) error {
 // recheck sees to it that the reader may still be there, and which streams are
 // restricted now.
 func (st *eventStream) recheck(ctx context.Context) (err error) {
-	if time.Since(st.checked) < recheckAfter {
+	if time.Since(st.checked) < st.recheckAfter {
 		return nil
 	}
 	st.caller, err = st.again(ctx, st.caller)

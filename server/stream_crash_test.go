@@ -12,11 +12,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -94,21 +94,18 @@ func TestStreamThroughKills(t *testing.T) {
 		reading.Go(r.run)
 	}
 	defer reading.Wait()
-	<-results[0].seen // none of them is too late for the first event
-	<-results[1].seen
-	<-results[2].seen
-	stop := make(chan struct{})
-	for n := range 3 {
-		publishing.Go(func() { publishInTransactions(t, ph, n, stop) })
+	for _, r := range results { // none of them is too late for the first event
+		await.Value(t, "a reader's first connection", r.seen)
 	}
-	for round := range 4 {
-		results[round%3].await(800) // so it is killed in the middle
+	for round := range 3 {
+		for n := range 3 {
+			publishing.Go(func() { publishInTransactions(t, ph, n, round) })
+		}
+		results[round].await(20) // so the server is killed in the middle
 		stopProcess(process)
 		process, _ = startProcess(t, database, address)
+		publishing.Wait()
 	}
-	results[0].await(800)
-	close(stop)
-	publishing.Wait()
 	posthorntest.Publish(t, ph, posthorn.Message{Type: "last"})
 	reading.Wait()
 
@@ -131,15 +128,11 @@ func TestStreamThroughKills(t *testing.T) {
 	}
 }
 
-// publishInTransactions publishes events in pairs, so that others commit in
-// between.
-func publishInTransactions(t *testing.T, ph *posthorn.Client, publisher int, stop chan struct{}) {
-	for n := 0; ; n += 2 {
-		select {
-		case <-stop:
-			return
-		default:
-		}
+// publishInTransactions publishes a round's events in pairs, so that others commit
+// in between.
+func publishInTransactions(t *testing.T, ph *posthorn.Client, publisher, round int) {
+	const perRound = 100
+	for n := round * perRound; n < (round+1)*perRound; n += 2 {
 		tx, err := ph.Pool().Begin(t.Context())
 		if err != nil {
 			t.Error(err)
@@ -149,7 +142,6 @@ func publishInTransactions(t *testing.T, ph *posthorn.Client, publisher int, sto
 			if _, err := ph.Publish(t.Context(), tx, posthorn.Message{Type: "e", Key: fmt.Sprint(publisher), Payload: n + i}); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(time.Millisecond)
 		}
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Error(err)
@@ -170,9 +162,9 @@ type crashReader struct {
 }
 
 func (r *crashReader) run() {
-	ctx, cancel := context.WithTimeout(r.t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), await.Limit)
 	defer cancel()
-	for last := ""; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+	for last := ""; ctx.Err() == nil; await.Pause() {
 		var headers []string
 		if last != "" {
 			headers = []string{"Last-Event-ID: " + last}
@@ -227,7 +219,7 @@ func (r *crashReader) await(n int) {
 	r.mu.Lock()
 	goal := r.count + n
 	r.mu.Unlock()
-	eventually(r.t, "more events came", func() bool {
+	await.True(r.t, "more events came", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.count >= goal

@@ -2,7 +2,6 @@ package server
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -39,12 +39,23 @@ func TestStreamGuide(t *testing.T) {
 	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "order.placed"})
 	wants := []string{`"type":"order.placed"`, "event: heartbeat\nid: "}
 	for i, typed := range streamGuide(t, s, "sh") {
-		output, err := exec.Command("sh", "-e", "-c", strings.ReplaceAll(typed, "curl -N", "curl -N --max-time 2")).Output()
-		ended, ok := errors.AsType[*exec.ExitError](err)
-		const timedOut = 28 // of curl
-		if !ok || ended.ExitCode() != timedOut || !strings.Contains(string(output), wants[i]) {
-			t.Errorf("%s%s%v", typed, output, err)
+		cmd := exec.CommandContext(await.Context(t), "sh", "-e", "-c", strings.ReplaceAll(typed, "curl -N", "exec curl -N"))
+		output, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
 		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var shown strings.Builder
+		for lines := bufio.NewScanner(output); !strings.Contains(shown.String(), wants[i]); {
+			if !lines.Scan() {
+				t.Errorf("%s%s%v", typed, shown.String(), lines.Err())
+				break
+			}
+			shown.WriteString(lines.Text() + "\n")
+		}
+		stopProcess(cmd) // it would show the stream until somebody ends it
 	}
 }
 
@@ -56,7 +67,7 @@ func TestStreamInEventSource(t *testing.T) {
 		t.Skip("there is no node that has EventSource")
 	}
 	s := serve(t)
-	s.server.openStreams.lasts = 200 * time.Millisecond
+	s.server.openStreams.lasts, s.server.openStreams.retry = 200*time.Millisecond, time.Millisecond
 	node := exec.Command("node", "--experimental-eventsource", "-e",
 		streamGuide(t, s, "js")[0]+"setInterval(() => {}, 1e6) // between two connections nothing else keeps it alive")
 	output, err := node.StdoutPipe()
@@ -72,9 +83,9 @@ func TestStreamInEventSource(t *testing.T) {
 	open := func(n int64) func() bool {
 		return func() bool { return s.server.openStreams.count.Load() == n }
 	}
-	eventually(t, "it comes", open(1))
+	await.True(t, "it comes", open(1))
 	for range 2 {
-		eventually(t, "its stream has ended", open(0))
+		await.True(t, "its stream has ended", open(0))
 		for _, id := range posthorntest.Publish(t, s.ph, posthorn.Message{Type: "order.placed", Key: "7"}, posthorn.Message{Type: "order.paid", Key: "8"}) {
 			if !lines.Scan() || !strings.HasPrefix(lines.Text(), fmt.Sprint(id, " order.p")) {
 				t.Fatalf("heard %q, want event %d", lines.Text(), id)

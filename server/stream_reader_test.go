@@ -9,11 +9,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
-)
 
-// patience is how long anything may take before a test fails.
-const patience = 2 * time.Minute
+	"github.com/posthorn/posthorn/internal/await"
+)
 
 // heard is what a reader of server-sent events gets.
 type heard struct {
@@ -54,7 +52,7 @@ func (s *served) read(t testing.TB, query string, headers ...string) *reader {
 
 // openReader waits for the first thing that a stream sends: where it begins.
 func openReader(t testing.TB, client *http.Client, url, query string, headers ...string) (*reader, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Limit)
 	t.Cleanup(cancel)
 	request, err := http.NewRequestWithContext(ctx, "GET", url+"/v1/stream?"+query, nil)
 	if err != nil {
@@ -141,13 +139,4 @@ func (r *reader) ids(n int) []int64 {
 		}
 	}
 	return ids
-}
-
-func eventually(t testing.TB, what string, true func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !true(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("never: " + what)
-		}
-	}
 }

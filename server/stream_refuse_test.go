@@ -1,14 +1,14 @@
 package server
 
 import (
-	"context"
 	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 func TestStreamRefuses(t *testing.T) {
@@ -89,9 +89,7 @@ func FuzzStream(f *testing.F) {
 		if fields {
 			last = base64.RawURLEncoding.EncodeToString([]byte(fmt.Sprintf(`{"s": "%s", %s}`, cluster, last)))
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		request := httptest.NewRequestWithContext(ctx, http.MethodHead, "/v1/stream", nil)
+		request := httptest.NewRequestWithContext(await.Context(t), http.MethodHead, "/v1/stream", nil)
 		request.URL.RawQuery = query
 		request.Header.Set("Last-Event-ID", last)
 		response := httptest.NewRecorder()

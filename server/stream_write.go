@@ -15,6 +15,7 @@ type eventWriter struct {
 	w        http.ResponseWriter
 	control  *http.ResponseController
 	patience time.Duration
+	comeBack time.Duration // the shortest time after which a reader is told to come back
 	buffer   bytes.Buffer
 }
 
@@ -23,13 +24,13 @@ type goneError struct{ error }
 
 func (e *goneError) Unwrap() error { return e.error }
 
-func beginStream(w http.ResponseWriter, patience time.Duration) *eventWriter {
+func beginStream(w http.ResponseWriter, patience, comeBack time.Duration) *eventWriter {
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-store, no-transform")
 	header.Set("X-Accel-Buffering", "no") // nginx would collect events
 	w.WriteHeader(http.StatusOK)
-	return &eventWriter{w: w, control: http.NewResponseController(w), patience: patience}
+	return &eventWriter{w: w, control: http.NewResponseController(w), patience: patience, comeBack: comeBack}
 }
 
 // send writes an event. Its data has no line breaks.
@@ -48,8 +49,12 @@ func (o *eventWriter) comment(text string) error {
 	return o.flush()
 }
 
-// retry says, with what is sent next, when to come back: not all at once.
-func (o *eventWriter) retry() { fmt.Fprintf(&o.buffer, "retry: %d\n", 500+rand.IntN(2500)) }
+// retry tells the reader, with the next event, how long to wait before it comes
+// back. Each reader gets another time, so that they do not come back all at once.
+func (o *eventWriter) retry() {
+	after := o.comeBack + rand.N(5*o.comeBack)
+	fmt.Fprintf(&o.buffer, "retry: %d\n", after.Milliseconds())
+}
 
 func (o *eventWriter) flush() error {
 	err := o.control.SetWriteDeadline(time.Now().Add(o.patience))

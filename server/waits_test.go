@@ -7,26 +7,16 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // waiting returns when that many requests wait.
 func (s *served) waiting(t *testing.T, n int) {
 	t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
-	for {
-		count := s.server.waits.waiting()
-		if count == n {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d requests wait, not %d", count, n)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	await.True(t, fmt.Sprint(n, " requests wait"), func() bool { return s.server.waits.waiting() == n })
 }
 
 func TestLongPollHearsOfEvents(t *testing.T) {
@@ -42,11 +32,11 @@ func TestLongPollHearsOfEvents(t *testing.T) {
 			}
 		},
 	} {
-		got := make(chan claimed)
+		got := make(chan claimed, 1)
 		go func() { got <- s.claim(t, "g", `{"wait":60}`) }()
 		s.waiting(t, 1)
 		publish()
-		if lease := <-got; len(lease.Events) != 1 {
+		if lease := await.Value(t, "the lease", got); len(lease.Events) != 1 {
 			t.Errorf("%s: %d events", how, len(lease.Events))
 		}
 	}
@@ -99,11 +89,11 @@ func TestDrainEndsLongPolls(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.call(t, "PUT", "/v1/groups/g", nil).want(t, 200)
-	got := make(chan claimed)
+	got := make(chan claimed, 1)
 	go func() { got <- s.claim(t, "g", `{"wait":60}`) }()
 	s.waiting(t, 1)
 	s.server.Drain()
-	equal(t, "events", len((<-got).Events), 0)
+	equal(t, "events", len(await.Value(t, "the answer", got).Events), 0)
 	s.call(t, "POST", "/v1/groups/g/claim", `{"wait":60}`).wantProblem(t, 503, "stopping")
 	s.call(t, "POST", "/v1/groups/g/claim", nil).want(t, 200)
 }
@@ -119,7 +109,7 @@ func TestTooManyWait(t *testing.T) {
 	refused.wantProblem(t, 503, "wait")
 	equal(t, "Retry-After", refused.header.Get("Retry-After"), "1")
 	s.server.Drain()
-	<-ended
+	await.Closed(t, "the request has ended", ended)
 }
 
 func TestWaitEndsWithTheClient(t *testing.T) {
@@ -140,7 +130,7 @@ func TestWaitEndsWithTheClient(t *testing.T) {
 	}()
 	s.waiting(t, 1)
 	cancel()
-	<-ended
+	await.Closed(t, "the request has ended", ended)
 	s.waiting(t, 0)
 	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "a"})
 	equal(t, "events for others", len(s.claim(t, "g", `{"wait":60}`).Events), 1)
@@ -153,11 +143,11 @@ func TestSettlingWakesThoseBehind(t *testing.T) {
 	s.call(t, "PUT", "/v1/groups/g", `{"order":"key","start":"beginning"}`).want(t, 200)
 	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "a", Key: "k"}, posthorn.Message{Type: "b", Key: "k"})
 	first := s.claim(t, "g", `{"max_events":1,"wait":60}`)
-	got := make(chan claimed)
+	got := make(chan claimed, 1)
 	go func() { got <- s.claim(t, "g", `{"wait":60}`) }()
 	s.waiting(t, 1)
 	s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/settle", first.Lease), fmt.Sprintf(`{"attempt":%d}`, first.Attempt)).want(t, 204)
-	second := <-got
+	second := await.Value(t, "the second event", got)
 	equal(t, "events", len(second.Events), 1)
 	equal(t, "type", second.Events[0].Type, "b")
 }

@@ -321,6 +321,8 @@ func TestClaimOfJobsInAnOldSnapshot(t *testing.T) {
 
 // Finished jobs and their log go by whole months when they are past retention;
 // what is open stays.
+//
+// seed 004.37
 func TestRetentionOfJobs(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -344,6 +346,8 @@ func TestRetentionOfJobs(t *testing.T) {
 }
 
 // The log of jobs only grows.
+//
+// seed 004.34
 func TestJobLogIsAppendOnly(t *testing.T) {
 	t.Parallel()
 	s := database(t)

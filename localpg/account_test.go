@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 func needRoot(t *testing.T) {
@@ -14,32 +16,6 @@ func needRoot(t *testing.T) {
 	}
 }
 
-func TestRootRunsServerAsSomebodyElse(t *testing.T) {
-	t.Parallel()
-	needRoot(t)
-	s := mustStart(t, testConfig(filepath.Join(sharedDir(t), "made", "by", "us")))
-	owner, err := serverAccount()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The server may write its cluster and socket, and nothing beside them.
-	for name, want := range map[string]uint32{"pgdata": owner.uid, "socket": owner.uid, ".": 0, "postgres.log": 0} {
-		if got := ownerOf(t, filepath.Join(s.config.Dir, name)); got != want {
-			t.Errorf("%s belongs to uid %d, want %d", name, got, want)
-		}
-	}
-}
-
-func TestRootUsesAnEmptyPrivateDirectory(t *testing.T) {
-	t.Parallel()
-	needRoot(t)
-	private := filepath.Join(sharedDir(t), "private")
-	if err := os.Mkdir(private, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	mustStart(t, testConfig(private))
-}
-
 func TestDirectoryOutOfReach(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -47,7 +23,7 @@ func TestDirectoryOutOfReach(t *testing.T) {
 	if err := os.Mkdir(private, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Start(testContext(t), testConfig(filepath.Join(private, "a", "b")))
+	_, err := Start(await.Context(t), testConfig(filepath.Join(private, "a", "b")))
 	wantError(t, err, "may not enter "+private+":", "chmod o+x")
 }
 
@@ -60,7 +36,7 @@ func TestBinariesOutOfReach(t *testing.T) {
 	if err := os.Chmod(private, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Start(testContext(t), config)
+	_, err := Start(await.Context(t), config)
 	wantError(t, err, "may not run "+config.BinDir)
 }
 

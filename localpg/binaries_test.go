@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // fakeBinaries makes a directory with programs that only know their version.
@@ -96,7 +98,7 @@ func TestBinDirWithoutPrograms(t *testing.T) {
 	t.Parallel()
 	config := testConfig(sharedDir(t))
 	config.BinDir = config.Dir
-	_, err := Start(testContext(t), config)
+	_, err := Start(await.Context(t), config)
 	wantError(t, err, "no program initdb in "+config.Dir)
 }
 
@@ -104,7 +106,7 @@ func TestBinDirTooOld(t *testing.T) {
 	t.Parallel()
 	config := testConfig(sharedDir(t))
 	config.BinDir = fakeBinaries(t, filepath.Join(sharedDir(t), "bin"), "14.9")
-	_, err := Start(testContext(t), config)
+	_, err := Start(await.Context(t), config)
 	wantError(t, err, "14.9", "older than 15")
 }
 
@@ -119,16 +121,15 @@ func TestNothingInstalled(t *testing.T) {
 
 func TestClusterOfAnotherMajorVersion(t *testing.T) {
 	t.Parallel()
-	config := testConfig(sharedDir(t))
-	mustStop(t, mustStart(t, config))
+	config := testConfig(madeDir(t))
 	// No machine has version 99, and there is nothing to download.
 	if err := os.WriteFile(filepath.Join(config.Dir, "pgdata", "PG_VERSION"), []byte("99\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Start(testContext(t), config)
+	_, err := Start(await.Context(t), config)
 	wantError(t, err, config.Dir, "made by PostgreSQL 99")
 
 	config.BinDir, config.CacheDir = "", sharedDir(t)
-	_, err = Start(testContext(t), config)
+	_, err = Start(await.Context(t), config)
 	wantError(t, err, config.Dir, "made by PostgreSQL 99: install that version")
 }

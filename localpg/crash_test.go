@@ -9,19 +9,35 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
+// In a container that was killed and started again, the number in Postgres's
+// lock files may belong to some other program by now.
 func TestRecoversFromKill(t *testing.T) {
 	t.Parallel()
-	dir := sharedDir(t)
+	dir := madeDir(t)
 	first := mustStart(t, testConfig(dir))
 	execute(t, first.URL(), "create table kept as select 'here' as what")
 	if err := first.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	wantDead(t, dir)
+	other := first.directory.owner.command(t.Context(), "/", "/usr/bin/tail", "-f", "/dev/null")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := other.Process.Kill(); err != nil {
+			t.Errorf("the other program is gone: %v", err)
+		}
+		_ = other.Wait() // it was killed
+	})
+	replacePID(t, filepath.Join(dir, "pgdata", "postmaster.pid"), other.Process.Pid)
+	replacePID(t, filepath.Join(dir, "socket", ".s.PGSQL."+itoa(first.Port())+".lock"), other.Process.Pid)
 
 	second := mustStart(t, testConfig(dir))
 	if got := query(t, second.URL(), "select what from kept"); got != "here" {
@@ -31,7 +47,7 @@ func TestRecoversFromKill(t *testing.T) {
 
 func TestErrTellsThatServerEndedByItself(t *testing.T) {
 	t.Parallel()
-	dir := sharedDir(t)
+	dir := madeDir(t)
 	s := mustStart(t, testConfig(dir))
 	if err := s.Err(); err != nil {
 		t.Errorf("Err while running: %v", err)
@@ -39,15 +55,19 @@ func TestErrTellsThatServerEndedByItself(t *testing.T) {
 	if err := syscall.Kill(s.PID(), syscall.SIGQUIT); err != nil {
 		t.Fatal(err)
 	}
-	<-s.Done()
+	await.Closed(t, "the server has ended", s.Done())
 	wantError(t, s.Err(), dir, "ended by itself", "immediate shutdown")
-	mustStart(t, testConfig(dir))
+	if d, err := openDirectory(dir, nil); err != nil {
+		t.Errorf("the directory is not free: %v", err)
+	} else if err := d.close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // A killed program leaves its server running; the next one takes over.
 func TestTakesOverFromKilledParent(t *testing.T) {
 	t.Parallel()
-	dir := sharedDir(t)
+	dir := madeDir(t)
 	left := startKilledParent(t, dir)
 	if err := syscall.Kill(left, 0); err != nil {
 		t.Fatalf("the server did not outlive its parent: %v", err)
@@ -89,30 +109,6 @@ func startKilledParent(t *testing.T, dir string) int {
 	return n
 }
 
-// In a container that was killed and started again, the number in
-// Postgres's lock files may belong to some other program by now.
-func TestStalePIDOfAnotherProgram(t *testing.T) {
-	t.Parallel()
-	dir := sharedDir(t)
-	s := mustStart(t, testConfig(dir))
-	if err := s.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	other := s.directory.owner.command(t.Context(), "/", "/bin/sleep", "600")
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := other.Process.Kill(); err != nil {
-			t.Errorf("the other program is gone: %v", err)
-		}
-		_ = other.Wait() // it was killed
-	})
-	replacePID(t, filepath.Join(dir, "pgdata", "postmaster.pid"), other.Process.Pid)
-	replacePID(t, filepath.Join(dir, "socket", ".s.PGSQL."+itoa(s.Port())+".lock"), other.Process.Pid)
-	mustStart(t, testConfig(dir))
-}
-
 func replacePID(t *testing.T, lockFile string, pid int) {
 	t.Helper()
 	content, err := os.ReadFile(lockFile)
@@ -123,18 +119,4 @@ func replacePID(t *testing.T, lockFile string, pid int) {
 	if err := os.WriteFile(lockFile, []byte(itoa(pid)+"\n"+rest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// initdb that was cut short leaves a directory that is thrown away.
-func TestUnfinishedCluster(t *testing.T) {
-	t.Parallel()
-	dir := sharedDir(t)
-	unfinished := filepath.Join(dir, "pgdata.new")
-	if err := os.Mkdir(unfinished, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(unfinished, "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	mustStart(t, testConfig(dir))
 }

@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testdir"
 )
 
@@ -77,16 +79,32 @@ func sharedDir(t *testing.T) string {
 	return dir
 }
 
-func testContext(t *testing.T) context.Context {
+// madeDir is a directory with a cluster that no server has run: a copy, since
+// making one takes longer than all that most tests do with it.
+func madeDir(t *testing.T) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
+	template := filepath.Join(os.TempDir(), "template")
+	makeTemplate.Do(func() {
+		s, err := Start(await.Context(t), testConfig(template))
+		if err != nil {
+			return
+		}
+		_ = s.Stop(await.Context(t))
+		_ = os.Remove(filepath.Join(template, "port")) // each copy chooses its own
+	})
+	dir := sharedDir(t)
+	// Only cp keeps the owners.
+	if output, err := exec.Command("cp", "-a", template+"/.", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	return dir
 }
+
+var makeTemplate sync.Once
 
 func mustStart(t *testing.T, config Config) *Server {
 	t.Helper()
-	s, err := Start(testContext(t), config)
+	s, err := Start(await.Context(t), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +114,7 @@ func mustStart(t *testing.T, config Config) *Server {
 
 func mustStop(t *testing.T, s *Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	if err := s.Stop(ctx); err != nil {
 		t.Error(err)
@@ -106,7 +124,7 @@ func mustStop(t *testing.T, s *Server) {
 // query runs a statement that yields one text.
 func query(t *testing.T, url, sql string) string {
 	t.Helper()
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +139,7 @@ func query(t *testing.T, url, sql string) string {
 
 func execute(t *testing.T, url, sql string) {
 	t.Helper()
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		t.Fatal(err)

@@ -12,35 +12,67 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/await"
 )
 
-func TestDataSurvivesRestart(t *testing.T) {
+// One server, from its first start to its end: it is as documented, keeps others
+// out, and its data survives a restart.
+func TestServer(t *testing.T) {
 	t.Parallel()
-	dir := sharedDir(t)
-	first := mustStart(t, testConfig(dir))
+	parent := filepath.Join(sharedDir(t), strings.Repeat("long/", 30))
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// Empty and root's own: the server's account may not enter it yet.
+	dir := filepath.Join(parent, `and "quoted", odd`)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	config := testConfig(dir)
+	config.Database = `odd "name"`
+	config.Settings["work_mem"] = "5MB"
+	first := mustStart(t, config)
+	wantDocumented(t, first)
+	wantOthersOut(t, first)
+	if os.Geteuid() == 0 {
+		wantOwners(t, first)
+	}
+	// A Ctrl-C in the terminal goes to the program's process group.
+	if group, err := syscall.Getpgid(first.PID()); err != nil || group != first.PID() {
+		t.Errorf("process group %d, %v; want %d", group, err, first.PID())
+	}
+	_, err := Start(await.Context(t), config)
+	wantError(t, err, dir, "already in use by the process with pid "+itoa(os.Getpid()))
+
 	execute(t, first.URL(), "create table kept as select 'here' as what")
 	mustStop(t, first)
 	wantDead(t, dir)
 	if err := first.Err(); err != nil {
 		t.Errorf("Err after Stop: %v", err)
 	}
+	if _, err := os.Stat(first.socketDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket's directory %s is left behind (%v)", first.socketDir, err)
+	}
 
-	second := mustStart(t, testConfig(dir))
+	second := mustStart(t, config)
 	if got := query(t, second.URL(), "select what from kept"); got != "here" {
 		t.Errorf("got %q after restart", got)
 	}
 	if second.Port() != first.Port() && portFree(first.Port()) {
 		t.Errorf("port changed from %d to %d though it is free", first.Port(), second.Port())
 	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := second.Stop(over); !errors.Is(err, context.Canceled) {
+		t.Errorf("Stop with an ended context: %v", err)
+	}
+	wantDead(t, dir)
+	mustStop(t, second) // again: nothing left to do
 }
 
-func TestServerIsAsDocumented(t *testing.T) {
-	t.Parallel()
-	config := testConfig(sharedDir(t))
-	config.Database = `odd "name"`
-	config.Settings["work_mem"] = "5MB"
-	s := mustStart(t, config)
-
+func wantDocumented(t *testing.T, s *Server) {
+	t.Helper()
 	show := func(setting string) string { return query(t, s.SocketURL(), "show "+setting) }
 	got := map[string]string{
 		"database":                  query(t, s.URL(), "select current_database()"),
@@ -68,19 +100,17 @@ func TestServerIsAsDocumented(t *testing.T) {
 	}
 }
 
-func TestOthersStayOut(t *testing.T) {
-	t.Parallel()
-	dir := sharedDir(t)
-	s := mustStart(t, testConfig(dir))
+func wantOthersOut(t *testing.T, s *Server) {
+	t.Helper()
 	for _, url := range []string{s.URL(), s.SocketURL()} {
 		wrong := strings.Replace(url, s.password, "guess", 1)
-		if conn, err := pgx.Connect(testContext(t), wrong); err == nil {
+		if conn, err := pgx.Connect(await.Context(t), wrong); err == nil {
 			conn.Close(t.Context())
 			t.Errorf("a wrong password was let in: %s", url)
 		}
 	}
-	for name, want := range map[string]os.FileMode{"password": 0o600, "socket": 0o700, "pgdata": 0o700, "postgres.log": 0o600} {
-		info, err := os.Stat(filepath.Join(dir, name))
+	for name, want := range map[string]os.FileMode{"password": 0o600, "pgdata": 0o700, "postgres.log": 0o600} {
+		info, err := os.Stat(filepath.Join(s.config.Dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,24 +118,28 @@ func TestOthersStayOut(t *testing.T) {
 			t.Errorf("mode of %s is %o, want %o", name, got, want)
 		}
 	}
-}
-
-// A Ctrl-C in the terminal goes to the program's process group.
-func TestServerHasItsOwnProcessGroup(t *testing.T) {
-	t.Parallel()
-	s := mustStart(t, testConfig(sharedDir(t)))
-	group, err := syscall.Getpgid(s.PID())
-	if err != nil || group != s.PID() {
-		t.Errorf("process group %d, %v; want %d", group, err, s.PID())
+	info, err := os.Stat(s.socketDir)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the socket's directory: %v, %v", info, err)
 	}
 }
 
-func TestSecondServerIsRefused(t *testing.T) {
-	t.Parallel()
-	dir := sharedDir(t)
-	mustStart(t, testConfig(dir))
-	_, err := Start(testContext(t), testConfig(dir))
-	wantError(t, err, dir, "already in use by the process with pid "+itoa(os.Getpid()))
+// wantOwners checks that the account that runs the server for root may write its
+// cluster and socket, and nothing beside them.
+func wantOwners(t *testing.T, s *Server) {
+	t.Helper()
+	owner, err := serverAccount()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]uint32{
+		filepath.Join(s.config.Dir, "pgdata"): owner.uid, s.socketDir: owner.uid,
+		s.config.Dir: 0, filepath.Join(s.config.Dir, "postgres.log"): 0,
+	} {
+		if got := ownerOf(t, path); got != want {
+			t.Errorf("%s belongs to uid %d, want %d", path, got, want)
+		}
+	}
 }
 
 // A process that is being started has the files of its parent until its program
@@ -149,84 +183,55 @@ func TestPortIsKeptFree(t *testing.T) {
 	}
 }
 
-func TestBusyPort(t *testing.T) {
+// A start that fails says why and leaves the directory free, whatever it has left
+// behind in there.
+func TestStartThatFails(t *testing.T) {
 	t.Parallel()
+	dir := filepath.Join(sharedDir(t), "made", "by", "us")
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Start(over, testConfig(dir)); !errors.Is(err, context.Canceled) {
+		t.Errorf("Start with an ended context: %v", err)
+	}
+	wantDead(t, dir)
+	// initdb that was cut short leaves a directory that is thrown away.
+	unfinished := filepath.Join(dir, "pgdata.new")
+	if err := os.MkdirAll(unfinished, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(unfinished, "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
 	busy := listener.Addr().(*net.TCPAddr).Port
-
-	dir := sharedDir(t)
 	config := testConfig(dir)
 	config.Port = busy
-	_, err = Start(testContext(t), config)
+	_, err = Start(await.Context(t), config)
 	wantError(t, err, "port "+itoa(busy), "in use")
 
-	// As the port used last it is merely avoided.
+	config = testConfig(dir)
+	config.Settings["shared_buffers"] = "plenty"
+	_, err = Start(await.Context(t), config)
+	wantError(t, err, dir, "shared_buffers", "plenty")
+
+	// As the port used last, the busy one is merely avoided.
 	if err := os.WriteFile(filepath.Join(dir, "port"), []byte(itoa(busy)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s := mustStart(t, testConfig(dir))
-	if s.Port() == busy {
+	if s := mustStart(t, testConfig(dir)); s.Port() == busy {
 		t.Errorf("chose the busy port %d", busy)
 	}
-}
-
-func TestLongPath(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(sharedDir(t), strings.Repeat("long/", 30), `and "quoted", odd`)
-	s := mustStart(t, testConfig(dir))
-	if got := query(t, s.SocketURL(), "select 'ok'"); got != "ok" {
-		t.Errorf("got %q over the socket", got)
-	}
-	short := s.socketDir
-	mustStop(t, s)
-	if _, err := os.Stat(short); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket's directory %s is left behind (%v)", short, err)
-	}
-}
-
-func TestStopEscalates(t *testing.T) {
-	t.Parallel()
-	dir := sharedDir(t)
-	s := mustStart(t, testConfig(dir))
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := s.Stop(over); !errors.Is(err, context.Canceled) {
-		t.Errorf("Stop with an ended context: %v", err)
-	}
-	wantDead(t, dir)
-	mustStop(t, s) // again: nothing left to do
-}
-
-func TestBadSettingIsReported(t *testing.T) {
-	t.Parallel()
-	dir := sharedDir(t)
-	config := testConfig(dir)
-	config.Settings["shared_buffers"] = "plenty"
-	_, err := Start(testContext(t), config)
-	wantError(t, err, dir, "shared_buffers", "plenty")
-	mustStart(t, testConfig(dir)) // the directory is free again
 }
 
 func TestReservedSettingIsRefused(t *testing.T) {
 	t.Parallel()
 	config := testConfig(sharedDir(t))
 	config.Settings["listen_addresses"] = "*"
-	_, err := Start(testContext(t), config)
+	_, err := Start(await.Context(t), config)
 	wantError(t, err, "listen_addresses")
-}
-
-func TestStartIsBoundedByContext(t *testing.T) {
-	t.Parallel()
-	dir := sharedDir(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := Start(ctx, testConfig(dir)); !errors.Is(err, context.Canceled) {
-		t.Errorf("Start with an ended context: %v", err)
-	}
-	wantDead(t, dir)
-	mustStart(t, testConfig(dir))
 }

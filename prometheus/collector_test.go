@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testpg"
 	"github.com/posthorn/posthorn/posthorntest"
 	phprometheus "github.com/posthorn/posthorn/prometheus"
@@ -181,13 +182,11 @@ func TestGroupCollector(t *testing.T) {
 	if _, err := holder.Exec(t.Context(), "set application_name = holder; begin; select pg_current_xact_id()"); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); value(t, r, "posthorn_log_held_seconds") < 1; {
-		if time.Now().After(deadline) {
-			t.Fatal("the transaction does not show")
-		}
-	}
-	if by := label(t, r, "posthorn_log_held_seconds", "application"); by != "holder" {
-		t.Errorf("held by %q", by)
+	await.True(t, "the transaction shows", func() bool {
+		return label(t, r, "posthorn_log_held_seconds", "application") == "holder"
+	})
+	if held := value(t, r, "posthorn_log_held_seconds"); held < 1 {
+		t.Errorf("held for %f s", held)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/seal/keeper"
 )
@@ -38,6 +39,7 @@ func snippets(t *testing.T, file string) []snippet {
 }
 
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	database := posthorntest.Database(t)
 	conn := connectTo(t, database)
 	p := startPosthorn(t, database, "up")
@@ -84,8 +86,10 @@ func follow(t *testing.T, conn *pgx.Conn, database, page string, replace ...stri
 
 // Guides to what a program does, in a database that has the group billing.
 func TestVerbs(t *testing.T) {
+	t.Parallel()
 	for _, page := range []string{"jobs.md", "listen.md", "retry.md", "seek.md", "schedule.md", "subscribe.md"} {
 		t.Run(page, func(t *testing.T) {
+			t.Parallel()
 			database := posthorntest.Database(t)
 			conn := connectTo(t, database)
 			typed(t, conn, "select posthorn.define_group('default', 'billing')")
@@ -96,6 +100,7 @@ func TestVerbs(t *testing.T) {
 
 // The guide to projections, in a database that has one.
 func TestProjectGuide(t *testing.T) {
+	t.Parallel()
 	database := posthorntest.Database(t)
 	conn := connectTo(t, database)
 	typed(t, conn, "create table totals (customer text); select posthorn.define_projection('default', 'totals')")
@@ -104,6 +109,7 @@ func TestProjectGuide(t *testing.T) {
 
 // The guide to archives, where one has written what there is.
 func TestArchiveGuide(t *testing.T) {
+	t.Parallel()
 	database, dir := posthorntest.Database(t), t.TempDir()
 	conn := connectTo(t, database)
 	typed(t, conn, "select posthorn.publish('default', 'order.placed', stream => 'orders')")
@@ -112,7 +118,7 @@ func TestArchiveGuide(t *testing.T) {
 	if err := archiver.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the event is archived", func() bool {
+	await.True(t, "the event is archived", func() bool {
 		var done bool
 		err := conn.QueryRow(t.Context(), "select coalesce(bool_and(changes > 0 and listed = changes), false) from posthorn.archive_streams").Scan(&done)
 		return err == nil && done
@@ -126,14 +132,16 @@ func TestArchiveGuide(t *testing.T) {
 
 // The guide to tokens, with a server that it closes.
 func TestAccessGuide(t *testing.T) {
+	t.Parallel()
 	database := posthorntest.Database(t)
 	p := startPosthorn(t, database, "serve")
 	follow(t, connectTo(t, database), database, "../../docs/access.md", "http://"+defaultListen, p.url)
-	eventually(t, "nobody gets in without a token", func() bool { return statusOf(t, p.url+"/v1/namespaces", "") == http.StatusUnauthorized })
+	await.True(t, "nobody gets in without a token", func() bool { return statusOf(t, p.url+"/v1/namespaces", "") == http.StatusUnauthorized })
 }
 
 // The guide to sealing, with a server that has the key.
 func TestSealingGuide(t *testing.T) {
+	t.Parallel()
 	database := posthorntest.Database(t)
 	dir := t.TempDir()
 	key := filepath.Join(dir, "seal.key")
@@ -154,6 +162,7 @@ func TestSealingGuide(t *testing.T) {
 }
 
 func TestHTTPGuide(t *testing.T) {
+	t.Parallel()
 	database := posthorntest.Database(t)
 	p := startPosthorn(t, database, "serve")
 	follow(t, connectTo(t, database), database, "../../docs/http.md", "http://"+defaultListen, p.url)
@@ -161,6 +170,7 @@ func TestHTTPGuide(t *testing.T) {
 
 // The guides change what is cluster-wide, so they are rolled back.
 func TestGuides(t *testing.T) {
+	t.Parallel()
 	for _, page := range []string{"groups.md", "nodes.md", "observe.md", "operations.md", "table-changes.md"} {
 		t.Run(page, func(t *testing.T) {
 			conn := connectTo(t, posthorntest.Database(t))
@@ -176,6 +186,7 @@ func TestGuides(t *testing.T) {
 // The README's program, in a fresh module that imports ours, does what the README
 // says.
 func TestReadmeProgram(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

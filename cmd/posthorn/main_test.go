@@ -12,12 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testredis"
 	"github.com/posthorn/posthorn/internal/testtls"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 // MISSING_DATABASE_URL one that the server does not know. DATA is a directory
 // that a server may use, whatever account it runs as.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:   "testdata",
 		Setup: setup,
@@ -42,6 +43,7 @@ func TestScripts(t *testing.T) {
 			"occupied": occupied,
 			"sql":      sql,
 			"waitfor":  waitfor,
+			"waitsql":  waitsql,
 			"use":      use,
 		},
 	})
@@ -118,14 +120,22 @@ func sql(ts *testscript.TestScript, _ bool, args []string) {
 // waitfor waits until a file has a line that matches: waitfor file pattern
 func waitfor(ts *testscript.TestScript, _ bool, args []string) {
 	pattern := regexp.MustCompile("(?m)" + args[1])
-	var content []byte
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		content, _ = os.ReadFile(ts.MkAbs(args[0])) // it may not be there yet
-		if pattern.Match(content) {
-			return
-		}
-	}
-	ts.Fatalf("not in time: %s in:\n%s", args[1], content)
+	await.True(ts.Value(testKey{}).(testing.TB), args[1]+" in "+args[0], func() bool {
+		content, _ := os.ReadFile(ts.MkAbs(args[0])) // it may not be there yet
+		return pattern.Match(content)
+	})
+}
+
+// waitsql waits until a query yields true in the script's database: waitsql query
+func waitsql(ts *testscript.TestScript, _ bool, args []string) {
+	conn, err := pgx.Connect(context.Background(), ts.Getenv("DATABASE_URL"))
+	ts.Check(err)
+	defer func() { _ = conn.Close(context.Background()) }()
+	query := strings.Join(args, " ")
+	await.True(ts.Value(testKey{}).(testing.TB), query, func() (holds bool) {
+		ts.Check(conn.QueryRow(context.Background(), query).Scan(&holds))
+		return holds
+	})
 }
 
 // use takes the database from what up has printed to a file.

@@ -18,14 +18,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testtls"
 	"github.com/posthorn/posthorn/posthorntest"
 )
-
-// patience is how long a test waits for what has to happen.
-const patience = 2 * time.Minute
 
 // process is a posthorn of its own, which serves HTTP.
 type process struct {
@@ -93,13 +90,8 @@ func (p *process) tell(t *testing.T, signal os.Signal) {
 
 func (p *process) await(t *testing.T) error {
 	t.Helper()
-	select {
-	case <-p.ended:
-		return p.err
-	case <-time.After(patience):
-		t.Fatalf("it does not end: %s", p.stderr)
-		return nil
-	}
+	await.Closed(t, "posthorn has ended", p.ended)
+	return p.err
 }
 
 type lockedBuffer struct {
@@ -119,16 +111,6 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
-// eventually returns when a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never came true: %s", what)
-		}
-	}
-}
-
 // statusOf is the status of a GET, with a token unless that is empty.
 func statusOf(t *testing.T, url, token string) int {
 	t.Helper()
@@ -145,45 +127,6 @@ func statusOf(t *testing.T, url, token string) int {
 	}
 	_ = answer.Body.Close()
 	return answer.StatusCode
-}
-
-// command runs posthorn to its end and returns what it printed.
-func command(t *testing.T, database string, args ...string) string {
-	t.Helper()
-	cmd := exec.Command("posthorn", args...)
-	cmd.Env = append(os.Environ(), "DATABASE_URL="+database)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("posthorn %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// The first token closes what was open, while it runs, and revoking opens
-// nothing.
-func TestFirstTokenTakesEffect(t *testing.T) {
-	t.Parallel()
-	database := posthorntest.Database(t)
-	p := startPosthorn(t, database, "serve")
-	namespaces := p.url + "/v1/namespaces"
-	if status := statusOf(t, namespaces, ""); status != http.StatusOK {
-		t.Fatalf("before there is a token: status %d", status)
-	}
-	secret := command(t, database, "tokens", "create", "ci", "--scope", "read")
-	eventually(t, "nobody gets in without a token", func() bool { return statusOf(t, namespaces, "") == http.StatusUnauthorized })
-	if status := statusOf(t, namespaces, secret); status != http.StatusOK {
-		t.Errorf("with the token: status %d", status)
-	}
-	command(t, database, "tokens", "revoke", "1")
-	eventually(t, "the token is dead", func() bool { return statusOf(t, namespaces, secret) == http.StatusUnauthorized })
-	if status := statusOf(t, namespaces, ""); status != http.StatusUnauthorized {
-		t.Errorf("after the last token is revoked: status %d", status)
-	}
-	if strings.Contains(p.stderr.String(), secret) {
-		t.Errorf("the token is in the log:\n%s", p.stderr)
-	}
 }
 
 // Those who wait for events get an answer, and it ends well.
@@ -206,7 +149,7 @@ func TestTermEndsLongPolls(t *testing.T) {
 			answers <- fmt.Sprintf("%d %s %v", answer.StatusCode, strings.TrimSpace(string(body)), err)
 		}()
 	}
-	eventually(t, "they wait", func() bool {
+	await.True(t, "they wait", func() bool {
 		var asked bool
 		if err := conn.QueryRow(t.Context(), `select exists (select from pg_stat_activity
 			where application_name = 'posthorn serve' and state = 'idle' and query like '%posthorn.claim(%' and datname = current_database())`).Scan(&asked); err != nil {
@@ -243,7 +186,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 		t.Fatalf("it answered %q, %v", line, err)
 	}
 	p.tell(t, syscall.SIGTERM)
-	eventually(t, "it accepts nobody else", func() bool {
+	await.True(t, "it accepts nobody else", func() bool {
 		other, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 		if err == nil {
 			_ = other.Close()
@@ -279,7 +222,7 @@ func TestServeTLS(t *testing.T) {
 	if err := os.WriteFile(keyFile, []byte("half a ke"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it tells of the bad key", func() bool {
+	await.True(t, "it tells of the bad key", func() bool {
 		serial := serialOf(t, p.url, certs)
 		if serial != 1 {
 			t.Fatalf("serial number %d, want 1", serial)
@@ -287,7 +230,7 @@ func TestServeTLS(t *testing.T) {
 		return strings.Contains(p.stderr.String(), "the new certificate cannot be used")
 	})
 	certs.AddCert(testtls.Write(t, 2, certFile, keyFile))
-	eventually(t, "it uses the new certificate", func() bool { return serialOf(t, p.url, certs) == 2 })
+	await.True(t, "it uses the new certificate", func() bool { return serialOf(t, p.url, certs) == 2 })
 	p.tell(t, syscall.SIGTERM)
 	if err := p.await(t); err != nil {
 		t.Errorf("after SIGTERM: %v, %s", err, p.stderr)

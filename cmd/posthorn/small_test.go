@@ -2,22 +2,18 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // Where the small program finds no Postgres, it says which program would get one.
 func TestSmallUpWithoutPostgres(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
 	program := filepath.Join(t.TempDir(), "posthorn")
-	if output, err := exec.CommandContext(ctx, "go", "build", "-tags", "small", "-o", program, ".").CombinedOutput(); err != nil {
+	if output, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "small", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
 	data, err := os.MkdirTemp("", "posthorn")
@@ -32,7 +28,7 @@ func TestSmallUpWithoutPostgres(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(data, "pgdata", "PG_VERSION"), []byte("99\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	up := exec.CommandContext(ctx, program, "up", "--data", data, "--listen", "127.0.0.1:0")
+	up := exec.CommandContext(t.Context(), program, "up", "--data", data, "--listen", "127.0.0.1:0")
 	up.Env = append(os.Environ(), "DATABASE_URL=")
 	var stderr bytes.Buffer
 	up.Stderr = &stderr

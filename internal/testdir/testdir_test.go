@@ -12,8 +12,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/localpg"
 )
 
@@ -113,11 +113,11 @@ func TestServersEndWithTheirProcess(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the directory goes", func() bool { return gone(dir) })
+	await.True(t, "the directory goes", func() bool { return gone(dir) })
 	if answers(postgres) { // without its files it would end later
 		t.Error("Postgres still runs")
 	}
-	eventually(t, "the attached server ends", func() bool { return !answers(attached) })
+	await.True(t, "the attached server ends", func() bool { return !answers(attached) })
 }
 
 func TestServersEndWithTheirTest(t *testing.T) {
@@ -136,7 +136,7 @@ func TestServersEndWithTheirTest(t *testing.T) {
 	if !gone(dir) {
 		t.Errorf("%s is still there", dir)
 	}
-	eventually(t, "the attached server ends", func() bool { return !answers(attached) })
+	await.True(t, "the attached server ends", func() bool { return !answers(attached) })
 }
 
 func answers(address string) bool {
@@ -150,15 +150,6 @@ func answers(address string) bool {
 func gone(path string) bool {
 	_, err := os.Stat(path)
 	return errors.Is(err, fs.ErrNotExist)
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
 }
 
 func TestNewIsOpenToOtherUsers(t *testing.T) {

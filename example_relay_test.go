@@ -39,7 +39,7 @@ func showRelays(ctx context.Context, ph *posthorn.Client) {
 func TestRelayAsInTheGuide(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
-	server := testredis.Start(t)
+	server := testredis.NewDatabase(t)
 	r.send("orders", 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})

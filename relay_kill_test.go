@@ -18,7 +18,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-const relayURL, relayLease = "POSTHORN_TEST_RELAY_URL", "POSTHORN_TEST_RELAY_LEASE"
+const relayURL = "POSTHORN_TEST_RELAY_URL"
 
 // child is a process that relays.
 type child struct {
@@ -26,16 +26,15 @@ type child struct {
 	lines chan string
 }
 
-// spawnRelay starts a process that relays. Its lead lasts so long that only a move
-// of the clock ends it, or as long as the test says.
-func (w *world) spawnRelay(lease ...time.Duration) *child {
+// spawnRelay starts a process that relays.
+func (w *world) spawnRelay() *child {
 	w.t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	cmd := exec.CommandContext(w.t.Context(), program, "-test.run=^TestRelayProcess$", "-test.v")
-	cmd.Env = append(os.Environ(), relayURL+"="+w.url, fmt.Sprint(relayLease, "=", append(lease, leadFor)[0]))
+	cmd.Env = append(os.Environ(), relayURL+"="+w.url)
 	output, err := cmd.StdoutPipe()
 	if err != nil {
 		w.t.Fatal(err)
@@ -62,7 +61,7 @@ func (c *child) kill() {
 // says waits until the process has said something.
 func (c *child) says(t *testing.T, what string) {
 	t.Helper()
-	for !strings.Contains(await.Value(t, fmt.Sprintf("the process says %q", what), c.lines), what) {
+	for !strings.Contains(await.Value(t, "the process says: "+what, c.lines), what) {
 	}
 }
 
@@ -77,16 +76,10 @@ func TestRelayProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := soon()
-	if config.LeaseFor, err = time.ParseDuration(os.Getenv(relayLease)); err != nil {
-		t.Fatal(err)
-	}
 	config.BatchSize = 20
 	ph.Relay("out", config, &table{pool: ph.Pool(), name: fmt.Sprint(os.Getpid())})
 	t.Fatal(ph.Run(t.Context()))
 }
-
-// leadFor is how long a process leads that nobody kills.
-const leadFor = time.Hour
 
 // leader waits until one of some processes leads, and finds it.
 func (r *relaying) leader(children []*child, not *child) *child {
@@ -110,13 +103,13 @@ func TestRelaySurvivesItsProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
 	children := []*child{r.spawnRelay(), r.spawnRelay()}
-	for range await.Kills(t) {
-		r.mix(5, 20, "a", "b", "c")
+	for range await.Kills(4) {
+		r.mix(10, 20, "a", "b", "c")
 		n := ask[int](r.world, "select count(*) from taken")
 		leader := r.leader(children, nil)
 		await.True(t, "it writes", func() bool { return ask[int](r.world, "select count(*) from taken") > n })
 		leader.kill()
-		posthorntest.Advance(t, r.Client, leadFor)
+		posthorntest.Advance(t, r.Client, time.Minute) // its lead is over
 		children = append(children, r.spawnRelay())
 	}
 	r.awaitWritten()
@@ -126,7 +119,7 @@ func TestRelaySurvivesItsProcesses(t *testing.T) {
 }
 
 // Seed 003.17, 003.18: a process that is stopped for longer than its lead lasts
-// finds somebody else in its place when it goes on, and changes nothing.
+// finds another in its place when it goes on, and changes nothing.
 func TestRelayIsFencedWhenItIsLate(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
@@ -143,7 +136,7 @@ func TestRelayIsFencedWhenItIsLate(t *testing.T) {
 		if err := late.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		posthorntest.Advance(t, r.Client, leadFor)
+		posthorntest.Advance(t, r.Client, time.Minute) // its lead is over
 		next := r.leader(children, late)
 		r.mix(5, 20, "a", "b")
 		r.awaitWritten()
@@ -160,15 +153,36 @@ func TestRelayIsFencedWhenItIsLate(t *testing.T) {
 	}
 }
 
+// shortLead runs a relay in this process whose lead soon ends unless it is renewed.
+func (r *relaying) shortLead() *logLines {
+	r.t.Helper()
+	logs := &logLines{}
+	c, err := posthorn.Open(r.t.Context(), posthorn.Config{DatabaseURL: r.url, Logger: slog.New(slog.NewTextHandler(logs, nil))})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(c.Close)
+	config := soon()
+	config.LeaseFor = 2 * time.Second
+	w := &world{c, r.t, r.url}
+	w.relay(config, r.sink)
+	return logs
+}
+
+func (l *logLines) says(t *testing.T, what string) {
+	t.Helper()
+	await.True(t, "the log says: "+what, func() bool { return strings.Contains(l.String(), what) })
+}
+
 // A lead that ends while the process asks what it has set aside is lost like any other.
 func TestRelayLosesALeadThatItHasJustTaken(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
 	r.send("a", 20)
 	unlock := testpg.Lock(t, r.Pool(), "streams")
-	c := r.spawnRelay(time.Second)
-	c.says(t, "this process relays")
-	c.says(t, "the lead of the relay was lost")
+	logs := r.shortLead()
+	logs.says(t, "this process relays")
+	logs.says(t, "the lead of the relay was lost")
 	unlock()
 	r.awaitWritten()
 }
@@ -178,12 +192,12 @@ func TestRelayLosesALeadThatItHasJustTaken(t *testing.T) {
 func TestRelayStopsWithItsLead(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
-	c := r.spawnRelay(time.Second)
+	logs := r.shortLead()
 	r.send("a", 20)
 	r.awaitWritten()
-	// Nobody renews: the statement waits for whoever holds the lock.
+	// Nothing renews the lead: the statement waits for the lock.
 	unlock := testpg.Lock(t, r.Pool(), "relays")
-	c.says(t, "the lead of the relay was lost")
+	logs.says(t, "the lead of the relay was lost")
 	unlock()
 	r.send("a", 20)
 	r.awaitWritten()

@@ -28,7 +28,7 @@ const wards = "ward:7 patients"
 // sealedBrokers are the brokers that sealed payloads go through.
 var sealedBrokers = map[string]func(t *testing.T) (sink posthorn.Sink, url string){
 	"redis": func(t *testing.T) (posthorn.Sink, string) {
-		url := testredis.Start(t).URL() + "?prefix=clinic:"
+		url := testredis.NewDatabase(t).URL() + "?prefix=clinic:"
 		sink, err := redis.Open(t.Context(), url, redis.Config{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ var sealedBrokers = map[string]func(t *testing.T) (sink posthorn.Sink, url strin
 		return sink, url
 	},
 	"nats": func(t *testing.T) (posthorn.Sink, string) {
-		url := testnats.Start(t).URL + "?prefix=clinic"
+		url := testnats.NewAccount(t).URL + "?prefix=clinic"
 		sink, err := nats.Open(t.Context(), url, nats.Config{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)

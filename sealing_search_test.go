@@ -3,10 +3,12 @@ package posthorn_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"net"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,27 +84,53 @@ func tap(t *testing.T, url string) (*pgxpool.Pool, *wire) {
 	return pool, w
 }
 
-// startPostgres runs a server of the test's own, which logs every statement with
-// its parameters, and returns its directory.
-func startPostgres(t *testing.T) (url, dir string) {
-	t.Helper()
-	dir = testdir.New(t, "sealing-").Path
-	server, err := localpg.Start(t.Context(), localpg.Config{
-		Dir: dir, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
+// searchable is a server that logs every statement with its parameters. The tests
+// that search its files share it; it ends with the process.
+var searchable = sync.OnceValues(func() (s searchableServer, err error) {
+	if s.dir, err = testdir.Make("sealing-"); err != nil {
+		return s, err
+	}
+	s.Server, err = localpg.Start(context.Background(), localpg.Config{
+		Dir: s.dir.Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
 		Settings: map[string]string{
 			"shared_buffers": "32MB", "logging_collector": "on", "log_statement": "all", "log_min_duration_statement": "0",
 			"log_parameter_max_length_on_error": "-1",
 		},
 	})
+	return s, err
+})
+
+type searchableServer struct {
+	*localpg.Server
+	dir *testdir.Dir
+}
+
+// searchableDatabase makes a database on that server, and returns where the
+// server's files are too.
+func searchableDatabase(t *testing.T) (url, dir string) {
+	t.Helper()
+	server, err := searchable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := server.Kill(); err != nil {
-			t.Error(err)
-		}
-	})
-	return server.URL(), dir
+	conn, err := pgx.Connect(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	name := "test_" + strings.ToLower(rand.Text())
+	if _, err := conn.Exec(t.Context(), "create database "+name); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.QueryRow(t.Context(), "show data_directory").Scan(&dir); err != nil {
+		t.Fatal(err)
+	}
+	u, err := neturl.Parse(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + name
+	return u.String(), dir
 }
 
 // holds reports whether a file below a directory has a text in it.
@@ -129,7 +157,7 @@ func holds(t *testing.T, dir, text string) (files []string) {
 func TestPlaintextIsNowhere(t *testing.T) {
 	t.Parallel()
 	const public = "public-marker-1b2c3" // what the search finds, and so would the other
-	url, dir := startPostgres(t)
+	url, dir := searchableDatabase(t)
 	pool, wire := tap(t, url)
 	logs := &logLines{}
 	var said strings.Builder // errors
@@ -162,7 +190,7 @@ func TestPlaintextIsNowhere(t *testing.T) {
 	})
 	publisher := client.Publisher(posthorn.PublisherConfig{})
 	for range 20 {
-		ids, err := client.Publish(ctx, pool, message, message, later, posthorn.Message{Type: "e", Payload: public})
+		_, err := client.Publish(ctx, pool, message, message, later, posthorn.Message{Type: "e", Payload: public})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +201,6 @@ func TestPlaintextIsNowhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.exec("select posthorn.rotate_stream_key('default', 'patients')")
-		_ = ids
 	}
 	publisher.Close()
 	w.start()

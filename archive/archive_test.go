@@ -24,14 +24,14 @@ func TestEventsComeBackByteForByte(t *testing.T) {
 	}
 	payloads := []string{
 		`{"b": 1.0, "a": 1e400, "b": 2}`, " {\n  \"lines\": true\r\n}\t", `null`, `"\ud800 \u2028 </script>"`, "\"\u2028 \x7f\"",
-		`{"posthorn_sealed":"AQAAAAdhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh"}`, `[]`, strings.Repeat(" ", 3) + `{"x": "` + strings.Repeat("long ", 10000) + `"}`,
+		sealed, `[]`, strings.Repeat(" ", 3) + `{"x": "` + strings.Repeat("long ", 10000) + `"}`,
 	}
-	for _, stream := range streams {
-		for i, payload := range payloads {
-			w.exec(`select posthorn.publish('default', 'order.placed', $1::json, $2, $3, $4, $5::json)`,
-				payload, stream, []any{nil, "", `k"é`}[i%3], []any{nil, []string{"a", `{"b",c}`, "ü\\"}}[i%2], []any{nil, "{ \"trace\" :\n 1}", `{"v":2}`}[i%3])
-		}
+	for i := range max(len(streams), 3*len(payloads)) {
+		w.exec(`select posthorn.publish('default', 'order.placed', $1::json, $2, $3, $4, $5::json)`,
+			payloads[i%len(payloads)], streams[i%len(streams)], []any{nil, "", `k"é`}[i%3], []any{nil, []string{"a", `{"b",c}`, "ü\\"}}[i/3%2],
+			[]any{nil, "{ \"trace\" :\n 1}", `{"v":2}`}[i%3])
 	}
+	w.exec("select posthorn.publish('default', 'order.placed', $1::json, 'orders')", sealed)
 	w.exec("select posthorn.define_namespace('shop')")
 	w.exec("select posthorn.publish('shop', 'order.placed', '{}', stream => 'orders')")
 	w.archive(quick)
@@ -76,7 +76,7 @@ func TestSegmentsAreCut(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "select posthorn.publish('default', 'late', '{}', stream => 'orders')"); err != nil {
 		t.Fatal(err)
 	}
-	w.publish("orders", 25000)
+	w.publish("orders", 12000)
 	w.publish("payments", 10)
 	w.exec("select posthorn.cover_times(array_agg(posthorn.now() - interval '1 day' * n)) from generate_series(1, 3) n")
 	w.exec(`insert into posthorn.events (created_at, namespace_id, stream_id, type, payload)
@@ -97,7 +97,7 @@ func TestSegmentsAreCut(t *testing.T) {
 	want := events(t, w.db)
 	same(t, "objects", w.objects(), want)
 	report := w.verified(len(want))
-	if report.Segments < 25000/1100 || report.Days != 5 {
+	if report.Segments < 12000/1100 || report.Days != 5 {
 		t.Errorf("%+v", report)
 	}
 	over := ask[int](w, "select count(*)::int from posthorn.archive_segments where events > 2200 or bytes > 400000")

@@ -6,13 +6,18 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/archive"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/tests3"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // archiver is a process that archives.
@@ -38,31 +43,43 @@ func (a *archiver) kill() {
 	}
 }
 
-// publishing publishes to a few streams, some of it late, until it is stopped.
+// publishing publishes to a few streams until it is stopped, a fifth of half the
+// transactions while ten others commit.
 func (w *world) publishing() (stop func()) {
 	w.Helper()
 	db := pool(w.T, w.url)
 	var stopped atomic.Bool
-	ended := make(chan struct{}, 2)
-	for range 2 {
-		go func() {
-			defer func() { ended <- struct{}{} }()
+	var prompt atomic.Int64 // transactions that commit at once
+	late := func() {
+		for goal := prompt.Load() + 10; prompt.Load() < goal && !stopped.Load() && !w.Failed(); {
+			await.Pause()
+		}
+	}
+	var publishers sync.WaitGroup
+	publish := func(hold func(n int)) {
+		publishers.Go(func() {
 			for n := 1; !stopped.Load(); n++ {
-				if err := w.publishSome(db, n%5 == 0); err != nil {
+				if err := w.publishSome(db, func() { hold(n) }); err != nil {
 					w.Error(err)
 					return
 				}
 			}
-		}()
+		})
 	}
+	publish(func(int) { prompt.Add(1) })
+	publish(func(n int) {
+		if n%5 == 0 {
+			late()
+		}
+	})
 	return func() {
 		stopped.Store(true)
-		<-ended
-		<-ended
+		publishers.Wait()
 	}
 }
 
-func (w *world) publishSome(db *pgxpool.Pool, late bool) error {
+// publishSome publishes some events in a transaction, and calls hold before it commits.
+func (w *world) publishSome(db *pgxpool.Pool, hold func()) error {
 	tx, err := db.Begin(w.Context())
 	if err != nil {
 		return err
@@ -72,16 +89,12 @@ func (w *world) publishSome(db *pgxpool.Pool, late bool) error {
 	if _, err := tx.Exec(w.Context(), "select posthorn.publish('default', 'e', json_build_object('n', n), stream => $1) from generate_series(1, 20) n", stream); err != nil {
 		return err
 	}
-	if late {
-		if _, err := tx.Exec(w.Context(), "select pg_sleep(0.3)"); err != nil {
-			return err
-		}
-	}
+	hold()
 	return tx.Commit(w.Context())
 }
 
-// settledArchive is when nothing is left to write.
-func (w *world) everythingArchived(store string, a ...*archiver) {
+// everythingArchived returns when nothing is left to write, and ends archivers.
+func (w *world) everythingArchived(a ...*archiver) {
 	w.Helper()
 	w.archived()
 	for _, x := range a {
@@ -104,20 +117,22 @@ func (w *world) everythingArchived(store string, a ...*archiver) {
 // seed 003.14–27, as an archiver
 func TestEveryEventIsArchivedOnceThoughArchiversAreKilled(t *testing.T) {
 	t.Parallel()
-	server := tests3.Start(t)
-	w := worldOn(t, server.URL(), server.Dir())
+	bucket := tests3.NewBucket(t)
+	w := worldOn(t, bucket.URL(), bucket.Dir())
 	for _, stream := range []string{"orders", "payments", "stream:user:events"} {
 		w.publish(stream, 1)
 	}
+	clock := posthorntest.Open(t, posthorn.Config{DatabaseURL: w.url})
 	stop := w.publishing()
-	a := []*archiver{startArchiver(w, server.URL()), startArchiver(w, server.URL())}
-	for i := range 20 {
+	a := []*archiver{startArchiver(w, bucket.URL()), startArchiver(w, bucket.URL())}
+	for i := range await.Kills(8) {
 		w.awaitSegments(rand.IntN(10))
 		a[i%2].kill()
-		a[i%2] = startArchiver(w, server.URL())
+		posthorntest.Advance(t, clock, 2*time.Minute) // its leases are over, and those of the other
+		a[i%2] = startArchiver(w, bucket.URL())
 	}
 	stop()
-	w.everythingArchived(server.URL(), a...)
+	w.everythingArchived(a...)
 	if n := ask[int](w, "select count(*)::int from posthorn.archive_streams where attempt > 5"); n == 0 {
 		t.Error("no stream ever changed hands")
 	}
@@ -142,14 +157,14 @@ func TestEveryEventIsArchivedOnceThoughTheStoreIsKilled(t *testing.T) {
 	}
 	stop := w.publishing()
 	a := startArchiver(w, server.URL())
-	for range 4 {
+	for range 2 {
 		w.awaitSegments(5 + rand.IntN(10))
 		server.Kill()
 		w.await("select count(*) > 0 from posthorn.archive_streams where failures > 0")
 		server.Restart()
 	}
 	stop()
-	w.everythingArchived(server.URL(), a)
+	w.everythingArchived(a)
 }
 
 // An object that is there already is the segment of one who crashed before noting
@@ -163,8 +178,8 @@ func TestAnObjectIsWrittenOnce(t *testing.T) {
 			if kind == "files" {
 				w = newWorld(t)
 			} else {
-				server := tests3.Start(t)
-				w = worldOn(t, server.URL(), server.Dir())
+				bucket := tests3.NewBucket(t)
+				w = worldOn(t, bucket.URL(), bucket.Dir())
 			}
 			w.publish("orders", 10)
 			w.archive(quick)
@@ -225,10 +240,10 @@ func TestAnArchiveHasAPlaceOfItsOwn(t *testing.T) {
 func TestAReplayGoesOnAfterAKill(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.publish("orders", 30_000)
+	const all = 10_000 // ten batches
+	w.publish("orders", all)
 	w.archive(quick)
-	kills := 0
-	for {
+	for kills := 0; ; kills++ {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), asReplayer+"="+w.url+" file://"+w.dir)
 		out, err := cmd.StdoutPipe()
@@ -239,11 +254,10 @@ func TestAReplayGoesOnAfterAKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := bufio.NewScanner(out)
-		for range 1 + rand.IntN(4) {
+		for range 1 + rand.IntN(2) {
 			lines.Scan()
 		}
-		if kills < 5 {
-			kills++
+		if kills < 3 {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 			continue
@@ -263,8 +277,8 @@ func TestAReplayGoesOnAfterAKill(t *testing.T) {
 			select (e.metadata->>'archived_id')::bigint = row_number() over (order by e.id) as same
 			from posthorn.events e join posthorn.streams s on s.id = e.stream_id where s.name = 'again') x where same`,
 	} {
-		if n := ask[int](w, sql); n != 30_000 {
-			t.Errorf("%s: %d of 30000", what, n)
+		if n := ask[int](w, sql); n != all {
+			t.Errorf("%s: %d of %d", what, n, all)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func openEnvironment(name string) (*pgxpool.Pool, *archive.Store) {
 func beArchiver() {
 	db, store := openEnvironment(asArchiver)
 	err := archive.New(db, store, archive.Config{
-		SegmentEvents: 50, SegmentAge: 100 * time.Millisecond, LeaseFor: 2 * time.Second, Workers: 2, Logger: slog.New(slog.DiscardHandler),
+		SegmentEvents: 50, SegmentAge: 100 * time.Millisecond, Workers: 2, Logger: slog.New(slog.DiscardHandler),
 	}).Run(context.Background())
 	fmt.Println(err)
 	os.Exit(1)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/archive"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -48,7 +49,7 @@ func TestAGroupGetsArchivedEventsAgain(t *testing.T) {
 		}
 		ids := map[int64]bool{}
 		for range 51 {
-			e := next(t, got)
+			e := await.Value(t, "an event", got)
 			x := want[e.ID]
 			if ids[e.ID] || x.Stream != "orders" || e.ID < 51 || e.Type != x.Type || "="+e.Key != x.Key && e.Key+x.Key != "" ||
 				string(e.Payload) != x.Payload || !e.PublishedAt.Equal(x.At) {
@@ -67,17 +68,6 @@ func TestAGroupGetsArchivedEventsAgain(t *testing.T) {
 			t.Errorf("replayed to %s", group)
 		}
 	}
-}
-
-func next(t *testing.T, got chan posthorn.Event) posthorn.Event {
-	t.Helper()
-	select {
-	case e := <-got:
-		return e
-	case <-time.After(patience):
-		t.Fatal("no event comes")
-	}
-	panic("unreachable")
 }
 
 // Replayed into a stream they are published anew, and say where they are from. A

@@ -15,42 +15,50 @@ import (
 // seed 003, the archive
 func TestVerifyFindsDamage(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t)
+	w.publish("orders", 250)
+	config := quick
+	config.SegmentEvents = 100
+	w.archive(config)
+	if r := w.verified(250); r.Segments != 3 || r.Compared != 250 {
+		t.Fatalf("before: %+v", r)
+	}
 	for name, c := range map[string]struct {
 		damage func(w *world)
 		want   string
+		repair bool // listing the archive again mends it
 	}{
-		"a flipped byte":           {func(w *world) { flip(w, w.segments()[1]) }, "its checksum is not"},
-		"a missing segment":        {func(w *world) { remove(w, w.segments()[1]) }, "not found"},
-		"a truncated segment":      {func(w *world) { truncate(w, w.segments()[1]) }, "bytes, not"},
-		"a missing manifest":       {func(w *world) { remove(w, w.files("orders/manifest.json")[0]) }, "orders/manifest.json: not found"},
-		"a day's missing manifest": {func(w *world) { remove(w, w.dayManifest()) }, "manifest.json: not found"},
-		"a day's altered manifest": {func(w *world) { flip(w, w.dayManifest()) }, "its checksum is not"},
-		"a truncated manifest":     {func(w *world) { truncate(w, w.files("orders/manifest.json")[0]) }, "is no manifest"},
+		"a flipped byte":           {func(w *world) { flip(w, w.segments()[1]) }, "its checksum is not", false},
+		"a missing segment":        {func(w *world) { remove(w, w.segments()[1]) }, "not found", false},
+		"a truncated segment":      {func(w *world) { truncate(w, w.segments()[1]) }, "bytes, not", false},
+		"a missing manifest":       {func(w *world) { remove(w, w.files("orders/manifest.json")[0]) }, "orders/manifest.json: not found", true},
+		"a day's missing manifest": {func(w *world) { remove(w, w.dayManifest()) }, "manifest.json: not found", false},
+		"a day's altered manifest": {func(w *world) { flip(w, w.dayManifest()) }, "its checksum is not", true},
+		"a truncated manifest":     {func(w *world) { truncate(w, w.files("orders/manifest.json")[0]) }, "is no manifest", false},
 		"a stream that was moved": {func(w *world) {
 			if err := os.Rename(w.dir+"/default/orders", w.dir+"/default/other"); err != nil {
 				w.Fatal(err)
 			}
-		}, "is of another stream"},
+		}, "is of another stream", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.publish("orders", 250)
-			config := quick
-			config.SegmentEvents = 100
-			w.archive(config)
-			if r := w.verified(250); r.Segments != 3 || r.Compared != 250 {
-				t.Fatalf("before: %+v", r)
+			damaged := &world{T: t, url: w.url, db: w.db, dir: w.dir, store: w.store}
+			if !c.repair {
+				damaged.dir = t.TempDir()
+				if err := os.CopyFS(damaged.dir, os.DirFS(w.dir)); err != nil {
+					t.Fatal(err)
+				}
+				damaged.store = open(t, "file://"+damaged.dir)
 			}
-			c.damage(w)
-			report := w.verify(archive.VerifyConfig{})
+			c.damage(damaged)
+			report := damaged.verify(archive.VerifyConfig{})
 			if len(report.Problems) != 1 || !strings.Contains(report.Problems[0].What, c.want) {
 				t.Errorf("%+v", report.Problems)
 			}
-			if name == "a missing manifest" || name == "a day's altered manifest" {
-				w.exec("select posthorn.relist_archive('default', 'archive')")
-				w.archive(config)
-				w.verified(250)
+			if c.repair {
+				damaged.exec("select posthorn.relist_archive('default', 'archive')")
+				damaged.archive(config)
+				damaged.verified(250)
 			}
 		})
 	}

@@ -20,10 +20,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/posthorn/posthorn/archive"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
-
-const patience = 4 * time.Minute
 
 // world is a database and a store, with what a test says there.
 type world struct {
@@ -70,7 +69,7 @@ func open(t *testing.T, url string) *archive.Store {
 }
 
 // quick cuts segments at once.
-var quick = archive.Config{SegmentAge: time.Microsecond, LeaseFor: 2 * time.Second}
+var quick = archive.Config{SegmentAge: time.Microsecond}
 
 // run runs an archiver until the test ends, or stop is called.
 func (w *world) run(config archive.Config) (stop func()) {
@@ -118,12 +117,7 @@ func (w *world) archive(config archive.Config) {
 
 func (w *world) await(condition string, args ...any) {
 	w.Helper()
-	deadline := time.Now().Add(patience)
-	for !ask[bool](w, condition, args...) {
-		if time.Now().After(deadline) {
-			w.Fatalf("never came true: %s", condition)
-		}
-	}
+	await.True(w, condition, func() bool { return ask[bool](w, condition, args...) })
 }
 
 func ask[T any](w *world, sql string, args ...any) T {

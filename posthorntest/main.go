@@ -79,11 +79,11 @@ func leftGoroutines() []string {
 	return left
 }
 
-// isOurs tells goroutines that live as long as the process: those that keep the
-// server's process and the watchdog, and the runtime's.
+// isOurs tells goroutines that live as long as the process: those that wait for
+// servers that all tests share and for the watchdog, and the runtime's.
 func isOurs(stack string) bool {
 	for _, ours := range []string{
-		"posthorn/localpg.", "created by os/exec.", "created by os/signal.", "created by testing.", "created by runtime.",
+		"posthorn/localpg.", "posthorn/internal/testdir.", "created by os/exec.", "created by os/signal.", "created by testing.", "created by runtime.",
 	} {
 		if strings.Contains(stack, ours) {
 			return true

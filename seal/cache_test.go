@@ -148,11 +148,11 @@ func TestKeysAreWipedWhenNobodyUsesThem(t *testing.T) {
 		w := newWorld(t)
 		s := w.sealer(seal.Config{MaxAge: time.Minute})
 		sealed := w.seal(s)
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		w.mustOpen(s.Opener, sealed)
 		cached := s.Cached()
 		for minute, want := range []int{1, 0} {
-			time.Sleep(31 * time.Second)
+			pass(31 * time.Second)
 			synctest.Wait()
 			live := 0
 			for _, wiped := range cached {
@@ -196,12 +196,12 @@ func TestAShortFailureOfTheKeeperIsNotNoticed(t *testing.T) {
 		s := w.sealer(seal.Config{MaxAge: age, RotateAfter: time.Hour})
 		for range 59 {
 			w.mustOpen(s.Opener, w.seal(s))
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 		}
 		w.keeper.down.Store(true)
 		for range 4 {
 			w.mustOpen(s.Opener, w.seal(s))
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 		}
 		if !strings.Contains(w.log.String(), "not renewed") {
 			t.Errorf("the log says %q", w.log.String())
@@ -209,13 +209,13 @@ func TestAShortFailureOfTheKeeperIsNotNoticed(t *testing.T) {
 		w.keeper.down.Store(false)
 		for range 2 {
 			w.mustOpen(s.Opener, w.seal(s))
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 		}
 		if w.last() != 2 {
 			t.Errorf("the last key is %d", w.last())
 		}
 		w.keeper.down.Store(true)
-		time.Sleep(age)
+		pass(age)
 		if _, err := s.Seal(t.Context(), patients, payload); !errors.Is(err, errDown) {
 			t.Errorf("without a keeper for longer than keys are cached: %v", err)
 		}

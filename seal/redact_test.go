@@ -137,7 +137,7 @@ func refuseTelling(t *testing.T, spell func([]byte) string) {
 	defer renewing.Close()
 	w.seal(renewing)
 	keepers[""] = keeper
-	time.Sleep(4 * time.Minute)
+	pass(4 * time.Minute)
 	w.seal(renewing)
 
 	texts := []string{w.log.String()}

@@ -76,7 +76,7 @@ func TestRenewingAKeyTakesNoShareOfTheCount(t *testing.T) {
 		s := w.sealer(seal.Config{})
 		for range 1000 {
 			w.seal(s)
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 		}
 		if used, err := w.keys.Use(t.Context(), patients, 1, 0); used != 1024 || err != nil {
 			t.Errorf("1000 messages have used %d, %v", used, err)
@@ -100,7 +100,7 @@ func TestKeysRotateByAgeAndOldOnesStayReadable(t *testing.T) {
 					t.Fatalf("day %d is sealed with key %d", day, seal.KeyVersion(sealed))
 				}
 			}
-			time.Sleep(7 * time.Minute)
+			pass(7 * time.Minute)
 		}
 		if w.last() != 10 {
 			t.Errorf("ten days have made %d keys", w.last())
@@ -123,7 +123,7 @@ func TestAStreamMayHaveItsOwnAgeAndKeeper(t *testing.T) {
 		defer s.Close()
 		first := w.seal(s)
 		w.keys.SetPolicy(patients, "vault", time.Hour)
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		second := w.seal(s)
 		if seal.KeyVersion(second) != 2 {
 			t.Errorf("sealed with key %d", seal.KeyVersion(second))
@@ -179,7 +179,7 @@ func TestShreddingMakesThePastUnreadable(t *testing.T) {
 		var past [][]byte
 		for range 3 {
 			past = append(past, w.seal(s))
-			time.Sleep(time.Hour)
+			pass(time.Hour)
 		}
 		newest := w.seal(s)
 		w.mustOpen(idle, newest)
@@ -196,7 +196,7 @@ func TestShreddingMakesThePastUnreadable(t *testing.T) {
 			if err := opens(busy, patients, newest); time.Since(shredded) >= age/2 && !errors.Is(err, seal.ErrNoKey) {
 				t.Errorf("busy, after %v: %v", time.Since(shredded), err)
 			}
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 		}
 		for name, o := range map[string]*seal.Opener{"idle": idle, "busy": busy, "sealer": s.Opener} {
 			if err := opens(o, patients, newest); !errors.Is(err, seal.ErrNoKey) {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"gocloud.dev/secrets"
 	"gocloud.dev/secrets/localsecrets"
@@ -117,6 +118,10 @@ func (w *world) last() uint32 {
 	}
 	return ring.Last
 }
+
+// pass lets time pass in a bubble of synctest, where time is fake and sleeping
+// takes none.
+func pass(d time.Duration) { time.Sleep(d) }
 
 // opens is nil if the payload comes out.
 func opens(o *seal.Opener, s seal.Stream, sealed []byte) error {

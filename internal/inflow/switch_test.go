@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -193,12 +194,7 @@ func TestWhatNeedsTheLogIsRefused(t *testing.T) {
 		+ (select count(*) from posthorn.source_seen) + (select count(*) from posthorn.source_events)`); n != 0 {
 		t.Errorf("%d rows are left", n)
 	}
-	select {
-	case err := <-ended:
-		if !errors.Is(err, posthorn.ErrConflict) {
-			t.Errorf("run: %v", err)
-		}
-	case <-time.After(patience):
-		t.Error("Run does not notice that its group is gone")
+	if err := await.Value(t, "the end of Run, whose group is gone", ended); !errors.Is(err, posthorn.ErrConflict) {
+		t.Errorf("run: %v", err)
 	}
 }

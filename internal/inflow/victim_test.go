@@ -18,8 +18,10 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testnats"
 	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/relay/nats"
 	"github.com/posthorn/posthorn/relay/redis"
 )
@@ -52,7 +54,7 @@ func beVictim() {
 // ledger writes down each event that is handled, and says so.
 func ledger(ph *posthorn.Client, broker string, say func(e posthorn.Event)) {
 	config := from(broker)
-	config.LeaseFor, config.Attempts = time.Second, posthorn.Unlimited
+	config.Attempts = posthorn.Unlimited
 	if os.Getenv(fewAttempts) != "" {
 		config.Attempts = 3
 	}
@@ -66,7 +68,7 @@ func ledger(ph *posthorn.Client, broker string, say func(e posthorn.Event)) {
 // brokers are the real ones: what writes to them as a relay does, and where they are.
 var brokers = map[string]func(t *testing.T) (sink posthorn.Sink, url string){
 	"redis": func(t *testing.T) (posthorn.Sink, string) {
-		server := testredis.Start(t)
+		server := testredis.NewDatabase(t)
 		sink, err := redis.Open(t.Context(), server.URL(), redis.Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -75,8 +77,7 @@ var brokers = map[string]func(t *testing.T) (sink posthorn.Sink, url string){
 		return sink, server.URL()
 	},
 	"nats": func(t *testing.T) (posthorn.Sink, string) {
-		server := testnats.Start(t)
-		server.Await()
+		server := testnats.NewAccount(t)
 		sink, err := nats.Open(t.Context(), server.URL, nats.Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -109,15 +110,19 @@ func TestEffectsHappenOnceThoughTheConsumerIsKilled(t *testing.T) {
 	for name, start := range brokers {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			const events, kills, streams = 600, 30, 3
+			const streams = 3
+			kills := await.Kills(8)
+			events := 10 * kills // more than are handled before the last is killed
 			// No unique constraint that would hide an effect which happens twice.
 			w.exec("create table effects (stream text not null, event bigint not null)")
 			sink, url := start(t)
 			for n := range streams {
-				write(t, sink, fmt.Sprintf("orders:%d", n), 1, events)
+				write(t, sink, fmt.Sprintf("orders:%d", n), 1, int64(events))
 			}
+			clock := w.open()
 			for range kills {
 				w.killConsumer(url, 1+rand.IntN(20))
+				posthorntest.Advance(t, clock, leaseOver)
 			}
 			if n := ask[int](w, "select count(*) from effects"); n == 0 || n == streams*events {
 				t.Fatalf("%d effects when the last was killed", n)
@@ -137,6 +142,9 @@ func TestEffectsHappenOnceThoughTheConsumerIsKilled(t *testing.T) {
 		})
 	}
 }
+
+// leaseOver is later than the end of any lease of a process that was killed.
+const leaseOver = 2 * time.Minute
 
 // killConsumer starts a process, and kills it when it has handled some events.
 func (w *world) killConsumer(broker string, after int) {
@@ -177,12 +185,13 @@ func TestAnEventThatKillsIsBuried(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, sink, "orders", 6, 9)
-	deaths := 0
+	clock, deaths := w.open(), 0
 	for ask[int](w, "select count(*) from posthorn.dead_letters") == 0 {
 		if deaths++; deaths > 6 {
 			t.Fatal("it kills again and again")
 		}
 		w.watchConsumerDie(url)
+		posthorntest.Advance(t, clock, leaseOver)
 	}
 	reason := ask[string](w, "select reason || ': ' || error || ' of ' || type from posthorn.dead_letters")
 	if reason != "Worker died: 3 deliveries ended without an answer of order.poisoned" {
@@ -234,31 +243,29 @@ func (w *world) watchConsumerDie(broker string) {
 func TestEntriesThatAreWrittenAgainHaveNoEffect(t *testing.T) {
 	w := newWorld(t)
 	w.exec("create table effects (stream text not null, event bigint not null)")
-	server := testredis.Start(t)
+	server := testredis.NewDatabase(t)
 	sink, err := redis.Open(t.Context(), server.URL(), redis.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { sink.Close() })
-	write(t, sink, "orders", 1, 500)
+	write(t, sink, "orders", 1, 100)
 	ph := w.open()
 	ledger(ph, server.URL(), func(posthorn.Event) {})
 	stop := w.run(ph)
-	w.eventually(func() string { return w.effects(500) })
+	w.eventually(func() string { return w.effects(100) })
 	stop()
-	client := goredis.NewClient(&goredis.Options{Addr: server.Addr})
-	t.Cleanup(func() { client.Close() })
-	entries, err := client.XRange(t.Context(), "orders", "-", "+").Result()
-	if err != nil || len(entries) != 500 {
+	entries, err := server.Client.XRange(t.Context(), "orders", "-", "+").Result()
+	if err != nil || len(entries) != 100 {
 		t.Fatal(len(entries), err)
 	}
-	for _, entry := range entries[300:] {
-		if err := client.XDel(t.Context(), "orders", entry.ID).Err(); err != nil {
+	for _, entry := range entries[60:] {
+		if err := server.Client.XDel(t.Context(), "orders", entry.ID).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, entry := range entries[300:] {
-		if err := client.XAdd(t.Context(), &goredis.XAddArgs{Stream: "orders", Values: entry.Values}).Err(); err != nil {
+	for _, entry := range entries[60:] {
+		if err := server.Client.XAdd(t.Context(), &goredis.XAddArgs{Stream: "orders", Values: entry.Values}).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -270,8 +277,8 @@ func TestEntriesThatAreWrittenAgainHaveNoEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { again.Close() })
-	write(t, again, "orders", 501, 510)
-	w.eventually(func() string { return w.effects(510) })
+	write(t, again, "orders", 101, 110)
+	w.eventually(func() string { return w.effects(110) })
 }
 
 // effects says what is wrong with the effects: each event up to n has one.
@@ -315,7 +322,7 @@ func TestTheStreamsOfAKilledConsumerGoToAnother(t *testing.T) {
 		return fmt.Sprintf("%d nodes read", n)
 	})
 	for n := range streams {
-		write(t, sink, fmt.Sprintf("orders:%d", n), 2, 200)
+		write(t, sink, fmt.Sprintf("orders:%d", n), 2, 50)
 	}
 	w.eventually(func() string {
 		if ask[int](w, "select count(*) from effects") > streams {
@@ -327,7 +334,8 @@ func TestTheStreamsOfAKilledConsumerGoToAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // it was killed
-	w.eventually(func() string { return w.effects(200 * streams) })
+	posthorntest.Advance(t, ph, leaseOver)
+	w.eventually(func() string { return w.effects(50 * streams) })
 }
 
 // A URL that time will not mend ends the program, before it has connected.

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -25,9 +26,6 @@ func TestMain(m *testing.M) {
 	posthorntest.Main(m)
 }
 
-// patience is generous: all packages' tests run at the same time.
-const patience = 3 * time.Minute
-
 // shelf is a broker in memory, for what real ones do seldom.
 type shelf struct {
 	mu      sync.Mutex
@@ -36,6 +34,7 @@ type shelf struct {
 	kept    map[string]string
 	down    error
 	asked   int
+	changed chan struct{} // closed and made anew when something changes
 }
 
 var shelves sync.Map
@@ -53,7 +52,7 @@ func init() {
 
 // newShelf returns a broker and its address.
 func newShelf(t *testing.T) (*shelf, string) {
-	s := &shelf{streams: map[string][]posthorn.SourceEntry{}, trimmed: map[string]int{}, kept: map[string]string{}}
+	s := &shelf{streams: map[string][]posthorn.SourceEntry{}, trimmed: map[string]int{}, kept: map[string]string{}, changed: make(chan struct{})}
 	name := fmt.Sprintf("s%d", time.Now().UnixNano())
 	shelves.Store(name, s)
 	t.Cleanup(func() { shelves.Delete(name) })
@@ -77,6 +76,13 @@ func (s *shelf) putEntry(e posthorn.SourceEntry) {
 	defer s.mu.Unlock()
 	e.Position = strconv.Itoa(s.trimmed[e.Stream] + len(s.streams[e.Stream]) + 1)
 	s.streams[e.Stream] = append(s.streams[e.Stream], e)
+	s.wake()
+}
+
+// wake lets readers look again.
+func (s *shelf) wake() {
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // trim throws away the first entries of a stream.
@@ -91,6 +97,7 @@ func (s *shelf) setDown(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down, s.asked = err, 0
+	s.wake()
 }
 
 func (s *shelf) Streams(context.Context) ([]string, error) {
@@ -104,20 +111,27 @@ func (s *shelf) Streams(context.Context) ([]string, error) {
 }
 
 func (s *shelf) Read(ctx context.Context, after map[string]string, limit int, wait time.Duration) ([]posthorn.SourceEntry, error) {
-	for deadline := time.Now().Add(wait); ; {
-		if entries, err := s.look(after, limit); len(entries) > 0 || err != nil || ctx.Err() != nil || time.Now().After(deadline) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		entries, changed, err := s.look(after, limit)
+		if len(entries) > 0 || err != nil {
 			return entries, err
 		}
-		time.Sleep(time.Millisecond)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, nil
+		}
 	}
 }
 
-func (s *shelf) look(after map[string]string, limit int) (entries []posthorn.SourceEntry, err error) {
+func (s *shelf) look(after map[string]string, limit int) (entries []posthorn.SourceEntry, changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
 	if s.down != nil {
-		return nil, s.down
+		return nil, nil, s.down
 	}
 	for stream, position := range after {
 		at, _ := strconv.Atoi(position)
@@ -133,7 +147,7 @@ func (s *shelf) look(after map[string]string, limit int) (entries []posthorn.Sou
 			entries = append(entries, e)
 		}
 	}
-	return entries, nil
+	return entries, s.changed, nil
 }
 
 func (s *shelf) End(_ context.Context, stream string) (string, error) {
@@ -195,7 +209,7 @@ func from(url string, streams ...string) posthorn.GroupConfig {
 		Source:   posthorn.From(url, streams...),
 		Start:    posthorn.Beginning,
 		IdlePoll: 10 * time.Millisecond,
-		LeaseFor: 10 * time.Second,
+		LeaseFor: time.Minute,
 		Backoff:  posthorn.Backoff{From: time.Millisecond, To: time.Millisecond},
 	}
 }
@@ -218,13 +232,8 @@ func (w *world) run(ph *posthorn.Client) (stop func()) {
 	go func() { ended <- ph.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		select {
-		case err := <-ended:
-			if err != nil {
-				w.t.Errorf("run: %v", err)
-			}
-		case <-time.After(patience):
-			w.t.Error("Run does not return")
+		if err := <-ended; err != nil {
+			w.t.Errorf("run: %v", err)
 		}
 	})
 	w.t.Cleanup(stop)
@@ -277,15 +286,16 @@ func (w *world) hears(want ...string) {
 // eventually waits until a check finds nothing wrong.
 func (w *world) eventually(wrong func() string) {
 	w.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		found := wrong()
-		if found == "" {
-			return
+	var found string
+	defer func() {
+		if found != "" {
+			w.t.Log(found)
 		}
-		if time.Now().After(deadline) {
-			w.t.Fatal(found)
-		}
-	}
+	}()
+	await.True(w.t, "a check finds nothing wrong", func() bool {
+		found = wrong()
+		return found == ""
+	})
 }
 
 // idle waits until a group has nothing left of a stream, whose end is known, and

@@ -1,7 +1,8 @@
 // Package testnats runs NATS servers with JetStream for tests: one, or a cluster.
 // They keep their files in a directory of the test's, listen on free ports of
 // this machine, and end with the test. They can be killed, stopped and started
-// again.
+// again. Tests that do neither kill nor configure their server share one: see
+// [NewAccount].
 //
 // POSTHORN_TEST_NATS_SERVER names another server than the one that is built.
 package testnats
@@ -23,14 +24,12 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/internal/testprogram"
 )
 
-// Patience is how long tests wait for something that has to come.
-const Patience = 2 * time.Minute
-
-// pace is how often to look.
+// pace is how often clients try to connect again.
 const pace = 20 * time.Millisecond
 
 // Server is a server, running or not.
@@ -44,8 +43,8 @@ type Server struct {
 	client int    // port
 
 	mu      sync.Mutex
-	process *exec.Cmd
-	ended   chan struct{}
+	process *os.Process // nil when it does not run
+	ended   <-chan struct{}
 }
 
 // Cluster is three servers, or as many as were asked for.
@@ -64,7 +63,20 @@ func Start(t testing.TB, settings ...string) *Server {
 // StartCluster starts a cluster, and returns when JetStream works in it.
 func StartCluster(t testing.TB, size int, settings ...string) *Cluster {
 	t.Helper()
-	dir := testdir.New(t, "testnats-")
+	c := launch(t, testdir.New(t, "testnats-"), size, settings)
+	t.Cleanup(func() {
+		for _, s := range c.Servers {
+			s.Kill()
+			if t.Failed() {
+				t.Logf("log of %s ends:\n%s", s.Name, s.logTail())
+			}
+		}
+	})
+	return c
+}
+
+func launch(t testing.TB, dir *testdir.Dir, size int, settings []string) *Cluster {
+	t.Helper()
 	c := &Cluster{}
 	ports := freePorts(t, 2*size)
 	var routes []string
@@ -91,14 +103,6 @@ func StartCluster(t testing.TB, size int, settings ...string) *Cluster {
 		}
 		c.Servers = append(c.Servers, s)
 	}
-	t.Cleanup(func() {
-		for _, s := range c.Servers {
-			s.Kill()
-			if t.Failed() {
-				t.Logf("log of %s ends:\n%s", s.Name, s.logTail())
-			}
-		}
-	})
 	for _, s := range c.Servers {
 		s.Start()
 	}
@@ -126,18 +130,12 @@ func (s *Server) Start() {
 	defer log.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.process = exec.Command(program(s.t), "-c", filepath.Join(s.dir, "server.conf"))
-	s.process.Stdout, s.process.Stderr = log, log
-	s.group.Attach(s.process)
-	if err := s.process.Start(); err != nil {
+	process := exec.Command(program(s.t), "-c", filepath.Join(s.dir, "server.conf"))
+	process.Stdout, process.Stderr = log, log
+	if s.ended, err = s.group.Start(process); err != nil {
 		s.t.Fatalf("start nats-server: %v", err)
 	}
-	ended, process := make(chan struct{}), s.process
-	s.ended = ended
-	go func() {
-		_ = process.Wait()
-		close(ended)
-	}()
+	s.process = process.Process
 }
 
 // Kill ends a server with kill -9, and returns when it is gone. One that is not
@@ -158,7 +156,7 @@ func (s *Server) Signal(signal syscall.Signal) bool {
 	if s.process == nil {
 		return false
 	}
-	_ = s.process.Process.Signal(signal) // one that has ended is gone already
+	_ = s.process.Signal(signal) // one that has ended is gone already
 	return true
 }
 
@@ -181,39 +179,25 @@ func (s *Server) Store() string { return filepath.Join(s.dir, "store") }
 // Await waits until JetStream works.
 func (s *Server) Await() {
 	s.t.Helper()
-	Eventually(s.t, func() error {
+	await.True(s.t, s.Name+" works", func() bool {
 		select {
 		case <-s.ended:
 			s.t.Fatalf("%s ended:\n%s", s.Name, s.logTail())
 		default:
 		}
-		return s.works()
+		return s.works() == nil
 	})
-}
-
-// Eventually waits until look returns nil.
-func Eventually(t testing.TB, look func() error) {
-	t.Helper()
-	var err error
-	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(pace) {
-		if err = look(); err == nil {
-			return
-		}
-	}
-	t.Fatal(err)
 }
 
 // Leader is the server that leads a stream, as soon as there is one.
 func (c *Cluster) Leader(t testing.TB, stream string) (leader *Server) {
 	t.Helper()
-	c.info(t, stream, func(info *jetstream.ClusterInfo) error {
-		for _, s := range c.Servers {
-			if s.Name == info.Leader {
-				leader = s
-				return nil
-			}
+	c.await(t, "stream "+stream+" has a leader", stream, func(info *jetstream.ClusterInfo) bool {
+		i := slices.IndexFunc(c.Servers, func(s *Server) bool { return s.Name == info.Leader })
+		if i >= 0 {
+			leader = c.Servers[i]
 		}
-		return fmt.Errorf("stream %s has no leader", stream)
+		return i >= 0
 	})
 	return leader
 }
@@ -221,31 +205,20 @@ func (c *Cluster) Leader(t testing.TB, stream string) (leader *Server) {
 // AwaitCurrent waits until all replicas of a stream have all of it.
 func (c *Cluster) AwaitCurrent(t testing.TB, stream string) {
 	t.Helper()
-	c.info(t, stream, func(info *jetstream.ClusterInfo) error {
-		if info.Leader == "" {
-			return fmt.Errorf("stream %s has no leader", stream)
-		}
-		for _, r := range info.Replicas {
-			if !r.Current || r.Offline {
-				return fmt.Errorf("replica %s of stream %s is behind: %+v", r.Name, stream, *r)
-			}
-		}
-		return nil
+	c.await(t, "all replicas of stream "+stream+" are current", stream, func(info *jetstream.ClusterInfo) bool {
+		return info.Leader != "" && !slices.ContainsFunc(info.Replicas, func(r *jetstream.PeerInfo) bool { return !r.Current || r.Offline })
 	})
 }
 
-func (c *Cluster) info(t testing.TB, stream string, look func(*jetstream.ClusterInfo) error) {
+func (c *Cluster) await(t testing.TB, what, stream string, holds func(*jetstream.ClusterInfo) bool) {
 	t.Helper()
 	conn, js := Connect(t, c.Servers...)
 	defer conn.Close()
-	Eventually(t, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	await.True(t, what, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // an answer may be lost with a server
 		defer cancel()
 		s, err := js.Stream(ctx, stream)
-		if err != nil {
-			return err
-		}
-		return look(s.CachedInfo().Cluster)
+		return err == nil && holds(s.CachedInfo().Cluster)
 	})
 }
 

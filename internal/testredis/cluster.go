@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // Cluster is a Redis Cluster.
@@ -37,12 +39,14 @@ func StartCluster(t testing.TB, masters int, replicas bool, options ...string) *
 }
 
 func startNode(t testing.TB, options []string) *Server {
-	return start(t, append([]string{"--appendonly", "yes"}, options...), func(dir string, _ int) []string {
-		return []string{
-			"--cluster-enabled", "yes", "--cluster-config-file", filepath.Join(dir, "nodes.conf"),
-			"--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
-		}
-	})
+	return start(t, append([]string{"--appendonly", "yes"}, options...), clusterNode)
+}
+
+func clusterNode(dir string, _ int) []string {
+	return []string{
+		"--cluster-enabled", "yes", "--cluster-config-file", filepath.Join(dir, "nodes.conf"),
+		"--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
+	}
 }
 
 func (c *Cluster) all() []*Server { return slices.Concat(c.Masters, c.Replicas) }
@@ -59,10 +63,10 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// Client is a client of the Cluster, which the test closes at its end.
-func (c *Cluster) Client() *redis.ClusterClient {
+// Client is a client of the Cluster, which is closed when the test ends.
+func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Protocol: 2, DisableIdentity: true})
-	c.t.Cleanup(func() { _ = client.Close() })
+	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
@@ -82,7 +86,7 @@ func (c *Cluster) form() {
 		}
 	}
 	for _, s := range c.all() {
-		Await(c.t, "every server knows all others", func() bool {
+		await.True(c.t, "every server knows all others", func() bool {
 			nodes, err := s.Client.ClusterNodes(ctx).Result()
 			return err == nil && strings.Count(nodes, " connected") == len(c.all()) && !strings.Contains(nodes, "handshake")
 		})
@@ -101,7 +105,7 @@ func (c *Cluster) AwaitReady() {
 	c.t.Helper()
 	ctx := context.Background()
 	for _, s := range c.all() {
-		Await(c.t, "the Cluster is ready", func() bool {
+		await.True(c.t, "the Cluster is ready", func() bool {
 			info, err := s.Client.ClusterInfo(ctx).Result()
 			if err != nil || !strings.Contains(info, "cluster_state:ok") {
 				return false

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // Master is what sentinels call theirs.
@@ -35,10 +37,20 @@ func StartSentinel(t testing.TB) *Sentinel {
 		s.Servers = append(s.Servers, start(t, options, nil))
 	}
 	for range 3 {
-		s.Sentinels = append(s.Sentinels, start(t, nil, s.configure))
+		sentinel := start(t, nil, s.configure)
+		if err := sentinel.Client.Do(context.Background(), hurry...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		s.Sentinels = append(s.Sentinels, sentinel)
 	}
 	s.AwaitReady()
 	return s
+}
+
+// hurry lets sentinels find each other and replicas in a tenth of the usual time,
+// and go on at once when the machine was too busy to let them run (tilt).
+var hurry = []any{
+	"sentinel", "debug", "publish-period", 200, "info-period", 500, "ask-period", 100, "ping-period", 100, "tilt-trigger", 60_000, "tilt-period", 100,
 }
 
 // configure writes a sentinel's file, which it writes to itself later.
@@ -70,7 +82,7 @@ func (s *Sentinel) Addrs() []string {
 func (s *Sentinel) Current() *Server {
 	s.t.Helper()
 	var current *Server
-	Await(s.t, "the sentinels agree on a master", func() bool {
+	await.True(s.t, "the sentinels agree on a master", func() bool {
 		var addr string
 		for i, sentinel := range s.Sentinels {
 			var at []string
@@ -98,12 +110,12 @@ func (s *Sentinel) Current() *Server {
 func (s *Sentinel) AwaitReady() {
 	s.t.Helper()
 	ctx := context.Background()
-	Await(s.t, "both replicas have the master's data", func() bool {
+	await.True(s.t, "both replicas have the master's data", func() bool {
 		info, err := s.Current().Client.Info(ctx, "replication").Result()
 		return err == nil && strings.Contains(info, "connected_slaves:2") && strings.Count(info, "state=online") == 2
 	})
 	for _, sentinel := range s.Sentinels {
-		Await(s.t, "the sentinel knows all", func() bool {
+		await.True(s.t, "the sentinel knows all", func() bool {
 			info, err := sentinel.Client.Info(ctx, "sentinel").Result()
 			return err == nil && strings.Contains(info, "status=ok") && strings.Contains(info, "slaves=2,sentinels=3")
 		})

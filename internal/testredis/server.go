@@ -1,6 +1,7 @@
 // Package testredis runs Redis servers for tests: one, Sentinel, and Cluster. They
 // are real, on free ports, can be killed, stopped and started again, and are gone
-// when the test is, whatever ends it.
+// when the test is, whatever ends it. Tests that do neither kill nor configure
+// their server share one: see [NewDatabase] and [SharedCluster].
 package testredis
 
 import (
@@ -15,15 +16,12 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testdir"
 )
-
-// patience is how long anything may take here.
-const patience = 2 * time.Minute
 
 // Server is a redis-server process. Its data survives [Server.Kill].
 type Server struct {
@@ -37,7 +35,8 @@ type Server struct {
 	log     string
 	args    []string
 	mu      sync.Mutex
-	process *process
+	process *os.Process // nil when it does not run
+	ended   <-chan struct{}
 }
 
 // Start starts a server that keeps what it acknowledged when it is killed. Options
@@ -63,7 +62,8 @@ func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process != nil {
-		s.process.kill()
+		_ = s.process.Kill() // fails when it has ended already
+		<-s.ended
 		s.process = nil
 	}
 }
@@ -81,7 +81,7 @@ func (s *Server) signal(what syscall.Signal) {
 	if s.process == nil {
 		s.t.Fatal("the server does not run")
 	}
-	if err := s.process.cmd.Process.Signal(what); err != nil {
+	if err := s.process.Signal(what); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -96,9 +96,6 @@ func (s *Server) Restart() {
 
 func start(t testing.TB, options []string, configure func(dir string, port int) []string) *Server {
 	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		t.Fatal("no redis-server on this machine: scripts/deps")
-	}
 	dir := testdir.New(t, "testredis-")
 	s := &Server{t: t, dir: dir, log: filepath.Join(dir.Path, "log")}
 	t.Cleanup(func() {
@@ -110,31 +107,41 @@ func start(t testing.TB, options []string, configure func(dir string, port int) 
 			t.Logf("log of %s:\n%s", s.Addr, s.output())
 		}
 	})
-	for attempt := 0; ; attempt++ { // somebody else may take the port before us
-		s.Port = testdir.FreePort(t)
+	s.launch(options, configure)
+	return s
+}
+
+// launch runs the server on a free port.
+func (s *Server) launch(options []string, configure func(dir string, port int) []string) {
+	s.t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		s.t.Fatal("no redis-server on this machine: scripts/deps")
+	}
+	for attempt := 0; ; attempt++ { // another process may take the port first
+		s.Port = testdir.FreePort(s.t)
 		s.Addr = "127.0.0.1:" + strconv.Itoa(s.Port)
 		s.args = nil
 		if configure != nil {
-			s.args = configure(dir.Path, s.Port)
+			s.args = configure(s.dir.Path, s.Port)
 		}
-		s.args = append(s.args, "--port", strconv.Itoa(s.Port), "--bind", "127.0.0.1", "--dir", dir.Path, "--save", "", "--logfile", s.log)
+		s.args = append(s.args, "--port", strconv.Itoa(s.Port), "--bind", "127.0.0.1", "--dir", s.dir.Path, "--save", "", "--logfile", s.log)
 		s.args = append(s.args, options...)
 		if s.Client != nil {
 			_ = s.Client.Close()
 		}
-		s.Client = client(s.Addr)
+		s.Client = client(s.Addr, 0)
 		err := s.run()
 		if err == nil {
-			return s
+			return
 		}
 		if attempt == 5 {
-			t.Fatalf("redis-server: %v\n%s", err, s.output())
+			s.t.Fatalf("redis-server: %v\n%s", err, s.output())
 		}
 	}
 }
 
-func client(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true})
+func client(addr string, db int) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, DB: db, Protocol: 2, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true})
 }
 
 // run starts the process and waits until it answers.
@@ -144,28 +151,29 @@ func (s *Server) run() error {
 	if s.process != nil {
 		return fmt.Errorf("it runs already")
 	}
-	p, err := runProcess(s.dir, s.args)
+	process := exec.Command("redis-server", s.args...)
+	ended, err := s.dir.Start(process)
 	if err != nil {
 		return err
 	}
-	deadline := time.Now().Add(patience)
-	for {
-		state, err := s.Client.Info(context.Background(), "persistence").Result() // answered even before it has loaded its data
-		if err == nil && !strings.Contains(state, "loading:1") {
-			s.process = p
-			return nil
-		}
-		select {
-		case <-p.ended:
-			p.kill()
-			return fmt.Errorf("it ended: %w", err)
-		default:
-		}
-		if time.Now().After(deadline) {
-			p.kill()
-			return fmt.Errorf("it does not answer: %w", err)
-		}
-		time.Sleep(5 * time.Millisecond)
+	var state string
+	await.True(s.t, "redis-server answers, or ends", func() bool {
+		state, err = s.Client.Info(context.Background(), "persistence").Result() // answered even before it has loaded its data
+		return err == nil && !strings.Contains(state, "loading:1") || isClosed(ended)
+	})
+	if isClosed(ended) {
+		return fmt.Errorf("it ended: %w", err)
+	}
+	s.process, s.ended = process.Process, ended
+	return nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -201,16 +209,4 @@ func (s *Server) Log() string {
 func (s *Server) output() []byte {
 	lines := bytes.SplitAfter([]byte(s.Log()), []byte("\n"))
 	return bytes.Join(lines[max(0, len(lines)-60):], nil)
-}
-
-// Await waits until what a test expects is so.
-func Await(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }

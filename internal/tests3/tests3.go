@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/internal/testprogram"
 )
@@ -20,9 +20,6 @@ import (
 const (
 	accessKey = "posthorn"
 	secretKey = "posthorn-secret"
-	bucket    = "archive"
-
-	patience = 2 * time.Minute
 )
 
 // Setenv puts the credentials of the servers into the environment, where S3
@@ -36,16 +33,58 @@ var program = sync.OnceValues(func() (string, error) { return testprogram.Path("
 
 // Server is an S3 server with one bucket.
 type Server struct {
+	Bucket
 	t       testing.TB
 	program string
+	cmd     *exec.Cmd
+	ended   <-chan struct{}
+}
+
+// Bucket is a bucket of a server.
+type Bucket struct {
+	name    string
 	root    *testdir.Dir
 	address string
-	cmd     *exec.Cmd
+}
+
+// shared is the server that the tests of this process share. It ends with the
+// process.
+var shared struct {
+	sync.Mutex
+	server  *Server
+	buckets int
+}
+
+// NewBucket returns an empty bucket of the server that all tests of the process
+// share.
+func NewBucket(t testing.TB) *Bucket {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		root, err := testdir.Make("tests3-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.server = launch(t, root)
+	}
+	shared.buckets++
+	b := shared.server.Bucket
+	b.name = fmt.Sprintf("archive%d", shared.buckets)
+	b.make(t)
+	return &b
 }
 
 // Start starts a server for the test, and ends it with it. The test is skipped
 // where the program cannot be built, as without a network, unless this is CI.
 func Start(t testing.TB) *Server {
+	t.Helper()
+	s := launch(t, testdir.New(t, "tests3-"))
+	t.Cleanup(s.Kill)
+	return s
+}
+
+func launch(t testing.TB, root *testdir.Dir) *Server {
 	t.Helper()
 	program, err := program()
 	if err != nil {
@@ -54,32 +93,37 @@ func Start(t testing.TB) *Server {
 		}
 		t.Fatal(err)
 	}
-	s := &Server{t: t, program: program, root: testdir.New(t, "tests3-")}
-	for _, dir := range []string{s.Dir(), s.sidecar()} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+	s := &Server{t: t, program: program, Bucket: Bucket{name: "archive", root: root}}
+	s.make(t)
+	if err := os.MkdirAll(s.sidecar(), 0o755); err != nil {
+		t.Fatal(err)
 	}
 	s.address = fmt.Sprintf("127.0.0.1:%d", testdir.FreePort(t))
 	s.Restart()
-	t.Cleanup(s.Kill)
 	return s
 }
 
+func (b *Bucket) make(t testing.TB) {
+	t.Helper()
+	if err := os.MkdirAll(b.Dir(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // URL is what opens the bucket.
-func (s *Server) URL() string {
-	return "s3://" + bucket + "?region=us-east-1&use_path_style=true&endpoint=http://" + s.address
+func (b *Bucket) URL() string {
+	return "s3://" + b.name + "?region=us-east-1&use_path_style=true&endpoint=http://" + b.address
 }
 
 // Dir is where the objects are, as files by their keys.
-func (s *Server) Dir() string     { return filepath.Join(s.root.Path, "objects", bucket) }
-func (s *Server) sidecar() string { return filepath.Join(s.root.Path, "attributes") }
+func (b *Bucket) Dir() string     { return filepath.Join(b.root.Path, "objects", b.name) }
+func (b *Bucket) sidecar() string { return filepath.Join(b.root.Path, "attributes") }
 
 // Kill kills the server, if it runs.
 func (s *Server) Kill() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait()
+		<-s.ended
 		s.cmd = nil
 	}
 }
@@ -90,17 +134,12 @@ func (s *Server) Restart() {
 	s.cmd = exec.Command(s.program, "--access", accessKey, "--secret", secretKey, "--port", s.address, "--quiet",
 		"posix", "--sidecar", s.sidecar(), filepath.Dir(s.Dir()))
 	s.cmd.Stdout, s.cmd.Stderr = io.Discard, io.Discard
-	s.root.Attach(s.cmd)
-	if err := s.cmd.Start(); err != nil {
+	var err error
+	if s.ended, err = s.root.Start(s.cmd); err != nil {
 		s.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	await.True(s.t, "the S3 server answers", func() bool {
 		conn, err := net.Dial("tcp", s.address)
-		if err == nil {
-			_ = conn.Close()
-			return
-		} else if time.Now().After(deadline) {
-			s.t.Fatalf("the S3 server does not answer: %v", err)
-		}
-	}
+		return err == nil && conn.Close() == nil
+	})
 }

@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testnats"
 	"github.com/posthorn/posthorn/relay/nats"
 )
 
 func TestEventsAreWrittenInOrder(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	_, js := testnats.Connect(t, server)
 	s := open(t, server.URL, nats.Config{})
 	write(t, s, append(events("orders", 1, 5000), events("bills", 1, 3)...)...)
@@ -30,13 +31,18 @@ func TestNodesAreKilled(t *testing.T) {
 	const streams, size, kills = 3, 400, 3
 	var writers sync.WaitGroup
 	var enough atomic.Bool
+	var wanted atomic.Int64 // writers stop there, so that a node which was away can catch up
 	var written [streams]atomic.Int64
 	for stream := range streams {
 		writers.Go(func() {
-			for b := 0; !enough.Load() && !t.Failed(); b++ {
-				persist(t, s, events(fmt.Sprint(stream), 1+b*size, size)...)
+			for !enough.Load() && !t.Failed() {
+				n := written[stream].Load()
+				if n >= wanted.Load() {
+					await.Pause()
+					continue
+				}
+				persist(t, s, events(fmt.Sprint(stream), int(n)+1, size)...)
 				written[stream].Add(size)
-				time.Sleep(50 * time.Millisecond) // so that a node which was away can catch up
 			}
 		})
 	}
@@ -44,14 +50,10 @@ func TestNodesAreKilled(t *testing.T) {
 	defer enough.Store(true)
 	grown := func() {
 		t.Helper()
+		goal := wanted.Load() + 2*size
+		wanted.Store(goal + 2*size) // so they write while the next node is killed
 		for stream := range streams {
-			was := written[stream].Load()
-			testnats.Eventually(t, func() error {
-				if written[stream].Load() < was+2*size {
-					return fmt.Errorf("stream %d does not grow", stream)
-				}
-				return nil
-			})
+			await.True(t, fmt.Sprintf("stream %d grows", stream), func() bool { return written[stream].Load() >= goal })
 		}
 	}
 	for kill := range kills {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testnats"
 	"github.com/posthorn/posthorn/relay/nats"
 )
@@ -33,20 +34,17 @@ func openSource(t *testing.T, text string) posthorn.Source {
 // read reads n entries behind positions, which move.
 func read(t *testing.T, s posthorn.Source, after map[string]string, n int) (all []posthorn.SourceEntry) {
 	t.Helper()
-	deadline := time.Now().Add(testnats.Patience)
-	for len(all) < n {
+	await.True(t, fmt.Sprintf("%d entries", n), func() bool {
 		entries, err := s.Read(t.Context(), after, min(700, n-len(all)), time.Second)
 		if err != nil {
 			t.Logf("read: %v", err)
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("only %d entries of %d came", len(all), n)
 		}
 		for _, e := range entries {
 			after[e.Stream] = e.Position
 		}
 		all = append(all, entries...)
-	}
+		return len(all) == n
+	})
 	return all
 }
 
@@ -60,7 +58,7 @@ func none(t *testing.T, s posthorn.Source, after map[string]string) {
 
 func TestEventsComeBack(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	s := open(t, server.URL, nats.Config{})
 	full := posthorn.Event{
 		ID: 7, Stream: "stream:user:events", Type: "user.created", Key: `ü "7" %41+1`, Tags: []string{"a b", `"c"`, "ö%"},
@@ -105,7 +103,7 @@ func TestEventsComeBack(t *testing.T) {
 
 func TestReadingLeavesNoConsumers(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 10)...)
 	source := openSource(t, server.URL)
 	read(t, source, map[string]string{"orders": ""}, 10)
@@ -113,18 +111,15 @@ func TestReadingLeavesNoConsumers(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, js := testnats.Connect(t, server)
-	testnats.Eventually(t, func() error {
+	await.True(t, "no consumer is left", func() bool {
 		stream, err := js.Stream(t.Context(), "posthorn+shop+orders")
-		if err == nil && stream.CachedInfo().State.Consumers > 0 {
-			err = fmt.Errorf("%d consumers are left", stream.CachedInfo().State.Consumers)
-		}
-		return err
+		return err == nil && stream.CachedInfo().State.Consumers == 0
 	})
 }
 
 func TestMessagesOfOthersAreEntriesWithErrors(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 1)...)
 	_, js := testnats.Connect(t, server)
 	if _, err := js.Publish(t.Context(), "posthorn.shop.orders.hello", []byte("hello")); err != nil {
@@ -138,7 +133,7 @@ func TestMessagesOfOthersAreEntriesWithErrors(t *testing.T) {
 
 func TestAStreamMadeAnewIsNoticed(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 3)...)
 	_, err := openSource(t, server.URL).Read(t.Context(), map[string]string{"orders": "5"}, 1, time.Second)
 	if posthorn.Hint(err) == "" {

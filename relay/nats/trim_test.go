@@ -39,7 +39,7 @@ func archived(missing ...int64) func(context.Context, []int64) ([]int64, error) 
 // Seed 003.14-27: trimming never passes the archive or a registered consumer
 func TestTrimmingStopsAtWhatIsNeeded(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	_, js := testnats.Connect(t, server)
 	s := open(t, server.URL+"?keep=100", nats.Config{})
 	write(t, s, events("orders", 1, 12000)...)
@@ -104,7 +104,7 @@ func TestTrimmingStopsAtWhatIsNeeded(t *testing.T) {
 
 func TestTrimmingKeepsWhatIsYoung(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	_, js := testnats.Connect(t, server)
 	s := open(t, server.URL+"?keep_for=1h", nats.Config{})
 	young := open(t, server.URL+"?keep_for=1ns", nats.Config{})

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/testnats"
 	"github.com/posthorn/posthorn/relay/nats"
@@ -37,7 +38,7 @@ func isPermanent(err error) bool {
 
 func TestWhatIsThereIsNotWrittenAgain(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	_, js := testnats.Connect(t, server)
 	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 60)...)
 	// A relay that knows nothing, after a crash: the same batch, and others.
@@ -72,7 +73,7 @@ func TestAServerIsKilledWhileItWrites(t *testing.T) {
 	server := testnats.Start(t)
 	_, js := testnats.Connect(t, server)
 	s := open(t, server.URL, nats.Config{})
-	const batches, size = 20, 3000
+	const batches, size = 10, 3000
 	persist(t, s, events("orders", 1, size)...)
 	done := make(chan struct{})
 	go func() {
@@ -84,9 +85,9 @@ func TestAServerIsKilledWhileItWrites(t *testing.T) {
 	for range 3 {
 		server.Kill()
 		server.Restart()
-		testnats.Eventually(t, func() error {
+		await.True(t, "the stream is there", func() bool {
 			_, err := js.Stream(t.Context(), orders)
-			return err
+			return err == nil
 		})
 	}
 	<-done
@@ -120,7 +121,7 @@ func TestAServerHangs(t *testing.T) {
 
 func TestAFullStreamFailsAlone(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	_, js := testnats.Connect(t, server)
 	s := open(t, server.URL+"?max_bytes=100000&keep=10", nats.Config{})
 	write(t, s, events("bills", 1, 1)...)
@@ -201,7 +202,7 @@ func TestMessagesThatAreTooLarge(t *testing.T) {
 
 func TestOddNames(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	conn, _ := testnats.Connect(t, server)
 	seen := make(chan string, 100)
 	if _, err := conn.Subscribe("posthorn.shop.>", func(m *natsgo.Msg) { seen <- m.Subject }); err != nil {
@@ -240,7 +241,7 @@ func TestOddNames(t *testing.T) {
 
 func TestAnotherLogIsRefused(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	_, js := testnats.Connect(t, server)
 	s := open(t, server.URL, nats.Config{})
 	write(t, s, events("orders", 1, 3)...)
@@ -266,7 +267,7 @@ func TestAnotherLogIsRefused(t *testing.T) {
 
 func TestSomethingElsePublishes(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	_, js := testnats.Connect(t, server)
 	s := open(t, server.URL, nats.Config{})
 	write(t, s, append(events("orders", 1, 10), events("bills", 1, 1)...)...)
@@ -293,7 +294,7 @@ func TestSomethingElsePublishes(t *testing.T) {
 // dies then: what was refused meanwhile is found missing.
 func TestWhatOthersDisplacedIsNotLost(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	_, js := testnats.Connect(t, server)
 	s := open(t, server.URL, nats.Config{})
 	write(t, s, events("orders", 1, 5)...)
@@ -317,7 +318,7 @@ func TestWhatOthersDisplacedIsNotLost(t *testing.T) {
 
 func TestReplicas(t *testing.T) {
 	t.Parallel()
-	server := testnats.Start(t)
+	server := testnats.NewAccount(t)
 	err := open(t, server.URL+"?replicas=3", nats.Config{}).Write(t.Context(), batch(events("orders", 1, 1)...))
 	if !strings.Contains(posthorn.Hint(err), "3 replicas need a cluster") {
 		t.Errorf("three replicas on one server: %v", err)

@@ -1,7 +1,6 @@
 package nats_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -11,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/relay/nats"
 )
 
@@ -59,27 +58,20 @@ func write(t *testing.T, s *nats.Sink, all ...posthorn.Event) {
 // persist writes as a relay does, again and again until all is there.
 func persist(t *testing.T, s *nats.Sink, all ...posthorn.Event) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testnats.Patience)
-	defer cancel()
-	for {
+	ctx := await.Context(t)
+	await.True(t, "all is written", func() bool {
 		err := s.Write(ctx, batch(all...))
-		if err == nil {
-			return
+		if err != nil {
+			t.Logf("%v: write: %v", time.Now().Format("05.000"), err)
 		}
-		if ctx.Err() != nil {
-			t.Errorf("write: %v", err)
-			return
-		}
-		t.Logf("%v: write: %v", time.Now().Format("05.000"), err)
-		time.Sleep(20 * time.Millisecond) // a relay waits longer
-	}
+		return err == nil
+	})
 }
 
 // ids are the events of a JetStream stream, in its order.
 func ids(t *testing.T, js jetstream.JetStream, stream string) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testnats.Patience)
-	defer cancel()
+	ctx := await.Context(t)
 	s, err := js.Stream(ctx, stream)
 	if err != nil {
 		t.Fatal(err)

@@ -87,7 +87,7 @@ func equal(t *testing.T, what string, got, want any) {
 
 func TestWrite(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
+	server := testredis.NewDatabase(t)
 	s := open(t, server.URL())
 	full := events("stream:user:events", 1, 1)
 	full[0].Key, full[0].Tags, full[0].Metadata = "ü 7", []string{"a", "b"}, json.RawMessage(`{"traceparent":"00-ab"}`)

@@ -11,6 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testredis"
 	"github.com/posthorn/posthorn/relay/redis"
 )
@@ -65,16 +66,23 @@ func eventsOf(t *testing.T, entries []posthorn.SourceEntry, stream string) []pos
 	return out
 }
 
+// places are the kinds of Redis that sinks write to and sources read from.
+var places = map[string]func(t *testing.T) (url string){
+	"one server": func(t *testing.T) string { return testredis.NewDatabase(t).URL() },
+	"prefix":     func(t *testing.T) string { return testredis.NewDatabase(t).URL() + "?prefix=shop:" },
+	"cluster": func(t *testing.T) string {
+		servers, prefix := testredis.SharedCluster(t)
+		return servers.URL() + "?prefix=" + prefix
+	},
+	"a server of a cluster": func(t *testing.T) string {
+		servers, prefix := testredis.SharedCluster(t)
+		return servers.Masters[0].URL() + "?prefix=" + prefix
+	},
+}
+
 func TestSourceReadsWhatTheSinkWrote(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(t *testing.T) string{
-		"one server": func(t *testing.T) string { return testredis.Start(t).URL() },
-		"prefix":     func(t *testing.T) string { return testredis.Start(t).URL() + "?prefix=shop:" },
-		"cluster":    func(t *testing.T) string { return testredis.StartCluster(t, 3, false).URL() },
-		"a server of a cluster": func(t *testing.T) string {
-			return testredis.StartCluster(t, 3, false).Masters[0].URL()
-		},
-	} {
+	for name, start := range places {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			at := start(t)
@@ -115,13 +123,10 @@ func TestSourceReadsWhatTheSinkWrote(t *testing.T) {
 
 func TestSourceWaits(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(t *testing.T) string{
-		"one server": func(t *testing.T) string { return testredis.Start(t).URL() },
-		"cluster":    func(t *testing.T) string { return testredis.StartCluster(t, 3, false).URL() },
-	} {
+	for _, name := range []string{"one server", "cluster"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			at := start(t)
+			at := places[name](t)
 			s, sink := source(t, at), open(t, at)
 			if entries, err := s.Read(t.Context(), map[string]string{"a": "", "b": "", "c": ""}, 10, 0); err != nil || len(entries) > 0 {
 				t.Fatalf("an empty stream: %v, %v", entries, err)
@@ -135,7 +140,7 @@ func TestSourceWaits(t *testing.T) {
 				got <- entries
 			}()
 			write(t, sink, events("b", 1, 1))
-			equal(t, "what came", eventsOf(t, <-got, "b"), events("b", 1, 1))
+			equal(t, "what came", eventsOf(t, await.Value(t, "an entry", got), "b"), events("b", 1, 1))
 		})
 	}
 }
@@ -150,7 +155,7 @@ func TestSourceIsInterrupted(t *testing.T) {
 		_, err := s.Read(ctx, map[string]string{"a": ""}, 10, time.Hour)
 		done <- err
 	}()
-	testredis.Await(t, "the reader waits", func() bool {
+	await.True(t, "the reader waits", func() bool {
 		clients, err := server.Client.Info(t.Context(), "clients").Result()
 		return err == nil && slices.Contains(lines(clients), "blocked_clients:1")
 	})
@@ -164,7 +169,7 @@ func TestSourceIsInterrupted(t *testing.T) {
 
 func TestEntriesOfOthers(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
+	server := testredis.NewDatabase(t)
 	s, sink := source(t, server.URL()), open(t, server.URL())
 	foreign := func() {
 		t.Helper()
@@ -190,7 +195,7 @@ func TestEntriesOfOthers(t *testing.T) {
 
 func TestSourceTellsWhatWasTrimmed(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
+	server := testredis.NewDatabase(t)
 	s, sink := source(t, server.URL()), open(t, server.URL())
 	write(t, sink, events("a", 1, 10))
 	after := map[string]string{"a": ""}
@@ -217,7 +222,7 @@ func TestSourceTellsWhatWasTrimmed(t *testing.T) {
 
 func TestGroupsAreRegistered(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
+	server := testredis.NewDatabase(t)
 	s, sink := source(t, server.URL()), open(t, server.URL())
 	must := func(err error) {
 		t.Helper()
@@ -254,9 +259,10 @@ func TestGroupsAreRegistered(t *testing.T) {
 
 func TestSlots(t *testing.T) {
 	t.Parallel()
-	server := testredis.StartCluster(t, 3, false).Masters[0]
+	servers, _ := testredis.SharedCluster(t)
+	client := servers.Client(t)
 	for _, key := range []string{"", "a", "foo{bar}", "{}", "}{", "{{x}}", "{x}{y}", "a{b", "a}b", "ü{💌}", "stream:user:events"} {
-		want, err := server.Client.ClusterKeySlot(t.Context(), key).Result()
+		want, err := client.ClusterKeySlot(t.Context(), key).Result()
 		if err != nil {
 			t.Fatal(err)
 		}

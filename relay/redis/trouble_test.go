@@ -12,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testredis"
 	"github.com/posthorn/posthorn/relay/redis"
 )
@@ -26,44 +27,44 @@ func failures(t *testing.T, err error) posthorn.EventErrors {
 	return some
 }
 
+// writeAs writes to the stream bad as a relay of another log or namespace.
+func writeAs(ctx context.Context, server *testredis.Database, origin, namespace string) error {
+	s, err := redis.Open(ctx, server.URL(), redis.Config{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return s.Write(ctx, posthorn.SinkBatch{Origin: origin, Namespace: namespace, Events: events("bad", 1, 2)})
+}
+
 // Only the streams concerned fail, and what to do is said.
 func TestTroubleOfOneStream(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		spoil func(ctx context.Context, server *goredis.Client) error
+		spoil func(ctx context.Context, server *testredis.Database) error
 		text  string
 		hint  string
 	}{
 		"the key holds something else": {
-			func(ctx context.Context, server *goredis.Client) error {
-				return server.Set(ctx, "bad", "x", 0).Err()
+			func(ctx context.Context, server *testredis.Database) error {
+				return server.Client.Set(ctx, "bad", "x", 0).Err()
 			}, "WRONGTYPE", "prefix",
 		},
 		"the stream is of another log": {
-			func(ctx context.Context, server *goredis.Client) error {
-				s, err := redis.Open(ctx, "redis://"+server.Options().Addr, redis.Config{})
-				if err != nil {
-					return err
-				}
-				defer s.Close()
-				return s.Write(ctx, posthorn.SinkBatch{Origin: "other", Namespace: "shop", Events: events("bad", 1, 2)})
+			func(ctx context.Context, server *testredis.Database) error {
+				return writeAs(ctx, server, "other", "shop")
 			}, "another log, posthorn:other:shop", "prefix",
 		},
 		"the stream is of another namespace": {
-			func(ctx context.Context, server *goredis.Client) error {
-				s, err := redis.Open(ctx, "redis://"+server.Options().Addr, redis.Config{})
-				if err != nil {
-					return err
-				}
-				defer s.Close()
-				return s.Write(ctx, posthorn.SinkBatch{Origin: origin, Namespace: "other", Events: events("bad", 1, 2)})
+			func(ctx context.Context, server *testredis.Database) error {
+				return writeAs(ctx, server, origin, "other")
 			}, "another log, posthorn:a1b2:other", "prefix",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := testredis.Start(t)
-			if err := test.spoil(t.Context(), server.Client); err != nil {
+			server := testredis.NewDatabase(t)
+			if err := test.spoil(t.Context(), server); err != nil {
 				t.Fatal(err)
 			}
 			s := open(t, server.URL())
@@ -99,7 +100,7 @@ func TestServerIsFull(t *testing.T) {
 		}
 	}
 	full("4mb")
-	large := events("a", 11, 2000)
+	large := events("a", 11, 400)
 	for i := range large {
 		large[i].Payload = json.RawMessage(`"` + strings.Repeat("x", 20_000) + `"`)
 	}
@@ -109,7 +110,7 @@ func TestServerIsFull(t *testing.T) {
 	}
 	full("0")
 	write(t, s, large)
-	equal(t, "after there is room", ids(t, server.Client, "a"), numbers(1, 2000))
+	equal(t, "after there is room", ids(t, server.Client, "a"), numbers(1, 400))
 }
 
 // eachOf is the error, or that of some event in it.
@@ -172,7 +173,7 @@ func TestServerIsSlow(t *testing.T) {
 // and goes further, and then what the first had sent arrives.
 func TestLateOwner(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
+	server := testredis.NewDatabase(t)
 	late, next := open(t, server.URL()), open(t, server.URL())
 	write(t, late, events("a", 1, 300))
 	write(t, next, events("a", 301, 900)) // redelivered to the new owner, who got on
@@ -209,7 +210,7 @@ func TestLateOwner(t *testing.T) {
 // occurrences are in order.
 func TestTwoOwnersAtOnce(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
+	server := testredis.NewDatabase(t)
 	done := make(chan error)
 	const last = 20_000
 	for range 2 {
@@ -264,12 +265,12 @@ func TestReplicaIsAway(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t, "--repl-diskless-sync-delay", "0")
 	replica := testredis.Start(t, "--replicaof", fmt.Sprintf("127.0.0.1 %d", server.Port))
-	testredis.Await(t, "the replica follows", func() bool {
+	await.True(t, "the replica follows", func() bool {
 		info, err := server.Client.Info(t.Context(), "replication").Result()
 		return err == nil && strings.Contains(info, "state=online")
 	})
 	s := open(t, server.URL()+"?timeout=1s")
-	testredis.Await(t, "the replica answers in time", func() bool { return s.Write(t.Context(), batchOf(events("a", 1, 10))) == nil })
+	await.True(t, "the replica answers in time", func() bool { return s.Write(t.Context(), batchOf(events("a", 1, 10))) == nil })
 	replica.Pause()
 	for range 2 {
 		err := s.Write(t.Context(), batchOf(events("a", 11, 20)))
@@ -280,7 +281,7 @@ func TestReplicaIsAway(t *testing.T) {
 	equal(t, "it is on the master, once", ids(t, server.Client, "a"), numbers(1, 20))
 	write(t, open(t, server.URL()+"?replicas=0"), events("a", 21, 22))
 	replica.Resume()
-	testredis.Await(t, "the replica answers again", func() bool { return s.Write(t.Context(), batchOf(events("a", 11, 22))) == nil })
+	await.True(t, "the replica answers again", func() bool { return s.Write(t.Context(), batchOf(events("a", 11, 22))) == nil })
 	equal(t, "on the replica", ids(t, replica.Client, "a"), numbers(1, 22))
 
 	toReplica := open(t, replica.URL())
@@ -295,7 +296,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	t.Parallel()
 	servers := testredis.StartCluster(t, 3, false)
 	s := open(t, servers.URL())
-	client := servers.Client()
+	client := servers.Client(t)
 	streams := []string{"{x}a", "{x}b"}
 	write(t, s, events(streams[0], 1, 300))
 	from := servers.Owner(client, "{x}")
@@ -321,7 +322,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	}
 	write(t, s, events(streams[0], 1801, 2100), events(streams[1], 2101, 2400))
 	client.ReloadState(t.Context())
-	testredis.Await(t, "the slot has moved", func() bool { return servers.Owner(client, "{x}") == to })
+	await.True(t, "the slot has moved", func() bool { return servers.Owner(client, "{x}") == to })
 	var all []string
 	all = append(append(append(all, numbers(1, 600)...), numbers(901, 1500)...), numbers(1801, 2100)...)
 	equal(t, "the first", ids(t, client, streams[0]), all)
@@ -331,10 +332,11 @@ func TestClusterMovesASlot(t *testing.T) {
 
 func TestErrorsHaveNoPassword(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
+	addr := strings.TrimPrefix(testredis.NewDatabase(t).URL(), "redis://")
+	addr, _, _ = strings.Cut(addr, "/")
 	for _, url := range []string{
-		"redis://u:secret@" + server.Addr, "redis://u:secret@%zz", "redis-cluster://u:secret@" + server.Addr,
-		"redis-sentinel://u:secret@" + server.Addr + "/m?sentinel_password=secret", "http://u:secret@host",
+		"redis://u:secret@" + addr, "redis://u:secret@%zz", "redis-cluster://u:secret@" + addr,
+		"redis-sentinel://u:secret@" + addr + "/m?sentinel_password=secret", "http://u:secret@host",
 		"redis://u:secret@host?nope=1", "redis://u:secret@host/x", "redis://u:secret@a,b", "redis-sentinel://u:secret@a",
 		"redis-cluster://u:secret@a/1", "redis://u:secret@host?keep=0", "redis://u:secret@host?keep_for=-1s",
 		"redis://u:secret@host?timeout=x", "redis://u:secret@host?replicas=-1", "redis://u:secret@",

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/internal/testnats"
 	"github.com/posthorn/posthorn/internal/testredis"
@@ -168,7 +169,7 @@ func (w *world) disturb() {
 func (w *world) killRedis(int) {
 	master := w.redis.Current()
 	master.Kill()
-	testredis.Await(w.t, "another master", func() bool { return w.redis.Current() != master })
+	await.True(w.t, "another master", func() bool { return w.redis.Current() != master })
 	master.Restart()
 	w.redis.AwaitReady()
 }

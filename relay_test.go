@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testpg"
 )
 
 // table is a broker for tests: a table, to which it appends whatever it is given.
@@ -880,7 +882,7 @@ func TestRelayTrims(t *testing.T) {
 func TestRelayThroughAPooler(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
-	c, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: r.url + "&default_query_exec_mode=cache_describe"})
+	c, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: testpg.Pooler(t, r.url) + "&default_query_exec_mode=cache_describe", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,12 +25,12 @@ import (
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	const n = 15_500
+	const n = 11_000
 	w.exec("update posthorn.config set value = '10 years' where key = 'partition_retention_period'")
 	w.exec("select posthorn.stream_id('default', 'stream ' || n) from generate_series(1, 7) n")
-	w.exec("select posthorn.cover_times(array_agg(posthorn.now() - interval '10 days' * n)) from generate_series(1, 5) n")
+	w.exec("select posthorn.cover_times(array_agg(posthorn.now() - interval '10 days' * n)) from generate_series(1, 20) n")
 	w.exec(`insert into posthorn.events (created_at, namespace_id, stream_id, type, key, tags, payload, metadata)
-		select date_trunc('milliseconds', posthorn.now()) - interval '45 days' * (1 - n / $1::float8), 1, (select id from posthorn.streams where name = 'stream ' || (1 + n * n % 7)),
+		select date_trunc('milliseconds', posthorn.now()) - interval '20 days' * ceil(10 - 10 * n / $1::float8) - interval '1 minute' + interval '1 ms' * n, 1, (select id from posthorn.streams where name = 'stream ' || (1 + n * n % 7)),
 			'type ' || n % 5, nullif(n % 13, 0), case when n % 3 = 0 then array['a', 'b' || n] else '{}' end,
 			format('{"n":  %s, "pad": "%s"}', n, md5(n::text))::json, case when n % 4 = 0 then '{"m": 1}' else '{}' end::json
 		from generate_series(1, $1::bigint) n`, n)
@@ -57,7 +57,7 @@ func TestRestore(t *testing.T) {
 	for attempt := 0; ; attempt++ {
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err := other.store.Restore(ctx, other.db, archive.RestoreConfig{Progress: func(n int64) {
-			if n >= 5000*int64(attempt+1) && attempt < 3 {
+			if n >= 5000*int64(attempt+1) && attempt < 2 {
 				cancel()
 			}
 		}})

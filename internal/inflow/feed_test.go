@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -146,7 +147,9 @@ func TestNothingIsSkippedSideBySide(t *testing.T) {
 	hold := make(chan struct{})
 	var handled atomic.Int64
 	ph := w.open()
-	ph.Group("g", from("shelf://"+host)).Handle("h", ">", func(ctx context.Context, e posthorn.Event) error {
+	config := from("shelf://" + host)
+	config.LeaseFor = 3 * time.Second // whose heartbeat settles what is done before it
+	ph.Group("g", config).Handle("h", ">", func(ctx context.Context, e posthorn.Event) error {
 		if e.ID == 5 {
 			select {
 			case <-hold:
@@ -164,7 +167,6 @@ func TestNothingIsSkippedSideBySide(t *testing.T) {
 		}
 		return "others do not go on"
 	})
-	// The heartbeat settles what is done before it.
 	w.eventually(func() string {
 		if at := ask[string](w, "select position from posthorn.source_streams"); at != "4" {
 			return "position " + at

@@ -22,7 +22,7 @@ func TestProjectionSurvivesItsProcess(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
 	want := p.publish(250)
-	for range await.Kills(t) {
+	for range await.Kills(10) {
 		p.killInside("keep")
 		want = append(want, p.publish(50)...)
 	}

@@ -24,7 +24,7 @@ import (
 func TestJobsSurviveTheirProcesses(t *testing.T) {
 	t.Parallel()
 	const processes = 4
-	stuck := await.Kills(t) // each gets a process killed
+	stuck := await.Kills(10) // each gets a process killed
 	jobs := 30 * stuck
 	w := newWorld(t)
 	tags := [][]string{{"a"}, {"b"}, {"a", "b"}, {"rare"}, nil}

@@ -182,10 +182,10 @@ func TestGroupCollector(t *testing.T) {
 	if _, err := holder.Exec(t.Context(), "set application_name = holder; begin; select pg_current_xact_id()"); err != nil {
 		t.Fatal(err)
 	}
-	await.True(t, "the transaction shows", func() bool { return value(t, r, "posthorn_log_held_seconds") > 0 })
-	if by := label(t, r, "posthorn_log_held_seconds", "application"); by != "holder" {
-		t.Errorf("held by %q", by)
-	}
+	// Tests in other databases of the server may hold older transactions for a while.
+	await.True(t, "the transaction shows", func() bool {
+		return value(t, r, "posthorn_log_held_seconds") > 0 && label(t, r, "posthorn_log_held_seconds", "application") == "holder"
+	})
 }
 
 // Without a database the scrape goes on.

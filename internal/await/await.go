@@ -5,8 +5,6 @@ package await
 
 import (
 	"context"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 )
@@ -73,13 +71,4 @@ func Context(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), Limit)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// Kills is how many times a test kills what it kills: few in the test suite, and
-// POSTHORN_TEST_KILLS times where that is set, as make torture does.
-func Kills(short int) int {
-	if n, err := strconv.Atoi(os.Getenv("POSTHORN_TEST_KILLS")); err == nil && n > 0 {
-		return n
-	}
-	return short
 }

@@ -3,20 +3,18 @@ package await
 import (
 	"os"
 	"strconv"
-	"testing"
 )
 
-// Kills returns how many processes a test of crashes kills: ten, or as many as the
-// environment variable POSTHORN_TEST_KILLS says. make torture sets it to 100.
-func Kills(t testing.TB) int {
-	t.Helper()
+// Kills returns how many processes a test of crashes kills: few in the suite, or as
+// many as the environment variable POSTHORN_TEST_KILLS says. make torture sets it.
+func Kills(few int) int {
 	given := os.Getenv("POSTHORN_TEST_KILLS")
 	if given == "" {
-		return 10
+		return few
 	}
 	kills, err := strconv.Atoi(given)
 	if err != nil || kills < 1 {
-		t.Fatalf("POSTHORN_TEST_KILLS is %q, not a number of kills", given)
+		panic("POSTHORN_TEST_KILLS is " + strconv.Quote(given) + ", not a number of kills")
 	}
 	return kills
 }

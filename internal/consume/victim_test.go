@@ -50,7 +50,7 @@ func beVictim() {
 // seed 000.4, 002.4
 func TestEffectsHappenOnceThoughTheProcessIsKilled(t *testing.T) {
 	w := newWorld(t)
-	kills := await.Kills(t)
+	kills := await.Kills(10)
 	const each = 40 // more than a process handles before it is killed
 	// No unique constraint that would hide an effect which happens twice.
 	w.exec("create table effects (event bigint not null)")

@@ -1,117 +1,135 @@
 package torture
 
 import (
+	"fmt"
+	"math"
 	"slices"
-	"testing"
 )
 
-// sound is a run in which nothing is wrong: two messages of one transaction and
-// one that depends on them, handled in two leases of an ordered group. Each test
-// breaks it in one way.
-func sound() (*record, *group, truth) {
-	r := newRecord()
-	key := "a"
-	g := &group{namespace: "default", name: "g", order: "key", attempts: 2, blocks: true, id: 7, defined: r.now()}
-	first := r.begin()
-	r.newMessage(first, "default").id = 101
-	r.newMessage(first, "default").id = 102
-	r.end(first, committed)
-	second := r.begin()
-	r.newMessage(second, "default").id = 103
-	r.end(second, committed)
-	t := truth{events: map[int64]event{}}
-	for uid := range int64(3) {
-		t.events[101+uid] = event{id: 101 + uid, uid: 1 + uid, namespace: "default", key: &key}
-	}
-	for i, ids := range [][]int64{{101, 102}, {103}} {
-		h := &handout{group: g, lease: int64(i + 1), attempt: 1, from: r.now()}
-		for _, id := range ids {
-			h.events = append(h.events, handed{id: id, uid: id - 100, unit: key, delivery: 1})
-			t.handled = append(t.handled, handling{group: g.id, event: id, lease: h.lease, attempt: 1, outcome: done})
-		}
-		r.handOut(h)
-		h.outcomes = h.all(done)
-		h.settled(r.now(), r.now())
-	}
-	return r, g, t
+// Kinds of violation, one check or more for each.
+const (
+	lost       = "lost"
+	invented   = "invented"
+	doubled    = "settled twice"
+	misordered = "out of order"
+	overlapped = "overlapping leases"
+	overdone   = "wrong number of attempts"
+	unfenced   = "not fenced"
+	stuck      = "stuck"
+)
+
+// checker compares the publishers' record with the log.
+type checker struct {
+	*record
+	*findings
+	events map[int64]event // by id
+
+	messages map[int64]*message // by uid
+	eventOf  map[int64]int64    // uid to id, of the events in the log
 }
 
-func TestCheckerFinds(t *testing.T) {
-	for name, test := range map[string]struct {
-		kind   string
-		breaks func(*record, *group, *truth)
-	}{
-		"nothing": {"", func(*record, *group, *truth) {}},
-		"acknowledged event that is not in the log": {lost, func(_ *record, _ *group, t *truth) {
-			delete(t.events, 103)
-		}},
-		"half a transaction": {lost, func(r *record, _ *group, t *truth) {
-			r.transactions[0].outcome = inDoubt
-			delete(t.events, 102)
-		}},
-		"event that was never handled": {lost, func(_ *record, _ *group, t *truth) {
-			t.handled = t.handled[:2]
-		}},
-		"event that was only ever retried": {lost, func(_ *record, _ *group, t *truth) {
-			t.handled[2].outcome = failed
-		}},
-		"event that was rolled back": {invented, func(r *record, _ *group, _ *truth) {
-			r.transactions[1].outcome = rolledBack
-		}},
-		"event that a savepoint took back": {invented, func(r *record, _ *group, _ *truth) {
-			r.transactions[0].undo(1)
-		}},
-		"message that is there twice": {invented, func(_ *record, _ *group, t *truth) {
-			t.events[104] = event{id: 104, uid: 3, namespace: "default"}
-		}},
-		"event of another namespace": {invented, func(_ *record, _ *group, t *truth) {
-			e := t.events[103]
-			e.namespace = "other"
-			t.events[103] = e
-		}},
-		"event that is not in the log": {invented, func(r *record, _ *group, _ *truth) {
-			r.handouts[0].events[0].id = 99
-		}},
-		"event handled twice": {doubled, func(_ *record, _ *group, t *truth) {
-			t.handled = append(t.handled, handling{group: 7, event: 103, lease: 9, attempt: 1, outcome: done})
-		}},
-		"event handled and buried": {doubled, func(_ *record, _ *group, t *truth) {
-			t.dead = append(t.dead, deadLetter{group: 7, event: 103, attempts: 2})
-		}},
-		"settlement after a take-over": {doubled, func(r *record, g *group, _ *truth) {
-			r.handOut(&handout{group: g, lease: 2, attempt: 2, from: 1})
-		}},
-		"event that came again after it was settled": {doubled, func(r *record, g *group, _ *truth) {
-			r.handOut(&handout{group: g, lease: 3, attempt: 1, from: r.now(), events: r.handouts[1].events})
-		}},
-		"lease that is not in order": {misordered, func(r *record, _ *group, _ *truth) {
-			slices.Reverse(r.handouts[0].events)
-		}},
-		"transaction that is not in order": {misordered, func(_ *record, _ *group, t *truth) {
-			t.handled[0], t.handled[1] = t.handled[1], t.handled[0]
-		}},
-		"effect before its cause": {misordered, func(r *record, _ *group, _ *truth) {
-			r.handouts[0], r.handouts[1] = r.handouts[1], r.handouts[0]
-		}},
-		"two leases of a slot at once": {overlapped, func(r *record, _ *group, _ *truth) {
-			r.handouts[0].settleFrom = r.handouts[1].settleFrom + 1
-		}},
-		"delivery beyond the policy": {overdone, func(r *record, g *group, _ *truth) {
-			r.handouts[1].events[0].delivery = g.maxDeliveries() + 1
-		}},
-		"event that was buried early": {overdone, func(_ *record, _ *group, t *truth) {
-			t.handled[2].outcome = failed
-			t.dead = append(t.dead, deadLetter{group: 7, event: 103, attempts: 1, error: failed})
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, g, truth := sound()
-			test.breaks(r, g, &truth)
-			c := newChecker(r, []*group{g}, truth)
-			c.check()
-			if test.kind == "" && len(c.violations) > 0 || test.kind != "" && len(c.violations[test.kind]) == 0 {
-				t.Errorf("found %v, want %q", c.violations, test.kind)
+func newChecker(r *record, events map[int64]event, f *findings) *checker {
+	c := &checker{record: r, findings: f, events: events, messages: map[int64]*message{}, eventOf: map[int64]int64{}}
+	for _, tx := range r.transactions {
+		for _, m := range tx.messages {
+			m.tx = tx
+			c.messages[m.uid] = m
+		}
+	}
+	for id, e := range events {
+		if other, ok := c.eventOf[e.uid]; ok {
+			c.report(invented, "message %d is in the log twice, as events %d and %d", e.uid, other, id)
+		}
+		c.eventOf[e.uid] = id
+	}
+	return c
+}
+
+// checkLog: an event is in the log if and only if its transaction committed.
+func (c *checker) checkLog() {
+	for _, tx := range c.transactions {
+		switch tx.outcome {
+		case committed:
+			for _, m := range tx.messages {
+				if !c.inLog(m) {
+					c.report(lost, "message %d was acknowledged as event %d and is not in the log", m.uid, m.id)
+				}
 			}
-		})
+		case inDoubt:
+			c.checkWhole(tx)
+		}
+	}
+	for id, e := range c.events {
+		if m := c.messages[e.uid]; m == nil || m.tx.outcome == rolledBack {
+			c.report(invented, "event %d is in the log, though message %d was rolled back", id, e.uid)
+		} else if m.tx.outcome == committed && !m.delayed && m.id != id {
+			c.report(invented, "message %d is event %d in the log, and was acknowledged as %d", e.uid, id, m.id)
+		}
+	}
+}
+
+// checkWhole: of a transaction in doubt, all is in the log or nothing.
+func (c *checker) checkWhole(tx *transaction) {
+	present, absent := 0, 0
+	for _, m := range tx.messages {
+		if _, ok := c.eventOf[m.uid]; ok {
+			present++
+		} else if m.dedup == "" { // else another one may have been first
+			absent++
+		}
+	}
+	if present > 0 && absent > 0 {
+		c.report(lost, "of a transaction in doubt, %d messages are in the log and %d are not", present, absent)
+	}
+}
+
+// inLog tells whether a message is in the log, itself or as the one that was
+// published before it under the same dedup key.
+func (c *checker) inLog(m *message) bool {
+	if _, ok := c.eventOf[m.uid]; ok {
+		return true
+	}
+	first := c.messages[c.events[m.id].uid]
+	return m.dedup != "" && first != nil && first.dedup == m.dedup
+}
+
+// sequences are the uids of each unit in the order in which they first appear.
+func sequences(visit func(add func(unit string, uid int64))) map[string][]int64 {
+	byUnit := map[string][]int64{}
+	seen := map[int64]bool{}
+	visit(func(unit string, uid int64) {
+		if unit != "" && !seen[uid] {
+			seen[uid] = true
+			byUnit[unit] = append(byUnit[unit], uid)
+		}
+	})
+	return byUnit
+}
+
+// checkSequence goes through the messages of a unit, as a group or a place has them,
+// from its end. A message depends on another
+// if it was published after the other's commit was known, or after it in the
+// same transaction.
+func (c *checker) checkSequence(where fmt.Stringer, unit, verb string, uids []int64) {
+	firstAck, acked := moment(math.MaxInt64), int64(0)
+	lowest := map[*transaction]int64{}
+	for _, uid := range slices.Backward(uids) {
+		m := c.messages[uid]
+		if m == nil || m.delayed {
+			continue // it entered the log when it was due
+		}
+		if m.from > firstAck {
+			c.report(misordered, "%s, %q: message %d was %s before %d, which had been committed before it was published",
+				where, unit, uid, verb, acked)
+		}
+		if later, ok := lowest[m.tx]; ok && later < uid {
+			c.report(misordered, "%s, %q: message %d was %s before %d of the same transaction", where, unit, uid, verb, later)
+		}
+		if m.tx.outcome == committed && m.tx.ack < firstAck {
+			firstAck, acked = m.tx.ack, uid
+		}
+		if low, ok := lowest[m.tx]; !ok || uid < low {
+			lowest[m.tx] = uid
+		}
 	}
 }

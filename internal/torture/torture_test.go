@@ -3,89 +3,99 @@ package torture
 import (
 	"context"
 	"flag"
-	"log/slog"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/posthorn/posthorn/internal/testdir"
-	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/posthorntest"
-	"github.com/posthorn/posthorn/schema"
 )
 
 var (
-	seed     = flag.Uint64("torture.seed", 0, "what clients do follows from this; 0 for a new one")
-	duration = flag.Duration("torture.for", 4*time.Second, "how long to publish")
-	kill     = flag.Duration("torture.kill", 0, "kill a Postgres of the test's own this often; 0 for never")
+	only     = flag.String("torture.part", "", "log, jobs or pipeline; all of them by default")
+	seed     = flag.Uint64("torture.seed", 0, "the clients' decisions follow from this; 0 for a new one")
+	duration = flag.Duration("torture.for", 0, "how long to torture each part; by default until ten faults have struck")
+	kill     = flag.Duration("torture.kill", 3*time.Second, "the pause between two faults in a run with -torture.for")
 )
 
-// shown is how many violations of a kind are listed.
-const shown = 10
-
+// Every part is tortured, and its checker finds nothing. The seeds ask for:
+//
+//   - jobs: a job is handed to one worker at a time. Seed 004.32
+//   - pipeline: every event comes through, in the order of its stream. Seed 003.2, 003.3,
+//     003.7, 003.13, 003.15, 003.17
 func TestTorture(t *testing.T) {
-	config := Config{Seed: *seed, For: *duration, CrashEvery: *kill}
-	if config.Seed == 0 {
-		config.Seed = rand.Uint64N(1_000_000)
+	if *seed == 0 {
+		*seed = rand.Uint64N(1_000_000)
 	}
-	t.Logf("-torture.seed %d", config.Seed)
-	if *kill > 0 {
-		config.URL, config.Crash = crashableDatabase(t)
-	} else {
-		config.URL = posthorntest.Database(t)
+	parts := map[string]func(*run) part{
+		"log":      func(r *run) part { return &logPart{run: r} },
+		"jobs":     func(r *run) part { return &jobsPart{run: r} },
+		"pipeline": func(r *run) part { return &pipelinePart{run: r} },
 	}
-
-	report, err := Run(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
+	if *only != "" && parts[*only] == nil {
+		t.Fatalf("there is no part %q", *only)
 	}
-	t.Log(report)
-	for kind, violations := range report.Violations {
-		t.Errorf("%s: %d, among them:", kind, len(violations))
-		for _, v := range violations[:min(shown, len(violations))] {
-			t.Error("\t" + v)
+	for name, newPart := range parts {
+		if *only != "" && *only != name {
+			continue
 		}
+		t.Run(name, func(t *testing.T) {
+			t.Logf("-torture.part %s -torture.seed %d", name, *seed)
+			r := newRun(t, *seed)
+			r.torture(newPart(r))
+		})
 	}
 }
 
-// crashableDatabase is on a server that keeps what was committed, and a way to
-// kill and restart that.
-func crashableDatabase(t *testing.T) (url string, crash func(context.Context) error) {
-	t.Helper()
-	config := localpg.Config{
-		Dir: testdir.New(t, "torture-").Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
-		Settings: map[string]string{"max_prepared_transactions": "50"},
+// Environment of the processes that are killed. A role makes the test binary one
+// of them.
+const (
+	roleVariable     = "POSTHORN_TORTURE_ROLE"
+	seedVariable     = "POSTHORN_TORTURE_SEED"
+	databaseVariable = "POSTHORN_TORTURE_DATABASE"
+	serverVariable   = "POSTHORN_TORTURE_SERVER"
+	redisVariable    = "POSTHORN_TORTURE_REDIS"
+	natsVariable     = "POSTHORN_TORTURE_NATS"
+	archiveVariable  = "POSTHORN_TORTURE_ARCHIVE"
+)
+
+var roles = map[string]func(context.Context) error{
+	"server":       beServer,
+	"workers":      beWorkers,
+	"relay":        beRelay,
+	"archiver":     beArchiver,
+	"redis reader": func(ctx context.Context) error { return beReader(ctx, "redis reader", os.Getenv(redisVariable)) },
+	"nats reader":  func(ctx context.Context) error { return beReader(ctx, "nats reader", os.Getenv(natsVariable)) },
+}
+
+func TestMain(m *testing.M) {
+	goredis.SetLogger(&logging.VoidLogger{}) // it would report every server that is killed
+	be := roles[os.Getenv(roleVariable)]
+	if be == nil {
+		posthorntest.Main(m)
+		return
 	}
-	server, err := localpg.Start(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() }) // its directory goes too
-	migrate(t, server.URL())
-	config.Port = server.Port()
-	return server.URL(), func(ctx context.Context) error {
-		if err := server.Kill(); err != nil {
-			return err
-		}
-		started, err := localpg.Start(ctx, config)
-		if err == nil {
-			server = started
-		}
-		return err
+	go endWithParent()
+	if err := be(context.Background()); err != nil {
+		fmt.Println(os.Getenv(roleVariable)+":", err) // it is started again
+		os.Exit(1)
 	}
 }
 
-func migrate(t *testing.T, url string) {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
-	if _, err := schema.Migrate(t.Context(), conn, schema.Options{}); err != nil {
-		t.Fatal(err)
-	}
+// endWithParent ends this process when its parent has gone: then the pipe closes.
+func endWithParent() {
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(1)
+}
+
+// processRandom is the source of random numbers of the nth client in a process.
+func processRandom(n int64) *rand.Rand {
+	seed, _ := strconv.ParseUint(os.Getenv(seedVariable), 10, 64) // ours
+	return random(seed, n)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// group is one that the workers work for.
+// group is a group of the log, with its workers' policy.
 type group struct {
 	namespace string
 	name      string
@@ -52,7 +52,8 @@ func lateGroups() []*group {
 	}
 }
 
-func (r *run) define(ctx context.Context, conn *pgx.Conn, g *group) error {
+// define defines a group and starts its workers.
+func (l *logPart) define(ctx context.Context, conn *pgx.Conn, g *group) error {
 	onFailure, start := "set_aside", "now"
 	if g.blocks {
 		onFailure = "block"
@@ -63,17 +64,24 @@ func (r *run) define(ctx context.Context, conn *pgx.Conn, g *group) error {
 	config := fmt.Sprintf(`{"order": %q, "attempts": %d, "on_failure": %q, "start": %q, %s}`, g.order, g.attempts, onFailure, start, g.config)
 	err := conn.QueryRow(ctx, "select posthorn.define_group($1, $2, $3::text::jsonb)", g.namespace, g.name, config).Scan(&g.id)
 	if err != nil {
-		return fmt.Errorf("define group %s: %w", g.name, err)
+		return fmt.Errorf("define group %s: %w", g, err)
 	}
-	g.defined = r.record.now()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.groups = append(r.groups, g)
+	g.defined = l.record.now()
+	l.mu.Lock()
+	l.groups = append(l.groups, g)
+	l.mu.Unlock()
+	for i := range workersPerGroup {
+		w := l.newWorker(g, i)
+		l.clients.Go(func() { w.work(l.ctx) })
+	}
 	return nil
 }
 
-// unit names what the group keeps in order, of which an event is part. Slots
-// may hold more than one; which, is the implementation's business.
+// String names the group in the report.
+func (g *group) String() string { return "group " + g.namespace + "/" + g.name }
+
+// unit names the events that the group keeps in order with an event: those of its
+// key, of its stream, or all. A slot may hold several units.
 func (g *group) unit(stream string, key *string) string {
 	switch {
 	case g.order == "total":
@@ -86,7 +94,7 @@ func (g *group) unit(stream string, key *string) string {
 	return "" // in no order
 }
 
-// maxDeliveries bounds how often an event is delivered. Whatever the policy, a
-// batch may take two workers down before it is split, and its events are then
-// delivered once more each, alone.
+// maxDeliveries bounds how often an event is delivered. Under any policy, a batch
+// may take two workers down before it is split, and its events are then delivered
+// once more each, alone.
 func (g *group) maxDeliveries() int { return g.attempts + 2 }

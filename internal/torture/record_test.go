@@ -1,19 +1,21 @@
 package torture
 
 import (
+	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
 )
 
-// moment orders what clients see, across all of them: if one thing was known
-// to have happened before another was begun, its moment is lower.
+// moment orders the observations of all clients: if one thing was known to have
+// happened before another was begun, its moment is lower.
 type moment int64
 
-// record is what the clients remember of what they did and were told.
+// record has all that the clients did, and the answers that they got.
 type record struct {
 	last atomic.Int64
 	uids atomic.Int64
+	done atomic.Int64 // work that was done, in events or jobs: shows that the part works
 
 	mu           sync.Mutex
 	transactions []*transaction
@@ -26,10 +28,10 @@ func newRecord() *record { return &record{counts: map[string]int{}} }
 
 func (r *record) now() moment { return moment(r.last.Add(1)) }
 
-func (r *record) count(what string) {
+func (r *record) count(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.counts[what]++
+	r.counts[name]++
 }
 
 // outcome of a transaction, as far as its client knows.
@@ -62,7 +64,7 @@ type message struct {
 
 func (r *record) begin() *transaction { return &transaction{} }
 
-// end files a transaction, with what its client knows of its outcome.
+// end files a transaction with its outcome as far as its client knows.
 func (r *record) end(tx *transaction, o outcome) {
 	tx.outcome = o
 	if o == committed {
@@ -129,7 +131,8 @@ func (r *record) crashed() (over func()) {
 	}
 }
 
-// crashedBetween tells whether what was known at a may have been forgotten by b.
+// crashedBetween tells whether Postgres may have forgotten by b a settlement that was
+// made at a.
 func (r *record) crashedBetween(a, b moment) bool {
 	for _, c := range r.crashes {
 		if a <= c.to && c.from <= b {
@@ -137,4 +140,14 @@ func (r *record) crashedBetween(a, b moment) bool {
 		}
 	}
 	return false
+}
+
+// published is the publishers' part of the report.
+func (r *record) published(events int) string {
+	n := map[outcome]int{}
+	for _, tx := range r.transactions {
+		n[tx.outcome]++
+	}
+	return fmt.Sprintf("%d broken connections; published %d in %d transactions (%d rolled back, %d in doubt)",
+		r.counts["broken connections"], events, len(r.transactions), n[rolledBack], n[inDoubt])
 }

@@ -15,18 +15,14 @@ type worker struct {
 	group     *group
 	node      string
 	publisher *publisher // on the same connection
-	streams   map[int]string
 }
 
-func (r *run) newWorker(g *group, n int) *worker {
-	c := r.newClient()
-	return &worker{
-		client: c, group: g, node: fmt.Sprintf("%s-%d", g.name, n),
-		publisher: &publisher{client: c}, streams: map[int]string{},
-	}
+func (l *logPart) newWorker(g *group, n int) *worker {
+	p := l.newPublisher([]string{g.namespace}, logStreams)
+	return &worker{client: p.client, group: g, node: fmt.Sprintf("%s-%d", g.name, n), publisher: p}
 }
 
-func (w *worker) run(ctx context.Context) {
+func (w *worker) work(ctx context.Context) {
 	defer w.forget()
 	var last *handout // to be settled by the next take
 	idle := 1
@@ -43,7 +39,7 @@ func (w *worker) run(ctx context.Context) {
 			w.broken(ctx, err)
 		case h == nil:
 			idle = min(2*idle, 16)
-			pause(ctx, w.upTo(time.Duration(idle)*10*time.Millisecond))
+			pause(ctx, upTo(w.rng, time.Duration(idle)*10*time.Millisecond))
 		case w.kills(h):
 			w.record.count("workers killed by an event")
 			w.forget()
@@ -103,7 +99,7 @@ func (w *worker) leaseFor() time.Duration {
 	if w.draining.Load() {
 		return 500 * time.Millisecond
 	}
-	return 20*time.Millisecond + w.upTo(time.Second)
+	return 20*time.Millisecond + upTo(w.rng, time.Second)
 }
 
 func (w *worker) claim(ctx context.Context) (*handout, error) {
@@ -156,17 +152,14 @@ func (w *worker) take(ctx context.Context, last *handout) (*handout, error) {
 		return err
 	})
 	if last != nil {
-		last.outcomes = make([]string, len(last.events))
-		for i := range last.outcomes {
-			last.outcomes[i] = done
-		}
+		last.outcomes = last.all(done)
 		last.note(batch)
 	}
 	if err := w.conn.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, err
 	}
 	if last != nil {
-		last.settled(h.from, w.record.now())
+		w.settled(last, h.from)
 	}
 	return w.remember(h), nil
 }
@@ -199,12 +192,12 @@ func (w *worker) claimBetween(ctx context.Context, tx *transaction) (*handout, e
 		if err := publish(); err != nil {
 			return nil, err
 		}
-		pause(ctx, w.upTo(3*time.Millisecond))
+		pause(ctx, upTo(w.rng, 3*time.Millisecond))
 	}
 	h, err := w.claim(ctx)
 	if err != nil {
 		return nil, err
 	}
-	pause(ctx, w.upTo(3*time.Millisecond))
+	pause(ctx, upTo(w.rng, 3*time.Millisecond))
 	return h, publish()
 }

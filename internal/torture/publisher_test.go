@@ -7,33 +7,35 @@ import (
 	"time"
 )
 
-// publisher publishes in transactions of every kind.
+// publisher publishes events in transactions of every kind.
 type publisher struct {
 	*client
-	prepared int
-	name     string
+	name       string // of its prepared transactions
+	prepared   int
+	namespaces []string // each as likely as the others
+	streams    []string
 }
 
-func (r *run) newPublisher() *publisher {
+func (r *run) newPublisher(namespaces, streams []string) *publisher {
 	c := r.newClient()
-	return &publisher{client: c, name: fmt.Sprintf("torture-%d-%d", r.Seed, r.publishers.Add(1))}
+	return &publisher{client: c, name: fmt.Sprintf("torture-%d", c.rng.Uint64()), namespaces: namespaces, streams: streams}
 }
 
-func (p *publisher) run(ctx context.Context) {
-	defer p.forget()
-	for p.publishing.Err() == nil && p.connected(ctx) {
-		tx := p.record.begin()
-		switch p.rng.IntN(10) {
-		case 0, 1, 2:
-			p.record.end(tx, p.ended(ctx, p.publish(ctx, tx), committed))
-		case 3, 4:
-			p.record.end(tx, p.twoPhase(ctx, tx))
-		case 5:
-			p.record.end(tx, p.plain(ctx, tx, "rollback", rolledBack))
-		default:
-			p.record.end(tx, p.plain(ctx, tx, "commit", committed))
-		}
-		pause(ctx, p.upTo(20*time.Millisecond))
+// once publishes in one transaction.
+func (p *publisher) once(ctx context.Context) {
+	if !p.connected(ctx) {
+		return
+	}
+	tx := p.record.begin()
+	switch p.rng.IntN(10) {
+	case 0, 1, 2:
+		p.record.end(tx, p.ended(ctx, p.publish(ctx, tx), committed))
+	case 3, 4:
+		p.record.end(tx, p.twoPhase(ctx, tx))
+	case 5:
+		p.record.end(tx, p.plain(ctx, tx, "rollback", rolledBack))
+	default:
+		p.record.end(tx, p.plain(ctx, tx, "commit", committed))
 	}
 }
 
@@ -59,7 +61,7 @@ func (p *publisher) ended(ctx context.Context, err error, o outcome) outcome {
 }
 
 // deadlock: two publishers made the same new streams or used the same dedup
-// keys in different order. Applications have that coming.
+// keys in different order. Applications get this error too.
 const deadlock = "40P01"
 
 // gaveUp is the outcome of a transaction that was not asked to commit.
@@ -71,7 +73,7 @@ func (p *publisher) gaveUp(ctx context.Context, err error) outcome {
 	return rolledBack
 }
 
-// fill begins a transaction and publishes some messages in it, dawdling.
+// fill begins a transaction and publishes some messages in it, with pauses.
 func (p *publisher) fill(ctx context.Context, tx *transaction) error {
 	if _, err := p.conn.Exec(ctx, "begin"); err != nil {
 		return err
@@ -86,9 +88,9 @@ func (p *publisher) fill(ctx context.Context, tx *transaction) error {
 		if err != nil {
 			return err
 		}
-		pause(ctx, p.upTo(3*time.Millisecond))
+		pause(ctx, upTo(p.rng, 3*time.Millisecond))
 		if p.chance(100) {
-			pause(ctx, p.upTo(2*time.Second))
+			pause(ctx, upTo(p.rng, 2*time.Second))
 		}
 	}
 	return nil
@@ -113,8 +115,8 @@ func (p *publisher) withSavepoint(ctx context.Context, tx *transaction) error {
 	return nil
 }
 
-// twoPhase prepares a transaction and decides about it later. When the
-// connection breaks in between, another one decides.
+// twoPhase prepares a transaction and ends it later. When the connection breaks in
+// between, another connection ends it.
 func (p *publisher) twoPhase(ctx context.Context, tx *transaction) outcome {
 	if err := p.fill(ctx, tx); err != nil {
 		return p.gaveUp(ctx, err)
@@ -126,7 +128,7 @@ func (p *publisher) twoPhase(ctx context.Context, tx *transaction) outcome {
 		p.broken(ctx, err)
 		return inDoubt
 	}
-	pause(ctx, p.upTo(300*time.Millisecond))
+	pause(ctx, upTo(p.rng, 300*time.Millisecond))
 	end, o := "commit prepared", committed
 	if p.chance(3) {
 		end, o = "rollback prepared", rolledBack
@@ -146,10 +148,7 @@ func (p *publisher) twoPhase(ctx context.Context, tx *transaction) outcome {
 
 // publish publishes one or more messages in one call.
 func (p *publisher) publish(ctx context.Context, tx *transaction) error {
-	namespace := "default"
-	if p.chance(4) {
-		namespace = "other"
-	}
+	namespace := p.namespaces[p.rng.IntN(len(p.namespaces))]
 	switch p.rng.IntN(8) {
 	case 0:
 		return p.publishMany(ctx, tx, namespace)
@@ -224,7 +223,7 @@ func (p *publisher) stream() string {
 	if p.chance(1000) {
 		return fmt.Sprintf("stream-new-%d", p.rng.IntN(100))
 	}
-	return fmt.Sprintf("stream-%d", p.rng.IntN(6))
+	return p.streams[p.rng.IntN(len(p.streams))]
 }
 
 func (p *publisher) key() *string {

@@ -6,9 +6,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// truth is what the database says in the end.
+// truth is the state of the database at the end.
 type truth struct {
-	version string
 	events  map[int64]event // by id
 	handled []handling      // in the order in which it happened, per slot
 	dead    []deadLetter
@@ -38,25 +37,30 @@ type deadLetter struct {
 	error    string
 }
 
-func (r *run) read(ctx context.Context, conn *pgx.Conn) (truth, error) {
-	t := truth{version: conn.PgConn().ParameterStatus("server_version"), events: map[int64]event{}}
-	err := each(ctx, conn, `
+// readEvents reads the log.
+func readEvents(ctx context.Context, conn *pgx.Conn) (map[int64]event, error) {
+	events := map[int64]event{}
+	return events, each(ctx, conn, `
 		select e.id, (e.payload->>'uid')::bigint, n.namespace, s.name, e.key
 		from posthorn.events e
 		join posthorn.namespaces n on n.id = e.namespace_id
 		join posthorn.streams s on s.id = e.stream_id`,
-		func(e event) { t.events[e.id] = e },
+		func(e event) { events[e.id] = e },
 		func(e *event) []any { return []any{&e.id, &e.uid, &e.namespace, &e.stream, &e.key} })
-	if err != nil {
-		return t, err
+}
+
+// read reads the log, and what became of the events in all groups.
+func (t *truth) read(ctx context.Context, conn *pgx.Conn) (err error) {
+	if t.events, err = readEvents(ctx, conn); err != nil {
+		return err
 	}
 	err = each(ctx, conn, `select group_id, event_id, lease, attempt, outcome from torture.handled order by n`,
 		func(h handling) { t.handled = append(t.handled, h) },
 		func(h *handling) []any { return []any{&h.group, &h.event, &h.lease, &h.attempt, &h.outcome} })
 	if err != nil {
-		return t, err
+		return err
 	}
-	return t, each(ctx, conn, `select group_id, event_id, attempts, reason, coalesce(error, '') from posthorn.dead_letters`,
+	return each(ctx, conn, `select group_id, event_id, attempts, reason, coalesce(error, '') from posthorn.dead_letters`,
 		func(d deadLetter) { t.dead = append(t.dead, d) },
 		func(d *deadLetter) []any { return []any{&d.group, &d.event, &d.attempts, &d.reason, &d.error} })
 }

@@ -21,7 +21,7 @@ const (
 
 // handle does something with a lease.
 func (w *worker) handle(ctx context.Context, h *handout) {
-	pause(ctx, w.upTo(10*time.Millisecond))
+	pause(ctx, upTo(w.rng, 10*time.Millisecond))
 	if w.draining.Load() {
 		w.settle(ctx, h, h.all(done))
 		return
@@ -33,13 +33,13 @@ func (w *worker) handle(ctx context.Context, h *handout) {
 		w.record.count("abandoned")
 		w.forget()
 	case 2: // be late
-		pause(ctx, 50*time.Millisecond+w.upTo(2*time.Second))
+		pause(ctx, 50*time.Millisecond+upTo(w.rng, 2*time.Second))
 		w.settle(ctx, h, h.all(done))
 	case 3:
 		w.refusable(ctx, "select posthorn.extend($1, $2, '300 ms')", h.lease, h.attempt)
-		pause(ctx, w.upTo(300*time.Millisecond))
+		pause(ctx, upTo(w.rng, 300*time.Millisecond))
 		w.settle(ctx, h, h.all(done))
-	case 4: // twice, of which the second time is refused, or the notes will tell
+	case 4: // twice: if the second time is not refused, the notes show it
 		w.settle(ctx, h, h.all(done))
 		w.settle(ctx, h, h.all(done))
 	case 5, 6, 7:
@@ -57,8 +57,8 @@ func (h *handout) all(outcome string) []string {
 	return outcomes
 }
 
-// someFail lets events fail; in a group that blocks, whatever comes behind the
-// first that fails is given back.
+// someFail lets events fail; in a group that blocks, the events behind the first
+// that fails are given back.
 func (w *worker) someFail(h *handout) []string {
 	outcomes := h.all(done)
 	for i := range outcomes {
@@ -74,8 +74,8 @@ func (w *worker) someFail(h *handout) []string {
 	return outcomes
 }
 
-// settle ends a lease and notes how, in one transaction: so the notes are true
-// even when the answer is lost.
+// settle ends a lease and notes the outcomes in the same transaction: so the notes
+// are true even when the answer is lost.
 func (w *worker) settle(ctx context.Context, h *handout, outcomes []string) {
 	if !w.connected(ctx) {
 		return
@@ -88,7 +88,7 @@ func (w *worker) settle(ctx context.Context, h *handout, outcomes []string) {
 	err := w.conn.SendBatch(ctx, batch).Close()
 	switch {
 	case err == nil:
-		h.settled(from, w.record.now())
+		w.settled(h, from)
 	case hasCode(err, leaseLost):
 		w.record.count("refused")
 	default:
@@ -96,9 +96,15 @@ func (w *worker) settle(ctx context.Context, h *handout, outcomes []string) {
 	}
 }
 
+// settled notes that a settlement was accepted.
+func (w *worker) settled(h *handout, from moment) {
+	h.settled(from, w.record.now())
+	w.record.done.Add(int64(len(h.events)))
+}
+
 func (h *handout) settled(from, to moment) { h.settleFrom, h.settleTo = from, to }
 
-// note adds to a batch what became of each event.
+// note adds the outcome of each event to a batch.
 func (h *handout) note(batch *pgx.Batch) {
 	ids := make([]int64, len(h.events))
 	for i, e := range h.events {
@@ -135,7 +141,7 @@ func (w *worker) failures(h *handout) string {
 	return string(text)
 }
 
-// refusable runs what a worker that has lost its lease may not do.
+// refusable runs a statement that is refused if the worker has lost its lease.
 func (w *worker) refusable(ctx context.Context, sql string, args ...any) {
 	if !w.connected(ctx) {
 		return

@@ -1,0 +1,98 @@
+package torture
+
+import (
+	"context"
+	"log/slog"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testdir"
+	"github.com/posthorn/posthorn/localpg"
+	"github.com/posthorn/posthorn/schema"
+)
+
+// database is the Postgres of a run, which keeps the transactions that it
+// committed, and is killed.
+type database struct {
+	*run
+	url    string // with Posthorn in it, and nothing else
+	server *localpg.Server
+	config localpg.Config
+}
+
+func startDatabase(r *run) *database {
+	d := &database{run: r, config: localpg.Config{
+		Dir: testdir.New(r.t, "torture-").Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
+		Settings: map[string]string{"max_connections": "200", "max_prepared_transactions": "50"},
+	}}
+	d.start()
+	r.t.Cleanup(func() { _ = d.server.Kill() }) // its directory goes too
+	d.config.Port = d.server.Port()
+	d.url = d.server.URL()
+	d.migrate(d.url)
+	return d
+}
+
+func (d *database) start() {
+	server, err := localpg.Start(await.Context(d.t), d.config)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.server = server
+}
+
+// another makes a second database on the server.
+func (d *database) another(name string) (url_ string) {
+	d.exec(d.url, "create database "+name)
+	u, err := url.Parse(d.url)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	u.Path = "/" + name
+	d.migrate(u.String())
+	return u.String()
+}
+
+func (d *database) migrate(url string) {
+	d.with(url, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := schema.Migrate(ctx, conn, schema.Options{})
+		return err
+	})
+}
+
+func (d *database) exec(url, sql string) {
+	d.with(url, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, sql)
+		return err
+	})
+}
+
+func (d *database) with(url string, do func(context.Context, *pgx.Conn) error) {
+	d.t.Helper()
+	conn, err := pgx.Connect(d.t.Context(), url)
+	if err == nil {
+		defer conn.Close(d.t.Context())
+		err = do(d.t.Context(), conn)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// crash kills Postgres with kill -9, and starts it again.
+func (d *database) crash() fault {
+	rng := d.random()
+	return fault{"Postgres", func(int) {
+		over := d.record.crashed()
+		if err := d.server.Kill(); err != nil {
+			d.t.Fatal(err)
+		}
+		pause(d.ctx, upTo(rng, 300*time.Millisecond))
+		d.start()
+		over()
+	}}
+}

@@ -1,0 +1,95 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// fault is something that goes wrong on purpose. A part lists its faults, and the
+// run lets them strike in turn; a new kind of fault is one more value of this type.
+type fault struct {
+	name string // as the report counts it
+	// strike returns when the fault is over, or will be without help. It runs in the
+	// test's goroutine.
+	strike func(round int)
+}
+
+// killProcess kills one of some processes, another one in each round.
+func killProcess(name string, processes []*process) fault {
+	return fault{name, func(round int) { processes[round%len(processes)].kill() }}
+}
+
+// disturbConnections ends connections, and holds snapshots, while events are published.
+func (r *run) disturbConnections() {
+	r.clients.Go(r.terminateBackends)
+	r.clients.Go(r.holdSnapshots)
+}
+
+// terminateBackends ends somebody's connection every now and then, in the middle of a
+// statement or a transaction.
+func (r *run) terminateBackends() {
+	c := r.newClient()
+	defer c.forget()
+	for pause(r.publishing, upTo(c.rng, 200*time.Millisecond)) && c.connected(r.publishing) {
+		_, err := c.conn.Exec(r.ctx, `
+			select pg_terminate_backend(pid)
+			from (
+				select pid from pg_stat_activity
+				where backend_type = 'client backend' and pid <> pg_backend_pid()
+				order by random() limit 1
+			) one`)
+		c.broken(r.ctx, err)
+	}
+}
+
+// holdSnapshots keeps transactions open that hold vacuum back, some with an xid.
+func (r *run) holdSnapshots() {
+	c := r.newClient()
+	defer c.forget()
+	for c.connected(r.publishing) {
+		sql := "begin isolation level repeatable read; select count(*) from posthorn.groups"
+		if c.chance(2) {
+			sql = "begin; select pg_current_xact_id()"
+		}
+		_, err := c.conn.Exec(r.ctx, sql)
+		if !c.broken(r.ctx, err) {
+			pause(r.publishing, upTo(c.rng, 2*time.Second))
+			_, err = c.conn.Exec(r.ctx, "rollback")
+			c.broken(r.ctx, err)
+		}
+		pause(r.publishing, upTo(c.rng, time.Second))
+	}
+}
+
+// tend does upkeep, more often than any node would.
+func (r *run) tend() {
+	c := r.newClient()
+	defer c.forget()
+	for c.connected(r.ctx) {
+		var failed *string
+		err := c.conn.QueryRow(r.ctx, "select t->>'errors' from posthorn.tend() t").Scan(&failed)
+		if err == nil && failed != nil {
+			c.fail(fmt.Errorf("tend: %s", *failed))
+		}
+		c.broken(r.ctx, err)
+		pause(r.ctx, upTo(c.rng, 200*time.Millisecond))
+	}
+}
+
+// finishPrepared rolls back prepared transactions that their publishers have lost.
+func (c *client) finishPrepared(ctx context.Context) error {
+	if !c.connected(ctx) {
+		return ctx.Err()
+	}
+	rows, _ := c.conn.Query(ctx, "select gid from pg_prepared_xacts where database = current_database()")
+	gids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, gid := range gids {
+		if err == nil {
+			_, err = c.conn.Exec(ctx, "rollback prepared '"+gid+"'")
+		}
+	}
+	return err
+}

@@ -1,0 +1,139 @@
+package torture
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/testdir"
+)
+
+// jobsPart works off jobs over HTTP. Its workers are killed in the middle of a job,
+// and the server and Postgres under them.
+type jobsPart struct {
+	*run
+	api      *api
+	server   *process
+	workers  []*process
+	observer *client
+	found    *findings
+
+	mu        sync.Mutex
+	made      map[int64]bool
+	completed map[int64]string // worker that was told that it has completed the job, by the job's id
+	enqueued  int
+}
+
+const workerProcesses = 5 // of ten workers each
+
+var allTags = []string{"email", "billing", "reports", "rare"}
+
+func newJobsFindings() *findings {
+	return newFindings(lost, doubled, unfenced, stuck, misordered, overdone)
+}
+
+func (j *jobsPart) load() load { return load{publishers: 4, pace: 200 * time.Millisecond, step: 12} }
+
+func (j *jobsPart) faults() []fault {
+	workers, server := killProcess("workers", j.workers), killProcess("server", []*process{j.server})
+	return []fault{workers, server, workers, j.database.crash(), workers}
+}
+
+func (j *jobsPart) start() {
+	j.found = newJobsFindings()
+	j.made, j.completed = map[int64]bool{}, map[int64]string{}
+	address := fmt.Sprintf("127.0.0.1:%d", testdir.FreePort(j.t))
+	j.api = newAPI("http://" + address)
+	j.t.Cleanup(j.api.http.CloseIdleConnections)
+	j.server = j.startProcess("server", func(line string) { j.t.Log(line) }, serverVariable, address, databaseVariable, j.database.url)
+	for range workerProcesses {
+		j.workers = append(j.workers, j.startProcess("workers", j.note, serverVariable, j.api.base))
+	}
+	j.observer = j.newClient()
+	j.t.Cleanup(j.observer.forget)
+}
+
+// publisher enqueues a job. The key lets a request that is repeated make one job.
+func (j *jobsPart) publisher() func(context.Context) {
+	rng := j.random()
+	return func(ctx context.Context) {
+		j.mu.Lock()
+		n := j.enqueued
+		j.enqueued++
+		j.mu.Unlock()
+		tags := allTags[n%3]
+		if n%7 == 0 {
+			tags += "," + allTags[3]
+		}
+		status, answer := j.api.call(ctx, "POST", "/events", fmt.Sprint("job-", n), map[string]any{
+			"title": "job", "tags": tags, "payload": map[string]int{"n": n}, "max_retries": 4, "priority": rng.IntN(5),
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		var made job
+		if status != 200 && status != 201 || json.Unmarshal(answer, &made) != nil {
+			j.fail(fmt.Errorf("enqueue: %d %s", status, answer))
+			return
+		}
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.made[made.ID] = true
+	}
+}
+
+// note reads a line that a process of workers has printed.
+func (j *jobsPart) note(line string) {
+	var id int64
+	var worker string
+	if _, err := fmt.Sscanf(line, "done %d %s", &id, &worker); err != nil {
+		j.t.Error(line)
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if before := j.completed[id]; before != "" && before != worker {
+		j.found.report(doubled, "job %d was completed by %s and by %s", id, before, worker)
+	}
+	j.completed[id] = worker
+	j.record.done.Add(1)
+}
+
+func (j *jobsPart) left() ([]string, error) {
+	if !j.observer.connected(j.ctx) {
+		return nil, j.ctx.Err()
+	}
+	ended := 0
+	err := j.observer.conn.QueryRow(j.ctx, "select count(*) from posthorn.finished_jobs").Scan(&ended)
+	if err != nil || ended >= len(j.made) {
+		return nil, err
+	}
+	return []string{fmt.Sprintf("%d of %d jobs have ended", ended, len(j.made))}, nil
+}
+
+func (j *jobsPart) check() (string, *findings) {
+	retire(j.workers)
+	if len(j.made) != j.enqueued {
+		j.found.report(lost, "%d jobs were enqueued, and %d were made", j.enqueued, len(j.made))
+	}
+	entries := map[string]int{}
+	ends := map[string]int{}
+	for id := range j.made {
+		status, answer := j.api.call(j.t.Context(), "GET", fmt.Sprintf("/events/%d?include_logs=true", id), "", nil)
+		var told job
+		if status != 200 || json.Unmarshal(answer, &told) != nil {
+			j.found.report(lost, "job %d: %d %s", id, status, answer)
+			continue
+		}
+		told.check(j.found, j.completed[id])
+		ends[told.Status]++
+		for _, e := range told.Logs {
+			entries[strings.ToLower(e.Action)]++
+		}
+	}
+	return fmt.Sprintf("%d jobs, %d completed, %d failed; picked %d times, expired %d, reset %d, failed attempts %d",
+		len(j.made), ends["COMPLETED"], ends["FAILED"], entries["picked"], entries["expired"], entries["reset"], entries["failed"]), j.found
+}

@@ -1,0 +1,185 @@
+package torture
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/server"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// beServer serves HTTP until it is killed.
+func beServer(ctx context.Context) error {
+	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: os.Getenv(databaseVariable), Logger: quiet()})
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", os.Getenv(serverVariable))
+	if err != nil {
+		return err
+	}
+	return server.New(ph, server.Options{Logger: quiet()}).Serve(ctx, listener, nil)
+}
+
+const workersOfAProcess = 10
+
+// beWorkers works until it is killed. It prints a line for each job that it was
+// told is completed, and for each answer that is wrong.
+func beWorkers(ctx context.Context) error {
+	api := newAPI(os.Getenv(serverVariable))
+	var all sync.WaitGroup
+	for i := range workersOfAProcess {
+		w := &jobWorker{api, fmt.Sprintf("host:%d-%d", os.Getpid(), i), processRandom(int64(i))}
+		all.Go(func() {
+			for {
+				w.once(ctx)
+			}
+		})
+	}
+	all.Wait()
+	return nil
+}
+
+// jobWorker takes one job after the other, and handles it well or badly.
+type jobWorker struct {
+	*api
+	id  string
+	rng *rand.Rand
+}
+
+type takenJob struct {
+	ID      int64 `json:"id"`
+	Attempt int   `json:"attempt"`
+}
+
+func (w *jobWorker) once(ctx context.Context) {
+	job, ok := w.take(ctx)
+	if !ok {
+		return
+	}
+	if w.rng.IntN(2) == 0 {
+		w.report(ctx, job, "start", nil)
+	}
+	switch dice := w.rng.IntN(100); {
+	case dice < 6: // it forgets the job
+	case dice < 12: // it is late
+		pause(ctx, 1500*time.Millisecond)
+		w.complete(ctx, job)
+	case dice < 18: // it takes long, and sends heartbeats
+		for range 3 {
+			pause(ctx, 400*time.Millisecond)
+			w.report(ctx, job, "heartbeat", map[string]any{"lease_seconds": 1, "progress": dice})
+		}
+		w.complete(ctx, job)
+	case dice < 38:
+		w.report(ctx, job, "fail", map[string]any{"error_message": "no", "retry_in": w.rng.Float64() / 5, "permanent": dice == 37})
+	default:
+		pause(ctx, upTo(w.rng, 20*time.Millisecond))
+		w.complete(ctx, job)
+	}
+}
+
+func (w *jobWorker) take(ctx context.Context) (job takenJob, ok bool) {
+	var tags []string
+	for _, n := range w.rng.Perm(len(allTags))[:1+w.rng.IntN(3)] {
+		tags = append(tags, allTags[n])
+	}
+	query := "?lease_seconds=1&wait=1&worker_id=" + url.QueryEscape(w.id) + "&tags=" + strings.Join(tags, ",")
+	status, body := w.call(ctx, "GET", "/events/subscribe"+query, "", nil)
+	if status == 200 && json.Unmarshal(body, &job) == nil {
+		return job, true
+	}
+	if status != 204 {
+		fmt.Printf("wrong: subscribe: %d %s\n", status, body)
+	}
+	return job, false
+}
+
+func (w *jobWorker) complete(ctx context.Context, job takenJob) {
+	if w.report(ctx, job, "complete", map[string]any{"status_code": 200, "execution_time_ms": 1}) == 200 {
+		fmt.Println("done", job.ID, w.id)
+	}
+	if w.rng.IntN(5) == 0 {
+		w.report(ctx, job, "complete", nil)
+	}
+}
+
+// report reports something about a job. Every report may be repeated.
+func (w *jobWorker) report(ctx context.Context, job takenJob, action string, fields map[string]any) (status int) {
+	body := map[string]any{"worker_id": w.id}
+	if w.rng.IntN(2) == 0 {
+		body["attempt"] = job.Attempt
+	}
+	for name, value := range fields {
+		body[name] = value
+	}
+	status, answer := w.call(ctx, "POST", fmt.Sprintf("/events/%d/%s", job.ID, action), "", body)
+	switch {
+	case status == 200 || status == 409:
+	case status == 400 && action == "fail" && strings.Contains(string(answer), "Max retries exceeded"):
+	default:
+		fmt.Printf("wrong: %s of job %d: %d %s\n", action, job.ID, status, answer)
+	}
+	return status
+}
+
+// api is the HTTP interface of a server that is killed.
+type api struct {
+	base string
+	http *http.Client
+}
+
+func newAPI(base string) *api {
+	return &api{base, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workersOfAProcess}}}
+}
+
+// call repeats a request until the server answers it; status is 0 when ctx has ended.
+func (a *api) call(ctx context.Context, method, path, key string, body any) (status int, answer []byte) {
+	var text []byte
+	if body != nil {
+		text, _ = json.Marshal(body) // our own fields
+	}
+	for {
+		request, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader(text))
+		if err != nil {
+			panic(err) // our own URL
+		}
+		request.Header.Set("Content-Type", "application/json")
+		if key != "" {
+			request.Header.Set("Idempotency-Key", key)
+		}
+		if status, answer = a.once(request); status != 0 && status != http.StatusServiceUnavailable {
+			return status, answer
+		}
+		if !pause(ctx, 20*time.Millisecond) { // the server is dead, or starts, or has no database
+			return 0, nil
+		}
+	}
+}
+
+// once sends a request; status is 0 when there was no whole answer.
+func (a *api) once(request *http.Request) (status int, answer []byte) {
+	response, err := a.http.Do(request)
+	if err != nil {
+		return 0, nil
+	}
+	defer response.Body.Close()
+	if answer, err = io.ReadAll(response.Body); err != nil {
+		return 0, nil
+	}
+	return response.StatusCode, answer
+}

@@ -1,0 +1,156 @@
+package torture
+
+// logChecker compares the log, and the record of the groups' workers, with the
+// database.
+type logChecker struct {
+	*checker
+	groups  []*group
+	handled []handling
+	dead    []deadLetter
+}
+
+func newLogChecker(r *record, groups []*group, t truth) *logChecker {
+	found := newFindings(lost, invented, doubled, misordered, overlapped, overdone)
+	return &logChecker{checker: newChecker(r, t.events, found), groups: groups, handled: t.handled, dead: t.dead}
+}
+
+func (c *logChecker) check() {
+	c.checkLog()
+	for _, g := range c.groups {
+		c.checkHandedOut(g)
+		c.checkHandled(g)
+		c.checkFences(g)
+		c.checkAttempts(g)
+		if g.order != "none" {
+			c.checkOrder(g)
+			c.checkOverlaps(g)
+		}
+	}
+}
+
+// checkHandedOut: the events that a group got are in the log of its namespace, and
+// in order of id within a lease.
+func (c *logChecker) checkHandedOut(g *group) {
+	for _, h := range c.of(g) {
+		for i, e := range h.events {
+			logged, ok := c.events[e.id]
+			if !ok || logged.uid != e.uid || logged.namespace != g.namespace {
+				c.report(invented, "%s got event %d with message %d, which is not in the log of its namespace", g, e.id, e.uid)
+			}
+			if i > 0 && h.events[i-1].id >= e.id {
+				c.report(misordered, "%s got event %d behind %d in one lease", g, e.id, h.events[i-1].id)
+			}
+		}
+	}
+}
+
+// of yields the leases that a group handed out, in the order of their arrival.
+func (c *logChecker) of(g *group) []*handout {
+	var handouts []*handout
+	for _, h := range c.handouts {
+		if h.group == g {
+			handouts = append(handouts, h)
+		}
+	}
+	return handouts
+}
+
+// checkHandled: every event that the group is owed was handled once, or is a
+// dead letter.
+func (c *logChecker) checkHandled(g *group) {
+	times := map[int64]int{}
+	for _, h := range c.handled {
+		if h.group == g.id && h.outcome == done {
+			times[h.event]++
+			if _, ok := c.events[h.event]; !ok {
+				c.report(invented, "%s handled event %d, which is not in the log", g, h.event)
+			}
+		}
+	}
+	for _, d := range c.dead {
+		if d.group == g.id {
+			times[d.event]++
+		}
+	}
+	for id, e := range c.events {
+		if n := times[id]; n > 1 {
+			c.report(doubled, "%s finished event %d %d times", g, id, n)
+		} else if n == 0 && c.owed(g, e) {
+			c.report(lost, "%s never finished event %d (message %d)", g, id, e.uid)
+		}
+	}
+}
+
+// owed tells whether a group must be handed an event. It may be handed those that
+// were published before it was defined, or not.
+func (c *logChecker) owed(g *group, e event) bool {
+	if e.namespace != g.namespace {
+		return false
+	}
+	m := c.messages[e.uid]
+	return g.fromStart || (m != nil && m.from > g.defined)
+}
+
+// checkFences: a lease that was taken over cannot be settled, and events that were
+// settled are not handed out again, unless Postgres crashed in between and forgot.
+func (c *logChecker) checkFences(g *group) {
+	type key struct {
+		lease   int64
+		attempt int
+	}
+	accepted := map[key]bool{}
+	for _, h := range c.handled {
+		if h.group == g.id {
+			accepted[key{h.lease, h.attempt}] = true
+		}
+	}
+	newest := map[int64]*handout{}
+	finished := map[int64]moment{} // when a worker knew that it had settled the event for good
+	for _, h := range c.of(g) {
+		if n := newest[h.lease]; n == nil || n.attempt < h.attempt {
+			newest[h.lease] = h
+		}
+		if h.settleTo == 0 || !accepted[key{h.lease, h.attempt}] {
+			continue
+		}
+		for i, e := range h.events {
+			if h.outcomes[i] == done || h.outcomes[i] == permanent {
+				finished[e.id] = h.settleTo
+			}
+		}
+	}
+	for _, h := range c.of(g) {
+		n := newest[h.lease]
+		if accepted[key{h.lease, h.attempt}] && n.attempt > h.attempt && !c.crashedBetween(h.from, n.at) {
+			c.report(doubled, "%s: lease %d was settled under attempt %d, though attempt %d had it", g, h.lease, h.attempt, n.attempt)
+		}
+		for _, e := range h.events {
+			if at, ok := finished[e.id]; ok && at < h.from {
+				c.report(doubled, "%s got event %d again after it was settled", g, e.id)
+			}
+		}
+	}
+}
+
+// checkAttempts: an event gets the deliveries that the policy allows, and all of
+// them before it is buried.
+func (c *logChecker) checkAttempts(g *group) {
+	for _, h := range c.of(g) {
+		for _, e := range h.events {
+			if e.delivery < 1 || e.delivery > g.maxDeliveries() {
+				c.report(overdone, "%s got event %d as delivery %d, with a policy of %d", g, e.id, e.delivery, g.attempts)
+			}
+		}
+	}
+	for _, d := range c.dead {
+		if d.group != g.id {
+			continue
+		}
+		if d.attempts > g.maxDeliveries() {
+			c.report(overdone, "%s buried event %d after %d deliveries, with a policy of %d", g, d.event, d.attempts, g.attempts)
+		}
+		if d.attempts < g.attempts && d.error != permanent {
+			c.report(overdone, "%s buried event %d after only %d deliveries: %s", g, d.event, d.attempts, d.reason)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package torture
+
+import (
+	"cmp"
+	"slices"
+)
+
+// checkOrder: within a unit, no event comes before an event that it depends on,
+// neither when it is first handed out nor, where failures block, when it is done.
+func (c *logChecker) checkOrder(g *group) {
+	handed := sequences(func(add func(unit string, uid int64)) {
+		for _, h := range c.of(g) {
+			for _, e := range h.events {
+				add(e.unit, e.uid)
+			}
+		}
+	})
+	for unit, uids := range handed {
+		c.checkSequence(g, unit, "handed out", uids)
+	}
+	if !g.blocks {
+		return
+	}
+	finished := sequences(func(add func(unit string, uid int64)) {
+		for _, h := range c.handled {
+			if h.group == g.id && h.outcome == done {
+				e := c.events[h.event]
+				add(g.unit(e.stream, e.key), e.uid)
+			}
+		}
+	})
+	for unit, uids := range finished {
+		c.checkSequence(g, unit, "handled", uids)
+	}
+}
+
+// span is the time in which a worker surely held a lease: from its arrival to
+// the settlement that was accepted.
+type span struct {
+	from, to moment
+	lease    int64
+}
+
+// checkOverlaps: no two leases that hold events of one unit are in flight at
+// once. Only leases whose settlement was accepted count; others may have been
+// lost without their workers knowing.
+func (c *logChecker) checkOverlaps(g *group) {
+	accepted := map[[2]int64]bool{}
+	for _, h := range c.handled {
+		if h.group == g.id {
+			accepted[[2]int64{h.lease, int64(h.attempt)}] = true
+		}
+	}
+	byUnit := map[string][]span{}
+	for _, h := range c.of(g) {
+		if h.settleTo == 0 || !accepted[[2]int64{h.lease, int64(h.attempt)}] {
+			continue
+		}
+		for _, unit := range h.units() {
+			byUnit[unit] = append(byUnit[unit], span{h.at, h.settleFrom, h.lease})
+		}
+	}
+	for unit, spans := range byUnit {
+		slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+		last := spans[0]
+		for _, s := range spans[1:] {
+			if s.from < last.to {
+				c.report(overlapped, "%s, %q: leases %d and %d were in flight at once", g, unit, last.lease, s.lease)
+			}
+			if s.to > last.to {
+				last = s
+			}
+		}
+	}
+}
+
+// units are those that a lease holds events of. Events that failed and were set
+// aside come again at any time.
+func (h *handout) units() []string {
+	var units []string
+	for _, e := range h.events {
+		aside := !h.group.blocks && e.delivery > 1
+		if e.unit != "" && !aside && !slices.Contains(units, e.unit) {
+			units = append(units, e.unit)
+		}
+	}
+	return units
+}

@@ -1,0 +1,217 @@
+package torture
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// place is a place that every event has to reach. It is read without our own
+// readers, which could be wrong in the same way.
+type place struct {
+	name          string
+	once, ordered bool
+	read          func(context.Context) ([]int64, error) // ids, those of a stream in the order of the place
+
+	ids      []int64 // as they were read last
+	distinct int     // among them
+}
+
+func (p *place) String() string { return p.name }
+
+// look reads the place.
+func (p *place) look(ctx context.Context) (err error) {
+	if p.ids, err = p.read(ctx); err != nil {
+		return err
+	}
+	distinct := map[int64]bool{}
+	for _, id := range p.ids {
+		distinct[id] = true
+	}
+	p.distinct = len(distinct)
+	return nil
+}
+
+// checkPlace: every event of the log is in the place, those of a stream in order,
+// and where repeats are not allowed it is there once.
+func (c *checker) checkPlace(p *place) {
+	times := map[int64]int{}
+	for _, id := range p.ids {
+		times[id]++
+	}
+	for id, n := range times {
+		if _, ok := c.events[id]; !ok {
+			c.report(invented, "%s has event %d, which is not in the log", p, id)
+		}
+		if p.once && n > 1 {
+			c.report(doubled, "%s has event %d %d times", p, id, n)
+		}
+	}
+	for id, e := range c.events {
+		if times[id] == 0 {
+			c.report(lost, "%s does not have event %d of %s", p, id, e.stream)
+		}
+	}
+	if !p.ordered {
+		return
+	}
+	streams := sequences(func(add func(unit string, uid int64)) {
+		for _, id := range p.ids {
+			add(c.events[id].stream, c.events[id].uid)
+		}
+	})
+	for stream, uids := range streams {
+		c.checkSequence(p, stream, "written", uids)
+	}
+}
+
+func (p *pipelinePart) readRedis(ctx context.Context) (ids []int64, err error) {
+	client := p.redis.Current().Client
+	for stream := range p.streams {
+		for from := "-"; ; {
+			entries, err := client.XRangeN(ctx, stream, from, "+", 1000).Result()
+			if err != nil {
+				return nil, err
+			}
+			for _, entry := range entries {
+				text, _ := entry.Values["id"].(string)
+				id, err := strconv.ParseInt(text, 10, 64)
+				if err != nil {
+					return nil, err
+				}
+				ids = append(ids, id)
+				from = "(" + entry.ID
+			}
+			if len(entries) < 1000 {
+				break
+			}
+		}
+	}
+	return ids, nil
+}
+
+func (p *pipelinePart) readNATS(ctx context.Context) (ids []int64, err error) {
+	conn, err := nats.Connect(p.nats.URL)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return nil, err
+	}
+	names := js.StreamNames(ctx)
+	for name := range names.Name() {
+		if strings.HasPrefix(name, "KV_") { // positions of groups
+			continue
+		}
+		found, err := readJetStream(ctx, js, name)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, found...)
+	}
+	return ids, names.Err()
+}
+
+func readJetStream(ctx context.Context, js jetstream.JetStream, name string) (ids []int64, err error) {
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	left := stream.CachedInfo().State.Msgs
+	if left == 0 {
+		return nil, nil
+	}
+	consumer, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return nil, err
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return nil, err
+	}
+	defer messages.Stop()
+	for ; left > 0; left-- {
+		message, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return nil, err
+		}
+		id, err := strconv.ParseInt(message.Headers().Get("Nats-Msg-Id"), 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+func (p *pipelinePart) readEffects(reader string) func(context.Context) ([]int64, error) {
+	return func(ctx context.Context) ([]int64, error) {
+		conn, err := pgx.Connect(ctx, p.consumers)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close(ctx)
+		rows, _ := conn.Query(ctx, "select event from effects where reader = $1", reader)
+		return pgx.CollectRows(rows, pgx.RowTo[int64])
+	}
+}
+
+// readArchive reads the objects, which the S3 server has as files.
+func (p *pipelinePart) readArchive(context.Context) (ids []int64, err error) {
+	var segments []string
+	err = filepath.WalkDir(p.store.Dir(), func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".jsonl.zst") {
+			segments = append(segments, path)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(segments)
+	for _, path := range segments {
+		found, err := readSegment(path)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, found...)
+	}
+	return ids, nil
+}
+
+func readSegment(path string) (ids []int64, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	plain, err := zstd.NewReader(file)
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Close()
+	lines := bufio.NewScanner(plain)
+	for lines.Scan() {
+		var line struct {
+			ID int64 `json:"id"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return nil, err
+		}
+		ids = append(ids, line.ID)
+	}
+	return ids, lines.Err()
+}

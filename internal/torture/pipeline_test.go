@@ -1,0 +1,176 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/internal/tests3"
+)
+
+// pipelinePart runs everything behind the log: relays to Redis and JetStream,
+// archivers, and the consumers of the two brokers. The processes and the servers are
+// killed in turn.
+type pipelinePart struct {
+	*run
+	redis     *testredis.Sentinel
+	nats      *testnats.Cluster
+	store     *tests3.Server
+	consumers string // URL of the consumers' database
+	observer  *client
+	places    []*place
+	streams   map[string]bool // of the events in the log
+
+	relays, archivers, redisReaders, natsReaders []*process
+}
+
+var pipelineStreams = []string{"orders", "stream:user:events", "payments", "mail {x}", "audit/log", "rare"}
+
+func (p *pipelinePart) load() load {
+	return load{publishers: 4, pace: 300 * time.Millisecond, step: 50}
+}
+
+func (p *pipelinePart) publisher() func(context.Context) {
+	publisher := p.newPublisher([]string{"default"}, pipelineStreams)
+	p.t.Cleanup(publisher.forget)
+	return publisher.once
+}
+
+func (p *pipelinePart) start() {
+	p.consumers = p.database.another("consumers")
+	p.database.exec(p.consumers, "create table effects (reader text, event bigint)")
+	p.redis = testredis.StartSentinel(p.t)
+	p.nats = testnats.StartCluster(p.t, 3)
+	p.store = tests3.Start(p.t)
+	p.observer = p.newClient()
+	p.t.Cleanup(p.observer.forget)
+	p.relays = p.two("relay", p.database.url)
+	p.archivers = p.two("archiver", p.database.url)
+	p.redisReaders = p.two("redis reader", p.consumers)
+	p.natsReaders = p.two("nats reader", p.consumers)
+	p.places = []*place{
+		{name: "Redis", ordered: true, read: p.readRedis},
+		{name: "JetStream", ordered: true, read: p.readNATS},
+		{name: "effects of Redis", once: true, read: p.readEffects("redis reader")},
+		{name: "effects of JetStream", once: true, read: p.readEffects("nats reader")},
+		{name: "archive", once: true, read: p.readArchive},
+	}
+	p.disturbConnections()
+}
+
+// two starts two processes of a role.
+func (p *pipelinePart) two(role, database string) (processes []*process) {
+	for range 2 {
+		processes = append(processes, p.startProcess(role, p.hear, databaseVariable, database,
+			redisVariable, p.redis.URL(), natsVariable, p.nats.URL, archiveVariable, p.store.URL()))
+	}
+	return processes
+}
+
+// hear reads a line that a process has printed.
+func (p *pipelinePart) hear(line string) {
+	if strings.HasPrefix(line, "handled ") {
+		p.record.done.Add(1)
+		return
+	}
+	p.t.Log(line) // its last error; another process takes its place
+}
+
+func (p *pipelinePart) faults() []fault {
+	relay, archiver := killProcess("relay", p.relays), killProcess("archiver", p.archivers)
+	return []fault{
+		relay, p.redisMaster(), archiver, killProcess("consumer", p.redisReaders),
+		p.natsNode(), killProcess("consumer", p.natsReaders), p.database.crash(), relay, archiver,
+	}
+}
+
+// redisMaster kills the master, lets a replica take over, and starts it again as a
+// replica.
+func (p *pipelinePart) redisMaster() fault {
+	return fault{"master of Redis", func(int) {
+		master := p.redis.Current()
+		master.Kill()
+		await.True(p.t, "a replica of Redis takes over", func() bool { return p.redis.Current() != master })
+		master.Restart()
+		p.redis.AwaitReady()
+	}}
+}
+
+func (p *pipelinePart) natsNode() fault {
+	rng := p.random()
+	return fault{"node of NATS", func(round int) {
+		node := p.nats.Servers[round%len(p.nats.Servers)]
+		node.Kill()
+		pause(p.ctx, upTo(rng, 2*time.Second))
+		node.Restart()
+	}}
+}
+
+func (p *pipelinePart) left() (left []string, err error) {
+	if err := p.observer.finishPrepared(p.ctx); err != nil {
+		return nil, err
+	}
+	delayed, published := 0, 0
+	err = p.observer.conn.QueryRow(p.ctx, "select (select count(*) from posthorn.delayed), (select count(*) from posthorn.events)").Scan(&delayed, &published)
+	if err != nil {
+		return nil, err
+	}
+	if delayed > 0 {
+		return []string{fmt.Sprintf("%d delayed events", delayed)}, nil
+	}
+	if p.streams == nil { // the log stays as it is now
+		events, err := readEvents(p.ctx, p.observer.conn)
+		if err != nil {
+			return nil, err
+		}
+		p.streams = map[string]bool{}
+		for _, e := range events {
+			p.streams[e.stream] = true
+		}
+	}
+	for _, place := range p.places {
+		if place.distinct < published {
+			if err := place.look(p.ctx); err != nil {
+				return nil, err
+			}
+		}
+		if place.distinct < published {
+			left = append(left, fmt.Sprintf("%s has %d of %d events", place, place.distinct, published))
+		}
+	}
+	return left, nil
+}
+
+func newPipelineChecker(r *record, events map[int64]event) *checker {
+	return newChecker(r, events, newFindings(lost, invented, doubled, misordered))
+}
+
+func (p *pipelinePart) check() (string, *findings) {
+	for _, processes := range [][]*process{p.relays, p.archivers, p.redisReaders, p.natsReaders} {
+		retire(processes)
+	}
+	var events map[int64]event
+	p.database.with(p.database.url, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		events, err = readEvents(ctx, conn)
+		return err
+	})
+	c := newPipelineChecker(p.record, events)
+	c.checkLog()
+	counts := p.record.published(len(events))
+	for _, place := range p.places {
+		// A cluster whose node has just come back may show less for a moment.
+		await.True(p.t, place.name+" can be read", func() bool {
+			err := place.look(p.t.Context())
+			return p.t.Failed() || err == nil && place.distinct >= len(events)
+		})
+		c.checkPlace(place)
+		counts += fmt.Sprintf("; %s: %d repeats", place, len(place.ids)-place.distinct)
+	}
+	return counts, c.findings
+}

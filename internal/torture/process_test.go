@@ -1,0 +1,95 @@
+package torture
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// process is this test binary in a role. When it is killed, or ends, another
+// takes its place.
+type process struct {
+	*run
+	environment []string
+	hears       func(line string) // receives the lines that it prints
+	rng         *rand.Rand
+
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	retired bool
+	over    sync.WaitGroup
+}
+
+// startProcess starts a process. The environment has pairs of a variable and its value.
+func (r *run) startProcess(role string, hears func(string), environment ...string) *process {
+	p := &process{run: r, hears: hears, rng: r.random(), environment: []string{roleVariable + "=" + role}}
+	for i := 0; i < len(environment); i += 2 {
+		p.environment = append(p.environment, environment[i]+"="+environment[i+1])
+	}
+	p.over.Go(func() {
+		for p.runOne() {
+			pause(r.ctx, 100*time.Millisecond) // its server may be down
+		}
+	})
+	r.t.Cleanup(p.retire)
+	return p
+}
+
+// runOne starts a process and waits for its end; it is false when the role is over.
+func (p *process) runOne() bool {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), p.environment...)
+	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", seedVariable, p.rng.Uint64()))
+	cmd.Stderr = os.Stderr
+	output, err := cmd.StdoutPipe()
+	if err == nil {
+		_, err = cmd.StdinPipe() // nothing is written to it; it closes when we end
+	}
+	p.mu.Lock()
+	if p.retired {
+		p.mu.Unlock()
+		return false
+	}
+	if err == nil {
+		err = cmd.Start()
+	}
+	p.cmd = cmd
+	p.mu.Unlock()
+	if err != nil {
+		p.fail(err)
+		return false
+	}
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		p.hears(lines.Text())
+	}
+	_ = cmd.Wait()
+	return true
+}
+
+// kill ends the process as kill -9 does.
+func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd != nil && p.cmd.Process != nil {
+		_ = p.cmd.Process.Kill()
+	}
+}
+
+// retire ends it for good.
+func (p *process) retire() {
+	p.mu.Lock()
+	p.retired = true
+	p.mu.Unlock()
+	p.kill()
+	p.over.Wait()
+}
+
+func retire(processes []*process) {
+	for _, p := range processes {
+		p.retire()
+	}
+}

@@ -1,0 +1,178 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/await"
+)
+
+// part is a side of Posthorn under torture. The run has everything else: the
+// seed, the publishers' loop, the faults' turns, the waiting and the report.
+type part interface {
+	// load says how much of it there is.
+	load() load
+	// start starts the servers and the workers.
+	start()
+	// publisher returns a new publisher, which publishes once at each call: a
+	// transaction or a job.
+	publisher() func(context.Context)
+	// faults strike in turn, round after round.
+	faults() []fault
+	// left lists the work that is not finished yet.
+	left() ([]string, error)
+	// check compares the record with the database and all other places, after
+	// the clients have ended.
+	check() (counts string, found *findings)
+}
+
+type load struct {
+	publishers int
+	pace       time.Duration // the longest pause of a publisher between two calls
+	step       int           // so much gets done between two faults: events or jobs
+}
+
+// shortKills is how many faults strike in a short run.
+const shortKills = 10
+
+// run is the state that all parts have, and all their clients share.
+type run struct {
+	t        *testing.T
+	seed     uint64
+	record   *record
+	database *database
+	began    time.Time
+	kills    atomic.Int64   // so far
+	struck   map[string]int // kills by name; for the test's goroutine
+
+	ctx        context.Context // ends with the clients, and when the run fails
+	cancel     context.CancelFunc
+	publishing context.Context // ends when enough was published
+	enough     context.CancelFunc
+	draining   atomic.Bool // workers behave, so that everything gets done
+
+	randoms    atomic.Int64
+	publishers sync.WaitGroup
+	clients    sync.WaitGroup
+}
+
+func newRun(t *testing.T, seed uint64) *run {
+	r := &run{t: t, seed: seed, record: newRecord(), began: time.Now(), struck: map[string]int{}}
+	r.ctx, r.cancel = context.WithCancel(t.Context())
+	r.publishing, r.enough = context.WithCancel(r.ctx)
+	t.Cleanup(r.end)
+	return r
+}
+
+// torture lets a part work while faults strike, lets it finish its work, and
+// checks everything.
+func (r *run) torture(p part) {
+	r.database = startDatabase(r)
+	p.start()
+	defer r.report(p) // also after a wait in vain
+	for range p.load().publishers {
+		publish, rng := p.publisher(), r.random()
+		r.publishers.Go(func() {
+			for r.publishing.Err() == nil {
+				publish(r.ctx)
+				pause(r.publishing, upTo(rng, p.load().pace))
+			}
+		})
+	}
+	r.disturb(p)
+	r.enough()
+	r.publishers.Wait()
+	r.draining.Store(true)
+	r.drain(p)
+}
+
+// disturb lets faults strike, one after the other. Between two of them the part
+// has to get on with its work, which shows that it recovers from each.
+func (r *run) disturb(p part) {
+	faults := p.faults()
+	for i := 0; r.elapsed() < 1; i++ {
+		goal := r.record.done.Load() + int64(p.load().step)
+		if *duration > 0 {
+			pause(r.ctx, *kill)
+		}
+		r.await("work is done after a fault", func() bool { return r.record.done.Load() >= goal })
+		f := faults[i%len(faults)]
+		f.strike(i / len(faults))
+		r.struck[f.name]++
+		r.kills.Add(1)
+	}
+}
+
+// elapsed is the fraction of the run that is over.
+func (r *run) elapsed() float64 {
+	if *duration > 0 {
+		return float64(time.Since(r.began)) / float64(*duration)
+	}
+	return float64(r.kills.Load()) / shortKills
+}
+
+// drain waits until no work is left. It fails when the work that is left stays
+// the same.
+func (r *run) drain(p part) {
+	for last := []string{"all"}; len(last) > 0; {
+		r.await("there is less of what is left: "+strings.Join(last, "; "), func() bool {
+			pause(r.ctx, 50*time.Millisecond) // looking is work for the database
+			left, err := p.left()
+			if err != nil || slices.Equal(left, last) {
+				return false // a server may still be starting
+			}
+			last = left
+			return true
+		})
+	}
+}
+
+// await waits for a condition, or until the run has failed.
+func (r *run) await(what string, holds func() bool) {
+	r.t.Helper()
+	await.True(r.t, what, func() bool { return r.ctx.Err() != nil || holds() })
+	if r.ctx.Err() != nil {
+		r.t.FailNow()
+	}
+}
+
+// end waits until all clients have ended.
+func (r *run) end() {
+	r.cancel()
+	r.publishers.Wait()
+	r.clients.Wait()
+}
+
+// fail ends the run: something happened that has no place in it.
+func (r *run) fail(err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		r.t.Error(err)
+		r.cancel()
+	}
+}
+
+// random is a client's source of random numbers.
+func (r *run) random() *rand.Rand { return random(r.seed, r.randoms.Add(1)) }
+
+func random(seed uint64, client int64) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(client))) }
+
+func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
+
+// pause lets time pass; it is false when ctx has ended. Clients are slow or late by
+// it, servers stay down, and in a long run the faults keep their distance. No
+// check depends on how long it takes.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return ctx.Err() == nil
+	}
+}

@@ -1,7 +1,7 @@
 .PHONY: help up build test stress torture bench lint generate
 .DEFAULT_GOAL := help
 
-# Torture runs this long.
+# Each part of torture runs this long.
 FOR ?= 10m
 # Stress runs each package this often; ONLY names a part of their paths.
 ROUNDS ?= 30
@@ -28,10 +28,9 @@ stress: ## runs each package's tests ROUNDS=30 times on a busy machine; goes on 
 	@scripts/deps
 	@go run ./internal/testrun -stress $(ROUNDS) -only "$(ONLY)"
 
-torture: ## looks for lost events while workers, brokers and Postgres are killed, for FOR=10m twice
+torture: ## kills workers, brokers and Postgres, and checks every event and job; PART=log, jobs or pipeline, each FOR=10m
 	@scripts/deps
-	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./internal/torture -torture.for $(FOR) -torture.kill 30s
-	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./relay/internal/torture -torture.for $(FOR)
+	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./internal/torture -torture.for $(FOR) -torture.part "$(PART)"
 	POSTHORN_TEST_KILLS=100 go test -timeout 0 -count 1 -run 'Survives?(Its|Their)Process|Killed$$' . ./archive ./internal/consume ./internal/inflow
 
 bench: ## measures Postgres and Posthorn side by side; prints docs/performance.md's table

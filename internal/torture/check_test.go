@@ -37,10 +37,10 @@ func newChecker(r *record, events map[int64]event, f *findings) *checker {
 		}
 	}
 	for id, e := range events {
-		if other, ok := c.eventOf[e.uid]; ok {
-			c.report(invented, "message %d is in the log twice, as events %d and %d", e.uid, other, id)
+		if other, ok := c.eventOf[e.UID]; ok {
+			c.report(invented, "message %d is in the log twice, as events %d and %d", e.UID, other, id)
 		}
-		c.eventOf[e.uid] = id
+		c.eventOf[e.UID] = id
 	}
 	return c
 }
@@ -60,10 +60,10 @@ func (c *checker) checkLog() {
 		}
 	}
 	for id, e := range c.events {
-		if m := c.messages[e.uid]; m == nil || m.tx.outcome == rolledBack {
-			c.report(invented, "event %d is in the log, though message %d was rolled back", id, e.uid)
+		if m := c.messages[e.UID]; m == nil || m.tx.outcome == rolledBack {
+			c.report(invented, "event %d is in the log, though message %d was rolled back", id, e.UID)
 		} else if m.tx.outcome == committed && !m.delayed && m.id != id {
-			c.report(invented, "message %d is event %d in the log, and was acknowledged as %d", e.uid, id, m.id)
+			c.report(invented, "message %d is event %d in the log, and was acknowledged as %d", e.UID, id, m.id)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (c *checker) inLog(m *message) bool {
 	if _, ok := c.eventOf[m.uid]; ok {
 		return true
 	}
-	first := c.messages[c.events[m.id].uid]
+	first := c.messages[c.events[m.id].UID]
 	return m.dedup != "" && first != nil && first.dedup == m.dedup
 }
 

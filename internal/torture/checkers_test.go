@@ -36,13 +36,13 @@ func sound() (*record, *group, truth) {
 	r.end(second, committed)
 	t := truth{events: map[int64]event{}}
 	for uid := range int64(3) {
-		t.events[101+uid] = event{id: 101 + uid, uid: 1 + uid, namespace: "default", stream: "s", key: &key}
+		t.events[101+uid] = event{ID: 101 + uid, UID: 1 + uid, Namespace: "default", Stream: "s", Key: &key}
 	}
 	for i, ids := range [][]int64{{101, 102}, {103}} {
 		h := &handout{group: g, lease: int64(i + 1), attempt: 1, from: r.now()}
 		for _, id := range ids {
 			h.events = append(h.events, handed{id: id, uid: id - 100, unit: key, delivery: 1})
-			t.handled = append(t.handled, handling{group: g.id, event: id, lease: h.lease, attempt: 1, outcome: done})
+			t.handled = append(t.handled, handling{Group: g.id, Event: id, Lease: h.lease, Attempt: 1, Outcome: done})
 		}
 		r.handOut(h)
 		h.outcomes = h.all(done)
@@ -68,7 +68,7 @@ func TestLogCheckerFinds(t *testing.T) {
 			t.handled = t.handled[:2]
 		}},
 		"event that was only ever retried": {lost, func(_ *record, _ *group, t *truth) {
-			t.handled[2].outcome = failed
+			t.handled[2].Outcome = failed
 		}},
 		"event that was rolled back": {invented, func(r *record, _ *group, _ *truth) {
 			r.transactions[1].outcome = rolledBack
@@ -77,21 +77,21 @@ func TestLogCheckerFinds(t *testing.T) {
 			r.transactions[0].undo(1)
 		}},
 		"message that is there twice": {invented, func(_ *record, _ *group, t *truth) {
-			t.events[104] = event{id: 104, uid: 3, namespace: "default"}
+			t.events[104] = event{ID: 104, UID: 3, Namespace: "default"}
 		}},
 		"event of another namespace": {invented, func(_ *record, _ *group, t *truth) {
 			e := t.events[103]
-			e.namespace = "other"
+			e.Namespace = "other"
 			t.events[103] = e
 		}},
 		"event that is not in the log": {invented, func(r *record, _ *group, _ *truth) {
 			r.handouts[0].events[0].id = 99
 		}},
 		"event handled twice": {doubled, func(_ *record, _ *group, t *truth) {
-			t.handled = append(t.handled, handling{group: 7, event: 103, lease: 9, attempt: 1, outcome: done})
+			t.handled = append(t.handled, handling{Group: 7, Event: 103, Lease: 9, Attempt: 1, Outcome: done})
 		}},
 		"event handled and buried": {doubled, func(_ *record, _ *group, t *truth) {
-			t.dead = append(t.dead, deadLetter{group: 7, event: 103, attempts: 2})
+			t.dead = append(t.dead, deadLetter{Group: 7, Event: 103, Attempts: 2})
 		}},
 		"settlement after a take-over": {doubled, func(r *record, g *group, _ *truth) {
 			r.handOut(&handout{group: g, lease: 2, attempt: 2, from: 1})
@@ -115,8 +115,8 @@ func TestLogCheckerFinds(t *testing.T) {
 			r.handouts[1].events[0].delivery = g.maxDeliveries() + 1
 		}},
 		"event that was buried early": {overdone, func(_ *record, _ *group, t *truth) {
-			t.handled[2].outcome = failed
-			t.dead = append(t.dead, deadLetter{group: 7, event: 103, attempts: 1, error: failed})
+			t.handled[2].Outcome = failed
+			t.dead = append(t.dead, deadLetter{Group: 7, Event: 103, Attempts: 1, Error: failed})
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,26 +22,35 @@ func killProcess(name string, processes []*process) fault {
 	return fault{name, func(round int) { processes[round%len(processes)].kill() }}
 }
 
-// disturbConnections ends connections, and holds snapshots, while events are published.
-func (r *run) disturbConnections() {
-	r.clients.Go(r.terminateBackends)
-	r.clients.Go(r.holdSnapshots)
+// connections ends n connections, of any client, in the middle of a statement or a
+// transaction.
+func (r *run) connections(n int) fault {
+	c := r.newClient()
+	r.t.Cleanup(c.forget)
+	return fault{"connections", func(int) {
+		for c.connected(r.ctx) && c.broken(r.ctx, c.terminate(n)) {
+			continue // another one has ended ours
+		}
+	}}
 }
 
-// terminateBackends ends somebody's connection every now and then, in the middle of a
-// statement or a transaction.
+func (c *client) terminate(n int) error {
+	_, err := c.conn.Exec(c.ctx, `
+		select pg_terminate_backend(pid)
+		from (
+			select pid from pg_stat_activity
+			where backend_type = 'client backend' and pid <> pg_backend_pid() and datname <> 'postgres' -- localpg's
+			order by random() limit $1
+		) chosen`, n)
+	return err
+}
+
+// terminateBackends ends a connection every now and then, beside the faults.
 func (r *run) terminateBackends() {
 	c := r.newClient()
 	defer c.forget()
 	for pause(r.publishing, upTo(c.rng, 200*time.Millisecond)) && c.connected(r.publishing) {
-		_, err := c.conn.Exec(r.ctx, `
-			select pg_terminate_backend(pid)
-			from (
-				select pid from pg_stat_activity
-				where backend_type = 'client backend' and pid <> pg_backend_pid()
-				order by random() limit 1
-			) one`)
-		c.broken(r.ctx, err)
+		c.broken(r.ctx, c.terminate(1))
 	}
 }
 

@@ -10,10 +10,9 @@ type job struct {
 }
 
 type entry struct {
-	ID           int64
-	WorkerID     string `json:"worker_id"`
-	Action       string
-	ErrorMessage string `json:"error_message"`
+	ID       int64
+	WorkerID string `json:"worker_id"`
+	Action   string
 }
 
 // story follows the log of a job, entry by entry.

@@ -24,7 +24,6 @@ type jobsPart struct {
 	mu        sync.Mutex
 	made      map[int64]bool
 	completed map[int64]string // worker that was told that it has completed the job, by the job's id
-	enqueued  int
 }
 
 const workerProcesses = 5 // of ten workers each
@@ -35,7 +34,9 @@ func newJobsFindings() *findings {
 	return newFindings(lost, doubled, unfenced, stuck, misordered, overdone)
 }
 
-func (j *jobsPart) load() load { return load{publishers: 4, pace: 200 * time.Millisecond, step: 12} }
+func (j *jobsPart) load() load {
+	return load{publishers: 4, pace: 200 * time.Millisecond, short: 12, step: 6}
+}
 
 func (j *jobsPart) faults() []fault {
 	workers, server := killProcess("workers", j.workers), killProcess("server", []*process{j.server})
@@ -48,9 +49,9 @@ func (j *jobsPart) start() {
 	address := fmt.Sprintf("127.0.0.1:%d", testdir.FreePort(j.t))
 	j.api = newAPI("http://" + address)
 	j.t.Cleanup(j.api.http.CloseIdleConnections)
-	j.server = j.startProcess("server", func(line string) { j.t.Log(line) }, serverVariable, address, databaseVariable, j.database.url)
+	j.server = j.startProcess(setup{Role: "server", Server: address, Database: j.database.url}, func(line string) { j.t.Log(line) })
 	for range workerProcesses {
-		j.workers = append(j.workers, j.startProcess("workers", j.note, serverVariable, j.api.base))
+		j.workers = append(j.workers, j.startProcess(setup{Role: "workers", Server: j.api.base}, j.note))
 	}
 	j.observer = j.newClient()
 	j.t.Cleanup(j.observer.forget)
@@ -60,16 +61,13 @@ func (j *jobsPart) start() {
 func (j *jobsPart) publisher() func(context.Context) {
 	rng := j.random()
 	return func(ctx context.Context) {
-		j.mu.Lock()
-		n := j.enqueued
-		j.enqueued++
-		j.mu.Unlock()
+		n := j.record.uids.Add(1)
 		tags := allTags[n%3]
 		if n%7 == 0 {
 			tags += "," + allTags[3]
 		}
 		status, answer := j.api.call(ctx, "POST", "/events", fmt.Sprint("job-", n), map[string]any{
-			"title": "job", "tags": tags, "payload": map[string]int{"n": n}, "max_retries": 4, "priority": rng.IntN(5),
+			"title": "job", "tags": tags, "payload": map[string]int64{"n": n}, "max_retries": 4, "priority": rng.IntN(5),
 		})
 		if ctx.Err() != nil {
 			return
@@ -82,6 +80,7 @@ func (j *jobsPart) publisher() func(context.Context) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		j.made[made.ID] = true
+		j.record.acked.Add(1)
 	}
 }
 
@@ -116,8 +115,8 @@ func (j *jobsPart) left() ([]string, error) {
 
 func (j *jobsPart) check() (string, *findings) {
 	retire(j.workers)
-	if len(j.made) != j.enqueued {
-		j.found.report(lost, "%d jobs were enqueued, and %d were made", j.enqueued, len(j.made))
+	if n := int(j.record.uids.Load()); n != len(j.made) {
+		j.found.report(lost, "%d jobs were enqueued, and %d were made", n, len(j.made))
 	}
 	entries := map[string]int{}
 	ends := map[string]int{}

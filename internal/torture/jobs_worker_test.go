@@ -23,12 +23,12 @@ import (
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // beServer serves HTTP until it is killed.
-func beServer(ctx context.Context) error {
-	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: os.Getenv(databaseVariable), Logger: quiet()})
+func beServer(ctx context.Context, s setup) error {
+	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: s.Database, Logger: quiet()})
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", os.Getenv(serverVariable))
+	listener, err := net.Listen("tcp", s.Server)
 	if err != nil {
 		return err
 	}
@@ -39,11 +39,11 @@ const workersOfAProcess = 10
 
 // beWorkers works until it is killed. It prints a line for each job that it was
 // told is completed, and for each answer that is wrong.
-func beWorkers(ctx context.Context) error {
-	api := newAPI(os.Getenv(serverVariable))
+func beWorkers(ctx context.Context, s setup) error {
+	api := newAPI(s.Server)
 	var all sync.WaitGroup
 	for i := range workersOfAProcess {
-		w := &jobWorker{api, fmt.Sprintf("host:%d-%d", os.Getpid(), i), processRandom(int64(i))}
+		w := &jobWorker{api, fmt.Sprintf("host:%d-%d", os.Getpid(), i), random(s.Seed, int64(i))}
 		all.Go(func() {
 			for {
 				w.once(ctx)

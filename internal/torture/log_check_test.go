@@ -34,7 +34,7 @@ func (c *logChecker) checkHandedOut(g *group) {
 	for _, h := range c.of(g) {
 		for i, e := range h.events {
 			logged, ok := c.events[e.id]
-			if !ok || logged.uid != e.uid || logged.namespace != g.namespace {
+			if !ok || logged.UID != e.uid || logged.Namespace != g.namespace {
 				c.report(invented, "%s got event %d with message %d, which is not in the log of its namespace", g, e.id, e.uid)
 			}
 			if i > 0 && h.events[i-1].id >= e.id {
@@ -60,23 +60,23 @@ func (c *logChecker) of(g *group) []*handout {
 func (c *logChecker) checkHandled(g *group) {
 	times := map[int64]int{}
 	for _, h := range c.handled {
-		if h.group == g.id && h.outcome == done {
-			times[h.event]++
-			if _, ok := c.events[h.event]; !ok {
-				c.report(invented, "%s handled event %d, which is not in the log", g, h.event)
+		if h.Group == g.id && h.Outcome == done {
+			times[h.Event]++
+			if _, ok := c.events[h.Event]; !ok {
+				c.report(invented, "%s handled event %d, which is not in the log", g, h.Event)
 			}
 		}
 	}
 	for _, d := range c.dead {
-		if d.group == g.id {
-			times[d.event]++
+		if d.Group == g.id {
+			times[d.Event]++
 		}
 	}
 	for id, e := range c.events {
 		if n := times[id]; n > 1 {
 			c.report(doubled, "%s finished event %d %d times", g, id, n)
 		} else if n == 0 && c.owed(g, e) {
-			c.report(lost, "%s never finished event %d (message %d)", g, id, e.uid)
+			c.report(lost, "%s never finished event %d (message %d)", g, id, e.UID)
 		}
 	}
 }
@@ -84,10 +84,10 @@ func (c *logChecker) checkHandled(g *group) {
 // owed tells whether a group must be handed an event. It may be handed those that
 // were published before it was defined, or not.
 func (c *logChecker) owed(g *group, e event) bool {
-	if e.namespace != g.namespace {
+	if e.Namespace != g.namespace {
 		return false
 	}
-	m := c.messages[e.uid]
+	m := c.messages[e.UID]
 	return g.fromStart || (m != nil && m.from > g.defined)
 }
 
@@ -100,8 +100,8 @@ func (c *logChecker) checkFences(g *group) {
 	}
 	accepted := map[key]bool{}
 	for _, h := range c.handled {
-		if h.group == g.id {
-			accepted[key{h.lease, h.attempt}] = true
+		if h.Group == g.id {
+			accepted[key{h.Lease, h.Attempt}] = true
 		}
 	}
 	newest := map[int64]*handout{}
@@ -143,14 +143,14 @@ func (c *logChecker) checkAttempts(g *group) {
 		}
 	}
 	for _, d := range c.dead {
-		if d.group != g.id {
+		if d.Group != g.id {
 			continue
 		}
-		if d.attempts > g.maxDeliveries() {
-			c.report(overdone, "%s buried event %d after %d deliveries, with a policy of %d", g, d.event, d.attempts, g.attempts)
+		if d.Attempts > g.maxDeliveries() {
+			c.report(overdone, "%s buried event %d after %d deliveries, with a policy of %d", g, d.Event, d.Attempts, g.attempts)
 		}
-		if d.attempts < g.attempts && d.error != permanent {
-			c.report(overdone, "%s buried event %d after only %d deliveries: %s", g, d.event, d.attempts, d.reason)
+		if d.Attempts < g.attempts && d.Error != permanent {
+			c.report(overdone, "%s buried event %d after only %d deliveries: %s", g, d.Event, d.Attempts, d.Reason)
 		}
 	}
 }

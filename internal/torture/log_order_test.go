@@ -23,9 +23,9 @@ func (c *logChecker) checkOrder(g *group) {
 	}
 	finished := sequences(func(add func(unit string, uid int64)) {
 		for _, h := range c.handled {
-			if h.group == g.id && h.outcome == done {
-				e := c.events[h.event]
-				add(g.unit(e.stream, e.key), e.uid)
+			if h.Group == g.id && h.Outcome == done {
+				e := c.events[h.Event]
+				add(g.unit(e.Stream, e.Key), e.UID)
 			}
 		}
 	})
@@ -47,8 +47,8 @@ type span struct {
 func (c *logChecker) checkOverlaps(g *group) {
 	accepted := map[[2]int64]bool{}
 	for _, h := range c.handled {
-		if h.group == g.id {
-			accepted[[2]int64{h.lease, int64(h.attempt)}] = true
+		if h.Group == g.id {
+			accepted[[2]int64{h.Lease, int64(h.Attempt)}] = true
 		}
 	}
 	byUnit := map[string][]span{}

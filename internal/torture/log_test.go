@@ -23,9 +23,13 @@ const workersPerGroup = 2
 
 var logStreams = []string{"stream-0", "stream-1", "stream-2", "stream-3", "stream-4", "stream-5"}
 
-func (l *logPart) load() load { return load{publishers: 24, pace: 20 * time.Millisecond, step: 1000} }
+func (l *logPart) load() load {
+	return load{publishers: 24, pace: 20 * time.Millisecond, short: 200, step: 300}
+}
 
-func (l *logPart) faults() []fault { return []fault{l.database.crash()} }
+func (l *logPart) faults() []fault {
+	return []fault{l.connections(5), l.database.crash(), l.connections(5)}
+}
 
 func (l *logPart) publisher() func(context.Context) {
 	p := l.newPublisher([]string{"default", "default", "default", "other"}, logStreams)
@@ -57,7 +61,8 @@ func (l *logPart) start() {
 	l.t.Cleanup(l.observer.forget)
 	l.clients.Go(l.tend)
 	l.clients.Go(l.defineLateGroups)
-	l.disturbConnections()
+	l.clients.Go(l.terminateBackends)
+	l.clients.Go(l.holdSnapshots)
 }
 
 // defineLateGroups defines groups in the middle of the load.
@@ -109,7 +114,7 @@ func (l *logPart) check() (string, *findings) {
 		}
 	}
 	for _, h := range t.handled {
-		n[h.outcome]++
+		n[h.Outcome]++
 	}
 	return fmt.Sprintf("%s; %d groups: handed out %d in %d leases, done %d, retried %d, dead %d, late settlements refused %d",
 		l.record.published(len(t.events)), len(l.groups), n["handed out"], len(l.record.handouts), n[done], n["retried"], len(t.dead), n["refused"]), c.findings

@@ -55,7 +55,7 @@ func (w *worker) work(ctx context.Context) {
 // a total order for seconds: there are few in a long run, and some in a short one.
 func (w *worker) kills(h *handout) bool {
 	for _, e := range h.events {
-		if e.uid < 10_000 && e.uid%3001 == 0 || e.uid%100_003 == 0 {
+		if e.uid < 10_000 && e.uid%1001 == 0 || e.uid%100_003 == 0 {
 			return true
 		}
 	}
@@ -64,27 +64,21 @@ func (w *worker) kills(h *handout) bool {
 
 // next gets a lease in one of three ways, and settles the last one first if
 // there is one.
-func (w *worker) next(ctx context.Context, last *handout) (*handout, error) {
+func (w *worker) next(ctx context.Context, last *handout) (h *handout, err error) {
+	h = &handout{group: w.group, from: w.record.now()}
 	switch {
 	case last != nil || w.chance(2):
-		return w.take(ctx, last)
+		err = w.take(ctx, h, last)
 	case w.chance(10) && w.publishing.Err() == nil:
-		return w.claimAndPublish(ctx)
+		err = w.claimAndPublish(ctx, h)
+	default:
+		err = w.claim(ctx, h)
 	}
-	h, err := w.claim(ctx)
-	if err != nil {
+	if err != nil || h.lease == 0 {
 		return nil, err
 	}
-	return w.remember(h), nil
-}
-
-// remember files a handout, and drops one that holds nothing.
-func (w *worker) remember(h *handout) *handout {
-	if h == nil || h.lease == 0 {
-		return nil
-	}
 	w.record.handOut(h)
-	return h
+	return h, nil
 }
 
 func (w *worker) maxEvents() int {
@@ -102,37 +96,37 @@ func (w *worker) leaseFor() time.Duration {
 	return 20*time.Millisecond + upTo(w.rng, time.Second)
 }
 
-func (w *worker) claim(ctx context.Context) (*handout, error) {
-	h := &handout{group: w.group, from: w.record.now()}
-	rows, err := w.conn.Query(ctx, `
+func (w *worker) claim(ctx context.Context, h *handout) error {
+	rows, _ := w.conn.Query(ctx, `
 		select lease, attempt, event_id, stream, key, (payload->>'uid')::bigint, delivery
 		from posthorn.claim($1, $2, $3, $4, $5)`,
 		w.group.namespace, w.group.name, w.node, w.maxEvents(), w.leaseFor())
-	if err != nil {
-		return nil, err
-	}
+	return h.scan(rows, &h.lease, &h.attempt)
+}
+
+// scan reads the events of a lease; further columns come before theirs.
+func (h *handout) scan(rows pgx.Rows, further ...any) error {
 	var e handed
 	var stream string
 	var key *string
-	_, err = pgx.ForEachRow(rows, []any{&h.lease, &h.attempt, &e.id, &stream, &key, &e.uid, &e.delivery}, func() error {
-		e.unit = w.group.unit(stream, key)
+	_, err := pgx.ForEachRow(rows, append(further, &e.id, &stream, &key, &e.uid, &e.delivery), func() error {
+		e.unit = h.group.unit(stream, key)
 		h.events = append(h.events, e)
 		return nil
 	})
-	return h, err
+	return err
 }
 
 // take is the fast way: it settles one lease and takes the next in one round
-// trip, and notes what was settled in the same transaction.
-func (w *worker) take(ctx context.Context, last *handout) (*handout, error) {
-	h := &handout{group: w.group, from: w.record.now()}
+// trip, and notes the outcomes in the same transaction.
+func (w *worker) take(ctx context.Context, h, last *handout) error {
 	var token [16]byte
 	rand.Read(token[:])
 	var lease, attempt any
-	batch := &pgx.Batch{}
 	if last != nil {
 		lease, attempt = last.lease, last.attempt
 	}
+	batch := &pgx.Batch{}
 	batch.Queue("select lease, attempt from posthorn.take($1, $2, $3, $4, $5, $6, $7)",
 		w.group.id, w.node, w.maxEvents(), w.leaseFor(), token, lease, attempt).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&h.lease, &h.attempt}, func() error { return nil })
@@ -140,64 +134,45 @@ func (w *worker) take(ctx context.Context, last *handout) (*handout, error) {
 	})
 	batch.Queue(`
 		select e.event_id, s.name, e.key, (e.payload->>'uid')::bigint, e.delivery
-		from posthorn.lease_events($1) e join posthorn.streams s on s.id = e.stream_id order by e.event_id`, token).Query(func(rows pgx.Rows) error {
-		var e handed
-		var stream string
-		var key *string
-		_, err := pgx.ForEachRow(rows, []any{&e.id, &stream, &key, &e.uid, &e.delivery}, func() error {
-			e.unit = w.group.unit(stream, key)
-			h.events = append(h.events, e)
-			return nil
-		})
-		return err
-	})
+		from posthorn.lease_events($1) e join posthorn.streams s on s.id = e.stream_id order by e.event_id`,
+		token).Query(func(rows pgx.Rows) error { return h.scan(rows) })
 	if last != nil {
 		last.outcomes = last.all(done)
 		last.note(batch)
 	}
-	if err := w.conn.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, err
-	}
-	if last != nil {
+	err := w.conn.SendBatch(ctx, batch).Close()
+	if err == nil && last != nil {
 		w.settled(last, h.from)
 	}
-	return w.remember(h), nil
+	return err
 }
 
 // claimAndPublish claims in a transaction that publishes too, before and after.
-func (w *worker) claimAndPublish(ctx context.Context) (*handout, error) {
+func (w *worker) claimAndPublish(ctx context.Context, h *handout) error {
 	tx := w.record.begin()
-	h, err := w.claimBetween(ctx, tx)
-	if err != nil {
-		w.record.end(tx, w.publisher.gaveUp(ctx, err))
-		return nil, nil
-	}
-	_, err = w.conn.Exec(ctx, "commit")
-	if err != nil {
-		w.record.end(tx, inDoubt)
-		return nil, err
-	}
-	w.record.end(tx, committed)
-	return w.remember(h), nil
-}
-
-func (w *worker) claimBetween(ctx context.Context, tx *transaction) (*handout, error) {
-	if _, err := w.conn.Exec(ctx, "begin"); err != nil {
-		return nil, err
-	}
 	publish := func() error {
+		pause(ctx, upTo(w.rng, 3*time.Millisecond))
 		return w.publisher.publishOne(ctx, w.record.newMessage(tx, w.group.namespace), "")
 	}
-	if w.chance(2) {
-		if err := publish(); err != nil {
-			return nil, err
-		}
-		pause(ctx, upTo(w.rng, 3*time.Millisecond))
+	_, err := w.conn.Exec(ctx, "begin")
+	if err == nil && w.chance(2) {
+		err = publish()
 	}
-	h, err := w.claim(ctx)
+	if err == nil {
+		err = w.claim(ctx, h)
+	}
+	if err == nil {
+		err = publish()
+	}
 	if err != nil {
-		return nil, err
+		h.lease = 0
+		w.record.end(tx, w.publisher.gaveUp(ctx, err))
+		return nil
 	}
-	pause(ctx, upTo(w.rng, 3*time.Millisecond))
-	return h, publish()
+	if _, err = w.conn.Exec(ctx, "commit"); err != nil {
+		w.record.end(tx, inDoubt)
+		return err
+	}
+	w.record.end(tx, committed)
+	return nil
 }

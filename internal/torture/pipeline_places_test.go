@@ -32,15 +32,13 @@ func (p *place) String() string { return p.name }
 
 // look reads the place.
 func (p *place) look(ctx context.Context) (err error) {
-	if p.ids, err = p.read(ctx); err != nil {
-		return err
-	}
+	p.ids, err = p.read(ctx)
 	distinct := map[int64]bool{}
 	for _, id := range p.ids {
 		distinct[id] = true
 	}
 	p.distinct = len(distinct)
-	return nil
+	return err
 }
 
 // checkPlace: every event of the log is in the place, those of a stream in order,
@@ -60,7 +58,7 @@ func (c *checker) checkPlace(p *place) {
 	}
 	for id, e := range c.events {
 		if times[id] == 0 {
-			c.report(lost, "%s does not have event %d of %s", p, id, e.stream)
+			c.report(lost, "%s does not have event %d of %s", p, id, e.Stream)
 		}
 	}
 	if !p.ordered {
@@ -68,7 +66,7 @@ func (c *checker) checkPlace(p *place) {
 	}
 	streams := sequences(func(add func(unit string, uid int64)) {
 		for _, id := range p.ids {
-			add(c.events[id].stream, c.events[id].uid)
+			add(c.events[id].Stream, c.events[id].UID)
 		}
 	})
 	for stream, uids := range streams {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,18 +20,20 @@ import (
 // pipelineLease is short, so that another process soon takes over.
 const pipelineLease = 2 * time.Second
 
-func beRelay(ctx context.Context) error {
-	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: os.Getenv(databaseVariable), Logger: quiet()})
+func beRelay(ctx context.Context, s setup) error {
+	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: s.Database, Logger: quiet()})
 	if err != nil {
 		return err
 	}
 	defer ph.Close()
-	toRedis, err := redis.Open(ctx, os.Getenv(redisVariable), redis.Config{Logger: quiet()})
+	// Both replicas: on a busy machine the sentinels replace a master that lives, and the
+	// next kill makes the other replica a master.
+	toRedis, err := redis.Open(ctx, s.Redis, redis.Config{Replicas: 2, Logger: quiet()})
 	if err != nil {
 		return err
 	}
 	defer toRedis.Close()
-	toNATS, err := nats.Open(ctx, os.Getenv(natsVariable), nats.Config{Replicas: 3, Logger: quiet()})
+	toNATS, err := nats.Open(ctx, s.NATS, nats.Config{Replicas: 3, Logger: quiet()})
 	if err != nil {
 		return err
 	}
@@ -43,14 +44,14 @@ func beRelay(ctx context.Context) error {
 	return ph.Run(ctx)
 }
 
-func beArchiver(ctx context.Context) error {
+func beArchiver(ctx context.Context, s setup) error {
 	tests3.Setenv()
-	pool, err := pgxpool.New(ctx, os.Getenv(databaseVariable))
+	pool, err := pgxpool.New(ctx, s.Database)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	to, err := archive.Open(ctx, os.Getenv(archiveVariable))
+	to, err := archive.Open(ctx, s.Archive)
 	if err != nil {
 		return err
 	}
@@ -60,18 +61,22 @@ func beArchiver(ctx context.Context) error {
 
 // beReader handles the events of a broker, with an effect in the transaction. Every
 // tenth time it fails. It prints a line for each event.
-func beReader(ctx context.Context, name, url string) error {
-	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: os.Getenv(databaseVariable), Logger: quiet()})
+func beReader(ctx context.Context, s setup) error {
+	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: s.Database, Logger: quiet()})
 	if err != nil {
 		return err
 	}
 	defer ph.Close()
-	g := ph.Group(name, posthorn.GroupConfig{
-		Source: posthorn.From(url), Start: posthorn.Beginning, Attempts: 100,
+	source := s.Redis
+	if s.Role == "nats reader" {
+		source = s.NATS
+	}
+	g := ph.Group(s.Role, posthorn.GroupConfig{
+		Source: posthorn.From(source), Start: posthorn.Beginning, Attempts: 100,
 		Delays: []time.Duration{100 * time.Millisecond}, LeaseFor: pipelineLease,
 	})
 	g.HandleTx("effect", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
-		if _, err := tx.Exec(ctx, "insert into effects (reader, event) values ($1, $2)", name, e.ID); err != nil {
+		if _, err := tx.Exec(ctx, "insert into effects (reader, event) values ($1, $2)", s.Role, e.ID); err != nil {
 			return err
 		}
 		if rand.IntN(10) == 0 {

@@ -33,7 +33,7 @@ type pipelinePart struct {
 var pipelineStreams = []string{"orders", "stream:user:events", "payments", "mail {x}", "audit/log", "rare"}
 
 func (p *pipelinePart) load() load {
-	return load{publishers: 4, pace: 300 * time.Millisecond, step: 50}
+	return load{publishers: 4, pace: 300 * time.Millisecond, short: 150, step: 50}
 }
 
 func (p *pipelinePart) publisher() func(context.Context) {
@@ -61,14 +61,14 @@ func (p *pipelinePart) start() {
 		{name: "effects of JetStream", once: true, read: p.readEffects("nats reader")},
 		{name: "archive", once: true, read: p.readArchive},
 	}
-	p.disturbConnections()
+	p.clients.Go(p.holdSnapshots)
 }
 
 // two starts two processes of a role.
 func (p *pipelinePart) two(role, database string) (processes []*process) {
 	for range 2 {
-		processes = append(processes, p.startProcess(role, p.hear, databaseVariable, database,
-			redisVariable, p.redis.URL(), natsVariable, p.nats.URL, archiveVariable, p.store.URL()))
+		s := setup{Role: role, Database: database, Redis: p.redis.URL(), NATS: p.nats.URL, Archive: p.store.URL()}
+		processes = append(processes, p.startProcess(s, p.hear))
 	}
 	return processes
 }
@@ -86,7 +86,7 @@ func (p *pipelinePart) faults() []fault {
 	relay, archiver := killProcess("relay", p.relays), killProcess("archiver", p.archivers)
 	return []fault{
 		relay, p.redisMaster(), archiver, killProcess("consumer", p.redisReaders),
-		p.natsNode(), killProcess("consumer", p.natsReaders), p.database.crash(), relay, archiver,
+		p.natsNode(), killProcess("consumer", p.natsReaders), p.database.crash(), relay, p.connections(5), archiver,
 	}
 }
 
@@ -131,7 +131,7 @@ func (p *pipelinePart) left() (left []string, err error) {
 		}
 		p.streams = map[string]bool{}
 		for _, e := range events {
-			p.streams[e.stream] = true
+			p.streams[e.Stream] = true
 		}
 	}
 	for _, place := range p.places {

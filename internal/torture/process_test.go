@@ -2,7 +2,7 @@ package torture
 
 import (
 	"bufio"
-	"fmt"
+	"encoding/json"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -14,9 +14,9 @@ import (
 // takes its place.
 type process struct {
 	*run
-	environment []string
-	hears       func(line string) // receives the lines that it prints
-	rng         *rand.Rand
+	setup setup
+	hears func(line string) // receives the lines that it prints
+	rng   *rand.Rand
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
@@ -24,15 +24,11 @@ type process struct {
 	over    sync.WaitGroup
 }
 
-// startProcess starts a process. The environment has pairs of a variable and its value.
-func (r *run) startProcess(role string, hears func(string), environment ...string) *process {
-	p := &process{run: r, hears: hears, rng: r.random(), environment: []string{roleVariable + "=" + role}}
-	for i := 0; i < len(environment); i += 2 {
-		p.environment = append(p.environment, environment[i]+"="+environment[i+1])
-	}
+func (r *run) startProcess(s setup, hears func(string)) *process {
+	p := &process{run: r, setup: s, hears: hears, rng: r.random()}
 	p.over.Go(func() {
 		for p.runOne() {
-			pause(r.ctx, 100*time.Millisecond) // its server may be down
+			pause(r.ctx, 300*time.Millisecond) // its server may be down
 		}
 	})
 	r.t.Cleanup(p.retire)
@@ -42,8 +38,9 @@ func (r *run) startProcess(role string, hears func(string), environment ...strin
 // runOne starts a process and waits for its end; it is false when the role is over.
 func (p *process) runOne() bool {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), p.environment...)
-	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", seedVariable, p.rng.Uint64()))
+	p.setup.Seed = p.rng.Uint64()
+	text, _ := json.Marshal(p.setup) // plain values
+	cmd.Env = append(os.Environ(), setupVariable+"="+string(text))
 	cmd.Stderr = os.Stderr
 	output, err := cmd.StdoutPipe()
 	if err == nil {

@@ -2,9 +2,10 @@ package torture
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // publisher publishes events in transactions of every kind.
@@ -151,9 +152,9 @@ func (p *publisher) publish(ctx context.Context, tx *transaction) error {
 	namespace := p.namespaces[p.rng.IntN(len(p.namespaces))]
 	switch p.rng.IntN(8) {
 	case 0:
-		return p.publishMany(ctx, tx, namespace)
+		return p.publishSeveral(ctx, tx, namespace, publishMany, 4)
 	case 1:
-		return p.publishBatch(ctx, tx, namespace)
+		return p.publishSeveral(ctx, tx, namespace, publishBatch, 50)
 	case 2:
 		m := p.record.newMessage(tx, namespace)
 		m.delayed = true
@@ -172,49 +173,28 @@ func (p *publisher) publishOne(ctx context.Context, m *message, more string) err
 	return p.conn.QueryRow(ctx, sql, m.namespace, m.payload(), p.stream(), p.key()).Scan(&m.id)
 }
 
-func (p *publisher) publishMany(ctx context.Context, tx *transaction, namespace string) error {
-	type element struct {
-		Type    string          `json:"type"`
-		Payload json.RawMessage `json:"payload"`
-		Stream  string          `json:"stream"`
-		Key     *string         `json:"key"`
-	}
-	var elements []element
-	var messages []*message
-	for range 1 + p.rng.IntN(4) {
-		m := p.record.newMessage(tx, namespace)
-		messages = append(messages, m)
-		elements = append(elements, element{"torture", json.RawMessage(m.payload()), p.stream(), p.key()})
-	}
-	return p.ids(ctx, messages, "select posthorn.publish_many($1, $2)", namespace, elements)
-}
+const (
+	publishBatch = "select posthorn.publish_batch($1, array_fill('torture'::text, array[cardinality($2::text[])]), $2::text[]::json[], $3::text[], $4::text[])"
+	publishMany  = `select posthorn.publish_many($1, (
+		select jsonb_agg(jsonb_build_object('type', 'torture', 'payload', payload::jsonb, 'stream', stream, 'key', key) order by n)
+		from unnest($2::text[], $3::text[], $4::text[]) with ordinality m (payload, stream, key, n)))`
+)
 
-func (p *publisher) publishBatch(ctx context.Context, tx *transaction, namespace string) error {
-	var types, payloads, streams []string
+// publishSeveral publishes up to max messages in one call.
+func (p *publisher) publishSeveral(ctx context.Context, tx *transaction, namespace, sql string, max int) error {
+	var payloads, streams []string
 	var keys []*string
-	var messages []*message
-	for range 1 + p.rng.IntN(50) {
-		m := p.record.newMessage(tx, namespace)
-		messages = append(messages, m)
-		types, payloads = append(types, "torture"), append(payloads, m.payload())
+	before := len(tx.messages)
+	for range 1 + p.rng.IntN(max) {
+		payloads = append(payloads, p.record.newMessage(tx, namespace).payload())
 		streams, keys = append(streams, p.stream()), append(keys, p.key())
 	}
-	return p.ids(ctx, messages, "select posthorn.publish_batch($1, $2, $3::text[]::json[], $4, $5)", namespace, types, payloads, streams, keys)
-}
-
-// ids runs a statement that publishes messages and returns an id for each.
-func (p *publisher) ids(ctx context.Context, messages []*message, sql string, args ...any) error {
-	rows, err := p.conn.Query(ctx, sql, args...)
-	if err != nil {
-		return err
+	rows, _ := p.conn.Query(ctx, sql, namespace, payloads, streams, keys)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	for i, id := range ids {
+		tx.messages[before+i].id = id
 	}
-	defer rows.Close()
-	for n := 0; rows.Next(); n++ {
-		if err := rows.Scan(&messages[n].id); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return err
 }
 
 func (m *message) payload() string { return fmt.Sprintf(`{"uid": %d}`, m.uid) }

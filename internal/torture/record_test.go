@@ -13,9 +13,10 @@ type moment int64
 
 // record has all that the clients did, and the answers that they got.
 type record struct {
-	last atomic.Int64
-	uids atomic.Int64
-	done atomic.Int64 // work that was done, in events or jobs: shows that the part works
+	last  atomic.Int64
+	uids  atomic.Int64
+	acked atomic.Int64 // events or jobs that were acknowledged to publishers
+	done  atomic.Int64 // events or jobs that were done by workers: shows that the part works
 
 	mu           sync.Mutex
 	transactions []*transaction
@@ -69,6 +70,7 @@ func (r *record) end(tx *transaction, o outcome) {
 	tx.outcome = o
 	if o == committed {
 		tx.ack = r.now()
+		r.acked.Add(int64(len(tx.messages)))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -36,7 +36,8 @@ type part interface {
 type load struct {
 	publishers int
 	pace       time.Duration // the longest pause of a publisher between two calls
-	step       int           // so much gets done between two faults: events or jobs
+	short      int           // so many events or jobs are acknowledged before each fault of a short run
+	step       int           // so many are done, at least, between two faults
 }
 
 // shortKills is how many faults strike in a short run.
@@ -49,6 +50,7 @@ type run struct {
 	record   *record
 	database *database
 	began    time.Time
+	limit    atomic.Int64   // of acknowledged events or jobs, until the next fault of a short run
 	kills    atomic.Int64   // so far
 	struck   map[string]int // kills by name; for the test's goroutine
 
@@ -80,9 +82,10 @@ func (r *run) torture(p part) {
 	for range p.load().publishers {
 		publish, rng := p.publisher(), r.random()
 		r.publishers.Go(func() {
-			for r.publishing.Err() == nil {
-				publish(r.ctx)
-				pause(r.publishing, upTo(rng, p.load().pace))
+			for pause(r.publishing, upTo(rng, p.load().pace)) {
+				if r.wanted() {
+					publish(r.ctx)
+				}
 			}
 		})
 	}
@@ -99,6 +102,7 @@ func (r *run) disturb(p part) {
 	faults := p.faults()
 	for i := 0; r.elapsed() < 1; i++ {
 		goal := r.record.done.Load() + int64(p.load().step)
+		r.limit.Store(r.record.acked.Load() + int64(p.load().short))
 		if *duration > 0 {
 			pause(r.ctx, *kill)
 		}
@@ -108,6 +112,11 @@ func (r *run) disturb(p part) {
 		r.struck[f.name]++
 		r.kills.Add(1)
 	}
+}
+
+// wanted tells whether more is to be published before the next fault.
+func (r *run) wanted() bool {
+	return *duration > 0 || r.record.acked.Load() < r.limit.Load()
 }
 
 // elapsed is the fraction of the run that is over.

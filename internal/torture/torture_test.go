@@ -2,12 +2,12 @@ package torture
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -33,57 +33,56 @@ func TestTorture(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64N(1_000_000)
 	}
-	parts := map[string]func(*run) part{
-		"log":      func(r *run) part { return &logPart{run: r} },
-		"jobs":     func(r *run) part { return &jobsPart{run: r} },
-		"pipeline": func(r *run) part { return &pipelinePart{run: r} },
+	parts := []struct {
+		name string
+		of   func(*run) part
+	}{
+		{"log", func(r *run) part { return &logPart{run: r} }},
+		{"jobs", func(r *run) part { return &jobsPart{run: r} }},
+		{"pipeline", func(r *run) part { return &pipelinePart{run: r} }},
 	}
-	if *only != "" && parts[*only] == nil {
-		t.Fatalf("there is no part %q", *only)
-	}
-	for name, newPart := range parts {
-		if *only != "" && *only != name {
+	tortured := 0
+	for _, p := range parts {
+		if *only != "" && *only != p.name {
 			continue
 		}
-		t.Run(name, func(t *testing.T) {
-			t.Logf("-torture.part %s -torture.seed %d", name, *seed)
+		tortured++
+		t.Run(p.name, func(t *testing.T) {
+			t.Logf("-torture.part %s -torture.seed %d", p.name, *seed)
 			r := newRun(t, *seed)
-			r.torture(newPart(r))
+			r.torture(p.of(r))
 		})
+	}
+	if tortured == 0 {
+		t.Errorf("there is no part %q", *only)
 	}
 }
 
-// Environment of the processes that are killed. A role makes the test binary one
-// of them.
-const (
-	roleVariable     = "POSTHORN_TORTURE_ROLE"
-	seedVariable     = "POSTHORN_TORTURE_SEED"
-	databaseVariable = "POSTHORN_TORTURE_DATABASE"
-	serverVariable   = "POSTHORN_TORTURE_SERVER"
-	redisVariable    = "POSTHORN_TORTURE_REDIS"
-	natsVariable     = "POSTHORN_TORTURE_NATS"
-	archiveVariable  = "POSTHORN_TORTURE_ARCHIVE"
-)
+// setup makes the test binary a process that is killed. It is in the environment,
+// as JSON.
+type setup struct {
+	Role                                   string
+	Seed                                   uint64
+	Database, Server, Redis, NATS, Archive string // URLs
+}
 
-var roles = map[string]func(context.Context) error{
-	"server":       beServer,
-	"workers":      beWorkers,
-	"relay":        beRelay,
-	"archiver":     beArchiver,
-	"redis reader": func(ctx context.Context) error { return beReader(ctx, "redis reader", os.Getenv(redisVariable)) },
-	"nats reader":  func(ctx context.Context) error { return beReader(ctx, "nats reader", os.Getenv(natsVariable)) },
+const setupVariable = "POSTHORN_TORTURE"
+
+var roles = map[string]func(context.Context, setup) error{
+	"server": beServer, "workers": beWorkers,
+	"relay": beRelay, "archiver": beArchiver, "redis reader": beReader, "nats reader": beReader,
 }
 
 func TestMain(m *testing.M) {
 	goredis.SetLogger(&logging.VoidLogger{}) // it would report every server that is killed
-	be := roles[os.Getenv(roleVariable)]
-	if be == nil {
+	var s setup
+	if json.Unmarshal([]byte(os.Getenv(setupVariable)), &s) != nil {
 		posthorntest.Main(m)
 		return
 	}
 	go endWithParent()
-	if err := be(context.Background()); err != nil {
-		fmt.Println(os.Getenv(roleVariable)+":", err) // it is started again
+	if err := roles[s.Role](context.Background(), s); err != nil {
+		fmt.Println(s.Role+":", err) // it is started again
 		os.Exit(1)
 	}
 }
@@ -92,10 +91,4 @@ func TestMain(m *testing.M) {
 func endWithParent() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(1)
-}
-
-// processRandom is the source of random numbers of the nth client in a process.
-func processRandom(n int64) *rand.Rand {
-	seed, _ := strconv.ParseUint(os.Getenv(seedVariable), 10, 64) // ours
-	return random(seed, n)
 }

@@ -14,70 +14,53 @@ type truth struct {
 }
 
 type event struct {
-	id, uid   int64
-	namespace string
-	stream    string
-	key       *string
+	ID, UID   int64
+	Namespace string
+	Stream    string
+	Key       *string
 }
 
 // handling is a row of torture.handled.
 type handling struct {
-	group   int64
-	event   int64
-	lease   int64
-	attempt int
-	outcome string
+	Group, Event, Lease int64
+	Attempt             int
+	Outcome             string
 }
 
 type deadLetter struct {
-	group    int64
-	event    int64
-	attempts int
-	reason   string
-	error    string
+	Group, Event  int64
+	Attempts      int
+	Reason, Error string
 }
 
 // readEvents reads the log.
 func readEvents(ctx context.Context, conn *pgx.Conn) (map[int64]event, error) {
-	events := map[int64]event{}
-	return events, each(ctx, conn, `
+	list, err := read[event](ctx, conn, `
 		select e.id, (e.payload->>'uid')::bigint, n.namespace, s.name, e.key
 		from posthorn.events e
 		join posthorn.namespaces n on n.id = e.namespace_id
-		join posthorn.streams s on s.id = e.stream_id`,
-		func(e event) { events[e.id] = e },
-		func(e *event) []any { return []any{&e.id, &e.uid, &e.namespace, &e.stream, &e.key} })
+		join posthorn.streams s on s.id = e.stream_id`)
+	events := map[int64]event{}
+	for _, e := range list {
+		events[e.ID] = e
+	}
+	return events, err
 }
 
-// read reads the log, and what became of the events in all groups.
+// read reads the log, and the outcomes of the events in all groups.
 func (t *truth) read(ctx context.Context, conn *pgx.Conn) (err error) {
 	if t.events, err = readEvents(ctx, conn); err != nil {
 		return err
 	}
-	err = each(ctx, conn, `select group_id, event_id, lease, attempt, outcome from torture.handled order by n`,
-		func(h handling) { t.handled = append(t.handled, h) },
-		func(h *handling) []any { return []any{&h.group, &h.event, &h.lease, &h.attempt, &h.outcome} })
+	t.handled, err = read[handling](ctx, conn, "select group_id, event_id, lease, attempt, outcome from torture.handled order by n")
 	if err != nil {
 		return err
 	}
-	return each(ctx, conn, `select group_id, event_id, attempts, reason, coalesce(error, '') from posthorn.dead_letters`,
-		func(d deadLetter) { t.dead = append(t.dead, d) },
-		func(d *deadLetter) []any { return []any{&d.group, &d.event, &d.attempts, &d.reason, &d.error} })
+	t.dead, err = read[deadLetter](ctx, conn, "select group_id, event_id, attempts, reason, coalesce(error, '') from posthorn.dead_letters")
+	return err
 }
 
-// each scans every row of a query into a fresh T.
-func each[T any](ctx context.Context, conn *pgx.Conn, sql string, got func(T), fields func(*T) []any) error {
-	rows, err := conn.Query(ctx, sql)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var row T
-		if err := rows.Scan(fields(&row)...); err != nil {
-			return err
-		}
-		got(row)
-	}
-	return rows.Err()
+func read[T any](ctx context.Context, conn *pgx.Conn, sql string) ([]T, error) {
+	rows, _ := conn.Query(ctx, sql) // its error comes with the rows
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[T])
 }

@@ -46,7 +46,7 @@ func (d *database) start() {
 }
 
 // another makes a second database on the server.
-func (d *database) another(name string) (url_ string) {
+func (d *database) another(name string) string {
 	d.exec(d.url, "create database "+name)
 	u, err := url.Parse(d.url)
 	if err != nil {

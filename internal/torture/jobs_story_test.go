@@ -24,8 +24,8 @@ type story struct {
 	ended             string // how it ended for certain
 }
 
-// check reports what cannot have happened to a job. Worker is the one that was told
-// that it has completed the job, if any.
+// check reports a log that cannot have come about. Worker was told that it has
+// completed the job; it is empty if no worker was.
 func (j job) check(f *findings, worker string) {
 	wrong := func(kind, why string) { f.report(kind, "%s: %+v", why, j) }
 	var s story

@@ -105,7 +105,7 @@ type handout struct {
 // handed is an event as a worker got it.
 type handed struct {
 	id, uid  int64
-	unit     string // what ordered groups keep in order: see group.unit
+	unit     string // the event is kept in order with the others of its unit: see group.unit
 	delivery int
 }
 

@@ -66,7 +66,7 @@ type run struct {
 }
 
 func newRun(t *testing.T, seed uint64) *run {
-	r := &run{t: t, seed: seed, record: newRecord(), began: time.Now(), struck: map[string]int{}}
+	r := &run{t: t, seed: seed, record: newRecord(), struck: map[string]int{}}
 	r.ctx, r.cancel = context.WithCancel(t.Context())
 	r.publishing, r.enough = context.WithCancel(r.ctx)
 	t.Cleanup(r.end)
@@ -77,6 +77,7 @@ func newRun(t *testing.T, seed uint64) *run {
 // checks everything.
 func (r *run) torture(p part) {
 	r.database = startDatabase(r)
+	r.began = time.Now()
 	p.start()
 	defer r.report(p) // also after a wait in vain
 	for range p.load().publishers {
@@ -131,7 +132,7 @@ func (r *run) elapsed() float64 {
 // the same.
 func (r *run) drain(p part) {
 	for last := []string{"all"}; len(last) > 0; {
-		r.await("there is less of what is left: "+strings.Join(last, "; "), func() bool {
+		r.await("the remaining work changes: "+strings.Join(last, "; "), func() bool {
 			pause(r.ctx, 50*time.Millisecond) // looking is work for the database
 			left, err := p.left()
 			if err != nil || slices.Equal(left, last) {
@@ -144,9 +145,9 @@ func (r *run) drain(p part) {
 }
 
 // await waits for a condition, or until the run has failed.
-func (r *run) await(what string, holds func() bool) {
+func (r *run) await(condition string, holds func() bool) {
 	r.t.Helper()
-	await.True(r.t, what, func() bool { return r.ctx.Err() != nil || holds() })
+	await.True(r.t, condition, func() bool { return r.ctx.Err() != nil || holds() })
 	if r.ctx.Err() != nil {
 		r.t.FailNow()
 	}

@@ -21,7 +21,7 @@ var (
 	only     = flag.String("torture.part", "", "log, jobs or pipeline; all of them by default")
 	seed     = flag.Uint64("torture.seed", 0, "the clients' decisions follow from this; 0 for a new one")
 	duration = flag.Duration("torture.for", 0, "how long to torture each part; by default until ten faults have struck")
-	kill     = flag.Duration("torture.kill", 3*time.Second, "the pause between two faults in a run with -torture.for")
+	kill     = flag.Duration("torture.kill", 2*time.Second, "the pause between two faults in a run with -torture.for")
 )
 
 // Every part is tortured, and its checker finds nothing. The seeds ask for:

@@ -40,8 +40,8 @@ type load struct {
 	step       int           // so many are done, at least, between two faults
 }
 
-// shortKills is how many faults strike in a short run.
-const shortKills = 10
+// minKills is how many faults strike in a short run, and at least in a long one.
+const minKills = 10
 
 // run is the state that all parts have, and all their clients share.
 type run struct {
@@ -122,10 +122,11 @@ func (r *run) wanted() bool {
 
 // elapsed is the fraction of the run that is over.
 func (r *run) elapsed() float64 {
+	kills := float64(r.kills.Load()) / minKills
 	if *duration > 0 {
-		return float64(time.Since(r.began)) / float64(*duration)
+		return min(kills, float64(time.Since(r.began))/float64(*duration))
 	}
-	return float64(r.kills.Load()) / shortKills
+	return kills
 }
 
 // drain waits until no work is left. It fails when the work that is left stays

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/schema"
 )
 
@@ -90,7 +91,8 @@ func innermost(err error) error {
 }
 
 // withDatabase connects to a database that this binary can work with, for as
-// long as use takes.
+// long as use takes. A namespace that the user has named must exist: a list of
+// what is in a mistyped one would be empty.
 func (a *app) withDatabase(ctx context.Context, use func(conn *pgx.Conn) error) error {
 	conn, err := a.connect(ctx)
 	if err != nil {
@@ -100,6 +102,11 @@ func (a *app) withDatabase(ctx context.Context, use func(conn *pgx.Conn) error) 
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	if err := schema.Check(ctx, conn); err != nil {
 		return err
+	}
+	if a.namespaceGiven {
+		if err := pg.CheckNamespace(ctx, conn, a.namespace); err != nil {
+			return err
+		}
 	}
 	return use(conn)
 }

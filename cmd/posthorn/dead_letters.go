@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -40,6 +41,19 @@ func (f *deadLetterFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.filter.Error, "error", "", "only with this text in the error")
 }
 
+// confirm asks before a command does something to all dead letters that are
+// meant, and says how many those are.
+func (f *deadLetterFlags) confirm(cmd *cobra.Command, conn *pgx.Conn, namespace string, yes bool, verb string) error {
+	if yes {
+		return nil
+	}
+	n, err := pg.CountDeadLetters(cmd.Context(), conn, namespace, f.group, f.filter)
+	if err != nil {
+		return err
+	}
+	return confirm(cmd, false, fmt.Sprintf(verb, n))
+}
+
 // chosen refuses to mean everything by accident.
 func (f *deadLetterFlags) chosen(all bool) error {
 	narrow := f.group != "" || len(f.filter.IDs) > 0 || f.filter.Type != "" || f.filter.Error != ""
@@ -67,8 +81,13 @@ func newDeadLettersList(a *app) *cobra.Command {
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			shown := f.filter.Limit
+			f.filter.Limit++ // to see whether there are more
 			letters, err := pg.ListDeadLetters(cmd.Context(), conn, a.namespace, f.group, f.filter)
 			if err != nil {
+				return err
+			}
+			if letters, err = cut(cmd, letters, shown); err != nil {
 				return err
 			}
 			if *asJSON {

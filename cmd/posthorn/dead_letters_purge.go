@@ -26,10 +26,10 @@ func newDeadLettersPurge(a *app) *cobra.Command {
 		if err := f.chosen(*all); err != nil {
 			return err
 		}
-		if err := confirm(cmd, *yes, "delete these dead letters for good"); err != nil {
-			return err
-		}
 		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			if err := f.confirm(cmd, conn, a.namespace, *yes, "delete %d dead letters for good"); err != nil {
+				return err
+			}
 			n, err := pg.Purge(cmd.Context(), conn, a.namespace, f.group, f.filter)
 			if err != nil {
 				return err

@@ -17,18 +17,22 @@ func newDeadLettersRedrive(a *app) *cobra.Command {
 have all their attempts again.`,
 		Example: `  posthorn dead-letters redrive --id 7 --id 9
   posthorn dead-letters redrive --group billing --type order.placed
-  posthorn dead-letters redrive --all`,
+  posthorn dead-letters redrive --all --yes`,
 		Args: cobra.NoArgs,
 	}
 	var f deadLetterFlags
 	f.add(cmd)
 	all := cmd.Flags().Bool("all", false, "all dead letters of the namespace")
+	yes := yesFlag(cmd)
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.chosen(*all); err != nil {
 			return err
 		}
 		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+			if err := f.confirm(cmd, conn, a.namespace, *yes || !*all, "redrive %d dead letters"); err != nil {
+				return err
+			}
 			n, err := pg.Redrive(cmd.Context(), conn, a.namespace, f.group, f.filter)
 			if err != nil {
 				return err

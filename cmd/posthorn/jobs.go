@@ -69,8 +69,13 @@ A job is stalled when its worker has said nothing of it for 30 seconds.`,
 			if *watch {
 				return a.watchJobs(cmd.Context(), conn, cmd.OutOrStdout(), f)
 			}
+			shown := f.Limit
+			f.Limit++ // to see whether there are more
 			jobs, err := pg.ListJobs(cmd.Context(), conn, a.namespace, f)
 			if err != nil {
+				return err
+			}
+			if jobs, err = cut(cmd, jobs, shown); err != nil {
 				return err
 			}
 			if *asJSON {
@@ -93,7 +98,7 @@ func (a *app) watchJobs(ctx context.Context, conn *pgx.Conn, w io.Writer, f pg.J
 		if err != nil {
 			return err
 		}
-		if _, err := io.WriteString(w, clear); err != nil {
+		if _, err := io.WriteString(terminalOf(w), clear); err != nil {
 			return err
 		}
 		if err := printJobs(w, jobs); err != nil {

@@ -23,6 +23,16 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
+// cut leaves the first n of a list, which was asked for one more, and tells the
+// user if there is more.
+func cut[T any](cmd *cobra.Command, list []T, n int) ([]T, error) {
+	if len(list) <= n {
+		return list, nil
+	}
+	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "posthorn: the first %d are listed; there are more: --limit %d\n", n, 10*max(n, 1))
+	return list[:n], err
+}
+
 // table prints aligned columns under a header.
 type table struct{ w *tabwriter.Writer }
 

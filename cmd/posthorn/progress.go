@@ -23,6 +23,7 @@ const (
 )
 
 func newProgress(w io.Writer, verb string) *progress {
+	w = terminalOf(w)
 	p := &progress{w: w, verb: verb, terminal: isTerminal(w), started: time.Now()}
 	p.next = p.started.Add(p.interval())
 	return p

@@ -15,12 +15,15 @@ import (
 type app struct {
 	databaseURL string
 	namespace   string
-	log         *slog.Logger
-	started     bool // a command has begun, so what goes wrong is no longer its usage
+
+	namespaceGiven bool // by a flag or the environment
+	log            *slog.Logger
+	started        bool // a command has begun, so what goes wrong is no longer its usage
 }
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	stdout, stderr = &plain{w: stdout}, &plain{w: stderr}
 	a := &app{log: slog.New(slog.NewTextHandler(stderr, nil))}
 	root := newRoot(a)
 	if cmd, _, err := root.Find(args); err == nil && cmd.Name() == "seek" {
@@ -58,7 +61,8 @@ func newRoot(a *app) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.Version = currentVersion().line()
+	root.SetVersionTemplate("{{.Version}}\n")
 	flags := root.PersistentFlags()
 	// The variables are no flag defaults: help shows those, password and all.
 	flags.StringVar(&a.databaseURL, "database-url", "", "the database (env DATABASE_URL)")
@@ -87,7 +91,11 @@ func newRoot(a *app) *cobra.Command {
 		newVersion(),
 	)
 	a.noteStart(root)
+	for _, sub := range root.Commands() {
+		listByDefault(sub)
+	}
 	sayArguments(root)
+	a.completeNames(root)
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.fromEnvironment() }
 	return root
 }
@@ -112,8 +120,12 @@ func sayArguments(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		sayArguments(sub)
 	}
+	if cmd.HasSubCommands() {
+		cmd.Args = noSuchCommand
+		return
+	}
 	check := cmd.Args
-	if check == nil || cmd.HasSubCommands() {
+	if check == nil {
 		return
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -128,6 +140,29 @@ func sayArguments(cmd *cobra.Command) {
 	}
 }
 
+// noSuchCommand says what the user may have meant.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2 // typing errors, as cobra allows for
+	if meant := cmd.SuggestionsFor(args[0]); len(meant) > 0 {
+		return fmt.Errorf("%s has no command %q: did you mean %s?", cmd.CommandPath(), args[0], strings.Join(meant, " or "))
+	}
+	return fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])
+}
+
+// listByDefault lets a command that only holds others list what they are about,
+// if one of them lists it.
+func listByDefault(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		if sub.Name() == "list" {
+			cmd.Flags().AddFlagSet(sub.Flags())
+			cmd.RunE = sub.RunE
+		}
+	}
+}
+
 func (a *app) fromEnvironment() {
 	if a.databaseURL == "" {
 		a.databaseURL = os.Getenv("DATABASE_URL")
@@ -135,7 +170,7 @@ func (a *app) fromEnvironment() {
 	if a.namespace == "" {
 		a.namespace = os.Getenv("POSTHORN_NAMESPACE")
 	}
-	if a.namespace == "" {
+	if a.namespaceGiven = a.namespace != ""; !a.namespaceGiven {
 		a.namespace = "default"
 	}
 }

@@ -27,17 +27,18 @@ func newTokensList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List tokens, and when they were used last",
-		Long: `List the tokens that are good in the namespace. Of their secrets there is
-nothing to show: Posthorn does not have them.`,
-		Example: "  posthorn tokens list --all-namespaces",
+		Long: `List the tokens of every namespace, or those that are good in the one that
+--namespace names. Of their secrets there is nothing to show: Posthorn does not
+have them.`,
+		Example: "  posthorn tokens list --namespace shop",
 		Args:    cobra.NoArgs,
 	}
-	all := cmd.Flags().Bool("all-namespaces", false, "those of every namespace")
+	all := cmd.Flags().Bool("all-namespaces", false, "those of every namespace, whatever --namespace says")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
 			namespace := a.namespace
-			if *all {
+			if *all || !a.namespaceGiven {
 				namespace = ""
 			}
 			tokens, err := pg.ListTokens(cmd.Context(), conn, namespace)

@@ -32,10 +32,14 @@ func newVersion() *cobra.Command {
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), v)
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "posthorn %s, schema %s, %s, %s\n", v.Version, v.Schema, v.Go, v.Platform)
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), v.line())
 		return err
 	}
 	return cmd
+}
+
+func (v versionInfo) line() string {
+	return fmt.Sprintf("posthorn %s, schema %s, %s, %s", v.Version, v.Schema, v.Go, v.Platform)
 }
 
 func currentVersion() versionInfo {

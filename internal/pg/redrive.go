@@ -61,6 +61,11 @@ func ListDeadLetters(ctx context.Context, db DB, namespace, group string, filter
 		namespace, optional(group), string(document))
 }
 
+// CountDeadLetters returns how many dead letters a filter means.
+func CountDeadLetters(ctx context.Context, db DB, namespace, group string, filter DeadLetterFilter) (int64, error) {
+	return onDeadLetters(ctx, db, "count dead letters", "select posthorn.count_dead_letters($1::text, $2::text, $3::jsonb)", namespace, group, filter)
+}
+
 // Redrive brings dead letters back, due now and with all their attempts again,
 // and returns how many. Without a group those of all groups of the namespace.
 func Redrive(ctx context.Context, db DB, namespace, group string, filter DeadLetterFilter) (int64, error) {

@@ -64,6 +64,16 @@ begin
 end $$;
 comment on function posthorn.check_dead_letter_filter(jsonb) is 'Raises what is wrong with a filter of dead letters.';
 
+create or replace function posthorn.count_dead_letters(namespace text, group_name text default null, filter jsonb default '{}')
+returns bigint
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select count(*)
+  from posthorn.matching_dead_letters(count_dead_letters.namespace, count_dead_letters.group_name, count_dead_letters.filter)
+$$;
+comment on function posthorn.count_dead_letters(text, text, jsonb) is 'How many dead letters a filter means.';
+
 -- As people read them.
 create or replace function posthorn.list_dead_letters(namespace text, group_name text default null, filter jsonb default '{}')
 returns table (

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // takes is a worker in the midst of a dense log, where a take that settles is one statement.
@@ -142,12 +144,14 @@ func TestDenseLogIsReadThoughTheClockWentBack(t *testing.T) {
 	before := s.publishMany(1)
 	s.exec("select posthorn.tick()")
 	wantEvents(t, w.next(), before...)
-	if got := w.next(); len(got) > 0 {
-		t.Fatalf("events %v came twice", got)
-	}
-	if !value[bool](s, "select base_since is not null from posthorn.cursors order by n desc limit 1") {
-		t.Fatal("nothing bounds where the group looks for events")
-	}
+	// Transactions in other databases of the server put that off.
+	await.True(t, "something bounds where the group looks for events", func() bool {
+		s.exec("select posthorn.tick()")
+		if got := w.next(); len(got) > 0 {
+			t.Fatalf("events %v came twice", got)
+		}
+		return value[bool](s, "select base_since is not null from posthorn.cursors order by n desc limit 1")
+	})
 	s.turnClock(-72 * time.Hour)
 	events := s.publishMany(200)
 	wantEvents(t, w.rest(), events...)

@@ -32,14 +32,14 @@ func TestOwnCodec(t *testing.T) {
 	}
 	defer c.Close()
 	w := &world{c, t, url}
-	for _, payload := range []any{"wrong", "no JSON"} {
+	for _, payload := range []any{"wrong", "no JSON", []byte("no JSON")} {
 		_, err := w.Publish(t.Context(), w.Pool(), event(payload))
 		wantErr(t, "a payload that cannot be encoded", err, posthorn.ErrInvalid)
 	}
-	if _, err := w.Publish(t.Context(), w.Pool(), event("x"), event(json.RawMessage(`["raw", "y"]`)), event(nil)); err != nil {
+	if _, err := w.Publish(t.Context(), w.Pool(), event("x"), event(json.RawMessage(`["raw", "y"]`)), event(nil), event([]byte(`{"bytes":1}`))); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "payloads", w.payloads(), []string{`["wrapped","x"]`, `["raw", "y"]`, "{}"})
+	equal(t, "payloads", w.payloads(), []string{`["wrapped","x"]`, `["raw", "y"]`, "{}", `{"bytes":1}`})
 	deliveries := w.fetch(w.Group("g", fromBeginning()), 10)
 	var got [2]string
 	for i := range got {

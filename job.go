@@ -19,7 +19,7 @@ type NewJob struct {
 	// without tags is for workers that ask for none.
 	Tags []string
 	// Payload is any value that encodes as JSON, by [Config].Encode if that is set.
-	// A [json.RawMessage] goes in as it is. Default: {}.
+	// A [json.RawMessage] or []byte is JSON already and goes in as it is. Default: {}.
 	Payload any
 	// Priority goes before age: higher ones are taken first. Default: 0.
 	Priority int

@@ -20,7 +20,7 @@ type Message struct {
 	// Type says what happened, like order.placed.
 	Type string
 	// Payload is any value that encodes as JSON, by [Config].Encode if that is set.
-	// A [json.RawMessage] goes in as it is. Default: {}.
+	// A [json.RawMessage] or []byte is JSON already and goes in as it is. Default: {}.
 	Payload any
 	// Stream is the channel it goes to. Default: default.
 	Stream string
@@ -121,6 +121,8 @@ func (c *Client) encodePayload(payload any) (raw json.RawMessage, err error) {
 	case nil:
 		return nil, nil
 	case json.RawMessage:
+		raw = payload
+	case []byte: // as an array of numbers or in base64, it would surprise
 		raw = payload
 	default:
 		if raw, err = c.config.Encode(payload); err != nil {

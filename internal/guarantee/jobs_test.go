@@ -433,3 +433,17 @@ func TestBadArgumentsOfJobs(t *testing.T) {
 	s.exec("select posthorn.complete_job($1, $2)", id, strange)
 	equal(t, "title", value[string](s, "select title from posthorn.jobs where id = $1", id), strange)
 }
+
+// Workers ask over HTTP for tags with commas between them.
+func TestTagsOfJobsHaveNoCommas(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	for _, enqueue := range []string{
+		"select posthorn.enqueue('default', 'a', tags => '{\"x,y\"}')",
+		"select posthorn.enqueue('default', 'a', tags => '{z,\"x,y\"}')",
+		"select posthorn.enqueue_many('default', '[{\"title\": \"a\", \"tags\": [\"x,y\"]}]')",
+		"select posthorn.enqueue_batch('default', '{a}', array['{}'::json], array['{\"x,y\"}'])",
+	} {
+		s.refused("PH004", enqueue)
+	}
+}

@@ -53,6 +53,18 @@ func (e *Error) Unwrap() []error {
 	return []error{e.sentinel, e.cause}
 }
 
+const insufficientPrivilege = "42501"
+
+// deniedError is a refusal of Postgres, with the roles that would help.
+type deniedError struct{ error }
+
+func (e deniedError) Unwrap() error { return e.error }
+
+func (deniedError) Hint() string {
+	return "grant posthorn_publisher, posthorn_consumer or posthorn_admin to the user of the database URL, as in: " +
+		"grant posthorn_publisher to app; docs/operations.md says what each may do"
+}
+
 // translate says what was attempted, and turns the errors of the schema into
 // [*Error]. Those of Postgres itself stay as they are.
 func translate(verb string, err error) error {
@@ -63,6 +75,8 @@ func translate(verb string, err error) error {
 	if errors.As(err, &cause) {
 		if sentinel := sentinels[cause.Code]; sentinel != nil {
 			err = &Error{cause.Message, cause.Detail, sentinel, cause.Hint, cause}
+		} else if cause.Code == insufficientPrivilege {
+			err = deniedError{err}
 		}
 	}
 	return fmt.Errorf("%s: %w", verb, err)

@@ -3,6 +3,9 @@ package pg_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -131,6 +134,31 @@ func diffEvents(t *testing.T, want, got []pg.Event) {
 	for _, e := range got {
 		if age := time.Since(e.PublishedAt); age < -time.Minute || age > time.Hour {
 			t.Errorf("event %d was published at %v", e.ID, e.PublishedAt)
+		}
+	}
+}
+
+func TestARefusalNamesTheRoles(t *testing.T) {
+	t.Parallel()
+	conn, err := pgx.Connect(t.Context(), posthorntest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	role := fmt.Sprintf("nobody_%d", conn.PgConn().PID())
+	for _, sql := range []string{"create role " + role, "grant usage on schema posthorn to " + role, "set role " + role} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = pg.Redrive(t.Context(), conn, "default", "", pg.DeadLetterFilter{})
+	var hinted interface{ Hint() string }
+	if !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "posthorn_publisher") {
+		t.Errorf("got %v, with no hint that names a role", err)
+	}
+	for _, sql := range []string{"reset role", "drop owned by " + role, "drop role " + role} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Error(err)
 		}
 	}
 }

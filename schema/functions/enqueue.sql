@@ -110,6 +110,9 @@ begin
   if exists (select from unnest(labels) t where posthorn.is_name(t) is not true) then
     raise exception 'each tag must be 1 to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Leave empty tags out.';
+  elsif strpos(array_to_string(labels, ''), ',') > 0 then
+    raise exception 'a tag of a job cannot have a comma'
+      using errcode = 'PH004', hint = 'Workers ask over HTTP for tags with commas between them. Give several tags, or use another character.';
   elsif cardinality(labels) > 100 then
     raise exception 'a job can have 100 tags, not %', cardinality(labels)
       using errcode = 'PH004', hint = 'Tags say which workers want a job; what describes it belongs in the payload.';

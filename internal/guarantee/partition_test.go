@@ -146,65 +146,6 @@ func TestReadWhileDefaultPartitionIsMovedFrom(t *testing.T) {
 	wantEvents(t, <-read, events...)
 }
 
-// A session that makes its plan for lease_events while a partition is attached keeps
-// that plan. It has to have the partition, at once where events come at once.
-func TestPlanMadeWhilePastPartitionIsAttached(t *testing.T) {
-	t.Parallel()
-	planMadeWhileAttached(t, "-100 days", func(*session) {})
-}
-
-func TestPlanMadeWhileFuturePartitionIsAttached(t *testing.T) {
-	t.Parallel()
-	planMadeWhileAttached(t, "700 days", func(s *session) { s.maintain() })
-}
-
-func planMadeWhileAttached(t *testing.T, at string, inBetween func(*session)) {
-	s := database(t)
-	id := value[int64](s, "select posthorn.define_group('default', $1)", group)
-	s.exec("update posthorn.cluster set clock_low = posthorn.now() - interval '1 year'")
-	reader, holder, maker := s.another(), s.another(), s.another()
-	for _, setting := range []string{"plan_cache_mode = force_generic_plan", "enable_seqscan = off", "jit = off"} {
-		reader.exec("set " + setting)
-	}
-	const token = "00000000-0000-0000-0000-000000000001"
-	read := func() []int64 {
-		rows, _ := reader.conn.Query(t.Context(), "select event_id from posthorn.lease_events($1)", token)
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		if err != nil {
-			t.Errorf("lease_events: %v", err)
-		}
-		return ids
-	}
-
-	// Planning looks up the partitions, and then the indexes of one after another: it is stopped at the first.
-	holder.exec("begin")
-	holder.exec("reindex index " + value[string](s, `select i.indexrelid::regclass::text from pg_index i
-		where i.indrelid = (select name from posthorn.partitions order by since limit 1) limit 1`))
-	planned, made := make(chan struct{}), make(chan error, 1)
-	go func() {
-		read()
-		close(planned)
-	}()
-	s.awaitBlocked(reader)
-	const partitions = "select count(*) from pg_inherits where inhparent = 'posthorn.events'::regclass"
-	before := value[int](s, partitions)
-	making := maker.background(`
-		select posthorn.create_partition(posthorn.now() + $1::interval - interval '1 day', posthorn.now() + $1::interval + interval '1 day')`, at)
-	go func() { made <- making() }()
-	s.await("select ("+partitions+") > $1 or exists (select from pg_locks where pid = $2 and not granted)", before, maker.pid())
-	holder.exec("commit")
-	<-planned
-	if err := <-made; err != nil {
-		t.Fatal(err)
-	}
-
-	event := value[int64](s, `insert into posthorn.events (created_at, namespace_id, stream_id, type, payload)
-		values (posthorn.now() + $1::interval, 1, 1, 'e', '{}') returning id`, at)
-	inBetween(s)
-	s.exec("select posthorn.take($1::bigint, 'w', 10, '1 minute', $2)", id, token)
-	wantEvents(t, read(), event)
-}
-
 // Nobody did any upkeep for a long time, in which events were published.
 func TestDefaultPartitionIsMovedFromAfterLongSleep(t *testing.T) {
 	t.Parallel()
@@ -226,7 +167,8 @@ func TestDefaultPartitionIsMovedFromAfterLongSleep(t *testing.T) {
 	equal(t, "events kept", column[int64](s, "select id from posthorn.events"), events[4:])
 }
 
-// Making partitions waits for nobody, except for who publishes into the default one.
+// A partition comes when no open transaction has used the log, and other publishers
+// do not wait for that long.
 func TestPublisherOpenWhilePartitionsAreMade(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -236,17 +178,23 @@ func TestPublisherOpenWhilePartitionsAreMade(t *testing.T) {
 	first := publisher.publish()
 	s.exec("update posthorn.config set value = '1 year' where key = 'future_intervals_to_create'")
 
-	report := s.maintain()
-	if !slices.ContainsFunc(report, func(line string) bool { return strings.HasPrefix(line, "created") }) {
-		t.Errorf("no partition was made: %q", report)
-	}
-	if slices.ContainsFunc(report, func(line string) bool { return strings.HasPrefix(line, "postponed") }) {
-		t.Errorf("waited for a publisher: %q", report)
-	}
-	second := publisher.publish()
+	wantReport(t, s.maintain(), "postponed", "created")
+	second, third := s.publish(), publisher.publish()
 	publisher.exec("commit")
+	wantReport(t, s.maintain(), "created", "postponed")
 	s.wantCovered()
-	wantEvents(t, s.drain(), first, second)
+	wantEvents(t, s.drain(), first, second, third)
+}
+
+// wantReport checks that upkeep did one thing, and did not do another.
+func wantReport(t *testing.T, report []string, did, didNot string) {
+	t.Helper()
+	has := func(action string) bool {
+		return slices.ContainsFunc(report, func(line string) bool { return strings.HasPrefix(line, action) })
+	}
+	if !has(did) || has(didNot) {
+		t.Errorf("want something %s and nothing %s: %q", did, didNot, report)
+	}
 }
 
 func TestPublisherOpenInDefaultPartition(t *testing.T) {
@@ -258,10 +206,7 @@ func TestPublisherOpenInDefaultPartition(t *testing.T) {
 	publisher.exec("begin")
 	first := publisher.publish()
 
-	report := s.maintain()
-	if !slices.ContainsFunc(report, func(line string) bool { return strings.HasPrefix(line, "postponed") }) {
-		t.Errorf("nothing was postponed: %q", report)
-	}
+	wantReport(t, s.maintain(), "postponed", "created")
 	second, third := s.publish(), publisher.publish()
 	publisher.exec("commit")
 	s.maintain()
@@ -299,6 +244,48 @@ func TestPublishersWhilePartitionCannotBeDropped(t *testing.T) {
 	holder.exec("commit")
 	s.maintain()
 	equal(t, "old events", value[int](s, "select count(*) from posthorn.events where created_at < posthorn.now() - interval '99 days'"), 0)
+}
+
+// patient lets upkeep wait for locks until it gets them.
+func (s *session) patient() {
+	s.t.Helper()
+	s.exec("alter function posthorn.maintain_events_table() set lock_timeout = 0")
+}
+
+// A future partition of the wrong length is dropped only if nothing was published
+// into it: neither before upkeep, nor while that waits for the lock.
+func TestMisfitIsPublishedIntoWhileItIsDropped(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	s.patient()
+	last := value[time.Time](s, "select max(since) from posthorn.partitions")
+	s.exec("update posthorn.config set value = '1 day' where key = 'partition_interval'")
+	publisher, upkeep := s.another(), s.another()
+	publisher.exec("begin")
+	event := value[int64](publisher, `insert into posthorn.events (created_at, namespace_id, stream_id, type, payload)
+		values ($1, 1, 1, 'e', '{}') returning id`, last)
+
+	maintain := upkeep.background("select posthorn.maintain_events_table()")
+	s.awaitBlocked(upkeep)
+	publisher.exec("commit")
+	if err := maintain(); err != nil {
+		t.Fatal(err)
+	}
+	wantEvents(t, s.drain(), event)
+}
+
+// Upkeep asks under its locks, and these answers must be newer than the locks.
+func TestUpkeepNeedsReadCommitted(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	for _, level := range []string{"repeatable read", "serializable"} {
+		s.exec("begin isolation level " + level)
+		if err := s.refused("PH005", "select posthorn.maintain_events_table()"); err.Hint == "" {
+			t.Errorf("no hint at %s", level)
+		}
+		s.exec("rollback")
+	}
 }
 
 func TestMaintainFromEverywhereAtOnce(t *testing.T) {

@@ -67,6 +67,32 @@ func TestLogKeepsSixMonthsByTheMonth(t *testing.T) {
 	}
 }
 
+// A transaction that published long ago commits while upkeep waits for the lock,
+// after it has asked which groups are owed events. It asks again.
+func TestLateCommitIntoPartitionThatIsDropped(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	s.keepADay()
+	s.patient()
+	publisher, upkeep := s.another(), s.another()
+	publisher.exec("begin")
+	event := publisher.publish()
+	s.turnClock(longAfter)
+
+	maintain := upkeep.background("select posthorn.maintain_events_table()")
+	s.awaitBlocked(upkeep)
+	publisher.exec("commit")
+	if err := maintain(); err != nil {
+		t.Fatal(err)
+	}
+	wantEvents(t, s.drain(), event)
+	s.maintain()
+	if s.inLog(event) {
+		t.Error("the event is still there after it was read")
+	}
+}
+
 func TestRetentionDropsWhatNobodyIsOwed(t *testing.T) {
 	t.Parallel()
 	s := database(t)

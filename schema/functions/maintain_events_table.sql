@@ -1,6 +1,6 @@
--- Partitions of the log: made ahead, dropped behind. Both wait for locks only briefly, so
--- that nobody who publishes waits behind a long transaction; what could not be done now is
--- done by a later run, well before it matters.
+-- Partitions of the log: made ahead, dropped behind. Both need the whole log for a moment, and wait for that
+-- only briefly, so that no publisher waits behind a long transaction. A later run does the rest, well before
+-- it matters.
 
 create or replace function posthorn.maintain_events_table()
 returns table (action text, partition text, detail text)
@@ -12,6 +12,11 @@ as $$
 declare
   old posthorn.old_partition[];
 begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    -- Each question that is asked under a lock needs a snapshot that is newer than the lock.
+    raise exception 'Posthorn cannot maintain partitions at isolation level %', current_setting('transaction_isolation')
+      using errcode = 'PH005', hint = 'Call maintain_events_table in a read committed transaction.';
+  end if;
   if not pg_try_advisory_xact_lock(1886350441, hashtext('maintain_events_table')) then
     return query select 'postponed', 'all', 'another session is at it';
     return;
@@ -22,29 +27,15 @@ begin
     return query select 'postponed', 'all', 'another session does other upkeep';
     return;
   end;
-  -- Who is owed what is asked before the first lock is taken, because asking may take a while.
+  -- Which groups are owed events is asked before the first lock is taken, because asking may take a while, and
+  -- once more under the lock for those partitions that would be dropped.
   select coalesce(array_agg(o), '{}') into old from posthorn.old_partitions() o;
   return query select * from posthorn.drop_misfits();
-  perform posthorn.retell_partitions();
   return query select * from posthorn.create_partitions();
   return query select * from posthorn.drop_old_partitions(old);
 end $$;
 comment on function posthorn.maintain_events_table() is
   'Makes partitions ahead and drops those past retention that nobody is owed; says what it did.';
-
--- Has every plan over the log made anew, since one may lack a partition that an earlier run has made, see
--- create_partition. Changes nothing else, and waits for nobody who publishes or reads.
-create or replace function posthorn.retell_partitions()
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  alter table only posthorn.events alter column id set statistics -1;
-exception when lock_not_available then
-  null; -- the next run does it
-end $$;
-comment on function posthorn.retell_partitions() is 'Has every plan over the log made anew.';
 
 -- As part of tend: hourly, and at once when the future runs out.
 create or replace function posthorn.maintain_events_table_if_due()
@@ -123,9 +114,11 @@ begin
   for misfit in
     select p.name, p.name::text as label, p.since, p.upto from posthorn.partition_bounds p where p.since > posthorn.now() order by p.since desc
   loop
-    execute format('select not exists (select from %s)', misfit.name) into empty;
-    exit when not empty or posthorn.partition_end(misfit.since, length) = misfit.upto;
+    exit when posthorn.partition_end(misfit.since, length) = misfit.upto;
     begin
+      lock table only posthorn.events in access exclusive mode; -- from here on it stays empty, if it is
+      execute format('select not exists (select from %s)', misfit.name) into empty;
+      exit when not empty;
       execute format('drop table %s', misfit.name);
       return query select 'dropped', misfit.label, 'empty, and not of the configured length';
     exception when lock_not_available then
@@ -140,6 +133,7 @@ create or replace function posthorn.create_partitions()
 returns table (action text, partition text, detail text)
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
 set timezone = 'UTC'
 as $$
 declare
@@ -159,6 +153,13 @@ begin
       since := posthorn.partition_end(since, length);
       continue;
     end if;
+    if since < posthorn.now() + length / 2 then
+      -- The log runs out of partitions: where many short transactions publish, all of them end within this time.
+      -- It is below the default of deadlock_timeout, so that in a deadlock upkeep gives way and not a publisher.
+      perform set_config('lock_timeout', '900ms', true);
+    else
+      perform set_config('lock_timeout', '100ms', true);
+    end if;
     begin
       made := posthorn.create_partition(since, posthorn.partition_end(since, length));
       return query select 'created', made, format('until %s', posthorn.partition_end(since, length));
@@ -171,12 +172,12 @@ begin
 end $$;
 comment on function posthorn.create_partitions() is 'Makes the partitions up to the horizon.';
 
--- Attaching takes a lock that publishers do not notice, except on the default partition, where only those
--- wait who publish outside of every partition. But a plan names the partitions that were there when it was made,
--- and one that is being made while another is attached may stay without it: Postgres forgets to tell a
--- statement that reads the log by a function (lease_events) once it has looked the partitions up. A partition for
--- the future has time, since retell_partitions follows. One that is read at once, because its time has come or events
--- are moved into it, is made while nobody plans: everyone waits for that, before looking anything up.
+-- A plan names the partitions that were there when it was made. One that is being made while another partition is
+-- attached may stay without it for good: Postgres registers the tables of an inlined function (lease_events) only
+-- when the plan is complete, and misses a change before that. The lock that attaching takes by itself allows that.
+-- So every partition is attached under the exclusive lock of the log: no transaction that has looked up the
+-- partitions is open then, and the next ones wait before they look them up. It matters neither when the partition's
+-- time comes nor when upkeep runs again.
 create or replace function posthorn.create_partition(since timestamptz, upto timestamptz)
 returns text
 language plpgsql
@@ -187,13 +188,10 @@ declare
   name text := 'events_' || to_char(since, 'YYYYMMDD') ||
     case when since = date_trunc('day', since) then '' else to_char(since, '"t"HH24MI') end;
 begin
-  if since <= posthorn.now() then
-    lock table only posthorn.events in access exclusive mode;
-  end if;
   execute format('create table posthorn.%I (like posthorn.events including defaults)', name);
   execute format('alter table posthorn.%I add constraint bounds check (created_at >= %L and created_at < %L)', name, since, upto);
+  lock table only posthorn.events in access exclusive mode;
   if exists (select from posthorn.events_default e where e.created_at >= since and e.created_at < upto) then
-    lock table only posthorn.events in access exclusive mode;
     lock table only posthorn.events_default in access exclusive mode;
     alter table posthorn.events_default disable trigger append_only;
     execute format('with moved as (delete from posthorn.events_default where created_at >= $1 and created_at < $2 returning *)
@@ -238,6 +236,13 @@ begin
       continue;
     end if;
     begin
+      -- Again, since a transaction may have committed late into it, and now none can.
+      lock table only posthorn.events in access exclusive mode;
+      old.owed := posthorn.owed_from(old.name);
+      if old.owed is not null and (hard is null or old.upto > posthorn.now() - hard) then
+        return query select 'kept', old.label, old.owed;
+        continue;
+      end if;
       execute format('drop table %s', old.name);
     exception when lock_not_available then
       return query select 'postponed', old.label, 'an open transaction uses the log';

@@ -22,7 +22,7 @@ func TestPartitionsComeWhileGroupsRead(t *testing.T) {
 	start := value[time.Duration](s, "select max(upto) - now() from posthorn.partitions")
 	s.turnClock(start)
 	s.exec("update posthorn.config set value = '1 minute' where key = 'partition_interval'")
-	s.exec("update posthorn.config set value = '2 minutes' where key = 'future_intervals_to_create'")
+	s.exec("update posthorn.config set value = '1 minute' where key = 'future_intervals_to_create'")
 	s.define("{}")
 	s.exec("select posthorn.define_group('default', $1)", chosen)
 	s.exec("select posthorn.subscribe('default', $1, 'n', $2::text::jsonb)", chosen, conditionFilter("e.payload ? 'n'", "{}"))

@@ -256,12 +256,15 @@ begin
 end $$;
 comment on function posthorn.drop_old_partitions(posthorn.old_partition[]) is 'Drops old partitions that are owed to nobody, or past the hard limit.';
 
--- Who still needs a partition, in words; null if nobody does. Asks the index on xid first:
--- a snapshot that saw the highest xid of a partition saw all of it.
+-- The first group, lease or archive that still needs a partition, in words; null if none does. Asks the index on xid
+-- first: a snapshot that saw the highest xid of a partition saw all of it. Since this is asked while everyone waits,
+-- it reads by indexes what is left for a group: events after its position, and those that its snapshots do not show.
 create or replace function posthorn.owed_from(partition regclass)
 returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   top xid8;
@@ -280,14 +283,23 @@ begin
     from posthorn.groups g
     join posthorn.namespaces n on n.id = g.namespace_id
     cross join lateral (select * from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1) c
+    cross join lateral (select case when c.pos >= c.base_seq then coalesce(c.target, c.base) else c.base end as seen) w
     where $1 >= pg_snapshot_xmin(c.base)
       and (not exists (select from posthorn.filtered_groups f where f.group_no = g.id)
         or exists (select from posthorn.subscriptions s where s.group_no = g.id))
-      and exists (
-      select from %1$s e
-      where e.namespace_id = g.namespace_id and not pg_visible_in_snapshot(e.xid, c.base)
-        and (c.seek_from is null or e.created_at >= c.seek_from)
-        and not coalesce(c.pos >= c.base_seq and e.id <= c.pos and pg_visible_in_snapshot(e.xid, c.target), false))
+      and (
+        exists (
+          select from %1$s e
+          where e.xid = any (array(select pg_snapshot_xip(w.seen))) and e.namespace_id + 0 = g.namespace_id
+            and not pg_visible_in_snapshot(e.xid, c.base) and (c.seek_from is null or e.created_at >= c.seek_from))
+        or exists (
+          select from %1$s e
+          where e.xid >= pg_snapshot_xmax(w.seen) and e.namespace_id + 0 = g.namespace_id
+            and not pg_visible_in_snapshot(e.xid, c.base) and (c.seek_from is null or e.created_at >= c.seek_from))
+        or c.target is not null and c.pos >= c.base_seq and exists (
+          select from %1$s e
+          where e.namespace_id = g.namespace_id and e.id > c.pos
+            and not pg_visible_in_snapshot(e.xid, c.base) and (c.seek_from is null or e.created_at >= c.seek_from)))
     union all
     select format('lease %%s of group %%s has events in it', l.id, g.name)
     from posthorn.leases l join posthorn.groups g on g.id = l.group_id

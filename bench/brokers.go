@@ -36,7 +36,7 @@ var brokerRows = []row{
 			if err != nil {
 				return nil, nil, err
 			}
-			client := cluster.Client()
+			client := cluster.Client(h)
 			ours = d.relaying(b.events, func(ctx context.Context, name string) (posthorn.Sink, func(), error) {
 				sink, err := redis.Open(ctx, cluster.URL(), redis.Config{Prefix: name, Logger: quiet})
 				if err != nil {

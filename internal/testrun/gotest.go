@@ -85,8 +85,10 @@ func collect(events io.Reader) []*tested {
 		switch {
 		case err != nil:
 			return slices.SortedFunc(maps.Values(packages), func(a, b *tested) int { return strings.Compare(a.path, b.path) })
-		case json.Unmarshal(line, &e) != nil || e.ImportPath != "":
-			fmt.Print(cmp.Or(e.Output, string(line))) // of the compiler
+		case json.Unmarshal(line, &e) != nil:
+			fmt.Print(string(line))
+		case e.ImportPath != "":
+			fmt.Print(e.Output) // of the compiler
 		default:
 			p := packages[e.Package]
 			if p == nil {

@@ -106,7 +106,7 @@ type claim struct {
 func (s *Server) claim(ctx context.Context, want claim) (pg.Lease, error) {
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Timeout)
 	defer cancel()
-	lease, err := pg.Claim(asking, s.client.Pool(), want.group.namespace, want.group.group, want.node, want.maxEvents, want.leaseFor)
+	lease, err := pg.ClaimInTime(asking, s.client.Pool(), want.group.namespace, want.group.group, want.node, want.maxEvents, want.leaseFor)
 	if err == nil && lease.Held() && ctx.Err() != nil {
 		_ = pg.Release(asking, s.client.Pool(), lease) // or it expires
 		s.waits.news(want.group)

@@ -73,7 +73,7 @@ func TestExamineFinds(t *testing.T) {
 		}},
 		"stopped": {"subscriptions", Warn, "picky of group g in namespace default was stopped", []string{
 			`select posthorn.subscribe('default', 'g', 'picky', '{"conditions_sql": "(e.payload->>''a'')::int = 1"}')`,
-			`select posthorn.publish('default', 'e', '{"a": "x"}')`, "select posthorn.claim('default', 'g', 'node')",
+			`select posthorn.publish('default', 'e', '{"a": "x"}') from generate_series(1, 100)`, "select posthorn.claim('default', 'g', 'node')",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,13 +42,13 @@ var harmless = map[string]string{
 // them from everyone.
 var sqlByDefinition = map[string]string{
 	"make_condition_function": "the body of a function",
-	"run_as_condition_role":   "the body of a function",
-	"probe_condition":         "an expression",
 	"lookup_keys":             "the arguments of a call",
 	"give_to_condition_role":  "the signature of a function",
+	"make_refused_condition":  "makes a function",
 	"join_by_keys":            "expressions",
 	"run_matching":            "a query",
-	"match_with_care":         "the name of a function",
+	"match_with_care":         "a query",
+	"match_by_halves":         "a query",
 }
 
 // function is one of ours, with its arguments as "type name".

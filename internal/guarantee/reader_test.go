@@ -256,7 +256,8 @@ func TestAReaderGetsDirectMessages(t *testing.T) {
 func TestAReaderGetsWhatAStoppedSubscriptionMissed(t *testing.T) {
 	t.Parallel()
 	s := readers(t)
-	s.exec(`select posthorn.subscribe('default', 'test', 'big', '{"conditions_sql": "(e.payload->>''n'')::int > 5"}')`)
+	s.makeFussy()
+	s.exec("select posthorn.subscribe('default', 'test', 'big', $1::text::jsonb)", conditionFilter(fussy, "{}"))
 	s.exec(`select posthorn.publish('default', 'thing', '{"n": "abc"}')`)
 	missed := value[int64](s, `select posthorn.publish('default', 'thing', '{"n": 7}')`)
 	p := s.readNext(nil, 10, false)

@@ -268,7 +268,7 @@ func TestUnsubscribeDropsWhatWasOwed(t *testing.T) {
 func TestKnownConditionCompilesNothing(t *testing.T) {
 	t.Parallel()
 	s := database(t)
-	s.exec(`create function public.note_ddl() returns event_trigger language plpgsql as 'begin perform nextval(''public.ddl''); end';
+	s.exec(`create function public.note_ddl() returns event_trigger language plpgsql security definer as 'begin perform nextval(''public.ddl''); end';
 		create sequence public.ddl;
 		create event trigger note_ddl on ddl_command_end execute function public.note_ddl()`)
 	condition := "s.params @> jsonb_build_object('topic', e.topic)"
@@ -301,7 +301,7 @@ func TestSubscriptionsOfOneConditionAreFoundByIndex(t *testing.T) {
 		var plans strings.Builder
 		s.notices(func(message string) { plans.WriteString(message) })
 		s.exec(`select count(*) from posthorn.` + function + `((select id from posthorn.groups), array[
-			row(1, 't7', 't7', null, null, '{}', null, null, null)::posthorn.event], null)`)
+			row(1, 't7', 't7', null, null, '{}', null, null, null)::posthorn.event], null, 'infinity')`)
 		return plans.String()
 	}
 	for range 2 {

@@ -42,13 +42,7 @@ func collectLease(rows pgx.Rows) (Lease, error) {
 // that claim makes: its plan is kept by the server. Both statements are one
 // transaction, so they reach one server whatever the pooler does in between.
 func (p *Pool) settleAndClaim(ctx context.Context, take Take) (Lease, error) {
-	batch := &pgx.Batch{}
-	if take.Settle.Held() {
-		batch.Queue(settleSQL, take.Settle.ID, take.Settle.Attempt, "[]")
-	}
-	batch.Queue(claimSQL, take.Group.Namespace, take.Group.Name, take.Node, take.MaxEvents, period(take.LeaseFor))
-	lease, err := receiveClaim(p.SendBatch(ctx, batch), batch.Len())
-	return lease, translate("take", err)
+	return claimInTime(ctx, p, take)
 }
 
 func receiveClaim(results pgx.BatchResults, n int) (lease Lease, err error) {
@@ -57,7 +51,7 @@ func receiveClaim(results pgx.BatchResults, n int) (lease Lease, err error) {
 			err = closeErr
 		}
 	}()
-	if n > 1 {
+	for range n - 1 {
 		if _, err := results.Exec(); err != nil {
 			return Lease{}, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,8 +18,9 @@ type Pool struct {
 
 	// direct: the server keeps what a session has prepared. A pooler that gives
 	// each transaction another connection does not.
-	direct  bool
-	streams streams
+	direct   bool
+	streams  streams
+	filtered sync.Map // the ids of groups that are known to have subscriptions: Take runs conditions, and has a timeout
 }
 
 // Open connects, finds out whether there is a pooler in between, and returns a

@@ -3,6 +3,8 @@ package pg
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -63,6 +65,23 @@ func sessionOf(ctx context.Context, conn *pgx.Conn) (*session, error) {
 	}
 	conn.PgConn().CustomData()[sessionKey] = s
 	return s, nil
+}
+
+// timeoutStatement limits how long each statement of a transaction may run. It
+// has no parameters and yields no row, so each limit is a statement.
+func (s *session) timeoutStatement(ctx context.Context, conn *pgx.Conn, limit time.Duration) (statement, error) {
+	timeout := statement{
+		name: fmt.Sprintf("posthorn_timeout_%d", limit.Milliseconds()),
+		sql:  fmt.Sprintf("set local statement_timeout = %d", limit.Milliseconds()),
+	}
+	if s.prepared[timeout.name] == nil {
+		description, err := conn.PgConn().Prepare(ctx, timeout.name, timeout.sql, nil)
+		if err != nil {
+			return timeout, err
+		}
+		s.prepared[timeout.name] = description
+	}
+	return timeout, nil
 }
 
 // forget starts the session anew when somebody has discarded what it prepared.

@@ -62,7 +62,11 @@ func Unsubscribe(ctx context.Context, db DB, namespace, group, name string) (int
 // KeepSubscriptions keeps the subscriptions of a group that is being read from
 // expiring. It reports whether the group hands out only what one of them wants.
 func KeepSubscriptions(ctx context.Context, db DB, group Group) (bool, error) {
-	return one[bool](ctx, db, "keep subscriptions", "select posthorn.keep_subscriptions($1::bigint)", group.ID)
+	filtered, err := one[bool](ctx, db, "keep subscriptions", "select posthorn.keep_subscriptions($1::bigint)", group.ID)
+	if p, ok := db.(*Pool); ok && filtered {
+		p.filtered.Store(group.ID, true)
+	}
+	return filtered, err
 }
 
 // SubscriptionStatus is a subscription as it stands.

@@ -43,9 +43,24 @@ func (p *Pool) Take(ctx context.Context, take Take) (Lease, error) {
 	}
 	defer conn.Release()
 	asked := take.MaxEvents
+	var limit time.Duration
+	if _, filtered := p.filtered.Load(take.Group.ID); filtered {
+		limit = claimLimit(context.WithoutCancel(ctx), take.LeaseFor) // of few different lengths: each is prepared
+	}
+	tried := false
 	for began := time.Now(); ; {
-		lease, err := p.takeOn(ctx, conn.Conn(), take)
+		lease, err := p.takeOn(ctx, conn.Conn(), take, limit)
 		switch {
+		case limit > 0 && !tried && wasCutOff(err) && ctx.Err() == nil:
+			if lease.Held() { // its events did not come
+				_ = Release(ctx, conn, lease)
+				take.Settle = Lease{}
+			}
+			if !stopSlowConditions(ctx, conn, take.Group.ID, take.MaxEvents, limit) {
+				return Lease{}, translate("take", err)
+			}
+			tried = true
+			continue
 		case err != nil:
 			return Lease{}, translate("take", err)
 		case len(lease.Events) > asked:
@@ -76,22 +91,41 @@ func cutLease(ctx context.Context, db DB, lease Lease, keep int) (Lease, error) 
 // the group's lock is gone, before the second one streams the events. It is
 // begun and committed by name, because the server would answer a Sync in
 // between at once and wake us for a lease whose events are yet to come.
-func (p *Pool) takeOn(ctx context.Context, conn *pgx.Conn, take Take) (Lease, error) {
+//
+// With a limit, both run under a statement_timeout. An error then comes with the
+// lease that was taken, if it was.
+func (p *Pool) takeOn(ctx context.Context, conn *pgx.Conn, take Take, limit time.Duration) (Lease, error) {
 	session, err := sessionOf(ctx, conn)
 	if err != nil {
 		return Lease{}, err
 	}
+	var timeout statement
+	if limit > 0 {
+		if timeout, err = session.timeoutStatement(ctx, conn, limit); err != nil {
+			return Lease{}, err
+		}
+	}
 	token := newToken()
 	pipeline := conn.PgConn().StartPipeline(ctx)
 	session.send(pipeline, beginStatement)
+	if limit > 0 {
+		session.send(pipeline, timeout)
+	}
 	session.send(pipeline, takeStatement, take.parameters(token)...)
 	session.send(pipeline, commitStatement)
+	if limit > 0 {
+		session.send(pipeline, beginStatement)
+		session.send(pipeline, timeout)
+	}
 	session.send(pipeline, leaseEventsStatement, token)
+	if limit > 0 {
+		session.send(pipeline, commitStatement)
+	}
 	lease, err := session.receive(pipeline, take.MaxEvents)
 	if err != nil {
 		rollBack(ctx, conn)
 		session.forget(ctx, conn, err)
-		return Lease{}, err
+		return lease, err
 	}
 	return lease, p.streams.name(ctx, conn, lease.Events, session.streamIDs)
 }

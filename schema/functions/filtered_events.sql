@@ -19,6 +19,7 @@ declare
   batch posthorn.event[];
   result record;
   matches posthorn.match[];
+  last_id bigint; -- where the lease was cut short
 begin
   select x.* into l from posthorn.leases x where x.id = filtered_events.lease;
   ids := l.ids;
@@ -34,14 +35,18 @@ begin
     result := posthorn.match_events(l.group_id, batch);
     matches := result.matches;
     if not l.retries and cardinality(matches) > filtered_events.max_events then
-      perform posthorn.cut_short(l, (matches[filtered_events.max_events]).event_id);
+      last_id := (matches[filtered_events.max_events]).event_id;
+      perform posthorn.cut_short(l, last_id);
       matches := matches[:filtered_events.max_events];
     end if;
+    result := posthorn.bury_misfits(l, batch, last_id, matches, result.misfits, result.troubles);
+    matches := result.matches;
     if result.troubles is not null then
       perform posthorn.stop_subscriptions(l.group_id, result.troubles);
     end if;
     if exists (select from posthorn.subscriptions s where s.group_no = l.group_id and s.stopped_at is not null) then
       perform posthorn.note_missed(l, array(select b.id from unnest(batch) b));
+      perform posthorn.forget_missed(result.ends, batch);
     end if;
   end if;
   if l.retries then

@@ -3,7 +3,7 @@
 -- From one condition to another, a subscription may slip between the statements that run them: then all is matched anew.
 create or replace function posthorn.match_events(
   group_no int, events posthorn.event[], only_ids bigint[] default null,
-  out matches posthorn.match[], out troubles posthorn.trouble[]
+  out matches posthorn.match[], out misfits posthorn.misfit[], out troubles posthorn.trouble[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -25,6 +25,7 @@ begin
     exit when posthorn.version_of(match_events.group_no) = before;
   end loop;
   matches := result.matches;
+  misfits := result.misfits;
   troubles := result.troubles;
 end $$;
 comment on function posthorn.match_events(int, posthorn.event[], bigint[]) is 'Which subscriptions of a group want which events of a batch.';
@@ -40,41 +41,35 @@ begin
 end $$;
 comment on function posthorn.version_of(int) is 'Rises when a subscription of a group gets another condition.';
 
--- All conditions in one statement. If that fails or takes too long, one by one, to find the subscription that is to
--- blame.
+-- All conditions in one statement. If that fails or takes too long, one by one: to find the events for which one
+-- fails, and the condition that is slow. A claim that is canceled ends: see match_condition.
 create or replace function posthorn.match_once(
   group_no int, events posthorn.event[], only_ids bigint[],
-  out matches posthorn.match[], out troubles posthorn.trouble[]
+  out matches posthorn.match[], out misfits posthorn.misfit[], out troubles posthorn.trouble[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  started timestamptz := clock_timestamp();
+  until timestamptz := clock_timestamp() + posthorn.setting('condition_time_limit')::interval;
   slow boolean := false;
   quick text;
   c record;
   result record;
 begin
-  select string_agg(format('select event_id, subscription_id, subscription from posthorn.%I($1, $2, $3)', f.name), ' union all ') into quick
+  select string_agg(f.query, ' union all ') into quick
   from posthorn.matching_functions(match_once.group_no, cardinality(events)) f where not f.foreign_code;
   if quick is not null then
     begin
-      matches := posthorn.run_matching(quick, match_once.group_no, events, only_ids);
-    exception
-      when query_canceled then
-        if not posthorn.may_have_used_up_time(started) then
-          raise;
-        end if;
-        slow := true;
-      when others then
-        if posthorn.is_no_ones_fault(sqlstate) then
-          raise;
-        end if;
-        quick := null;
+      matches := posthorn.run_matching(quick, match_once.group_no, events, only_ids, until);
+    exception when others then
+      if posthorn.is_no_ones_fault(sqlstate) then
+        raise;
+      end if;
+      quick := null;
     end;
-    if slow or clock_timestamp() - started > posthorn.setting('condition_time_limit')::interval then
+    if clock_timestamp() >= until then -- what was found may not be all
       slow := true;
       quick := null;
     end if;
@@ -84,22 +79,13 @@ begin
       matches := null;
       quick := ''; -- what is found from here on stays
     end if;
-    result := posthorn.match_with_care(c.name, c.condition_id, slow or c.foreign_code, match_once.group_no, events, only_ids);
+    result := posthorn.match_with_care(c.query, c.condition_id, slow or c.foreign_code, match_once.group_no, events, only_ids);
     matches := posthorn.merge_matches(matches, result.matches);
+    misfits := misfits || result.misfits;
     troubles := troubles || result.troubles;
   end loop;
 end $$;
 comment on function posthorn.match_once(int, posthorn.event[], bigint[]) is 'Matches a batch of events.';
-
--- Whether what was canceled may be to blame for it: it took long, or most of the statement_timeout. Otherwise
--- someone wanted the claim itself to end.
-create or replace function posthorn.may_have_used_up_time(started timestamptz)
-returns boolean
-language sql volatile
-set search_path = pg_catalog, pg_temp
-return clock_timestamp() - started > least(posthorn.setting('condition_time_limit')::interval,
-  nullif(current_setting('statement_timeout')::interval, '0') / 2);
-comment on function posthorn.may_have_used_up_time(timestamptz) is 'Whether what was canceled may be to blame for it.';
 
 -- Errors that say nothing of a condition: connections, deadlocks, memory, disks, shutdowns.
 create or replace function posthorn.is_no_ones_fault(sqlstate text)
@@ -109,28 +95,33 @@ set search_path = pg_catalog, pg_temp
 return left(sqlstate, 2) in ('08', '25', '40', '53', '55', '57', '58');
 comment on function posthorn.is_no_ones_fault(text) is 'Whether an error says nothing of the condition that met it.';
 
--- The functions that together match a group's subscriptions. For many events beside the number of
+-- The queries that together match a group's subscriptions. For many events beside the number of
 -- subscriptions, joining with all of them is cheaper than looking up each.
 create or replace function posthorn.matching_functions(group_no int, events int)
-returns table (name text, condition_id int, foreign_code boolean)
+returns table (query text, condition_id int, foreign_code boolean)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
   return query
-    select format('condition_%s', c.id) || case when c.has_many and events * 16 >= m.subscriptions then '_many' else '' end, c.id, c.foreign_code
+    -- No events for a condition whose turn comes after the time.
+    select format('select event_id, subscription_id, subscription from posthorn.%I($1, case when clock_timestamp() < $4 then $2 end, $3, $4)',
+        format('condition_%s', c.id) || case when c.has_many and events * 16 >= m.subscriptions then '_many' else '' end),
+      c.id, c.foreign_code
     from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
     where m.group_no = matching_functions.group_no and c.sql is not null
     union all
-    select 'match_filters' || case when events * 4 >= sum(m.subscriptions) then '_many' else '' end, null, false
+    select format('select event_id, subscription_id, subscription from posthorn.%I($1, $2, $3)',
+        'match_filters' || case when events * 4 >= sum(m.subscriptions) then '_many' else '' end),
+      null, false
     from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
     where m.group_no = matching_functions.group_no and c.sql is null
     having count(*) > 0;
 end $$;
-comment on function posthorn.matching_functions(int, int) is 'The functions that together match a group''s subscriptions.';
+comment on function posthorn.matching_functions(int, int) is 'The queries that together match a group''s subscriptions.';
 
-create or replace function posthorn.run_matching(query text, group_no int, events posthorn.event[], only_ids bigint[])
+create or replace function posthorn.run_matching(query text, group_no int, events posthorn.event[], only_ids bigint[], until timestamptz)
 returns posthorn.match[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -144,81 +135,110 @@ begin
        select y.event_id, array_agg(y.subscription) as subscriptions
        from (select z.event_id, z.subscription from (%s) z order by z.event_id, z.subscription_id) y
        group by y.event_id order by y.event_id
-     ) x', query) into matches using group_no, events, only_ids;
+     ) x', query) into matches using group_no, events, only_ids, until;
   return matches;
 end $$;
-comment on function posthorn.run_matching(text, int, posthorn.event[], bigint[]) is 'Runs matching functions, and gathers what they found by event.';
+comment on function posthorn.run_matching(text, int, posthorn.event[], bigint[], timestamptz) is 'Runs queries of matching_functions, and gathers what they found by event.';
 
--- One condition by itself. If it fails, with half of its subscriptions each, down to the one that is to
--- blame. What may be slow, such as code that is not Postgres's own, gets few events first, and more while it is
--- quick.
+-- One condition by itself. What may be slow, such as code that is not Postgres's own, gets few events first, and
+-- more while it is quick. What is slow has its subscriptions in troubles, and nothing else.
 create or replace function posthorn.match_with_care(
-  name text, condition_id int, slow boolean, group_no int, events posthorn.event[], only_ids bigint[],
-  out matches posthorn.match[], out troubles posthorn.trouble[]
+  query text, condition_id int, slow boolean, group_no int, events posthorn.event[], only_ids bigint[],
+  out matches posthorn.match[], out misfits posthorn.misfit[], out troubles posthorn.trouble[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  query text := format('select event_id, subscription_id, subscription from posthorn.%I($1, $2, $3)', name);
   -- Filters are our own: whatever they take is not their fault.
   most interval := case when condition_id is null then interval '1 day' else posthorn.setting('condition_time_limit')::interval end;
   started timestamptz := clock_timestamp();
   took interval;
-  trouble text;
   done int := 0;
   step int := case when slow then 1 else cardinality(events) end;
-  ids bigint[];
-  half record;
+  result record;
 begin
   while done < cardinality(events) loop
-    begin
-      matches := posthorn.merge_matches(matches,
-        posthorn.run_matching(query, match_with_care.group_no, events[done + 1:done + step], only_ids));
-    exception
-      when query_canceled then
-        if not posthorn.may_have_used_up_time(started) then
-          raise;
-        end if;
-        trouble := format('was canceled after %s', clock_timestamp() - started);
-        most := '0';
-      when others then
-        if posthorn.is_no_ones_fault(sqlstate) then
-          raise;
-        end if;
-        trouble := sqlerrm;
-    end;
-    done := done + step;
+    result := posthorn.match_by_halves(query, match_with_care.condition_id, match_with_care.group_no, events[done + 1:done + step], only_ids, started + most);
+    done := least(done + step, cardinality(events));
     took := clock_timestamp() - started;
-    if took > most and trouble is null then
-      trouble := format('took %s for %s events, longer than condition_time_limit of %s', took, done, most);
+    if took >= most then
+      matches := null;
+      misfits := null;
+      troubles := array(
+        select (i, format('took %s for %s events, longer than condition_time_limit of %s', took, done, most))::posthorn.trouble
+        from unnest(posthorn.ids_with_condition(match_with_care.group_no, match_with_care.condition_id, only_ids)) i);
+      return;
     end if;
-    exit when trouble is not null;
+    matches := posthorn.merge_matches(matches, result.matches);
+    misfits := misfits || result.misfits;
     step := least(step * 10, greatest(1, extract(epoch from most) / greatest(extract(epoch from took / done), 1e-6) / 4))::int;
-  end loop;
-  if trouble is null then
-    return;
-  end if;
-  matches := null;
-  ids := array(
-    select s.id from posthorn.subscriptions s
-    where s.group_no = match_with_care.group_no and (s.id = any (only_ids) or only_ids is null and s.stopped_at is null)
-      and (s.condition_id = match_with_care.condition_id or match_with_care.condition_id is null and s.conditions_sql is null)
-    order by s.id);
-  if cardinality(ids) <= 1 or took > most then
-    troubles := array(select (i, trouble)::posthorn.trouble from unnest(ids) i);
-    return;
-  end if;
-  for i in 0..1 loop
-    half := posthorn.match_with_care(name, match_with_care.condition_id, slow, match_with_care.group_no, events,
-      case i when 0 then ids[:cardinality(ids) / 2] else ids[cardinality(ids) / 2 + 1:] end);
-    matches := posthorn.merge_matches(matches, half.matches);
-    troubles := troubles || half.troubles;
   end loop;
 end $$;
 comment on function posthorn.match_with_care(text, int, boolean, int, posthorn.event[], bigint[]) is
-  'Matches one condition, and finds the subscription that is to blame if it fails.';
+  'Matches one condition, and finds the events for which it fails.';
+
+-- If a condition fails: with half of the events each, down to one, and then with half of the subscriptions
+-- each. The time is looked at before each.
+create or replace function posthorn.match_by_halves(
+  query text, condition_id int, group_no int, events posthorn.event[], only_ids bigint[], until timestamptz,
+  out matches posthorn.match[], out misfits posthorn.misfit[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  half int := cardinality(events) / 2;
+  ids bigint[];
+  error text;
+  a record;
+  b record;
+begin
+  if clock_timestamp() >= until then
+    return;
+  end if;
+  begin
+    matches := posthorn.run_matching(query, group_no, events, only_ids, until);
+    return;
+  exception when others then
+    if posthorn.is_no_ones_fault(sqlstate) then
+      raise;
+    end if;
+    error := sqlerrm;
+  end;
+  if half > 0 then
+    a := posthorn.match_by_halves(query, condition_id, group_no, events[:half], only_ids, until);
+    b := posthorn.match_by_halves(query, condition_id, group_no, events[half + 1:], only_ids, until);
+  else
+    ids := posthorn.ids_with_condition(group_no, condition_id, only_ids);
+    half := cardinality(ids) / 2;
+    if half = 0 then
+      misfits := array(select ((events[1]).id, i, error)::posthorn.misfit from unnest(ids) i);
+      return;
+    end if;
+    a := posthorn.match_by_halves(query, condition_id, group_no, events, ids[:half], until);
+    b := posthorn.match_by_halves(query, condition_id, group_no, events, ids[half + 1:], until);
+  end if;
+  matches := posthorn.merge_matches(a.matches, b.matches);
+  misfits := a.misfits || b.misfits;
+end $$;
+comment on function posthorn.match_by_halves(text, int, int, posthorn.event[], bigint[], timestamptz) is
+  'Matches one condition with halves of the events and subscriptions, where it fails with all.';
+
+-- The subscriptions of a group that have a condition, or of those that have filters.
+create or replace function posthorn.ids_with_condition(group_no int, condition_id int, only_ids bigint[])
+returns bigint[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select array(
+    select s.id from posthorn.subscriptions s
+    where s.group_no = ids_with_condition.group_no and (s.id = any (only_ids) or only_ids is null and s.stopped_at is null)
+      and (s.condition_id = ids_with_condition.condition_id or ids_with_condition.condition_id is null and s.conditions_sql is null)
+    order by s.id)
+$$;
+comment on function posthorn.ids_with_condition(int, int, bigint[]) is 'The subscriptions of a group that have a condition.';
 
 create or replace function posthorn.merge_matches(a posthorn.match[], b posthorn.match[])
 returns posthorn.match[]

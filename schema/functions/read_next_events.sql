@@ -299,6 +299,9 @@ begin
   if exists (select from posthorn.filtered_groups f where f.group_no = g.id) then
     batch := posthorn.batch_of(l, l.ids);
     found := posthorn.match_events(g.id, batch);
+    if may_write then
+      found := posthorn.bury_misfits(l, batch, null, found.matches, found.misfits, found.troubles);
+    end if;
     matches := found.matches;
     if may_write and found.troubles is not null then
       perform posthorn.stop_subscriptions(g.id, found.troubles);
@@ -309,6 +312,7 @@ begin
       from posthorn.stops x cross join unnest(batch) b
       where x.group_no = g.id and (x.upto).base is null
       on conflict do nothing;
+      perform posthorn.forget_missed(found.ends, batch);
     end if;
   else
     select array_agg((i, null)::posthorn.match order by i) into matches from unnest(posthorn.lease_ids(l)) i;

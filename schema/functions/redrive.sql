@@ -115,7 +115,8 @@ $$;
 comment on function posthorn.dead_letter_envelopes(text, text, jsonb) is 'Dead letters in seed 000''s shape, oldest first.';
 
 -- Brings dead letters back as retries, due now, with all their attempts again. The event goes
--- along, because the log may have dropped it since.
+-- along, because the log may have dropped it since. Those for which a condition failed come back if their
+-- subscription wants them now.
 create or replace function posthorn.redrive(namespace text, group_name text, filter jsonb default '{}')
 returns bigint
 language plpgsql security definer
@@ -127,6 +128,7 @@ declare
   wanted bigint[] := array(select m.id from posthorn.matching_dead_letters(redrive.namespace, redrive.group_name, redrive.filter) m);
   n bigint;
 begin
+  wanted := posthorn.wanted_misfits(wanted);
   with gone as (
     delete from posthorn.dead_letters d
     where d.id = any (wanted)
@@ -144,6 +146,48 @@ begin
   return n;
 end $$;
 comment on function posthorn.redrive(text, text, jsonb) is 'Brings dead letters back as retries, due now; says how many.';
+
+-- Evaluates the conditions that failed again. Yields the dead letters without those for which one fails still, which
+-- stay, and without those that no subscription wants, which go.
+create or replace function posthorn.wanted_misfits(ids bigint[])
+returns bigint[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  f record;
+  result record;
+  wanted bigint[];
+  failing posthorn.misfit[];
+begin
+  for f in
+    select d.group_id, s.id as subscription_id, array_agg(d.id) as ids, array_agg(d.e order by d.event_id) as batch
+    from (
+      select x.id, x.group_id, x.subscription, x.event_id, (x.event_id, x.type, x.type, n.name, x.key, x.tags,
+          posthorn.jsonb_or_null(x.payload), posthorn.jsonb_or_null(x.metadata), x.published_at)::posthorn.event as e,
+        row_number() over (partition by x.group_id, x.subscription order by x.event_id) / 1000 as part
+      from posthorn.dead_letters x join posthorn.streams n on n.id = x.stream_id
+      where x.id = any (ids) and x.reason = 'Condition failed'
+    ) d
+    join posthorn.subscriptions s on s.group_no = d.group_id and s.name = d.subscription
+    group by d.group_id, s.id, d.part
+  loop
+    result := posthorn.match_events(f.group_id, f.batch, array[f.subscription_id]);
+    wanted := array(select m.event_id from unnest(result.matches) m);
+    failing := result.misfits || array(
+      select (b.id, t.subscription_id, t.error)::posthorn.misfit from unnest(result.troubles) t cross join unnest(f.batch) b);
+    update posthorn.dead_letters d set error = x.error, failed_at = posthorn.now()
+    from unnest(failing) x where d.id = any (f.ids) and d.event_id = x.event_id;
+    delete from posthorn.dead_letters d
+    where d.id = any (f.ids) and d.event_id <> all (wanted) and d.event_id <> all (array(select x.event_id from unnest(failing) x));
+    ids := array(
+      select i from unnest(ids) i
+      where i <> all (f.ids) or exists (select from posthorn.dead_letters d where d.id = i and d.event_id = any (wanted)));
+  end loop;
+  return ids;
+end $$;
+comment on function posthorn.wanted_misfits(bigint[]) is 'Evaluates conditions that failed again, for the dead letters that this made.';
 
 create or replace function posthorn.purge(namespace text, group_name text, filter jsonb default '{}')
 returns bigint

@@ -1,5 +1,5 @@
--- Subscriptions that cannot be matched, because their condition failed or took too long, are stopped: they
--- alone. What they miss is remembered as where their group stood then, and the events that were being worked
+-- Subscriptions that cannot be matched, because their condition took too long or failed for 100 events in a row, are
+-- stopped: they alone. What they miss is remembered as where their group stood then, and the events that were being worked
 -- on. When they are changed, they go on, and get what they missed as retries.
 
 create or replace function posthorn.stop_subscriptions(group_no int, troubles posthorn.trouble[])
@@ -12,7 +12,7 @@ begin
   perform posthorn.lock_group(stop_subscriptions.group_no);
   with stopped as (
     update posthorn.subscriptions s
-    set error = t.error, stopped_at = posthorn.now()
+    set error = t.error, stopped_at = posthorn.now(), failed_in_row = 0
     from unnest(troubles) t
     where s.id = t.subscription_id and s.stopped_at is null
     returning s.id
@@ -21,7 +21,7 @@ begin
   select stopped.id, stop_subscriptions.group_no, posthorn.newest_cursor(stop_subscriptions.group_no)
   from stopped;
 end $$;
-comment on function posthorn.stop_subscriptions(int, posthorn.trouble[]) is 'Stops subscriptions whose condition failed or took too long.';
+comment on function posthorn.stop_subscriptions(int, posthorn.trouble[]) is 'Stops subscriptions whose condition took too long or failed too often.';
 
 create or replace function posthorn.newest_cursor(group_no int)
 returns posthorn.cursors
@@ -46,6 +46,21 @@ as $$
   on conflict do nothing
 $$;
 comment on function posthorn.note_missed(posthorn.leases, bigint[]) is 'Remembers the events of a lease for stopped subscriptions.';
+
+-- The events up to which a subscription was matched before it stopped are done, or dead letters.
+create or replace function posthorn.forget_missed(ends posthorn.misfit[], batch posthorn.event[])
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if ends is not null then
+    delete from posthorn.missed m
+    using unnest(ends) x
+    where m.subscription_id = x.subscription_id and m.event_id <= x.event_id and m.event_id = any (array(select b.id from unnest(batch) b));
+  end if;
+end $$;
+comment on function posthorn.forget_missed(posthorn.misfit[], posthorn.event[]) is 'Forgets what subscriptions were matched with before they stopped.';
 
 -- Whether a lease may hold events that its group had taken when a subscription was stopped that still is. A window
 -- that begins where the group stood, or with a later snapshot, has none.
@@ -154,6 +169,7 @@ declare
   before posthorn.cursors;
   w record;
   ids bigint[];
+  batch posthorn.event[];
   result record;
   looked bigint := 0;
 begin
@@ -195,9 +211,16 @@ begin
       ids := array(select i from unnest(ids) i where i not in (select unnest(st.spared)) order by 1);
     end if;
     looked := looked + 1000;
-    result := posthorn.match_events(s.group_no, posthorn.batch_of(l, ids), array[s.id]);
+    batch := posthorn.batch_of(l, ids);
+    result := posthorn.match_events(s.group_no, batch, array[s.id]);
+    result := posthorn.bury_misfits(l, batch, null, result.matches, result.misfits, result.troubles);
+    insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at)
+    select s.group_no, m.event_id, s.name, 0, posthorn.now() from unnest(result.matches) m
+    on conflict do nothing;
     if result.troubles is not null then
-      insert into posthorn.missed (subscription_id, event_id) select s.id, i from unnest(ids) i on conflict do nothing;
+      insert into posthorn.missed (subscription_id, event_id)
+      select s.id, i from unnest(ids) i where i > coalesce((result.ends[1]).event_id, 0)
+      on conflict do nothing;
       update posthorn.stops x set reached = c where x.id = st.id;
       -- Who has the group may be waiting for what was written here, so this must not wait for the group. If it
       -- cannot have it, the next call comes to the same events.
@@ -206,9 +229,6 @@ begin
       end if;
       return looked;
     end if;
-    insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at)
-    select s.group_no, m.event_id, s.name, 0, posthorn.now() from unnest(result.matches) m
-    on conflict do nothing;
   end loop;
   update posthorn.stops x set reached = c where x.id = st.id;
   return looked;

@@ -180,6 +180,7 @@ begin
   elsif (new.conditions_sql, new.params) is distinct from (old.conditions_sql, old.params) then
     new.error := null; -- it is another one now
     new.stopped_at := null;
+    new.failed_in_row := 0;
   end if;
   if posthorn.is_name(new.name) is not true then
     raise exception 'subscription must be 1 to 255 bytes without control characters'
@@ -190,7 +191,9 @@ begin
   end if;
   new.expires_at := new.last_active_at + new.expiry_interval;
   new.params := coalesce(new.params, '{}');
-  if tg_op = 'INSERT' or (new.conditions_sql, new.params) is distinct from (old.conditions_sql, old.params) then
+  if tg_op = 'INSERT' or (new.conditions_sql, new.params) is distinct from (old.conditions_sql, old.params)
+    or old.stopped_at is not null and new.stopped_at is null -- its condition may have been refused meanwhile
+  then
     new.digest := sha256(convert_to(new.params::text, 'UTF8'));
     new := posthorn.with_condition(new);
   end if;
@@ -199,7 +202,7 @@ end $$;
 comment on function posthorn.prepare_subscription() is 'Trigger: completes a row of posthorn.subscriptions.';
 
 create or replace trigger prepare_subscription
-before insert or update of id, group_id, namespace, name, conditions_sql, params, expiry_interval, last_active_at on posthorn.subscriptions
+before insert or update of id, group_id, namespace, name, conditions_sql, params, expiry_interval, last_active_at, stopped_at on posthorn.subscriptions
 for each row execute function posthorn.prepare_subscription();
 
 -- A subscription with its condition, or the parts of its filter.

@@ -1,0 +1,49 @@
+package pg_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// A claim that a condition keeps from ending is cut off, the condition is found and stopped, and the claim goes on.
+func TestClaimIsCutOffByASlowConditionOnce(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		for _, how := range []string{"take", "claim"} {
+			t.Run(how, func(t *testing.T) {
+				ctx := t.Context()
+				must(pool.Exec(ctx, "update posthorn.config set value = '1 second' where key = 'condition_time_limit'"))(t)
+				must(pool.Exec(ctx, "create or replace function public.endless() returns boolean language plpgsql stable as 'begin perform pg_sleep(3600); return true; end'"))(t)
+				must(pool.Exec(ctx, "select posthorn.allow_condition_function('public.endless()')"))(t)
+				group := defineGroup(t, pool, "slow-"+how, pg.GroupConfig{})
+				for name, condition := range map[string]string{"endless": "public.endless()", "quick": "e.type = 'a'"} {
+					must(pg.Subscribe(ctx, pool, ns, group.Name, name, pg.Subscription{Condition: condition}))(t)
+				}
+				must(pg.KeepSubscriptions(ctx, pool, group))(t)
+				event := publish(t, pool, pg.Message{Type: "a"})
+				var lease pg.Lease
+				if how == "take" {
+					want := takeOf(group)
+					want.LeaseFor = 10 * time.Second
+					lease = must(pool.Take(ctx, want))(t)
+				} else {
+					short, cancel := context.WithTimeout(ctx, time.Minute)
+					defer cancel()
+					lease = must(pg.ClaimInTime(short, pool, ns, group.Name, "n", 10, 10*time.Second))(t)
+				}
+				if len(lease.Events) != 1 || lease.Events[0].ID != event {
+					t.Fatalf("events %+v, want %d", lease.Events, event)
+				}
+				check(t, pg.Settle(ctx, pool, lease))
+				for _, s := range must(pg.ListSubscriptions(ctx, pool, ns, group.Name))(t) {
+					if (s.Name == "endless") != (s.State == "stopped" && strings.Contains(s.Error, "took longer than 2s")) {
+						t.Errorf("%s is %s: %s", s.Name, s.State, s.Error)
+					}
+				}
+			})
+		}
+	})
+}

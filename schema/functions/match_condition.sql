@@ -1,0 +1,102 @@
+-- Finding the condition that makes claims take too long. A claim that statement_timeout has cut off says nothing of
+-- the conditions that it ran, and the next one would be cut off as well. So programs whose claim was cut off try
+-- each condition by itself, in a transaction and under a timeout of its own, and stop those that are slow.
+
+-- The conditions in SQL by which a group is matched, and how long each may take.
+create or replace function posthorn.conditions_to_try(group_id bigint)
+returns table (condition_id int, most interval)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select c.id, posthorn.setting('condition_time_limit')::interval
+  from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id
+  where m.group_no = conditions_to_try.group_id and c.sql is not null and exists (
+    select from posthorn.subscriptions s where s.group_no = m.group_no and s.condition_id = c.id and s.stopped_at is null)
+  order by c.id
+$$;
+comment on function posthorn.conditions_to_try(bigint) is 'The conditions by which a group is matched, and how long each may take.';
+
+-- Matches a condition with the events that the next claims of its group meet, and takes none of them. If that takes too
+-- long, its subscriptions stop. Says whether they did.
+create or replace function posthorn.try_condition(group_id bigint, condition_id int, max_events int)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups;
+  query text;
+  result record;
+begin
+  perform posthorn.check_claim(try_condition.max_events, '1 second', gen_random_uuid());
+  select x.* into g from posthorn.groups x where x.id = try_condition.group_id;
+  select f.query into query from posthorn.matching_functions(g.id, 1) f where f.condition_id = try_condition.condition_id;
+  if not found then
+    return false;
+  end if;
+  result := posthorn.match_with_care(query, try_condition.condition_id, true, g.id, posthorn.next_batch(g, try_condition.max_events), null);
+  if coalesce(cardinality(result.troubles), 0) = 0 then
+    return false;
+  end if;
+  perform posthorn.stop_subscriptions(g.id, result.troubles);
+  return true;
+end $$;
+comment on function posthorn.try_condition(bigint, int, int) is 'Matches a condition by itself, and stops its subscriptions if that takes too long.';
+
+-- The events that the next claims of a group meet: of a lease that has expired, of retries, and of the log.
+create or replace function posthorn.next_batch(g posthorn.groups, max_events int)
+returns posthorn.event[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  c posthorn.cursors := posthorn.newest_cursor(g.id);
+  before posthorn.cursors := c;
+  sight posthorn.sight;
+  w record;
+  l posthorn.leases;
+  expired posthorn.leases;
+  owed posthorn.leases;
+begin
+  select x.* into expired from posthorn.leases x
+  where x.group_id = g.id and x.until <= (select posthorn.now()) and not x.retries
+  order by x.until limit 1;
+  owed.namespace_id := g.namespace_id;
+  owed.group_id := g.id;
+  owed.ids := array(
+    select r.event_id from posthorn.retries r
+    where r.group_id = g.id and r.subscription = '' and r.due_at <= (select posthorn.now())
+    order by r.due_at limit max_events);
+  sight.seq := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
+  w := posthorn.advance(c, g.namespace_id, max_events, sight, '-infinity');
+  c := w.c;
+  l.group_id := g.id;
+  l.namespace_id := g.namespace_id;
+  l.base := before.base;
+  l.target := coalesce(c.target, c.base);
+  l.lo := w.lo;
+  l.hi := w.hi;
+  l.since := w.since;
+  l.ids := w.ids;
+  return coalesce(case when expired.id is not null then posthorn.batch_of(expired, expired.ids) end, '{}')
+    || coalesce(posthorn.batch_of(owed, owed.ids), '{}')
+    || coalesce(case when w.ids is not null or w.hi is not null then posthorn.batch_of(l, l.ids) end, '{}');
+end $$;
+comment on function posthorn.next_batch(posthorn.groups, int) is 'The events that the next claims of a group meet.';
+
+-- Stops the subscriptions of a condition that could not be tried to its end, or takes the most of all.
+create or replace function posthorn.stop_condition(group_id bigint, condition_id int, error text)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform posthorn.stop_subscriptions(stop_condition.group_id::int, array(
+    select (i, stop_condition.error)::posthorn.trouble
+    from unnest(posthorn.ids_with_condition(stop_condition.group_id::int, stop_condition.condition_id, null)) i));
+end $$;
+comment on function posthorn.stop_condition(bigint, int, text) is 'Stops the subscriptions of a group that have a condition.';

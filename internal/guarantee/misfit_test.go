@@ -139,7 +139,7 @@ func TestTimeOfConditionsIsLookedAtInBetween(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.exec("update posthorn.config set value = '1 second' where key = 'condition_time_limit'")
-	s.allowFunction("nap(n bigint) returns boolean", "begin perform pg_sleep(0.05); return true; end")
+	s.allowFunction("nap(n bigint) returns boolean", "begin perform pg_sleep(0.05); return true; end") // its time is what the limit is compared with
 	for i := range 3 {
 		s.subscribeSQL(fmt.Sprint(i), fmt.Sprintf("public.nap(e.id + %d)", i), "{}")
 	}

@@ -17,7 +17,7 @@ func (s *session) makeFussy() {
 	s.allowFunction("fussy(n text, over_n text) returns boolean", `
 		begin
 			if n !~ '^[0-9]+$' then
-				perform pg_sleep(1.1);
+				perform pg_sleep(1.1); -- longer than condition_time_limit
 			else
 				return n::int > coalesce(over_n::int, 5);
 			end if;

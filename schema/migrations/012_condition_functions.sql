@@ -23,6 +23,8 @@ drop function if exists posthorn.match_once(int, posthorn.event[], bigint[]);
 drop function if exists posthorn.match_with_care(text, int, boolean, int, posthorn.event[], bigint[]);
 drop function if exists posthorn.run_matching(text, int, posthorn.event[], bigint[]);
 drop function if exists posthorn.may_have_used_up_time(timestamptz);
+drop function if exists posthorn.matching_functions(int, int);
+drop function if exists posthorn.join_by_keys(text, text, posthorn.lookup_key[], text);
 drop function if exists posthorn.compile(int, text);
 drop function if exists posthorn.check_condition(int, text);
 drop function if exists posthorn.probe_condition(int, text);

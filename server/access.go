@@ -2,12 +2,14 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/token"
 )
@@ -61,32 +63,69 @@ func (c caller) checkPublish(stream string) error {
 // may not read. Handing out the others only would lose these for the group, or
 // keep them from everyone.
 func (s *Server) checkClaim(ctx context.Context, c caller, group string) error {
-	if len(c.hidden) == 0 {
-		return nil
-	}
-	found, err := pg.GroupStreams(ctx, s.client.Pool(), c.namespace, group, c.hidden)
-	if err != nil || len(found) == 0 {
-		return err
-	}
-	return errHiddenClaim()
+	return s.refuseHidden(c, func() ([]string, error) {
+		return pg.GroupStreams(ctx, s.client.Pool(), c.namespace, group, c.hidden)
+	})
 }
 
-// checkLease refuses the leases of groups from which the caller may not claim, so
-// that nobody settles, by a guess at its number, what they may not even read.
+// checkLease refuses the leases of groups from which the caller may not claim, and
+// those that hold such an event anyway, so that nobody settles, by a guess at its
+// number, what they may not even read.
 func (s *Server) checkLease(ctx context.Context, c caller, lease int64) error {
+	return s.refuseHidden(c, func() ([]string, error) {
+		found, err := pg.LeaseStreams(ctx, s.client.Pool(), c.namespace, lease, c.hidden)
+		if err != nil || len(found) > 0 {
+			return found, err
+		}
+		group, err := pg.GroupOfLease(ctx, s.client.Pool(), c.namespace, lease)
+		if err != nil {
+			return nil, err
+		}
+		return pg.GroupStreams(ctx, s.client.Pool(), c.namespace, group, c.hidden)
+	})
+}
+
+// checkDefine is checkClaim for what changes a group, or makes it.
+func (s *Server) checkDefine(ctx context.Context, c caller, group string) error {
+	return unlessNew(s.checkClaim(ctx, c, group))
+}
+
+// checkRemove is checkClaim for what removes a group, or one of its subscriptions,
+// with all that it holds.
+func (s *Server) checkRemove(ctx context.Context, c caller, group string, subscription *string) error {
+	return s.refuseHidden(c, func() ([]string, error) {
+		found, err := pg.GroupStreams(ctx, s.client.Pool(), c.namespace, group, c.hidden)
+		if err != nil || len(found) > 0 {
+			return found, err
+		}
+		return pg.HeldStreams(ctx, s.client.Pool(), c.namespace, group, c.hidden, subscription)
+	})
+}
+
+// unlessNew forgives that there is no group yet: nothing can be lost in it.
+func unlessNew(err error) error {
+	if errors.Is(err, posthorn.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// refuseHidden refuses when a look finds streams that are hidden from the caller.
+// Where none are hidden it does not look.
+func (s *Server) refuseHidden(c caller, look func() ([]string, error)) error {
 	if len(c.hidden) == 0 {
 		return nil
 	}
-	group, err := pg.GroupOfLease(ctx, s.client.Pool(), c.namespace, lease)
-	if err != nil {
-		return err
+	found, err := look()
+	if err == nil && len(found) > 0 {
+		err = errHiddenClaim()
 	}
-	return s.checkClaim(ctx, c, group)
+	return err
 }
 
 func errHiddenClaim() error {
-	return newProblem(http.StatusForbidden, "the group hands out events of restricted streams that the token does not name",
-		"Use a token that names them, or let each subscription of the group ask for other streams.")
+	return newProblem(http.StatusForbidden, "the group hands out or holds events of restricted streams that the token does not name",
+		"Use a token that names them, or a group of which each subscription asks for other streams.")
 }
 
 // admit lets the caller in, or says why not and logs that.

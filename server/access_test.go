@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/pg"
@@ -479,6 +481,70 @@ func TestClaimGivesRestrictedEventsBack(t *testing.T) {
 	got := s.claim(t, "orders", `{}`, named)
 	equal(t, "events", len(got.Events), 1)
 	equal(t, "deliveries", got.Events[0].Delivery, 1)
+}
+
+// Tokens cannot lose events that they may not read: those that a group hands out,
+// and those that it holds although its subscriptions ask for others.
+func TestTokensDoNotLoseRestrictedEvents(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	named := s.issue(t, "default", allScopes, "payroll")
+	others := s.issue(t, "default", allScopes)
+	for group, setup := range map[string]string{
+		"whole":   "select posthorn.define_group('default', 'whole')",
+		"asking":  `select posthorn.subscribe('default', 'asking', 's', '{"stream": ["orders", "payroll"]}')`,
+		"sent":    `select posthorn.subscribe('default', 'sent', 's', '{"stream": "orders"}'); select posthorn.publish_to('default', 'sent', 's', 'paid', stream => 'payroll')`,
+		"narrow":  `select posthorn.subscribe('default', 'narrow', 's', '{"stream": "orders"}')`,
+		"letters": `select posthorn.subscribe('default', 'letters', 's', '{"stream": "payroll"}')`,
+	} {
+		if _, err := s.ph.Pool().Exec(t.Context(), setup, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatalf("%s: %v", group, err)
+		}
+	}
+	s.exec(t, "select posthorn.publish('default', 'paid', stream => 'payroll')")
+	failed := s.claim(t, "letters", `{}`, named)
+	s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/settle", failed.Lease),
+		fmt.Sprintf(`{"attempt":1,"failures":[{"event":%d,"permanent":true}]}`, failed.Events[0].ID), named).want(t, 204)
+	s.call(t, "PUT", "/v1/subscriptions/letters/s", `{"filter":{"stream":"orders"}}`, named).want(t, 200)
+
+	const orders = `{"filter":{"stream":"orders"}}`
+	changes := []struct{ method, path, body string }{
+		{"POST", "/v1/groups/%s/seek", `{"to":"end"}`},
+		{"PUT", "/v1/groups/%s", `{"attempts":1}`},
+		{"PUT", "/v1/subscriptions/%s/s", orders},
+		{"PUT", "/v1/subscriptions/%s/another", orders},
+		{"DELETE", "/v1/subscriptions/%s/s", ""},
+		{"DELETE", "/v1/groups/%s", ""},
+	}
+	// Only its removal loses what a group holds, and only that of its subscription a direct message.
+	allowed := map[string][]int{"letters": {0, 1, 2, 3, 4}, "sent": {0, 1, 3}}
+	for _, group := range []string{"whole", "asking", "sent", "letters"} {
+		for i, change := range changes {
+			if slices.Contains(allowed[group], i) {
+				continue
+			}
+			s.call(t, change.method, fmt.Sprintf(change.path, group), change.body, others).wantProblem(t, 403, "restricted")
+		}
+	}
+	direct := s.claim(t, "sent", `{}`, named)
+	equal(t, "direct messages", len(direct.Events), 1)
+	for _, verb := range []string{"extend", "release", "settle"} {
+		s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/%s", direct.Lease, verb), `{"attempt":1}`, others).wantProblem(t, 403, "restricted")
+	}
+	equal(t, "events of the whole group", len(s.claim(t, "whole", `{}`, named).Events), 1)
+	equal(t, "events of the group that asks for them", len(s.claim(t, "asking", `{}`, named).Events), 1)
+
+	s.call(t, "PUT", "/v1/groups/new", `{"attempts":1}`, others).want(t, 200)
+	s.call(t, "PUT", "/v1/subscriptions/fresh/s", orders, others).want(t, 200)
+	for _, change := range changes {
+		if status := s.call(t, change.method, fmt.Sprintf(change.path, "narrow"), change.body, others).status; status >= 300 {
+			t.Errorf("%s %s of a group that has nothing of the stream: %d", change.method, change.path, status)
+		}
+	}
+	for _, change := range changes[4:] {
+		s.call(t, change.method, fmt.Sprintf(change.path, "asking"), nil, named).want(t, 200)
+	}
 }
 
 // Who waits while the token is revoked is handed nothing more.

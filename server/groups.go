@@ -125,6 +125,9 @@ func (s *Server) defineGroup(ctx context.Context, c caller, input *defineGroupIn
 	if err != nil {
 		return nil, err
 	}
+	if err := s.checkDefine(ctx, c, input.Name); err != nil {
+		return nil, err
+	}
 	if err := pg.DefineGroupBy(ctx, s.client.Pool(), c.namespace, input.Name, string(document)); err != nil {
 		return nil, err
 	}
@@ -134,6 +137,9 @@ func (s *Server) defineGroup(ctx context.Context, c caller, input *defineGroupIn
 type deletedOutput struct{ Body pg.Deleted }
 
 func (s *Server) deleteGroup(ctx context.Context, c caller, input *groupInput) (*deletedOutput, error) {
+	if err := s.checkRemove(ctx, c, input.Name, nil); err != nil {
+		return nil, err
+	}
 	deleted, err := pg.DeleteGroup(ctx, s.client.Pool(), c.namespace, input.Name)
 	return &deletedOutput{deleted}, err
 }
@@ -141,6 +147,9 @@ func (s *Server) deleteGroup(ctx context.Context, c caller, input *groupInput) (
 func (s *Server) seekGroup(ctx context.Context, c caller, input *seekInput) (*struct{}, error) {
 	to, err := moment(input.Body.To)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.checkClaim(ctx, c, input.Name); err != nil {
 		return nil, err
 	}
 	err = pg.Seek(ctx, s.client.Pool(), c.namespace, input.Name, to)

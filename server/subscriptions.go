@@ -64,6 +64,9 @@ func (s *Server) subscriptions() {
 		method: http.MethodDelete, path: "/v1/subscriptions/{group}/{name}", id: "delete-subscription", group: "subscriptions",
 		summary: "Remove a subscription with what is owed to it", scope: scopeConsume,
 	}, func(ctx context.Context, c caller, input *subscriptionInput) (output *owedOutput, err error) {
+		if err := s.checkRemove(ctx, c, input.Group, &input.Name); err != nil {
+			return nil, err
+		}
 		output = &owedOutput{}
 		output.Body.Owed, err = pg.Unsubscribe(ctx, s.client.Pool(), c.namespace, input.Group, input.Name)
 		return output, err
@@ -91,6 +94,10 @@ func (s *Server) putSubscription(ctx context.Context, c caller, input *putSubscr
 		if subscription.Params, err = json.Marshal(b.Params); err != nil {
 			return nil, err
 		}
+	}
+	// With an expiry, it can also be the way to remove one.
+	if err := unlessNew(s.checkRemove(ctx, c, input.Group, &input.Name)); err != nil {
+		return nil, err
 	}
 	output = &putSubscriptionOutput{}
 	output.Body.ID, err = pg.Subscribe(ctx, s.client.Pool(), c.namespace, input.Group, input.Name, subscription)

@@ -60,3 +60,17 @@ func GroupStreams(ctx context.Context, db DB, namespace, group string, streams [
 	return list(ctx, db, "streams of group", pgx.RowTo[string],
 		"select posthorn.group_streams($1::text, $2::text, $3::text[])", namespace, group, streams)
 }
+
+// HeldStreams returns of which of some streams a group has failed events, direct
+// messages or dead letters; with a subscription, those that go with it.
+func HeldStreams(ctx context.Context, db DB, namespace, group string, streams []string, subscription *string) ([]string, error) {
+	return list(ctx, db, "streams that a group holds", pgx.RowTo[string],
+		"select posthorn.held_streams($1::text, $2::text, $3::text[], $4::text)", namespace, group, streams, subscription)
+}
+
+// LeaseStreams returns of which of some streams a lease has failed events or direct
+// messages.
+func LeaseStreams(ctx context.Context, db DB, namespace string, lease int64, streams []string) ([]string, error) {
+	return list(ctx, db, "streams of lease", pgx.RowTo[string],
+		"select posthorn.lease_streams($1::text, $2::bigint, $3::text[])", namespace, lease, streams)
+}

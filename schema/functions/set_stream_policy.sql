@@ -169,3 +169,50 @@ begin
     order by x;
 end $$;
 comment on function posthorn.group_streams(text, text, text[]) is 'Which of some streams a group may hand out.';
+
+-- Events that a group holds apart from the log: they stay in it whatever its subscriptions ask for later, and
+-- any event can be published to a subscription.
+create or replace function posthorn.held_streams(namespace text, group_name text, streams text[], subscription text default null)
+returns setof text
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups := posthorn.group_named(held_streams.namespace, held_streams.group_name);
+begin
+  return query
+    select s.name from posthorn.streams s
+    where s.namespace = held_streams.namespace and s.name = any (held_streams.streams)
+      and (
+        held_streams.subscription is null
+          and exists (select from posthorn.dead_letters d where d.group_id = g.id and d.stream_id = s.id)
+        or exists (
+          select from posthorn.retries r cross join lateral posthorn.retried_event(g, r.event_id) e
+          where r.group_id = g.id and e.stream_id = s.id
+            and (held_streams.subscription is null or r.subscription = held_streams.subscription))
+      )
+    order by s.name;
+end $$;
+comment on function posthorn.held_streams(text, text, text[], text) is
+  'Of which of some streams a group has failed events, direct messages or dead letters; or one of its subscriptions, without the dead letters.';
+
+create or replace function posthorn.lease_streams(namespace text, lease bigint, streams text[])
+returns setof text
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+begin atomic
+  select s.name from posthorn.streams s
+  where s.namespace = lease_streams.namespace and s.name = any (lease_streams.streams)
+    and exists (
+      select from posthorn.retries r
+      join posthorn.groups g on g.id = r.group_id
+      cross join lateral posthorn.retried_event(g, r.event_id) e
+      where r.lease_id = lease_streams.lease and e.stream_id = s.id)
+  order by s.name;
+end;
+comment on function posthorn.lease_streams(text, bigint, text[]) is 'Of which of some streams a lease has failed events or direct messages.';

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -29,8 +30,8 @@ type Keys interface {
 type Ring struct {
 	// Keys are in the order of their versions. Destroyed ones are missing.
 	Keys []WrappedKey
-	// Last is the highest version that there ever was: the one that seals. It outlives
-	// the keys, so that a version is never given twice.
+	// Last is the highest version that there ever was: the one that seals, unless it does
+	// not open. It outlives the keys, so that a version is never given twice.
 	Last uint32
 	// Keeper is the name in [Keepers] of what wraps new keys.
 	Keeper string
@@ -43,6 +44,8 @@ type WrappedKey struct {
 	// Version counts from 1.
 	Version uint32
 	Created time.Time
+	// Retired: the stream is to have a newer key, whatever the age of this one.
+	Retired bool
 	// Keeper is the name of what has wrapped the key and can unwrap it.
 	Keeper string
 	Key    Wrapped
@@ -81,8 +84,13 @@ func (r Ring) find(version uint32) (WrappedKey, error) {
 	return WrappedKey{}, fmt.Errorf("key %d: %w", version, ErrNoKey)
 }
 
-// newest returns the key that seals, unless it was never made or is destroyed.
-func (r Ring) newest() (WrappedKey, bool) {
-	key, err := r.find(r.Last)
-	return key, err == nil
+// newest returns the key that seals, unless it was never made or is destroyed; or the
+// newest before those that do not open.
+func (r Ring) newest(unopened []uint32) (WrappedKey, bool) {
+	for _, key := range slices.Backward(r.Keys) {
+		if !slices.Contains(unopened, key.Version) {
+			return key, key.Version == r.Last || slices.Contains(unopened, r.Last)
+		}
+	}
+	return WrappedKey{}, false
 }

@@ -240,3 +240,85 @@ func TestTheStoreInMemory(t *testing.T) {
 	t.Parallel()
 	sealtest.TestStore(t, func(*testing.T) sealtest.Store { return &sealtest.Keys{} })
 }
+
+// addUnopened adds keys that no keeper opens, as whoever may add keys can.
+func (w *world) addUnopened(n int) {
+	w.t.Helper()
+	for range n {
+		key := seal.WrappedKey{Version: w.last() + 1, Key: seal.Wrapped{0xde, 0xad, 0xbe, 0xef}}
+		if err := w.keys.Add(context.Background(), patients, key); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// A key that does not open is passed over, by the newest that does.
+func TestAKeyThatDoesNotOpenIsPassedOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		busy := w.sealer(seal.Config{})
+		w.seal(busy)
+		w.addUnopened(2)
+		for _, s := range []*seal.Sealer{busy, w.sealer(seal.Config{})} {
+			for range 10 {
+				sealed := w.seal(s)
+				if version := seal.KeyVersion(sealed); version != 1 {
+					t.Fatalf("sealed with key %d, want 1", version)
+				}
+				w.mustOpen(w.opener(seal.Config{}), sealed)
+				pass(5 * time.Minute)
+			}
+		}
+		for _, version := range []string{"version=3", "version=2"} {
+			if n := strings.Count(w.log.String(), version); n > 2 {
+				t.Errorf("%s was reported %d times by two processes", version, n)
+			}
+		}
+		if !strings.Contains(w.log.String(), "version=3") {
+			t.Errorf("nothing was reported:\n%s", w.log)
+		}
+		pass(30 * 24 * time.Hour)
+		if version := seal.KeyVersion(w.seal(busy)); version != 4 {
+			t.Errorf("after 30 days key %d seals, want a new one", version)
+		}
+	})
+}
+
+// Where no key opens, or too many do not, another is made: by one process for all.
+func TestWhereNoKeyOpensAnotherIsMade(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 100} {
+		w := newWorld(t)
+		w.addUnopened(n)
+		for range 3 {
+			sealed := w.seal(w.sealer(seal.Config{}))
+			if version := seal.KeyVersion(sealed); version != uint32(n)+1 {
+				t.Errorf("after %d keys that do not open, key %d seals", n, version)
+			}
+			w.mustOpen(w.opener(seal.Config{}), sealed)
+		}
+	}
+}
+
+// A keeper that is away is no reason to make keys, or to go back to an older one.
+func TestAKeeperThatIsAwayMakesNoKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.seal(w.sealer(seal.Config{}))
+		w.keeper.down.Store(true)
+		if _, err := w.sealer(seal.Config{}).Seal(t.Context(), patients, payload); !errors.Is(err, errDown) || !strings.Contains(err.Error(), "unwrap key 1") {
+			t.Errorf("while the keeper is away: %v", err)
+		}
+		w.keeper.down.Store(false)
+		w.keys.SetPolicy(patients, "another", 0)
+		w.addUnopened(1)
+		if _, err := w.sealer(seal.Config{}).Seal(t.Context(), patients, payload); err == nil {
+			t.Error("a process without the keeper that the stream names seals with an older key")
+		}
+		if w.last() != 2 {
+			t.Errorf("%d keys, want 2", w.last())
+		}
+	})
+}

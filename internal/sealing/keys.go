@@ -26,11 +26,8 @@ func (k Keys) Load(ctx context.Context, at seal.Stream) (seal.Ring, error) {
 	ring := seal.Ring{Last: uint32(found.Last), Keeper: found.Keeper, RotateAfter: found.RotateAfter}
 	for _, key := range found.Keys {
 		ring.Keys = append(ring.Keys, seal.WrappedKey{
-			Version: uint32(key.Version), Created: began.Add(-key.Age), Keeper: key.Keeper, Key: key.Key,
+			Version: uint32(key.Version), Created: began.Add(-key.Age), Retired: key.Retired, Keeper: key.Keeper, Key: key.Key,
 		})
-		if key.Version == found.Last && key.Retired {
-			ring.RotateAfter = 1 // so it is too old
-		}
 	}
 	return ring, nil
 }

@@ -2,9 +2,12 @@ package sealing_test
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"gocloud.dev/secrets/localsecrets"
 
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/sealing"
@@ -41,4 +44,57 @@ func TestStore(t *testing.T) {
 		}
 		return store{sealing.Keys{DB: pool}}
 	})
+}
+
+// A publisher may add keys, and so one that nobody opens. Sealing goes on without it,
+// and a rotation that is asked for replaces the key that seals.
+func TestPublishersDoNotStopStreams(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), posthorntest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	at := seal.Stream{Namespace: "default", Name: "patients"}
+	if err := pg.SetStreamPolicy(t.Context(), pool, at.Namespace, at.Name, pg.StreamPolicy{SecurityLevel: "confidential"}); err != nil {
+		t.Fatal(err)
+	}
+	keeper := localsecrets.NewKeeper([32]byte{1})
+	sealedBy := func() (version int) {
+		t.Helper()
+		s := seal.NewSealer(sealing.Keys{DB: pool}, seal.Keepers{"": keeper}, seal.Config{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		defer s.Close()
+		sealed, err := s.Seal(t.Context(), at, []byte(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pg.Publish(t.Context(), pool, at.Namespace, pg.Message{Type: "a", Stream: at.Name, Payload: sealed}); err != nil {
+			t.Fatal(err)
+		}
+		if err := pool.QueryRow(t.Context(), "select posthorn.sealed_with($1)", string(sealed)).Scan(&version); err != nil {
+			t.Fatal(err)
+		}
+		return version
+	}
+	if version := sealedBy(); version != 1 {
+		t.Fatalf("key %d seals, want 1", version)
+	}
+	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "set local role posthorn_publisher"); err != nil {
+			return err
+		}
+		return pg.AddStreamKey(t.Context(), tx, at.Namespace, at.Name, pg.StreamKey{Version: 2, Key: []byte("\xde\xad\xbe\xef")})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if version := sealedBy(); version != 1 {
+		t.Errorf("key %d seals, want 1", version)
+	}
+	if err := pg.RotateStreamKey(t.Context(), pool, at.Namespace, at.Name); err != nil {
+		t.Fatal(err)
+	}
+	if version := sealedBy(); version != 3 {
+		t.Errorf("after a rotation key %d seals, want 3", version)
+	}
 }

@@ -134,10 +134,9 @@ declare
   ns int := posthorn.namespace_id(rotate_stream_key.namespace);
 begin
   perform posthorn.lock_stream_keys(ns, rotate_stream_key.stream);
+  -- All of them: where the newest does not open, one before it seals.
   update posthorn.stream_keys k set retired_at = posthorn.now()
-  from posthorn.stream_policies p
-  where p.namespace_id = ns and p.stream_name = rotate_stream_key.stream
-    and k.namespace_id = ns and k.stream_name = p.stream_name and k.version = p.active_key_version and k.retired_at is null;
+  where k.namespace_id = ns and k.stream_name = rotate_stream_key.stream and k.key is not null and k.retired_at is null;
 end $$;
 comment on function posthorn.rotate_stream_key(text, text) is 'Lets a confidential stream have a new key.';
 

@@ -22,7 +22,8 @@ func TestDeepDocuments(t *testing.T) {
 	nested := func(n int) string {
 		return `{"type":"a","payload":` + strings.Repeat("[", n) + strings.Repeat("]", n) + "}"
 	}
-	s.call(t, "POST", "/v1/events", nested(1000)).want(t, 201)
+	s.call(t, "POST", "/v1/events", nested(500)).want(t, 201)
+	s.call(t, "POST", "/v1/events", nested(501)).wantProblem(t, 400, "nested more than 500 deep")
 	s.call(t, "POST", "/v1/events", nested(20_000)).wantProblem(t, 400, "depth")
 	s.call(t, "PUT", "/v1/groups/g", strings.Repeat(`{"backoff":`, 20_000)).wantProblem(t, 400, "")
 }

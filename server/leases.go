@@ -34,7 +34,7 @@ type settleInput struct {
 	in.Namespace
 	Lease int64 `path:"lease" minimum:"1"`
 	Body  struct {
-		Attempt  int            `json:"attempt" minimum:"1" doc:"That of the claim"`
+		Attempt  int            `json:"attempt" minimum:"1" maximum:"2147483647" doc:"That of the claim"`
 		Failures []failureInput `json:"failures,omitempty" doc:"The events that failed; all others are done"`
 		Released []int64        `json:"released,omitempty" doc:"The events that were not tried: they come back at once, and it does not count"`
 	}
@@ -44,7 +44,7 @@ type extendInput struct {
 	in.Namespace
 	Lease int64 `path:"lease" minimum:"1"`
 	Body  struct {
-		Attempt      int     `json:"attempt" minimum:"1" doc:"That of the claim"`
+		Attempt      int     `json:"attempt" minimum:"1" maximum:"2147483647" doc:"That of the claim"`
 		LeaseSeconds float64 `json:"lease_seconds,omitempty" minimum:"0.1" maximum:"86400" default:"30" doc:"How long you have from now on"`
 	}
 }
@@ -59,7 +59,7 @@ type releaseInput struct {
 	in.Namespace
 	Lease int64 `path:"lease" minimum:"1"`
 	Body  struct {
-		Attempt int `json:"attempt" minimum:"1" doc:"That of the claim"`
+		Attempt int `json:"attempt" minimum:"1" maximum:"2147483647" doc:"That of the claim"`
 	}
 }
 

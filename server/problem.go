@@ -35,8 +35,20 @@ type fault struct {
 	Message  string `json:"message" doc:"What is wrong with it"`
 }
 
+// mostFaults is how many of the faults of a request are listed.
+const mostFaults = 20
+
 func newProblem(status int, detail, hint string) *problem {
-	return &problem{Status: status, Title: http.StatusText(status), Detail: detail, Hint: hint}
+	return &problem{Status: status, Title: http.StatusText(status), Detail: shortened(detail), Hint: shortened(hint)}
+}
+
+// shortened keeps the beginning and the end of a text that quotes a long input.
+func shortened(text string) string {
+	const beginning, end = 700, 200
+	if len(text) <= beginning+end {
+		return text
+	}
+	return strings.ToValidUTF8(text[:beginning], "") + " … " + strings.ToValidUTF8(text[len(text)-end:], "")
 }
 
 func badRequest(detail, hint string) *problem { return newProblem(http.StatusBadRequest, detail, hint) }
@@ -175,9 +187,9 @@ func asProblem(hc huma.Context, _ string, v any) (any, error) {
 		return v, nil
 	}
 	p := newProblem(mapStatus(model.Status), model.Detail, "")
-	for _, detail := range model.Errors {
+	for _, detail := range model.Errors[:min(len(model.Errors), mostFaults)] {
 		if detail != nil {
-			p.Errors = append(p.Errors, fault{Location: detail.Location, Message: detail.Message})
+			p.Errors = append(p.Errors, fault{Location: shortened(detail.Location), Message: shortened(detail.Message)})
 		}
 	}
 	if p.internal() {

@@ -96,3 +96,40 @@ func TestPublishingInTheTransactionOfAClaimIsDurable(t *testing.T) {
 		s.exec("commit")
 	}
 }
+
+// No way in takes JSON that is nested deeper than 500, and each takes what is not.
+func TestNesting(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.subscribe('default', 'billing', 'a', '{}'), posthorn.enqueue('default', 'held', tags => '{mail}')")
+	s.exec("select posthorn.claim_jobs('default', 'w', '{mail}', 1, '1 hour')")
+	for _, call := range []string{
+		"publish('default', 'e', $1::json)",
+		"publish('default', 'e', $1::json, tags => '{a}')",
+		"publish('default', 'e', metadata => $1::json)",
+		"publish('default', 'e', $1::json, deliver_at => '2999-01-01')",
+		"publish_many('default', jsonb_build_array(jsonb_build_object('type', 'e', 'payload', $1::jsonb)))",
+		"publish_batch('default', '{e}', array[$1::json])",
+		"publish_batch('default', '{e}', '{\"{}\"}'::json[], metadata => array[$1::json])",
+		"publish_to('default', 'billing', 'a', 'e', $1::json)",
+		"append_event_log('default', 'e', $1::jsonb, 'node')",
+		"schedule('default', 's', '@daily', 'e', $1::json)",
+		"enqueue('default', 'job', $1::json, '{other}')",
+		"enqueue('default', 'job', metadata => $1::json, tags => '{other}')",
+		"enqueue_batch('default', '{job}', array[$1::json], '{\"{other}\"}')",
+		"heartbeat_job((select job from posthorn.running_jobs), 'w', progress => $1::json)",
+		"define_namespace('shop', $1::json)",
+		"complete_job((select job from posthorn.running_jobs), 'w', result => $1::json)",
+	} {
+		for _, deep := range []string{"[", `{"a":`} {
+			nested := func(n int) string {
+				end := map[string]string{"[": "]", `{"a":`: "}"}[deep]
+				return strings.Repeat(deep, n-1) + "{}" + strings.Repeat(end, n-1)
+			}
+			s.refused("PH004", "select posthorn."+call, nested(501))
+			if deep == "[" {
+				s.exec("select posthorn."+call, nested(500))
+			}
+		}
+	}
+}

@@ -10,6 +10,9 @@ begin
   if name is null or name !~ '^[a-z][a-z0-9_-]{0,30}$' then
     raise exception 'namespace % is not a valid name', coalesce(quote_ident(name), 'null')
       using errcode = 'PH004', hint = 'Use a lower-case letter, then up to 30 lower-case letters, digits, _ or -.';
+  elsif posthorn.is_nested_deeper(define_namespace.metadata::text, 500) then
+    raise exception 'metadata is nested more than 500 deep'
+      using errcode = 'PH004', hint = 'Many programs cannot read that. Make it flatter, or encode it as text.';
   end if;
   select n.namespace into twin
   from posthorn.namespaces n

@@ -151,8 +151,8 @@ begin
     raise exception 'retry_delays must be up to 1000 periods from 0 to 10 years'
       using errcode = 'PH004', hint = 'For instance {"10 seconds","5 minutes"}; the last one is used again and again.';
   end if;
-  if (octet_length(payload::text) <= 1024 and strpos(payload::text, '\u0000') = 0
-    and (metadata is null or octet_length(metadata::text) <= 1024 and strpos(metadata::text, '\u0000') = 0)) is not true
+  if (octet_length(payload::text) <= 1000 and strpos(payload::text, '\u0000') = 0
+    and (metadata is null or octet_length(metadata::text) <= 1000 and strpos(metadata::text, '\u0000') = 0)) is not true
   then
     perform posthorn.check_message('job', null, payload, '{}', metadata);
   end if;
@@ -224,7 +224,7 @@ begin
   if array_to_string(enqueue_batch.titles, '') ~ '[[:cntrl:]]' or exists (
     select from unnest(enqueue_batch.titles, enqueue_batch.payloads) j (title, payload)
     where (octet_length(j.title) between 1 and 1000 and j.title ~ '[^[:space:]]'
-      and octet_length(j.payload::text) <= 1024 and strpos(j.payload::text, '\u0000') = 0) is not true)
+      and octet_length(j.payload::text) <= 1000 and strpos(j.payload::text, '\u0000') = 0) is not true)
     or coalesce(cardinality(enqueue_batch.priorities), cardinality(enqueue_batch.run_at), cardinality(enqueue_batch.max_retries),
       cardinality(enqueue_batch.metadata)) is not null
   then

@@ -31,8 +31,8 @@ begin
   elsif payload::text ~ '(^|[^\\])(\\\\)*\\u0000' or metadata::text ~ '(^|[^\\])(\\\\)*\\u0000' then
     raise exception 'payload contains \u0000, which Postgres cannot hold in text'
       using errcode = 'PH004', hint = 'Remove the zero character, or encode the value, for instance as base64.';
-  elsif posthorn.is_nested_deeper(payload::text, 1000) or posthorn.is_nested_deeper(metadata::text, 1000) then
-    raise exception 'payload is nested more than 1000 deep'
+  elsif posthorn.is_nested_deeper(payload::text, 500) or posthorn.is_nested_deeper(metadata::text, 500) then
+    raise exception 'payload is nested more than 500 deep'
       using errcode = 'PH004', hint = 'Many programs cannot read that. Make it flatter, or encode it as text.';
   end if;
 end $$;
@@ -69,6 +69,7 @@ comment on function posthorn.is_nested_deeper(text, int) is 'Whether JSON is nes
 -- type is named with its schema instead, and none may be added without. Hence no bounded repetition in
 -- the pattern. Hence no look at the streams for the default ones, whose ids are 1 in every database
 -- (001_log.sql makes them first), and which cannot be confidential. And hence null for tags and metadata that were not given.
+-- And hence 1,000 bytes: fewer cannot be nested deeper than the limit, each level takes two.
 create or replace function posthorn.publish(
   namespace text,
   type text,
@@ -89,9 +90,9 @@ begin
     and pg_catalog.octet_length(publish.type) operator(pg_catalog.<=) 255
     and (publish.key is null or (pg_catalog.octet_length(publish.key) operator(pg_catalog.<=) 255
       and publish.key operator(pg_catalog.!~) '[[:cntrl:]]'))
-    and pg_catalog.octet_length(publish.payload::pg_catalog.text) operator(pg_catalog.<=) 1024
+    and pg_catalog.octet_length(publish.payload::pg_catalog.text) operator(pg_catalog.<=) 1000
     and publish.payload::pg_catalog.text operator(pg_catalog.!~~) E'%\\\\u0000%'
-    and (publish.metadata is null or (pg_catalog.octet_length(publish.metadata::pg_catalog.text) operator(pg_catalog.<=) 1024
+    and (publish.metadata is null or (pg_catalog.octet_length(publish.metadata::pg_catalog.text) operator(pg_catalog.<=) 1000
       and publish.metadata::pg_catalog.text operator(pg_catalog.!~~) E'%\\\\u0000%'))
     -- Set and taken back, it stays empty.
     and coalesce(pg_catalog.current_setting('posthorn.synchronous_commit', true), '') operator(pg_catalog.=) ''

@@ -34,12 +34,12 @@ begin
     or exists (
       select from unnest(publish_batch.types, publish_batch.payloads) m (type, payload)
       where (octet_length(m.type) between 1 and 255
-        and octet_length(m.payload::text) <= 1024 and strpos(m.payload::text, '\u0000') = 0) is not true)
+        and octet_length(m.payload::text) <= 1000 and strpos(m.payload::text, '\u0000') = 0) is not true)
     or exists (select from unnest(publish_batch.keys) k where octet_length(k) > 255)
     or exists (select from unnest(publish_batch.tags) t where t <> '{}')
     or exists (
       select from unnest(publish_batch.metadata) d
-      where octet_length(d::text) > 1024 or strpos(d::text, '\u0000') > 0)
+      where octet_length(d::text) > 1000 or strpos(d::text, '\u0000') > 0)
   then
     perform posthorn.check_message(m.type, m.key, m.payload, m.tags::text[], m.metadata)
     from unnest(publish_batch.types, publish_batch.payloads, publish_batch.keys, publish_batch.tags, publish_batch.metadata)

@@ -8,10 +8,11 @@ begin atomic
 end;
 comment on function posthorn.setting(text) is 'The value of one key of posthorn.config.';
 
--- Refuses values that the code which reads them could not use.
+-- Refuses values that the code which reads them could not use. With the owner's rights, since those who may
+-- change a value need not be allowed to call what checks it.
 create or replace function posthorn.check_config()
 returns trigger
-language plpgsql
+language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin

@@ -1,0 +1,101 @@
+package guarantee
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// documented says as which role each statement of a page is run that names something
+// of Posthorn: by the publisher, the consumer, the admin, or the owner of the schema. All
+// others, such as begin and create table, are the owner's. Spaces are for people.
+var documented = map[string]struct{ roles, before string }{
+	"README.md":        {roles: "p ccccc", before: "select posthorn.publish('default', 'order.placed')"}, // which it does over HTTP
+	"access.md":        {roles: "a a"},
+	"groups.md":        {roles: "c c a c"},
+	"jobs.md":          {roles: "p ccc cc a"},
+	"listen.md":        {roles: "c"},
+	"nodes.md":         {roles: "ccc c c c pc"},
+	"observe.md":       {roles: "c"},
+	"operations.md":    {roles: "aaaa aa o", before: "begin"}, // never committed: it makes a role of the cluster
+	"project.md":       {roles: "a", before: "create table totals (customer text); select posthorn.define_projection('default', 'totals')"},
+	"publish.md":       {roles: "p", before: "select posthorn.define_namespace('shop')"},
+	"schedule.md":      {roles: "a aa aaaaa"},
+	"seek.md":          {roles: "ca"},
+	"subscribe.md":     {roles: "cc a p a"},
+	"table-changes.md": {roles: "oc aoao o"}, // as an admin who owns the table: TestWritersNeedNoRightToPublish
+}
+
+var (
+	sqlBlock     = regexp.MustCompile("(?ms)^```sql\n(.*?)^```$")
+	statementEnd = regexp.MustCompile(`(?m);[ \t]*(--.*)?$`)
+	roleOf       = map[rune]string{'p': "posthorn_publisher", 'c': "posthorn_consumer", 'a': "posthorn_admin", 'o': "none"}
+)
+
+// The statements that the guides show work for the role that they are meant for.
+func TestDocumentedStatementsAreGranted(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("pages %v, %v", pages, err)
+	}
+	tried := 0
+	for _, page := range append(pages, "../../README.md") {
+		name := filepath.Base(page)
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := sqlBlock.FindAllStringSubmatch(string(text), -1)
+		if len(blocks) == 0 || name == "design.md" { // which lists signatures
+			continue
+		}
+		tried++
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			s.exec("set search_path = public")
+			if before := documented[name].before; before != "" {
+				s.exec(before)
+			}
+			roles := []rune(strings.ReplaceAll(documented[name].roles, " ", ""))
+			for _, block := range blocks {
+				for _, statement := range statementEnd.Split(block[1], -1) {
+					if strings.TrimSpace(statement) == "" {
+						continue
+					}
+					role := 'o'
+					if strings.Contains(statement, "posthorn.") {
+						if len(roles) == 0 {
+							t.Fatalf("say in documented as which role this is run:\n%s", statement)
+						}
+						role, roles = roles[0], roles[1:]
+					}
+					s.exec("set role " + roleOf[role])
+					s.exec(statement)
+					s.exec("reset role")
+				}
+			}
+			if len(roles) > 0 {
+				t.Errorf("documented has %d roles too many", len(roles))
+			}
+		})
+	}
+	if tried != len(documented) {
+		t.Errorf("%d pages have statements, and documented has %d", tried, len(documented))
+	}
+}
+
+// Admins may change every setting.
+func TestAdminsMayChangeSettings(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	keys := column[string](s, "select key from posthorn.config")
+	s.exec("set role posthorn_admin")
+	for _, key := range keys {
+		s.exec("update posthorn.config set value = value where key = $1", key)
+	}
+	s.refused("PH004", "update posthorn.config set value = 'never' where key = 'partition_interval'")
+}

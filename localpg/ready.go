@@ -80,3 +80,21 @@ func ensureDatabase(ctx context.Context, conn *pgx.Conn, name string) error {
 	}
 	return nil
 }
+
+// setSearchPath keeps the tables of users out of the schema posthorn. The role has
+// that name, and PostgreSQL's own search_path begins with the schema of the role's
+// name. A path that somebody has set for the role stays.
+func setSearchPath(ctx context.Context, conn *pgx.Conn) error {
+	var set bool
+	err := conn.QueryRow(ctx, `
+		select exists (
+			select from pg_db_role_setting s, unnest(s.setconfig) c
+			where s.setrole = current_user::regrole and s.setdatabase = 0 and c like 'search\_path=%')`).Scan(&set)
+	if err == nil && !set {
+		_, err = conn.Exec(ctx, "alter role "+pgx.Identifier{role}.Sanitize()+" set search_path = public")
+	}
+	if err != nil {
+		return fmt.Errorf("set the search_path of role %s: %w", role, err)
+	}
+	return nil
+}

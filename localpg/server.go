@@ -169,7 +169,7 @@ func (s *Server) prepareDatabase(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	return ensureDatabase(ctx, conn, s.config.Database)
+	return errors.Join(ensureDatabase(ctx, conn, s.config.Database), setSearchPath(ctx, conn))
 }
 
 // watch gives the directory up when the server has ended, for whatever reason.

@@ -46,6 +46,7 @@ func TestServer(t *testing.T) {
 	wantError(t, err, dir, "already in use by the process with pid "+itoa(os.Getpid()))
 
 	execute(t, first.URL(), "create table kept as select 'here' as what")
+	execute(t, first.URL(), "alter role posthorn reset search_path") // as earlier versions made it
 	mustStop(t, first)
 	wantDead(t, dir)
 	if err := first.Err(); err != nil {
@@ -58,6 +59,10 @@ func TestServer(t *testing.T) {
 	second := mustStart(t, config)
 	if got := query(t, second.URL(), "select what from kept"); got != "here" {
 		t.Errorf("got %q after restart", got)
+	}
+	// Not "$user", public: user and schema have the same name.
+	if got := query(t, second.URL(), "show search_path"); got != "public" {
+		t.Errorf("search_path of an old cluster: %q", got)
 	}
 	if second.Port() != first.Port() && portFree(first.Port()) {
 		t.Errorf("port changed from %d to %d though it is free", first.Port(), second.Port())
@@ -75,6 +80,7 @@ func wantDocumented(t *testing.T, s *Server) {
 	t.Helper()
 	show := func(setting string) string { return query(t, s.SocketURL(), "show "+setting) }
 	got := map[string]string{
+		"search_path":               query(t, s.URL(), "show search_path"),
 		"database":                  query(t, s.URL(), "select current_database()"),
 		"encoding":                  query(t, s.URL(), "select pg_encoding_to_char(encoding) from pg_database where datname = current_database()"),
 		"collation":                 query(t, s.URL(), "select datcollate from pg_database where datname = current_database()"),
@@ -90,6 +96,7 @@ func wantDocumented(t *testing.T, s *Server) {
 		"data_checksums":            "on",
 		"listen_addresses":          "127.0.0.1",
 		"max_prepared_transactions": "20",
+		"search_path":               "public",
 		"work_mem":                  "5MB",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -91,6 +91,13 @@ func Check(ctx context.Context, db Querier) error {
 	return embedded().check(ctx, db)
 }
 
+// Compare returns the objects that are missing in schema posthorn, and those that do
+// not belong to Posthorn. It returns none when the database has another version of the
+// schema than this binary.
+func Compare(ctx context.Context, db Querier) (Audit, error) {
+	return embedded().audit(ctx, db)
+}
+
 // Print writes one SQL script that installs the whole schema into a database
 // that has none, with any client: it is plain SQL without client commands. It
 // leaves transactions to the client (psql -1), and leaves the same database

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -70,6 +71,9 @@ func (a *app) migrate(cmd *cobra.Command, conn *pgx.Conn, withPgCron, asJSON boo
 	if err != nil {
 		return err
 	}
+	if err := a.warnOfStrangers(cmd.Context(), conn); err != nil {
+		return err
+	}
 	done := migration{Report: report}
 	if withPgCron {
 		if done.PgCronJob, err = usePgCron(cmd.Context(), conn); err != nil {
@@ -80,6 +84,17 @@ func (a *app) migrate(cmd *cobra.Command, conn *pgx.Conn, withPgCron, asJSON boo
 		return printJSON(cmd.OutOrStdout(), done)
 	}
 	return printMigrated(cmd.OutOrStdout(), done)
+}
+
+// warnOfStrangers names the tables of users in schema posthorn: removing Posthorn
+// would remove them too.
+func (a *app) warnOfStrangers(ctx context.Context, conn *pgx.Conn) error {
+	found, err := schema.Compare(ctx, conn)
+	if err == nil && len(found.Strangers) > 0 {
+		a.log.Warn("schema posthorn holds objects that are not Posthorn's; move them: alter table posthorn.NAME set schema public",
+			"objects", found.Strangers)
+	}
+	return err
 }
 
 func printMigrated(w io.Writer, done migration) error {

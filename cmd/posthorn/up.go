@@ -159,6 +159,9 @@ func (a *app) open(ctx context.Context, keepers keepers) (*posthorn.Client, erro
 		return nil, err
 	}
 	_, err = schema.Migrate(ctx, conn, schema.Options{Logger: a.log})
+	if err == nil {
+		err = a.warnOfStrangers(ctx, conn)
+	}
 	_ = conn.Close(ctx)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,111 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Audit compares the objects of schema posthorn with those that this binary's SQL
+// makes.
+type Audit struct {
+	Missing   []string // objects that somebody has dropped, such as "function claim"
+	Strangers []string // objects that somebody else has made there, such as "table orders"
+}
+
+// created and dropped find the objects in our own SQL. Those inside the body of a
+// function are indented, and exist only for a moment.
+var (
+	created = regexp.MustCompile(`(?m)^create (?:or replace )?(?:unlogged )?(table|view|sequence|type|function) posthorn\.(\w+)( partition of)?`)
+	dropped = regexp.MustCompile(`(?m)^drop (table|view|sequence|type) (?:if exists )?posthorn\.(\w+)`)
+)
+
+// objects returns how many objects of each kind and name the bundle makes: functions
+// may share a name. A function of a migration is often replaced by that of a file.
+func (b bundle) objects() map[[2]string]int {
+	made := count(bootstrap)
+	for _, m := range b.migrations {
+		maps.Copy(made, count(m.SQL))
+		for _, match := range dropped.FindAllStringSubmatch(m.SQL, -1) {
+			delete(made, [2]string{match[1], match[2]})
+		}
+	}
+	var functions strings.Builder
+	for _, f := range b.functions {
+		functions.WriteString(f.SQL)
+	}
+	maps.Copy(made, count(functions.String()))
+	return made
+}
+
+// count leaves partitions out: their table stands for them.
+func count(sql string) map[[2]string]int {
+	made := map[[2]string]int{}
+	for _, match := range created.FindAllStringSubmatch(sql, -1) {
+		if match[3] == "" {
+			made[[2]string{match[1], match[2]}]++
+		}
+	}
+	return made
+}
+
+// Each condition of subscriptions has a function. Members of extensions, and sequences and partitions that belong to a table, are
+// represented by their owners.
+const auditQuery = `
+with ours as (
+  select * from unnest($1::text[], $2::text[], $3::int[]) o (kind, name, number)
+), there as (
+  select 'function' as kind, p.proname::text as name, p.oid::regprocedure::text as shown, 'pg_proc'::regclass as class, p.oid, p.pronamespace as namespace
+  from pg_catalog.pg_proc p
+  where p.proname !~ '^condition_[0-9]+(_many)?$'
+  union all
+  select case c.relkind when 'S' then 'sequence' when 'v' then 'view' when 'm' then 'materialized view'
+      when 'c' then 'type' when 'f' then 'foreign table' else 'table' end,
+    c.relname::text, c.relname::text, 'pg_class'::regclass, c.oid, c.relnamespace
+  from pg_catalog.pg_class c
+  where c.relkind in ('r', 'p', 'v', 'm', 'S', 'f', 'c') and not c.relispartition
+  union all
+  select 'type', t.typname::text, t.typname::text, 'pg_type'::regclass, t.oid, t.typnamespace
+  from pg_catalog.pg_type t where t.typtype in ('d', 'e', 'r')
+  union all
+  select 'extension', e.extname::text, e.extname::text, 'pg_extension'::regclass, e.oid, e.extnamespace
+  from pg_catalog.pg_extension e
+), found as (
+  select t.kind, t.name, t.shown from there t
+  where t.namespace = 'posthorn'::regnamespace and not exists (
+    select from pg_catalog.pg_depend d
+    where d.classid = t.class and d.objid = t.oid and d.deptype in ('a', 'i', 'e') and d.refclassid <> 'pg_namespace'::regclass
+      and (d.deptype = 'e' or t.kind = 'sequence'))
+)
+select
+  array(
+    select o.kind || ' ' || o.name from ours o
+    where o.number > (select count(*) from found f where f.kind = o.kind and f.name = o.name)
+    order by 1),
+  array(
+    select f.kind || ' ' || f.shown from found f
+    where not exists (select from ours o where o.kind = f.kind and o.name = f.name)
+    order by 1)`
+
+func (b bundle) audit(ctx context.Context, db Querier) (Audit, error) {
+	s, err := b.state(ctx, db)
+	if err != nil || s.Standing != Current {
+		return Audit{}, err // of another version this binary does not know the objects
+	}
+	made := b.objects()
+	var kinds, names []string
+	var numbers []int
+	for _, key := range slices.SortedFunc(maps.Keys(made), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		kinds, names, numbers = append(kinds, key[0]), append(names, key[1]), append(numbers, made[key])
+	}
+	var a Audit
+	if err := db.QueryRow(ctx, auditQuery, pgx.QueryExecModeExec, kinds, names, numbers).Scan(&a.Missing, &a.Strangers); err != nil {
+		return Audit{}, fmt.Errorf("compare the objects of schema posthorn: %w", err)
+	}
+	return a, nil
+}

@@ -13,9 +13,11 @@ import (
 	"github.com/posthorn/posthorn/seal/keeper"
 )
 
-const doctorLong = `Examine the database and what Posthorn keeps in it: versions, settings, roles,
-open transactions that hold the log back, clocks, partitions, upkeep, groups that
-nobody reads, dead rows, the keys of confidential streams. Nothing is changed.
+const doctorLong = `Examine the database and what Posthorn keeps in it: versions, missing functions,
+settings, roles, open transactions that hold the log back, clocks, partitions,
+upkeep, groups and jobs that nobody has taken for 5 minutes, relays, archives, dead
+rows, the keys of confidential streams. Nothing is changed. It needs the rights of
+posthorn_admin.
 
 Each line says ok, warn or fail, and what to do. A fail makes the exit status 1.`
 

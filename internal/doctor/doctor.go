@@ -45,9 +45,9 @@ type Options struct {
 	Keepers map[string]error
 }
 
-// The first two say whether there is any sense in the others.
+// The others make sense only when the first have not failed.
 var (
-	first = []check{{"server", server}, {"schema", installed}}
+	first = []check{{"server", server}, {"rights", rights}, {"schema", installed}}
 	rest  = []check{
 		{"settings", settings},
 		{"roles", roles},
@@ -58,17 +58,21 @@ var (
 		{"upkeep", upkeep},
 		{"groups", groups},
 		{"subscriptions", subscriptions},
+		{"relays", relays},
+		{"archives", archives},
 		{"brokers", brokers},
 		{"jobs", jobs},
 		{"bloat", bloat},
 	}
 )
 
-// Examine runs all checks, in order. One that cannot be made is a warning.
+// Examine runs all checks, in order. A check that cannot be made has failed.
 func Examine(ctx context.Context, db pg.DB, options Options) []Finding {
-	findings := examine(ctx, db, first)
-	if Worst(findings) == Fail {
-		return findings
+	var findings []Finding
+	for _, c := range first {
+		if findings = append(findings, examine(ctx, db, []check{c})...); Worst(findings) == Fail {
+			return findings
+		}
 	}
 	findings = append(findings, examine(ctx, db, rest)...)
 	return append(findings, examine(ctx, db, []check{{"confidential streams", options.confidential}})...)
@@ -79,7 +83,7 @@ func examine(ctx context.Context, db pg.DB, checks []check) []Finding {
 	for _, c := range checks {
 		found, err := c.examine(ctx, db)
 		if err != nil {
-			found = []Finding{warn("could not be examined: "+err.Error(), "run it as the owner of the schema, or as a role with posthorn_admin")}
+			found = []Finding{fail("could not be examined: "+err.Error(), "run it as the owner of the schema, or as a role with posthorn_admin")}
 		}
 		for _, f := range found {
 			f.Check = c.name

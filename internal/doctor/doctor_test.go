@@ -53,11 +53,27 @@ func TestExamineFinds(t *testing.T) {
 		"untended":      {"upkeep", Warn, "for 5h", []string{"update posthorn.cluster set maintained_at = now() - interval '5 hours'"}},
 		"never tended":  {"upkeep", Warn, "nobody has ever", []string{"update posthorn.cluster set maintained_at = null"}},
 		"overdue":       {"upkeep", Fail, "due for", []string{"select posthorn.publish('default', 'a', deliver_at => now() + interval '1 hour')", "update posthorn.delayed set deliver_at = now() - interval '1 minute'"}},
-		"unread":        {"groups", Warn, "group g of namespace default", []string{"select posthorn.define_group('default', 'g')", publish, "update posthorn.cursors set at = now() - interval '3 hours'"}},
-		"untaken":       {"jobs", Warn, "2 jobs tagged x in namespace default wait for a worker, the oldest for 3h", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
-		"untagged":      {"jobs", Warn, "1 jobs without tags", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
-		"stalled":       {"jobs", Warn, "1 jobs in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
-		"no keeper":     {"confidential streams", Warn, `keeper "vault", which stream patients of namespace default needs, is not configured here`, []string{confide}},
+		"restored log":  {"cluster", OK, "the one that the log comes from", []string{"update posthorn.cluster set clock_low = now()", "insert into posthorn.archive_restores (location, upto) values ('file:///a', 1)"}},
+		"dropped":       {"schema", Fail, "it lacks function outcomes", []string{"drop function posthorn.outcomes cascade"}},
+		"strangers":     {"schema", Warn, "not Posthorn's: table orders", []string{"create table posthorn.orders ()"}},
+		"unread":        {"groups", Warn, "group g of namespace default has work, 1 events to read, and nobody has claimed any for 6m", []string{"select posthorn.define_group('default', 'g')", publish, "update posthorn.cursors set at = now() - interval '6 minutes'"}},
+		"read":          {"groups", OK, "1 have work, each with a claim in the last 5m; group g of namespace default has most, 1 events", []string{"select posthorn.define_group('default', 'g')", publish}},
+		"behind": {"groups", Warn, "group g of namespace default is read, but is 1 events behind, the oldest of them from 2h ago", []string{
+			"select posthorn.define_group('default', 'g')", publish, later, "update posthorn.cursors set at = posthorn.now()",
+		}},
+		"idle relay": {"relays", Warn, "relay r of namespace default has 1 events to write, and no process runs it", []string{relay, publish}},
+		"failing relay": {"relays", Warn, "relay r of namespace default cannot write: no broker", []string{
+			relay, "insert into posthorn.retries (group_id, event_id, attempts, due_at, error) select group_id, 1, 1, now(), 'no broker' from posthorn.relays",
+		}},
+		"idle archive": {"archives", Warn, "archive a of namespace default has 1 events to write, and no process runs it", []string{archive, publish, later}},
+		"failing archive": {"archives", Warn, "archive a of namespace default cannot write: no bucket", []string{
+			archive, "insert into posthorn.archive_streams (archive_id, stream_id, failures, error) select id, 1, 1, 'no bucket' from posthorn.archives",
+		}},
+		"due":       {"jobs", OK, "2 wait for a worker, the oldest for ", []string{"select posthorn.enqueue('default', 'a', tags => '{x,y}') from generate_series(1, 2)"}},
+		"untaken":   {"jobs", Warn, "2 jobs tagged x in namespace default wait for a worker, the oldest for 3h", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
+		"untagged":  {"jobs", Warn, "1 jobs without tags", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
+		"stalled":   {"jobs", Warn, "1 jobs in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
+		"no keeper": {"confidential streams", Warn, `keeper "vault", which stream patients of namespace default needs, is not configured here`, []string{confide}},
 		"old key": {"confidential streams", Warn, "key 1 of stream patients of namespace default is 9 days old", []string{
 			confide, `select posthorn.add_stream_key('default', 'patients', 1, 'vault', '\x01')`,
 			"update posthorn.stream_keys set created_at = posthorn.now() - interval '9 days'",
@@ -94,6 +110,9 @@ func TestExamineFinds(t *testing.T) {
 
 const (
 	confide        = "select posthorn.set_stream_policy('default', 'patients', 'confidential', kms_key_id => 'vault', dek_rotation_days => 7)"
+	later          = "create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '2 hours'"
+	relay          = "select posthorn.define_relay('default', 'r')"
+	archive        = "select posthorn.define_archive('default', 'a', 'file:///a')"
 	publish        = "select posthorn.publish('default', 'a')"
 	dropPartitions = `do $$ declare p regclass; begin
 		for p in select name from posthorn.partitions loop execute format('drop table %s', p); end loop;
@@ -111,15 +130,22 @@ func TestExamineOfAHealthyDatabase(t *testing.T) {
 	}
 }
 
-// Without rights the checks say so, and the rest goes on.
+// Without rights nothing can be said, and one line says so.
 func TestExamineWithoutRights(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, posthorntest.Database(t), "set role pg_monitor")
 	findings := Examine(t.Context(), conn, Options{})
-	if Worst(findings) == OK {
-		t.Errorf("found %+v", findings)
+	if len(findings) != 2 || findings[1].Level != Fail || findings[1].Advice != `as the owner of the schema: grant posthorn_admin to "pg_monitor"` {
+		t.Errorf("%+v", findings)
 	}
-	for _, f := range findings {
+}
+
+// The role that the advice names suffices.
+func TestExamineAsAdmin(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t), publish, "select posthorn.define_group('default', 'g')", relay, archive,
+		"select posthorn.enqueue('default', 'a')", "set role posthorn_admin")
+	for _, f := range Examine(t.Context(), conn, Options{}) {
 		if f.Level == Fail {
 			t.Errorf("%+v", f)
 		}

@@ -10,7 +10,7 @@ import (
 
 // A job that could have been taken for that long has no worker.
 const (
-	untaken      = time.Hour
+	untaken      = 5 * time.Minute
 	untakenShown = 10
 )
 
@@ -41,5 +41,13 @@ func jobs(ctx context.Context, db pg.DB) ([]Finding, error) {
 			fmt.Sprintf("%d jobs in namespace %s are stalled: their workers have been silent for up to %s", t.Jobs, t.Namespace, rough(t.For)),
 			fmt.Sprintf("look: posthorn --namespace %s jobs list --stalled; they go to others when their leases pass", t.Namespace)))
 	}
-	return orOK(findings, "all that are due are taken"), nil
+	due, oldest, err := pg.DueJobs(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	well := "none waits for a worker"
+	if due > 0 {
+		well = fmt.Sprintf("%d wait for a worker, the oldest for %s", due, rough(oldest))
+	}
+	return orOK(findings, well), nil
 }

@@ -46,7 +46,7 @@ func heldBack(ctx context.Context, db pg.DB) ([]Finding, error) {
 			fmt.Sprintf("a transaction of %q, pid %d, has been open for %s", t.Application, *t.PID, rough(t.Age)),
 			fmt.Sprintf("end it: select pg_terminate_backend(%d); set idle_in_transaction_session_timeout against the next", *t.PID)))
 	}
-	return orOK(findings, "no transaction has been open for long"), nil
+	return orOK(findings, "no transaction has been open for "+rough(heldLong)), nil
 }
 
 func partitions(ctx context.Context, db pg.DB) ([]Finding, error) {
@@ -98,30 +98,8 @@ func upkeep(ctx context.Context, db pg.DB) ([]Finding, error) {
 	case u.MaintainedAgo > untended:
 		return []Finding{warn("nobody has tended the log for "+rough(u.MaintainedAgo), advice)}, nil
 	default:
-		return []Finding{ok("done")}, nil
+		return []Finding{ok("the partitions were looked after " + rough(u.MaintainedAgo) + " ago, and no delayed event is overdue")}, nil
 	}
-}
-
-const (
-	unread      = time.Hour
-	unreadShown = 10
-)
-
-func groups(ctx context.Context, db pg.DB) ([]Finding, error) {
-	groups, err := pg.UnreadGroups(ctx, db, unread)
-	if err != nil {
-		return nil, err
-	}
-	var findings []Finding
-	for _, g := range groups[:min(len(groups), unreadShown)] {
-		findings = append(findings, warn(
-			fmt.Sprintf("group %s of namespace %s has work, and nobody has claimed any for %s", g.Group, g.Namespace, rough(g.For)),
-			fmt.Sprintf("start its workers, or: posthorn --namespace %s groups delete %s; retention keeps what it has not read", g.Namespace, g.Group)))
-	}
-	if more := len(groups) - unreadShown; more > 0 {
-		findings = append(findings, warn(fmt.Sprintf("%d more like them", more), ""))
-	}
-	return orOK(findings, "all that have work are read"), nil
 }
 
 const stoppedShown = 10
@@ -163,5 +141,5 @@ func bloat(ctx context.Context, db pg.DB) ([]Finding, error) {
 				"end transactions that have been open for long, then: vacuum posthorn."+t.Name))
 		}
 	}
-	return orOK(findings, "little"), nil
+	return orOK(findings, "no table is mostly dead rows"), nil
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/schema"
@@ -32,6 +35,20 @@ func server(ctx context.Context, db pg.DB) ([]Finding, error) {
 	return []Finding{ok(found)}, nil
 }
 
+// rights speaks only when they are missing: one line instead of one for each check.
+func rights(ctx context.Context, db pg.DB) ([]Finding, error) {
+	r, err := pg.OwnRights(ctx, db)
+	if err != nil || r.Reads {
+		return nil, err
+	}
+	role := pgx.Identifier{r.Role}.Sanitize()
+	advice := "as the owner of the schema: grant posthorn_admin to " + role
+	if !r.AdminRole {
+		advice = "as the owner of the schema: select posthorn.grant_role('admin', '" + strings.ReplaceAll(r.Role, "'", "''") + "')"
+	}
+	return []Finding{fail("role "+role+" may not read Posthorn's tables, so nothing can be examined", advice)}, nil
+}
+
 func installed(ctx context.Context, db pg.DB) ([]Finding, error) {
 	s, err := schema.Status(ctx, db)
 	if err != nil {
@@ -48,8 +65,28 @@ func installed(ctx context.Context, db pg.DB) ([]Finding, error) {
 	case schema.Ahead:
 		return []Finding{warn(found, "upgrade this binary; it works meanwhile")}, nil
 	default:
-		return []Finding{ok(found)}, nil
+		return objects(ctx, db, found)
 	}
+}
+
+const objectsShown = 10
+
+// objects compares the schema with the list of its objects.
+func objects(ctx context.Context, db pg.DB, well string) ([]Finding, error) {
+	compared, err := schema.Compare(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	var findings []Finding
+	if len(compared.Missing) > 0 {
+		findings = append(findings, fail("it lacks "+some(compared.Missing, objectsShown),
+			"make functions and views again: update posthorn.schema_version set functions_hash = ''; then run: posthorn migrate; restore tables from a backup"))
+	}
+	if len(compared.Strangers) > 0 {
+		findings = append(findings, warn("schema posthorn holds objects that are not Posthorn's: "+some(compared.Strangers, objectsShown),
+			"move them, since removing Posthorn would remove them: alter table posthorn.NAME set schema public"))
+	}
+	return orOK(findings, well), nil
 }
 
 func settings(ctx context.Context, db pg.DB) ([]Finding, error) {

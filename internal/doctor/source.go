@@ -13,6 +13,7 @@ import (
 const (
 	trimmedLately = 7 * 24 * time.Hour
 	sourcesShown  = 10
+	trimmedShown  = 5
 )
 
 func brokers(ctx context.Context, db pg.DB) ([]Finding, error) {
@@ -33,7 +34,7 @@ func brokers(ctx context.Context, db pg.DB) ([]Finding, error) {
 		}
 		if len(t.Trimmed) > 0 {
 			findings = append(findings, fail(
-				fmt.Sprintf("%s lost events: %s threw them away before it had read them, of %s", who, t.Source, some(t.Trimmed)),
+				fmt.Sprintf("%s lost events: %s threw them away before it had read them, of %s", who, t.Source, some(t.Trimmed, trimmedShown)),
 				"replay them from the archive, and let the broker keep more"))
 		}
 	}
@@ -44,8 +45,7 @@ func brokers(ctx context.Context, db pg.DB) ([]Finding, error) {
 }
 
 // some are the first of many names.
-func some(names []string) string {
-	const shown = 5
+func some(names []string, shown int) string {
 	if len(names) > shown {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 	}

@@ -63,6 +63,25 @@ func Roles(ctx context.Context, db DB) ([]Role, error) {
 		order by w.name`)
 }
 
+// Rights are whether the role of the session may read all of Posthorn's tables.
+type Rights struct {
+	Role      string
+	Reads     bool // also when there is no schema yet
+	AdminRole bool // the role posthorn_admin exists
+}
+
+// OwnRights reads the rights of the session's role. It needs none itself.
+func OwnRights(ctx context.Context, db DB) (Rights, error) {
+	var r Rights
+	err := db.QueryRow(ctx, `
+		select current_user::text, coalesce(bool_and(has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select')), true),
+			exists (select from pg_roles where rolname = 'posthorn_admin')
+		from pg_namespace n
+		join pg_class c on c.relnamespace = n.oid
+		where n.nspname = 'posthorn' and c.relname in ('config', 'cursors', 'schema_version')`).Scan(&r.Role, &r.Reads, &r.AdminRole)
+	return r, translate("read the rights of this role", err)
+}
+
 // Transaction is one that is open.
 type Transaction struct {
 	PID         *int32 // nil: a prepared one
@@ -137,34 +156,83 @@ func scanPeriods(row pgx.Row, values []any, periods ...*time.Duration) error {
 	return nil
 }
 
-// Unread is a group that has work and does not move.
-type Unread struct {
+// Backlog is a group that has work.
+type Backlog struct {
 	Namespace string
 	Group     string
-	For       time.Duration
+	Events    int64         // not handed out yet; an estimate beyond 10,000
+	Idle      time.Duration // since the last claim that moved the group
+	Oldest    time.Duration // the age of the oldest of the events
+	Leased    bool          // a worker has a lease of it now
 }
 
-// UnreadGroups returns groups that are not paused, have work, and have not been
-// handed anything for that long; those that stand still the longest first.
-func UnreadGroups(ctx context.Context, db DB, atLeast time.Duration) ([]Unread, error) {
-	return list(ctx, db, "look for groups that nobody reads", func(row pgx.CollectableRow) (Unread, error) {
-		var u Unread
-		return u, scanPeriods(row, []any{&u.Namespace, &u.Group}, &u.For)
+// Backlogs returns the groups that have work and are not paused, those that stand
+// still the longest first. Relays and archives are not among them.
+func Backlogs(ctx context.Context, db DB) ([]Backlog, error) {
+	return list(ctx, db, "look for groups that have work", func(row pgx.CollectableRow) (Backlog, error) {
+		var b Backlog
+		return b, scanPeriods(row, []any{&b.Namespace, &b.Group, &b.Events, &b.Leased}, &b.Idle, &b.Oldest)
 	}, `
-		select n.namespace, g.name, extract(epoch from posthorn.now() - c.at)::float8
+		select n.namespace, g.name, p.events,
+			exists (select from posthorn.leases l where l.group_id = g.id and l.until > posthorn.now()),
+			extract(epoch from posthorn.now() - c.at)::float8, coalesce(extract(epoch from posthorn.now() - p.oldest), 0)::float8
 		from posthorn.groups g
 		join posthorn.namespaces n on n.id = g.namespace_id
 		cross join lateral (select x.at from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1) c
-		where not g.paused and c.at < posthorn.now() - $1::text::interval
-			and not exists (select from posthorn.leases l where l.group_id = g.id and l.until > posthorn.now())
-			and posthorn.has_work(g)
-		order by c.at`, period(atLeast))
+		cross join lateral posthorn.pending(g) p
+		where not g.paused and posthorn.has_work(g)
+			and not exists (select from posthorn.relays r where r.group_id = g.id)
+			and not exists (select from posthorn.archives a where a.group_no = g.id)
+		order by c.at`)
+}
+
+// Writer is a relay or an archive.
+type Writer struct {
+	Namespace string
+	Name      string
+	Events    int64         // not written yet; an estimate beyond 10,000
+	Behind    time.Duration // the age of the oldest of the events
+	Running   bool          // some process writes, or did within the last minute
+	Error     string        // the last one, until writing succeeds
+}
+
+// Relays returns the relays that are not paused, of all namespaces.
+func Relays(ctx context.Context, db DB) ([]Writer, error) {
+	return list(ctx, db, "read relays", writer, `
+		select s.namespace, s.relay, s.lag_events, s.owner is not null,
+			coalesce((select r.error from posthorn.retries r where r.group_id = g.id and r.error is not null order by r.failed_at desc limit 1), ''),
+			s.lag_seconds::float8
+		from posthorn.relay_status s
+		join posthorn.namespaces n on n.namespace = s.namespace
+		join posthorn.groups g on g.namespace_id = n.id and g.name = s.relay
+		where not s.paused
+		order by s.namespace, s.relay`)
+}
+
+// Archives returns the archives that are not paused, of all namespaces. Events wait
+// for their segment to fill up or to be old enough: that is not counted as behind.
+func Archives(ctx context.Context, db DB) ([]Writer, error) {
+	return list(ctx, db, "read archives", writer, `
+		select s.namespace, s.name, s.lag_events::bigint,
+			exists (select from posthorn.archive_streams x where x.archive_id = a.id and x.lease_until > posthorn.now() - interval '1 minute'),
+			coalesce(s.error, ''),
+			greatest(coalesce(extract(epoch from posthorn.now() - s.lag_since - a.segment_age), 0), 0)::float8
+		from posthorn.archive_status s
+		join posthorn.namespaces n on n.namespace = s.namespace
+		join posthorn.archives a on a.namespace_id = n.id and a.name = s.name
+		where not s.paused
+		order by s.namespace, s.name`)
+}
+
+func writer(row pgx.CollectableRow) (Writer, error) {
+	var w Writer
+	return w, scanPeriods(row, []any{&w.Namespace, &w.Name, &w.Events, &w.Running, &w.Error}, &w.Behind)
 }
 
 // Cluster is whether the log is at home.
 type Cluster struct {
 	Restored      bool // the log comes from another cluster, so its positions mean nothing
-	ClockWentBack bool // by more than an hour, at some time
+	ClockWentBack bool // by more than an hour, at some time; not known after a restore from an archive
 	SequenceCache int64
 }
 
@@ -172,7 +240,8 @@ type Cluster struct {
 func ClusterState(ctx context.Context, db DB) (Cluster, error) {
 	var c Cluster
 	err := db.QueryRow(ctx, `
-		select s.system_identifier <> c.system_identifier, c.clock_low is not null,
+		select s.system_identifier <> c.system_identifier,
+			c.clock_low is not null and not exists (select from posthorn.archive_restores),
 			(select q.seqcache from pg_sequence q where q.seqrelid = 'posthorn.event_id'::regclass)
 		from posthorn.cluster c
 		cross join pg_control_system() s`).Scan(&c.Restored, &c.ClockWentBack, &c.SequenceCache)
@@ -185,6 +254,19 @@ type JobTrouble struct {
 	Tag       string // of jobs that nobody takes; none for those without tags
 	Jobs      int64
 	For       time.Duration // since the oldest of them was due, or heard of
+}
+
+// DueJobs returns how many jobs could be taken now, and since when the oldest of them
+// could. Those under a paused tag are left out.
+func DueJobs(ctx context.Context, db DB) (n int64, oldest time.Duration, err error) {
+	err = scanPeriods(db.QueryRow(ctx, `
+		select count(distinct r.job), coalesce(extract(epoch from posthorn.now() - min(r.due_at)), 0)::float8
+		from posthorn.ready_jobs r
+		where r.due_at <= posthorn.now()
+			and not exists (
+				select from posthorn.job_limits l where l.namespace_id = r.namespace_id and l.tag = r.tag and l.paused_at is not null)`),
+		[]any{&n}, &oldest)
+	return n, oldest, translate("count the jobs that are due", err)
 }
 
 // UntakenJobs returns tags whose jobs could have been taken for that long, the

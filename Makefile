@@ -6,6 +6,7 @@ FOR ?= 10m
 # Stress runs each package this often; ONLY names a part of their paths.
 ROUNDS ?= 30
 ONLY ?=
+ARGS ?=
 LINTER = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Without what debuggers want, a tenth less to compile, and without the path of the
 # checkout, so that another checkout of the same files compiles nothing again.
@@ -14,8 +15,8 @@ export GOFLAGS := $(shell go env GOFLAGS) -gcflags=all=-dwarf=false -trimpath
 help: ## lists these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: ## runs Posthorn on a Postgres of its own; Ctrl-C stops both
-	@exec scripts/up
+up: ## runs Posthorn on a Postgres of its own; Ctrl-C stops both; ARGS="--pg-port 5433" are flags of posthorn up
+	@exec scripts/up $(ARGS)
 
 build: ## builds bin/posthorn
 	@go build -o bin/posthorn ./cmd/posthorn && touch bin/.whole

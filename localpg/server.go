@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Server is a running server. Its methods may be called by any number of
@@ -202,6 +205,22 @@ func (s *Server) URL() string {
 // SocketURL is like URL, over the Unix socket.
 func (s *Server) SocketURL() string {
 	return socketURL(s.socketDir, s.port, s.password, s.config.Database)
+}
+
+// Owns reports whether a URL is one that URL returns for a server of the config, also
+// while it does not run, and with the port of an earlier start.
+func Owns(config Config, databaseURL string) bool {
+	config, err := config.withDefaults()
+	if err != nil {
+		return false
+	}
+	named, err := pgx.ParseConfig(databaseURL)
+	if err != nil {
+		return false
+	}
+	password, err := os.ReadFile((&directory{path: config.Dir}).passwordFile())
+	return err == nil && named.User == role && named.Database == config.Database &&
+		named.Password == strings.TrimSpace(string(password))
 }
 
 // Port is the TCP port on 127.0.0.1.

@@ -60,6 +60,11 @@ func TestServer(t *testing.T) {
 	if got := query(t, second.URL(), "select what from kept"); got != "here" {
 		t.Errorf("got %q after restart", got)
 	}
+	other := config
+	other.Database = "other"
+	if !Owns(config, first.URL()) || Owns(other, first.URL()) || Owns(config, strings.Replace(first.URL(), first.password, "guess", 1)) {
+		t.Error("it does not know the URL that it has given")
+	}
 	// Not "$user", public: user and schema have the same name.
 	if got := query(t, second.URL(), "show search_path"); got != "public" {
 		t.Errorf("search_path of an old cluster: %q", got)

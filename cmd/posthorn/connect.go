@@ -18,9 +18,18 @@ import (
 // Long enough for a sleepy server, short enough for someone waiting at a terminal.
 const connectTimeout = 10 * time.Second
 
-// connect opens one connection, which the caller closes.
+// connect opens one connection, which the caller closes. An error names the variable
+// that gave the URL: it may be an old one.
 func (a *app) connect(ctx context.Context) (*pgx.Conn, error) {
-	config, err := databaseConfig(a.databaseURL)
+	conn, err := connect(ctx, a.databaseURL)
+	if err != nil && a.fromVariable {
+		return nil, fmt.Errorf("DATABASE_URL: %w", err)
+	}
+	return conn, err
+}
+
+func connect(ctx context.Context, url string) (*pgx.Conn, error) {
+	config, err := databaseConfig(url)
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,9 @@ import (
 
 // app is what the commands of one invocation share.
 type app struct {
-	databaseURL string
-	namespace   string
+	databaseURL  string
+	fromVariable bool // DATABASE_URL gave it, and no flag
+	namespace    string
 
 	namespaceGiven bool // by a flag or the environment
 	log            *slog.Logger
@@ -120,7 +121,7 @@ func sayArguments(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		sayArguments(sub)
 	}
-	if cmd.HasSubCommands() {
+	if onlyHolds(cmd) {
 		cmd.Args = noSuchCommand
 		return
 	}
@@ -140,6 +141,11 @@ func sayArguments(cmd *cobra.Command) {
 	}
 }
 
+// onlyHolds says whether a command does nothing itself. posthorn archive URL does.
+func onlyHolds(cmd *cobra.Command) bool {
+	return cmd.HasSubCommands() && !strings.Contains(cmd.Use, " ")
+}
+
 // noSuchCommand says what the user may have meant.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -156,7 +162,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 // if one of them lists it.
 func listByDefault(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
-		if sub.Name() == "list" {
+		if sub.Name() == "list" && onlyHolds(cmd) {
 			cmd.Flags().AddFlagSet(sub.Flags())
 			cmd.RunE = sub.RunE
 		}
@@ -166,6 +172,7 @@ func listByDefault(cmd *cobra.Command) {
 func (a *app) fromEnvironment() {
 	if a.databaseURL == "" {
 		a.databaseURL = os.Getenv("DATABASE_URL")
+		a.fromVariable = a.databaseURL != ""
 	}
 	if a.namespace == "" {
 		a.namespace = os.Getenv("POSTHORN_NAMESPACE")

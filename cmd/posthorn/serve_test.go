@@ -36,8 +36,7 @@ type process struct {
 // startPosthorn runs serve or up on a free port, until the test ends.
 func startPosthorn(t *testing.T, database string, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command("posthorn", append(args, "--listen", "127.0.0.1:0")...), stderr: &lockedBuffer{}, ended: make(chan struct{})}
-	p.Env = append(os.Environ(), "DATABASE_URL="+database)
+	p := &process{Cmd: exec.Command("posthorn", append(args, "--listen", "127.0.0.1:0", "--database-url", database)...), stderr: &lockedBuffer{}, ended: make(chan struct{})}
 	p.Stderr = p.stderr
 	out, err := p.StdoutPipe()
 	if err != nil {

@@ -22,10 +22,13 @@ import (
 const upLong = `Run everything that Posthorn needs, until Ctrl-C: a database, migrated, its upkeep,
 and the HTTP API; /docs says what there is. Who gets in is as with posthorn serve.
 
-Given a database, up uses that. Without one it runs a PostgreSQL server of its
-own, with binaries that it finds on this machine, or else downloads. The data
-stays in --data: by default in $XDG_DATA_HOME/posthorn, which usually is
+Given --database-url, up uses that database. Without it, up runs a PostgreSQL
+server of its own, with binaries that it finds on this machine, or else downloads.
+The data stays in --data: by default in $XDG_DATA_HOME/posthorn, which usually is
 ~/.local/share/posthorn, and for root in /var/lib/posthorn.
+
+If DATABASE_URL names another database than its own, up asks at a terminal
+whether to migrate and use that one, and elsewhere ends. --local runs its own.
 
 With a database of its own and no --seal-key, it makes a key for confidential
 streams there: DATA/seal.key.
@@ -33,7 +36,7 @@ streams there: DATA/seal.key.
 It prints "posthorn is ready" when it is.`
 
 const upExample = `  posthorn up
-  posthorn up --data ./data --pg-port 5433 --listen 127.0.0.1:8081
+  posthorn up --local --data ./data --pg-port 5433 --listen 127.0.0.1:8081
   posthorn up --database-url postgres://app@db.example/shop`
 
 // stopTimeout is how long Postgres may take to stop cleanly. After that it is
@@ -49,14 +52,18 @@ func newUp(a *app) *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	data := cmd.Flags().String("data", "", "where the data of its own database stays")
+	local := cmd.Flags().Bool("local", false, "run a database of its own, also if DATABASE_URL names another")
 	port := cmd.Flags().Int("pg-port", 0, "TCP port of its own database (default: the last one used, or any free one)")
 	var f httpFlags
 	f.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if a.databaseURL != "" && (*data != "" || *port != 0) {
+		if err := a.chooseDatabase(cmd, *local, *data); err != nil {
+			return err
+		}
+		if a.databaseURL != "" && (*local || *data != "" || *port != 0) {
 			return usageError{
-				errors.New("--data and --pg-port are for a database of its own, and another one is given"),
-				"unset DATABASE_URL, or leave them out",
+				errors.New("--local, --data and --pg-port are for a database of its own, and another one is given"),
+				"leave them out, or --database-url",
 			}
 		}
 		web, err := f.open(cmd.Context(), a.log)
@@ -73,6 +80,44 @@ func newUp(a *app) *cobra.Command {
 		return a.upWithServer(cmd, web, *data, *port)
 	}
 	return cmd
+}
+
+// chooseDatabase leaves no URL where up is to run a database of its own. Another one
+// is migrated only if the user says so: the variable may be there for other programs.
+func (a *app) chooseDatabase(cmd *cobra.Command, local bool, data string) error {
+	if !a.fromVariable {
+		return nil
+	}
+	if local || isOwnDatabase(data, a.databaseURL) {
+		a.databaseURL, a.fromVariable = "", false
+		return nil
+	}
+	if _, err := databaseConfig(a.databaseURL); err != nil {
+		return fmt.Errorf("DATABASE_URL: %w", err)
+	}
+	named, err := withoutPassword(a.databaseURL)
+	if err != nil {
+		return err
+	}
+	const ways = `to migrate and use it: posthorn up --database-url "$DATABASE_URL"; to run a database of its own: posthorn up --local`
+	if !isTerminal(cmd.InOrStdin()) {
+		return usageError{fmt.Errorf("DATABASE_URL names %s, which posthorn up did not make", named), ways}
+	}
+	err = confirm(cmd, false, fmt.Sprintf("DATABASE_URL names %s, which posthorn up did not make: migrate and use it", named))
+	if errors.Is(err, errDeclined) {
+		return hintError{err, ways}
+	}
+	return err
+}
+
+func isOwnDatabase(data, databaseURL string) bool {
+	if data == "" {
+		var err error
+		if data, err = defaultDataDir(); err != nil {
+			return false
+		}
+	}
+	return localpg.Owns(localpg.Config{Dir: data}, databaseURL)
 }
 
 func (a *app) upWithServer(cmd *cobra.Command, web *web, data string, port int) error {

@@ -209,16 +209,18 @@ func TestBadTokensAreRefused(t *testing.T) {
 	s := serve(t)
 	good := strings.TrimPrefix(s.issue(t, "default", allScopes), "Authorization: Bearer ")
 	s.call(t, "GET", "/v1/namespaces", nil, "Authorization: bearer  "+good).want(t, 200)
-	for name, header := range map[string]string{
-		"of nobody":    "Bearer " + token.New().Secret,
-		"changed":      "Bearer " + changed(good),
-		"cut":          "Bearer " + good[:30],
-		"without kind": good,
-		"basic":        "Basic " + good,
-		"nothing":      "Bearer ",
-		"twice":        "Bearer " + good + " " + good,
+	const form = "it does not have the form of a token"
+	for name, test := range map[string]struct{ header, told string }{
+		"of nobody":    {"Bearer " + token.New().Secret, "does not know it"},
+		"changed":      {"Bearer " + changed(good), form},
+		"cut":          {"Bearer " + good[:30], form},
+		"without kind": {good, form},
+		"basic":        {"Basic " + good, form},
+		"nothing":      {"Bearer ", form},
+		"twice":        {"Bearer " + good + " " + good, form},
 	} {
-		denied := s.call(t, "GET", "/v1/namespaces", nil, "Authorization: "+header)
+		denied := s.call(t, "GET", "/v1/namespaces", nil, "Authorization: "+test.header)
+		denied.wantProblem(t, 401, test.told)
 		if denied.status != 401 || denied.header.Get("WWW-Authenticate") != "Bearer" {
 			t.Errorf("%s: status %d, %v", name, denied.status, denied.header)
 		}
@@ -235,18 +237,20 @@ func changed(secret string) string {
 // A token that is revoked, or expires, dies while the server remembers it.
 func TestTokensDie(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]string{
-		"revoked": "select posthorn.revoke_token(1)",
-		"expired": "update posthorn.api_tokens set expires_at = posthorn.now()",
+	for name, test := range map[string]struct{ end, told string }{
+		"revoked":   {"select posthorn.revoke_token(1)", "not good: it was revoked"},
+		"expired":   {"update posthorn.api_tokens set expires_at = posthorn.now()", "not good: it has expired"},
+		"forgotten": {"delete from posthorn.api_tokens where id = 1", "not good: this database does not know it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t)
 			header := s.issue(t, "default", allScopes)
+			s.issue(t, "default", allScopes) // so that tokens are required
 			s.call(t, "GET", "/v1/namespaces", nil, header).want(t, 200)
-			s.exec(t, end)
+			s.exec(t, test.end)
 			s.forget()
-			s.call(t, "GET", "/v1/namespaces", nil, header).wantProblem(t, 401, "not good")
+			s.call(t, "GET", "/v1/namespaces", nil, header).wantProblem(t, 401, test.told)
 			s.call(t, "GET", "/v1/namespaces", nil).wantProblem(t, 401, "required") // and nothing opens
 		})
 	}

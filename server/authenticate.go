@@ -23,16 +23,19 @@ func (s *Server) authenticate(r *http.Request) (caller, error) {
 	if !required {
 		return s.anyone(r)
 	}
+	if r.Header.Get("Authorization") == "" {
+		return caller{name: "unknown"}, errNoToken()
+	}
 	t, ok := bearer(r.Header)
 	if !ok {
-		return caller{name: "unknown"}, errNoToken()
+		return caller{name: "unknown"}, errNotAToken()
 	}
 	found, err := s.gate.find(r.Context(), t)
 	if err != nil {
 		return caller{name: t.Prefix}, err
 	}
 	if found == nil {
-		return caller{name: t.Prefix}, errBadToken()
+		return caller{name: t.Prefix}, s.gate.refuse(r.Context(), t)
 	}
 	return s.callerWith(r, t, found)
 }
@@ -59,7 +62,7 @@ func (s *Server) recheck(ctx context.Context, c caller) (caller, error) {
 	}
 	found, err := s.gate.find(ctx, c.token)
 	if err == nil && found == nil {
-		err = errBadToken()
+		err = s.gate.refuse(ctx, c.token)
 	}
 	if err == nil {
 		c.hidden, err = s.gate.hiddenFrom(ctx, c.named, c.namespace)
@@ -71,8 +74,22 @@ func errNoToken() error {
 	return newProblem(http.StatusUnauthorized, "a token is required", "Send it as Authorization: Bearer TOKEN.")
 }
 
-func errBadToken() error {
-	return newProblem(http.StatusUnauthorized, "the token is not good", "It is unknown, revoked or expired.")
+func errNotAToken() error {
+	return newProblem(http.StatusUnauthorized, "the token is not good: it does not have the form of a token",
+		"Send all of it, as posthorn tokens create printed it: Authorization: Bearer ph_...")
+}
+
+func errBadToken(end string) error {
+	const hint = "Make another one: posthorn tokens create NAME --scope SCOPE."
+	switch end {
+	case "revoked":
+		return newProblem(http.StatusUnauthorized, "the token is not good: it was revoked", hint)
+	case "expired":
+		return newProblem(http.StatusUnauthorized, "the token is not good: it has expired", hint)
+	default:
+		return newProblem(http.StatusUnauthorized, "the token is not good: this database does not know it",
+			"Check that the server uses the database in which the token was made.")
+	}
 }
 
 // bearer is the token that a request carries. What looks like none is none: it
@@ -117,7 +134,7 @@ func (s *Server) anyone(r *http.Request) (caller, error) {
 	}
 	if s.options.Local && !isLocal(r.Host) {
 		return c, newProblem(http.StatusForbidden, "without tokens, only this machine is answered, under the name localhost or 127.0.0.1",
-			"Make a token: posthorn tokens create NAME --scope read.")
+			"Make a token: posthorn tokens create NAME --scope all.")
 	}
 	if !s.isOwnPage(r) {
 		return c, newProblem(http.StatusForbidden, "web pages from elsewhere may not call this server", "Allow them with --cors-origin.")

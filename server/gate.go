@@ -19,7 +19,8 @@ type gate struct {
 	// those that anybody can make up.
 	friends     *memo[tokenHash, *pg.FoundToken]
 	strangers   *memo[tokenHash, *pg.FoundToken]
-	restricted  *memo[string, []string] // streams, by namespace
+	ends        *memo[tokenHash, string] // how tokens that are not good have ended
+	restricted  *memo[string, []string]  // streams, by namespace
 	mu          sync.Mutex
 	knownTokens map[tokenHash]bool
 }
@@ -44,6 +45,9 @@ func newGate(db pg.DB, always bool, now func() time.Time) *gate {
 		}),
 		friends:   newMemo(mostTokens, looksAtOnce, now, find),
 		strangers: newMemo(mostTokens, looksAtOnce, now, find),
+		ends: newMemo(mostTokens, looksAtOnce, now, func(ctx context.Context, hash tokenHash) (string, error) {
+			return pg.TokenEnd(ctx, db, hash[:])
+		}),
 		restricted: newMemo(mostNamespaces, looksAtOnce, now, func(ctx context.Context, namespace string) ([]string, error) {
 			return pg.RestrictedStreams(ctx, db, namespace)
 		}),
@@ -74,6 +78,16 @@ func (g *gate) find(ctx context.Context, t token.Token) (*pg.FoundToken, error) 
 		g.note(hash, found != nil)
 	}
 	return found, err
+}
+
+// refuse returns the problem of a token that is not good. It tells only the holder of
+// the whole token how that has ended.
+func (g *gate) refuse(ctx context.Context, t token.Token) error {
+	end, err := g.ends.get(ctx, t.Hash())
+	if err != nil {
+		return err
+	}
+	return errBadToken(end)
 }
 
 func (g *gate) isKnown(hash tokenHash) bool {

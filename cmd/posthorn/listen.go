@@ -63,7 +63,7 @@ func accessAt(ctx context.Context, ph *posthorn.Client, address net.Addr, insecu
 	}
 	return "", hintError{
 		fmt.Errorf("%w to listen on %s: there is no token yet, and everyone who reaches it could do everything", pg.ErrRefused, address),
-		"make a token first: posthorn tokens create NAME --scope admin; or listen on 127.0.0.1; or say --insecure",
+		"make a token first, which every request must carry from then on: posthorn tokens create NAME --scope all; or listen on 127.0.0.1; or say --insecure",
 	}
 }
 

@@ -26,8 +26,10 @@ NAME is for people: who will have it. SCOPE is what for:
   jobs:create  make and cancel jobs
   jobs:work    take jobs, and say what became of them
   admin        everything else: seek, pause, redrive, delete, schedules
+  all          each of these
 
-No scope includes another. Streams that are restricted are only for tokens that
+No other scope includes another. From the first token on every request needs one:
+posthorn tokens revoke --all --open is the way back. Streams that are restricted are only for tokens that
 name them.`
 
 const tokensCreateExample = `  posthorn tokens create shop-backend --scope publish --scope read
@@ -73,6 +75,10 @@ func (a *app) createToken(cmd *cobra.Command, conn *pgx.Conn, name string, f tok
 	if t.ExpiresAt, err = f.expiry(ctx, conn); err != nil {
 		return err
 	}
+	before, err := pg.TokensRequired(ctx, conn)
+	if err != nil {
+		return err
+	}
 	id, err := pg.CreateToken(ctx, conn, t)
 	if err != nil {
 		return err
@@ -82,6 +88,9 @@ func (a *app) createToken(cmd *cobra.Command, conn *pgx.Conn, name string, f tok
 	}
 	// The token alone goes where scripts read.
 	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "token %d, %s, for %s; it is shown only this once\n", id, made.Prefix, where(t.Namespace))
+	if err == nil && !before {
+		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "it is the first: from now on every request needs a token; the way back is posthorn tokens revoke --all --open")
+	}
 	_, printed := fmt.Fprintln(cmd.OutOrStdout(), made.Secret)
 	return errors.Join(err, printed)
 }

@@ -77,6 +77,17 @@ func FindToken(ctx context.Context, db DB, hash []byte) (*FoundToken, error) {
 	return found[0], nil
 }
 
+// RevokeTokens ends all API tokens, and returns how many had not been revoked. If open,
+// it forgets them, so that none is required.
+func RevokeTokens(ctx context.Context, db DB, open bool) (int64, error) {
+	return one[int64](ctx, db, "revoke tokens", "select posthorn.revoke_tokens($1::bool)", open)
+}
+
+// TokenEnd returns how the API token of a hash has ended: "revoked", "expired" or "".
+func TokenEnd(ctx context.Context, db DB, hash []byte) (string, error) {
+	return one[string](ctx, db, "find token", "select coalesce(posthorn.token_end($1::bytea), '')", hash)
+}
+
 // TokensRequired tells whether there ever was an API token.
 func TokensRequired(ctx context.Context, db DB) (bool, error) {
 	return one[bool](ctx, db, "look for tokens", "select posthorn.tokens_required()")

@@ -1,7 +1,13 @@
 -- API tokens: who may come in over HTTP. The database never sees a secret, only its hash, so that no log
 -- of statements can tell it.
 
--- Makes a token and returns its id. Its hash is the sha256 of all of its text.
+create or replace function posthorn.token_scopes()
+returns text[]
+language sql immutable parallel safe
+return array['read', 'publish', 'consume', 'jobs:create', 'jobs:work', 'admin'];
+comment on function posthorn.token_scopes() is 'The scopes that a token may have.';
+
+-- Makes a token and returns its id. Its hash is the sha256 of all of its text. The scope all stands for each of them.
 create or replace function posthorn.create_token(
   name text,
   hash bytea,
@@ -17,13 +23,14 @@ as $$
 #variable_conflict use_column
 declare
   token_id int;
+  wanted text[] := case when 'all' = any (create_token.scopes) then posthorn.token_scopes() else create_token.scopes end;
 begin
-  perform posthorn.check_token(create_token.name, create_token.scopes, create_token.streams, create_token.expires_at);
+  perform posthorn.check_token(create_token.name, wanted, create_token.streams, create_token.expires_at);
   insert into posthorn.api_tokens (name, namespace_id, hash, prefix, scopes, streams, expires_at)
   values (create_token.name,
     case when create_token.namespace is not null then posthorn.namespace_id(create_token.namespace) end,
     create_token.hash, create_token.prefix,
-    array(select distinct s from unnest(create_token.scopes) s order by s),
+    array(select distinct s from unnest(wanted) s order by s),
     array(select distinct s from unnest(create_token.streams) s order by s),
     create_token.expires_at)
   returning id into token_id;
@@ -38,7 +45,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  known constant text[] := array['read', 'publish', 'consume', 'jobs:create', 'jobs:work', 'admin'];
+  known constant text[] := posthorn.token_scopes();
   wrong text;
 begin
   if posthorn.is_name(name) is not true then
@@ -46,7 +53,7 @@ begin
       using errcode = 'PH004', hint = 'Name it after who will have it, such as shop-backend.';
   elsif cardinality(scopes) > 0 is not true then
     raise exception 'a token needs a scope'
-      using errcode = 'PH004', hint = format('Give one or more of %s.', array_to_string(known, ', '));
+      using errcode = 'PH004', hint = format('Give one or more of %s; or all.', array_to_string(known, ', '));
   elsif expires_at <= posthorn.now() then
     raise exception 'the token would have expired already'
       using errcode = 'PH004', hint = 'Give a time to come, or none.';
@@ -54,7 +61,7 @@ begin
   select s into wrong from unnest(scopes) s where s = any (known) is not true limit 1;
   if found then
     raise exception 'there is no scope %', coalesce(quote_literal(left(wrong, 60)), 'null')
-      using errcode = 'PH004', hint = format('Give one or more of %s.', array_to_string(known, ', '));
+      using errcode = 'PH004', hint = format('Give one or more of %s; or all.', array_to_string(known, ', '));
   elsif streams is null or exists (select from unnest(streams) s where posthorn.is_name(s) is not true) then
     raise exception 'streams must be names of 1 to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Name the restricted streams that the token is for.';
@@ -105,3 +112,23 @@ begin
   return false;
 end $$;
 comment on function posthorn.revoke_token(int) is 'Revokes an API token for good.';
+
+-- Without a token, HTTP is open again to this machine: opening forgets the tokens, since it is their existence that
+-- closes the door.
+create or replace function posthorn.revoke_tokens(open boolean default false)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  n bigint;
+begin
+  update posthorn.api_tokens t set revoked_at = posthorn.now() where t.revoked_at is null;
+  get diagnostics n = row_count;
+  if revoke_tokens.open then
+    delete from posthorn.api_tokens;
+  end if;
+  return n;
+end $$;
+comment on function posthorn.revoke_tokens(boolean) is
+  'Revokes all API tokens and returns how many were not revoked; if open, HTTP needs none from then on.';

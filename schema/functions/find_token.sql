@@ -24,6 +24,17 @@ begin
 end $$;
 comment on function posthorn.find_token(bytea) is 'The good API token of that hash; no row if there is none.';
 
+-- For the holder of the whole token only: nobody else knows its hash.
+create or replace function posthorn.token_end(hash bytea)
+returns text
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select case when t.revoked_at is not null then 'revoked' when t.expires_at <= posthorn.now() then 'expired' end
+  from posthorn.api_tokens t where t.hash = token_end.hash;
+end;
+comment on function posthorn.token_end(bytea) is 'How the API token of that hash has ended: revoked, expired or null.';
+
 -- From the first token on, whatever becomes of it: that the last one is revoked or expires must not open the
 -- door to everybody.
 create or replace function posthorn.tokens_required()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
@@ -85,6 +86,33 @@ func openFiles(u *url.URL) (*Store, error) {
 
 // Location is the URL of the store without its parameters.
 func (s *Store) Location() string { return s.location }
+
+// reachTime is enough for a bucket far away, and less than the 25 seconds that AWS's
+// client looks for credentials on the network.
+const reachTime = 10 * time.Second
+
+// Reach returns an error if the bucket does not exist or does not answer. Credentials
+// that may write and not list are good.
+func (s *Store) Reach(ctx context.Context) error {
+	if s.dir != "" {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	exists, err := s.bucket.IsAccessible(limited)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case limited.Err() != nil:
+		err = fmt.Errorf("no answer within %v", reachTime)
+	case gcerrors.Code(err) == gcerrors.PermissionDenied, err == nil && exists:
+		return nil
+	case err == nil:
+		err = pg.ErrNotFound
+	}
+	return hinted(fmt.Errorf("cannot reach %s: %w", s.location, err),
+		"Check the bucket, its region or endpoint, and the credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile.")
+}
 
 // Close closes the store, which nothing may be using.
 func (s *Store) Close() error { return s.bucket.Close() }

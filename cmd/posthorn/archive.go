@@ -66,6 +66,12 @@ func (a *app) archive(cmd *cobra.Command, url string, config archive.Config) err
 	}
 	defer func() { _ = store.Close() }()
 	defer ph.Close()
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "trying %s\n", store.Location()); err != nil {
+		return err
+	}
+	if err := store.Reach(ctx); err != nil {
+		return err
+	}
 	config.Namespace = a.namespace
 	config.Logger = a.log
 	archiver := archive.New(ph.Pool(), store, config)

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,65 +80,77 @@ func plainArgs(args []any) ([]any, error) {
 	return plain, nil
 }
 
+// plainArg goes by the kind of an argument, so that a new statement needs nothing
+// here.
 func plainArg(arg any) (any, error) {
 	switch arg := arg.(type) {
-	case nil, string, bool, int, int32, int64, float64, time.Time:
+	case nil, time.Time:
 		return arg, nil
-	case *string:
-		return orNull(arg), nil
-	case *time.Time:
-		return orNull(arg), nil
+	case time.Duration: // an int64, which would be read as seconds
+		return strconv.FormatInt(arg.Microseconds(), 10) + " microseconds", nil
 	case json.RawMessage:
-		return jsonText(arg), nil
-	case []string:
-		return arrayOf(arg, func(s string) any { return s }), nil
-	case []*string:
-		return arrayOf(arg, orNull[string]), nil
-	case []json.RawMessage:
-		return arrayOf(arg, jsonText), nil
+		if arg == nil {
+			return nil, nil
+		}
+		return string(arg), nil
+	case []byte:
+		return arg, nil
+	}
+	switch v := reflect.ValueOf(arg); v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return nil, nil
+		}
+		return plainArg(v.Elem().Interface())
+	case reflect.Slice:
+		if v.IsNil() {
+			return nil, nil
+		}
+		return arrayOf(v)
+	case reflect.String:
+		return v.String(), nil
+	case reflect.Bool:
+		return v.Bool(), nil
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return v.Int(), nil
+	case reflect.Float32, reflect.Float64:
+		return v.Float(), nil
 	}
 	return nil, fmt.Errorf("a %T does not go through database/sql", arg)
 }
 
-func orNull[T any](value *T) any {
-	if value == nil {
-		return nil
-	}
-	return *value
-}
-
-func jsonText(raw json.RawMessage) any {
-	if raw == nil {
-		return nil
-	}
-	return string(raw)
-}
-
 var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// arrayOf writes values as Postgres reads an array: {"a",NULL}. Each is a string
-// or nil.
-func arrayOf[T any](values []T, text func(T) any) any {
-	if values == nil {
-		return nil
-	}
+// arrayOf writes a slice as Postgres reads an array: {"a",NULL}.
+func arrayOf(values reflect.Value) (any, error) {
 	var b strings.Builder
 	b.WriteByte('{')
-	for i, value := range values {
+	for i := range values.Len() {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		s, ok := text(value).(string)
-		if !ok {
+		value, err := plainArg(values.Index(i).Interface())
+		if err != nil {
+			return nil, err
+		}
+		switch value := value.(type) {
+		case nil:
 			b.WriteString("NULL")
 			continue
+		case []byte:
+			return nil, fmt.Errorf("a %s does not go through database/sql", values.Type())
+		case time.Time:
+			fmt.Fprintf(&b, `"%s"`, value.UTC().Format("2006-01-02 15:04:05.999999Z07:00"))
+		case string:
+			b.WriteByte('"')
+			_, _ = arrayEscapes.WriteString(&b, value) // a builder takes everything
+			b.WriteByte('"')
+		default:
+			fmt.Fprint(&b, value)
 		}
-		b.WriteByte('"')
-		_, _ = arrayEscapes.WriteString(&b, s) // a builder takes everything
-		b.WriteByte('"')
 	}
 	b.WriteByte('}')
-	return b.String()
+	return b.String(), nil
 }
 
 // coded makes the SQLSTATE of another driver's error known.

@@ -172,7 +172,11 @@ func (v *verifier) compare(ctx context.Context, namespace string) error {
 	next, stop := iter.Pull2(v.store.merge(ctx, refs, r))
 	defer stop()
 	archived, err, more := next()
-	for e, err2 := range logEvents(ctx, v.config.Log, namespace, r) {
+	explain := func() error {
+		defer clear(missing)
+		return v.explain(ctx, namespace, missing, refs)
+	}
+	for e, err2 := range logEvents(ctx, v.config.Log, namespace, r, explain) {
 		if err2 != nil {
 			return err2
 		}
@@ -191,17 +195,12 @@ func (v *verifier) compare(ctx context.Context, namespace string) error {
 			v.config.Progress(v.report.Events + v.report.Compared)
 		}
 		if !more || archived.ID != e.ID {
-			if missing[e.ID] = e.Stream; len(missing) == compareBatch {
-				if err := v.explain(ctx, namespace, missing, refs); err != nil {
-					return err
-				}
-				clear(missing)
-			}
+			missing[e.ID] = e.Stream
 		} else if differs := sameEvent(&e, &archived); differs != "" {
 			v.problem(e.Stream, fmt.Errorf("event %d has another %s in the log", e.ID, differs))
 		}
 	}
-	return v.explain(ctx, namespace, missing, refs)
+	return nil
 }
 
 // explain finds out of events that were not there whether an archiver has yet to
@@ -269,8 +268,10 @@ func (v *verifier) writtenSince(ctx context.Context, namespace, stream string, i
 	return written, ctx.Err()
 }
 
-// logEvents yields the events of the log in a range, a batch at a time.
-func logEvents(ctx context.Context, db pg.DB, namespace string, r Range) func(func(pg.StoredEvent, error) bool) {
+// logEvents yields the events of the log in a range, a batch at a time. It calls
+// afterBatch when a batch was read: only then is the connection free for another
+// statement.
+func logEvents(ctx context.Context, db pg.DB, namespace string, r Range, afterBatch func() error) iter.Seq2[pg.StoredEvent, error] {
 	return func(yield func(pg.StoredEvent, error) bool) {
 		after := max(r.FromID, 1) - 1
 		for {
@@ -281,6 +282,10 @@ func logEvents(ctx context.Context, db pg.DB, namespace string, r Range) func(fu
 				}
 				after = e.ID
 				n++
+			}
+			if err := afterBatch(); err != nil {
+				yield(pg.StoredEvent{}, err)
+				return
 			}
 			if n < compareBatch {
 				return

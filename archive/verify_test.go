@@ -134,3 +134,22 @@ func TestVerifyAgainstTheLog(t *testing.T) {
 		t.Errorf("one is another: %+v", r)
 	}
 }
+
+// More events wait to be written than a batch has, and the log is read on one
+// connection, as the command does.
+func TestVerifyWithManyWaiting(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish("orders", 10)
+	w.archive(quick)
+	w.publish("orders", 11_000)
+	conn, err := w.db.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	r := w.verify(archive.VerifyConfig{Range: archive.Range{Namespaces: []string{"default"}}, Log: conn.Conn()})
+	if len(r.Problems) > 0 || r.Waiting != 11_000 || r.Compared != 11_010 {
+		t.Errorf("%+v", r)
+	}
+}

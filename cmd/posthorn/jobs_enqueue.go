@@ -22,7 +22,9 @@ fields title, payload, tags, description, priority, run_at, max_retries,
 unique_key, unique_for, retry_delays and metadata; only title is required, and
 periods are like 90s or 1h30m. Jobs are enqueued in order, up to 1,000 in one
 transaction. At the first line that is wrong it stops; all lines before it are
-enqueued, and it says how many that are.`
+enqueued, and it says how many that are. Interrupted, it
+finishes the transaction under way first. If the connection breaks in a
+transaction, it says of which lines it does not know whether they are written.`
 
 const jobsEnqueueExample = `  posthorn jobs enqueue 'send welcome mail' '{"user": 7}' --tag mail
   posthorn jobs enqueue report --tag reports --run-at 2h --unique-key report-7

@@ -24,7 +24,9 @@ With --lines each line of the standard input is a message, a JSON object with
 the fields type, payload, stream, key, tags, metadata, deliver_at and dedup_key;
 only type is required. Messages are published in order, up to 1,000 in one
 transaction. At the first line that is wrong it stops; all lines before it are
-published, and it says how many that are.
+published, and it says how many that are. Interrupted, it
+finishes the transaction under way first. If the connection breaks in a
+transaction, it says of which lines it does not know whether they are written.
 
 ` + keeperHelp
 

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -67,7 +69,11 @@ func (p *lineWriter[T]) run(cmd *cobra.Command, done, what string, asJSON bool) 
 	err := p.write(cmd.Context(), cmd.InOrStdin())
 	p.progress.end()
 	if err != nil {
-		return fmt.Errorf("%w; %d %s were %s before it", err, p.written, what, done)
+		err = fmt.Errorf("%w; %d %s were %s before it", err, p.written, what, done)
+		if p.doubt != "" {
+			err = fmt.Errorf("%w, and it is not known whether %s, too: look before you run it again", err, p.doubt)
+		}
+		return err
 	}
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), map[string]int{done: p.written})
@@ -120,6 +126,7 @@ type lineWriter[T any] struct {
 	one      func(ctx context.Context, item T) error
 	progress *progress
 	written  int
+	doubt    string // the lines of a batch of which it is not known whether it is written
 
 	batch   []T
 	numbers []int // of their lines
@@ -130,14 +137,19 @@ func (p *lineWriter[T]) write(ctx context.Context, r io.Reader) error {
 	defer cancel() // ends the reader
 	lines := readLines(ctx, r)
 	for {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		var idle <-chan time.Time
 		if len(p.batch) > 0 {
 			idle = time.After(lineWait)
 		}
 		select {
 		case l, more := <-lines:
-			if !more {
-				return errors.Join(p.flush(ctx), ctx.Err())
+			if !more && ctx.Err() == nil {
+				return p.flush(ctx)
+			} else if !more {
+				return ctx.Err()
 			}
 			if err := p.add(ctx, l); err != nil {
 				return err
@@ -184,6 +196,9 @@ func (l line) decode(into any) error {
 	return nil
 }
 
+// A batch that has begun when the command is interrupted is finished, in so long.
+const batchPatience = 30 * time.Second
+
 // flush writes what has gathered, in one transaction. When the database
 // refuses that, it goes on line by line, to find the one that is wrong.
 func (p *lineWriter[T]) flush(ctx context.Context) error {
@@ -191,21 +206,58 @@ func (p *lineWriter[T]) flush(ctx context.Context) error {
 		return nil
 	}
 	defer func() { p.batch, p.numbers = p.batch[:0], p.numbers[:0] }()
-	err := p.many(ctx, p.batch)
+	err := p.finish(ctx, func(ctx context.Context) error { return p.many(ctx, p.batch) })
 	if err == nil {
 		p.count(len(p.batch))
 		return nil
 	}
 	if !errors.Is(err, pg.ErrInvalid) && !pg.IsPlaintext(err) && !pg.IsWrongKey(err) {
+		p.mayBeWritten(err, p.numbers)
 		return err
 	}
 	for i, item := range p.batch {
-		if err := p.one(ctx, item); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := p.finish(ctx, func(ctx context.Context) error { return p.one(ctx, item) }); err != nil {
+			p.mayBeWritten(err, p.numbers[i:i+1])
 			return fmt.Errorf("line %d: %w", p.numbers[i], err)
 		}
 		p.count(1)
 	}
 	return nil
+}
+
+// finish writes although the command may be interrupted meanwhile: of a
+// transaction that is broken off nobody knows whether it was committed.
+func (p *lineWriter[T]) finish(ctx context.Context, write func(context.Context) error) error {
+	ending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(batchPatience, cancel) })
+	defer stop()
+	return write(ending)
+}
+
+// mayBeWritten notes lines if they may be written in spite of an error.
+func (p *lineWriter[T]) mayBeWritten(err error, numbers []int) {
+	if !isUncertain(err) {
+		return
+	}
+	p.doubt = fmt.Sprintf("line %d was", numbers[0])
+	if last := numbers[len(numbers)-1]; len(numbers) > 1 {
+		p.doubt = fmt.Sprintf("lines %d to %d were", numbers[0], last)
+	}
+}
+
+// isUncertain reports whether a transaction may have been committed in spite of an
+// error. An error of the server rolls it back, unless the connection ends with it.
+func isUncertain(err error) bool {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return refused.SeverityUnlocalized != "ERROR"
+	}
+	_, broken := errors.AsType[net.Error](err)
+	return !pgconn.SafeToRetry(err) && (broken || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, context.Canceled))
 }
 
 func (p *lineWriter[T]) count(n int) {

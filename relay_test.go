@@ -328,11 +328,16 @@ func TestRelayWaitsForABrokerThatIsDown(t *testing.T) {
 	r.mix(3, 40, "a", "b")
 	r.relay(soon(), r.sink)
 	await.True(t, "it has tried often", func() bool { return calls.Load() > 20 })
-	if s := r.relayStatus("out"); s.SetAside != 0 || s.Leases == 0 {
+	if s := r.relayStatus("out"); s.SetAside != 0 || s.Leases == 0 || s.LagEvents != 240 || s.OldestPending == nil ||
+		!strings.Contains(s.Error, "connection refused") || s.FailedAt == nil {
 		t.Errorf("while the broker is down: %+v", s)
+	}
+	if n := ask[int](r.world, "select lag_events from posthorn.group_status where group_name = 'out'"); n != 240 {
+		t.Errorf("the group lags by %d", n)
 	}
 	r.sink.before(nil)
 	r.awaitWritten()
+	await.True(t, "the error is gone", func() bool { s := r.relayStatus("out"); return s.Error == "" && s.FailedAt == nil })
 }
 
 // A sink that panics is one that fails.

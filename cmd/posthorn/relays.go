@@ -37,9 +37,9 @@ func newRelaysList(a *app) *cobra.Command {
 		Short: "List relays, who leads them and how far they are",
 		Long: `List the relays of the namespace, who leads them and how far they are.
 
-LAG is how many events are not written, an estimate beyond 10,000, and BEHIND the
-age of the first that was not even taken. STUCK are streams that the broker does
-not take.`,
+LAG is how many events the broker has not acknowledged, an estimate beyond 10,000,
+and BEHIND the age of the first of them. STUCK are streams that the broker does
+not take. ERROR is the last error of a relay that cannot write.`,
 		Example: "  posthorn relays list --namespace shop --json",
 		Args:    cobra.NoArgs,
 	}
@@ -53,9 +53,9 @@ not take.`,
 			if *asJSON {
 				return printJSON(cmd.OutOrStdout(), append([]pg.RelayStatus{}, relays...))
 			}
-			t := newTable(cmd.OutOrStdout(), "relay", "state", "leader", "since", "position", "lag", "behind", "stuck", "dead")
+			t := newTable(cmd.OutOrStdout(), "relay", "state", "leader", "since", "position", "lag", "behind", "stuck", "dead", "error")
 			for _, r := range relays {
-				t.row(r.Relay, relayState(r), r.Owner, r.LedSince, r.Position, r.LagEvents, roughSeconds(r.LagSeconds), r.StuckStreams, r.DeadLetters)
+				t.row(r.Relay, relayState(r), r.Owner, r.LedSince, r.Position, r.LagEvents, roughSeconds(r.LagSeconds), r.StuckStreams, r.DeadLetters, r.Error)
 			}
 			return t.flush()
 		})
@@ -71,6 +71,8 @@ func relayState(r pg.RelayStatus) string {
 		return "nobody leads"
 	case r.StuckStreams > 0:
 		return "streams are stuck"
+	case r.Error != "":
+		return "failing"
 	case r.LagEvents > 0:
 		return "behind"
 	default:
@@ -124,6 +126,8 @@ func printRelay(w io.Writer, d relayDetails) error {
 	f.field("behind", roughSeconds(d.LagSeconds))
 	f.field("oldest pending", d.OldestPending)
 	f.field("written last", d.RelayedAt)
+	f.field("error", d.Error)
+	f.field("failed at", d.FailedAt)
 	f.field("set aside", fmt.Sprintf("%d events of %d stuck streams", d.SetAside, d.StuckStreams))
 	f.field("retries", d.Retries)
 	f.field("dead letters", d.DeadLetters)

@@ -53,8 +53,8 @@ type RelayStatus struct {
 	LedSince      *time.Time `json:"led_since"`
 	UpdatedAt     time.Time  `json:"updated_at"`
 	Position      int64      `json:"position"`
-	LagEvents     int64      `json:"lag_events"`  // an estimate beyond 10,000; what is set aside is in it
-	LagSeconds    float64    `json:"lag_seconds"` // age of the oldest event that was not taken
+	LagEvents     int64      `json:"lag_events"`  // that the broker has not acknowledged; an estimate beyond 10,000
+	LagSeconds    float64    `json:"lag_seconds"` // age of the oldest of them
 	OldestPending *time.Time `json:"oldest_pending"`
 	Leases        int64      `json:"leases"`
 	Retries       int64      `json:"retries"`
@@ -62,11 +62,13 @@ type RelayStatus struct {
 	StuckStreams  int64      `json:"stuck_streams"`
 	SetAside      int64      `json:"set_aside"` // events of stuck streams
 	RelayedAt     *time.Time `json:"relayed_at"`
+	Error         string     `json:"error,omitempty"` // that keeps it from writing; "" if it writes
+	FailedAt      *time.Time `json:"failed_at"`       // when that was
 }
 
 const selectRelayStatus = `
 	select namespace, relay, streams, paused, coalesce(owner, ''), lead_until, led_since, updated_at, position, lag_events, lag_seconds::float8,
-		oldest_pending, leases, retries, dead_letters, stuck_streams, set_aside, relayed_at
+		oldest_pending, leases, retries, dead_letters, stuck_streams, set_aside, relayed_at, coalesce(error, ''), failed_at
 	from posthorn.relay_status
 	where namespace = $1::text and relay = coalesce($2::text, relay)
 	order by relay`

@@ -36,3 +36,10 @@ func ResignRelay(ctx context.Context, db DB, lead Lead) error {
 	return run(ctx, db, "resign relay", "select posthorn.resign_relay($1::bigint, $2::text, $3::bigint)",
 		lead.Group.ID, lead.Owner, lead.Epoch)
 }
+
+// NoteRelayError notes the error that keeps a relay from writing; "": it writes
+// again.
+func NoteRelayError(ctx context.Context, db DB, lead Lead, text string) error {
+	return run(ctx, db, "note relay error", "select posthorn.note_relay_error($1::bigint, $2::text, $3::bigint, $4::text)",
+		lead.Group.ID, lead.Owner, lead.Epoch, optional(storable(text)))
+}

@@ -111,6 +111,9 @@ func (t *term) retryOnce(due []int32) error {
 	if len(a.pending()) > 0 && t.call(a) {
 		t.alive()
 	}
+	if len(a.pending()) > 0 && t.ctx.Err() == nil {
+		t.noteFailure(a.err)
+	}
 	if t.ctx.Err() != nil {
 		return nil // whoever leads next gives them back
 	}
@@ -130,6 +133,9 @@ func (t *term) retryOnce(due []int32) error {
 		t.Buried(t.ctx, a.failures)
 	}
 	t.wentOn(a.parts, done)
+	if len(a.pending()) == 0 {
+		t.noteSuccess()
+	}
 	return nil
 }
 

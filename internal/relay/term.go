@@ -26,6 +26,8 @@ type term struct {
 
 	wanted map[string]bool // streams, by whether the relay is for them; the writer's
 
+	status status
+
 	mu       sync.Mutex
 	stuck    map[int32]*stuck
 	owed     int           // events of all of them

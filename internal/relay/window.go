@@ -153,11 +153,13 @@ func (t *term) write(w *pg.Window) (pg.RelayReport, bool) {
 		}
 		pending := a.pending()
 		if len(pending) == 0 {
+			t.noteSuccess()
 			break
 		}
 		if t.ctx.Err() != nil {
 			return pg.RelayReport{}, false
 		}
+		t.noteFailure(a.err)
 		if t.isStuck(a, pending, time.Since(began)) {
 			aside = append(aside, t.setAside(pending, a.err)...)
 			break

@@ -49,12 +49,37 @@ begin
 end $$;
 comment on function posthorn.pending(posthorn.groups) is 'What a group has not been handed yet; an estimate beyond 10,000 events.';
 
+-- What a relay has taken from the log and its broker has not acknowledged. Other groups have none: what their workers
+-- hold is in flight.
+create or replace function posthorn.unacknowledged(g posthorn.groups, out events bigint, out oldest timestamptz)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+declare
+  first bigint;
+begin
+  events := 0;
+  if not exists (select from posthorn.relays r where r.group_id = g.id) then
+    return;
+  end if;
+  select count(*), min(i) into events, first
+  from posthorn.leases l
+  cross join lateral unnest(posthorn.lease_ids(l)) i
+  where l.group_id = g.id and l.until is not null;
+  select e.created_at into oldest from posthorn.events e where e.namespace_id = g.namespace_id and e.id = first;
+end $$;
+comment on function posthorn.unacknowledged(posthorn.groups) is
+  'What a relay has taken from the log and its broker has not acknowledged.';
+
 create or replace view posthorn.group_status as
 select n.namespace, g.name as group_name, g.ordering, g.paused,
   p.pos as position,
-  p.events + coalesce(w.events, 0) as lag_events,
-  coalesce(extract(epoch from posthorn.now() - least(p.oldest, w.oldest)), 0)::numeric(20, 3) as lag_seconds,
-  least(p.oldest, w.oldest) as oldest_pending,
+  p.events + coalesce(w.events, 0) + u.events as lag_events,
+  coalesce(extract(epoch from posthorn.now() - least(p.oldest, w.oldest, u.oldest)), 0)::numeric(20, 3) as lag_seconds,
+  least(p.oldest, w.oldest, u.oldest) as oldest_pending,
   coalesce(w.in_flight, 0) as leases,
   coalesce(w.expired, 0) as expired_leases,
   (select count(*) from posthorn.retries r where r.group_id = g.id) as retries,
@@ -66,6 +91,7 @@ select n.namespace, g.name as group_name, g.ordering, g.paused,
 from posthorn.groups g
 join posthorn.namespaces n on n.id = g.namespace_id
 cross join lateral posthorn.pending(g) p
+cross join lateral posthorn.unacknowledged(g) u
 left join lateral (
   select count(*) filter (where l.until is not null) as in_flight,
     count(*) filter (where l.until <= posthorn.now()) as expired,

@@ -108,3 +108,18 @@ begin
   return true;
 end $$;
 comment on function posthorn.resign_relay(bigint, text, bigint) is 'Gives the lead of a relay back; says whether it was held.';
+
+-- Notes the error that keeps a relay from writing, or with null that it writes again. A process that has lost the lead
+-- changes nothing.
+create or replace function posthorn.note_relay_error(group_id bigint, owner text, epoch bigint, error text)
+returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  update posthorn.relays r
+  set error = left(note_relay_error.error, 2000), failed_at = case when note_relay_error.error is not null then posthorn.now() end
+  where r.group_id = note_relay_error.group_id and r.owner = note_relay_error.owner and r.epoch = note_relay_error.epoch
+    and (r.error is not null or note_relay_error.error is not null)
+$$;
+comment on function posthorn.note_relay_error(bigint, text, bigint, text) is
+  'Notes the error that keeps a relay from writing; null: it writes again.';

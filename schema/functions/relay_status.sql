@@ -32,9 +32,10 @@ select t.namespace, t.group_name as relay, r.streams, t.paused,
   r.updated_at, t.position, t.lag_events, t.lag_seconds, t.oldest_pending, t.leases, t.retries, t.dead_letters,
   (select count(distinct l.slot) from posthorn.leases l where l.group_id = g.id and l.slot is not null) as stuck_streams,
   (select coalesce(sum(cardinality(l.ids)), 0)::bigint from posthorn.leases l where l.group_id = g.id and l.slot is not null) as set_aside,
-  (select max(x.at) from posthorn.relayed x where x.group_id = g.id) as relayed_at
+  (select max(x.at) from posthorn.relayed x where x.group_id = g.id) as relayed_at,
+  r.error, r.failed_at
 from posthorn.group_status t
 join posthorn.namespaces n on n.namespace = t.namespace
 join posthorn.groups g on g.namespace_id = n.id and g.name = t.group_name
 join posthorn.relays r on r.group_id = g.id;
-comment on view posthorn.relay_status is 'Where each relay stands, and which process leads it.';
+comment on view posthorn.relay_status is 'Where each relay stands, which process leads it, and the error that keeps it from writing.';

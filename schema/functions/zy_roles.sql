@@ -32,14 +32,14 @@ declare
     'register_node', 'touch_node_heartbeat',
     'confidential_streams', 'load_stream_keys', 'add_stream_key', 'use_stream_key'];
   consuming constant text[] := array[
-    'await_events', 'claim', 'take', 'lease_events', 'listed_events', 'filtered_events', 'has_work', 'pending',
+    'await_events', 'claim', 'take', 'lease_events', 'listed_events', 'filtered_events', 'has_work', 'pending', 'unacknowledged',
     'settle', 'settle_until', 'extend', 'release', 'release_node', 'cut_lease',
     'define_group', 'tend', 'now', 'namespace_id', 'is_name',
     'register_node', 'touch_node_heartbeat', 'remove_node', 'is_alive',
     'set_node_handlers', 'group_handlers', 'matches', 'matches_by_parts', 'check_pattern',
     'subscribe', 'subscribe_with_filter', 'unsubscribe', 'keep_subscriptions', 'conditions_to_try', 'try_condition', 'stop_condition', 'read_next_events', 'set_group_cursor',
     'find_event', 'search_events', 'read_events', 'read_log', 'cursor_at', 'cursor_after', 'cursor_between', 'outcomes', 'readable',
-    'define_relay', 'lead_relay', 'resign_relay', 'take_relay', 'settle_relay', 'take_aside', 'settle_aside', 'list_aside', 'origin', 'unarchived',
+    'define_relay', 'lead_relay', 'note_relay_error', 'resign_relay', 'take_relay', 'settle_relay', 'take_aside', 'settle_aside', 'list_aside', 'origin', 'unarchived',
     'define_source_group', 'define_log_group', 'join_source', 'begin_source', 'take_source_streams', 'source_blocks',
     'release_source_streams', 'leave_source', 'settle_source', 'check_stream', 'try_in_source', 'note_trimmed', 'origins', 'has_origins',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied',
@@ -62,7 +62,7 @@ declare
     'define_archive', 'plan_archive', 'lease_archive_stream', 'extend_archive_stream', 'unwritten_segment', 'segment_events',
     'finish_segment', 'unlisted_days', 'list_segments', 'list_days', 'finish_day', 'finish_archive_stream', 'relist_archive',
     'unarchived', 'begin_replay', 'replay_to_group', 'replay_to_stream', 'end_replay',
-    'begin_restore', 'cover_times', 'restore_events', 'end_restore'];
+    'check_confidential', 'begin_restore', 'cover_times', 'restore_events', 'end_restore'];
   target text;
 begin
   if kind is null or kind <> all (array['publisher', 'consumer', 'admin']) then

@@ -96,7 +96,7 @@ func (a *Archiver) Define(ctx context.Context) error {
 
 // Run writes the archive until ctx ends; any number of processes may. While the
 // store or the database fails it tries again, and loses nothing. It returns an
-// error only if the archive cannot be defined.
+// error only if the archive cannot be defined, or was deleted.
 func (a *Archiver) Run(ctx context.Context) error {
 	if err := a.Define(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -104,22 +104,32 @@ func (a *Archiver) Run(ctx context.Context) error {
 		}
 		return err
 	}
+	working, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	var all sync.WaitGroup
-	all.Go(func() { a.plan(ctx) })
+	all.Go(func() { a.plan(working, end) })
 	for range a.config.Workers {
-		all.Go(func() { a.write(ctx) })
+		all.Go(func() { a.write(working) })
 	}
 	all.Wait()
+	if ctx.Err() == nil {
+		return context.Cause(working)
+	}
 	return nil
 }
 
-// plan reads the log, and decides what is a segment.
-func (a *Archiver) plan(ctx context.Context) {
+// plan reads the log, and decides what is a segment. When the archive was deleted
+// it ends all work.
+func (a *Archiver) plan(ctx context.Context, end context.CancelCauseFunc) {
 	failing := pause{least: poll, most: 30 * time.Second}
 	for ctx.Err() == nil {
 		events, segments, ok, err := pg.PlanArchive(ctx, a.db, a.id, windowEvents)
 		switch {
 		case ctx.Err() != nil:
+			return
+		case errors.Is(err, pg.ErrNotFound):
+			end(notFound(fmt.Sprintf("archive %q of namespace %s was deleted", a.config.Name, a.config.Namespace),
+				"Stop the other processes that write it. A new archive begins at the beginning of the log, in another place."))
 			return
 		case err != nil:
 			a.log.Warn("the archive cannot read on", "error", err)

@@ -61,11 +61,22 @@ func (s *Store) streams(ctx context.Context, r Range) iter.Seq2[streamManifest, 
 				yield(streamManifest{}, err)
 				return
 			}
+			if len(namespaces) == 0 {
+				yield(streamManifest{}, &storeError{notFound("there is no archive in "+s.location, lookAtURL)})
+				return
+			}
 		}
 		for _, namespace := range namespaces {
 			directories, err := s.directories(ctx, namespace+"/")
 			if err != nil && !yield(streamManifest{}, err) {
 				return
+			}
+			if err == nil && len(directories) == 0 {
+				err := notFound(fmt.Sprintf("there is no archive of namespace %s in %s", namespace, s.location), lookAtURL)
+				if !yield(streamManifest{}, &storeError{err}) {
+					return
+				}
+				continue
 			}
 			for _, stream := range r.Streams {
 				if d := directoryOf(stream); !slices.Contains(directories, d) && !yield(streamManifest{}, fmt.Errorf("stream %s of namespace %s: %w", stream, namespace, pg.ErrNotFound)) {

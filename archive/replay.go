@@ -56,6 +56,11 @@ func (s *Store) Replay(ctx context.Context, db *pgxpool.Pool, config ReplayConfi
 	if err != nil {
 		return 0, err
 	}
+	if config.ToGroup != "" {
+		if _, err := pg.FindGroup(ctx, db, config.Namespaces[0], config.ToGroup); err != nil {
+			return 0, err
+		}
+	}
 	replay, err := pg.BeginReplay(ctx, db, config.Namespaces[0], name, target)
 	if err != nil {
 		return 0, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -31,6 +32,29 @@ type Store struct {
 // use_path_style; credentials are found as every AWS program finds them. A
 // directory that does not exist is made.
 func Open(ctx context.Context, address string) (*Store, error) {
+	return open(ctx, address, true)
+}
+
+// OpenExisting opens a store that is to be read. It fails with a not-found error
+// when there is no such directory or bucket, and makes none.
+func OpenExisting(ctx context.Context, address string) (*Store, error) {
+	s, err := open(ctx, address, false)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
+	defer cancel()
+	if _, _, err := s.bucket.ListPage(ctx, blob.FirstPageToken, 1, nil); err != nil {
+		_ = s.Close()
+		return nil, unreadable("read "+s.location, err)
+	}
+	return s, nil
+}
+
+// firstAnswer is how long a store may take to answer before it is taken for away.
+const firstAnswer = 30 * time.Second
+
+func open(ctx context.Context, address string, create bool) (*Store, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme == "" {
 		return nil, invalid("the URL of an archive cannot be parsed", "Write it like s3://bucket/prefix?region=eu-central-1 or file:///var/archive.")
@@ -39,7 +63,7 @@ func Open(ctx context.Context, address string) (*Store, error) {
 		return nil, invalid("the URL of an archive has a user in it", "Give credentials in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
 	}
 	if u.Scheme == fileblob.Scheme {
-		return openFiles(u)
+		return openFiles(u, create)
 	}
 	query := u.Query()
 	prefix := strings.Trim(u.Path, "/")
@@ -60,7 +84,7 @@ func Open(ctx context.Context, address string) (*Store, error) {
 	return &Store{bucket: bucket, location: location}, nil
 }
 
-func openFiles(u *url.URL) (*Store, error) {
+func openFiles(u *url.URL, create bool) (*Store, error) {
 	dir := u.Path
 	if u.Host == "." {
 		dir = strings.TrimPrefix(dir, "/")
@@ -74,9 +98,12 @@ func openFiles(u *url.URL) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open files: %w", err)
 	}
+	if info, err := os.Stat(dir); !create && (errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir()) {
+		return nil, notFound(fmt.Sprintf("there is no directory %s", dir), lookAtURL)
+	}
 	// Temporary files are beside the others: a rename must not leave the disk.
 	bucket, err := fileblob.OpenBucket(dir, &fileblob.Options{
-		CreateDir: true, NoTempDir: true, DirFileMode: 0o755, Metadata: fileblob.MetadataDontWrite,
+		CreateDir: create, NoTempDir: true, DirFileMode: 0o755, Metadata: fileblob.MetadataDontWrite,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open files: %w", err)
@@ -186,7 +213,7 @@ func (s *Store) get(ctx context.Context, key string) ([]byte, error) {
 	if gcerrors.Code(err) == gcerrors.NotFound {
 		return nil, fmt.Errorf("%s: %w", key, pg.ErrNotFound)
 	} else if err != nil {
-		return nil, fmt.Errorf("read %s: %w", key, err)
+		return nil, unreadable("read "+key, err)
 	}
 	return data, nil
 }
@@ -201,7 +228,7 @@ func (s *Store) directories(ctx context.Context, prefix string) ([]string, error
 		if err == io.EOF {
 			return names, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("list %s/%s: %w", s.location, prefix, err)
+			return nil, unreadable(fmt.Sprintf("list %s/%s", s.location, prefix), err)
 		}
 		if object.IsDir {
 			names = append(names, strings.TrimSuffix(strings.TrimPrefix(object.Key, prefix), "/"))

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -48,33 +49,42 @@ const (
 )
 
 // Verify reads all segments of a range and compares them with their manifests.
-// What is wrong goes into the report. It fails only when it cannot look.
+// What is wrong goes into the report. It fails only when it cannot look: there is no
+// archive, or the store does not let it be read.
 func (s *Store) Verify(ctx context.Context, config VerifyConfig) (Report, error) {
-	v := verifier{store: s, config: config, slots: make(chan struct{}, readSegments)}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	v := verifier{store: s, config: config, slots: make(chan struct{}, readSegments), end: end}
 	v.report.Problems = []Problem{}
-	if err := v.verifyStreams(ctx); err != nil {
-		return v.report, err
-	}
+	err := v.verifyStreams(ctx)
 	if config.Log != nil {
 		for _, namespace := range config.Namespaces {
-			if err := v.compare(ctx, namespace); err != nil {
-				return v.report, err
+			if err == nil && ctx.Err() == nil {
+				err = v.compare(ctx, namespace)
 			}
 		}
 	}
-	return v.report, ctx.Err()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return v.report, err
 }
 
 type verifier struct {
 	store  *Store
 	config VerifyConfig
 	slots  chan struct{}
+	end    context.CancelCauseFunc // when the store cannot be read
 
 	mu     sync.Mutex
 	report Report
 }
 
 func (v *verifier) problem(stream string, err error) {
+	if _, blind := errors.AsType[*storeError](err); blind {
+		v.end(err)
+		return
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.report.Problems) == maxProblems {

@@ -60,7 +60,7 @@ func newArchive(a *app) *cobra.Command {
 func (a *app) archive(cmd *cobra.Command, url string, config archive.Config) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	store, ph, err := a.storeAndClient(ctx, url)
+	store, ph, err := a.storeAndClient(ctx, url, archive.Open)
 	if err != nil {
 		return err
 	}
@@ -92,8 +92,10 @@ func (a *app) archive(cmd *cobra.Command, url string, config archive.Config) err
 }
 
 // storeAndClient opens both; the caller closes them.
-func (a *app) storeAndClient(ctx context.Context, url string) (*archive.Store, *posthorn.Client, error) {
-	store, err := archive.Open(ctx, url)
+func (a *app) storeAndClient(
+	ctx context.Context, url string, open func(context.Context, string) (*archive.Store, error),
+) (*archive.Store, *posthorn.Client, error) {
+	store, err := open(ctx, url)
 	if err != nil {
 		return nil, nil, err
 	}

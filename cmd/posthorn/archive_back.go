@@ -55,7 +55,8 @@ needs the store alone.
 If a database is given, each event of its log must be in the archive too, as it is
 in the log. What an archiver has yet to write is counted, and is no problem.
 
-It exits with 1 if anything is wrong.
+It exits with 1 if anything is wrong, or the store cannot be read, with 3 if there
+is no archive, and with 5 if the store refuses the credentials.
 
 ` + rangeHelp
 
@@ -79,7 +80,7 @@ func newArchiveVerify(a *app) *cobra.Command {
 
 func (a *app) verifyArchive(cmd *cobra.Command, url string, f rangeFlags, all, asJSON bool) error {
 	ctx := cmd.Context()
-	store, err := archive.Open(ctx, url)
+	store, err := archive.OpenExisting(ctx, url)
 	if err != nil {
 		return err
 	}
@@ -178,7 +179,7 @@ func (a *app) replayArchive(cmd *cobra.Command, url string, f rangeFlags, config
 			return usageError{errors.New("a time ago is another time when the replay is gone on with"), "give a date, an id, or a --name"}
 		}
 	}
-	store, ph, err := a.storeAndClient(ctx, url)
+	store, ph, err := a.storeAndClient(ctx, url, archive.OpenExisting)
 	if err != nil {
 		return err
 	}
@@ -228,7 +229,7 @@ func (a *app) restoreArchive(cmd *cobra.Command, url, from string) error {
 			return err
 		}
 	}
-	store, ph, err := a.storeAndClient(ctx, url)
+	store, ph, err := a.storeAndClient(ctx, url, archive.OpenExisting)
 	if err != nil {
 		return err
 	}

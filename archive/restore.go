@@ -37,7 +37,11 @@ func (s *Store) Restore(ctx context.Context, db *pgxpool.Pool, config RestoreCon
 		return 0, refused("there is nothing to restore in "+s.location, "Look whether the URL is the one that the archive was written to.")
 	}
 	upto, since := int64(0), time.Now()
+	var namespaces, streams []string // with sealed events
 	for _, ref := range refs {
+		if len(ref.KeyVersions) > 0 {
+			namespaces, streams = append(namespaces, ref.namespace), append(streams, ref.stream)
+		}
 		upto = max(upto, ref.Last)
 		// Of the first event, which is not always the earliest: its day is.
 		if first := ref.FirstAt.UTC().Truncate(24 * time.Hour); first.Before(since) {
@@ -46,6 +50,9 @@ func (s *Store) Restore(ctx context.Context, db *pgxpool.Pool, config RestoreCon
 	}
 	if config.From.After(since) {
 		since = config.From
+	}
+	if err := pg.CheckConfidential(ctx, db, namespaces, streams); err != nil {
+		return 0, err
 	}
 	position, err := pg.BeginRestore(ctx, db, s.location, upto, since)
 	if err != nil {

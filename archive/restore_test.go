@@ -147,3 +147,29 @@ func TestRestoreGuardsItsIDs(t *testing.T) {
 		t.Errorf("restored %d: %v", n, err)
 	}
 }
+
+// Streams whose events are sealed have to be confidential before they are restored: what is published to them next
+// must not be stored in plain text.
+func TestRestoreKeepsStreamsConfidential(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish("orders", 5)
+	w.exec("select posthorn.publish('default', 'diagnosed', $1::json, stream => 'patients')", sealed)
+	w.archive(quick)
+	other := worldOn(t, "file://"+w.dir, w.dir)
+	_, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{})
+	if !errors.Is(err, posthorn.ErrRefused) || !strings.Contains(err.Error(), "'patients' of namespace default") || strings.Contains(err.Error(), "orders") {
+		t.Fatalf("restored without a policy: %v", err)
+	}
+	if n := ask[int](other, "select count(*)::int from posthorn.events"); n > 0 {
+		t.Errorf("%d events are there", n)
+	}
+	other.exec("select posthorn.set_stream_policy('default', 'patients', 'confidential')")
+	if n, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{}); err != nil || n != 6 {
+		t.Fatalf("restored %d: %v", n, err)
+	}
+	same(t, "restored", events(t, other.db), events(t, w.db))
+	if _, err := other.db.Exec(t.Context(), "select posthorn.publish('default', 'diagnosed', '{}', stream => 'patients')"); err == nil {
+		t.Error("a confidential stream took plain text")
+	}
+}

@@ -111,3 +111,9 @@ func storedColumns(events []StoredEvent) (c archivedColumns) {
 	}
 	return c
 }
+
+// CheckConfidential fails with [ErrRefused] when one of some streams, whose events
+// are sealed, is not confidential in this database.
+func CheckConfidential(ctx context.Context, db DB, namespaces, streams []string) error {
+	return run(ctx, db, "restore", "select posthorn.check_confidential($1::text[], $2::text[])", namespaces, streams)
+}

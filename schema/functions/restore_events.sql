@@ -33,6 +33,38 @@ begin
 end $$;
 comment on function posthorn.begin_restore(text, bigint, timestamptz) is 'Begins to restore a log from an archive, or goes on; says after which id.';
 
+-- Refuses streams whose events are sealed and whose policy here is another: what is published to them next would be
+-- stored in plain text.
+create or replace function posthorn.check_confidential(namespaces text[], streams text[])
+returns void
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  missing text;
+  n bigint;
+begin
+  select string_agg(format('%L of namespace %s', x.stream, x.namespace), ', ' order by x.namespace, x.stream)
+      filter (where x.nth <= 10), count(*)
+  into missing, n
+  from (
+    select u.namespace, u.stream, row_number() over (order by u.namespace, u.stream) as nth
+    from (select distinct v.namespace, v.stream
+      from unnest(check_confidential.namespaces, check_confidential.streams) v (namespace, stream)) u
+    where not exists (
+      select from posthorn.stream_policies p
+      join posthorn.namespaces s on s.id = p.namespace_id
+      where s.namespace = u.namespace and p.stream_name = u.stream and p.security_level = 'confidential')
+  ) x;
+  if n > 0 then
+    raise exception 'events of % streams are sealed, and here these streams are not confidential', n
+      using errcode = 'PH005', detail = missing || case when n > 10 then ', …' else '' end,
+        hint = 'Bring the keys of the old installation (posthorn.stream_keys) first, then make each stream confidential with set_stream_policy, and run the command again.';
+  end if;
+end $$;
+comment on function posthorn.check_confidential(text[], text[]) is 'Refuses streams of sealed events that are not confidential here.';
+
 -- Changes nothing, but nobody draws an id until this transaction ends, and whoever has drawn one has ended: drawing
 -- locks the sequence until the end of its transaction.
 create or replace function posthorn.hold_ids()

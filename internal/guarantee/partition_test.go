@@ -56,7 +56,7 @@ WHERE key = 'future_intervals_to_create';`)
 		s.turnClock(time.Duration(i+1) * 26 * time.Hour)
 		events = append(events, s.publish())
 		s.exec("update posthorn.config set value = $1 where key = 'partition_interval'", interval)
-		s.exec("update posthorn.config set value = '3 days' where key = 'future_intervals_to_create'")
+		s.exec("update posthorn.config set value = greatest($1::text::interval, '3 days')::text where key = 'future_intervals_to_create'", interval)
 		s.maintain()
 		s.wantCovered()
 		events = append(events, s.publish())
@@ -76,6 +76,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		{"partition_interval", ""},
 		{"partition_retention_period", "'; drop schema posthorn"},
 		{"future_intervals_to_create", "infinity"},
+		{"future_intervals_to_create", "27 days"}, // less than partition_interval
 		{"retention_hard_limit", "never"},
 		{"poll_chunk_size", "0"},
 		{"poll_chunk_size", "many"},

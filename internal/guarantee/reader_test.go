@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -280,4 +281,27 @@ func TestCursorsOfOthersAreRefused(t *testing.T) {
 	s.refused("PH004", setCursor, nil, false)
 	s.refused("PH001", "select * from posthorn.read_next_events('nobody')")
 	s.refused("PH004", "select * from posthorn.read_next_events('test', null, 0)")
+}
+
+// A reader that sets its cursor once more, since it did not hear of the answer, is answered as the first time where
+// the group stands there; nobody is kept from reading by it. Where it does not, the error does not speak of others.
+func TestACursorThatIsSetTwice(t *testing.T) {
+	t.Parallel()
+	s := readers(t)
+	s.publish()
+	two := s.publish()
+	mine := s.readNext(nil, 1, false)
+	s.exec(setCursor, mine.next, true)
+	s.exec(setCursor, mine.next, true)
+	other := s.another()
+	theirs := other.readNext(nil, 1, false)
+	equal(t, "what the next reader gets", theirs.ids, []int64{two})
+	s.exec(setCursor, mine.next, true)
+	equal(t, "a third reader, as the second still reads", s.another().readNext(nil, 1, false).ids, nil)
+	other.exec(setCursor, theirs.next, true)
+	_, err := s.conn.Exec(t.Context(), setCursor, mine.next, true)
+	if err == nil || !strings.Contains(err.Error(), "has ended (SQLSTATE PH003)") {
+		t.Errorf("set again when the group stands elsewhere: %v", err)
+	}
+	equal(t, "what is left", s.readNext(nil, 1, false).ids, nil)
 }

@@ -24,6 +24,10 @@ begin
     or (new.key = 'retention_hard_limit' and new.value <> 'off')
   then
     perform posthorn.check_period(new.key, new.value);
+    if new.key = 'future_intervals_to_create' and new.value::interval < posthorn.setting('partition_interval')::interval then
+      raise exception 'future_intervals_to_create cannot be %: partition_interval is %', quote_literal(new.value), posthorn.setting('partition_interval')
+        using errcode = 'PH004', hint = 'Give a period as long as partition_interval or longer.';
+    end if;
   elsif new.key in ('poll_chunk_size', 'max_payload_bytes') then
     if new.value !~ '^[0-9]{1,9}$'
       or new.value::int < (case new.key when 'poll_chunk_size' then 1 else 1024 end)

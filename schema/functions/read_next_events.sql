@@ -112,8 +112,12 @@ begin
     c := posthorn.cursor_from(split_part(cursor, '~', 1));
     select x.* into r from posthorn.readers x where x.group_no = g.id for update;
     if posthorn.token_of_cursor(cursor) is distinct from r.token and (posthorn.token_of_cursor(cursor) is not null or r.until > posthorn.now()) then
-      raise exception 'somebody else reads group %', quote_literal(gid)
-        using errcode = 'PH003', hint = 'Drop what you read, and read again without a cursor: the group stands where it stood.';
+      if posthorn.was_set(g, cursor, c) then
+        return;
+      end if;
+      raise exception '%', case when r.until > posthorn.now() then format('somebody else reads group %L', gid)
+          else format('the lock of this cursor on group %L has ended', gid) end
+        using errcode = 'PH003', hint = 'Drop what you read, and read again without a cursor: you get what is not done. If you have set this cursor before and did not hear of it, that is so too.';
     end if;
     perform posthorn.put_cursor(g, c);
     delete from posthorn.retries x
@@ -125,6 +129,22 @@ begin
 end $$;
 comment on function posthorn.set_group_cursor(text, text, boolean, text) is
   'Moves a group to a cursor that read_next_events returned, and may give it free for other readers.';
+
+-- Whether a group stands at a cursor, with nothing left that was read on the way: then setting it was done before,
+-- and its answer was lost.
+create or replace function posthorn.was_set(g posthorn.groups, cursor text, c posthorn.cursors)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select (n.base::text, n.base_seq, n.target::text, n.target_seq, n.pos, n.seek_from)
+      is not distinct from (c.base::text, c.base_seq, c.target::text, c.target_seq, c.pos, c.seek_from)
+    and not exists (
+      select from posthorn.retries r
+      where r.group_id = g.id and r.event_id = any (posthorn.retries_of_cursor(cursor)))
+  from posthorn.newest_cursor(g.id) n
+$$;
+comment on function posthorn.was_set(posthorn.groups, text, posthorn.cursors) is 'Whether a group stands at a cursor already.';
 
 -- Groups that read by themselves, and those that read a broker, have no readers.
 create or replace function posthorn.check_readable(g posthorn.groups)

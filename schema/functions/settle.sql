@@ -75,7 +75,9 @@ begin
       detail = case when l.id is null then 'It was settled, its group moved, or there never was one.'
         when l.node is null then 'It was given back.'
         else format('It passed its deadline and went to %s as attempt %s.', l.node, l.attempt) end,
-      hint = 'Drop the results: the events are handled by whoever holds the lease now.';
+      hint = case when l.id is null
+        then 'If you have sent this answer before and did not hear of it, it may have counted: look at the group''s retries and dead letters. Otherwise drop the results: what was not settled comes again.'
+        else 'Drop the results: the events are handled by the worker that holds the lease now.' end;
 end $$;
 comment on function posthorn.raise_lease_lost(bigint, int) is 'Says why a lease cannot be settled or extended.';
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn/archive"
 )
 
@@ -52,6 +54,15 @@ func TestEventsComeBackByteForByte(t *testing.T) {
 	}
 
 	other := worldOn(t, "file://"+w.dir, w.dir)
+	rows, _ := w.db.Query(t.Context(), `select distinct s.name from posthorn.events e join posthorn.streams s on s.id = e.stream_id
+		where posthorn.sealed_with(e.payload) is not null`)
+	confidential, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, stream := range confidential {
+		other.exec("select posthorn.set_stream_policy('default', $1, 'confidential')", stream)
+	}
 	n, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{})
 	if err != nil || n != int64(len(want)) {
 		t.Fatalf("restored %d: %v", n, err)

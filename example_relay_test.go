@@ -32,7 +32,7 @@ func showRelays(ctx context.Context, ph *posthorn.Client) {
 		log.Fatal(err)
 	}
 	for _, r := range relays {
-		slog.Info(r.Relay, "leader", r.Owner, "lag", r.LagEvents, "stuck", r.StuckStreams, "dead", r.DeadLetters)
+		slog.Info(r.Relay, "leader", r.Owner, "lag", r.LagEvents, "stuck", r.StuckStreams, "dead", r.DeadLetters, "error", r.Error)
 	}
 }
 

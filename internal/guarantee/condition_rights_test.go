@@ -17,7 +17,7 @@ import (
 func (s *session) hostileAdmin() (admin *session, ranAs func() []string) {
 	s.t.Helper()
 	role := "hostile_" + value[string](s, "select current_database()")
-	s.exec(fmt.Sprintf("create role %s login; grant posthorn_admin to %[1]s", role))
+	s.exec(fmt.Sprintf("create role %s login password 'secret'; grant posthorn_admin to %[1]s", role))
 	s.t.Cleanup(func() {
 		if _, err := s.conn.Exec(context.Background(), fmt.Sprintf("drop owned by %s cascade; drop role %[1]s", role)); err != nil {
 			s.t.Error(err)
@@ -27,7 +27,7 @@ func (s *session) hostileAdmin() (admin *session, ranAs func() []string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	u.User = url.User(role)
+	u.User = url.UserPassword(role, "secret")
 	admin = connect(s.t, u.String())
 	var said []string
 	admin.notices(func(message string) {

@@ -14,6 +14,7 @@ import (
 var documented = map[string]struct{ roles, before string }{
 	"README.md":        {roles: "p ccccc", before: "select posthorn.publish('default', 'order.placed')"}, // which it does over HTTP
 	"access.md":        {roles: "a a"},
+	"archive.md":       {roles: "a"},
 	"groups.md":        {roles: "c c a c"},
 	"jobs.md":          {roles: "p ccc cc a"},
 	"listen.md":        {roles: "c"},
@@ -24,7 +25,7 @@ var documented = map[string]struct{ roles, before string }{
 	"publish.md":       {roles: "p", before: "select posthorn.define_namespace('shop')"},
 	"schedule.md":      {roles: "a aa aaaaa"},
 	"seek.md":          {roles: "ca"},
-	"subscribe.md":     {roles: "cc a p a"},
+	"subscribe.md":     {roles: "cc a o p a"},
 	"table-changes.md": {roles: "oc aoao o"}, // as an admin who owns the table: TestWritersNeedNoRightToPublish
 }
 

@@ -425,7 +425,7 @@ func TestBadArgumentsOfJobs(t *testing.T) {
 			t.Errorf("%s: no hint: %s", call, err.Message)
 		}
 	}
-	const strange = `o'brien"; drop schema posthorn cascade; --\{,}`
+	const strange = `o'brien"; drop schema posthorn cascade; --\{}`
 	id := value[int64](s, "select posthorn.enqueue('default', $1::text, '{}'::json, tags => array[$1::text], unique_key => $1)", strange)
 	s.exec("select posthorn.set_job_limit('default', $1, 1)", strange)
 	s.exec("select posthorn.pause_job_tag('default', $1), posthorn.resume_job_tag('default', $1)", strange)

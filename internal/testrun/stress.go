@@ -18,15 +18,14 @@ import (
 // processors.
 const sideBySide = 2
 
-// unit is a package's tests on one version of Postgres. Its tests are compiled
-// once, and every second round with the race detector.
+// unit is a package's tests on one version of Postgres. They are compiled once, and
+// for every second round with the race detector.
 type unit struct {
-	name   string // in counts
-	path   string
-	dir    string
-	server *server
-	plain  string // the compiled tests
-	race   string // the same with the race detector; empty where there is none
+	name    string // in counts
+	path    string
+	dir     string
+	server  *server
+	program string // the compiled tests
 }
 
 // counts is how often units have run and failed for one commit. They are kept in
@@ -60,10 +59,12 @@ func stress(ctx context.Context, rounds int, only string) error {
 		return err
 	}
 	defer stop()
-	if err := c.compile(ctx, units); err != nil {
-		return err
-	}
+	_, noCompiler := exec.LookPath("gcc") // which the race detector needs
 	for round := 1; round <= rounds && ctx.Err() == nil; round++ {
+		race := round%2 == 0 && noCompiler == nil
+		if err := c.compile(ctx, units, race); err != nil {
+			return err
+		}
 		c.round(ctx, round, rounds, units)
 	}
 	return errors.Join(c.print(units), ctx.Err())
@@ -115,25 +116,21 @@ func listUnits(ctx context.Context, only string, machines, newest *server) ([]un
 	return units, nil
 }
 
-// compile compiles the tests of all units, with the race detector too if there is
-// a C compiler, which the race detector needs.
-func (c *counts) compile(ctx context.Context, units []unit) error {
-	_, noCompiler := exec.LookPath("gcc")
+// compile compiles the tests of all units, unless they are there.
+func (c *counts) compile(ctx context.Context, units []unit, race bool) error {
 	dir, err := filepath.Abs(filepath.Dir(c.file))
 	if err != nil {
 		return err
 	}
 	for i := range units {
 		u := &units[i]
-		u.plain = filepath.Join(dir, strings.ReplaceAll(u.path, "/", ".")+".test")
-		if err := compile(ctx, u.path, u.plain); err != nil {
-			return err
+		u.program = filepath.Join(dir, strings.ReplaceAll(u.path, "/", "."))
+		var flags []string
+		if race {
+			u.program += ".race"
+			flags = append(flags, "-race")
 		}
-		if noCompiler != nil {
-			continue
-		}
-		u.race = strings.TrimSuffix(u.plain, ".test") + ".race.test"
-		if err := compile(ctx, u.path, u.race, "-race"); err != nil {
+		if err := compile(ctx, u.path, u.program, flags...); err != nil {
 			return err
 		}
 	}
@@ -141,7 +138,7 @@ func (c *counts) compile(ctx context.Context, units []unit) error {
 }
 
 func compile(ctx context.Context, path, file string, flags ...string) error {
-	if _, err := os.Stat(file); err == nil && !strings.Contains(file, "-dirty/") {
+	if _, err := os.Stat(file); err == nil && !strings.Contains(file, "-dirty"+string(filepath.Separator)) {
 		return nil
 	}
 	args := append([]string{"test", "-c", "-vet=off", "-o", file}, flags...)
@@ -176,7 +173,7 @@ func (c *counts) round(ctx context.Context, round, rounds int, units []unit) {
 // run runs the tests of a unit. What was interrupted does not count.
 func (c *counts) run(ctx context.Context, u unit, round, rounds int) {
 	began := time.Now()
-	p, err := u.test(ctx, round)
+	p, err := u.test(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -207,14 +204,9 @@ func failures(p *tested, err error) []string {
 	return []string{"the package's process"}
 }
 
-// test runs the compiled tests of a unit: in every second round those with the
-// race detector.
-func (u unit) test(ctx context.Context, round int) (*tested, error) {
-	file := u.plain
-	if u.race != "" && round%2 == 0 {
-		file = u.race
-	}
-	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", u.path, file,
+// test runs the compiled tests of a unit.
+func (u unit) test(ctx context.Context) (*tested, error) {
+	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", u.path, u.program,
 		"-test.v=test2json", "-test.paniconexit0", "-test.timeout=60m")
 	cmd.Dir, cmd.Env, cmd.Stderr = u.dir, append(os.Environ(), u.server.env...), os.Stderr
 	packages, err := run(cmd)

@@ -95,10 +95,10 @@ func TestReport(t *testing.T) {
 // What was counted is there when a run goes on.
 func TestCountsAreKept(t *testing.T) {
 	g := module(t, map[string]string{"p": `func TestAlways(t *testing.T) { t.Fatal("always") }`})
-	u := unit{name: "m", path: "m/p", dir: filepath.Join(g.dir, "p"), server: &server{}, plain: filepath.Join(g.dir, "m.test")}
+	u := unit{name: "m", path: "m/p", dir: filepath.Join(g.dir, "p"), server: &server{}, program: filepath.Join(g.dir, "m.test")}
 	t.Setenv("GOWORK", "off")
 	t.Chdir(g.dir)
-	if err := compile(t.Context(), u.path, u.plain); err != nil {
+	if err := compile(t.Context(), u.path, u.program); err != nil {
 		t.Fatal(err)
 	}
 	c := readCounts(t, filepath.Join(g.dir, "counts.json"))

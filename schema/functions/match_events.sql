@@ -59,7 +59,8 @@ declare
   result record;
 begin
   select string_agg(f.query, ' union all ') into quick
-  from posthorn.matching_functions(match_once.group_no, cardinality(events)) f where not f.foreign_code;
+  from posthorn.matching_functions(match_once.group_no, cardinality(events)) f
+  where not f.foreign_code and posthorn.is_asked_for(match_once.group_no, f.condition_id, only_ids);
   if quick is not null then
     begin
       matches := posthorn.run_matching(quick, match_once.group_no, events, only_ids, until);
@@ -74,7 +75,10 @@ begin
       quick := null;
     end if;
   end if;
-  for c in select f.* from posthorn.matching_functions(match_once.group_no, cardinality(events)) f where f.foreign_code or quick is null loop
+  for c in
+    select f.* from posthorn.matching_functions(match_once.group_no, cardinality(events)) f
+    where (f.foreign_code or quick is null) and posthorn.is_asked_for(match_once.group_no, f.condition_id, only_ids)
+  loop
     if quick is null then
       matches := null;
       quick := ''; -- what is found from here on stays
@@ -86,6 +90,20 @@ begin
   end loop;
 end $$;
 comment on function posthorn.match_once(int, posthorn.event[], bigint[]) is 'Matches a batch of events.';
+
+-- Postgres may evaluate a condition for each event before it looks whether a subscription has it, so a condition
+-- that was stopped because it is slow must not be in the query at all.
+create or replace function posthorn.is_asked_for(group_no int, condition_id int, only_ids bigint[])
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select is_asked_for.condition_id is null or exists (
+    select from posthorn.subscriptions s
+    where s.group_no = is_asked_for.group_no and s.condition_id = is_asked_for.condition_id
+      and (s.id = any (only_ids) or only_ids is null and s.stopped_at is null))
+$$;
+comment on function posthorn.is_asked_for(int, int, bigint[]) is 'Whether a subscription that is to be matched has the condition.';
 
 -- Errors that say nothing of a condition: connections, deadlocks, memory, disks, shutdowns.
 create or replace function posthorn.is_no_ones_fault(sqlstate text)

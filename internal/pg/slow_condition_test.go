@@ -19,7 +19,6 @@ func TestClaimIsCutOffByASlowConditionOnce(t *testing.T) {
 		must(pool.Exec(ctx, "select posthorn.allow_condition_function('public.endless(text)')"))(t)
 		for _, how := range []string{"take", "claim"} {
 			t.Run(how, func(t *testing.T) {
-				t.Parallel()
 				ctx := t.Context()
 				group := defineGroup(t, pool, "slow-"+how, pg.GroupConfig{})
 				for name, condition := range map[string]string{"endless": "public.endless(e.type)", "quick": "e.type = 'a'"} {

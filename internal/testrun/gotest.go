@@ -51,8 +51,7 @@ type event struct {
 // do runs the tests and prints the packages as they end, with the output of
 // those tests that have failed.
 func (g goTest) do(ctx context.Context) ([]*tested, error) {
-	// Tests wait for Postgres and for processes: more of them than processors run at once.
-	args := append([]string{"test", "-json", "-vet=off", "-timeout=15m", "-p=3", "-parallel=4"}, g.args...)
+	args := append([]string{"test", "-json", "-vet=off", "-timeout=15m"}, g.args...)
 	cmd := exec.CommandContext(ctx, "go", append(args, g.packages...)...)
 	cmd.Dir, cmd.Env, cmd.Stderr = g.dir, append(os.Environ(), g.env...), os.Stderr
 	return run(cmd)

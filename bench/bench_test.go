@@ -16,7 +16,7 @@ func TestEveryRowDoesItsWork(t *testing.T) {
 	t.Parallel()
 	o := options{
 		databaseURL: posthorntest.ServerURL(t), rows: regexp.MustCompile(""),
-		events: 1000, logEvents: 1000, logGroups: 5, jobs: 2000, rounds: 1, held: 10 * time.Millisecond,
+		events: 3000, logEvents: 3000, logGroups: 20, jobs: 20_000, rounds: 1, held: 50 * time.Millisecond,
 	}
 	r := mustMeasure(t, o)
 	if len(r.Results) != len(rows(o)) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -284,6 +285,9 @@ func jobHeldRow(claims int, tag string) row {
 			}
 			for claimed := 0; claimed < claims; {
 				ids, err := claimJobs(ctx, d.Conn, "bench:1", []string{"common"}, 100)
+				if err == nil && len(ids) == 0 {
+					err = errors.New("no more jobs wait")
+				}
 				if err != nil {
 					return nil, nil, err
 				}

@@ -11,7 +11,7 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// names lists what a user may mean by an argument.
+// names lists the names that an argument of a command may have.
 type names func(ctx context.Context, conn *pgx.Conn, namespace string) ([]string, error)
 
 func namesOf[T any](list func(context.Context, pg.DB, string) ([]T, error), name func(T) string) names {
@@ -48,7 +48,7 @@ var (
 	}
 )
 
-// completeNames lets the shell complete names of what exists in the database.
+// completeNames lets the shell complete the names that exist in the database.
 func (a *app) completeNames(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("namespace", a.completion(namespaceNames))
 	for _, cmd := range root.Commands() {

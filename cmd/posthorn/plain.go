@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// plain is where everything goes that the program prints. Payloads, errors and
+// plain is the stream that all output of the program goes through. Payloads, errors and
 // names come from anybody, and control characters in them could rewrite the
 // screen of an operator, so they are printed as JSON writes them: \u001b.
 // Within the strings of JSON that means the same as before.
@@ -71,8 +71,8 @@ func controls(char rune) bool {
 	return 0x202a <= char && char <= 0x202e || 0x2066 <= char && char <= 0x2069
 }
 
-// terminalOf returns the stream that is written to in the end, for what the
-// program says itself to a terminal.
+// terminalOf returns the stream below a plain one, for control characters of the
+// program's own, such as those that clear the screen.
 func terminalOf(w io.Writer) io.Writer {
 	if p, ok := w.(*plain); ok {
 		return p.w

@@ -141,12 +141,13 @@ func sayArguments(cmd *cobra.Command) {
 	}
 }
 
-// onlyHolds says whether a command does nothing itself. posthorn archive URL does.
+// onlyHolds reports that a command does nothing but hold others. posthorn archive
+// holds others and takes a URL too.
 func onlyHolds(cmd *cobra.Command) bool {
 	return cmd.HasSubCommands() && !strings.Contains(cmd.Use, " ")
 }
 
-// noSuchCommand says what the user may have meant.
+// noSuchCommand refuses a mistyped command and suggests the nearest ones.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -158,8 +159,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])
 }
 
-// listByDefault lets a command that only holds others list what they are about,
-// if one of them lists it.
+// listByDefault lets a command that only holds others run its list command.
 func listByDefault(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		if sub.Name() == "list" && onlyHolds(cmd) {

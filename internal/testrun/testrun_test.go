@@ -92,7 +92,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// What was counted is there when a run goes on.
+// Counts are there again when an interrupted run goes on.
 func TestCountsAreKept(t *testing.T) {
 	g := module(t, map[string]string{"p": `func TestAlways(t *testing.T) { t.Fatal("always") }`})
 	u := unit{name: "m", path: "m/p", dir: filepath.Join(g.dir, "p"), server: &server{}, program: filepath.Join(g.dir, "m.test")}

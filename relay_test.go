@@ -435,6 +435,37 @@ func TestStreamsThatComeAndGo(t *testing.T) {
 	r.awaitWritten()
 }
 
+// A stream that the broker takes again does not wait for a refused stream in the
+// same window: its events of that window are set aside, which they are only when the
+// window is settled.
+func TestStreamThatComesBackBesideARefusedOne(t *testing.T) {
+	t.Parallel()
+	r := newRelaying(t)
+	var refusals atomic.Int64
+	refuse := func(streams ...string) func(e posthorn.Event) error {
+		return func(e posthorn.Event) error {
+			err := not(streams...)(e)
+			if err != nil && e.Stream == "a" {
+				refusals.Add(1)
+			}
+			return err
+		}
+	}
+	r.sink.set(refuse("a", "x"))
+	r.send("x", 1)
+	r.send("b", 1)
+	r.relay(soon(), r.sink)
+	await.True(t, "stream x is set aside", func() bool { return r.relayStatus("out").SetAside == 1 })
+	ids, err := r.Publish(t.Context(), r.Pool(),
+		posthorn.Message{Type: "e", Stream: "x", Payload: 1}, posthorn.Message{Type: "e", Stream: "a", Payload: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "stream a was refused", func() bool { return refusals.Load() > 0 })
+	r.sink.set(refuse("a"))
+	await.True(t, "stream x is written", func() bool { return slices.Contains(r.written()["x"], ids[0]) })
+}
+
 // A stream that fills whole windows is set aside too, so that others behind it are
 // reached.
 func TestStuckStreamThatFillsWindows(t *testing.T) {

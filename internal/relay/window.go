@@ -160,7 +160,7 @@ func (t *term) write(w *pg.Window) (pg.RelayReport, bool) {
 			return pg.RelayReport{}, false
 		}
 		t.noteFailure(a.err)
-		if t.isStuck(a, pending, time.Since(began)) {
+		if t.isStuck(a, pending, aside, time.Since(began)) {
 			aside = append(aside, t.setAside(pending, a.err)...)
 			break
 		}
@@ -277,9 +277,12 @@ const (
 )
 
 // isStuck decides whether the streams that are pending are stuck, rather than the
-// broker down: others of the window were written. Where it has no others, they may
-// be taken for stuck if that lets others be tried, the later the more were so already.
-func (t *term) isStuck(a *attempt, pending []*part, since time.Duration) bool {
+// broker down: others of the window were written. Where no others were, the pending
+// streams may be taken for stuck if that lets others be tried: streams behind the
+// window, or streams whose events of this window are to be set aside, which nobody
+// tries before the window is settled. The more streams were taken for stuck in this
+// way already, the longer that takes.
+func (t *term) isStuck(a *attempt, pending []*part, aside []pg.Aside, since time.Duration) bool {
 	for _, p := range a.parts {
 		if len(p.events) == 0 && p.last != 0 {
 			return since >= shortly*t.Backoff.From
@@ -288,7 +291,7 @@ func (t *term) isStuck(a *attempt, pending []*part, since time.Duration) bool {
 	t.mu.Lock()
 	suspects := t.suspects
 	t.mu.Unlock()
-	if since < time.Duration(1+suspects)*long*t.Backoff.From || !t.holdsUpOthers(pending) {
+	if since < time.Duration(1+suspects)*long*t.Backoff.From || len(aside) == 0 && !t.holdsUpOthers(pending) {
 		return false
 	}
 	t.mu.Lock()

@@ -38,8 +38,9 @@ type tested struct {
 
 // test is one test, or subtest.
 type test struct {
-	action string // pass, fail or skip; empty if it has not ended
-	output strings.Builder
+	action  string // pass, fail or skip; empty if it has not ended
+	elapsed time.Duration
+	output  strings.Builder
 }
 
 // event is a line that go test -json prints.
@@ -111,7 +112,7 @@ func (p *tested) take(e event) {
 		}
 		output = &t.output
 		if slices.Contains([]string{"pass", "fail", "skip"}, e.Action) {
-			t.action = e.Action
+			t.action, t.elapsed = e.Action, time.Duration(e.Elapsed*float64(time.Second))
 		}
 	} else if slices.Contains([]string{"pass", "fail", "skip"}, e.Action) {
 		p.elapsed = time.Duration(e.Elapsed * float64(time.Second))

@@ -11,12 +11,13 @@ import (
 
 // report sums up the runs of go test.
 type report struct {
-	lines                   []packageTime
+	packages, tests         []timing
 	unstable, skips         []string
 	passed, failed, skipped int
 }
 
-type packageTime struct {
+// timing is how long a package or a test took.
+type timing struct {
 	name    string
 	elapsed time.Duration
 }
@@ -24,12 +25,15 @@ type packageTime struct {
 func (r *report) add(title string, packages []*tested) {
 	for _, p := range packages {
 		if len(p.tests) > 0 {
-			r.lines = append(r.lines, packageTime{p.path + " (" + title + ")", p.elapsed})
+			r.packages = append(r.packages, timing{p.path + " (" + title + ")", p.elapsed})
 		}
 		for _, name := range p.again {
 			r.unstable = append(r.unstable, fmt.Sprintf("%s of %s (%s)", name, p.path, title))
 		}
 		for name, t := range p.tests {
+			if !strings.Contains(name, "/") {
+				r.tests = append(r.tests, timing{fmt.Sprintf("%s of %s (%s)", name, p.path, title), t.elapsed})
+			}
 			if t.action == "skip" {
 				r.skips = append(r.skips, fmt.Sprintf("%s of %s (%s)", name, p.path, title))
 			}
@@ -43,11 +47,8 @@ func (r *report) add(title string, packages []*tested) {
 }
 
 func (r *report) print(w io.Writer, took time.Duration) {
-	slices.SortFunc(r.lines, func(a, b packageTime) int { return cmp.Compare(b.elapsed, a.elapsed) })
-	fmt.Fprintln(w, "\npackages, slowest first:")
-	for _, line := range r.lines {
-		fmt.Fprintf(w, "%7.1fs  %s\n", line.elapsed.Seconds(), line.name)
-	}
+	printSlowest(w, "packages", r.packages, len(r.packages))
+	printSlowest(w, "tests", r.tests, mostTests)
 	if slices.Sort(r.skips); len(r.skips) > 0 {
 		fmt.Fprintf(w, "skipped:\n  %s\n", strings.Join(r.skips, "\n  "))
 	}
@@ -56,4 +57,15 @@ func (r *report) print(w io.Writer, took time.Duration) {
 		fmt.Fprintf(w, "unstable: %s failed, and passed when it ran again\n", name)
 	}
 	fmt.Fprintf(w, "tests: %d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
+}
+
+// mostTests is how many tests the report lists with their times.
+const mostTests = 20
+
+func printSlowest(w io.Writer, title string, timings []timing, most int) {
+	slices.SortFunc(timings, func(a, b timing) int { return cmp.Compare(b.elapsed, a.elapsed) })
+	fmt.Fprintf(w, "\n%s, slowest first:\n", title)
+	for _, t := range timings[:min(len(timings), most)] {
+		fmt.Fprintf(w, "%7.1fs  %s\n", t.elapsed.Seconds(), t.name)
+	}
 }

@@ -77,13 +77,13 @@ func TestRetry(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	t.Parallel()
-	skips, once := &test{action: "skip"}, &test{action: "pass"}
+	skips, once := &test{action: "skip"}, &test{action: "pass", elapsed: 2 * time.Second}
 	var r report
 	r.add("here", []*tested{{path: "m", elapsed: time.Second, tests: map[string]*test{"TestSkips": skips, "TestOnce": once}, again: []string{"TestOnce"}}})
 	var text strings.Builder
 	r.print(&text, time.Minute)
 	for _, want := range []string{
-		"1.0s  m (here)\n", "skipped:\n  TestSkips of m (here)\n",
+		"1.0s  m (here)\n", "2.0s  TestOnce of m (here)\n", "skipped:\n  TestSkips of m (here)\n",
 		"unstable: TestOnce of m (here) failed, and passed when it ran again\n", "tests: 1 passed, 0 failed, 1 skipped\n",
 	} {
 		if !strings.Contains(text.String(), want) {

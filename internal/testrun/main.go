@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,16 +25,11 @@ import (
 	"github.com/posthorn/posthorn/internal/testpg"
 )
 
-// onNewest are the packages whose behaviour depends on the version of Postgres.
-// They run a second time, on the newest version. All others talk to Postgres
-// through them.
-var onNewest = []string{"./schema", "./internal/pg", "./internal/guarantee", "./internal/torture"}
-
 func main() {
 	if kind := os.Getenv(busyWith); kind != "" {
 		keepBusy(kind)
 	}
-	retry := flag.Bool("retry", false, "run a failed test once more, by itself, and pass if that passes")
+	again := flag.Bool("retry", false, "run a failed test once more, by itself, and pass if that passes")
 	rounds := flag.Int("stress", 0, "run the tests of every package this many times on a busy machine")
 	only := flag.String("only", "", "with -stress: only the packages whose path contains this")
 	flag.Parse()
@@ -43,7 +39,7 @@ func main() {
 	if *rounds > 0 {
 		err = stress(ctx, *rounds, *only)
 	} else {
-		err = suite(ctx, *retry)
+		err = suite(ctx, *again)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
@@ -52,7 +48,7 @@ func main() {
 }
 
 // suite runs every test once, and those of onNewest on two versions of Postgres.
-func suite(ctx context.Context, retry bool) error {
+func suite(ctx context.Context, again bool) error {
 	began := time.Now()
 	machines, newest, err := startServers(ctx)
 	if err != nil {
@@ -60,27 +56,46 @@ func suite(ctx context.Context, retry bool) error {
 	}
 	defer machines.stop()
 	defer newest.stop()
-	var all report
-	for _, run := range []goTest{
-		{title: "on " + machines.version, packages: []string{"./..."}, env: machines.env},
-		{title: "on " + newest.version, packages: onNewest, env: newest.env},
-		{title: "the benchmark, on " + machines.version, dir: "bench", packages: []string{"./..."}, env: machines.env},
-	} {
-		fmt.Println("==>", run.title)
-		tested, err := run.do(ctx)
-		if err != nil {
-			return err
-		}
-		if retry {
-			run.retry(ctx, tested)
-		}
-		all.add(run.title, tested)
+	dir, err := testdir.Make("testrun-")
+	if err != nil {
+		return err
 	}
+	defer func() { _ = dir.Remove() }()
+	units, err := listUnits(ctx, machines, newest)
+	if err != nil {
+		return err
+	}
+	tested, err := runAll(ctx, compiled(units, dir.Path, false))
+	if err != nil {
+		return err
+	}
+	if again {
+		retry(ctx, tested)
+	}
+	var all report
+	all.add(tested)
 	all.print(os.Stdout, time.Since(began))
 	if all.failed > 0 {
 		return errors.New("tests have failed")
 	}
 	return ctx.Err()
+}
+
+// runAll runs the tests of all units, and prints each as it ends.
+func runAll(ctx context.Context, units []unit) (all []*tested, err error) {
+	var mu sync.Mutex
+	each(ctx, units, func(u unit) {
+		p, failed := u.test(ctx, "^")
+		mu.Lock()
+		defer mu.Unlock()
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", u.name, failed))
+			return
+		}
+		p.print()
+		all = append(all, p)
+	})
+	return all, err
 }
 
 // server is a Postgres that this process has started for all tests.

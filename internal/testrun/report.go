@@ -22,20 +22,20 @@ type timing struct {
 	elapsed time.Duration
 }
 
-func (r *report) add(title string, packages []*tested) {
+func (r *report) add(packages []*tested) {
 	for _, p := range packages {
 		if len(p.tests) > 0 {
-			r.packages = append(r.packages, timing{p.path + " (" + title + ")", p.elapsed})
+			r.packages = append(r.packages, timing{p.name, p.elapsed})
 		}
 		for _, name := range p.again {
-			r.unstable = append(r.unstable, fmt.Sprintf("%s of %s (%s)", name, p.path, title))
+			r.unstable = append(r.unstable, name+" of "+p.name)
 		}
 		for name, t := range p.tests {
 			if !strings.Contains(name, "/") {
-				r.tests = append(r.tests, timing{fmt.Sprintf("%s of %s (%s)", name, p.path, title), t.elapsed})
+				r.tests = append(r.tests, timing{name + " of " + p.name, t.elapsed})
 			}
 			if t.action == "skip" {
-				r.skips = append(r.skips, fmt.Sprintf("%s of %s (%s)", name, p.path, title))
+				r.skips = append(r.skips, name+" of "+p.name)
 			}
 		}
 		r.passed += p.count("pass")

@@ -13,28 +13,28 @@ const mostRetried = 10
 // retry runs each failed test once more, by itself. If it passes, its package
 // has passed, and the report names the test as unstable. Where a process died
 // or TestMain complained, the whole package runs again.
-func (g goTest) retry(ctx context.Context, packages []*tested) {
+func retry(ctx context.Context, all []*tested) {
 	failed := 0
-	for _, p := range packages {
+	for _, p := range all {
 		failed += len(p.failures())
 	}
 	if failed > mostRetried {
 		return
 	}
-	for _, p := range packages {
+	for _, p := range all {
 		if p.failed && p.built && !p.raced() {
-			p.failed = !g.passesAgain(ctx, p)
+			p.failed = !p.passesAgain(ctx)
 		}
 	}
 }
 
-func (g goTest) passesAgain(ctx context.Context, p *tested) bool {
+func (p *tested) passesAgain(ctx context.Context) bool {
 	if p.died() {
-		return g.once(ctx, p, "the whole package", "^")
+		return p.once(ctx, "the whole package", "^")
 	}
 	passes := true
 	for _, name := range p.failures() {
-		if g.once(ctx, p, name, "^"+name+"$") {
+		if p.once(ctx, name, "^"+name+"$") {
 			p.tests[name].action = "pass"
 		} else {
 			passes = false
@@ -43,15 +43,18 @@ func (g goTest) passesAgain(ctx context.Context, p *tested) bool {
 	return passes
 }
 
-func (g goTest) once(ctx context.Context, p *tested, name, pattern string) bool {
-	fmt.Printf("==> once more: %s of %s\n", name, p.path)
-	g.packages, g.args = []string{p.path}, []string{"-count=1", "-run=" + pattern}
-	again, err := g.do(ctx)
-	if err != nil || len(again) != 1 || again[0].failed {
+func (p *tested) once(ctx context.Context, name, pattern string) bool {
+	fmt.Printf("==> once more: %s of %s\n", name, p.name)
+	again, err := p.test(ctx, pattern)
+	if err != nil {
+		fmt.Println(err)
 		return false
 	}
-	p.again = append(p.again, name)
-	return true
+	again.print()
+	if !again.failed {
+		p.again = append(p.again, name)
+	}
+	return !again.failed
 }
 
 // raced reports that the race detector has found something. That is no chance.

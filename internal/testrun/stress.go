@@ -14,20 +14,6 @@ import (
 	"time"
 )
 
-// sideBySide is how many packages run at once, as many as go test runs on two
-// processors.
-const sideBySide = 2
-
-// unit is a package's tests on one version of Postgres. They are compiled once, and
-// for every second round with the race detector.
-type unit struct {
-	name    string // in counts
-	path    string
-	dir     string
-	server  *server
-	program string // the compiled tests
-}
-
 // counts is how often units have run and failed for one commit. They are kept in
 // a file, so that a run can be interrupted and goes on where it was.
 type counts struct {
@@ -50,10 +36,11 @@ func stress(ctx context.Context, rounds int, only string) error {
 	}
 	defer machines.stop()
 	defer newest.stop()
-	units, err := listUnits(ctx, only, machines, newest)
+	units, err := listUnits(ctx, machines, newest)
 	if err != nil {
 		return err
 	}
+	units = slices.DeleteFunc(units, func(u unit) bool { return !strings.Contains(u.path, only) })
 	stop, err := startBusy()
 	if err != nil {
 		return err
@@ -62,10 +49,7 @@ func stress(ctx context.Context, rounds int, only string) error {
 	_, noCompiler := exec.LookPath("gcc") // which the race detector needs
 	for round := 1; round <= rounds && ctx.Err() == nil; round++ {
 		race := round%2 == 0 && noCompiler == nil
-		if err := c.compile(ctx, units, race); err != nil {
-			return err
-		}
-		c.round(ctx, round, rounds, units)
+		c.round(ctx, round, rounds, compiled(units, filepath.Dir(c.file), race))
 	}
 	return errors.Join(c.print(units), ctx.Err())
 }
@@ -75,8 +59,11 @@ func openCounts(ctx context.Context) (*counts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask git for the commit: %w", err)
 	}
-	dir := filepath.Join(".cache", "stress", strings.TrimSpace(string(commit)))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	dir, err := filepath.Abs(filepath.Join(".cache", "stress", strings.TrimSpace(string(commit))))
+	if err == nil && strings.HasSuffix(dir, "-dirty") {
+		err = os.RemoveAll(dir) // its files were other ones
+	}
+	if err := errors.Join(err, os.MkdirAll(dir, 0o755)); err != nil {
 		return nil, err
 	}
 	return loadCounts(filepath.Join(dir, "counts.json"))
@@ -94,86 +81,22 @@ func loadCounts(file string) (*counts, error) {
 	return c, err
 }
 
-func listUnits(ctx context.Context, only string, machines, newest *server) ([]unit, error) {
-	var units []unit
-	for _, on := range []struct {
-		server   *server
-		packages []string
-	}{{machines, []string{"./..."}}, {newest, onNewest}} {
-		format := "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}"
-		list := exec.CommandContext(ctx, "go", append([]string{"list", "-f", format}, on.packages...)...)
-		output, err := list.Output()
-		if err != nil {
-			return nil, fmt.Errorf("go list: %w", err)
-		}
-		for line := range strings.Lines(string(output)) {
-			path, dir, ok := strings.Cut(strings.TrimSpace(line), " ")
-			if ok && strings.Contains(path, only) {
-				units = append(units, unit{name: path + " (" + on.server.version + ")", path: path, dir: dir, server: on.server})
-			}
-		}
-	}
-	return units, nil
-}
-
-// compile compiles the tests of all units, unless they are there.
-func (c *counts) compile(ctx context.Context, units []unit, race bool) error {
-	dir, err := filepath.Abs(filepath.Dir(c.file))
-	if err != nil {
-		return err
-	}
-	for i := range units {
-		u := &units[i]
-		u.program = filepath.Join(dir, strings.ReplaceAll(u.path, "/", "."))
-		var flags []string
-		if race {
-			u.program += ".race"
-			flags = append(flags, "-race")
-		}
-		if err := compile(ctx, u.path, u.program, flags...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func compile(ctx context.Context, path, file string, flags ...string) error {
-	if _, err := os.Stat(file); err == nil && !strings.Contains(file, "-dirty"+string(filepath.Separator)) {
-		return nil
-	}
-	args := append([]string{"test", "-c", "-vet=off", "-o", file}, flags...)
-	if output, err := exec.CommandContext(ctx, "go", append(args, path)...).CombinedOutput(); err != nil {
-		return fmt.Errorf("go test -c %s: %w: %s", path, err, output)
-	}
-	return nil
-}
-
 // round runs all units that have not had this round yet.
 func (c *counts) round(ctx context.Context, round, rounds int, units []unit) {
-	waiting := make(chan unit, len(units))
-	for _, u := range units {
-		if c.Rounds[u.name] < round {
-			waiting <- u
+	each(ctx, units, func(u unit) {
+		c.mu.Lock()
+		ran := c.Rounds[u.name]
+		c.mu.Unlock()
+		if ran < round {
+			c.run(ctx, u, round, rounds)
 		}
-	}
-	close(waiting)
-	var all sync.WaitGroup
-	for range sideBySide {
-		all.Go(func() {
-			for u := range waiting {
-				if ctx.Err() == nil {
-					c.run(ctx, u, round, rounds)
-				}
-			}
-		})
-	}
-	all.Wait()
+	})
 }
 
 // run runs the tests of a unit. What was interrupted does not count.
 func (c *counts) run(ctx context.Context, u unit, round, rounds int) {
 	began := time.Now()
-	p, err := u.test(ctx)
+	p, err := u.test(ctx, "^")
 	if ctx.Err() != nil {
 		return
 	}
@@ -183,6 +106,9 @@ func (c *counts) run(ctx context.Context, u unit, round, rounds int) {
 	verdict := "ok"
 	if err != nil || p.failed {
 		verdict = "FAIL"
+		if err == nil {
+			p.print()
+		}
 		for _, name := range failures(p, err) {
 			c.Failures[u.name+" "+name]++
 		}
@@ -202,21 +128,6 @@ func failures(p *tested, err error) []string {
 		return names
 	}
 	return []string{"the package's process"}
-}
-
-// test runs the compiled tests of a unit.
-func (u unit) test(ctx context.Context) (*tested, error) {
-	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", u.path, u.program,
-		"-test.v=test2json", "-test.paniconexit0", "-test.timeout=60m")
-	cmd.Dir, cmd.Env, cmd.Stderr = u.dir, append(os.Environ(), u.server.env...), os.Stderr
-	packages, err := run(cmd)
-	if err != nil {
-		return nil, err
-	}
-	if len(packages) != 1 {
-		return nil, fmt.Errorf("%d packages in the output of one", len(packages))
-	}
-	return packages[0], nil
 }
 
 // print says which tests have failed, and how often.

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// module writes a module with packages that have these tests, and returns a run
-// of them.
-func module(t *testing.T, tests map[string]string) goTest {
+// module writes a module with packages that have these tests, and returns its units.
+func module(t *testing.T, tests map[string]string) []unit {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, content string) {
@@ -25,7 +24,12 @@ func module(t *testing.T, tests map[string]string) goTest {
 		}
 		write(filepath.Join(name, "m_test.go"), "package m\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\n"+helper+text)
 	}
-	return goTest{title: "here", dir: dir, packages: []string{"./..."}, env: []string{"GOWORK=off"}}
+	t.Setenv("GOWORK", "off")
+	units, err := list(t.Context(), &server{version: "here"}, dir, "./...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compiled(units, t.TempDir(), false)
 }
 
 // first reports whether it is called for the first time with this name.
@@ -36,7 +40,6 @@ func TestPasses(t *testing.T) { t.Run("subtest", func(t *testing.T) {}) }
 `
 
 func TestRetry(t *testing.T) {
-	t.Parallel()
 	type outcome struct {
 		failed bool
 		again  string
@@ -58,12 +61,11 @@ func TestRetry(t *testing.T) {
 	} {
 		tests[name], want["m/"+name] = pkg.tests, pkg.outcome
 	}
-	g := module(t, tests)
-	packages, err := g.do(t.Context())
+	packages, err := runAll(t.Context(), module(t, tests))
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.retry(t.Context(), packages)
+	retry(t.Context(), packages)
 	for _, p := range packages {
 		if got := (outcome{p.failed, strings.Join(p.again, " ")}); got != want[p.path] {
 			t.Errorf("%s: got %+v, want %+v", p.path, got, want[p.path])
@@ -79,7 +81,7 @@ func TestReport(t *testing.T) {
 	t.Parallel()
 	skips, once := &test{action: "skip"}, &test{action: "pass", elapsed: 2 * time.Second}
 	var r report
-	r.add("here", []*tested{{path: "m", elapsed: time.Second, tests: map[string]*test{"TestSkips": skips, "TestOnce": once}, again: []string{"TestOnce"}}})
+	r.add([]*tested{{unit: unit{name: "m (here)"}, elapsed: time.Second, tests: map[string]*test{"TestSkips": skips, "TestOnce": once}, again: []string{"TestOnce"}}})
 	var text strings.Builder
 	r.print(&text, time.Minute)
 	for _, want := range []string{
@@ -94,26 +96,20 @@ func TestReport(t *testing.T) {
 
 // Counts are there again when an interrupted run goes on.
 func TestCountsAreKept(t *testing.T) {
-	g := module(t, map[string]string{"p": `func TestAlways(t *testing.T) { t.Fatal("always") }`})
-	u := unit{name: "m", path: "m/p", dir: filepath.Join(g.dir, "p"), server: &server{}, program: filepath.Join(g.dir, "m.test")}
-	t.Setenv("GOWORK", "off")
-	t.Chdir(g.dir)
-	if err := compile(t.Context(), u.path, u.program); err != nil {
-		t.Fatal(err)
-	}
-	c := readCounts(t, filepath.Join(g.dir, "counts.json"))
+	units := module(t, map[string]string{"p": `func TestAlways(t *testing.T) { t.Fatal("always") }`})
+	c := readCounts(t, filepath.Join(t.TempDir(), "counts.json"))
 	for round := 1; round <= 2; round++ {
-		c.round(t.Context(), round, 3, []unit{u})
+		c.round(t.Context(), round, 3, units)
 	}
 	again := readCounts(t, c.file)
-	if again.Rounds["m"] != 2 || again.Failures["m TestAlways"] != 2 {
+	if again.Rounds["m/p (here)"] != 2 || again.Failures["m/p (here) TestAlways"] != 2 {
 		t.Errorf("kept %v and %v, want two rounds and two failures", again.Rounds, again.Failures)
 	}
-	again.round(t.Context(), 2, 3, []unit{u}) // it has had that
-	if again.Rounds["m"] != 2 {
-		t.Errorf("%d rounds, want 2", again.Rounds["m"])
+	again.round(t.Context(), 2, 3, units) // it has had that
+	if again.Rounds["m/p (here)"] != 2 {
+		t.Errorf("%d rounds, want 2", again.Rounds["m/p (here)"])
 	}
-	if err := again.print([]unit{u}); err == nil {
+	if err := again.print(units); err == nil {
 		t.Error("a run with failures passes")
 	}
 }

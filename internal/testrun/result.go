@@ -3,12 +3,10 @@ package main
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -16,18 +14,9 @@ import (
 	"time"
 )
 
-// goTest is one run of go test.
-type goTest struct {
-	title    string
-	dir      string
-	packages []string
-	args     []string
-	env      []string
-}
-
-// tested is a package whose tests have run.
+// tested is a unit whose tests have run.
 type tested struct {
-	path    string
+	unit
 	elapsed time.Duration
 	tests   map[string]*test // by name, subtests too
 	output  strings.Builder  // that belongs to no test
@@ -36,6 +25,8 @@ type tested struct {
 	again   []string // failed, and passed when they ran again
 }
 
+func newTested(u unit) *tested { return &tested{unit: u, tests: map[string]*test{}, built: true} }
+
 // test is one test, or subtest.
 type test struct {
 	action  string // pass, fail or skip; empty if it has not ended
@@ -43,23 +34,14 @@ type test struct {
 	output  strings.Builder
 }
 
-// event is a line that go test -json prints.
+// event is a line that test2json prints.
 type event struct {
-	Action, Package, ImportPath, Test, Output, FailedBuild string
-	Elapsed                                                float64
+	Action, Test, Output string
+	Elapsed              float64
 }
 
-// do runs the tests and prints the packages as they end, with the output of
-// those tests that have failed.
-func (g goTest) do(ctx context.Context) ([]*tested, error) {
-	args := append([]string{"test", "-json", "-vet=off", "-timeout=15m"}, g.args...)
-	cmd := exec.CommandContext(ctx, "go", append(args, g.packages...)...)
-	cmd.Dir, cmd.Env, cmd.Stderr = g.dir, append(os.Environ(), g.env...), os.Stderr
-	return run(cmd)
-}
-
-// run runs a command that prints events.
-func run(cmd *exec.Cmd) ([]*tested, error) {
+// run runs a command that prints the events of the unit's tests.
+func (u unit) run(cmd *exec.Cmd) (*tested, error) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second
 	events, err := cmd.StdoutPipe()
@@ -69,34 +51,28 @@ func run(cmd *exec.Cmd) ([]*tested, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	packages := collect(events)
+	p, began := newTested(u), time.Now()
+	p.collect(events)
 	err = cmd.Wait()
-	if exit := new(exec.ExitError); errors.As(err, &exit) && slices.ContainsFunc(packages, func(p *tested) bool { return p.failed }) {
-		err = nil // the packages say so
+	p.elapsed = time.Since(began)
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		p.failed, err = true, nil // a process that dies leaves no event of its end
 	}
-	return packages, err
+	return p, err
 }
 
-func collect(events io.Reader) []*tested {
-	packages := map[string]*tested{}
+func (p *tested) collect(events io.Reader) {
 	lines := bufio.NewReader(events)
 	for {
 		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return
+		}
 		var e event
-		switch {
-		case err != nil:
-			return slices.SortedFunc(maps.Values(packages), func(a, b *tested) int { return strings.Compare(a.path, b.path) })
-		case json.Unmarshal(line, &e) != nil:
-			fmt.Print(string(line))
-		case e.ImportPath != "":
-			fmt.Print(e.Output) // of the compiler
-		default:
-			p := packages[e.Package]
-			if p == nil {
-				p = &tested{path: e.Package, tests: map[string]*test{}, built: true}
-				packages[e.Package] = p
-			}
+		if json.Unmarshal(line, &e) == nil {
 			p.take(e)
+		} else {
+			p.output.Write(line)
 		}
 	}
 }
@@ -114,15 +90,12 @@ func (p *tested) take(e event) {
 		if slices.Contains([]string{"pass", "fail", "skip"}, e.Action) {
 			t.action, t.elapsed = e.Action, time.Duration(e.Elapsed*float64(time.Second))
 		}
-	} else if slices.Contains([]string{"pass", "fail", "skip"}, e.Action) {
-		p.elapsed = time.Duration(e.Elapsed * float64(time.Second))
-		p.failed, p.built = e.Action == "fail", e.FailedBuild == ""
-		p.print()
 	}
 	output.WriteString(e.Output)
 }
 
-// print prints the package at once, since others may print too.
+// print prints the unit in one piece, since others may print too, with the output of
+// the tests that failed.
 func (p *tested) print() {
 	var text strings.Builder
 	switch {
@@ -132,9 +105,9 @@ func (p *tested) print() {
 				fmt.Fprintf(&text, "--- %s: %s\n%s", cmp.Or(t.action, "unfinished"), name, t.output.String())
 			}
 		}
-		fmt.Fprintf(&text, "%s\nFAIL\t%s\t%.1fs\n", p.output.String(), p.path, p.elapsed.Seconds())
-	case len(p.tests) > 0:
-		fmt.Fprintf(&text, "ok  \t%s\t%.1fs\n", p.path, p.elapsed.Seconds())
+		fmt.Fprintf(&text, "%s\nFAIL\t%s\t%.1fs\n", p.output.String(), p.name, p.elapsed.Seconds())
+	default:
+		fmt.Fprintf(&text, "ok  \t%s\t%.1fs\n", p.name, p.elapsed.Seconds())
 	}
 	fmt.Print(text.String())
 }

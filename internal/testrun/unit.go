@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// sideBySide is how many packages run at once, as many as go test runs on two
+// processors.
+const sideBySide = 2
+
+// onNewest are the packages whose behaviour depends on the version of Postgres.
+// They run a second time, on the newest version. All others talk to Postgres
+// through them.
+var onNewest = []string{"./schema", "./internal/pg", "./internal/guarantee", "./internal/torture"}
+
+// slowest are the packages that take longest. They begin first, so that no run ends
+// with one of them alone.
+var slowest = []string{"/internal/guarantee", "/posthorn", "/cmd/posthorn", "/internal/torture", "/bench", "/internal/pg"}
+
+// unit is a package's tests on one version of Postgres. They are compiled once, and
+// for every second round of stress with the race detector.
+type unit struct {
+	name    string // in reports and counts
+	path    string
+	dir     string
+	server  *server
+	program string // the compiled tests
+	race    bool
+}
+
+// listUnits lists the packages of the module and of the benchmark that have tests.
+func listUnits(ctx context.Context, machines, newest *server) ([]unit, error) {
+	var units []unit
+	for _, on := range []struct {
+		server   *server
+		dir      string
+		packages []string
+	}{{machines, ".", []string{"./..."}}, {newest, ".", onNewest}, {machines, "bench", []string{"./..."}}} {
+		listed, err := list(ctx, on.server, on.dir, on.packages...)
+		if err != nil {
+			return nil, err
+		}
+		units = append(units, listed...)
+	}
+	slices.SortStableFunc(units, func(a, b unit) int { return a.order() - b.order() })
+	return units, nil
+}
+
+func list(ctx context.Context, on *server, dir string, packages ...string) ([]unit, error) {
+	var units []unit
+	format := "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}"
+	list := exec.CommandContext(ctx, "go", append([]string{"list", "-f", format}, packages...)...)
+	list.Dir, list.Stderr = dir, os.Stderr
+	output, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list in %s: %w", dir, err)
+	}
+	for line := range strings.Lines(string(output)) {
+		if path, dir, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			units = append(units, unit{name: path + " (" + on.version + ")", path: path, dir: dir, server: on})
+		}
+	}
+	return units, nil
+}
+
+func (u unit) order() int {
+	for i, suffix := range slowest {
+		if strings.HasSuffix(u.path, suffix) {
+			return i
+		}
+	}
+	return len(slowest)
+}
+
+// compiled returns the units with their programs, which go into a directory.
+func compiled(units []unit, dir string, race bool) []unit {
+	units = slices.Clone(units)
+	for i := range units {
+		u := &units[i]
+		u.race, u.program = race, filepath.Join(dir, strings.ReplaceAll(u.path, "/", "."))
+		if race {
+			u.program += ".race"
+		}
+	}
+	return units
+}
+
+// compiling has a mutex for each program, since units of two versions share one.
+var compiling sync.Map
+
+// compile compiles the tests, unless their program is there.
+func (u unit) compile(ctx context.Context) error {
+	mutex, _ := compiling.LoadOrStore(u.program, &sync.Mutex{})
+	mutex.(*sync.Mutex).Lock()
+	defer mutex.(*sync.Mutex).Unlock()
+	if _, err := os.Stat(u.program); err == nil {
+		return nil
+	}
+	args := []string{"test", "-c", "-vet=off", "-o", u.program}
+	if u.race {
+		args = append(args, "-race")
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, u.path)...)
+	cmd.Dir = u.dir
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go test -c %s: %w: %s", u.path, err, output)
+	}
+	return nil
+}
+
+// test runs the tests of the unit whose names match a pattern. Tests that do not
+// compile are a package that failed.
+func (u unit) test(ctx context.Context, pattern string) (*tested, error) {
+	if err := u.compile(ctx); err != nil {
+		p := newTested(u)
+		p.failed, p.built = true, false
+		p.output.WriteString(err.Error())
+		return p, ctx.Err()
+	}
+	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", u.path, u.program,
+		"-test.v=test2json", "-test.paniconexit0", "-test.timeout=60m", "-test.run="+pattern)
+	cmd.Dir, cmd.Env, cmd.Stderr = u.dir, append(os.Environ(), u.server.env...), os.Stderr
+	return u.run(cmd)
+}
+
+// each calls do for every unit, for some side by side.
+func each(ctx context.Context, units []unit, do func(u unit)) {
+	waiting := make(chan unit, len(units))
+	for _, u := range units {
+		waiting <- u
+	}
+	close(waiting)
+	var all sync.WaitGroup
+	for range sideBySide {
+		all.Go(func() {
+			for u := range waiting {
+				if ctx.Err() == nil {
+					do(u)
+				}
+			}
+		})
+	}
+	all.Wait()
+}

@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Version identifies a schema.
@@ -52,7 +54,7 @@ func load(fsys fs.FS) (bundle, error) {
 	if b.migrations, err = loadMigrations(fsys); err != nil {
 		return bundle{}, err
 	}
-	if b.functions, err = loadSteps(fsys, "functions/*.sql"); err != nil {
+	if b.functions, err = loadFunctions(fsys); err != nil {
 		return bundle{}, err
 	}
 	number, _, err := loadRevision(fsys)
@@ -87,6 +89,34 @@ func loadMigrations(fsys fs.FS) ([]migration, error) {
 	}
 	return migrations, nil
 }
+
+// folders are those of functions, in the order in which they are applied. Files of a folder follow in
+// lexical order.
+var folders = []string{"log", "group", "job", "schedule", "archive", "relay", "seal", "admin"}
+
+// last are the files that need all others: roles grants functions, and install calls them.
+var last = []string{"functions/admin/roles.sql", "functions/admin/install.sql"}
+
+func loadFunctions(fsys fs.FS) ([]Step, error) {
+	steps, err := loadSteps(fsys, "functions/*/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	for _, step := range steps {
+		if !slices.Contains(folders, folder(step)) {
+			return nil, fmt.Errorf("%s: the folder is none of %s", step.Name, strings.Join(folders, ", "))
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b Step) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(last, a.Name), slices.Index(last, b.Name)),
+			cmp.Compare(slices.Index(folders, folder(a)), slices.Index(folders, folder(b))),
+		)
+	})
+	return steps, nil
+}
+
+func folder(s Step) string { return path.Base(path.Dir(s.Name)) }
 
 func loadSteps(fsys fs.FS, pattern string) ([]Step, error) {
 	names, err := fs.Glob(fsys, pattern)

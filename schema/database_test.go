@@ -43,7 +43,7 @@ func value[T any](t *testing.T, conn *pgx.Conn, sql string) T {
 func small(revision, answer int, migrations ...string) fstest.MapFS {
 	fsys := fstest.MapFS{
 		"revision":                 file(fmt.Sprintf("%d x\n", revision)),
-		"functions/answer.sql":     file(answerSQL(answer)),
+		"functions/log/answer.sql": file(answerSQL(answer)),
 		"migrations/001_parts.sql": file("create table posthorn.parts (id int);\n"),
 	}
 	for i, sql := range migrations {

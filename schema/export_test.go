@@ -37,4 +37,11 @@ func (b Bundle) DryRun(ctx context.Context, db Querier) ([]Step, error) { return
 
 func (b Bundle) Print(w io.Writer) error { return b.print(w) }
 
+func LoadError(fsys fs.FS) error {
+	_, err := load(fsys)
+	return err
+}
+
+func (b Bundle) Functions() []Step { return b.functions }
+
 func Functions() []Step { return embedded().functions }

@@ -1,7 +1,10 @@
 package schema_test
 
 import (
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/schema"
@@ -17,5 +20,30 @@ func TestFunctionBodies(t *testing.T) {
 		if _, err := conn.Exec(t.Context(), f.SQL); err != nil {
 			t.Errorf("%s: %v", f.Name, err)
 		}
+	}
+}
+
+// A file in a folder that no order names would be left out or applied at a random place.
+func TestFunctionFolders(t *testing.T) {
+	t.Parallel()
+	names := []string{
+		"functions/log/b.sql", "functions/group/a.sql",
+		"functions/admin/z.sql", "functions/admin/roles.sql", "functions/admin/install.sql",
+	}
+	fsys := small(1, 42)
+	delete(fsys, "functions/log/answer.sql")
+	for _, name := range names {
+		fsys[name] = file("select 1;")
+	}
+	var got []string
+	for _, step := range schema.Load(t, fsys).Functions() {
+		got = append(got, step.Name)
+	}
+	if diff := cmp.Diff(names, got); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+	fsys["functions/elsewhere/c.sql"] = file("select 1;")
+	if err := schema.LoadError(fsys); err == nil || !strings.Contains(err.Error(), "functions/elsewhere/c.sql") {
+		t.Errorf("error = %v, want one that names the file", err)
 	}
 }

@@ -19,7 +19,7 @@ func TestRevision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	functions, err := loadSteps(dir, "functions/*.sql")
+	functions, err := loadFunctions(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,8 @@
 //
 // There are two kinds of file. migrations/NNN_name.sql make and change tables:
 // each is applied once, in order, and never edited or removed after a release.
-// functions/*.sql hold what can be replaced at any time: functions, views and
-// grants. They are all re-applied, in lexical order, on every upgrade. Postgres
+// functions/*/*.sql hold what can be replaced at any time: functions, views and
+// grants. They are all re-applied on every upgrade, folder by folder. Postgres
 // refuses to rename arguments or change result types in "create or replace", so
 // a signature changes only by a migration that drops the old function.
 //
@@ -31,7 +31,7 @@ import (
 // during a rolling upgrade.
 const CompatibleFrom = 1
 
-//go:embed migrations/*.sql functions/*.sql revision
+//go:embed migrations/*.sql functions/*/*.sql revision
 var files embed.FS
 
 // The embedded files are checked by the tests, so an error here cannot reach a user.

@@ -50,21 +50,49 @@ type session struct {
 
 const sessionKey = "posthorn"
 
-// sessionOf prepares the statements when the connection is new.
+// sessionOf prepares the statements that a session lacks: all of them when the
+// connection is new, and the rest when an error came in between.
 func sessionOf(ctx context.Context, conn *pgx.Conn) (*session, error) {
-	if s, ok := conn.PgConn().CustomData()[sessionKey].(*session); ok {
-		return s, nil
+	s, ok := conn.PgConn().CustomData()[sessionKey].(*session)
+	if !ok {
+		s = &session{prepared: map[string]*pgconn.StatementDescription{}, types: map[string]string{}}
+		conn.PgConn().CustomData()[sessionKey] = s
 	}
-	s := &session{prepared: map[string]*pgconn.StatementDescription{}, types: map[string]string{}}
-	for _, statement := range []statement{beginStatement, takeStatement, commitStatement, leaseEventsStatement} {
+	return s, s.prepare(ctx, conn, beginStatement, takeStatement, commitStatement, leaseEventsStatement)
+}
+
+// prepare prepares the statements that the session lacks.
+func (s *session) prepare(ctx context.Context, conn *pgx.Conn, statements ...statement) error {
+	for _, statement := range statements {
+		if s.prepared[statement.name] != nil {
+			continue
+		}
 		description, err := conn.PgConn().Prepare(ctx, statement.name, statement.sql, statement.parameters)
+		if sqlState(err) == duplicateStatement { // the server kept the statement, and its answer was an error
+			if err = conn.PgConn().Deallocate(ctx, statement.name); err == nil {
+				description, err = conn.PgConn().Prepare(ctx, statement.name, statement.sql, statement.parameters)
+			}
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		s.prepared[statement.name] = description
 	}
-	conn.PgConn().CustomData()[sessionKey] = s
-	return s, nil
+	return nil
+}
+
+// The errors of Postgres about the names of prepared statements.
+const (
+	unknownStatement   = "26000"
+	duplicateStatement = "42P05"
+)
+
+func sqlState(err error) string {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return ""
+	}
+	return pgErr.Code
 }
 
 // timeoutStatement limits how long each statement of a transaction may run. It
@@ -74,21 +102,12 @@ func (s *session) timeoutStatement(ctx context.Context, conn *pgx.Conn, limit ti
 		name: fmt.Sprintf("posthorn_timeout_%d", limit.Milliseconds()),
 		sql:  fmt.Sprintf("set local statement_timeout = %d", limit.Milliseconds()),
 	}
-	if s.prepared[timeout.name] == nil {
-		description, err := conn.PgConn().Prepare(ctx, timeout.name, timeout.sql, nil)
-		if err != nil {
-			return timeout, err
-		}
-		s.prepared[timeout.name] = description
-	}
-	return timeout, nil
+	return timeout, s.prepare(ctx, conn, timeout)
 }
 
 // forget starts the session anew when somebody has discarded what it prepared.
 func (s *session) forget(ctx context.Context, conn *pgx.Conn, err error) {
-	const unknownStatement = "26000"
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) || pgErr.Code != unknownStatement {
+	if sqlState(err) != unknownStatement {
 		return
 	}
 	delete(conn.PgConn().CustomData(), sessionKey)

@@ -181,21 +181,6 @@ func (p *Pool) call(ctx context.Context, c call) ([]taken, []Event, []int32, err
 	return took, events, slices.Clone(s.streamIDs), p.streams.name(ctx, conn, events, s.streamIDs)
 }
 
-// prepare prepares what not every session needs.
-func (s *session) prepare(ctx context.Context, conn *pgx.Conn, statements ...statement) error {
-	for _, statement := range statements {
-		if s.prepared[statement.name] != nil {
-			continue
-		}
-		description, err := conn.PgConn().Prepare(ctx, statement.name, statement.sql, statement.parameters)
-		if err != nil {
-			return err
-		}
-		s.prepared[statement.name] = description
-	}
-	return nil
-}
-
 func (s *session) receiveTaken(pipeline *pgconn.Pipeline, c call) (took []taken, events []Event, err error) {
 	defer func() {
 		if closeErr := pipeline.Close(); err == nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/posthorn/posthorn/internal/pg"
 )
@@ -140,6 +141,31 @@ func TestTakeAfterStatementsWereDiscarded(t *testing.T) {
 	if _, err := pool.Take(t.Context(), takeOf(group)); err == nil {
 		t.Error("took with statements that are gone")
 	}
+	if l := take(t, pool, group); len(l.Events) != 1 {
+		t.Errorf("took %v", l)
+	}
+}
+
+// Preparing can fail in the middle, as under a short statement_timeout: the
+// connection is as good as new afterwards.
+func TestTakeAfterPreparingFailed(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, pgx.QueryExecModeCacheStatement)
+	group := defineGroup(t, pool, "g", pg.GroupConfig{})
+	publish(t, pool, pg.Message{Type: "a"})
+	must(pool.Exec(t.Context(), "alter function posthorn.lease_events rename to lease_events_elsewhere"))(t)
+	for range 2 {
+		const undefinedFunction = "42883"
+		_, err := pool.Take(t.Context(), takeOf(group))
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != undefinedFunction {
+			t.Fatalf("took without the function that reads the events: %v", err)
+		}
+	}
+	must(pool.Exec(t.Context(), "alter function posthorn.lease_events_elsewhere rename to lease_events"))(t)
+	conn := must(pool.Acquire(t.Context()))(t)
+	// A statement whose answer got lost is prepared, and nobody here knows.
+	must(conn.Exec(t.Context(), "prepare posthorn_lease_events as select 1"))(t)
+	conn.Release()
 	if l := take(t, pool, group); len(l.Events) != 1 {
 		t.Errorf("took %v", l)
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// hostileAdmin is a session of a login role that has posthorn_admin and nothing
+// hostile is a session of a login role that has one role of ours and nothing
 // else. Its code reports as which role it runs, and tries to make more of that:
 // of its own rights, and of the functions by which conditions are evaluated.
-func (s *session) hostileAdmin() (admin *session, ranAs func() []string) {
+func (s *session) hostile(ours string) (hostile *session, ranAs func() []string) {
 	s.t.Helper()
 	role := "hostile_" + value[string](s, "select current_database()")
-	s.exec(fmt.Sprintf("create role %s login password 'secret'; grant posthorn_admin to %[1]s", role))
+	s.exec(fmt.Sprintf("create role %s login password 'secret'; grant %s to %[1]s", role, ours))
 	s.t.Cleanup(func() {
 		if _, err := s.conn.Exec(context.Background(), fmt.Sprintf("drop owned by %s cascade; drop role %[1]s", role)); err != nil {
 			s.t.Error(err)
@@ -28,14 +28,14 @@ func (s *session) hostileAdmin() (admin *session, ranAs func() []string) {
 		s.t.Fatal(err)
 	}
 	u.User = url.UserPassword(role, "secret")
-	admin = connect(s.t, u.String())
+	hostile = connect(s.t, u.String())
 	var said []string
-	admin.notices(func(message string) {
+	hostile.notices(func(message string) {
 		if role, ok := strings.CutPrefix(message, "ran as "); ok {
 			said = append(said, role)
 		}
 	})
-	admin.exec(`
+	hostile.exec(`
 		create function pg_temp.f(int) returns boolean language plpgsql stable as $$
 		declare
 			mine record;
@@ -58,7 +58,7 @@ func (s *session) hostileAdmin() (admin *session, ranAs func() []string) {
 		create domain pg_temp.d as int check (pg_temp.f(value));
 		create type pg_temp.pair as (a pg_temp.d);
 		create temporary table posing (a pg_temp.d)`)
-	return admin, func() []string {
+	return hostile, func() []string {
 		s.t.Helper()
 		ran := said
 		said = nil
@@ -76,7 +76,7 @@ func TestConditionsGiveAdminsNoRights(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.define("{}")
-	admin, ranAs := s.hostileAdmin()
+	admin, ranAs := s.hostile("posthorn_admin")
 	admin.subscribeSQL("before", "e.type = 'order.placed'", "{}")
 	schema := value[string](admin, "select nspname from pg_namespace where oid = pg_my_temp_schema()")
 	before := s.objects()
@@ -114,7 +114,7 @@ func TestConditionsGiveAdminsNoRights(t *testing.T) {
 func TestConditionsDoNotDependOnTheSession(t *testing.T) {
 	t.Parallel()
 	s := database(t)
-	admin, ranAs := s.hostileAdmin()
+	admin, ranAs := s.hostile("posthorn_admin")
 	admin.subscribeSQL("quoted", `e.key = '\'' or pg_temp.f(1) or e.key = '''`, "{}")
 	admin.subscribeSQL("escaped", `e.key = E'\\\'' or e.type <> '\'`, "{}")
 	admin.subscribeSQL("dated", `e.created_at > '2020-02-03' and (e.payload->>'day')::date = '2020-02-03'`, "{}")

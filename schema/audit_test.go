@@ -1,8 +1,6 @@
 package schema_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,24 +14,12 @@ import (
 func TestCompareFindsNothing(t *testing.T) {
 	t.Parallel()
 	databases := map[string]string{"new": posthorntest.Database(t)}
-	scripts, err := filepath.Glob("testdata/releases/*.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, script := range scripts {
-		installed, err := os.ReadFile(script)
-		if err != nil {
+	for name, script := range releases(t) {
+		url := install(t, script)
+		if _, err := schema.Migrate(t.Context(), connect(t, url), schema.Options{}); err != nil {
 			t.Fatal(err)
 		}
-		url := posthorntest.EmptyDatabase(t)
-		conn := connect(t, url)
-		if _, err := conn.PgConn().Exec(t.Context(), string(installed)).ReadAll(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := schema.Migrate(t.Context(), conn, schema.Options{}); err != nil {
-			t.Fatal(err)
-		}
-		databases[script] = url
+		databases[name] = url
 	}
 	for name, url := range databases {
 		found, err := schema.Compare(t.Context(), connect(t, url))

@@ -29,6 +29,7 @@ create table posthorn.schema_version (
   revision        int         not null,
   functions_hash  text        not null,
   compatible_from int         not null,
+  history         text[]      not null,
   applied_by      text        not null,
   applied_at      timestamptz not null default now()
 );
@@ -45,5 +46,7 @@ comment on column posthorn.schema_version.functions_hash is
   'Hash of the functions; differs between development builds of one revision.';
 comment on column posthorn.schema_version.compatible_from is
   'Programs whose newest migration is older than this refuse to work.';
+comment on column posthorn.schema_version.history is
+  'Hash of each migration, in order. A program whose own migrations are others refuses to work.';
 comment on column posthorn.schema_version.applied_by is
   'Version of the program that applied it.';

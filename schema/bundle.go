@@ -48,6 +48,15 @@ type migration struct {
 	Step
 }
 
+// history returns the hash of each migration.
+func (b bundle) history() []string {
+	var hashes []string
+	for _, m := range b.migrations {
+		hashes = append(hashes, hash([]Step{m.Step}))
+	}
+	return hashes
+}
+
 func load(fsys fs.FS) (bundle, error) {
 	b := bundle{compatibleFrom: CompatibleFrom}
 	var err error
@@ -150,10 +159,10 @@ func loadRevision(fsys fs.FS) (number int, hash string, err error) {
 	return number, hash, nil
 }
 
-func hash(functions []Step) string {
+func hash(steps []Step) string {
 	h := sha256.New()
-	for _, f := range functions {
-		fmt.Fprintf(h, "%s\x00%s\x00", f.Name, f.SQL)
+	for _, s := range steps {
+		fmt.Fprintf(h, "%s\x00%s\x00", s.Name, s.SQL)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -61,10 +61,11 @@ func (b bundle) migrate(ctx context.Context, db DB, opts Options) (Report, error
 
 // report turns the state that was found, and by now dealt with, into the answer.
 func (b bundle) report(found State, log *slog.Logger) (Report, error) {
+	if err := found.refusal(); err != nil {
+		return Report{}, fmt.Errorf("migrate: %w", err)
+	}
 	r := Report{From: found.Database, To: found.Database, Applied: found.Pending}
 	switch found.Standing {
-	case TooNew:
-		return Report{}, fmt.Errorf("migrate: %w", found.tooNew())
 	case Ahead:
 		log.Warn("database schema is newer than this binary; upgrade the binary",
 			"database", found.Database.String(), "applied_by", found.AppliedBy, "binary", found.Binary.String())
@@ -180,8 +181,8 @@ func (b bundle) dryRun(ctx context.Context, db Querier) ([]Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Standing == TooNew {
-		return nil, s.tooNew()
+	if err := s.refusal(); err != nil {
+		return nil, err
 	}
 	if steps := b.steps(s); len(steps) > 0 {
 		return script(steps), nil

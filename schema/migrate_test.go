@@ -135,6 +135,45 @@ func TestTooOldBinaryRefuses(t *testing.T) {
 	}
 }
 
+// Nothing leads from a database whose migrations are not those of the binary to the
+// schema of the binary, and working with its tables would fail later and obscurely.
+func TestOtherHistoryIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]struct {
+		sql   string
+		files map[string]string
+	}{
+		"another migration":     {"", map[string]string{"migrations/001_parts.sql": "create table posthorn.parts (id bigint);\n"}},
+		"another, and one more": {"", map[string]string{"migrations/001_parts.sql": "create table posthorn.parts (id bigint);\n", "migrations/002_more.sql": "select 1;"}},
+		"no history":            {"alter table posthorn.schema_version drop column history", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := connect(t, posthorntest.EmptyDatabase(t))
+			migrate(t, schema.Load(t, small(1, 42)), conn)
+			run(t, conn, change.sql)
+			fsys := small(1, 43)
+			for name, sql := range change.files {
+				fsys[name] = file(sql)
+			}
+			b := schema.Load(t, fsys)
+
+			_, err := b.Migrate(t.Context(), conn, schema.Options{})
+			_, dryErr := b.DryRun(t.Context(), conn)
+			for _, err := range []error{err, dryErr, b.Check(t.Context(), conn)} {
+				if !errors.Is(err, schema.ErrOtherHistory) {
+					t.Fatalf("error = %v, want ErrOtherHistory", err)
+				}
+				if !strings.Contains(err.Error(), "use a new database, or delete all events with: drop schema posthorn cascade") {
+					t.Errorf("error %q does not say what to do", err)
+				}
+			}
+			if got := value[int](t, conn, "select posthorn.answer()"); got != 42 {
+				t.Errorf("answer = %d: the database was touched", got)
+			}
+		})
+	}
+}
+
 func TestCheckAsksForMigration(t *testing.T) {
 	conn := connect(t, posthorntest.EmptyDatabase(t))
 	b := schema.Load(t, small(2, 42))

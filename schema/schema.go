@@ -65,7 +65,8 @@ func Embedded() Version { return embedded().version }
 // nothing to do. When there is nothing to do it reads one row, takes no lock and
 // needs no right beyond reading. A database that is newer than the binary is
 // never touched: Migrate logs a warning, or returns [ErrTooNew] if the binary is
-// too old to work with it.
+// too old to work with it. One whose migrations the binary does not have is
+// refused with [ErrOtherHistory].
 //
 // A change that needs a table which a long transaction is using does not wait
 // behind it, since everyone else would then wait behind the change. It gives up
@@ -86,7 +87,7 @@ func DryRun(ctx context.Context, db Querier) ([]Step, error) {
 }
 
 // Check returns nil if this binary can work with the database as it is,
-// otherwise [ErrNotMigrated] or [ErrTooNew] with what to do about it.
+// otherwise [ErrNotMigrated], [ErrTooNew] or [ErrOtherHistory] with what to do about it.
 func Check(ctx context.Context, db Querier) error {
 	return embedded().check(ctx, db)
 }

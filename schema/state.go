@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,8 +12,9 @@ import (
 
 // Errors that callers may want to tell apart.
 var (
-	ErrNotMigrated = errors.New("database is not migrated")
-	ErrTooNew      = errors.New("database schema is too new for this binary")
+	ErrNotMigrated  = errors.New("database is not migrated")
+	ErrTooNew       = errors.New("database schema is too new for this binary")
+	ErrOtherHistory = errors.New("database schema was made by other migrations than this binary has")
 )
 
 // Standing says how a database compares with a binary.
@@ -25,6 +27,8 @@ const (
 	Current Standing = "up to date" // they match
 	Ahead   Standing = "ahead"      // newer than the binary, which may go on using it
 	TooNew  Standing = "too new"    // newer than the binary can work with
+
+	OtherHistory Standing = "other history" // made by migrations that the binary does not have
 )
 
 // State is what is known about a database and the schema in it.
@@ -41,7 +45,8 @@ type State struct {
 // Two queries, since one that names a missing table is an error, which would
 // abort the transaction that Migrate reads in and show up in the server's log.
 // The first reads the catalog itself: to_regclass looks into a cache, where it
-// may miss a table that was made while Migrate waited for its lock.
+// may miss a table that was made while Migrate waited for its lock. The second
+// finds no history in a database that was made before there was one.
 const (
 	stateExists = `
 select exists (
@@ -51,8 +56,9 @@ select exists (
   where n.nspname = 'posthorn' and c.relname = 'schema_version'
 )`
 	stateRow = `
-select version, revision, functions_hash, compatible_from, applied_by, applied_at
-from posthorn.schema_version`
+select version, revision, functions_hash, compatible_from, applied_by, applied_at,
+  array(select jsonb_array_elements_text(to_jsonb(v) -> 'history'))
+from posthorn.schema_version v`
 )
 
 // state reads with the simple protocol: behind a pooler that gives each
@@ -60,22 +66,34 @@ from posthorn.schema_version`
 func (b bundle) state(ctx context.Context, db Querier) (State, error) {
 	s := State{Binary: b.version, Pending: []string{}}
 	var exists bool
+	var history []string
 	if err := db.QueryRow(ctx, stateExists, pgx.QueryExecModeSimpleProtocol).Scan(&exists); err != nil {
 		return State{}, fmt.Errorf("read schema version: %w", err)
 	}
 	if exists {
 		d := &s.Database
 		err := db.QueryRow(ctx, stateRow, pgx.QueryExecModeSimpleProtocol).
-			Scan(&d.Migration, &d.Revision, &d.Functions, &s.CompatibleFrom, &s.AppliedBy, &s.AppliedAt)
+			Scan(&d.Migration, &d.Revision, &d.Functions, &s.CompatibleFrom, &s.AppliedBy, &s.AppliedAt, &history)
 		if err != nil {
 			return State{}, fmt.Errorf("read schema version: %w", err)
 		}
 	}
 	s.Standing = s.standing()
+	if s.Standing != Absent && !b.continues(history, s.Database.Migration) {
+		s.Standing = OtherHistory
+	}
 	for _, step := range b.pending(s) {
 		s.Pending = append(s.Pending, step.Name)
 	}
 	return s, nil
+}
+
+// continues tells whether a database with that history and newest migration was
+// made by the migrations of the bundle, as far as both have them.
+func (b bundle) continues(history []string, newest int) bool {
+	own := b.history()
+	common := min(len(own), newest)
+	return len(history) >= common && slices.Equal(history[:common], own[:common])
 }
 
 func (s State) standing() Standing {
@@ -107,8 +125,19 @@ func (b bundle) check(ctx context.Context, db Querier) error {
 	case Behind:
 		return fmt.Errorf("%w: it has schema %s and this binary needs %s; run: posthorn migrate",
 			ErrNotMigrated, s.Database, s.Binary)
+	default:
+		return s.refusal()
+	}
+}
+
+// refusal returns why the binary can do nothing with the database, or nil.
+func (s State) refusal() error {
+	switch s.Standing {
 	case TooNew:
 		return s.tooNew()
+	case OtherHistory:
+		return fmt.Errorf("%w: it has schema %s, applied by posthorn %s, which no release had, so nothing leads from there to %s; use a new database, or delete all events with: drop schema posthorn cascade",
+			ErrOtherHistory, s.Database, s.AppliedBy, s.Binary)
 	default:
 		return nil
 	}

@@ -54,9 +54,10 @@ func (m migration) recorded() Step {
 
 func (b bundle) record() Step {
 	return Step{"schema version", fmt.Sprintf(`delete from posthorn.schema_version;
-insert into posthorn.schema_version (version, revision, functions_hash, compatible_from, applied_by)
-values (%d, %d, %s, %d, %s);
-`, b.version.Migration, b.version.Revision, quote(b.version.Functions), b.compatibleFrom, quote(program()))}
+insert into posthorn.schema_version (version, revision, functions_hash, compatible_from, history, applied_by)
+values (%d, %d, %s, %d, %s, %s);
+`, b.version.Migration, b.version.Revision, quote(b.version.Functions), b.compatibleFrom,
+		quote("{"+strings.Join(b.history(), ",")+"}"), quote(program()))}
 }
 
 func quote(s string) string {

@@ -1,7 +1,9 @@
 package schema_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,28 +21,48 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// Every schema that went out is kept as schema print wrote it, and upgraded
-// from while events are published and claimed: nobody sees an error, and
-// nothing is lost. (seed 001.4)
+// Every schema that went out is upgraded from while events are published and
+// claimed, and so is this one: nobody sees an error, and nothing is lost. (seed 001.4)
 func TestUpgradeUnderLoad(t *testing.T) {
 	t.Parallel()
-	scripts, err := filepath.Glob("testdata/releases/*.sql")
-	if err != nil || len(scripts) == 0 {
-		t.Fatalf("no released schemas in testdata/releases: %v", err)
-	}
-	for _, script := range scripts {
-		t.Run(strings.TrimSuffix(filepath.Base(script), ".sql"), func(t *testing.T) {
-			url := posthorntest.EmptyDatabase(t)
-			installed, err := os.ReadFile(script)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := connect(t, url).PgConn().Exec(context.Background(), string(installed)).ReadAll(); err != nil {
-				t.Fatal(err)
-			}
-			upgradeUnderLoad(t, url)
+	for name, script := range releases(t) {
+		t.Run(name, func(t *testing.T) {
+			upgradeUnderLoad(t, install(t, script))
 		})
 	}
+}
+
+// releases returns the schemas to upgrade from as schema print wrote them: those
+// that went out, which testdata/releases has, and the present one.
+func releases(t *testing.T) map[string]string {
+	t.Helper()
+	var present bytes.Buffer
+	if err := schema.Print(&present); err != nil {
+		t.Fatal(err)
+	}
+	scripts := map[string]string{"present": present.String()}
+	names, err := filepath.Glob("testdata/releases/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		script, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scripts[strings.TrimSuffix(filepath.Base(name), ".sql")] = string(script)
+	}
+	return scripts
+}
+
+// install returns the URL of a new database in which the script was run.
+func install(t *testing.T, script string) string {
+	t.Helper()
+	url := posthorntest.EmptyDatabase(t)
+	if _, err := connect(t, url).PgConn().Exec(context.Background(), script).ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	return url
 }
 
 func upgradeUnderLoad(t *testing.T, url string) {
@@ -87,7 +109,8 @@ func upgradeUnderLoad(t *testing.T, url string) {
 	}
 }
 
-// nextRelease is this schema with a revision that no release has.
+// nextRelease is this schema with a revision that no release has, and a migration
+// that changes a table which every claim reads.
 func nextRelease(t *testing.T) schema.Bundle {
 	t.Helper()
 	files := fstest.MapFS{"revision": file("1000000 -")}
@@ -104,6 +127,7 @@ func nextRelease(t *testing.T) schema.Bundle {
 			files[name] = file(string(content))
 		}
 	}
+	files[fmt.Sprintf("migrations/%03d_next.sql", schema.Embedded().Migration+1)] = file("alter table posthorn.groups add column next int;\n")
 	return schema.Load(t, files)
 }
 

@@ -58,7 +58,7 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case errors.Is(err, schema.ErrNotMigrated), errors.Is(err, schema.ErrTooNew):
+	case errors.Is(err, schema.ErrNotMigrated), errors.Is(err, schema.ErrTooNew), errors.Is(err, schema.ErrOtherHistory):
 		return exitRefused
 	case errors.As(err, &pgErr) && sqlStateExits[pgErr.Code] != 0:
 		return sqlStateExits[pgErr.Code]

@@ -22,6 +22,7 @@ func TestExitCode(t *testing.T) {
 		{context.Canceled, exitInterrupted},
 		{schema.ErrNotMigrated, exitRefused},
 		{schema.ErrTooNew, exitRefused},
+		{schema.ErrOtherHistory, exitRefused},
 		{&pgconn.PgError{Code: "PH001"}, exitNotFound},
 		{&pgconn.PgError{Code: "PH002"}, exitConflict},
 		{&pgconn.PgError{Code: "PH003"}, exitConflict},

@@ -40,6 +40,7 @@ func TestExamineFinds(t *testing.T) {
 	}{
 		"settings":      {"settings", Warn, "fsync is off", nil}, // of the test server
 		"old schema":    {"schema", Fail, "behind", []string{"update posthorn.schema_version set functions_hash = 'x', revision = 0"}},
+		"other history": {"schema", Fail, "other history", []string{"update posthorn.schema_version set history = '{}'"}},
 		"restored":      {"cluster", Fail, "restored", []string{"update posthorn.cluster set system_identifier = 1"}},
 		"cached ids":    {"cluster", Fail, "caches 5 ids", []string{"alter sequence posthorn.event_id cache 5"}},
 		"clock":         {"cluster", Warn, "went back", []string{"update posthorn.cluster set clock_low = now()"}},

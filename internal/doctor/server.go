@@ -62,6 +62,8 @@ func installed(ctx context.Context, db pg.DB) ([]Finding, error) {
 		return []Finding{fail(found, "run: posthorn migrate")}, nil
 	case schema.TooNew:
 		return []Finding{fail(found, "upgrade this binary; "+s.AppliedBy+" migrated the database")}, nil
+	case schema.OtherHistory:
+		return []Finding{fail(found, "use a new database, or delete all events with: drop schema posthorn cascade; then run: posthorn migrate")}, nil
 	case schema.Ahead:
 		return []Finding{warn(found, "upgrade this binary; it works meanwhile")}, nil
 	default:

@@ -36,7 +36,9 @@ insert into posthorn.config (key, value, description) values
   ('retention_hard_limit', 'off', 'age at which partitions are dropped even if a group has not read them; off for never'),
   ('poll_chunk_size', '10000', 'how many events an ordered group looks at in one step'),
   ('max_payload_bytes', '1048576', 'the largest payload that is accepted'),
-  ('dedup_period', '1 day', 'how long a dedup_key is remembered');
+  ('dedup_period', '1 day', 'how long a dedup_key is remembered'),
+  ('condition_time_limit', '5 seconds', 'how long a condition in SQL may take for one batch before it is stopped'),
+  ('job_retention_period', '6 months', 'how long finished jobs and the job log are kept at least');
 
 create table posthorn.namespaces (
   id int generated always as identity primary key,

@@ -6,6 +6,7 @@
 --          ├ matchers                        the distinct conditions of a group, counted
 --          └ readers                         who reads a group with a cursor of their own
 --   conditions                               every distinct condition, compiled once
+--   condition_functions                      what conditions may call besides the functions of PostgreSQL
 --
 -- Nothing is written per event here either: what matches is found when a group reads.
 
@@ -36,6 +37,13 @@ create type posthorn.trouble as (
 );
 comment on type posthorn.trouble is 'A subscription whose condition failed, or took too long.';
 
+create type posthorn.misfit as (
+  event_id bigint,
+  subscription_id bigint,
+  error text
+);
+comment on type posthorn.misfit is 'An event for which the condition of a subscription failed.';
+
 create type posthorn.lookup_key as (
   key text,                            -- a literal
   value text,                          -- an expression over e
@@ -54,6 +62,13 @@ create table posthorn.conditions (
   created_at timestamptz not null default posthorn.now()
 );
 comment on table posthorn.conditions is 'Every distinct condition. Those in SQL are compiled once, as posthorn.condition_<id>.';
+
+create table posthorn.condition_functions (
+  signature text primary key,          -- as regprocedure writes it: "public.region(text)"
+  allowed_at timestamptz not null default posthorn.now(),
+  allowed_by name not null default session_user
+);
+comment on table posthorn.condition_functions is 'Functions that conditions may call besides those of PostgreSQL; see allow_condition_function.';
 
 create table posthorn.filtered_groups (
   group_no int primary key,
@@ -75,6 +90,7 @@ create table posthorn.subscriptions (
   created_at timestamptz not null default posthorn.now(),
   error text,                          -- why it was stopped; null while it works
   stopped_at timestamptz,
+  failed_in_row int not null default 0, -- events for which its condition failed, since the last for which it did not
   named boolean not null,
   group_no int not null,
   condition_id int not null references posthorn.conditions,
@@ -94,6 +110,7 @@ create index subscriptions_condition on posthorn.subscriptions (group_no, condit
 -- What is pending would have to be searched each time, and subscriptions are written seldom.
 create index subscriptions_params on posthorn.subscriptions using gin (params jsonb_path_ops) with (fastupdate = off);
 create index subscriptions_stopped on posthorn.subscriptions (group_no) where stopped_at is not null;
+create index subscriptions_failing on posthorn.subscriptions (group_no) where failed_in_row > 0;
 create index subscriptions_expiry on posthorn.subscriptions (expires_at) where expires_at is not null;
 create index subscriptions_expiring on posthorn.subscriptions (group_no) where expires_at is not null;
 
@@ -142,5 +159,3 @@ create table posthorn.readers (
   skipped_to text                      -- up to here
 );
 comment on table posthorn.readers is 'Who reads a group with a cursor of their own.';
-
-drop function if exists posthorn.trace(int, bigint); -- it yields more now

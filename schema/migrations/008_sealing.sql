@@ -35,6 +35,3 @@ create table posthorn.plain_streams (
 comment on table posthorn.plain_streams is 'The streams that are not confidential. stream_id and set_stream_policy keep it.';
 insert into posthorn.plain_streams (namespace, name, namespace_id, id)
 select s.namespace, s.name, s.namespace_id, s.id from posthorn.streams s;
-
--- It has more arguments now.
-drop function if exists posthorn.set_stream_policy(text, text, text);

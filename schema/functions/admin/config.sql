@@ -78,9 +78,3 @@ comment on function posthorn.check_period(text, text) is 'Refuses a configuratio
 create or replace trigger check_config
 before insert or update or delete on posthorn.config
 for each row execute function posthorn.check_config();
-
--- Keys that came after the table: a migration would meet the trigger of the version before.
-insert into posthorn.config (key, value, description) values
-  ('condition_time_limit', '5 seconds', 'how long a condition in SQL may take for one batch before it is stopped'),
-  ('job_retention_period', '6 months', 'how long finished jobs and the job log are kept at least')
-on conflict (key) do nothing;

@@ -82,7 +82,6 @@ begin
   execute format('grant select on posthorn.schema_version to %I', role_name);
   -- lease_events is inlined into its caller's query, which reads these itself.
   if kind in ('consumer', 'admin') then
-    execute format('grant select on sequence posthorn.event_id to %I', role_name); -- clients of earlier versions look there for news
     execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,
       posthorn.groups, posthorn.filtered_groups, posthorn.subscriptions, posthorn.stops, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status, posthorn.source_status, posthorn.relay_status, posthorn.relay_leases, posthorn.stream_leases,
       posthorn.event_log, posthorn.migrations, posthorn.jobs, posthorn.job_log to %I', role_name);

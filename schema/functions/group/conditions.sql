@@ -118,9 +118,6 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if to_regprocedure(format('posthorn.%I(int, posthorn.event[], bigint[])', name)) is not null then -- of earlier versions
-    execute format('drop function posthorn.%I(int, posthorn.event[], bigint[])', name);
-  end if;
   execute format(
     'create or replace function posthorn.%I(int, posthorn.event[], bigint[], timestamptz) returns table (event_id bigint, subscription_id bigint, subscription text)
      language plpgsql stable security definer rows 1000
@@ -194,8 +191,8 @@ as $$
 declare
   name text := format('condition_%s', id);
 begin
-  execute format('drop function if exists posthorn.%I(int, posthorn.event[], bigint[]), posthorn.%I(int, posthorn.event[], bigint[], timestamptz),
-    posthorn.%I(int, posthorn.event[], bigint[]), posthorn.%I(int, posthorn.event[], bigint[], timestamptz)', name, name, name || '_many', name || '_many');
+  execute format('drop function if exists posthorn.%I(int, posthorn.event[], bigint[], timestamptz), posthorn.%I(int, posthorn.event[], bigint[], timestamptz)',
+    name, name || '_many');
   execute format(
     'create function posthorn.%I(int, posthorn.event[], bigint[], timestamptz) returns table (event_id bigint, subscription_id bigint, subscription text)
      language plpgsql stable set search_path = pg_catalog, pg_temp as %L', name, format(

@@ -18,6 +18,7 @@ import (
 
 	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/observe"
+	"github.com/posthorn/posthorn/internal/outage"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/process"
 	"github.com/posthorn/posthorn/internal/sealing"
@@ -87,7 +88,9 @@ type Config struct {
 	// reads here. Default: publishing to them is refused, and nothing of them opens.
 	Seal SealConfig
 
-	// Logger hears of what goes wrong and goes on. Default: [slog.Default].
+	// Logger receives warnings about errors that are retried. An outage of the
+	// database is one message when it begins and one when it ends, see
+	// [Client.Logger]. Default: [slog.Default].
 	Logger *slog.Logger
 
 	// TracerProvider and MeterProvider are where spans and metrics go. Default:
@@ -159,7 +162,6 @@ func Open(ctx context.Context, config Config) (*Client, error) {
 	c := &Client{
 		namespace: config.Namespace,
 		config:    config,
-		log:       config.Logger,
 		telemetry: observe.New(observe.Config{
 			TracerProvider: config.TracerProvider, MeterProvider: config.MeterProvider, Propagator: config.Propagator,
 			Namespace: config.Namespace, Node: config.NodeID,
@@ -170,6 +172,7 @@ func Open(ctx context.Context, config Config) (*Client, error) {
 		fetched:   fetched{leases: map[*fetchedLease]struct{}{}},
 	}
 	if err := c.connect(ctx); err != nil {
+		close(c.closing)
 		c.closePools()
 		return nil, fmt.Errorf("open posthorn: %w", err)
 	}
@@ -229,6 +232,7 @@ func (c *Client) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.log = slog.New(outage.NewHandler(c.config.Logger.Handler(), base, c.closing))
 	control := base.Copy()
 	control.MaxConns = controlConns
 	control.MinConns, control.MinIdleConns = 0, 0
@@ -312,6 +316,11 @@ func (c *Client) NodeID() string { return c.config.NodeID }
 // Pool is the pool that handlers' transactions come from. A program that needs
 // no other may use it for its own work too.
 func (c *Client) Pool() *pgxpool.Pool { return c.work }
+
+// Logger is [Config].Logger, but for one thing: while the database cannot be
+// reached, warnings and errors whose attribute "error" says so are left out. The
+// beginning of such an outage is logged once, and its end with their number.
+func (c *Client) Logger() *slog.Logger { return c.log }
 
 // Close ends what the client has opened, after publishers have sent what they
 // hold; what was fetched and not answered goes back, and listeners end. End Run

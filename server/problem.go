@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/outage"
 )
 
 // problem is what went wrong, as RFC 9457 has it. It is an error, so that
@@ -128,12 +128,8 @@ func isUnavailable(err error) bool {
 		}
 		return state.Code == "25006" // a standby
 	}
-	var connect *pgconn.ConnectError
-	var network net.Error
-	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, posthorn.ErrClosed) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err) ||
-		strings.Contains(err.Error(), "closed pool") || strings.Contains(err.Error(), "unexpected EOF") ||
-		strings.Contains(err.Error(), "conn closed")
+	return outage.IsConnection(err) || errors.Is(err, posthorn.ErrClosed) || pgconn.SafeToRetry(err) ||
+		strings.Contains(err.Error(), "closed pool")
 }
 
 // isTooLarge: a payload can be as large as max_payload_bytes says.
@@ -169,11 +165,14 @@ func (p *problem) headers() http.Header {
 	return h
 }
 
-// noteProblem keeps the cause for the log of requests, and logs what is a fault
-// of ours.
+// noteProblem keeps the cause for the log of requests, logs what is a fault
+// of ours, and counts what an outage of the database is to blame for.
 func (s *Server) noteProblem(ctx context.Context, p *problem) {
 	record := recordOf(ctx)
 	record.problem = p
+	if p.Status == http.StatusServiceUnavailable && p.cause != nil {
+		s.outage.RequestFailed(p.cause)
+	}
 	if p.internal() {
 		s.log.Error("request went wrong", "method", record.method, "path", record.path, "error", p.cause)
 	}

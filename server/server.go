@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/outage"
 	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/internal/token"
 	"github.com/posthorn/posthorn/internal/work"
@@ -18,8 +20,10 @@ import (
 
 // Options say how to serve. The zero value is sound.
 type Options struct {
-	// Logger hears of what goes wrong, of each request that is denied, and at
-	// level debug of every request. Default: [slog.Default].
+	// Logger receives what goes wrong, each request that is denied, and at level
+	// debug every request. An outage of the database is one message when it begins
+	// and one when it ends, with the number of requests that failed meanwhile.
+	// Default: the client's, see [posthorn.Client.Logger].
 	Logger *slog.Logger
 	// MaxBodyBytes bounds the body of a request, after it is decompressed.
 	// Default: 4 MiB.
@@ -52,9 +56,6 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
 	if o.MaxBodyBytes <= 0 {
 		o.MaxBodyBytes = 4 << 20
 	}
@@ -82,6 +83,7 @@ type Server struct {
 	client  *posthorn.Client
 	options Options
 	log     *slog.Logger
+	outage  *outage.Handler // log's
 	mux     *http.ServeMux
 	api     huma.API
 	handler http.Handler // the mux, and what is around it
@@ -105,14 +107,17 @@ type Server struct {
 // end.
 func New(client *posthorn.Client, options Options) *Server {
 	options = options.withDefaults()
+	drained := make(chan struct{})
+	failures := outage.NewHandler(cmp.Or(options.Logger, client.Logger()).Handler(), client.Pool().Config(), drained)
+	log := slog.New(failures)
 	s := &Server{
-		client: client, options: options, log: options.Logger,
-		mux: http.NewServeMux(), drained: make(chan struct{}), headerTime: headerTime, bodyTime: bodyTime,
+		client: client, options: options, log: log, outage: failures,
+		mux: http.NewServeMux(), drained: drained, headerTime: headerTime, bodyTime: bodyTime,
 		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens, time.Now),
-		box:     sealing.New(client.Pool(), client.Sealer(), options.Logger),
-		jobBell: work.NewBell(client.Pool(), options.Logger),
+		box:     sealing.New(client.Pool(), client.Sealer(), log),
+		jobBell: work.NewBell(client.Pool(), log),
 	}
-	s.openStreams = newOpenStreams(client, options.Logger)
+	s.openStreams = newOpenStreams(client, log)
 	s.traffic.routes = map[string]*routeTraffic{}
 	s.api = humago.New(s.mux, apiConfig(options.Version))
 	s.api.UseMiddleware(s.exchange)

@@ -73,7 +73,7 @@ func (a *app) archive(cmd *cobra.Command, url string, config archive.Config) err
 		return err
 	}
 	config.Namespace = a.namespace
-	config.Logger = a.log
+	config.Logger = ph.Logger()
 	archiver := archive.New(ph.Pool(), store, config)
 	if err := archiver.Define(ctx); err != nil {
 		return err

@@ -119,7 +119,6 @@ func (a *app) client(ctx context.Context, name string, keepers keepers) (*postho
 // web is what serves HTTP: first an address, then also a database.
 type web struct {
 	flags       httpFlags
-	log         *slog.Logger
 	listener    net.Listener
 	certificate *certificate // nil without TLS
 	access      access
@@ -127,7 +126,7 @@ type web struct {
 }
 
 func (f httpFlags) open(ctx context.Context, log *slog.Logger) (*web, error) {
-	w := &web{flags: f, log: log}
+	w := &web{flags: f}
 	if f.maxBody <= 0 {
 		return nil, usageError{errors.New("--max-body must be positive"), "leave it out for 4 MiB"}
 	}
@@ -185,7 +184,7 @@ func (w *web) serve(ctx context.Context, ph *posthorn.Client) error {
 		config = w.certificate.config()
 	}
 	return server.New(ph, server.Options{
-		Logger: w.log, MaxBodyBytes: w.flags.maxBody, CORSOrigins: w.flags.corsOrigins, Version: currentVersion().Version,
+		MaxBodyBytes: w.flags.maxBody, CORSOrigins: w.flags.corsOrigins, Version: currentVersion().Version,
 		Tokens: w.access == accessTokens, Local: w.access == accessLocal && !w.flags.insecure,
 	}).Serve(ctx, w.listener, config)
 }

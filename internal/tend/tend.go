@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/outage"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -43,9 +44,18 @@ func Run(ctx context.Context, db pg.DB, log *slog.Logger) {
 type complaints struct {
 	log   *slog.Logger
 	known map[string]string // by part of the upkeep
+	cut   bool              // the last call had no connection
 }
 
 func (c *complaints) note(errors map[string]string, err error) {
+	if outage.IsConnection(err) { // the log reports the end of an outage itself
+		if !c.cut {
+			c.log.Warn("upkeep could not run", "error", err)
+		}
+		c.cut = true
+		return
+	}
+	c.cut = false
 	current := maps.Clone(errors)
 	if err != nil {
 		// Nothing is known of the parts, so what they said stands.

@@ -3,6 +3,7 @@ package tend
 import (
 	"bytes"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -26,12 +27,15 @@ func TestComplaints(t *testing.T) {
 	c.note(sweep, nil)
 	c.note(nil, errors.New("no database"))
 	c.note(nil, errors.New("no database"))
+	c.note(nil, io.ErrUnexpectedEOF)
+	c.note(nil, io.ErrUnexpectedEOF)
 	c.note(sweep, nil)
 	c.note(nil, nil)
 	c.note(nil, nil)
 	want := []string{
 		`level=WARN msg="upkeep has an error" part=sweep error="no room"`,
 		`level=WARN msg="upkeep has an error" part="all of it" error="no database"`,
+		`level=WARN msg="upkeep could not run" error="unexpected EOF"`,
 		`level=INFO msg="upkeep works again" part="all of it"`,
 		`level=INFO msg="upkeep works again" part=sweep`,
 	}

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/sealing"
+	"github.com/posthorn/posthorn/internal/worker"
 	"github.com/posthorn/posthorn/schema"
 )
 
@@ -42,7 +42,7 @@ func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &consume.PermanentError{Err: err}
+	return &worker.PermanentError{Err: err}
 }
 
 // RetryAfter marks an error after which the event is to be tried again when that
@@ -52,7 +52,7 @@ func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		err = errors.New("tried too early")
 	}
-	return &consume.RetryError{After: max(d, 0), Err: err}
+	return &worker.RetryError{After: max(d, 0), Err: err}
 }
 
 // EventErrors is what a handler of batches returns when some events of the batch

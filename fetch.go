@@ -9,6 +9,7 @@ import (
 
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // Fetch takes up to n events of the group, for a program that asks for work
@@ -218,7 +219,7 @@ func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
 func (g *Group) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 	return func(yield func(*Delivery, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		a := &ahead{group: g, size: consume.NewSizer(g.config.BatchSize), batches: make(chan batch)}
+		a := &ahead{group: g, size: worker.NewSizer(g.config.BatchSize), batches: make(chan batch)}
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -244,7 +245,7 @@ func (g *Group) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 // ahead fetches while a loop is busy with what was fetched before.
 type ahead struct {
 	group   *Group
-	size    *consume.Sizer
+	size    *worker.Sizer
 	batches chan batch
 	given   []*fetchedLease // what the loop was given, as far as it is not answered
 }
@@ -272,7 +273,7 @@ func (a *ahead) run(ctx context.Context) {
 			}
 			return
 		}
-		if b.err != nil && (isFinal(b.err) || errors.Is(b.err, ErrClosed) || !consume.Pause(ctx, consume.TroubleWait)) {
+		if b.err != nil && (isFinal(b.err) || errors.Is(b.err, ErrClosed) || !worker.Pause(ctx, worker.TroubleWait)) {
 			return
 		}
 	}

@@ -2,78 +2,83 @@ package posthorn
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// fetched are the leases that the program has to answer.
+// fetched are the leases that the program has to answer. Their heartbeat saves
+// answers, and extends nothing.
 type fetched struct {
-	mu     sync.Mutex
-	ever   bool
-	leases map[*fetchedLease]struct{}
-	none   chan struct{} // closed when there are none; made when somebody waits for that
+	worker.Heartbeat[*fetchedLease]
+	client *Client
+	saving worker.Trouble
+	begin  sync.Once
+	ever   bool // guarded by begin
 }
 
+func (f *fetched) init(c *Client) {
+	f.client = c
+	f.saving = worker.Trouble{Log: c.log, What: "cannot save answers yet"}
+	f.Every, f.Extend = saveAfter, f.save
+	f.Init()
+}
+
+// add begins to save what is answered. The first time it begins the heartbeat,
+// which the end of the client ends.
 func (f *fetched) add(l *fetchedLease) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ever = true
-	f.leases[l] = struct{}{}
+	f.Add(l)
+	f.begin.Do(func() {
+		f.ever = true
+		leave, err := f.client.enter()
+		if err != nil {
+			return // closing saves it
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() {
+			<-f.client.closing
+			cancel()
+		}()
+		go func() {
+			defer leave()
+			f.Run(ctx)
+		}()
+	})
 }
 
-func (f *fetched) remove(l *fetchedLease) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.leases, l)
-	if len(f.leases) == 0 && f.none != nil {
-		close(f.none)
-		f.none = nil
+func (f *fetched) save(ctx context.Context, leases []*fetchedLease) {
+	l := leases[0]
+	l.mu.Lock()
+	expired := time.Now().After(l.ends)
+	l.mu.Unlock()
+	err := l.save(ctx)
+	switch {
+	case errors.Is(err, ErrLeaseLost):
+		l.end() // who answers next hears of it
+	case err != nil:
+		f.saving.Report(err)
+	default:
+		f.saving.Over()
 	}
-}
-
-func (f *fetched) all() []*fetchedLease {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	all := make([]*fetchedLease, 0, len(f.leases))
-	for l := range f.leases {
-		all = append(all, l)
-	}
-	return all
-}
-
-// await returns when everything is answered, or ctx ends.
-func (f *fetched) await(ctx context.Context) {
-	f.mu.Lock()
-	if len(f.leases) == 0 {
-		f.mu.Unlock()
-		return
-	}
-	if f.none == nil {
-		f.none = make(chan struct{})
-	}
-	none := f.none
-	f.mu.Unlock()
-	select {
-	case <-none:
-	case <-ctx.Done():
+	if expired {
+		f.Forget(l) // others have it: there is nothing to give back
 	}
 }
 
 // giveBackFetched saves what was answered and gives the rest back, also what was
 // taken in calls whose answer never arrived.
 func (c *Client) giveBackFetched(ctx context.Context) {
-	for _, l := range c.fetched.all() {
+	for _, l := range c.fetched.All() {
 		l.giveBack(ctx, 0)
 	}
-	c.fetched.mu.Lock()
-	ever := c.fetched.ever
-	c.fetched.mu.Unlock()
-	if !ever {
+	c.fetched.begin.Do(func() {})
+	if !c.fetched.ever {
 		return
 	}
-	ctx, cancel := consume.Outlast(ctx, lastWords)
+	ctx, cancel := worker.Outlast(ctx, lastWords)
 	defer cancel()
 	if _, err := pg.ReleaseNode(ctx, c.control, c.namespace, c.config.NodeID); err != nil {
 		c.log.Warn("cannot give events back; they expire", "error", err)

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/inflow"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // Broker is where a group reads instead of the log: see [From]. The zero value is
@@ -132,7 +132,7 @@ func (g *Group) openSource(stop context.Context) (Source, error) {
 		case !complained:
 			g.client.log.Warn("cannot open the broker, trying again", "group", g.name, "broker", g.config.Source.String(), "error", err)
 		}
-		if !consume.Pause(stop, consume.TroubleWait) {
+		if !worker.Pause(stop, worker.TroubleWait) {
 			return nil, nil
 		}
 	}

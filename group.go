@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -156,6 +157,15 @@ func (c GroupConfig) policy() pg.GroupConfig {
 	return p
 }
 
+// delay is about how long an event waits after a delivery that failed.
+func (c GroupConfig) delay(delivery int) time.Duration {
+	if n := len(c.Delays); n > 0 {
+		return c.Delays[min(max(delivery, 1), n)-1]
+	}
+	b := c.policy().Backoff
+	return time.Duration(min(float64(b.To), float64(b.From)*math.Pow(b.Factor, float64(max(delivery, 1)-1))))
+}
+
 // limit is how often an event is tried, or 0 for no limit.
 func (c GroupConfig) limit() int {
 	if p := c.policy(); p.Attempts != nil {
@@ -242,7 +252,7 @@ func (g *Group) blocks() bool { return g.config.Order != Unordered && !g.config.
 func (g *Group) consumer(group pg.Group) consume.Config {
 	return consume.Config{
 		Pool:          g.client.control,
-		Work:          g.client.work,
+		Work:          g.client.transactions,
 		Group:         group,
 		Node:          g.client.NodeID(),
 		Routes:        g.routes,
@@ -251,6 +261,8 @@ func (g *Group) consumer(group pg.Group) consume.Config {
 		Blocks:        g.blocks(),
 		Together:      g.config.Together,
 		BuryUnhandled: g.config.BuryUnhandled,
+		Attempts:      g.config.limit(),
+		Delay:         g.config.delay,
 		BatchSize:     g.config.BatchSize,
 		Concurrency:   g.config.Concurrency,
 		LeaseFor:      g.config.LeaseFor,

@@ -10,28 +10,25 @@ import (
 
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // fetchedLease is a lease whose events were fetched: what was answered to them,
 // and how much of that is saved.
 type fetchedLease struct {
+	worker.Hold
 	group *Group
 	pg.Lease
 
-	settling sync.Mutex // held while the database is told
+	head int // events at the head whose answers are saved; changes in Settle and in heartbeats only
 
 	mu       sync.Mutex
 	answers  []answer     // by event
 	open     int          // events without an answer
-	head     int          // events at the head whose answers are saved
 	failures []pg.Failure // of answers that are not saved
 	failed   bool         // one of them comes again
-	told     time.Time    // when the database last heard of the lease
 	ends     time.Time    // when others have it, unless it is extended
-	saver    *time.Timer  // saves the head soon
-	expiry   *time.Timer  // when it is over for lack of answers
-	over     bool         // it is settled, or lost
-	lost     error        // why it is lost
+	over     bool         // it is settled, or lost, and that was noted
 }
 
 // answer is what became of an event.
@@ -53,43 +50,33 @@ func (g *Group) hold(lease pg.Lease) *fetchedLease {
 		Lease:   lease,
 		answers: make([]answer, len(lease.Events)),
 		open:    len(lease.Events),
-		told:    time.Now(),
 		ends:    time.Now().Add(g.config.LeaseFor),
 	}
-	// From then on others have it: the client has nothing to give back.
-	l.expiry = time.AfterFunc(g.config.LeaseFor, func() { g.client.fetched.remove(l) })
+	l.Init(context.Background(), time.Now(), g.config.LeaseFor)
 	g.client.fetched.add(l)
 	return l
 }
 
 // answer notes what became of an event, and settles the lease with the last one.
 func (l *fetchedLease) answer(ctx context.Context, i int, failures []pg.Failure) error {
-	last, late, err := l.note(i, failures)
-	if err != nil || !last && !late {
+	last, err := l.note(i, failures)
+	if err != nil || !last {
 		return err
 	}
 	ctx, cancel := outlast(ctx)
 	defer cancel()
-	err = l.tell(ctx, true)
-	switch {
-	case err == nil || errors.Is(err, ErrLeaseLost):
+	if err = l.tell(ctx); err == nil || errors.Is(err, ErrLeaseLost) {
 		return err
-	case last:
-		return l.forget(i, err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.saveSoon()
-	return nil
+	return l.forget(i, err)
 }
 
-// note writes down an answer. It reports whether it is the last one, and whether
-// the database has not heard of the lease for long.
-func (l *fetchedLease) note(i int, failures []pg.Failure) (last, late bool, err error) {
+// note writes down an answer. It reports whether it is the last one.
+func (l *fetchedLease) note(i int, failures []pg.Failure) (last bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.check(i); err != nil {
-		return false, false, err
+		return false, err
 	}
 	l.answers[i] = answered
 	l.open--
@@ -100,18 +87,17 @@ func (l *fetchedLease) note(i int, failures []pg.Failure) (last, late bool, err 
 			l.release(i + 1)
 		}
 	}
-	last, late = l.open == 0, time.Since(l.told) > saveAfter
-	if !last && !late {
-		l.saveSoon()
+	if l.open > 0 {
+		l.group.client.fetched.add(l) // its time may have been over
 	}
-	return last, late, nil
+	return l.open == 0, nil
 }
 
 // check tells why an event cannot be answered. The caller holds the lock.
 func (l *fetchedLease) check(i int) error {
 	switch id := l.Events[i].ID; {
-	case l.lost != nil:
-		return l.lost
+	case l.Lost():
+		return context.Cause(l.Context())
 	case l.answers[i] == answered:
 		return fmt.Errorf("event %d is answered already: %w", id, ErrConflict)
 	case l.answers[i] == givenBack:
@@ -126,7 +112,7 @@ func (l *fetchedLease) forget(i int, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over || i < l.head {
-		return l.lost
+		return nil
 	}
 	l.answers[i] = unanswered
 	l.open++
@@ -134,30 +120,30 @@ func (l *fetchedLease) forget(i int, err error) error {
 	return err
 }
 
-// tell lets the database know: all of it when everything is answered, otherwise
-// the head. If there is nothing new, it asks whether the lease is ours, if told to.
-func (l *fetchedLease) tell(ctx context.Context, ask bool) error {
-	l.settling.Lock()
-	defer l.settling.Unlock()
-	l.mu.Lock()
-	if l.over {
-		defer l.mu.Unlock()
-		return l.lost
+// tell saves what is answered, while no heartbeat does: all of the lease when
+// everything is, otherwise its head and what failed.
+func (l *fetchedLease) tell(ctx context.Context) error {
+	over := false
+	err := l.Settle(func() (bool, error) {
+		s := l.news()
+		over = s.all
+		return over, l.write(ctx, s)
+	})
+	if errors.Is(err, ErrLeaseLost) || over && err == nil {
+		l.end()
 	}
+	return err
+}
+
+// save is tell, in a heartbeat.
+func (l *fetchedLease) save(ctx context.Context) error {
 	s := l.news()
-	l.mu.Unlock()
-	if s.head == l.head && !s.all && !ask {
-		return nil
+	if s.head == l.head && len(s.failures) == 0 || s.all {
+		return nil // nothing is new, or who gave the last answer saves it
 	}
 	err := l.write(ctx, s)
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if errors.Is(err, ErrLeaseLost) {
-		l.lost = err
-		l.group.watch.LeaseLost()
-	}
-	if l.lost != nil || err == nil && s.all {
-		l.end()
+		l.Gone(err)
 	}
 	return err
 }
@@ -171,26 +157,23 @@ type settlement struct {
 	failures []pg.Failure
 }
 
-// news finds what can be said. The caller holds the lock.
+// news finds what can be said.
 func (l *fetchedLease) news() settlement {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	s := settlement{head: l.head, all: l.open == 0}
 	for s.head < len(l.answers) && l.answers[s.head] == answered {
 		s.head++
 	}
-	// What has to wait for an event that comes again waits where that does.
-	s.rest = s.all && s.head < len(l.answers) && !slices.Contains(l.answers[s.head:], answered) &&
-		(!l.failed || !l.group.blocks())
-	if s.all && !s.rest {
-		s.failures = slices.Clone(l.failures)
-		return s
-	}
 	if s.head > 0 {
 		s.upTo = l.Events[s.head-1].ID
 	}
-	for _, f := range l.failures {
-		if f.Event <= s.upTo {
-			s.failures = append(s.failures, f)
-		}
+	// What has to wait for an event that comes again waits where that does.
+	s.rest = s.all && s.head < len(l.answers) && !slices.Contains(l.answers[s.head:], answered) &&
+		(!l.failed || !l.group.blocks())
+	s.failures = slices.Clone(l.failures)
+	if s.rest { // all failures of the rest say that it goes back
+		s.failures = slices.DeleteFunc(s.failures, func(f pg.Failure) bool { return f.Event > s.upTo })
 	}
 	return s
 }
@@ -200,7 +183,7 @@ func (l *fetchedLease) news() settlement {
 const atOnce = time.Millisecond
 
 // write settles. What goes back as it is costs nothing per event where it is the
-// tail of the lease.
+// tail of the lease. The caller runs in Settle or in a heartbeat.
 func (l *fetchedLease) write(ctx context.Context, s settlement) error {
 	db := l.group.client.control
 	watch := l.group.watch
@@ -227,52 +210,34 @@ func (l *fetchedLease) write(ctx context.Context, s settlement) error {
 func (l *fetchedLease) saved(s settlement) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.told = time.Now()
 	l.head = s.head
-	l.failures = slices.DeleteFunc(l.failures, func(f pg.Failure) bool { return f.Event <= s.upTo })
+	said := func(f pg.Failure) bool {
+		return slices.ContainsFunc(s.failures, func(said pg.Failure) bool {
+			return said.Event == f.Event && said.Subscription == f.Subscription
+		})
+	}
+	if len(s.failures) > 0 {
+		l.failures = slices.DeleteFunc(l.failures, said)
+	}
 }
 
-// end is when the lease is settled or lost. The caller holds the lock.
+// end notes that the lease is settled or lost.
 func (l *fetchedLease) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return
+	}
 	l.over = true
 	l.failures = nil
-	l.expiry.Stop()
-	if l.saver != nil {
-		l.saver.Stop()
+	if l.Lost() {
+		l.group.watch.LeaseLost()
 	}
-	l.group.client.fetched.remove(l)
+	l.group.client.fetched.Forget(l)
 	select {
 	case l.group.pull.settled <- struct{}{}: // what waited for it can be taken
 	default:
 	}
-}
-
-// saveSoon saves the head in a while. The caller holds the lock.
-func (l *fetchedLease) saveSoon() {
-	if l.saver == nil && !l.over {
-		l.saver = time.AfterFunc(saveAfter, l.save)
-	}
-}
-
-func (l *fetchedLease) save() {
-	leave, err := l.group.client.enter()
-	if err != nil {
-		return // closing saves it
-	}
-	defer leave()
-	l.mu.Lock()
-	l.saver = nil
-	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
-	defer cancel()
-	err = l.tell(ctx, false)
-	if err == nil || errors.Is(err, ErrLeaseLost) {
-		return // who answers next hears of it
-	}
-	l.group.client.log.Warn("cannot save answers yet", "group", l.group.name, "error", err)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.saveSoon()
 }
 
 // keep extends the lease when less than half of its time is left.
@@ -297,22 +262,24 @@ func (l *fetchedLease) extend(ctx context.Context, i int, by time.Duration) erro
 }
 
 func (l *fetchedLease) prolong(ctx context.Context, by time.Duration) error {
-	l.settling.Lock()
-	defer l.settling.Unlock()
-	ends := time.Now().Add(by)
-	_, err := pg.Extend(ctx, l.group.client.control, l.Lease, by)
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	asked := time.Now()
+	err := l.Settle(func() (bool, error) {
+		_, err := pg.Extend(ctx, l.group.client.control, l.Lease, by)
+		if err == nil {
+			l.Extended(asked, by)
+		}
+		return false, err
+	})
 	switch {
-	case l.over:
-		return l.lost
 	case errors.Is(err, ErrLeaseLost):
-		l.lost = err
 		l.end()
 	case err == nil:
-		l.told, l.ends = time.Now(), ends
-		l.expiry.Reset(by)
-		l.group.client.fetched.add(l)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !l.over {
+			l.ends = asked.Add(by)
+			l.group.client.fetched.add(l)
+		}
 	}
 	return err
 }
@@ -322,9 +289,9 @@ func (l *fetchedLease) giveBack(ctx context.Context, from int) {
 	l.mu.Lock()
 	l.release(from)
 	l.mu.Unlock()
-	ctx, cancel := consume.Outlast(ctx, lastWords)
+	ctx, cancel := worker.Outlast(ctx, lastWords)
 	defer cancel()
-	if err := l.tell(ctx, false); err != nil && !errors.Is(err, ErrLeaseLost) {
+	if err := l.tell(ctx); err != nil && !errors.Is(err, ErrLeaseLost) {
 		l.group.client.log.Warn("cannot give events back; they expire", "group", l.group.name, "error", err)
 	}
 }

@@ -9,9 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/tend"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 const (
@@ -51,8 +51,9 @@ func (c *Client) Run(ctx context.Context) error {
 	house.Go(func() { tend.Run(keeping, c.control, c.log) })
 	house.Go(func() { c.watch.Run(keeping) })
 	house.Go(func() { c.beat(keeping) })
+	house.Go(func() { c.transactions.Watch(keeping) })
 	c.runParts(work, stop, fail)
-	c.fetched.await(work)
+	c.fetched.Drained(work)
 	c.giveBackFetched(keeping)
 	enough()
 	house.Wait() // a node that was removed does not register again
@@ -129,7 +130,7 @@ func (c *Client) insist(ctx context.Context, what string, do func(ctx context.Co
 			return err
 		}
 		c.log.Warn("trouble with the database, trying again", "for", what, "error", err)
-		if !consume.Pause(ctx, consume.TroubleWait) {
+		if !worker.Pause(ctx, worker.TroubleWait) {
 			return nil
 		}
 	}
@@ -162,7 +163,7 @@ func (c *Client) registerNode(ctx context.Context) error {
 // removeNode gives back whatever this node holds: also leases that were taken in
 // calls whose answer never arrived.
 func (c *Client) removeNode(ctx context.Context) {
-	ctx, cancel := consume.Outlast(ctx, lastWords)
+	ctx, cancel := worker.Outlast(ctx, lastWords)
 	defer cancel()
 	if _, err := pg.RemoveNode(ctx, c.control, c.namespace, c.config.NodeID); err != nil {
 		c.log.Warn("this node could not say that it has stopped; its leases expire", "error", err)

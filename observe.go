@@ -47,7 +47,7 @@ func (c *Client) Stats() []GroupStats {
 	for i, p := range parts {
 		handlers, lost := p.watched().Counts()
 		stats[i] = GroupStats{Group: p.label(), LeasesLost: lost, Handlers: make([]HandlerStats, len(handlers))}
-		if w, ok := p.(*worker); ok {
+		if w, ok := p.(*jobWorker); ok {
 			stats[i].Jobs, stats[i].Tags = true, slices.Clone(w.tags)
 		}
 		for j, h := range handlers {

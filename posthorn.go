@@ -24,6 +24,7 @@ import (
 	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/internal/wake"
 	"github.com/posthorn/posthorn/internal/work"
+	"github.com/posthorn/posthorn/internal/worker"
 	"github.com/posthorn/posthorn/schema"
 	"github.com/posthorn/posthorn/seal"
 )
@@ -52,11 +53,12 @@ type Config struct {
 	// what DatabaseURL says, else posthorn.
 	ApplicationName string
 
-	// MaxConns bounds the connections for the transactions of handlers, and so
-	// how many of those run at once. More of them wait for locks and disks at
-	// the same time; each costs the server memory. Without handlers in
-	// transactions none is opened. Default: 10. With Pool, that one's limit
-	// holds.
+	// MaxConns bounds the connections of [Client.Pool]. Handlers' transactions use
+	// half of them, so it also bounds how many of those run at once; the other
+	// half is for the program, and for handlers that use the pool beside their
+	// transactions. More transactions wait for locks and disks at the same time;
+	// each costs the server memory. Connections are opened as they are needed.
+	// Default: 20. With Pool, that one's limit holds.
 	MaxConns int
 
 	// NodeID names this process among those of its namespace. Each needs one of
@@ -117,8 +119,10 @@ type Client struct {
 	telemetry *observe.Telemetry
 
 	control   *pg.Pool      // for our own statements
-	work      *pgxpool.Pool // for the transactions of handlers
+	work      *pgxpool.Pool // for the transactions of handlers, and for the program
 	closeWork bool
+
+	transactions *worker.Transactions // of handlers, in work
 
 	sealer   *seal.Sealer // nil without keepers
 	box      *sealing.Box
@@ -169,7 +173,6 @@ func Open(ctx context.Context, config Config) (*Client, error) {
 		changed:   make(chan struct{}),
 		heartbeat: heartbeat,
 		closing:   make(chan struct{}),
-		fetched:   fetched{leases: map[*fetchedLease]struct{}{}},
 	}
 	if err := c.connect(ctx); err != nil {
 		close(c.closing)
@@ -184,7 +187,7 @@ func (c Config) withDefaults() Config {
 		c.Namespace = "default"
 	}
 	if c.MaxConns == 0 {
-		c.MaxConns = 10
+		c.MaxConns = 20
 	}
 	if c.DrainFor == 0 {
 		c.DrainFor = 20 * time.Second
@@ -233,6 +236,7 @@ func (c *Client) connect(ctx context.Context) error {
 		return err
 	}
 	c.log = slog.New(outage.NewHandler(c.config.Logger.Handler(), base, c.closing))
+	c.fetched.init(c)
 	control := base.Copy()
 	control.MaxConns = controlConns
 	control.MinConns, control.MinIdleConns = 0, 0
@@ -250,6 +254,7 @@ func (c *Client) connect(ctx context.Context) error {
 		}
 		c.closeWork = true
 	}
+	c.transactions = worker.NewTransactions(c.work, c.log)
 	if c.config.Migrate {
 		if err := c.migrate(ctx); err != nil {
 			return err

@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/project"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // ReplaceConfig says how a projection is to be replaced. Swap is required.
@@ -142,7 +142,7 @@ func (r *replacement) keepGoing(ctx context.Context) error {
 			return err
 		case err != nil && ctx.Err() == nil:
 			r.client.log.Warn("trouble with the database, trying again", "projection", r.name, "error", err)
-			r.worker.Rest(ctx, consume.TroubleWait)
+			r.worker.Rest(ctx, worker.TroubleWait)
 		case done:
 			return nil
 		case took == 0:

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/sealing"
+	"github.com/posthorn/posthorn/internal/worker"
 	"github.com/posthorn/posthorn/seal"
 )
 
@@ -176,7 +176,7 @@ func (g *Group) open(ctx context.Context, e pg.Event) (Event, error) {
 	case ctx.Err() == nil:
 		c.box.Complain(c.namespace, e.Stream, err)
 	}
-	return Event{}, &consume.ReleaseError{After: sealedPause, Err: err}
+	return Event{}, &worker.ReleaseError{After: sealedPause, Err: err}
 }
 
 // opening opens the events of a batch. What a keeper that is away says of the
@@ -191,7 +191,7 @@ func (o *opening) open(ctx context.Context, e pg.Event) (Event, error) {
 		return Event{}, err
 	}
 	opened, err := o.group.open(ctx, e)
-	if _, away := errors.AsType[*consume.ReleaseError](err); away {
+	if _, away := errors.AsType[*worker.ReleaseError](err); away {
 		if o.away == nil {
 			o.away = map[string]error{}
 		}

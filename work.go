@@ -72,7 +72,7 @@ func (c *Client) Work(tags []string, config WorkConfig, handler JobHandler) {
 	if len(tags) > 0 {
 		label = "jobs tagged " + strings.Join(tags, ", ")
 	}
-	w := &worker{
+	w := &jobWorker{
 		client: c, tags: slices.Clone(tags), name: label, config: config.withDefaults(), handler: handler,
 		watch: c.telemetry.Jobs(label),
 	}
@@ -106,8 +106,8 @@ func WorkOn[T any](c *Client, tags []string, config WorkConfig, handler func(ctx
 	})
 }
 
-// worker is a registration of [Client.Work].
-type worker struct {
+// jobWorker is a registration of [Client.Work].
+type jobWorker struct {
 	client  *Client
 	tags    []string
 	name    string
@@ -117,12 +117,12 @@ type worker struct {
 	err     error // what was wrong when it was set up; Run returns it
 }
 
-func (w *worker) label() string { return w.name }
+func (w *jobWorker) label() string { return w.name }
 
-func (w *worker) watched() *observe.Group { return w.watch.Group }
+func (w *jobWorker) watched() *observe.Group { return w.watch.Group }
 
 // run takes jobs until stop ends; handlers may go on until ctx does.
-func (w *worker) run(ctx, stop context.Context) error {
+func (w *jobWorker) run(ctx, stop context.Context) error {
 	if w.err != nil {
 		return fmt.Errorf("%s: %w", w.name, w.err)
 	}
@@ -132,7 +132,7 @@ func (w *worker) run(ctx, stop context.Context) error {
 	return nil
 }
 
-func (w *worker) engine() work.Config {
+func (w *jobWorker) engine() work.Config {
 	c := w.client
 	return work.Config{
 		Pool: c.control, Bell: c.bell, Namespace: c.namespace, Worker: c.config.NodeID, Tags: w.tags, Handle: w.handle,
@@ -141,7 +141,7 @@ func (w *worker) engine() work.Config {
 	}
 }
 
-func (w *worker) handle(ctx context.Context, j *work.Job) error {
+func (w *jobWorker) handle(ctx context.Context, j *work.Job) error {
 	return w.handler(ctx, Job{
 		ID: j.ID, Attempt: j.Attempt, Title: j.Title, Description: j.Description, Tags: j.Tags, Payload: j.Payload,
 		Metadata: j.Metadata, Priority: j.Priority, RetryCount: j.RetryCount, MaxRetries: j.MaxRetries,

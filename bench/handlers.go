@@ -69,7 +69,7 @@ func (d *database) handling(n int, config posthorn.GroupConfig, register func(g 
 	return func(ctx context.Context) (float64, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: d.url(), Logger: quiet, MaxConns: transactions})
+		ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: d.url(), Logger: quiet, MaxConns: 2 * transactions})
 		if err != nil {
 			return 0, err
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // What a transaction has set for itself is not there in the next one on the same
@@ -152,7 +152,7 @@ func TestOthersGetTheirConnection(t *testing.T) {
 			go func() { got <- shared.Ping(context.WithoutCancel(t.Context())) }()
 		}
 		if handled++; handled < 10 && len(got) == 0 {
-			await.True(t, "the connection was kept for long enough", func() bool { return time.Since(begun) > consume.ChainFor })
+			await.True(t, "the connection was kept for long enough", func() bool { return time.Since(begun) > worker.ChainFor })
 			begun = time.Now()
 			return nil
 		}

@@ -4,18 +4,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // Config says what to consume, and how.
 type Config struct {
-	Pool  *pg.Pool      // for our own statements
-	Work  *pgxpool.Pool // for the transactions of handlers
+	Pool  *pg.Pool             // for our own statements
+	Work  *worker.Transactions // of handlers
 	Group pg.Group
 	Node  string
 
@@ -31,171 +29,199 @@ type Config struct {
 	Together      bool // all handlers of an event run in one transaction
 	BuryUnhandled bool // an event without a handler becomes a dead letter; otherwise it is passed over
 
-	BatchSize   int           // events per lease, at most
-	Concurrency int           // handlers that run at once, at most
-	LeaseFor    time.Duration // deadline of a lease; it moves while somebody works on it
-	Timeout     time.Duration // of one call of a handler; 0 for none
-	IdlePoll    time.Duration // how often to look for work without news
+	Attempts    int                              // before an event is a dead letter; 0 for no limit
+	Delay       func(delivery int) time.Duration // after a failure, about: for the log
+	BatchSize   int                              // events per lease, at most
+	Concurrency int                              // handlers that run at once, at most
+	LeaseFor    time.Duration                    // deadline of a lease; it moves while somebody works on it
+	Timeout     time.Duration                    // of one call of a handler; 0 for none
+	IdlePoll    time.Duration                    // how often to look for work without news
 
 	Log     *slog.Logger
 	Observe Observer
 }
 
-// Feed hands out leases of events that are not from the log. Its methods are
-// called by all lanes.
-type Feed interface {
-	// Next waits for a lease of up to n events. There is none when stop has ended.
-	Next(stop context.Context, n int) (lease pg.Lease, ok bool)
-	// Landed says that a lease of Next is worked off, as far as it says itself.
-	Landed(lease pg.Lease)
-}
-
-// Consumer works through a group.
-type Consumer struct {
+// group is the kind of work that a group's leases are.
+type group struct {
 	Config
-
-	turn  chan struct{} // who holds it may take
-	slots chan struct{} // who holds one may run a handler
-	batch *Sizer
-
-	mu      sync.Mutex
-	flights map[*flight]struct{}
+	heartbeat worker.Heartbeat[*lease]
+	batch     *worker.Sizer
+	failing   worker.Failures
+	settling  worker.Retry
+	releasing worker.Trouble
+	extending worker.Trouble
+	asking    worker.Trouble
+	opening   worker.Trouble
 }
-
-// TroubleWait is the pause after trouble with the database, here and in the other
-// loops of a client. It is a variable for tests, which set it before they begin.
-var TroubleWait = 2 * time.Second
-
-// lastWords is how long a consumer that ends tries to give its leases back.
-const lastWords = 10 * time.Second
 
 // Run consumes until stop ends. Then it takes nothing more and returns when what
 // it holds is done and settled. The contexts of handlers come from work, so when
 // that ends too, they should return; what they leave undone goes back.
 func Run(stop, work context.Context, config Config) {
-	c := &Consumer{
-		Config:  config,
-		turn:    make(chan struct{}, 1),
-		slots:   config.Slots,
-		batch:   NewSizer(config.BatchSize),
-		flights: map[*flight]struct{}{},
+	g := newGroup(config)
+	if g.Feed != nil {
+		g.runFed(stop, work)
+		return
 	}
-	if c.slots == nil {
-		c.slots = make(chan struct{}, config.Concurrency)
-	}
-	if c.Observe == nil {
-		c.Observe = Unobserved{}
-	}
-	beating, still := context.WithCancel(context.WithoutCancel(work))
-	var heart, lanes sync.WaitGroup
-	heart.Go(func() { c.beat(beating) })
-	for range config.Concurrency {
-		lanes.Go(func() { c.newLane().run(stop, work) })
-	}
-	lanes.Wait()
-	still()
-	heart.Wait()
+	_ = worker.Run(stop, work, g, worker.Config{Lanes: g.Concurrency, Slots: g.Slots, Log: g.Log}) // nothing ends it
 }
 
-// Sizer finds out how many events to take at once: enough that taking is cheap
-// beside handling, few enough that a lease is done in about a second, so that
-// other nodes get their part and little is repeated after a crash. It is safe for
-// use by any number of goroutines.
-type Sizer struct {
-	mu         sync.Mutex
-	size, most int
-}
-
-const (
-	firstBatch = 10
-	tooShort   = 100 * time.Millisecond
-	tooLong    = time.Second
-)
-
-// NewSizer returns one that begins small and grows up to most.
-func NewSizer(most int) *Sizer { return &Sizer{size: min(firstBatch, most), most: most} }
-
-// Next is how many to take.
-func (s *Sizer) Next() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.size
-}
-
-// Took learns from a lease of n events.
-func (s *Sizer) Took(n int, d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case d > tooLong:
-		s.size = max(1, min(s.size, n)/2)
-	case d < tooShort && n >= s.size:
-		s.size = min(2*s.size, s.most)
+func newGroup(config Config) *group {
+	config.Log = config.Log.With("group", config.Group.Name)
+	if config.Observe == nil {
+		config.Observe = Unobserved{}
 	}
+	g := &group{
+		Config:    config,
+		batch:     worker.NewSizer(config.BatchSize),
+		failing:   worker.Failures{Log: config.Log},
+		releasing: worker.Trouble{Log: config.Log, What: "cannot give a lease back yet"},
+		extending: worker.Trouble{Log: config.Log, What: "cannot extend a lease yet"},
+		asking:    worker.Trouble{Log: config.Log, What: "cannot ask other nodes for their handlers yet"},
+		opening:   worker.Trouble{Log: config.Log, What: "cannot run a transaction yet"},
+	}
+	g.settling = worker.Retry{
+		Outages: true, Each: max(config.LeaseFor/3, time.Second),
+		Trouble: &worker.Trouble{Log: config.Log, What: "cannot settle yet"},
+	}
+	g.heartbeat = worker.Heartbeat[*lease]{
+		Every: config.LeaseFor / 3, Extend: g.extend, Stuck: g.leaveToExpire,
+	}
+	if config.Timeout > 0 {
+		g.heartbeat.Patience = config.Timeout + config.LeaseFor
+	}
+	g.heartbeat.Init()
+	return g
 }
 
-// settle ends a lease. It insists for as long as the lease may be ours.
-func (c *Consumer) settle(work context.Context, lease pg.Lease, failures []pg.Failure) {
-	ctx, cancel := Outlast(work, c.LeaseFor)
-	defer cancel()
-	for {
-		err := c.observeSettle(ctx, lease.Events, failures, func(ctx context.Context) error {
-			return pg.Settle(ctx, c.Pool, lease, failures...)
+// KeepAlive extends leases until ctx ends.
+func (g *group) KeepAlive(ctx context.Context) { g.heartbeat.Run(ctx) }
+
+// Room is how many events to take.
+func (g *group) Room(context.Context) int { return g.batch.Next() }
+
+// Rest waits for news.
+func (g *group) Rest(stop context.Context) bool { return worker.Rest(stop, g.IdlePoll, g.News) }
+
+// Take settles a lease that is done, if there is one, and takes another.
+func (g *group) Take(work context.Context, n int, done *lease) (*lease, error) {
+	if done == nil {
+		return g.take(work, n, pg.Lease{})
+	}
+	var next *lease
+	err := done.Settle(func() (bool, error) {
+		return true, g.observeSettle(work, done.Events, nil, func(ctx context.Context) (err error) {
+			next, err = g.take(ctx, n, done.Lease)
+			return err
 		})
-		switch {
-		case err == nil:
-			return
-		case errors.Is(err, pg.ErrLeaseLost):
-			c.lost(lease)
-			return
-		case again(err):
-			continue
-		case rejected(err):
-			// What we say of the lease is refused, which time will not change.
-			c.Log.Error("cannot settle", "group", c.Group.Name, "lease", lease.ID, "error", err)
-			return
-		}
-		c.trouble("cannot settle yet", err)
-		if !Pause(ctx, TroubleWait) || work.Err() != nil {
-			return // it expires, and others take it
+	})
+	if err == nil {
+		g.heartbeat.Remove(done)
+	}
+	return next, err
+}
+
+func (g *group) take(work context.Context, n int, settle pg.Lease) (*lease, error) {
+	asked := time.Now()
+	taken, err := g.Pool.Take(work, pg.Take{
+		Group: g.Group, Node: g.Node, MaxEvents: n, LeaseFor: g.LeaseFor, Settle: settle,
+	})
+	if err != nil || !taken.Held() {
+		return nil, err
+	}
+	l := g.hold(work, taken, asked)
+	if g.FromAfar {
+		if err := g.findOrigins(work, l); err != nil {
+			return nil, err
 		}
 	}
+	return l, nil
 }
 
-func rejected(err error) bool {
-	return errors.Is(err, pg.ErrInvalid) || errors.Is(err, pg.ErrRefused) || errors.Is(err, pg.ErrNotFound)
+// hold begins to keep a lease alive.
+func (g *group) hold(work context.Context, taken pg.Lease, asked time.Time) *lease {
+	l := &lease{Lease: taken, done: make([]bool, len(taken.Events))}
+	l.Init(work, asked, g.LeaseFor)
+	g.heartbeat.Add(l)
+	return l
 }
 
-// release gives back what is left of a lease.
-func (c *Consumer) release(work context.Context, lease pg.Lease) {
-	ctx, cancel := Outlast(work, lastWords)
+// Finish settles a lease. It repeats that for as long as the lease may be ours.
+func (g *group) Finish(work context.Context, l *lease) {
+	defer g.heartbeat.Remove(l)
+	ctx, cancel := worker.Outlast(work, g.LeaseFor)
 	defer cancel()
-	if err := pg.Release(ctx, c.Pool, lease); err != nil && !errors.Is(err, pg.ErrLeaseLost) {
-		c.trouble("cannot give a lease back", err)
+	err := g.settling.Do(ctx, func(ctx context.Context) error {
+		return l.Settle(func() (bool, error) {
+			s := l.unsettled(true)
+			return true, g.observeSettle(ctx, l.Events[l.head:], s.failures, func(ctx context.Context) error {
+				return pg.Settle(ctx, g.Pool, l.Lease, s.failures...)
+			})
+		})
+	})
+	switch {
+	case l.Lost():
+		g.Lost(l)
+	case err != nil && worker.Final(err): // what we say of the lease is refused, which time will not change
+		g.Log.Error("cannot settle", "lease", l.ID, "error", err)
 	}
 }
 
-func (c *Consumer) lost(lease pg.Lease) {
-	c.Observe.LeaseLost()
-	c.Log.Warn("lease lost: others handle its events again", "group", c.Group.Name, "lease", lease.ID, "events", len(lease.Events))
-}
-
-func (c *Consumer) trouble(what string, err error) {
-	c.Log.Warn(what, "group", c.Group.Name, "error", err)
-}
-
-// Pause waits, and reports whether ctx still holds.
-func Pause(ctx context.Context, d time.Duration) bool { return Rest(ctx, d, nil) }
-
-// Rest waits for news, for that long at most, and reports whether ctx still holds.
-func Rest(ctx context.Context, d time.Duration, news <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-news:
-	case <-timer.C:
+// Release gives back what is left of a lease.
+func (g *group) Release(work context.Context, l *lease) {
+	defer g.heartbeat.Remove(l)
+	ctx, cancel := worker.Outlast(work, worker.LastWords)
+	defer cancel()
+	err := l.Settle(func() (bool, error) { return true, pg.Release(ctx, g.Pool, l.Lease) })
+	if err == nil || l.Lost() {
+		g.releasing.Over()
+	} else {
+		g.releasing.Report(err)
 	}
-	return true
+}
+
+// Lost reports a lease that others have.
+func (g *group) Lost(l *lease) {
+	g.heartbeat.Remove(l)
+	g.Observe.LeaseLost()
+	g.Log.Warn("lease lost: others handle its events again", "lease", l.ID, "events", len(l.Events))
+}
+
+// extend extends a lease, or settles what is done of it, which extends it too: so
+// a crash repeats little, and what failed comes again in time. It gets one lease
+// at a time.
+func (g *group) extend(ctx context.Context, leases []*lease) {
+	l := leases[0]
+	asked := time.Now()
+	s := l.unsettled(false)
+	var err error
+	if s.head > l.head || len(s.failures) > 0 {
+		err = g.observeSettle(ctx, l.Events[l.head:s.head], s.failures, func(ctx context.Context) error {
+			return pg.SettleUntil(ctx, g.Pool, l.Lease, s.upTo, g.LeaseFor, s.failures...)
+		})
+		if err == nil {
+			l.settled(s)
+			l.Extended(asked, g.LeaseFor/2)
+		}
+	} else if _, err = pg.Extend(ctx, g.Pool, l.Lease, g.LeaseFor); err == nil {
+		l.Extended(asked, g.LeaseFor)
+	}
+	switch {
+	case err == nil:
+		g.extending.Over()
+	case errors.Is(err, pg.ErrLeaseLost):
+		l.Gone(err)
+	default:
+		g.extending.Report(err)
+	}
+}
+
+// leaveToExpire reports a lease that is not extended any more.
+func (g *group) leaveToExpire(l *lease) {
+	g.Log.Error("a handler does not return although its time is over: its lease is left to expire", "lease", l.ID)
+	if l.Source != nil { // which no deadline of its own ends
+		ctx, cancel := context.WithTimeout(context.Background(), g.LeaseFor/3)
+		defer cancel()
+		_ = l.Source.GiveUp(ctx, g.Pool)
+	}
 }

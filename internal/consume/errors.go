@@ -1,54 +1,13 @@
 package consume
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
-
-// PermanentError is one that no further attempt will mend.
-type PermanentError struct{ Err error }
-
-func (e *PermanentError) Error() string { return e.Err.Error() }
-func (e *PermanentError) Unwrap() error { return e.Err }
-
-// RetryError says when to try again.
-type RetryError struct {
-	After time.Duration
-	Err   error
-}
-
-func (e *RetryError) Error() string { return e.Err.Error() }
-func (e *RetryError) Unwrap() error { return e.Err }
-
-// ReleaseError is no failure of the event: it goes back as it was, for that long,
-// and the attempt does not count.
-type ReleaseError struct {
-	After time.Duration
-	Err   error
-}
-
-func (e *ReleaseError) Error() string { return e.Err.Error() }
-func (e *ReleaseError) Unwrap() error { return e.Err }
-
-// PanicError is a panic of a handler, which is a failure of its event alone.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-// Unwrap yields the error that the handler panicked with, if it was one.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
 
 // eventErrors is what handlers of batches return when some events failed.
 type eventErrors interface {
@@ -64,27 +23,18 @@ const (
 
 // failure turns a handler's error into what settle understands.
 func failure(event int64, subscription string, err error) pg.Failure {
-	f := pg.Failure{Event: event, Subscription: subscription, Error: Clip(err.Error()), Reason: reasonFailed}
-	if _, ok := errors.AsType[*PermanentError](err); ok {
+	f := pg.Failure{Event: event, Subscription: subscription, Error: worker.Clip(err.Error()), Reason: reasonFailed}
+	if _, ok := errors.AsType[*worker.PermanentError](err); ok {
 		f.Permanent = true
-	} else if retry, ok := errors.AsType[*RetryError](err); ok {
+	} else if retry, ok := errors.AsType[*worker.RetryError](err); ok {
 		f.RetryIn = &retry.After
-	} else if back, ok := errors.AsType[*ReleaseError](err); ok {
+	} else if back, ok := errors.AsType[*worker.ReleaseError](err); ok {
 		f.Released, f.RetryIn = true, &back.After
 	}
-	if panicked, ok := errors.AsType[*PanicError](err); ok {
-		f.Stack = Clip(string(panicked.Stack))
+	if panicked, ok := errors.AsType[*worker.PanicError](err); ok {
+		f.Stack = worker.Clip(string(panicked.Stack))
 	}
 	return f
-}
-
-// Clip keeps errors that quote whole documents from filling the table.
-func Clip(s string) string {
-	const most = 16 << 10
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + " …"
 }
 
 // elsewhere hands an event to the node that has the handler.
@@ -103,25 +53,34 @@ func released(event int64, subscription string) pg.Failure {
 }
 
 // noHandler buries an event that nobody knows what to do with.
-func noHandler(e *pg.Event, subscription string) pg.Failure {
-	return pg.Failure{
+func (g *group) noHandler(e *pg.Event, subscription string) pg.Failure {
+	f := pg.Failure{
 		Event: e.ID, Subscription: subscription, Permanent: true,
 		Reason: fmt.Sprintf(reasonNoHandler, e.Type),
 	}
+	g.report(e, f, errors.New("no node has a handler for it"))
+	return f
 }
 
-// again reports whether a transaction failed for reasons that have nothing to do
-// with what it did: it collided with another.
-func again(err error) bool {
-	const serializationFailure, deadlock = "40001", "40P01"
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (e.Code == serializationFailure || e.Code == deadlock)
-}
-
-// Outlast returns a context for what has to be said although ctx has ended: it
-// keeps its values and ends when d has passed.
-func Outlast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), d)
+// report logs a failure of an event, with the time of its next attempt or that it
+// was the last.
+func (g *group) report(e *pg.Event, f pg.Failure, err error) {
+	if f.Released {
+		return
+	}
+	attributes := []any{"handler", f.Subscription, "event", e.ID, "type", e.Type, "attempt", e.Delivery, "error", err}
+	if f.Stack != "" {
+		attributes = append(attributes, "stack", f.Stack)
+	}
+	if f.Permanent || g.Attempts > 0 && e.Delivery >= g.Attempts {
+		g.failing.Report(true, "an event failed for good and is a dead letter now", attributes...)
+		return
+	}
+	after := g.Delay(e.Delivery)
+	if f.RetryIn != nil {
+		after = *f.RetryIn
+	}
+	g.failing.Report(false, "a handler failed; its event is tried again", append(attributes, "next_attempt", time.Now().Add(after))...)
 }
 
 // AsEventErrors yields the errors by event, if that is what err consists of.

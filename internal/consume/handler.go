@@ -2,10 +2,6 @@ package consume
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"runtime/debug"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -27,23 +23,8 @@ type Handler struct {
 
 func (h *Handler) transactional() bool { return h.EachTx != nil || h.BatchTx != nil }
 
-// call runs the handler on events; one that handles single events gets one. A
-// panic is an error, and so is a handler that comes too late: what it was too
-// late for may belong to somebody else.
-func (h *Handler) call(ctx context.Context, started time.Time, limit time.Duration, tx pgx.Tx, events []pg.Event) (err error) {
-	if limit > 0 {
-		t := &timeout{Context: ctx, deadline: started.Add(limit)}
-		defer t.end()
-		ctx = t
-	}
-	defer func() {
-		if value := recover(); value != nil {
-			err = &PanicError{value, debug.Stack()}
-		}
-		if err != nil && errors.Is(err, context.DeadlineExceeded) && context.Cause(ctx) == errTimeout {
-			err = fmt.Errorf("%w of %v: %w", errTimeout, limit, err)
-		}
-	}()
+// call runs the handler on events; one that handles single events gets one.
+func (h *Handler) call(ctx context.Context, tx pgx.Tx, events []pg.Event) error {
 	switch {
 	case h.Each != nil:
 		return h.Each(ctx, events[0])

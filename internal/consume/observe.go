@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // Observer hears of what happens. Its methods are called from many goroutines,
@@ -51,19 +52,19 @@ func (Unobserved) Settled(context.Context, []pg.Event, []pg.Failure, time.Durati
 func (Unobserved) LeaseLost() {}
 
 // call runs a handler under the observer's eyes.
-func (c *Consumer) call(ctx context.Context, h *Handler, tx pgx.Tx, events []pg.Event) error {
-	ctx = c.Observe.Handling(ctx, h, events)
-	started := time.Now()
-	err := h.call(ctx, started, c.Timeout, tx, events)
-	c.Observe.Handled(ctx, h, events, time.Since(started), err)
+func (g *group) call(ctx context.Context, h *Handler, tx pgx.Tx, events []pg.Event) error {
+	ctx = g.Observe.Handling(ctx, h, events)
+	began := time.Now()
+	err := worker.Call(ctx, began, g.Timeout, func(ctx context.Context) error { return h.call(ctx, tx, events) })
+	g.Observe.Handled(ctx, h, events, time.Since(began), err)
 	return err
 }
 
 // observeSettle runs what settles events under the observer's eyes.
-func (c *Consumer) observeSettle(ctx context.Context, events []pg.Event, failures []pg.Failure, settle func(ctx context.Context) error) error {
-	ctx = c.Observe.Settling(ctx, events)
-	started := time.Now()
+func (g *group) observeSettle(ctx context.Context, events []pg.Event, failures []pg.Failure, settle func(ctx context.Context) error) error {
+	ctx = g.Observe.Settling(ctx, events)
+	began := time.Now()
 	err := settle(ctx)
-	c.Observe.Settled(ctx, events, failures, time.Since(started), err)
+	g.Observe.Settled(ctx, events, failures, time.Since(began), err)
 	return err
 }

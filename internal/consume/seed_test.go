@@ -14,7 +14,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // replaceTake puts a function of the test's own in the place of posthorn.take,
@@ -142,8 +142,8 @@ func TestTroubleWhileTaking(t *testing.T) {
 	started := time.Now()
 	w.run(ph)
 	w.await("select last_value >= 3 from public.attempts")
-	if waited := time.Since(started); waited < 2*consume.TroubleWait {
-		t.Errorf("three attempts within %v, want %v between them", waited, consume.TroubleWait)
+	if waited := time.Since(started); waited < 2*worker.TroubleWait {
+		t.Errorf("three attempts within %v, want %v between them", waited, worker.TroubleWait)
 	}
 	await.True(t, "it is logged", func() bool { return log.contains("cannot take work yet") && log.contains("the disk is on fire") })
 	w.exec("do $$ begin drop function posthorn.take; alter function real.take set schema posthorn; end $$")

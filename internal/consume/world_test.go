@@ -17,6 +17,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/worker"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asVictim) != "" {
 		beVictim()
 	}
-	consume.TroubleWait = 50 * time.Millisecond
+	worker.TroubleWait = 50 * time.Millisecond
 	*consume.HandOverIn = 50 * time.Millisecond
 	posthorntest.Main(m)
 }

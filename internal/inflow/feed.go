@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // Source is a broker.
@@ -162,7 +162,7 @@ func (f *Feed) queue(s *stream) {
 // prepare makes a lease of what a stream has. There is none if nobody is to
 // handle any of it, or if it cannot be said who did.
 func (f *Feed) prepare(ctx context.Context, s *stream, n int) (pg.Lease, bool) {
-	ctx, cancel := consume.Outlast(ctx, f.LeaseFor)
+	ctx, cancel := worker.Outlast(ctx, f.LeaseFor)
 	defer cancel()
 	if len(s.keys) > 0 {
 		if err := f.look(ctx, s); err != nil {

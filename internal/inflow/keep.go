@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // lastWords is for what is said when it is over.
@@ -61,10 +61,10 @@ func (k *keeper) rest(ctx context.Context, trouble bool) {
 		wait = min(wait, k.IdlePoll)
 	}
 	if trouble {
-		consume.Pause(ctx, max(wait, firstPause))
+		worker.Pause(ctx, max(wait, firstPause))
 		return
 	}
-	consume.Rest(ctx, wait, k.kick)
+	worker.Rest(ctx, wait, k.kick)
 }
 
 // waiting reports whether a stream is held back, or is to be taken anew.
@@ -126,7 +126,7 @@ func (k *keeper) round(ctx context.Context) error {
 // join says that this reader lives. A call that was called off could arrive after
 // leave's, and the reader would live on.
 func (k *keeper) join(ctx context.Context) (pg.SourceState, error) {
-	ctx, cancel := consume.Outlast(ctx, lastWords)
+	ctx, cancel := worker.Outlast(ctx, lastWords)
 	defer cancel()
 	return pg.JoinSource(ctx, k.Pool, k.Group.ID, k.reader, k.Node, k.LeaseFor)
 }
@@ -358,7 +358,7 @@ func (k *keeper) tell(ctx context.Context, passed map[*stream]string) {
 // leave gives everything up. It is written to disk, and all that was settled
 // before: then the broker may know.
 func (f *Feed) leave(ctx context.Context) {
-	ctx, cancel := consume.Outlast(ctx, lastWords)
+	ctx, cancel := worker.Outlast(ctx, lastWords)
 	defer cancel()
 	k := &keeper{Feed: f}
 	passed := k.passed()

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // How long to wait for entries: where all streams are read, and where some are
@@ -29,7 +29,7 @@ func (f *Feed) read(ctx context.Context) {
 		after, held, wait := f.wants(cancel)
 		if len(after) == 0 {
 			cancel()
-			consume.Rest(ctx, longWait, f.more)
+			worker.Rest(ctx, longWait, f.more)
 			continue
 		}
 		entries, err := f.Source.Read(reading, after, f.BatchSize, wait)
@@ -48,7 +48,7 @@ func (f *Feed) read(ctx context.Context) {
 				f.Log.Warn("cannot read from the broker, trying again", "group", f.Group.Name, "error", err)
 			}
 			down = true
-			consume.Pause(ctx, pause)
+			worker.Pause(ctx, pause)
 			pause = min(2*pause, lastPause)
 		}
 		f.took(entries, held)

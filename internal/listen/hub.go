@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/wake"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // Config says what a hub reads, and how.
@@ -156,7 +156,7 @@ func (r *reading) run(ctx context.Context) {
 				r.hub.Log.Warn("cannot read for listeners yet", "error", err)
 			}
 			complained = true
-			consume.Pause(ctx, consume.TroubleWait)
+			worker.Pause(ctx, worker.TroubleWait)
 		}
 	}
 }

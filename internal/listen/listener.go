@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // ErrSlow is what a listener ends with that let its queue overflow.
@@ -121,7 +121,7 @@ func (l *Listener) Next(ctx context.Context) (Item, error) {
 				l.hub.Log.Warn("a listener cannot catch up yet", "error", err)
 			}
 			complained = true
-			consume.Pause(ctx, consume.TroubleWait)
+			worker.Pause(ctx, worker.TroubleWait)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // The attributes of the conventions that we use, and what is only ours, under
@@ -69,7 +69,7 @@ var classes = []struct {
 // errorType puts an error into one of few classes; those of Postgres keep their
 // SQLSTATE.
 func errorType(err error) string {
-	if _, ok := errors.AsType[*consume.PanicError](err); ok {
+	if _, ok := errors.AsType[*worker.PanicError](err); ok {
 		return "panic"
 	}
 	for _, class := range classes {
@@ -80,7 +80,7 @@ func errorType(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code
 	}
-	if _, ok := errors.AsType[*consume.PermanentError](err); ok {
+	if _, ok := errors.AsType[*worker.PermanentError](err); ok {
 		return "permanent"
 	}
 	return "_OTHER"

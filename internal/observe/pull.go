@@ -9,6 +9,7 @@ import (
 
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 var receiving = []attribute.KeyValue{
@@ -57,7 +58,7 @@ func (g *Group) Projection(name string) *consume.Handler {
 func (g *Group) Apply(ctx context.Context, h *consume.Handler, events []pg.Event, apply func(ctx context.Context) error) error {
 	ctx = g.Handling(ctx, h, events)
 	started := time.Now()
-	var err error = &consume.PanicError{Value: "not recovered here"}
+	var err error = &worker.PanicError{Value: "not recovered here"}
 	defer func() {
 		g.Handled(ctx, h, events, time.Since(started), err)
 		if err != nil && len(events) == 1 {

@@ -89,6 +89,31 @@ func TestSettleWithFailures(t *testing.T) {
 	})
 }
 
+// A worker whose answer was lost says the same again: what is recorded stays, and
+// is no error.
+func TestSettleUntilAgain(t *testing.T) {
+	everyMode(t, func(t *testing.T, pool *pg.Pool) {
+		defineGroup(t, pool, "g", pg.GroupConfig{})
+		first, second := publish(t, pool, messages[0]), publish(t, pool, messages[1])
+		publish(t, pool, messages[0])
+		lease := claim(t, pool, "g")
+		failures := []pg.Failure{{Event: first, Permanent: true}, {Event: second}}
+		for range 2 {
+			check(t, pg.SettleUntil(t.Context(), pool, lease, second, time.Minute, failures...))
+		}
+		if err := pg.SettleUntil(t.Context(), pool, lease, second, time.Minute, pg.Failure{Event: first, Subscription: "other"}); !errors.Is(err, pg.ErrInvalid) {
+			t.Errorf("a failure that was not recorded: %v", err)
+		}
+		check(t, pg.Settle(t.Context(), pool, lease))
+		dead := must(pg.ListDeadLetters(t.Context(), pool, ns, "g", pg.DeadLetterFilter{}))(t)
+		var retries int
+		check(t, pool.QueryRow(t.Context(), "select count(*) from posthorn.retries where attempts = 1").Scan(&retries))
+		if len(dead) != 1 || retries != 1 {
+			t.Errorf("%d dead letters and %d retries", len(dead), retries)
+		}
+	})
+}
+
 func TestRedriveAndPurge(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		defineGroup(t, pool, "g", pg.GroupConfig{})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // refusal is an error that comes from the events, or from whoever applies them.
@@ -64,7 +65,7 @@ func (w *Worker) once(h *held, start, end int) error {
 		return err
 	}
 	defer func() {
-		ctx, cancel := consume.Outlast(h.ctx, lastWords)
+		ctx, cancel := worker.Outlast(h.ctx, lastWords)
 		defer cancel()
 		_ = tx.Rollback(ctx) // of what is committed, there is none
 	}()
@@ -132,7 +133,7 @@ func (w *Worker) call(ctx context.Context, tx pgx.Tx, events []pg.Event) (err er
 	}
 	defer func() {
 		if value := recover(); value != nil {
-			err = &consume.PanicError{Value: value, Stack: debug.Stack()}
+			err = &worker.PanicError{Value: value, Stack: debug.Stack()}
 			w.Log.Error("projection panics", "projection", w.Group.Name, "panic", value, "stack", string(debug.Stack()))
 		}
 		if err != nil && context.Cause(ctx) == errTimeout {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // Config says which projection to keep, and how.
@@ -71,7 +71,7 @@ func (w *Worker) Run(stop, work context.Context) {
 				w.Log.Warn("trouble with the database, trying again", "projection", w.Group.Name, "error", err)
 			}
 			complained = true
-			w.Rest(stop, consume.TroubleWait)
+			w.Rest(stop, worker.TroubleWait)
 			continue
 		}
 		w.Rest(stop, w.IdlePoll)
@@ -80,7 +80,7 @@ func (w *Worker) Run(stop, work context.Context) {
 
 // Rest waits for news, for that long at most.
 func (w *Worker) Rest(ctx context.Context, d time.Duration) {
-	consume.Rest(ctx, d, w.News)
+	worker.Rest(ctx, d, w.News)
 }
 
 // Next takes a lease and applies its events, and returns how many it took: none
@@ -128,7 +128,7 @@ func (w *Worker) workOff(stop context.Context, h *held) error {
 // not gone on with: a commit whose answer was lost may have happened.
 func (w *Worker) release(h *held, because error) error {
 	h.letGo()
-	ctx, cancel := consume.Outlast(h.ctx, lastWords)
+	ctx, cancel := worker.Outlast(h.ctx, lastWords)
 	defer cancel()
 	if err := pg.Release(ctx, w.Pool, h.lease); err != nil && !errors.Is(err, pg.ErrLeaseLost) && because == nil {
 		return err // it expires
@@ -149,9 +149,9 @@ func (e *EventError) Unwrap() error { return e.Err }
 
 func (w *Worker) standStill(h *held, e pg.Event, err error) error {
 	h.letGo()
-	ctx, cancel := consume.Outlast(h.ctx, lastWords)
+	ctx, cancel := worker.Outlast(h.ctx, lastWords)
 	defer cancel()
-	retryAt, failing := pg.FailProjection(ctx, w.Pool, h.lease, e.ID, consume.Clip(err.Error()))
+	retryAt, failing := pg.FailProjection(ctx, w.Pool, h.lease, e.ID, worker.Clip(err.Error()))
 	if failing != nil {
 		return failing
 	}

@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // Config says which relay to run, and how.
@@ -83,11 +83,11 @@ func (r *Relay) Run(stop, work context.Context) error {
 			return err
 		case err != nil:
 			r.complain(err)
-			consume.Pause(stop, troubleWait)
+			worker.Pause(stop, troubleWait)
 			continue
 		case lead.Epoch == 0:
 			r.standBy(lead.Leader)
-			consume.Pause(stop, min(r.IdlePoll, r.LeaseFor/3))
+			worker.Pause(stop, min(r.IdlePoll, r.LeaseFor/3))
 			continue
 		}
 		if lead.Epoch != 0 {
@@ -133,12 +133,12 @@ func (r *Relay) leads(stop, work context.Context, lead pg.Lead, asked time.Time)
 		r.Log.Warn("the lead of the relay was lost; what was not settled is written again", "relay", r.Group.Name, "error", err)
 	} else if err != nil && stop.Err() == nil {
 		r.complain(err)
-		consume.Pause(stop, rand.N(r.LeaseFor/10)+troubleWait/10)
+		worker.Pause(stop, rand.N(r.LeaseFor/10)+troubleWait/10)
 	}
 	if stop.Err() == nil {
 		return
 	}
-	ctx, cancel := consume.Outlast(work, lastWords)
+	ctx, cancel := worker.Outlast(work, lastWords)
 	defer cancel()
 	if err := pg.ResignRelay(ctx, r.Pool, lead); err != nil {
 		r.Log.Warn("the lead of the relay could not be given back; it ends by itself", "relay", r.Group.Name, "error", err)

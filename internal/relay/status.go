@@ -3,8 +3,8 @@ package relay
 import (
 	"sync"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // status is the error that the database has of a relay, for those who look at it.
@@ -15,7 +15,7 @@ type status struct {
 }
 
 // noteFailure tells the database the error that keeps the relay from writing.
-func (t *term) noteFailure(cause error) { t.noteError(consume.Clip(cause.Error())) }
+func (t *term) noteFailure(cause error) { t.noteError(worker.Clip(cause.Error())) }
 
 // noteSuccess tells the database that the relay writes again, when no stream is
 // stuck any more.

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // term is what a process does from taking the lead to losing it or giving it
@@ -102,7 +102,7 @@ func (t *term) work() error {
 
 // renew keeps the lead.
 func (t *term) renew() {
-	for wait := t.LeaseFor / 3; consume.Pause(t.ctx, wait); {
+	for wait := t.LeaseFor / 3; worker.Pause(t.ctx, wait); {
 		asked := time.Now()
 		_, err := t.Relay.lead(t.ctx, t.lead.Epoch)
 		switch {
@@ -229,7 +229,7 @@ func (t *term) tell() {
 // trim lets the sink trim what was written to, now and then.
 func (t *term) trim() {
 	complained := false
-	for consume.Pause(t.ctx, t.TrimEvery) && t.stop.Err() == nil {
+	for worker.Pause(t.ctx, t.TrimEvery) && t.stop.Err() == nil {
 		t.mu.Lock()
 		moved := t.moved
 		t.moved = map[string]bool{}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // part is what becomes of the events of one stream in a window.
@@ -101,7 +102,7 @@ func (t *term) writeSafely(events []pg.Event) (err error) {
 	defer cancel()
 	defer func() {
 		if value := recover(); value != nil {
-			err = &consume.PanicError{Value: value, Stack: debug.Stack()}
+			err = &worker.PanicError{Value: value, Stack: debug.Stack()}
 			t.Log.Error("the sink panics", "relay", t.Group.Name, "panic", value, "stack", string(debug.Stack()))
 		}
 	}()
@@ -114,7 +115,7 @@ func (p *part) judge(errs map[int64]error) (wrote bool, refused []pg.Failure) {
 	for i := range p.events {
 		e := &p.events[i]
 		err, failed := errs[e.ID]
-		if _, permanent := errors.AsType[*consume.PermanentError](err); permanent {
+		if _, permanent := errors.AsType[*worker.PermanentError](err); permanent {
 			refused = append(refused, refusal(e.ID, err))
 			continue
 		}
@@ -132,7 +133,7 @@ func (p *part) judge(errs map[int64]error) (wrote bool, refused []pg.Failure) {
 }
 
 func refusal(event int64, err error) pg.Failure {
-	return pg.Failure{Event: event, Error: consume.Clip(err.Error()), Reason: "Refused by the broker", Permanent: true}
+	return pg.Failure{Event: event, Error: worker.Clip(err.Error()), Reason: "Refused by the broker", Permanent: true}
 }
 
 // write writes a window, and returns what has become of it. It returns false when
@@ -260,7 +261,7 @@ func (t *term) writeAgain(w *pg.Window) (pg.RelayReport, bool) {
 	report.Relayed, report.Failures = a.relayed(), a.failures
 	for _, p := range a.pending() {
 		for _, e := range p.events {
-			report.Failures = append(report.Failures, pg.Failure{Event: e.ID, Error: consume.Clip(a.err.Error()), Reason: "Not written"})
+			report.Failures = append(report.Failures, pg.Failure{Event: e.ID, Error: worker.Clip(a.err.Error()), Reason: "Not written"})
 		}
 	}
 	for id := range held {

@@ -17,7 +17,7 @@ const (
 )
 
 // beat keeps what is in hand alive, and finds out what is not ours any more.
-func (w *worker) beat(ctx context.Context) {
+func (w *engine) beat(ctx context.Context) {
 	every := min(w.LeaseFor/3, beatEvery)
 	ticker := time.NewTicker(min(every, noteAfter))
 	defer ticker.Stop()
@@ -41,7 +41,7 @@ func (w *worker) beat(ctx context.Context) {
 
 // inHand is all that a heartbeat is for. A handler that does not return although
 // its time is over loses its job, since it would keep it from everyone.
-func (w *worker) inHand() []*Job {
+func (w *engine) inHand() []*Job {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var jobs []*Job
@@ -53,7 +53,7 @@ func (w *worker) inHand() []*Job {
 	return jobs
 }
 
-func (w *worker) noteStarts(ctx context.Context, jobs []*Job) {
+func (w *engine) noteStarts(ctx context.Context, jobs []*Job) {
 	for _, j := range jobs {
 		if j.noted || j.runsFor() < noteAfter { // only this goroutine has to do with noted
 			continue
@@ -64,7 +64,7 @@ func (w *worker) noteStarts(ctx context.Context, jobs []*Job) {
 	}
 }
 
-func (w *worker) keep(ctx context.Context, jobs []*Job) {
+func (w *engine) keep(ctx context.Context, jobs []*Job) {
 	ctx, cancel := context.WithTimeout(ctx, max(w.LeaseFor/3, time.Second))
 	defer cancel()
 	ids, attempts := fences(jobs)

@@ -54,7 +54,7 @@ func (c *completer) next() (jobs []*Job, closed bool) {
 }
 
 // complete records what is done, until the completer is closed.
-func (w *worker) complete(work context.Context) {
+func (w *engine) complete(work context.Context) {
 	for {
 		jobs, closed := w.done.next()
 		switch {
@@ -71,7 +71,7 @@ func (w *worker) complete(work context.Context) {
 // completeMany records the end of jobs, each fenced by its attempt. Those that
 // were not ours are asked for one by one: a call whose answer never came may have
 // recorded them before.
-func (w *worker) completeMany(work context.Context, jobs []*Job) {
+func (w *engine) completeMany(work context.Context, jobs []*Job) {
 	ids, attempts := fences(jobs)
 	took := make([]int64, len(jobs))
 	for i, j := range jobs {
@@ -99,7 +99,7 @@ func (w *worker) completeMany(work context.Context, jobs []*Job) {
 
 // completeOne records the end of a job, with its result. A result that cannot be
 // kept fails the job for good: to do it again would end the same way.
-func (w *worker) completeOne(work context.Context, j *Job) {
+func (w *engine) completeOne(work context.Context, j *Job) {
 	took := j.took.Milliseconds()
 	err := w.insist(work, "cannot complete a job yet", []*Job{j}, func(ctx context.Context) error {
 		_, err := pg.CompleteJob(ctx, w.Pool, j.held(), pg.JobDone{ExecutionTimeMS: &took, Result: j.answer()})

@@ -9,14 +9,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // Job is a job in the hands of this process.
 type Job struct {
 	pg.ClaimedJob
-	worker *worker
+	worker *engine
 	ctx    context.Context // ends when the job is lost, or there is no more time
 	end    context.CancelCauseFunc
 	took   time.Duration
@@ -38,7 +38,7 @@ const (
 	lost                   // others have it, or nobody
 )
 
-func newJob(work context.Context, w *worker, claimed pg.ClaimedJob) *Job {
+func newJob(work context.Context, w *engine, claimed pg.ClaimedJob) *Job {
 	j := &Job{ClaimedJob: claimed, worker: w}
 	j.ctx, j.end = context.WithCancelCause(work)
 	return j
@@ -108,7 +108,7 @@ func (j *Job) Complete(ctx context.Context, db pg.DB) error {
 }
 
 // handle runs the handler, and sees to it that its answer is recorded.
-func (w *worker) handle(work context.Context, j *Job) {
+func (w *engine) handle(work context.Context, j *Job) {
 	if !j.move(waiting, running) {
 		w.forget(j)
 		return
@@ -138,7 +138,7 @@ var errTimeout = errors.New("the handler has used up its time")
 
 // call runs the handler. A panic is an error, and so is a handler that comes too
 // late.
-func (w *worker) call(ctx context.Context, j *Job) (err error) {
+func (w *engine) call(ctx context.Context, j *Job) (err error) {
 	if w.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.Timeout, errTimeout)
@@ -146,7 +146,7 @@ func (w *worker) call(ctx context.Context, j *Job) (err error) {
 	}
 	defer func() {
 		if value := recover(); value != nil {
-			err = &consume.PanicError{Value: value, Stack: debug.Stack()}
+			err = &worker.PanicError{Value: value, Stack: debug.Stack()}
 		}
 		if err != nil && errors.Is(err, context.DeadlineExceeded) && context.Cause(ctx) == errTimeout {
 			err = fmt.Errorf("%w of %v: %w", errTimeout, w.Timeout, err)
@@ -160,20 +160,20 @@ const longest = 10 * 365 * 24 * time.Hour
 
 // failureOf turns a handler's error into what the database understands.
 func failureOf(err error) pg.JobFailure {
-	f := pg.JobFailure{Error: consume.Clip(err.Error())}
-	if _, ok := errors.AsType[*consume.PermanentError](err); ok {
+	f := pg.JobFailure{Error: worker.Clip(err.Error())}
+	if _, ok := errors.AsType[*worker.PermanentError](err); ok {
 		f.Permanent = true
-	} else if retry, ok := errors.AsType[*consume.RetryError](err); ok {
+	} else if retry, ok := errors.AsType[*worker.RetryError](err); ok {
 		after := min(retry.After, longest)
 		f.RetryIn = &after
 	}
-	if panicked, ok := errors.AsType[*consume.PanicError](err); ok {
-		f.Error += "\n\n" + consume.Clip(string(panicked.Stack))
+	if panicked, ok := errors.AsType[*worker.PanicError](err); ok {
+		f.Error += "\n\n" + worker.Clip(string(panicked.Stack))
 	}
 	return f
 }
 
-func (w *worker) fail(work context.Context, j *Job, f pg.JobFailure) {
+func (w *engine) fail(work context.Context, j *Job, f pg.JobFailure) {
 	took := j.took.Milliseconds()
 	f.ExecutionTimeMS = &took
 	var report pg.JobReport
@@ -189,7 +189,7 @@ func (w *worker) fail(work context.Context, j *Job, f pg.JobFailure) {
 
 // settled ends what there is to do with a job whose end was recorded, or could
 // not be.
-func (w *worker) settled(j *Job, err error) {
+func (w *engine) settled(j *Job, err error) {
 	switch {
 	case errors.Is(err, pg.ErrLeaseLost):
 		w.tellLost(j)
@@ -200,14 +200,14 @@ func (w *worker) settled(j *Job, err error) {
 }
 
 // lose ends the handler of a job that others have, or nobody.
-func (w *worker) lose(j *Job) {
+func (w *engine) lose(j *Job) {
 	if j.move(running, lost) || j.move(waiting, lost) {
 		w.tellLost(j)
 		j.end(pg.ErrLeaseLost)
 	}
 }
 
-func (w *worker) tellLost(j *Job) {
+func (w *engine) tellLost(j *Job) {
 	w.Observe.LeaseLost()
 	w.Log.Warn("job lost: it was cancelled, reset or taken by others", "job", j.ID, "attempt", j.Attempt)
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // Config says which jobs to work off, and how.
@@ -47,8 +47,8 @@ type Observer interface {
 	LeaseLost()
 }
 
-// worker works off jobs.
-type worker struct {
+// engine works off jobs.
+type engine struct {
 	Config
 	queue   chan *Job     // taken, and not begun
 	changed chan struct{} // receives when there may be room for more
@@ -67,7 +67,7 @@ type worker struct {
 // back. It returns an error when jobs cannot be taken and time will not change
 // that.
 func Run(stop, work context.Context, config Config) error {
-	w := &worker{
+	w := &engine{
 		Config:  config,
 		queue:   make(chan *Job, config.Concurrency+config.BatchSize),
 		changed: make(chan struct{}, 1),
@@ -97,7 +97,7 @@ func Run(stop, work context.Context, config Config) error {
 }
 
 // claim takes jobs until stop ends.
-func (w *worker) claim(stop, work context.Context) error {
+func (w *engine) claim(stop, work context.Context) error {
 	waiter := w.Bell.Join(w.Namespace, w.Tags)
 	defer waiter.Leave()
 	for complained := false; ; {
@@ -124,7 +124,7 @@ func (w *worker) claim(stop, work context.Context) error {
 				w.Log.Warn("cannot take jobs yet", "tags", w.Tags, "error", err)
 			}
 			complained = true
-			if !consume.Pause(stop, trouble) {
+			if !worker.Pause(stop, trouble) {
 				return nil
 			}
 		}
@@ -133,7 +133,7 @@ func (w *worker) claim(stop, work context.Context) error {
 
 // awaitRoom waits until there is room for jobs, and says for how many: 0 when
 // stop has ended.
-func (w *worker) awaitRoom(stop context.Context) int {
+func (w *engine) awaitRoom(stop context.Context) int {
 	for {
 		if stop.Err() != nil {
 			return 0
@@ -152,7 +152,7 @@ func (w *worker) awaitRoom(stop context.Context) int {
 // room is how many jobs to take: one for each handler that has nothing to do, and
 // where jobs are short, as many as will be begun in the next moment. Those are
 // taken in good time, and not one by one.
-func (w *worker) room() int {
+func (w *engine) room() int {
 	ahead := w.pace.ahead(w.Concurrency, w.BatchSize)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -164,7 +164,7 @@ func (w *worker) room() int {
 	return min(n, cap(w.queue))
 }
 
-func (w *worker) take(work context.Context, jobs []pg.ClaimedJob) {
+func (w *engine) take(work context.Context, jobs []pg.ClaimedJob) {
 	for i := range jobs {
 		j := newJob(work, w, jobs[i])
 		w.mu.Lock()
@@ -180,7 +180,7 @@ func (w *worker) take(work context.Context, jobs []pg.ClaimedJob) {
 }
 
 // forget ends what there is to do with a job.
-func (w *worker) forget(j *Job) {
+func (w *engine) forget(j *Job) {
 	j.end(nil)
 	w.mu.Lock()
 	if w.held[j.ID] == j { // it may have come again
@@ -191,7 +191,7 @@ func (w *worker) forget(j *Job) {
 }
 
 // look lets the claimer see whether there is room.
-func (w *worker) look() {
+func (w *engine) look() {
 	select {
 	case w.changed <- struct{}{}:
 	default:
@@ -199,7 +199,7 @@ func (w *worker) look() {
 }
 
 // giveBackQueue returns what was not begun.
-func (w *worker) giveBackQueue(work context.Context) {
+func (w *engine) giveBackQueue(work context.Context) {
 	var back []*Job
 	for {
 		select {
@@ -218,7 +218,7 @@ func (w *worker) giveBackQueue(work context.Context) {
 }
 
 // giveBack returns jobs at once, as far as they are ours.
-func (w *worker) giveBack(work context.Context, jobs []*Job) {
+func (w *engine) giveBack(work context.Context, jobs []*Job) {
 	if len(jobs) == 0 {
 		return
 	}
@@ -246,8 +246,8 @@ func fences(jobs []*Job) (ids []int64, attempts []int32) {
 
 // insist says what is to be recorded of jobs, again and again while they may be
 // ours.
-func (w *worker) insist(work context.Context, complaint string, jobs []*Job, say func(ctx context.Context) error) error {
-	ctx, cancel := consume.Outlast(work, w.LeaseFor)
+func (w *engine) insist(work context.Context, complaint string, jobs []*Job, say func(ctx context.Context) error) error {
+	ctx, cancel := worker.Outlast(work, w.LeaseFor)
 	defer cancel()
 	claimed := make([]*pg.ClaimedJob, len(jobs))
 	for i, j := range jobs {
@@ -262,7 +262,7 @@ func (w *worker) insist(work context.Context, complaint string, jobs []*Job, say
 			continue
 		}
 		w.Log.Warn(complaint, "jobs", len(jobs), "error", err)
-		if !consume.Pause(ctx, trouble) || work.Err() != nil {
+		if !worker.Pause(ctx, trouble) || work.Err() != nil {
 			return err
 		}
 	}

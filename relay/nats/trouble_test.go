@@ -14,8 +14,8 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/internal/worker"
 	"github.com/posthorn/posthorn/relay/nats"
 )
 
@@ -32,7 +32,7 @@ func failed(t *testing.T, err error) posthorn.EventErrors {
 }
 
 func isPermanent(err error) bool {
-	_, permanent := errors.AsType[*consume.PermanentError](err)
+	_, permanent := errors.AsType[*worker.PermanentError](err)
 	return permanent
 }
 

@@ -23,6 +23,8 @@ begin
   loop
     if f.event = any (held) and not (f.is_held and l.retries) and f.subscription <> '' and posthorn.is_removed(g, f.subscription) then
       continue; -- it went while the lease was out, with all that was owed to it
+    elsif not f.is_held and posthorn.is_recorded(g.id, f.event, f.owed_to) then
+      continue; -- a repeat: the answer to the call that recorded it was lost
     elsif not f.is_held then
       raise exception 'event % is not in lease %', f.event, l.id
         using errcode = 'PH004', hint = 'List only what claim returned with this lease; for retries, only the subscriptions it named.';
@@ -35,11 +37,26 @@ begin
         case when g.on_failure = 'block' then l.slot end, f.error, f.kept)
       on conflict (group_id, event_id, subscription) do update
         set attempts = excluded.attempts, due_at = excluded.due_at, lease_id = null, slot = excluded.slot,
-          error = coalesce(excluded.error, retries.error), failed_at = excluded.failed_at, alone = false;
+          error = coalesce(excluded.error, retries.error), failed_at = excluded.failed_at, alone = false
+        -- Otherwise a worker has the retry already: it was recorded before, and the lease went to others since.
+        where retries.lease_id is null or retries.lease_id = l.id;
     end if;
   end loop;
 end $$;
 comment on function posthorn.settle_failures(posthorn.leases, jsonb) is 'Turns failed events of a lease into retries or dead letters.';
+
+create or replace function posthorn.is_recorded(group_id int, event_id bigint, subscription text)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+return exists (
+    select from posthorn.retries r
+    where r.group_id = is_recorded.group_id and r.event_id = is_recorded.event_id and r.subscription = is_recorded.subscription)
+  or exists (
+    select from posthorn.dead_letters d
+    where d.group_id = is_recorded.group_id and d.event_id = is_recorded.event_id and d.subscription = is_recorded.subscription);
+comment on function posthorn.is_recorded(int, bigint, text) is 'Whether a failure of an event is a retry or a dead letter of a group.';
 
 -- Whether nobody is left in a group of subscriptions who would want a retry.
 create or replace function posthorn.is_removed(g posthorn.groups, subscription text)

@@ -1,4 +1,4 @@
-package consume
+package worker
 
 import (
 	"context"
@@ -17,7 +17,7 @@ func TestTimeoutEnds(t *testing.T) {
 	child, cancel := context.WithCancel(c)
 	defer cancel()
 	<-child.Done()
-	if !errors.Is(c.Err(), context.DeadlineExceeded) || context.Cause(c) != errTimeout || context.Cause(child) != errTimeout {
+	if !errors.Is(c.Err(), context.DeadlineExceeded) || context.Cause(c) != ErrTimeout || context.Cause(child) != ErrTimeout {
 		t.Errorf("%v, because %v; child: %v", c.Err(), context.Cause(c), context.Cause(child))
 	}
 }
@@ -25,7 +25,7 @@ func TestTimeoutEnds(t *testing.T) {
 func TestTimeoutLooksBack(t *testing.T) {
 	t.Parallel()
 	c := newTimeout(t.Context(), -time.Second) // nobody has asked for the channel
-	if context.Cause(c) != errTimeout || !errors.Is(c.Err(), context.DeadlineExceeded) {
+	if context.Cause(c) != ErrTimeout || !errors.Is(c.Err(), context.DeadlineExceeded) {
 		t.Errorf("%v, because %v", c.Err(), context.Cause(c))
 	}
 }

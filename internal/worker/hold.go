@@ -1,0 +1,305 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// Hold is one thing in hand: a lease, a job. Kinds of work embed it. Each
+// statement about the thing runs in [Hold.Settle] or in a heartbeat, and those
+// exclude each other: so a heartbeat never waits for a row that is being deleted,
+// and never takes what is finished for lost.
+type Hold struct {
+	ctx context.Context
+	end context.CancelCauseFunc
+
+	busy  sync.Mutex // held while the database is told of the thing
+	over  bool       // it is finished or lost
+	doubt bool       // an answer did not arrive: it may be finished
+	until time.Time  // nobody else has it before
+
+	steps atomic.Int64 // of work, so far
+
+	// The heartbeat's.
+	due   time.Time
+	seen  int64     // what steps was at the last look
+	moved time.Time // when steps had last grown
+	stuck bool      // and that was reported
+}
+
+// Init begins a hold of a thing that was asked for at a time, and is held for
+// that long from then on. Its context comes from work.
+func (h *Hold) Init(work context.Context, asked time.Time, leaseFor time.Duration) {
+	h.ctx, h.end = context.WithCancelCause(work)
+	h.until = asked.Add(leaseFor)
+}
+
+func (h *Hold) hold() *Hold { return h }
+
+// Context ends when the thing is lost, with the cause [pg.ErrLeaseLost], or when
+// there is no more time for work.
+func (h *Hold) Context() context.Context { return h.ctx }
+
+// Step notes that the work goes on. A hold without steps for too long is not
+// extended any more; one that has had none yet waits for its turn.
+func (h *Hold) Step() { h.steps.Add(1) }
+
+// Lost reports whether somebody else has the thing.
+func (h *Hold) Lost() bool { return errors.Is(context.Cause(h.ctx), pg.ErrLeaseLost) }
+
+// Over reports whether the thing is finished or lost.
+func (h *Hold) Over() bool {
+	h.busy.Lock()
+	defer h.busy.Unlock()
+	return h.over
+}
+
+// Settle runs what tells the database of the thing, while no heartbeat does. The
+// function reports whether nothing is left to tell; after that, and after
+// [pg.ErrLeaseLost], there are no more heartbeats. See [Hold.Gone] for a statement
+// that is repeated because its answer did not arrive.
+func (h *Hold) Settle(settle func() (over bool, err error)) error {
+	h.busy.Lock()
+	defer h.busy.Unlock()
+	if h.over {
+		return context.Cause(h.ctx)
+	}
+	over, err := settle()
+	switch {
+	case err == nil:
+		h.doubt = false
+		h.over = over
+	case errors.Is(err, pg.ErrLeaseLost):
+		h.Gone(err)
+		return context.Cause(h.ctx)
+	case !Final(err) && !Collided(err):
+		h.doubt = true
+	}
+	return err
+}
+
+// Close ends the hold: there are no more heartbeats, and its context ends.
+func (h *Hold) Close() {
+	h.busy.Lock()
+	defer h.busy.Unlock()
+	h.over = true
+	h.end(nil)
+}
+
+// Extended notes that the thing is held for that long from a time on. The caller
+// runs in Settle or in a heartbeat.
+func (h *Hold) Extended(from time.Time, leaseFor time.Duration) {
+	if until := from.Add(leaseFor); until.After(h.until) {
+		h.until = until
+	}
+}
+
+// Gone notes that the database says that this process does not hold the thing. It
+// is lost, which ends the work on it, unless it was finished before by a statement
+// whose answer did not arrive. The error is, or wraps, [pg.ErrLeaseLost]. The caller
+// runs in Settle or in a heartbeat.
+func (h *Hold) Gone(err error) {
+	h.over = true
+	if !h.doubt || time.Now().After(h.until) {
+		h.end(err)
+	}
+}
+
+// isStuck reports whether the work has made no step for longer than patience.
+func (h *Hold) isStuck(now time.Time, patience time.Duration) bool {
+	if n := h.steps.Load(); n != h.seen {
+		h.seen, h.moved = n, now
+	}
+	return patience > 0 && h.seen > 0 && now.Sub(h.moved) > patience
+}
+
+type holder interface{ hold() *Hold }
+
+// Heartbeat extends what is in hand, until it is closed.
+type Heartbeat[T holder] struct {
+	// Every is how long after one extension the next one is due: a part of the
+	// lease. An extension may take as long.
+	Every time.Duration
+	// AtOnce is how many things Extend gets at most.
+	AtOnce int
+	// Patience is how long work may go on without a step. Then it keeps the thing
+	// from everyone, so it is left to expire. 0: for ever.
+	Patience time.Duration
+	// Stuck reports a thing that is left to expire.
+	Stuck func(thing T)
+	// Extend extends things that are held, and calls [Hold.Gone] for those that
+	// are not. Nothing else is said of them meanwhile.
+	Extend func(ctx context.Context, things []T)
+
+	mu     sync.Mutex
+	things map[*Hold]T
+	next   time.Time // when it looks again
+	wake   chan struct{}
+	none   chan struct{} // closed when nothing is in hand; made when somebody waits for that
+}
+
+// Init prepares a heartbeat.
+func (b *Heartbeat[T]) Init() {
+	b.things = map[*Hold]T{}
+	b.wake = make(chan struct{}, 1)
+}
+
+// Add begins to extend a thing, unless it does.
+func (b *Heartbeat[T]) Add(thing T) {
+	h := thing.hold()
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, there := b.things[h]; there {
+		return
+	}
+	h.moved, h.due = now, now.Add(b.Every)
+	b.things[h] = thing
+	b.lookAt(h.due)
+}
+
+// Remove ends the heartbeats of a thing, and its hold.
+func (b *Heartbeat[T]) Remove(thing T) {
+	b.Forget(thing)
+	thing.hold().Close()
+}
+
+// Forget ends the heartbeats of a thing.
+func (b *Heartbeat[T]) Forget(thing T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.things, thing.hold())
+	if len(b.things) == 0 && b.none != nil {
+		close(b.none)
+		b.none = nil
+	}
+}
+
+// Drained returns when nothing is in hand, or ctx ends.
+func (b *Heartbeat[T]) Drained(ctx context.Context) {
+	b.mu.Lock()
+	if len(b.things) == 0 {
+		b.mu.Unlock()
+		return
+	}
+	if b.none == nil {
+		b.none = make(chan struct{})
+	}
+	none := b.none
+	b.mu.Unlock()
+	select {
+	case <-none:
+	case <-ctx.Done():
+	}
+}
+
+// Hasten makes a heartbeat due in that time at the latest.
+func (b *Heartbeat[T]) Hasten(thing T, in time.Duration) {
+	h := thing.hold()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at := time.Now().Add(in); at.Before(h.due) {
+		h.due = at
+		b.lookAt(at)
+	}
+}
+
+// lookAt wakes the heartbeat if it would look later. The caller holds the lock.
+func (b *Heartbeat[T]) lookAt(at time.Time) {
+	if at.Before(b.next) {
+		b.next = at
+		select {
+		case b.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// All returns what is in hand.
+func (b *Heartbeat[T]) All() []T {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]T, 0, len(b.things))
+	for _, thing := range b.things {
+		all = append(all, thing)
+	}
+	return all
+}
+
+// Run extends until ctx ends.
+func (b *Heartbeat[T]) Run(ctx context.Context) {
+	for {
+		due, wait := b.due()
+		for len(due) > 0 && ctx.Err() == nil {
+			n := min(len(due), max(b.AtOnce, 1))
+			b.beat(ctx, due[:n])
+			due = due[n:]
+		}
+		if !Rest(ctx, wait, b.wake) {
+			return
+		}
+	}
+}
+
+// due are the things whose heartbeat is due. When one is, it takes those along
+// that will be soon.
+func (b *Heartbeat[T]) due() (due []T, wait time.Duration) {
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.next = now.Add(b.Every)
+	for h := range b.things {
+		if h.due.Before(b.next) {
+			b.next = h.due
+		}
+	}
+	if wait = b.next.Sub(now); wait > 0 {
+		return nil, wait
+	}
+	b.next = now.Add(b.Every)
+	for h, thing := range b.things {
+		if h.due.Sub(now) < b.Every/4 {
+			due = append(due, thing)
+			h.due = now.Add(b.Every)
+		} else if h.due.Before(b.next) {
+			b.next = h.due
+		}
+	}
+	return due, 0
+}
+
+// soon is when to look again at a thing that the database was just told of.
+const soon = 20 * time.Millisecond
+
+func (b *Heartbeat[T]) beat(ctx context.Context, things []T) {
+	now := time.Now()
+	var held []T
+	for _, thing := range things {
+		h := thing.hold()
+		if !h.busy.TryLock() {
+			b.Hasten(thing, soon)
+			continue
+		}
+		defer h.busy.Unlock()
+		switch {
+		case h.over:
+		case !h.isStuck(now, b.Patience):
+			held = append(held, thing)
+		case !h.stuck:
+			h.stuck = true
+			b.Stuck(thing)
+		}
+	}
+	if len(held) == 0 {
+		return
+	}
+	// Not interrupted: what it said would be in doubt.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(b.Every, time.Second))
+	defer cancel()
+	b.Extend(ctx, held)
+}

@@ -1,0 +1,135 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// TroubleWait is the pause after an error of the database that passes. It is a
+// variable for tests, which set it before they begin.
+var TroubleWait = 2 * time.Second
+
+// LastWords is how long a process that ends tries to say what it has to say.
+const LastWords = 10 * time.Second
+
+// Collided reports whether a transaction failed only because of another one.
+func Collided(err error) bool {
+	switch sqlState(err) {
+	case "40001", "40P01", "55P03": // serialization failure, deadlock, lock not available
+		return true
+	}
+	return false
+}
+
+// Outage reports whether an error is the server's: a lost connection, too little
+// of something, a shutdown.
+func Outage(err error) bool {
+	code := sqlState(err)
+	for _, class := range []string{"08", "53", "57", "58", "XX"} {
+		if strings.HasPrefix(code, class) {
+			return true
+		}
+	}
+	return code == ""
+}
+
+// Final reports whether an error will be the same the next time.
+func Final(err error) bool {
+	for _, final := range []error{pg.ErrLeaseLost, pg.ErrInvalid, pg.ErrRefused, pg.ErrNotFound, pg.ErrConflict} {
+		if errors.Is(err, final) {
+			return true
+		}
+	}
+	const insufficientPrivilege = "42501"
+	return sqlState(err) == insufficientPrivilege
+}
+
+func sqlState(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// Retry says how to repeat what the database refuses for a moment. The zero value
+// repeats after collisions alone, without end.
+type Retry struct {
+	Collisions int           // how often to try, with collisions; 0 for no limit
+	Outages    bool          // repeat after all errors that are not [Final], after a pause
+	Each       time.Duration // deadline of each attempt; 0: the context's
+	Trouble    *Trouble      // reports errors that are repeated after a pause; may be nil
+}
+
+// collisionWait is how long to keep out of the way of the other transaction, at
+// first, at most.
+const collisionWait = 10 * time.Millisecond
+
+// Do calls a function until it succeeds, its error is not one to be repeated, or
+// ctx ends. It returns the last error.
+func (r Retry) Do(ctx context.Context, fn func(ctx context.Context) error) error {
+	collisions := 0
+	for {
+		err := r.once(ctx, fn)
+		switch {
+		case err == nil:
+			r.Trouble.Over()
+			return nil
+		case Collided(err):
+			if collisions++; collisions == r.Collisions {
+				return err
+			}
+			wait := collisionWait * time.Duration(min(collisions, 100))
+			if !Pause(ctx, rand.N(wait)) {
+				return err
+			}
+			continue
+		case !r.Outages || Final(err) || ctx.Err() != nil:
+			return err
+		}
+		r.Trouble.Report(err)
+		if !Pause(ctx, TroubleWait) {
+			return err
+		}
+	}
+}
+
+func (r Retry) once(ctx context.Context, fn func(ctx context.Context) error) error {
+	if r.Each > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.Each)
+		defer cancel()
+	}
+	return fn(ctx)
+}
+
+// Outlast returns a context for what has to be said although ctx has ended, or may
+// end meanwhile: it keeps its values, and ends when d has passed, or a while after
+// ctx.
+func Outlast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
+	forget := context.AfterFunc(ctx, func() { time.AfterFunc(LastWords, cancel) })
+	return longer, func() { forget(); cancel() }
+}
+
+// Pause waits, and reports whether ctx still holds.
+func Pause(ctx context.Context, d time.Duration) bool { return Rest(ctx, d, nil) }
+
+// Rest waits for news, for that long at most, and reports whether ctx still holds.
+func Rest(ctx context.Context, d time.Duration, news <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-news:
+	case <-timer.C:
+	}
+	return true
+}

@@ -1,0 +1,225 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// Transactions are those of handlers. They leave half of the pool's connections to
+// other users of the pool: handlers that use it inside of their transactions would
+// otherwise wait for each other.
+type Transactions struct {
+	pool  *pgxpool.Pool
+	slots chan struct{}
+	ended atomic.Int64 // transactions so far
+	log   *slog.Logger
+}
+
+// NewTransactions returns transactions on connections of a pool.
+func NewTransactions(pool *pgxpool.Pool, log *slog.Logger) *Transactions {
+	most := max(int(pool.Stat().MaxConns())/2, 1)
+	return &Transactions{pool: pool, slots: make(chan struct{}, most), log: log}
+}
+
+// acquire waits for a connection.
+func (t *Transactions) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	select {
+	case t.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	conn, err := t.pool.Acquire(ctx)
+	if err != nil {
+		<-t.slots
+	}
+	return conn, err
+}
+
+func (t *Transactions) release(conn *pgxpool.Conn) {
+	conn.Release()
+	t.ended.Add(1)
+	<-t.slots
+}
+
+// How often Watch looks, and after how many looks without change it warns.
+const (
+	watchEvery = time.Second
+	watchLooks = 3
+)
+
+// Watch warns, once each time, when all connections of the pool stay in use while
+// no transaction of a handler ends: handlers may wait for connections that other
+// handlers hold. It returns when ctx ends.
+func (t *Transactions) Watch(ctx context.Context) {
+	looks, ended := 0, t.ended.Load()
+	for Pause(ctx, watchEvery) {
+		now := t.ended.Load()
+		if len(t.slots) == 0 || now != ended || t.pool.Stat().AcquiredConns() < t.pool.Stat().MaxConns() {
+			looks, ended = 0, now
+			continue
+		}
+		if looks++; looks == watchLooks {
+			t.log.Warn("all connections of the pool are in use, and no handler's transaction ends: "+
+				"handlers that take connections of the pool in their transactions may be waiting for each other; "+
+				"raise MaxConns, or use the transaction that the handler is given",
+				"connections", t.pool.Stat().MaxConns(), "transactions", len(t.slots))
+		}
+	}
+}
+
+// Chain is the transactions of a lane, one after another on one connection: one
+// ends and the next begins in the same round trip. One goroutine uses it.
+type Chain struct {
+	from *Transactions
+	conn *pgxpool.Conn // nil when there is no transaction
+	tx   pgx.Tx
+	let  time.Time // when others get a chance to have the connection
+}
+
+// Chain returns a chain without a transaction.
+func (t *Transactions) Chain() *Chain { return &Chain{from: t} }
+
+// ChainFor is how long a connection is kept from event to event: other groups have
+// handlers too, and do not wait for the end of a lease.
+const ChainFor = 20 * time.Millisecond
+
+// Begin sees to it that a transaction is open, in which nothing has happened.
+func (c *Chain) Begin(ctx context.Context) error {
+	if c.conn != nil {
+		return nil
+	}
+	conn, err := c.from.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		c.from.release(conn)
+		return err
+	}
+	c.conn, c.tx, c.let = conn, tx, time.Now().Add(ChainFor)
+	return nil
+}
+
+// Run runs a function in the transaction that is open. The transaction that the
+// function gets cannot be ended there, and is closed when it has returned.
+func (c *Chain) Run(run func(tx pgx.Tx) error) error {
+	tx := &heldTx{Tx: c.tx}
+	defer tx.over.Store(true)
+	if err := run(tx); err != nil {
+		return err
+	}
+	if c.conn.Conn().PgConn().IsBusy() {
+		return errBusy
+	}
+	return nil
+}
+
+// Commit settles and commits, and begins the next transaction if there is
+// another and it is not somebody else's turn.
+func (c *Chain) Commit(ctx context.Context, ending pg.Ending) error {
+	ending.Another = ending.Another && time.Now().Before(c.let)
+	if err := pg.Commit(ctx, c.conn.Conn(), ending); err != nil {
+		return err
+	}
+	if !ending.Another || c.conn.Conn().PgConn().TxStatus() != 'T' {
+		c.release()
+	}
+	return nil
+}
+
+// End rolls back what is open.
+func (c *Chain) End(ctx context.Context) {
+	if c.conn == nil {
+		return
+	}
+	ctx, cancel := Outlast(ctx, LastWords)
+	defer cancel()
+	_ = c.tx.Rollback(ctx) // where that fails, the connection is closed
+	c.release()
+}
+
+func (c *Chain) release() {
+	c.from.release(c.conn)
+	c.conn, c.tx = nil, nil
+}
+
+var (
+	errHeld      = errors.New("a handler's transaction is committed or rolled back by whether the handler returns an error")
+	errSwallowed = errors.New("a statement failed in the transaction, and the handler returned no error")
+	errBusy      = errors.New("the handler returned before it had read, or closed, the rows of a query")
+)
+
+// Blame tells who is to blame when a transaction cannot be settled and committed:
+// its handler, which let an error of one of its statements pass or did what a
+// deferred constraint forbids, or the database.
+func Blame(err error) (handlerErr, _ error) {
+	const inFailedTransaction = "25P02"
+	if sqlState(err) == inFailedTransaction {
+		return errSwallowed, nil
+	}
+	if e, ok := errors.AsType[*pg.CommitError](err); ok && e.Refused() {
+		return err, nil
+	}
+	return nil, err
+}
+
+// HoldTx returns a transaction that may be used but not ended: something of ours
+// is part of it.
+func HoldTx(tx pgx.Tx) pgx.Tx { return &heldTx{Tx: tx} }
+
+// heldTx is a transaction that a handler may use but not end. When the handler has
+// returned it is over, since the connection goes on with the transactions of other
+// events.
+type heldTx struct {
+	pgx.Tx
+	over atomic.Bool
+}
+
+func (*heldTx) Commit(context.Context) error   { return errHeld }
+func (*heldTx) Rollback(context.Context) error { return errHeld }
+
+func (t *heldTx) Begin(ctx context.Context) (pgx.Tx, error) { return t.current().Begin(ctx) }
+
+func (t *heldTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return t.current().Exec(ctx, sql, args...)
+}
+
+func (t *heldTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return t.current().Query(ctx, sql, args...)
+}
+
+func (t *heldTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return t.current().QueryRow(ctx, sql, args...)
+}
+
+func (t *heldTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	return t.current().SendBatch(ctx, b)
+}
+
+func (t *heldTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	return t.current().CopyFrom(ctx, table, columns, rows)
+}
+
+func (t *heldTx) current() pgx.Tx {
+	if t.over.Load() {
+		return closedTx
+	}
+	return t.Tx
+}
+
+// closedTx answers everything with [pgx.ErrTxClosed].
+var closedTx = func() pgx.Tx {
+	b := &pgx.Batch{}
+	b.BeginTx(pgx.TxOptions{})
+	return pgx.FailedBatchResults(b, pgx.ErrTxClosed).Tx()
+}()

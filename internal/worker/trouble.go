@@ -1,0 +1,92 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Trouble reports that something fails: once when it begins, and once when it
+// works again. A nil Trouble reports nothing. It is safe for use by any number of
+// goroutines.
+type Trouble struct {
+	Log  *slog.Logger
+	What string // that fails, such as: cannot take work yet
+
+	mu    sync.Mutex
+	since time.Time
+	times int
+}
+
+// Report notes an error.
+func (t *Trouble) Report(err error) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.times++; t.times == 1 {
+		t.since = time.Now()
+		t.Log.Warn(t.What+", trying again", "error", err)
+	}
+}
+
+// Over notes that it works.
+func (t *Trouble) Over() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.times > 0 {
+		t.Log.Info("trouble is over", "was", t.What, "failures", t.times, "for", time.Since(t.since).Round(time.Millisecond))
+		t.times = 0
+	}
+}
+
+// How many failures are logged in a period, at most.
+const (
+	mostFailures  = 20
+	failurePeriod = 10 * time.Second
+)
+
+// Failures logs failures of handlers: so many in a period at most, and then how
+// many it has left out. Last attempts are counted by themselves.
+type Failures struct {
+	Log *slog.Logger
+
+	mu      sync.Mutex
+	began   time.Time // the period
+	logged  map[slog.Level]int
+	leftOut int
+}
+
+// Report logs a failure: as an error when it was the last attempt, otherwise as a
+// warning.
+func (f *Failures) Report(last bool, message string, attributes ...any) {
+	level := slog.LevelWarn
+	if last {
+		level = slog.LevelError
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := time.Now(); now.Sub(f.began) > failurePeriod {
+		f.began, f.logged = now, map[slog.Level]int{}
+	}
+	if f.logged[level] == mostFailures {
+		if f.leftOut++; f.leftOut == 1 {
+			time.AfterFunc(time.Until(f.began.Add(failurePeriod)), f.reportLeftOut)
+		}
+		return
+	}
+	f.logged[level]++
+	f.Log.Log(context.Background(), level, message, attributes...)
+}
+
+func (f *Failures) reportLeftOut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Log.Warn("more handlers have failed than are logged", "left_out", f.leftOut)
+	f.leftOut = 0
+}

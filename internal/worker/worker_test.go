@@ -1,0 +1,124 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
+)
+
+type thing struct{ worker.Hold }
+
+var errNetwork = errors.New("the connection broke")
+
+// What is finished by a statement whose answer was lost is not lost when the
+// statement is repeated; unless others may have it by then.
+func TestALostAnswer(t *testing.T) {
+	for _, expired := range []bool{false, true} {
+		leaseFor := time.Hour
+		if expired {
+			leaseFor = -time.Hour
+		}
+		var h worker.Hold
+		h.Init(t.Context(), time.Now(), leaseFor)
+		first := h.Settle(func() (bool, error) { return true, errNetwork })
+		second := h.Settle(func() (bool, error) { return true, pg.ErrLeaseLost })
+		if !errors.Is(first, errNetwork) || errors.Is(second, pg.ErrLeaseLost) != expired || h.Lost() != expired || !h.Over() {
+			t.Errorf("expired %v: got %v, then %v; lost %v, over %v", expired, first, second, h.Lost(), h.Over())
+		}
+	}
+}
+
+// Nothing is extended while the database is told of it, and nothing that is over.
+func TestHeartbeatsKeepOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		extended := map[*thing]int{}
+		b := &worker.Heartbeat[*thing]{
+			Every: time.Second, AtOnce: 10,
+			Extend: func(_ context.Context, things []*thing) {
+				for _, held := range things {
+					extended[held]++
+				}
+			},
+		}
+		b.Init()
+		idle, settling, over := &thing{}, &thing{}, &thing{}
+		for _, held := range []*thing{idle, settling, over} {
+			held.Init(ctx, time.Now(), 3*time.Second)
+			b.Add(held)
+		}
+		if err := over.Settle(func() (bool, error) { return true, nil }); err != nil {
+			t.Fatal(err)
+		}
+		go b.Run(ctx)
+		err := settling.Settle(func() (bool, error) {
+			time.Sleep(4500 * time.Millisecond)
+			return false, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if extended[idle] < 4 || extended[settling] != 0 || extended[over] != 0 {
+			t.Errorf("extended %d, %d and %d times", extended[idle], extended[settling], extended[over])
+		}
+		time.Sleep(time.Second)
+		if extended[settling] != 1 {
+			t.Errorf("extended %d times after that", extended[settling])
+		}
+		stop()
+		synctest.Wait()
+	})
+}
+
+// Collisions are repeated at once, outages after a pause, and that is reported
+// once; what will not change is returned.
+func TestRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: slog.New(slog.NewTextHandler(&log, nil)), What: "cannot settle yet"}}
+		began, tries := time.Now(), 0
+		err := retry.Do(t.Context(), func(context.Context) error {
+			if tries++; tries < 4 {
+				return errNetwork
+			}
+			return nil
+		})
+		if waited := time.Since(began); err != nil || waited != 3*worker.TroubleWait {
+			t.Errorf("%v after %v", err, waited)
+		}
+		if n := strings.Count(log.String(), "cannot settle yet"); n != 2 || !strings.Contains(log.String(), "trouble is over") {
+			t.Errorf("logged:\n%s", log.String())
+		}
+		if err := retry.Do(t.Context(), func(context.Context) error { return pg.ErrRefused }); !errors.Is(err, pg.ErrRefused) {
+			t.Error(err)
+		}
+	})
+}
+
+// A handler that fails without end does not fill the log, and the log says how
+// much it lacks.
+func TestFailuresAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		f := worker.Failures{Log: slog.New(slog.NewTextHandler(&log, nil))}
+		for range 1000 {
+			f.Report(false, "a handler failed")
+		}
+		f.Report(true, "a dead letter")
+		time.Sleep(time.Minute)
+		f.Report(false, "a handler failed")
+		text := log.String()
+		if n := strings.Count(text, "a handler failed"); n != 21 || !strings.Contains(text, "left_out=980") || !strings.Contains(text, "a dead letter") {
+			t.Errorf("%d messages:\n%s", n, text)
+		}
+	})
+}

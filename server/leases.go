@@ -45,7 +45,7 @@ type extendInput struct {
 	Lease int64 `path:"lease" minimum:"1"`
 	Body  struct {
 		Attempt      int     `json:"attempt" minimum:"1" maximum:"2147483647" doc:"That of the claim"`
-		LeaseSeconds float64 `json:"lease_seconds,omitempty" minimum:"0.1" maximum:"86400" default:"30" doc:"How long you have from now on"`
+		LeaseSeconds float64 `json:"lease_seconds,omitempty" minimum:"0.1" maximum:"86400" doc:"How long you have from now on. Default: as long as the events were claimed for"`
 	}
 }
 

@@ -86,7 +86,7 @@ func (s *Server) startJob(ctx context.Context, c caller, input *jobReportInput) 
 type heartbeatBody struct {
 	_ struct{} `additionalProperties:"true"`
 	in.Worker
-	LeaseSeconds *int32          `json:"lease_seconds,omitempty" minimum:"1" maximum:"86400" doc:"From now. Default: 300"`
+	LeaseSeconds *int32          `json:"lease_seconds,omitempty" minimum:"1" maximum:"86400" doc:"From now. Default: as long as the job was taken for"`
 	Progress     json.RawMessage `json:"progress,omitempty" doc:"Any JSON; shown with the job"`
 }
 
@@ -106,7 +106,7 @@ func (s *Server) heartbeatJob(ctx context.Context, c caller, input *jobReportInp
 	if err != nil {
 		return nil, err
 	}
-	leaseFor := defaultLease
+	var leaseFor time.Duration
 	if body.LeaseSeconds != nil {
 		leaseFor = time.Duration(*body.LeaseSeconds) * time.Second
 	}

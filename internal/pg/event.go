@@ -75,6 +75,15 @@ func object(raw json.RawMessage) any {
 	return raw
 }
 
+// periodOr is a period, or null for 0.
+func periodOr(d time.Duration) *string {
+	if d == 0 {
+		return nil
+	}
+	text := period(d)
+	return &text
+}
+
 // period is a duration as Postgres reads it, with all the digits it can keep.
 func period(d time.Duration) string {
 	return fmt.Sprintf("%d microseconds", d.Microseconds())

@@ -41,9 +41,10 @@ func ReleaseIn(ctx context.Context, db DB, namespace string, lease Lease) (group
 	return leaseIn(ctx, db, "release", "posthorn.release(l.id, $3::int)::text", lease, namespace, nil)
 }
 
-// ExtendIn is [Extend] within a namespace.
+// ExtendIn is [Extend] within a namespace. A leaseFor of 0 is the length of the
+// claim.
 func ExtendIn(ctx context.Context, db DB, namespace string, lease Lease, leaseFor time.Duration) (until time.Time, err error) {
-	_, err = leaseIn(ctx, db, "extend", "posthorn.extend(l.id, $3::int, $4::text::interval)", lease, namespace, &until, period(leaseFor))
+	_, err = leaseIn(ctx, db, "extend", "posthorn.extend(l.id, $3::int, $4::text::interval)", lease, namespace, &until, periodOr(leaseFor))
 	return until, err
 }
 

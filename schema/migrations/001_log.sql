@@ -168,6 +168,7 @@ create table posthorn.leases (
   attempt int not null default 1,      -- fences: rises whenever the lease changes hands
   uncounted int not null default 0,    -- changes of hand that were no delivery; attempt - uncounted is the delivery number
   until timestamptz,                   -- null while it waits for its slot
+  lease_for interval,                  -- the length of the claim, noted when until moves first
   base pg_snapshot,
   target pg_snapshot,
   lo bigint,

@@ -120,6 +120,7 @@ create table posthorn.running_jobs (
   namespace_id int not null,
   attempt int not null,
   lease_until timestamptz not null,
+  lease_for interval not null,         -- of the claim: heartbeats extend by it
   picked_at timestamptz not null,
   seen_at timestamptz not null,        -- the last word of its worker
   started_at timestamptz,

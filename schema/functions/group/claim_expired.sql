@@ -83,7 +83,7 @@ declare
 begin
   if cardinality(held) <= take_over.max_events then
     update posthorn.leases x
-    set node = take_over.node, until = take_over.until, token = take_over.token, attempt = x.attempt + 1, claimed_at = posthorn.now()
+    set node = take_over.node, until = take_over.until, token = take_over.token, attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null
     where x.id = l.id
     returning x.* into taken;
   elsif l.retries and l.slot is not null then
@@ -91,7 +91,7 @@ begin
     update posthorn.retries r set lease_id = null, alone = l.node is not null
     where r.lease_id = l.id and r.event_id <> all (held[1:take_over.max_events]);
     update posthorn.leases x
-    set node = take_over.node, until = take_over.until, token = take_over.token, attempt = x.attempt + 1, claimed_at = posthorn.now(),
+    set node = take_over.node, until = take_over.until, token = take_over.token, attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null,
       ids = held[1:take_over.max_events]
     where x.id = l.id
     returning x.* into taken;

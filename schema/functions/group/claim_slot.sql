@@ -100,7 +100,7 @@ begin
   where x.group_id = g.id and x.slot = free_slot and x.until is null order by x.attempt desc, x.id limit 1;
   if cardinality(l.ids) <= claim_waiting.max_events then
     update posthorn.leases x
-    set node = claim_waiting.node, until = claim_waiting.until, token = claim_waiting.token, attempt = x.attempt + 1, claimed_at = posthorn.now()
+    set node = claim_waiting.node, until = claim_waiting.until, token = claim_waiting.token, attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null
     where x.id = l.id
     returning x.* into l;
     return l;

@@ -82,7 +82,7 @@ end $$;
 comment on function posthorn.raise_lease_lost(bigint, int) is 'Says why a lease cannot be settled or extended.';
 
 -- Moves the deadline of a lease that is still ours.
-create or replace function posthorn.extend(lease bigint, attempt int, lease_for interval)
+create or replace function posthorn.extend(lease bigint, attempt int, lease_for interval default null)
 returns timestamptz
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -93,11 +93,13 @@ as $$
 declare
   deadline timestamptz;
 begin
-  perform posthorn.check_claim(1, extend.lease_for, gen_random_uuid());
+  perform posthorn.check_claim(1, coalesce(extend.lease_for, '1 second'), gen_random_uuid());
   if pg_current_xact_id_if_assigned() is null then
     perform posthorn.commit_relaxed();
   end if;
-  update posthorn.leases x set until = posthorn.now() + extend.lease_for
+  update posthorn.leases x
+  set until = posthorn.now() + coalesce(extend.lease_for, x.lease_for, x.until - x.claimed_at),
+    lease_for = coalesce(x.lease_for, x.until - x.claimed_at)
   where x.id = extend.lease and x.attempt = extend.attempt and posthorn.in_flight(x.until)
   returning x.until into deadline;
   if not found then
@@ -105,7 +107,7 @@ begin
   end if;
   return deadline;
 end $$;
-comment on function posthorn.extend(bigint, int, interval) is 'Moves the deadline of a lease, and returns it.';
+comment on function posthorn.extend(bigint, int, interval) is 'Extends a lease, by the length of its claim unless lease_for is given, and returns the new deadline.';
 
 -- Gives a lease back untouched: others may take it at once, and it does not count as a delivery.
 create or replace function posthorn.release(lease bigint, attempt int)

@@ -2,7 +2,7 @@
 -- time, in the transaction of its effect. One statement acknowledges, fences and keeps the lease
 -- alive. What is done leaves the lease: a window gets shorter, a list loses its head.
 create or replace function posthorn.settle_until(
-  lease bigint, attempt int, event bigint, lease_for interval default '30 seconds', failures jsonb default '[]'
+  lease bigint, attempt int, event bigint, lease_for interval default null, failures jsonb default '[]'
 ) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -11,7 +11,6 @@ as $$
 #variable_conflict use_column
 declare
   l posthorn.leases;
-  deadline timestamptz;
 begin
   -- First, and in one statement, what nearly always happens: an effect was written, and it went
   -- well. Each further setting, variable or look at the row would cost a tenth of it.
@@ -21,6 +20,7 @@ begin
     -- The deadline is indexed: it moves only when half of it has passed.
     update posthorn.leases x
     set lo = greatest(x.lo, settle_until.event),
+      lease_for = coalesce(x.lease_for, x.until - x.claimed_at),
       until = case when x.until < posthorn.now() + settle_until.lease_for / 2
         then posthorn.now() + settle_until.lease_for else x.until end
     where x.id = settle_until.lease and x.attempt = settle_until.attempt and posthorn.in_flight(x.until) and x.ids is null;
@@ -29,8 +29,8 @@ begin
     end if;
   end if;
 
-  if (settle_until.event >= 0 and settle_until.lease_for between '1 millisecond' and '1 day') is not true then
-    perform posthorn.check_claim(1, settle_until.lease_for, gen_random_uuid());
+  if (settle_until.event >= 0 and coalesce(settle_until.lease_for, '1 second') between '1 millisecond' and '1 day') is not true then
+    perform posthorn.check_claim(1, coalesce(settle_until.lease_for, '1 second'), gen_random_uuid());
     raise exception 'event must be the id of the last event that is settled' using errcode = 'PH004';
   end if;
   if coalesce(settle_until.failures, '[]') = '[]' then
@@ -45,11 +45,13 @@ begin
       perform posthorn.settle_failures(l, settle_until.failures);
     end if;
   end if;
-  deadline := posthorn.now() + settle_until.lease_for;
   update posthorn.leases x
   set lo = case when x.ids is null then greatest(x.lo, settle_until.event) end,
     ids = case when x.ids is not null then array(select i from unnest(x.ids) i where i > settle_until.event) end,
-    until = case when x.until < deadline - settle_until.lease_for / 2 then deadline else x.until end
+    lease_for = coalesce(x.lease_for, x.until - x.claimed_at),
+    until = (
+      select case when x.until < posthorn.now() + s.length / 2 then posthorn.now() + s.length else x.until end
+      from (select coalesce(settle_until.lease_for, x.lease_for, x.until - x.claimed_at)) s (length))
   where x.id = settle_until.lease and x.attempt = settle_until.attempt and posthorn.in_flight(x.until)
   returning x.* into l;
   if not found then
@@ -59,4 +61,4 @@ begin
   end if;
 end $$;
 comment on function posthorn.settle_until(bigint, int, bigint, interval, jsonb) is
-  'Settles the events of a lease up to one, keeps the rest, and moves the deadline.';
+  'Settles the events of a lease up to one, keeps the rest, and moves the deadline to the length of the claim, unless lease_for is given, once half of it has passed.';

@@ -213,9 +213,9 @@ begin
   if taken.id is null and g.ordering = 'none' then
     step := posthorn.advance(c, g.namespace_id, take_next.max_events, sight, now.clock_low);
     if step.ids is not null or step.hi is not null then
-      insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since)
+      insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since, claimed_at)
       values (g.id, g.namespace_id, take_next.token, take_next.node, until, step.ids,
-        c.base, coalesce((step.c).target, (step.c).base), step.lo, step.hi, step.since)
+        c.base, coalesce((step.c).target, (step.c).base), step.lo, step.hi, step.since, now.at)
       returning id, attempt into taken.id, taken.attempt;
     end if;
     c := step.c;

@@ -66,8 +66,8 @@ begin
         where y.namespace_id = ns and y.unique_key = j.unique_key and y.job = j.id and y.expires_at is null offset 0) x
       where j.unique_key is not null))
   ), lease as (
-    insert into posthorn.running_jobs (job, namespace_id, attempt, lease_until, picked_at, seen_at, worker)
-    select j.id, ns, j.attempt + 1, at + claim_jobs.lease_for, at, at, claim_jobs.worker from job j
+    insert into posthorn.running_jobs (job, namespace_id, attempt, lease_until, lease_for, picked_at, seen_at, worker)
+    select j.id, ns, j.attempt + 1, at + claim_jobs.lease_for, claim_jobs.lease_for, at, at, claim_jobs.worker from job j
   ), entry as (
     insert into posthorn.job_log (event_id, worker_id, action, attempt, created_at)
     select j.id, claim_jobs.worker, 'PICKED', j.attempt + 1, at from job j order by j.nth

@@ -102,9 +102,8 @@ begin
 end $$;
 comment on function posthorn.start_job(bigint, text, int, text) is 'Records that a worker has begun with its job.';
 
--- The worker is alive: its lease lasts that much longer from now. Returns until when.
 create or replace function posthorn.heartbeat_job(
-  job bigint, worker text, attempt int default null, lease_for interval default '5 minutes', progress json default null,
+  job bigint, worker text, attempt int default null, lease_for interval default null, progress json default null,
   namespace text default null
 ) returns timestamptz
 language plpgsql security definer
@@ -115,20 +114,22 @@ as $$
 #variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
-  until timestamptz := at + heartbeat_job.lease_for;
+  until timestamptz;
 begin
-  perform posthorn.check_claim(heartbeat_job.worker, 1, heartbeat_job.lease_for);
+  perform posthorn.check_claim(heartbeat_job.worker, 1, coalesce(heartbeat_job.lease_for, '5 minutes'));
   if heartbeat_job.progress is not null then
     perform posthorn.check_message('job', null, heartbeat_job.progress, '{}', null);
   end if;
   perform posthorn.hold_job(heartbeat_job.job, heartbeat_job.worker, heartbeat_job.attempt, heartbeat_job.namespace);
   update posthorn.running_jobs r
-  set lease_until = until, seen_at = at, progress = coalesce(heartbeat_job.progress, r.progress)
-  where r.job = heartbeat_job.job;
+  set lease_until = at + coalesce(heartbeat_job.lease_for, r.lease_for), seen_at = at,
+    progress = coalesce(heartbeat_job.progress, r.progress)
+  where r.job = heartbeat_job.job
+  returning r.lease_until into until;
   return until;
 end $$;
 comment on function posthorn.heartbeat_job(bigint, text, int, interval, json, text) is
-  'Extends the lease of a worker on its job, and notes its progress.';
+  'Extends the lease of a worker on its job, by the length of the claim unless lease_for is given, notes its progress, and returns the new deadline.';
 
 -- The row of a job that a worker has, locked; an error if it does not have it.
 create or replace function posthorn.hold_job(job bigint, worker text, attempt int, namespace text)

@@ -4,7 +4,7 @@ create or replace function posthorn.heartbeat_jobs(
   worker text,
   jobs bigint[],
   attempts int[] default null,
-  lease_for interval default '5 minutes'
+  lease_for interval default null
 ) returns setof bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -17,18 +17,18 @@ as $$
 declare
   at timestamptz := posthorn.now();
 begin
-  perform posthorn.check_claim(heartbeat_jobs.worker, 1, heartbeat_jobs.lease_for);
+  perform posthorn.check_claim(heartbeat_jobs.worker, 1, coalesce(heartbeat_jobs.lease_for, '5 minutes'));
   if coalesce(cardinality(heartbeat_jobs.attempts), cardinality(heartbeat_jobs.jobs)) is distinct from cardinality(heartbeat_jobs.jobs) then
     raise exception 'jobs and attempts must have one length'
       using errcode = 'PH004', hint = 'Leave attempts out if you do not need them.';
   end if;
   return query
   update posthorn.running_jobs r
-  set lease_until = at + heartbeat_jobs.lease_for, seen_at = at
+  set lease_until = at + coalesce(heartbeat_jobs.lease_for, r.lease_for), seen_at = at
   where r.job = any (heartbeat_jobs.jobs) and r.worker = heartbeat_jobs.worker
     and (heartbeat_jobs.attempts is null or (r.job, r.attempt) in (
       select x.job, x.attempt from unnest(heartbeat_jobs.jobs, heartbeat_jobs.attempts) x (job, attempt)))
   returning r.job;
 end $$;
 comment on function posthorn.heartbeat_jobs(text, bigint[], int[], interval) is
-  'Extends the leases of a worker on its jobs, and returns those that it still has.';
+  'Extends the leases of a worker on its jobs, by the length of each claim unless lease_for is given, and returns the jobs that it still has.';

@@ -73,7 +73,7 @@ declare
 begin
   update posthorn.leases x
   set node = take_left_behind.owner, until = take_left_behind.until, token = take_left_behind.token,
-    attempt = x.attempt + 1, claimed_at = posthorn.now()
+    attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null
   where x.id = (
     select l.id from posthorn.leases l
     where l.group_id = g.id and l.until is not null and l.node is null and l.slot is null
@@ -111,7 +111,7 @@ begin
   return query
     update posthorn.leases x
     set node = take_aside.owner, until = posthorn.now() + take_aside.lease_for, token = take_aside.token,
-      attempt = x.attempt + 1, claimed_at = posthorn.now()
+      attempt = x.attempt + 1, claimed_at = posthorn.now(), lease_for = null
     where x.id = any (array(
       select h.id
       from unnest(take_aside.streams) s (id)

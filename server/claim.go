@@ -15,7 +15,7 @@ import (
 
 type claimInput struct {
 	in.Namespace
-	Name   string `path:"name"`
+	Name   string `path:"name" doc:"The name of the group"`
 	Accept string `header:"Accept" hidden:"true"`
 	Body   *struct {
 		MaxEvents    int     `json:"max_events,omitempty" minimum:"1" maximum:"1000" default:"10" doc:"How many events at most"`

@@ -62,18 +62,23 @@ type onDeadLetters func(ctx context.Context, db pg.DB, namespace, group string, 
 func (s *Server) deadLetters() {
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/dead-letters", id: "list-dead-letters", group: "dead letters",
-		summary: "Events that failed for good, oldest first", scope: scopeRead,
+		summary:     "Events that failed for good, oldest first",
+		description: "Each has the whole event, the reason and the error. The cursor next goes on after the last one.",
+		scope:       scopeRead,
 	}, s.listDeadLetters)
 
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/dead-letters/{id}", id: "get-dead-letter", group: "dead letters",
-		summary: "One dead letter", scope: scopeRead,
+		summary:     "One dead letter",
+		description: "The whole event, why it failed, and how often it was tried.",
+		scope:       scopeRead,
 	}, s.getDeadLetter)
 
 	onMany := func(verb, summary string, do onDeadLetters) {
 		register(s, operation{
 			method: http.MethodPost, path: "/v1/dead-letters/" + verb, id: verb + "-dead-letters", group: "dead letters",
 			summary: summary, scope: scopeAdmin,
+			description: "The body says which: by ids, by other fields, or all of them. The answer has their number.",
 		}, func(ctx context.Context, c caller, input *chosenInput) (*countOutput, error) {
 			return s.chosenDeadLetters(ctx, c, input.Body, do)
 		})
@@ -85,6 +90,7 @@ func (s *Server) deadLetters() {
 		register(s, operation{
 			method: method, path: "/v1/dead-letters/{id}" + suffix, id: id, group: "dead letters",
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
+			description: "404 when there is no such dead letter, or no longer.",
 		}, func(ctx context.Context, c caller, input *deadLetterInput) (*struct{}, error) {
 			n, err := do(ctx, s.client.Pool(), c.namespace, "", pg.DeadLetterFilter{IDs: []int64{input.ID}, NotStreams: c.hidden})
 			if err == nil && n == 0 {

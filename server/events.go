@@ -52,14 +52,15 @@ func (s *Server) events() {
 
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/events/{id}/outcomes", id: "get-event-outcomes", group: "events",
-		summary: "What has become of an event, in each group",
-		scope:   scopeRead,
+		summary:     "What has become of an event, in each group",
+		description: "A row for each group that the event concerns: pending, processing, retrying, completed or dead.",
+		scope:       scopeRead,
 	}, s.eventOutcomes)
 }
 
 type eventInput struct {
 	in.Namespace
-	ID     int64  `path:"id" minimum:"1"`
+	ID     int64  `path:"id" minimum:"1" doc:"The number of the event"`
 	Accept string `header:"Accept" hidden:"true"`
 }
 

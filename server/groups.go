@@ -37,18 +37,18 @@ type groupView struct {
 
 type groupInput struct {
 	in.Namespace
-	Name string `path:"name"`
+	Name string `path:"name" doc:"The name of the group"`
 }
 
 type defineGroupInput struct {
 	in.Namespace
-	Name string `path:"name"`
+	Name string `path:"name" doc:"The name of the group"`
 	Body *groupSettings
 }
 
 type seekInput struct {
 	in.Namespace
-	Name string `path:"name"`
+	Name string `path:"name" doc:"The name of the group"`
 	Body struct {
 		To string `json:"to" doc:"beginning, end or a time: it is handed every event published from then on" example:"2026-01-31T12:00:00Z"`
 	}
@@ -59,7 +59,9 @@ type groupOutput struct{ Body groupView }
 func (s *Server) groups() {
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/groups", id: "list-groups", group: "groups",
-		summary: "Groups, and where they stand", scope: scopeRead,
+		summary:     "Groups, and where they stand",
+		description: "Each with its position in the log, how far it is behind, and how many events are retried or dead.",
+		scope:       scopeRead,
 	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[pg.GroupStatus], error) {
 		all, err := pg.ListGroups(ctx, s.client.Pool(), c.namespace)
 		return page(all, ""), err
@@ -67,23 +69,30 @@ func (s *Server) groups() {
 
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/groups/{name}", id: "get-group", group: "groups",
-		summary: "Where a group stands, and its policy", scope: scopeRead,
+		summary:     "Where a group stands, and its policy",
+		description: "Its policy, its position in the log, how far it is behind, and how many events are retried or dead.",
+		scope:       scopeRead,
 	}, s.getGroup)
 
 	register(s, operation{
 		method: http.MethodPut, path: "/v1/groups/{name}", id: "define-group", group: "groups",
-		summary: "Make a group, or change its policy", scope: scopeConsume,
+		summary:     "Make a group, or change its policy",
+		description: "A setting that the body leaves out has its default in a new group. start is for new groups only.",
+		scope:       scopeConsume,
 	}, s.defineGroup)
 
 	register(s, operation{
 		method: http.MethodDelete, path: "/v1/groups/{name}", id: "delete-group", group: "groups",
-		summary: "Remove a group with all it holds", scope: scopeAdmin,
+		summary:     "Remove a group with all it holds",
+		description: "Its position, retries, dead letters and subscriptions go with it. The events of the log stay.",
+		scope:       scopeAdmin,
 	}, s.deleteGroup)
 
 	onGroup := func(verb, summary string, do func(ctx context.Context, db pg.DB, namespace, group string) error) {
 		register(s, operation{
 			method: http.MethodPost, path: "/v1/groups/{name}/" + verb, id: verb + "-group", group: "groups",
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
+			description: "Leases that were claimed before stay valid. A second call changes nothing.",
 		}, func(ctx context.Context, c caller, input *groupInput) (*struct{}, error) {
 			err := do(ctx, s.client.Pool(), c.namespace, input.Name)
 			s.waits.news(groupName{c.namespace, input.Name})

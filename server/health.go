@@ -21,7 +21,8 @@ func ok() *health {
 func (s *Server) health() {
 	register(s, operation{
 		method: http.MethodGet, path: "/healthz", id: "health", group: "server", scope: scopeNone,
-		summary: "Whether the server runs",
+		summary:     "Whether the server runs",
+		description: "200 while the process answers, whatever the database does.",
 	}, func(context.Context, caller, *struct{}) (*health, error) { return ok(), nil })
 
 	register(s, operation{

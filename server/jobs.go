@@ -44,13 +44,15 @@ func (s *Server) jobsToWork() {
 	}))
 	register(s, operation{
 		method: http.MethodPost, path: "/events/{id}/start", id: "start-job", group: "jobs",
-		summary: "Say that the work on a job begins",
-		scope:   scopeJobsWork, body: jsonBody[startBody](s),
+		summary:     "Say that the work on a job begins",
+		description: "It is recorded once for each attempt, and shows that the worker is alive.",
+		scope:       scopeJobsWork, body: jsonBody[startBody](s),
 	}, s.startJob)
 	register(s, operation{
 		method: http.MethodPost, path: "/events/{id}/heartbeat", id: "heartbeat-job", group: "jobs",
-		summary: "Keep a job for longer, and tell its progress",
-		scope:   scopeJobsWork, body: jsonBody[heartbeatBody](s),
+		summary:     "Keep a job for longer, and tell its progress",
+		description: "The lease lasts from now as long as the job was taken for, or lease_seconds. 409: the job is no longer the worker's.",
+		scope:       scopeJobsWork, body: jsonBody[heartbeatBody](s),
 	}, s.heartbeatJob)
 	register(s, operation{
 		method: http.MethodPost, path: "/events/{id}/complete", id: "complete-job", group: "jobs",
@@ -72,11 +74,15 @@ func (s *Server) jobsToWork() {
 func (s *Server) jobsToRead() {
 	register(s, operation{
 		method: http.MethodGet, path: "/events/{id}", id: "get-job", group: "jobs",
-		summary: "One job", scope: scopeRead,
+		summary:     "One job",
+		description: "With include_logs the answer holds what was recorded of the job, in order.",
+		scope:       scopeRead,
 	}, s.getJob)
 	register(s, operation{
 		method: http.MethodGet, path: "/events", id: "list-jobs", group: "jobs",
-		summary: "Jobs, oldest first", scope: scopeRead,
+		summary:     "Jobs, oldest first",
+		description: "Jobs that meet every filter. total is the number of all of them, and limit and offset choose a page.",
+		scope:       scopeRead,
 	}, s.listJobs)
 }
 

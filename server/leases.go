@@ -32,7 +32,7 @@ func (f failureInput) failure() pg.Failure {
 
 type settleInput struct {
 	in.Namespace
-	Lease int64 `path:"lease" minimum:"1"`
+	Lease int64 `path:"lease" minimum:"1" doc:"The number of the lease, from the claim"`
 	Body  struct {
 		Attempt  int            `json:"attempt" minimum:"1" maximum:"2147483647" doc:"That of the claim"`
 		Failures []failureInput `json:"failures,omitempty" doc:"The events that failed; all others are done"`
@@ -42,7 +42,7 @@ type settleInput struct {
 
 type extendInput struct {
 	in.Namespace
-	Lease int64 `path:"lease" minimum:"1"`
+	Lease int64 `path:"lease" minimum:"1" doc:"The number of the lease, from the claim"`
 	Body  struct {
 		Attempt      int     `json:"attempt" minimum:"1" maximum:"2147483647" doc:"That of the claim"`
 		LeaseSeconds float64 `json:"lease_seconds,omitempty" minimum:"0.1" maximum:"86400" doc:"How long you have from now on. Default: as long as the events were claimed for"`
@@ -57,7 +57,7 @@ type extendOutput struct {
 
 type releaseInput struct {
 	in.Namespace
-	Lease int64 `path:"lease" minimum:"1"`
+	Lease int64 `path:"lease" minimum:"1" doc:"The number of the lease, from the claim"`
 	Body  struct {
 		Attempt int `json:"attempt" minimum:"1" maximum:"2147483647" doc:"That of the claim"`
 	}
@@ -73,8 +73,9 @@ func (s *Server) leases() {
 
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/leases/{lease}/extend", id: "extend-lease", group: "groups",
-		summary: "Keep claimed events for longer",
-		scope:   scopeConsume,
+		summary:     "Keep claimed events for longer",
+		description: "The lease lasts from now as long as the events were claimed for, or lease_seconds. 409: others have the events.",
+		scope:       scopeConsume,
 	}, func(ctx context.Context, c caller, input *extendInput) (*extendOutput, error) {
 		var output extendOutput
 		if err := s.checkLease(ctx, c, input.Lease); err != nil {
@@ -87,8 +88,9 @@ func (s *Server) leases() {
 
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/leases/{lease}/release", id: "release-lease", group: "groups",
-		summary: "Give all claimed events back untouched",
-		scope:   scopeConsume, status: http.StatusNoContent,
+		summary:     "Give all claimed events back untouched",
+		description: "Others may take the events at once, and it does not count as a delivery.",
+		scope:       scopeConsume, status: http.StatusNoContent,
 	}, func(ctx context.Context, c caller, input *releaseInput) (*struct{}, error) {
 		if err := s.checkLease(ctx, c, input.Lease); err != nil {
 			return nil, err

@@ -82,7 +82,7 @@ func viewOfEntry(e pg.JobEntry) jobEntryView {
 
 type getJobInput struct {
 	in.Namespace
-	ID          int64 `path:"id" minimum:"1"`
+	ID          int64 `path:"id" minimum:"1" doc:"The number of the job"`
 	IncludeLogs bool  `query:"include_logs" doc:"With what was done to it"`
 }
 

@@ -96,8 +96,10 @@ func (s *Server) serveMetrics() {
 	}
 	s.handle(operation{
 		method: http.MethodGet, path: "/metrics", id: "metrics", group: "server",
-		summary: "Metrics for Prometheus", scope: scopeRead,
-		response: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}},
+		summary:     "Metrics for Prometheus",
+		description: "The text format of Prometheus: groups, jobs, nodes, and the traffic of this server.",
+		scope:       scopeRead,
+		response:    map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}},
 	}, func(w http.ResponseWriter, r *http.Request, c caller) error {
 		if c.namespace != s.client.Namespace() {
 			return newProblem(http.StatusForbidden, "the metrics are those of another namespace", "Use a token of the namespace that this server is started for.")

@@ -26,8 +26,9 @@ func (s *Server) namespaces() {
 
 	register(s, operation{
 		method: http.MethodPut, path: "/v1/namespaces/{name}", id: "define-namespace", group: "namespaces",
-		summary: "Make a namespace, or replace its metadata",
-		scope:   scopeAdmin, status: http.StatusNoContent,
+		summary:     "Make a namespace, or replace its metadata",
+		description: "A namespace that exists gets the metadata of the body; without any, it has none afterwards.",
+		scope:       scopeAdmin, status: http.StatusNoContent,
 	}, s.defineNamespace)
 }
 

@@ -10,12 +10,12 @@ import (
 
 type nodeInput struct {
 	in.Namespace
-	ID string `path:"id"`
+	ID string `path:"id" doc:"The id under which the node registered"`
 }
 
 type projectionInput struct {
 	in.Namespace
-	Name string `path:"name"`
+	Name string `path:"name" doc:"The name of the projection"`
 }
 
 type projectionOutput struct{ Body pg.ProjectionStatus }
@@ -23,7 +23,9 @@ type projectionOutput struct{ Body pg.ProjectionStatus }
 func (s *Server) nodes() {
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/nodes", id: "list-nodes", group: "nodes",
-		summary: "Nodes, and what they do", scope: scopeRead,
+		summary:     "Nodes, and what they do",
+		description: "Processes that have registered, with their last heartbeat, their leases and their handlers.",
+		scope:       scopeRead,
 	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[pg.NodeStatus], error) {
 		all, err := pg.ListNodes(ctx, s.client.Pool(), c.namespace)
 		return page(all, ""), err
@@ -45,7 +47,9 @@ func (s *Server) nodes() {
 func (s *Server) projections() {
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/projections", id: "list-projections", group: "projections",
-		summary: "Projections, and where they stand", scope: scopeRead,
+		summary:     "Projections, and where they stand",
+		description: "Each with its position in the log, how far it is behind, and the error at which it stands still.",
+		scope:       scopeRead,
 	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[pg.ProjectionStatus], error) {
 		all, err := pg.ListProjections(ctx, s.client.Pool(), c.namespace)
 		return page(all, ""), err
@@ -53,7 +57,9 @@ func (s *Server) projections() {
 
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/projections/{name}", id: "get-projection", group: "projections",
-		summary: "Where a projection stands", scope: scopeRead,
+		summary:     "Where a projection stands",
+		description: "Its position in the log, how far it is behind, and the error at which it stands still.",
+		scope:       scopeRead,
 	}, func(ctx context.Context, c caller, input *projectionInput) (*projectionOutput, error) {
 		status, err := pg.StatusOfProjection(ctx, s.client.Pool(), c.namespace, input.Name)
 		return &projectionOutput{status}, err

@@ -18,7 +18,10 @@ func apiConfig(version string) huma.Config {
 			Info: &huma.Info{
 				Title: "Posthorn", Version: version,
 				Description: "Events, groups, schedules and more, over HTTP.",
+				License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
 			},
+			Servers: []*huma.Server{{URL: "/", Description: "The server that this document is from"}},
+			Tags:    documentTags,
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", schemaName),
 				SecuritySchemes: map[string]*huma.SecurityScheme{
@@ -31,6 +34,21 @@ func apiConfig(version string) huma.Config {
 		RejectUnknownQueryParameters: true, // a filter that is misspelt must not find everything
 		Transformers:                 []huma.Transformer{asProblem},
 	}
+}
+
+// documentTags are the groups of operations, in the order in which /docs lists them.
+var documentTags = []*huma.Tag{
+	{Name: "events", Description: "The log: publish, read, search and follow it."},
+	{Name: "groups", Description: "Named positions in the log, and the leases on their events."},
+	{Name: "subscriptions", Description: "Filters inside a group."},
+	{Name: "dead letters", Description: "Events that failed for good."},
+	{Name: "jobs", Description: "Units of work, each for one worker."},
+	{Name: "schedules", Description: "Cron expressions that publish events."},
+	{Name: "projections", Description: "Tables that are kept from the log."},
+	{Name: "streams", Description: "Channels of events, and their policies."},
+	{Name: "nodes", Description: "Processes that have registered."},
+	{Name: "namespaces", Description: "Tenants."},
+	{Name: "server", Description: "Health and metrics of this server."},
 }
 
 // formats: problems are "json", by what follows the plus.

@@ -95,10 +95,11 @@ func (s *Server) handle(op operation, handler func(http.ResponseWriter, *http.Re
 }
 
 func (op operation) document(s *Server) huma.Operation {
-	responses := map[string]*huma.Response{"default": {
-		Description: "What went wrong",
-		Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: schemaOf[problem](s)}},
-	}}
+	failed := map[string]*huma.MediaType{"application/problem+json": {Schema: schemaOf[problem](s)}}
+	responses := map[string]*huma.Response{
+		"4XX":     {Description: "What is wrong with the request", Content: failed},
+		"default": {Description: "What went wrong; 503 is for a moment only", Content: failed},
+	}
 	h := huma.Operation{
 		Method: op.method, Path: op.path, OperationID: op.id, Tags: []string{op.group},
 		Summary: op.summary, Description: op.description, DefaultStatus: op.status, Responses: responses,
@@ -107,8 +108,9 @@ func (op operation) document(s *Server) huma.Operation {
 	if op.anyBytes {
 		h.Metadata = map[string]any{anyBytes: true}
 	}
+	h.Security = []map[string][]string{{}} // no token is needed
 	if op.scope != scopeNone {
-		h.Security = []map[string][]string{{"token": {}}, {}}
+		h.Security = []map[string][]string{{"token": {}}, {}} // or none, where the server requires no tokens
 		h.Extensions = map[string]any{"x-scope": string(op.scope)}
 	}
 	return h

@@ -12,7 +12,7 @@ import (
 
 type jobReportInput struct {
 	in.Namespace
-	ID          int64  `path:"id" minimum:"1"`
+	ID          int64  `path:"id" minimum:"1" doc:"The number of the job"`
 	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte
 }

@@ -11,7 +11,7 @@ import (
 
 type manageJobInput struct {
 	in.Namespace
-	ID     int64  `path:"id" minimum:"1"`
+	ID     int64  `path:"id" minimum:"1" doc:"The number of the job"`
 	Reason string `query:"reason" maxLength:"1000" doc:"Goes into the log" example:"worker_timeout"`
 }
 

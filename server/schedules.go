@@ -12,12 +12,12 @@ import (
 
 type scheduleInput struct {
 	in.Namespace
-	Name string `path:"name"`
+	Name string `path:"name" doc:"The name of the schedule"`
 }
 
 type putScheduleInput struct {
 	in.Namespace
-	Name string `path:"name"`
+	Name string `path:"name" doc:"The name of the schedule"`
 	Body struct {
 		Cron     string                     `json:"cron_expression" doc:"Five fields, or @daily, @every 90s, @at 2026-12-01T08:00:00Z" example:"0 7 * * *"`
 		Type     string                     `json:"event_type" doc:"Of the event" example:"report.due"`
@@ -42,7 +42,9 @@ type idOutput struct {
 func (s *Server) schedules() {
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/schedules", id: "list-schedules", group: "schedules",
-		summary: "Schedules", scope: scopeRead,
+		summary:     "Schedules",
+		description: "Each with its cron expression, its event, and when it fires next.",
+		scope:       scopeRead,
 	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[pg.ScheduleStatus], error) {
 		all, err := pg.ListSchedules(ctx, s.client.Pool(), c.namespace)
 		return page(visible(c, all, func(s pg.ScheduleStatus) string { return s.Stream }), ""), err
@@ -50,25 +52,32 @@ func (s *Server) schedules() {
 
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/schedules/{name}", id: "get-schedule", group: "schedules",
-		summary: "One schedule", scope: scopeRead,
+		summary:     "One schedule",
+		description: "Its cron expression, its event, when it fired last, and when it fires next.",
+		scope:       scopeRead,
 	}, func(ctx context.Context, c caller, input *scheduleInput) (*scheduleOutput, error) {
 		return s.scheduleNamed(ctx, c, input.Name)
 	})
 
 	register(s, operation{
 		method: http.MethodPut, path: "/v1/schedules/{name}", id: "put-schedule", group: "schedules",
-		summary: "Make a schedule, or change it", scope: scopeAdmin,
+		summary:     "Make a schedule, or change it",
+		description: "The body is the whole schedule: a field that it leaves out has its default, but active stays as it is.",
+		scope:       scopeAdmin,
 	}, s.putSchedule)
 
 	register(s, operation{
 		method: http.MethodDelete, path: "/v1/schedules/{name}", id: "delete-schedule", group: "schedules",
-		summary: "Delete a schedule", scope: scopeAdmin, status: http.StatusNoContent,
+		summary:     "Delete a schedule",
+		description: "Events that it has published stay in the log.",
+		scope:       scopeAdmin, status: http.StatusNoContent,
 	}, s.deleteSchedule)
 
 	onSchedule := func(verb, summary string, do func(ctx context.Context, db pg.DB, namespace, name string) error) {
 		register(s, operation{
 			method: http.MethodPost, path: "/v1/schedules/{name}/" + verb, id: verb + "-schedule", group: "schedules",
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
+			description: "A second call changes nothing.",
 		}, func(ctx context.Context, c caller, input *scheduleInput) (*struct{}, error) {
 			if err := s.checkSchedule(ctx, c, input.Name); err != nil {
 				return nil, err
@@ -81,7 +90,9 @@ func (s *Server) schedules() {
 
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/schedules/{name}/run", id: "run-schedule", group: "schedules",
-		summary: "Publish the event now; its times stay as they are", scope: scopeAdmin,
+		summary:     "Publish the event now; its times stay as they are",
+		description: "The answer has the id of the event.",
+		scope:       scopeAdmin,
 	}, func(ctx context.Context, c caller, input *scheduleInput) (output *idOutput, err error) {
 		if err := s.checkSchedule(ctx, c, input.Name); err != nil {
 			return nil, err

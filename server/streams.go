@@ -17,7 +17,9 @@ type streamsInput struct {
 func (s *Server) streams() {
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/streams", id: "list-streams", group: "streams",
-		summary: "Streams, by name", scope: scopeRead,
+		summary:     "Streams, by name",
+		description: "Each with its policy.",
+		scope:       scopeRead,
 	}, s.listStreams)
 }
 

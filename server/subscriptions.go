@@ -16,14 +16,14 @@ type listSubscriptionsInput struct {
 
 type subscriptionInput struct {
 	in.Namespace
-	Group string `path:"group"`
-	Name  string `path:"name"`
+	Group string `path:"group" doc:"The name of the group"`
+	Name  string `path:"name" doc:"The name of the subscription"`
 }
 
 type putSubscriptionInput struct {
 	in.Namespace
-	Group string `path:"group"`
-	Name  string `path:"name"`
+	Group string `path:"group" doc:"The name of the group"`
+	Name  string `path:"name" doc:"The name of the subscription"`
 	Body  struct {
 		Filter      map[string]json.RawMessage `json:"filter,omitempty" doc:"type, stream, key, tags_any, tags_all and payload; all that is named must match. Default: everything passes"`
 		Condition   string                     `json:"conditions_sql,omitempty" doc:"Instead of a filter: an expression over e and s. Needs the scope admin"`
@@ -47,7 +47,9 @@ type owedOutput struct {
 func (s *Server) subscriptions() {
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/subscriptions", id: "list-subscriptions", group: "subscriptions",
-		summary: "Subscriptions of a group", scope: scopeRead,
+		summary:     "Subscriptions of a group",
+		description: "Each with its filter or condition, and how many events it gets again.",
+		scope:       scopeRead,
 	}, func(ctx context.Context, c caller, input *listSubscriptionsInput) (*listOf[pg.SubscriptionStatus], error) {
 		all, err := pg.ListSubscriptions(ctx, s.client.Pool(), c.namespace, input.Group)
 		return page(all, ""), err
@@ -62,7 +64,9 @@ func (s *Server) subscriptions() {
 
 	register(s, operation{
 		method: http.MethodDelete, path: "/v1/subscriptions/{group}/{name}", id: "delete-subscription", group: "subscriptions",
-		summary: "Remove a subscription with what is owed to it", scope: scopeConsume,
+		summary:     "Remove a subscription with what is owed to it",
+		description: "The answer has the number of events that were owed to it, and are not any more.",
+		scope:       scopeConsume,
 	}, func(ctx context.Context, c caller, input *subscriptionInput) (output *owedOutput, err error) {
 		if err := s.checkRemove(ctx, c, input.Group, &input.Name); err != nil {
 			return nil, err

@@ -293,6 +293,32 @@ func TestRestrictedStreams(t *testing.T) {
 	s.call(t, "GET", "/v1/events/2", nil, others).want(t, 200)
 }
 
+// A token that may not publish to a restricted stream cannot use up a key under which
+// others publish there, neither as dedup_key nor as Idempotency-Key.
+func TestDedupKeysOfRestrictedStreams(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
+	named := s.issue(t, "default", allScopes, "payroll")
+	others := s.issue(t, "default", allScopes)
+	s.call(t, "POST", "/v1/events", `[{"type":"a","dedup_key":"paid/7"},{"type":"a","dedup_key":"idempotency:run-1"}]`, others).want(t, 201)
+	publish := func(body string, headers ...string) answered {
+		t.Helper()
+		return s.call(t, "POST", "/v1/events", body, append(headers, named)...)
+	}
+	paid := publish(`{"type":"paid","stream":"payroll","dedup_key":"paid/7"}`).want(t, 201)
+	run := publish(`{"type":"paid","stream":"payroll"}`, "Idempotency-Key: run-1").want(t, 201)
+	equal(t, "the same again", publish(`{"type":"paid","stream":"payroll","dedup_key":"paid/7"}`).body, paid.body)
+	again := publish(`{"type":"paid","stream":"payroll"}`, "Idempotency-Key: run-1")
+	equal(t, "the same request again", again.body, run.body)
+	equal(t, "replayed", again.header.Get("Idempotency-Replayed"), "true")
+	var found list[eventView]
+	s.call(t, "GET", "/v1/events?stream=payroll", nil, named).want(t, 200, &found)
+	equal(t, "events of the restricted stream", len(found.Items), 2)
+	open := s.call(t, "POST", "/v1/events", `{"type":"b","stream":"open","dedup_key":"paid/7"}`, others).want(t, 201)
+	equal(t, "a key of other streams", open.body, `{"ids":[1]}`+"\n")
+}
+
 // The secret is in no log, whatever is denied, at any level.
 func TestDenialsAreLoggedWithoutSecrets(t *testing.T) {
 	t.Parallel()

@@ -25,8 +25,8 @@ var obstacles = []string{
 		from posthorn.groups g, generate_series(1, $1) i where g.name = 'plain'`,
 	`insert into posthorn.delayed (id, namespace_id, stream_id, type, tags, payload, metadata, deliver_at)
 		select -i, n.id, 0, 'e', '{}', '{}', '{}', now() + interval '1 hour' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
-	`insert into posthorn.dedup_keys (namespace_id, dedup_key, event_id, expires_at)
-		select n.id, 'key-' || i, -i, now() + interval '1 hour' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.dedup_keys (namespace_id, dedup_key, stream_id, event_id, expires_at)
+		select n.id, 'key-' || i, 0, -i, now() + interval '1 hour' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.relayed (group_id, stream_id, first_id, last_id, at, epoch)
 		select g.id, -i, -i, -i, now(), 1 from posthorn.groups g, generate_series(1, $1) i where g.name = 'out'`,
 	`insert into posthorn.api_tokens (name, hash, prefix, scopes) select 't' || i, sha256(i::text::bytea), 'p' || i, '{}' from generate_series(1, $1) i`,

@@ -248,9 +248,10 @@ create index delayed_deliver_at on posthorn.delayed (deliver_at, id);
 create table posthorn.dedup_keys (
   namespace_id int not null,
   dedup_key text not null constraint dedup_keys_check check (posthorn.is_name(dedup_key)),
+  stream_id int not null,              -- the restricted stream that was published to; 0 for all others together
   event_id bigint not null,
   expires_at timestamptz not null,
-  primary key (namespace_id, dedup_key)
+  primary key (namespace_id, dedup_key, stream_id)
 );
 comment on table posthorn.dedup_keys is 'Keys under which something was published lately, and what.';
 create index dedup_keys_expires_at on posthorn.dedup_keys (expires_at);

@@ -148,8 +148,8 @@ begin
   end if;
   select max(t.at) into last_tick from posthorn.ticks t;
   delete from posthorn.dedup_keys d
-  where (d.namespace_id, d.dedup_key) in (
-    select x.namespace_id, x.dedup_key from posthorn.dedup_keys x where x.expires_at <= today order by x.expires_at limit 10000);
+  where (d.namespace_id, d.dedup_key, d.stream_id) in (
+    select x.namespace_id, x.dedup_key, x.stream_id from posthorn.dedup_keys x where x.expires_at <= today order by x.expires_at limit 10000);
   get diagnostics removed = row_count;
   delete from posthorn.nodes d
   where d.node_id in (

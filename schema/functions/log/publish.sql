@@ -177,7 +177,10 @@ begin
   perform pg_current_xact_id(); -- before an id is drawn
   new_id := nextval('posthorn.event_id');
   if publish_with_care.dedup_key is not null then
-    known_id := posthorn.known_as(ns, publish_with_care.dedup_key, new_id);
+    known_id := posthorn.known_as(ns, case when exists (
+        select from posthorn.stream_policies p
+        where p.namespace_id = ns and p.stream_name = publish_with_care.stream and p.security_level = 'restricted')
+      then st else 0 end, publish_with_care.dedup_key, new_id);
     if known_id <> new_id then
       return known_id;
     end if;
@@ -197,13 +200,13 @@ end $$;
 comment on function posthorn.publish_with_care(text, text, json, text, text, text[], json, timestamptz, text) is
   'Publishes what is not plain: new streams, large payloads, tags, times, dedup keys.';
 
--- The id under which a dedup key is known: the new one, unless it was used lately.
-create or replace function posthorn.known_as(namespace_id int, dedup_key text, new_id bigint)
+-- The id under which a dedup key is known: the new one, unless it was used lately. stream_id is 0 but for restricted
+-- streams, which have keys of their own: a publisher that may not publish there cannot use up their publishers' keys.
+create or replace function posthorn.known_as(namespace_id int, stream_id int, dedup_key text, new_id bigint)
 returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   today timestamptz := posthorn.now();
   known_id bigint;
@@ -212,16 +215,16 @@ begin
     raise exception 'dedup_key must be 1 to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Use the id of the request, or a hash of it.';
   end if;
-  insert into posthorn.dedup_keys as d (namespace_id, dedup_key, event_id, expires_at)
-  values (known_as.namespace_id, known_as.dedup_key, known_as.new_id, today + posthorn.setting('dedup_period')::interval)
-  on conflict (namespace_id, dedup_key) do update
+  insert into posthorn.dedup_keys as d (namespace_id, dedup_key, stream_id, event_id, expires_at)
+  values (known_as.namespace_id, known_as.dedup_key, known_as.stream_id, known_as.new_id, today + posthorn.setting('dedup_period')::interval)
+  on conflict on constraint dedup_keys_pkey do update
     set event_id = excluded.event_id, expires_at = excluded.expires_at
     where d.expires_at <= today;
   select d.event_id into known_id from posthorn.dedup_keys d
-  where d.namespace_id = known_as.namespace_id and d.dedup_key = known_as.dedup_key;
+  where d.namespace_id = known_as.namespace_id and d.dedup_key = known_as.dedup_key and d.stream_id = known_as.stream_id;
   return known_id;
 end $$;
-comment on function posthorn.known_as(int, text, bigint) is 'The id under which a dedup key is known.';
+comment on function posthorn.known_as(int, int, text, bigint) is 'The id under which a dedup key is known.';
 
 -- Claims and clean settles relax the commit of their transaction; what must not be
 -- forgotten takes that back when it happens in the same transaction.

@@ -98,7 +98,7 @@ func TestPublishedIsQueuedAndLogged(t *testing.T) {
 	equal(t, "events", idsOf(d), []int64{id})
 	w.ack(d...)
 	equal(t, "log", ask[string](w, `select concat_ws(' ', event_id = $1, namespace, event_type, payload, metadata->>'trace', producer_node_id = $2,
-		emitted_at > now() - interval '1 hour') from posthorn.event_log`, id, w.NodeID()), `t default user.created {"user":"123"} x t t`)
+		emitted_at > now() - interval '1 hour') from posthorn.event_log`, id, w.NodeID()), `t default user.created {"user": "123"} x t t`)
 	w.nothing(g)
 	equal(t, "log after it was handled", logged(), 1) // what is done stays in the log
 }

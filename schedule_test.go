@@ -59,7 +59,7 @@ func TestScheduleIsHandled(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"a": "b", "producer": "scheduler", "scheduledTaskId": id, "scheduledFor": "2026-01-01T00:00:00Z"}
-	if diff := cmp.Diff(want, metadata); diff != "" || string(e.Payload) != `{"n":1}` {
+	if diff := cmp.Diff(want, metadata); diff != "" || string(e.Payload) != `{"n": 1}` {
 		t.Errorf("payload %s, metadata (-want +got):\n%s", e.Payload, diff)
 	}
 	stop()

@@ -45,7 +45,7 @@ create table posthorn.namespaces (
   namespace text not null unique
     constraint namespaces_name_check check (namespace ~ '^[a-z][a-z0-9_-]{0,30}$'),
   created_at timestamptz not null default posthorn.now(),
-  metadata json not null default '{}'
+  metadata jsonb not null default '{}'
 );
 comment on table posthorn.namespaces is 'Tenants: everything else belongs to exactly one.';
 -- a-b and a_b would share a queue name.

@@ -8,7 +8,7 @@ create table posthorn.scheduled_tasks (
   name text not null constraint scheduled_tasks_name_check check (posthorn.is_name(name)),
   cron_expression text not null,
   event_type text not null,
-  payload json not null default '{}',
+  payload jsonb not null default '{}',
   timezone text not null default 'UTC',
   active boolean not null default true,
   created_at timestamptz not null default posthorn.now(),

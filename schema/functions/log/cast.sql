@@ -13,6 +13,19 @@ exception when others then
 end $$;
 comment on function posthorn.to_json(text, text) is 'Casts text to json, with an error that says what was wrong.';
 
+create or replace function posthorn.to_jsonb(document json, what text)
+returns jsonb
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return document::jsonb;
+exception when data_exception or program_limit_exceeded then
+  raise exception '% cannot be kept as jsonb: %', what, sqlerrm
+    using errcode = 'PH004', hint = 'Leave out \u0000, halves of surrogate pairs and numbers of more than 100,000 digits.';
+end $$;
+comment on function posthorn.to_jsonb(json, text) is 'Casts json to jsonb, with an error that says what was wrong.';
+
 create or replace function posthorn.to_time(value text, what text)
 returns timestamptz
 language plpgsql stable

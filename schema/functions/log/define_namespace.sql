@@ -22,7 +22,7 @@ begin
       using errcode = 'PH002', hint = 'Choose a name that differs in more than - and _.';
   end if;
   insert into posthorn.namespaces (namespace, metadata)
-  values (name, coalesce(define_namespace.metadata, '{}'))
+  values (name, coalesce(posthorn.to_jsonb(define_namespace.metadata, 'metadata'), '{}'))
   on conflict (namespace) do update set metadata = excluded.metadata;
   perform posthorn.stream_id(name, 'default');
 end $$;

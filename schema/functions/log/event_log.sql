@@ -13,25 +13,44 @@ return case
 end;
 comment on function posthorn.readable(json) is 'A document without the escapes that text cannot hold.';
 
+-- A document as jsonb. What jsonb cannot hold must not make a whole query fail: half a surrogate pair is left out,
+-- and a document with a number that is too long becomes a string. Only the leader of a parallel query may call it,
+-- since a worker cannot begin a subtransaction.
+create or replace function posthorn.as_jsonb(document json)
+returns jsonb
+language plpgsql immutable parallel restricted
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return document::jsonb;
+exception when data_exception or program_limit_exceeded then
+  begin
+    return posthorn.readable(document)::jsonb;
+  exception when data_exception or program_limit_exceeded then
+    return to_jsonb(posthorn.readable(document)::text);
+  end;
+end $$;
+comment on function posthorn.as_jsonb(json) is 'A document as jsonb, whatever it holds.';
+
 -- Two keys of metadata have a meaning here: "producer" and "scheduledTaskId".
 create or replace view posthorn.event_log as
-select e.id as event_id, n.namespace, e.type as event_type, e.payload, e.created_at as emitted_at,
+select e.id as event_id, n.namespace, e.type as event_type, posthorn.as_jsonb(e.payload) as payload, e.created_at as emitted_at,
   posthorn.readable(e.metadata)->>'producer' as producer_node_id,
   case
     when posthorn.readable(e.metadata)->>'scheduledTaskId' ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
       then (posthorn.readable(e.metadata)->>'scheduledTaskId')::uuid
   end as scheduled_task_id,
-  e.metadata
+  posthorn.as_jsonb(e.metadata) as metadata
 from posthorn.events e
 join posthorn.namespaces n on n.id = e.namespace_id
 union all -- what was published to one subscription is kept under the group
-select e.id, n.namespace, e.type, e.payload, e.created_at,
+select e.id, n.namespace, e.type, posthorn.as_jsonb(e.payload), e.created_at,
   posthorn.readable(e.metadata)->>'producer',
   case
     when posthorn.readable(e.metadata)->>'scheduledTaskId' ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
       then (posthorn.readable(e.metadata)->>'scheduledTaskId')::uuid
   end,
-  e.metadata
+  posthorn.as_jsonb(e.metadata)
 from posthorn.groups g
 join posthorn.namespaces n on n.id = g.namespace_id
 join posthorn.events e on e.namespace_id = -g.id;

@@ -179,7 +179,7 @@ begin
   if publish_with_care.dedup_key is not null then
     known_id := posthorn.known_as(ns, case when exists (
         select from posthorn.stream_policies p
-        where p.namespace_id = ns and p.stream_name = publish_with_care.stream and p.security_level = 'restricted')
+        where p.namespace_id = ns and p.stream_name = publish_with_care.stream and p.security_level <> 'open')
       then st else 0 end, publish_with_care.dedup_key, new_id);
     if known_id <> new_id then
       return known_id;

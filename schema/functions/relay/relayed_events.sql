@@ -53,7 +53,8 @@ comment on function posthorn.relayed_time(posthorn.cursors[], int[], int[], int,
   'When relays wrote an event; null while one of them owes it.';
 
 create or replace view posthorn.outbox_event as
-select e.id, s.name as stream_name, e.type as event_type, e.payload, e.metadata, e.created_at,
+select e.id, s.name as stream_name, e.type as event_type, posthorn.as_jsonb(e.payload) as payload,
+  posthorn.as_jsonb(e.metadata) as metadata, e.created_at,
   case
     when e.id not in (
       select i from posthorn.relays r join posthorn.leases l on l.group_id = r.group_id cross join unnest(l.ids) i

@@ -19,18 +19,20 @@ as $$
 #variable_conflict use_column
 declare
   task uuid;
+  document jsonb;
 begin
   if exists (select from posthorn.confidential_streams(schedule.namespace, array[schedule.stream])) then
     perform posthorn.check_sealed(posthorn.namespace_id(schedule.namespace), schedule.stream, schedule.payload);
   end if;
+  document := posthorn.to_jsonb(schedule.payload, 'payload');
   for attempt in 1..2 loop
-    task := posthorn.change_schedule(schedule.namespace, schedule.name, schedule.cron_expression, schedule.event_type, schedule.payload,
+    task := posthorn.change_schedule(schedule.namespace, schedule.name, schedule.cron_expression, schedule.event_type, document,
       schedule.timezone, schedule.catch_up, schedule.stream, schedule.key, coalesce(schedule.metadata, '{}'), schedule.active);
     exit when task is not null;
     begin
       insert into posthorn.scheduled_tasks
         (namespace, name, cron_expression, event_type, payload, timezone, catch_up, stream, key, metadata, active)
-      values (schedule.namespace, schedule.name, schedule.cron_expression, schedule.event_type, schedule.payload, schedule.timezone,
+      values (schedule.namespace, schedule.name, schedule.cron_expression, schedule.event_type, document, schedule.timezone,
         schedule.catch_up, schedule.stream, schedule.key, coalesce(schedule.metadata, '{}'), coalesce(schedule.active, true))
       returning task_id into task;
     exception when unique_violation then
@@ -47,7 +49,7 @@ comment on function posthorn.schedule(text, text, text, text, json, text, text, 
 
 -- The id of the schedule of that name, which becomes what is given; null if there is none.
 create or replace function posthorn.change_schedule(
-  namespace text, name text, cron_expression text, event_type text, payload json, timezone text, catch_up text,
+  namespace text, name text, cron_expression text, event_type text, payload jsonb, timezone text, catch_up text,
   stream text, key text, metadata json, active boolean
 ) returns uuid
 language plpgsql
@@ -61,8 +63,8 @@ begin
   select x.* into t from posthorn.scheduled_tasks x
   where x.namespace = change_schedule.namespace and x.name = change_schedule.name for update;
   enabled := coalesce(active, t.active);
-  if (t.cron_expression, t.event_type, t.payload::text, t.timezone, t.catch_up, t.stream, t.key, t.metadata::text, t.active)
-    is distinct from (cron_expression, event_type, payload::text, timezone, catch_up, stream, key, metadata::text, enabled)
+  if (t.cron_expression, t.event_type, t.payload, t.timezone, t.catch_up, t.stream, t.key, t.metadata::text, t.active)
+    is distinct from (cron_expression, event_type, payload, timezone, catch_up, stream, key, metadata::text, enabled)
   then
     update posthorn.scheduled_tasks x
     set (cron_expression, event_type, payload, timezone, catch_up, stream, key, metadata, active)
@@ -71,7 +73,7 @@ begin
   end if;
   return t.task_id;
 end $$;
-comment on function posthorn.change_schedule(text, text, text, text, json, text, text, text, text, json, boolean) is
+comment on function posthorn.change_schedule(text, text, text, text, jsonb, text, text, text, text, json, boolean) is
   'Changes the schedule of that name, if it differs.';
 
 create or replace function posthorn.unschedule(namespace text, name text)
@@ -181,7 +183,7 @@ begin
     raise exception 'the metadata of a schedule must be a JSON object'
       using errcode = 'PH004', hint = 'For instance {"team": "billing"}.';
   end if;
-  perform posthorn.check_message(t.event_type, t.key, t.payload, '{}', t.metadata);
+  perform posthorn.check_message(t.event_type, t.key, t.payload::json, '{}', t.metadata);
   perform posthorn.stream_id(t.namespace, t.stream);
 end $$;
 comment on function posthorn.check_scheduled_task(posthorn.scheduled_tasks) is 'Raises what is wrong with a schedule.';

@@ -103,7 +103,7 @@ begin
   end if;
   select t.name into found_name from posthorn.scheduled_tasks t
   where t.namespace = refuse_plaintext_sources.namespace and t.stream = refuse_plaintext_sources.stream
-    and posthorn.sealed_with(t.payload) is null limit 1;
+    and posthorn.sealed_with(t.payload::json) is null limit 1;
   if found then
     raise exception 'schedule % publishes to stream %', quote_literal(found_name), quote_literal(stream)
       using errcode = 'PH002', hint = 'Its payload is not sealed. Let it publish elsewhere, or unschedule it.';

@@ -154,7 +154,7 @@ func (p *Projection) worker(group pg.Group) project.Config {
 	h := p.watch.Projection(p.name)
 	return project.Config{
 		Pool:     p.client.control,
-		Work:     p.client.work,
+		Work:     p.client.transactions,
 		Group:    group,
 		Node:     p.client.NodeID(),
 		Patterns: p.patterns,

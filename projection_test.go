@@ -156,7 +156,7 @@ func TestProjectionFailures(t *testing.T) {
 				_, err := tx.Exec(ctx, "insert into deferred values (1), (1)")
 				return err
 			},
-			`ERROR: duplicate key value violates unique constraint "deferred_n_key" (SQLSTATE 23505)`,
+			`commit: ERROR: duplicate key value violates unique constraint "deferred_n_key" (SQLSTATE 23505)`,
 		},
 		"own commit": {
 			func(ctx context.Context, tx pgx.Tx, _ []posthorn.Event) error { return tx.Commit(ctx) },

@@ -3,13 +3,12 @@ package posthorn
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/internal/pg"
-	"github.com/posthorn/posthorn/internal/project"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // RebuildConfig says how a projection is to be rebuilt. Reset is required.
@@ -42,7 +41,7 @@ func (c *Client) Rebuild(ctx context.Context, name string, config RebuildConfig)
 		if err := pg.RebuildProjection(ctx, tx, c.namespace, name, config.Partial); err != nil {
 			return err
 		}
-		return config.Reset(ctx, project.Hold(tx))
+		return config.Reset(ctx, worker.HoldTx(tx))
 	})
 	if err != nil {
 		return fmt.Errorf("rebuild %s: %w", name, err)
@@ -86,15 +85,7 @@ func (c *Client) awaitRebuilt(ctx context.Context, name string, progress func(do
 // again runs a transaction, again when it collided with another one: of a
 // worker, which it waits for and which may wait for it.
 func (c *Client) again(ctx context.Context, do func(tx pgx.Tx) error) error {
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := pgx.BeginTxFunc(ctx, c.work, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
-		if !project.Collided(err) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(rand.N(pause)):
-		}
-	}
+	return worker.Retry{}.Do(ctx, func(ctx context.Context) error {
+		return pgx.BeginTxFunc(ctx, c.work, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
+	})
 }

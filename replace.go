@@ -78,7 +78,7 @@ type replacement struct {
 	config     ReplaceConfig
 	projection Projection
 	group      pg.Group
-	worker     *project.Worker
+	engine     *project.Projection
 
 	began  time.Time // in the database; tells it from others
 	total  int64
@@ -97,7 +97,7 @@ func (r *replacement) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.worker = project.New(r.projection.worker(r.group))
+	r.engine = project.New(r.projection.worker(r.group))
 	if s.RebuildBeganAt != nil {
 		r.began = *s.RebuildBeganAt
 	}
@@ -118,7 +118,7 @@ func (r *replacement) join(ctx context.Context) (s pg.ProjectionStatus, err erro
 		case err != nil || !fresh || r.config.Prepare == nil:
 			return err
 		}
-		return r.config.Prepare(ctx, project.Hold(tx))
+		return r.config.Prepare(ctx, worker.HoldTx(tx))
 	})
 	return s, err
 }
@@ -126,7 +126,7 @@ func (r *replacement) join(ctx context.Context) (s pg.ProjectionStatus, err erro
 // keepGoing applies events until the replacement has taken its place.
 func (r *replacement) keepGoing(ctx context.Context) error {
 	for ctx.Err() == nil {
-		took, err := r.worker.Next(ctx, ctx)
+		took, err := r.engine.Next(ctx)
 		done := false
 		if err == nil {
 			done, err = r.look(ctx, took)
@@ -142,11 +142,11 @@ func (r *replacement) keepGoing(ctx context.Context) error {
 			return err
 		case err != nil && ctx.Err() == nil:
 			r.client.log.Warn("trouble with the database, trying again", "projection", r.name, "error", err)
-			r.worker.Rest(ctx, worker.TroubleWait)
+			worker.Pause(ctx, worker.TroubleWait)
 		case done:
 			return nil
 		case took == 0:
-			r.worker.Rest(ctx, r.worker.IdlePoll)
+			r.engine.Rest(ctx)
 		}
 	}
 	return ctx.Err()
@@ -173,7 +173,7 @@ func (r *replacement) status(ctx context.Context) (pg.ProjectionStatus, error) {
 // look reports progress now and then, and finishes when the end is near. It is
 // not while leases are full.
 func (r *replacement) look(ctx context.Context, took int) (bool, error) {
-	if took == r.worker.BatchSize && time.Since(r.looked) < lookEvery {
+	if took == r.engine.BatchSize && time.Since(r.looked) < lookEvery {
 		return false, nil
 	}
 	r.looked = time.Now()
@@ -185,7 +185,7 @@ func (r *replacement) look(ctx context.Context, took int) (bool, error) {
 		r.total = s.RebuildTotal
 		r.report(s.RebuildDone)
 	}
-	if s.Rebuilding || s.LagEvents > int64(fewBatches*r.worker.BatchSize) {
+	if s.Rebuilding || s.LagEvents > int64(fewBatches*r.engine.BatchSize) {
 		return false, nil
 	}
 	done, err := r.finish(ctx)
@@ -217,9 +217,9 @@ func (r *replacement) finish(ctx context.Context) (done bool, err error) {
 				return err
 			}
 			if done {
-				return project.Blame(ctx, tx, r.config.Swap(ctx, project.Hold(tx)))
+				return project.Blame(ctx, tx, r.config.Swap(ctx, worker.HoldTx(tx)))
 			}
-			some, err := r.worker.ApplyIn(ctx, tx)
+			some, err := r.engine.ApplyIn(ctx, tx)
 			if project.Refused(err) {
 				return errNotYet // the next lease finds out which
 			}

@@ -213,6 +213,7 @@ func (g *group) extend(ctx context.Context, leases []*lease) {
 		l.Gone(err)
 	default:
 		g.extending.Report(err)
+		g.heartbeat.Hasten(l, time.Second)
 	}
 }
 

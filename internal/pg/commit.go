@@ -14,6 +14,7 @@ import (
 // its effects settle.
 type Ending struct {
 	Lease    Lease
+	First    int64         // of a projection: the id of the first event that is settled
 	UpTo     int64         // the id of the last event that is settled; 0 for all of them
 	LeaseFor time.Duration // see [SettleUntil]
 	Failures []Failure
@@ -58,6 +59,10 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 func (e Ending) queue(batch *pgx.Batch) (settled func(), err error) {
 	if e.Lease.Source != nil {
 		return e.Lease.Source.queue(batch, e.UpTo, e.Failures)
+	}
+	if e.First != 0 {
+		batch.Queue(settleProjectionSQL, e.Lease.ID, e.Lease.Attempt, e.First, e.UpTo, period(e.LeaseFor))
+		return func() {}, nil
 	}
 	document, err := failuresDocument(e.Failures)
 	if err != nil {

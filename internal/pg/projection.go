@@ -26,10 +26,10 @@ func DefineProjection(ctx context.Context, db DB, namespace, name string, backof
 // another, in the transaction of their effect. It fails with [ErrLeaseLost] when
 // the lease is not held any more, or begins with another event.
 func SettleProjection(ctx context.Context, db DB, lease Lease, first, last int64, leaseFor time.Duration) error {
-	return run(ctx, db, "settle projection",
-		"select posthorn.settle_projection($1::bigint, $2::int, $3::bigint, $4::bigint, $5::text::interval)",
-		lease.ID, lease.Attempt, first, last, period(leaseFor))
+	return run(ctx, db, "settle projection", settleProjectionSQL, lease.ID, lease.Attempt, first, last, period(leaseFor))
 }
+
+const settleProjectionSQL = "select posthorn.settle_projection($1::bigint, $2::int, $3::bigint, $4::bigint, $5::text::interval)"
 
 // FailProjection gives back a projection's lease whose first event cannot be
 // applied, and returns when it is to be tried again.

@@ -37,7 +37,7 @@ func Outage(err error) bool {
 			return true
 		}
 	}
-	return code == ""
+	return false
 }
 
 // Final reports whether an error will be the same the next time.

@@ -154,8 +154,8 @@ func (c *Chain) release() {
 }
 
 var (
-	errHeld      = errors.New("a handler's transaction is committed or rolled back by whether the handler returns an error")
-	errSwallowed = errors.New("a statement failed in the transaction, and the handler returned no error")
+	errHeld      = errors.New("this transaction is committed or rolled back by whether the function returns an error")
+	errSwallowed = errors.New("a statement failed in the transaction, and no error was returned")
 	errBusy      = errors.New("the handler returned before it had read, or closed, the rows of a query")
 )
 

@@ -87,11 +87,15 @@ func (v *verifier) problem(stream string, err error) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	p := Problem{stream, err.Error()}
+	if slices.ContainsFunc(v.report.Problems, func(known Problem) bool { return known.What == p.What }) {
+		return // a manifest is read once more to compare with the log
+	}
 	if len(v.report.Problems) == maxProblems {
 		v.report.Further++
 		return
 	}
-	v.report.Problems = append(v.report.Problems, Problem{stream, err.Error()})
+	v.report.Problems = append(v.report.Problems, p)
 }
 
 func (v *verifier) verifyStreams(ctx context.Context) error {

@@ -104,7 +104,7 @@ func (a *app) storeAndClient(
 		_ = store.Close()
 		return nil, nil, err
 	}
-	_ = conn.Close(ctx)
+	disconnect(ctx, conn)
 	ph, err := a.client(ctx, "posthorn archive", nil)
 	if err != nil {
 		_ = store.Close()

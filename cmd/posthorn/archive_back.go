@@ -98,7 +98,7 @@ func (a *app) verifyArchive(cmd *cobra.Command, url string, f rangeFlags, all, a
 		if err != nil {
 			return err
 		}
-		defer conn.Close(ctx)
+		defer disconnect(ctx, conn)
 		config.Log = conn
 	}
 	report, err := store.Verify(ctx, config)

@@ -40,6 +40,21 @@ func connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	return conn, nil
 }
 
+// How long to wait, after an interrupt, for the server to end what it does.
+const cancelTimeout = 5 * time.Second
+
+// disconnect closes a connection. All that was done is committed or failed by now, so
+// closing changes nothing. But where a statement was interrupted, it is the connection
+// that tells the server so, in the background: the program must not end before, or the
+// statement would go on and keep its locks.
+func disconnect(ctx context.Context, conn *pgx.Conn) {
+	_ = conn.Close(context.WithoutCancel(ctx))
+	select {
+	case <-conn.PgConn().CleanupDone():
+	case <-time.After(cancelTimeout):
+	}
+}
+
 func databaseConfig(url string) (*pgx.ConnConfig, error) {
 	if url == "" {
 		return nil, usageError{errors.New("no database given"), "use --database-url or set DATABASE_URL"}
@@ -107,8 +122,7 @@ func (a *app) withDatabase(ctx context.Context, use func(conn *pgx.Conn) error) 
 	if err != nil {
 		return err
 	}
-	// All that was done is committed or failed by now, so closing changes nothing.
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	defer disconnect(ctx, conn)
 	if err := schema.Check(ctx, conn); err != nil {
 		return err
 	}

@@ -74,8 +74,8 @@ func newDeadLettersList(a *app) *cobra.Command {
 	}
 	var f deadLetterFlags
 	f.add(cmd)
-	cmd.Flags().IntVar(&f.filter.Limit, "limit", 100, "list so many")
-	cmd.Flags().IntVar(&f.filter.Offset, "offset", 0, "after so many")
+	limitVar(cmd.Flags(), &f.filter.Limit, 100, "list so many")
+	numberVar(cmd.Flags(), &f.filter.Offset, "offset", 0, 0, mostInSQL, "after so many")
 	var keepers keeperFlags
 	keepers.add(cmd)
 	asJSON := jsonFlag(cmd)

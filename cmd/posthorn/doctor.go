@@ -37,7 +37,7 @@ func newDoctor(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = conn.Close(cmd.Context()) }()
+		defer disconnect(cmd.Context(), conn)
 		urls, err := f.urls()
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -90,7 +91,8 @@ func (e usageError) Hint() string { return e.hint }
 
 // printError prints one line, and a second if there is advice.
 func printError(w io.Writer, err error) {
-	_, _ = fmt.Fprintf(w, "posthorn: %s\n", oneLine.Replace(err.Error()))
+	text := strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
+	_, _ = fmt.Fprintf(w, "posthorn: %s\n", oneLine.Replace(text))
 	if hint := hintOf(err); hint != "" {
 		_, _ = fmt.Fprintf(w, "hint: %s\n", oneLine.Replace(hint))
 	}

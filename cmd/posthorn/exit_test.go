@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -44,5 +45,20 @@ func TestErrorIsOneLineAndHint(t *testing.T) {
 	want := "posthorn: publish: ERROR: there is no namespace \"shop\" (SQLSTATE PH001)\nhint: call define_namespace\n"
 	if got := out.String(); got != want {
 		t.Errorf("printed %q, want %q", got, want)
+	}
+}
+
+// An interrupt is how one leaves a tail that follows. One that is to end by itself
+// may have more to print.
+func TestInterruptedTail(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	tail := []string{"tail", "--database-url", "postgres://127.0.0.1:1/none"}
+	if got := run(ctx, tail, io.Discard, io.Discard); got != exitOK {
+		t.Errorf("following: exit code %d", got)
+	}
+	if got := run(ctx, append(tail, "--no-follow"), io.Discard, io.Discard); got != exitInterrupted {
+		t.Errorf("to the end: exit code %d", got)
 	}
 }

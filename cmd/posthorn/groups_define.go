@@ -43,8 +43,8 @@ func newGroupsDefine(a *app) *cobra.Command {
 	var f groupFlags
 	flags := cmd.Flags()
 	flags.StringVar(&f.config.Order, "order", "", "none, key, stream or total (default none)")
-	flags.IntVar(&f.config.Slots, "slots", 0, "how many keys may be worked on at once, with --order key (default 16)")
-	flags.IntVar(&f.attempts, "attempts", 0, "deliveries before an event becomes a dead letter, 0 for no limit (default 5)")
+	numberVar(flags, &f.config.Slots, "slots", 0, 1, 1024, "how many keys may be worked on at once, with --order key (default 16)")
+	numberVar(flags, &f.attempts, "attempts", 0, 0, 999_999_999, "deliveries before an event becomes a dead letter, 0 for no limit (default 5)")
 	flags.DurationSliceVar(&f.delays, "delays", nil, "delays before each further attempt")
 	flags.DurationVar(&f.backoff.From, "backoff-from", 0, "the first delay (default 1s)")
 	flags.DurationVar(&f.backoff.To, "backoff-to", 0, "the longest delay (default 5m0s)")

@@ -56,7 +56,7 @@ A job is stalled when its worker has said nothing of it for 30 seconds.`,
 	flags.StringVar(&f.Status, "status", "", "only pending, processing, completed, failed or cancelled ones")
 	flags.StringArrayVar(&f.Tags, "tag", nil, "only those with this tag; repeated: with any of them")
 	stalled := flags.Bool("stalled", false, "only those whose workers have gone silent")
-	flags.IntVar(&f.Limit, "limit", 20, "how many at most")
+	limitVar(flags, &f.Limit, 20, "how many at most")
 	watch := flags.Bool("watch", false, "list again every second, until interrupted")
 	asJSON := jsonFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("watch", "json")
@@ -89,7 +89,10 @@ A job is stalled when its worker has said nothing of it for 30 seconds.`,
 
 // watchJobs prints the list again and again, each over the last.
 func (a *app) watchJobs(ctx context.Context, conn *pgx.Conn, w io.Writer, f pg.JobFilter) error {
-	const clear = "\x1b[H\x1b[2J"
+	clear := ""
+	if isTerminal(terminalOf(w)) {
+		clear = "\x1b[H\x1b[2J"
+	}
 	for {
 		jobs, err := pg.ListJobs(ctx, conn, a.namespace, f)
 		if ctx.Err() != nil {

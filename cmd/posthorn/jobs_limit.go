@@ -65,17 +65,18 @@ limits of the tag are removed. Jobs that are held back keep their place.`,
 		Args: cobra.ExactArgs(1),
 	}
 	flags := cmd.Flags()
-	running := flags.Int("max-running", 0, "how many at once")
-	started := flags.Int("max-started", 0, "how many in a period")
+	var running, started int
+	numberVar(flags, &running, "max-running", 0, 0, mostInSQL, "how many at once")
+	numberVar(flags, &started, "max-started", 0, 0, mostInSQL, "how many in a period")
 	per := flags.Duration("per", 0, "the period")
 	cmd.MarkFlagsRequiredTogether("max-started", "per")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		l := pg.JobLimit{Period: *per}
 		if flags.Changed("max-running") {
-			l.MaxRunning = running
+			l.MaxRunning = &running
 		}
 		if flags.Changed("max-started") {
-			l.MaxStarted = started
+			l.MaxStarted = &started
 		}
 		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
 			if err := pg.SetJobLimit(cmd.Context(), conn, a.namespace, args[0], l); err != nil {

@@ -74,7 +74,11 @@ func (f *keeperFlags) open(ctx context.Context) (keepers, error) {
 		if open[name], err = keeper.Open(ctx, url); err != nil {
 			delete(open, name)
 			open.close()
-			return nil, usageError{fmt.Errorf("keeper %q: %w", name, err), "see docs/sealing.md"}
+			which := "--seal-key"
+			if name != "" {
+				which = fmt.Sprintf("keeper %q", name)
+			}
+			return nil, usageError{fmt.Errorf("%s: %w", which, err), "see docs/sealing.md"}
 		}
 	}
 	return open, nil

@@ -47,7 +47,7 @@ func newMigrate(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = conn.Close(cmd.Context()) }()
+		defer disconnect(cmd.Context(), conn)
 		switch {
 		case *status:
 			return migrateStatus(cmd, conn, *asJSON)

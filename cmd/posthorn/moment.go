@@ -70,7 +70,7 @@ func parseTime(text string, now time.Time) (t time.Time, clock bool, err error) 
 		}
 	}
 	return time.Time{}, false, usageError{
-		fmt.Errorf("%q is no time", text),
+		fmt.Errorf("%q is no time", plainMinus(text)),
 		"write it like 2026-01-31T12:00:00Z, 2026-01-31, 15:04 or -10m",
 	}
 }

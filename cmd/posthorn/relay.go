@@ -86,7 +86,7 @@ func (a *app) relay(ctx context.Context, urls []string, f relayFlags) error {
 	if err != nil {
 		return err
 	}
-	_ = conn.Close(ctx)
+	disconnect(ctx, conn)
 	goredis.SetLogger(&logging.VoidLogger{}) // it would repeat every failed attempt; the relay says what is wrong
 	ph, err := a.client(ctx, "posthorn relay", nil)
 	if err != nil {

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,10 +40,28 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	if !a.started {
-		err = usageError{err, "run: " + cmd.CommandPath() + " --help"}
+		err = usageError{plainUsage(err), usageHint(cmd, err)}
 	}
 	printError(stderr, err)
 	return exitCode(err)
+}
+
+var goConversion = regexp.MustCompile(`strconv\.\w+: parsing ".*": `)
+
+// plainUsage is an error of the command line without the names of Go functions.
+func plainUsage(err error) error {
+	if text := goConversion.ReplaceAllString(err.Error(), ""); text != err.Error() {
+		return errors.New(text)
+	}
+	return err
+}
+
+func usageHint(cmd *cobra.Command, err error) string {
+	hint := "run: " + cmd.CommandPath() + " --help"
+	if text := err.Error(); strings.HasPrefix(text, "unknown flag") || strings.HasPrefix(text, "unknown shorthand flag") {
+		hint += "; a name that begins with - comes after --"
+	}
+	return hint
 }
 
 const rootLong = `Posthorn is an event platform inside PostgreSQL.
@@ -97,7 +117,15 @@ func newRoot(a *app) *cobra.Command {
 	}
 	sayArguments(root)
 	a.completeNames(root)
-	root.PersistentPreRun = func(*cobra.Command, []string) { a.fromEnvironment() }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		for _, name := range []string{"database-url", "namespace"} {
+			if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+				return fmt.Errorf("--%s is empty: leave it out for the default", name)
+			}
+		}
+		a.fromEnvironment()
+		return nil
+	}
 	return root
 }
 

@@ -91,7 +91,7 @@ func (a *app) serve(cmd *cobra.Command, f httpFlags) error {
 	if err != nil {
 		return err
 	}
-	_ = conn.Close(ctx)
+	disconnect(ctx, conn)
 	ph, err := a.client(ctx, "posthorn serve", web.keepers)
 	if err != nil {
 		return err

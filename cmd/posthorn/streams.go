@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -43,12 +44,16 @@ func newStreamsList(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	after := cmd.Flags().String("after", "", "only those after this name")
-	limit := cmd.Flags().Int("limit", 1000, "list so many")
+	var limit int
+	limitVar(cmd.Flags(), &limit, 1000, "list so many")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			streams, err := pg.ListStreams(cmd.Context(), conn, a.namespace, *after, *limit)
+			streams, err := pg.ListStreams(cmd.Context(), conn, a.namespace, *after, limit+1) // to see whether there are more
 			if err != nil {
+				return err
+			}
+			if streams, err = cut(cmd, streams, limit); err != nil {
 				return err
 			}
 			if *asJSON {
@@ -253,7 +258,12 @@ Without the key, what it protects is lost.`,
 			if err == nil {
 				err = keeper.NewKeyFile(path)
 			}
-			if err != nil {
+			switch {
+			case errors.Is(err, os.ErrExist):
+				return fmt.Errorf("%w: there is a file %s, and it stays as it is", pg.ErrConflict, path)
+			case errors.Is(err, os.ErrNotExist):
+				return hintError{fmt.Errorf("%w: there is no directory %s", pg.ErrNotFound, filepath.Dir(path)), "make it first, for the account alone that runs Posthorn"}
+			case err != nil:
 				return err
 			}
 			if _, err := fmt.Fprintln(cmd.ErrOrStderr(), "Keep a copy, away from copies of the database."); err != nil {

@@ -59,7 +59,9 @@ func newTail(a *app) *cobra.Command {
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON, one document a line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		err := a.tail(cmd, f)
-		if cmd.Context().Err() != nil {
+		if err := cmd.Context().Err(); err != nil && f.noFollow {
+			return err // there may be more events
+		} else if err != nil {
 			return nil // Ctrl-C is how one leaves it
 		}
 		return err

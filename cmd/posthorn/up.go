@@ -207,7 +207,7 @@ func (a *app) open(ctx context.Context, keepers keepers) (*posthorn.Client, erro
 	if err == nil {
 		err = a.warnOfStrangers(ctx, conn)
 	}
-	_ = conn.Close(ctx)
+	disconnect(ctx, conn)
 	if err != nil {
 		return nil, err
 	}

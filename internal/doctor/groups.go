@@ -23,12 +23,12 @@ func groups(ctx context.Context, db pg.DB) ([]Finding, error) {
 	}
 	var findings []Finding
 	for _, b := range backlogs {
-		who := fmt.Sprintf("group %s of namespace %s", b.Group, b.Namespace)
+		who := fmt.Sprintf("group %s of namespace %s", word(b.Group), b.Namespace)
 		switch {
 		case b.Idle >= unread && !b.Leased:
 			findings = append(findings, warn(
 				fmt.Sprintf("%s has work, %d events to read, and nobody has claimed any for %s", who, b.Events, rough(b.Idle)),
-				fmt.Sprintf("start its workers, or: posthorn --namespace %s groups delete %s; retention keeps what it has not read", b.Namespace, b.Group)))
+				"start its workers, or: "+command(b.Namespace, "groups delete", b.Group)+"; retention keeps what it has not read"))
 		case b.Oldest >= behind:
 			findings = append(findings, warn(
 				fmt.Sprintf("%s is read, but is %d events behind, the oldest of them from %s ago", who, b.Events, rough(b.Oldest)),
@@ -49,7 +49,7 @@ func wellRead(backlogs []pg.Backlog) string {
 		}
 	}
 	return fmt.Sprintf("%d have work, each with a claim in the last %s; group %s of namespace %s has most, %d events",
-		len(backlogs), rough(unread), most.Group, most.Namespace, most.Events)
+		len(backlogs), rough(unread), word(most.Group), most.Namespace, most.Events)
 }
 
 // atMost leaves out the findings after the first ones, and says how many.

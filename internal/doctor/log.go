@@ -112,8 +112,8 @@ func subscriptions(ctx context.Context, db pg.DB) ([]Finding, error) {
 	var findings []Finding
 	for _, s := range stopped[:min(len(stopped), stoppedShown)] {
 		findings = append(findings, warn(
-			fmt.Sprintf("%s of group %s in namespace %s was stopped at %s: %s", s.Name, s.Group, s.Namespace, s.At.Format(time.RFC3339), s.Error),
-			fmt.Sprintf("mend its condition: posthorn --namespace %s groups subscribe %s %s; it then gets what it missed", s.Namespace, s.Group, s.Name)))
+			fmt.Sprintf("%s of group %s in namespace %s was stopped at %s: %s", word(s.Name), word(s.Group), s.Namespace, s.At.Format(time.RFC3339), s.Error),
+			"mend its condition: "+command(s.Namespace, "groups subscribe", s.Group, s.Name)+"; it then gets what it missed"))
 	}
 	if len(stopped) > stoppedShown {
 		findings = append(findings, warn("there are more like them", "list them: select * from posthorn.subscriptions where stopped_at is not null"))

@@ -23,14 +23,14 @@ func brokers(ctx context.Context, db pg.DB) ([]Finding, error) {
 	}
 	var findings []Finding
 	for _, t := range troubles[:min(len(troubles), sourcesShown)] {
-		who := fmt.Sprintf("group %s of namespace %s", t.Group, t.Namespace)
+		who := fmt.Sprintf("group %s of namespace %s", word(t.Group), t.Namespace)
 		if t.Unread > 0 {
 			what := fmt.Sprintf("nobody reads %d of the %d streams that it knows", t.Unread, t.Streams)
 			if t.Streams == 0 {
 				what = "nobody does"
 			}
 			findings = append(findings, warn(fmt.Sprintf("%s reads %s, and %s", who, t.Source, what),
-				fmt.Sprintf("start its programs; or: posthorn --namespace %s groups delete %s", t.Namespace, t.Group)))
+				"start its programs; or: "+command(t.Namespace, "groups delete", t.Group)))
 		}
 		if len(t.Trimmed) > 0 {
 			findings = append(findings, fail(

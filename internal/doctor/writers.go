@@ -16,27 +16,27 @@ const (
 
 func relays(ctx context.Context, db pg.DB) ([]Finding, error) {
 	relays, err := pg.Relays(ctx, db)
-	return writers("relay", relays, "start it: posthorn --namespace %[1]s relay URL --name %[2]s", "look: posthorn --namespace %[1]s relays show %[2]s"), err
+	return writers("relay", relays, "relay URL --name", "relays show"), err
 }
 
 func archives(ctx context.Context, db pg.DB) ([]Finding, error) {
 	archives, err := pg.Archives(ctx, db)
-	return writers("archive", archives, "start it: posthorn --namespace %[1]s archive URL --name %[2]s", "look: posthorn --namespace %[1]s archive show %[2]s"), err
+	return writers("archive", archives, "archive URL --name", "archive show"), err
 }
 
 func writers(kind string, all []pg.Writer, start, look string) []Finding {
 	var findings []Finding
 	for _, w := range all {
-		which := fmt.Sprintf("%s %s of namespace %s", kind, w.Name, w.Namespace)
+		which := fmt.Sprintf("%s %s of namespace %s", kind, word(w.Name), w.Namespace)
 		switch {
 		case w.Error != "":
-			findings = append(findings, warn(fmt.Sprintf("%s cannot write: %s", which, w.Error), fmt.Sprintf(look, w.Namespace, w.Name)))
+			findings = append(findings, warn(fmt.Sprintf("%s cannot write: %s", which, w.Error), "look: "+command(w.Namespace, look, w.Name)))
 		case w.Events > 0 && !w.Running && w.Behind > 0:
 			findings = append(findings, warn(
-				fmt.Sprintf("%s has %d events to write, and no process runs it", which, w.Events), fmt.Sprintf(start, w.Namespace, w.Name)))
+				fmt.Sprintf("%s has %d events to write, and no process runs it", which, w.Events), "start it: "+command(w.Namespace, start)+" "+word(w.Name)))
 		case w.Behind >= unwritten:
 			findings = append(findings, warn(
-				fmt.Sprintf("%s has %d events to write, the oldest for %s", which, w.Events, rough(w.Behind)), fmt.Sprintf(look, w.Namespace, w.Name)))
+				fmt.Sprintf("%s has %d events to write, the oldest for %s", which, w.Events, rough(w.Behind)), "look: "+command(w.Namespace, look, w.Name)))
 		}
 	}
 	well := fmt.Sprintf("%d, none of which is %s behind or has an error", len(all), rough(unwritten))

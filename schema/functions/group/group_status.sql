@@ -26,20 +26,25 @@ declare
   c posthorn.cursors;
   seq bigint;
   since timestamptz;
+  far boolean;
 begin
   select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
   select case when s.is_called then s.last_value else 0 end into seq from posthorn.event_id s;
   since := coalesce(c.seek_from, '-infinity');
   pos := case when c.target is not null and c.pos > c.base_seq then c.pos else c.base_seq end;
+  -- Whether there are so many is known from the index alone. Then nothing is counted.
+  far := c.seek_from is null and seq - pos >= 10000 and (
+    select count(*) = 10000
+    from (select from posthorn.events e where e.namespace_id = g.namespace_id and e.id > pending.pos limit 10000) p);
   select count(*), min(p.created_at) into events, oldest
   from (
     select e.created_at from posthorn.events e
     where e.namespace_id = g.namespace_id and e.id > pending.pos and e.created_at >= since
       and not pg_visible_in_snapshot(e.xid, c.base)
-    order by e.id limit 10000
+    order by e.id limit case when far then 1 else 10000 end
   ) p;
-  if events = 10000 then
-    events := greatest(events, seq - pos);
+  if events = 10000 or far and events = 1 then
+    events := greatest(10000, seq - pos);
   end if;
   if c.pos <= c.base_seq and posthorn.may_be_late(c) then
     select events + count(*), least(oldest, min((

@@ -26,7 +26,7 @@ from posthorn.archiver_leases;
 comment on view posthorn.stream_leases is 'Who works on which stream, in which role, until when.';
 
 create or replace view posthorn.relay_status as
-select t.namespace, t.group_name as relay, r.streams, t.paused,
+select n.namespace, g.name as relay, r.streams, t.paused,
   case when r.until > posthorn.now() then r.owner end as owner, case when r.until > posthorn.now() then r.until end as lead_until,
   case when r.until > posthorn.now() then r.led_since end as led_since,
   r.updated_at, t.position, t.lag_events, t.lag_seconds, t.oldest_pending, t.leases, t.retries, t.dead_letters,
@@ -34,8 +34,11 @@ select t.namespace, t.group_name as relay, r.streams, t.paused,
   (select coalesce(sum(cardinality(l.ids)), 0)::bigint from posthorn.leases l where l.group_id = g.id and l.slot is not null) as set_aside,
   (select max(x.at) from posthorn.relayed x where x.group_id = g.id) as relayed_at,
   r.error, r.failed_at
-from posthorn.group_status t
-join posthorn.namespaces n on n.namespace = t.namespace
-join posthorn.groups g on g.namespace_id = n.id and g.name = t.group_name
-join posthorn.relays r on r.group_id = g.id;
+from posthorn.relays r
+join posthorn.groups g on g.id = r.group_id
+join posthorn.namespaces n on n.id = g.namespace_id
+-- Of the groups that are relays, and of no other: what is pending for a group takes a while to count. So this names r.
+cross join lateral (
+  select x.* from posthorn.group_status x
+  where x.namespace = n.namespace and x.group_name = g.name and g.id = r.group_id offset 0) t;
 comment on view posthorn.relay_status is 'Where each relay stands, which process leads it, and the error that keeps it from writing.';

@@ -1,0 +1,35 @@
+package guarantee
+
+import "testing"
+
+// More than 10,000 events are not counted one by one, but what is said of them holds.
+func TestLagOfGroupsFarBehind(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"start": "beginning"}`)
+	s.exec("select posthorn.define_namespace('other')")
+	s.exec("select posthorn.publish_batch('other', array['a'], array['{}']::json[])")
+	first := s.publish()
+	s.exec("select posthorn.publish_batch('default', array_fill('a'::text, array[10000]), array_fill('{}'::json, array[10000]))")
+	status := "select concat_ws(' ', lag_events, oldest_pending = (select created_at from posthorn.events where id = $2)) from posthorn.group_status where group_name = $1"
+	equal(t, "far behind", value[string](s, status, group, first), "10002 t")
+	s.settle(s.claim(2))
+	equal(t, "nearer", value[string](s, status, group, first+2), "9999 t")
+	s.exec("select posthorn.seek('default', $1, created_at) from posthorn.events where id = 5000", group)
+	if lag := value[int](s, "select lag_events from posthorn.group_status where group_name = $1", group); lag >= 10_000 {
+		t.Errorf("behind a time: %d events", lag)
+	}
+}
+
+// The lag of a group takes a while to count: the status of relays asks for that of
+// relays alone.
+func TestStatusOfRelaysAsksForRelaysAlone(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.define_group('default', 'g' || i) from generate_series(1, 20) i")
+	s.exec("select posthorn.define_relay('default', 'r')")
+	s.exec("begin; set local track_functions = 'all'")
+	equal(t, "relays", column[string](s, "select relay from posthorn.relay_status"), []string{"r"})
+	equal(t, "groups looked at", value[int](s, "select calls from pg_stat_xact_user_functions where schemaname = 'posthorn' and funcname = 'pending'"), 1)
+	s.exec("rollback")
+}

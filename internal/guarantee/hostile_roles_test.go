@@ -154,7 +154,7 @@ var refusedTo = map[string][]string{
 		"set role posthorn_publisher", "set role posthorn_admin", "select posthorn.publish('default', 'a')", "select posthorn.enqueue('default', 'a')", "select * from posthorn.dead_letters", "select posthorn.list_dead_letters('default')", "select posthorn.purge('default', 'billing')", "select posthorn.seek('default', 'billing', now())",
 		"delete from posthorn.subscriptions", "insert into posthorn.subscriptions (group_id) values ('billing')", "select posthorn.set_stream_policy('default', 'payroll', 'open')", "select posthorn.shred_stream_keys('default', 'patients')",
 	},
-	"posthorn_admin": {"insert into posthorn.streams (namespace, name) values ('default', 'mine')", "select posthorn.create_token('mine', 'short', 'ph_', '{root}')"},
+	"posthorn_admin": {"insert into posthorn.stream_names (namespace, name) values ('default', 'mine')", "select posthorn.create_token('mine', 'short', 'ph_', '{root}')"},
 }
 
 // secrets are for admins only. None of them suffices to get in, or to open a sealed payload.

@@ -73,9 +73,9 @@ func TestPublishKeepsWhatItIsGiven(t *testing.T) {
 func TestDefaultStreamIsTheFirst(t *testing.T) {
 	t.Parallel()
 	s := database(t)
-	equal(t, "ids", value[[]int32](s, `
+	equal(t, "ids", value[[]int64](s, `
 		select array[n.id, s.id] from posthorn.namespaces n join posthorn.streams s on s.namespace_id = n.id
-		where n.namespace = 'default' and s.namespace = 'default' and s.name = 'default'`), []int32{1, 1})
+		where n.namespace = 'default' and s.namespace = 'default' and s.name = 'default'`), []int64{1, 1})
 }
 
 // A claim lets its transaction commit without waiting for the disk. What is

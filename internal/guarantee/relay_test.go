@@ -77,9 +77,9 @@ func (r *relay) settle(w window, stream string) {
 		r.stream(stream), w.events[0], w.events[len(w.events)-1]))
 }
 
-func (s *session) stream(name string) int32 {
+func (s *session) stream(name string) int64 {
 	s.t.Helper()
-	return value[int32](s, "select id from posthorn.streams where namespace = 'default' and name = $1", name)
+	return value[int64](s, "select id from posthorn.streams where namespace = 'default' and name = $1", name)
 }
 
 func (s *session) checkpoint(stream string) *int64 {
@@ -164,7 +164,7 @@ func TestLateOwnerIsFenced(t *testing.T) {
 	aside := late.take(10)
 	s.exec(settleRelay, late.group, late.owner, late.epoch, aside.lease, aside.attempt,
 		fmt.Sprintf(`{"aside": [[%d, [%d]]]}`, s.stream("a"), aside.events[0]))
-	lease := value[int64](s, "select lease from posthorn.take_aside($1, $2, $3, array[$4::int], '1 minute', gen_random_uuid())",
+	lease := value[int64](s, "select lease from posthorn.take_aside($1, $2, $3, array[$4::bigint], '1 minute', gen_random_uuid())",
 		late.group, late.owner, late.epoch, s.stream("a"))
 	s.turnClock(2 * time.Minute)
 	next := s.relay(second)
@@ -222,11 +222,11 @@ func TestSetAsideKeepsItsOrder(t *testing.T) {
 	for i := 0; len(got) < 3000 && i < 20; i++ {
 		var lease int64
 		var attempt int
-		if err := s.conn.QueryRow(t.Context(), "select lease, attempt from posthorn.take_aside($1, $2, $3, array[$4::int], '1 minute', gen_random_uuid())",
+		if err := s.conn.QueryRow(t.Context(), "select lease, attempt from posthorn.take_aside($1, $2, $3, array[$4::bigint], '1 minute', gen_random_uuid())",
 			r.group, r.owner, r.epoch, s.stream("a")).Scan(&lease, &attempt); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "another in flight", value[int](s, "select count(*) from posthorn.take_aside($1, $2, $3, array[$4::int], '1 minute', gen_random_uuid())",
+		equal(t, "another in flight", value[int](s, "select count(*) from posthorn.take_aside($1, $2, $3, array[$4::bigint], '1 minute', gen_random_uuid())",
 			r.group, r.owner, r.epoch, s.stream("a")), 0)
 		if i == 1 || i == 3 { // somebody else goes on
 			r = s.relay(r.owner)
@@ -261,7 +261,7 @@ func TestRetentionWaitsForRelay(t *testing.T) {
 			t.Fatal("an event that is set aside was dropped")
 		}
 		s.exec(`select posthorn.settle_aside(group_id, $1, $2, jsonb_build_object('leases', jsonb_build_array(jsonb_build_array(lease, attempt, 1000000))))
-			from posthorn.take_aside($3, $1, $2, array[$4::int], '1 minute', gen_random_uuid()), posthorn.relays`, r.owner, r.epoch, r.group, s.stream("a"))
+			from posthorn.take_aside($3, $1, $2, array[$4::bigint], '1 minute', gen_random_uuid()), posthorn.relays`, r.owner, r.epoch, r.group, s.stream("a"))
 	})
 }
 

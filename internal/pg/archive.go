@@ -55,7 +55,7 @@ func PlanArchive(ctx context.Context, db DB, archive, maxEvents int) (events, se
 // [ErrLeaseLost].
 type ArchiveStream struct {
 	Archive int
-	ID      int
+	ID      int64
 	Name    string
 	Owner   string
 	Attempt int
@@ -79,7 +79,7 @@ func LeaseArchiveStream(ctx context.Context, db DB, archive int, worker string, 
 // did. With 0 it gives the stream back.
 func ExtendArchiveStream(ctx context.Context, db DB, s ArchiveStream, leaseFor time.Duration, failure string) error {
 	return run(ctx, db, "extend stream",
-		"select posthorn.extend_archive_stream($1::int, $2::int, $3::text, $4::int, $5::interval, $6::text)",
+		"select posthorn.extend_archive_stream($1::int, $2::bigint, $3::text, $4::int, $5::interval, $6::text)",
 		s.Archive, s.ID, s.Owner, s.Attempt, period(leaseFor), optional(failure))
 }
 
@@ -101,7 +101,7 @@ type ArchiveSegment struct {
 // are written.
 func UnwrittenSegment(ctx context.Context, db DB, s ArchiveStream) (seg ArchiveSegment, ok bool, err error) {
 	err = db.QueryRow(ctx, `
-		select first_id, last_id, day, events, bytes from posthorn.unwritten_segment($1::int, $2::int)`,
+		select first_id, last_id, day, events, bytes from posthorn.unwritten_segment($1::int, $2::bigint)`,
 		s.Archive, s.ID).Scan(&seg.FirstID, &seg.LastID, &seg.Day, &seg.Events, &seg.Bytes)
 	if err == pgx.ErrNoRows {
 		return seg, false, nil
@@ -128,7 +128,7 @@ type StoredEvent struct {
 func SegmentEvents(ctx context.Context, db DB, s ArchiveStream, firstID int64) iter.Seq2[StoredEvent, error] {
 	return stored(ctx, db, "read segment", s.Name, `
 		select event_id, null::text, type, key, tags, payload::text, metadata::text, published_at
-		from posthorn.segment_events($1::int, $2::int, $3::bigint)`, s.Archive, s.ID, firstID)
+		from posthorn.segment_events($1::int, $2::bigint, $3::bigint)`, s.Archive, s.ID, firstID)
 }
 
 // LogEvents returns events of a namespace, by id, that come after one, up to
@@ -182,7 +182,7 @@ func stored(ctx context.Context, db DB, verb, stream, sql string, args ...any) i
 // FinishSegment notes that a segment is in the store, and moves the checkpoint.
 func FinishSegment(ctx context.Context, db DB, s ArchiveStream, seg ArchiveSegment, leaseFor time.Duration) error {
 	return run(ctx, db, "finish segment", `
-		select posthorn.finish_segment($1::int, $2::int, $3::text, $4::int, $5::bigint, $6::bigint, $7::text, $8::int,
+		select posthorn.finish_segment($1::int, $2::bigint, $3::text, $4::int, $5::bigint, $6::bigint, $7::text, $8::int,
 			$9::timestamptz, $10::timestamptz, $11::int[], $12::interval)`,
 		s.Archive, s.ID, s.Owner, s.Attempt, seg.FirstID, seg.Size, seg.SHA256, seg.Events,
 		seg.FirstAt, seg.LastAt, seg.KeyVersions, period(leaseFor))
@@ -202,7 +202,7 @@ type ArchiveDay struct {
 func UnlistedDays(ctx context.Context, db DB, s ArchiveStream) ([]ArchiveDay, error) {
 	return list(ctx, db, "unlisted days", func(row pgx.CollectableRow) (d ArchiveDay, err error) {
 		return d, row.Scan(&d.Day, &d.Segments)
-	}, "select day, segments from posthorn.unlisted_days($1::int, $2::int)", s.Archive, s.ID)
+	}, "select day, segments from posthorn.unlisted_days($1::int, $2::bigint)", s.Archive, s.ID)
 }
 
 // ListSegments returns the segments of a day that are written, by their first ids.
@@ -211,7 +211,7 @@ func ListSegments(ctx context.Context, db DB, s ArchiveStream, day time.Time) ([
 		return x, row.Scan(&x.FirstID, &x.LastID, &x.Events, &x.Bytes, &x.Size, &x.SHA256, &x.FirstAt, &x.LastAt, &x.KeyVersions)
 	}, `
 		select first_id, last_id, events, bytes, size, sha256, first_at, last_at, key_versions
-		from posthorn.list_segments($1::int, $2::int, $3::date)`, s.Archive, s.ID, pgtype.Date{Time: day, Valid: true})
+		from posthorn.list_segments($1::int, $2::bigint, $3::date)`, s.Archive, s.ID, pgtype.Date{Time: day, Valid: true})
 }
 
 // ListDays returns the days of a stream in an archive.
@@ -220,13 +220,13 @@ func ListDays(ctx context.Context, db DB, s ArchiveStream) ([]ArchiveDay, error)
 		return d, row.Scan(&d.Day, &d.Segments, &d.Events, &d.FirstID, &d.LastID, &d.SHA256)
 	}, `
 		select day, segments, events, first_id, last_id, coalesce(sha256, '')
-		from posthorn.list_days($1::int, $2::int)`, s.Archive, s.ID)
+		from posthorn.list_days($1::int, $2::bigint)`, s.Archive, s.ID)
 }
 
 // FinishDay notes that the manifest of a day is in the store.
 func FinishDay(ctx context.Context, db DB, s ArchiveStream, day time.Time, segments int, sha256 string, leaseFor time.Duration) error {
 	return run(ctx, db, "finish day",
-		"select posthorn.finish_day($1::int, $2::int, $3::text, $4::int, $5::date, $6::bigint, $7::text, $8::interval)",
+		"select posthorn.finish_day($1::int, $2::bigint, $3::text, $4::int, $5::date, $6::bigint, $7::text, $8::interval)",
 		s.Archive, s.ID, s.Owner, s.Attempt, pgtype.Date{Time: day, Valid: true}, segments, sha256, period(leaseFor))
 }
 
@@ -234,7 +234,7 @@ func FinishDay(ctx context.Context, db DB, s ArchiveStream, day time.Time, segme
 // gives the stream back.
 func FinishArchiveStream(ctx context.Context, db DB, s ArchiveStream) error {
 	return run(ctx, db, "finish stream",
-		"select posthorn.finish_archive_stream($1::int, $2::int, $3::text, $4::int)", s.Archive, s.ID, s.Owner, s.Attempt)
+		"select posthorn.finish_archive_stream($1::int, $2::bigint, $3::text, $4::int)", s.Archive, s.ID, s.Owner, s.Attempt)
 }
 
 // RelistArchive has all manifests of an archive written again, and returns of how

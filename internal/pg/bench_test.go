@@ -105,7 +105,7 @@ func countRows(rows pgx.Rows) (int, error) {
 func scanRows(rows pgx.Rows) (int, error) {
 	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (pg.Event, error) {
 		var e pg.Event
-		var stream int32
+		var stream int64
 		var key *string
 		return e, row.Scan(&e.ID, &stream, &e.Type, &key, &e.Tags, &e.Payload, &e.Metadata, &e.PublishedAt)
 	})

@@ -34,12 +34,12 @@ func (s *session) receiveEvents(pipeline *pgconn.Pipeline, maxEvents int) ([]Eve
 // decode reads a row of lease_events in binary format. The values are the
 // connection's and gone with the next row, so they are copied: once.
 func (s *session) decode(values [][]byte, e *Event, texts *buffer) bool {
-	if len(values) != 10 || len(values[0]) != 8 || len(values[1]) != 4 || len(values[7]) != 8 || len(values[8]) != 4 {
+	if len(values) != 10 || len(values[0]) != 8 || len(values[1]) != 8 || len(values[7]) != 8 || len(values[8]) != 4 {
 		return false
 	}
 	b := binary.BigEndian
 	e.ID = int64(b.Uint64(values[0]))
-	s.streamIDs = append(s.streamIDs, int32(b.Uint32(values[1])))
+	s.streamIDs = append(s.streamIDs, int64(b.Uint64(values[1])))
 	e.Type = s.intern(values[2])
 	e.Key = string(values[3])
 	e.Payload = texts.copy(values[5])

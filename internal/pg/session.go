@@ -45,7 +45,7 @@ var leaseEventsStatement = statement{
 type session struct {
 	prepared  map[string]*pgconn.StatementDescription
 	types     map[string]string // of events: there are few, and each is one string
-	streamIDs []int32           // of the events received last
+	streamIDs []int64           // of the events received last
 }
 
 const sessionKey = "posthorn"

@@ -17,13 +17,13 @@ type RelayReport struct {
 
 // Relayed are the first and the last event of a stream that were written.
 type Relayed struct {
-	StreamID    int32
+	StreamID    int64
 	First, Last int64
 }
 
 // Aside are events of a stream that is stuck.
 type Aside struct {
-	StreamID int32
+	StreamID int64
 	IDs      []int64
 }
 
@@ -83,7 +83,7 @@ type SettledAside struct {
 
 // SettleAside ends leases of what was set aside, or gives back what is left of
 // them, and returns how many events of which streams do not wait any more.
-func SettleAside(ctx context.Context, db DB, lead Lead, leases []SettledAside, report RelayReport) (map[int32]int, error) {
+func SettleAside(ctx context.Context, db DB, lead Lead, leases []SettledAside, report RelayReport) (map[int64]int, error) {
 	var list [][3]int64
 	for _, l := range leases {
 		list = append(list, [3]int64{l.Lease.ID, int64(l.Lease.Attempt), l.UpTo})
@@ -97,7 +97,7 @@ func SettleAside(ctx context.Context, db DB, lead Lead, leases []SettledAside, r
 		return nil, translate("settle", err)
 	}
 	type row struct {
-		Stream int32
+		Stream int64
 		Done   int
 	}
 	document := `{"leases":` + string(head) + "," + string(rest[1:])
@@ -107,7 +107,7 @@ func SettleAside(ctx context.Context, db DB, lead Lead, leases []SettledAside, r
 		return nil, translate("settle", err)
 	}
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
-	done := map[int32]int{}
+	done := map[int64]int{}
 	for _, r := range found {
 		done[r.Stream] += r.Done
 	}

@@ -15,7 +15,7 @@ import (
 // Window is a lease of a relay, with the streams of its events.
 type Window struct {
 	Lease
-	StreamIDs []int32 // of each event
+	StreamIDs []int64 // of each event
 	Retries   bool    // its events came back from the dead letters
 }
 
@@ -33,7 +33,7 @@ type RelayTake struct {
 
 var takeRelayStatement = statement{
 	name: "posthorn_take_relay",
-	sql:  "select lease, attempt, is_retries::int from posthorn.take_relay($1, $2, $3, $4, $5, $6, $7)",
+	sql:  "select lease, attempt, is_retries::int::bigint from posthorn.take_relay($1, $2, $3, $4, $5, $6, $7)",
 	parameters: []uint32{
 		pgtype.Int8OID, pgtype.TextOID, pgtype.Int8OID, pgtype.Int4OID, pgtype.IntervalOID, pgtype.UUIDOID, pgtype.BoolOID,
 	},
@@ -50,7 +50,7 @@ var settleRelayStatement = statement{
 var takeAsideStatement = statement{
 	name:       "posthorn_take_aside",
 	sql:        "select lease, attempt, stream_id from posthorn.take_aside($1, $2, $3, $4, $5, $6)",
-	parameters: []uint32{pgtype.Int8OID, pgtype.TextOID, pgtype.Int8OID, pgtype.Int4ArrayOID, pgtype.IntervalOID, pgtype.UUIDOID},
+	parameters: []uint32{pgtype.Int8OID, pgtype.TextOID, pgtype.Int8OID, pgtype.Int8ArrayOID, pgtype.IntervalOID, pgtype.UUIDOID},
 }
 
 // TakeRelay takes the next window of a relay with its events, mostly in one round
@@ -91,8 +91,8 @@ func (p *Pool) TakeRelay(ctx context.Context, take RelayTake) (Window, error) {
 
 // TakeAside takes the oldest of what was set aside of some streams: a window for
 // each stream that has something and is free.
-func (p *Pool) TakeAside(ctx context.Context, lead Lead, streams []int32, leaseFor time.Duration) ([]Window, error) {
-	list, err := pgtype.NewMap().Encode(pgtype.Int4ArrayOID, pgtype.BinaryFormatCode, streams, nil)
+func (p *Pool) TakeAside(ctx context.Context, lead Lead, streams []int64, leaseFor time.Duration) ([]Window, error) {
+	list, err := pgtype.NewMap().Encode(pgtype.Int8ArrayOID, pgtype.BinaryFormatCode, streams, nil)
 	if err != nil {
 		return nil, translate("take", err)
 	}
@@ -106,9 +106,9 @@ func (p *Pool) TakeAside(ctx context.Context, lead Lead, streams []int32, leaseF
 		return nil, translate("take", err)
 	}
 	windows := make([]Window, len(taken))
-	at := map[int32]*Window{}
+	at := map[int64]*Window{}
 	for i, t := range taken {
-		windows[i] = Window{Lease: Lease{ID: t.lease, Attempt: int(t.attempt)}, StreamIDs: []int32{t.third}}
+		windows[i] = Window{Lease: Lease{ID: t.lease, Attempt: int(t.attempt)}, StreamIDs: []int64{t.third}}
 		at[t.third] = &windows[i]
 	}
 	for i := range events {
@@ -145,10 +145,10 @@ type call struct {
 type taken struct {
 	lease   int64
 	attempt int32
-	third   int32
+	third   int64
 }
 
-func (p *Pool) call(ctx context.Context, c call) ([]taken, []Event, []int32, error) {
+func (p *Pool) call(ctx context.Context, c call) ([]taken, []Event, []int64, error) {
 	if !p.direct {
 		return p.callInOne(ctx, c)
 	}
@@ -206,10 +206,10 @@ func (s *session) receiveTaken(pipeline *pgconn.Pipeline, c call) (took []taken,
 	b := binary.BigEndian
 	for rows.NextRow() {
 		values := rows.Values()
-		if len(values) != 3 || len(values[0]) != 8 || len(values[1]) != 4 || len(values[2]) != 4 {
+		if len(values) != 3 || len(values[0]) != 8 || len(values[1]) != 4 || len(values[2]) != 8 {
 			return nil, nil, errFormat
 		}
-		took = append(took, taken{int64(b.Uint64(values[0])), int32(b.Uint32(values[1])), int32(b.Uint32(values[2]))})
+		took = append(took, taken{int64(b.Uint64(values[0])), int32(b.Uint32(values[1])), int64(b.Uint64(values[2]))})
 	}
 	if _, err := rows.Close(); err != nil {
 		return nil, nil, err
@@ -220,14 +220,14 @@ func (s *session) receiveTaken(pipeline *pgconn.Pipeline, c call) (took []taken,
 
 // callInOne is call through a pooler: both statements are one transaction, so
 // they reach one server.
-func (p *Pool) callInOne(ctx context.Context, c call) (took []taken, events []Event, ids []int32, err error) {
+func (p *Pool) callInOne(ctx context.Context, c call) (took []taken, events []Event, ids []int64, err error) {
 	args := slices.Clone(c.args)
 	token := hex.EncodeToString(c.token)
 	args[5] = token
 	batch := &pgx.Batch{}
-	sql := "select lease, attempt, stream_id from posthorn.take_aside($1::bigint, $2::text, $3::bigint, $4::int[], $5::text::interval, $6::text::uuid)"
+	sql := "select lease, attempt, stream_id from posthorn.take_aside($1::bigint, $2::text, $3::bigint, $4::bigint[], $5::text::interval, $6::text::uuid)"
 	if c.statement.name == takeRelayStatement.name {
-		sql = "select lease, attempt, is_retries::int from posthorn.take_relay($1::bigint, $2::text, $3::bigint, $4::int, $5::text::interval, $6::text::uuid, $7::bool)"
+		sql = "select lease, attempt, is_retries::int::bigint from posthorn.take_relay($1::bigint, $2::text, $3::bigint, $4::int, $5::text::interval, $6::text::uuid, $7::bool)"
 	}
 	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		took, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t taken, err error) {
@@ -239,7 +239,7 @@ func (p *Pool) callInOne(ctx context.Context, c call) (took []taken, events []Ev
 		select event_id, stream_id, type, coalesce(key, ''), tags, payload, metadata, published_at, delivery, subscriptions
 		from posthorn.lease_events($1::text::uuid)`, token).Query(func(rows pgx.Rows) error {
 		events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
-			var stream int32
+			var stream int64
 			err = row.Scan(&e.ID, &stream, &e.Type, &e.Key, &e.Tags, (*[]byte)(&e.Payload), (*[]byte)(&e.Metadata),
 				&e.PublishedAt, &e.Delivery, &e.Subscriptions)
 			ids = append(ids, stream)
@@ -255,7 +255,7 @@ func (p *Pool) callInOne(ctx context.Context, c call) (took []taken, events []Ev
 
 // SetAside is what waits of a stuck stream.
 type SetAside struct {
-	StreamID int32      `json:"-"`
+	StreamID int64      `json:"-"`
 	Stream   string     `json:"stream"`
 	Events   int64      `json:"events"`
 	Oldest   int64      `json:"oldest"` // the id of the first

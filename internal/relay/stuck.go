@@ -74,7 +74,7 @@ func (t *term) retry() {
 
 // due are stuck streams to try now, those that wait for longest first; or how long
 // there are none.
-func (t *term) due() (due []int32, wait time.Duration, changed <-chan struct{}) {
+func (t *term) due() (due []int64, wait time.Duration, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -86,11 +86,11 @@ func (t *term) due() (due []int32, wait time.Duration, changed <-chan struct{}) 
 			due = append(due, stream)
 		}
 	}
-	slices.SortFunc(due, func(a, b int32) int { return t.stuck[a].next.Compare(t.stuck[b].next) })
+	slices.SortFunc(due, func(a, b int64) int { return t.stuck[a].next.Compare(t.stuck[b].next) })
 	return due[:min(len(due), atOnce)], wait, t.changed
 }
 
-func (t *term) retryOnce(due []int32) error {
+func (t *term) retryOnce(due []int64) error {
 	windows, err := t.Pool.TakeAside(t.ctx, t.lead, due, t.LeaseFor)
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (t *term) retryOnce(due []int32) error {
 
 // postpone sees to it that streams are not tried again at once. Those without a
 // window have one that is not settled yet.
-func (t *term) postpone(streams []int32, windows []pg.Window) {
+func (t *term) postpone(streams []int64, windows []pg.Window) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, stream := range streams {
@@ -155,7 +155,7 @@ func (t *term) postpone(streams []int32, windows []pg.Window) {
 
 // wentOn notes what was written. A stream that owes nothing any more is written
 // with the others again, from the next window on.
-func (t *term) wentOn(parts []*part, done map[int32]int) {
+func (t *term) wentOn(parts []*part, done map[int64]int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range parts {

@@ -29,7 +29,7 @@ type term struct {
 	status status
 
 	mu       sync.Mutex
-	stuck    map[int32]*stuck
+	stuck    map[int64]*stuck
 	owed     int           // events of all of them
 	changed  chan struct{} // closed and made anew when stuck or owed change
 	suspects int           // streams that were set aside since the broker took anything
@@ -46,7 +46,7 @@ const safe = 0.8
 
 func newTerm(r *Relay, stop, work context.Context, lead pg.Lead, asked time.Time) *term {
 	t := &term{
-		Relay: r, lead: lead, stop: stop, wanted: map[string]bool{}, stuck: map[int32]*stuck{},
+		Relay: r, lead: lead, stop: stop, wanted: map[string]bool{}, stuck: map[int64]*stuck{},
 		changed: make(chan struct{}), moved: map[string]bool{},
 	}
 	t.ctx, t.end = context.WithCancelCause(work)

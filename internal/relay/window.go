@@ -15,7 +15,7 @@ import (
 
 // part is what becomes of the events of one stream in a window.
 type part struct {
-	stream      int32
+	stream      int64
 	name        string
 	events      []pg.Event // that are not written yet, in order
 	first, last int64      // that were
@@ -180,13 +180,13 @@ func (t *term) write(w *pg.Window) (pg.RelayReport, bool) {
 // for. Events of stuck streams are set aside at once, behind the others.
 func (t *term) sort(w *pg.Window) (*attempt, []pg.Aside) {
 	a := &attempt{whole: w.Events}
-	parts := map[int32]*part{}
-	aside := map[int32][]int64{}
+	parts := map[int64]*part{}
+	aside := map[int64][]int64{}
 	skipped := 0
 	var last *part
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	counts := map[int32]int{}
+	counts := map[int64]int{}
 	for _, stream := range w.StreamIDs {
 		counts[stream]++
 	}

@@ -52,17 +52,24 @@ comment on table posthorn.namespaces is 'Tenants: everything else belongs to exa
 create unique index namespaces_queue_name on posthorn.namespaces (replace(namespace, '-', '_'));
 insert into posthorn.namespaces (namespace) values ('default');
 
-create table posthorn.streams (
-  id int generated always as identity primary key,
-  namespace_id int not null references posthorn.namespaces,
+-- No constraint is unique among new rows, and no foreign key locks the namespace, since both would make a publisher wait
+-- for another one's transaction. Publishers who name a new stream at the same time each insert a row, with the same id,
+-- and upkeep removes all but one: see merge_streams.
+create table posthorn.stream_names (
+  id bigint not null,                  -- a hash of both names, so that nobody has to be asked for it
+  namespace_id int not null,
   namespace text not null,             -- again, so that publishing finds both ids in one look
-  name text not null constraint streams_name_check check (posthorn.is_name(name)),
+  name text not null constraint stream_names_name_check check (posthorn.is_name(name)),
   created_at timestamptz not null default posthorn.now(),
-  unique (namespace, name)
+  plain boolean                        -- false while the stream is confidential; null until upkeep has looked at the row
 );
-comment on table posthorn.streams is 'Named channels of events; made by the first event that names one.';
-create index streams_namespace_id on posthorn.streams (namespace_id);
-insert into posthorn.streams (namespace_id, namespace, name) select id, namespace, 'default' from posthorn.namespaces;
+comment on table posthorn.stream_names is 'The names of streams. A new stream may have several rows for a moment: posthorn.streams has one.';
+create index stream_names_id on posthorn.stream_names (id);
+create index stream_names_name on posthorn.stream_names (namespace_id, name);
+create index stream_names_new on posthorn.stream_names (namespace, name) where plain is null;
+-- Quick publishing looks here and nowhere else. Only upkeep and set_stream_policy write to this index, one at a time.
+create unique index stream_names_plain on posthorn.stream_names (namespace, name) include (namespace_id, id) where plain;
+insert into posthorn.stream_names (id, namespace_id, namespace, name, plain) select 1, id, namespace, 'default', true from posthorn.namespaces;
 
 -- Never cached by sessions: an id must be drawn after everything that the sequence has shown to readers.
 create sequence posthorn.event_id cache 1;
@@ -72,8 +79,8 @@ create table posthorn.events (
   xid xid8 not null default pg_current_xact_id(),
   id bigint not null default nextval('posthorn.event_id'),
   created_at timestamptz not null default posthorn.now(),
-  namespace_id int not null,
-  stream_id int not null,
+  stream_id bigint not null,
+  namespace_id int not null,           -- behind those of 8 bytes, so that no space between columns is lost
   type text not null,
   key text,
   tags text[] not null default '{}',
@@ -175,7 +182,7 @@ create table posthorn.leases (
   hi bigint,
   since timestamptz,
   ids bigint[],
-  slot int,                            -- in ordered groups: what must not be worked on twice at once
+  slot bigint,                            -- in ordered groups: what must not be worked on twice at once
   retries boolean not null default false, -- its ids are rows of retries
   claimed_at timestamptz not null default posthorn.now()
 );
@@ -194,7 +201,7 @@ create table posthorn.retries (
   attempts int not null,               -- deliveries so far
   due_at timestamptz not null,
   lease_id bigint,                     -- the lease that has it now
-  slot int,                            -- the slot that it blocks, in ordered groups
+  slot bigint,                            -- the slot that it blocks, in ordered groups
   alone boolean not null default false, -- its batch killed a worker twice: hand it out by itself
   error text,
   failed_at timestamptz not null default posthorn.now(),
@@ -212,7 +219,7 @@ create table posthorn.dead_letters (
   group_id int not null references posthorn.groups,
   subscription text not null default '',
   event_id bigint not null,
-  stream_id int not null,
+  stream_id bigint not null,
   type text not null,
   key text,
   tags text[] not null,
@@ -233,7 +240,7 @@ create index dead_letters_namespace on posthorn.dead_letters (namespace_id, grou
 create table posthorn.delayed (
   id bigint primary key,               -- from event_id; the event gets one of its own when it enters the log
   namespace_id int not null references posthorn.namespaces,
-  stream_id int not null,
+  stream_id bigint not null,
   type text not null,
   key text,
   tags text[] not null,
@@ -248,7 +255,7 @@ create index delayed_deliver_at on posthorn.delayed (deliver_at, id);
 create table posthorn.dedup_keys (
   namespace_id int not null,
   dedup_key text not null constraint dedup_keys_check check (posthorn.is_name(dedup_key)),
-  stream_id int not null,              -- the restricted stream that was published to; 0 for all others together
+  stream_id bigint not null,           -- the restricted stream that was published to; 0 for all others together
   event_id bigint not null,
   expires_at timestamptz not null,
   primary key (namespace_id, dedup_key, stream_id)

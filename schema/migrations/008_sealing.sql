@@ -17,21 +17,8 @@ create table posthorn.stream_keys (
 );
 comment on table posthorn.stream_keys is 'The wrapped data keys of streams. Destroyed ones stay without their key: a version is never given twice.';
 
--- What careful publishing looks at: it has the stream's id at hand, and no policy.
+-- Careful publishing looks here: it has the stream's id at hand, and no policy.
 create table posthorn.sealed_streams (
-  stream_id int primary key
+  stream_id bigint primary key
 );
 comment on table posthorn.sealed_streams is 'The confidential streams, by id. set_stream_policy keeps it.';
-
--- What quick publishing looks at, in place of the streams: one more table in that statement would cost a fifth of it.
--- Whatever is not here is published with care, so a stream may be missing, and a confidential one must be.
-create table posthorn.plain_streams (
-  namespace text not null,
-  name text not null,
-  namespace_id int not null,
-  id int not null,
-  primary key (namespace, name) include (namespace_id, id)
-);
-comment on table posthorn.plain_streams is 'The streams that are not confidential. stream_id and set_stream_policy keep it.';
-insert into posthorn.plain_streams (namespace, name, namespace_id, id)
-select s.namespace, s.name, s.namespace_id, s.id from posthorn.streams s;

@@ -29,7 +29,7 @@ comment on table posthorn.relays is 'Groups whose windows one process at a time 
 -- time. Late ones, with ids from before what was written already, are listed.
 create table posthorn.relayed (
   group_id int not null,
-  stream_id int not null,
+  stream_id bigint not null,
   first_id bigint not null,
   last_id bigint not null,             -- in no index, so that the newest row grows on its page
   at timestamptz not null,

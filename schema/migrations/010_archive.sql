@@ -28,7 +28,7 @@ comment on table posthorn.archives is 'Groups whose events are written to object
 
 create table posthorn.archive_streams (
   archive_id int not null,
-  stream_id int not null,
+  stream_id bigint not null,
   owner_id text,                       -- who writes it, or did last
   attempt int not null default 0,      -- fences: rises whenever the stream changes hands
   lease_until timestamptz,
@@ -49,7 +49,7 @@ create index archive_streams_due on posthorn.archive_streams (archive_id, update
 create table posthorn.archive_parts (
   id bigint generated always as identity primary key,
   archive_id int not null,
-  stream_id int not null,
+  stream_id bigint not null,
   day date not null,                   -- of all its events, UTC
   ids bigint[] not null,
   bytes bigint not null,
@@ -61,7 +61,7 @@ create index archive_parts_planned_at on posthorn.archive_parts (archive_id, pla
 
 create table posthorn.archive_segments (
   archive_id int not null,
-  stream_id int not null,
+  stream_id bigint not null,
   first_id bigint not null,
   last_id bigint not null,
   day date not null,
@@ -83,7 +83,7 @@ create index archive_segments_day on posthorn.archive_segments (archive_id, stre
 
 create table posthorn.archive_days (
   archive_id int not null,
-  stream_id int not null,
+  stream_id bigint not null,
   day date not null,
   segments bigint not null default 0,
   events bigint not null default 0,

@@ -10,7 +10,7 @@ declare
   part text;
   n bigint;
 begin
-  foreach part in array array['tick', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sweep', 'maintain_events_table_if_due'] loop
+  foreach part in array array['tick', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sweep', 'maintain_events_table_if_due', 'merge_streams'] loop
     if not pg_try_advisory_xact_lock(1886350441, hashtext(part)) then
       report := report || jsonb_build_object(part, 'busy');
       continue;
@@ -25,7 +25,8 @@ begin
         when 'catch_up' then n := posthorn.catch_up();
         when 'expire_subscriptions' then n := posthorn.expire_subscriptions();
         when 'sweep' then n := posthorn.sweep();
-        else n := posthorn.maintain_events_table_if_due();
+        when 'maintain_events_table_if_due' then n := posthorn.maintain_events_table_if_due();
+        else n := posthorn.merge_streams();
       end case;
       report := report || jsonb_build_object(part, n);
     exception when others then
@@ -72,7 +73,7 @@ create or replace view posthorn.held_back as
 select d.id, n.namespace, s.name as stream_name, d.deliver_at
 from posthorn.delayed d
 join posthorn.sealed_streams x on x.stream_id = d.stream_id
-join posthorn.streams s on s.id = d.stream_id
+cross join lateral (select x.name from posthorn.stream_names x where x.id = d.stream_id limit 1) s
 join posthorn.namespaces n on n.id = d.namespace_id
 where posthorn.sealed_with(d.payload) is null;
 comment on view posthorn.held_back is 'Delayed events in plain text, of streams that are confidential.';

@@ -1,7 +1,7 @@
 -- The manifests of an archive, as the database has them: whoever writes a stream renders them from here.
 
 -- The days of a stream whose manifests lack segments.
-create or replace function posthorn.unlisted_days(archive int, stream_id int)
+create or replace function posthorn.unlisted_days(archive int, stream_id bigint)
 returns table (day date, segments bigint)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -11,9 +11,9 @@ as $$
   where d.archive_id = unlisted_days.archive and d.stream_id = unlisted_days.stream_id and d.listed < d.segments
   order by d.day
 $$;
-comment on function posthorn.unlisted_days(int, int) is 'The days of a stream whose manifests lack segments.';
+comment on function posthorn.unlisted_days(int, bigint) is 'The days of a stream whose manifests lack segments.';
 
-create or replace function posthorn.list_segments(archive int, stream_id int, day date)
+create or replace function posthorn.list_segments(archive int, stream_id bigint, day date)
 returns table (
   first_id bigint, last_id bigint, events int, bytes bigint, size bigint, sha256 text,
   first_at timestamptz, last_at timestamptz, key_versions int[]
@@ -27,9 +27,9 @@ as $$
     and s.written_at is not null
   order by s.first_id
 $$;
-comment on function posthorn.list_segments(int, int, date) is 'The segments of a day that are written.';
+comment on function posthorn.list_segments(int, bigint, date) is 'The segments of a day that are written.';
 
-create or replace function posthorn.list_days(archive int, stream_id int)
+create or replace function posthorn.list_days(archive int, stream_id bigint)
 returns table (day date, segments bigint, events bigint, first_id bigint, last_id bigint, sha256 text)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -39,11 +39,11 @@ as $$
   where d.archive_id = list_days.archive and d.stream_id = list_days.stream_id
   order by d.day
 $$;
-comment on function posthorn.list_days(int, int) is 'The days of a stream in an archive.';
+comment on function posthorn.list_days(int, bigint) is 'The days of a stream in an archive.';
 
 -- A day's manifest is in the store.
 create or replace function posthorn.finish_day(
-  archive int, stream_id int, owner_id text, attempt int, day date, segments bigint, sha256 text,
+  archive int, stream_id bigint, owner_id text, attempt int, day date, segments bigint, sha256 text,
   lease_for interval default '1 minute'
 ) returns void
 language plpgsql security definer
@@ -56,10 +56,10 @@ begin
   set listed = finish_day.segments, sha256 = finish_day.sha256
   where d.archive_id = archive and d.stream_id = finish_day.stream_id and d.day = finish_day.day;
 end $$;
-comment on function posthorn.finish_day(int, int, text, int, date, bigint, text, interval) is 'Notes that the manifest of a day is in the store.';
+comment on function posthorn.finish_day(int, bigint, text, int, date, bigint, text, interval) is 'Notes that the manifest of a day is in the store.';
 
 -- The stream's manifest is in the store, and the stream free again. Nobody else has written to it meanwhile.
-create or replace function posthorn.finish_archive_stream(archive int, stream_id int, owner_id text, attempt int)
+create or replace function posthorn.finish_archive_stream(archive int, stream_id bigint, owner_id text, attempt int)
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -77,7 +77,7 @@ begin
     perform posthorn.raise_archive_lost(finish_archive_stream.owner_id, finish_archive_stream.attempt);
   end if;
 end $$;
-comment on function posthorn.finish_archive_stream(int, int, text, int) is 'Notes that the manifest of a stream is in the store, and gives the stream back.';
+comment on function posthorn.finish_archive_stream(int, bigint, text, int) is 'Notes that the manifest of a stream is in the store, and gives the stream back.';
 
 -- Has all manifests of an archive written again: they were lost, or somebody changed them.
 create or replace function posthorn.relist_archive(namespace text, name text)
@@ -155,7 +155,7 @@ select n.namespace, a.name, t.name as stream, s.pending_events, s.pending_bytes,
 from posthorn.archive_streams s
 join posthorn.archives a on a.id = s.archive_id
 join posthorn.namespaces n on n.id = a.namespace_id
-join posthorn.streams t on t.id = s.stream_id
+cross join lateral (select x.name from posthorn.stream_names x where x.id = s.stream_id limit 1) t
 cross join lateral (
   select coalesce(sum(x.segments), 0)::bigint as segments, coalesce(sum(x.events), 0)::bigint as events,
     min(x.first_id) as first_id, max(x.last_id) as last_id, min(x.day) as first_day, max(x.day) as last_day
@@ -170,5 +170,5 @@ select t.name as stream_name, 'archiver'::text as role, s.owner_id, s.lease_unti
 from posthorn.archive_streams s
 join posthorn.archives a on a.id = s.archive_id
 join posthorn.namespaces n on n.id = a.namespace_id
-join posthorn.streams t on t.id = s.stream_id;
+cross join lateral (select x.name from posthorn.stream_names x where x.id = s.stream_id limit 1) t;
 comment on view posthorn.archiver_leases is 'Who writes which stream to an archive: one worker each.';

@@ -12,7 +12,7 @@ as $$
 declare
   a posthorn.archives;
   g posthorn.groups;
-  ripe int[];
+  ripe bigint[];
 begin
   perform posthorn.check_claim(plan_archive.max_events, '1 second', gen_random_uuid());
   a := posthorn.archive_numbered(plan_archive.archive);
@@ -48,7 +48,7 @@ comment on function posthorn.archive_numbered(int) is 'The archive that must exi
 -- Moves the group as a claim would, and adds what it read to the parts. Nobody claims from this group, so its
 -- only leases are those that a rebase made of what it was owed.
 create or replace function posthorn.read_for_archive(
-  a posthorn.archives, g posthorn.groups, max_events int, out events bigint, out ripe int[]
+  a posthorn.archives, g posthorn.groups, max_events int, out events bigint, out ripe bigint[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -135,7 +135,7 @@ comment on function posthorn.lease_rows(posthorn.leases) is 'The events of a lea
 
 -- Makes segments of all parts of the streams that have enough of them, and of those whose oldest has waited long
 -- enough. A segment has events of one day; parts are no larger than a segment, so it is at most twice that.
-create or replace function posthorn.cut_archive(a posthorn.archives, ripe int[])
+create or replace function posthorn.cut_archive(a posthorn.archives, ripe bigint[])
 returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -184,4 +184,4 @@ begin
   select coalesce(sum(x.segments), 0) into n from noted x;
   return n;
 end $$;
-comment on function posthorn.cut_archive(posthorn.archives, int[]) is 'Makes segments of the parts of streams that have enough, or have waited long enough.';
+comment on function posthorn.cut_archive(posthorn.archives, bigint[]) is 'Makes segments of the parts of streams that have enough, or have waited long enough.';

@@ -90,7 +90,7 @@ as $$
 #variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(replay_to_group.namespace, replay_to_group.group_name);
-  stream_ids int[];
+  stream_ids bigint[];
   stream_names text[];
 begin
   perform posthorn.check_no_archive(g);

@@ -114,7 +114,7 @@ as $$
 declare
   last bigint := ids[cardinality(ids)];
   namespace_ids int[];
-  stream_ids int[];
+  stream_ids bigint[];
   n bigint;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then

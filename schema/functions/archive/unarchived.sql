@@ -12,7 +12,7 @@ as $$
 #variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(unarchived.namespace);
-  st int;
+  st bigint;
   a posthorn.archives;
   c posthorn.cursors;
   low bigint;
@@ -21,7 +21,7 @@ begin
   if not exists (select from posthorn.archives x where x.namespace_id = ns) then
     return;
   end if;
-  select s.id into st from posthorn.streams s where s.namespace = unarchived.namespace and s.name = unarchived.stream;
+  select s.id into st from posthorn.stream_names s where s.namespace_id = ns and s.name = unarchived.stream limit 1;
   select min(i), max(i) into low, high from unnest(unarchived.ids) i;
   for a in select x.* from posthorn.archives x where x.namespace_id = ns loop
     c := posthorn.newest_cursor(a.group_no);

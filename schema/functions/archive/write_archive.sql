@@ -3,7 +3,7 @@
 
 -- Takes a stream that has something to write. The worker names itself {host}-{pid}-{8 hex}.
 create or replace function posthorn.lease_archive_stream(archive int, worker text, lease_for interval default '1 minute')
-returns table (stream_id int, stream text, owner_id text, attempt int)
+returns table (stream_id bigint, stream text, owner_id text, attempt int)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -18,23 +18,24 @@ begin
   perform posthorn.commit_durably(); -- what was cut before is on the disk when somebody writes it
   return query
     update posthorn.archive_streams s
-    set owner_id = format('archiver-%s-%s', n.name, lease_archive_stream.worker), attempt = s.attempt + 1,
+    set owner_id = format('archiver-%s-%s',
+        (select n.name from posthorn.stream_names n where n.id = s.stream_id limit 1), lease_archive_stream.worker),
+      attempt = s.attempt + 1,
       lease_until = posthorn.now() + lease_archive_stream.lease_for, updated_at = posthorn.now()
-    from posthorn.streams n
-    where s.archive_id = lease_archive_stream.archive and n.id = s.stream_id and s.stream_id = (
+    where s.archive_id = lease_archive_stream.archive and s.stream_id = (
       select x.stream_id from posthorn.archive_streams x
       where x.archive_id = lease_archive_stream.archive and (x.unwritten > 0 or x.listed < x.changes)
         and (x.lease_until is null or x.lease_until <= posthorn.now())
       order by x.updated_at limit 1
       for update skip locked)
-    returning s.stream_id, n.name, s.owner_id, s.attempt;
+    returning s.stream_id, (select n.name from posthorn.stream_names n where n.id = s.stream_id limit 1), s.owner_id, s.attempt;
 end $$;
 comment on function posthorn.lease_archive_stream(int, text, interval) is
   'Takes a stream that has something to write to an archive; no row if none has.';
 
 -- Moves the deadline, or with 0 gives the stream back. After an error nobody tries before it, which doubles.
 create or replace function posthorn.extend_archive_stream(
-  archive int, stream_id int, owner_id text, attempt int, lease_for interval, error text default null
+  archive int, stream_id bigint, owner_id text, attempt int, lease_for interval, error text default null
 ) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -52,7 +53,7 @@ begin
     perform posthorn.raise_archive_lost(extend_archive_stream.owner_id, extend_archive_stream.attempt);
   end if;
 end $$;
-comment on function posthorn.extend_archive_stream(int, int, text, int, interval, text) is
+comment on function posthorn.extend_archive_stream(int, bigint, text, int, interval, text) is
   'Moves the deadline of a worker that writes a stream, and notes what went wrong.';
 
 create or replace function posthorn.raise_archive_lost(owner_id text, attempt int)
@@ -67,7 +68,7 @@ end $$;
 comment on function posthorn.raise_archive_lost(text, int) is 'Says that a worker has lost its stream.';
 
 -- The next segment to write, oldest first.
-create or replace function posthorn.unwritten_segment(archive int, stream_id int)
+create or replace function posthorn.unwritten_segment(archive int, stream_id bigint)
 returns table (first_id bigint, last_id bigint, day date, events int, bytes bigint)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -77,10 +78,10 @@ as $$
   where s.archive_id = unwritten_segment.archive and s.stream_id = unwritten_segment.stream_id and s.written_at is null
   order by s.first_id limit 1
 $$;
-comment on function posthorn.unwritten_segment(int, int) is 'The next segment of a stream to write.';
+comment on function posthorn.unwritten_segment(int, bigint) is 'The next segment of a stream to write.';
 
 -- The events of a segment that is not written, in order, as they are stored: sealed payloads stay sealed.
-create or replace function posthorn.segment_events(archive int, stream_id int, first_id bigint)
+create or replace function posthorn.segment_events(archive int, stream_id bigint, first_id bigint)
 returns table (
   event_id bigint, type text, key text, tags text[], payload json, metadata json, published_at timestamptz
 )
@@ -107,11 +108,11 @@ begin
       and e.created_at >= since and e.created_at < since + interval '1 day'
     order by e.id;
 end $$;
-comment on function posthorn.segment_events(int, int, bigint) is 'The events of a segment that is not written, in order.';
+comment on function posthorn.segment_events(int, bigint, bigint) is 'The events of a segment that is not written, in order.';
 
 -- A segment is in the store. Its checkpoint moves, and its ids are not needed any more.
 create or replace function posthorn.finish_segment(
-  archive int, stream_id int, owner_id text, attempt int, first_id bigint,
+  archive int, stream_id bigint, owner_id text, attempt int, first_id bigint,
   size bigint, sha256 text, events int, first_at timestamptz, last_at timestamptz, key_versions int[],
   lease_for interval default '1 minute'
 ) returns void
@@ -149,5 +150,5 @@ begin
     set segments = d.segments + 1, events = d.events + excluded.events,
       first_id = least(d.first_id, excluded.first_id), last_id = greatest(d.last_id, excluded.last_id);
 end $$;
-comment on function posthorn.finish_segment(int, int, text, int, bigint, bigint, text, int, timestamptz, timestamptz, int[], interval) is
+comment on function posthorn.finish_segment(int, bigint, text, int, bigint, bigint, text, int, timestamptz, timestamptz, int[], interval) is
   'Notes that a segment is in the store, for the worker that has its stream.';

@@ -23,7 +23,7 @@ as $$
 declare
   g posthorn.groups := posthorn.group_named(claim.namespace, claim.group_name);
   new_token uuid;
-  stream_ids int[];
+  stream_ids bigint[];
   stream_names text[];
   filtered boolean := exists (select from posthorn.filtered_groups f where f.group_no = g.id);
   size int := claim.max_events;
@@ -46,17 +46,17 @@ begin
     end if;
     if filtered then
       return query
-        select claim.lease, claim.attempt, e.event_id, (select s.name from posthorn.streams s where s.id = e.stream_id),
+        select claim.lease, claim.attempt, e.event_id, (select s.name from posthorn.stream_names s where s.id = e.stream_id limit 1),
           e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, e.delivery, e.subscriptions
         from posthorn.filtered_events(claim.lease, claim.max_events) e;
     else
       -- A join would look into the index for each row. Most namespaces have few streams: those are at hand.
       select array_agg(s.id), array_agg(s.name) into stream_ids, stream_names
-      from (select x.id, x.name from posthorn.streams x where x.namespace_id = g.namespace_id limit 16) s;
+      from (select x.id, x.name from posthorn.stream_names x where x.namespace_id = g.namespace_id limit 16) s;
       return query
         select claim.lease, claim.attempt, e.event_id,
           coalesce(stream_names[array_position(stream_ids, e.stream_id)],
-            (select s.name from posthorn.streams s where s.id = e.stream_id)),
+            (select s.name from posthorn.stream_names s where s.id = e.stream_id limit 1)),
           e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, e.delivery, e.subscriptions
         from posthorn.lease_events(new_token) e;
     end if;

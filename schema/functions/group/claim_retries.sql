@@ -30,7 +30,7 @@ end $$;
 comment on function posthorn.claim_retries(posthorn.groups, text, int, timestamptz, uuid) is 'A lease on retries that are due.';
 
 -- A lease on the retries of some events that are due; taking them counts as a delivery.
-create or replace function posthorn.lease_retries(g posthorn.groups, ids bigint[], slot int, node text, until timestamptz, token uuid)
+create or replace function posthorn.lease_retries(g posthorn.groups, ids bigint[], slot bigint, node text, until timestamptz, token uuid)
 returns posthorn.leases
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -48,4 +48,4 @@ begin
     and r.slot is not distinct from lease_retries.slot and r.due_at <= (select posthorn.now());
   return taken;
 end $$;
-comment on function posthorn.lease_retries(posthorn.groups, bigint[], int, text, timestamptz, uuid) is 'A lease on the due retries of some events.';
+comment on function posthorn.lease_retries(posthorn.groups, bigint[], bigint, text, timestamptz, uuid) is 'A lease on the due retries of some events.';

@@ -81,15 +81,15 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  last_slot int;
-  free_slot int;
+  last_slot bigint;
+  free_slot bigint;
   l posthorn.leases;
 begin
   select max(x.slot) into last_slot from posthorn.leases x where x.group_id = g.id and x.until is null;
   if last_slot is null then
     return null;
   end if;
-  free_slot := posthorn.free_slot(g.id, (random() * last_slot)::int);
+  free_slot := posthorn.free_slot(g.id, (random() * last_slot)::bigint);
   if free_slot is null then
     free_slot := posthorn.free_slot(g.id, 0);
   end if;
@@ -116,8 +116,8 @@ comment on function posthorn.claim_waiting(posthorn.groups, text, int, timestamp
 
 -- The first slot from a number on that has waiting work, none in flight and no failed event. With offset 0 it looks
 -- for one slot at a time; else Postgres might join, and read all that ever failed.
-create or replace function posthorn.free_slot(group_id int, from_slot int)
-returns int
+create or replace function posthorn.free_slot(group_id int, from_slot bigint)
+returns bigint
 language plpgsql stable -- not sql, which would plan anew at every call
 as $$
 #variable_conflict use_column
@@ -140,18 +140,18 @@ begin
       and not exists (select from posthorn.retries r where r.group_id = free_slot.group_id and r.slot = s.slot offset 0)
     limit 1);
 end $$;
-comment on function posthorn.free_slot(int, int) is 'The first slot from a number on that can be worked on.';
+comment on function posthorn.free_slot(int, bigint) is 'The first slot from a number on that can be worked on.';
 
 -- The slot of an event. Without a key there is no order to keep, so such events are spread.
-create or replace function posthorn.slot_of(ordering text, slots int, id bigint, stream_id int, key text)
-returns int
+create or replace function posthorn.slot_of(ordering text, slots int, id bigint, stream_id bigint, key text)
+returns bigint
 language sql immutable parallel safe
 return case ordering
-  when 'key' then (abs(coalesce(hashtextextended(key, 0), id) % slots))::int
+  when 'key' then abs(coalesce(hashtextextended(key, 0), id) % slots)
   when 'stream' then stream_id
   else 0
 end;
-comment on function posthorn.slot_of(text, int, bigint, int, text) is 'The slot of an event in a group''s order.';
+comment on function posthorn.slot_of(text, int, bigint, bigint, text) is 'The slot of an event in a group''s order.';
 
 -- Cuts the next part of the log into waiting leases, unless enough is waiting already.
 create or replace function posthorn.cut(

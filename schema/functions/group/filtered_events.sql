@@ -2,7 +2,7 @@
 -- more than asked for, the lease is cut short, and the rest of it is there for the next claim.
 create or replace function posthorn.filtered_events(lease bigint, max_events int default null)
 returns table (
-  event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json,
+  event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, delivery int, subscriptions text[]
 )
 language plpgsql security definer
@@ -81,7 +81,7 @@ comment on function posthorn.filtered_events(bigint, int) is 'The events of a le
 -- partition would cost more than all the rest.
 create or replace function posthorn.matched_events(l posthorn.leases, matches posthorn.match[])
 returns table (
-  event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json,
+  event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, delivery int, subscriptions text[]
 )
 language plpgsql stable

@@ -3,7 +3,7 @@
 -- not pay for the plan of what they are not.
 create or replace function posthorn.listed_events(lease bigint)
 returns table (
-  event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json,
+  event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, delivery int, subscriptions text[]
 )
 language plpgsql security definer
@@ -50,7 +50,7 @@ comment on function posthorn.listed_events(bigint) is 'The events of a lease tha
 -- twentieth of its cost.
 create or replace function posthorn.lease_events(token uuid)
 returns table (
-  event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json,
+  event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, delivery int, subscriptions text[]
 )
 language sql stable

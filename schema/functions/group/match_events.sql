@@ -438,7 +438,7 @@ create or replace function posthorn.batch_events(
 language sql stable
 as $$
   select e.id, e.type, e.type,
-    case when with_stream then (select s.name from posthorn.streams s where s.id = e.stream_id) end,
+    case when with_stream then (select s.name from posthorn.stream_names s where s.id = e.stream_id limit 1) end,
     e.key, e.tags,
     case when not with_payload then null when carefully then posthorn.jsonb_or_null(e.payload) else e.payload::jsonb end,
     case when not with_metadata then null when carefully then posthorn.jsonb_or_null(e.metadata) else e.metadata::jsonb end,

@@ -69,7 +69,7 @@ begin
       s.name, e.key, e.tags, e.created_at, m.subscriptions
     from unnest(part.matches) m
     join posthorn.events e on e.namespace_id = g.namespace_id and e.id = m.event_id
-    join posthorn.streams s on s.id = e.stream_id
+    cross join lateral (select x.name from posthorn.stream_names x where x.id = e.stream_id limit 1) s
     union all
     select i.event_id, e.type, e.payload, e.metadata, posthorn.subscription_ids(g.id, o.subscriptions), read_next_events.next_cursor,
       s.name, e.key, e.tags, e.published_at, o.subscriptions
@@ -79,7 +79,7 @@ begin
       from posthorn.retries r where r.group_id = g.id and r.event_id = i.event_id having count(*) > 0
     ) o
     cross join lateral posthorn.retried_event(g, i.event_id) e
-    join posthorn.streams s on s.id = e.stream_id
+    cross join lateral (select x.name from posthorn.stream_names x where x.id = e.stream_id limit 1) s
     order by 1;
   if not found and not peek then
     perform posthorn.skip_to(g, cursor, c, moved, next_cursor);
@@ -261,11 +261,11 @@ $$;
 comment on function posthorn.due_retries(posthorn.groups, bigint[], int) is 'Retries and direct messages that are due and were not read yet.';
 
 create or replace function posthorn.retried_event(g posthorn.groups, event_id bigint)
-returns table (stream_id int, type text, key text, tags text[], payload json, metadata json, published_at timestamptz)
+returns table (stream_id bigint, type text, key text, tags text[], payload json, metadata json, published_at timestamptz)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  (select (r.event->>'stream_id')::int, r.event->>'type', r.event->>'key', array(select json_array_elements_text(r.event->'tags')),
+  (select (r.event->>'stream_id')::bigint, r.event->>'type', r.event->>'key', array(select json_array_elements_text(r.event->'tags')),
     r.event->'payload', r.event->'metadata', (r.event->>'published_at')::timestamptz
   from posthorn.retries r
   where r.group_id = g.id and r.event_id = retried_event.event_id and r.event is not null limit 1)

@@ -23,7 +23,7 @@ begin
       and (not f ? 'event' or d.event_id = (f->>'event')::bigint)
       and (not f ? 'type' or d.type = f->>'type')
       and (not f ? 'not_streams' or d.stream_id not in (
-        select s.id from posthorn.streams s
+        select s.id from posthorn.stream_names s
         where s.namespace_id = ns and s.name in (select x from jsonb_array_elements_text(f->'not_streams') x)))
       and (not f ? 'subscription' or d.subscription = f->>'subscription')
       and (not f ? 'reason' or d.reason = f->>'reason')
@@ -88,7 +88,7 @@ as $$
     d.payload, d.metadata, d.published_at, d.attempts, d.reason, d.error, d.stack, d.node, d.failed_at
   from posthorn.matching_dead_letters(list_dead_letters.namespace, list_dead_letters.group_name, list_dead_letters.filter) d
   join posthorn.groups g on g.id = d.group_id
-  join posthorn.streams s on s.id = d.stream_id
+  cross join lateral (select x.name from posthorn.stream_names x where x.id = d.stream_id limit 1) s
   order by d.id
 $$;
 comment on function posthorn.list_dead_letters(text, text, jsonb) is 'Dead letters, oldest first.';
@@ -167,7 +167,8 @@ begin
       select x.id, x.group_id, x.subscription, x.event_id, (x.event_id, x.type, x.type, n.name, x.key, x.tags,
           posthorn.jsonb_or_null(x.payload), posthorn.jsonb_or_null(x.metadata), x.published_at)::posthorn.event as e,
         row_number() over (partition by x.group_id, x.subscription order by x.event_id) / 1000 as part
-      from posthorn.dead_letters x join posthorn.streams n on n.id = x.stream_id
+      from posthorn.dead_letters x
+      cross join lateral (select y.name from posthorn.stream_names y where y.id = x.stream_id limit 1) n
       where x.id = any (ids) and x.reason = 'Condition failed'
     ) d
     join posthorn.subscriptions s on s.group_no = d.group_id and s.name = d.subscription

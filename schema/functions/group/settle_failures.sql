@@ -146,7 +146,7 @@ comment on function posthorn.bury(posthorn.leases, bigint, text, int, text, text
 
 -- One event of a lease: from the log, or as it came back from the dead letters.
 create or replace function posthorn.event_of(l posthorn.leases, event_id bigint)
-returns table (event_id bigint, stream_id int, type text, key text, tags text[], payload json, metadata json, published_at timestamptz)
+returns table (event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json, published_at timestamptz)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -154,7 +154,7 @@ as $$
   from posthorn.events e
   where e.namespace_id = l.namespace_id and e.id = event_of.event_id
   union all
-  (select r.event_id, (r.event->>'stream_id')::int, r.event->>'type', r.event->>'key',
+  (select r.event_id, (r.event->>'stream_id')::bigint, r.event->>'type', r.event->>'key',
     array(select json_array_elements_text(r.event->'tags')), r.event->'payload', r.event->'metadata', (r.event->>'published_at')::timestamptz
   from posthorn.retries r
   where l.retries and r.lease_id = l.id and r.event_id = event_of.event_id and r.event is not null limit 1)

@@ -58,39 +58,6 @@ begin
 end $$;
 comment on function posthorn.namespace_id(text) is 'The id of a namespace; an error that says what to do if there is none.';
 
--- The id of a stream, made if it is new. The maker holds it until its transaction ends:
--- others who publish to the same new stream meanwhile wait for that.
-create or replace function posthorn.stream_id(namespace text, stream text)
-returns int
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_column
-declare
-  ns int := posthorn.namespace_id(stream_id.namespace);
-  found_id int;
-begin
-  if posthorn.is_name(stream_id.stream) is not true then
-    raise exception 'stream must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Shorten it, or use the key for what varies per entity.';
-  end if;
-  loop
-    select s.id into found_id from posthorn.streams s
-    where s.namespace = stream_id.namespace and s.name = stream_id.stream;
-    if found then
-      return found_id;
-    end if;
-    insert into posthorn.streams (namespace_id, namespace, name) values (ns, stream_id.namespace, stream_id.stream)
-    on conflict do nothing;
-    if found then
-      insert into posthorn.plain_streams (namespace, name, namespace_id, id)
-      select s.namespace, s.name, s.namespace_id, s.id from posthorn.streams s
-      where s.namespace = stream_id.namespace and s.name = stream_id.stream;
-    end if;
-  end loop;
-end $$;
-comment on function posthorn.stream_id(text, text) is 'The id of a stream, made if it is new.';
-
 -- The group that must exist, by name.
 create or replace function posthorn.group_named(namespace text, group_name text)
 returns posthorn.groups

@@ -19,8 +19,8 @@ begin
       coalesce(k.readable, 0), k.last
     from (
       select x.name from (
-        (select s.name from posthorn.streams s
-         where s.namespace = list_streams.namespace and s.name > list_streams.after
+        (select distinct s.name from posthorn.stream_names s
+         where s.namespace_id = ns and s.name > list_streams.after
            and (list_streams.name is null or s.name = list_streams.name)
          order by s.name limit list_streams.max_streams)
         union
@@ -31,7 +31,9 @@ begin
       ) x
       order by x.name limit list_streams.max_streams
     ) n
-    left join posthorn.streams s on s.namespace = list_streams.namespace and s.name = n.name
+    cross join lateral (
+      select min(x.created_at) as created_at from posthorn.stream_names x where x.namespace_id = ns and x.name = n.name
+    ) s
     left join posthorn.stream_policies p on p.namespace_id = ns and p.stream_name = n.name
     left join posthorn.stream_keys active
       on active.namespace_id = ns and active.stream_name = n.name and active.version = p.active_key_version

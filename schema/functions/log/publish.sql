@@ -104,8 +104,17 @@ begin
     end if;
     insert into posthorn.events (namespace_id, stream_id, type, key, payload, metadata)
     select s.namespace_id, s.id, publish.type, publish.key, publish.payload, coalesce(publish.metadata, '{}')
-    from posthorn.plain_streams s
-    where s.namespace operator(pg_catalog.=) publish.namespace and s.name operator(pg_catalog.=) publish.stream;
+    from posthorn.stream_names s
+    where s.namespace operator(pg_catalog.=) publish.namespace and s.name operator(pg_catalog.=) publish.stream and s.plain;
+    if found then
+      return pg_catalog.currval('posthorn.event_id');
+    end if;
+    insert into posthorn.events (namespace_id, stream_id, type, key, payload, metadata) -- a stream that upkeep has not looked at
+    select s.namespace_id, s.id, publish.type, publish.key, publish.payload, coalesce(publish.metadata, '{}')
+    from posthorn.stream_names s
+    where s.namespace operator(pg_catalog.=) publish.namespace and s.name operator(pg_catalog.=) publish.stream and s.plain is null
+      and not exists (select from posthorn.sealed_streams x where x.stream_id operator(pg_catalog.=) s.id)
+    limit 1;
     if found then
       return pg_catalog.currval('posthorn.event_id');
     end if;
@@ -159,7 +168,7 @@ as $$
 #variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(publish_with_care.namespace);
-  st int;
+  st bigint;
   new_id bigint;
   known_id bigint;
 begin
@@ -202,7 +211,7 @@ comment on function posthorn.publish_with_care(text, text, json, text, text, tex
 
 -- The id under which a dedup key is known: the new one, unless it was used lately. stream_id is 0 but for restricted
 -- streams, which have keys of their own: a publisher that may not publish there cannot use up their publishers' keys.
-create or replace function posthorn.known_as(namespace_id int, stream_id int, dedup_key text, new_id bigint)
+create or replace function posthorn.known_as(namespace_id int, stream_id bigint, dedup_key text, new_id bigint)
 returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -224,7 +233,7 @@ begin
   where d.namespace_id = known_as.namespace_id and d.dedup_key = known_as.dedup_key and d.stream_id = known_as.stream_id;
   return known_id;
 end $$;
-comment on function posthorn.known_as(int, int, text, bigint) is 'The id under which a dedup key is known.';
+comment on function posthorn.known_as(int, bigint, text, bigint) is 'The id under which a dedup key is known.';
 
 -- Claims and clean settles relax the commit of their transaction; what must not be
 -- forgotten takes that back when it happens in the same transaction.

@@ -168,7 +168,7 @@ declare
   table_name text := format('%s.%s', tg_table_schema, tg_table_name);
   version text;
   context text;
-  st int;
+  st bigint;
   before bigint;
   after bigint;
 begin

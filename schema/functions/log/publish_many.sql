@@ -18,8 +18,8 @@ as $$
 declare
   ns int := posthorn.namespace_id(publish_batch.namespace);
   n int := cardinality(publish_batch.types);
-  st int;
-  stream_ids int[];
+  st bigint;
+  stream_ids bigint[];
 begin
   perform posthorn.keep_memory();
   if cardinality(publish_batch.payloads) is distinct from n
@@ -57,12 +57,12 @@ begin
       returning id;
     return;
   end if;
-  -- Streams in one order for everybody, so that two batches with the same new streams cannot deadlock.
-  perform posthorn.stream_id(publish_batch.namespace, s.name)
-  from (select distinct coalesce(x, 'default') collate "C" as name from unnest(publish_batch.streams) x order by 1) s;
   select array_agg(s.id order by u.ord) into stream_ids
   from unnest(publish_batch.streams) with ordinality u (name, ord)
-  join posthorn.streams s on s.namespace = publish_batch.namespace and s.name = coalesce(u.name, 'default');
+  join (
+    select x.name, posthorn.stream_id(publish_batch.namespace, x.name) as id
+    from (select distinct coalesce(y, 'default') as name from unnest(publish_batch.streams) y) x
+  ) s on s.name = coalesce(u.name, 'default');
   if exists (select from posthorn.sealed_streams x where x.stream_id = any (stream_ids)) then
     perform posthorn.check_sealed(ns, m.stream, m.payload)
     from unnest(publish_batch.streams, stream_ids, publish_batch.payloads) as m (stream, stream_id, payload)

@@ -20,7 +20,7 @@ as $$
 declare
   g posthorn.groups := posthorn.group_named(publish_to.namespace, publish_to.group_name);
   e posthorn.events;
-  st int;
+  st bigint;
 begin
   perform posthorn.check_message(publish_to.type, publish_to.key, publish_to.payload, publish_to.tags, publish_to.metadata);
   if not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = publish_to.subscription) then

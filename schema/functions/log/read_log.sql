@@ -103,7 +103,7 @@ create or replace function posthorn.step_events(
 )
 language sql stable
 as $$
-  select e.id, (select s.name from posthorn.streams s where s.id = e.stream_id), e.type, e.key, e.tags,
+  select e.id, (select s.name from posthorn.stream_names s where s.id = e.stream_id limit 1), e.type, e.key, e.tags,
     e.payload, e.metadata, e.created_at
   from posthorn.events e
   where e.namespace_id = step_events.namespace_id and e.id > step_events.lo and e.id <= step_events.hi
@@ -111,7 +111,7 @@ as $$
     and not pg_visible_in_snapshot(e.xid, step_events.base) and pg_visible_in_snapshot(e.xid, step_events.target)
     and (e.xid = step_events.seen_xid and e.id <= step_events.seen_id) is not true
   union all
-  select e.id, (select s.name from posthorn.streams s where s.id = e.stream_id), e.type, e.key, e.tags,
+  select e.id, (select s.name from posthorn.stream_names s where s.id = e.stream_id limit 1), e.type, e.key, e.tags,
     e.payload, e.metadata, e.created_at
   from posthorn.events e
   where e.namespace_id = step_events.namespace_id and e.id = any (step_events.ids)

@@ -20,7 +20,7 @@ begin atomic
     from posthorn.delayed d
     where d.namespace_id = posthorn.namespace_id(find_event.namespace) and d.id = find_event.event_id
   ) e
-  join posthorn.streams s on s.id = e.stream_id;
+  cross join lateral (select x.name from posthorn.stream_names x where x.id = e.stream_id limit 1) s;
 end;
 comment on function posthorn.find_event(text, bigint) is 'One event by its id, from the log or ahead of it.';
 
@@ -92,9 +92,9 @@ declare
   keys text[] := posthorn.texts_of(f->'key');
   tags_any text[] := posthorn.texts_of(f->'tags_any');
   tags_all text[] := posthorn.texts_of(f->'tags_all');
-  stream_ids int[];
-  hidden_ids int[] := array(
-    select s.id from posthorn.streams s where s.namespace_id = ns and s.name = any (search_events.hidden_streams));
+  stream_ids bigint[];
+  hidden_ids bigint[] := array(
+    select s.id from posthorn.stream_names s where s.namespace_id = ns and s.name = any (search_events.hidden_streams));
   lo bigint;
   hi bigint;
   -- Not to the second, for the sake of partitions alone: what lies outside counts as looked at.
@@ -108,7 +108,7 @@ begin
   end if;
   if f ? 'stream' then
     stream_ids := array(
-      select s.id from posthorn.streams s
+      select s.id from posthorn.stream_names s
       where s.namespace_id = ns and posthorn.matches_any(posthorn.texts_of(f->'stream'), s.name));
     if stream_ids = '{}' then
       return;
@@ -122,7 +122,7 @@ begin
     lo := greatest(lo, after_id);
   end if;
   return query
-    select e.id, (select s.name from posthorn.streams s where s.id = e.stream_id), e.type, e.key, e.tags, e.payload, e.metadata,
+    select e.id, (select s.name from posthorn.stream_names s where s.id = e.stream_id limit 1), e.type, e.key, e.tags, e.payload, e.metadata,
       e.created_at, null::bigint
     from posthorn.looked_at(ns, lo, hi, since, upto, newest_first, max_looks) e
     where (stream_ids is null or e.stream_id = any (stream_ids))

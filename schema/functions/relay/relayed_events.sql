@@ -10,7 +10,7 @@
 -- have windows in flight, retries or dead letters. In a function of its own, whose
 -- plans are kept: as a part of the view it looks so dear that Postgres would compile it for seconds.
 create or replace function posthorn.relayed_time(
-  readers posthorn.cursors[], busy int[], relays int[], stream_id int, event_id bigint, xid xid8, created_at timestamptz
+  readers posthorn.cursors[], busy int[], relays int[], stream_id bigint, event_id bigint, xid xid8, created_at timestamptz
 ) returns timestamptz
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -49,7 +49,7 @@ begin
          order by x.first_id desc limit 1) w)))
     from unnest(relayed_time.relays) g (id));
 end $$;
-comment on function posthorn.relayed_time(posthorn.cursors[], int[], int[], int, bigint, xid8, timestamptz) is
+comment on function posthorn.relayed_time(posthorn.cursors[], int[], int[], bigint, bigint, xid8, timestamptz) is
   'When relays wrote an event; null while one of them owes it.';
 
 create or replace view posthorn.outbox_event as

@@ -33,7 +33,7 @@ begin
   if l.retries then
     delete from posthorn.retries r where r.lease_id = l.id;
   end if;
-  perform posthorn.set_aside(l, (x->>0)::int, array(select i::bigint from jsonb_array_elements_text(x->1) i))
+  perform posthorn.set_aside(l, (x->>0)::bigint, array(select i::bigint from jsonb_array_elements_text(x->1) i))
   from jsonb_array_elements(settle_relay.report->'aside') x;
   perform posthorn.note_relayed(l, settle_relay.epoch, settle_relay.report->'relayed');
 end $$;
@@ -41,7 +41,7 @@ comment on function posthorn.settle_relay(bigint, text, bigint, bigint, int, jso
   'Ends a window of a relay, by the process that leads it.';
 
 -- Sets events of a stream aside, behind those that are: they wait as leases with the stream as their slot.
-create or replace function posthorn.set_aside(l posthorn.leases, stream_id int, ids bigint[])
+create or replace function posthorn.set_aside(l posthorn.leases, stream_id bigint, ids bigint[])
 returns void
 language plpgsql
 as $$
@@ -60,7 +60,7 @@ begin
     order by k;
   end if;
 end $$;
-comment on function posthorn.set_aside(posthorn.leases, int, bigint[]) is 'Sets events of a stream aside, behind those that are.';
+comment on function posthorn.set_aside(posthorn.leases, bigint, bigint[]) is 'Sets events of a stream aside, behind those that are.';
 
 -- Notes what was written: in the newest row of the stream while its second lasts, else in a new one. What has ids from
 -- before the newest row is late; it gets a row that lists it.
@@ -74,7 +74,7 @@ declare
   w record;
 begin
   for w in
-    select (x->>0)::int as stream_id, (x->>1)::bigint as first_id, (x->>2)::bigint as last_id
+    select (x->>0)::bigint as stream_id, (x->>1)::bigint as first_id, (x->>2)::bigint as last_id
     from jsonb_array_elements(note_relayed.relayed) x
     order by 1
   loop
@@ -95,7 +95,7 @@ begin
 end $$;
 comment on function posthorn.note_relayed(posthorn.leases, bigint, jsonb) is 'Notes what a relay has written, and when.';
 
-create or replace function posthorn.ids_of_stream(l posthorn.leases, stream_id int, first_id bigint, last_id bigint)
+create or replace function posthorn.ids_of_stream(l posthorn.leases, stream_id bigint, first_id bigint, last_id bigint)
 returns bigint[]
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -106,13 +106,13 @@ as $$
       and e.id between ids_of_stream.first_id and ids_of_stream.last_id
     order by e.id)
 $$;
-comment on function posthorn.ids_of_stream(posthorn.leases, int, bigint, bigint) is 'The ids that a lease lists of one stream.';
+comment on function posthorn.ids_of_stream(posthorn.leases, bigint, bigint, bigint) is 'The ids that a lease lists of one stream.';
 
 -- Ends leases of what was set aside, or gives back what is left of them. report:
 -- {"leases": [[lease, attempt, upto], …], "relayed": …, "failures": …}; what a lease has up to that id is done.
 -- Returns how many events of which streams do not wait any more.
 create or replace function posthorn.settle_aside(group_id bigint, owner text, epoch bigint, report jsonb)
-returns table (stream_id int, done int)
+returns table (stream_id bigint, done int)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -152,7 +152,7 @@ begin
     end if;
     delete from posthorn.leases x where x.id = w.lease and x.ids = '{}';
     perform posthorn.note_relayed(l, settle_aside.epoch, (
-      select jsonb_agg(r) from jsonb_array_elements(settle_aside.report->'relayed') r where (r->>0)::int = l.slot));
+      select jsonb_agg(r) from jsonb_array_elements(settle_aside.report->'relayed') r where (r->>0)::bigint = l.slot));
     settle_aside.stream_id := l.slot;
     settle_aside.done := cardinality(l.ids) - left_over;
     return next;

@@ -80,7 +80,7 @@ as $$
 #variable_conflict use_column
 declare
   g posthorn.groups;
-  stream_no int;
+  stream_no bigint;
   f record;
   last_origin bigint;
   no bigint; -- of the event, here

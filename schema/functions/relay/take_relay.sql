@@ -89,8 +89,8 @@ comment on function posthorn.take_left_behind(posthorn.groups, text, timestamptz
 
 -- The oldest of what was set aside of some streams, each a lease, all under one token.
 create or replace function posthorn.take_aside(
-  group_id bigint, owner text, epoch bigint, streams int[], lease_for interval, token uuid
-) returns table (lease bigint, attempt int, stream_id int)
+  group_id bigint, owner text, epoch bigint, streams bigint[], lease_for interval, token uuid
+) returns table (lease bigint, attempt int, stream_id bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -123,12 +123,12 @@ begin
         select from posthorn.leases l where l.group_id = take_aside.group_id and l.slot = s.id and l.until is not null)))
     returning x.id, x.attempt, x.slot;
 end $$;
-comment on function posthorn.take_aside(bigint, text, bigint, int[], interval, uuid) is
+comment on function posthorn.take_aside(bigint, text, bigint, bigint[], interval, uuid) is
   'The oldest of what was set aside of some streams of a relay, under one token.';
 
 -- How many events of which streams are set aside.
 create or replace function posthorn.list_aside(group_id bigint)
-returns table (stream_id int, stream text, events bigint, oldest bigint, since timestamptz)
+returns table (stream_id bigint, stream text, events bigint, oldest bigint, since timestamptz)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -140,7 +140,7 @@ as $$
     where l.group_id = list_aside.group_id and l.slot is not null
     group by l.namespace_id, l.slot
   ) a
-  join posthorn.streams s on s.id = a.slot
+  cross join lateral (select x.name from posthorn.stream_names x where x.id = a.slot limit 1) s
   order by s.name
 $$;
 comment on function posthorn.list_aside(bigint) is 'How many events of which streams a relay has set aside.';

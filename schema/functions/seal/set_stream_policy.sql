@@ -20,7 +20,11 @@ declare
 begin
   perform posthorn.check_stream_policy(set_stream_policy.stream, set_stream_policy.security_level,
     set_stream_policy.encryption_alg, set_stream_policy.kms_key_id, set_stream_policy.dek_rotation_days);
-  -- First: of two who set a policy, the second goes on when the first is done.
+  if sealed and current_setting('transaction_isolation') <> 'read committed' then -- it could miss that publishing became quick
+    raise exception 'make a stream confidential at isolation level read committed' using errcode = 'PH005';
+  end if;
+  -- First: of two who set a policy, the second goes on when the first is done. Publishers do not take this lock.
+  perform posthorn.lock_stream_names();
   insert into posthorn.stream_policies as p
     (namespace_id, stream_name, security_level, encryption_alg, kms_key_id, dek_rotation_days, created_at, updated_at)
   values (ns, set_stream_policy.stream, set_stream_policy.security_level, case when sealed then 'AES-256-GCM' end, set_stream_policy.kms_key_id,
@@ -36,17 +40,13 @@ begin
     insert into posthorn.sealed_streams (stream_id)
     values (posthorn.stream_id(set_stream_policy.namespace, set_stream_policy.stream))
     on conflict do nothing;
-    delete from posthorn.plain_streams s where s.namespace = set_stream_policy.namespace and s.name = set_stream_policy.stream;
   else
     delete from posthorn.sealed_streams x
-    using posthorn.streams s
-    where s.namespace = set_stream_policy.namespace and s.name = set_stream_policy.stream and x.stream_id = s.id;
-    if found then
-      insert into posthorn.plain_streams (namespace, name, namespace_id, id)
-      select s.namespace, s.name, s.namespace_id, s.id from posthorn.streams s
-      where s.namespace = set_stream_policy.namespace and s.name = set_stream_policy.stream;
-    end if;
+    using posthorn.stream_names s
+    where s.namespace_id = ns and s.name = set_stream_policy.stream and x.stream_id = s.id;
   end if;
+  update posthorn.stream_names s set plain = not sealed
+  where s.namespace_id = ns and s.name = set_stream_policy.stream and s.plain = sealed;
   perform posthorn.note_active_key(ns, set_stream_policy.stream);
 end $$;
 comment on function posthorn.set_stream_policy(text, text, text, text, text, int) is
@@ -109,8 +109,9 @@ begin
       using errcode = 'PH002', hint = 'Its payload is not sealed. Let it publish elsewhere, or unschedule it.';
   end if;
   select count(*) into n from posthorn.delayed d
-  join posthorn.streams s on s.id = d.stream_id
-  where s.namespace = refuse_plaintext_sources.namespace and s.name = refuse_plaintext_sources.stream
+  where d.stream_id = (
+      select s.id from posthorn.stream_names s
+      where s.namespace_id = posthorn.namespace_id(refuse_plaintext_sources.namespace) and s.name = refuse_plaintext_sources.stream limit 1)
     and posthorn.sealed_with(d.payload) is null;
   if n > 0 then
     raise exception '% delayed events wait for stream %, and are not sealed', n, quote_literal(stream)
@@ -184,8 +185,8 @@ declare
   g posthorn.groups := posthorn.group_named(held_streams.namespace, held_streams.group_name);
 begin
   return query
-    select s.name from posthorn.streams s
-    where s.namespace = held_streams.namespace and s.name = any (held_streams.streams)
+    select distinct s.name from posthorn.stream_names s
+    where s.namespace_id = g.namespace_id and s.name = any (held_streams.streams)
       and (
         held_streams.subscription is null
           and exists (select from posthorn.dead_letters d where d.group_id = g.id and d.stream_id = s.id)
@@ -206,8 +207,8 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set jit = off
 begin atomic
-  select s.name from posthorn.streams s
-  where s.namespace = lease_streams.namespace and s.name = any (lease_streams.streams)
+  select distinct s.name from posthorn.stream_names s
+  where s.namespace_id = posthorn.namespace_id(lease_streams.namespace) and s.name = any (lease_streams.streams)
     and exists (
       select from posthorn.retries r
       join posthorn.groups g on g.id = r.group_id

@@ -1,0 +1,96 @@
+-- A stream comes into being with its first event, and nobody waits for that: whoever publishes to a stream of which
+-- they see no row inserts one. Transactions that do so at the same time insert twins, which have the same id.
+
+create or replace view posthorn.streams as
+select s.id, s.namespace_id, s.namespace, s.name, min(s.created_at) as created_at
+from posthorn.stream_names s
+group by s.id, s.namespace_id, s.namespace, s.name;
+comment on view posthorn.streams is 'Named channels of events; made by the first event that names one.';
+
+-- Positive, for those who count slots with it. sha256 is the same on every machine and in every version of Postgres, which
+-- hashtextextended does not promise, and nobody can choose names that collide. The stream default of the namespace
+-- default has the id 1 instead, see publish.
+create or replace function posthorn.stream_hash(namespace text, stream text)
+returns bigint
+language sql immutable parallel safe
+return ('x' || encode(substr(sha256(convert_to(namespace || '/' || stream, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint & 9223372036854775807;
+comment on function posthorn.stream_hash(text, text) is 'The id that a new stream gets.';
+
+create or replace function posthorn.stream_id(namespace text, stream text)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(stream_id.namespace);
+  found_id bigint;
+  other text;
+begin
+  if posthorn.is_name(stream_id.stream) is not true then
+    raise exception 'stream must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'Shorten it, or use the key for what varies per entity.';
+  end if;
+  select s.id into found_id from posthorn.stream_names s
+  where s.namespace_id = ns and s.name = stream_id.stream limit 1;
+  if found then
+    return found_id;
+  end if;
+  found_id := posthorn.stream_hash(stream_id.namespace, stream_id.stream);
+  select format('%s of namespace %s', quote_literal(s.name), s.namespace) into other
+  from posthorn.stream_names s where s.id = found_id limit 1;
+  if found then
+    raise exception 'stream % cannot be made: its id % is that of stream %', quote_literal(stream_id.stream), found_id, other
+      using errcode = 'PH002', hint = 'Give it another name. Ids are 63 bits of a hash of the name.';
+  end if;
+  insert into posthorn.stream_names (id, namespace_id, namespace, name)
+  values (found_id, ns, stream_id.namespace, stream_id.stream);
+  return found_id;
+end $$;
+comment on function posthorn.stream_id(text, text) is 'The id of a stream, made if it is new.';
+
+-- Held until the end of the transaction by upkeep and by whoever changes what streams take.
+create or replace function posthorn.lock_stream_names()
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  select pg_advisory_xact_lock(1886350441, hashtext('merge_streams'))
+$$;
+comment on function posthorn.lock_stream_names() is 'Lets nobody else merge streams or change their policies.';
+
+-- Removes twins, and lets quick publishing use the new streams that are not confidential. One transaction at a time,
+-- which sees what the one before has done: two that each kept another twin would leave none. A row that is kept was
+-- committed before its twins are removed, so whoever sees the removal sees that row.
+create or replace function posthorn.merge_streams()
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  n bigint;
+begin
+  if current_setting('transaction_isolation') <> 'read committed'
+    or not exists (select from posthorn.stream_names s where s.plain is null)
+  then
+    return 0;
+  end if;
+  perform posthorn.lock_stream_names();
+  with new as (
+    select s.ctid as place, row_number() over (partition by s.id order by s.ctid) > 1
+      or exists (select from posthorn.stream_names t where t.id = s.id and t.plain is not null) as twin
+    from posthorn.stream_names s
+    where s.plain is null
+    order by s.id limit 10000
+  ), removed as (
+    delete from posthorn.stream_names s using new where s.ctid = new.place and new.twin
+  )
+  update posthorn.stream_names s
+  set plain = not exists (select from posthorn.sealed_streams x where x.stream_id = s.id)
+  from new where s.ctid = new.place and not new.twin;
+  get diagnostics n = row_count;
+  return n;
+end $$;
+comment on function posthorn.merge_streams() is 'Removes the twins of new streams, and makes publishing to them quick.';

@@ -297,11 +297,6 @@ func TestCursorText(t *testing.T) {
 			t.Errorf("cursor %q", cursor)
 		}
 	}
-	// As earlier versions wrote it.
-	old := value[string](s, "select encode(convert_to(posthorn.cursor_json_of($1)::text, 'UTF8'), 'base64')", next)
-	rest, _ := s.read(next)
-	again, _ := s.read(old)
-	equal(t, "events after an old cursor", again, rest)
 	for _, cursor := range []any{
 		nil, "", ".", "x", way + ".5", way + "x", next[1:], "e30", "e30.1",
 		value[string](s, "select posthorn.cursor_at('infinity')") + ".7",

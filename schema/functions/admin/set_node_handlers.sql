@@ -27,7 +27,6 @@ begin
 end $$;
 comment on function posthorn.set_node_handlers(text, text, text, jsonb) is 'Replaces what a node can handle for a group.';
 
--- Raises what is wrong with the handlers argument of set_node_handlers.
 create or replace function posthorn.check_handlers(handlers jsonb)
 returns void
 language plpgsql immutable

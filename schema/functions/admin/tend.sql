@@ -39,7 +39,6 @@ end $$;
 comment on function posthorn.tend() is
   'Does whatever upkeep is due, and reports it. Safe to call from everywhere at once.';
 
--- Records what is visible now, if anything was published since the last tick.
 create or replace function posthorn.tick()
 returns bigint
 language plpgsql security definer
@@ -110,7 +109,6 @@ begin
 end $$;
 comment on function posthorn.deliver_delayed(int) is 'Moves delayed events that are due into the log.';
 
--- Takes back a delayed event that has not entered the log.
 create or replace function posthorn.cancel_delayed(namespace text, id bigint)
 returns boolean
 language plpgsql security definer

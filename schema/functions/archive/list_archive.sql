@@ -1,6 +1,5 @@
 -- The manifests of an archive, as the database has them: whoever writes a stream renders them from here.
 
--- The days of a stream whose manifests lack segments.
 create or replace function posthorn.unlisted_days(archive int, stream_id bigint)
 returns table (day date, segments bigint)
 language sql stable security definer

@@ -2,7 +2,6 @@
 -- checked and compiled once, into functions that find the pairs of events and subscriptions for which it
 -- holds. They belong to the role posthorn_condition, which may read subscriptions and nothing else.
 
--- The condition of a text, compiled if it is new.
 create or replace function posthorn.condition_for(sql text)
 returns int
 language plpgsql security definer

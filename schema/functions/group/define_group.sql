@@ -78,7 +78,6 @@ begin
 end $$;
 comment on function posthorn.configured(posthorn.groups, jsonb) is 'A group with the settings that a configuration names.';
 
--- Raises what is wrong with a group's configuration.
 create or replace function posthorn.check_group_config(config jsonb)
 returns void
 language plpgsql stable
@@ -202,7 +201,6 @@ begin
 end $$;
 comment on function posthorn.resume_group(text, text) is 'Lets a paused group claim again, from where it stood.';
 
--- Removes a group with all it holds, and says how much that was.
 create or replace function posthorn.delete_group(namespace text, group_name text)
 returns table (leases bigint, retries bigint, dead_letters bigint)
 language plpgsql security definer

@@ -69,7 +69,6 @@ set search_path = pg_catalog, pg_temp
 return exists (select from posthorn.projections p where p.group_id = is_projection.group_id);
 comment on function posthorn.is_projection(int) is 'Whether a group is a projection.';
 
--- Finds the group of a projection.
 create or replace function posthorn.projection_named(namespace text, name text)
 returns posthorn.groups
 language plpgsql stable

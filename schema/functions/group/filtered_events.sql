@@ -69,7 +69,7 @@ begin
         ) o
         group by o.event_id
       ) r
-      cross join lateral posthorn.event_of(l, r.event_id) e
+      cross join lateral posthorn.event_of(l.namespace_id, l.group_id, r.event_id) e
       order by r.event_id;
     return;
   end if;

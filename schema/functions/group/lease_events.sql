@@ -37,7 +37,7 @@ begin
         nullif(array_remove(array_agg(x.subscription order by x.subscription), ''), '{}') as subscriptions
       from posthorn.retries x where x.lease_id = l.id group by x.event_id
     ) r
-    cross join lateral posthorn.event_of(l, r.event_id) e
+    cross join lateral posthorn.event_of(l.namespace_id, l.group_id, r.event_id) e
     order by r.event_id;
 end $$;
 comment on function posthorn.listed_events(bigint) is 'The events of a lease that is more than a window, in order.';
@@ -79,7 +79,6 @@ begin atomic
 end;
 comment on function posthorn.lease_events(uuid) is 'The events of the lease taken under a token, in order.';
 
--- The ids of a lease's events.
 create or replace function posthorn.lease_ids(l posthorn.leases)
 returns bigint[]
 language sql stable

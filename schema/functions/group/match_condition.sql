@@ -2,7 +2,6 @@
 -- the conditions that it ran, and the next one would be cut off as well. So programs whose claim was cut off try
 -- each condition by itself, in a transaction and under a timeout of its own, and stop those that are slow.
 
--- The conditions in SQL by which a group is matched, and how long each may take.
 create or replace function posthorn.conditions_to_try(group_id bigint)
 returns table (condition_id int, most interval)
 language sql stable security definer

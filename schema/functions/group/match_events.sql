@@ -454,7 +454,7 @@ as $$
     where l.retries is not true and x.namespace_id = l.namespace_id and x.id = any (ids)
     union all
     select y.event_id, y.type, y.stream_id, y.key, y.tags, y.payload, y.metadata, y.published_at
-    from unnest(case when l.retries then ids end) i cross join lateral posthorn.event_of(l, i) y
+    from unnest(case when l.retries then ids end) i cross join lateral posthorn.event_of(l.namespace_id, l.group_id, i) y
   ) e
 $$;
 comment on function posthorn.batch_events(posthorn.leases, bigint[], boolean, boolean, boolean, boolean) is

@@ -75,7 +75,6 @@ begin
 end $$;
 comment on function posthorn.run_of_misfits(bigint[], bigint[], bigint[], int) is 'How many events in a row a condition has failed for.';
 
--- Matches without a subscription, from an event on.
 create or replace function posthorn.without_subscription(matches posthorn.match[], subscription text, last_id bigint)
 returns posthorn.match[]
 language sql immutable

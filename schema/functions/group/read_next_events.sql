@@ -78,7 +78,7 @@ begin
       select nullif(array_remove(array_agg(r.subscription order by r.subscription), ''), '{}') as subscriptions
       from posthorn.retries r where r.group_id = g.id and r.event_id = i.event_id having count(*) > 0
     ) o
-    cross join lateral posthorn.retried_event(g, i.event_id) e
+    cross join lateral posthorn.event_of(g.namespace_id, g.id, i.event_id) e
     cross join lateral (select x.name from posthorn.stream_names x where x.id = e.stream_id limit 1) s
     order by 1;
   if not found and not peek then
@@ -160,7 +160,6 @@ begin
 end $$;
 comment on function posthorn.check_readable(posthorn.groups) is 'Refuses to read from a group that reads by itself, or reads a broker.';
 
--- The token of whoever reads now; null if that is somebody else.
 create or replace function posthorn.lock_reader(g posthorn.groups, cursor text, lock_for interval)
 returns uuid
 language plpgsql
@@ -259,23 +258,6 @@ as $$
     order by 1)
 $$;
 comment on function posthorn.due_retries(posthorn.groups, bigint[], int) is 'Retries and direct messages that are due and were not read yet.';
-
-create or replace function posthorn.retried_event(g posthorn.groups, event_id bigint)
-returns table (stream_id bigint, type text, key text, tags text[], payload json, metadata json, published_at timestamptz)
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  (select (r.event->>'stream_id')::bigint, r.event->>'type', r.event->>'key', array(select json_array_elements_text(r.event->'tags')),
-    r.event->'payload', r.event->'metadata', (r.event->>'published_at')::timestamptz
-  from posthorn.retries r
-  where r.group_id = g.id and r.event_id = retried_event.event_id and r.event is not null limit 1)
-  union all
-  select e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.created_at
-  from posthorn.events e
-  where e.namespace_id = g.namespace_id and e.id = retried_event.event_id
-  limit 1
-$$;
-comment on function posthorn.retried_event(posthorn.groups, bigint) is 'The event of a retry: as it came along, or from the log.';
 
 -- Reads the next part of the log for a group. matches is null if nothing in it is wanted. More than max_events
 -- are not returned: the cursor then stands after the last one that is.

@@ -41,7 +41,6 @@ set search_path = pg_catalog, pg_temp
 return name || ' (replacement)';
 comment on function posthorn.replacement_name(text) is 'The name of the group that builds a replacement.';
 
--- Finds the groups of a projection and of its replacement.
 create or replace function posthorn.replacement_of(namespace text, name text, out old posthorn.groups, out new posthorn.groups)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -97,7 +96,6 @@ end $$;
 comment on function posthorn.finish_replacement(text, text) is
   'Puts a replacement in the place of its projection if it has caught up; swap the tables in the same transaction, after this.';
 
--- Whether everything visible in one snapshot is visible in another.
 create or replace function posthorn.covers(later pg_snapshot, earlier pg_snapshot)
 returns boolean
 language sql immutable

@@ -79,7 +79,6 @@ as $$
 $$;
 comment on function posthorn.parsed_failures(jsonb) is 'The failures argument of settle, as rows.';
 
--- Raises what is wrong with the failures argument of settle.
 create or replace function posthorn.check_failures(failures jsonb)
 returns void
 language plpgsql stable
@@ -110,7 +109,6 @@ begin
 end $$;
 comment on function posthorn.check_failures(jsonb) is 'Raises what is wrong with the failures argument of settle.';
 
--- How long after its nth delivery an event waits for the next.
 create or replace function posthorn.retry_delay(g posthorn.groups, n int)
 returns interval
 language sql volatile
@@ -126,7 +124,6 @@ return case
 end;
 comment on function posthorn.retry_delay(posthorn.groups, int) is 'How long after its nth delivery an event waits for the next.';
 
--- Writes a dead letter: the whole event, and why.
 create or replace function posthorn.bury(
   l posthorn.leases, event_id bigint, subscription text, attempts int, reason text, error text, stack text
 ) returns void
@@ -137,27 +134,26 @@ as $$
     payload, metadata, published_at, attempts, reason, error, stack, node)
   select l.namespace_id, l.group_id, bury.subscription, e.event_id, e.stream_id, e.type, e.key, e.tags,
     e.payload, e.metadata, e.published_at, bury.attempts, bury.reason, bury.error, bury.stack, l.node
-  from posthorn.event_of(l, bury.event_id) e
+  from posthorn.event_of(l.namespace_id, l.group_id, bury.event_id) e
   on conflict (group_id, event_id, subscription) do update
     set attempts = excluded.attempts, reason = excluded.reason, error = excluded.error, stack = excluded.stack,
       node = excluded.node, failed_at = excluded.failed_at
 $$;
 comment on function posthorn.bury(posthorn.leases, bigint, text, int, text, text, text) is 'Writes a dead letter: the whole event, and why.';
 
--- One event of a lease: from the log, or as it came back from the dead letters.
-create or replace function posthorn.event_of(l posthorn.leases, event_id bigint)
+create or replace function posthorn.event_of(namespace_id int, group_id int, event_id bigint)
 returns table (event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json, published_at timestamptz)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.created_at
   from posthorn.events e
-  where e.namespace_id = l.namespace_id and e.id = event_of.event_id
+  where e.namespace_id = event_of.namespace_id and e.id = event_of.event_id
   union all
   (select r.event_id, (r.event->>'stream_id')::bigint, r.event->>'type', r.event->>'key',
     array(select json_array_elements_text(r.event->'tags')), r.event->'payload', r.event->'metadata', (r.event->>'published_at')::timestamptz
   from posthorn.retries r
-  where l.retries and r.lease_id = l.id and r.event_id = event_of.event_id and r.event is not null limit 1)
+  where r.group_id = event_of.group_id and r.event_id = event_of.event_id and r.event is not null limit 1)
   limit 1
 $$;
-comment on function posthorn.event_of(posthorn.leases, bigint) is 'One event of a lease, whole.';
+comment on function posthorn.event_of(int, int, bigint) is 'One event of a group, whole: from the log, or as it came along with a retry.';

@@ -205,7 +205,6 @@ create or replace trigger prepare_subscription
 before insert or update of id, group_id, namespace, name, conditions_sql, params, expiry_interval, last_active_at, stopped_at on posthorn.subscriptions
 for each row execute function posthorn.prepare_subscription();
 
--- A subscription with its condition, or the parts of its filter.
 create or replace function posthorn.with_condition(s posthorn.subscriptions)
 returns posthorn.subscriptions
 language plpgsql
@@ -256,7 +255,6 @@ end
 $$;
 comment on function posthorn.texts_of(jsonb) is 'A text or a list of texts as an array; null if there is none.';
 
--- Raises what is wrong with a filter.
 create or replace function posthorn.check_filter(filter jsonb)
 returns void
 language plpgsql stable

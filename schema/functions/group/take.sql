@@ -275,7 +275,6 @@ begin
 end $$;
 comment on function posthorn.check_untaken(bigint) is 'Refuses to claim from the group of a relay or an archive.';
 
--- Raises what is wrong with the arguments of a claim.
 create or replace function posthorn.check_claim(max_events int, lease_for interval, token uuid)
 returns void
 language plpgsql
@@ -296,7 +295,6 @@ begin
 end $$;
 comment on function posthorn.check_claim(int, interval, uuid) is 'Raises what is wrong with the arguments of a claim.';
 
--- Whether a group has something to take, or may have.
 create or replace function posthorn.is_unread(group_id int)
 returns boolean
 language plpgsql
@@ -364,7 +362,6 @@ begin
 end $$;
 comment on function posthorn.has_work(posthorn.groups) is 'Whether a claim might find something; reads only.';
 
--- Whether transactions that base did not see may still hold ids from before it.
 create or replace function posthorn.may_be_late(c posthorn.cursors)
 returns boolean
 language sql immutable parallel safe

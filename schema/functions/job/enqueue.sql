@@ -92,7 +92,6 @@ return posthorn.enqueue(namespace, title, posthorn.to_json(payload, 'payload'), 
 comment on function posthorn.enqueue(text, text, text, text[], text, int, timestamptz, int, text, interval, interval[], json) is
   'Enqueues a job whose payload is JSON in text.';
 
--- Tags as a job has them: trimmed, each once, in the order given.
 create or replace function posthorn.job_tags(tags text[])
 returns text[]
 language plpgsql immutable
@@ -319,7 +318,6 @@ begin
 end $$;
 comment on function posthorn.enqueue_many(text, jsonb) is 'Enqueues a JSON array of jobs and returns their ids.';
 
--- Puts jobs that are open where workers find them: at once, or when they are due.
 create or replace function posthorn.offer_jobs(jobs bigint[], at timestamptz)
 returns void
 language plpgsql

@@ -131,7 +131,6 @@ begin
 end $$;
 comment on function posthorn.count_jobs(text, text, text[], boolean) is 'How many jobs a filter of list_jobs means.';
 
--- One job; an error if there is none.
 create or replace function posthorn.get_job(job bigint, namespace text default null)
 returns setof posthorn.jobs
 language plpgsql stable security definer
@@ -144,7 +143,6 @@ begin
 end $$;
 comment on function posthorn.get_job(bigint, text) is 'One job; an error if there is none.';
 
--- What was done to a job, in order.
 create or replace function posthorn.job_history(job bigint, namespace text default null)
 returns setof posthorn.job_log
 language plpgsql stable security definer
@@ -157,7 +155,6 @@ begin
 end $$;
 comment on function posthorn.job_history(bigint, text) is 'What was done to a job, in order.';
 
--- Tags that are paused or have limits, with what they have used.
 create or replace function posthorn.list_job_limits(namespace text)
 returns table (
   tag text, max_running int, max_started int, period interval, paused_at timestamptz, running bigint, started bigint, parked bigint

@@ -125,7 +125,6 @@ as $$
 $$;
 comment on function posthorn.count_running_tag(int, text) is 'Notes which of the running jobs have a tag.';
 
--- How many more jobs a tag allows now.
 create or replace function posthorn.tag_room(l posthorn.job_limits, at timestamptz)
 returns int
 language sql stable
@@ -273,7 +272,6 @@ begin
 end $$;
 comment on function posthorn.park_jobs(int, bigint[], text[], timestamptz) is 'Takes jobs from where workers find them, until a tag has room.';
 
--- Puts the first of a tag's parked jobs back, as many as it has room for.
 create or replace function posthorn.unpark_jobs(namespace_id int, tag text, max_jobs int, at timestamptz)
 returns void
 language plpgsql

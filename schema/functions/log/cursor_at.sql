@@ -139,14 +139,13 @@ as $$
 $$;
 comment on function posthorn.cursor_text(posthorn.cursors) is 'A cursor as opaque text.';
 
--- Reads texts of earlier versions too: those were plain base64.
 create or replace function posthorn.cursor_json_of(value text)
 returns jsonb
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  text64 text := translate(split_part(value, '.', 1), E'-_= \r\n', '+/');
+  text64 text := translate(split_part(value, '.', 1), '-_', '+/');
   j jsonb;
 begin
   j := convert_from(decode(rpad(text64, (length(text64) + 3) / 4 * 4, '='), 'base64'), 'UTF8')::jsonb;

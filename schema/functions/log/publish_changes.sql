@@ -64,7 +64,6 @@ begin
 end $$;
 comment on function posthorn.change_key(jsonb, text[]) is 'The values of a primary key as the key of an event.';
 
--- The type of the events of a table's changes.
 create or replace function posthorn.change_type(table_name text, operation text)
 returns text
 language plpgsql immutable

@@ -40,7 +40,6 @@ end $$;
 comment on function posthorn.read_log(text, text, int) is
   'The next events after a cursor that the caller keeps, with a cursor for each; writes nothing.';
 
--- Moves a cursor over the next events, and says which those are.
 create or replace function posthorn.read_step(
   namespace_id int, cursor text, max_events int,
   out ids bigint[], out lo bigint, out hi bigint, out since timestamptz, out base pg_snapshot, out target pg_snapshot,

@@ -45,7 +45,6 @@ end $$;
 comment on function posthorn.define_relay(text, text, jsonb) is
   'Makes a relay, or changes which streams it is for, and returns the id of its group.';
 
--- Raises what is wrong with a relay's configuration.
 create or replace function posthorn.check_relay_config(config jsonb)
 returns void
 language plpgsql stable
@@ -83,7 +82,6 @@ begin
 end $$;
 comment on function posthorn.check_no_relay(posthorn.groups, text, text) is 'Refuses what would take events away from a relay.';
 
--- Removes what makes a group a relay.
 create or replace function posthorn.forget_relay(g posthorn.groups)
 returns void
 language sql

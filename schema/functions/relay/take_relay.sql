@@ -126,7 +126,6 @@ end $$;
 comment on function posthorn.take_aside(bigint, text, bigint, bigint[], interval, uuid) is
   'The oldest of what was set aside of some streams of a relay, under one token.';
 
--- How many events of which streams are set aside.
 create or replace function posthorn.list_aside(group_id bigint)
 returns table (stream_id bigint, stream text, events bigint, oldest bigint, since timestamptz)
 language sql stable security definer

@@ -120,7 +120,6 @@ exception when others then
 end $$;
 comment on function posthorn.unschedule_by_pg_cron(bigint) is 'Ends a pg_cron job.';
 
--- Until when tend leaves a schedule to its pg_cron job.
 create or replace function posthorn.after_pg_cron(t posthorn.scheduled_tasks)
 returns timestamptz
 language sql stable

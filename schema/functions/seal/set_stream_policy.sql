@@ -191,7 +191,7 @@ begin
         held_streams.subscription is null
           and exists (select from posthorn.dead_letters d where d.group_id = g.id and d.stream_id = s.id)
         or exists (
-          select from posthorn.retries r cross join lateral posthorn.retried_event(g, r.event_id) e
+          select from posthorn.retries r cross join lateral posthorn.event_of(g.namespace_id, g.id, r.event_id) e
           where r.group_id = g.id and e.stream_id = s.id
             and (held_streams.subscription is null or r.subscription = held_streams.subscription))
       )
@@ -212,7 +212,7 @@ begin atomic
     and exists (
       select from posthorn.retries r
       join posthorn.groups g on g.id = r.group_id
-      cross join lateral posthorn.retried_event(g, r.event_id) e
+      cross join lateral posthorn.event_of(g.namespace_id, g.id, r.event_id) e
       where r.lease_id = lease_streams.lease and e.stream_id = s.id)
   order by s.name;
 end;

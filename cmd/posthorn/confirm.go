@@ -29,7 +29,10 @@ func confirm(cmd *cobra.Command, yes bool, question string) error {
 	if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s? [y/N] ", question); err != nil {
 		return err
 	}
-	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	answer, err := bufio.NewReader(input{cmd.Context(), cmd.InOrStdin()}).ReadString('\n')
+	if err != nil {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr()) // after the question
+	}
 	if err != nil && err != io.EOF {
 		return err
 	}

@@ -74,7 +74,7 @@ func newDeadLettersList(a *app) *cobra.Command {
 	}
 	var f deadLetterFlags
 	f.add(cmd)
-	limitVar(cmd.Flags(), &f.filter.Limit, 100, "list so many")
+	limitVar(cmd.Flags(), &f.filter.Limit, 100, mostListed, "list so many")
 	numberVar(cmd.Flags(), &f.filter.Offset, "offset", 0, 0, mostInSQL, "after so many")
 	var keepers keeperFlags
 	keepers.add(cmd)

@@ -40,6 +40,9 @@ history of its own.`,
 // watchEvery is how often --watch looks again.
 const watchEvery = time.Second
 
+// mostJobs is one less than the database lists at once, to see whether there are more.
+const mostJobs = 9_999
+
 func newJobsList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -56,7 +59,7 @@ A job is stalled when its worker has said nothing of it for 30 seconds.`,
 	flags.StringVar(&f.Status, "status", "", "only pending, processing, completed, failed or cancelled ones")
 	flags.StringArrayVar(&f.Tags, "tag", nil, "only those with this tag; repeated: with any of them")
 	stalled := flags.Bool("stalled", false, "only those whose workers have gone silent")
-	limitVar(flags, &f.Limit, 20, "how many at most")
+	limitVar(flags, &f.Limit, 20, mostJobs, "how many at most")
 	watch := flags.Bool("watch", false, "list again every second, until interrupted")
 	asJSON := jsonFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("watch", "json")

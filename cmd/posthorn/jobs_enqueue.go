@@ -65,7 +65,7 @@ func newJobsEnqueue(a *app) *cobra.Command {
 }
 
 func (a *app) enqueueOne(cmd *cobra.Command, args []string, f jobFlags, asJSON bool) error {
-	j, err := f.read(cmd.InOrStdin(), args)
+	j, err := f.read(input{cmd.Context(), cmd.InOrStdin()}, args)
 	if err != nil {
 		return err
 	}

@@ -20,9 +20,11 @@ func numberVar(flags *pflag.FlagSet, value *int, name string, initial, least, mo
 }
 
 // limitVar adds --limit: how much a command lists.
-func limitVar(flags *pflag.FlagSet, value *int, initial int, usage string) {
-	numberVar(flags, value, "limit", initial, 1, 1_000_000, usage)
+func limitVar(flags *pflag.FlagSet, value *int, initial, most int, usage string) {
+	numberVar(flags, value, "limit", initial, 1, most, usage)
 }
+
+const mostListed = 1_000_000
 
 // mostInSQL is the largest number that a parameter of type int takes.
 const mostInSQL = math.MaxInt32

@@ -29,7 +29,11 @@ func cut[T any](cmd *cobra.Command, list []T, n int) ([]T, error) {
 	if len(list) <= n {
 		return list, nil
 	}
-	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "posthorn: the first %d are listed; there are more: --limit %d\n", n, 10*max(n, 1))
+	more := "narrow the list"
+	if limit := cmd.Flags().Lookup("limit").Value.(wholeNumber); n < limit.max {
+		more = fmt.Sprintf("--limit %d", min(10*n, limit.max))
+	}
+	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "posthorn: the first %d are listed; there are more: %s\n", n, more)
 	return list[:n], err
 }
 

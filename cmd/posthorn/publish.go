@@ -68,7 +68,7 @@ func newPublish(a *app) *cobra.Command {
 }
 
 func (a *app) publishOne(cmd *cobra.Command, args []string, f publishFlags, asJSON bool) error {
-	m, err := f.message(cmd.InOrStdin(), args)
+	m, err := f.message(input{cmd.Context(), cmd.InOrStdin()}, args)
 	if err != nil {
 		return err
 	}

@@ -154,6 +154,8 @@ func (p *lineWriter[T]) write(ctx context.Context, r io.Reader) error {
 			if err := p.add(ctx, l); err != nil {
 				return err
 			}
+		case <-ctx.Done(): // nothing more may ever come
+			return ctx.Err()
 		case <-idle:
 			if err := p.flush(ctx); err != nil {
 				return err

@@ -49,7 +49,7 @@ func newSchedulesAdd(a *app) *cobra.Command {
 			s.Active = &active
 		}
 		var err error
-		if s.Payload, err = payload(cmd.InOrStdin(), args[3:]); err != nil {
+		if s.Payload, err = payload(input{cmd.Context(), cmd.InOrStdin()}, args[3:]); err != nil {
 			return err
 		}
 		if s.Metadata, err = document("metadata", []byte(metadata)); err != nil {

@@ -45,7 +45,7 @@ func newStreamsList(a *app) *cobra.Command {
 	}
 	after := cmd.Flags().String("after", "", "only those after this name")
 	var limit int
-	limitVar(cmd.Flags(), &limit, 1000, "list so many")
+	limitVar(cmd.Flags(), &limit, 1000, mostListed, "list so many")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {

@@ -75,6 +75,10 @@ func TestExamineFinds(t *testing.T) {
 		"untagged":  {"jobs", Warn, "1 jobs without tags", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
 		"stalled":   {"jobs", Warn, "1 jobs in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
 		"no keeper": {"confidential streams", Warn, `keeper "vault", which stream patients of namespace default needs, is not configured here`, []string{confide}},
+		"no seal key": {"confidential streams", Warn, "the keeper of --seal-key, which stream patients of namespace default needs, is not configured here", []string{
+			"select posthorn.set_stream_policy('default', 'patients', 'confidential')",
+			`select posthorn.add_stream_key('default', 'patients', 1, '', '\x01')`,
+		}},
 		"old key": {"confidential streams", Warn, "key 1 of stream patients of namespace default is 9 days old", []string{
 			confide, `select posthorn.add_stream_key('default', 'patients', 1, 'vault', '\x01')`,
 			"update posthorn.stream_keys set created_at = posthorn.now() - interval '9 days'",

@@ -48,13 +48,21 @@ func (o Options) confidential(ctx context.Context, db pg.DB) ([]Finding, error) 
 	return orOK(findings, fmt.Sprintf("%d, all is well with them", len(streams))), nil
 }
 
+// keeperNamed is a keeper in words. The one of --seal-key has no name.
+func keeperNamed(name string) string {
+	if name == "" {
+		return "the keeper of --seal-key"
+	}
+	return fmt.Sprintf("keeper %q", name)
+}
+
 // badKeepers are those that were given and do not open, such as key files that
 // others may read.
 func (o Options) badKeepers() []Finding {
 	var findings []Finding
 	for name, err := range o.Keepers {
 		if err != nil {
-			findings = append(findings, fail(fmt.Sprintf("keeper %q does not open: %v", name, err), "see docs/sealing.md"))
+			findings = append(findings, fail(fmt.Sprintf("%s does not open: %v", keeperNamed(name), err), "see docs/sealing.md"))
 		}
 	}
 	return findings
@@ -81,7 +89,7 @@ func (o Options) missingKeepers(streams []pg.SealedStream) []Finding {
 			flag = "--keeper " + name + "=URL"
 		}
 		findings = append(findings, warn(
-			fmt.Sprintf("keeper %q, which stream %s needs, is not configured here", name, example[name]),
+			fmt.Sprintf("%s, which stream %s needs, is not configured here", keeperNamed(name), example[name]),
 			"a process with these settings cannot read or publish there; give "+flag))
 	}
 	return findings

@@ -126,6 +126,7 @@ func newPull() pull {
 
 // awaitLease takes as soon as there is something.
 func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
+	ctx = g.within(ctx)
 	c := g.client
 	news, end := c.watch.Subscribe()
 	defer end()

@@ -109,6 +109,7 @@ func (g *Group) runFrom(ctx, stop context.Context, group pg.Group, news <-chan s
 	retries := g.consumer(group)
 	retries.News, retries.FromAfar = news, true
 	retries.Slots = make(chan struct{}, g.config.Concurrency)
+	ctx, stop = g.within(ctx), g.within(stop)
 	return inflow.Run(stop, inflow.Config{
 		Pool: g.client.control, Group: group, Node: g.client.NodeID(), Log: g.client.log,
 		Source: inlet{source}, Wanted: g.config.Source.wants,

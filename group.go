@@ -308,8 +308,14 @@ func (g *Group) run(ctx, stop context.Context) error {
 		return err
 	}
 	g.fromAfar.Store(config.FromAfar)
-	consume.Run(stop, ctx, config)
+	consume.Run(stop, g.within(ctx), config)
 	return nil
+}
+
+// within is for what the group's leases depend on: statements that get no answer
+// are given up in time for another try.
+func (g *Group) within(ctx context.Context) context.Context {
+	return pg.Within(ctx, pg.LeaseTime(g.config.LeaseFor))
 }
 
 // consumeBoth consumes what a feed hands out, and what failed of it.

@@ -185,6 +185,7 @@ const atOnce = time.Millisecond
 // write settles. What goes back as it is costs nothing per event where it is the
 // tail of the lease. The caller runs in Settle or in a heartbeat.
 func (l *fetchedLease) write(ctx context.Context, s settlement) error {
+	ctx = l.group.within(ctx)
 	db := l.group.client.control
 	watch := l.group.watch
 	if s.all && !s.rest {
@@ -264,7 +265,7 @@ func (l *fetchedLease) extend(ctx context.Context, i int, by time.Duration) erro
 func (l *fetchedLease) prolong(ctx context.Context, by time.Duration) error {
 	asked := time.Now()
 	err := l.Settle(func() (bool, error) {
-		_, err := pg.Extend(ctx, l.group.client.control, l.Lease, by)
+		_, err := pg.Extend(l.group.within(ctx), l.group.client.control, l.Lease, by)
 		if err == nil {
 			l.Extended(asked, by)
 		}

@@ -240,9 +240,10 @@ func (c *Client) connect(ctx context.Context) error {
 	control := base.Copy()
 	control.MaxConns = controlConns
 	control.MinConns, control.MinIdleConns = 0, 0
-	if c.control, err = pg.Open(ctx, control); err != nil {
+	if c.control, err = pg.Open(ctx, control, c.log); err != nil {
 		return err
 	}
+	c.control.Watch(base) // also for what tries whether the database is there
 	c.work = c.config.Pool
 	if c.work == nil {
 		base.MaxConns = int32(c.config.MaxConns)
@@ -293,6 +294,7 @@ func (c *Client) poolConfig() (*pgxpool.Config, error) {
 		return nil, invalid("the database URL is not valid",
 			"It looks like postgres://user:password@host:5432/database, with special characters in the password percent-encoded.")
 	}
+	config.ConnConfig.DialFunc = pg.Dial
 	name := &config.ConnConfig.RuntimeParams
 	if c.config.ApplicationName != "" {
 		(*name)["application_name"] = c.config.ApplicationName

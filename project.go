@@ -145,7 +145,7 @@ func (p *Projection) run(ctx, stop context.Context) error {
 	defer end()
 	config := p.worker(group)
 	config.News = news
-	project.New(config).Run(stop, ctx)
+	project.New(config).Run(stop, pg.Within(ctx, pg.LeaseTime(config.LeaseFor)))
 	return nil
 }
 

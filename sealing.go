@@ -86,12 +86,13 @@ func (c *Client) openOrigin(ctx context.Context, config SealConfig) (*sealing.Or
 		if err != nil { // which may quote a password
 			return nil, invalid("the database URL of Seal.KeysFrom is not valid", "It looks like postgres://user:password@host:5432/database.")
 		}
+		settings.ConnConfig.DialFunc = pg.Dial
 		settings.MinConns, settings.MinIdleConns, settings.MaxConns = 0, 0, 2
 		settings.MaxConnIdleTime = time.Minute
 		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // with poolers too
 		name := settings.ConnConfig.RuntimeParams
 		name["application_name"] = cmp.Or(c.config.ApplicationName, name["application_name"], "posthorn")
-		if pool, err = pgxpool.NewWithConfig(ctx, settings); err != nil {
+		if pool, err = pg.OpenLater(ctx, settings, c.log); err != nil {
 			return nil, err
 		}
 		c.keysFrom = pool

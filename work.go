@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/observe"
+	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/work"
 )
 
@@ -126,7 +127,7 @@ func (w *jobWorker) run(ctx, stop context.Context) error {
 	if w.err != nil {
 		return fmt.Errorf("%s: %w", w.name, w.err)
 	}
-	if err := work.Run(stop, ctx, w.engine()); err != nil {
+	if err := work.Run(stop, pg.Within(ctx, pg.LeaseTime(w.config.LeaseFor)), w.engine()); err != nil {
 		return fmt.Errorf("%s: %w", w.name, err)
 	}
 	return nil

@@ -51,7 +51,7 @@ const (
 
 // Archiver writes the events of a namespace to a store.
 type Archiver struct {
-	db     *pgxpool.Pool
+	db     pg.DB
 	store  *Store
 	config Config
 	log    *slog.Logger
@@ -79,7 +79,7 @@ func New(db *pgxpool.Pool, store *Store, config Config) *Archiver {
 		config.Logger = slog.Default()
 	}
 	return &Archiver{
-		db: db, store: store, config: config, worker: process.NewName(), news: make(chan struct{}, config.Workers),
+		db: pg.Limited(db), store: store, config: config, worker: process.NewName(), news: make(chan struct{}, config.Workers),
 		log: config.Logger.With("archive", config.Name, "namespace", config.Namespace),
 	}
 }
@@ -104,7 +104,7 @@ func (a *Archiver) Run(ctx context.Context) error {
 		}
 		return err
 	}
-	working, end := context.WithCancelCause(ctx)
+	working, end := context.WithCancelCause(pg.Within(ctx, pg.LeaseTime(a.config.LeaseFor)))
 	defer end(nil)
 	var all sync.WaitGroup
 	all.Go(func() { a.plan(working, end) })
@@ -218,7 +218,8 @@ func (a *Archiver) writeSegments(ctx context.Context, encoder *encoder, stream p
 
 func (a *Archiver) writeSegment(ctx context.Context, encoder *encoder, stream pg.ArchiveStream, seg pg.ArchiveSegment) error {
 	planned := seg.Events
-	object, err := encoder.encode(pg.SegmentEvents(ctx, a.db, stream, seg.FirstID), &seg)
+	reading := pg.Within(ctx, 10*a.config.LeaseFor) // of many events, in step with the compressor
+	object, err := encoder.encode(pg.SegmentEvents(reading, a.db, stream, seg.FirstID), &seg)
 	if err != nil {
 		return err
 	}

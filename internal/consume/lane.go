@@ -21,7 +21,7 @@ func (g *group) Lane(of *worker.Lane) func(work context.Context, l *lease) bool 
 		group:  g,
 		Lane:   of,
 		router: router{routes: g.Routes, table: &table{}},
-		chain:  g.Work.Chain(),
+		chain:  g.Work.Chain(g.LeaseFor),
 	}
 	return l.workOff
 }

@@ -28,7 +28,7 @@ func newHub(t *testing.T) (*listen.Hub, *pg.Pool) {
 		t.Fatal(err)
 	}
 	config.MaxConns = 10
-	pool, err := pg.Open(t.Context(), config)
+	pool, err := pg.Open(t.Context(), config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	connectTime = 2 * time.Second        // for one attempt to connect
+	connectTime = 2 * time.Second        // for one attempt to connect to an address
 	between     = 500 * time.Millisecond // attempts during an outage
 	// trust is how long one successful connection proves that a failure had another
 	// reason. After an outage it is how long attempts that began before its end may
@@ -156,9 +156,10 @@ func (d *database) awaitReturn() {
 // was made before the outage. A server that refuses for another reason than an
 // outage is reached.
 func (d *database) connect() error {
-	ctx, cancel := context.WithTimeout(context.Background(), connectTime)
-	defer cancel()
 	config := d.pool.ConnConfig.Copy()
+	config.ConnectTimeout = connectTime
+	ctx, cancel := context.WithTimeout(context.Background(), connectTime*time.Duration(1+len(config.Fallbacks)))
+	defer cancel()
 	if d.pool.BeforeConnect != nil {
 		if err := d.pool.BeforeConnect(ctx, config); err != nil {
 			return nil // not the database's

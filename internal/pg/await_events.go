@@ -16,7 +16,7 @@ type Progress struct {
 // and returns how far the log is then.
 func AwaitEvents(ctx context.Context, db DB, p Progress, patience time.Duration) (Progress, error) {
 	var now Progress
-	err := db.QueryRow(ctx,
+	err := db.QueryRow(Within(ctx, lookTime+patience),
 		"select seen::text, arrived, drawn from posthorn.await_events($1::text::pg_snapshot, $2::text::interval)",
 		p.Seen, period(patience)).Scan(&now.Seen, &now.Arrived, &now.Drawn)
 	return now, translate("look for news", err)

@@ -8,7 +8,46 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
+
+// Begin opens a transaction for an effect that settles events of a lease. Waiting
+// for a connection of the pool has no limit but ctx; connections that do not
+// answer are passed over.
+func Begin(ctx context.Context, pool *pgxpool.Pool, leaseFor time.Duration) (*pgxpool.Conn, pgx.Tx, error) {
+	for {
+		conn, tx, err := begin(ctx, pool, LeaseTime(leaseFor))
+		if !errors.Is(err, errNoConnection) || ctx.Err() != nil {
+			return conn, tx, err
+		}
+	}
+}
+
+// errNoConnection: others have all connections of the pool, or the one that was to
+// be used did not answer when the pool asked.
+var errNoConnection = errors.New("no connection is free")
+
+func begin(ctx context.Context, pool *pgxpool.Pool, limit time.Duration) (*pgxpool.Conn, pgx.Tx, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = errors.Join(errNoConnection, err)
+		}
+		return nil, nil, err
+	}
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		conn.Release()
+		return nil, nil, err
+	}
+	return conn, tx, nil
+}
+
+// CommitTime is how long committing may take, which checks deferred constraints:
+// as long as the lease.
+func CommitTime(leaseFor time.Duration) time.Duration { return max(leaseFor, LeaseTime(leaseFor)) }
 
 // Ending is what a transaction says before it commits: which events of a lease
 // its effects settle.
@@ -29,6 +68,8 @@ type Ending struct {
 // With Another, a new transaction is open if the connection says so; if it could
 // not be begun, that is no error, since the last one has been committed.
 func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
+	ctx, cancel := context.WithTimeout(ctx, CommitTime(e.LeaseFor))
+	defer cancel()
 	batch := &pgx.Batch{}
 	settled, err := e.queue(batch)
 	if err != nil {

@@ -268,7 +268,7 @@ func JobHistory(ctx context.Context, db DB, namespace string, id int64) ([]JobEn
 // JobNews returns a number that rises whenever jobs become ready. It moves
 // before the transaction commits that makes them so.
 func JobNews(ctx context.Context, db DB) (int64, error) {
-	return one[int64](ctx, db, "look for jobs", "select posthorn.job_news()")
+	return one[int64](Within(ctx, lookTime), db, "look for jobs", "select posthorn.job_news()")
 }
 
 // ResetJob makes a job pending again that a worker has, or that has failed for

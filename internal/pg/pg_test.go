@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func openURL(t testing.TB, url string, mode pgx.QueryExecMode) *pg.Pool {
 		t.Fatal(err)
 	}
 	config.ConnConfig.DefaultQueryExecMode = mode
-	pool, err := pg.Open(t.Context(), config)
+	pool, err := pg.Open(t.Context(), config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

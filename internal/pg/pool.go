@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"sync"
 
@@ -19,6 +20,7 @@ type Pool struct {
 	// direct: the server keeps what a session has prepared. A pooler that gives
 	// each transaction another connection does not.
 	direct   bool
+	monitor  *monitor
 	streams  streams
 	filtered sync.Map // the ids of groups that are known to have subscriptions: Take runs conditions, and has a timeout
 }
@@ -26,9 +28,13 @@ type Pool struct {
 // Open connects, finds out whether there is a pooler in between, and returns a
 // pool that works either way. A query mode that config sets is kept, and taken
 // to mean a pooler if it avoids prepared statements.
-func Open(ctx context.Context, config *pgxpool.Config) (*Pool, error) {
+//
+// Each statement on the pool has a deadline, see [Within]. When an address of the
+// database falls silent, log says so once, and its connections are closed.
+func Open(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*Pool, error) {
 	config = config.Copy()
-	p := &Pool{}
+	p := &Pool{monitor: newMonitor(config.ConnConfig, log)}
+	p.monitor.watchPool(config, true)
 	var err error
 	if config.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		if p.direct, err = connectsDirectly(ctx, config.ConnConfig); err != nil {
@@ -45,6 +51,34 @@ func Open(ctx context.Context, config *pgxpool.Config) (*Pool, error) {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	return p, nil
+}
+
+// Watch has connections that are made with config watched as those of p are. It is
+// for statements that are not ours, such as those of handlers: they have no deadlines.
+func (p *Pool) Watch(config *pgxpool.Config) { p.monitor.watchPool(config, false) }
+
+// OpenLater returns a pool for statements with deadlines, which connects when it
+// is used.
+func OpenLater(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*pgxpool.Pool, error) {
+	config = config.Copy()
+	newMonitor(config.ConnConfig, log).watchPool(config, true)
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// Connect opens one connection. Its statements have no deadlines, but end when the
+// database falls silent.
+func Connect(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) (*pgx.Conn, error) {
+	config = config.Copy()
+	newMonitor(config, log).watch(config, false)
+	return pgx.ConnectConfig(ctx, config)
+}
+
+// watchPool has the connections of a pool watched, before they are used again too.
+func (m *monitor) watchPool(config *pgxpool.Config, limited bool) {
+	m.watch(config.ConnConfig, limited)
+	if config.PingTimeout == 0 {
+		config.PingTimeout = pingTime
+	}
 }
 
 // leaseSettings are for lease_events, which is inlined into our statement and so

@@ -37,7 +37,7 @@ func FinishReplacement(ctx context.Context, tx DB, namespace, name string) (bool
 // AbandonReplacement gives a replacement up. The tables that it has built stay
 // behind.
 func AbandonReplacement(ctx context.Context, db DB, namespace, name string) error {
-	return run(ctx, db, "abandon replacement", "select posthorn.abandon_replacement($1::text, $2::text)", namespace, name)
+	return run(Within(ctx, longTime), db, "abandon replacement", "select posthorn.abandon_replacement($1::text, $2::text)", namespace, name)
 }
 
 // Truncate empties tables, which are named as in SQL, with the rights of whoever

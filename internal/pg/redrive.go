@@ -69,13 +69,13 @@ func CountDeadLetters(ctx context.Context, db DB, namespace, group string, filte
 // Redrive brings dead letters back, due now and with all their attempts again,
 // and returns how many. Without a group those of all groups of the namespace.
 func Redrive(ctx context.Context, db DB, namespace, group string, filter DeadLetterFilter) (int64, error) {
-	return onDeadLetters(ctx, db, "redrive", "select posthorn.redrive($1::text, $2::text, $3::jsonb)", namespace, group, filter)
+	return onDeadLetters(Within(ctx, longTime), db, "redrive", "select posthorn.redrive($1::text, $2::text, $3::jsonb)", namespace, group, filter)
 }
 
 // Purge deletes dead letters for good, and returns how many. Without a group
 // those of all groups of the namespace.
 func Purge(ctx context.Context, db DB, namespace, group string, filter DeadLetterFilter) (int64, error) {
-	return onDeadLetters(ctx, db, "purge", "select posthorn.purge($1::text, $2::text, $3::jsonb)", namespace, group, filter)
+	return onDeadLetters(Within(ctx, longTime), db, "purge", "select posthorn.purge($1::text, $2::text, $3::jsonb)", namespace, group, filter)
 }
 
 func onDeadLetters(ctx context.Context, db DB, verb, sql, namespace, group string, filter DeadLetterFilter) (int64, error) {

@@ -60,7 +60,7 @@ func claimInTime(ctx context.Context, db batcher, take Take) (Lease, error) {
 			batch.Queue(settleSQL, take.Settle.ID, take.Settle.Attempt, "[]")
 		}
 		batch.Queue(claimSQL, take.Group.Namespace, take.Group.Name, take.Node, take.MaxEvents, period(take.LeaseFor))
-		lease, err := receiveClaim(db.SendBatch(ctx, batch), batch.Len())
+		lease, err := receiveClaim(db.SendBatch(Within(ctx, limit+LeaseTime(take.LeaseFor)), batch), batch.Len())
 		if !again || !wasCutOff(err) || ctx.Err() != nil {
 			return lease, translate("claim", err)
 		}
@@ -76,7 +76,7 @@ func claimInTime(ctx context.Context, db batcher, take Take) (Lease, error) {
 // together, the slowest. It reports whether it stopped one. It goes on when ctx
 // has ended: who asks for the claim again may give it no more time.
 func stopSlowConditions(ctx context.Context, db batcher, group int64, maxEvents int, limit time.Duration) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*limit+10*time.Second)
+	ctx, cancel := context.WithTimeout(Within(context.WithoutCancel(ctx), 0), 2*limit+10*time.Second)
 	defer cancel()
 	type condition struct {
 		ID   int

@@ -56,7 +56,7 @@ func Subscribe(ctx context.Context, db DB, namespace, group, name string, s Subs
 // Unsubscribe removes a subscription with what was owed to it, and returns how
 // much that was.
 func Unsubscribe(ctx context.Context, db DB, namespace, group, name string) (int64, error) {
-	return one[int64](ctx, db, "unsubscribe", "select posthorn.unsubscribe($1::text, $2::text, $3::text)", namespace, group, name)
+	return one[int64](Within(ctx, longTime), db, "unsubscribe", "select posthorn.unsubscribe($1::text, $2::text, $3::text)", namespace, group, name)
 }
 
 // KeepSubscriptions keeps the subscriptions of a group that is being read from

@@ -30,6 +30,7 @@ type Take struct {
 // been taken whose events never arrived: it expires, or goes back at once with
 // [ReleaseNode].
 func (p *Pool) Take(ctx context.Context, take Take) (Lease, error) {
+	ctx = Within(ctx, LeaseTime(take.LeaseFor))
 	if !p.direct {
 		lease, err := p.settleAndClaim(ctx, take)
 		if err == nil && len(lease.Events) > take.MaxEvents {
@@ -95,6 +96,11 @@ func cutLease(ctx context.Context, db DB, lease Lease, keep int) (Lease, error) 
 // With a limit, both run under a statement_timeout. An error then comes with the
 // lease that was taken, if it was.
 func (p *Pool) takeOn(ctx context.Context, conn *pgx.Conn, take Take, limit time.Duration) (Lease, error) {
+	if limit > 0 {
+		ctx = Within(ctx, 2*limit+LeaseTime(take.LeaseFor))
+	}
+	ctx, cancel := limited(ctx)
+	defer cancel()
 	session, err := sessionOf(ctx, conn)
 	if err != nil {
 		return Lease{}, err

@@ -58,6 +58,7 @@ var takeAsideStatement = statement{
 // somebody else leads; after any error something may be held all the same, until
 // the lead is taken again.
 func (p *Pool) TakeRelay(ctx context.Context, take RelayTake) (Window, error) {
+	ctx = Within(ctx, LeaseTime(take.LeaseFor))
 	b := binary.BigEndian
 	call := call{
 		statement: takeRelayStatement, token: newToken(), maxEvents: take.MaxEvents,
@@ -92,6 +93,7 @@ func (p *Pool) TakeRelay(ctx context.Context, take RelayTake) (Window, error) {
 // TakeAside takes the oldest of what was set aside of some streams: a window for
 // each stream that has something and is free.
 func (p *Pool) TakeAside(ctx context.Context, lead Lead, streams []int64, leaseFor time.Duration) ([]Window, error) {
+	ctx = Within(ctx, LeaseTime(leaseFor))
 	list, err := pgtype.NewMap().Encode(pgtype.Int8ArrayOID, pgtype.BinaryFormatCode, streams, nil)
 	if err != nil {
 		return nil, translate("take", err)
@@ -158,6 +160,8 @@ func (p *Pool) call(ctx context.Context, c call) ([]taken, []Event, []int64, err
 	}
 	defer pooled.Release()
 	conn := pooled.Conn()
+	ctx, cancel := limited(ctx)
+	defer cancel()
 	s, err := sessionOf(ctx, conn)
 	if err == nil {
 		err = s.prepare(ctx, conn, c.statement, settleRelayStatement)

@@ -17,7 +17,7 @@ type Tended struct {
 // Tend does whatever upkeep is due. Any number of nodes may call it at once. A
 // part that fails does not make it fail: see Errors.
 func Tend(ctx context.Context, db DB) (Tended, error) {
-	report, err := one[map[string]json.RawMessage](ctx, db, "tend", "select posthorn.tend()")
+	report, err := one[map[string]json.RawMessage](Within(ctx, longTime), db, "tend", "select posthorn.tend()")
 	if err != nil {
 		return Tended{}, err
 	}

@@ -54,7 +54,7 @@ type lease struct {
 func New(config Config) *Projection {
 	config.Log = config.Log.With("projection", config.Group.Name)
 	p := &Projection{
-		Config: config, size: config.BatchSize, chain: config.Work.Chain(),
+		Config: config, size: config.BatchSize, chain: config.Work.Chain(config.LeaseFor),
 		trouble: worker.Trouble{Log: config.Log, What: "trouble with the database"},
 		failing: worker.Failures{Log: config.Log},
 	}

@@ -39,7 +39,7 @@ func TestKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.ConnConfig.RuntimeParams["application_name"] = "watched"
-	pool, err := pg.Open(t.Context(), config)
+	pool, err := pg.Open(t.Context(), config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

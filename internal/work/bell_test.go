@@ -25,7 +25,7 @@ func openPool(t *testing.T) *pg.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool, err := pg.Open(t.Context(), config)
+	pool, err := pg.Open(t.Context(), config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,18 +30,18 @@ func NewTransactions(pool *pgxpool.Pool, log *slog.Logger) *Transactions {
 	return &Transactions{pool: pool, slots: make(chan struct{}, most), log: log}
 }
 
-// acquire waits for a connection.
-func (t *Transactions) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+// begin waits for a connection, and begins a transaction.
+func (t *Transactions) begin(ctx context.Context, leaseFor time.Duration) (*pgxpool.Conn, pgx.Tx, error) {
 	select {
 	case t.slots <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	}
-	conn, err := t.pool.Acquire(ctx)
+	conn, tx, err := pg.Begin(ctx, t.pool, leaseFor)
 	if err != nil {
 		<-t.slots
 	}
-	return conn, err
+	return conn, tx, err
 }
 
 func (t *Transactions) release(conn *pgxpool.Conn) {
@@ -83,10 +83,14 @@ type Chain struct {
 	conn *pgxpool.Conn // nil when there is no transaction
 	tx   pgx.Tx
 	let  time.Time // when others get a chance to have the connection
+
+	leaseFor time.Duration
 }
 
-// Chain returns a chain without a transaction.
-func (t *Transactions) Chain() *Chain { return &Chain{from: t} }
+// Chain returns a chain without a transaction, for leases of that length.
+func (t *Transactions) Chain(leaseFor time.Duration) *Chain {
+	return &Chain{from: t, leaseFor: leaseFor}
+}
 
 // ChainFor is how long a connection is kept from event to event: other groups have
 // handlers too, and do not wait for the end of a lease.
@@ -97,13 +101,8 @@ func (c *Chain) Begin(ctx context.Context) error {
 	if c.conn != nil {
 		return nil
 	}
-	conn, err := c.from.acquire(ctx)
+	conn, tx, err := c.from.begin(ctx, c.leaseFor)
 	if err != nil {
-		return err
-	}
-	tx, err := conn.Begin(ctx)
-	if err != nil {
-		c.from.release(conn)
 		return err
 	}
 	c.conn, c.tx, c.let = conn, tx, time.Now().Add(ChainFor)

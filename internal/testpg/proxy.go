@@ -1,0 +1,157 @@
+package testpg
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Proxy stands between a test and its Postgres, and can fall silent: no connection
+// is closed, and nothing answers.
+type Proxy struct {
+	database string
+	server   net.Addr // of the proxy
+	network  string   // of Postgres
+	address  string
+
+	mu     sync.Mutex
+	silent bool
+	conns  map[*proxied]struct{}
+}
+
+// proxied is a connection of a client.
+type proxied struct {
+	client, server net.Conn // without a server the client hears nothing
+	mute           bool
+}
+
+// NewProxy runs a proxy in front of a database.
+func NewProxy(t testing.TB, database string) *Proxy {
+	t.Helper()
+	config, err := pgx.ParseConfig(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{database: database, server: listener.Addr(), conns: map[*proxied]struct{}{}}
+	p.network, p.address = pgconn.NetworkAddress(config.Host, config.Port)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return // it was closed
+			}
+			serving.Go(func() { p.serve(client) })
+		}
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		p.mu.Lock()
+		for c := range p.conns {
+			_ = c.client.Close() // which ends serve
+			c.hangUp()
+		}
+		p.mu.Unlock()
+		serving.Wait()
+	})
+	return p
+}
+
+// URL is the database's with two addresses: the proxy's, and the server's own.
+func (p *Proxy) URL(t testing.TB) string {
+	t.Helper()
+	u, err := url.Parse(p.database)
+	if err != nil || u.Port() == "" {
+		t.Fatalf("the database's URL needs a host and a port: %v", err)
+	}
+	u.Host = p.server.String() + "," + u.Host
+	return u.String()
+}
+
+// Address is the proxy's.
+func (p *Proxy) Address() string { return p.server.String() }
+
+// Silence is the death of the host: its sessions end, and neither old connections
+// nor new ones hear of anything.
+func (p *Proxy) Silence() { p.mute(true) }
+
+// Forget is a firewall that loses its memory: old connections hear of nothing any
+// more, and new ones work.
+func (p *Proxy) Forget() { p.mute(false) }
+
+// Speak serves new connections again.
+func (p *Proxy) Speak() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent = false
+}
+
+func (p *Proxy) mute(silent bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent = silent
+	for c := range p.conns {
+		c.mute = true
+		c.hangUp()
+	}
+}
+
+func (c *proxied) hangUp() {
+	if c.server != nil {
+		_ = c.server.Close() // again, perhaps
+	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	defer client.Close()
+	c := p.open(client)
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.conns, c)
+	}()
+	if c.server != nil {
+		var back sync.WaitGroup
+		defer back.Wait()
+		back.Go(func() {
+			_, _ = io.Copy(client, c.server) // ends with either of them
+			if !p.isMute(c) {
+				_ = client.Close()
+			}
+		})
+		_, _ = io.Copy(c.server, client)
+		c.hangUp()
+	}
+	if p.isMute(c) {
+		_, _ = io.Copy(io.Discard, client)
+	}
+}
+
+// open connects to Postgres, if that is to be heard.
+func (p *Proxy) open(client net.Conn) *proxied {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := &proxied{client: client, mute: p.silent}
+	if !c.mute {
+		var err error
+		c.server, err = net.Dial(p.network, p.address)
+		c.mute = err != nil
+	}
+	p.conns[c] = struct{}{}
+	return c
+}
+
+func (p *Proxy) isMute(c *proxied) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return c.mute
+}

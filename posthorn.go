@@ -32,12 +32,14 @@ import (
 // Config says which database, and who we are there. Only the database is
 // required: as a URL, or as a pool.
 type Config struct {
-	// DatabaseURL is where Posthorn's schema is, as a URL or in key=value form.
+	// DatabaseURL is where Posthorn's schema is, as a URL or in key=value form. It
+	// may name several hosts: when one falls silent, work goes on at the next.
 	DatabaseURL string
 
 	// Pool is an existing pool for the transactions of handlers, which the
 	// client then shares and never closes. Posthorn's own statements go through
-	// connections made with the same settings. Give it instead of DatabaseURL.
+	// connections made with the same settings. Give it instead of DatabaseURL, with
+	// a limit to connecting.
 	Pool *pgxpool.Pool
 
 	// Namespace is the tenant that everything here belongs to. Default: default.

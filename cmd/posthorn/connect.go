@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,25 +18,22 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// Long enough for a sleepy server, short enough for someone waiting at a terminal.
-const connectTimeout = 10 * time.Second
-
 // connect opens one connection, which the caller closes. An error names the variable
 // that gave the URL: it may be an old one.
 func (a *app) connect(ctx context.Context) (*pgx.Conn, error) {
-	conn, err := connect(ctx, a.databaseURL)
+	conn, err := connect(ctx, a.databaseURL, a.log)
 	if err != nil && a.fromVariable {
 		return nil, fmt.Errorf("DATABASE_URL: %w", err)
 	}
 	return conn, err
 }
 
-func connect(ctx context.Context, url string) (*pgx.Conn, error) {
+func connect(ctx context.Context, url string, log *slog.Logger) (*pgx.Conn, error) {
 	config, err := databaseConfig(url)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := pg.Connect(ctx, config, log)
 	if err != nil {
 		return nil, unreachable(config, err)
 	}
@@ -71,9 +71,7 @@ func databaseConfig(url string) (*pgx.ConnConfig, error) {
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "posthorn"
 	}
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = connectTimeout
-	}
+	config.DialFunc = pg.Dial
 	// A command runs a statement once. Preparing it gains nothing, and does not
 	// work through every pooler.
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -82,7 +80,7 @@ func databaseConfig(url string) (*pgx.ConnConfig, error) {
 
 // unreachable puts what pgx tells, attempt by attempt, into one line.
 func unreachable(config *pgx.ConnConfig, err error) error {
-	address := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
+	address := addresses(config)
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
 		return hintError{
@@ -94,6 +92,15 @@ func unreachable(config *pgx.ConnConfig, err error) error {
 		fmt.Errorf("cannot reach the database at %s: %w", address, innermost(err)),
 		"check that PostgreSQL runs there, and host and port in --database-url or DATABASE_URL",
 	}
+}
+
+// addresses are the hosts of a URL, in the order in which they are tried.
+func addresses(config *pgx.ConnConfig) string {
+	all := []string{net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))}
+	for _, other := range config.Fallbacks { // some of which differ only in TLS
+		all = append(all, net.JoinHostPort(other.Host, strconv.Itoa(int(other.Port))))
+	}
+	return strings.Join(slices.Compact(all), ", ")
 }
 
 // innermost returns the reason below the layers that repeat the address.

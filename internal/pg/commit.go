@@ -45,9 +45,9 @@ func begin(ctx context.Context, pool *pgxpool.Pool, limit time.Duration) (*pgxpo
 	return conn, tx, nil
 }
 
-// CommitTime is how long committing may take, which checks deferred constraints:
+// commitTime is how long committing may take, which checks deferred constraints:
 // as long as the lease.
-func CommitTime(leaseFor time.Duration) time.Duration { return max(leaseFor, LeaseTime(leaseFor)) }
+func commitTime(leaseFor time.Duration) time.Duration { return max(leaseFor, LeaseTime(leaseFor)) }
 
 // Ending is what a transaction says before it commits: which events of a lease
 // its effects settle.
@@ -68,7 +68,7 @@ type Ending struct {
 // With Another, a new transaction is open if the connection says so; if it could
 // not be begun, that is no error, since the last one has been committed.
 func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
-	ctx, cancel := context.WithTimeout(ctx, CommitTime(e.LeaseFor))
+	ctx, cancel := context.WithTimeout(ctx, commitTime(e.LeaseFor))
 	defer cancel()
 	batch := &pgx.Batch{}
 	settled, err := e.queue(batch)

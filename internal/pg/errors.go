@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -78,6 +79,8 @@ func translate(verb string, err error) error {
 		} else if cause.Code == insufficientPrivilege {
 			err = deniedError{err}
 		}
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("the database did not answer in time: %w", err)
 	}
 	return fmt.Errorf("%s: %w", verb, err)
 }

@@ -3,11 +3,14 @@ package torture
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/posthorn/posthorn/internal/pg"
 )
 
 // client is a connection that breaks now and then, with a source of random
@@ -28,7 +31,7 @@ func (c *client) connected(ctx context.Context) bool {
 			return false
 		}
 		c.forget()
-		conn, err := pgx.Connect(ctx, c.database.url)
+		conn, err := c.connect(ctx)
 		if err != nil {
 			pause(ctx, 20*time.Millisecond)
 			continue
@@ -36,6 +39,15 @@ func (c *client) connected(ctx context.Context) bool {
 		c.conn = conn
 	}
 	return ctx.Err() == nil
+}
+
+// connect notices, as Posthorn's own connections do, when the database is silent.
+func (c *client) connect(ctx context.Context) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig(c.database.clients)
+	if err != nil {
+		return nil, err
+	}
+	return pg.Connect(ctx, config, slog.New(slog.DiscardHandler))
 }
 
 // forget drops the connection, as a process that dies does.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testdir"
+	"github.com/posthorn/posthorn/internal/testpg"
 	"github.com/posthorn/posthorn/localpg"
 	"github.com/posthorn/posthorn/schema"
 )
@@ -19,9 +20,11 @@ import (
 // committed, and is killed.
 type database struct {
 	*run
-	url    string // with Posthorn in it, and nothing else
-	server *localpg.Server
-	config localpg.Config
+	url     string // with Posthorn in it, and nothing else
+	proxy   *testpg.Proxy
+	clients string // the URL for clients, which ask the proxy first
+	server  *localpg.Server
+	config  localpg.Config
 }
 
 func startDatabase(r *run) *database {
@@ -34,6 +37,8 @@ func startDatabase(r *run) *database {
 	d.config.Port = d.server.Port()
 	d.url = d.server.URL()
 	d.migrate(d.url)
+	d.proxy = testpg.NewProxy(r.t, d.url)
+	d.clients = d.proxy.URL(r.t)
 	return d
 }
 
@@ -94,5 +99,17 @@ func (d *database) crash() fault {
 		pause(d.ctx, upTo(rng, 300*time.Millisecond))
 		d.start()
 		over()
+	}}
+}
+
+// silence lets the address that clients ask first fall silent, and another time
+// answer again.
+func (d *database) silence() fault {
+	return fault{"silence", func(round int) {
+		if round%2 == 0 {
+			d.proxy.Silence()
+		} else {
+			d.proxy.Speak()
+		}
 	}}
 }

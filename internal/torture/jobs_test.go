@@ -40,7 +40,7 @@ func (j *jobsPart) load() load {
 
 func (j *jobsPart) faults() []fault {
 	workers, server := killProcess("workers", j.workers), killProcess("server", []*process{j.server})
-	return []fault{workers, server, workers, j.database.crash(), workers}
+	return []fault{workers, server, workers, j.database.crash(), workers, j.database.silence()}
 }
 
 func (j *jobsPart) start() {
@@ -49,7 +49,7 @@ func (j *jobsPart) start() {
 	address := fmt.Sprintf("127.0.0.1:%d", testdir.FreePort(j.t))
 	j.api = newAPI("http://" + address)
 	j.t.Cleanup(j.api.http.CloseIdleConnections)
-	j.server = j.startProcess(setup{Role: "server", Server: address, Database: j.database.url}, func(line string) { j.t.Log(line) })
+	j.server = j.startProcess(setup{Role: "server", Server: address, Database: j.database.clients}, func(line string) { j.t.Log(line) })
 	for range workerProcesses {
 		j.workers = append(j.workers, j.startProcess(setup{Role: "workers", Server: j.api.base}, j.note))
 	}

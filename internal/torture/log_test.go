@@ -28,7 +28,7 @@ func (l *logPart) load() load {
 }
 
 func (l *logPart) faults() []fault {
-	return []fault{l.connections(5), l.database.crash(), l.connections(5)}
+	return []fault{l.connections(5), l.database.crash(), l.connections(5), l.database.silence()}
 }
 
 func (l *logPart) publisher() func(context.Context) {

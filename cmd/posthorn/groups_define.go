@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -57,6 +59,10 @@ func newGroupsDefine(a *app) *cobra.Command {
 			if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == flag.DefValue {
 				return usageError{fmt.Errorf("--%s must be more than 0", name), "leave it out to keep what is, or for the default"}
 			}
+		}
+		delays := slices.Concat(f.delays, []time.Duration{f.backoff.From, f.backoff.To})
+		if slices.ContainsFunc(delays, func(d time.Duration) bool { return d < 0 }) {
+			return usageError{errors.New("a delay cannot be negative"), "write periods like 1s,1m,1h"}
 		}
 		f.changesTries = cmd.Flags().Changed("attempts")
 		return a.defineGroup(cmd, args[0], f)

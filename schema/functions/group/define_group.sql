@@ -111,11 +111,6 @@ begin
     select format('"%s" must be %s', s.name, s.range) into wrong
     from (values
       ('order', 'none, key, stream or total', config->>'order' in ('none', 'key', 'stream', 'total')),
-      ('delays', 'periods that are not negative', not exists (
-        select from jsonb_array_elements_text(case jsonb_typeof(config->'delays') when 'array' then config->'delays' end) d
-        where posthorn.to_interval(d, 'delays') < '0')),
-      ('backoff.from', 'a period that is not negative', posthorn.to_interval(config->'backoff'->>'from', 'backoff.from') >= '0'),
-      ('backoff.to', 'a period that is not negative', posthorn.to_interval(config->'backoff'->>'to', 'backoff.to') >= '0'),
       ('slots', 'from 1 to 1024', (config->>'slots')::int between 1 and 1024),
       ('on_failure', 'block or set_aside', config->>'on_failure' in ('block', 'set_aside')),
       ('read_ahead', 'at least 1', (config->>'read_ahead')::int >= 1),

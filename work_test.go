@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -331,6 +332,85 @@ func TestJobsCompleteInTransactions(t *testing.T) {
 	}
 	if s := w.story(id); s != "PICKED FAILED PICKED COMPLETED" {
 		t.Errorf("the log says %s", s)
+	}
+}
+
+// While a transaction of a handler finishes its job, the heartbeat leaves that job
+// alone: it would wait for the transaction, and so extend no job, and then take the
+// job for lost.
+func TestCompletedJobsAreNotLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var log lockedBuffer
+	ended := make(chan error, 10)
+	ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: w.url, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ph.Close)
+	ph.Work(mail, posthorn.WorkConfig{LeaseFor: time.Second}, func(ctx context.Context, job posthorn.Job) error {
+		if job.Title == "beside" {
+			_, err := w.Pool().Exec(ctx, "select pg_sleep(3)")
+			return err
+		}
+		tx, err := w.Pool().Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(ctx) }()
+		if err := job.Complete(ctx, tx); err != nil {
+			return err
+		}
+		// Several heartbeats before the commit, and several after it.
+		if _, err := tx.Exec(ctx, "select pg_sleep(1.5)"); err != nil {
+			return err
+		}
+		if err := tx.Commit(ctx); err != nil {
+			return err
+		}
+		_, err = w.Pool().Exec(ctx, "select pg_sleep(1)")
+		ended <- context.Cause(ctx)
+		return err
+	})
+	(&world{ph, t, w.url}).start()
+	ids := w.enqueue(posthorn.NewJob{Title: "completes itself", Tags: mail}, posthorn.NewJob{Title: "beside", Tags: mail})
+	for _, id := range ids {
+		if job := w.status(id, posthorn.JobCompleted); job.Attempt != 1 {
+			t.Errorf("job %d needed %d attempts", id, job.Attempt)
+		}
+	}
+	if cause := await.Value(t, "the end of the handler", ended); cause != nil {
+		t.Errorf("the context of a job that completed itself ended: %v", cause)
+	}
+	if strings.Contains(log.String(), "lost") {
+		t.Errorf("logged:\n%s", log.String())
+	}
+}
+
+// Failures of jobs are logged, the last one as an error.
+func TestFailuresOfJobsAreLogged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var log lockedBuffer
+	ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: w.url, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ph.Close)
+	ph.Work(mail, posthorn.WorkConfig{}, func(_ context.Context, job posthorn.Job) error {
+		if job.Attempt == 1 {
+			panic("no paper")
+		}
+		return posthorn.Permanent(errors.New("no printer"))
+	})
+	(&world{ph, t, w.url}).start()
+	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail, RetryDelays: []time.Duration{0}})[0]
+	w.status(id, posthorn.JobFailed)
+	for _, text := range []string{
+		fmt.Sprintf("job=%d title=a attempt=1 error=\"panic: no paper\"", id), "level=WARN", "next_attempt=", "work_test.go",
+		fmt.Sprintf("job=%d title=a attempt=2 error=\"no printer\"", id), "level=ERROR",
+	} {
+		await.True(t, text, func() bool { return strings.Contains(log.String(), text) })
 	}
 }
 

@@ -54,16 +54,16 @@ func (c *completer) next() (jobs []*Job, closed bool) {
 }
 
 // complete records what is done, until the completer is closed.
-func (w *engine) complete(work context.Context) {
+func (k *kind) complete(work context.Context) {
 	for {
-		jobs, closed := w.done.next()
+		jobs, closed := k.done.next()
 		switch {
 		case len(jobs) > 0:
-			w.completeMany(work, jobs)
+			k.completeMany(work, jobs)
 		case closed:
 			return
 		default:
-			<-w.done.wake
+			<-k.done.wake
 		}
 	}
 }
@@ -71,15 +71,16 @@ func (w *engine) complete(work context.Context) {
 // completeMany records the end of jobs, each fenced by its attempt. Those that
 // were not ours are asked for one by one: a call whose answer never came may have
 // recorded them before.
-func (w *engine) completeMany(work context.Context, jobs []*Job) {
+func (k *kind) completeMany(work context.Context, jobs []*Job) {
 	ids, attempts := fences(jobs)
 	took := make([]int64, len(jobs))
 	for i, j := range jobs {
 		took[i] = j.took.Milliseconds()
 	}
 	recorded := map[int64]bool{}
-	err := w.insist(work, "cannot complete jobs yet", jobs, func(ctx context.Context) error {
-		done, err := pg.CompleteJobs(ctx, w.Pool, w.Worker, ids, attempts, took)
+	isRecorded := func(j *Job) bool { return recorded[j.ID] }
+	err := k.settle(work, jobs, isRecorded, func(ctx context.Context) error {
+		done, err := pg.CompleteJobs(ctx, k.Pool, k.Worker, ids, attempts, took)
 		for _, id := range done {
 			recorded[id] = true
 		}
@@ -88,26 +89,27 @@ func (w *engine) completeMany(work context.Context, jobs []*Job) {
 	for _, j := range jobs {
 		switch {
 		case err != nil:
-			w.settled(j, err)
+			k.settled(j, err)
 		case recorded[j.ID]:
-			w.forget(j)
+			k.forget(j)
 		default:
-			w.completeOne(work, j)
+			k.completeOne(work, j)
 		}
 	}
 }
 
 // completeOne records the end of a job, with its result. A result that cannot be
 // kept fails the job for good: to do it again would end the same way.
-func (w *engine) completeOne(work context.Context, j *Job) {
+func (k *kind) completeOne(work context.Context, j *Job) {
 	took := j.took.Milliseconds()
-	err := w.insist(work, "cannot complete a job yet", []*Job{j}, func(ctx context.Context) error {
-		_, err := pg.CompleteJob(ctx, w.Pool, j.held(), pg.JobDone{ExecutionTimeMS: &took, Result: j.answer()})
+	err := k.settleOne(work, j, func(ctx context.Context) error {
+		_, err := pg.CompleteJob(ctx, k.Pool, j.fence(), pg.JobDone{ExecutionTimeMS: &took, Result: j.answer()})
 		return err
 	})
 	if errors.Is(err, pg.ErrInvalid) && j.answer() != nil {
-		w.fail(work, j, pg.JobFailure{Error: fmt.Sprintf("it was done, but its result cannot be kept: %v", err), Permanent: true})
+		err = fmt.Errorf("it was done, but its result cannot be kept: %w", err)
+		k.recordFailure(work, j, pg.JobFailure{Error: err.Error(), Permanent: true}, err)
 		return
 	}
-	w.settled(j, err)
+	k.settled(j, err)
 }

@@ -25,8 +25,9 @@
 // transaction commits that moved it. So it rings again, a few times at growing
 // distances and once a second at least.
 //
-// [Run] works off the jobs of some tags. One claimer takes them, in batches where
-// they are short; as many goroutines as are allowed handle them; what they have
-// done is completed together, each fenced by its attempt. A heartbeat keeps what
-// is in hand, and finds out what was cancelled, reset or lost.
+// [Run] works off the jobs of some tags, as a kind of work of package worker. A
+// lane claims some at once, in batches where they are short, and handles them side
+// by side; what is done is completed together with what other lanes have done,
+// each fenced by its attempt. A heartbeat extends what is in hand, and finds out
+// what was cancelled, reset or lost.
 package work

@@ -4,9 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -15,63 +14,42 @@ import (
 
 // Job is a job in the hands of this process.
 type Job struct {
+	worker.Hold
 	pg.ClaimedJob
-	worker *engine
-	ctx    context.Context // ends when the job is lost, or there is no more time
-	end    context.CancelCauseFunc
-	took   time.Duration
+	kind  *kind
+	took  time.Duration
+	noted bool // that it has begun is in the log; the heartbeat's
+
+	reported atomic.Bool // that it is lost
 
 	mu     sync.Mutex
-	state  state
-	began  time.Time
-	noted  bool // that it has begun is in the log
+	began  time.Time // in a handler
+	ending bool      // a transaction of the handler finishes it
 	result json.RawMessage
 }
 
-// state is where a job is on its way.
-type state int
-
-const (
-	waiting   state = iota // for a handler
-	running                // in one
-	reporting              // its end is being recorded
-	lost                   // others have it, or nobody
-)
-
-func newJob(work context.Context, w *engine, claimed pg.ClaimedJob) *Job {
-	j := &Job{ClaimedJob: claimed, worker: w}
-	j.ctx, j.end = context.WithCancelCause(work)
-	return j
+// begin notes that a handler has the job.
+func (j *Job) begin() {
+	j.mu.Lock()
+	j.began = time.Now()
+	j.mu.Unlock()
+	j.Step()
+	j.kind.heartbeat.Hasten(j, noteAfter)
 }
 
-// move reports whether the job was in one state, and is in the other now.
-func (j *Job) move(from, to state) bool {
+// state is how long a handler has had the job, and whether a transaction of the
+// handler finishes it.
+func (j *Job) state() (running time.Duration, ending bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.state != from {
-		return false
+	if !j.began.IsZero() {
+		running = time.Since(j.began)
 	}
-	j.state = to
-	if to == running {
-		j.began = time.Now()
-	} else {
-		j.worker.open.Add(-1)
-	}
-	return true
+	return running, j.ending
 }
 
-// runsFor is how long the handler has been at it; 0 if it is not.
-func (j *Job) runsFor() time.Duration {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.state != running {
-		return 0
-	}
-	return time.Since(j.began)
-}
-
-func (j *Job) held() pg.HeldJob {
-	return pg.HeldJob{ID: j.ID, Worker: j.worker.Worker, Attempt: j.Attempt}
+func (j *Job) fence() pg.HeldJob {
+	return pg.HeldJob{ID: j.ID, Worker: j.kind.Worker, Attempt: j.Attempt}
 }
 
 // SetResult keeps what is recorded with the end of the job, if it ends well.
@@ -90,69 +68,58 @@ func (j *Job) answer() json.RawMessage {
 // Progress notes how far the handler is. It fails with [pg.ErrLeaseLost] when the
 // job was taken away.
 func (j *Job) Progress(ctx context.Context, progress json.RawMessage) error {
-	_, err := pg.HeartbeatJob(ctx, j.worker.Pool, j.held(), j.worker.LeaseFor, progress)
-	if errors.Is(err, pg.ErrLeaseLost) {
-		j.worker.lose(j)
-	}
+	asked := time.Now()
+	err := j.Settle(func() (bool, error) {
+		_, err := pg.HeartbeatJob(ctx, j.kind.Pool, j.fence(), j.kind.LeaseFor, progress)
+		if err == nil {
+			j.Extended(asked, j.kind.LeaseFor)
+		}
+		return false, err
+	})
+	j.kind.reportLost(j, err)
 	return err
 }
 
 // Complete finishes the job in a transaction of the caller's: it is done if and
-// only if that commits.
+// only if that commits. From then on the lease is not extended: a heartbeat would
+// wait for that transaction, and then not find the job.
 func (j *Job) Complete(ctx context.Context, db pg.DB) error {
 	j.mu.Lock()
 	took, result := time.Since(j.began).Milliseconds(), j.result
+	j.ending = true
 	j.mu.Unlock()
-	_, err := pg.CompleteJob(ctx, db, j.held(), pg.JobDone{ExecutionTimeMS: &took, Result: result})
+	_, err := pg.CompleteJob(ctx, db, j.fence(), pg.JobDone{ExecutionTimeMS: &took, Result: result})
 	return err
 }
 
 // handle runs the handler, and sees to it that its answer is recorded.
-func (w *engine) handle(work context.Context, j *Job) {
-	if !j.move(waiting, running) {
-		w.forget(j)
+func (k *kind) handle(work context.Context, j *Job) {
+	if j.Lost() {
+		k.open.Add(-1)
+		k.forget(j)
 		return
 	}
-	ctx := w.Observe.Handling(j.ctx, &j.ClaimedJob)
-	started := time.Now()
-	err := w.call(ctx, j)
-	j.took = time.Since(started)
-	w.pace.took(j.took)
-	w.Observe.Handled(ctx, &j.ClaimedJob, j.took, err)
+	j.begin()
+	ctx := k.Observe.Handling(j.Context(), &j.ClaimedJob)
+	began := time.Now()
+	err := worker.Call(ctx, began, k.Timeout, func(ctx context.Context) error { return k.Handle(ctx, j) })
+	j.took = time.Since(began)
+	k.pace.took(j.took)
+	k.Observe.Handled(ctx, &j.ClaimedJob, j.took, err)
+	k.open.Add(-1)
 	switch {
-	case !j.move(running, reporting): // lost: what it did counts for nothing here
-		w.forget(j)
+	case j.Lost(): // what it did counts for nothing here
+		k.forget(j)
 	case err == nil && j.answer() == nil:
-		w.done.add(j)
-		w.look()
+		k.done.add(j)
+		k.madeRoom()
 	case err == nil:
-		w.completeOne(work, j)
+		k.completeOne(work, j)
 	case work.Err() != nil: // our own hurry is no failure of the job's
-		w.giveBack(work, []*Job{j})
+		k.giveBack(work, []*Job{j})
 	default:
-		w.fail(work, j, failureOf(err))
+		k.fail(work, j, err)
 	}
-}
-
-var errTimeout = errors.New("the handler has used up its time")
-
-// call runs the handler. A panic is an error, and so is a handler that comes too
-// late.
-func (w *engine) call(ctx context.Context, j *Job) (err error) {
-	if w.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, w.Timeout, errTimeout)
-		defer cancel()
-	}
-	defer func() {
-		if value := recover(); value != nil {
-			err = &worker.PanicError{Value: value, Stack: debug.Stack()}
-		}
-		if err != nil && errors.Is(err, context.DeadlineExceeded) && context.Cause(ctx) == errTimeout {
-			err = fmt.Errorf("%w of %v: %w", errTimeout, w.Timeout, err)
-		}
-	}()
-	return w.Handle(ctx, j)
 }
 
 // longest is how long a retry may be put off.
@@ -173,41 +140,54 @@ func failureOf(err error) pg.JobFailure {
 	return f
 }
 
-func (w *engine) fail(work context.Context, j *Job, f pg.JobFailure) {
+func (k *kind) fail(work context.Context, j *Job, cause error) {
+	k.recordFailure(work, j, failureOf(cause), cause)
+}
+
+func (k *kind) recordFailure(work context.Context, j *Job, f pg.JobFailure, cause error) {
 	took := j.took.Milliseconds()
 	f.ExecutionTimeMS = &took
 	var report pg.JobReport
-	err := w.insist(work, "cannot record a failure yet", []*Job{j}, func(ctx context.Context) (err error) {
-		report, err = pg.FailJob(ctx, w.Pool, j.held(), f)
+	err := k.settleOne(work, j, func(ctx context.Context) (err error) {
+		report, err = pg.FailJob(ctx, k.Pool, j.fence(), f)
 		return err
 	})
-	w.settled(j, err)
-	if err == nil {
-		w.Observe.Failed(&j.ClaimedJob, report.NextRetryAt == nil)
+	k.settled(j, err)
+	if err != nil || j.Lost() {
+		return
 	}
+	dead := report.NextRetryAt == nil
+	k.Observe.Failed(&j.ClaimedJob, dead)
+	attributes := []any{"job", j.ID, "title", j.Title, "attempt", j.Attempt, "error", cause}
+	if panicked, ok := errors.AsType[*worker.PanicError](cause); ok {
+		attributes = append(attributes, "stack", string(panicked.Stack))
+	}
+	if dead {
+		k.failing.Report(true, "a job failed for good", attributes...)
+	} else {
+		k.failing.Report(false, "a job failed and is tried again", append(attributes, "next_attempt", *report.NextRetryAt)...)
+	}
+}
+
+// settleOne is settle for one job, which is over when that succeeds.
+func (k *kind) settleOne(work context.Context, j *Job, record func(ctx context.Context) error) error {
+	ctx, cancel := worker.Outlast(work, k.LeaseFor)
+	defer cancel()
+	return k.settling.Do(ctx, func(ctx context.Context) error {
+		return j.Settle(func() (bool, error) {
+			return true, k.Observe.Settle(ctx, []*pg.ClaimedJob{&j.ClaimedJob}, record)
+		})
+	})
 }
 
 // settled ends what there is to do with a job whose end was recorded, or could
 // not be.
-func (w *engine) settled(j *Job, err error) {
+func (k *kind) settled(j *Job, err error) {
 	switch {
 	case errors.Is(err, pg.ErrLeaseLost):
-		w.tellLost(j)
+		k.reportLost(j, err)
 	case err != nil:
-		w.Log.Error("the end of a job was not recorded; it comes again when its lease has passed", "job", j.ID, "error", err)
+		k.Log.Error("the end of a job was not recorded; it comes again when its lease has passed", "job", j.ID, "error", err)
 	}
-	w.forget(j)
-}
-
-// lose ends the handler of a job that others have, or nobody.
-func (w *engine) lose(j *Job) {
-	if j.move(running, lost) || j.move(waiting, lost) {
-		w.tellLost(j)
-		j.end(pg.ErrLeaseLost)
-	}
-}
-
-func (w *engine) tellLost(j *Job) {
-	w.Observe.LeaseLost()
-	w.Log.Warn("job lost: it was cancelled, reset or taken by others", "job", j.ID, "attempt", j.Attempt)
+	k.forget(j)
 }

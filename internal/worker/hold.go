@@ -83,6 +83,22 @@ func (h *Hold) Settle(settle func() (over bool, err error)) error {
 	return err
 }
 
+// SettleAll is [Hold.Settle] for a statement about many things, none of which
+// another such statement is about. The function reports which of them are over.
+func SettleAll[T holder](things []T, settle func() (over func(thing T) bool, err error)) error {
+	for _, thing := range things {
+		thing.hold().busy.Lock()
+		defer thing.hold().busy.Unlock()
+	}
+	over, err := settle()
+	for _, thing := range things {
+		h := thing.hold()
+		h.over = h.over || err == nil && over(thing)
+		h.doubt = h.doubt || err != nil && !Final(err) && !Collided(err)
+	}
+	return err
+}
+
 // Close ends the hold: there are no more heartbeats, and its context ends.
 func (h *Hold) Close() {
 	h.busy.Lock()

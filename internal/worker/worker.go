@@ -49,7 +49,8 @@ type worker[B comparable] struct {
 	kind    Kind[B]
 	turn    chan struct{} // the lane that holds it may take
 	trouble Trouble
-	failed  func(error) // ends all lanes
+	end     func()
+	ended   error // that ended all lanes; of the lane that holds the turn
 }
 
 // Run works until stop ends. Then it takes nothing more, and returns when what is
@@ -59,10 +60,10 @@ func Run[B comparable](stop, work context.Context, kind Kind[B], config Config) 
 	if config.Slots == nil {
 		config.Slots = make(chan struct{}, config.Lanes)
 	}
-	stop, fail := context.WithCancelCause(stop)
-	defer fail(nil)
+	stop, end := context.WithCancel(stop)
+	defer end()
 	w := &worker[B]{
-		Config: config, kind: kind, turn: make(chan struct{}, 1), failed: fail,
+		Config: config, kind: kind, turn: make(chan struct{}, 1), end: end,
 		trouble: Trouble{Log: config.Log, What: "cannot take work yet"},
 	}
 	keeping, enough := context.WithCancel(context.WithoutCancel(work))
@@ -74,10 +75,7 @@ func Run[B comparable](stop, work context.Context, kind Kind[B], config Config) 
 	lanes.Wait()
 	enough()
 	heart.Wait()
-	if err := context.Cause(stop); config.Ends != nil && config.Ends(err) {
-		return err
-	}
-	return nil
+	return w.ended
 }
 
 // lane takes batches and runs them, one at a time. A batch that went well is
@@ -142,7 +140,8 @@ func (w *worker[B]) went(stop context.Context, done B, err error) B {
 		w.kind.Lost(done)
 		return none
 	case w.Ends != nil && w.Ends(err):
-		w.failed(err)
+		w.ended = err
+		w.end()
 	default:
 		if stop.Err() == nil {
 			w.trouble.Report(err)

@@ -60,7 +60,7 @@ func TestHeartbeatsKeepOut(t *testing.T) {
 		}
 		go b.Run(ctx)
 		err := settling.Settle(func() (bool, error) {
-			time.Sleep(4500 * time.Millisecond)
+			time.Sleep(4510 * time.Millisecond) // between two looks of the heartbeat
 			return false, nil
 		})
 		if err != nil {

@@ -30,7 +30,7 @@ var obstacles = []string{
 	`insert into posthorn.relayed (group_id, stream_id, first_id, last_id, at, epoch)
 		select g.id, -i, -i, -i, now(), 1 from posthorn.groups g, generate_series(1, $1) i where g.name = 'out'`,
 	`insert into posthorn.api_tokens (name, hash, prefix, scopes) select 't' || i, sha256(i::text::bytea), 'p' || i, '{}' from generate_series(1, $1) i`,
-	`select count(posthorn.schedule('default', 's' || i, '@hourly', 'e')) from generate_series(1, $1 / 4) i`,
+	`select count(posthorn.schedule('default', 's' || i, '@yearly', 'e')) from generate_series(1, $1 / 4) i`,
 	`select count(posthorn.publish('other', 'e', key => 'k' || i)) from generate_series(1, $1) i`,
 	`select count(posthorn.enqueue('other', 'x', tags => '{t}')) from generate_series(1, $1) i`,
 	`select count(posthorn.enqueue('default', 'x', tags => '{slow}', run_at => now() + interval '1 hour')) from generate_series(1, $1) i`,

@@ -84,11 +84,7 @@ func (c *Client) DeadLetters(ctx context.Context, group string, filter DeadLette
 				return
 			}
 			for _, letter := range letters {
-				open := c.box.OpenPayload
-				if c.config.Seal.KeysFrom.isSet() || c.readsBroker(letter.Group) {
-					open = c.box.OpenFromAfar
-				}
-				plain, opened, err := open(ctx, c.namespace, letter.Stream, letter.Payload)
+				plain, opened, err := c.box.OpenPayload(ctx, c.namespace, letter.Stream, letter.Metadata, letter.Payload)
 				if letter.Sealed = err != nil; opened {
 					letter.Payload = plain
 				}

@@ -32,6 +32,16 @@ type Event struct {
 	Confidential bool `json:"-"`
 }
 
+// Origin is where an imported event was published first. Log names that log for
+// good, and ids are unique in it: together they are what a handler may remember to
+// do something once.
+type Origin = pg.EventOrigin
+
+// Origin returns where an imported event was published first, see [Client.Import],
+// and whether the event was imported at all. It is read from the metadata, which
+// have it under posthorn_origin.
+func (e Event) Origin() (Origin, bool) { return pg.OriginOf(e.Metadata) }
+
 // Decode reads the payload, as JSON, into a value. Where [Config].Decode is set,
 // use [Client.Decode].
 func (e Event) Decode(into any) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/relay/redis"
 	"github.com/posthorn/posthorn/seal"
 	"github.com/posthorn/posthorn/seal/keeper"
 )
@@ -50,7 +51,12 @@ func ExampleKeysFrom() {
 		log.Fatal(err)
 	}
 	defer ph.Close()
-	ph.Group("ledger", posthorn.GroupConfig{Source: posthorn.From("redis://localhost:6379", "patients")})
+	source, err := redis.OpenSource(ctx, "redis://localhost:6379", redis.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer source.Close()
+	ph.Import("clinic", posthorn.ImportConfig{Streams: []string{"patients"}}, source)
 }
 
 // What is published to a confidential stream is sealed in the log, and opened for

@@ -74,9 +74,6 @@ func (g *Group) deliveries(ctx context.Context, lease *fetchedLease) ([]*Deliver
 }
 
 func (g *Group) fetch(ctx context.Context, n int) (*fetchedLease, error) {
-	if g.config.Source.isSet() {
-		return nil, errFetchesNothing
-	}
 	leave, err := g.client.enter()
 	if err != nil {
 		return nil, err

@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/consume"
@@ -34,10 +33,6 @@ const Unlimited = -1
 // group belongs to the database: whoever starts last with another policy
 // changes it for all.
 type GroupConfig struct {
-	// Source is where the group reads. Default: the log of the client's database.
-	// [From] a broker, it reads there what relays write, of this or other logs.
-	Source Broker
-
 	// Order of events. Ordered groups handle the events of a slot one after
 	// another, over all nodes. Default: Unordered, which is the fastest.
 	Order Order
@@ -126,9 +121,6 @@ func (c GroupConfig) check() error {
 		return invalid("LeaseFor must be from a second to a day", "Leave it out for 30 seconds; it is extended while handlers run.")
 	case c.IdlePoll < time.Millisecond:
 		return invalid("IdlePoll must be a millisecond or more", "Leave it out for 250 milliseconds.")
-	case c.Source.isSet() && c.Order == OrderTotal:
-		return invalid("a group that reads a broker cannot have a total order",
-			"A broker orders events by stream: use OrderStream or OrderKey.")
 	}
 	return nil
 }
@@ -191,8 +183,6 @@ type Group struct {
 	subscriptions []*subscription
 	changed       chan struct{} // closed and made anew with each handler and subscription
 
-	fromAfar atomic.Bool // it reads the log, and has failed events of a broker yet
-
 	complaint string // what keepSubscriptions has said last; for who tells
 }
 
@@ -236,14 +226,7 @@ func (g *Group) define(ctx context.Context) (pg.Group, error) {
 	if err != nil {
 		return pg.Group{}, fmt.Errorf("group %s: %w", g.name, err)
 	}
-	if broker := g.config.Source; broker.isSet() {
-		kind, err := sourceKind(broker.url)
-		if err != nil {
-			return pg.Group{}, fmt.Errorf("group %s: %w", g.name, err)
-		}
-		return pg.DefineSourceGroup(ctx, g.client.control, g.client.namespace, g.name, g.config.policy(), broker.String(), kind)
-	}
-	return pg.DefineLogGroup(ctx, g.client.control, g.client.namespace, g.name, g.config.policy())
+	return pg.DefineGroup(ctx, g.client.control, g.client.namespace, g.name, g.config.policy())
 }
 
 func (g *Group) blocks() bool { return g.config.Order != Unordered && !g.config.SetAside }
@@ -301,13 +284,6 @@ func (g *Group) run(ctx, stop context.Context) error {
 	told, enough := context.WithCancel(stop)
 	defer enough()
 	telling.Go(func() { g.keepTelling(told, group, changed) })
-	if g.config.Source.isSet() {
-		return g.runFrom(ctx, stop, group, news)
-	}
-	if config.FromAfar, err = pg.HasOrigins(stop, g.client.control, group.ID); err != nil {
-		return err
-	}
-	g.fromAfar.Store(config.FromAfar)
 	consume.Run(stop, g.within(ctx), config)
 	return nil
 }
@@ -316,16 +292,6 @@ func (g *Group) run(ctx, stop context.Context) error {
 // are given up in time for another try.
 func (g *Group) within(ctx context.Context) context.Context {
 	return pg.Within(ctx, pg.LeaseTime(g.config.LeaseFor))
-}
-
-// consumeBoth consumes what a feed hands out, and what failed of it.
-func (g *Group) consumeBoth(ctx, stop context.Context, retries consume.Config, feed consume.Feed) {
-	fed := retries
-	fed.Feed, fed.FromAfar, fed.News = feed, false, nil
-	var both sync.WaitGroup
-	both.Go(func() { consume.Run(stop, ctx, fed) })
-	both.Go(func() { consume.Run(stop, ctx, retries) })
-	both.Wait()
 }
 
 // awaitHandlers returns when there is a handler to run.

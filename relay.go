@@ -22,6 +22,10 @@ type RelayConfig struct {
 	// to the database: whoever starts last with others changes them for all
 	// processes. Default: all streams.
 	Streams []string
+	// Imported writes imported events too, see [Client.Import], as events of this log.
+	// It belongs to the database like Streams. Default: they are passed over, for good,
+	// so that nothing goes in circles.
+	Imported bool
 	// Start is where a new relay begins to read; one that exists goes on where it
 	// stood. Default: with the first event of the log.
 	Start Moment
@@ -148,7 +152,7 @@ func (r *Relay) run(ctx, stop context.Context) error {
 	if r.err != nil {
 		return fmt.Errorf("relay %s: %w", r.name, r.err)
 	}
-	config := pg.RelayConfig{Streams: r.config.Streams, Backoff: &pg.Backoff{
+	config := pg.RelayConfig{Streams: r.config.Streams, Imported: r.config.Imported, Backoff: &pg.Backoff{
 		From: r.config.Backoff.From, To: r.config.Backoff.To, Factor: r.config.Backoff.Factor,
 	}}
 	if r.config.Start.Valid {

@@ -22,8 +22,8 @@ type SealConfig struct {
 	// "" is for policies that name none. Package seal/keeper opens them by URL. They
 	// must stay open for as long as the client is.
 	Keepers seal.Keepers
-	// KeysFrom is where the keys are of what groups read from a broker, see [From]: in
-	// the database of whoever publishes it. Default: in the client's own.
+	// KeysFrom is where the keys of imported events are, see [Client.Import]: in the
+	// database that they were published in. Default: they stay sealed.
 	KeysFrom KeysFrom
 	// Config bounds what is kept in memory, and says when keys are replaced. The zero
 	// value is sound.
@@ -40,8 +40,6 @@ type SealConfig struct {
 type KeysFrom struct {
 	DatabaseURL string
 	Pool        *pgxpool.Pool
-	// Namespace that the streams are published in. Default: the client's.
-	Namespace string
 }
 
 func (k KeysFrom) isSet() bool { return k != KeysFrom{} }
@@ -98,7 +96,7 @@ func (c *Client) openOrigin(ctx context.Context, config SealConfig) (*sealing.Or
 		c.keysFrom = pool
 	}
 	c.opener = seal.NewOpener(sealing.Keys{DB: pool}, config.Keepers, config.Config)
-	return sealing.NewOrigin(pool, c.opener, cmp.Or(from.Namespace, c.namespace)), nil
+	return sealing.NewOrigin(pool, c.opener), nil
 }
 
 // closeSealing zeroes the keys that are in memory.
@@ -163,11 +161,7 @@ func (g *Group) open(ctx context.Context, e pg.Event) (Event, error) {
 		return Event(e), nil
 	}
 	c := g.client
-	open := c.box.OpenPayload
-	if g.config.Source.isSet() || g.fromAfar.Load() {
-		open = c.box.OpenFromAfar
-	}
-	plain, opened, err := open(ctx, c.namespace, e.Stream, e.Payload)
+	plain, opened, err := c.box.OpenPayload(ctx, c.namespace, e.Stream, e.Metadata, e.Payload)
 	switch {
 	case err == nil:
 		e.Payload, e.Confidential = plain, opened

@@ -48,24 +48,35 @@ var sealedBrokers = map[string]func(t *testing.T) (sink posthorn.Sink, url strin
 	},
 }
 
-// hospital is a clinic whose events come to the database of somebody else, through
-// a broker.
+// hospital is a clinic whose events are imported into the database of somebody else,
+// into a namespace of another name.
 type hospital struct {
 	*clinic
-	broker  string // URL
 	far     string // URL of the database there
 	keyRole string // URL of the clinic's database, for a role that may load keys and nothing else
 	role    string
 }
 
+const farNamespace = "archivists"
+
 func newHospital(t *testing.T, kind string) *hospital {
 	t.Helper()
 	h := &hospital{clinic: newClinic(t), far: posthorntest.Database(t)}
 	h.exec("select posthorn.set_stream_policy('default', $1, 'confidential')", wards)
-	var sink posthorn.Sink
-	sink, h.broker = sealedBrokers[kind](t)
+	sink, broker := sealedBrokers[kind](t)
 	h.Relay("out", soon(), sink)
 	h.start()
+	logs := &logLines{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(logs, h.logs)
+		}
+	})
+	importer := h.farClient(t, logs, posthorn.SealConfig{})
+	importer.exec("update posthorn.log_origin set origin = gen_random_uuid()") // the databases of tests are copies
+	importer.exec("select posthorn.set_stream_policy($1, $2, 'confidential')", farNamespace, wards)
+	importer.Import("in", posthorn.ImportConfig{}, sealedSource(t, kind, broker))
+	importer.start()
 	h.role = "keys_" + ask[string](h.world, "select replace(gen_random_uuid()::text, '-', '')")
 	h.exec(fmt.Sprintf(`
 		create role %[1]s login password 'secret-of-role';
@@ -87,7 +98,39 @@ func newHospital(t *testing.T, kind string) *hospital {
 	return h
 }
 
-// reader is a program that reads the broker. Each has a log of its own.
+// sealedSource is a source that ends with the test.
+func sealedSource(t *testing.T, kind, url string) posthorn.Source {
+	t.Helper()
+	if kind == "redis" {
+		source, err := redis.OpenSource(t.Context(), url, redis.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = source.Close() })
+		return source
+	}
+	source, err := nats.OpenSource(t.Context(), url, "default", nats.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = source.Close() })
+	return source
+}
+
+// farClient is a program there.
+func (h *hospital) farClient(t *testing.T, logs *logLines, config posthorn.SealConfig) *world {
+	t.Helper()
+	client, err := posthorn.Open(t.Context(), posthorn.Config{
+		DatabaseURL: h.far, Namespace: farNamespace, Migrate: true, Logger: slog.New(slog.NewTextHandler(logs, nil)), Seal: config,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return &world{client, t, h.far}
+}
+
+// reader is a program that reads imported events. Each has a log of its own.
 type reader struct {
 	*world
 	logs *logLines
@@ -96,27 +139,14 @@ type reader struct {
 	handled, plain atomic.Int64
 }
 
-// read lets a program read the broker in a group that has one attempt.
-func (h *hospital) read(t *testing.T, group, namespace string, from posthorn.KeysFrom, fails bool) *reader {
-	t.Helper()
-	return h.readFrom(t, posthorn.From(h.broker), group, namespace, from, fails)
-}
-
-func (h *hospital) readFrom(t *testing.T, broker posthorn.Broker, group, namespace string, from posthorn.KeysFrom, fails bool) *reader {
+// read lets a program read imported events in a group that has one attempt.
+func (h *hospital) read(t *testing.T, group string, from posthorn.KeysFrom, fails bool) *reader {
 	t.Helper()
 	r := &reader{logs: &logLines{}}
-	client, err := posthorn.Open(t.Context(), posthorn.Config{
-		DatabaseURL: h.far, Namespace: namespace, Migrate: true, Logger: slog.New(slog.NewTextHandler(r.logs, nil)),
-		Seal: posthorn.SealConfig{Keepers: seal.Keepers{"": h.keeper}, KeysFrom: from},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	r.world = &world{client, t, h.far}
+	r.world = h.farClient(t, r.logs, posthorn.SealConfig{Keepers: seal.Keepers{"": h.keeper}, KeysFrom: from})
 	config := fromBeginning()
-	config.Source, config.Attempts = broker, 1
-	client.Group(group, config).HandleTx("book", ">", func(_ context.Context, tx pgx.Tx, e posthorn.Event) error {
+	config.Attempts = 1
+	r.Group(group, config).HandleTx("book", ">", func(_ context.Context, tx pgx.Tx, e posthorn.Event) error {
 		r.handled.Add(1)
 		if strings.Contains(string(e.Payload), marker) && e.Confidential && e.Stream == wards && !seal.IsSealed(e.Payload) {
 			r.plain.Add(1)
@@ -145,7 +175,7 @@ func (r *reader) letters(group string) (found []posthorn.DeadLetter) {
 	return found
 }
 
-// Seed 003.28, 003.31: a confidential stream reaches the handlers of another database through a broker, opened with
+// Seed 003.28, 003.31: a confidential stream reaches the handlers of another database through a broker and an import, opened with
 // keys that stay at the origin; where they are destroyed, what the broker has is unreadable for good.
 func TestConfidentialStreamsComeThroughBrokers(t *testing.T) {
 	t.Parallel()
@@ -154,12 +184,8 @@ func TestConfidentialStreamsComeThroughBrokers(t *testing.T) {
 			t.Parallel()
 			h := newHospital(t, kind)
 			h.publishSecret(wards, secret)
-			namespace := "default"
-			if kind == "redis" {
-				namespace = "archivists" // whose name is not what payloads are bound to
-			}
-			keysFrom := posthorn.KeysFrom{DatabaseURL: h.keyRole, Namespace: "default"}
-			first := h.read(t, "first", namespace, keysFrom, false)
+			keysFrom := posthorn.KeysFrom{DatabaseURL: h.keyRole}
+			first := h.read(t, "first", keysFrom, false)
 			await.True(t, "it is opened", func() bool { return first.plain.Load() == 1 })
 
 			// The origin does not answer, and nobody notices.
@@ -169,22 +195,22 @@ func TestConfidentialStreamsComeThroughBrokers(t *testing.T) {
 			h.exec("grant execute on function posthorn.load_stream_keys(text, text) to " + h.role)
 
 			// What fails is kept sealed, and its dead letters are opened.
-			pool := posthorn.KeysFrom{Pool: h.Pool(), Namespace: "default"}
-			second := h.read(t, "second", namespace, pool, true)
+			second := h.read(t, "second", posthorn.KeysFrom{Pool: h.Pool()}, true)
 			await.True(t, "they are dead", func() bool { return len(second.letters("second")) == 2 })
 			for _, letter := range second.letters("second") {
 				if letter.Sealed || !strings.Contains(string(letter.Payload), marker) {
 					t.Errorf("dead letter %+v", letter)
 				}
 			}
-			if n := ask[int](second.world, "select count(*)::int from posthorn.dead_letters d where d.payload::text like '%'||$1||'%'", marker); n != 0 {
-				t.Errorf("%d dead letters are stored in plaintext", n)
+			if n := ask[int](second.world, `select (select count(*) from posthorn.dead_letters d where d.payload::text like '%'||$1||'%')::int
+				+ (select count(*) from posthorn.events e where e.payload::text like '%'||$1||'%')::int`, marker); n != 0 {
+				t.Errorf("%d payloads are stored in plaintext", n)
 			}
 
 			if n := ask[int64](h.world, "select posthorn.shred_stream_keys('default', $1)", wards); n != 1 {
 				t.Fatalf("%d keys were destroyed", n)
 			}
-			third := h.read(t, "third", namespace, keysFrom, false)
+			third := h.read(t, "third", keysFrom, false)
 			await.True(t, "they are dead", func() bool { return len(third.letters("third")) == 2 })
 			for _, letter := range third.letters("third") {
 				if !letter.Sealed || strings.Contains(string(letter.Payload), marker) || !strings.Contains(letter.Error, seal.ErrNoKey.Error()) {
@@ -205,31 +231,28 @@ func TestConfidentialStreamsComeThroughBrokers(t *testing.T) {
 
 // A program that looks for keys in the wrong place hands nobody what is sealed and
 // counts no attempt; well configured, it goes on.
-func TestKeysOfABrokerAreElsewhere(t *testing.T) {
+func TestKeysOfImportedEventsAreElsewhere(t *testing.T) {
 	t.Parallel()
 	h := newHospital(t, "redis")
 	h.publishSecret(wards, secret)
-	h.exec("select posthorn.define_namespace('other')")
 	wrong := map[string]struct {
 		from posthorn.KeysFrom
 		says string
 	}{
 		"none":      {posthorn.KeysFrom{}, "Config.Seal.KeysFrom"},
 		"itself":    {posthorn.KeysFrom{DatabaseURL: h.far}, "Config.Seal.KeysFrom"},
-		"other":     {posthorn.KeysFrom{DatabaseURL: h.keyRole, Namespace: "other"}, "Config.Seal.KeysFrom"},
-		"absent":    {posthorn.KeysFrom{DatabaseURL: h.keyRole, Namespace: "absent"}, "from Seal.KeysFrom"},
 		"forbidden": {posthorn.KeysFrom{DatabaseURL: strings.Replace(h.keyRole, h.role, h.role+"x", 1)}, "from Seal.KeysFrom"},
 		"away":      {posthorn.KeysFrom{DatabaseURL: "postgres://user:secret-of-role@127.0.0.1:1/none"}, "from Seal.KeysFrom"},
 	}
 	readers := map[string]*reader{}
 	for name, test := range wrong {
-		readers[name] = h.read(t, name, "default", test.from, false)
+		readers[name] = h.read(t, name, test.from, false)
 	}
 	for name, r := range readers {
 		await.True(t, name+": it says so", func() bool { return strings.Contains(r.logs.String(), wrong[name].says) })
 		await.True(t, name+": it rests", func() bool {
 			return ask[bool](r.world, `select exists (select from posthorn.retries r join posthorn.groups g on g.id = r.group_id
-				where g.name = $1 and r.attempts = 0 and r.event is not null)`, name)
+				where g.name = $1 and r.attempts = 0)`, name)
 		})
 		r.stop()
 		if r.handled.Load() != 0 || len(r.letters(name)) != 0 || strings.Contains(r.logs.String(), "secret-of-role") {
@@ -237,41 +260,7 @@ func TestKeysOfABrokerAreElsewhere(t *testing.T) {
 		}
 	}
 	posthorntest.Advance(t, readers["none"].Client, time.Hour) // it would rest for a while
-	r := h.read(t, "none", "default", posthorn.KeysFrom{DatabaseURL: h.keyRole}, false)
-	await.True(t, "it is opened", func() bool { return r.plain.Load() == 1 })
-}
-
-// What a group has not opened yet is opened, or rests, also when it reads the log
-// again.
-func TestSealedRetriesOfABrokerGoOnInTheLog(t *testing.T) {
-	t.Parallel()
-	h := newHospital(t, "redis")
-	h.publishSecret(wards, secret)
-	r := h.read(t, "back", "default", posthorn.KeysFrom{}, false)
-	rests := func(r *reader) {
-		t.Helper()
-		await.True(t, "it rests", func() bool { return strings.Contains(r.logs.String(), "Config.Seal.KeysFrom") })
-		r.stop()
-		if r.handled.Load() != 0 || len(r.letters("back")) != 0 {
-			t.Errorf("handled %d, dead %v", r.handled.Load(), r.letters("back"))
-		}
-	}
-	rests(r)
-	posthorntest.Advance(t, r.Client, time.Hour) // it would rest for a while
-	r = h.readFrom(t, posthorn.Broker{}, "back", "default", posthorn.KeysFrom{}, false)
-	rests(r)
-	posthorntest.Advance(t, r.Client, time.Hour)
-	r = h.readFrom(t, posthorn.Broker{}, "back", "default", posthorn.KeysFrom{DatabaseURL: h.keyRole}, false)
-	await.True(t, "it is opened", func() bool { return r.plain.Load() == 1 })
-}
-
-// A program that reads its own events from a broker needs no more than its keys.
-func TestOwnEventsComeThroughABroker(t *testing.T) {
-	t.Parallel()
-	h := newHospital(t, "redis")
-	h.far = h.url
-	h.publishSecret(wards, secret)
-	r := h.read(t, "home", "default", posthorn.KeysFrom{}, false)
+	r := h.read(t, "none", posthorn.KeysFrom{DatabaseURL: h.keyRole}, false)
 	await.True(t, "it is opened", func() bool { return r.plain.Load() == 1 })
 }
 
@@ -280,7 +269,6 @@ func TestKeysFromIsChecked(t *testing.T) {
 	url := posthorntest.Database(t)
 	keepers := seal.Keepers{"": newKeeper(t)}
 	for _, config := range []posthorn.SealConfig{
-		{Keepers: keepers, KeysFrom: posthorn.KeysFrom{Namespace: "clinic"}},
 		{KeysFrom: posthorn.KeysFrom{DatabaseURL: url}},
 		{Keepers: keepers, KeysFrom: posthorn.KeysFrom{DatabaseURL: "postgres://u:secret@%%"}},
 	} {

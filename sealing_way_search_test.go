@@ -231,8 +231,8 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 	originURL, originWire := through(t, originServer)
 	farServer, _ := searchableDatabase(t) // on the same server
 	farURL, farWire := through(t, farServer)
-	open := func(url string, config posthorn.SealConfig) *world {
-		client, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: url, Migrate: true, Logger: log, Seal: config})
+	open := func(url, namespace string, config posthorn.SealConfig) *world {
+		client, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: url, Namespace: namespace, Migrate: true, Logger: log, Seal: config})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +240,7 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 		return &world{client, t, url}
 	}
 
-	origin := open(originURL, posthorn.SealConfig{Keepers: keeper})
+	origin := open(originURL, "", posthorn.SealConfig{Keepers: keeper})
 	origin.exec("select posthorn.set_stream_policy('default', 'patients', 'confidential')")
 	relayPID, relayLog := spawnSealedRelay(t, originURL, redisURL, natsURL)
 	archiveDir := t.TempDir()
@@ -261,11 +261,15 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 		_ = store.Close()
 	})
 
-	far := open(farURL, posthorn.SealConfig{Keepers: keeper, KeysFrom: posthorn.KeysFrom{DatabaseURL: originURL}})
-	far.exec("create table effects (via text, event bigint, primary key (via, event))")
+	keysFrom := posthorn.SealConfig{Keepers: keeper, KeysFrom: posthorn.KeysFrom{DatabaseURL: originURL}}
+	far := map[string]*world{"redis": open(farURL, "by-redis", keysFrom), "nats": open(farURL, "by-nats", keysFrom)}
+	far["nats"].exec("create table effects (via text, event bigint, primary key (via, event))")
 	for via, broker := range map[string]string{"redis": redisURL, "nats": natsURL} {
+		far := far[via]
+		far.exec("select posthorn.set_stream_policy($1, 'patients', 'confidential')", far.Namespace())
+		far.Import(name+via, posthorn.ImportConfig{Streams: []string{"patients"}, LeaseFor: 2 * time.Second}, sealedSource(t, via, broker))
 		config := fromBeginning()
-		config.Source, config.Attempts, config.LeaseFor = posthorn.From(broker, "patients"), 2, 2*time.Second
+		config.Attempts, config.LeaseFor = 2, 2*time.Second
 		group := far.Group(name+via, config)
 		group.HandleTx("works", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
 			if !strings.Contains(string(e.Payload), hidden) {
@@ -277,8 +281,8 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 		group.Handle("fails", ">", func(context.Context, posthorn.Event) error { return errors.New("no room") })
 		type wrong struct{ Diagnosis int }
 		posthorn.On(group, "typed", ">", func(context.Context, posthorn.Event, wrong) error { return nil })
+		far.start()
 	}
-	far.start()
 
 	const each = 20
 	var rounds int
@@ -299,7 +303,7 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 		t.Helper()
 		for _, via := range []string{"redis", "nats"} {
 			await.True(t, what+": all is handled from "+via, func() bool {
-				return ask[int](far, "select count(*)::int from effects where via = $1", via) == rounds*each
+				return ask[int](far[via], "select count(*)::int from effects where via = $1", via) == rounds*each
 			})
 		}
 	}
@@ -314,7 +318,7 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 	natsServer.Restart()
 	all("after NATS was killed")
 	await.True(t, "what fails is dead", func() bool {
-		return ask[int](far, "select count(*)::int from posthorn.dead_letters") == 2*2*rounds*each
+		return ask[int](far["nats"], "select count(*)::int from posthorn.dead_letters") == 2*2*rounds*each
 	})
 	await.True(t, "all is archived", func() bool {
 		_, n := archived(t, archiveDir)
@@ -356,7 +360,7 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 		}
 	}
 	origin.exec("checkpoint")
-	far.exec("select '" + public + "'") // nothing that is open goes there by itself
+	far["nats"].exec("select '" + public + "'") // nothing that is open goes there by itself
 	if err := redisServer.Client.Save(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -380,10 +384,10 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 	search("the wire to the other database", public, farWire.has)
 	search("the logs", name, in(logs.String()))
 	search("the log of the relay", "relay", func(s string) bool { return contains(t, relayLog, s) })
-	search("metrics", name, in(scraped(t, far.Client)+scraped(t, origin.Client)))
+	search("metrics", name, in(scraped(t, far["nats"].Client)+scraped(t, origin.Client)))
 	var said strings.Builder
 	for _, via := range []string{"redis", "nats"} {
-		for d, err := range far.DeadLetters(ctx, name+via, posthorn.DeadLetterFilter{}) {
+		for d, err := range far[via].DeadLetters(ctx, name+via, posthorn.DeadLetterFilter{}) {
 			said.WriteString(d.Error + d.Stack + d.Reason + errorText(err))
 		}
 	}

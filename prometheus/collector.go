@@ -45,15 +45,16 @@ type Collector struct {
 // NewCollector collects for a client: the groups of its namespace, and what its
 // handlers do.
 func NewCollector(ph *posthorn.Client, config Config) *Collector {
-	return config.collector(metrics.Source{Namespace: ph.Namespace(), Groups: ph.Groups, Stats: ph.Stats})
+	return config.collector(metrics.Source{Namespace: ph.Namespace(), Groups: ph.Groups, Imports: ph.Imports, Stats: ph.Stats})
 }
 
 // NewGroupCollector collects for the groups of a namespace alone, such as in a
 // program that only watches. db is a pool or a connection.
 func NewGroupCollector(db posthorn.DB, namespace string, config Config) *Collector {
 	groups := func(ctx context.Context) ([]posthorn.GroupStatus, error) { return pg.ListGroups(ctx, db, namespace) }
+	imports := func(ctx context.Context) ([]posthorn.ImportStatus, error) { return pg.ListImports(ctx, db, namespace) }
 	stats := func() []posthorn.GroupStats { return nil }
-	return config.collector(metrics.Source{Namespace: namespace, Groups: groups, Stats: stats})
+	return config.collector(metrics.Source{Namespace: namespace, Groups: groups, Imports: imports, Stats: stats})
 }
 
 func (c Config) collector(source metrics.Source) *Collector {

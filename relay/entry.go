@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -44,6 +45,9 @@ const (
 // same, so source and id together are unique.
 func Source(origin, namespace string) string { return "posthorn:" + origin + ":" + namespace }
 
+// sources are the CloudEvents sources of logs.
+var sources = regexp.MustCompile(`^posthorn:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([a-z][a-z0-9_-]{0,30})$`)
+
 // NewEntry is an event as brokers have it.
 func NewEntry(source string, e *posthorn.Event) Entry {
 	entry := Entry{
@@ -60,8 +64,21 @@ func NewEntry(source string, e *posthorn.Event) Entry {
 	return entry
 }
 
-// Event is the event that the entry was made of, as one of a stream.
-func (entry Entry) Event(stream string) (posthorn.Event, error) {
+// Read is the event that the entry was made of, with the log that published it, as
+// an entry at a position of a stream. Where it is no event of a log, it has an error.
+func (entry Entry) Read(stream, position string) posthorn.SourceEntry {
+	read := posthorn.SourceEntry{Stream: stream, Position: position}
+	log := sources.FindStringSubmatch(entry.Source)
+	if log == nil {
+		read.Err = errors.New("its source is no log")
+		return read
+	}
+	read.Log, read.Namespace = log[1], log[2]
+	read.Event, read.Err = entry.event(stream)
+	return read
+}
+
+func (entry Entry) event(stream string) (posthorn.Event, error) {
 	id, err := strconv.ParseInt(entry.ID, 10, 64)
 	if err != nil || id < 1 {
 		return posthorn.Event{}, errors.New("its id is none of a log")

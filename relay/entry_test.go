@@ -11,6 +11,8 @@ import (
 	"github.com/posthorn/posthorn/relay"
 )
 
+const log = "01234567-89ab-cdef-0123-456789abcdef"
+
 func TestEventsComeBackAsTheyWere(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
@@ -21,11 +23,9 @@ func TestEventsComeBackAsTheyWere(t *testing.T) {
 		},
 		"bare": {ID: 1, Stream: "default", Type: "e", Payload: json.RawMessage(`null`), Metadata: json.RawMessage(`{}`), PublishedAt: at},
 	} {
-		back, err := relay.NewEntry(relay.Source("o", "shop"), &e).Event(e.Stream)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if diff := cmp.Diff(e, back); diff != "" {
+		back := relay.NewEntry(relay.Source(log, "shop"), &e).Read(e.Stream, "7")
+		want := posthorn.SourceEntry{Stream: e.Stream, Position: "7", Log: log, Namespace: "shop", Event: e}
+		if diff := cmp.Diff(want, back); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -33,11 +33,12 @@ func TestEventsComeBackAsTheyWere(t *testing.T) {
 
 func TestEntriesOfOthersAreNoEvents(t *testing.T) {
 	t.Parallel()
-	good := relay.Entry{ID: "1", Type: "e", Time: "2026-03-01T12:00:00Z", Data: []byte("1")}
-	if _, err := good.Event("s"); err != nil {
-		t.Fatal(err)
+	good := relay.Entry{ID: "1", Source: relay.Source(log, "shop"), Type: "e", Time: "2026-03-01T12:00:00Z", Data: []byte("1")}
+	if read := good.Read("s", "7"); read.Err != nil {
+		t.Fatal(read.Err)
 	}
 	for name, spoil := range map[string]func(*relay.Entry){
+		"source": func(e *relay.Entry) { e.Source = "posthorn:0123:shop" }, "other source": func(e *relay.Entry) { e.Source = "/sensors" },
 		"id": func(e *relay.Entry) { e.ID = "1-0" }, "negative id": func(e *relay.Entry) { e.ID = "-1" },
 		"type": func(e *relay.Entry) { e.Type = "" }, "time": func(e *relay.Entry) { e.Time = "noon" },
 		"data": func(e *relay.Entry) { e.Data = []byte("{") }, "no data": func(e *relay.Entry) { e.Data = nil },
@@ -45,8 +46,8 @@ func TestEntriesOfOthersAreNoEvents(t *testing.T) {
 	} {
 		bad := good
 		spoil(&bad)
-		if e, err := bad.Event("s"); err == nil {
-			t.Errorf("%s: became %+v", name, e)
+		if read := bad.Read("s", "7"); read.Err == nil || read.Position != "7" {
+			t.Errorf("%s: became %+v", name, read)
 		}
 	}
 }

@@ -113,7 +113,7 @@ func (s *Server) openLease(ctx context.Context, c caller, lease pg.Lease) ([]eve
 func (s *Server) openDeadLetters(ctx context.Context, namespace string, letters []pg.DeadLetter) {
 	for i := range letters {
 		d := &letters[i]
-		payload, opened, err := s.box.OpenPayload(ctx, namespace, d.Stream, d.Payload)
+		payload, opened, err := s.box.OpenPayload(ctx, namespace, d.Stream, d.Metadata, d.Payload)
 		switch {
 		case err != nil:
 			d.Payload, d.Sealed = json.RawMessage("null"), true

@@ -40,6 +40,7 @@ var (
 	// By the command that holds others, whose first argument is such a name.
 	namesFor = map[string]names{
 		"groups":      groupNames,
+		"imports":     namesOf(pg.ListImports, func(i pg.ImportStatus) string { return i.Import }),
 		"projections": namesOf(pg.ListProjections, func(p pg.ProjectionStatus) string { return p.Projection }),
 		"relays":      namesOf(pg.ListRelays, func(r pg.RelayStatus) string { return r.Relay }),
 		"schedules":   namesOf(pg.ListSchedules, func(s pg.ScheduleStatus) string { return s.Name }),

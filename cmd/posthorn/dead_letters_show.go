@@ -59,7 +59,7 @@ func (a *app) openDeadLetters(ctx context.Context, conn *pgx.Conn, keepers keepe
 	return keepers.withBox(ctx, conn, a.log, func(box *sealing.Box) error {
 		for i := range letters {
 			d := &letters[i]
-			payload, opened, err := box.OpenPayload(ctx, a.namespace, d.Stream, d.Payload)
+			payload, opened, err := box.OpenPayload(ctx, a.namespace, d.Stream, d.Metadata, d.Payload)
 			if d.Sealed = err != nil; opened {
 				d.Payload = payload
 			}

@@ -15,7 +15,7 @@ import (
 
 const doctorLong = `Examine the database and what Posthorn keeps in it: versions, missing functions,
 settings, roles, open transactions that hold the log back, clocks, partitions,
-upkeep, groups and jobs that nobody has taken for 5 minutes, relays, archives, dead
+upkeep, groups and jobs that nobody has taken for 5 minutes, relays, imports, archives, dead
 rows, the keys of confidential streams. Nothing is changed. It needs the rights of
 posthorn_admin.
 

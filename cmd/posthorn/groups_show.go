@@ -15,15 +15,13 @@ import (
 type groupDetails struct {
 	pg.GroupStatus
 	Policy        pg.GroupPolicy          `json:"policy"`
-	Source        string                  `json:"source,omitempty"` // the broker that it reads, if it does
-	Streams       []pg.SourceStatus       `json:"streams,omitempty"`
 	Subscriptions []pg.SubscriptionStatus `json:"subscriptions"`
 }
 
 func newGroupsShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show NAME",
-		Short:   "Show one group: where it stands, its policy, its subscriptions or the streams it reads of a broker",
+		Short:   "Show one group: where it stands, its policy and its subscriptions",
 		Example: "  posthorn groups show billing",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -41,18 +39,12 @@ func newGroupsShow(a *app) *cobra.Command {
 			if d.Subscriptions, err = pg.ListSubscriptions(cmd.Context(), conn, a.namespace, args[0]); err != nil {
 				return err
 			}
-			if d.Source, d.Streams, err = pg.SourceOfGroup(cmd.Context(), conn, a.namespace, args[0]); err != nil {
-				return err
-			}
 			if *asJSON {
 				d.Subscriptions = append([]pg.SubscriptionStatus{}, d.Subscriptions...)
 				return printJSON(cmd.OutOrStdout(), d)
 			}
 			if err := printGroup(cmd.OutOrStdout(), d); err != nil {
 				return err
-			}
-			if len(d.Streams) > 0 {
-				return printSourceStreams(cmd.OutOrStdout(), d.Streams)
 			}
 			if len(d.Subscriptions) == 0 {
 				return nil
@@ -68,14 +60,10 @@ func printGroup(w io.Writer, d groupDetails) error {
 	f.field("group", d.Group)
 	f.field("namespace", d.Namespace)
 	f.field("state", groupState(d.GroupStatus))
-	if d.Source != "" {
-		f.field("reads", d.Source)
-	} else {
-		f.field("position", d.Position)
-		f.field("lag", d.LagEvents)
-		f.field("behind", roughSeconds(d.LagSeconds))
-		f.field("oldest pending", d.OldestPending)
-	}
+	f.field("position", d.Position)
+	f.field("lag", d.LagEvents)
+	f.field("behind", roughSeconds(d.LagSeconds))
+	f.field("oldest pending", d.OldestPending)
 	f.field("leases", fmt.Sprintf("%d, %d of them expired", d.Leases, d.ExpiredLeases))
 	f.field("retries", d.Retries)
 	f.field("blocked slots", d.BlockedSlots)
@@ -89,18 +77,6 @@ func printGroup(w io.Writer, d groupDetails) error {
 	f.field("read ahead", d.Policy.ReadAhead)
 	f.field("created", d.Policy.CreatedAt)
 	return f.flush()
-}
-
-// printSourceStreams tells how far a group is at its broker, as the broker counts.
-func printSourceStreams(w io.Writer, streams []pg.SourceStatus) error {
-	if _, err := fmt.Fprintln(w); err != nil {
-		return err
-	}
-	t := newTable(w, "stream", "position", "node", "moved", "lost events")
-	for _, s := range streams {
-		t.row(s.Stream, s.Position, s.Node, s.MovedAt, s.TrimmedAt)
-	}
-	return t.flush()
 }
 
 func heldBackBy(g pg.GroupStatus) string {

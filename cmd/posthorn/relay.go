@@ -46,6 +46,7 @@ type relayFlags struct {
 	keep               int
 	keepFor, takeAfter time.Duration
 	prefix             string
+	imported           bool
 }
 
 func newRelay(a *app) *cobra.Command {
@@ -60,6 +61,7 @@ func newRelay(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.names, "name", nil, `the relay's name, one for each URL (default "relay")`)
 	flags.StringArrayVar(&f.streams, "stream", nil, "only streams that match this pattern; may be repeated")
+	flags.BoolVar(&f.imported, "imported", false, "write events too that posthorn import has brought here")
 	flags.IntVar(&f.batch, "batch-size", 0, "events in memory at once, of each of two windows (default 2000)")
 	flags.DurationVar(&f.takeAfter, "take-over-after", 0, "how long after this process has died another goes on (default 10s)")
 	flags.StringVar(&f.prefix, "prefix", "", "what keys, or names of streams, begin with at the broker")
@@ -99,7 +101,7 @@ func (a *app) relay(ctx context.Context, urls []string, f relayFlags) error {
 			return err
 		}
 		defer func() { _ = sink.Close() }() // all it was given is answered for
-		ph.Relay(f.names[i], posthorn.RelayConfig{Streams: f.streams, BatchSize: f.batch, LeaseFor: f.takeAfter}, sink)
+		ph.Relay(f.names[i], posthorn.RelayConfig{Streams: f.streams, Imported: f.imported, BatchSize: f.batch, LeaseFor: f.takeAfter}, sink)
 		a.log.Info("relay", "name", f.names[i], "to", brokerOf(text), "namespace", a.namespace)
 	}
 	return ph.Run(ctx)

@@ -98,6 +98,8 @@ func newRoot(a *app) *cobra.Command {
 		newProjections(a),
 		newRelay(a),
 		newRelays(a),
+		newImport(a),
+		newImports(a),
 		newDeadLetters(a),
 		newSchedules(a),
 		newJobs(a),

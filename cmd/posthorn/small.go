@@ -16,6 +16,10 @@ func newRelay(*app) *cobra.Command {
 	return newMissing("relay", "Write what is published to Redis or NATS")
 }
 
+func newImport(*app) *cobra.Command {
+	return newMissing("import", "Publish what Redis or NATS has from other databases")
+}
+
 func newArchive(*app) *cobra.Command {
 	return newMissing("archive", "Keep events in object storage, and get them back")
 }

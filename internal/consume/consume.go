@@ -20,9 +20,6 @@ type Config struct {
 	Routes    *Routes
 	AskOthers func(ctx context.Context) error // sees to it that Routes knows the handlers of other nodes; may be nil
 	News      <-chan struct{}                 // receives when there may be work
-	Feed      Feed                            // has leases of events from elsewhere; nil: they are taken from the log
-	FromAfar  bool                            // retries may be of events from elsewhere, with ids of their own there
-	Slots     chan struct{}                   // for Concurrency, shared with other consumers; may be nil
 
 	Ordered       bool // the events of a lease run one after another
 	Blocks        bool // in ordered groups: a failure ends the lease
@@ -59,11 +56,7 @@ type group struct {
 // that ends too, they should return; what they leave undone goes back.
 func Run(stop, work context.Context, config Config) {
 	g := newGroup(config)
-	if g.Feed != nil {
-		g.runFed(stop, work)
-		return
-	}
-	_ = worker.Run(stop, work, g, worker.Config{Lanes: g.Concurrency, Slots: g.Slots, Log: g.Log}) // nothing ends it
+	_ = worker.Run(stop, work, g, worker.Config{Lanes: g.Concurrency, Log: g.Log}) // nothing ends it
 }
 
 func newGroup(config Config) *group {
@@ -129,13 +122,7 @@ func (g *group) take(work context.Context, n int, settle pg.Lease) (*lease, erro
 	if err != nil || !taken.Held() {
 		return nil, err
 	}
-	l := g.hold(work, taken, asked)
-	if g.FromAfar {
-		if err := g.findOrigins(work, l); err != nil {
-			return nil, err
-		}
-	}
-	return l, nil
+	return g.hold(work, taken, asked), nil
 }
 
 // hold begins to keep a lease alive.
@@ -153,7 +140,7 @@ func (g *group) Finish(work context.Context, l *lease) {
 	defer cancel()
 	err := g.settling.Do(ctx, func(ctx context.Context) error {
 		return l.Settle(func() (bool, error) {
-			s := l.unsettled(true)
+			s := l.unsettled()
 			return true, g.observeSettle(ctx, l.Events[l.head:], s.failures, func(ctx context.Context) error {
 				return pg.Settle(ctx, g.Pool, l.Lease, s.failures...)
 			})
@@ -193,7 +180,7 @@ func (g *group) Lost(l *lease) {
 func (g *group) extend(ctx context.Context, leases []*lease) {
 	l := leases[0]
 	asked := time.Now()
-	s := l.unsettled(false)
+	s := l.unsettled()
 	var err error
 	if s.head > l.head || len(s.failures) > 0 {
 		err = g.observeSettle(ctx, l.Events[l.head:s.head], s.failures, func(ctx context.Context) error {
@@ -220,9 +207,4 @@ func (g *group) extend(ctx context.Context, leases []*lease) {
 // leaveToExpire reports a lease that is not extended any more.
 func (g *group) leaveToExpire(l *lease) {
 	g.Log.Error("a handler does not return although its time is over: its lease is left to expire", "lease", l.ID)
-	if l.Source != nil { // which no deadline of its own ends
-		ctx, cancel := context.WithTimeout(context.Background(), g.LeaseFor/3)
-		defer cancel()
-		_ = l.Source.GiveUp(ctx, g.Pool)
-	}
 }

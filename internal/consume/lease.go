@@ -54,7 +54,7 @@ type settlement struct {
 
 // unsettled returns what the database was not told yet. The caller runs in Settle
 // or in a heartbeat.
-func (held *lease) unsettled(all bool) settlement {
+func (held *lease) unsettled() settlement {
 	held.mu.Lock()
 	defer held.mu.Unlock()
 	s := settlement{head: held.head}
@@ -65,9 +65,6 @@ func (held *lease) unsettled(all bool) settlement {
 		s.upTo = held.Events[s.head-1].ID
 	}
 	s.failures = held.failures[:len(held.failures):len(held.failures)]
-	if held.Source != nil && !all {
-		return held.ofHead(s)
-	}
 	return s
 }
 

@@ -45,7 +45,7 @@ func holdsBack(failures []pg.Failure) bool {
 // get more than one event, and only at the first delivery: when an event comes
 // again it comes alone, so that it does not fail its neighbours over and over.
 func (l *lane) chunkEnd(held *lease, start int, transactional bool) int {
-	if l.Together || !l.router.table.batches || !held.batchable(start, transactional) || len(held.Origins) > 0 {
+	if l.Together || !l.router.table.batches || !held.batchable(start, transactional) {
 		return start + 1
 	}
 	end := start + 1
@@ -80,7 +80,7 @@ func (l *lane) plain(held *lease, start, end int) []pg.Failure {
 			if h.Each == nil {
 				continue
 			}
-			if err := l.call(held.Context(), h, nil, held.asAtOrigin(events[i:i+1])); err != nil {
+			if err := l.call(held.Context(), h, nil, events[i:i+1]); err != nil {
 				failures = append(failures, l.judge(held, e, h.Name, err))
 			}
 		}
@@ -100,7 +100,7 @@ func (l *lane) plainBatches(held *lease, start, end int) []pg.Failure {
 		if len(batch) == 0 {
 			continue
 		}
-		if err := l.call(held.Context(), h, nil, held.asAtOrigin(batch)); err != nil {
+		if err := l.call(held.Context(), h, nil, batch); err != nil {
 			failures = append(failures, l.judgeBatch(held, h.Name, batch, false, err)...)
 		}
 	}
@@ -144,8 +144,8 @@ func (l *lane) judgeBatch(held *lease, subscription string, batch []pg.Event, un
 		switch {
 		case !some:
 			failures = append(failures, l.judge(held, e, subscription, err))
-		case named[held.origin(e.ID)] != nil:
-			failures = append(failures, l.judge(held, e, subscription, named[held.origin(e.ID)]))
+		case named[e.ID] != nil:
+			failures = append(failures, l.judge(held, e, subscription, named[e.ID]))
 		case undone:
 			failures = append(failures, released(e.ID, subscription))
 		}

@@ -147,7 +147,7 @@ func (l *lane) once(held *lease, inside []*Handler, start, end int, owed []pg.Fa
 	}
 	handlerErr = l.chain.Run(func(tx pgx.Tx) error {
 		for _, h := range inside {
-			if err := l.call(ctx, h, tx, held.asAtOrigin(held.eventsFor(h, start, end))); err != nil {
+			if err := l.call(ctx, h, tx, held.eventsFor(h, start, end)); err != nil {
 				return err
 			}
 		}
@@ -166,7 +166,7 @@ func (l *lane) once(held *lease, inside []*Handler, start, end int, owed []pg.Fa
 // the last one. The next transaction may begin at once if what comes next happens
 // in it; it should not lie idle while other handlers run.
 func (l *lane) commit(ctx context.Context, held *lease, end int, owed []pg.Failure) (over bool, err error) {
-	s := held.unsettled(true)
+	s := held.unsettled()
 	before := held.Events[held.head:end]
 	e := pg.Ending{Lease: held.Lease, LeaseFor: l.LeaseFor, Failures: slices.Concat(s.failures, owed)}
 	if over = end == len(held.Events); !over {

@@ -60,7 +60,7 @@ var (
 		{"subscriptions", subscriptions},
 		{"relays", relays},
 		{"archives", archives},
-		{"brokers", brokers},
+		{"imports", imports},
 		{"jobs", jobs},
 		{"bloat", bloat},
 	}

@@ -26,7 +26,10 @@ func connect(t *testing.T, url string, statements ...string) *pgx.Conn {
 	return conn
 }
 
-const sourceGroup = "select posthorn.define_source_group('default', 'g', '{}', 'redis://r', 'redis')"
+const (
+	anImport   = "select posthorn.define_import('default', 'i', 'redis://r', 'redis')"
+	leadImport = "select posthorn.lead_import(i.id, 'importer-host-1-0123abcd', '1 hour') from posthorn.imports i"
+)
 
 // Each illness is found, with its level, and with advice.
 func TestExamineFinds(t *testing.T) {
@@ -87,10 +90,15 @@ func TestExamineFinds(t *testing.T) {
 			"select posthorn.publish('default', 'a', stream => 'letters', deliver_at => now() + interval '1 hour')",
 			"insert into posthorn.sealed_streams select id from posthorn.streams where name = 'letters'",
 		}},
-		"unread broker":  {"brokers", Warn, "group g of namespace default reads redis://r, and nobody does", []string{sourceGroup}},
-		"unread streams": {"brokers", Warn, "nobody reads 1 of the 1 streams", []string{sourceGroup, "insert into posthorn.source_streams (group_id, stream) select group_id, 's' from posthorn.source_groups"}},
-		"trimmed": {"brokers", Fail, "threw them away before it had read them, of s", []string{
-			sourceGroup, "insert into posthorn.source_streams (group_id, stream, trimmed_at) select group_id, 's', now() from posthorn.source_groups",
+		"import at rest": {"imports", Warn, "no process runs import i of namespace default from redis://r", []string{anImport}},
+		"failing import": {"imports", Warn, "import i of namespace default cannot go on: stream 's': refused", []string{
+			anImport, leadImport, "insert into posthorn.import_streams (import_id, stream, error) select id, 's', 'refused' from posthorn.imports",
+		}},
+		"slow import": {"imports", Warn, "import i of namespace default is 7 events behind redis://r, the oldest of them there for 1h", []string{
+			anImport, leadImport, "select posthorn.note_import_lag(i.id, i.owner, i.epoch, '{s}', '{7}', array[now() - interval '1 hour']) from posthorn.imports i",
+		}},
+		"trimmed": {"imports", Fail, "redis://r removed them before they were imported, of s", []string{
+			anImport, "insert into posthorn.import_streams (import_id, stream, trimmed_at) select id, 's', now() from posthorn.imports",
 		}},
 		"stopped": {"subscriptions", Warn, "picky of group g in namespace default was stopped", []string{
 			`select posthorn.subscribe('default', 'g', 'picky', '{"conditions_sql": "(e.payload->>''a'')::int = 1"}')`,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/posthorn/posthorn"
@@ -17,8 +18,9 @@ const Timeout = 5 * time.Second
 type Source struct {
 	Namespace string
 	Groups    func(ctx context.Context) ([]posthorn.GroupStatus, error) // asks the database
-	Stats     func() []posthorn.GroupStats                              // asks nobody
-	Timeout   time.Duration                                             // of asking the database
+	Imports   func(ctx context.Context) ([]posthorn.ImportStatus, error)
+	Stats     func() []posthorn.GroupStats // asks nobody
+	Timeout   time.Duration                // of asking the database
 	Logger    *slog.Logger
 }
 
@@ -33,6 +35,11 @@ func (s Source) Collect(ctx context.Context) []Family {
 		s.Logger.Warn("cannot collect the metrics of groups", "error", err)
 	}
 	families = append(families, ofDatabase(groups, err == nil)...)
+	imports, err := s.Imports(ctx)
+	if err != nil {
+		s.Logger.Warn("cannot collect the metrics of imports", "error", err)
+	}
+	families = append(families, ofImports(imports)...)
 	for i := range families {
 		families[i].Namespace = s.Namespace
 	}
@@ -42,7 +49,7 @@ func (s Source) Collect(ctx context.Context) []Family {
 // Metrics are all that a source is asked for.
 func Metrics() []Metric {
 	var all []Metric
-	for _, f := range append(ofProcess(nil), ofDatabase(nil, false)...) {
+	for _, f := range slices.Concat(ofProcess(nil), ofDatabase(nil, false), ofImports(nil)) {
 		all = append(all, f.Metric)
 	}
 	return all
@@ -104,6 +111,65 @@ var groupMetrics = []struct {
 		func(g posthorn.GroupStatus) float64 { return float64(g.DeadLetters) },
 	},
 	{ofGroup("paused", "Whether the group is paused."), func(g posthorn.GroupStatus) float64 { return truth(g.Paused) }},
+}
+
+// importMetrics say where an import stands. NaN is no sample: how much a broker has
+// left is known when it was asked.
+var importMetrics = []struct {
+	Metric
+	value func(posthorn.ImportStatus) float64
+}{
+	{
+		ofImport("lag_events", "Entries that the broker had left when it was asked last; missing until it was."),
+		func(i posthorn.ImportStatus) float64 {
+			if i.LagEvents == nil {
+				return math.NaN()
+			}
+			return float64(*i.LagEvents)
+		},
+	},
+	{
+		ofImport("lag_seconds", "How long the broker has had the first of them."),
+		func(i posthorn.ImportStatus) float64 {
+			if i.LagSeconds == nil {
+				return math.NaN()
+			}
+			return *i.LagSeconds
+		},
+	},
+	{
+		ofImport("looked_timestamp_seconds", "When the broker was asked last how much it had left."),
+		func(i posthorn.ImportStatus) float64 {
+			if i.LookedAt == nil {
+				return math.NaN()
+			}
+			return float64(i.LookedAt.UnixMicro()) / 1e6
+		},
+	},
+	{ofImport("running", "Whether a process runs the import."), func(i posthorn.ImportStatus) float64 { return truth(i.Owner != "") }},
+	{ofImport("failing", "Whether an error keeps the import, or one of its streams, from going on."), func(i posthorn.ImportStatus) float64 { return truth(i.Error != "") }},
+	{
+		ofImport("trimmed_streams", "Streams from which the broker removed events in the last week before they were imported."),
+		func(i posthorn.ImportStatus) float64 { return float64(len(i.Trimmed)) },
+	},
+}
+
+func ofImport(name, help string) Metric {
+	return Metric{"posthorn_import_" + name, help, Gauge, []string{"import"}}
+}
+
+// ofImports shows where the imports stand.
+func ofImports(imports []posthorn.ImportStatus) []Family {
+	families := make([]Family, len(importMetrics))
+	for n, m := range importMetrics {
+		families[n].Metric = m.Metric
+		for _, i := range imports {
+			if value := m.value(i); !math.IsNaN(value) {
+				families[n].Add(Sample{Value: value}, i.Import)
+			}
+		}
+	}
+	return families
 }
 
 func oldestPending(g posthorn.GroupStatus) float64 {

@@ -26,6 +26,7 @@ func source() metrics.Source {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 789012000, time.UTC)
 	var groups []posthorn.GroupStatus
 	var stats []posthorn.GroupStats
+	var imports []posthorn.ImportStatus
 	for i, name := range hostile {
 		n := int64(i)
 		g := posthorn.GroupStatus{
@@ -36,6 +37,8 @@ func source() metrics.Source {
 			g.OldestPending = &at
 		}
 		groups = append(groups, g)
+		lag, seconds := 7*n, float64(i)/3
+		imports = append(imports, posthorn.ImportStatus{Import: name, LookedAt: &at, LagEvents: &lag, LagSeconds: &seconds})
 		s := posthorn.GroupStats{Group: name, LeasesLost: n}
 		for j, handler := range hostile {
 			m := int64(i * j)
@@ -49,6 +52,7 @@ func source() metrics.Source {
 	return metrics.Source{
 		Namespace: "shop",
 		Groups:    func(context.Context) ([]posthorn.GroupStatus, error) { return groups, nil },
+		Imports:   func(context.Context) ([]posthorn.ImportStatus, error) { return imports, nil },
 		Stats:     func() []posthorn.GroupStats { return stats },
 		Timeout:   time.Hour, Logger: slog.New(slog.DiscardHandler),
 	}
@@ -153,6 +157,13 @@ func TestValues(t *testing.T) {
 			BlockedSlots: 6, DeadLetters: 7, Paused: true, HeldForSeconds: 8, HeldByApplication: "psql",
 		}}, nil
 	}
+	lag, seconds := int64(15), 16.5
+	s.Imports = func(context.Context) ([]posthorn.ImportStatus, error) {
+		return []posthorn.ImportStatus{
+			{Import: "i", Owner: "o", LookedAt: &at, LagEvents: &lag, LagSeconds: &seconds, Trimmed: []string{"a", "b"}, Error: "x"},
+			{Import: "new"},
+		}, nil
+	}
 	s.Stats = func() []posthorn.GroupStats {
 		return []posthorn.GroupStats{{Group: "g", LeasesLost: 9, Handlers: []posthorn.HandlerStats{{
 			Handler: "h", Events: 10, Failed: 11, Dead: 12, Busy: 13 * time.Second, Calls: 14,
@@ -183,6 +194,15 @@ func TestValues(t *testing.T) {
 		`posthorn_handler_duration_seconds_count{group="g",handler="h"} 14`,
 		`posthorn_handler_events_total{group="g",handler="h"} 10`,
 		`posthorn_handler_failures_total{group="g",handler="h"} 11`,
+		`posthorn_import_failing{import="i"} 1`,
+		`posthorn_import_failing{import="new"} 0`,
+		`posthorn_import_lag_events{import="i"} 15`,
+		`posthorn_import_lag_seconds{import="i"} 16.5`,
+		`posthorn_import_looked_timestamp_seconds{import="i"} 1.50000000025e+09`,
+		`posthorn_import_running{import="i"} 1`,
+		`posthorn_import_running{import="new"} 0`,
+		`posthorn_import_trimmed_streams{import="i"} 2`,
+		`posthorn_import_trimmed_streams{import="new"} 0`,
 		`posthorn_leases_lost_total{group="g"} 9`,
 		`posthorn_log_held_seconds{application="psql"} 8`,
 		`posthorn_up{namespace="shop"} 1`,
@@ -211,10 +231,11 @@ func TestDatabaseThatCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	s := source()
 	s.Groups = func(context.Context) ([]posthorn.GroupStatus, error) { return nil, errors.New("gone") }
+	s.Imports = func(context.Context) ([]posthorn.ImportStatus, error) { return nil, errors.New("gone") }
 	text := string(metrics.Text(s.Collect(t.Context())))
 	for part, want := range map[string]bool{
 		"\nposthorn_up{namespace=\"shop\"} 0\n": true, "posthorn_handler_events_total{": true, "posthorn_leases_lost_total{": true,
-		"posthorn_group_": false, "posthorn_log_held": false,
+		"posthorn_group_": false, "posthorn_import_": false, "posthorn_log_held": false,
 	} {
 		if strings.Contains(text, part) != want {
 			t.Errorf("%q is there: %t, want %t", part, !want, want)

@@ -71,8 +71,7 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 	ctx, cancel := context.WithTimeout(ctx, commitTime(e.LeaseFor))
 	defer cancel()
 	batch := &pgx.Batch{}
-	settled, err := e.queue(batch)
-	if err != nil {
+	if err := e.queue(batch); err != nil {
 		return translate("settle", err)
 	}
 	batch.Queue("commit")
@@ -91,30 +90,25 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 	if err != nil {
 		return &CommitError{translate("commit", err)}
 	}
-	settled()
 	return nil
 }
 
-// queue queues what settles, and returns what is to be called when it is
-// committed.
-func (e Ending) queue(batch *pgx.Batch) (settled func(), err error) {
-	if e.Lease.Source != nil {
-		return e.Lease.Source.queue(batch, e.UpTo, e.Failures)
-	}
+// queue queues the statement that settles.
+func (e Ending) queue(batch *pgx.Batch) error {
 	if e.First != 0 {
 		batch.Queue(settleProjectionSQL, e.Lease.ID, e.Lease.Attempt, e.First, e.UpTo, period(e.LeaseFor))
-		return func() {}, nil
+		return nil
 	}
 	document, err := failuresDocument(e.Failures)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if e.UpTo == 0 {
 		batch.Queue(settleSQL, e.Lease.ID, e.Lease.Attempt, document)
 	} else {
 		batch.Queue(settleUntilSQL, e.Lease.ID, e.Lease.Attempt, e.UpTo, period(e.LeaseFor), document)
 	}
-	return func() {}, nil
+	return nil
 }
 
 // CommitError is that a transaction which was settled could not be committed.

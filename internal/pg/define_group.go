@@ -103,30 +103,12 @@ type Group struct {
 
 // DefineGroup makes a group, or changes its policy.
 func DefineGroup(ctx context.Context, db DB, namespace, name string, config GroupConfig) (Group, error) {
-	return defineGroup(ctx, db, "select posthorn.define_group($1::text, $2::text, $3::jsonb)", namespace, name, config)
-}
-
-// DefineLogGroup is [DefineGroup] for a program that reads the group from the
-// log: one that read a broker does not any more. It fails with [ErrConflict]
-// while another process reads it there.
-func DefineLogGroup(ctx context.Context, db DB, namespace, name string, config GroupConfig) (Group, error) {
-	return defineGroup(ctx, db, "select posthorn.define_log_group($1::text, $2::text, $3::jsonb)", namespace, name, config)
-}
-
-// DefineSourceGroup is [DefineGroup] for a group that reads a broker. Source is
-// for people, without secrets; a position means nothing to a source of another
-// kind.
-func DefineSourceGroup(ctx context.Context, db DB, namespace, name string, config GroupConfig, source, kind string) (Group, error) {
-	return defineGroup(ctx, db, "select posthorn.define_source_group($1::text, $2::text, $3::jsonb, $4::text, $5::text)",
-		namespace, name, config, source, kind)
-}
-
-func defineGroup(ctx context.Context, db DB, call, namespace, name string, config GroupConfig, more ...any) (Group, error) {
 	document, err := json.Marshal(config)
 	if err != nil {
 		return Group{}, translate("define group", err)
 	}
-	id, err := one[int64](ctx, db, "define group", call, append([]any{namespace, name, string(document)}, more...)...)
+	id, err := one[int64](ctx, db, "define group", "select posthorn.define_group($1::text, $2::text, $3::jsonb)",
+		namespace, name, string(document))
 	return Group{id, namespace, name}, err
 }
 

@@ -11,9 +11,10 @@ import (
 
 // RelayConfig is what the database keeps of how a relay works.
 type RelayConfig struct {
-	Streams []string // patterns; none: all streams
-	Start   *Moment  // where a new relay starts; default: the beginning
-	Backoff *Backoff // before further attempts at what came back from the dead letters
+	Streams  []string // patterns; none: all streams
+	Imported bool     // imported events too
+	Start    *Moment  // where a new relay starts; default: the beginning
+	Backoff  *Backoff // before further attempts at what came back from the dead letters
 }
 
 // DefineRelay makes a relay, or changes which streams it is for, and returns its
@@ -25,10 +26,11 @@ func DefineRelay(ctx context.Context, db DB, namespace, name string, config Rela
 		return Group{}, translate("define relay", err)
 	}
 	document, err := json.Marshal(struct {
-		Streams []string `json:"streams,omitempty"`
-		Start   string   `json:"start,omitempty"`
-		Backoff *Backoff `json:"backoff,omitempty"`
-	}{config.Streams, start, config.Backoff})
+		Streams  []string `json:"streams,omitempty"`
+		Imported bool     `json:"imported"`
+		Start    string   `json:"start,omitempty"`
+		Backoff  *Backoff `json:"backoff,omitempty"`
+	}{config.Streams, config.Imported, start, config.Backoff})
 	if err != nil {
 		return Group{}, translate("define relay", err)
 	}

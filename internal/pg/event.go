@@ -47,13 +47,6 @@ type Lease struct {
 	ID      int64
 	Attempt int
 	Events  []Event
-
-	// Source is where the events are from, if not from the log: then it is what
-	// gets settled.
-	Source *SourceLease
-	// Origins are the ids that retries have in the log they are from, where that
-	// is another one.
-	Origins map[int64]int64
 }
 
 // Held reports whether there is a lease at all; its zero value is none.

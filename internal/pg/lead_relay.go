@@ -7,11 +7,12 @@ import (
 
 // Lead is the lead of a relay.
 type Lead struct {
-	Group   Group
-	Owner   string
-	Epoch   int64    // 0: it is not ours
-	Leader  string   // who has it
-	Streams []string // patterns of the streams that the relay is for
+	Group    Group
+	Owner    string
+	Epoch    int64    // 0: it is not ours
+	Leader   string   // who has it
+	Streams  []string // patterns of the streams that the relay is for
+	Imported bool     // whether it writes imported events too
 }
 
 // LeadRelay takes the lead of a relay, if nobody else has it: see
@@ -25,9 +26,10 @@ func LeadRelay(ctx context.Context, db DB, group Group, owner string, leaseFor t
 		given = &epoch
 	}
 	err := db.QueryRow(ctx, `
-		select coalesce(term, 0), coalesce(leader, ''), patterns
+		select coalesce(term, 0), coalesce(leader, ''), patterns,
+			coalesce((select r.imported from posthorn.relays r where r.group_id = $1::bigint), false)
 		from posthorn.lead_relay($1::bigint, $2::text, $3::text::interval, $4::bigint)`,
-		group.ID, owner, period(leaseFor), given).Scan(&lead.Epoch, &lead.Leader, &lead.Streams)
+		group.ID, owner, period(leaseFor), given).Scan(&lead.Epoch, &lead.Leader, &lead.Streams, &lead.Imported)
 	return lead, translate("lead relay", err)
 }
 

@@ -47,9 +47,6 @@ func storable(s string) string { return strings.ReplaceAll(s, "\x00", "\uFFFD") 
 // Settle ends a lease: what is not listed as failed is done. It fails with
 // [ErrLeaseLost], and changes nothing, when the lease is not held any more.
 func Settle(ctx context.Context, db DB, lease Lease, failures ...Failure) error {
-	if lease.Source != nil {
-		return lease.Source.settle(ctx, db, 0, failures)
-	}
 	document, err := failuresDocument(failures)
 	if err != nil {
 		return translate("settle", err)
@@ -63,9 +60,6 @@ const settleSQL = "select posthorn.settle($1::bigint, $2::int, $3::jsonb)"
 // the rest, and sees to it that the deadline is at least half of leaseFor away.
 // It fails with [ErrLeaseLost] like [Settle].
 func SettleUntil(ctx context.Context, db DB, lease Lease, event int64, leaseFor time.Duration, failures ...Failure) error {
-	if lease.Source != nil {
-		return lease.Source.settle(ctx, db, event, failures)
-	}
 	document, err := failuresDocument(failures)
 	if err != nil {
 		return translate("settle", err)
@@ -86,18 +80,12 @@ func failuresDocument(failures []Failure) (string, error) {
 // Extend moves the deadline of a lease to that long from now, and returns it. It
 // fails with [ErrLeaseLost] when the lease is not held any more.
 func Extend(ctx context.Context, db DB, lease Lease, leaseFor time.Duration) (time.Time, error) {
-	if lease.Source != nil {
-		return time.Time{}, lease.Source.check(ctx, db)
-	}
 	return one[time.Time](ctx, db, "extend", "select posthorn.extend($1::bigint, $2::int, $3::text::interval)",
 		lease.ID, lease.Attempt, period(leaseFor))
 }
 
 // Release gives a lease back untouched. It counts as no delivery.
 func Release(ctx context.Context, db DB, lease Lease) error {
-	if lease.Source != nil {
-		return nil // what is not settled is read again
-	}
 	return run(ctx, db, "release", "select posthorn.release($1::bigint, $2::int)", lease.ID, lease.Attempt)
 }
 

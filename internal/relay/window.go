@@ -196,6 +196,8 @@ func (t *term) sort(w *pg.Window) (*attempt, []pg.Aside) {
 			last = parts[stream]
 		}
 		switch {
+		case !t.lead.Imported && pg.IsImported(e.Metadata):
+			skipped++
 		case last != nil:
 			last.events = append(last.events, *e)
 		case !t.isFor(e.Stream):

@@ -27,7 +27,7 @@ var errNotJSON = errors.New("what was sealed is no JSON")
 type Box struct {
 	db     pg.DB
 	sealer *seal.Sealer // nil where there is no keeper
-	origin *Origin      // nil where all keys are in the database
+	origin *Origin      // has the keys of imported events; may be nil
 	log    *slog.Logger
 
 	mu         sync.Mutex
@@ -53,7 +53,7 @@ func New(db pg.DB, sealer *seal.Sealer, log *slog.Logger) *Box {
 	}
 }
 
-// SetOrigin says where keys are of what comes from elsewhere, before the box is used.
+// SetOrigin says where the keys of imported events are, before the box is used.
 func (b *Box) SetOrigin(origin *Origin) { b.origin = origin }
 
 // Seal returns the messages with the payloads sealed of those that go to
@@ -126,17 +126,21 @@ func (b *Box) Stale(namespace string, messages []pg.Message, err error) bool {
 // so, in a stream that never had a key, stays as it is. The error is [ErrSealed],
 // and the event then as it was.
 func (b *Box) Open(ctx context.Context, namespace string, e *pg.Event) error {
-	payload, opened, err := b.OpenPayload(ctx, namespace, e.Stream, e.Payload)
+	payload, opened, err := b.OpenPayload(ctx, namespace, e.Stream, e.Metadata, e.Payload)
 	if opened {
 		e.Payload, e.Confidential = payload, true
 	}
 	return err
 }
 
-// OpenPayload opens a payload of a stream, if it is sealed.
-func (b *Box) OpenPayload(ctx context.Context, namespace, stream string, payload []byte) (plain []byte, opened bool, err error) {
+// OpenPayload opens a payload of a stream, if it is sealed. The metadata of an
+// imported event say where its keys are.
+func (b *Box) OpenPayload(ctx context.Context, namespace, stream string, metadata, payload []byte) (plain []byte, opened bool, err error) {
 	if !seal.IsSealed(payload) {
 		return payload, false, nil
+	}
+	if from, imported := pg.OriginOf(metadata); imported {
+		return b.openImported(ctx, stream, from, payload)
 	}
 	plain, keyed, err := b.open(ctx, seal.Stream{Namespace: namespace, Name: stream}, payload)
 	switch {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,31 +61,50 @@ func beArchiver(ctx context.Context, s setup) error {
 	return archive.New(pool, to, archive.Config{SegmentAge: time.Second, LeaseFor: pipelineLease, Logger: quiet()}).Run(ctx)
 }
 
-// beReader handles the events of a broker, with an effect in the transaction. Every
-// tenth time it fails. It prints a line for each event.
+// beReader imports the events of a broker, and handles them with an effect in the
+// transaction. Every tenth time it fails. It prints a line for each event.
 func beReader(ctx context.Context, s setup) error {
-	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: s.Database, Logger: quiet()})
+	ph, err := posthorn.Open(ctx, posthorn.Config{
+		DatabaseURL: s.Database, Namespace: strings.ReplaceAll(s.Role, " ", "-"), Migrate: true, Logger: quiet(),
+	})
 	if err != nil {
 		return err
 	}
 	defer ph.Close()
-	source := s.Redis
-	if s.Role == "nats reader" {
-		source = s.NATS
+	source, err := openReaderSource(ctx, s)
+	if err != nil {
+		return err
 	}
-	g := ph.Group(s.Role, posthorn.GroupConfig{
-		Source: posthorn.From(source), Start: posthorn.Beginning, Attempts: 100,
+	defer source.Close()
+	ph.Import("in", posthorn.ImportConfig{BatchSize: 50, LeaseFor: pipelineLease}, source)
+	g := ph.Group("effects", posthorn.GroupConfig{
+		Start: posthorn.Beginning, Attempts: 100,
 		Delays: []time.Duration{100 * time.Millisecond}, LeaseFor: pipelineLease,
 	})
 	g.HandleTx("effect", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
-		if _, err := tx.Exec(ctx, "insert into effects (reader, event) values ($1, $2)", s.Role, e.ID); err != nil {
+		origin, imported := e.Origin()
+		if !imported {
+			return posthorn.Permanent(errors.New("it was not imported"))
+		}
+		if _, err := tx.Exec(ctx, "insert into effects (reader, event) values ($1, $2)", s.Role, origin.ID); err != nil {
 			return err
 		}
 		if rand.IntN(10) == 0 {
 			return errors.New("not this time")
 		}
-		fmt.Println("handled", e.ID)
+		fmt.Println("handled", origin.ID)
 		return nil
 	})
 	return ph.Run(ctx)
+}
+
+func openReaderSource(ctx context.Context, s setup) (interface {
+	posthorn.Source
+	io.Closer
+}, error,
+) {
+	if s.Role == "nats reader" {
+		return nats.OpenSource(ctx, s.NATS, "default", nats.Config{Logger: quiet()})
+	}
+	return redis.OpenSource(ctx, s.Redis, redis.Config{Logger: quiet()})
 }

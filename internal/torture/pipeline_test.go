@@ -45,6 +45,7 @@ func (p *pipelinePart) publisher() func(context.Context) {
 func (p *pipelinePart) start() {
 	p.consumers = p.database.another("consumers")
 	p.database.exec(p.consumers, "create table effects (reader text, event bigint)")
+	p.database.exec(p.consumers, "update posthorn.log_origin set origin = gen_random_uuid()") // if it is a copy
 	p.redis = testredis.StartSentinel(p.t)
 	p.nats = testnats.StartCluster(p.t, 3)
 	p.store = tests3.Start(p.t)

@@ -59,6 +59,14 @@ const (
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
+func parseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, invalid("the URL of NATS cannot be parsed", "Write it like nats://host:4222?replicas=3.")
+	}
+	return u, nil
+}
+
 // fromURL is the config with what the URL says, the servers' addresses, and the
 // options of the connection that the URL has.
 func (c Config) fromURL(u *url.URL) (Config, string, error) {

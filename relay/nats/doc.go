@@ -1,5 +1,5 @@
 // Package nats writes streams to NATS JetStream, for a relay, and reads them there.
-// Importing it makes nats:// and tls:// known to [posthorn.From].
+// [OpenSource] reads, for an import.
 //
 // A stream of Posthorn becomes one of JetStream, named prefix+namespace+stream,
 // with subjects like prefix.namespace.stream.order.placed: the type of an event is
@@ -22,7 +22,7 @@
 // configuration has sync_interval: always.
 //
 // Streams grow until something is trimmed: set [Config].KeepFor or Keep, and the
-// relay removes what is older, but nothing that the archive, a group of Posthorn's
+// relay removes what is older, but nothing that the archive, an import of Posthorn's
 // or a durable consumer of JetStream's still needs.
 //
 // Tested with nats-server 2.15. 2.9.10 lost track of replicated streams

@@ -20,7 +20,7 @@ func (n names) keptKeys(stream string) string {
 }
 
 // Keep says that a group has passed a position.
-func (s *source) Keep(ctx context.Context, group, stream, passed string) error {
+func (s *Source) Keep(ctx context.Context, group, stream, passed string) error {
 	position, err := parsePosition(passed)
 	if err != nil {
 		return err
@@ -37,22 +37,8 @@ func (s *source) Keep(ctx context.Context, group, stream, passed string) error {
 	return nil
 }
 
-// Forget says that a group needs nothing more of a stream.
-func (s *source) Forget(ctx context.Context, group, stream string) error {
-	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
-	defer cancel()
-	kept, err := s.js.KeyValue(ctx, bucketName(s.config.Prefix))
-	if err == nil {
-		err = kept.Purge(ctx, s.names.keptKeys(stream)+escape(group, ""))
-	}
-	if err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
-		return fmt.Errorf("forget what group %q needs of stream %q of nats: %w", group, stream, err)
-	}
-	return nil
-}
-
 // bucket opens the bucket, or makes it with as many replicas as the stream has.
-func (s *source) bucket(ctx context.Context, stream string) (jetstream.KeyValue, error) {
+func (s *Source) bucket(ctx context.Context, stream string) (jetstream.KeyValue, error) {
 	s.mu.Lock()
 	kept := s.kept
 	s.mu.Unlock()

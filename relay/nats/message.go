@@ -87,16 +87,13 @@ func get(h natsgo.Header, name string) string {
 	return ""
 }
 
-// decode is the event of a message of a stream.
-func decode(stream string, h natsgo.Header, data []byte) (posthorn.Event, error) {
+// decode is the event of a message at a position of a stream.
+func decode(stream, position string, h natsgo.Header, data []byte) posthorn.SourceEntry {
 	e, err := entry(h, data)
 	if err != nil {
-		return posthorn.Event{}, err
+		return posthorn.SourceEntry{Stream: stream, Position: position, Err: err}
 	}
-	if !strings.HasPrefix(e.Source, relay.Source("", "")[:len("posthorn:")]) {
-		return posthorn.Event{}, errors.New("its source is no log of posthorn")
-	}
-	return e.Event(stream)
+	return e.Read(stream, position)
 }
 
 // percentEncode writes a value as the HTTP binding of CloudEvents says: what is

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"sync"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -41,9 +40,9 @@ const concurrent = 64
 // are found by the first; addr=host:4222, as often as needed, names others to begin
 // with.
 func Open(ctx context.Context, text string, config Config) (*Sink, error) {
-	u, err := url.Parse(text)
+	u, err := parseURL(text)
 	if err != nil {
-		return nil, invalid("the URL of NATS cannot be parsed", "Write it like nats://host:4222?replicas=3.")
+		return nil, err
 	}
 	config, servers, err := config.fromURL(u)
 	if err != nil {

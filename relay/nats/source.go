@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -16,29 +17,40 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-func init() { posthorn.RegisterSource(openSource, "nats", "tls") }
-
-// source reads the streams of a namespace. The position of a message is its
-// sequence. Its methods are safe for use by any number of goroutines, as long as
-// no two read one stream.
-type source struct {
-	config Config
-	names  names
-	conn   *natsgo.Conn
-	js     jetstream.JetStream
+// Source reads the streams of a namespace, for an import. The position of a message
+// is its sequence. Its methods are safe for use by any number of goroutines, as long
+// as no two read one stream.
+type Source struct {
+	address string
+	config  Config
+	names   names
+	conn    *natsgo.Conn
+	js      jetstream.JetStream
 
 	mu    sync.Mutex
 	tails map[string]*tail
 	kept  jetstream.KeyValue // where groups say what they have passed; see Keep
 }
 
-func openSource(ctx context.Context, c posthorn.SourceConfig) (posthorn.Source, error) {
-	config, servers, err := Config{}.fromURL(c.URL)
+var _ posthorn.Source = (*Source)(nil)
+
+// OpenSource opens the streams of a namespace at a URL for reading: of the one that
+// they are published in. Servers that are not there are waited for: the calls say
+// what is wrong.
+func OpenSource(ctx context.Context, text, namespace string, config Config) (*Source, error) {
+	u, err := parseURL(text)
 	if err != nil {
 		return nil, err
 	}
-	s := &source{config: config, names: names{config.Prefix, c.Namespace}, tails: map[string]*tail{}}
-	s.conn, err = config.connect(ctx, servers, natsgo.DisconnectErrHandler(func(_ *natsgo.Conn, err error) {
+	config, servers, err := config.fromURL(u)
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{
+		address: (&url.URL{Scheme: u.Scheme, Host: u.Host}).String(),
+		config:  config, names: names{config.Prefix, namespace}, tails: map[string]*tail{},
+	}
+	s.conn, err = config.connect(ctx, servers, natsgo.RetryOnFailedConnect(true), natsgo.DisconnectErrHandler(func(_ *natsgo.Conn, err error) {
 		s.breakTails(fmt.Errorf("connection to nats: %w", errors.Join(err, errDisconnected)))
 	}))
 	if err != nil {
@@ -52,7 +64,7 @@ func openSource(ctx context.Context, c posthorn.SourceConfig) (posthorn.Source, 
 }
 
 // Streams lists the streams of the namespace.
-func (s *source) Streams(ctx context.Context) ([]string, error) {
+func (s *Source) Streams(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	var streams []string
@@ -69,17 +81,45 @@ func (s *source) Streams(ctx context.Context) ([]string, error) {
 	return streams, nil
 }
 
-// End is the sequence that a stream ends with.
-func (s *source) End(ctx context.Context, stream string) (string, error) {
-	end, err := s.end(ctx, stream)
-	if err != nil || end == 0 {
-		return "", err
+// Kind is nats.
+func (s *Source) Kind() string { return "nats" }
+
+// String is the URL without what is secret in it.
+func (s *Source) String() string { return s.address }
+
+// Behind counts the messages after a position.
+func (s *Source) Behind(ctx context.Context, stream, position string) (events int64, oldest time.Time, err error) {
+	passed, err := parsePosition(position)
+	if err != nil {
+		return 0, oldest, err
 	}
-	return strconv.FormatUint(end, 10), nil
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
+	found, err := s.js.Stream(ctx, s.names.stream(stream))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, oldest, nil
+	}
+	var next *jetstream.RawStreamMsg
+	if err == nil {
+		state := found.CachedInfo().State
+		passed = max(passed, state.FirstSeq-min(state.FirstSeq, 1))
+		if state.LastSeq <= passed {
+			return 0, oldest, nil
+		}
+		events = int64(state.LastSeq - passed)
+		next, err = found.GetMsg(ctx, passed+1, jetstream.WithGetMsgSubject(">"))
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound): // what comes after was removed
+		return 0, oldest, nil
+	case err != nil:
+		return 0, oldest, fmt.Errorf("look at stream %q of nats: %w", stream, err)
+	}
+	return events, next.Time, nil
 }
 
 // end is 0 for a stream that is not there.
-func (s *source) end(ctx context.Context, stream string) (uint64, error) {
+func (s *Source) end(ctx context.Context, stream string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	found, err := s.js.Stream(ctx, s.names.stream(stream))
@@ -102,7 +142,7 @@ const (
 
 // Read returns what comes next. Each stream is followed from the first call on, by
 // a consumer that the server forgets by itself.
-func (s *source) Read(ctx context.Context, after map[string]string, limit int, wait time.Duration) ([]posthorn.SourceEntry, error) {
+func (s *Source) Read(ctx context.Context, after map[string]string, limit int, wait time.Duration) ([]posthorn.SourceEntry, error) {
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	look := time.NewTicker(absentFor)
@@ -159,7 +199,7 @@ func collect(tails []*tail, limit int) (entries []posthorn.SourceEntry, err erro
 }
 
 // follow returns a tail of each stream that is there, at the position asked for.
-func (s *source) follow(ctx context.Context, after map[string]string, news chan struct{}) ([]*tail, error) {
+func (s *Source) follow(ctx context.Context, after map[string]string, news chan struct{}) ([]*tail, error) {
 	var (
 		mu      sync.Mutex
 		tails   []*tail
@@ -211,7 +251,7 @@ func parsePosition(text string) (uint64, error) {
 }
 
 // restart follows a stream from a position on; nil if it is not there yet.
-func (s *source) restart(ctx context.Context, stream string, position uint64, news chan struct{}) (*tail, error) {
+func (s *Source) restart(ctx context.Context, stream string, position uint64, news chan struct{}) (*tail, error) {
 	s.mu.Lock()
 	old := s.tails[stream]
 	delete(s.tails, stream)
@@ -225,7 +265,7 @@ func (s *source) restart(ctx context.Context, stream string, position uint64, ne
 	}
 	if end < position {
 		return nil, refused(fmt.Sprintf("it ends at %d, before position %d: it was deleted, or has lost messages", end, position),
-			"Reset the position of the group in this stream, or restore the stream.")
+			"Restore the stream, or begin anew: posthorn imports delete NAME.")
 	}
 	if end == 0 {
 		return nil, nil
@@ -245,7 +285,7 @@ func (s *source) restart(ctx context.Context, stream string, position uint64, ne
 }
 
 // sweep stops following what nobody has read for a while.
-func (s *source) sweep() {
+func (s *Source) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for stream, t := range s.tails {
@@ -256,7 +296,7 @@ func (s *source) sweep() {
 	}
 }
 
-func (s *source) breakTails(err error) {
+func (s *Source) breakTails(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tails {
@@ -265,7 +305,7 @@ func (s *source) breakTails(err error) {
 }
 
 // Close stops following all streams.
-func (s *source) Close() error {
+func (s *Source) Close() error {
 	s.mu.Lock()
 	tails := slices.Collect(maps.Values(s.tails))
 	s.tails = nil

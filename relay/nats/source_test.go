@@ -3,12 +3,10 @@ package nats_test
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
@@ -17,13 +15,9 @@ import (
 )
 
 // openSource opens a source that ends with the test.
-func openSource(t *testing.T, text string) posthorn.Source {
+func openSource(t *testing.T, url string) *nats.Source {
 	t.Helper()
-	u, err := url.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := nats.OpenSource(t.Context(), posthorn.SourceConfig{URL: u, Namespace: "shop"})
+	s, err := nats.OpenSource(t.Context(), url, "shop", nats.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,11 +77,13 @@ func TestEventsComeBack(t *testing.T) {
 		t.Error(diff)
 	}
 	none(t, source, after)
-	if end, err := source.End(t.Context(), "orders"); end != "3000" || err != nil {
-		t.Errorf("end: %q %v", end, err)
+	for position, want := range map[string]int64{"": 3000, "2990": 10, "3000": 0} {
+		if n, _, err := source.Behind(t.Context(), "orders", position); n != want || err != nil {
+			t.Errorf("behind %q are %d entries, %v; want %d", position, n, err, want)
+		}
 	}
-	if end, err := source.End(t.Context(), "later"); end != "" || err != nil {
-		t.Errorf("end of what is not there: %q %v", end, err)
+	if n, _, err := source.Behind(t.Context(), "later", ""); n != 0 || err != nil {
+		t.Errorf("of what is not there are %d entries, %v", n, err)
 	}
 	// What is written while a reader waits comes, also in a stream that is made.
 	write(t, s, append(events("later", 1, 1), events("orders", 3001, 1)...)...)
@@ -181,14 +177,5 @@ func TestKeptPositionsSurvive(t *testing.T) {
 	entry, err := kept.Get(t.Context(), "shop.orders.billing=201")
 	if err != nil || string(entry.Value()) != "2" {
 		t.Fatalf("kept: %v %v", entry, err)
-	}
-	if err := openSource(t, server.URL).Forget(t.Context(), "billing 1", "orders"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kept.Get(t.Context(), "shop.orders.billing=201"); err != jetstream.ErrKeyNotFound {
-		t.Errorf("after forgetting: %v", err)
-	}
-	if err := openSource(t, server.URL+"?prefix=other").Forget(t.Context(), "billing", "orders"); err != nil {
-		t.Errorf("forget what was never kept: %v", err)
 	}
 }

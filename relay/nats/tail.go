@@ -17,7 +17,7 @@ import (
 // the server forgets when nobody has asked for a while. What it has sent waits
 // here until it is read.
 type tail struct {
-	source   *source
+	source   *Source
 	stream   string
 	consumer jetstream.Consumer
 	messages jetstream.MessagesContext
@@ -40,7 +40,7 @@ const (
 )
 
 // start follows a stream from behind a position on.
-func (s *source) start(ctx context.Context, stream string, position uint64, news chan struct{}) (*tail, error) {
+func (s *Source) start(ctx context.Context, stream string, position uint64, news chan struct{}) (*tail, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	consumer, err := s.js.CreateConsumer(ctx, s.names.stream(stream), jetstream.ConsumerConfig{
@@ -60,12 +60,13 @@ func (s *source) start(ctx context.Context, stream string, position uint64, news
 		position: position, news: news, used: time.Now(),
 	}
 	t.roomy.L = &t.mu
-	go t.run()
+	go t.run(position)
 	return t, nil
 }
 
-// run receives until the tail is stopped, or something is amiss.
-func (t *tail) run() {
+// run receives what comes after a sequence, until the tail is stopped, or something
+// is amiss.
+func (t *tail) run(last uint64) {
 	defer close(t.ended)
 	defer t.messages.Stop()
 	for next := uint64(1); ; next++ {
@@ -82,11 +83,14 @@ func (t *tail) run() {
 			t.fail(err)
 			return
 		}
-		entry := posthorn.SourceEntry{Stream: t.stream, Position: strconv.FormatUint(meta.Sequence.Stream, 10)}
-		if entry.Event, entry.Err = decode(t.stream, m.Headers(), m.Data()); entry.Err != nil {
-			entry.Err = fmt.Errorf("message %s of stream %q: %w", entry.Position, t.stream, entry.Err)
+		// Sequences have no gaps but where messages were removed. What was removed before
+		// the first reading is not missed.
+		if before := meta.Sequence.Stream - 1; last != 0 && before != last &&
+			!t.put(posthorn.SourceEntry{Stream: t.stream, Position: strconv.FormatUint(before, 10), Err: posthorn.ErrTrimmed}) {
+			return
 		}
-		if !t.put(entry) {
+		last = meta.Sequence.Stream
+		if !t.put(decode(t.stream, strconv.FormatUint(last, 10), m.Headers(), m.Data())) {
 			return
 		}
 	}

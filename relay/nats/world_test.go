@@ -14,7 +14,7 @@ import (
 	"github.com/posthorn/posthorn/relay/nats"
 )
 
-const origin = "0123456789abcdef"
+const origin = "01234567-89ab-cdef-0123-456789abcdef"
 
 var at = time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
 

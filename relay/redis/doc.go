@@ -44,10 +44,9 @@
 //
 // # Reading
 //
-// Importing the package makes these URLs known to posthorn.From. Which streams there
-// are is in the set posthorn:streams, after the prefix, which sinks keep. Groups are
-// consumer groups of the keys, so that XINFO GROUPS shows them and trimming knows
-// them. In a Cluster one command reads one slot: several streams are looked at again
+// [OpenSource] reads, for an import. Which streams there are is in the set
+// posthorn:streams, after the prefix, which sinks keep. An import is a consumer group
+// of the keys, so that XINFO GROUPS shows it and trimming knows it. In a Cluster one command reads one slot: several streams are looked at again
 // up to ten times a second while nothing comes; a single one is waited for.
 //
 // Ids of entries come from the server's clock. Keep those of a master and its

@@ -6,10 +6,7 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-var (
-	OpenSource = openSource
-	Slot       = slot
-)
+var Slot = slot
 
 // LimitEntries lets a sink believe that its server takes less than others.
 func LimitEntries(s *Sink, bytes int) { s.maxEntry = bytes }

@@ -31,7 +31,7 @@ const (
 )
 
 // read takes looks until one finds something. The map is the caller's.
-func (s *source) read(ctx context.Context, positions map[string]string, limit int, wait time.Duration) ([]posthorn.SourceEntry, error) {
+func (s *Source) read(ctx context.Context, positions map[string]string, limit int, wait time.Duration) ([]posthorn.SourceEntry, error) {
 	if err := s.link.open(ctx); err != nil {
 		return nil, err
 	}
@@ -194,14 +194,14 @@ func (l *look) args(p part, share int, block time.Duration) *redis.XReadArgs {
 		args.Streams = append(args.Streams, l.link.prefix+stream)
 	}
 	for _, stream := range p.streams {
-		args.Streams = append(args.Streams, cmp.Or(l.after[stream], "0"))
+		args.Streams = append(args.Streams, placeOf(l.after[stream]).from())
 	}
 	return args
 }
 
 // take takes what was found, up to the limit.
 func (l *look) take(ctx context.Context, node *redis.Client, found []redis.XStream, share int) error {
-	trimmed, err := l.trimmed(ctx, node, found)
+	heads, err := l.heads(ctx, node, found)
 	if err != nil {
 		return err
 	}
@@ -209,13 +209,18 @@ func (l *look) take(ctx context.Context, node *redis.Client, found []redis.XStre
 	defer l.mu.Unlock()
 	for _, f := range found {
 		stream := strings.TrimPrefix(f.Stream, l.link.prefix)
-		if at, is := trimmed[f.Stream]; is && len(l.entries) < l.limit {
-			l.entries = append(l.entries, posthorn.SourceEntry{Stream: stream, Position: at, Err: posthorn.ErrTrimmed})
+		at := placeOf(l.after[stream])
+		if head, is := heads[f.Stream]; is && len(l.entries) < l.limit {
+			if at.id != "" {
+				l.entries = append(l.entries, posthorn.SourceEntry{Stream: stream, Position: head.String(), Err: posthorn.ErrTrimmed})
+			}
+			at = head
 		}
 		n := min(len(f.Messages), l.limit-len(l.entries))
 		for _, m := range f.Messages[:n] {
-			l.entries = append(l.entries, entry(stream, m))
-			l.after[stream] = m.ID
+			at.id, at.count = m.ID, at.count+1
+			l.after[stream] = at.String()
+			l.entries = append(l.entries, entry(stream, at.String(), m))
 		}
 		l.full[stream] = len(f.Messages) == share && n == share
 	}
@@ -223,42 +228,40 @@ func (l *look) take(ctx context.Context, node *redis.Client, found []redis.XStre
 }
 
 // entry makes an event of an entry, if it is one.
-func entry(stream string, m redis.XMessage) posthorn.SourceEntry {
+func entry(stream, position string, m redis.XMessage) posthorn.SourceEntry {
 	text := func(name string) string {
 		s, _ := m.Values[name].(string)
 		return s
 	}
-	e := posthorn.SourceEntry{Stream: stream, Position: m.ID}
-	if !strings.HasPrefix(text(relay.SourceName), "posthorn:") {
-		e.Err = errors.New("its source is no log")
-		return e
-	}
-	e.Event, e.Err = relay.Entry{
+	return relay.Entry{
 		ID: text(relay.ID), Source: text(relay.SourceName), Type: text(relay.Type), Time: text(relay.Time),
 		Subject: text(relay.Subject), Tags: text(relay.Tags), Metadata: text(relay.Metadata), Data: []byte(text(relay.Data)),
-	}.Event(stream)
-	return e
+	}.Read(stream, position)
 }
 
-// trimmed finds those keys of which something is gone that came after the position
-// they were read from, and where the rest begins. What is trimmed goes from the
-// head: as long as the entry at the position is there, so is all after it.
-func (l *look) trimmed(ctx context.Context, node *redis.Client, found []redis.XStream) (map[string]string, error) {
+// heads are the places right before the first entries of those keys that are read
+// from their heads: from the beginning, or because entries are gone that came after
+// the position. What is trimmed goes from the head: as long as the entry at the
+// position is there, so is all after it.
+func (l *look) heads(ctx context.Context, node *redis.Client, found []redis.XStream) (map[string]place, error) {
 	asked := map[string]*redis.XMessageSliceCmd{}
+	heads := map[string]place{}
 	pipe := node.Pipeline()
 	l.mu.Lock()
 	for _, f := range found {
-		at := l.after[strings.TrimPrefix(f.Stream, l.link.prefix)]
-		if at != "" && len(f.Messages) > 0 && before(f.Messages[0].ID) != at {
-			asked[f.Stream] = pipe.XRangeN(ctx, f.Stream, at, at, 1)
+		at := placeOf(l.after[strings.TrimPrefix(f.Stream, l.link.prefix)])
+		switch {
+		case len(f.Messages) == 0:
+		case at.id == "":
+			heads[f.Stream] = place{id: before(f.Messages[0].ID)}
+		case before(f.Messages[0].ID) != at.id:
+			asked[f.Stream] = pipe.XRangeN(ctx, f.Stream, at.id, at.id, 1)
 		}
 	}
 	l.mu.Unlock()
-	if len(asked) == 0 {
-		return nil, nil
+	if len(asked) > 0 {
+		_, _ = pipe.Exec(ctx) // each command has its own error
 	}
-	_, _ = pipe.Exec(ctx)
-	trimmed := map[string]string{}
 	for _, f := range found {
 		cmd := asked[f.Stream]
 		if cmd == nil {
@@ -269,11 +272,43 @@ func (l *look) trimmed(ctx context.Context, node *redis.Client, found []redis.XS
 			return nil, explain(err)
 		}
 		if len(there) == 0 {
-			trimmed[f.Stream] = before(f.Messages[0].ID)
+			heads[f.Stream] = place{id: before(f.Messages[0].ID)}
 		}
 	}
-	return trimmed, nil
+	for key, head := range heads {
+		info, err := node.XInfoStream(ctx, key).Result()
+		if err != nil {
+			return nil, explain(err)
+		}
+		head.count, head.counted = info.EntriesAdded-info.Length, info.EntriesAdded >= info.Length
+		heads[key] = head
+	}
+	return heads, nil
 }
+
+// place is a position in a stream.
+type place struct {
+	id      string // of an entry; "" is the beginning
+	count   int64  // of the entries that the stream had been given with it
+	counted bool   // otherwise the count is not known
+}
+
+func placeOf(position string) place {
+	id, count, counted := strings.Cut(position, "/")
+	p := place{id: id, counted: counted}
+	p.count, _ = strconv.ParseInt(count, 10, 64)
+	return p
+}
+
+func (p place) String() string {
+	if !p.counted {
+		return p.id
+	}
+	return p.id + "/" + strconv.FormatInt(p.count, 10)
+}
+
+// from is the id as Redis reads it.
+func (p place) from() string { return cmp.Or(p.id, "0-0") }
 
 // before is the position right before an id.
 func before(id string) string {

@@ -17,7 +17,7 @@ import (
 	"github.com/posthorn/posthorn/relay/redis"
 )
 
-const origin = "a1b2"
+const origin = "01234567-89ab-cdef-0123-456789abcdef"
 
 func open(t *testing.T, url string) *redis.Sink {
 	t.Helper()
@@ -98,12 +98,12 @@ func TestWrite(t *testing.T) {
 	}
 	want := []map[string]any{
 		{
-			"specversion": "1.0", "id": "1", "source": "posthorn:a1b2:shop", "type": "thing.done",
+			"specversion": "1.0", "id": "1", "source": "posthorn:01234567-89ab-cdef-0123-456789abcdef:shop", "type": "thing.done",
 			"time": "2023-11-14T22:13:20.000000001Z", "subject": "ü 7", "datacontenttype": "application/json",
 			"tags": `["a","b"]`, "metadata": `{"traceparent":"00-ab"}`, "data": `{"n":1}`,
 		},
 		{
-			"specversion": "1.0", "id": "1003", "source": "posthorn:a1b2:shop", "type": "thing.done",
+			"specversion": "1.0", "id": "1003", "source": "posthorn:01234567-89ab-cdef-0123-456789abcdef:shop", "type": "thing.done",
 			"time": "2023-11-14T22:13:20.000001003Z", "datacontenttype": "application/json", "data": `{"n":1003}`,
 		},
 	}

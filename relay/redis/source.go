@@ -13,25 +13,35 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-func init() { posthorn.RegisterSource(openSource, schemes...) }
-
-// source reads what sinks wrote, and registers groups as consumer groups. Positions
-// are ids of entries.
-type source struct {
+// Source reads what sinks wrote, for an import, and registers its reader as a
+// consumer group. The position of an entry is its id, and after a slash how many
+// entries the stream had been given with it, where the server counts them.
+type Source struct {
 	link    *link
 	reading sync.WaitGroup
 }
 
-func openSource(_ context.Context, config posthorn.SourceConfig) (posthorn.Source, error) {
-	t, err := parse(config.URL, Config{})
+var _ posthorn.Source = (*Source)(nil)
+
+// OpenSource opens the streams at a URL for reading. Only the prefix, TLS and the
+// timeout of the config matter. It does not connect: what is wrong with the server
+// the first call says.
+func OpenSource(_ context.Context, url string, config Config) (*Source, error) {
+	t, err := parseURL(url, config)
 	if err != nil {
 		return nil, fmt.Errorf("open redis: %w: %w", posthorn.ErrInvalid, err)
 	}
-	return &source{link: &link{target: t}}, nil
+	return &Source{link: &link{target: t}}, nil
 }
 
+// Kind is redis.
+func (s *Source) Kind() string { return "redis" }
+
+// String is the URL without what is secret in it.
+func (s *Source) String() string { return s.link.address }
+
 // Close ends all connections, and with them what waits.
-func (s *source) Close() error {
+func (s *Source) Close() error {
 	err := s.link.close()
 	s.reading.Wait()
 	return err
@@ -39,7 +49,7 @@ func (s *source) Close() error {
 
 // Streams lists the streams that sinks with the same prefix wrote, whether they
 // have entries or not.
-func (s *source) Streams(ctx context.Context) ([]string, error) {
+func (s *Source) Streams(ctx context.Context) ([]string, error) {
 	if err := s.link.open(ctx); err != nil {
 		return nil, fmt.Errorf("streams of redis: %w", err)
 	}
@@ -58,39 +68,42 @@ func (s *source) Streams(ctx context.Context) ([]string, error) {
 	return streams, nil
 }
 
-// End is the id that the stream gave last, of an entry that may be gone.
-func (s *source) End(ctx context.Context, stream string) (string, error) {
+// Behind counts the entries after a position. Where the server does not count what
+// it is given (before Redis 7), that is as many as the stream has.
+func (s *Source) Behind(ctx context.Context, stream, position string) (events int64, oldest time.Time, err error) {
 	if err := s.link.open(ctx); err != nil {
-		return "", fmt.Errorf("end of stream %q: %w", stream, err)
+		return 0, oldest, fmt.Errorf("look at stream %q: %w", stream, err)
 	}
-	info, err := s.link.client.XInfoStream(ctx, s.link.prefix+stream).Result()
-	if isNoKey(err) {
-		return "", nil
+	key, at := s.link.prefix+stream, placeOf(position)
+	info, err := s.link.client.XInfoStream(ctx, key).Result()
+	if isNoKey(err) || err == nil && (info.Length == 0 || !less(at.from(), info.LastGeneratedID)) {
+		return 0, oldest, nil
+	}
+	var next []redis.XMessage
+	if err == nil {
+		next, err = s.link.client.XRangeN(ctx, key, after(at.from()), "+", 1).Result()
 	}
 	if err := s.link.check(ctx, err); err != nil {
-		return "", fmt.Errorf("end of stream %q: %w", stream, err)
+		return 0, oldest, fmt.Errorf("look at stream %q: %w", stream, err)
 	}
-	return afterNothing(info.LastGeneratedID), nil
-}
-
-// afterNothing is the position of the beginning where there was never an entry.
-func afterNothing(id string) string {
-	if id == "0-0" {
-		return ""
+	if len(next) == 0 {
+		return 0, oldest, nil
 	}
-	return id
+	ms, _, _ := split(next[0].ID)
+	events = info.Length
+	if at.counted && info.EntriesAdded >= info.Length {
+		events = min(max(info.EntriesAdded-at.count, 1), info.Length)
+	}
+	return events, time.UnixMilli(int64(ms)), nil
 }
 
 // Keep makes a consumer group of the key, or moves it. Its lag shows in XINFO
 // GROUPS.
-func (s *source) Keep(ctx context.Context, group, stream, passed string) error {
+func (s *Source) Keep(ctx context.Context, group, stream, passed string) error {
 	if err := s.link.open(ctx); err != nil {
 		return fmt.Errorf("keep stream %q: %w", stream, err)
 	}
-	key, at := s.link.prefix+stream, passed
-	if at == "" {
-		at = "0"
-	}
+	key, at := s.link.prefix+stream, placeOf(passed).from()
 	err := s.link.client.XGroupSetID(ctx, key, group, at).Err()
 	if isNoKey(err) || errorCode(err) == "NOGROUP" {
 		err = s.link.client.XGroupCreateMkStream(ctx, key, group, at).Err()
@@ -104,21 +117,6 @@ func (s *source) Keep(ctx context.Context, group, stream, passed string) error {
 	return nil
 }
 
-// Forget removes the consumer group.
-func (s *source) Forget(ctx context.Context, group, stream string) error {
-	if err := s.link.open(ctx); err != nil {
-		return fmt.Errorf("forget stream %q: %w", stream, err)
-	}
-	err := s.link.client.XGroupDestroy(ctx, s.link.prefix+stream, group).Err()
-	if isNoKey(err) {
-		return nil
-	}
-	if err := s.link.check(ctx, err); err != nil {
-		return fmt.Errorf("forget stream %q: %w", stream, err)
-	}
-	return nil
-}
-
 // isNoKey: the stream does not exist, in the words of XINFO and XGROUP.
 func isNoKey(err error) bool {
 	var answered redis.Error
@@ -127,7 +125,7 @@ func isNoKey(err error) bool {
 }
 
 // Read reads what there is, or waits for it; see [posthorn.Source].
-func (s *source) Read(ctx context.Context, after map[string]string, limit int, wait time.Duration) ([]posthorn.SourceEntry, error) {
+func (s *Source) Read(ctx context.Context, after map[string]string, limit int, wait time.Duration) ([]posthorn.SourceEntry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

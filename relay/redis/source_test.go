@@ -3,8 +3,8 @@ package redis_test
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,13 +18,9 @@ import (
 
 const soon = time.Minute
 
-func source(t *testing.T, text string) posthorn.Source {
+func source(t *testing.T, url string) *redis.Source {
 	t.Helper()
-	u, err := url.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := redis.OpenSource(t.Context(), posthorn.SourceConfig{URL: u, Namespace: "shop"})
+	s, err := redis.OpenSource(t.Context(), url, redis.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,9 +108,12 @@ func TestSourceReadsWhatTheSinkWrote(t *testing.T) {
 			slices.Sort(streams)
 			equal(t, "streams", streams, []string{"a", "stream:user:events", "x{y}z", "{y}", "{{y}}", "{}", "}{", "ü 💌"})
 			for stream, position := range after {
-				end, err := s.End(t.Context(), stream)
-				if err != nil || end != position {
-					t.Errorf("the end of %s is %s, %v; read up to %s", stream, end, err, position)
+				if n, _, err := s.Behind(t.Context(), stream, position); n != 0 || err != nil {
+					t.Errorf("%d entries of %s are left, %v; read up to %s", n, stream, err, position)
+				}
+				n, oldest, err := s.Behind(t.Context(), stream, "")
+				if n != int64(len(want[stream])) || time.Since(oldest) > time.Hour || err != nil {
+					t.Errorf("from the beginning of %s there are %d entries since %v, %v", stream, n, oldest, err)
 				}
 			}
 		})
@@ -214,6 +213,9 @@ func TestSourceTellsWhatWasTrimmed(t *testing.T) {
 		t.Errorf("what was trimmed is not told: %+v", entries[0])
 	}
 	equal(t, "what is read then", eventsOf(t, entries[1:], "a"), events("a", 6, 7))
+	if n, _, err := s.Behind(t.Context(), "a", entries[2].Position); n != 3 || err != nil {
+		t.Errorf("%d entries are left, %v", n, err)
+	}
 	after["a"] = entries[0].Position // it goes on there
 	equal(t, "what comes after that", eventsOf(t, readAll(t, s, after, 10, 5), "a"), events("a", 6, 10))
 	write(t, sink, events("a", 11, 12))
@@ -240,21 +242,15 @@ func TestGroupsAreRegistered(t *testing.T) {
 		}
 		return out
 	}
-	must(s.Forget(t.Context(), "billing", "a")) // of no stream
 	must(s.Keep(t.Context(), "billing", "a", ""))
 	equal(t, "before the first event", groups(), map[string]string{"billing": "0-0"})
-	end, err := s.End(t.Context(), "a")
-	must(err)
-	equal(t, "the end of an empty stream", end, "")
 	write(t, sink, events("a", 1, 2))
-	end, err = s.End(t.Context(), "a")
-	must(err)
-	must(s.Keep(t.Context(), "mail", "a", end))
+	position := readAll(t, s, map[string]string{"a": ""}, 2, 2)[1].Position
+	end, _, _ := strings.Cut(position, "/")
+	must(s.Keep(t.Context(), "mail", "a", position))
 	equal(t, "two groups", groups(), map[string]string{"billing": "0-0", "mail": end})
-	must(s.Keep(t.Context(), "billing", "a", end))
-	must(s.Forget(t.Context(), "mail", "a"))
-	must(s.Forget(t.Context(), "mail", "a"))
-	equal(t, "one has passed, one is gone", groups(), map[string]string{"billing": end})
+	must(s.Keep(t.Context(), "billing", "a", position))
+	equal(t, "both have passed", groups(), map[string]string{"billing": end, "mail": end})
 }
 
 func TestSlots(t *testing.T) {

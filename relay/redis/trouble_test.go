@@ -58,7 +58,7 @@ func TestTroubleOfOneStream(t *testing.T) {
 		"the stream is of another namespace": {
 			func(ctx context.Context, server *testredis.Database) error {
 				return writeAs(ctx, server, origin, "other")
-			}, "another log, posthorn:a1b2:other", "prefix",
+			}, "another log, posthorn:01234567-89ab-cdef-0123-456789abcdef:other", "prefix",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

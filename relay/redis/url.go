@@ -29,6 +29,7 @@ const (
 
 // target is what a URL says.
 type target struct {
+	address                            string // for people, without secrets
 	kind                               kind
 	addrs                              []string
 	master                             string // as Sentinel knows it
@@ -50,11 +51,10 @@ func parseURL(text string, config Config) (target, error) {
 	if err != nil {
 		return target{}, errors.New("the URL cannot be parsed; it is like redis://user:password@host:6379")
 	}
-	return parse(u, config)
-}
-
-func parse(u *url.URL, config Config) (target, error) {
-	t := target{prefix: config.Prefix, replicas: config.Replicas, keep: config.Keep, keepFor: config.KeepFor, timeout: config.Timeout, username: u.User.Username()}
+	t := target{
+		address: (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String(), username: u.User.Username(),
+		prefix: config.Prefix, replicas: config.Replicas, keep: config.Keep, keepFor: config.KeepFor, timeout: config.Timeout,
+	}
 	t.password, _ = u.User.Password()
 	port := "6379"
 	scheme, secure := strings.CutPrefix(u.Scheme, "rediss")

@@ -15,6 +15,7 @@ insert into posthorn.log_origin default values;
 create table posthorn.relays (
   group_id int primary key,
   streams text[] not null,             -- patterns of the streams that it is for
+  imported boolean not null default false, -- whether it writes imported events too
   owner text,                          -- the process that leads; null if none does
   until timestamptz,                   -- after that another may lead
   led_since timestamptz,               -- since when the owner has led

@@ -44,9 +44,6 @@ begin
   delete from posthorn.ticks;
   for g in select x.* from posthorn.groups x order by x.id loop
     perform posthorn.move_cursor(g, 'infinity', sight);
-    if posthorn.is_source_group(g.id) then
-      perform posthorn.mute(g);
-    end if;
     update posthorn.stops x
     set reached = case when (x.upto).base is null then posthorn.newest_cursor(g.id) end,
       upto = case when (x.upto).base is not null then posthorn.newest_cursor(g.id) end

@@ -40,14 +40,13 @@ declare
     'subscribe', 'subscribe_with_filter', 'unsubscribe', 'keep_subscriptions', 'conditions_to_try', 'try_condition', 'stop_condition', 'read_next_events', 'set_group_cursor',
     'find_event', 'search_events', 'read_events', 'read_log', 'cursor_at', 'cursor_after', 'cursor_between', 'outcomes', 'readable', 'as_jsonb',
     'define_relay', 'lead_relay', 'note_relay_error', 'resign_relay', 'take_relay', 'settle_relay', 'take_aside', 'settle_aside', 'list_aside', 'origin', 'unarchived',
-    'define_source_group', 'define_log_group', 'join_source', 'begin_source', 'take_source_streams', 'source_blocks',
-    'release_source_streams', 'leave_source', 'settle_source', 'check_stream', 'try_in_source', 'note_trimmed', 'origins', 'has_origins',
+    'define_import', 'lead_import', 'resign_import', 'import_positions', 'import_events', 'note_import_lag', 'note_import_error',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied',
     'claim_jobs', 'start_job', 'heartbeat_job', 'heartbeat_jobs', 'complete_job', 'complete_jobs', 'fail_job', 'release_jobs', 'job_news',
     'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history',
     'load_stream_keys', 'list_streams'];
   administering constant text[] := array[
-    'subscribe_with_sql', 'catch_up', 'define_namespace', 'delete_group', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
+    'subscribe_with_sql', 'catch_up', 'define_namespace', 'delete_group', 'delete_import', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
     'redrive', 'purge', 'list_dead_letters', 'count_dead_letters', 'dead_letter_envelopes',
     'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace',
     'schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule_now', 'run_scheduled_task',
@@ -83,7 +82,7 @@ begin
   -- lease_events is inlined into its caller's query, which reads these itself.
   if kind in ('consumer', 'admin') then
     execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,
-      posthorn.groups, posthorn.filtered_groups, posthorn.subscriptions, posthorn.stops, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status, posthorn.source_status, posthorn.relay_status, posthorn.relay_leases, posthorn.stream_leases,
+      posthorn.groups, posthorn.filtered_groups, posthorn.subscriptions, posthorn.stops, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status, posthorn.import_status, posthorn.import_stream_status, posthorn.relay_status, posthorn.relay_leases, posthorn.stream_leases,
       posthorn.event_log, posthorn.migrations, posthorn.jobs, posthorn.job_log to %I', role_name);
   end if;
   if kind = 'admin' then

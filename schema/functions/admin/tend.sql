@@ -133,15 +133,12 @@ set jit = off
 as $$
 declare
   today timestamptz := posthorn.now();
-  last_time timestamptz;
   last_tick timestamptz;
   removed bigint;
   n bigint;
 begin
   update posthorn.cluster c set swept_at = today
-  from posthorn.cluster was
-  where (today between c.swept_at and c.swept_at + interval '1 minute') is not true
-  returning was.swept_at into last_time;
+  where (today between c.swept_at and c.swept_at + interval '1 minute') is not true;
   if not found then
     return 0;
   end if;
@@ -169,8 +166,7 @@ begin
   delete from posthorn.ticks t
   where t.at < today - posthorn.setting('partition_retention_period')::interval - interval '1 month' and t.at < last_tick;
   get diagnostics n = row_count;
-  return removed + n + posthorn.sweep_jobs() + posthorn.sweep_relayed() + posthorn.sweep_sources()
-    + posthorn.trim_seen(last_time);
+  return removed + n + posthorn.sweep_jobs() + posthorn.sweep_relayed() + posthorn.sweep_imported_ids();
 end $$;
 comment on function posthorn.sweep() is 'Removes dedup keys, nodes and ticks that have outlived their use.';
 

@@ -28,9 +28,6 @@ begin
     old := g;
   end if;
   g := posthorn.configured(g, conf);
-  if g.ordering = 'total' then
-    perform posthorn.check_reads_log(g, 'A broker orders events by stream: order the group by stream or by key.');
-  end if;
   if (old.ordering, old.slots) <> (g.ordering, g.slots) then
     perform posthorn.check_reorder(old, g);
   end if;
@@ -213,8 +210,6 @@ begin
   with gone as (delete from posthorn.dead_letters where group_id = g.id returning 1)
   select count(*) into delete_group.dead_letters from gone;
   perform posthorn.forget_projection(g);
-  perform posthorn.forget_source(g);
-  delete from posthorn.source_events where group_id = g.id;
   perform posthorn.forget_relay(g);
   perform posthorn.forget_archive(g);
   delete from posthorn.subscriptions where group_no = g.id;

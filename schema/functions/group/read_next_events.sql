@@ -146,7 +146,7 @@ as $$
 $$;
 comment on function posthorn.was_set(posthorn.groups, text, posthorn.cursors) is 'Whether a group stands at a cursor already.';
 
--- Groups that read by themselves, and those that read a broker, have no readers.
+-- Groups that read by themselves have no readers.
 create or replace function posthorn.check_readable(g posthorn.groups)
 returns void
 language plpgsql stable
@@ -154,7 +154,6 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform posthorn.check_no_projection(g, 'it reads by itself', 'Read another group.');
-  perform posthorn.check_reads_log(g, 'Read another group.');
   perform posthorn.check_no_relay(g, 'it reads by itself', 'Read another group.');
   perform posthorn.check_no_archive(g);
 end $$;

@@ -14,7 +14,6 @@ begin
       hint = 'Give a time, ''-infinity'' for the beginning or ''infinity'' for the end.';
   end if;
   perform posthorn.check_no_projection(g, 'it cannot skip events, or apply them twice', 'Rebuild it.');
-  perform posthorn.check_reads_log(g, 'Where it stands is up to the source. Delete the group to begin anew, or define another.');
   perform posthorn.check_no_archive(g);
   perform posthorn.check_claim(1, '1 second', gen_random_uuid());
   perform posthorn.verify_cluster();

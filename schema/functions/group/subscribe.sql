@@ -170,8 +170,6 @@ begin
     end if;
     perform posthorn.check_no_projection((select g from posthorn.groups g where g.id = new.group_no),
       'it has no subscriptions', 'Subscribe under another group.');
-    perform posthorn.check_reads_log((select g from posthorn.groups g where g.id = new.group_no),
-      'Subscribe under another group; handlers of this one have patterns.');
     perform posthorn.check_no_relay((select g from posthorn.groups g where g.id = new.group_no),
       'it has no subscriptions', 'Subscribe under another group.');
     perform posthorn.check_no_archive((select g from posthorn.groups g where g.id = new.group_no));

@@ -93,7 +93,8 @@ begin
     and pg_catalog.octet_length(publish.payload::pg_catalog.text) operator(pg_catalog.<=) 1000
     and publish.payload::pg_catalog.text operator(pg_catalog.!~~) E'%\\\\u0000%'
     and (publish.metadata is null or (pg_catalog.octet_length(publish.metadata::pg_catalog.text) operator(pg_catalog.<=) 1000
-      and publish.metadata::pg_catalog.text operator(pg_catalog.!~~) E'%\\\\u0000%'))
+      and publish.metadata::pg_catalog.text operator(pg_catalog.!~~) E'%\\\\u0000%'
+      and not publish.metadata::pg_catalog.text operator(pg_catalog.^@) '{"posthorn_origin":'))
     -- Set and taken back, it stays empty.
     and coalesce(pg_catalog.current_setting('posthorn.synchronous_commit', true), '') operator(pg_catalog.=) ''
   then
@@ -174,6 +175,7 @@ declare
 begin
   perform posthorn.check_message(publish_with_care.type, publish_with_care.key, publish_with_care.payload,
     publish_with_care.tags, publish_with_care.metadata);
+  perform posthorn.refuse_origin(publish_with_care.metadata);
   if publish_with_care.deliver_at = 'infinity' then
     raise exception 'deliver_at must be a moment'
       using errcode = 'PH004', hint = 'Give a time, or leave it out to publish now.';

@@ -29,23 +29,10 @@ begin
     raise exception 'the arrays of a batch must have one length'
       using errcode = 'PH004', hint = 'Give each message a type and a payload; leave out the arrays that you do not need.';
   end if;
-  -- One cheap look at all; only if that finds anything, one at each.
-  if array_to_string(publish_batch.types, '') || coalesce(array_to_string(publish_batch.keys, ''), '') ~ '[[:cntrl:]]'
-    or exists (
-      select from unnest(publish_batch.types, publish_batch.payloads) m (type, payload)
-      where (octet_length(m.type) between 1 and 255
-        and octet_length(m.payload::text) <= 1000 and strpos(m.payload::text, '\u0000') = 0) is not true)
-    or exists (select from unnest(publish_batch.keys) k where octet_length(k) > 255)
-    or exists (select from unnest(publish_batch.tags) t where t <> '{}')
-    or exists (
-      select from unnest(publish_batch.metadata) d
-      where octet_length(d::text) > 1000 or strpos(d::text, '\u0000') > 0)
-  then
-    perform posthorn.check_message(m.type, m.key, m.payload, m.tags::text[], m.metadata)
-    from unnest(publish_batch.types, publish_batch.payloads, publish_batch.keys, publish_batch.tags, publish_batch.metadata)
-      as m (type, payload, key, tags, metadata);
+  perform posthorn.check_batch(publish_batch.types, publish_batch.payloads, publish_batch.keys, publish_batch.tags, publish_batch.metadata);
+  if publish_batch.metadata is not null then
+    perform posthorn.refuse_origin(m) from unnest(publish_batch.metadata) m where m::text ^@ '{"posthorn_origin":';
   end if;
-
   perform posthorn.commit_firmly();
   if publish_batch.streams is null then -- nor can this one be confidential
     st := posthorn.stream_id(publish_batch.namespace, 'default');
@@ -57,12 +44,7 @@ begin
       returning id;
     return;
   end if;
-  select array_agg(s.id order by u.ord) into stream_ids
-  from unnest(publish_batch.streams) with ordinality u (name, ord)
-  join (
-    select x.name, posthorn.stream_id(publish_batch.namespace, x.name) as id
-    from (select distinct coalesce(y, 'default') as name from unnest(publish_batch.streams) y) x
-  ) s on s.name = coalesce(u.name, 'default');
+  stream_ids := posthorn.stream_ids(publish_batch.namespace, publish_batch.streams);
   if exists (select from posthorn.sealed_streams x where x.stream_id = any (stream_ids)) then
     perform posthorn.check_sealed(ns, m.stream, m.payload)
     from unnest(publish_batch.streams, stream_ids, publish_batch.payloads) as m (stream, stream_id, payload)
@@ -77,6 +59,47 @@ begin
 end $$;
 comment on function posthorn.publish_batch(text, text[], json[], text[], text[], text[], json[]) is
   'Publishes a batch given as arrays, in order, and returns the ids.';
+
+-- One cheap look at all messages; only if that finds anything, one at each.
+create or replace function posthorn.check_batch(types text[], payloads json[], keys text[], tags text[], metadata json[])
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+  if array_to_string(check_batch.types, '') || coalesce(array_to_string(check_batch.keys, ''), '') ~ '[[:cntrl:]]'
+    or exists (
+      select from unnest(check_batch.types, check_batch.payloads) m (type, payload)
+      where (octet_length(m.type) between 1 and 255
+        and octet_length(m.payload::text) <= 1000 and strpos(m.payload::text, '\u0000') = 0) is not true)
+    or exists (select from unnest(check_batch.keys) k where octet_length(k) > 255)
+    or exists (select from unnest(check_batch.tags) t where t <> '{}')
+    or exists (
+      select from unnest(check_batch.metadata) d
+      where octet_length(d::text) > 1000 or strpos(d::text, '\u0000') > 0)
+  then
+    perform posthorn.check_message(m.type, m.key, m.payload, m.tags::text[], m.metadata)
+    from unnest(check_batch.types, check_batch.payloads, check_batch.keys, check_batch.tags, check_batch.metadata)
+      as m (type, payload, key, tags, metadata);
+  end if;
+end $$;
+comment on function posthorn.check_batch(text[], json[], text[], text[], json[]) is 'Raises what is wrong with a batch of messages, if anything is.';
+
+-- The ids of streams by their names, of which null is the default one; those that are new are made.
+create or replace function posthorn.stream_ids(namespace text, streams text[])
+returns bigint[]
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  select array_agg(s.id order by u.ord)
+  from unnest(stream_ids.streams) with ordinality u (name, ord)
+  join (
+    select x.name, posthorn.stream_id(stream_ids.namespace, x.name) as id
+    from (select distinct coalesce(y, 'default') as name from unnest(stream_ids.streams) y) x
+  ) s on s.name = coalesce(u.name, 'default')
+$$;
+comment on function posthorn.stream_ids(text, text[]) is 'The ids of streams, made if they are new.';
 
 -- The form for people and other languages: a JSON array of messages, each with publish's argument names.
 create or replace function posthorn.publish_many(namespace text, messages jsonb)

@@ -23,6 +23,7 @@ declare
   st bigint;
 begin
   perform posthorn.check_message(publish_to.type, publish_to.key, publish_to.payload, publish_to.tags, publish_to.metadata);
+  perform posthorn.refuse_origin(publish_to.metadata);
   if not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = publish_to.subscription) then
     raise exception 'group % has no subscription %', quote_literal(group_name), coalesce(quote_literal(subscription), 'null')
       using errcode = 'PH001', hint = format('See: select name from posthorn.subscriptions where group_id = %L;', group_name);

@@ -1,7 +1,8 @@
 -- Relays: groups that one process at a time reads at full speed, to write to a broker.
 
 -- Makes a relay, or changes which streams it is for and how long failed events wait. config:
--- {"streams": ["orders", "user.*"], "start": "beginning", "backoff": {…}}; without streams it is for all.
+-- {"streams": ["orders", "user.*"], "imported": false, "start": "beginning", "backoff": {…}}; without streams it is
+-- for all. Imported events are left out unless it is told otherwise, so that nothing goes in circles.
 create or replace function posthorn.define_relay(namespace text, name text, config jsonb default '{}')
 returns bigint
 language plpgsql security definer
@@ -12,19 +13,21 @@ declare
   ns int := posthorn.namespace_id(define_relay.namespace);
   conf jsonb := coalesce(define_relay.config, '{}');
   patterns text[];
+  with_imported boolean;
   g posthorn.groups;
 begin
   perform posthorn.check_relay_config(conf);
   patterns := array(select p from jsonb_array_elements_text(coalesce(conf->'streams', '[">"]')) p);
   perform posthorn.check_pattern(p) from unnest(patterns) p;
-  conf := conf - 'streams';
+  with_imported := coalesce((conf->'imported')::boolean, false);
+  conf := conf - 'streams' - 'imported';
   -- One after another, so that the second finds what the first has made.
   perform from posthorn.namespaces n where n.id = ns for no key update;
   select x.* into g from posthorn.groups x where x.namespace_id = ns and x.name = define_relay.name;
   if not found then
     g.id := posthorn.define_group(define_relay.namespace, define_relay.name,
       '{"start": "beginning", "backoff": {"to": "1 minute"}}'::jsonb || conf || '{"order": "none", "attempts": 0}');
-    insert into posthorn.relays (group_id, streams) values (g.id, patterns);
+    insert into posthorn.relays (group_id, streams, imported) values (g.id, patterns, with_imported);
     return g.id;
   elsif not posthorn.is_relay(g.id) then
     raise exception 'group "%" is not a relay', define_relay.name
@@ -35,10 +38,10 @@ begin
   set delays = g.delays, backoff_from = g.backoff_from, backoff_to = g.backoff_to,
     backoff_factor = g.backoff_factor, backoff_jitter = g.backoff_jitter
   where x.id = g.id and x is distinct from g;
-  if (select r.streams from posthorn.relays r where r.group_id = g.id) <> patterns then
+  if (select (r.streams, r.imported) <> (patterns, with_imported) from posthorn.relays r where r.group_id = g.id) then
     perform posthorn.lock_group(g.id);
     -- Whoever leads begins anew, with these.
-    update posthorn.relays r set streams = patterns, epoch = r.epoch + 1, updated_at = posthorn.now() where r.group_id = g.id;
+    update posthorn.relays r set streams = patterns, imported = with_imported, epoch = r.epoch + 1, updated_at = posthorn.now() where r.group_id = g.id;
   end if;
   return g.id;
 end $$;
@@ -51,10 +54,13 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform posthorn.check_group_config(config - 'streams');
-  if exists (select from jsonb_object_keys(config) k where k not in ('streams', 'start', 'backoff')) then
-    raise exception 'a relay has no setting but streams, start and backoff'
+  perform posthorn.check_group_config(config - 'streams' - 'imported');
+  if exists (select from jsonb_object_keys(config) k where k not in ('streams', 'imported', 'start', 'backoff')) then
+    raise exception 'a relay has no setting but streams, imported, start and backoff'
       using errcode = 'PH004', hint = 'Its order is that of each stream, and it never gives up.';
+  elsif config ? 'imported' and jsonb_typeof(config->'imported') <> 'boolean' then
+    raise exception '"imported" must be true or false'
+      using errcode = 'PH004', hint = 'With true the relay writes imported events too.';
   elsif config ? 'streams' and (jsonb_typeof(config->'streams') <> 'array' or config->'streams' = '[]') then
     raise exception '"streams" must be a list of patterns'
       using errcode = 'PH004', hint = 'For instance ["orders", "user.*"]; leave it out for all streams.';

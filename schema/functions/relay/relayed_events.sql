@@ -1,6 +1,6 @@
 -- The log in seed 003's shape, with when each event was written to a broker. Null exactly as long as a relay of its
 -- namespace that is for its stream owes it: it is ahead of the relay, or in a lease, a retry or a dead letter. And
--- null for what no relay has ever been handed. Of several relays the last counts. Derived, since nothing is written
+-- null for what no relay has ever been handed, and for imported events where no relay is for those. Of several relays the last counts. Derived, since nothing is written
 -- per event: what was written is in relayed, to about a second, and after a day to a minute.
 --
 -- What is the same for all events of a stream is looked up once: where the relays that are for it stand, and which
@@ -56,7 +56,7 @@ create or replace view posthorn.outbox_event as
 select e.id, s.name as stream_name, e.type as event_type, posthorn.as_jsonb(e.payload) as payload,
   posthorn.as_jsonb(e.metadata) as metadata, e.created_at,
   case
-    when e.id not in (
+    when (s.imported or not e.metadata::text ^@ '{"posthorn_origin":') and e.id not in (
       select i from posthorn.relays r join posthorn.leases l on l.group_id = r.group_id cross join unnest(l.ids) i
       where l.ids is not null)
     then posthorn.relayed_time(s.readers, s.busy, s.relays, e.stream_id, e.id, e.xid, e.created_at)
@@ -75,7 +75,10 @@ from (
         or exists (select from posthorn.dead_letters d where d.group_id = r.group_id)) as busy,
     array(
       select r.group_id from posthorn.relays r join posthorn.groups g on g.id = r.group_id
-      where g.namespace_id = x.namespace_id) as relays
+      where g.namespace_id = x.namespace_id) as relays,
+    exists (
+      select from posthorn.relays r join posthorn.groups g on g.id = r.group_id
+      where g.namespace_id = x.namespace_id and r.imported) as imported
   from posthorn.streams x
   offset 0
 ) s

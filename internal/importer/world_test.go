@@ -1,0 +1,282 @@
+package importer_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testnats"
+	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/relay/nats"
+	"github.com/posthorn/posthorn/relay/redis"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asVictim) != "" {
+		beVictim()
+	}
+	posthorntest.Main(m)
+}
+
+// elsewhere is the log that the events of the tests are from.
+const elsewhere = "01234567-89ab-cdef-0123-456789abcdef"
+
+// kinds are the brokers, with how they are opened.
+var kinds = []string{"redis", "nats"}
+
+// broker is a broker that a relay of another log writes to.
+type broker struct {
+	t         *testing.T
+	kind, url string
+	sink      posthorn.Sink
+	redis     *goredis.Client // nil for NATS
+	nats      *testnats.Server
+	server    interface { // of no other test; else nil
+		Kill()
+		Restart()
+	}
+}
+
+func newBroker(t *testing.T, kind string) *broker {
+	t.Helper()
+	b := &broker{t: t, kind: kind}
+	if kind == "redis" {
+		database := testredis.NewDatabase(t)
+		b.redis, b.url = database.Client, database.URL()
+	} else {
+		b.nats = testnats.NewAccount(t)
+		b.url = b.nats.URL
+	}
+	b.sink = b.openSink()
+	return b
+}
+
+// openSink opens a sink that does not know what others have written.
+func (b *broker) openSink() posthorn.Sink {
+	b.t.Helper()
+	var sink interface {
+		posthorn.Sink
+		io.Closer
+	}
+	var err error
+	if b.kind == "redis" {
+		sink, err = redis.Open(b.t.Context(), b.url, redis.Config{Logger: quiet})
+	} else {
+		sink, err = nats.Open(b.t.Context(), b.url, nats.Config{Logger: quiet})
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = sink.Close() })
+	return sink
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// closableSource is a source that can be closed.
+type closableSource interface {
+	posthorn.Source
+	io.Closer
+}
+
+func openSource(ctx context.Context, kind, url string) (closableSource, error) {
+	if kind == "redis" {
+		return redis.OpenSource(ctx, url, redis.Config{})
+	}
+	return nats.OpenSource(ctx, url, "default", nats.Config{Logger: quiet})
+}
+
+// write writes events with the ids from first to last, as a relay does.
+func (b *broker) write(stream string, first, last int64, change ...func(e *posthorn.Event)) {
+	b.t.Helper()
+	b.writeFrom(elsewhere, stream, first, last, change...)
+}
+
+func (b *broker) writeFrom(log, stream string, first, last int64, change ...func(e *posthorn.Event)) {
+	b.t.Helper()
+	batch := posthorn.SinkBatch{Origin: log, Namespace: "default"}
+	for id := first; id <= last; id++ {
+		e := posthorn.Event{
+			ID: id, Stream: stream, Type: "order.placed", Key: "k", Payload: json.RawMessage(fmt.Sprintf(`{"n": %d}`, id)), Metadata: json.RawMessage(`{}`),
+			PublishedAt: time.Date(2026, 3, 1, 12, 0, 0, 6000, time.UTC),
+		}
+		for _, c := range change {
+			c(&e)
+		}
+		batch.Events = append(batch.Events, e)
+	}
+	if err := b.sink.Write(b.t.Context(), batch); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// world is the database that events are imported into.
+type world struct {
+	t    *testing.T
+	url  string
+	pool *pgxpool.Pool
+	log  *slog.Logger
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, url: posthorntest.Database(t), log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	config, err := pgxpool.ParseConfig(w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 3
+	if w.pool, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.pool.Close)
+	return w
+}
+
+func (w *world) open() *posthorn.Client {
+	w.t.Helper()
+	ph, err := posthorn.Open(w.t.Context(), posthorn.Config{DatabaseURL: w.url, Logger: w.log})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(ph.Close)
+	return ph
+}
+
+// imports lets a client of its own import from a broker, until the test ends or stop
+// is called.
+func (w *world) imports(b *broker, streams ...string) (stop func()) {
+	w.t.Helper()
+	ph := w.open()
+	source, err := openSource(w.t.Context(), b.kind, b.url)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ph.Import("import", posthorn.ImportConfig{Streams: streams, LeaseFor: time.Minute}, source)
+	stopped := w.run(ph)
+	stop = sync.OnceFunc(func() {
+		stopped()
+		_ = source.Close()
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// run lets a client run until the test ends, or stop is called.
+func (w *world) run(ph *posthorn.Client) (stop func()) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- ph.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.t.Errorf("run: %v", err)
+		}
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.pool.Exec(w.t.Context(), sql, args...); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func ask[T any](w *world, sql string, args ...any) T {
+	w.t.Helper()
+	var value T
+	if err := w.pool.QueryRow(w.t.Context(), sql, args...).Scan(&value); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+	return value
+}
+
+// has waits until the log has the events of a stream with these ids of their
+// origin, in this order, each once.
+func (w *world) has(stream string, ids ...int64) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("%d events of %s are there", len(ids), stream), func() string {
+		got := ask[[]int64](w, `
+			select coalesce(array_agg((e.metadata->'posthorn_origin'->>'id')::bigint order by e.id), '{}')
+			from posthorn.events e join posthorn.streams s on s.id = e.stream_id where s.name = $1`, stream)
+		if fmt.Sprint(got) == fmt.Sprint(ids) {
+			return ""
+		}
+		return fmt.Sprintf("%s has %v, want %v", stream, got, ids)
+	})
+}
+
+// eventually waits until a check finds nothing wrong.
+func (w *world) eventually(what string, wrong func() string) {
+	w.t.Helper()
+	var found string
+	defer func() {
+		if found != "" {
+			w.t.Log(found)
+		}
+	}()
+	await.True(w.t, what, func() bool {
+		found = wrong()
+		return found == ""
+	})
+}
+
+// status waits until the status of the import is as a check wants it.
+func (w *world) status(what string, is func(s posthorn.ImportStatus) bool) posthorn.ImportStatus {
+	w.t.Helper()
+	ph := w.open()
+	var last posthorn.ImportStatus
+	w.eventually(what, func() string {
+		all, err := ph.Imports(w.t.Context())
+		if err != nil || len(all) != 1 {
+			return fmt.Sprintf("%d imports, %v", len(all), err)
+		}
+		if last = all[0]; is(last) {
+			return ""
+		}
+		text, _ := json.Marshal(last)
+		return string(text)
+	})
+	return last
+}
+
+func upTo(n int64) (ids []int64) {
+	for id := int64(1); id <= n; id++ {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// natsKeep lets a purge keep the last messages.
+func natsKeep(n uint64) jetstream.StreamPurgeOpt { return jetstream.WithPurgeKeep(n) }
+
+// newOwnBroker is a broker that no other test uses.
+func newOwnBroker(t *testing.T, kind string) *broker {
+	t.Helper()
+	b := &broker{t: t, kind: kind}
+	if kind == "redis" {
+		server := testredis.Start(t)
+		b.server, b.redis, b.url = server, server.Client, server.URL()
+	} else {
+		server := testnats.Start(t)
+		b.server, b.nats, b.url = server, server, server.URL
+	}
+	b.sink = b.openSink()
+	return b
+}

@@ -1,0 +1,80 @@
+-- Makes an import, or changes where it reads and which streams it is for; patterns as of a relay, null for all
+-- streams. source is the broker's URL for people, without secrets; kind says which brokers understand its positions.
+create or replace function posthorn.define_import(namespace text, name text, source text, kind text, streams text[] default null)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(define_import.namespace);
+  patterns text[] := coalesce(nullif(define_import.streams, '{}'), '{>}');
+  i posthorn.imports;
+begin
+  if posthorn.is_name(define_import.name) is not true then
+    raise exception 'name must be 1 to 255 bytes without control characters'
+      using errcode = 'PH004', hint = 'The import remembers under its name how far it is.';
+  elsif coalesce(define_import.source, '') = '' or coalesce(define_import.kind, '') = '' then
+    raise exception 'an import needs a source and its kind' using errcode = 'PH004', hint = 'Such as redis://host:6379 and redis.';
+  end if;
+  perform posthorn.check_pattern(p) from unnest(patterns) p;
+  insert into posthorn.imports (namespace_id, name, source, kind, streams)
+  values (ns, define_import.name, define_import.source, define_import.kind, patterns)
+  on conflict (namespace_id, name) do nothing
+  returning * into i;
+  if found then
+    return i.id;
+  end if;
+  select x.* into i from posthorn.imports x where x.namespace_id = ns and x.name = define_import.name for no key update;
+  if i.kind <> define_import.kind then
+    raise exception 'import "%" reads %, whose positions mean nothing to %', i.name, i.kind, define_import.kind
+      using errcode = 'PH002', hint = format('Give it another name, or begin anew: posthorn --namespace %s imports delete %s', define_import.namespace, i.name);
+  end if;
+  -- The process that leads begins anew, with these streams.
+  update posthorn.imports x
+  set source = define_import.source, streams = patterns, updated_at = posthorn.now(),
+    epoch = x.epoch + case when x.streams <> patterns then 1 else 0 end
+  where x.id = i.id and (x.source, x.streams) is distinct from (define_import.source, patterns);
+  return i.id;
+end $$;
+comment on function posthorn.define_import(text, text, text, text, text[]) is
+  'Makes an import of streams of a broker, or changes it, and returns its id.';
+
+-- Forgets an import and how far it was. The events that it published stay in the log.
+create or replace function posthorn.delete_import(namespace text, name text)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  gone int;
+begin
+  delete from posthorn.imports x
+  where x.namespace_id = posthorn.namespace_id(delete_import.namespace) and x.name = delete_import.name
+  returning x.id into gone;
+  if not found then
+    raise exception 'import % does not exist in namespace %', coalesce(quote_literal(delete_import.name), 'null'), delete_import.namespace
+      using errcode = 'PH001', hint = 'See: posthorn imports list.';
+  end if;
+  delete from posthorn.import_streams s where s.import_id = gone;
+  delete from posthorn.imported_ids k where k.import_id = gone;
+end $$;
+comment on function posthorn.delete_import(text, text) is 'Forgets an import; the events that it published stay.';
+
+-- Forgets the ids of events that were imported more than a day ago, a part at a time.
+create or replace function posthorn.sweep_imported_ids()
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  removed bigint;
+begin
+  delete from posthorn.imported_ids k
+  where k.ctid = any (array(
+    select x.ctid from posthorn.imported_ids x where x.at <= (select posthorn.now()) - interval '1 day' order by x.at limit 10000));
+  get diagnostics removed = row_count;
+  return removed;
+end $$;
+comment on function posthorn.sweep_imported_ids() is 'Forgets the ids of events that were imported more than a day ago.';

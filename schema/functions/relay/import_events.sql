@@ -1,0 +1,237 @@
+-- Publishing what was read from a broker. The events and the position of the import move in one transaction, which only
+-- the process that leads can commit: nothing is lost, and nothing is published twice.
+
+-- Publishes a batch. Of each stream it has a part: where the import believes to stand, where it stands afterwards,
+-- the log that the events are from with their namespace there, and whether the broker had removed events before it.
+-- The events name their part by its number. Returns how many events were new.
+create or replace function posthorn.import_events(
+  import_id bigint, owner text, epoch bigint,
+  streams text[], positions text[], passed text[], logs uuid[], namespaces text[], trimmed boolean[],
+  parts int[], ids bigint[], types text[], payloads json[], published timestamptz[],
+  keys text[] default null, tags text[] default null, metadata json[] default null
+) returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  i posthorn.imports := posthorn.check_import(import_events.import_id, import_events.owner, import_events.epoch);
+  ns text := (select n.namespace from posthorn.namespaces n where n.id = i.namespace_id);
+  stream_ids bigint[];
+  heads text[];
+  repeats int[];
+  imported bigint;
+begin
+  perform posthorn.check_positions(i.id, import_events.streams, import_events.positions);
+  perform posthorn.check_origins(import_events.logs, import_events.metadata);
+  perform posthorn.check_batch(import_events.types, import_events.payloads, import_events.keys, import_events.tags, import_events.metadata);
+  stream_ids := posthorn.stream_ids(ns, import_events.streams);
+  perform posthorn.refuse_plaintext(m.stream)
+  from unnest(import_events.parts, import_events.payloads) e (part, payload)
+  join unnest(import_events.streams, stream_ids) with ordinality m (stream, id, part) on m.part = e.part
+  join posthorn.sealed_streams x on x.stream_id = m.id
+  where posthorn.sealed_with(e.payload) is null;
+  perform posthorn.commit_firmly();
+  perform posthorn.know_streams(i.id, import_events.streams, import_events.logs, import_events.namespaces);
+  repeats := posthorn.repeats(i.id, import_events.streams, import_events.parts, import_events.ids);
+  heads := array(
+    select format('{"posthorn_origin":{"log":"%s","namespace":%s,"stream":%s,"id":', p.log, to_json(p.namespace), to_json(p.stream))
+    from unnest(import_events.streams, import_events.logs, import_events.namespaces) with ordinality p (stream, log, namespace, part)
+    order by p.part);
+  insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
+  select i.namespace_id, stream_ids[e.part], e.type, e.key, case when e.tags is null then '{}' else e.tags::text[] end, e.payload,
+    posthorn.with_origin(heads[e.part], e.id, e.published, e.metadata)
+  from unnest(import_events.parts, import_events.ids, import_events.types, import_events.payloads, import_events.published,
+      import_events.keys, import_events.tags, import_events.metadata)
+    with ordinality e (part, id, type, payload, published, key, tags, metadata, n)
+  where repeats is null or e.n <> all (repeats);
+  get diagnostics imported = row_count;
+  perform posthorn.move_import(i.id, import_events.streams, import_events.passed, import_events.trimmed, import_events.parts,
+    import_events.ids, repeats);
+  return imported;
+end $$;
+comment on function posthorn.import_events(
+  bigint, text, bigint, text[], text[], text[], uuid[], text[], boolean[], int[], bigint[], text[], json[], timestamptz[], text[], text[], json[]) is
+  'Publishes events that were read from a broker and moves the import past them, in one transaction.';
+
+-- Metadata that begin with the place where the event was published first. Readers recognise exactly this beginning, so
+-- whoever publishes may not write it (see refuse_origin). What was imported by the origin itself keeps its first origin.
+create or replace function posthorn.with_origin(head text, id bigint, published timestamptz, metadata json)
+returns json
+language sql stable -- inlined into the insert, so it has no settings
+return case when metadata::text ^@ '{"posthorn_origin":' then metadata
+  else (head || id || ',"published_at":"' || posthorn.rfc3339(published) || '"}' || case
+    when metadata is null or metadata::text ~ '^\s*\{\s*\}\s*$' then '}'
+    when metadata::text ~ '^\s*\{' then ',' || substr(ltrim(metadata::text, E' \t\r\n'), 2)
+    else ',"metadata":' || metadata::text || '}' end)::json end;
+comment on function posthorn.with_origin(text, bigint, timestamptz, json) is 'Metadata that begin with the place where an event was published first.';
+
+create or replace function posthorn.refuse_origin(metadata json)
+returns void
+language plpgsql immutable
+as $$
+begin
+  if metadata::pg_catalog.text operator(pg_catalog.^@) '{"posthorn_origin":' then
+    raise exception 'metadata must not begin with posthorn_origin, which imports write'
+      using errcode = 'PH004', hint = 'Leave it out. To publish what another log has published, import it: posthorn import URL.';
+  end if;
+end $$;
+comment on function posthorn.refuse_origin(json) is 'Refuses metadata that would pass for those of an imported event.';
+
+-- Another process, or a call whose answer was lost, may have moved a stream.
+create or replace function posthorn.check_positions(import_id int, streams text[], positions text[])
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  moved text;
+begin
+  select p.stream into moved
+  from unnest(check_positions.streams, check_positions.positions) p (stream, "position")
+  left join posthorn.import_streams s on s.import_id = check_positions.import_id and s.stream = p.stream
+  where coalesce(s.position, '') is distinct from p.position limit 1;
+  if found then
+    raise exception 'stream % of the import does not stand where the batch begins', quote_literal(moved)
+      using errcode = 'PH003', hint = 'Take the lead again, and read on from import_positions.';
+  end if;
+end $$;
+comment on function posthorn.check_positions(int, text[], text[]) is 'Refuses a batch that does not begin where its import stands.';
+
+-- What this log has published itself does not come back to it, be it by way of other logs.
+create or replace function posthorn.check_origins(logs uuid[], metadata json[])
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  own uuid := posthorn.origin();
+begin
+  if own = any (logs) or exists (
+    select from unnest(metadata) m
+    where m::text ^@ '{"posthorn_origin":' and posthorn.readable(m)->'posthorn_origin'->>'log' = own::text)
+  then
+    raise exception 'the broker has events that this log has published itself'
+      using errcode = 'PH005', constraint = 'own_events',
+        hint = 'They would go in circles. Leave the stream out of the import, or relay it where it comes from without imported events.';
+  end if;
+end $$;
+comment on function posthorn.check_origins(uuid[], json[]) is 'Refuses to import events that this log has published itself.';
+
+-- Makes the streams that an import has not met yet, and forgets the ids of a stream whose events are from another log now.
+create or replace function posthorn.know_streams(import_id int, streams text[], logs uuid[], namespaces text[])
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  renewed text[];
+begin
+  insert into posthorn.import_streams (import_id, stream)
+  select know_streams.import_id, x from unnest(know_streams.streams) x
+  on conflict do nothing;
+  with changed as (
+    update posthorn.import_streams s
+    set log = p.log, namespace = p.namespace, last_id = 0, recent = '{}'
+    from unnest(know_streams.streams, know_streams.logs, know_streams.namespaces) p (stream, log, namespace)
+    where s.import_id = know_streams.import_id and s.stream = p.stream and p.log is not null
+      and (s.log, s.namespace) is distinct from (p.log, p.namespace)
+    returning s.stream
+  )
+  select array_agg(c.stream) into renewed from changed c;
+  if renewed is not null then
+    delete from posthorn.imported_ids k where k.import_id = know_streams.import_id and k.stream = any (renewed);
+  end if;
+end $$;
+comment on function posthorn.know_streams(int, text[], uuid[], text[]) is 'Makes the streams that an import has not met yet.';
+
+-- Which events of a batch were imported before, by their numbers; null for none. An id above all that came before it
+-- is new. The others are looked up: mostly they were committed late, so their transaction took its ids early.
+create or replace function posthorn.repeats(import_id int, streams text[], parts int[], ids bigint[])
+returns int[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  doubtful int[];
+begin
+  select array_agg(e.n) into doubtful
+  from (
+    select e.part, e.id, e.n, max(e.id) over (partition by e.part order by e.n rows between unbounded preceding and 1 preceding) as before
+    from unnest(repeats.parts, repeats.ids) with ordinality e (part, id, n)
+  ) e
+  join unnest(repeats.streams) with ordinality p (stream, part) on p.part = e.part
+  join posthorn.import_streams s on s.import_id = repeats.import_id and s.stream = p.stream
+  where e.id <= greatest(s.last_id, e.before);
+  if doubtful is null then
+    return null;
+  end if;
+  return (
+    with given as (
+      select e.part, e.id, e.n, row_number() over (partition by e.part, e.id order by e.n) as nth
+      from unnest(repeats.parts, repeats.ids) with ordinality e (part, id, n)
+    ), bounds as (
+      select g.part, min(g.id) as low, max(g.id) as high from given g where g.n = any (doubtful) group by g.part
+    ), known as (
+      select b.part, x.id
+      from bounds b
+      join posthorn.import_streams s on s.import_id = repeats.import_id and s.stream = repeats.streams[b.part]
+      cross join lateral (
+        select unnest(s.recent)
+        union
+        select unnest(k.ids) from posthorn.imported_ids k
+        where k.import_id = s.import_id and k.stream = s.stream and k.low <= b.high and k.high >= b.low
+      ) x (id)
+    )
+    select array_agg(g.n::int) from given g where g.nth > 1 or (g.part, g.id) in (select k.part, k.id from known k)
+  );
+end $$;
+comment on function posthorn.repeats(int, text[], int[], bigint[]) is 'Which events of a batch were imported before.';
+
+-- Moves an import past a batch. The ids of the last 200,000 events of each stream stay known; up to 200 of them beside
+-- the position, so that a stream with few events does not get a row of ids for each batch.
+create or replace function posthorn.move_import(
+  import_id int, streams text[], passed text[], trimmed boolean[], parts int[], ids bigint[], repeats int[]
+) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  at timestamptz := posthorn.now();
+begin
+  with fresh as (
+    select e.part, array_agg(e.id) as ids, max(e.id) as last_id, count(*) as n
+    from unnest(move_import.parts, move_import.ids) with ordinality e (part, id, n)
+    where move_import.repeats is null or e.n <> all (move_import.repeats)
+    group by e.part
+  ), moved as (
+    select s.stream, s.imported + coalesce(f.n, 0) as imported, s.recent || coalesce(f.ids, '{}') as ids,
+      greatest(s.last_id, f.last_id) as last_id, p.passed, p.trimmed
+    from unnest(move_import.streams, move_import.passed, move_import.trimmed) with ordinality p (stream, passed, trimmed, part)
+    join posthorn.import_streams s on s.import_id = move_import.import_id and s.stream = p.stream
+    left join fresh f on f.part = p.part
+  ), kept as (
+    insert into posthorn.imported_ids (import_id, stream, imported, low, high, ids, at)
+    select move_import.import_id, m.stream, m.imported, x.low, x.high, m.ids, at
+    from moved m
+    cross join lateral (select min(i) as low, max(i) as high from unnest(m.ids) i) x
+    where cardinality(m.ids) >= 200
+    returning stream
+  )
+  update posthorn.import_streams s
+  set position = m.passed, imported = m.imported, last_id = m.last_id, moved_at = at,
+    recent = case when cardinality(m.ids) < 200 then m.ids else '{}' end,
+    trimmed_at = case when m.trimmed then at else s.trimmed_at end, error = null, failed_at = null
+  from moved m
+  where s.import_id = move_import.import_id and s.stream = m.stream;
+  delete from posthorn.imported_ids k
+  using posthorn.import_streams s
+  where s.import_id = move_import.import_id and s.stream = any (move_import.streams)
+    and k.import_id = s.import_id and k.stream = s.stream and k.imported <= s.imported - 200000;
+end $$;
+comment on function posthorn.move_import(int, text[], text[], boolean[], int[], bigint[], int[]) is 'Moves an import past a batch.';

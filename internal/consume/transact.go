@@ -71,7 +71,7 @@ func (l *lane) transact(held *lease, start, end int) (failures []pg.Failure, err
 		l.finish(held, start, end, failures)
 		return failures, nil
 	}
-	handlerErr, err := l.insist(held, inside, start, end, slices.Concat(failures, others))
+	handlerErr, err := l.retried(held, inside, start, end, slices.Concat(failures, others))
 	held.Step()
 	if err != nil || handlerErr == nil {
 		return nil, err
@@ -121,8 +121,8 @@ func (held *lease) owedToOthers(leader *Handler, start, end int) []pg.Failure {
 // not enough, it is a failure of the event, to be tried later.
 const tries = 5
 
-// insist runs the transaction, again if it collided with another.
-func (l *lane) insist(held *lease, inside []*Handler, start, end int, owed []pg.Failure) (handlerErr, err error) {
+// retried runs the transaction, again if it collided with another.
+func (l *lane) retried(held *lease, inside []*Handler, start, end int, owed []pg.Failure) (handlerErr, err error) {
 	err = worker.Retry{Collisions: tries}.Do(held.Context(), func(context.Context) (err error) {
 		handlerErr, err = l.once(held, inside, start, end, owed)
 		if worker.Collided(handlerErr) {

@@ -13,23 +13,31 @@ return case
 end;
 comment on function posthorn.readable(json) is 'A document without the escapes that text cannot hold.';
 
--- A document as jsonb. What jsonb cannot hold must not make a whole query fail: half a surrogate pair is left out,
--- and a document with a number that is too long becomes a string. Only the leader of a parallel query may call it,
--- since a worker cannot begin a subtransaction.
-create or replace function posthorn.as_jsonb(document json)
-returns jsonb
-language plpgsql immutable parallel restricted
+-- Whether a document has a number of 15,000 digits outside of its strings.
+create or replace function posthorn.has_long_number(document text)
+returns boolean
+language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
-begin
-  return document::jsonb;
-exception when data_exception or program_limit_exceeded then
-  begin
-    return posthorn.readable(document)::jsonb;
-  exception when data_exception or program_limit_exceeded then
-    return to_jsonb(posthorn.readable(document)::text);
-  end;
-end $$;
+  select exists (
+    select from regexp_split_to_table(regexp_replace(document, '"(?:[^"\\]|\\.)*"', '', 'g'), '[^0-9.]+') number
+    where octet_length(number) >= 15000)
+$$;
+comment on function posthorn.has_long_number(text) is 'Whether a document has a number of 15,000 digits.';
+
+-- A document as jsonb. A document that jsonb cannot hold must not make a whole query fail: half a surrogate pair is left
+-- out, and a document with a number of 15,000 digits, or with an exponent of four, becomes a string. No exception is
+-- caught, since that takes a subtransaction, which Postgres refuses in parallel queries.
+create or replace function posthorn.as_jsonb(document json)
+returns jsonb
+language sql immutable parallel safe
+return case
+  when document::text !~ '\\u|[0-9][eE][-+]?[0-9][0-9][0-9][0-9]' and octet_length(document::text) < 15000 then document::jsonb
+  when regexp_replace(document::text, '"(?:[^"\\]|\\.)*"', '', 'g') ~ '[0-9][eE][-+]?[0-9][0-9][0-9][0-9]'
+    or octet_length(document::text) >= 15000 and posthorn.has_long_number(document::text)
+    then to_jsonb(posthorn.readable(document)::text)
+  else posthorn.readable(document)::jsonb
+end;
 comment on function posthorn.as_jsonb(json) is 'A document as jsonb, whatever it holds.';
 
 -- Two keys of metadata have a meaning here: "producer" and "scheduledTaskId".

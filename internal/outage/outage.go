@@ -73,6 +73,13 @@ func (h *Handler) RequestFailed(err error) {
 	h.database.explains(err, func(s *suppressed) { s.requests++ })
 }
 
+// Hides reports whether log leaves messages about err out because of an outage,
+// and counts one: for callers that would report later that the error is over.
+func Hides(log *slog.Logger, err error) bool {
+	h, ok := log.Handler().(*Handler)
+	return ok && h.database.explains(err, func(s *suppressed) { s.messages++ })
+}
+
 func errorOf(record slog.Record) (err error) {
 	record.Attrs(func(a slog.Attr) bool {
 		if a.Key == "error" {

@@ -5,18 +5,22 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/posthorn/posthorn/internal/outage"
 )
 
 // Trouble reports that something fails: once when it begins, and once when it
-// works again. A nil Trouble reports nothing. It is safe for use by any number of
+// works again; an outage of the database is reported by package outage instead. A
+// nil Trouble reports nothing. It is safe for use by any number of
 // goroutines.
 type Trouble struct {
 	Log  *slog.Logger
 	What string // that fails, such as: cannot take work yet
 
-	mu    sync.Mutex
-	since time.Time
-	times int
+	mu       sync.Mutex
+	since    time.Time
+	times    int
+	reported bool
 }
 
 // Report notes an error.
@@ -28,6 +32,9 @@ func (t *Trouble) Report(err error) {
 	defer t.mu.Unlock()
 	if t.times++; t.times == 1 {
 		t.since = time.Now()
+	}
+	if !t.reported && !outage.Hides(t.Log, err) {
+		t.reported = true
 		t.Log.Warn(t.What+", trying again", "error", err)
 	}
 }
@@ -39,10 +46,10 @@ func (t *Trouble) Over() {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.times > 0 {
+	if t.reported {
 		t.Log.Info("trouble is over", "was", t.What, "failures", t.times, "for", time.Since(t.since).Round(time.Millisecond))
-		t.times = 0
 	}
+	t.times, t.reported = 0, false
 }
 
 // How many failures are logged in a period, at most.

@@ -2,6 +2,8 @@ package guarantee
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -78,6 +80,41 @@ func TestEventLogIsReadByIndex(t *testing.T) {
 	}
 	if !strings.Contains(plan, "Subplans Removed") {
 		t.Errorf("partitions of other times are read:\n%s", plan)
+	}
+}
+
+// The index by type that docs/operations.md has is in every partition, those that upkeep makes later included, and
+// event_log uses it.
+//
+// seed 000.15
+func TestIndexByType(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.exec(regexp.MustCompile(`(?s)create index events_type.*?;`).FindString(string(page)))
+	s.exec("update posthorn.config set value = '1 year' where key = 'future_intervals_to_create'")
+	made := len(column[string](s, "select partition from posthorn.maintain_events_table() where action = 'created'"))
+	if made == 0 {
+		t.Error("upkeep made no partition")
+	}
+	equal(t, "partitions without the index", column[string](s, `
+		select p.inhrelid::regclass::text from pg_inherits p
+		where p.inhparent = 'posthorn.events'::regclass and not exists (
+			select from pg_index i join pg_inherits h on h.inhrelid = i.indexrelid
+			where i.indrelid = p.inhrelid and h.inhparent = 'posthorn.events_type'::regclass)`), []string{})
+
+	s.exec("select posthorn.publish('default', 'common.' || i % 7, '{}') from generate_series(1, 20000) i")
+	s.exec("select posthorn.publish('default', 'rare', '{}')")
+	s.exec("select brin_summarize_new_values(h.inhrelid) from pg_inherits h where h.inhparent = 'posthorn.events_type'::regclass")
+	s.exec("analyze posthorn.events")
+	const query = "select event_id from posthorn.event_log where namespace = 'default' and event_type = 'rare'"
+	equal(t, "found", len(column[int64](s, query)), 1)
+	plan := strings.Join(column[string](s, "explain (analyze, costs off, timing off, summary off) "+query), "\n")
+	if !strings.Contains(plan, "Bitmap Index Scan on events_") || !strings.Contains(plan, "_type_idx") {
+		t.Errorf("the index is not used:\n%s", plan)
 	}
 }
 

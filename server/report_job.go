@@ -106,9 +106,10 @@ func (s *Server) heartbeatJob(ctx context.Context, c caller, input *jobReportInp
 	if err != nil {
 		return nil, err
 	}
-	var leaseFor time.Duration
+	var leaseFor *time.Duration
 	if body.LeaseSeconds != nil {
-		leaseFor = time.Duration(*body.LeaseSeconds) * time.Second
+		d := time.Duration(*body.LeaseSeconds) * time.Second
+		leaseFor = &d
 	}
 	var output heartbeatOutput
 	output.Body.EventID, output.Body.WorkerID = held.ID, held.Worker

@@ -63,12 +63,17 @@ func StartJob(ctx context.Context, db DB, h HeldJob) (JobEntry, error) {
 }
 
 // HeartbeatJob extends the lease of a job by leaseFor, or by the length of its
-// claim if that is 0, and returns the new deadline. It notes the progress, if any
+// claim if that is nil, and returns the new deadline. It notes the progress, if any
 // is given.
-func HeartbeatJob(ctx context.Context, db DB, h HeldJob, leaseFor time.Duration, progress json.RawMessage) (time.Time, error) {
+func HeartbeatJob(ctx context.Context, db DB, h HeldJob, leaseFor *time.Duration, progress json.RawMessage) (time.Time, error) {
+	var until *string
+	if leaseFor != nil {
+		text := period(*leaseFor)
+		until = &text
+	}
 	return one[time.Time](ctx, db, "heartbeat job",
 		"select posthorn.heartbeat_job($1::bigint, $2::text, $3::int, $4::text::interval, $5::json, $6::text)",
-		h.ID, h.Worker, h.attempt(), periodOr(leaseFor), object(progress), optional(h.Namespace))
+		h.ID, h.Worker, h.attempt(), until, object(progress), optional(h.Namespace))
 }
 
 // JobReport is what was recorded of an attempt that ended.

@@ -75,7 +75,7 @@ func TestJobFromClaimToEnd(t *testing.T) {
 		if again := must(pg.StartJob(ctx, db, held))(t); again.ID != first.ID || first.Action != "STARTED" {
 			t.Errorf("started twice: %+v, %+v", first, again)
 		}
-		must(pg.HeartbeatJob(ctx, db, held, time.Hour, json.RawMessage(`{"done":1}`)))(t)
+		must(pg.HeartbeatJob(ctx, db, held, new(time.Hour), json.RawMessage(`{"done":1}`)))(t)
 		zero := time.Duration(0)
 		failed := must(pg.FailJob(ctx, db, held, pg.JobFailure{Error: "no\x00", RetryIn: &zero}))(t)
 		if failed.RetryScheduled == nil || !*failed.RetryScheduled || failed.ErrorMessage != "no\uFFFD" {

@@ -11,9 +11,9 @@ import (
 	"sync"
 )
 
-// sideBySide is how many packages run at once, as many as go test runs on two
-// processors.
-const sideBySide = 2
+// sideBySide is how many packages run at once: one more than two processors, since
+// tests often wait for the servers that they start.
+const sideBySide = 3
 
 // onNewest are the packages whose behaviour depends on the version of Postgres.
 // They run a second time, on the newest version. All others talk to Postgres

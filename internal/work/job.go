@@ -70,7 +70,7 @@ func (j *Job) answer() json.RawMessage {
 func (j *Job) Progress(ctx context.Context, progress json.RawMessage) error {
 	asked := time.Now()
 	err := j.Settle(func() (bool, error) {
-		_, err := pg.HeartbeatJob(ctx, j.kind.Pool, j.fence(), j.kind.LeaseFor, progress)
+		_, err := pg.HeartbeatJob(ctx, j.kind.Pool, j.fence(), &j.kind.LeaseFor, progress)
 		if err == nil {
 			j.Extended(asked, j.kind.LeaseFor)
 		}

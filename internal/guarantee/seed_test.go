@@ -61,8 +61,10 @@ func TestTablesOfTheSeeds(t *testing.T) {
 func TestDocumentsAreJSONB(t *testing.T) {
 	t.Parallel()
 	s := database(t)
-	for _, payload := range []string{`{"a": 1, "b": [2]}`, `{"b":[2],"a":1.0}`, `{"a":1,"c":"\ud800x"}`, `{"a":1e999999}`,
-		`{"d":"ab1e5678","big":` + strings.Repeat("7", 200_000) + `}`, `{"e":"1e5678"}`} {
+	for _, payload := range []string{
+		`{"a": 1, "b": [2]}`, `{"b":[2],"a":1.0}`, `{"a":1,"c":"\ud800x"}`, `{"a":1e999999}`,
+		`{"d":"ab1e5678","big":` + strings.Repeat("7", 200_000) + `}`, `{"e":"1e5678"}`,
+	} {
 		s.exec("select posthorn.publish('default', 'e', $1::text::json, metadata => $1::text::json)", payload)
 	}
 	s.exec("select posthorn.define_namespace('n', '{\"a\": 1}')")

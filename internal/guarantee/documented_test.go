@@ -20,7 +20,7 @@ var documented = map[string]struct{ roles, before string }{
 	"listen.md":        {roles: "c"},
 	"nodes.md":         {roles: "ccc c c c pc"},
 	"observe.md":       {roles: "c"},
-	"operations.md":    {roles: "aaaa aa o", before: "begin"}, // never committed: it makes a role of the cluster
+	"operations.md":    {roles: "aaaa aa o o", before: "begin"}, // never committed: it makes a role of the cluster
 	"project.md":       {roles: "a", before: "create table totals (customer text); select posthorn.define_projection('default', 'totals')"},
 	"publish.md":       {roles: "p", before: "select posthorn.define_namespace('shop')"},
 	"schedule.md":      {roles: "a aa aaaaa"},

@@ -37,8 +37,7 @@ type Kind[B comparable] interface {
 
 // Config says how to work.
 type Config struct {
-	Lanes int           // batches in hand, at most
-	Slots chan struct{} // for as many things as may run at once; nil: one for each lane
+	Lanes int // batches in hand, and things that run at once, at most
 	Log   *slog.Logger
 	Ends  func(err error) bool // errors of Take that end the work; nil: none does
 }
@@ -47,6 +46,7 @@ type Config struct {
 type worker[B comparable] struct {
 	Config
 	kind    Kind[B]
+	slots   chan struct{} // for the things that run
 	turn    chan struct{} // the lane that holds it may take
 	trouble Trouble
 	end     func()
@@ -57,13 +57,10 @@ type worker[B comparable] struct {
 // in hand is finished or given back; when work ends too, that should be soon. The
 // error is one of Take that ended it.
 func Run[B comparable](stop, work context.Context, kind Kind[B], config Config) error {
-	if config.Slots == nil {
-		config.Slots = make(chan struct{}, config.Lanes)
-	}
 	stop, end := context.WithCancel(stop)
 	defer end()
 	w := &worker[B]{
-		Config: config, kind: kind, turn: make(chan struct{}, 1), end: end,
+		Config: config, kind: kind, slots: make(chan struct{}, config.Lanes), turn: make(chan struct{}, 1), end: end,
 		trouble: Trouble{Log: config.Log, What: "cannot take work yet"},
 	}
 	keeping, enough := context.WithCancel(context.WithoutCancel(work))
@@ -81,7 +78,7 @@ func Run[B comparable](stop, work context.Context, kind Kind[B], config Config) 
 // lane takes batches and runs them, one at a time. A batch that went well is
 // finished with the next take.
 func (w *worker[B]) lane(stop, work context.Context) {
-	l := NewLane(w.Slots)
+	l := NewLane(w.slots)
 	run := w.kind.Lane(l)
 	var done, none B
 	for {
@@ -105,7 +102,7 @@ func (w *worker[B]) next(l *Lane, stop, work context.Context, done B) (batch B, 
 	}
 	defer func() { <-w.turn }()
 	for {
-		if done != none && (stop.Err() != nil || len(w.Slots) == cap(w.Slots)) {
+		if done != none && (stop.Err() != nil || len(w.slots) == cap(w.slots)) {
 			w.kind.Finish(work, done)
 			done = none
 		}

@@ -6,13 +6,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
@@ -65,22 +62,7 @@ func newImport(a *app) *cobra.Command {
 }
 
 func (a *app) importFrom(ctx context.Context, urls []string, f importFlags) error {
-	if len(f.names) == 0 && len(urls) == 1 {
-		f.names = []string{"import"}
-	}
-	if len(f.names) != len(urls) {
-		return usageError{
-			fmt.Errorf("%d URLs and %d names", len(urls), len(f.names)),
-			"give each import a --name, in the order of the URLs: it remembers under it how far it is",
-		}
-	}
-	conn, err := a.connect(ctx) // says in a sentence why it cannot
-	if err != nil {
-		return err
-	}
-	_ = conn.Close(ctx)
-	goredis.SetLogger(&logging.VoidLogger{}) // it would repeat every failed attempt; the import says what is wrong
-	ph, err := a.client(ctx, "posthorn import", nil)
+	ph, names, err := a.brokerClient(ctx, "import", f.names, urls)
 	if err != nil {
 		return err
 	}
@@ -91,8 +73,8 @@ func (a *app) importFrom(ctx context.Context, urls []string, f importFlags) erro
 			return err
 		}
 		defer func() { _ = source.Close() }() // it was only read
-		ph.Import(f.names[i], posthorn.ImportConfig{Streams: f.streams, BatchSize: f.batch, LeaseFor: f.takeAfter}, source)
-		a.log.Info("import", "name", f.names[i], "from", source.String(), "namespace", a.namespace)
+		ph.Import(names[i], posthorn.ImportConfig{Streams: f.streams, BatchSize: f.batch, LeaseFor: f.takeAfter}, source)
+		a.log.Info("import", "name", names[i], "from", source.String(), "namespace", a.namespace)
 	}
 	return ph.Run(ctx)
 }
@@ -111,7 +93,7 @@ func (f importFlags) open(ctx context.Context, a *app, text string) (from source
 	case strings.HasPrefix(scheme, "redis"):
 		from, err = redis.OpenSource(ctx, text, redis.Config{Prefix: f.prefix, Logger: a.log})
 	default:
-		return nil, usageError{errors.New("the URL of the broker is of no kind that is known"), "write it like redis://host:6379 or nats://host:4222"}
+		return nil, errUnknownBroker
 	}
 	if errors.Is(err, posthorn.ErrInvalid) {
 		return nil, usageError{err, cmp.Or(posthorn.Hint(err), "posthorn relay --help shows what URLs look like")}

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/url"
@@ -13,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
@@ -75,22 +72,7 @@ func newRelay(a *app) *cobra.Command {
 }
 
 func (a *app) relay(ctx context.Context, urls []string, f relayFlags) error {
-	if len(f.names) == 0 && len(urls) == 1 {
-		f.names = []string{"relay"}
-	}
-	if len(f.names) != len(urls) {
-		return usageError{
-			fmt.Errorf("%d URLs and %d names", len(urls), len(f.names)),
-			"give each relay a --name, in the order of the URLs: it remembers under it how far it is",
-		}
-	}
-	conn, err := a.connect(ctx) // says in a sentence why it cannot
-	if err != nil {
-		return err
-	}
-	disconnect(ctx, conn)
-	goredis.SetLogger(&logging.VoidLogger{}) // it would repeat every failed attempt; the relay says what is wrong
-	ph, err := a.client(ctx, "posthorn relay", nil)
+	ph, names, err := a.brokerClient(ctx, "relay", f.names, urls)
 	if err != nil {
 		return err
 	}
@@ -101,8 +83,8 @@ func (a *app) relay(ctx context.Context, urls []string, f relayFlags) error {
 			return err
 		}
 		defer func() { _ = sink.Close() }() // all it was given is answered for
-		ph.Relay(f.names[i], posthorn.RelayConfig{Streams: f.streams, Imported: f.imported, BatchSize: f.batch, LeaseFor: f.takeAfter}, sink)
-		a.log.Info("relay", "name", f.names[i], "to", brokerOf(text), "namespace", a.namespace)
+		ph.Relay(names[i], posthorn.RelayConfig{Streams: f.streams, Imported: f.imported, BatchSize: f.batch, LeaseFor: f.takeAfter}, sink)
+		a.log.Info("relay", "name", names[i], "to", brokerOf(text), "namespace", a.namespace)
 	}
 	return ph.Run(ctx)
 }
@@ -133,7 +115,7 @@ func (f relayFlags) open(ctx context.Context, text string, log *slog.Logger) (br
 			})
 		}
 	case !strings.HasPrefix(scheme, "redis"):
-		return nil, usageError{errors.New("the URL of the broker is of no kind that is known"), "write it like redis://host:6379 or nats://host:4222"}
+		return nil, errUnknownBroker
 	}
 	sink, err := open(ctx)
 	var usage usageError

@@ -136,6 +136,29 @@ func TestUpkeepOfStreamsKeepsNames(t *testing.T) {
 	equal(t, "after", value[string](s, names), "one new two new")
 }
 
+// A publisher that sees no row of a stream may see one a moment later, when another
+// transaction commits: that is the same stream, and not another one with its id.
+func TestStreamCommittedWhileItIsLookedUp(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("alter function posthorn.stream_hash(text, text) rename to real_hash")
+	s.exec(`create function posthorn.stream_hash(namespace text, stream text) returns bigint language plpgsql as $$
+		begin
+			perform pg_advisory_xact_lock_shared(1);
+			return posthorn.real_hash(namespace, stream);
+		end $$`)
+	slow := s.another()
+	s.exec("select pg_advisory_lock(1)")
+	outcome := slow.background("select posthorn.publish('default', 'two', stream => 'a')")
+	s.awaitBlocked(slow)
+	s.exec("select posthorn.publish('default', 'one', stream => 'a')")
+	s.exec("select pg_advisory_unlock(1)")
+	if err := outcome(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "events", value[int](s, "select count(*) from posthorn.events e join posthorn.streams s on s.id = e.stream_id where s.name = 'a'"), 2)
+}
+
 // The id of a stream is a hash of its name. Two names with one id would be one stream.
 func TestStreamsWithOneIDAreRefused(t *testing.T) {
 	t.Parallel()

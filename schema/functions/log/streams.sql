@@ -38,7 +38,9 @@ begin
   end if;
   found_id := posthorn.stream_hash(stream_id.namespace, stream_id.stream);
   select format('%s of namespace %s', quote_literal(s.name), s.namespace) into other
-  from posthorn.stream_names s where s.id = found_id limit 1;
+  from posthorn.stream_names s
+  where s.id = found_id and (s.namespace_id <> ns or s.name <> stream_id.stream) -- a twin may have been committed since the look-up
+  limit 1;
   if found then
     raise exception 'stream % cannot be made: its id % is that of stream %', quote_literal(stream_id.stream), found_id, other
       using errcode = 'PH002', hint = 'Give it another name. Ids are 63 bits of a hash of the name.';

@@ -110,8 +110,8 @@ func (i *Import) label() string { return "import " + i.name }
 
 func (i *Import) watched() *observe.Group { return i.watch }
 
-// run imports, or stands by, until stop ends.
-func (i *Import) run(_, stop context.Context) error {
+// run imports, or stands by, until stop ends; a batch in hand has until ctx ends.
+func (i *Import) run(ctx, stop context.Context) error {
 	if i.err != nil {
 		return fmt.Errorf("import %s: %w", i.name, i.err)
 	}
@@ -120,7 +120,7 @@ func (i *Import) run(_, stop context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = importer.Run(stop, importer.Config{
+	err = importer.Run(stop, ctx, importer.Config{
 		Pool: c.control, Import: defined, Owner: i.owner, Source: inlet{i.source},
 		BatchSize: i.config.BatchSize, LeaseFor: i.config.LeaseFor,
 		Log: c.log, Imported: c.watch.Published, Lost: i.watch.LeaseLost,

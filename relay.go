@@ -170,7 +170,7 @@ func (r *Relay) run(ctx, stop context.Context) error {
 	defer end()
 	engine := r.engine(group, origin)
 	engine.News = news
-	if err := relay.New(engine).Run(stop, pg.Within(ctx, pg.LeaseTime(engine.LeaseFor))); err != nil {
+	if err := relay.Run(stop, pg.Within(ctx, pg.LeaseTime(engine.LeaseFor)), engine); err != nil {
 		return fmt.Errorf("relay %s: %w", r.name, err)
 	}
 	return nil

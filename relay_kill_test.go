@@ -143,7 +143,7 @@ func TestRelayIsFencedWhenItIsLate(t *testing.T) {
 		if err := late.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		late.says(t, "the lead of the relay was lost")
+		late.says(t, "the lead was lost")
 		if now := r.leader(children, nil); now != next {
 			t.Error("it leads again, although another does")
 		}
@@ -179,11 +179,13 @@ func TestRelayLosesALeadThatItHasJustTaken(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
 	r.send("a", 20)
-	unlock := testpg.Lock(t, r.Pool(), "streams")
+	unlockStreams := testpg.Lock(t, r.Pool(), "streams") // which it asks for then
 	logs := r.shortLead()
-	logs.says(t, "this process relays")
-	logs.says(t, "the lead of the relay was lost")
-	unlock()
+	logs.says(t, "this process leads")
+	unlockRelays := testpg.Lock(t, r.Pool(), "relays") // nothing renews the lead
+	logs.says(t, "the lead was lost")
+	unlockRelays()
+	unlockStreams()
 	r.awaitWritten()
 }
 
@@ -197,7 +199,7 @@ func TestRelayStopsWithItsLead(t *testing.T) {
 	r.awaitWritten()
 	// Nothing renews the lead: the statement waits for the lock.
 	unlock := testpg.Lock(t, r.Pool(), "relays")
-	logs.says(t, "the lead of the relay was lost")
+	logs.says(t, "the lead was lost")
 	unlock()
 	r.send("a", 20)
 	r.awaitWritten()

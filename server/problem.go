@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/outage"
+	"github.com/posthorn/posthorn/internal/pg"
 )
 
 // problem is what went wrong, as RFC 9457 has it. It is an error, so that
@@ -128,7 +128,7 @@ func isUnavailable(err error) bool {
 		}
 		return state.Code == "25006" // a standby
 	}
-	return outage.IsConnection(err) || errors.Is(err, posthorn.ErrClosed) || pgconn.SafeToRetry(err) ||
+	return pg.IsUnreachable(err) || errors.Is(err, posthorn.ErrClosed) || pgconn.SafeToRetry(err) ||
 		strings.Contains(err.Error(), "closed pool")
 }
 

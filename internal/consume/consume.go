@@ -149,7 +149,7 @@ func (g *group) Finish(work context.Context, l *lease) {
 	switch {
 	case l.Lost():
 		g.Lost(l)
-	case err != nil && worker.Final(err): // what we say of the lease is refused, which time will not change
+	case err != nil && pg.IsFinal(err): // what we say of the lease is refused, which time will not change
 		g.Log.Error("cannot settle", "lease", l.ID, "error", err)
 	}
 }

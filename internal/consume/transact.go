@@ -125,12 +125,12 @@ const tries = 5
 func (l *lane) retried(held *lease, inside []*Handler, start, end int, owed []pg.Failure) (handlerErr, err error) {
 	err = worker.Retry{Collisions: tries}.Do(held.Context(), func(context.Context) (err error) {
 		handlerErr, err = l.once(held, inside, start, end, owed)
-		if worker.Collided(handlerErr) {
+		if pg.IsCollision(handlerErr) {
 			return handlerErr
 		}
 		return err
 	})
-	if worker.Collided(err) {
+	if pg.IsCollision(err) {
 		return err, nil
 	}
 	if err == nil {

@@ -1,16 +1,14 @@
 // Package importer reads streams of a broker and publishes their events into the
 // log: the mirror image of package relay. One process at a time leads an import;
-// the others stand by. The position of the import moves in the transaction that
+// the others stand by ([worker.Lead]). The position of the import moves in the transaction that
 // publishes, so an event that the broker has once is published once.
 //
-// It does not own how a broker is read: that is a [Source]'s. That repeats are
-// dropped, and that a process which has lost the lead changes nothing, is up to
-// the functions of the schema.
+// A [Source] reads the broker. The functions of the schema drop repeats, and refuse
+// a process that has lost the lead.
 package importer
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -20,15 +18,14 @@ import (
 
 // Source is a broker.
 type Source interface {
-	// Streams lists the streams that there are.
+	// Streams lists the streams of the broker.
 	Streams(ctx context.Context) ([]string, error)
-	// Read returns what comes after a position in each of some streams.
+	// Read returns entries that come after a position in each of some streams.
 	Read(ctx context.Context, after map[string]string, max int, wait time.Duration) ([]Entry, error)
-	// Behind returns how much comes after a position in a stream, and when the
-	// broker got the first of it.
+	// Behind returns how many entries come after a position in a stream, and when the
+	// broker got the first of them.
 	Behind(ctx context.Context, stream, position string) (events int64, oldest time.Time, err error)
-	// Keep tells the broker how far the import is: what comes after must not be
-	// trimmed.
+	// Keep tells the broker how far the import is: later entries must not be trimmed.
 	Keep(ctx context.Context, reader, stream, passed string) error
 }
 
@@ -38,10 +35,10 @@ type Entry struct {
 	Log, Namespace   string // where the event was published
 	Event            pg.Event
 	Err              error // why it is no event
-	Trimmed          bool  // there is none: what came before was removed, and was not read
+	Trimmed          bool  // it stands for entries that were removed before they were read
 }
 
-// Config says what to import, and how.
+// Config describes an import and how this process runs it.
 type Config struct {
 	Pool   *pg.Pool
 	Import pg.Import
@@ -58,89 +55,25 @@ type Config struct {
 	Lost     func()
 }
 
-const (
-	troubleWait = time.Second      // after trouble with the database
-	lastWords   = 10 * time.Second // of one statement; for giving the lead back
-	standBy     = time.Second      // how often to ask for a lead that another process has
-)
-
-// Run imports whenever no other process does, until stop ends; then it returns
-// when the batch at hand is published and the lead given back. The error is one
-// that time will not mend.
-func Run(stop context.Context, config Config) error {
-	leader, complained := "", false
-	for stop.Err() == nil {
-		lead, err := take(stop, config)
-		switch {
-		case stop.Err() != nil && err != nil:
-		case errors.Is(err, pg.ErrNotFound), errors.Is(err, pg.ErrInvalid), errors.Is(err, pg.ErrRefused):
-			return err
-		case err != nil:
-			if !complained {
-				config.Log.Warn("trouble with the database, trying again", "import", config.Import.Name, "error", err)
+// Run imports whenever no other process does, until stop ends. Then it returns
+// when the batch in hand is published, which has until work ends, and the lead
+// given back. The error is one that time will not mend.
+func Run(stop, work context.Context, config Config) error {
+	config.Log = config.Log.With("import", config.Import.Name)
+	lead := worker.Lead{
+		Owner: config.Owner, LeaseFor: config.LeaseFor, AskEvery: time.Second, Log: config.Log, Lost: config.Lost,
+		Acquire: func(ctx context.Context) (worker.Leadership, string, error) {
+			lead, err := config.lead(ctx, 0)
+			if err != nil || lead.Epoch == 0 {
+				return nil, lead.Leader, err
 			}
-			complained = true
-			worker.Pause(stop, troubleWait)
-			continue
-		case lead.Epoch == 0:
-			if leader != lead.Leader {
-				config.Log.Info("another process imports, this one stands by", "import", config.Import.Name, "leader", lead.Leader)
-			}
-			leader, complained = lead.Leader, false
-			worker.Pause(stop, min(standBy, config.LeaseFor/3))
-			continue
-		}
-		if lead.Epoch == 0 {
-			break
-		}
-		if leader != config.Owner {
-			config.Log.Info("this process imports", "import", config.Import.Name, "owner", config.Owner)
-		}
-		leader = config.Owner
-		err = newTerm(config, lead).run(stop)
-		switch {
-		case errors.Is(err, pg.ErrLeaseLost):
-			leader = ""
-			config.Lost()
-			config.Log.Warn("the lead of the import was lost", "import", config.Import.Name, "error", err)
-		case err != nil && stop.Err() == nil:
-			config.Log.Warn("the import begins anew where the database says", "import", config.Import.Name, "error", err)
-			worker.Pause(stop, troubleWait/10)
-		}
-		if stop.Err() != nil {
-			release(config, lead)
-		}
+			return newLeadership(config, lead), "", nil
+		},
 	}
-	return nil
+	return lead.Run(stop, work)
 }
 
-// take asks for the lead. A lead that this process does not hear of ends by itself.
-func take(stop context.Context, c Config) (pg.ImportLead, error) {
-	ctx, cancel := worker.Outlast(stop, min(c.LeaseFor, lastWords))
-	defer cancel()
-	return pg.LeadImport(ctx, c.Pool, c.Import, c.Owner, c.LeaseFor, 0)
-}
-
-// extend keeps the lead until ctx ends or the lead is lost.
-func extend(ctx context.Context, c Config, lead pg.ImportLead, end context.CancelCauseFunc) {
-	for worker.Pause(ctx, c.LeaseFor/3) {
-		asking, cancel := context.WithTimeout(ctx, c.LeaseFor/3)
-		_, err := pg.LeadImport(asking, c.Pool, c.Import, c.Owner, c.LeaseFor, lead.Epoch)
-		cancel()
-		switch {
-		case errors.Is(err, pg.ErrLeaseLost), errors.Is(err, pg.ErrNotFound):
-			end(err)
-		case err != nil && ctx.Err() == nil:
-			c.Log.Warn("cannot renew the lead of the import yet", "import", c.Import.Name, "error", err)
-		}
-	}
-}
-
-// release gives the lead back.
-func release(c Config, lead pg.ImportLead) {
-	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
-	defer cancel()
-	if err := pg.ResignImport(ctx, c.Pool, lead); err != nil {
-		c.Log.Warn("the lead of the import could not be given back; it ends by itself", "import", c.Import.Name, "error", err)
-	}
+// lead asks for the lead, or extends the one of an epoch.
+func (c *Config) lead(ctx context.Context, epoch int64) (pg.ImportLead, error) {
+	return pg.LeadImport(ctx, c.Pool, c.Import, c.Owner, c.LeaseFor, epoch)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// part is what a batch has of one stream from one log, with the position of each
-// event.
+// part has the events of one stream from one log in a batch, with the position of
+// each event.
 type part struct {
 	pg.ImportPart
 	at []string
@@ -22,19 +22,18 @@ const mostBytes = 8 << 20
 
 // publish publishes a batch, in a transaction for each of its rounds; mostly it
 // has one.
-func (t *term) publish(ctx context.Context, b batch) error {
-	for _, round := range t.rounds(b) {
-		if err := t.write(ctx, t.current(round)); err != nil {
+func (l *leadership) publish(ctx context.Context, b batch) error {
+	for _, round := range l.rounds(b) {
+		if err := l.write(ctx, l.current(round)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// rounds sorts the entries of a batch by stream. A stream whose events are from
-// another log all of a sudden goes on in the next round, and so does all that comes
-// after too many bytes.
-func (t *term) rounds(b batch) [][]*part {
+// rounds sorts the entries of a batch by stream. A stream whose next events are from
+// another log goes on in the next round, and so do all entries after too many bytes.
+func (l *leadership) rounds(b batch) [][]*part {
 	rounds := [][]*part{nil}
 	open := map[string]*part{}
 	bytes := 0
@@ -51,7 +50,7 @@ func (t *term) rounds(b batch) [][]*part {
 			open[e.Stream] = p
 			rounds[len(rounds)-1] = append(rounds[len(rounds)-1], p)
 		}
-		t.add(p, e)
+		l.add(p, e)
 		b.from[e.Stream] = e.Position
 		bytes += len(e.Event.Payload)
 	}
@@ -60,42 +59,44 @@ func (t *term) rounds(b batch) [][]*part {
 
 // current leaves out the parts of streams that do not stand where they begin: they
 // were held since they were read.
-func (t *term) current(parts []*part) []*part {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.DeleteFunc(parts, func(p *part) bool { return p.From != t.positions[p.Stream] })
+func (l *leadership) current(parts []*part) []*part {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(parts, func(p *part) bool { return p.From != l.positions[p.Stream] })
 }
 
-// add adds an entry to its part. What is no event is passed over, loudly.
-func (t *term) add(p *part, e *Entry) {
+// add adds an entry to its part. An entry that is no event is passed over and
+// logged.
+func (l *leadership) add(p *part, e *Entry) {
 	p.Passed = e.Position
 	switch {
 	case e.Trimmed:
 		p.Trimmed = true
-		t.Log.Error("the broker has removed events that were not imported; the import goes on with what is there",
-			"import", t.Import.Name, "stream", e.Stream, "position", e.Position)
+		l.Log.Error("the broker has removed events that were not imported; the import goes on with the next entry",
+			"stream", e.Stream, "position", e.Position)
 	case e.Err != nil:
-		t.Log.Error("an entry of the broker is no event, and is passed over",
-			"import", t.Import.Name, "stream", e.Stream, "position", e.Position, "error", e.Err)
+		l.Log.Error("an entry of the broker is no event, and is passed over",
+			"stream", e.Stream, "position", e.Position, "error", e.Err)
 	default:
 		p.Log, p.Namespace = e.Log, e.Namespace
 		p.Events, p.at = append(p.Events, e.Event), append(p.at, e.Position)
 	}
 }
 
-// write publishes parts. What the database refuses holds up its own stream only:
-// the others are published without it, and of its own stream what comes before.
-func (t *term) write(ctx context.Context, parts []*part) error {
+// write publishes parts. An event that the database refuses holds up its own stream
+// only: the others are published without it, and of its own stream the earlier
+// events.
+func (l *leadership) write(ctx context.Context, parts []*part) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	err := t.finish(ctx, parts)
+	err := l.finish(ctx, parts)
 	if !errors.Is(err, pg.ErrRefused) && !errors.Is(err, pg.ErrInvalid) {
 		return err
 	}
 	if len(parts) > 1 {
 		for _, p := range parts {
-			if err := t.write(ctx, []*part{p}); err != nil {
+			if err := l.write(ctx, []*part{p}); err != nil {
 				return err
 			}
 		}
@@ -103,13 +104,13 @@ func (t *term) write(ctx context.Context, parts []*part) error {
 	}
 	p := parts[0]
 	if len(p.Events) < 2 {
-		return t.hold(ctx, p, err)
+		return l.hold(ctx, p, err)
 	}
 	first, second := p.halves()
-	if err := t.write(ctx, []*part{first}); err != nil || t.isHeld(p.Stream) {
+	if err := l.write(ctx, []*part{first}); err != nil || l.isHeld(p.Stream) {
 		return err
 	}
-	return t.write(ctx, []*part{second})
+	return l.write(ctx, []*part{second})
 }
 
 func (p *part) halves() (first, second *part) {
@@ -121,42 +122,40 @@ func (p *part) halves() (first, second *part) {
 }
 
 // finish publishes parts and moves the import past them.
-func (t *term) finish(ctx context.Context, parts []*part) error {
-	ctx, cancel := worker.Outlast(ctx, max(t.LeaseFor, lastWords))
-	defer cancel()
+func (l *leadership) finish(ctx context.Context, parts []*part) error {
 	given := make([]pg.ImportPart, len(parts))
 	for i, p := range parts {
 		given[i] = p.ImportPart
 	}
-	n, err := pg.ImportEvents(ctx, t.Pool, t.lead, given)
+	n, err := pg.ImportEvents(ctx, l.Pool, l.lead, given)
 	if err != nil {
 		return err
 	}
-	t.mu.Lock()
+	l.mu.Lock()
 	for _, p := range parts {
-		t.positions[p.Stream] = p.Passed
+		l.positions[p.Stream] = p.Passed
 	}
-	t.mu.Unlock()
+	l.mu.Unlock()
 	if n > 0 {
-		t.Imported()
+		l.Imported()
 	}
 	return nil
 }
 
-// hold lets a stream rest that the database refuses.
-func (t *term) hold(ctx context.Context, p *part, cause error) error {
-	t.mu.Lock()
-	t.held[p.Stream] = time.Now().Add(lastPause)
-	t.mu.Unlock()
-	t.Log.Error("a stream cannot be imported, trying again", "import", t.Import.Name, "stream", p.Stream, "position", p.Passed, "error", cause)
-	ctx, cancel := context.WithTimeout(ctx, lastWords)
+// hold puts off a stream that the database refuses.
+func (l *leadership) hold(ctx context.Context, p *part, cause error) error {
+	l.mu.Lock()
+	l.held[p.Stream] = time.Now().Add(lastPause)
+	l.mu.Unlock()
+	l.Log.Error("a stream cannot be imported, trying again", "stream", p.Stream, "position", p.Passed, "error", cause)
+	ctx, cancel := context.WithTimeout(ctx, noteTime)
 	defer cancel()
-	return pg.NoteImportError(ctx, t.Pool, t.lead, p.Stream, worker.Clip(cause.Error()))
+	return pg.NoteImportError(ctx, l.Pool, l.lead, p.Stream, worker.Clip(cause.Error()))
 }
 
-func (t *term) isHeld(stream string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, held := t.held[stream]
+func (l *leadership) isHeld(stream string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, held := l.held[stream]
 	return held
 }

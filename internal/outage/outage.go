@@ -8,17 +8,14 @@ package outage
 
 import (
 	"context"
-	"errors"
-	"io"
 	"log/slog"
-	"net"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthorn/posthorn/internal/pg"
 )
 
 const (
@@ -109,7 +106,7 @@ type suppressed struct{ requests, messages int64 }
 // The first error of an outage waits for an attempt to connect, and those that
 // come meanwhile wait for the same attempt: a broken connection alone is no outage.
 func (d *database) explains(err error, count func(*suppressed)) bool {
-	if !IsConnection(err) {
+	if !pg.IsUnreachable(err) {
 		return false
 	}
 	d.mu.Lock()
@@ -177,28 +174,8 @@ func (d *database) connect() error {
 		_ = conn.Close(ctx)
 		return nil
 	}
-	if IsConnection(err) {
+	if pg.IsUnreachable(err) {
 		return err
 	}
 	return nil
-}
-
-// IsConnection tells the errors of a connection that could not be made, or broke,
-// or did not answer in time.
-func IsConnection(err error) bool {
-	if err == nil {
-		return false
-	}
-	if state, ok := errors.AsType[*pgconn.PgError](err); ok {
-		switch state.Code {
-		case "57P01", "57P02", "57P03": // the server is told to stop, has crashed, or is starting
-			return true
-		}
-		return strings.HasPrefix(state.Code, "08")
-	}
-	var connect *pgconn.ConnectError
-	var network net.Error // deadlines that have passed are such too
-	return errors.As(err, &connect) || errors.As(err, &network) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		strings.Contains(err.Error(), "conn closed") || strings.Contains(err.Error(), "unexpected EOF")
 }

@@ -221,12 +221,12 @@ func (p *Projection) apply(l *lease, start, end int) error {
 			}
 			return over, p.chain.Commit(ctx, ending)
 		}))
-		if handlerErr != nil && !worker.Collided(handlerErr) {
+		if handlerErr != nil && !pg.IsCollision(handlerErr) {
 			return &refusal{handlerErr}
 		}
 		return errors.Join(handlerErr, err)
 	})
-	if worker.Collided(err) {
+	if pg.IsCollision(err) {
 		return fmt.Errorf("collided with other transactions %d times: %w", tries, err)
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
@@ -27,7 +28,7 @@ func Refused(err error) bool {
 // Passes reports whether an error is trouble with the database that passes.
 func Passes(err error) bool {
 	_, answered := errors.AsType[*pgconn.PgError](err)
-	return !Refused(err) && (!answered || worker.Collided(err) || worker.Outage(err))
+	return !Refused(err) && (!answered || pg.IsCollision(err) || pg.IsOutage(err))
 }
 
 // Blame tells whether the error of a function that used tx is its own, and so
@@ -39,7 +40,7 @@ func Blame(ctx context.Context, tx pgx.Tx, err error) error {
 		return nil
 	case errors.Is(err, worker.ErrTimeout):
 		return &refusal{err}
-	case ctx.Err() != nil, worker.Collided(err), tx.Conn().IsClosed(), worker.Outage(err):
+	case ctx.Err() != nil, pg.IsCollision(err), tx.Conn().IsClosed(), pg.IsOutage(err):
 		return err
 	}
 	return &refusal{err}

@@ -7,38 +7,38 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// status is the error that the database has of a relay, for those who look at it.
+// status is the error of a relay as the database has it, for the status views.
 type status struct {
 	mu    sync.Mutex
 	error string
-	known bool // false: the database may have one of an earlier term
+	known bool // false: the database may have one of an earlier leadership
 }
 
-// noteFailure tells the database the error that keeps the relay from writing.
-func (t *term) noteFailure(cause error) { t.noteError(worker.Clip(cause.Error())) }
+// noteFailure records the error that keeps the relay from writing.
+func (l *leadership) noteFailure(cause error) { l.noteError(worker.Clip(cause.Error())) }
 
-// noteSuccess tells the database that the relay writes again, when no stream is
-// stuck any more.
-func (t *term) noteSuccess() {
-	t.mu.Lock()
-	stuck := len(t.stuck) > 0
-	t.mu.Unlock()
+// noteSuccess records that the relay writes again, when no stream is stuck any
+// more.
+func (l *leadership) noteSuccess() {
+	l.mu.Lock()
+	stuck := len(l.stuck) > 0
+	l.mu.Unlock()
 	if !stuck {
-		t.noteError("")
+		l.noteError("")
 	}
 }
 
-func (t *term) noteError(text string) {
-	t.status.mu.Lock()
-	defer t.status.mu.Unlock()
-	if t.status.known && t.status.error == text {
+func (l *leadership) noteError(text string) {
+	l.status.mu.Lock()
+	defer l.status.mu.Unlock()
+	if l.status.known && l.status.error == text {
 		return
 	}
-	if err := pg.NoteRelayError(t.ctx, t.Pool, t.lead, text); err != nil {
-		if t.ctx.Err() == nil {
-			t.Log.Warn("the status of the relay could not be noted", "relay", t.Group.Name, "error", err)
+	if err := pg.NoteRelayError(l.ctx, l.Pool, l.lead, text); err != nil {
+		if l.ctx.Err() == nil {
+			l.Log.Warn("the status of the relay could not be noted", "error", err)
 		}
 		return
 	}
-	t.status.error, t.status.known = text, true
+	l.status.error, l.status.known = text, true
 }

@@ -6,96 +6,90 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// stuck is a stream that the broker does not take. It is over when it owes
-// nothing: neither what the database has set aside, nor what windows have that are
-// not settled yet.
+// stuck is a stream that the broker does not take. It is written with the others
+// again when none of its events are owed: neither events that the database has set
+// aside, nor events of windows that are not settled yet.
 type stuck struct {
 	name  string
-	owed  int
+	owed  int // events
 	tries int
-	next  time.Time
+	next  time.Time // when to try again
 }
 
 // atOnce is how many stuck streams are tried in one call.
 const atOnce = 16
 
-// remember begins with what earlier terms have set aside.
-func (t *term) remember(aside []pg.SetAside) {
+// remember begins with the streams that earlier leaderships have set aside.
+func (l *leadership) remember(aside []pg.SetAside) {
 	now := time.Now()
 	for _, s := range aside {
-		t.stuck[s.StreamID] = &stuck{name: s.Stream, owed: int(s.Events), next: now}
-		t.owed += int(s.Events)
+		l.stuck[s.StreamID] = &stuck{name: s.Stream, owed: int(s.Events), next: now}
+		l.owed += int(s.Events)
 	}
 }
 
-// setAside makes stuck streams of parts, and returns their events.
-func (t *term) setAside(pending []*part, cause error) []pg.Aside {
+// setAside notes the streams of parts as stuck, and returns their events.
+func (l *leadership) setAside(pending []*part, cause error) []pg.Aside {
 	var aside []pg.Aside
 	var names []string
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, p := range pending {
 		ids := make([]int64, len(p.events))
 		for i := range p.events {
 			ids[i] = p.events[i].ID
 		}
 		aside = append(aside, pg.Aside{StreamID: p.stream, IDs: ids})
-		t.stuck[p.stream] = &stuck{name: p.name, owed: len(ids), next: time.Now().Add(t.Backoff.after(1))}
-		t.owed += len(ids)
+		l.stuck[p.stream] = &stuck{name: p.name, owed: len(ids), next: time.Now().Add(l.Backoff.after(1))}
+		l.owed += len(ids)
 		names = append(names, p.name)
 	}
-	t.Log.Warn("the broker does not take some streams; their events are set aside and tried again", "relay", t.Group.Name,
+	l.Log.Warn("the broker does not take some streams; their events are set aside and tried again",
 		"streams", len(names), "such_as", names[0], "error", cause)
 	return aside
 }
 
 // retry tries the heads of stuck streams, beside the windows.
-func (t *term) retry() {
-	for t.stop.Err() == nil && t.ctx.Err() == nil {
-		due, wait, changed := t.due()
+func (l *leadership) retry() {
+	for l.going.Err() == nil {
+		due, wait, changed := l.due()
 		if len(due) == 0 {
-			timer := time.NewTimer(wait)
-			select {
-			case <-t.ctx.Done():
-			case <-t.stop.Done():
-			case <-changed:
-			case <-timer.C:
-			}
-			timer.Stop()
+			worker.Rest(l.going, wait, changed)
 			continue
 		}
-		if err := t.retryOnce(due); err != nil {
-			t.end(err)
+		if err := l.retryOnce(due); err != nil {
+			l.end(err)
 		}
 	}
 }
 
-// due are stuck streams to try now, those that wait for longest first; or how long
-// there are none.
-func (t *term) due() (due []int64, wait time.Duration, changed <-chan struct{}) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// due returns the stuck streams to try now, the longest waiting first, or how long
+// none has to be tried.
+func (l *leadership) due() (due []int64, wait time.Duration, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
 	wait = time.Minute
-	for stream, s := range t.stuck {
+	for stream, s := range l.stuck {
 		if s.next.After(now) {
 			wait = min(wait, s.next.Sub(now))
 		} else {
 			due = append(due, stream)
 		}
 	}
-	slices.SortFunc(due, func(a, b int64) int { return t.stuck[a].next.Compare(t.stuck[b].next) })
-	return due[:min(len(due), atOnce)], wait, t.changed
+	slices.SortFunc(due, func(a, b int64) int { return l.stuck[a].next.Compare(l.stuck[b].next) })
+	return due[:min(len(due), atOnce)], wait, l.changed
 }
 
-func (t *term) retryOnce(due []int64) error {
-	windows, err := t.Pool.TakeAside(t.ctx, t.lead, due, t.LeaseFor)
+func (l *leadership) retryOnce(due []int64) error {
+	windows, err := l.Pool.TakeAside(l.ctx, l.lead, due, l.LeaseFor)
 	if err != nil {
 		return err
 	}
-	t.postpone(due, windows)
+	l.postpone(due, windows)
 	if len(windows) == 0 {
 		return nil
 	}
@@ -108,14 +102,14 @@ func (t *term) retryOnce(due []int64) error {
 		}
 		a.parts = append(a.parts, p)
 	}
-	if len(a.pending()) > 0 && t.call(a) {
-		t.alive()
+	if len(a.pending()) > 0 && l.call(a) {
+		l.alive()
 	}
-	if len(a.pending()) > 0 && t.ctx.Err() == nil {
-		t.noteFailure(a.err)
+	if len(a.pending()) > 0 && l.ctx.Err() == nil {
+		l.noteFailure(a.err)
 	}
-	if t.ctx.Err() != nil {
-		return nil // whoever leads next gives them back
+	if l.ctx.Err() != nil {
+		return nil // the next leader gives them back
 	}
 	leases := make([]pg.SettledAside, len(windows))
 	for i := range windows {
@@ -125,50 +119,50 @@ func (t *term) retryOnce(due []int64) error {
 		}
 		leases[i] = pg.SettledAside{Lease: windows[i].Lease, UpTo: upto}
 	}
-	done, err := pg.SettleAside(t.ctx, t.Pool, t.lead, leases, pg.RelayReport{Relayed: a.relayed(), Failures: a.failures})
+	done, err := pg.SettleAside(l.ctx, l.Pool, l.lead, leases, pg.RelayReport{Relayed: a.relayed(), Failures: a.failures})
 	if err != nil {
 		return err
 	}
 	if len(a.failures) > 0 {
-		t.Buried(t.ctx, a.failures)
+		l.Buried(l.ctx, a.failures)
 	}
-	t.wentOn(a.parts, done)
+	l.wentOn(a.parts, done)
 	if len(a.pending()) == 0 {
-		t.noteSuccess()
+		l.noteSuccess()
 	}
 	return nil
 }
 
-// postpone sees to it that streams are not tried again at once. Those without a
-// window have one that is not settled yet.
-func (t *term) postpone(streams []int64, windows []pg.Window) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// postpone sets when streams are tried again. A stream without a window here has
+// one that is not settled yet.
+func (l *leadership) postpone(streams []int64, windows []pg.Window) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, stream := range streams {
-		s := t.stuck[stream]
+		s := l.stuck[stream]
 		if slices.ContainsFunc(windows, func(w pg.Window) bool { return w.StreamIDs[0] == stream }) {
 			s.tries++
 		}
-		s.next = time.Now().Add(t.Backoff.after(s.tries))
+		s.next = time.Now().Add(l.Backoff.after(s.tries))
 	}
 }
 
-// wentOn notes what was written. A stream that owes nothing any more is written
-// with the others again, from the next window on.
-func (t *term) wentOn(parts []*part, done map[int64]int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// wentOn notes which events were written. A stream of which none are owed any more
+// is written with the others again, from the next window on.
+func (l *leadership) wentOn(parts []*part, done map[int64]int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, p := range parts {
-		s := t.stuck[p.stream]
+		s := l.stuck[p.stream]
 		s.owed -= done[p.stream]
-		t.owed -= done[p.stream]
+		l.owed -= done[p.stream]
 		if len(p.events) == 0 {
 			s.tries, s.next = 0, time.Now() // all of its head: go on
 		}
 		if s.owed == 0 {
-			delete(t.stuck, p.stream)
-			t.Log.Info("the broker takes a stream again", "relay", t.Group.Name, "stream", s.name)
+			delete(l.stuck, p.stream)
+			l.Log.Info("the broker takes a stream again", "stream", s.name)
 		}
 	}
-	t.tell()
+	l.notify()
 }

@@ -13,15 +13,16 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// part is what becomes of the events of one stream in a window.
+// part has the events of one stream in a window, and how far they are written.
 type part struct {
 	stream      int64
 	name        string
-	events      []pg.Event // that are not written yet, in order
-	first, last int64      // that were
+	events      []pg.Event // not written yet, in order
+	first, last int64      // ids of the written ones; 0: none
 }
 
-// attempt is an attempt to write the parts of a window, or of what was set aside.
+// attempt is an attempt to write the parts of a window, or events that were set
+// aside.
 type attempt struct {
 	parts    []*part
 	failures []pg.Failure // of events that the broker will never take
@@ -70,11 +71,11 @@ func (a *attempt) relayed() []pg.Relayed {
 	return relayed
 }
 
-// call writes what is pending, and sorts out what was written and what was not.
-// It reports whether anything was.
-func (t *term) call(a *attempt) (wrote bool) {
+// call writes the pending events, and removes the written ones from their parts.
+// It reports whether any were written.
+func (l *leadership) call(a *attempt) (wrote bool) {
 	pending := a.pending()
-	a.err = t.writeSafely(a.events(pending))
+	a.err = l.writeSafely(a.events(pending))
 	byEvent, some := consume.AsEventErrors(a.err)
 	if a.err != nil && !some {
 		return false
@@ -84,7 +85,7 @@ func (t *term) call(a *attempt) (wrote bool) {
 		a.failures = append(a.failures, refused...)
 		if done {
 			wrote = true
-			t.note(p.name)
+			l.noteMoved(p.name)
 		}
 	}
 	if some && len(byEvent) > 0 && !wrote {
@@ -97,20 +98,20 @@ func (t *term) call(a *attempt) (wrote bool) {
 }
 
 // writeSafely calls Write. A panic is an error.
-func (t *term) writeSafely(events []pg.Event) (err error) {
-	ctx, cancel := context.WithTimeout(t.ctx, t.Timeout)
+func (l *leadership) writeSafely(events []pg.Event) (err error) {
+	ctx, cancel := context.WithTimeout(l.ctx, l.Timeout)
 	defer cancel()
 	defer func() {
 		if value := recover(); value != nil {
 			err = &worker.PanicError{Value: value, Stack: debug.Stack()}
-			t.Log.Error("the sink panics", "relay", t.Group.Name, "panic", value, "stack", string(debug.Stack()))
+			l.Log.Error("the sink panics", "panic", value, "stack", string(debug.Stack()))
 		}
 	}()
-	return t.Write(ctx, events)
+	return l.Write(ctx, events)
 }
 
-// judge takes off the part what was written, up to the first that was not, and
-// what the broker will never take. It reports whether anything was written.
+// judge removes written events from the part, up to the first that was not written,
+// and events that the broker will never take. It reports whether any were written.
 func (p *part) judge(errs map[int64]error) (wrote bool, refused []pg.Failure) {
 	for i := range p.events {
 		e := &p.events[i]
@@ -136,41 +137,41 @@ func refusal(event int64, err error) pg.Failure {
 	return pg.Failure{Event: event, Error: worker.Clip(err.Error()), Reason: "Refused by the broker", Permanent: true}
 }
 
-// write writes a window, and returns what has become of it. It returns false when
-// it has to end before that: then all of the window is written again.
-func (t *term) write(w *pg.Window) (pg.RelayReport, bool) {
-	if t.stop.Err() != nil || t.ctx.Err() != nil {
+// write writes a window, and returns the report for its settlement. It returns
+// false when it has to end before that: then the whole window is written again.
+func (l *leadership) write(w *pg.Window) (pg.RelayReport, bool) {
+	if l.going.Err() != nil {
 		return pg.RelayReport{}, false
 	}
 	if w.Retries {
-		return t.writeAgain(w)
+		return l.writeAgain(w)
 	}
-	a, aside := t.sort(w)
+	a, aside := l.sort(w)
 	began := time.Now()
 	for tries := 1; len(a.pending()) > 0; tries++ {
-		if t.call(a) {
-			t.alive()
+		if l.call(a) {
+			l.alive()
 			began = time.Now()
 		}
 		pending := a.pending()
 		if len(pending) == 0 {
-			t.noteSuccess()
+			l.noteSuccess()
 			break
 		}
-		if t.ctx.Err() != nil {
+		if l.ctx.Err() != nil {
 			return pg.RelayReport{}, false
 		}
-		t.noteFailure(a.err)
-		if t.isStuck(a, pending, aside, time.Since(began)) {
-			aside = append(aside, t.setAside(pending, a.err)...)
+		l.noteFailure(a.err)
+		if l.isStuck(a, pending, aside, time.Since(began)) {
+			aside = append(aside, l.setAside(pending, a.err)...)
 			break
 		}
-		t.sayDown(a, pending, tries)
-		if !t.pause(t.Backoff.after(tries)) {
+		l.reportDown(a, pending, tries)
+		if !worker.Pause(l.going, l.Backoff.after(tries)) {
 			return pg.RelayReport{}, false
 		}
 	}
-	if !t.awaitRoom(aside) {
+	if !l.awaitRoom(aside) {
 		return pg.RelayReport{}, false
 	}
 	return pg.RelayReport{Relayed: a.relayed(), Aside: aside, Failures: a.failures}, true
@@ -178,14 +179,14 @@ func (t *term) write(w *pg.Window) (pg.RelayReport, bool) {
 
 // sort splits a window into streams, and leaves out those that the relay is not
 // for. Events of stuck streams are set aside at once, behind the others.
-func (t *term) sort(w *pg.Window) (*attempt, []pg.Aside) {
+func (l *leadership) sort(w *pg.Window) (*attempt, []pg.Aside) {
 	a := &attempt{whole: w.Events}
 	parts := map[int64]*part{}
 	aside := map[int64][]int64{}
 	skipped := 0
 	var last *part
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	counts := map[int64]int{}
 	for _, stream := range w.StreamIDs {
 		counts[stream]++
@@ -196,13 +197,13 @@ func (t *term) sort(w *pg.Window) (*attempt, []pg.Aside) {
 			last = parts[stream]
 		}
 		switch {
-		case !t.lead.Imported && pg.IsImported(e.Metadata):
+		case !l.lead.Imported && pg.IsImported(e.Metadata):
 			skipped++
 		case last != nil:
 			last.events = append(last.events, *e)
-		case !t.isFor(e.Stream):
+		case !l.isFor(e.Stream):
 			skipped++
-		case t.stuck[stream] != nil:
+		case l.stuck[stream] != nil:
 			aside[stream] = append(aside[stream], e.ID)
 		default:
 			last = &part{stream: stream, name: e.Stream, events: make([]pg.Event, 0, counts[stream])}
@@ -217,46 +218,45 @@ func (t *term) sort(w *pg.Window) (*attempt, []pg.Aside) {
 	var list []pg.Aside
 	for stream, ids := range aside {
 		list = append(list, pg.Aside{StreamID: stream, IDs: ids})
-		t.stuck[stream].owed += len(ids)
-		t.owed += len(ids)
+		l.stuck[stream].owed += len(ids)
+		l.owed += len(ids)
 	}
 	return a, list
 }
 
 // isFor reports whether the relay is for a stream.
-func (t *term) isFor(stream string) bool {
-	wanted, known := t.wanted[stream]
+func (l *leadership) isFor(stream string) bool {
+	wanted, known := l.wanted[stream]
 	if !known {
-		wanted = consume.MatchesAny(t.lead.Streams, stream)
-		if len(t.wanted) > 100_000 {
-			clear(t.wanted)
+		wanted = consume.MatchesAny(l.lead.Streams, stream)
+		if len(l.wanted) > 100_000 {
+			clear(l.wanted)
 		}
-		t.wanted[stream] = wanted
+		l.wanted[stream] = wanted
 	}
 	return wanted
 }
 
-// writeAgain writes what came back from the dead letters: once, since each of it
-// waits by itself.
-func (t *term) writeAgain(w *pg.Window) (pg.RelayReport, bool) {
-	a, aside := t.sort(w)
+// writeAgain writes redriven dead letters: once, since each of them waits by itself.
+func (l *leadership) writeAgain(w *pg.Window) (pg.RelayReport, bool) {
+	a, aside := l.sort(w)
 	held := map[int64]bool{}
-	later := t.Backoff.To
-	t.mu.Lock()
+	later := l.Backoff.To
+	l.mu.Lock()
 	for _, s := range aside { // not among those: the log may have dropped them
-		t.stuck[s.StreamID].owed -= len(s.IDs)
-		t.owed -= len(s.IDs)
+		l.stuck[s.StreamID].owed -= len(s.IDs)
+		l.owed -= len(s.IDs)
 		for _, id := range s.IDs {
 			held[id] = true
 		}
 	}
-	t.mu.Unlock()
+	l.mu.Unlock()
 	report := pg.RelayReport{}
 	if len(a.pending()) > 0 {
-		if t.call(a) {
-			t.alive()
+		if l.call(a) {
+			l.alive()
 		}
-		if t.ctx.Err() != nil {
+		if l.ctx.Err() != nil {
 			return report, false
 		}
 	}
@@ -273,7 +273,7 @@ func (t *term) writeAgain(w *pg.Window) (pg.RelayReport, bool) {
 }
 
 // How long to try again in place, in units of Backoff.From: a stream while others
-// are written, and all of a window while nothing is.
+// are written, and all of a window while none is.
 const (
 	shortly = 10
 	long    = 50
@@ -285,109 +285,92 @@ const (
 // window, or streams whose events of this window are to be set aside, which nobody
 // tries before the window is settled. The more streams were taken for stuck in this
 // way already, the longer that takes.
-func (t *term) isStuck(a *attempt, pending []*part, aside []pg.Aside, since time.Duration) bool {
+func (l *leadership) isStuck(a *attempt, pending []*part, aside []pg.Aside, since time.Duration) bool {
 	for _, p := range a.parts {
 		if len(p.events) == 0 && p.last != 0 {
-			return since >= shortly*t.Backoff.From
+			return since >= shortly*l.Backoff.From
 		}
 	}
-	t.mu.Lock()
-	suspects := t.suspects
-	t.mu.Unlock()
-	if since < time.Duration(1+suspects)*long*t.Backoff.From || len(aside) == 0 && !t.holdsUpOthers(pending) {
+	l.mu.Lock()
+	suspects := l.suspects
+	l.mu.Unlock()
+	if since < time.Duration(1+suspects)*long*l.Backoff.From || len(aside) == 0 && !l.holdsUpOthers(pending) {
 		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.suspects += len(pending)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.suspects += len(pending)
 	return true
 }
 
-// ahead is how far to look for what is held up.
+// ahead is how many ids to look for streams that are held up.
 const ahead = 100_000
 
 // holdsUpOthers reports whether there are other streams in the log behind those
 // that are pending.
-func (t *term) holdsUpOthers(pending []*part) bool {
+func (l *leadership) holdsUpOthers(pending []*part) bool {
 	var last int64
 	skip := map[string]bool{}
 	for _, p := range pending {
 		skip[p.name] = true
 		last = max(last, p.events[len(p.events)-1].ID)
 	}
-	names, err := pg.StreamsAhead(t.ctx, t.Pool, t.Group.Namespace, last, ahead)
+	names, err := pg.StreamsAhead(l.ctx, l.Pool, l.Group.Namespace, last, ahead)
 	if err != nil {
 		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range t.stuck {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.stuck {
 		skip[s.name] = true
 	}
-	return slices.ContainsFunc(names, func(name string) bool { return !skip[name] && consume.MatchesAny(t.lead.Streams, name) })
+	return slices.ContainsFunc(names, func(name string) bool { return !skip[name] && consume.MatchesAny(l.lead.Streams, name) })
 }
 
-// sayDown says once that nothing can be written.
-func (t *term) sayDown(a *attempt, pending []*part, tries int) {
+// reportDown logs, once, that nothing can be written.
+func (l *leadership) reportDown(a *attempt, pending []*part, tries int) {
 	if tries < 3 || len(pending) < len(a.parts) {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.down {
-		t.Log.Warn("the broker takes nothing; the relay waits for it", "relay", t.Group.Name, "error", a.err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.down {
+		l.Log.Warn("the broker takes nothing; the relay waits for it", "error", a.err)
 	}
-	t.down = true
+	l.down = true
 }
 
-// alive notes that the broker has taken something.
-func (t *term) alive() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.suspects = 0
-	if t.down {
-		t.Log.Info("the broker takes events again", "relay", t.Group.Name)
+// alive notes that the broker has taken an event.
+func (l *leadership) alive() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.suspects = 0
+	if l.down {
+		l.Log.Info("the broker takes events again")
 	}
-	t.down = false
-}
-
-// pause waits, and reports whether to go on.
-func (t *term) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-t.ctx.Done():
-		return false
-	case <-t.stop.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	l.down = false
 }
 
 // awaitRoom waits while too much is set aside.
-func (t *term) awaitRoom(aside []pg.Aside) bool {
+func (l *leadership) awaitRoom(aside []pg.Aside) bool {
 	own := 0
 	for _, s := range aside {
 		own += len(s.IDs)
 	}
 	for own > 0 {
-		t.mu.Lock()
-		owed, changed, said := t.owed, t.changed, t.full
-		t.full = owed > t.MaxAside
-		t.mu.Unlock()
-		if owed <= t.MaxAside || owed == own {
+		l.mu.Lock()
+		owed, changed, logged := l.owed, l.changed, l.full
+		l.full = owed > l.MaxAside
+		l.mu.Unlock()
+		if owed <= l.MaxAside || owed == own {
 			break
 		}
-		if !said {
-			t.Log.Warn(fmt.Sprintf("%d events of stuck streams wait already; nothing more is read until some are written", owed-own),
-				"relay", t.Group.Name)
+		if !logged {
+			l.Log.Warn(fmt.Sprintf("%d events of stuck streams wait already; nothing more is read until some are written", owed-own))
 		}
 		select {
 		case <-changed:
-		case <-t.ctx.Done():
-			return false
-		case <-t.stop.Done():
+		case <-l.going.Done():
 			return false
 		}
 	}

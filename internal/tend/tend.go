@@ -12,8 +12,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/outage"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // interval bounds how late a delayed event may be. A call that finds nothing due
@@ -23,8 +23,6 @@ const interval = 250 * time.Millisecond
 // Run tends the log until ctx ends. It uses one connection of db at a time, and
 // goes on when a call fails: the next one may work.
 func Run(ctx context.Context, db pg.DB, log *slog.Logger) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
 	complaints := complaints{log: log, known: map[string]string{}}
 	for {
 		tended, err := pg.Tend(ctx, db)
@@ -32,10 +30,8 @@ func Run(ctx context.Context, db pg.DB, log *slog.Logger) {
 			return
 		}
 		complaints.note(tended.Errors, err)
-		select {
-		case <-ctx.Done():
+		if !worker.Pause(ctx, interval) {
 			return
-		case <-ticker.C:
 		}
 	}
 }
@@ -48,7 +44,7 @@ type complaints struct {
 }
 
 func (c *complaints) note(errors map[string]string, err error) {
-	if outage.IsConnection(err) { // the log reports the end of an outage itself
+	if pg.IsUnreachable(err) { // the log reports the end of an outage itself
 		if !c.cut {
 			c.log.Warn("upkeep could not run", "error", err)
 		}

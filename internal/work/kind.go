@@ -100,7 +100,7 @@ func Run(stop, work context.Context, config Config) error {
 	k.heartbeat.Init()
 	var completing sync.WaitGroup
 	completing.Go(func() { k.complete(work) })
-	err := worker.Run(stop, work, k, worker.Config{Lanes: config.Concurrency, Log: config.Log, Ends: worker.Final})
+	err := worker.Run(stop, work, k, worker.Config{Lanes: config.Concurrency, Log: config.Log, Ends: pg.IsFinal})
 	k.done.close()
 	completing.Wait()
 	return err

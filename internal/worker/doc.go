@@ -1,9 +1,10 @@
-// Package worker owns work in hand. [Run] takes work in lanes, limits how much of
-// it runs at once, and drains on shutdown. A [Hold] is one thing in hand, such as
-// a lease or a job; a [Heartbeat] extends holds, and extending and finishing of one
-// hold exclude each other. [Retry] repeats what the database refuses for a moment,
-// and [Trouble] reports an error once, and once that it is over.
+// Package worker is the one loop for every kind of work. [Run] takes work in lanes,
+// limits how much of it runs at once, and drains on shutdown. A [Lead] is work that
+// one process at a time does. A [Hold] is one active lease or job, and a
+// [Heartbeat] extends holds; extending and finishing one hold exclude each other.
+// [Retry] repeats statements that the database refuses for a moment, and [Trouble]
+// logs an error once, and once that it is over.
 //
-// What is taken, and what its end means, belongs to the kinds of work: each
-// implements [Kind]. This package knows no statement of SQL.
+// It does not own what is taken and how that is recorded: each kind of work
+// implements [Kind] or [Leadership]. This package has no SQL.
 package worker

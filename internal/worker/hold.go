@@ -23,6 +23,9 @@ type Hold struct {
 	doubt bool       // an answer did not arrive: it may be finished
 	until time.Time  // nobody else has it before
 
+	lapse  *time.Timer   // ends ctx before until; nil: nothing does
+	margin time.Duration // how long before
+
 	steps atomic.Int64 // of work, so far
 
 	// The heartbeat's.
@@ -40,6 +43,29 @@ func (h *Hold) Init(work context.Context, asked time.Time, leaseFor time.Duratio
 }
 
 func (h *Hold) hold() *Hold { return h }
+
+// ErrLapsed is the cause of the end of a hold that was not extended in time.
+var ErrLapsed = errors.New("it could not be extended in time")
+
+// safe is the part of a lease that is used where effects outside of the database
+// must end with it. The rest is for clocks that differ in speed, and for a write
+// that was called off and is still under way.
+const safe = 0.8
+
+// Lapse has the context end, with [ErrLapsed], when most of the lease has passed
+// and it was not extended. It is called after Init.
+func (h *Hold) Lapse(leaseFor time.Duration) {
+	h.margin = time.Duration((1 - safe) * float64(leaseFor))
+	h.lapse = time.AfterFunc(time.Until(h.until)-h.margin, func() { h.end(ErrLapsed) })
+}
+
+// Lapsed reports whether it is too late to extend the hold. A process that stood
+// still may find that out before the context ends.
+func (h *Hold) Lapsed() bool {
+	h.busy.Lock()
+	defer h.busy.Unlock()
+	return h.lapse != nil && time.Until(h.until) <= h.margin
+}
 
 // Context ends when the thing is lost, with the cause [pg.ErrLeaseLost], or when
 // there is no more time for work.
@@ -77,7 +103,7 @@ func (h *Hold) Settle(settle func() (over bool, err error)) error {
 	case errors.Is(err, pg.ErrLeaseLost):
 		h.Gone(err)
 		return context.Cause(h.ctx)
-	case !Final(err) && !Collided(err):
+	case !pg.IsFinal(err) && !pg.IsCollision(err):
 		h.doubt = true
 	}
 	return err
@@ -94,7 +120,7 @@ func SettleAll[T holder](things []T, settle func() (over func(thing T) bool, err
 	for _, thing := range things {
 		h := thing.hold()
 		h.over = h.over || err == nil && over(thing)
-		h.doubt = h.doubt || err != nil && !Final(err) && !Collided(err)
+		h.doubt = h.doubt || err != nil && !pg.IsFinal(err) && !pg.IsCollision(err)
 	}
 	return err
 }
@@ -104,6 +130,9 @@ func (h *Hold) Close() {
 	h.busy.Lock()
 	defer h.busy.Unlock()
 	h.over = true
+	if h.lapse != nil {
+		h.lapse.Stop()
+	}
 	h.end(nil)
 }
 
@@ -112,13 +141,17 @@ func (h *Hold) Close() {
 func (h *Hold) Extended(from time.Time, leaseFor time.Duration) {
 	if until := from.Add(leaseFor); until.After(h.until) {
 		h.until = until
+		if h.lapse != nil && h.lapse.Stop() { // else ctx has ended
+			h.lapse.Reset(time.Until(until) - h.margin)
+		}
 	}
 }
 
 // Gone notes that the database says that this process does not hold the thing. It
 // is lost, which ends the work on it, unless it was finished before by a statement
-// whose answer did not arrive. The error is, or wraps, [pg.ErrLeaseLost]. The caller
-// runs in Settle or in a heartbeat.
+// whose answer did not arrive. The error becomes the cause of the end of its
+// context; mostly it is [pg.ErrLeaseLost]. The caller runs in Settle or in a
+// heartbeat.
 func (h *Hold) Gone(err error) {
 	h.over = true
 	if !h.doubt || time.Now().After(h.until) {
@@ -234,6 +267,16 @@ func (b *Heartbeat[T]) lookAt(at time.Time) {
 		default:
 		}
 	}
+}
+
+// While extends for as long as a function runs. It outlives ctx, whose values it has.
+func (b *Heartbeat[T]) While(ctx context.Context, run func()) {
+	ctx, enough := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { b.Run(ctx) })
+	defer running.Wait()
+	defer enough()
+	run()
 }
 
 // All returns what is in hand.

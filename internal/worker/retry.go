@@ -2,12 +2,8 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/posthorn/posthorn/internal/pg"
 )
@@ -19,50 +15,11 @@ var TroubleWait = 2 * time.Second
 // LastWords is how long a process that ends tries to say what it has to say.
 const LastWords = 10 * time.Second
 
-// Collided reports whether a transaction failed only because of another one.
-func Collided(err error) bool {
-	switch sqlState(err) {
-	case "40001", "40P01", "55P03": // serialization failure, deadlock, lock not available
-		return true
-	}
-	return false
-}
-
-// Outage reports whether an error is the server's: a lost connection, too little
-// of something, a shutdown.
-func Outage(err error) bool {
-	code := sqlState(err)
-	for _, class := range []string{"08", "53", "57", "58", "XX"} {
-		if strings.HasPrefix(code, class) {
-			return true
-		}
-	}
-	return false
-}
-
-// Final reports whether an error will be the same the next time.
-func Final(err error) bool {
-	for _, final := range []error{pg.ErrLeaseLost, pg.ErrInvalid, pg.ErrRefused, pg.ErrNotFound, pg.ErrConflict} {
-		if errors.Is(err, final) {
-			return true
-		}
-	}
-	const insufficientPrivilege = "42501"
-	return sqlState(err) == insufficientPrivilege
-}
-
-func sqlState(err error) string {
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return e.Code
-	}
-	return ""
-}
-
 // Retry says how to repeat what the database refuses for a moment. The zero value
 // repeats after collisions alone, without end.
 type Retry struct {
 	Collisions int           // how often to try, with collisions; 0 for no limit
-	Outages    bool          // repeat after all errors that are not [Final], after a pause
+	Outages    bool          // repeat after all errors that are not [pg.IsFinal], after a pause
 	Each       time.Duration // deadline of each attempt; 0: the context's
 	Trouble    *Trouble      // reports errors that are repeated after a pause; may be nil
 }
@@ -81,7 +38,7 @@ func (r Retry) Do(ctx context.Context, fn func(ctx context.Context) error) error
 		case err == nil:
 			r.Trouble.Over()
 			return nil
-		case Collided(err):
+		case pg.IsCollision(err):
 			if collisions++; collisions == r.Collisions {
 				return err
 			}
@@ -90,7 +47,7 @@ func (r Retry) Do(ctx context.Context, fn func(ctx context.Context) error) error
 				return err
 			}
 			continue
-		case !r.Outages || Final(err) || ctx.Err() != nil:
+		case !r.Outages || pg.IsFinal(err) || ctx.Err() != nil:
 			return err
 		}
 		r.Trouble.Report(err)

@@ -162,8 +162,7 @@ var (
 // its handler, which let an error of one of its statements pass or did what a
 // deferred constraint forbids, or the database.
 func Blame(err error) (handlerErr, _ error) {
-	const inFailedTransaction = "25P02"
-	if sqlState(err) == inFailedTransaction {
+	if pg.IsFailedTransaction(err) {
 		return errSwallowed, nil
 	}
 	if e, ok := errors.AsType[*pg.CommitError](err); ok && e.Refused() {

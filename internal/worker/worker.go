@@ -132,7 +132,7 @@ func (w *worker[B]) next(l *Lane, stop, work context.Context, done B) (batch B, 
 func (w *worker[B]) went(stop context.Context, done B, err error) B {
 	var none B
 	switch {
-	case err == nil || Collided(err):
+	case err == nil || pg.IsCollision(err):
 	case errors.Is(err, pg.ErrLeaseLost) && done != none:
 		w.kind.Lost(done)
 		return none

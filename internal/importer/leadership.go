@@ -1,0 +1,266 @@
+package importer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
+)
+
+// leadership is one leadership of a process. It reads the broker and publishes,
+// until the lead is lost or given back.
+type leadership struct {
+	Config
+	lead pg.ImportLead
+	kick chan struct{} // receives when the set of streams to read has changed
+
+	mu        sync.Mutex
+	positions map[string]string    // as they are in the database, of all streams of the broker
+	read      map[string]string    // where to read on
+	held      map[string]time.Time // streams that the database refuses: when to try again
+	interrupt context.CancelFunc   // of the read that is under way
+	faults    map[string]string    // by activity
+	noted     *string              // the fault in the database; nil: it may have one of an earlier leadership
+}
+
+func newLeadership(config Config, lead pg.ImportLead) *leadership {
+	return &leadership{
+		Config: config, lead: lead, kick: make(chan struct{}, 1),
+		read: map[string]string{}, held: map[string]time.Time{}, faults: map[string]string{},
+	}
+}
+
+const (
+	lookEvery  = 2 * time.Second // how often to ask the broker for its streams and what it has left
+	readWait   = time.Second     // how long to wait for entries
+	firstPause = 100 * time.Millisecond
+	lastPause  = 5 * time.Second  // when the broker does not answer, and before a stream is tried again
+	brokerTime = 20 * time.Second // of one look at the broker, for each stream at most
+	noteTime   = 10 * time.Second // of a statement that records status
+)
+
+// Extend keeps the lead.
+func (l *leadership) Extend(ctx context.Context) error {
+	_, err := l.Config.lead(ctx, l.lead.Epoch)
+	return err
+}
+
+// Release gives the lead back.
+func (l *leadership) Release(ctx context.Context) error { return pg.ResignImport(ctx, l.Pool, l.lead) }
+
+// Work imports until stop or ctx ends. One goroutine reads, one batch ahead of the
+// one that is published here; another looks which streams there are.
+func (l *leadership) Work(stop, ctx context.Context) error {
+	var err error
+	if l.positions, err = pg.ImportPositions(ctx, l.Pool, l.Import); err != nil {
+		return err
+	}
+	reading, end := context.WithCancel(ctx)
+	defer context.AfterFunc(stop, end)()
+	var all sync.WaitGroup
+	batches := make(chan batch)
+	all.Go(func() { l.look(reading) })
+	all.Go(func() { l.readAhead(reading, batches) })
+	for b := range batches {
+		if err = l.publish(ctx, b); err != nil {
+			break
+		}
+	}
+	end()
+	for range batches { // the reader ends
+	}
+	all.Wait()
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// batch has the entries of one read, and where each stream stood before.
+type batch struct {
+	from    map[string]string
+	entries []Entry
+}
+
+// readAhead reads until ctx ends.
+func (l *leadership) readAhead(ctx context.Context, batches chan<- batch) {
+	defer close(batches)
+	pause := firstPause
+	for ctx.Err() == nil {
+		reading, cancel := context.WithCancel(ctx)
+		after := l.wanted(cancel)
+		if len(after) == 0 {
+			cancel()
+			worker.Rest(ctx, readWait, l.kick)
+			continue
+		}
+		entries, err := l.Source.Read(reading, after, l.BatchSize, readWait)
+		interrupted := reading.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			pause = firstPause
+			l.fault(ctx, "read", nil)
+		case !interrupted:
+			l.fault(ctx, "read", err)
+			worker.Pause(ctx, pause)
+			pause = min(2*pause, lastPause)
+		}
+		if len(entries) == 0 {
+			continue
+		}
+		l.advance(entries)
+		select {
+		case batches <- batch{after, entries}:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// wanted returns the streams to read, and where to read on in each.
+func (l *leadership) wanted(interrupt context.CancelFunc) map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.interrupt = interrupt
+	after := maps.Clone(l.read)
+	for stream, until := range l.held {
+		if time.Now().Before(until) {
+			delete(after, stream)
+			continue
+		}
+		delete(l.held, stream)
+		l.read[stream] = l.positions[stream]
+		after[stream] = l.positions[stream]
+	}
+	return after
+}
+
+// advance moves the reading past entries.
+func (l *leadership) advance(entries []Entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range entries {
+		l.read[entries[i].Stream] = entries[i].Position
+	}
+}
+
+// look asks the broker every now and then which streams it has and how many entries
+// are left, and tells it how far the import is.
+func (l *leadership) look(ctx context.Context) {
+	kept := map[string]string{}
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := l.lookOnce(ctx, kept)
+		if ctx.Err() == nil {
+			l.fault(ctx, "look", err)
+		}
+		worker.Pause(ctx, max(lookEvery, 5*time.Since(began)))
+	}
+}
+
+func (l *leadership) lookOnce(ctx context.Context, kept map[string]string) error {
+	listing, cancel := context.WithTimeout(ctx, brokerTime)
+	found, err := l.Source.Streams(listing)
+	cancel()
+	if err != nil {
+		return err
+	}
+	positions := l.follow(found)
+	lags := make([]pg.StreamLag, 0, len(positions))
+	for stream, position := range positions {
+		lag, err := l.lag(ctx, stream, position, kept)
+		if err != nil {
+			return err
+		}
+		lags = append(lags, lag)
+	}
+	noting, cancel := context.WithTimeout(ctx, noteTime)
+	defer cancel()
+	return pg.NoteImportLag(noting, l.Pool, l.lead, lags)
+}
+
+// lag asks how many entries of a stream the broker has left. A position that was
+// kept before need not be kept again.
+func (l *leadership) lag(ctx context.Context, stream, position string, kept map[string]string) (pg.StreamLag, error) {
+	ctx, cancel := context.WithTimeout(ctx, brokerTime)
+	defer cancel()
+	lag := pg.StreamLag{Stream: stream}
+	events, oldest, err := l.Source.Behind(ctx, stream, position)
+	if err != nil {
+		return lag, err
+	}
+	if lag.Events = events; events > 0 {
+		lag.Oldest = &oldest
+	}
+	if was, known := kept[stream]; !known || was != position {
+		if err := l.Source.Keep(ctx, l.lead.KnownAs, stream, position); err != nil {
+			return lag, err
+		}
+		kept[stream] = position
+	}
+	return lag, nil
+}
+
+// follow begins to read new streams, and returns where the import is in each
+// stream of the broker that it is for.
+func (l *leadership) follow(found []string) map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	positions := map[string]string{}
+	fresh := false
+	for _, stream := range found {
+		if !consume.MatchesAny(l.lead.Streams, stream) {
+			continue
+		}
+		positions[stream] = l.positions[stream]
+		if _, follows := l.read[stream]; !follows {
+			l.read[stream], fresh = l.positions[stream], true
+		}
+	}
+	if fresh {
+		if l.interrupt != nil {
+			l.interrupt()
+		}
+		select {
+		case l.kick <- struct{}{}:
+		default:
+		}
+	}
+	return positions
+}
+
+// fault records the error of an activity in the database, or that it is over.
+func (l *leadership) fault(ctx context.Context, activity string, err error) {
+	text := ""
+	if err != nil {
+		text = worker.Clip(err.Error())
+	}
+	l.mu.Lock()
+	l.faults[activity] = text
+	text = cmp.Or(l.faults["read"], l.faults["look"])
+	same := l.noted != nil && *l.noted == text
+	l.mu.Unlock()
+	if same {
+		return
+	}
+	if text != "" {
+		l.Log.Warn("the import cannot go on, trying again", "error", text)
+	}
+	ctx, cancel := context.WithTimeout(ctx, noteTime)
+	defer cancel()
+	if err := pg.NoteImportError(ctx, l.Pool, l.lead, "", text); err != nil {
+		if ctx.Err() == nil && !errors.Is(err, pg.ErrLeaseLost) {
+			l.Log.Warn("the status of the import could not be noted", "error", err)
+		}
+		return
+	}
+	l.mu.Lock()
+	l.noted = &text
+	l.mu.Unlock()
+}

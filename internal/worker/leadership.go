@@ -1,0 +1,156 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// Leadership is the work of a process from when it got a lead until it loses the
+// lead or gives it back.
+type Leadership interface {
+	// Extend keeps the lead. It fails with [pg.ErrLeaseLost] when another process has it.
+	Extend(ctx context.Context) error
+	// Work works until stop or ctx ends. ctx ends when the lead is lost, and when it
+	// was not extended in time: nothing may be written from then on.
+	Work(stop, ctx context.Context) error
+	// Release gives the lead back, so that another process has it at once.
+	Release(ctx context.Context) error
+}
+
+// Lead is the right to do something that one process at a time does, such as to
+// write a stream to a broker. The other processes stand by.
+type Lead struct {
+	// Acquire asks for the lead. It returns nil and the name of the owner when
+	// another process has it.
+	Acquire func(ctx context.Context) (l Leadership, owner string, err error)
+
+	Owner    string        // the name of this process
+	LeaseFor time.Duration // after which another process leads when this one has died
+	AskEvery time.Duration // how often to ask for a lead that another process has
+	Log      *slog.Logger
+	Lost     func() // called when the lead was lost
+}
+
+// heldLead is the lead while this process has it.
+type heldLead struct {
+	Hold
+	Leadership
+}
+
+// Run leads whenever no other process does, until stop ends. Then it returns when
+// the work in hand is done, which has until work ends, and the lead is given back.
+// The error is one of Acquire that time will not mend.
+func (l *Lead) Run(stop, work context.Context) error {
+	asking := Retry{Outages: true, Trouble: &Trouble{Log: l.Log, What: "cannot ask for the lead yet"}}
+	working := &Trouble{Log: l.Log, What: "cannot work as the leader yet"}
+	for owner := ""; stop.Err() == nil; {
+		var held *heldLead
+		known := owner
+		err := asking.Do(stop, func(ctx context.Context) (err error) {
+			held, owner, err = l.acquire(ctx, work)
+			return err
+		})
+		switch {
+		case err != nil && stop.Err() == nil:
+			return err
+		case err != nil:
+		case held == nil:
+			if known != owner {
+				l.Log.Info("another process leads, this one stands by", "leader", owner)
+			}
+			Pause(stop, min(l.AskEvery, l.LeaseFor/3))
+		default:
+			if owner = l.Owner; known != owner {
+				l.Log.Info("this process leads", "owner", owner)
+			}
+			if !l.lead(stop, work, held, working) {
+				owner = ""
+			}
+		}
+	}
+	return nil
+}
+
+// acquire asks for the lead. It is not interrupted: nothing would give back a lead
+// whose answer was not awaited.
+func (l *Lead) acquire(ctx, work context.Context) (held *heldLead, owner string, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(l.LeaseFor/2, LastWords))
+	defer cancel()
+	asked := time.Now()
+	leadership, owner, err := l.Acquire(ctx)
+	if err != nil || leadership == nil {
+		return nil, owner, err
+	}
+	held = &heldLead{Leadership: leadership}
+	held.Init(work, asked, l.LeaseFor)
+	held.Lapse(l.LeaseFor)
+	return held, owner, nil
+}
+
+// lead works for as long as this process leads. It reports whether it still does,
+// as far as it knows.
+func (l *Lead) lead(stop, work context.Context, held *heldLead, trouble *Trouble) bool {
+	heartbeat := Heartbeat[*heldLead]{Every: l.LeaseFor / 3}
+	extending := Trouble{Log: l.Log, What: "cannot extend the lead yet"}
+	heartbeat.Extend = func(ctx context.Context, _ []*heldLead) {
+		asked := time.Now()
+		err := held.Extend(ctx)
+		switch {
+		case err == nil:
+			extending.Over()
+			trouble.Over()
+			held.Extended(asked, l.LeaseFor)
+		case pg.IsFinal(err):
+			held.Gone(err)
+		default:
+			extending.Report(err)
+			heartbeat.Hasten(held, l.LeaseFor/20)
+		}
+	}
+	heartbeat.Init()
+	heartbeat.Add(held)
+	var err error
+	heartbeat.While(work, func() { err = held.Work(stop, held.Context()) })
+	loss := held.loss(err)
+	heartbeat.Remove(held)
+	if loss != nil {
+		l.Lost()
+		l.Log.Warn("the lead was lost; work that was not recorded is done again", "error", loss)
+	} else if err != nil && stop.Err() == nil {
+		trouble.Report(err)
+		Pause(stop, rand.N(l.LeaseFor/10)+TroubleWait/10)
+	}
+	if stop.Err() != nil {
+		l.release(work, held)
+	}
+	return loss == nil
+}
+
+// loss returns why the lead was lost; nil: as far as is known, it was not. A
+// process that stood still learns of it by any error.
+func (h *heldLead) loss(err error) error {
+	cause := context.Cause(h.Context())
+	switch {
+	case errors.Is(cause, pg.ErrLeaseLost), errors.Is(cause, ErrLapsed):
+		return cause
+	case errors.Is(err, pg.ErrLeaseLost):
+		return err
+	case err != nil && h.Lapsed():
+		return fmt.Errorf("%w: %w", ErrLapsed, err)
+	}
+	return nil
+}
+
+func (l *Lead) release(work context.Context, held *heldLead) {
+	ctx, cancel := Outlast(work, LastWords)
+	defer cancel()
+	if err := held.Release(ctx); err != nil {
+		l.Log.Warn("the lead could not be given back; it ends by itself", "error", err)
+	}
+}

@@ -271,7 +271,7 @@ func (a *ahead) run(ctx context.Context) {
 			}
 			return
 		}
-		if b.err != nil && (isFinal(b.err) || errors.Is(b.err, ErrClosed) || !worker.Pause(ctx, worker.TroubleWait)) {
+		if b.err != nil && (pg.IsFinal(b.err) || errors.Is(b.err, ErrClosed) || !worker.Pause(ctx, worker.TroubleWait)) {
 			return
 		}
 	}

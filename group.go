@@ -387,14 +387,14 @@ func (g *Group) keepTelling(ctx context.Context, group pg.Group, changed <-chan 
 		var err error
 		if untold {
 			err = g.tell(ctx, group, false)
-			untold = err != nil && !isFinal(err)
+			untold = err != nil && !pg.IsFinal(err)
 		} else if err = g.learnOthers(ctx); err == nil {
 			err = g.keepSubscriptions(ctx, group)
 		}
 		switch {
 		case err == nil || ctx.Err() != nil:
 		case errors.Is(err, ErrNotFound): // it was swept, and returns to life
-		case isFinal(err):
+		case pg.IsFinal(err):
 			g.client.log.Error("what was added to a group cannot be used", "group", g.name, "error", err, "hint", Hint(err))
 		default:
 			g.client.log.Warn("nodes cannot tell each other of their handlers", "group", g.name, "error", err)

@@ -3,11 +3,8 @@ package posthorn
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/tend"
@@ -34,7 +31,7 @@ func (c *Client) Run(ctx context.Context) error {
 		return err
 	}
 	defer c.endRun()
-	if err := c.insist(ctx, "this node", c.registerNode); err != nil {
+	if err := c.retry(ctx, "this node", c.registerNode); err != nil {
 		return err
 	}
 
@@ -50,7 +47,7 @@ func (c *Client) Run(ctx context.Context) error {
 	var house sync.WaitGroup
 	house.Go(func() { tend.Run(keeping, c.control, c.log) })
 	house.Go(func() { c.watch.Run(keeping) })
-	house.Go(func() { c.beat(keeping) })
+	house.Go(func() { c.sendHeartbeats(keeping) })
 	house.Go(func() { c.transactions.Watch(keeping) })
 	c.runParts(work, stop, fail)
 	c.fetched.Drained(work)
@@ -112,40 +109,26 @@ func (c *Client) wakeRun() {
 
 // keepGoing runs a part, and ends it all when the part cannot be run as it is.
 func (c *Client) keepGoing(p part, work, stop context.Context, fail context.CancelCauseFunc) {
-	err := c.insist(stop, p.label(), func(context.Context) error { return p.run(work, stop) })
+	err := c.retry(stop, p.label(), func(context.Context) error { return p.run(work, stop) })
 	if err != nil {
 		fail(err)
 	}
 }
 
-// insist does something again after trouble with the database, until ctx ends.
-// What it returns time will not mend.
-func (c *Client) insist(ctx context.Context, what string, do func(ctx context.Context) error) error {
-	for {
-		err := do(ctx)
-		switch {
-		case err == nil || ctx.Err() != nil:
-			return nil
-		case isFinal(err):
-			return err
+// retry repeats a function after errors that pass, until ctx ends. It returns an
+// error that time will not mend.
+func (c *Client) retry(ctx context.Context, part string, run func(ctx context.Context) error) error {
+	err := worker.Retry{Outages: true}.Do(ctx, func(ctx context.Context) error {
+		err := run(ctx)
+		if err != nil && ctx.Err() == nil && !pg.IsFinal(err) {
+			c.log.Warn("trouble with the database, trying again", "for", part, "error", err)
 		}
-		c.log.Warn("trouble with the database, trying again", "for", what, "error", err)
-		if !worker.Pause(ctx, worker.TroubleWait) {
-			return nil
-		}
+		return err
+	})
+	if ctx.Err() != nil {
+		return nil
 	}
-}
-
-// isFinal tells what somebody has to mend from what passes.
-func isFinal(err error) bool {
-	for _, final := range []error{ErrInvalid, ErrConflict, ErrNotFound, ErrRefused, ErrNotMigrated} {
-		if errors.Is(err, final) {
-			return true
-		}
-	}
-	const insufficientPrivilege = "42501"
-	refused, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && refused.Code == insufficientPrivilege
+	return err
 }
 
 func (c *Client) registerNode(ctx context.Context) error {
@@ -170,23 +153,19 @@ func (c *Client) removeNode(ctx context.Context) {
 	}
 }
 
-// beat says now and then that this node is alive. One that was taken for dead
-// and swept, perhaps because its machine slept, registers again.
-func (c *Client) beat(ctx context.Context) {
-	ticker := time.NewTicker(c.heartbeat)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+// sendHeartbeats records now and then that this node is alive. A node that was
+// taken for dead and swept, perhaps because its machine slept, registers again.
+func (c *Client) sendHeartbeats(ctx context.Context) {
+	trouble := worker.Trouble{Log: c.log, What: "heartbeat missed"}
+	for worker.Pause(ctx, c.heartbeat) {
 		known, err := pg.TouchHeartbeat(ctx, c.control, c.config.NodeID)
 		if err == nil && !known {
 			err = c.returnToLife(ctx)
 		}
-		if err != nil && ctx.Err() == nil {
-			c.log.Warn("heartbeat missed", "error", err)
+		if err == nil {
+			trouble.Over()
+		} else if ctx.Err() == nil {
+			trouble.Report(err)
 		}
 	}
 }

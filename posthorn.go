@@ -275,7 +275,7 @@ func (c *Client) connect(ctx context.Context) error {
 	c.watch = wake.New(c.control, c.log)
 	c.bell = work.NewBell(c.control, c.log)
 	c.hub = listen.NewHub(listen.Config{
-		Pool: c.control, Namespace: c.namespace, Watch: c.watch, Log: c.log, Final: isFinal, Closed: ErrClosed,
+		Pool: c.control, Namespace: c.namespace, Watch: c.watch, Log: c.log, Closed: ErrClosed,
 	})
 	return nil
 }

@@ -121,7 +121,7 @@ func (g *Group) subscribe(ctx context.Context, again bool, ready func(name strin
 			g.mu.Lock()
 			s.made = true
 			g.mu.Unlock()
-		case !isFinal(err):
+		case !pg.IsFinal(err):
 			return err
 		case wrong == nil:
 			wrong = fmt.Errorf("group %s: subscription %q: %w", g.name, s.name, err)

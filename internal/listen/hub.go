@@ -19,8 +19,7 @@ type Config struct {
 	Namespace string
 	Watch     *wake.Watch
 	Log       *slog.Logger
-	Final     func(error) bool // whether an error is one that time will not mend
-	Closed    error            // what listeners get when the hub is closed
+	Closed    error // that listeners get when the hub is closed
 }
 
 const (
@@ -138,25 +137,21 @@ func (r *reading) run(ctx context.Context) {
 	news, end := r.hub.Watch.Subscribe()
 	defer end()
 	defer r.hub.Watch.Keep()()
-	for complained := false; ctx.Err() == nil; {
-		caughtUp, err := r.look(ctx)
+	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: r.hub.Log, What: "cannot read for listeners yet"}}
+	for ctx.Err() == nil {
+		var caughtUp bool
+		err := retry.Do(ctx, func(ctx context.Context) (err error) {
+			caughtUp, err = r.look(ctx)
+			return err
+		})
 		switch {
 		case ctx.Err() != nil:
-		case err == nil:
-			complained = false
-			if caughtUp {
-				r.rest(ctx, news)
-			}
-		case r.hub.Final(err):
+		case err != nil:
 			r.hub.mu.Lock()
 			r.finish(err)
 			r.hub.mu.Unlock()
-		default:
-			if !complained {
-				r.hub.Log.Warn("cannot read for listeners yet", "error", err)
-			}
-			complained = true
-			worker.Pause(ctx, worker.TroubleWait)
+		case caughtUp:
+			r.rest(ctx, news)
 		}
 	}
 }

@@ -38,7 +38,6 @@ func newHub(t *testing.T) (*listen.Hub, *pg.Pool) {
 	t.Cleanup(watch.Close)
 	h := listen.NewHub(listen.Config{
 		Pool: pool, Namespace: "default", Watch: watch, Log: log, Closed: errors.New("closed"),
-		Final: func(err error) bool { return errors.Is(err, pg.ErrInvalid) },
 	})
 	t.Cleanup(h.Close)
 	return h, pool

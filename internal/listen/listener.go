@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -94,7 +95,7 @@ func (l *Listener) StartAt(ctx context.Context, cursor string) error {
 // Next returns the next event, which stays the next one until [Listener.Done]. It
 // waits for one until ctx ends.
 func (l *Listener) Next(ctx context.Context) (Item, error) {
-	for complained := false; ; {
+	for {
 		item, live, err := l.peek()
 		if err != nil {
 			return Item{}, err
@@ -108,22 +109,27 @@ func (l *Listener) Next(ctx context.Context) (Item, error) {
 			}
 			continue
 		}
-		err = l.catchUp(ctx)
-		switch {
-		case err == nil:
-			complained = false
-		case ctx.Err() != nil:
+		if err := l.retryCatchUp(ctx); ctx.Err() != nil {
 			return Item{}, ctx.Err()
-		case errors.Is(err, l.hub.Closed), l.hub.Final(err):
+		} else if err != nil {
 			return Item{}, err
-		default:
-			if !complained {
-				l.hub.Log.Warn("a listener cannot catch up yet", "error", err)
-			}
-			complained = true
-			worker.Pause(ctx, worker.TroubleWait)
 		}
 	}
+}
+
+// retryCatchUp reads events that are not live yet, again after errors that pass.
+func (l *Listener) retryCatchUp(ctx context.Context) error {
+	var closed error
+	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: l.hub.Log, What: "a listener cannot catch up yet"}}
+	err := retry.Do(ctx, func(ctx context.Context) error {
+		err := l.catchUp(ctx)
+		if errors.Is(err, l.hub.Closed) {
+			closed = err
+			return nil
+		}
+		return err
+	})
+	return cmp.Or(closed, err)
 }
 
 // peek takes the next item in hand, if there is one.

@@ -23,7 +23,7 @@ type fetched struct {
 func (f *fetched) init(c *Client) {
 	f.client = c
 	f.saving = worker.Trouble{Log: c.log, What: "cannot save answers yet"}
-	f.Every, f.Extend = saveAfter, f.save
+	f.Every, f.ExtendAll = saveAfter, f.save
 	f.Init()
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // Range is what of an archive is meant: zero values leave out nothing.
@@ -95,9 +96,14 @@ func (s *Store) streams(ctx context.Context, r Range) iter.Seq2[streamManifest, 
 	}
 }
 
-// days yields the days of a stream in a range, or what is wrong with one. If a day
-// is not as the stream's manifest has it, an archiver may just be writing both: then
-// it looks again.
+// How often, and after how long, a day is read again that is not as the stream's
+// manifest has it: an archiver may just be writing both.
+const (
+	rereads     = 10
+	rereadAfter = 250 * time.Millisecond
+)
+
+// days yields the days of a stream in a range, or the error of one.
 func (s *Store) days(ctx context.Context, stream streamManifest, r Range) iter.Seq2[dayManifest, error] {
 	return func(yield func(dayManifest, error) bool) {
 		for _, d := range stream.Days {
@@ -105,9 +111,7 @@ func (s *Store) days(ctx context.Context, stream streamManifest, r Range) iter.S
 				continue
 			}
 			m, err := s.readDay(ctx, &stream, d)
-			waiting := pause{least: 100 * time.Millisecond, most: time.Second}
-			for attempt := 0; attempt < 5 && errors.Is(err, errAltered) && ctx.Err() == nil; attempt++ {
-				waiting.wait(ctx, nil)
+			for attempt := 0; attempt < rereads && errors.Is(err, errAltered) && worker.Pause(ctx, rereadAfter); attempt++ {
 				m, err = s.rereadDay(ctx, stream, d, err)
 			}
 			if !yield(m, err) {

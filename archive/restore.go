@@ -2,13 +2,12 @@ package archive
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // RestoreConfig is what to restore.
@@ -77,13 +76,8 @@ func (s *Store) Restore(ctx context.Context, db *pgxpool.Pool, config RestoreCon
 
 // writeBatch writes a batch. It locks the sequence after it may have made
 // partitions, and a reader may do it the other way round: then it begins again.
-func writeBatch(ctx context.Context, db pg.DB, batch []pg.StoredEvent) (err error) {
-	const deadlock = "40P01"
-	for range restoreTries {
-		err = pg.RestoreEvents(ctx, db, batch)
-		if found, ok := errors.AsType[*pgconn.PgError](err); !ok || found.Code != deadlock {
-			break
-		}
-	}
-	return err
+func writeBatch(ctx context.Context, db pg.DB, batch []pg.StoredEvent) error {
+	return worker.Retry{Collisions: restoreTries}.Do(ctx, func(ctx context.Context) error {
+		return pg.RestoreEvents(ctx, db, batch)
+	})
 }

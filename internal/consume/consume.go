@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -46,7 +45,6 @@ type group struct {
 	failing   worker.Failures
 	settling  worker.Retry
 	releasing worker.Trouble
-	extending worker.Trouble
 	asking    worker.Trouble
 	opening   worker.Trouble
 }
@@ -69,7 +67,6 @@ func newGroup(config Config) *group {
 		batch:     worker.NewSizer(config.BatchSize),
 		failing:   worker.Failures{Log: config.Log},
 		releasing: worker.Trouble{Log: config.Log, What: "cannot give a lease back yet"},
-		extending: worker.Trouble{Log: config.Log, What: "cannot extend a lease yet"},
 		asking:    worker.Trouble{Log: config.Log, What: "cannot ask other nodes for their handlers yet"},
 		opening:   worker.Trouble{Log: config.Log, What: "cannot run a transaction yet"},
 	}
@@ -79,6 +76,7 @@ func newGroup(config Config) *group {
 	}
 	g.heartbeat = worker.Heartbeat[*lease]{
 		Every: config.LeaseFor / 3, Extend: g.extend, Stuck: g.leaveToExpire,
+		Trouble: &worker.Trouble{Log: config.Log, What: "cannot extend a lease yet"},
 	}
 	if config.Timeout > 0 {
 		g.heartbeat.Patience = config.Timeout + config.LeaseFor
@@ -174,34 +172,21 @@ func (g *group) Lost(l *lease) {
 	g.Log.Warn("lease lost: others handle its events again", "lease", l.ID, "events", len(l.Events))
 }
 
-// extend extends a lease, or settles what is done of it, which extends it too: so
-// a crash repeats little, and what failed comes again in time. It gets one lease
-// at a time.
-func (g *group) extend(ctx context.Context, leases []*lease) {
-	l := leases[0]
-	asked := time.Now()
+// extend extends a lease, or settles the events of it that are done, which extends
+// it too: so a crash repeats little, and a failed event comes again in time.
+func (g *group) extend(ctx context.Context, l *lease) (time.Duration, error) {
 	s := l.unsettled()
-	var err error
-	if s.head > l.head || len(s.failures) > 0 {
-		err = g.observeSettle(ctx, l.Events[l.head:s.head], s.failures, func(ctx context.Context) error {
-			return pg.SettleUntil(ctx, g.Pool, l.Lease, s.upTo, g.LeaseFor, s.failures...)
-		})
-		if err == nil {
-			l.settled(s)
-			l.Extended(asked, g.LeaseFor/2)
-		}
-	} else if _, err = pg.Extend(ctx, g.Pool, l.Lease, g.LeaseFor); err == nil {
-		l.Extended(asked, g.LeaseFor)
+	if s.head == l.head && len(s.failures) == 0 {
+		_, err := pg.Extend(ctx, g.Pool, l.Lease, g.LeaseFor)
+		return g.LeaseFor, err
 	}
-	switch {
-	case err == nil:
-		g.extending.Over()
-	case errors.Is(err, pg.ErrLeaseLost):
-		l.Gone(err)
-	default:
-		g.extending.Report(err)
-		g.heartbeat.Hasten(l, time.Second)
+	err := g.observeSettle(ctx, l.Events[l.head:s.head], s.failures, func(ctx context.Context) error {
+		return pg.SettleUntil(ctx, g.Pool, l.Lease, s.upTo, g.LeaseFor, s.failures...)
+	})
+	if err == nil {
+		l.settled(s)
 	}
+	return g.LeaseFor / 2, err
 }
 
 // leaveToExpire reports a lease that is not extended any more.

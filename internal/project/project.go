@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -60,6 +59,7 @@ func New(config Config) *Projection {
 	}
 	p.heartbeat = worker.Heartbeat[*lease]{
 		Every: config.LeaseFor / 3, Extend: p.extend,
+		Trouble: &worker.Trouble{Log: config.Log, What: "cannot extend a lease yet"},
 		Stuck: func(*lease) {
 			p.Log.Error("a batch does not return although its time is over: its lease is left to expire")
 		},
@@ -85,12 +85,8 @@ func (p *Projection) Next(work context.Context) (took int, err error) {
 	if err != nil || l == nil {
 		return 0, err
 	}
-	keeping, enough := context.WithCancel(work)
-	var heart sync.WaitGroup
-	heart.Go(func() { p.KeepAlive(keeping) })
-	defer heart.Wait()
-	defer enough()
-	return len(l.Events), p.workOff(l)
+	p.heartbeat.While(work, func() { err = p.workOff(l) })
+	return len(l.Events), err
 }
 
 // Room is how many events to take.
@@ -268,22 +264,12 @@ func (p *Projection) wanted(events []pg.Event) []pg.Event {
 // for the tables of our transaction, which in turn waits for the extension.
 const brief = time.Second
 
-// extend moves the deadline of the lease in hand.
-func (p *Projection) extend(ctx context.Context, leases []*lease) {
-	l := leases[0]
+// extend extends the lease in hand.
+func (p *Projection) extend(ctx context.Context, l *lease) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, brief)
 	defer cancel()
-	asked := time.Now()
 	_, err := pg.Extend(ctx, p.Pool, l.Lease, p.LeaseFor)
-	switch {
-	case err == nil:
-		l.Extended(asked, p.LeaseFor)
-	case errors.Is(err, pg.ErrLeaseLost):
-		l.Gone(err)
-	default:
-		p.Log.Warn("cannot extend a lease yet", "error", err)
-		p.heartbeat.Hasten(l, brief)
-	}
+	return p.LeaseFor, err
 }
 
 // EventError is why a projection stands still.

@@ -92,7 +92,7 @@ func Run(stop, work context.Context, config Config) error {
 	}
 	defer k.waiter.Leave()
 	k.heartbeat = worker.Heartbeat[*Job]{
-		Every: min(config.LeaseFor/3, heartbeatEvery), AtOnce: mostAtOnce, Extend: k.extend, Stuck: k.leaveToExpire,
+		Every: min(config.LeaseFor/3, heartbeatEvery), AtOnce: mostAtOnce, ExtendAll: k.extend, Stuck: k.leaveToExpire,
 	}
 	if config.Timeout > 0 {
 		k.heartbeat.Patience = config.Timeout + config.LeaseFor

@@ -174,16 +174,21 @@ type Heartbeat[T holder] struct {
 	// Every is how long after one extension the next one is due: a part of the
 	// lease. An extension may take as long.
 	Every time.Duration
-	// AtOnce is how many things Extend gets at most.
+	// AtOnce is how many things ExtendAll gets at most.
 	AtOnce int
 	// Patience is how long work may go on without a step. Then it keeps the thing
 	// from everyone, so it is left to expire. 0: for ever.
 	Patience time.Duration
 	// Stuck reports a thing that is left to expire.
 	Stuck func(thing T)
-	// Extend extends things that are held, and calls [Hold.Gone] for those that
-	// are not. Nothing else is said of them meanwhile.
-	Extend func(ctx context.Context, things []T)
+	// Extend extends a thing, and returns for how long it is held then. A thing that
+	// is lost is not extended again.
+	Extend func(ctx context.Context, thing T) (leaseFor time.Duration, err error)
+	// Trouble reports errors of Extend; may be nil.
+	Trouble *Trouble
+	// ExtendAll, if it is set, extends several things in place of Extend. It calls
+	// [Hold.Extended] and [Hold.Gone], and reports errors, by itself.
+	ExtendAll func(ctx context.Context, things []T)
 
 	mu     sync.Mutex
 	things map[*Hold]T
@@ -360,5 +365,26 @@ func (b *Heartbeat[T]) beat(ctx context.Context, things []T) {
 	// Not interrupted: what it said would be in doubt.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(b.Every, time.Second))
 	defer cancel()
-	b.Extend(ctx, held)
+	if b.ExtendAll != nil {
+		b.ExtendAll(ctx, held)
+		return
+	}
+	for _, thing := range held {
+		b.extend(ctx, thing)
+	}
+}
+
+func (b *Heartbeat[T]) extend(ctx context.Context, thing T) {
+	asked := time.Now()
+	leaseFor, err := b.Extend(ctx, thing)
+	switch {
+	case err == nil:
+		b.Trouble.Over()
+		thing.hold().Extended(asked, leaseFor)
+	case errors.Is(err, pg.ErrLeaseLost), errors.Is(err, pg.ErrNotFound):
+		thing.hold().Gone(err)
+	default:
+		b.Trouble.Report(err)
+		b.Hasten(thing, b.Every/8)
+	}
 }

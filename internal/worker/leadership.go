@@ -96,22 +96,15 @@ func (l *Lead) acquire(ctx, work context.Context) (held *heldLead, owner string,
 // lead works for as long as this process leads. It reports whether it still does,
 // as far as it knows.
 func (l *Lead) lead(stop, work context.Context, held *heldLead, trouble *Trouble) bool {
-	heartbeat := Heartbeat[*heldLead]{Every: l.LeaseFor / 3}
-	extending := Trouble{Log: l.Log, What: "cannot extend the lead yet"}
-	heartbeat.Extend = func(ctx context.Context, _ []*heldLead) {
-		asked := time.Now()
-		err := held.Extend(ctx)
-		switch {
-		case err == nil:
-			extending.Over()
-			trouble.Over()
-			held.Extended(asked, l.LeaseFor)
-		case pg.IsFinal(err):
-			held.Gone(err)
-		default:
-			extending.Report(err)
-			heartbeat.Hasten(held, l.LeaseFor/20)
-		}
+	heartbeat := Heartbeat[*heldLead]{
+		Every: l.LeaseFor / 3, Trouble: &Trouble{Log: l.Log, What: "cannot extend the lead yet"},
+		Extend: func(ctx context.Context, held *heldLead) (time.Duration, error) {
+			err := held.Extend(ctx)
+			if err == nil {
+				trouble.Over()
+			}
+			return l.LeaseFor, err
+		},
 	}
 	heartbeat.Init()
 	heartbeat.Add(held)

@@ -43,7 +43,7 @@ func TestHeartbeatsKeepOut(t *testing.T) {
 		extended := map[*thing]int{}
 		b := &worker.Heartbeat[*thing]{
 			Every: time.Second, AtOnce: 10,
-			Extend: func(_ context.Context, things []*thing) {
+			ExtendAll: func(_ context.Context, things []*thing) {
 				for _, held := range things {
 					extended[held]++
 				}

@@ -43,5 +43,5 @@ lint: ## checks style, errors and the direction of imports
 	go vet -tags small ./cmd/posthorn
 	go run $(LINTER) run ./...
 
-generate: ## records a change of the SQL functions in schema/revision
+generate: ## after a change of SQL: writes schema/revision and docs/sql.md
 	go generate ./schema

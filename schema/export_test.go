@@ -45,3 +45,8 @@ func LoadError(fsys fs.FS) error {
 func (b Bundle) Functions() []Step { return b.functions }
 
 func Functions() []Step { return embedded().functions }
+
+func Folders() []string { return folders }
+
+// Updating reports whether the tests write what is generated instead of comparing it.
+func Updating() bool { return *update }

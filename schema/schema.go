@@ -22,7 +22,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-//go:generate go test -run ^TestRevision$ . -update
+//go:generate go test -run ^Test(Revision|Reference)$ . -update
 
 // CompatibleFrom is the newest migration that the oldest binary still working
 // with this schema carries. Binaries that carry less refuse the database. Raise

@@ -13,6 +13,7 @@ import (
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // Order says which events of a group may be handled at the same time.
@@ -375,6 +376,7 @@ func (g *Group) nextChange() <-chan struct{} {
 func (g *Group) keepTelling(ctx context.Context, group pg.Group, changed <-chan struct{}) {
 	ticker := time.NewTicker(askOthers)
 	defer ticker.Stop()
+	trouble := worker.Trouble{Log: g.client.log.With("group", g.name), What: "nodes cannot exchange their handlers yet"}
 	for untold := false; ; {
 		select {
 		case <-ctx.Done():
@@ -392,12 +394,14 @@ func (g *Group) keepTelling(ctx context.Context, group pg.Group, changed <-chan 
 			err = g.keepSubscriptions(ctx, group)
 		}
 		switch {
-		case err == nil || ctx.Err() != nil:
+		case err == nil:
+			trouble.Over()
+		case ctx.Err() != nil:
 		case errors.Is(err, ErrNotFound): // it was swept, and returns to life
 		case pg.IsFinal(err):
 			g.client.log.Error("what was added to a group cannot be used", "group", g.name, "error", err, "hint", Hint(err))
 		default:
-			g.client.log.Warn("nodes cannot tell each other of their handlers", "group", g.name, "error", err)
+			trouble.Report(err)
 		}
 	}
 }

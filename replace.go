@@ -125,10 +125,12 @@ func (r *replacement) join(ctx context.Context) (s pg.ProjectionStatus, err erro
 
 // keepGoing applies events until the replacement has taken its place.
 func (r *replacement) keepGoing(ctx context.Context) error {
+	trouble := worker.Trouble{Log: r.client.log.With("projection", r.name), What: "cannot rebuild yet"}
 	for ctx.Err() == nil {
 		took, err := r.engine.Next(ctx)
 		done := false
 		if err == nil {
+			trouble.Over()
 			done, err = r.look(ctx, took)
 		}
 		var stands *project.EventError
@@ -141,7 +143,7 @@ func (r *replacement) keepGoing(ctx context.Context) error {
 		case err != nil && !project.Passes(err):
 			return err
 		case err != nil && ctx.Err() == nil:
-			r.client.log.Warn("trouble with the database, trying again", "projection", r.name, "error", err)
+			trouble.Report(err)
 			worker.Pause(ctx, worker.TroubleWait)
 		case done:
 			return nil

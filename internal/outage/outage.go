@@ -3,7 +3,9 @@
 // in front of another one, so that every loop and every request that meanwhile
 // fails for this reason may log its error as always.
 //
-// It does not own what the loops and requests do about their errors.
+// It does not own the loops and requests, nor how they repeat. worker.Trouble logs
+// one error of one loop once; an outage is one error of all of them, so Trouble asks
+// [Hides] and leaves it to this package.
 package outage
 
 import (

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // How often the bell looks for news: quickly for a while after some, slowly
@@ -20,7 +21,6 @@ const (
 	slow    = 50 * time.Millisecond
 	stayFor = 300 * time.Millisecond
 	linger  = 10 * time.Second // how long it goes on for those who may wait again soon
-	trouble = 2 * time.Second  // before it asks a database again that did not answer
 )
 
 var always = time.Second // a variable for tests, which set it before they begin
@@ -141,12 +141,13 @@ func (b *Bell) ring() {
 
 // poll looks for news until ctx ends.
 func (b *Bell) poll(ctx context.Context) {
-	seen, complained := int64(-1), false
+	seen, failing := int64(-1), false
+	trouble := worker.Trouble{Log: b.log, What: "cannot look for news of jobs yet"}
 	rung := time.Now()
 	for {
 		pause := b.pause(&rung)
-		if complained {
-			pause = trouble
+		if failing {
+			pause = worker.TroubleWait
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -160,20 +161,19 @@ func (b *Bell) poll(ctx context.Context) {
 		case <-timer.C:
 		}
 		now, err := pg.JobNews(ctx, b.db)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
-		case err != nil:
-			if !complained {
-				b.log.Warn("cannot look for news of jobs", "error", err)
-			}
-			complained = true
+		}
+		if failing = err != nil; failing {
+			trouble.Report(err)
 			continue
-		case now != seen: // the first answer too: something may have come between a first look and this one
+		}
+		trouble.Over()
+		if now != seen { // the first answer too: a job may have come between a first look and this one
 			b.news()
 			rung = time.Now()
 		}
-		seen, complained = now, false
+		seen = now
 	}
 }
 

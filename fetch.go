@@ -158,7 +158,7 @@ func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
 		}
 		if !waiting {
 			waiting = true
-			defer c.watch.Keep()()
+			defer c.watch.KeepRunning()()
 		}
 		timer := time.NewTimer(pause)
 		select {

@@ -7,6 +7,6 @@ package posthorn
 // whoever waits for itself calls [Group.Fetch] or [Client.Listen].
 func (c *Client) News() (news <-chan struct{}, end func()) {
 	news, unsubscribe := c.watch.Subscribe()
-	enough := c.watch.Keep()
+	enough := c.watch.KeepRunning()
 	return news, func() { unsubscribe(); enough() }
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
-	"github.com/posthorn/posthorn/internal/tend"
+	"github.com/posthorn/posthorn/internal/upkeep"
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
@@ -45,7 +45,7 @@ func (c *Client) Run(ctx context.Context) error {
 
 	keeping, enough := context.WithCancel(context.WithoutCancel(ctx))
 	var house sync.WaitGroup
-	house.Go(func() { tend.Run(keeping, c.control, c.log) })
+	house.Go(func() { upkeep.Run(keeping, c.control, c.log) })
 	house.Go(func() { c.watch.Run(keeping) })
 	house.Go(func() { c.sendHeartbeats(keeping) })
 	house.Go(func() { c.transactions.Watch(keeping) })

@@ -17,12 +17,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/posthorn/posthorn/internal/listen"
+	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/outage"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/process"
 	"github.com/posthorn/posthorn/internal/sealing"
-	"github.com/posthorn/posthorn/internal/wake"
 	"github.com/posthorn/posthorn/internal/work"
 	"github.com/posthorn/posthorn/internal/worker"
 	"github.com/posthorn/posthorn/schema"
@@ -131,7 +131,7 @@ type Client struct {
 	opener   *seal.Opener  // with the keys of another database
 	keysFrom *pgxpool.Pool // its connections, if they are ours
 
-	watch *wake.Watch
+	watch *logwatch.Watcher
 	hub   *listen.Hub
 	bell  *work.Bell
 
@@ -272,7 +272,7 @@ func (c *Client) connect(ctx context.Context) error {
 	if err := c.setUpSealing(ctx); err != nil {
 		return err
 	}
-	c.watch = wake.New(c.control, c.log)
+	c.watch = logwatch.New(c.control, c.log)
 	c.bell = work.NewBell(c.control, c.log)
 	c.hub = listen.NewHub(listen.Config{
 		Pool: c.control, Namespace: c.namespace, Watch: c.watch, Log: c.log, Closed: ErrClosed,

@@ -72,7 +72,7 @@ func (r *Reader) read(ctx context.Context, yield func(Event, error) bool) error 
 	news, end := c.watch.Subscribe()
 	defer end()
 	if r.config.Follow {
-		defer c.watch.Keep()()
+		defer c.watch.KeepRunning()()
 	}
 	for {
 		batch, next, err := r.next(ctx)

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
-	"github.com/posthorn/posthorn/internal/wake"
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
@@ -17,7 +17,7 @@ import (
 type Config struct {
 	Pool      *pg.Pool
 	Namespace string
-	Watch     *wake.Watch
+	Watch     *logwatch.Watcher
 	Log       *slog.Logger
 	Closed    error // that listeners get when the hub is closed
 }
@@ -136,7 +136,7 @@ type reading struct {
 func (r *reading) run(ctx context.Context) {
 	news, end := r.hub.Watch.Subscribe()
 	defer end()
-	defer r.hub.Watch.Keep()()
+	defer r.hub.Watch.KeepRunning()()
 	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: r.hub.Log, What: "cannot read for listeners yet"}}
 	for ctx.Err() == nil {
 		var caughtUp bool

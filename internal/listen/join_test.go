@@ -15,8 +15,8 @@ import (
 
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/listen"
+	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
-	"github.com/posthorn/posthorn/internal/wake"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -34,7 +34,7 @@ func newHub(t *testing.T) (*listen.Hub, *pg.Pool) {
 	}
 	t.Cleanup(pool.Close)
 	log := slog.New(slog.DiscardHandler)
-	watch := wake.New(pool, log)
+	watch := logwatch.New(pool, log)
 	t.Cleanup(watch.Close)
 	h := listen.NewHub(listen.Config{
 		Pool: pool, Namespace: "default", Watch: watch, Log: log, Closed: errors.New("closed"),

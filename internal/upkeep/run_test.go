@@ -1,4 +1,4 @@
-package tend_test
+package upkeep_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/pg"
-	"github.com/posthorn/posthorn/internal/tend"
+	"github.com/posthorn/posthorn/internal/upkeep"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -24,7 +24,7 @@ func TestRunDeliversUntilTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
-		tend.Run(ctx, pool, slog.New(slog.DiscardHandler))
+		upkeep.Run(ctx, pool, slog.New(slog.DiscardHandler))
 		close(ended)
 	}()
 	inAnHour := time.Now().Add(time.Hour)

@@ -1,0 +1,16 @@
+package logwatch
+
+import "time"
+
+// SetIdleTimeout sets how long a watcher goes on without waiters.
+func (w *Watcher) SetIdleTimeout(d time.Duration) { w.idleTimeout = d }
+
+// StopIdle is the function that runs after the idle timeout.
+func (w *Watcher) StopIdle() { w.stopIdle() }
+
+// KeptRunning reports whether a KeepRunning has started the watcher.
+func (w *Watcher) KeptRunning() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stopKept != nil
+}

@@ -1,0 +1,90 @@
+package logwatch_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/logwatch"
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// watchingConnections counts the connections of watchers. Connections of the pool
+// that ran no query do not count.
+func watchingConnections(t *testing.T, pool *pgxpool.Pool) (n int) {
+	t.Helper()
+	err := pool.QueryRow(t.Context(), "select count(*) from pg_stat_activity where application_name = 'watched' and query <> ''").Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// However many callers wait, the watcher uses one connection, and closes it after the
+// idle timeout.
+func TestKeepRunning(t *testing.T) {
+	t.Parallel()
+	url := posthorntest.Database(t)
+	observer, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer observer.Close()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["application_name"] = "watched"
+	pool, err := pg.Open(t.Context(), config, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	w := logwatch.New(pool, slog.New(slog.DiscardHandler))
+	defer w.Close()
+	w.SetIdleTimeout(50 * time.Millisecond)
+
+	first, second := w.KeepRunning(), w.KeepRunning()
+	await.True(t, "a connection watches", func() bool { return watchingConnections(t, observer) > 0 })
+	published, unsubscribe := w.Subscribe()
+	defer unsubscribe()
+	await.True(t, "the subscriber is woken", func() bool {
+		if _, err := observer.Exec(t.Context(), "select posthorn.publish('default', 'e')"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-published:
+			return true
+		default:
+			return false
+		}
+	})
+	first()
+	w.StopIdle() // with one caller that still waits
+	if n := watchingConnections(t, observer); n != 1 {
+		t.Errorf("%d connections watch for one waiting caller, want 1", n)
+	}
+
+	// Run takes over when KeepRunning ends.
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(ctx)
+	}()
+	second()
+	await.True(t, "KeepRunning stops its Run", func() bool { return !w.KeptRunning() })
+	await.True(t, "Run watches", func() bool { return watchingConnections(t, observer) == 1 })
+	stop()
+	<-ended
+	await.True(t, "no connection watches", func() bool { return watchingConnections(t, observer) == 0 })
+	third := w.KeepRunning()
+	await.True(t, "a connection watches after another KeepRunning", func() bool { return watchingConnections(t, observer) == 1 })
+	third()
+	await.True(t, "it ends after the idle timeout", func() bool { return watchingConnections(t, observer) == 0 })
+}

@@ -1,0 +1,74 @@
+// Package upkeep calls the SQL function posthorn.tend at intervals and logs its
+// errors. The function records ticks, delivers delayed events, deletes obsolete rows
+// and creates partitions, if they are due. Any number of nodes may call it at once.
+package upkeep
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
+)
+
+// interval bounds how late a delayed event may be. A call that finds nothing due
+// reads a few pages and writes none.
+const interval = 250 * time.Millisecond
+
+// Run calls posthorn.tend until ctx ends, on one connection of db at a time. It logs
+// the error of a call that fails and calls again after the interval.
+func Run(ctx context.Context, db pg.DB, log *slog.Logger) {
+	reports := reporter{log: log, reported: map[string]string{}}
+	for {
+		tended, err := pg.Tend(ctx, db)
+		if ctx.Err() != nil {
+			return
+		}
+		reports.report(tended.Errors, err)
+		if !worker.Pause(ctx, interval) {
+			return
+		}
+	}
+}
+
+// reporter logs when a part of upkeep begins to fail and when it works again, not
+// every failed call.
+type reporter struct {
+	log          *slog.Logger
+	reported     map[string]string // the last error of each failing part
+	disconnected bool              // the last call had no connection
+}
+
+func (r *reporter) report(errors map[string]string, err error) {
+	if pg.IsUnreachable(err) { // package outage logs the end of the outage
+		if !r.disconnected {
+			r.log.Warn("upkeep could not run", "error", err)
+		}
+		r.disconnected = true
+		return
+	}
+	r.disconnected = false
+	current := maps.Clone(errors)
+	if err != nil {
+		// The call returned no errors of the parts, so the reported ones still stand.
+		current = maps.Clone(r.reported)
+		current["all parts"] = err.Error()
+	}
+	for _, part := range slices.Sorted(maps.Keys(current)) {
+		if r.reported[part] != current[part] {
+			r.log.Warn("upkeep has an error", "part", part, "error", current[part])
+		}
+	}
+	for _, part := range slices.Sorted(maps.Keys(r.reported)) {
+		if _, still := current[part]; !still {
+			r.log.Info("upkeep works again", "part", part)
+		}
+	}
+	r.reported = current
+	if r.reported == nil {
+		r.reported = map[string]string{}
+	}
+}

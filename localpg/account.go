@@ -38,8 +38,8 @@ func serverAccount() (*account, error) {
 	return nil, errors.New("postgres does not run as root, and there is no user postgres or nobody to run it as")
 }
 
-// command prepares a program to run as the account, in a process group of its
-// own and with an environment that does not change what Postgres does.
+// command prepares a program that runs as the account, in a process group of its own.
+// The environment lacks the variables that would change the behaviour of Postgres.
 func (a *account) command(ctx context.Context, dir, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
@@ -51,8 +51,8 @@ func (a *account) command(ctx context.Context, dir, program string, args ...stri
 	return cmd
 }
 
-// serverEnv is the environment without PGPORT, PGDATA and their kin, and with
-// messages in English, because initdb and postgres obey both.
+// serverEnv is the environment without PG* and locale variables, which initdb and
+// postgres obey. LC_ALL=C makes their messages English.
 func serverEnv() []string {
 	var env []string
 	for _, entry := range os.Environ() {
@@ -64,7 +64,7 @@ func serverEnv() []string {
 	return append(env, "LC_ALL=C")
 }
 
-// own gives a path to the account.
+// own makes the account the owner of a path.
 func (a *account) own(path string) error {
 	if a == nil {
 		return nil
@@ -72,8 +72,8 @@ func (a *account) own(path string) error {
 	return os.Chown(path, int(a.uid), int(a.gid))
 }
 
-// checkEnter reports whether the account may enter dir. It asks the kernel, by
-// running a program there, and so honours whatever decides: modes, ACLs, mounts.
+// checkEnter returns an error if the account may not enter dir. It runs a program in
+// dir, so that the kernel decides, by modes, ACLs and mounts.
 func (a *account) checkEnter(ctx context.Context, program, dir string) error {
 	if a == nil || a.canEnter(ctx, program, dir) {
 		return nil
@@ -86,7 +86,7 @@ func (a *account) canEnter(ctx context.Context, program, dir string) bool {
 	return a.command(ctx, dir, program, "--version").Run() == nil
 }
 
-// barrier is the first directory on the way to dir that the account may not
+// barrier returns the topmost directory on the way to dir that the account may not
 // enter.
 func (a *account) barrier(ctx context.Context, program, dir string) string {
 	parent := filepath.Dir(dir)

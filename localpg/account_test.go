@@ -12,7 +12,7 @@ import (
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root runs the server as somebody else")
+		t.Skip("only root runs the server as another user")
 	}
 }
 

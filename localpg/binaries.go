@@ -15,14 +15,14 @@ import (
 // minMajor is the oldest PostgreSQL that Posthorn runs on.
 const minMajor = 15
 
-// ErrNoDownloader is why a program that is built with the tag small downloads
-// nothing: it runs the PostgreSQL that is on the machine.
+// ErrNoDownloader is the error of a program built with the tag small, which can run
+// only a PostgreSQL that is installed on the machine.
 var ErrNoDownloader = errors.New("this program was built small, without a downloader")
 
-// binaries are those of one PostgreSQL installation.
+// binaries are the programs of one PostgreSQL installation.
 type binaries struct {
 	dir     string
-	version string // such as 15.4 or 18beta1
+	version string // for example 15.4 or 18beta1
 	major   int
 }
 
@@ -30,29 +30,29 @@ func (b binaries) initdb() string { return filepath.Join(b.dir, "initdb") }
 
 func (b binaries) postgres() string { return filepath.Join(b.dir, "postgres") }
 
-// places are where installations are looked for, in this order.
+// places are the directories to search for installations, in this order.
 type places struct {
 	path  string   // PATH
-	globs []string // directories, each pattern newest version first
+	globs []string // patterns of directories; the newest version of a pattern first
 }
 
 func usualPlaces(cacheDir string) places {
 	return places{
 		path: os.Getenv("PATH"),
 		globs: []string{
-			"/usr/lib/postgresql/*/bin", // Debian and kin
-			"/usr/pgsql-*/bin",          // PGDG on Red Hat and kin
+			"/usr/lib/postgresql/*/bin", // Debian and derivatives
+			"/usr/pgsql-*/bin",          // PGDG on Red Hat and derivatives
 			"/usr/libexec/postgresql*",  // Alpine
 			"/opt/homebrew/opt/postgresql@*/bin",
 			"/usr/local/opt/postgresql@*/bin",
 			"/home/linuxbrew/.linuxbrew/opt/postgresql@*/bin",
 			"/Applications/Postgres.app/Contents/Versions/*/bin",
-			filepath.Join(cacheDir, "postgres-*", "bin"), // downloaded before
+			filepath.Join(cacheDir, "postgres-*", "bin"), // downloaded earlier
 		},
 	}
 }
 
-// dirs lists the directories that hold both programs.
+// dirs lists the directories that hold initdb and postgres.
 func (p places) dirs() []string {
 	var dirs []string
 	add := func(dir string) {
@@ -94,8 +94,8 @@ func numbers(s string) []int {
 	return found
 }
 
-// findBinaries chooses an installation that can run a cluster of the given
-// major version; 0 means that there is none yet and any will do.
+// findBinaries chooses an installation that can run a cluster of the given major
+// version. Major 0 stands for any version.
 func findBinaries(ctx context.Context, config Config, owner *account, major int) (binaries, error) {
 	if config.BinDir != "" {
 		return givenBinaries(ctx, config, owner, major)
@@ -105,7 +105,7 @@ func findBinaries(ctx context.Context, config Config, owner *account, major int)
 		return found, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return binaries{}, err // nothing was really looked at
+		return binaries{}, err // the search was interrupted
 	}
 	dir, err := download(ctx, config, major)
 	if err == nil {
@@ -136,8 +136,8 @@ func givenBinaries(ctx context.Context, config Config, owner *account, major int
 	return found, nil
 }
 
-// searchBinaries returns the first usable installation, and the versions of
-// those it had to pass over.
+// searchBinaries returns the first usable installation, and descriptions of the
+// unusable ones before it.
 func searchBinaries(ctx context.Context, where places, owner *account, major int) (binaries, []string) {
 	var seen []string
 	for _, dir := range where.dirs() {
@@ -154,8 +154,8 @@ func searchBinaries(ctx context.Context, where places, owner *account, major int
 	return binaries{}, seen
 }
 
-// inspect runs postgres --version as the account that will run the server, and
-// so finds out whether it can.
+// inspect runs postgres --version as the account that will run the server. This also
+// checks that the account may run the program.
 func inspect(ctx context.Context, dir string, owner *account) (binaries, error) {
 	found := binaries{dir: dir}
 	out, err := owner.command(ctx, "/", found.postgres(), "--version").Output()
@@ -187,7 +187,7 @@ func parseVersion(line string) (version string, major int, err error) {
 	return fields[0], numbers(fields[0])[0], nil
 }
 
-// missing is the one line that says what to install.
+// missing is the error that tells the user which PostgreSQL to install.
 func missing(major int, seen []string, downloading error) error {
 	if major != 0 {
 		found := "none found"
@@ -200,6 +200,6 @@ func missing(major int, seen []string, downloading error) error {
 	if len(seen) > 0 {
 		found = "not usable: " + strings.Join(seen, ", ") + "; "
 	}
-	return fmt.Errorf("no initdb and postgres found: install PostgreSQL %d or newer (Debian: postgresql, Fedora: postgresql-server, Homebrew: postgresql@18) or say where it is (%sdownload: %w)",
+	return fmt.Errorf("no initdb and postgres found: install PostgreSQL %d or newer (Debian: postgresql, Fedora: postgresql-server, Homebrew: postgresql@18) or set the directory of its binaries (%sdownload: %w)",
 		minMajor, found, downloading)
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// fakeBinaries makes a directory with programs that only know their version.
+// fakeBinaries makes a directory with an initdb and a postgres that only print their
+// version.
 func fakeBinaries(t *testing.T, dir, version string) string {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -40,11 +41,11 @@ func TestSearchPrefersNewest(t *testing.T) {
 	for major, want := range map[int]string{0: "18beta1", 15: "15.4", 17: "17.2"} {
 		got, seen := searchBinaries(t.Context(), where, owner, major)
 		if got.version != want {
-			t.Errorf("for a cluster of %d: found %q (passed over %q), want %q", major, got.version, seen, want)
+			t.Errorf("for a cluster of %d: found %q (unusable: %q), want %q", major, got.version, seen, want)
 		}
 	}
 	if _, seen := searchBinaries(t.Context(), where, owner, 16); len(seen) != 4 {
-		t.Errorf("passed over %q, want all four", seen)
+		t.Errorf("unusable: %q, want all four", seen)
 	}
 }
 
@@ -63,8 +64,9 @@ func TestSearchPrefersPath(t *testing.T) {
 	}
 }
 
-// What make up builds follows from whether scripts/deps finds a Postgres.
-func TestTheScriptLooksInTheSamePlaces(t *testing.T) {
+// make up chooses the build without downloader if scripts/deps finds a Postgres, so
+// the script must search the same places as this package.
+func TestScriptSearchesSamePlaces(t *testing.T) {
 	t.Parallel()
 	script, err := os.ReadFile("../scripts/deps")
 	if err != nil {
@@ -90,7 +92,7 @@ func TestParseVersion(t *testing.T) {
 		}
 	}
 	if _, _, err := parseVersion("something else"); err == nil {
-		t.Error("parseVersion takes anything")
+		t.Error("parseVersion accepted a line without a version")
 	}
 }
 

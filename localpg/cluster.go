@@ -10,11 +10,10 @@ import (
 	"strings"
 )
 
-// role is the superuser that initdb makes and URL names.
+// role is the superuser that initdb creates and that URL names.
 const role = "posthorn"
 
-// clusterMajor is the major version that made the cluster, or 0 when there is
-// none.
+// clusterMajor is the major version of the cluster, or 0 if there is no cluster.
 func (d *directory) clusterMajor() (int, error) {
 	path := filepath.Join(d.cluster(), "PG_VERSION")
 	content, err := os.ReadFile(path)
@@ -31,11 +30,11 @@ func (d *directory) clusterMajor() (int, error) {
 	return major, nil
 }
 
-// makeCluster runs initdb in a directory beside the final one and renames it:
-// a cluster is whole or missing, also when this process dies half-way.
+// makeCluster runs initdb in a temporary directory and renames it. So the cluster is
+// complete or missing, even if this process dies in between.
 //
-// The locale is C, because sort orders of the operating system change between
-// its releases and would silently corrupt indexes.
+// The locale is C: sort orders of the operating system change between its releases,
+// and indexes made with the old order would be corrupt.
 func (d *directory) makeCluster(ctx context.Context, bin binaries, noSync bool) error {
 	unfinished := d.cluster() + ".new"
 	if err := os.RemoveAll(unfinished); err != nil {

@@ -12,47 +12,46 @@ import (
 	"strings"
 )
 
-// Config says which server to run. Only Dir is required.
+// Config describes the server to run. Only Dir is required.
 type Config struct {
-	// Dir is where the cluster lives and stays. It is made when it does not
-	// exist. One running server owns it; a second Start is refused.
+	// Dir is the data directory. Start creates it if it does not exist, and fails if
+	// a running server uses it.
 	Dir string
 
-	// Port is the TCP port on 127.0.0.1. By default the port used last in this
-	// Dir when it is free, else any free one. A port given here that is taken
-	// is an error.
+	// Port is the TCP port on 127.0.0.1. Start fails if it is in use. By default
+	// Start takes the port of the last run in Dir if it is free, and else any free
+	// port.
 	Port int
 
-	// Database is the database that URL names; it is created when missing.
+	// Database is the database that URL names. Start creates it if it is missing.
 	// Default "posthorn".
 	Database string
 
-	// BinDir is the directory that holds initdb and postgres. By default they
-	// are looked for on PATH, then where distributions and Homebrew put them,
-	// newest first, and then downloaded.
+	// BinDir is the directory that holds initdb and postgres. By default Start
+	// searches PATH, then the directories of distributions and Homebrew, newest
+	// version first, and then downloads PostgreSQL.
 	BinDir string
 
-	// Settings are server settings, as in postgresql.conf; they win over the
-	// defaults of this package. Address, port and socket directory are not
-	// among them.
+	// Settings are server settings, as in postgresql.conf. They override the defaults
+	// of this package. The address, the port and the socket directory cannot be set.
 	Settings map[string]string
 
 	// DownloadURL is the Maven repository that binaries are downloaded from.
 	// Default: the public one.
 	DownloadURL string
 
-	// CacheDir keeps downloaded binaries. Default: "posthorn" in the user's
-	// cache directory, or /var/cache/posthorn for root, because the account
-	// that runs the server must be able to read it.
+	// CacheDir holds downloaded binaries. Default: "posthorn" in the user's cache
+	// directory, or /var/cache/posthorn for root, because the account that runs the
+	// server must be able to read it.
 	CacheDir string
 
-	// Logger hears about what a user may want to know: a download, a server
-	// left behind by a killed process. Default: slog.Default().
+	// Logger receives messages about downloads and about a server that a killed
+	// process has left running. Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// reserved settings follow from Config and from where Dir is; overriding them
-// would make URL and SocketURL wrong.
+// reserved settings follow from Config and Dir. A different value would make URL and
+// SocketURL wrong.
 var reserved = []string{"port", "listen_addresses", "unix_socket_directories"}
 
 func (c Config) withDefaults() (Config, error) {
@@ -87,12 +86,12 @@ func defaultCacheDir(dir string) string {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return filepath.Join(dir, "binaries") // no home: beside the data
+		return filepath.Join(dir, "binaries") // no home directory
 	}
 	return filepath.Join(cache, "posthorn")
 }
 
-// settings are the defaults of a local server with the given ones on top.
+// settings are the defaults of a local server, overridden by Config.Settings.
 func (c Config) settings() map[string]string {
 	settings := map[string]string{
 		"max_connections":           "200",
@@ -103,8 +102,8 @@ func (c Config) settings() map[string]string {
 	return settings
 }
 
-// sharedBuffers is an eighth of the memory, between 32 and 256 MB: enough for
-// a local server, and not felt by whatever else runs on a laptop.
+// sharedBuffers is an eighth of the machine's memory, between 32 and 256 MB: enough
+// for a local server, and little for a laptop.
 func sharedBuffers() string {
 	megabytes := memory() / 8
 	if megabytes == 0 {
@@ -113,7 +112,7 @@ func sharedBuffers() string {
 	return strconv.Itoa(min(max(megabytes, 32), 256)) + "MB"
 }
 
-// memory is the machine's, in megabytes, or 0 where /proc does not tell.
+// memory is the machine's memory in megabytes, or 0 where /proc does not show it.
 func memory() int {
 	info, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// In a container that was killed and started again, the number in Postgres's
-// lock files may belong to some other program by now.
+// When a killed container starts again, the process id in the lock files of Postgres
+// may belong to another program.
 func TestRecoversFromKill(t *testing.T) {
 	t.Parallel()
 	dir := madeDir(t)
@@ -32,7 +32,7 @@ func TestRecoversFromKill(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		if err := other.Process.Kill(); err != nil {
-			t.Errorf("the other program is gone: %v", err)
+			t.Errorf("the other program has ended: %v", err)
 		}
 		_ = other.Wait() // it was killed
 	})
@@ -45,7 +45,7 @@ func TestRecoversFromKill(t *testing.T) {
 	}
 }
 
-func TestErrTellsThatServerEndedByItself(t *testing.T) {
+func TestErrAfterUnexpectedEnd(t *testing.T) {
 	t.Parallel()
 	dir := madeDir(t)
 	s := mustStart(t, testConfig(dir))
@@ -64,7 +64,7 @@ func TestErrTellsThatServerEndedByItself(t *testing.T) {
 	}
 }
 
-// A killed program leaves its server running; the next one takes over.
+// A server that a killed program has left running is stopped by the next Start.
 func TestTakesOverFromKilledParent(t *testing.T) {
 	t.Parallel()
 	dir := madeDir(t)
@@ -100,7 +100,7 @@ func startKilledParent(t *testing.T, dir string) int {
 	_ = cmd.Wait() // it was killed
 	pid, ok := strings.CutPrefix(strings.TrimSpace(line), "ready: ")
 	if !ok {
-		t.Fatalf("parent said %q (%v)", line, err)
+		t.Fatalf("parent printed %q (%v)", line, err)
 	}
 	n, err := strconv.Atoi(pid)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// directory is the data directory, held by this process from openDirectory to
+// directory is the data directory, locked by this process from openDirectory to
 // close.
 type directory struct {
 	path  string
@@ -19,9 +19,9 @@ type directory struct {
 	lock  *os.File
 }
 
-// openDirectory makes the data directory when it is missing and takes its
-// lock. The kernel drops the lock when this process ends, however it ends, so
-// a lock that is held always means a live owner.
+// openDirectory locks the data directory and creates it if it is missing. The kernel
+// drops the lock when this process ends for any reason, so the owner of a lock always
+// lives.
 func openDirectory(path string, owner *account) (*directory, error) {
 	if err := makeDirectory(path, owner); err != nil {
 		return nil, err
@@ -44,9 +44,9 @@ func openDirectory(path string, owner *account) (*directory, error) {
 	return d, nil
 }
 
-// makeDirectory leaves the directory to root when this process is root: an
-// account that owned it could plant links for root to follow. The account only
-// needs to pass through.
+// makeDirectory creates the data directory. If this process is root, root owns the
+// directory: an account that owned it could plant links for root to follow. The
+// account needs only to pass through.
 func makeDirectory(path string, owner *account) error {
 	if owner == nil {
 		return os.MkdirAll(path, 0o700)
@@ -85,8 +85,8 @@ func (d *directory) cluster() string { return filepath.Join(d.path, "pgdata") }
 
 func (d *directory) log() string { return filepath.Join(d.path, "postgres.log") }
 
-// password reads the role's password, or makes one up. The account must be
-// able to read it too, because initdb does.
+// password reads the role's password, or creates one. The account must be able to
+// read it too, because initdb does.
 func (d *directory) password() (string, error) {
 	path := d.passwordFile()
 	content, err := os.ReadFile(path)
@@ -105,7 +105,7 @@ func (d *directory) password() (string, error) {
 
 func (d *directory) passwordFile() string { return filepath.Join(d.path, "password") }
 
-// lastPort is the port used before, or 0.
+// lastPort is the port of the last run, or 0.
 func (d *directory) lastPort() int {
 	content, err := os.ReadFile(d.portFile())
 	if err != nil {
@@ -121,7 +121,7 @@ func (d *directory) savePort(port int) error {
 
 func (d *directory) portFile() string { return filepath.Join(d.path, "port") }
 
-// makeOwned makes a directory that only the server's account may enter.
+// makeOwned creates a directory that only the server's account may enter.
 func (d *directory) makeOwned(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -129,10 +129,10 @@ func (d *directory) makeOwned(path string) error {
 	return d.owner.own(path)
 }
 
-// close gives the directory up. The lock file stays: removing it would let two
-// processes hold locks on two files of the same name. Closing alone would not drop
-// the lock while some other goroutine starts a program: until that program runs, its
-// process has all files that this one has open.
+// close unlocks the directory. The lock file stays: if it were removed, two processes
+// could lock two files of the same name. Closing the file would not drop the lock
+// while another goroutine starts a program, since the new process shares all open
+// files until its program runs; hence the explicit unlock.
 func (d *directory) close() error {
 	return errors.Join(syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN), d.lock.Close())
 }

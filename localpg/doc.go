@@ -1,23 +1,23 @@
-// Package localpg runs a PostgreSQL server of the user's own: it finds (or
-// downloads) the binaries, makes a cluster in a data directory, starts the
-// server and stops it with the program.
+// Package localpg runs a private PostgreSQL server: it finds or downloads the
+// binaries, creates a cluster in a data directory, starts the server and stops it
+// with the program.
 //
-// It owns what lies in the data directory:
+// The data directory contains:
 //
-//	lock          held by the process that runs the server; names its pid
-//	password      of the one role, which is a superuser; readable by its owner only
-//	port          the TCP port used last, taken again when it is free
-//	postgres.log  what the server says
-//	socket/       the Unix socket, in a directory nobody else may enter
-//	pgdata/       the cluster itself
+//	lock          locked by the process that runs the server; holds its pid
+//	password      of the only role, a superuser; readable by its owner only
+//	port          the TCP port of the last run, reused if it is free
+//	postgres.log  the server's log
+//	socket/       the Unix socket, in a directory that only its owner may enter
+//	pgdata/       the cluster
 //
-// It deletes none of it; to throw a cluster away, stop the server and remove
-// the directory. It knows nothing about Posthorn's schema, and it does not
-// upgrade clusters from one major version to the next.
+// The package deletes none of these files; to delete a cluster, stop the server and
+// remove the directory. It does not install Posthorn's schema, and does not upgrade
+// clusters to another major version.
 //
-// The server listens on that socket and on 127.0.0.1, and asks for the password
-// on both, so that other users of the machine stay out. It runs in a process
-// group of its own: a Ctrl-C in the terminal reaches the program, which can
-// then finish its work before it stops the server. PostgreSQL refuses to run
-// as root, so when the program is root the server runs as postgres or nobody.
+// The server listens on the socket and on 127.0.0.1, and requires the password on
+// both, so that other users of the machine cannot connect. It runs in its own process
+// group: a Ctrl-C in the terminal reaches only the program, which can then finish its
+// work before it stops the server. PostgreSQL refuses to run as root, so the server
+// of a root program runs as the user postgres or nobody.
 package localpg

@@ -25,8 +25,8 @@ var downloadable = map[int]embeddedpostgres.PostgresVersion{
 
 const newestDownloadable = 18
 
-// download fetches binaries of the given major version (0: the newest) into
-// the cache, unless they are there, and returns their bin directory.
+// download fetches binaries of the given major version (0: the newest) into the
+// cache, unless the cache has them, and returns their bin directory.
 func download(ctx context.Context, config Config, major int) (string, error) {
 	if major == 0 {
 		major = newestDownloadable
@@ -46,13 +46,13 @@ func download(ctx context.Context, config Config, major int) (string, error) {
 	target := filepath.Join(config.CacheDir, "postgres-"+string(version))
 	bin := filepath.Join(target, "bin")
 	if isProgram(filepath.Join(bin, "postgres")) {
-		return bin, nil // another process was faster
+		return bin, nil // another process has downloaded it
 	}
 	config.Logger.InfoContext(ctx, "downloading postgres", "version", string(version), "into", target)
 	return bin, fetch(ctx, config, version, target)
 }
 
-// lockCache keeps processes that start side by side from downloading the same.
+// lockCache prevents concurrent processes from downloading the same version twice.
 func lockCache(dir string) (unlock func(), err error) {
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -65,8 +65,8 @@ func lockCache(dir string) (unlock func(), err error) {
 	return func() { lock.Close() }, nil
 }
 
-// fetch unpacks into a directory of its own and renames it, so that target is
-// whole or missing.
+// fetch unpacks into a temporary directory and renames it, so that target is complete
+// or missing.
 func fetch(ctx context.Context, config Config, version embeddedpostgres.PostgresVersion, target string) error {
 	scratch, err := os.MkdirTemp(config.CacheDir, "download-")
 	if err != nil {
@@ -75,14 +75,13 @@ func fetch(ctx context.Context, config Config, version embeddedpostgres.Postgres
 	unpacked := filepath.Join(scratch, "unpacked")
 	result := make(chan error, 1)
 	go func() {
-		// The library takes no context: after a cancellation this goroutine
-		// ends with the download, and only then may its directory go. Whoever
-		// waits hears when it has gone.
+		// The library takes no context. After a cancellation this goroutine ends when
+		// the download does, and only then removes the directory.
 		err := runDownloader(config, version, scratch, unpacked)
 		if err == nil {
 			err = publishDownload(ctx, unpacked, target)
 		}
-		_ = os.RemoveAll(scratch) // what is left of it harms nobody
+		_ = os.RemoveAll(scratch) // a remainder does no harm
 		result <- err
 	}()
 	select {
@@ -97,8 +96,8 @@ func publishDownload(ctx context.Context, unpacked, target string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// As root the server runs under another account, which must be able to
-	// read what was unpacked whatever the umask is.
+	// As root the server runs under another account, which must be able to read the
+	// files under any umask.
 	if err := filepath.WalkDir(unpacked, openToAll); err != nil {
 		return err
 	}
@@ -120,11 +119,10 @@ func openToAll(path string, entry os.DirEntry, err error) error {
 	return os.Chmod(path, mode)
 }
 
-// runDownloader uses the library for its download alone. It has no call for
-// that: Start downloads, unpacks, makes a cluster and runs it, and it deletes
-// directories on the way. A data directory that ends in a dot cannot be deleted
-// and so stops it right after unpacking; that the binaries are there, not the
-// absence of an error, is the success.
+// runDownloader uses the library only to download, although its Start also creates
+// and runs a cluster, and deletes directories on the way. A data directory whose name
+// ends in a dot cannot be deleted, so Start fails right after unpacking. Therefore
+// runDownloader ignores the error and checks that the binaries exist.
 func runDownloader(config Config, version embeddedpostgres.PostgresVersion, scratch, unpacked string) error {
 	settings := embeddedpostgres.DefaultConfig().
 		Version(version).

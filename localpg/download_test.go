@@ -33,34 +33,34 @@ func TestDownload(t *testing.T) {
 		t.Errorf("downloaded %q, %v", found.version, err)
 	}
 	if entries, _ := filepath.Glob(filepath.Join(config.CacheDir, "download-*")); len(entries) > 0 {
-		t.Errorf("left behind: %q", entries)
+		t.Errorf("files remain: %q", entries)
 	}
 
-	// From now on it is found without the network.
+	// The second start finds the binaries without the network.
 	config.DownloadURL = serveJar(t, nil)
 	if again, err := download(t.Context(), config, 17); err != nil || again != dir {
 		t.Errorf("second download: %q, %v", again, err)
 	}
 	cached := places{globs: usualPlaces(config.CacheDir).globs}
 	if got, seen := searchBinaries(t.Context(), cached, owner, 17); got.dir != dir && got.version != "17.5" {
-		t.Errorf("search found %+v, passed over %q", got, seen)
+		t.Errorf("search found %+v, unusable: %q", got, seen)
 	}
 }
 
-func TestDownloadOfRubbish(t *testing.T) {
+func TestDownloadInvalidArchive(t *testing.T) {
 	t.Parallel()
 	config := testConfig(sharedDir(t))
 	config.CacheDir = sharedDir(t)
 	config.DownloadURL = serveJar(t, []byte("not an archive"))
 	if _, err := download(t.Context(), config, 0); err == nil {
-		t.Error("rubbish was taken for binaries")
+		t.Error("an invalid archive was accepted")
 	}
 	_, err := download(t.Context(), config, 14)
 	wantError(t, err, "no version 14")
 }
 
-// serveJar serves content as every archive of a Maven repository; nil means
-// that it has none.
+// serveJar serves content as every archive of a Maven repository. If content is nil,
+// the repository is empty.
 func serveJar(t *testing.T, content []byte) (url string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -68,13 +68,13 @@ func serveJar(t *testing.T, content []byte) (url string) {
 			http.NotFound(w, r)
 			return
 		}
-		_, _ = w.Write(content) // a client that left is the client's affair
+		_, _ = w.Write(content) // the client may have disconnected
 	}))
 	t.Cleanup(server.Close)
 	return server.URL
 }
 
-// jar makes an archive as the repository holds them: a zip with a tar.xz with
+// jar makes an archive in the repository's format: a zip that contains a tar.xz with
 // the programs.
 func jar(t *testing.T, version string) []byte {
 	t.Helper()
@@ -103,7 +103,7 @@ func tarball(t *testing.T, version string) []byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The mode is narrow, as after unpacking under a strict umask.
+		// A strict umask during unpacking leaves such a mode.
 		header := &tar.Header{Name: "bin/" + name, Mode: 0o700, Size: int64(len(content)), Typeflag: tar.TypeReg}
 		if err := archive.WriteHeader(header); err != nil {
 			t.Fatal(err)
@@ -118,15 +118,15 @@ func tarball(t *testing.T, version string) []byte {
 	return buffer.Bytes()
 }
 
-// compress stores content in the xz format without compressing it, which the
-// standard library cannot do and not every machine has a program for. See
-// "The .xz File Format" for the parts.
+// compress stores content in the xz format without compressing it: the standard
+// library has no xz writer, and some machines lack the program. See "The .xz File
+// Format" for the fields.
 func compress(t *testing.T, content []byte) []byte {
 	t.Helper()
 	if len(content) > 1<<16 {
 		t.Fatalf("%d bytes do not fit one chunk", len(content))
 	}
-	flags := []byte{0, 1} // the check is a CRC32
+	flags := []byte{0, 1} // CRC32 as the check
 	blockHeader := withCRC([]byte{2, 0, 0x21, 1, 0, 0, 0, 0})
 	chunk := binary.BigEndian.AppendUint16([]byte{1}, uint16(len(content)-1))
 	chunk = append(append(chunk, content...), 0)

@@ -8,8 +8,8 @@ import (
 
 const maxLogSize = 16 << 20
 
-// openLog opens the server's log for appending. Between runs one that has grown
-// large is set aside, so that at most two are kept.
+// openLog opens the server's log for appending. A large log is renamed first, and
+// replaces the one renamed before, so at most two files are kept.
 func openLog(path string) (*os.File, error) {
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLogSize {
 		if err := os.Rename(path, path+".old"); err != nil {
@@ -19,7 +19,8 @@ func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 }
 
-// logSince is the end of what was written after the given size.
+// logSince returns the last lines that the server has logged since the file had the
+// given size.
 func logSince(path string, size int64) string {
 	content, err := os.ReadFile(path)
 	if err != nil || int64(len(content)) < size {
@@ -28,7 +29,7 @@ func logSince(path string, size int64) string {
 	return lastLines(content[size:])
 }
 
-// lastLines puts the last few lines on one, for an error message.
+// lastLines joins the last few lines into one, for an error message.
 func lastLines(text []byte) string {
 	const keep = 8
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))

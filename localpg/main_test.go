@@ -17,8 +17,8 @@ import (
 	"github.com/posthorn/posthorn/internal/testdir"
 )
 
-// parentDir, in the environment, makes the test binary a program that starts a
-// server in that directory and waits to be killed.
+// parentDir is an environment variable that makes the test binary a program that
+// starts a server in that directory and waits to be killed.
 const parentDir = "LOCALPG_TEST_PARENT_DIR"
 
 func TestMain(m *testing.M) {
@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(runTests(m))
 }
 
-// runTests gives the tests a temporary directory of their own: in memory, where
-// clusters are made quickly, and one in which the downloader may leave a file.
+// runTests sets the temporary directory of the tests: in memory, where creating a
+// cluster is fast. The downloader may leave a file in it.
 func runTests(m *testing.M) int {
 	dir, err := testdir.Make("localpg-")
 	if err != nil {
@@ -54,7 +54,7 @@ func runParent(dir string) {
 	select {}
 }
 
-// testConfig is a server that need not survive the machine.
+// testConfig configures a server that need not survive a crash of the machine.
 func testConfig(dir string) Config {
 	return Config{
 		Dir:      dir,
@@ -64,8 +64,8 @@ func testConfig(dir string) Config {
 	}
 }
 
-// sharedDir is like t.TempDir, which the account that runs Postgres for root
-// may not enter.
+// sharedDir is like t.TempDir, but the account that runs Postgres for root may enter
+// it.
 func sharedDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "localpg-test-")
@@ -79,8 +79,8 @@ func sharedDir(t *testing.T) string {
 	return dir
 }
 
-// madeDir is a directory with a cluster that no server has run: a copy, since
-// making one takes longer than all that most tests do with it.
+// madeDir returns a directory with a cluster that has not been started: a copy, since
+// initdb takes longer than most tests.
 func madeDir(t *testing.T) string {
 	t.Helper()
 	template := filepath.Join(os.TempDir(), "template")
@@ -90,10 +90,10 @@ func madeDir(t *testing.T) string {
 			return
 		}
 		_ = s.Stop(await.Context(t))
-		_ = os.Remove(filepath.Join(template, "port")) // each copy chooses its own
+		_ = os.Remove(filepath.Join(template, "port")) // each copy chooses its own port
 	})
 	dir := sharedDir(t)
-	// Only cp keeps the owners.
+	// cp -a keeps the owners of the files.
 	if output, err := exec.Command("cp", "-a", template+"/.", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
@@ -121,7 +121,7 @@ func mustStop(t *testing.T, s *Server) {
 	}
 }
 
-// query runs a statement that yields one text.
+// query runs a statement that returns one text.
 func query(t *testing.T, url, sql string) string {
 	t.Helper()
 	ctx := await.Context(t)
@@ -150,7 +150,7 @@ func execute(t *testing.T, url, sql string) {
 	}
 }
 
-// wantError checks that an error is one line that holds the given texts.
+// wantError checks that an error is one line that contains the given texts.
 func wantError(t *testing.T, err error, texts ...string) {
 	t.Helper()
 	if err == nil {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// choosePort returns the port to try: the given one, else the one used last,
-// else any that is free.
+// choosePort returns the given port, else the last one if it is free, else any free
+// port.
 func choosePort(given, last int) (int, error) {
 	if given != 0 {
 		if !portFree(given) {
@@ -22,8 +22,9 @@ func choosePort(given, last int) (int, error) {
 	return freePort()
 }
 
-// freePort prefers ports below those that the system gives to whoever connects:
-// there nobody takes one while the server is down, and clients find it again.
+// freePort prefers ports below the ephemeral range. A port in that range could be
+// taken by an outgoing connection while the server is down, and clients would not
+// find the server at its old port.
 func freePort() (int, error) {
 	for range 100 {
 		if port := 20000 + rand.IntN(12000); portFree(port) {

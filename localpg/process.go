@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// immediateGrace is how long an immediate shutdown may take before the
-// processes are killed; it writes nothing and is normally over at once.
+// immediateGrace is the time for an immediate shutdown, which writes nothing, before
+// the processes are killed.
 const immediateGrace = 5 * time.Second
 
 // process is the postmaster, a child of this process.
@@ -26,15 +26,15 @@ func startProcess(cmd *exec.Cmd, cluster string) (*process, error) {
 	}
 	p := &process{cmd: cmd, cluster: cluster, done: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // how it ended is in cmd.ProcessState
+		_ = cmd.Wait() // cmd.ProcessState holds the result
 		close(p.done)
 	}()
 	return p, nil
 }
 
-// stop asks for a fast shutdown, which disconnects clients and writes a
-// checkpoint. When ctx ends first it asks for an immediate one, after which
-// the next start recovers from the log, and says so.
+// stop requests a fast shutdown, which disconnects clients and writes a checkpoint.
+// If ctx ends first, stop requests an immediate shutdown, after which the next start
+// recovers from the WAL, and returns an error.
 func (p *process) stop(ctx context.Context) error {
 	p.signal(syscall.SIGINT)
 	select {
@@ -60,9 +60,9 @@ func (p *process) abort() {
 	}
 }
 
-// kill ends every process of the server at once. Backends leave the
-// postmaster's process group, so they are looked up; the postmaster is
-// suspended meanwhile, lest it start new ones or clean up after the dead.
+// kill kills all processes of the server at once. Backends are not in the
+// postmaster's process group, so kill lists them. The postmaster is suspended
+// meanwhile: it must not start new backends or clean up after the dead ones.
 func (p *process) kill() {
 	p.signal(syscall.SIGSTOP)
 	for _, pid := range processesIn(p.cluster) {
@@ -71,7 +71,8 @@ func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 }
 
-// signal fails only when the process has ended, which is what callers want.
+// signal ignores the error: the only one means that the process has ended, which is
+// the goal of every caller.
 func (p *process) signal(signal os.Signal) {
 	_ = p.cmd.Process.Signal(signal)
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// processesIn lists the live Postgres processes that work in a cluster: all of
-// them change into it. A shell that happens to be there is not one of them.
+// processesIn lists the live Postgres processes of a cluster, which all have it as
+// working directory. Other programs in that directory do not count.
 func processesIn(cluster string) []int {
 	want, err := os.Stat(cluster)
 	if err != nil {
@@ -21,8 +21,8 @@ func processesIn(cluster string) []int {
 		if err != nil || strings.TrimSpace(string(name)) != "postgres" {
 			continue
 		}
-		// Following the link, rather than reading it, also recognises a data
-		// directory that is reached by another path. Zombies have no cwd.
+		// os.Stat, unlike os.Readlink, also recognises a data directory that has
+		// several paths. Zombies have no cwd.
 		cwd, err := os.Stat(filepath.Join(dir, "cwd"))
 		if err != nil || !os.SameFile(cwd, want) {
 			continue

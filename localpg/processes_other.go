@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// processesIn lists the postmaster of a cluster, if it lives, by its command
-// line. Its children are not found; they end by themselves when it does.
+// processesIn returns the live postmaster of a cluster, found by its command line.
+// Its children are not listed; they end after the postmaster.
 func processesIn(cluster string) []int {
 	out, err := exec.Command("ps", "-A", "-o", "pid=,command=").Output()
 	if err != nil {

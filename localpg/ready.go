@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errEnded is how waiting ends when the server does.
+// errEnded means that the server ended before it accepted connections.
 var errEnded = errors.New("postgres ended")
 
 func tcpURL(port int, password, database string) string {
@@ -39,8 +39,8 @@ func socketURL(dir string, port int, password, database string) string {
 	return u.String()
 }
 
-// waitReady connects until the server answers. Recovery after a crash may take
-// long, so only ctx bounds it.
+// waitReady connects, repeatedly, until the server accepts connections. Recovery
+// after a crash may take long, so only ctx limits the wait.
 func waitReady(ctx context.Context, databaseURL string, p *process) (*pgx.Conn, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -62,8 +62,8 @@ func waitReady(ctx context.Context, databaseURL string, p *process) (*pgx.Conn, 
 	}
 }
 
-// refused reports whether the server has turned us away for good, as it does
-// when someone has changed the password.
+// refused reports whether the server has rejected the connection permanently, for
+// example because the password was changed.
 func refused(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && strings.HasPrefix(pgErr.Code, "28")
@@ -81,9 +81,9 @@ func ensureDatabase(ctx context.Context, conn *pgx.Conn, name string) error {
 	return nil
 }
 
-// setSearchPath keeps the tables of users out of the schema posthorn. The role has
-// that name, and PostgreSQL's own search_path begins with the schema of the role's
-// name. A path that somebody has set for the role stays.
+// setSearchPath keeps the tables of users out of the schema posthorn: the role has
+// that name, and the default search_path begins with the schema named like the role.
+// A search_path that a user has set for the role is kept.
 func setSearchPath(ctx context.Context, conn *pgx.Conn) error {
 	var set bool
 	err := conn.QueryRow(ctx, `

@@ -14,8 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Server is a running server. Its methods may be called by any number of
-// goroutines.
+// Server is a running server. It is safe for concurrent use.
 type Server struct {
 	config    Config
 	directory *directory
@@ -24,19 +23,19 @@ type Server struct {
 	socketDir string
 	port      int
 	process   *process
-	logStart  int64 // size of the log before this run
+	logStart  int64 // size of the log when the process started
 
 	stopping atomic.Bool
 	done     chan struct{}
-	err      error // read after done
+	err      error // valid after done is closed
 }
 
-// Start runs a server in config.Dir and returns when it accepts connections.
-// The first time it makes the cluster. ctx bounds the starting only; the server
-// runs until Stop or Kill, or until it ends by itself.
+// Start starts a server in config.Dir and returns when it accepts connections. The
+// first Start in a directory creates the cluster. ctx limits only the starting; the
+// server runs until Stop or Kill, or until it ends by itself.
 //
-// A server that a killed process has left running in the same Dir is stopped
-// first. Start fails when a living process runs one there.
+// Start first stops a server that a killed process has left running in the same Dir.
+// It fails if a living process runs one there.
 func Start(ctx context.Context, config Config) (*Server, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -66,7 +65,7 @@ func start(ctx context.Context, config Config) (*Server, error) {
 	return s, nil
 }
 
-// run brings the directory into shape and launches the server in it.
+// run prepares the directory and launches the server in it.
 func (s *Server) run(ctx context.Context) error {
 	major, err := s.directory.clusterMajor()
 	if err != nil {
@@ -97,8 +96,8 @@ func (s *Server) run(ctx context.Context) error {
 	return s.launchOnPort(ctx)
 }
 
-// launchOnPort retries with another port when a free one was chosen and some
-// other program took it before Postgres could.
+// launchOnPort retries with another port if another program has taken the free port
+// before Postgres could.
 func (s *Server) launchOnPort(ctx context.Context) error {
 	const attempts = 3
 	last := s.directory.lastPort()
@@ -119,8 +118,8 @@ func (s *Server) launchOnPort(ctx context.Context) error {
 	}
 }
 
-// launch starts the process and waits until it serves the database; when it
-// does not come to that, nothing is left running.
+// launch starts the process and waits until it serves the database. After an error no
+// process is left running.
 func (s *Server) launch(ctx context.Context) error {
 	if err := s.startProcess(); err != nil {
 		return err
@@ -131,7 +130,7 @@ func (s *Server) launch(ctx context.Context) error {
 	}
 	s.process.abort()
 	if errors.Is(err, errEnded) {
-		return fmt.Errorf("%w: %s", err, s.lastWords())
+		return fmt.Errorf("%w: %s", err, s.exitReport())
 	}
 	return err
 }
@@ -147,7 +146,7 @@ func (s *Server) startProcess() error {
 		return err
 	}
 	s.logStart = info.Size()
-	// The process outlives the context of Start, hence Background.
+	// The server outlives the context of Start.
 	cmd := s.directory.owner.command(context.Background(), s.directory.path, s.binaries.postgres(), s.arguments()...)
 	cmd.Stdout, cmd.Stderr = log, log
 	s.process, err = startProcess(cmd, s.directory.cluster())
@@ -175,20 +174,20 @@ func (s *Server) prepareDatabase(ctx context.Context) error {
 	return errors.Join(ensureDatabase(ctx, conn, s.config.Database), setSearchPath(ctx, conn))
 }
 
-// watch gives the directory up when the server has ended, for whatever reason.
-// Backends may outlive the postmaster for a moment; a new one must not meet them.
+// watch releases the directory when the server has ended. Backends may outlive the
+// postmaster for a moment, and the next server must not start before they have ended.
 func (s *Server) watch() {
 	<-s.process.done
-	_, _ = s.directory.waitGone(context.Background(), immediateGrace) // the next start ends those that stay
+	_, _ = s.directory.waitGone(context.Background(), immediateGrace) // the next Start ends the remaining ones
 	if !s.stopping.Load() {
-		s.err = fmt.Errorf("postgres in %s ended by itself: %s", s.config.Dir, s.lastWords())
+		s.err = fmt.Errorf("postgres in %s ended by itself: %s", s.config.Dir, s.exitReport())
 	}
 	s.err = errors.Join(s.err, s.release())
 	close(s.done)
 }
 
-// lastWords are how the process ended and what it logged before.
-func (s *Server) lastWords() string {
+// exitReport is the exit status of the process and the end of its log.
+func (s *Server) exitReport() string {
 	return s.process.cmd.ProcessState.String() + ": " + logSince(s.directory.log(), s.logStart)
 }
 
@@ -196,19 +195,19 @@ func (s *Server) release() error {
 	return errors.Join(s.directory.removeShortSocketDir(), s.directory.close())
 }
 
-// URL connects over TCP, as a superuser, to the database of the Config. It
-// includes the password: treat it as a secret.
+// URL connects to the configured database over TCP, as a superuser. It includes the
+// password: treat it as a secret.
 func (s *Server) URL() string {
 	return tcpURL(s.port, s.password, s.config.Database)
 }
 
-// SocketURL is like URL, over the Unix socket.
+// SocketURL is like URL, but connects over the Unix socket.
 func (s *Server) SocketURL() string {
 	return socketURL(s.socketDir, s.port, s.password, s.config.Database)
 }
 
-// Owns reports whether a URL is one that URL returns for a server of the config, also
-// while it does not run, and with the port of an earlier start.
+// Owns reports whether databaseURL was returned by URL of a server with this config.
+// The server need not run now, and may have used another port.
 func Owns(config Config, databaseURL string) bool {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -229,16 +228,16 @@ func (s *Server) Port() int { return s.port }
 // BinDir is the directory of the binaries in use.
 func (s *Server) BinDir() string { return s.binaries.dir }
 
-// Version is that of the binaries in use, such as 15.4.
+// Version is the version of the binaries in use, for example 15.4.
 func (s *Server) Version() string { return s.binaries.version }
 
 // PID is the process id of the postmaster.
 func (s *Server) PID() int { return s.process.cmd.Process.Pid }
 
-// Stop shuts the server down and returns when it has ended. Open connections
-// are closed, transactions under way rolled back. When ctx ends before that is
-// done, the server is ended at once and Stop says so; no committed data is lost
-// either way, but the next start has to recover. Stopping again does nothing.
+// Stop shuts the server down and returns when it has ended. It closes open
+// connections and rolls back their transactions. If ctx ends first, Stop ends the
+// server immediately and returns an error: no committed data is lost, but the next
+// start has to recover. Stopping a stopped server does nothing.
 func (s *Server) Stop(ctx context.Context) error {
 	s.stopping.Store(true)
 	err := s.process.stop(ctx)
@@ -249,9 +248,8 @@ func (s *Server) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Kill ends all processes of the server without any warning to them, as a
-// power cut would, and returns when the server has ended. It is for tests of
-// recovery.
+// Kill kills all processes of the server, as a power failure would, and returns when
+// the server has ended. It serves tests of recovery.
 func (s *Server) Kill() error {
 	s.stopping.Store(true)
 	s.process.kill()
@@ -259,11 +257,11 @@ func (s *Server) Kill() error {
 	return s.err
 }
 
-// Done is closed when the server has ended, for whatever reason.
+// Done is closed when the server has ended for any reason.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Err says why the server ended, once Done is closed: nil after Stop and Kill.
-// Before that it is nil.
+// Err returns the reason why the server ended by itself, once Done is closed. It is
+// nil before that, and after Stop and Kill.
 func (s *Server) Err() error {
 	select {
 	case <-s.done:
@@ -273,5 +271,5 @@ func (s *Server) Err() error {
 	}
 }
 
-// LogFile is where the server writes its log.
+// LogFile is the path of the server's log.
 func (s *Server) LogFile() string { return s.directory.log() }

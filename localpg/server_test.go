@@ -16,15 +16,16 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// One server, from its first start to its end: it is as documented, keeps others
-// out, and its data survives a restart.
+// TestServer follows one server from its first start to its end. The server has the
+// documented settings, rejects other users, and keeps its data over a restart.
 func TestServer(t *testing.T) {
 	t.Parallel()
 	parent := filepath.Join(sharedDir(t), strings.Repeat("long/", 30))
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Empty and root's own: the server's account may not enter it yet.
+	// The directory exists, is empty and belongs to root: the server's account may
+	// not enter it yet.
 	dir := filepath.Join(parent, `and "quoted", odd`)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -34,11 +35,11 @@ func TestServer(t *testing.T) {
 	config.Settings["work_mem"] = "5MB"
 	first := mustStart(t, config)
 	wantDocumented(t, first)
-	wantOthersOut(t, first)
+	wantOthersRejected(t, first)
 	if os.Geteuid() == 0 {
 		wantOwners(t, first)
 	}
-	// A Ctrl-C in the terminal goes to the program's process group.
+	// A Ctrl-C in the terminal is sent to the program's process group only.
 	if group, err := syscall.Getpgid(first.PID()); err != nil || group != first.PID() {
 		t.Errorf("process group %d, %v; want %d", group, err, first.PID())
 	}
@@ -46,14 +47,14 @@ func TestServer(t *testing.T) {
 	wantError(t, err, dir, "already in use by the process with pid "+itoa(os.Getpid()))
 
 	execute(t, first.URL(), "create table kept as select 'here' as what")
-	execute(t, first.URL(), "alter role posthorn reset search_path") // as earlier versions made it
+	execute(t, first.URL(), "alter role posthorn reset search_path") // clusters of earlier versions have none
 	mustStop(t, first)
 	wantDead(t, dir)
 	if err := first.Err(); err != nil {
 		t.Errorf("Err after Stop: %v", err)
 	}
 	if _, err := os.Stat(first.socketDir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket's directory %s is left behind (%v)", first.socketDir, err)
+		t.Errorf("the socket's directory %s still exists (%v)", first.socketDir, err)
 	}
 
 	second := mustStart(t, config)
@@ -63,9 +64,10 @@ func TestServer(t *testing.T) {
 	other := config
 	other.Database = "other"
 	if !Owns(config, first.URL()) || Owns(other, first.URL()) || Owns(config, strings.Replace(first.URL(), first.password, "guess", 1)) {
-		t.Error("it does not know the URL that it has given")
+		t.Error("Owns does not recognise the URL of the server")
 	}
-	// Not "$user", public: user and schema have the same name.
+	// The search_path must not begin with "$user": the user has the name of the
+	// schema.
 	if got := query(t, second.URL(), "show search_path"); got != "public" {
 		t.Errorf("search_path of an old cluster: %q", got)
 	}
@@ -78,7 +80,7 @@ func TestServer(t *testing.T) {
 		t.Errorf("Stop with an ended context: %v", err)
 	}
 	wantDead(t, dir)
-	mustStop(t, second) // again: nothing left to do
+	mustStop(t, second) // stopping twice does nothing
 }
 
 func wantDocumented(t *testing.T, s *Server) {
@@ -108,17 +110,17 @@ func wantDocumented(t *testing.T, s *Server) {
 		t.Errorf("server (-want +got):\n%s", diff)
 	}
 	if version := show("server_version"); !strings.HasPrefix(version, s.Version()) {
-		t.Errorf("Version() = %q, server says %q", s.Version(), version)
+		t.Errorf("Version() = %q, server_version is %q", s.Version(), version)
 	}
 }
 
-func wantOthersOut(t *testing.T, s *Server) {
+func wantOthersRejected(t *testing.T, s *Server) {
 	t.Helper()
 	for _, url := range []string{s.URL(), s.SocketURL()} {
 		wrong := strings.Replace(url, s.password, "guess", 1)
 		if conn, err := pgx.Connect(await.Context(t), wrong); err == nil {
 			conn.Close(t.Context())
-			t.Errorf("a wrong password was let in: %s", url)
+			t.Errorf("a wrong password was accepted: %s", url)
 		}
 	}
 	for name, want := range map[string]os.FileMode{"password": 0o600, "pgdata": 0o700, "postgres.log": 0o600} {
@@ -136,8 +138,8 @@ func wantOthersOut(t *testing.T, s *Server) {
 	}
 }
 
-// wantOwners checks that the account that runs the server for root may write its
-// cluster and socket, and nothing beside them.
+// wantOwners checks that the account that runs the server for root owns the cluster
+// and the socket's directory, and nothing else.
 func wantOwners(t *testing.T, s *Server) {
 	t.Helper()
 	owner, err := serverAccount()
@@ -154,9 +156,10 @@ func wantOwners(t *testing.T, s *Server) {
 	}
 }
 
-// A process that is being started has the files of its parent until its program
-// runs, the lock among them: giving the directory up must not wait for that.
-func TestDirectoryIsFreeThoughAChildHasItsLock(t *testing.T) {
+// A process that is being started shares the open files of its parent until its
+// program runs, the lock file included. Unlocking the directory must not wait for
+// that.
+func TestDirectoryIsFreeWhileChildSharesLock(t *testing.T) {
 	t.Parallel()
 	dir := sharedDir(t)
 	first, err := openDirectory(dir, nil)
@@ -180,8 +183,8 @@ func TestDirectoryIsFreeThoughAChildHasItsLock(t *testing.T) {
 	}
 }
 
-// A port of those that the system gives to whoever connects might be somebody's
-// when the server starts again.
+// A port in the ephemeral range may be in use by another program when the server
+// starts again.
 func TestPortIsKeptFree(t *testing.T) {
 	t.Parallel()
 	for range 20 {
@@ -189,14 +192,14 @@ func TestPortIsKeptFree(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if port >= 32768 { // the first of them on Linux; elsewhere it is later
+		if port >= 32768 { // on Linux the ephemeral range begins here, elsewhere higher
 			t.Errorf("port %d", port)
 		}
 	}
 }
 
-// A start that fails says why and leaves the directory free, whatever it has left
-// behind in there.
+// A failed start returns an error and unlocks the directory. The next start succeeds
+// whatever files the failed one has left.
 func TestStartThatFails(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(sharedDir(t), "made", "by", "us")
@@ -206,7 +209,7 @@ func TestStartThatFails(t *testing.T) {
 		t.Errorf("Start with an ended context: %v", err)
 	}
 	wantDead(t, dir)
-	// initdb that was cut short leaves a directory that is thrown away.
+	// An interrupted initdb leaves a directory, which the next start deletes.
 	unfinished := filepath.Join(dir, "pgdata.new")
 	if err := os.MkdirAll(unfinished, 0o700); err != nil {
 		t.Fatal(err)
@@ -231,7 +234,7 @@ func TestStartThatFails(t *testing.T) {
 	_, err = Start(await.Context(t), config)
 	wantError(t, err, dir, "shared_buffers", "plenty")
 
-	// As the port used last, the busy one is merely avoided.
+	// A busy port that was used last is avoided without an error.
 	if err := os.WriteFile(filepath.Join(dir, "port"), []byte(itoa(busy)), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// maxSocketPath is what fits a Unix socket address on every system: 103 bytes
-// on macOS and the BSDs, 107 on Linux.
+// maxSocketPath is the longest path of a Unix socket on every system: 103 bytes on
+// macOS and the BSDs, 107 on Linux.
 const maxSocketPath = 103
 
 const shortSocketPrefix = "posthorn-socket-"
 
-// makeSocketDir returns the directory for the socket: socket/ in the data
-// directory, or, where that path is too long for a socket address, a short one
-// that socket/ links to. What a killed server has left there goes first: the
-// socket's own lock file names a process too, which may be any by now.
+// makeSocketDir returns the directory for the socket: socket/ in the data directory,
+// or, if that path is too long for a socket address, a short directory that socket/
+// links to. It first removes the files of a killed server: the socket's lock file
+// names a process id, which another program may have now.
 func (d *directory) makeSocketDir() (string, error) {
 	path := filepath.Join(d.path, "socket")
 	if err := d.removeShortSocketDir(); err != nil {
@@ -45,13 +45,13 @@ func shortSocketDir() (string, error) {
 	return os.MkdirTemp(parent, shortSocketPrefix)
 }
 
-// removeShortSocketDir removes the directory that socket/ links to, if it is a
-// link: one of ours, from this run or one that was killed.
+// removeShortSocketDir removes the directory that socket/ links to, if it is a link.
+// This process or a killed one has made it.
 func (d *directory) removeShortSocketDir() error {
 	path := filepath.Join(d.path, "socket")
 	short, err := os.Readlink(path)
 	if err != nil {
-		return nil // missing, or a directory of its own
+		return nil // missing, or a real directory
 	}
 	if strings.HasPrefix(filepath.Base(short), shortSocketPrefix) {
 		if err := os.RemoveAll(short); err != nil {

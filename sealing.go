@@ -169,7 +169,7 @@ func (g *Group) open(ctx context.Context, e pg.Event) (Event, error) {
 	case sealing.IsFinal(err):
 		return Event{}, Permanent(err)
 	case ctx.Err() == nil:
-		c.box.Complain(c.namespace, e.Stream, err)
+		c.box.LogUnopened(c.namespace, e.Stream, err)
 	}
 	return Event{}, &worker.ReleaseError{After: sealedPause, Err: err}
 }

@@ -334,7 +334,7 @@ func TestShredding(t *testing.T) {
 	c.start()
 	await.True(t, "it is buried", func() bool { return c.became(old) == "COMPLETED_WITH_ERRORS" && c.became(recent) == "COMPLETED" })
 	for d, err := range fresh.DeadLetters(ctx, "ward", posthorn.DeadLetterFilter{}) {
-		if err != nil || !d.Sealed || !seal.IsSealed(d.Payload) || !strings.Contains(d.Error, "does not exist, or not any more") {
+		if err != nil || !d.Sealed || !seal.IsSealed(d.Payload) || !strings.Contains(d.Error, "does not exist or was destroyed") {
 			t.Errorf("dead letter %s: %s, %v", d.Payload, d.Error, err)
 		}
 	}

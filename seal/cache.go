@@ -9,71 +9,72 @@ import (
 	"time"
 )
 
-// cache holds unwrapped keys, so many and so long as allowed.
+// cache holds unwrapped keys: at most maxKeys, each for at most maxAge.
 //
-// A key is loaded once, by the first who needs it; the others wait. In the second
-// half of its age, and when it is due for rotation, one caller renews it while the
-// others go on with what there is: nobody waits, and a short failure of the store
-// or keeper is noticed by nobody. At its full age it is gone.
+// The first caller that needs a key loads it, and the others wait for that load. In
+// the second half of a key's age, and when the key is due for rotation, one caller
+// renews it while the others go on using it. So nobody waits for a renewal, and a
+// short failure of the store or keeper has no effect. At maxAge the key is dropped.
 type cache struct {
 	maxKeys int
 	maxAge  time.Duration
 	logger  *slog.Logger
 
 	mu      sync.Mutex
-	entries map[slot]*list.Element // of *entry
-	order   *list.List             // last used first
-	flights map[slot]*flight
+	entries map[keyID]*list.Element // of *entry
+	order   *list.List              // most recently used first
+	loads   map[keyID]*pendingLoad
 	sweeper *time.Timer // runs while there are entries
 	closed  bool
 }
 
-// slot names a key: that of a version, for opening, or with version 0 the one that
+// keyID names a data key: a version, for opening, or version 0, the version that
 // seals at present.
-type slot struct {
+type keyID struct {
 	stream  Stream
 	version uint32
 }
 
 type entry struct {
-	slot    slot
+	id      keyID
 	key     *dataKey
 	renewAt time.Time
 	until   time.Time
 }
 
-// flight is a load that others may wait for.
-type flight struct {
-	done   chan struct{}
-	key    *dataKey
-	err    error
-	gaveUp bool // whoever loaded had no time left, which is no reason for others to fail
+// pendingLoad is a load that other callers may wait for.
+type pendingLoad struct {
+	done     chan struct{}
+	key      *dataKey
+	err      error
+	canceled bool // the loading caller's context ended: no reason for the waiting callers to fail
 }
 
-// loader gets a key; old is the one that it will replace, or nil.
-type loader func(ctx context.Context, at slot, old *dataKey) (*dataKey, error)
+// loader loads a key. old is the cached key, or nil.
+type loader func(ctx context.Context, at keyID, old *dataKey) (*dataKey, error)
 
 func newCache(config Config) *cache {
 	return &cache{
 		maxKeys: config.MaxKeys, maxAge: config.MaxAge, logger: config.Logger,
-		entries: map[slot]*list.Element{}, order: list.New(), flights: map[slot]*flight{},
+		entries: map[keyID]*list.Element{}, order: list.New(), loads: map[keyID]*pendingLoad{},
 	}
 }
 
-// get returns a key, which may be wiped at any time: then ask again.
-func (c *cache) get(ctx context.Context, at slot, load loader) (*dataKey, error) {
+// get returns a key. Another goroutine may wipe the key at any time; the caller then
+// calls get again.
+func (c *cache) get(ctx context.Context, at keyID, load loader) (*dataKey, error) {
 	for {
-		key, others, err := c.look(at)
+		key, pending, err := c.lookup(at)
 		if key != nil || err != nil {
 			return key, err
 		}
-		if others == nil {
-			return c.lead(ctx, at, load)
+		if pending == nil {
+			return c.loadKey(ctx, at, load)
 		}
 		select {
-		case <-others.done:
-			if !others.gaveUp {
-				return others.key, others.err
+		case <-pending.done:
+			if !pending.canceled {
+				return pending.key, pending.err
 			}
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -81,26 +82,26 @@ func (c *cache) get(ctx context.Context, at slot, load loader) (*dataKey, error)
 	}
 }
 
-// look returns a key that will do, or the flight to wait for, or nothing: then the
-// caller has to lead the flight that is open now.
-func (c *cache) look(at slot) (*dataKey, *flight, error) {
+// lookup returns a cached key, or a pending load to wait for. If it returns neither,
+// it has registered a pending load, and the caller must call loadKey.
+func (c *cache) lookup(at keyID) (*dataKey, *pendingLoad, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, nil, ErrClosed
 	}
-	others := c.flights[at]
-	if e := c.live(at); e != nil && !e.key.spent() && (others != nil || time.Now().Before(e.renewAt)) {
+	pending := c.loads[at]
+	if e := c.current(at); e != nil && !e.key.spent() && (pending != nil || time.Now().Before(e.renewAt)) {
 		return e.key, nil, nil
 	}
-	if others == nil {
-		c.flights[at] = &flight{done: make(chan struct{}), err: errors.New("the keeper or store has panicked")}
+	if pending == nil {
+		c.loads[at] = &pendingLoad{done: make(chan struct{}), err: errors.New("the keeper or store has panicked")}
 	}
-	return nil, others, nil
+	return nil, pending, nil
 }
 
-// live returns the entry, unless its age is over.
-func (c *cache) live(at slot) *entry {
+// current returns the entry, unless it has expired.
+func (c *cache) current(at keyID) *entry {
 	element := c.entries[at]
 	if element == nil || !time.Now().Before(element.Value.(*entry).until) {
 		return nil
@@ -109,42 +110,42 @@ func (c *cache) live(at slot) *entry {
 	return element.Value.(*entry)
 }
 
-// lead loads a key for all who wait.
-func (c *cache) lead(ctx context.Context, at slot, load loader) (*dataKey, error) {
+// loadKey loads a key for this caller and those that wait.
+func (c *cache) loadKey(ctx context.Context, at keyID, load loader) (*dataKey, error) {
 	c.mu.Lock()
-	f := c.flights[at]
+	p := c.loads[at]
 	var old *dataKey
 	if element := c.entries[at]; element != nil {
 		old = element.Value.(*entry).key
 	}
 	c.mu.Unlock()
-	defer c.land(at, f)
-	// The age counts from before the store was asked: what is destroyed later is
-	// gone from here in time.
-	asked := time.Now()
-	f.key, f.err = load(ctx, at, old)
-	if f.err == nil {
-		f.err = c.put(at, f.key, asked)
+	defer c.finish(at, p)
+	// The age counts from before the load, so that a key which is destroyed later is
+	// dropped in time.
+	began := time.Now()
+	p.key, p.err = load(ctx, at, old)
+	if p.err == nil {
+		p.err = c.put(at, p.key, began)
 	} else {
-		f.key, f.err = c.keep(at, f.err)
-		f.gaveUp = f.err != nil && ctx.Err() != nil
+		p.key, p.err = c.keepOld(at, p.err)
+		p.canceled = p.err != nil && ctx.Err() != nil
 	}
-	return f.key, f.err
+	return p.key, p.err
 }
 
-// land lets those who wait go on, also after a panic.
-func (c *cache) land(at slot, f *flight) {
+// finish ends the pending load, also after a panic.
+func (c *cache) finish(at keyID, p *pendingLoad) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.flights, at)
-	close(f.done)
+	delete(c.loads, at)
+	close(p.done)
 }
 
 // put stores a key in place of the old one.
-func (c *cache) put(at slot, key *dataKey, asked time.Time) error {
-	e := &entry{at, key, asked.Add(c.maxAge / 2), asked.Add(c.maxAge)}
+func (c *cache) put(at keyID, key *dataKey, began time.Time) error {
+	e := &entry{at, key, began.Add(c.maxAge / 2), began.Add(c.maxAge)}
 	if !key.renewAt.IsZero() && key.renewAt.Before(e.renewAt) {
-		e.renewAt = later(key.renewAt, time.Now().Add(c.pause()))
+		e.renewAt = later(key.renewAt, time.Now().Add(c.retryInterval()))
 	}
 	c.mu.Lock()
 	if c.closed {
@@ -165,28 +166,29 @@ func (c *cache) put(at slot, key *dataKey, asked time.Time) error {
 	return nil
 }
 
-// keep goes on with the old key after a failed renewal, while it may.
-func (c *cache) keep(at slot, err error) (*dataKey, error) {
+// keepOld returns the old key after a failed renewal, if it has not expired. ErrNoKey
+// drops it: the key was destroyed.
+func (c *cache) keepOld(at keyID, err error) (*dataKey, error) {
 	c.mu.Lock()
-	e := c.live(at)
+	e := c.current(at)
 	if e == nil || e.key.spent() || errors.Is(err, ErrNoKey) {
 		dropped := c.drop(c.entries[at])
 		c.mu.Unlock()
 		wipeAll(dropped)
 		return nil, err
 	}
-	e.renewAt = time.Now().Add(c.pause())
+	e.renewAt = time.Now().Add(c.retryInterval())
 	key, until := e.key, e.until
 	c.mu.Unlock()
-	c.logger.Warn("data key not renewed; going on with the cached one",
+	c.logger.Warn("data key not renewed, the cached one is still used",
 		"namespace", at.stream.Namespace, "stream", at.stream.Name, "until", until, "error", err)
 	return key, nil
 }
 
-// pause is how long a renewal that has not helped is not repeated.
-func (c *cache) pause() time.Duration { return c.maxAge / 20 }
+// retryInterval is the time between two attempts to renew a key.
+func (c *cache) retryInterval() time.Duration { return c.maxAge / 20 }
 
-// sweep drops what nobody asks for any more.
+// sweep drops the expired entries.
 func (c *cache) sweep() {
 	c.mu.Lock()
 	var dropped []*dataKey
@@ -207,7 +209,7 @@ func (c *cache) sweep() {
 	wipeAll(dropped)
 }
 
-// forget drops what there is of a stream.
+// forget drops the keys of a stream.
 func (c *cache) forget(stream Stream) {
 	c.mu.Lock()
 	var dropped []*dataKey
@@ -220,7 +222,7 @@ func (c *cache) forget(stream Stream) {
 	wipeAll(dropped)
 }
 
-// close drops everything, for good.
+// close drops all keys and refuses further calls of get.
 func (c *cache) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -235,14 +237,14 @@ func (c *cache) close() {
 	wipeAll(dropped)
 }
 
-// drop takes an entry out. Its key is to be wiped when the lock is free, since that
-// waits for those who use it.
+// drop removes an entry. The caller wipes the returned keys after it has released the
+// lock, since wiping waits for the users of a key.
 func (c *cache) drop(element *list.Element) []*dataKey {
 	if element == nil {
 		return nil
 	}
 	e := c.order.Remove(element).(*entry)
-	delete(c.entries, e.slot)
+	delete(c.entries, e.id)
 	return []*dataKey{e.key}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-func TestManyWhoNeedAKeyUnwrapItOnce(t *testing.T) {
+func TestConcurrentCallersUnwrapOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -36,8 +36,9 @@ func TestManyWhoNeedAKeyUnwrapItOnce(t *testing.T) {
 	})
 }
 
-// Who comes first may give up; the others do not fail with them.
-func TestWhoWaitsDoesNotFailWithWhoGaveUp(t *testing.T) {
+// The caller that loads a key may give up; the callers that wait must not fail for
+// that reason.
+func TestCanceledLoadDoesNotFailWaiters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -56,7 +57,7 @@ func TestWhoWaitsDoesNotFailWithWhoGaveUp(t *testing.T) {
 		second, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := o.Open(second, patients, sealed); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the impatient: %v", err)
+			t.Errorf("the caller with a short timeout: %v", err)
 		}
 		w.keeper.before = nil
 		giveUp()
@@ -64,7 +65,7 @@ func TestWhoWaitsDoesNotFailWithWhoGaveUp(t *testing.T) {
 	})
 }
 
-func TestAPanicOfTheKeeperLeavesNobodyWaiting(t *testing.T) {
+func TestKeeperPanicReleasesWaiters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -111,12 +112,12 @@ func TestTheCacheHasABound(t *testing.T) {
 			live++
 		}
 	}
-	if live != 3+2+1 { // the last three, as seen three times, twice and once
+	if live != 3+2+1 { // the last three keys, which were looked up three times, twice and once
 		t.Errorf("%d of %d keys are not wiped", live, len(before))
 	}
 }
 
-// Many use few places, and their keys are wiped under their hands.
+// Many goroutines use few cache entries, so keys are wiped while they are in use.
 func TestEvictionUnderLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -142,7 +143,7 @@ func TestEvictionUnderLoad(t *testing.T) {
 	}
 }
 
-func TestKeysAreWipedWhenNobodyUsesThem(t *testing.T) {
+func TestUnusedKeysAreWiped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -186,9 +187,9 @@ func TestCloseWipesEverything(t *testing.T) {
 	}
 }
 
-// A keeper that is away for less than half of the age is not missed, not even when it
-// is time to rotate; one that stays away is.
-func TestAShortFailureOfTheKeeperIsNotNoticed(t *testing.T) {
+// A keeper that is unavailable for less than half of maxAge causes no error, not even
+// when a rotation is due. A longer failure does.
+func TestShortKeeperFailureHasNoEffect(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const age = 10 * time.Minute
@@ -204,7 +205,7 @@ func TestAShortFailureOfTheKeeperIsNotNoticed(t *testing.T) {
 			pass(time.Minute)
 		}
 		if !strings.Contains(w.log.String(), "not renewed") {
-			t.Errorf("the log says %q", w.log.String())
+			t.Errorf("the log contains %q", w.log.String())
 		}
 		w.keeper.down.Store(false)
 		for range 2 {

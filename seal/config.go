@@ -6,30 +6,31 @@ import (
 	"time"
 )
 
-// Config is how keys are used. The zero value is sound.
+// Config sets how keys are cached and rotated. The zero value uses the defaults.
 type Config struct {
-	// MaxKeys is how many unwrapped keys stay in memory, the last used ones. A
-	// process needs one for each stream that it seals, and one for each version that
-	// it opens. Default: 1000.
+	// MaxKeys is the number of unwrapped keys in memory; the least recently used are
+	// dropped. A process needs one for each stream that it seals, and one for each
+	// version that it opens. Default: 1000.
 	MaxKeys int
-	// MaxAge is how long an unwrapped key is used without asking store and keeper
-	// again, and so how long a process may go on after a key was destroyed or a right
-	// taken away. In the second half of it, keys that are in use are renewed; so the
-	// store and the keeper may be away for that long. Default: 5 minutes.
+	// MaxAge is the time for which an unwrapped key is used without calling the store
+	// and the keeper, and so the time for which a process may go on using a key that
+	// was destroyed or a permission that was revoked. Keys in use are renewed in the
+	// second half of that time, so the store and the keeper may be unavailable for
+	// half of it. Default: 5 minutes.
 	MaxAge time.Duration
-	// RotateAfter is the age at which a key is replaced, where the stream has no age of
-	// its own. Default: 30 days.
+	// RotateAfter is the age at which a key is replaced, if the stream sets none.
+	// Default: 30 days.
 	RotateAfter time.Duration
-	// RotateCount is after how many messages a key is replaced at the latest. Default
+	// RotateCount is the number of messages after which a key is replaced. Default
 	// and maximum: [MaxCount].
 	RotateCount int64
-	// Logger hears of keys that could not be renewed and are used on. Default:
-	// [slog.Default].
+	// Logger receives warnings about keys that could not be renewed and stay in use.
+	// Default: [slog.Default].
 	Logger *slog.Logger
 }
 
-// MaxCount is how many messages one key seals at most. Nonces are 96 random bits,
-// so with that many the probability that two are the same is below 2⁻³².
+// MaxCount is the largest number of messages that one key seals. Nonces are 96 random
+// bits, so the probability that two of them are equal is below 2⁻³².
 const MaxCount = 1 << 32
 
 func (c Config) withDefaults() Config {

@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// dataKey is an unwrapped key of one stream. It may be wiped while others use it:
-// then they are told.
+// dataKey is an unwrapped key of one stream. It may be wiped while others use it;
+// their calls then return false.
 type dataKey struct {
 	version uint32
 	binding []byte
-	// renewAt is when the key has to be looked at again although it is not old. Zero: never.
+	// renewAt is the time at which the key is due for rotation. Zero: never.
 	renewAt time.Time
-	// share is what may still be sealed. Nil for keys that only open.
+	// share limits the messages to seal. Nil for keys that only open.
 	share *share
 
-	using sync.RWMutex // wiping waits for those who use the key
+	using sync.RWMutex // wiping waits for the users of the key
 	aead  cipher.AEAD  // nil: wiped
 }
 
-// newDataKey clears the key that it is made of.
+// newDataKey makes a key of plain, and clears plain.
 func newDataKey(s Stream, version uint32, plain []byte) (*dataKey, error) {
 	defer clear(plain)
 	block, err := aes.NewCipher(plain)
@@ -40,7 +40,7 @@ func newDataKey(s Stream, version uint32, plain []byte) (*dataKey, error) {
 	return &dataKey{version: version, binding: binding(ofPayload, s, version), aead: aead}, nil
 }
 
-// seal returns false when the key is wiped or its share used up.
+// seal returns false if the key is wiped or its share is used up.
 func (k *dataKey) seal(plaintext []byte) ([]byte, bool) {
 	var nonce [nonceSize]byte
 	rand.Read(nonce[:])
@@ -63,7 +63,7 @@ func (k *dataKey) sealWith(nonce [nonceSize]byte, plaintext []byte) ([]byte, boo
 	return wrapJSON(k.aead.Seal(raw, nonce[:], plaintext, k.binding)), true
 }
 
-// open returns false when the key is wiped.
+// open returns false if the key is wiped.
 func (k *dataKey) open(m message) ([]byte, error, bool) {
 	k.using.RLock()
 	defer k.using.RUnlock()
@@ -77,10 +77,10 @@ func (k *dataKey) open(m message) ([]byte, error, bool) {
 	return plaintext, nil, true
 }
 
-// spent: the key seals no more until it gets another share.
+// spent reports whether the share is used up. A renewal adds another share.
 func (k *dataKey) spent() bool { return k.share != nil && k.share.left.Load() <= 0 }
 
-// wipe zeroes the key, when those who use it are done.
+// wipe zeroes the key when its users are done.
 func (k *dataKey) wipe() {
 	k.using.Lock()
 	defer k.using.Unlock()
@@ -90,17 +90,17 @@ func (k *dataKey) wipe() {
 	}
 }
 
-// wipe zeroes a cipher, which has the expanded key in it. The standard library has
-// no way to ask for that, but its ciphers are plain structs behind a pointer. One
-// that is not (made for other hardware or another library) is left to the
-// garbage collector.
+// wipe zeroes a cipher, which contains the expanded key. The standard library has no
+// function for that, but its ciphers are plain structs behind a pointer. A cipher of
+// another form, of other hardware or another library, is left to the garbage
+// collector.
 func wipe(cipher any) {
 	if v := reflect.ValueOf(cipher); v.Kind() == reflect.Pointer && isFlat(v.Type().Elem()) {
 		v.Elem().SetZero()
 	}
 }
 
-// isFlat: all of the value is in the value itself.
+// isFlat reports whether values of the type contain no pointers.
 func isFlat(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Struct:
@@ -117,21 +117,22 @@ func isFlat(t reflect.Type) bool {
 	}
 }
 
-// share is how many messages this process may still seal with a key. Shares come
-// from the store's count, so that all processes together stay below the bound.
+// share counts the messages that this process may still seal with a key. The store
+// counts the shares, so that all processes together stay below the limit.
 type share struct {
 	left atomic.Int64
-	next int64 // how much to ask for; only whoever renews the key looks at it
+	next int64 // size of the next share; only the goroutine that renews the key uses it
 }
 
 const (
-	firstShare = 1 << 10 // little, for those who seal once and exit
+	firstShare = 1 << 10 // small, for processes that seal once and exit
 	fullShare  = 1 << 20
 )
 
 func (s *share) take() bool { return s.left.Add(-1) >= 0 }
 
-// add is what came from the store. Those who came too late have drawn below zero.
+// add adds a share from the store. take may have counted below zero, so left is set
+// and not increased.
 func (s *share) add(n int64) {
 	s.left.Store(n)
 	s.next = min(2*s.next, fullShare)

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// memory is what a pointer in an interface points to.
+// memory returns the bytes of the struct that a pointer refers to.
 func memory(pointer any) []byte {
 	v := reflect.ValueOf(pointer)
 	return unsafe.Slice((*byte)(v.UnsafePointer()), v.Type().Elem().Size())
@@ -29,22 +29,22 @@ func TestWipingZeroesTheExpandedKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !isZero(plain) {
-		t.Error("the key that it was made of is still there")
+		t.Error("newDataKey has not cleared its argument")
 	}
 	cipher := memory(key.aead)
 	if isZero(cipher) {
-		t.Fatal("there is no key to wipe")
+		t.Fatal("the cipher has no key to wipe")
 	}
 	key.wipe()
 	if !isZero(cipher) {
-		t.Error("the cipher has its key still: has the standard library changed?")
+		t.Error("the cipher still contains its key: has the standard library changed?")
 	}
 	key.share = &share{}
 	key.share.add(1)
 	if _, sealed := key.seal(nil); sealed {
-		t.Error("a wiped key has sealed")
+		t.Error("a wiped key seals")
 	}
 	if _, _, opened := key.open(message{}); opened {
-		t.Error("a wiped key has opened")
+		t.Error("a wiped key opens")
 	}
 }

@@ -5,18 +5,17 @@
 //	sealed, err := sealer.Seal(ctx, seal.Stream{Namespace: "shop", Name: "patients"}, payload)
 //	payload, err = sealer.Open(ctx, seal.Stream{Namespace: "shop", Name: "patients"}, sealed)
 //
-// Each stream has data keys of its own, numbered from 1. They are kept in a store
-// ([Keys]), wrapped by a [Keeper]: a key management service, or a local key file
-// (package keeper opens either by URL). A [Sealer] makes a new one when the last is
-// too old or has sealed too much; an [Opener] opens what any of them sealed, for as
-// long as the store has the key. Deleting a stream's keys from the store makes
-// what they sealed unreadable.
+// Each stream has its own data keys, with versions from 1. A store ([Keys]) holds
+// them, wrapped by a [Keeper]: a key management service, or a local key file (package
+// keeper opens either by URL). A [Sealer] makes a new key when the newest is too old
+// or has sealed too many messages. An [Opener] opens the payloads of all versions in
+// the store. Deleting a stream's keys from the store makes its payloads unreadable.
 //
-// What is sealed is a JSON object with one member, so it goes where a payload goes.
-// It belongs to its stream and key: it does not open as another stream's.
-// docs/sealing.md specifies the format, which stays readable for good, and says
-// what is promised and what is not.
+// A sealed payload is a JSON object with one member, so it can be stored wherever a
+// payload can. It is bound to its stream and key: it does not open as a payload of
+// another stream. docs/sealing.md specifies the format, which later versions will
+// always read, and the guarantees.
 //
-// The package knows nothing of Posthorn, databases or key services, and needs the
-// standard library only.
+// The package does not depend on Posthorn, databases or key services, only on the
+// standard library.
 package seal

@@ -46,5 +46,5 @@ func Example() {
 
 	_, err = sealer.Open(ctx, seal.Stream{Namespace: "clinic", Name: "visitors"}, sealed)
 	fmt.Println(string(opened), err)
-	// Output: {"name":"Zoë"} open payload of clinic/visitors: key 1: the key does not exist, or not any more
+	// Output: {"name":"Zoë"} open payload of clinic/visitors: key 1: the key does not exist or was destroyed
 }

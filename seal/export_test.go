@@ -1,13 +1,13 @@
 package seal
 
-// What tests of the format and of memory look at.
+// These functions give tests access to the format and to cached keys.
 
 var (
 	KeyHeader = keyHeader
 	Binding   = func(s Stream, version uint32) []byte { return binding(ofPayload, s, version) }
 )
 
-// SealWith seals with a key and nonce that are known.
+// SealWith seals with a given key and nonce.
 func SealWith(s Stream, version uint32, key [dataKeySize]byte, nonce [nonceSize]byte, payload []byte) []byte {
 	k, err := newDataKey(s, version, key[:])
 	if err != nil {
@@ -17,7 +17,7 @@ func SealWith(s Stream, version uint32, key [dataKeySize]byte, nonce [nonceSize]
 	return sealed
 }
 
-// KeyVersion is which key has sealed a payload.
+// KeyVersion is the version of the key that has sealed a payload.
 func KeyVersion(sealed []byte) uint32 {
 	m, err := parse(sealed)
 	if err != nil {
@@ -26,7 +26,7 @@ func KeyVersion(sealed []byte) uint32 {
 	return m.keyVersion
 }
 
-// Relabel claims that another key has sealed a payload.
+// Relabel changes the key version of a sealed payload.
 func Relabel(sealed []byte, version byte) []byte {
 	encoded, _ := unwrapJSON(sealed)
 	raw, _ := encoding.AppendDecode(nil, encoded)
@@ -34,7 +34,8 @@ func Relabel(sealed []byte, version byte) []byte {
 	return wrapJSON(raw)
 }
 
-// Cached are the keys in memory, as functions that say whether they are wiped by now.
+// Cached returns a function for each key in memory, which reports whether the key is
+// wiped.
 func (o *Opener) Cached() []func() bool {
 	o.cache.mu.Lock()
 	defer o.cache.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"fmt"
 )
 
-// The format is specified in docs/sealing.md and never changes: a new one gets a
-// new number, and this one stays readable.
+// docs/sealing.md specifies the format, which never changes: a new format gets a new
+// number, and this one stays readable.
 const (
 	formatVersion = 1
 	headerSize    = 1 + 4 // format, key version
@@ -19,37 +19,37 @@ const (
 	member = `"posthorn_sealed"`
 	prefix = `{` + member + `:"`
 	suffix = `"}`
-	space  = " \t\r\n" // what JSON calls white space
+	space  = " \t\r\n" // white space in JSON
 )
 
-// Strict, so that one message has one encoding.
+// The strict encoding gives each message only one text.
 var encoding = base64.RawURLEncoding.Strict()
 
-// Stream is what data keys belong to.
+// Stream names the stream that data keys belong to.
 type Stream struct{ Namespace, Name string }
 
 func (s Stream) String() string { return s.Namespace + "/" + s.Name }
 
-// message is what was sealed, taken apart.
+// message is a parsed sealed payload.
 type message struct {
 	keyVersion uint32
 	nonce      []byte
 	ciphertext []byte // with the tag
 }
 
-// SealedSize is how long a payload of that many bytes is when sealed.
+// SealedSize is the length of a payload of that many bytes after sealing.
 func SealedSize(payload int) int {
 	return len(prefix) + encoding.EncodedLen(headerSize+nonceSize+payload+tagSize) + len(suffix)
 }
 
-// IsSealed says whether a payload has the form of what [Sealer.Seal] returns. It
-// does not say that it opens.
+// IsSealed reports whether a payload has the form of a sealed one. Such a payload may
+// still fail to open.
 func IsSealed(payload []byte) bool {
 	_, err := parse(payload)
 	return err == nil
 }
 
-// wrapJSON is the object that holds a message.
+// wrapJSON returns the JSON object that contains a message.
 func wrapJSON(raw []byte) []byte {
 	sealed := make([]byte, 0, len(prefix)+encoding.EncodedLen(len(raw))+len(suffix))
 	sealed = append(sealed, prefix...)
@@ -59,7 +59,7 @@ func wrapJSON(raw []byte) []byte {
 
 func parse(sealed []byte) (message, error) {
 	encoded, ok := unwrapJSON(sealed)
-	if !ok || bytes.ContainsAny(encoded, "\r\n") { // which the decoder would pass over
+	if !ok || bytes.ContainsAny(encoded, "\r\n") { // the decoder would skip these
 		return message{}, ErrNotSealed
 	}
 	raw, err := encoding.AppendDecode(nil, encoded)
@@ -83,9 +83,9 @@ func parse(sealed []byte) (message, error) {
 	return m, nil
 }
 
-// unwrapJSON finds the string in the object. It allows white space, which JSON
-// gains on its way, and nothing else: a JSON decoder would take other spellings of
-// the member, more members, and escapes.
+// unwrapJSON returns the string in the object. It accepts added white space and
+// nothing else: a JSON decoder would also accept other spellings of the member, more
+// members, and escapes.
 func unwrapJSON(sealed []byte) ([]byte, bool) {
 	rest := bytes.TrimRight(sealed, space)
 	for _, token := range []string{`{`, member, `:`, `"`} {
@@ -99,8 +99,9 @@ func unwrapJSON(sealed []byte) ([]byte, bool) {
 	return encoded, closed && quoted
 }
 
-// binding is what a ciphertext or a wrapped key belongs to. Lengths stand before
-// names, so no two streams have the same.
+// binding encodes the stream and key version that a ciphertext or a wrapped key
+// belongs to. Each name is preceded by its length, so no two streams have the same
+// binding.
 func binding(purpose string, s Stream, keyVersion uint32) []byte {
 	b := []byte{formatVersion}
 	for _, part := range []string{purpose, s.Namespace, s.Name} {
@@ -116,17 +117,19 @@ const (
 )
 
 var (
-	// ErrNotSealed: the payload has not the form of what [Sealer.Seal] returns.
+	// ErrNotSealed means that the payload does not have the form that [Sealer.Seal]
+	// returns.
 	ErrNotSealed = errors.New("payload is not sealed")
-	// ErrAltered: the payload was changed, or sealed for another stream.
+	// ErrAltered means that the payload was changed, or sealed for another stream.
 	ErrAltered = errors.New("payload was altered, or sealed for another stream")
-	// ErrNoKey: the store has not that version of the stream's key. Mostly it was
-	// destroyed, and what it sealed is unreadable for good.
-	ErrNoKey = errors.New("the key does not exist, or not any more")
-	// ErrNoKeeper: the process knows no keeper of the name that the store gives.
+	// ErrNoKey means that the store does not have that version of the stream's key.
+	// Usually the key was destroyed, so its payloads are permanently unreadable.
+	ErrNoKey = errors.New("the key does not exist or was destroyed")
+	// ErrNoKeeper means that the keeper named by the store is not among the [Keepers]
+	// of this process.
 	ErrNoKeeper = errors.New("the keeper is not configured here")
-	// ErrKeyExists: another process has added that version first.
+	// ErrKeyExists means that another process has already added that version.
 	ErrKeyExists = errors.New("the key exists already")
-	// ErrClosed: the Sealer or Opener was closed.
+	// ErrClosed means that the Sealer or Opener was closed.
 	ErrClosed = errors.New("sealer is closed")
 )

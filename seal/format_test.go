@@ -10,7 +10,7 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-func TestWhatIsSealedIsJSONOfAKnownSize(t *testing.T) {
+func TestSealedPayloadIsJSONOfKnownSize(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.sealer(seal.Config{})
@@ -113,7 +113,7 @@ func TestAPayloadBelongsToItsStreamAndKey(t *testing.T) {
 	}
 }
 
-// Somebody who can write to the store gives a stream the key of another.
+// An attacker who can write to the store gives a stream the key of another stream.
 func TestAWrappedKeyBelongsToItsStreamAndVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

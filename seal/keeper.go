@@ -14,23 +14,23 @@ import (
 	"strings"
 )
 
-// Keeper encrypts data keys with a key of its own, which it keeps. Every
-// gocloud.dev/secrets.Keeper is one.
+// Keeper encrypts data keys with a key of its own. Every gocloud.dev/secrets.Keeper
+// is a Keeper.
 type Keeper interface {
 	Encrypt(ctx context.Context, plaintext []byte) ([]byte, error)
 	Decrypt(ctx context.Context, ciphertext []byte) ([]byte, error)
 }
 
-// Keepers are the keepers that a process may use, by the names that stores have for
-// them. The empty name is for streams that name none. A store gives only names:
-// who can write to it must not be able to make a process hand its keys to a keeper
-// of their choice. The map must not change while it is in use.
+// Keepers are the keepers that a process may use, by the names that the store uses.
+// The empty name serves streams that name no keeper. A store contains only names, so
+// that an attacker who can write to it cannot make a process send its keys to a
+// keeper of the attacker's choice. The map must not change while it is in use.
 type Keepers map[string]Keeper
 
 const dataKeySize = 32
 
-// wrap makes a data key and wraps it. What keepers get begins with a hash of what
-// the key belongs to, since they themselves take no additional data.
+// wrap makes a data key and wraps it. The plaintext begins with a hash of the stream
+// and version, because keepers accept no additional data to authenticate.
 func (k Keepers) wrap(ctx context.Context, name string, s Stream, version uint32) (Wrapped, error) {
 	keeper, err := k.named(name)
 	if err != nil {
@@ -49,7 +49,7 @@ func (k Keepers) wrap(ctx context.Context, name string, s Stream, version uint32
 	return wrapped, nil
 }
 
-// unwrap returns a data key, which the caller clears.
+// unwrap returns a data key, which the caller must clear.
 func (k Keepers) unwrap(ctx context.Context, s Stream, key WrappedKey) ([]byte, error) {
 	keeper, err := k.named(key.Keeper)
 	if err != nil {
@@ -74,7 +74,7 @@ func (k Keepers) named(name string) (Keeper, error) {
 	return nil, noKeeper(name)
 }
 
-// noKeeper is an [ErrNoKeeper] that says which.
+// noKeeper is an [ErrNoKeeper] with the name of the keeper.
 type noKeeper string
 
 func (name noKeeper) Error() string        { return fmt.Sprintf("keeper %q is not configured", string(name)) }
@@ -85,8 +85,8 @@ func keyHeader(s Stream, version uint32) []byte {
 	return append([]byte{formatVersion}, hash[:]...)
 }
 
-// withhold returns the error of somebody else's code, unless its text has a piece
-// of the secret in one of the usual spellings.
+// withhold returns the error of a keeper or store, unless its text contains a part of
+// the secret in a common encoding.
 func withhold(err error, secret []byte) error {
 	const piece = 12 // so that base64 has no remainder
 	text := err.Error()

@@ -9,44 +9,46 @@ import (
 	"time"
 )
 
-// Keys is a store of wrapped data keys. All methods may be called by many
-// goroutines and processes at once. Package sealtest has what it must pass.
+// Keys is a store of wrapped data keys. It must be safe for concurrent use by
+// goroutines and processes. Package sealtest has the conformance tests.
 //
-// Its calls must not be part of a transaction that may still roll back: a key that
-// has sealed must not be lost.
+// Its methods must not run in a transaction that may still roll back: a key that has
+// sealed a payload must not be lost.
 type Keys interface {
-	// Load reads what there is of a stream. A stream without keys is no error.
+	// Load returns the keys of a stream. A stream without keys is no error.
 	Load(ctx context.Context, stream Stream) (Ring, error)
-	// Add stores a key and sets its Created to the store's time. Unless the version
-	// is the Last of the stream plus one it is [ErrKeyExists], so of several who
-	// rotate at once one succeeds and the others use what it made.
+	// Add stores a key and sets its Created to the store's time. The version must be
+	// the Last of the stream plus one, else Add returns [ErrKeyExists]. So if several
+	// processes rotate at once, one succeeds and the others use its key.
 	Add(ctx context.Context, stream Stream, key WrappedKey) error
-	// Use adds n to the count of messages that a key may have sealed, and returns
-	// the sum. Without the key it is [ErrNoKey].
+	// Use adds n to the count of messages that a key may have sealed, and returns the
+	// sum. It returns [ErrNoKey] if the key does not exist.
 	Use(ctx context.Context, stream Stream, version uint32, n int64) (int64, error)
 }
 
 // Ring is the keys of a stream.
 type Ring struct {
-	// Keys are in the order of their versions. Destroyed ones are missing.
+	// Keys are ordered by version, without destroyed ones.
 	Keys []WrappedKey
-	// Last is the highest version that there ever was: the one that seals, unless it does
-	// not open. It outlives the keys, so that a version is never given twice.
+	// Last is the highest version that was ever added, also if it was destroyed
+	// since: a version is never reused. The key of that version seals, unless it does
+	// not open.
 	Last uint32
-	// Keeper is the name in [Keepers] of what wraps new keys.
+	// Keeper is the name in [Keepers] of the keeper that wraps new keys.
 	Keeper string
-	// RotateAfter is the age at which the stream gets a new key. Zero: that of [Config].
+	// RotateAfter is the age at which the stream gets a new key. Zero selects the age
+	// in [Config].
 	RotateAfter time.Duration
 }
 
-// WrappedKey is a data key as the store has it.
+// WrappedKey is a data key in the form that the store holds.
 type WrappedKey struct {
 	// Version counts from 1.
 	Version uint32
 	Created time.Time
-	// Retired: the stream is to have a newer key, whatever the age of this one.
+	// Retired means that a newer key must replace this one at any age.
 	Retired bool
-	// Keeper is the name of what has wrapped the key and can unwrap it.
+	// Keeper is the name of the keeper that has wrapped the key.
 	Keeper string
 	Key    Wrapped
 }
@@ -74,7 +76,7 @@ func (Wrapped) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 // MarshalJSON hides the key.
 func (Wrapped) MarshalJSON() ([]byte, error) { return json.Marshal(redacted) }
 
-// find returns a version.
+// find returns the key of a version.
 func (r Ring) find(version uint32) (WrappedKey, error) {
 	for _, key := range r.Keys {
 		if key.Version == version {
@@ -84,8 +86,8 @@ func (r Ring) find(version uint32) (WrappedKey, error) {
 	return WrappedKey{}, fmt.Errorf("key %d: %w", version, ErrNoKey)
 }
 
-// newest returns the key that seals, unless it was never made or is destroyed; or the
-// newest before those that do not open.
+// newest returns the newest key whose version is not in unopened. It returns false if
+// the key of the version Last is destroyed or was never added.
 func (r Ring) newest(unopened []uint32) (WrappedKey, bool) {
 	for _, key := range slices.Backward(r.Keys) {
 		if !slices.Contains(unopened, key.Version) {

@@ -7,27 +7,27 @@ import (
 	"log/slog"
 )
 
-// Opener opens what a [Sealer] sealed. Many goroutines may use it at once.
+// Opener opens payloads that a [Sealer] sealed. It is safe for concurrent use.
 type Opener struct {
 	keys    Keys
 	keepers Keepers
 	cache   *cache
 }
 
-// NewOpener returns an Opener. It reads from the store only.
+// NewOpener returns an Opener, which only reads from the store.
 func NewOpener(keys Keys, keepers Keepers, config Config) *Opener {
 	return &Opener{keys, keepers, newCache(config.withDefaults())}
 }
 
-// Open returns the payload that was sealed for the stream. Errors that stay, however
-// often one tries, are [ErrNotSealed], [ErrAltered] and [ErrNoKey].
+// Open returns the payload that was sealed for the stream. The errors [ErrNotSealed],
+// [ErrAltered] and [ErrNoKey] are permanent.
 func (o *Opener) Open(ctx context.Context, stream Stream, sealed []byte) ([]byte, error) {
 	m, err := parse(sealed)
 	if err != nil {
 		return nil, fmt.Errorf("open payload of %s: %w", stream, err)
 	}
 	for {
-		key, err := o.cache.get(ctx, slot{stream, m.keyVersion}, o.load)
+		key, err := o.cache.get(ctx, keyID{stream, m.keyVersion}, o.load)
 		if err != nil {
 			return nil, fmt.Errorf("open payload of %s: %w", stream, err)
 		}
@@ -41,16 +41,16 @@ func (o *Opener) Open(ctx context.Context, stream Stream, sealed []byte) ([]byte
 	}
 }
 
-// Forget zeroes what is in memory of a stream's keys, so that the store is asked
-// again: for who has heard that they have changed.
+// Forget zeroes the cached keys of a stream, so that the next call reads the store
+// again.
 func (o *Opener) Forget(stream Stream) { o.cache.forget(stream) }
 
-// Close zeroes the keys that are in memory. Whoever seals or opens afterwards gets
-// [ErrClosed]. The keepers stay open.
+// Close zeroes all cached keys. Later calls of Open return [ErrClosed]. The keepers
+// stay open.
 func (o *Opener) Close() { o.cache.close() }
 
-// load reads the key of a version.
-func (o *Opener) load(ctx context.Context, at slot, _ *dataKey) (*dataKey, error) {
+// load loads the key of a version.
+func (o *Opener) load(ctx context.Context, at keyID, _ *dataKey) (*dataKey, error) {
 	ring, err := o.keys.Load(ctx, at.stream)
 	if err != nil {
 		return nil, fmt.Errorf("load keys: %w", err)
@@ -70,17 +70,17 @@ func (o *Opener) unwrap(ctx context.Context, s Stream, wrapped WrappedKey) (*dat
 	return newDataKey(s, wrapped.Version, plain)
 }
 
-// String hides what is inside.
+// String returns a constant, so that no key is printed.
 func (*Opener) String() string { return redacted }
 
-// GoString hides what is inside.
+// GoString returns a constant, so that no key is printed.
 func (*Opener) GoString() string { return redacted }
 
-// Format hides what is inside from all verbs.
+// Format prints a constant for all verbs, so that no key is printed.
 func (*Opener) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "%s", redacted) }
 
-// LogValue hides what is inside.
+// LogValue returns a constant, so that no key is logged.
 func (*Opener) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// MarshalJSON hides what is inside.
+// MarshalJSON returns a constant, so that no key is encoded.
 func (*Opener) MarshalJSON() ([]byte, error) { return json.Marshal(redacted) }

@@ -65,37 +65,37 @@ func spellings(secret string) []string {
 	}
 }
 
-// tellingKeeper repeats what it got in its errors, spelled in some way.
-type tellingKeeper struct {
+// leakingKeeper repeats the secret in its errors, encoded by spell.
+type leakingKeeper struct {
 	*testKeeper
-	spell func([]byte) string
-	told  []string
+	spell  func([]byte) string
+	leaked []string
 }
 
-func (k *tellingKeeper) tell(secret []byte) error {
-	k.told = append(k.told, k.spell(secret))
+func (k *leakingKeeper) leak(secret []byte) error {
+	k.leaked = append(k.leaked, k.spell(secret))
 	return fmt.Errorf("cannot work on <%s>", k.spell(secret))
 }
 
-func (k *tellingKeeper) Encrypt(_ context.Context, plain []byte) ([]byte, error) {
-	return nil, k.tell(plain)
+func (k *leakingKeeper) Encrypt(_ context.Context, plain []byte) ([]byte, error) {
+	return nil, k.leak(plain)
 }
 
-func (k *tellingKeeper) Decrypt(_ context.Context, wrapped []byte) ([]byte, error) {
-	return nil, k.tell(wrapped)
+func (k *leakingKeeper) Decrypt(_ context.Context, wrapped []byte) ([]byte, error) {
+	return nil, k.leak(wrapped)
 }
 
-// tellingStore repeats the key that it was to add.
-type tellingStore struct {
+// leakingStore repeats the key that it was to add in its error.
+type leakingStore struct {
 	seal.Keys
-	keeper *tellingKeeper
+	keeper *leakingKeeper
 }
 
-func (s tellingStore) Add(_ context.Context, _ seal.Stream, key seal.WrappedKey) error {
-	return s.keeper.tell(key.Key)
+func (s leakingStore) Add(_ context.Context, _ seal.Stream, key seal.WrappedKey) error {
+	return s.keeper.leak(key.Key)
 }
 
-func TestErrorsAndLogsTellNoKeys(t *testing.T) {
+func TestErrorsAndLogsContainNoKeys(t *testing.T) {
 	t.Parallel()
 	for name, spell := range map[string]func([]byte) string{
 		"raw":           func(b []byte) string { return string(b) },
@@ -109,15 +109,15 @@ func TestErrorsAndLogsTellNoKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { refuseTelling(t, spell) })
+			synctest.Test(t, func(t *testing.T) { refuseLeaks(t, spell) })
 		})
 	}
 }
 
-func refuseTelling(t *testing.T, spell func([]byte) string) {
+func refuseLeaks(t *testing.T, spell func([]byte) string) {
 	w := newWorld(t)
 	sealed := w.seal(w.sealer(seal.Config{}))
-	keeper := &tellingKeeper{testKeeper: w.keeper, spell: spell}
+	keeper := &leakingKeeper{testKeeper: w.keeper, spell: spell}
 	telling := seal.Keepers{"": keeper}
 
 	o := seal.NewOpener(w.keys, telling, w.config(seal.Config{}))
@@ -127,7 +127,7 @@ func refuseTelling(t *testing.T, spell func([]byte) string) {
 	defer fresh.Close()
 	_, err := fresh.Seal(t.Context(), seal.Stream{Namespace: "n", Name: "new"}, payload) // wrapping fails
 	errs = append(errs, err)
-	adding := seal.NewSealer(tellingStore{w.keys, keeper}, w.keepers(), w.config(seal.Config{}))
+	adding := seal.NewSealer(leakingStore{w.keys, keeper}, w.keepers(), w.config(seal.Config{}))
 	defer adding.Close()
 	_, err = adding.Seal(t.Context(), seal.Stream{Namespace: "n", Name: "new"}, payload) // adding fails
 	errs = append(errs, err)
@@ -146,12 +146,12 @@ func refuseTelling(t *testing.T, spell func([]byte) string) {
 			texts = append(texts, err.Error(), fmt.Sprintf("%+v %#v", err, err))
 		}
 	}
-	if len(keeper.told) != 4 || !strings.Contains(texts[0], "withheld") || strings.Count(strings.Join(texts, "\n"), "withheld") < 4 {
-		t.Errorf("told %d times: %q", len(keeper.told), texts)
+	if len(keeper.leaked) != 4 || !strings.Contains(texts[0], "withheld") || strings.Count(strings.Join(texts, "\n"), "withheld") < 4 {
+		t.Errorf("leaked %d times: %q", len(keeper.leaked), texts)
 	}
-	for _, told := range keeper.told {
-		if strings.Contains(strings.Join(texts, "\n"), told) {
-			t.Errorf("%q has %q", texts, told)
+	for _, leaked := range keeper.leaked {
+		if strings.Contains(strings.Join(texts, "\n"), leaked) {
+			t.Errorf("%q has %q", texts, leaked)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func unwrap(err error) error {
 	return nil
 }
 
-func TestErrorsOfOpeningTellNoPayload(t *testing.T) {
+func TestErrorsOfOpenContainNoPayload(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.sealer(seal.Config{})

@@ -13,7 +13,7 @@ import (
 	"github.com/posthorn/posthorn/seal/sealtest"
 )
 
-// Four processes seal at once and rotate all the time.
+// Four processes seal concurrently and rotate at every message count.
 func TestRotationUnderLoadHasNoGap(t *testing.T) {
 	t.Parallel()
 	const processes, goroutines, each, perKey = 4, 4, 500, 100
@@ -53,7 +53,7 @@ func TestRotationUnderLoadHasNoGap(t *testing.T) {
 	}
 }
 
-func TestTheCountIsOfAllProcesses(t *testing.T) {
+func TestCountOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	seen := map[uint32]int{}
@@ -62,13 +62,13 @@ func TestTheCountIsOfAllProcesses(t *testing.T) {
 		seen[seal.KeyVersion(w.seal(s))]++
 		s.Close()
 	}
-	// Each takes a share of 1024, and has lost it when it ends.
+	// Each process takes a share of 1024, whose rest is lost when the process ends.
 	if seen[1] != 3 || seen[2] != 3 || seen[3] != 3 || seen[4] != 1 {
 		t.Errorf("the keys have sealed %v", seen)
 	}
 }
 
-// Shares that were taken and not used would wear out the key.
+// A share per renewal would wear out the key.
 func TestRenewingAKeyTakesNoShareOfTheCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,8 @@ func TestKeysRotateByAgeAndOldOnesStayReadable(t *testing.T) {
 			for _, s := range []*seal.Sealer{one, two} {
 				sealed := w.seal(s)
 				all = append(all, sealed)
-				// A key serves as long as its cached copy after it should have been replaced.
+				// A key that is due for rotation may be used for the rest of its time
+				// in the cache.
 				if day := uint32(time.Since(began)/(24*time.Hour)) + 1; seal.KeyVersion(sealed)+1 < day {
 					t.Fatalf("day %d is sealed with key %d", day, seal.KeyVersion(sealed))
 				}
@@ -136,7 +137,7 @@ func TestAStreamMayHaveItsOwnAgeAndKeeper(t *testing.T) {
 	})
 }
 
-// meetingStore lets nobody add a key before both have seen that there is none.
+// meetingStore blocks Add until two callers have seen that there is no key.
 type meetingStore struct {
 	seal.Keys
 	both *sync.WaitGroup
@@ -148,7 +149,7 @@ func (m *meetingStore) Add(ctx context.Context, s seal.Stream, key seal.WrappedK
 	return m.Keys.Add(ctx, s, key)
 }
 
-func TestTwoWhoRotateAtOnceAgree(t *testing.T) {
+func TestConcurrentRotationsAgree(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var both, group sync.WaitGroup
@@ -192,7 +193,8 @@ func TestShreddingMakesThePastUnreadable(t *testing.T) {
 			}
 		}
 		for time.Since(shredded) < age {
-			// Who asks often is told in half the time.
+			// A process that opens often renews its keys, and notices in half of the
+			// time.
 			if err := opens(busy, patients, newest); time.Since(shredded) >= age/2 && !errors.Is(err, seal.ErrNoKey) {
 				t.Errorf("busy, after %v: %v", time.Since(shredded), err)
 			}
@@ -211,7 +213,7 @@ func TestShreddingMakesThePastUnreadable(t *testing.T) {
 	})
 }
 
-// A key that nobody can unwrap must not become the one that seals.
+// A key that cannot be unwrapped must not become the sealing key.
 func TestAKeeperThatOnlyWrapsMakesNoKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -241,7 +243,8 @@ func TestTheStoreInMemory(t *testing.T) {
 	sealtest.TestStore(t, func(*testing.T) sealtest.Store { return &sealtest.Keys{} })
 }
 
-// addUnopened adds keys that no keeper opens, as whoever may add keys can.
+// addUnopened adds keys that no keeper can unwrap, which a publisher has the
+// permission to do.
 func (w *world) addUnopened(n int) {
 	w.t.Helper()
 	for range n {
@@ -252,8 +255,8 @@ func (w *world) addUnopened(n int) {
 	}
 }
 
-// A key that does not open is passed over, by the newest that does.
-func TestAKeyThatDoesNotOpenIsPassedOver(t *testing.T) {
+// If the newest key does not open, the newest key that opens is used.
+func TestKeyThatDoesNotOpenIsSkipped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -285,8 +288,8 @@ func TestAKeyThatDoesNotOpenIsPassedOver(t *testing.T) {
 	})
 }
 
-// Where no key opens, or too many do not, another is made: by one process for all.
-func TestWhereNoKeyOpensAnotherIsMade(t *testing.T) {
+// If no key opens, or too many do not, one process makes a new key for all.
+func TestNewKeyIfNoKeyOpens(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 100} {
 		w := newWorld(t)
@@ -301,15 +304,15 @@ func TestWhereNoKeyOpensAnotherIsMade(t *testing.T) {
 	}
 }
 
-// A keeper that is away is no reason to make keys, or to go back to an older one.
-func TestAKeeperThatIsAwayMakesNoKeys(t *testing.T) {
+// While a keeper is unavailable, no key is made and no older key is used.
+func TestUnavailableKeeperMakesNoKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.seal(w.sealer(seal.Config{}))
 		w.keeper.down.Store(true)
 		if _, err := w.sealer(seal.Config{}).Seal(t.Context(), patients, payload); !errors.Is(err, errDown) || !strings.Contains(err.Error(), "unwrap key 1") {
-			t.Errorf("while the keeper is away: %v", err)
+			t.Errorf("while the keeper is unavailable: %v", err)
 		}
 		w.keeper.down.Store(false)
 		w.keys.SetPolicy(patients, "another", 0)

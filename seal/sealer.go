@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Sealer seals payloads, and opens them. Many goroutines may use it at once.
+// Sealer seals payloads, and opens them. It is safe for concurrent use.
 type Sealer struct {
 	*Opener
 	rotateAfter time.Duration
 	rotateCount int64
 
 	mu       sync.Mutex
-	reported map[Stream]uint32 // the last version that was reported not to open
+	reported map[Stream]uint32 // by stream, the last version whose failure to open was logged
 }
 
-// NewSealer returns a Sealer. It adds keys to the store when a stream has none, or
+// NewSealer returns a Sealer. It adds keys to the store when a stream has none or
 // needs a new one.
 func NewSealer(keys Keys, keepers Keepers, config Config) *Sealer {
 	config = config.withDefaults()
@@ -30,14 +30,14 @@ func NewSealer(keys Keys, keepers Keepers, config Config) *Sealer {
 	}
 }
 
-// Seal encrypts a payload for a stream. What it returns is a JSON object, whatever the
-// payload is; [SealedSize] says how long.
+// Seal encrypts a payload for a stream. The result is a JSON object for every
+// payload; [SealedSize] is its length.
 func (s *Sealer) Seal(ctx context.Context, stream Stream, payload []byte) ([]byte, error) {
 	if stream.Namespace == "" || stream.Name == "" {
 		return nil, errors.New("seal payload: the stream has no name or namespace")
 	}
 	for {
-		key, err := s.cache.get(ctx, slot{stream: stream}, s.renew)
+		key, err := s.cache.get(ctx, keyID{stream: stream}, s.renew)
 		if err != nil {
 			return nil, fmt.Errorf("seal payload of %s: %w", stream, err)
 		}
@@ -47,27 +47,28 @@ func (s *Sealer) Seal(ctx context.Context, stream Stream, payload []byte) ([]byt
 	}
 }
 
-// mostUnopened is how many keys that do not open are passed over before another is made.
-const mostUnopened = 5
+// maxUnopened is the number of skipped keys that do not open after which a new key is
+// made.
+const maxUnopened = 5
 
-// renew returns the key that seals at present: the newest, or a newer one. Whoever
-// publishes may add keys, also one that no keeper opens, so that is passed over: the
-// newest key that opens seals, while it is not due to be replaced.
-func (s *Sealer) renew(ctx context.Context, at slot, old *dataKey) (*dataKey, error) {
-	var spent uint32               // the version that has sealed enough
+// renew loads the sealing key of a stream. Usually that is the newest. A publisher
+// may add a key that no keeper can unwrap; renew skips such keys and uses the newest
+// key that opens, until that one is due for rotation.
+func (s *Sealer) renew(ctx context.Context, at keyID, old *dataKey) (*dataKey, error) {
+	var spent uint32               // the version whose count is used up
 	var unopened []uint32          // versions that do not open
-	var notOpened error            // why the newest of them does not
-	made := uint32(math.MaxUint32) // later versions were made since we began, so they are young enough
-	for range 10 {                 // each turn but the last follows somebody's progress
+	var notOpened error            // the error of the newest of these
+	made := uint32(math.MaxUint32) // higher versions were made during this call, so they are not due
+	for range 10 {                 // every iteration but the last follows the progress of another process
 		ring, err := s.keys.Load(ctx, at.stream)
 		if err != nil {
 			return nil, fmt.Errorf("load keys: %w", err)
 		}
 		next, found := ring.newest(unopened)
 		isNew := next.Version > made
-		if !found || next.Version == spent || !isNew && (len(unopened) >= mostUnopened || !time.Now().Before(s.due(ring, next))) {
+		if !found || next.Version == spent || !isNew && (len(unopened) >= maxUnopened || !time.Now().Before(s.due(ring, next))) {
 			if err := s.rotate(ctx, at.stream, ring); err != nil {
-				return nil, cmp.Or(notOpened, err) // one keeper that is away is the cause of both
+				return nil, cmp.Or(notOpened, err) // an unavailable keeper is the cause of both errors
 			}
 			made = ring.Last
 			continue
@@ -76,8 +77,8 @@ func (s *Sealer) renew(ctx context.Context, at slot, old *dataKey) (*dataKey, er
 		switch {
 		case errors.Is(err, errSpent):
 			spent = next.Version
-		case errors.Is(err, ErrNoKey): // destroyed since we have loaded it
-		case s.mayPassOver(ctx, err, ring, next, old):
+		case errors.Is(err, ErrNoKey): // destroyed since it was loaded
+		case s.maySkip(ctx, err, ring, next, old):
 			s.reportUnopened(at.stream, next.Version, err)
 			unopened = append(unopened, next.Version)
 			notOpened = cmp.Or(notOpened, err)
@@ -88,16 +89,17 @@ func (s *Sealer) renew(ctx context.Context, at slot, old *dataKey) (*dataKey, er
 	return nil, cmp.Or(notOpened, errors.New("keys change faster than they can be used"))
 }
 
-// mayPassOver reports whether a key does not open, and another may seal. A process
-// without the keeper that the stream names must not go on with an older one; and a
-// key that has opened here opens again when its keeper is back.
-func (s *Sealer) mayPassOver(ctx context.Context, err error, ring Ring, key WrappedKey, old *dataKey) bool {
+// maySkip reports whether an older or a new key may seal instead of a key that does
+// not open. A process without the keeper that the stream names must not use an older
+// key. A key that has opened in this process will open again when its keeper is
+// available.
+func (s *Sealer) maySkip(ctx context.Context, err error, ring Ring, key WrappedKey, old *dataKey) bool {
 	var failed unwrapError
 	_, noKeeper := s.keepers.named(ring.Keeper)
 	return errors.As(err, &failed) && ctx.Err() == nil && noKeeper == nil && (old == nil || old.version != key.Version)
 }
 
-// reportUnopened logs once for each version.
+// reportUnopened logs the error once for each version.
 func (s *Sealer) reportUnopened(stream Stream, version uint32, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,11 +107,11 @@ func (s *Sealer) reportUnopened(stream Stream, version uint32, err error) {
 		return
 	}
 	s.reported[stream] = version
-	s.cache.logger.Error("a data key does not open and is passed over",
+	s.cache.logger.Error("a data key does not open and is skipped",
 		"namespace", stream.Namespace, "stream", stream.Name, "version", version, "error", err)
 }
 
-// due is when a key is too old.
+// due is the time at which a key is too old.
 func (s *Sealer) due(ring Ring, key WrappedKey) time.Time {
 	switch {
 	case key.Retired:
@@ -120,7 +122,7 @@ func (s *Sealer) due(ring Ring, key WrappedKey) time.Time {
 	return key.Created.Add(s.rotateAfter)
 }
 
-// rotate adds the next version, unless another process does.
+// rotate adds the next version, unless another process has.
 func (s *Sealer) rotate(ctx context.Context, stream Stream, ring Ring) error {
 	if ring.Last == math.MaxUint32 {
 		return errors.New("the stream has used up all versions of keys")
@@ -130,7 +132,7 @@ func (s *Sealer) rotate(ctx context.Context, stream Stream, ring Ring) error {
 	if next.Key, err = s.keepers.wrap(ctx, next.Keeper, stream, next.Version); err != nil {
 		return err
 	}
-	// A key that cannot be unwrapped must not become the one that seals.
+	// A key that cannot be unwrapped must not become the sealing key.
 	plain, err := s.keepers.unwrap(ctx, stream, next)
 	if err != nil {
 		return err
@@ -142,14 +144,15 @@ func (s *Sealer) rotate(ctx context.Context, stream Stream, ring Ring) error {
 	return nil
 }
 
-// unwrapError says that a key does not open, or not now: keepers do not tell these apart.
+// unwrapError means that a key does not open, permanently or temporarily: the errors
+// of keepers do not tell which.
 type unwrapError struct{ error }
 
 func (e unwrapError) Unwrap() error { return e.error }
 
-var errSpent = errors.New("the key has sealed enough")
+var errSpent = errors.New("the message count of the key is used up")
 
-// sealing unwraps a key for sealing, with a share of the messages that it may seal.
+// sealing unwraps a key for sealing, with a share of its message count.
 func (s *Sealer) sealing(ctx context.Context, stream Stream, ring Ring, wrapped WrappedKey, old *dataKey) (*dataKey, error) {
 	mine := &share{next: firstShare}
 	if old != nil && old.version == wrapped.Version {

@@ -17,7 +17,7 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-// The vectors were made once. Whoever makes them again has made another format.
+// The vectors were made once. New vectors would mean another format.
 var makeVectors = flag.Bool("make-vectors", false, "write testdata/vectors.json anew")
 
 const vectorsFile = "testdata/vectors.json"
@@ -53,7 +53,7 @@ type wrappedSaved struct {
 
 func (v vector) stream() seal.Stream { return seal.Stream{Namespace: v.Namespace, Name: v.Stream} }
 
-// oneKey is a store with one known key.
+// oneKey is a store with one key, which the test knows.
 type oneKey struct {
 	seal.Keys
 	key seal.WrappedKey
@@ -181,8 +181,8 @@ func payloadVectors(t *testing.T) []vector {
 	return made
 }
 
-// refusedVectors are a good one altered; the other has a length that leaves bits of
-// its last character unused.
+// refusedVectors are altered copies of a good vector. The length of uneven leaves
+// bits of its last character unused.
 func refusedVectors(good, uneven vector) []vector {
 	alterOf := func(v vector, name string, change func(*vector)) vector {
 		v.Name, v.Nonce, v.AdditionalData, v.Payload = name, "", "", ""
@@ -209,7 +209,7 @@ func refusedVectors(good, uneven vector) []vector {
 	}
 }
 
-// setUnusedBit replaces the last character by the next of the alphabet.
+// setUnusedBit replaces the last character by the next one in the alphabet.
 func setUnusedBit(sealed string) string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	at := len(sealed) - len(`"}`) - 1
@@ -245,7 +245,7 @@ func unhex(t testing.TB, text string) []byte {
 	return b
 }
 
-// What opens must be what was sealed, however it is spelled.
+// Whatever text opens must contain the payload that was sealed.
 func FuzzOpen(f *testing.F) {
 	saved := readVectors(f)
 	known := map[string]string{}

@@ -23,7 +23,7 @@ var (
 	payload  = []byte(`{"name":"plaintext-marker"}`)
 )
 
-// testKeeper is a real keeper that counts, and fails or waits when told.
+// testKeeper is a real keeper that counts its calls, and can fail or wait.
 type testKeeper struct {
 	*secrets.Keeper
 	encrypted, decrypted atomic.Int32
@@ -58,7 +58,7 @@ func (k *testKeeper) Decrypt(ctx context.Context, wrapped []byte) ([]byte, error
 	return k.Keeper.Decrypt(ctx, wrapped)
 }
 
-// world is a store and a keeper, and the processes that use them.
+// world is a store and a keeper, shared by the processes of a test.
 type world struct {
 	t      *testing.T
 	keys   *sealtest.Keys
@@ -119,11 +119,10 @@ func (w *world) last() uint32 {
 	return ring.Last
 }
 
-// pass lets time pass in a bubble of synctest, where time is fake and sleeping
-// takes none.
+// pass advances the fake time of a synctest bubble.
 func pass(d time.Duration) { time.Sleep(d) }
 
-// opens is nil if the payload comes out.
+// opens returns nil if the payload opens as the test's payload.
 func opens(o *seal.Opener, s seal.Stream, sealed []byte) error {
 	opened, err := o.Open(context.Background(), s, sealed)
 	if err == nil && !bytes.Equal(opened, payload) {

@@ -64,7 +64,7 @@ func payloadsOf(all []posthorn.Message) []pg.Message {
 func (s *Server) view(ctx context.Context, namespace string, e pg.Event) eventView {
 	err := s.box.Open(ctx, namespace, &e)
 	if err != nil && !sealing.IsFinal(err) {
-		s.box.Complain(namespace, e.Stream, err)
+		s.box.LogUnopened(namespace, e.Stream, err)
 	}
 	return shown(e, err)
 }
@@ -95,7 +95,7 @@ func (s *Server) openLease(ctx context.Context, c caller, lease pg.Lease) ([]eve
 	for i, e := range lease.Events {
 		err := s.box.Open(ctx, c.namespace, &e)
 		if err != nil && !sealing.IsFinal(err) {
-			s.box.Complain(c.namespace, e.Stream, err)
+			s.box.LogUnopened(c.namespace, e.Stream, err)
 			releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Timeout)
 			defer cancel()
 			if err := pg.Release(releasing, s.client.Pool(), lease); err != nil {

@@ -11,12 +11,13 @@ import (
 
 // Keys is the store of wrapped keys in the database.
 type Keys struct {
-	// DB must not be a transaction that may still roll back.
+	// DB must not be a transaction, which may roll back.
 	DB pg.DB
 }
 
-// Load implements [seal.Keys]. Ages are by the database's clock; Created is when that
-// was by ours, since whoever asks compares it with that.
+// Load implements [seal.Keys]. The database measures the age of a key; Created is
+// this process's clock minus that age, since the caller compares it with the same
+// clock.
 func (k Keys) Load(ctx context.Context, at seal.Stream) (seal.Ring, error) {
 	began := time.Now()
 	found, err := pg.LoadStreamKeys(ctx, k.DB, at.Namespace, at.Name)

@@ -18,7 +18,8 @@ import (
 
 func TestMain(m *testing.M) { posthorntest.Main(m) }
 
-// store is the keys in the database, whose admin can destroy them.
+// store is the store in the database, with the administrator's function to destroy
+// keys.
 type store struct{ sealing.Keys }
 
 func (s store) Shred(ctx context.Context, at seal.Stream) error {
@@ -46,8 +47,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// A publisher may add keys, and so one that nobody opens. Sealing goes on without it,
-// and a rotation that is asked for replaces the key that seals.
+// Publishers may add keys, even keys that do not open. Sealing goes on without such a
+// key, and an explicit rotation still replaces the sealing key.
 func TestPublishersDoNotStopStreams(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), posthorntest.Database(t))

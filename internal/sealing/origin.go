@@ -10,16 +10,17 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-// Origin is the database that has the keys of imported events. It is only read.
+// Origin is the database that holds the keys of imported events. It is only read.
 type Origin struct {
-	keys   *Box // remembers which streams have some
+	keys   *Box // caches which streams have keys
 	opener *seal.Opener
 }
 
-// NewOrigin returns an origin.
+// NewOrigin returns an origin that reads db and opens payloads with opener.
 func NewOrigin(db pg.DB, opener *seal.Opener) *Origin { return &Origin{New(db, nil, nil), opener} }
 
-// originTimeout keeps a database that hangs from holding up handlers.
+// originTimeout limits the time for which a database that does not answer delays
+// handlers.
 const originTimeout = 10 * time.Second
 
 func (o *Origin) open(ctx context.Context, at seal.Stream, payload []byte) (plain []byte, err error) {
@@ -43,13 +44,14 @@ const (
 	noKeysHint = "Set Config.Seal.KeysFrom to the database that the stream is published in; a group with Sealed gets payloads as they are."
 )
 
-// errNoKeys is not final: the program may be configured better the next time.
-var errNoKeys = errors.New("its keys are not where Config.Seal.KeysFrom says")
+// errNoKeys is not final: a later configuration may have the keys.
+var errNoKeys = errors.New("no keys found in the database of Config.Seal.KeysFrom")
 
-// openImported opens the payload of an imported event, with the keys of the log
-// that it is from. A payload that has the form of a sealed one stays sealed without
-// known keys, so that nobody takes it for the payload. Imports keep the names of
-// streams, so a payload of another stream was put there by somebody else.
+// openImported opens the payload of an imported event with the keys of the log that
+// it was published in first. If these keys are unknown, a payload that looks sealed
+// is an error, so that a handler never receives ciphertext as the payload. Imports
+// keep the names of streams, so a payload whose origin names another stream was
+// forged.
 func (b *Box) openImported(ctx context.Context, stream string, from pg.EventOrigin, payload []byte) (plain []byte, opened bool, err error) {
 	at := seal.Stream{Namespace: from.Namespace, Name: from.Stream}
 	switch {

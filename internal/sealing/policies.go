@@ -9,38 +9,39 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-// policies are the confidential streams of a namespace, as they were lately.
+// policies are the cached confidential streams of a namespace.
 type policies struct {
-	turn    chan struct{} // who holds it looks
-	names   map[string]struct{}
-	crowded bool // there are too many to remember: each call asks for its own
-	until   time.Time
+	semaphore   chan struct{} // semaphore: one goroutine at a time refreshes
+	names       map[string]struct{}
+	uncacheable bool // too many streams to cache: each call asks the database
+	until       time.Time
 }
 
-// confidential returns those of some streams whose payloads must be sealed.
+// confidential returns the streams among names whose payloads must be sealed. The
+// returned set may contain more streams.
 func (b *Box) confidential(ctx context.Context, namespace string, names []string) (map[string]struct{}, error) {
 	p := b.policiesOf(namespace)
 	select {
-	case p.turn <- struct{}{}:
+	case p.semaphore <- struct{}{}:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("look for confidential streams: %w", ctx.Err())
+		return nil, fmt.Errorf("list confidential streams: %w", ctx.Err())
 	}
-	defer func() { <-p.turn }()
+	defer func() { <-p.semaphore }()
 	if !time.Now().Before(p.until) {
-		began := time.Now() // what changes while we ask may be missing from the answer
-		all, err := pg.ConfidentialStreams(ctx, b.db, namespace, nil, mostStreams+1)
+		began := time.Now() // a change during the query may be missing from the result
+		all, err := pg.ConfidentialStreams(ctx, b.db, namespace, nil, maxStreams+1)
 		if err != nil {
 			return nil, err
 		}
-		p.names, p.crowded, p.until = setOf(all), len(all) > mostStreams, began.Add(policyAge)
+		p.names, p.uncacheable, p.until = setOf(all), len(all) > maxStreams, began.Add(policyAge)
 	}
-	if p.crowded {
+	if p.uncacheable {
 		some, err := pg.ConfidentialStreams(ctx, b.db, namespace, names, len(names))
 		return setOf(some), err
 	}
 	for _, name := range names {
 		if _, ok := p.names[name]; ok {
-			return p.names, nil // which nobody changes
+			return p.names, nil // the set is never modified
 		}
 	}
 	return nil, nil
@@ -51,10 +52,10 @@ func (b *Box) policiesOf(namespace string) *policies {
 	defer b.mu.Unlock()
 	p := b.policies[namespace]
 	if p == nil {
-		if len(b.policies) >= mostNamespaces {
+		if len(b.policies) >= maxNamespaces {
 			clear(b.policies)
 		}
-		p = &policies{turn: make(chan struct{}, 1)}
+		p = &policies{semaphore: make(chan struct{}, 1)}
 		b.policies[namespace] = p
 	}
 	return p
@@ -68,7 +69,7 @@ func setOf(names []string) map[string]struct{} {
 	return set
 }
 
-// keyed says whether a stream has or had keys. One that had them stays so.
+// keyed caches whether a stream has or had keys. Once true, it stays true.
 type keyed struct {
 	yes   bool
 	until time.Time
@@ -88,7 +89,7 @@ func (b *Box) hasKeys(ctx context.Context, at seal.Stream) (bool, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.keyed) >= mostStreams {
+	if len(b.keyed) >= maxStreams {
 		clear(b.keyed)
 	}
 	k = keyed{keys.Last > 0, began.Add(policyAge)}

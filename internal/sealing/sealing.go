@@ -1,8 +1,6 @@
-// Package sealing seals what goes to confidential streams, and opens what comes
-// from them: package seal with the policies and keys of the database.
-//
-// It owns what a process remembers of policies. It does not own the format, nor who
-// may read: that is seal's, and the server's.
+// Package sealing seals the payloads of confidential streams and opens them, with the
+// policies and keys in the database. It caches the policies. The format belongs to
+// package seal, and the permission to read to the server.
 package sealing
 
 import (
@@ -18,47 +16,48 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-// ErrSealed: a payload is sealed, and does not open here.
-var ErrSealed = errors.New("the payload stays sealed")
+// ErrSealed means that a payload is sealed and was not opened.
+var ErrSealed = errors.New("the payload cannot be opened")
 
-var errNotJSON = errors.New("what was sealed is no JSON")
+var errNotJSON = errors.New("the opened payload is not JSON")
 
-// Box seals and opens. It is safe for use by any number of goroutines.
+// Box seals and opens payloads. It is safe for concurrent use.
 type Box struct {
 	db     pg.DB
-	sealer *seal.Sealer // nil where there is no keeper
-	origin *Origin      // has the keys of imported events; may be nil
+	sealer *seal.Sealer // nil without keepers
+	origin *Origin      // holds the keys of imported events; may be nil
 	log    *slog.Logger
 
-	mu         sync.Mutex
-	policies   map[string]*policies  // by namespace
-	keyed      map[seal.Stream]keyed // what is known of streams that something sealed came from
-	complained map[string]time.Time  // by stream
+	mu       sync.Mutex
+	policies map[string]*policies  // by namespace
+	keyed    map[seal.Stream]keyed // by stream of a sealed payload
+	logged   map[string]time.Time  // last error logged, by stream
 }
 
-// What is remembered, and for how long. A policy that is newer than what is
-// remembered is learnt from the database's refusal.
+// Limits of the caches. If a cached policy is out of date, the database refuses the
+// message, and [Box.Stale] drops the policy.
 const (
-	policyAge       = 5 * time.Second
-	mostNamespaces  = 1000
-	mostStreams     = 10_000
-	complaintPeriod = time.Minute
+	policyAge     = 5 * time.Second
+	maxNamespaces = 1000
+	maxStreams    = 10_000
+	logPeriod     = time.Minute
 )
 
-// New returns a box. Without a sealer it seals and opens nothing, and says so.
+// New returns a box. Without a sealer it seals nothing, and opening a sealed payload
+// returns an error.
 func New(db pg.DB, sealer *seal.Sealer, log *slog.Logger) *Box {
 	return &Box{
 		db: db, sealer: sealer, log: log,
-		policies: map[string]*policies{}, keyed: map[seal.Stream]keyed{}, complained: map[string]time.Time{},
+		policies: map[string]*policies{}, keyed: map[seal.Stream]keyed{}, logged: map[string]time.Time{},
 	}
 }
 
-// SetOrigin says where the keys of imported events are, before the box is used.
+// SetOrigin sets the database with the keys of imported events. It must be called
+// before the box is used.
 func (b *Box) SetOrigin(origin *Origin) { b.origin = origin }
 
-// Seal returns the messages with the payloads sealed of those that go to
-// confidential streams. What is sealed already stays as it is. The messages that
-// were given are not changed.
+// Seal returns the messages, with the payloads for confidential streams sealed.
+// Payloads that are sealed already stay unchanged, and so do the given messages.
 func (b *Box) Seal(ctx context.Context, namespace string, messages []pg.Message) ([]pg.Message, error) {
 	if b.sealer == nil {
 		return messages, nil
@@ -89,7 +88,7 @@ func (b *Box) Seal(ctx context.Context, namespace string, messages []pg.Message)
 	return sealed, nil
 }
 
-// named are the streams of messages, without the default one, which cannot be
+// named returns the streams of messages, without the default stream, which cannot be
 // confidential.
 func named(messages []pg.Message) []string {
 	var names []string
@@ -102,8 +101,9 @@ func named(messages []pg.Message) []string {
 	return names
 }
 
-// Stale reports whether the database has refused messages for what this process
-// remembered, and forgets that: sealed anew, they may be taken.
+// Stale reports whether the database has refused messages because a cached policy or
+// key is out of date. It drops that policy or key, so that the caller can seal again
+// and retry.
 func (b *Box) Stale(namespace string, messages []pg.Message, err error) bool {
 	switch {
 	case err == nil || b.sealer == nil:
@@ -123,8 +123,8 @@ func (b *Box) Stale(namespace string, messages []pg.Message, err error) bool {
 }
 
 // Open opens the payload of an event, if it is sealed. A payload that only looks
-// so, in a stream that never had a key, stays as it is. The error is [ErrSealed],
-// and the event then as it was.
+// sealed, in a stream that never had a key, stays unchanged. The error is an
+// [ErrSealed], and leaves the event unchanged.
 func (b *Box) Open(ctx context.Context, namespace string, e *pg.Event) error {
 	payload, opened, err := b.OpenPayload(ctx, namespace, e.Stream, e.Metadata, e.Payload)
 	if opened {
@@ -134,7 +134,7 @@ func (b *Box) Open(ctx context.Context, namespace string, e *pg.Event) error {
 }
 
 // OpenPayload opens a payload of a stream, if it is sealed. The metadata of an
-// imported event say where its keys are.
+// imported event name the log that has its keys.
 func (b *Box) OpenPayload(ctx context.Context, namespace, stream string, metadata, payload []byte) (plain []byte, opened bool, err error) {
 	if !seal.IsSealed(payload) {
 		return payload, false, nil
@@ -152,8 +152,8 @@ func (b *Box) OpenPayload(ctx context.Context, namespace, stream string, metadat
 	return plain, true, nil
 }
 
-// open opens what is sealed with keys of this database. keyed says whether the
-// stream has or had any.
+// open opens a payload with the keys in this database. keyed reports whether the
+// stream has or had keys.
 func (b *Box) open(ctx context.Context, at seal.Stream, payload []byte) (plain []byte, keyed bool, err error) {
 	keyed, err = b.hasKeys(ctx, at)
 	if err != nil || !keyed {
@@ -177,32 +177,33 @@ func openJSON(ctx context.Context, opener *seal.Opener, at seal.Stream, payload 
 	return plain, nil
 }
 
-// IsFinal reports whether a payload that does not open never will.
+// IsFinal reports whether opening the payload will fail forever.
 func IsFinal(err error) bool {
 	return errors.Is(err, seal.ErrNoKey) || errors.Is(err, seal.ErrAltered) || errors.Is(err, errNotJSON)
 }
 
-// IsGone reports whether it does not open because its key was destroyed.
+// IsGone reports whether opening failed because the key was destroyed.
 func IsGone(err error) bool { return errors.Is(err, seal.ErrNoKey) }
 
-// Complain logs that a payload does not open yet, now and then for each stream.
-func (b *Box) Complain(namespace, stream string, err error) {
+// LogUnopened logs that a payload cannot be opened yet, at most once in a period for
+// each stream.
+func (b *Box) LogUnopened(namespace, stream string, err error) {
 	b.mu.Lock()
-	last, known := b.complained[stream]
-	again := !known || time.Since(last) > complaintPeriod
-	if again {
-		if len(b.complained) >= mostStreams {
-			clear(b.complained)
+	last, known := b.logged[stream]
+	due := !known || time.Since(last) > logPeriod
+	if due {
+		if len(b.logged) >= maxStreams {
+			clear(b.logged)
 		}
-		b.complained[stream] = time.Now()
+		b.logged[stream] = time.Now()
 	}
 	b.mu.Unlock()
-	if again {
-		b.log.Error("events cannot be opened yet; they are tried again", "namespace", namespace, "stream", stream, "error", err)
+	if due {
+		b.log.Error("events cannot be opened yet and are retried", "namespace", namespace, "stream", stream, "error", err)
 	}
 }
 
-// hintedError says what to do about a missing keeper, or a missing key.
+// hintedError adds advice about a missing keeper or key.
 type hintedError struct {
 	error
 	hint string

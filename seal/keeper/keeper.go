@@ -1,13 +1,13 @@
-// Package keeper opens what wraps the data keys of package seal: a local key file,
-// or a key management service.
+// Package keeper opens the keepers that wrap the data keys of package seal: a local
+// key file, or a key management service.
 //
 //	file:///etc/posthorn/seal.key     a file that NewKeyFile made
 //	base64key://…                     the same key, for programs that get secrets by environment
-//	awskms://alias/payments?region=…  and others that gocloud.dev/secrets knows
+//	awskms://alias/payments?region=…  and others of gocloud.dev/secrets
 //
-// The first two are built in. For others the program imports their package, which
-// registers the scheme, such as gocloud.dev/secrets/awskms. So the SDKs of services
-// reach only programs that use them.
+// The first two are built in. For the others the program imports a package that
+// registers the scheme, such as gocloud.dev/secrets/awskms. So only programs that use
+// a key service contain its SDK.
 package keeper
 
 import (
@@ -17,19 +17,19 @@ import (
 	"net/url"
 )
 
-// Keeper is a seal.Keeper that is open until it is closed.
+// Keeper is a seal.Keeper that must be closed after use.
 type Keeper interface {
 	Encrypt(ctx context.Context, plaintext []byte) ([]byte, error)
 	Decrypt(ctx context.Context, ciphertext []byte) ([]byte, error)
 	io.Closer
 }
 
-// Open opens a keeper by URL. The caller closes it. What opens may still refuse to
-// encrypt or decrypt: key services are asked when they are used.
+// Open opens a keeper by URL. The caller must close it. Open does not call the key
+// service, so the first encryption or decryption may still fail.
 func Open(ctx context.Context, rawURL string) (Keeper, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, errors.New("open keeper: that is no URL") // the cause would repeat it, and there may be a key in it
+		return nil, errors.New("open keeper: invalid URL") // the cause would repeat the text, which may contain a key
 	}
 	switch u.Scheme {
 	case "":

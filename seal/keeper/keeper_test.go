@@ -24,14 +24,14 @@ func fileURL(path string) string { return (&url.URL{Scheme: "file", Path: path})
 
 func newKeyFile(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "the key") // with a space, since URLs mind
+	path := filepath.Join(t.TempDir(), "the key") // with a space, which URLs escape
 	if err := keeper.NewKeyFile(path); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-// wrap encrypts under one URL and decrypts under another.
+// wrap encrypts with the keeper of one URL and decrypts with another.
 func wrap(t *testing.T, by, unwrapBy string) error {
 	t.Helper()
 	var wrapped []byte
@@ -63,7 +63,7 @@ func TestAKeyFileWrapsKeys(t *testing.T) {
 		t.Error(err)
 	}
 	if err := wrap(t, fileURL(path), fileURL(newKeyFile(t))); err == nil {
-		t.Error("another file unwraps it")
+		t.Error("the key of another file unwraps it")
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode() != 0o600 {
@@ -123,7 +123,7 @@ func TestAKeyFileThatOthersMayReadIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoKeyIsRefusedWithoutRepeatingIt(t *testing.T) {
+func TestInvalidKeyIsRefusedWithoutRepeatingIt(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{
 		"empty":     "",
@@ -162,8 +162,8 @@ func TestAKeyInAURLIsTheKey(t *testing.T) {
 	}
 }
 
-// What a program gets that seals: no SDK of a key service. And package seal alone is
-// the standard library.
+// A program that seals must not contain the SDK of a key service, and package seal
+// needs only the standard library.
 func TestSealingNeedsLittle(t *testing.T) {
 	t.Parallel()
 	for path, refused := range map[string][]string{
@@ -184,7 +184,7 @@ func TestSealingNeedsLittle(t *testing.T) {
 	}
 }
 
-// What a key wraps is what gocloud.dev/secrets makes of it, on either side.
+// gocloud.dev/secrets can decrypt keys that this package wraps, and the reverse.
 func TestItIsTheFormatOfLocalSecrets(t *testing.T) {
 	t.Parallel()
 	ours, err := keeper.Open(t.Context(), someKey)
@@ -219,7 +219,7 @@ func TestItIsTheFormatOfLocalSecrets(t *testing.T) {
 	}
 }
 
-// A keeper that is closed refuses: its key is gone, and zeros are none.
+// A closed keeper refuses to wrap: its key was zeroed.
 func TestAClosedKeeperRefuses(t *testing.T) {
 	t.Parallel()
 	k, err := keeper.Open(t.Context(), someKey)

@@ -14,9 +14,9 @@ import (
 
 const (
 	keyPrefix = keyScheme + "://"
-	// A file that is larger is no key file.
+	// maxFileSize is far above the size of a key file.
 	maxFileSize = 4096
-	// othersMay are the permissions of group and others.
+	// othersMay are the permission bits of group and others.
 	othersMay = 0o077
 )
 
@@ -24,9 +24,8 @@ const keyComment = `# A key of Posthorn. Whoever has it, and the database, can r
 # Without it, nobody can. Keep a copy where the database's copies are not.
 `
 
-// NewKeyFile makes a key and writes it to a new file that only the owner may read.
-// A file that is there already stays as it is, and is an error that is
-// [os.ErrExist].
+// NewKeyFile makes a key and writes it to a new file that only the owner may read. If
+// the file exists, NewKeyFile leaves it unchanged and returns an [os.ErrExist].
 func NewKeyFile(path string) error {
 	var key [keySize]byte
 	defer clear(key[:])
@@ -41,11 +40,11 @@ func NewKeyFile(path string) error {
 	return nil
 }
 
-// writeNew writes a file beside, and then gives it its name, so that nobody reads half
-// a key, and of two who make one at once the second is told.
+// writeNew writes a temporary file and links it to its name. So no process reads half
+// a key, and of two concurrent calls the second fails.
 func writeNew(path string, content []byte) error {
 	dir := filepath.Dir(path)
-	file, err := os.CreateTemp(dir, ".key-*") // with mode 0600
+	file, err := os.CreateTemp(dir, ".key-*") // has mode 0600
 	if err != nil {
 		return err
 	}
@@ -60,9 +59,10 @@ func writeNew(path string, content []byte) error {
 	return syncDir(dir)
 }
 
-// syncDir makes sure that the name survives a crash: a key that has sealed must.
+// syncDir makes the new file name durable: a key that has sealed a payload must
+// survive a crash.
 func syncDir(dir string) error {
-	if runtime.GOOS == "windows" { // where directories cannot be synced
+	if runtime.GOOS == "windows" { // Windows cannot sync directories
 		return nil
 	}
 	d, err := os.Open(dir)
@@ -91,7 +91,7 @@ func readKeyFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	info, err := file.Stat() // of what is open, not of what the name may mean by now
+	info, err := file.Stat() // of the open file, since the name may now refer to another one
 	if err != nil {
 		return nil, err
 	}
@@ -100,14 +100,14 @@ func readKeyFile(path string) ([]byte, error) {
 	case !mode.IsRegular():
 		return nil, fmt.Errorf("%s is not a file", path)
 	case mode&othersMay != 0 && runtime.GOOS != "windows":
-		return nil, fmt.Errorf("%s may be read or written by others (mode %04o): chmod 600 it, and think about who has read it", path, mode.Perm())
+		return nil, fmt.Errorf("%s may be read or written by others (mode %04o): chmod 600 it, and consider whether another user has read it", path, mode.Perm())
 	case info.Size() > maxFileSize:
 		return nil, fmt.Errorf("%s is too large for a key file", path)
 	}
 	return io.ReadAll(io.LimitReader(file, maxFileSize))
 }
 
-// parseKeyFile finds the one line that is not a comment.
+// parseKeyFile returns the key on the only line that is not a comment.
 func parseKeyFile(content []byte) (key [keySize]byte, err error) {
 	var found []byte
 	for line := range bytes.Lines(content) {

@@ -16,15 +16,15 @@ const (
 	nonceSize = 24
 )
 
-// local is a keeper whose key is in memory. What it wraps is what
-// gocloud.dev/secrets/localsecrets makes of it: a nonce and a secretbox.
+// local is a keeper whose key is in memory. A wrapped key has the format of
+// gocloud.dev/secrets/localsecrets: a nonce and a secretbox.
 type local struct {
 	mu     sync.RWMutex
 	key    [keySize]byte
 	closed bool
 }
 
-// Nothing may ever be wrapped by the zeros that Close leaves.
+// errClosed prevents wrapping with the zeros that Close leaves.
 var errClosed = errors.New("the keeper is closed")
 
 func (l *local) Encrypt(_ context.Context, plaintext []byte) ([]byte, error) {
@@ -45,11 +45,11 @@ func (l *local) Decrypt(_ context.Context, ciphertext []byte) ([]byte, error) {
 		return nil, errClosed
 	}
 	if len(ciphertext) < nonceSize {
-		return nil, errors.New("that is too short to be wrapped by a key")
+		return nil, errors.New("the ciphertext is too short for a wrapped key")
 	}
 	plaintext, ok := secretbox.Open(nil, ciphertext[nonceSize:], (*[nonceSize]byte)(ciphertext), &l.key)
 	if !ok {
-		return nil, errors.New("another key has wrapped it, or it was changed")
+		return nil, errors.New("the data key was wrapped by another key, or altered")
 	}
 	return plaintext, nil
 }

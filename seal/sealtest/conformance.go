@@ -17,14 +17,14 @@ type Store interface {
 	Shred(ctx context.Context, stream seal.Stream) error
 }
 
-// The streams that TestStore uses; a store that wants to know its streams creates
-// them beforehand.
+// TestStore uses these streams. A store that requires its streams to exist must
+// create them first.
 var (
 	Patients = seal.Stream{Namespace: "clinic", Name: "patients"}
 	Others   = seal.Stream{Namespace: "clinic2", Name: "patients"}
 )
 
-// TestStore tests a store of keys, a new one for each part.
+// TestStore tests the implementation of a store. newStore is called for each subtest.
 func TestStore(t *testing.T, newStore func(t *testing.T) Store) {
 	for name, test := range map[string]func(*testing.T, Store){
 		"a stream without keys is empty":             testEmpty,
@@ -147,7 +147,8 @@ func testShred(t *testing.T, store Store) {
 	add(t, store, Patients, 3)
 }
 
-// wrapped is a key that nobody can unwrap, with all bytes that a store must not mind.
+// wrapped returns a key that cannot be unwrapped and contains all byte values, which
+// a store must preserve.
 func wrapped(version uint32) seal.WrappedKey {
 	key := []byte{0, '\'', '\\', '\n', 0xff, byte(version)}
 	return seal.WrappedKey{Version: version, Keeper: "a keeper", Key: append(key, make([]byte, 100)...)}

@@ -1,4 +1,4 @@
-// Package sealtest has a store of keys for tests, and tests for stores of keys.
+// Package sealtest has an in-memory store of keys, and conformance tests for stores.
 package sealtest
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-// Keys is a [seal.Keys] in memory. It is gone with the process, and everything that
-// was sealed with it. Its zero value is empty.
+// Keys is a [seal.Keys] in memory: when the process ends, everything sealed with it
+// is unreadable. The zero value is an empty store.
 type Keys struct {
 	mu    sync.Mutex
 	rings map[seal.Stream]*ring
@@ -72,7 +72,7 @@ func (k *Keys) Shred(_ context.Context, s seal.Stream) error {
 	return nil
 }
 
-// SetPolicy sets what wraps the stream's next keys, and how long they last.
+// SetPolicy sets the keeper and the rotation age of the stream's next keys.
 func (k *Keys) SetPolicy(s seal.Stream, keeper string, rotateAfter time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

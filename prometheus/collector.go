@@ -1,14 +1,16 @@
-// Package phprometheus shows Prometheus what Posthorn does: where each group
-// stands in the database, and what the handlers of this process have done.
+// Package phprometheus exports metrics of Posthorn through Prometheus' client
+// library: the status of each group in the database, and the counters of the
+// handlers of this process.
 //
 //	registry.MustRegister(phprometheus.NewCollector(ph, phprometheus.Config{}))
 //
-// Groups belong to the database, so every process that is scraped shows the same
-// of them: look at max by (group), not at sum. Handlers belong to the process,
-// and add up.
+// The status of a group is stored in the database, so every scraped process exports
+// the same values: aggregate them by max, not by sum. Counters of handlers are
+// counted per process: aggregate them by sum.
 //
-// The metrics have the namespace as a label. Two clients of one namespace in one
-// process need another label each, by [prometheus.WrapRegistererWith].
+// All metrics have the label namespace. If a process has two clients of the same
+// namespace, register each collector with an additional label through
+// [prometheus.WrapRegistererWith].
 //
 // [prometheus.WrapRegistererWith]: https://pkg.go.dev/github.com/prometheus/client_golang/prometheus#WrapRegistererWith
 package phprometheus
@@ -25,31 +27,33 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Config is how to collect. The zero value is sound.
+// Config configures a collector. The zero value has sound defaults.
 type Config struct {
-	// Timeout of the one query that a scrape makes. Stay below Prometheus's own
-	// scrape_timeout, or the counters of the process are lost with it. Default: 5
-	// seconds.
+	// Timeout limits the queries of a scrape. It must be shorter than scrape_timeout
+	// of Prometheus, or a slow database fails the whole scrape, including the counters
+	// of the process. Defaults to 5 seconds.
 	Timeout time.Duration
-	// Logger hears why a query failed. Default: [slog.Default].
+	// Logger receives the errors of queries. Defaults to [slog.Default].
 	Logger *slog.Logger
 }
 
-// Collector is a [prometheus.Collector]. When the database cannot be asked,
-// posthorn_up is 0, the metrics of groups are missing, and all others are there.
+// Collector is a [prometheus.Collector]. If the database is unavailable, posthorn_up
+// is 0 and the metrics of groups and imports are missing. The counters of the process
+// are always there.
 type Collector struct {
 	source metrics.Source
 	descs  map[string]*prometheus.Desc // by name of the metric
 }
 
-// NewCollector collects for a client: the groups of its namespace, and what its
-// handlers do.
+// NewCollector returns a collector for the groups and imports of a client's
+// namespace, and for the client's handlers.
 func NewCollector(ph *posthorn.Client, config Config) *Collector {
 	return config.collector(metrics.Source{Namespace: ph.Namespace(), Groups: ph.Groups, Imports: ph.Imports, Stats: ph.Stats})
 }
 
-// NewGroupCollector collects for the groups of a namespace alone, such as in a
-// program that only watches. db is a pool or a connection.
+// NewGroupCollector returns a collector for the groups and imports of a namespace,
+// for programs that monitor Posthorn and have no handlers. db is a pool or a
+// connection.
 func NewGroupCollector(db posthorn.DB, namespace string, config Config) *Collector {
 	groups := func(ctx context.Context) ([]posthorn.GroupStatus, error) { return pg.ListGroups(ctx, db, namespace) }
 	imports := func(ctx context.Context) ([]posthorn.ImportStatus, error) { return pg.ListImports(ctx, db, namespace) }

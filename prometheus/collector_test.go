@@ -34,7 +34,7 @@ func registry(t *testing.T, collectors ...prometheus.Collector) *prometheus.Regi
 	return r
 }
 
-// expect compares metrics; those that it does not name it ignores.
+// expect compares the metrics with the given names, and ignores all others.
 func expect(t *testing.T, r *prometheus.Registry, want string, names ...string) {
 	t.Helper()
 	var text strings.Builder
@@ -46,7 +46,7 @@ func expect(t *testing.T, r *prometheus.Registry, want string, names ...string) 
 	}
 }
 
-// value is the one value of a metric, or -1 if there is none.
+// value returns the value of a metric with a single sample, or -1 if there is none.
 func value(t *testing.T, r *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := r.Gather()
@@ -61,7 +61,7 @@ func value(t *testing.T, r *prometheus.Registry, name string) float64 {
 	return -1
 }
 
-// label is a label of the one value of a metric.
+// label returns the value of a label of a metric with a single sample.
 func label(t *testing.T, r *prometheus.Registry, name, label string) string {
 	t.Helper()
 	families, err := r.Gather()
@@ -111,22 +111,22 @@ func TestCollector(t *testing.T) {
 		# HELP posthorn_group_paused Whether the group is paused.
 		# TYPE posthorn_group_paused gauge
 		posthorn_group_paused{group="billing",namespace="default"} 0
-		# HELP posthorn_group_retries Events that have failed and are tried again.
+		# HELP posthorn_group_retries Events that have failed and will be retried.
 		# TYPE posthorn_group_retries gauge
 		posthorn_group_retries{group="billing",namespace="default"} 1
 		# HELP posthorn_handler_dead_letters_total Events that became dead letters when the handler failed them.
 		# TYPE posthorn_handler_dead_letters_total counter
 		posthorn_handler_dead_letters_total{group="billing",handler="charge",namespace="default"} 1
-		# HELP posthorn_handler_events_total Attempts: events that the handler was called for.
+		# HELP posthorn_handler_events_total Events that the handler was called for; each attempt counts.
 		# TYPE posthorn_handler_events_total counter
 		posthorn_handler_events_total{group="billing",handler="charge",namespace="default"} 4
 		# HELP posthorn_handler_failures_total Events that the handler has failed.
 		# TYPE posthorn_handler_failures_total counter
 		posthorn_handler_failures_total{group="billing",handler="charge",namespace="default"} 2
-		# HELP posthorn_leases_lost_total Leases that others took over while this process worked on them.
+		# HELP posthorn_leases_lost_total Leases that another worker took over while this process worked on them.
 		# TYPE posthorn_leases_lost_total counter
 		posthorn_leases_lost_total{group="billing",namespace="default"} 0
-		# HELP posthorn_up Whether the database could be asked where the groups stand.
+		# HELP posthorn_up Whether the status of the groups could be read from the database.
 		# TYPE posthorn_up gauge
 		posthorn_up{namespace="default"} 1
 	`, "posthorn_group_dead_letters", "posthorn_group_lag_events", "posthorn_group_leases_in_flight", "posthorn_group_paused",
@@ -149,7 +149,8 @@ func TestCollector(t *testing.T) {
 	}
 }
 
-// What nobody handles shows as lag, and who holds the log back shows by name.
+// Events of a paused group count as lag, and posthorn_log_held_seconds names the
+// application with the oldest transaction.
 func TestGroupCollector(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t, posthorn.Config{Namespace: "shop"})
@@ -183,13 +184,13 @@ func TestGroupCollector(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Tests in other databases of the server may hold older transactions for a while.
-	await.True(t, "the transaction shows", func() bool {
+	await.True(t, "the metric names the holder's transaction", func() bool {
 		return value(t, r, "posthorn_log_held_seconds") > 0 && label(t, r, "posthorn_log_held_seconds", "application") == "holder"
 	})
 }
 
-// Without a database the scrape goes on.
-func TestScrapeThatFails(t *testing.T) {
+// A scrape without a database has the counters of the process.
+func TestScrapeWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t)
 	ph.Group("billing", posthorn.GroupConfig{}).Handle("charge\xff", ">", func(context.Context, posthorn.Event) error { return nil })
@@ -197,10 +198,10 @@ func TestScrapeThatFails(t *testing.T) {
 	r := registry(t, phprometheus.NewCollector(ph, phprometheus.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
 	ph.Close()
 	expect(t, r, `
-		# HELP posthorn_handler_events_total Attempts: events that the handler was called for.
+		# HELP posthorn_handler_events_total Events that the handler was called for; each attempt counts.
 		# TYPE posthorn_handler_events_total counter
 		posthorn_handler_events_total{group="billing",handler="charge`+"\uFFFD"+`",namespace="default"} 0
-		# HELP posthorn_up Whether the database could be asked where the groups stand.
+		# HELP posthorn_up Whether the status of the groups could be read from the database.
 		# TYPE posthorn_up gauge
 		posthorn_up{namespace="default"} 0
 	`, "posthorn_handler_events_total", "posthorn_up")
@@ -209,8 +210,8 @@ func TestScrapeThatFails(t *testing.T) {
 	}
 }
 
-// A database that does not answer costs a scrape its timeout, and no more.
-func TestScrapeThatWaits(t *testing.T) {
+// A database that does not answer delays a scrape by the timeout at most.
+func TestScrapeTimeout(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t)
 	testpg.Lock(t, ph.Pool(), "groups")

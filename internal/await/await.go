@@ -1,6 +1,6 @@
-// Package await lets tests wait for an event to happen. All tests have the same
-// limit: a test that passes never waits for it, so it is long enough for the
-// busiest machine. Nothing here lets time pass for its own sake.
+// Package await lets tests wait for a condition instead of sleeping. All tests
+// share one limit. It is long enough for the busiest machine, since a passing
+// test never reaches it.
 package await
 
 import (
@@ -9,47 +9,47 @@ import (
 	"time"
 )
 
-// Limit is how long a test waits for anything before it fails.
+// Limit is how long a test waits for a condition before it fails.
 const Limit = 2 * time.Minute
 
-// pace is the pause between two looks at a condition.
-const pace = 2 * time.Millisecond
+// pollInterval is the pause between two checks of a condition.
+const pollInterval = 2 * time.Millisecond
 
-// True waits until the condition holds. The test fails after Limit, naming the
-// condition.
-func True(t testing.TB, what string, holds func() bool) {
+// True waits until the condition holds. After Limit the test fails, and the
+// failure names the condition.
+func True(t testing.TB, condition string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Limit); !holds(); Pause() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for this in vain: %s", Limit, what)
+			t.Fatalf("not true after %v: %s", Limit, condition)
 		}
 	}
 }
 
-// Pause is the pause between two looks, for loops that cannot be a condition.
-func Pause() { time.Sleep(pace) }
+// Pause sleeps for one poll interval, in loops that True cannot express.
+func Pause() { time.Sleep(pollInterval) }
 
 // Value waits for the next value of a channel. The test fails after Limit, or
-// when the channel is closed, naming the value.
-func Value[T any](t testing.TB, what string, values <-chan T) T {
+// when the channel is closed, and the failure names the value.
+func Value[T any](t testing.TB, name string, values <-chan T) T {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Limit)
 	defer cancel()
 	select {
 	case value, open := <-values:
 		if !open {
-			t.Fatalf("the channel is closed: %s", what)
+			t.Fatalf("the channel was closed before this value came: %s", name)
 		}
 		return value
 	case <-ctx.Done():
-		t.Fatalf("waited %v for this in vain: %s", Limit, what)
+		t.Fatalf("no value after %v: %s", Limit, name)
 	}
 	panic("unreachable")
 }
 
-// Closed waits until a channel is closed and drops its values meanwhile. The
-// test fails after Limit.
-func Closed[T any](t testing.TB, what string, values <-chan T) {
+// Closed waits until a channel is closed, and drops all values that it receives
+// until then. The test fails after Limit, and the failure names the channel.
+func Closed[T any](t testing.TB, name string, values <-chan T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Limit)
 	defer cancel()
@@ -60,12 +60,12 @@ func Closed[T any](t testing.TB, what string, values <-chan T) {
 				return
 			}
 		case <-ctx.Done():
-			t.Fatalf("waited %v for this in vain: %s", Limit, what)
+			t.Fatalf("not closed after %v: %s", Limit, name)
 		}
 	}
 }
 
-// Context is the test's context with Limit as its deadline.
+// Context returns the test's context with Limit as its timeout.
 func Context(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Limit)

@@ -6,12 +6,12 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-func TestTrueLooksUntilTheConditionHolds(t *testing.T) {
+func TestTrueChecksUntilTheConditionHolds(t *testing.T) {
 	t.Parallel()
-	looks := 0
-	await.True(t, "the third look", func() bool { looks++; return looks == 3 })
-	if looks != 3 {
-		t.Errorf("%d looks, want 3", looks)
+	checks := 0
+	await.True(t, "the third check", func() bool { checks++; return checks == 3 })
+	if checks != 3 {
+		t.Errorf("%d checks, want 3", checks)
 	}
 }
 

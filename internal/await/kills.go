@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Kills returns how many processes a test of crashes kills: few in the suite, or as
-// many as the environment variable POSTHORN_TEST_KILLS says. make torture sets it.
+// Kills returns how many processes a crash test kills: the number in the environment
+// variable POSTHORN_TEST_KILLS, which make torture sets, and otherwise few.
 func Kills(few int) int {
 	given := os.Getenv("POSTHORN_TEST_KILLS")
 	if given == "" {

@@ -1,13 +1,14 @@
-// Package metrics says what Prometheus is shown of a client: each metric once,
-// its values, and the text that they are scraped as. It serves nothing and
-// registers nowhere: server answers with the text, and package phprometheus hands
-// the values to Prometheus' own client, which is more to compile than all of
-// Posthorn.
+// Package metrics defines the Prometheus metrics of a client, collects their
+// values, and formats them as text.
+//
+// It does not depend on Prometheus' client library, which takes longer to compile
+// than all of Posthorn. Package server serves the text. Package phprometheus passes
+// the values to that library.
 package metrics
 
 import "strings"
 
-// Kind is what a metric is, in the word of the text format.
+// Kind is the type of a metric, as the text format spells it.
 type Kind string
 
 // The kinds of metrics.
@@ -21,33 +22,33 @@ const (
 type Metric struct {
 	Name, Help string
 	Kind       Kind
-	Labels     []string // in the order of the alphabet, before "namespace"
+	Labels     []string // in alphabetical order, without "namespace"
 }
 
 // Family is a metric with its samples.
 type Family struct {
 	Metric
-	Namespace string // one more label of all samples, unless it is empty
+	Namespace string // an additional label of all samples, unless empty
 	Samples   []Sample
 }
 
-// Sample is a value, or the calls of a histogram, under the values of the labels.
+// Sample is the value of a metric for one combination of label values.
 type Sample struct {
-	Labels []string
-	Value  float64 // of a histogram the sum
+	Labels []string // values, in the order of Metric.Labels
+	Value  float64  // the sum, for a histogram
 
-	Count   uint64   // of a histogram
-	Buckets []Bucket // of a histogram, without the infinite one
+	Count   uint64   // for a histogram only
+	Buckets []Bucket // for a histogram only, without the bucket +Inf
 }
 
-// Bucket counts what was not above the bound.
+// Bucket is the number of observations that are less than or equal to the bound.
 type Bucket struct {
 	Bound float64
 	Count uint64
 }
 
-// Add appends a sample. Names that only Go has seen may be anything; Prometheus
-// wants UTF-8.
+// Add appends a sample with label values. Names of handlers may be invalid UTF-8,
+// which Prometheus rejects, so Add replaces invalid bytes.
 func (f *Family) Add(s Sample, labels ...string) {
 	for _, label := range labels {
 		s.Labels = append(s.Labels, strings.ToValidUTF8(label, "\uFFFD"))

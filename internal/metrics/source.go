@@ -10,22 +10,22 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// Timeout is how long to ask a database when nobody says otherwise: less than
-// Prometheus waits for a scrape, or all of it would be lost.
+// Timeout is the default of [Source.Timeout]. It is shorter than Prometheus' default
+// timeout of a scrape, so that a slow database does not fail the whole scrape.
 const Timeout = 5 * time.Second
 
-// Source is what there is to ask.
+// Source has the functions that return the values of all metrics.
 type Source struct {
 	Namespace string
-	Groups    func(ctx context.Context) ([]posthorn.GroupStatus, error) // asks the database
+	Groups    func(ctx context.Context) ([]posthorn.GroupStatus, error)
 	Imports   func(ctx context.Context) ([]posthorn.ImportStatus, error)
-	Stats     func() []posthorn.GroupStats // asks nobody
-	Timeout   time.Duration                // of asking the database
+	Stats     func() []posthorn.GroupStats // counters of this process
+	Timeout   time.Duration                // of the queries of Groups and Imports
 	Logger    *slog.Logger
 }
 
-// Collect asks. When the database cannot be asked, posthorn_up is 0, and the
-// metrics of groups have no samples.
+// Collect returns all metrics with their values. If the database is unavailable,
+// posthorn_up is 0, and the metrics of groups and imports have no samples.
 func (s Source) Collect(ctx context.Context) []Family {
 	families := ofProcess(s.Stats())
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
@@ -46,7 +46,7 @@ func (s Source) Collect(ctx context.Context) []Family {
 	return families
 }
 
-// Metrics are all that a source is asked for.
+// Metrics returns the definitions of all metrics that Collect returns.
 func Metrics() []Metric {
 	var all []Metric
 	for _, f := range slices.Concat(ofProcess(nil), ofDatabase(nil, false), ofImports(nil)) {
@@ -56,16 +56,16 @@ func Metrics() []Metric {
 }
 
 var (
-	up   = Metric{Name: "posthorn_up", Help: "Whether the database could be asked where the groups stand.", Kind: Gauge}
-	held = Metric{
-		Name: "posthorn_log_held_seconds", Help: "Age of the oldest open transaction, behind which events may wait; 0 without any.",
+	up                = Metric{Name: "posthorn_up", Help: "Whether the status of the groups could be read from the database.", Kind: Gauge}
+	oldestTransaction = Metric{
+		Name: "posthorn_log_held_seconds", Help: "Age of the oldest open transaction, which may delay events; 0 if there is none.",
 		Kind: Gauge, Labels: []string{"application"},
 	}
-	lost = Metric{
-		Name: "posthorn_leases_lost_total", Help: "Leases that others took over while this process worked on them.",
+	leasesLost = Metric{
+		Name: "posthorn_leases_lost_total", Help: "Leases that another worker took over while this process worked on them.",
 		Kind: Counter, Labels: []string{"group"},
 	}
-	duration = ofHandler(Histogram, "duration_seconds", "How long calls of the handler took; a batch is one call.")
+	duration = ofHandler(Histogram, "duration_seconds", "Duration of calls of the handler; a batch is one call.")
 )
 
 func ofGroup(name, help string) Metric {
@@ -76,7 +76,7 @@ func ofHandler(kind Kind, name, help string) Metric {
 	return Metric{"posthorn_handler_" + name, help, kind, []string{"group", "handler"}}
 }
 
-// groupMetrics say where a group stands. NaN is no sample.
+// groupMetrics are the metrics of a group. A value of NaN adds no sample.
 var groupMetrics = []struct {
 	Metric
 	value func(posthorn.GroupStatus) float64
@@ -89,38 +89,38 @@ var groupMetrics = []struct {
 		ofGroup("lag_seconds", "Age of the oldest event that the group has not been handed yet."),
 		func(g posthorn.GroupStatus) float64 { return g.LagSeconds },
 	},
-	{ofGroup("oldest_pending_timestamp_seconds", "When that event was published; missing without any."), oldestPending},
+	{ofGroup("oldest_pending_timestamp_seconds", "When that event was published; missing if there is none."), oldestPending},
 	{
 		ofGroup("leases_in_flight", "Leases that are being worked on."),
 		func(g posthorn.GroupStatus) float64 { return float64(g.Leases) },
 	},
 	{
-		ofGroup("leases_expired", "Leases past their deadline that nobody has taken over yet."),
+		ofGroup("leases_expired", "Leases past their deadline that no worker has taken over yet."),
 		func(g posthorn.GroupStatus) float64 { return float64(g.ExpiredLeases) },
 	},
 	{
-		ofGroup("retries", "Events that have failed and are tried again."),
+		ofGroup("retries", "Events that have failed and will be retried."),
 		func(g posthorn.GroupStatus) float64 { return float64(g.Retries) },
 	},
 	{
-		ofGroup("blocked_slots", "Slots of an ordered group that wait for a retry."),
+		ofGroup("blocked_slots", "Slots of an ordered group that are blocked by a retry."),
 		func(g posthorn.GroupStatus) float64 { return float64(g.BlockedSlots) },
 	},
 	{
 		ofGroup("dead_letters", "Events that have failed for good."),
 		func(g posthorn.GroupStatus) float64 { return float64(g.DeadLetters) },
 	},
-	{ofGroup("paused", "Whether the group is paused."), func(g posthorn.GroupStatus) float64 { return truth(g.Paused) }},
+	{ofGroup("paused", "Whether the group is paused."), func(g posthorn.GroupStatus) float64 { return boolValue(g.Paused) }},
 }
 
-// importMetrics say where an import stands. NaN is no sample: how much a broker has
-// left is known when it was asked.
+// importMetrics are the metrics of an import. A value of NaN adds no sample: the lag
+// of an import is unknown until its process has asked the broker.
 var importMetrics = []struct {
 	Metric
 	value func(posthorn.ImportStatus) float64
 }{
 	{
-		ofImport("lag_events", "Entries that the broker had left when it was asked last; missing until it was."),
+		ofImport("lag_events", "Entries of the broker that were not imported at the last look; missing before the first look."),
 		func(i posthorn.ImportStatus) float64 {
 			if i.LagEvents == nil {
 				return math.NaN()
@@ -129,7 +129,7 @@ var importMetrics = []struct {
 		},
 	},
 	{
-		ofImport("lag_seconds", "How long the broker has had the first of them."),
+		ofImport("lag_seconds", "Age of the oldest of these entries."),
 		func(i posthorn.ImportStatus) float64 {
 			if i.LagSeconds == nil {
 				return math.NaN()
@@ -138,7 +138,7 @@ var importMetrics = []struct {
 		},
 	},
 	{
-		ofImport("looked_timestamp_seconds", "When the broker was asked last how much it had left."),
+		ofImport("looked_timestamp_seconds", "When the import last asked the broker for its lag."),
 		func(i posthorn.ImportStatus) float64 {
 			if i.LookedAt == nil {
 				return math.NaN()
@@ -146,10 +146,10 @@ var importMetrics = []struct {
 			return float64(i.LookedAt.UnixMicro()) / 1e6
 		},
 	},
-	{ofImport("running", "Whether a process runs the import."), func(i posthorn.ImportStatus) float64 { return truth(i.Owner != "") }},
-	{ofImport("failing", "Whether an error keeps the import, or one of its streams, from going on."), func(i posthorn.ImportStatus) float64 { return truth(i.Error != "") }},
+	{ofImport("running", "Whether a process runs the import."), func(i posthorn.ImportStatus) float64 { return boolValue(i.Owner != "") }},
+	{ofImport("failing", "Whether an error stops the import or one of its streams."), func(i posthorn.ImportStatus) float64 { return boolValue(i.Error != "") }},
 	{
-		ofImport("trimmed_streams", "Streams from which the broker removed events in the last week before they were imported."),
+		ofImport("trimmed_streams", "Streams from which the broker removed events in the last week that had not been imported."),
 		func(i posthorn.ImportStatus) float64 { return float64(len(i.Trimmed)) },
 	},
 }
@@ -158,7 +158,7 @@ func ofImport(name, help string) Metric {
 	return Metric{"posthorn_import_" + name, help, Gauge, []string{"import"}}
 }
 
-// ofImports shows where the imports stand.
+// ofImports returns the metrics of the imports.
 func ofImports(imports []posthorn.ImportStatus) []Family {
 	families := make([]Family, len(importMetrics))
 	for n, m := range importMetrics {
@@ -179,20 +179,20 @@ func oldestPending(g posthorn.GroupStatus) float64 {
 	return float64(g.OldestPending.UnixMicro()) / 1e6
 }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-// handlerMetrics say what a handler has done.
+// handlerMetrics are the counters of a handler.
 var handlerMetrics = []struct {
 	Metric
 	value func(posthorn.HandlerStats) int64
 }{
 	{
-		ofHandler(Counter, "events_total", "Attempts: events that the handler was called for."),
+		ofHandler(Counter, "events_total", "Events that the handler was called for; each attempt counts."),
 		func(h posthorn.HandlerStats) int64 { return h.Events },
 	},
 	{
@@ -205,11 +205,12 @@ var handlerMetrics = []struct {
 	},
 }
 
-// ofDatabase shows where the groups stand.
+// ofDatabase returns the metrics of the groups. reached is false if the database
+// could not be read.
 func ofDatabase(groups []posthorn.GroupStatus, reached bool) []Family {
-	reachable, oldest := Family{Metric: up}, Family{Metric: held}
-	reachable.Add(Sample{Value: truth(reached)})
-	if len(groups) > 0 { // the same for all
+	reachable, oldest := Family{Metric: up}, Family{Metric: oldestTransaction}
+	reachable.Add(Sample{Value: boolValue(reached)})
+	if len(groups) > 0 { // all groups have the same value
 		oldest.Add(Sample{Value: groups[0].HeldForSeconds}, groups[0].HeldByApplication)
 	}
 	families := []Family{reachable, oldest}
@@ -225,9 +226,9 @@ func ofDatabase(groups []posthorn.GroupStatus, reached bool) []Family {
 	return families
 }
 
-// ofProcess shows what this process has done.
+// ofProcess returns the counters of this process.
 func ofProcess(stats []posthorn.GroupStats) []Family {
-	leases, calls := Family{Metric: lost}, Family{Metric: duration}
+	leases, calls := Family{Metric: leasesLost}, Family{Metric: duration}
 	counters := make([]Family, len(handlerMetrics))
 	for i, m := range handlerMetrics {
 		counters[i].Metric = m.Metric

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// ContentType is that of [Text].
+// ContentType is the media type of [Text].
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// Text writes families in the text format of Prometheus, by name, and their
-// samples by labels. What has no samples is left out, and so is a second sample
-// under the same labels, which a scrape may not have.
+// Text formats families in the text format of Prometheus. Families are sorted by
+// name, and samples by labels. A family without samples is left out. So is a second
+// sample with the same labels, since Prometheus would reject the scrape.
 func Text(families []Family) []byte {
 	var b []byte
 	families = slices.SortedFunc(slices.Values(families), func(x, y Family) int { return strings.Compare(x.Name, y.Name) })
@@ -21,15 +21,15 @@ func Text(families []Family) []byte {
 			continue
 		}
 		b = append(b, "# HELP "+f.Name+" "+escapeHelp.Replace(f.Help)+"\n# TYPE "+f.Name+" "+string(f.Kind)+"\n"...)
-		samples := slices.SortedStableFunc(slices.Values(f.Samples), bySameLabels)
-		for _, s := range slices.CompactFunc(samples, func(x, y Sample) bool { return bySameLabels(x, y) == 0 }) {
+		samples := slices.SortedStableFunc(slices.Values(f.Samples), compareLabels)
+		for _, s := range slices.CompactFunc(samples, func(x, y Sample) bool { return compareLabels(x, y) == 0 }) {
 			b = f.append(b, s)
 		}
 	}
 	return b
 }
 
-func bySameLabels(x, y Sample) int { return slices.Compare(x.Labels, y.Labels) }
+func compareLabels(x, y Sample) int { return slices.Compare(x.Labels, y.Labels) }
 
 func (f Family) append(b []byte, s Sample) []byte {
 	labels := f.labels(s)
@@ -68,5 +68,5 @@ func appendLine(b []byte, name string, labels []string, value float64) []byte {
 	return append(appendFloat(append(b, ' '), value), '\n')
 }
 
-// appendFloat writes +Inf, -Inf and NaN too as Prometheus reads them.
+// appendFloat formats a value, including +Inf, -Inf and NaN, as Prometheus parses it.
 func appendFloat(b []byte, value float64) []byte { return strconv.AppendFloat(b, value, 'g', -1, 64) }

@@ -19,7 +19,7 @@ import (
 	"github.com/posthorn/posthorn/internal/metrics"
 )
 
-// hostile are names as nobody should choose them.
+// hostile are names with characters that need escaping.
 var hostile = []string{"b", "", `a"b\`, "a\nb", `a\nb`, "a\xffb", "\x00\t\r", "日本{}=,#", "a b"}
 
 func source() metrics.Source {
@@ -58,7 +58,7 @@ func source() metrics.Source {
 	}
 }
 
-// collected hands families to Prometheus' own client.
+// collected passes families to Prometheus' client library.
 type collected []metrics.Family
 
 func (collected) Describe(chan<- *prometheus.Desc) {}
@@ -87,7 +87,7 @@ func (c collected) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// theirs is the text as Prometheus' own client writes it.
+// theirs formats families with Prometheus' client library.
 func theirs(t *testing.T, families []metrics.Family) string {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -106,7 +106,7 @@ func theirs(t *testing.T, families []metrics.Family) string {
 	return text.String()
 }
 
-// parsed is what Prometheus reads in a text, by name of the family.
+// parsed parses a text as Prometheus does, and returns the families by name.
 func parsed(t *testing.T, text string) map[string]string {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
@@ -132,18 +132,18 @@ func TestText(t *testing.T) {
 	none := metrics.Family{Metric: metrics.Metric{Name: "none", Kind: metrics.Gauge}}
 
 	families := append(source().Collect(t.Context()), odd, alone, none)
-	ours, wanted := string(metrics.Text(families)), theirs(t, families)
-	if diff := cmp.Diff(parsed(t, wanted), parsed(t, ours)); diff != "" {
-		t.Errorf("read as (-theirs +ours):\n%s", diff)
+	ours, want := string(metrics.Text(families)), theirs(t, families)
+	if diff := cmp.Diff(parsed(t, want), parsed(t, ours)); diff != "" {
+		t.Errorf("parsed families (-theirs +ours):\n%s", diff)
 	}
-	if diff := cmp.Diff(wanted, ours); diff != "" {
+	if diff := cmp.Diff(want, ours); diff != "" {
 		t.Errorf("text (-theirs +ours):\n%s", diff)
 	}
 	if n := len(parsed(t, ours)); n != len(metrics.Metrics())+2 {
 		t.Errorf("%d families of %d metrics", n, len(metrics.Metrics())+2)
 	}
-	if wanted := string(expfmt.NewFormat(expfmt.TypeTextPlain)); metrics.ContentType != wanted {
-		t.Errorf("content type %q, want %q", metrics.ContentType, wanted)
+	if want := string(expfmt.NewFormat(expfmt.TypeTextPlain)); metrics.ContentType != want {
+		t.Errorf("content type %q, want %q", metrics.ContentType, want)
 	}
 }
 
@@ -212,9 +212,9 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// Names that differ only in what is not UTF-8 become one, and a scrape may have
-// it once.
-func TestTextHasNothingTwice(t *testing.T) {
+// Two names that differ only in invalid UTF-8 become the same label value, and a
+// scrape must not contain the same labels twice.
+func TestTextHasNoDuplicateSamples(t *testing.T) {
 	t.Parallel()
 	f := metrics.Family{Metric: metrics.Metric{Name: "m", Help: "Help.", Kind: metrics.Counter, Labels: []string{"name"}}}
 	f.Add(metrics.Sample{Value: 2}, "a\xff")
@@ -225,9 +225,8 @@ func TestTextHasNothingTwice(t *testing.T) {
 	}
 }
 
-// When the database cannot be asked, what the process has done is there all the
-// same.
-func TestDatabaseThatCannotBeAsked(t *testing.T) {
+// The counters of the process are collected also when the database is unavailable.
+func TestDatabaseIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s := source()
 	s.Groups = func(context.Context) ([]posthorn.GroupStatus, error) { return nil, errors.New("gone") }
@@ -238,7 +237,7 @@ func TestDatabaseThatCannotBeAsked(t *testing.T) {
 		"posthorn_group_": false, "posthorn_import_": false, "posthorn_log_held": false,
 	} {
 		if strings.Contains(text, part) != want {
-			t.Errorf("%q is there: %t, want %t", part, !want, want)
+			t.Errorf("the text contains %q: %t, want %t", part, !want, want)
 		}
 	}
 }

@@ -1,11 +1,12 @@
-// Package outage reports an outage of the database once: one message when the
+// Package outage logs an outage of the database once: one message when the
 // database becomes unreachable, and one when it is back. It is a [slog.Handler]
-// in front of another one, so that every loop and every request that meanwhile
-// fails for this reason may log its error as always.
+// in front of another handler, and suppresses the errors that the outage causes.
+// So all loops and requests log their errors as usual, outage or not.
 //
-// It does not own the loops and requests, nor how they repeat. worker.Trouble logs
-// one error of one loop once; an outage is one error of all of them, so Trouble asks
-// [Hides] and leaves it to this package.
+// Retries are not part of this package: each loop decides how it retries.
+// worker.Trouble logs an error of a single loop once. During an outage all loops
+// fail with the same error, so Trouble calls [Hides] and leaves the error to this
+// package.
 package outage
 
 import (
@@ -21,25 +22,25 @@ import (
 )
 
 const (
-	connectTime = 2 * time.Second        // for one attempt to connect to an address
-	between     = 500 * time.Millisecond // attempts during an outage
-	// trust is how long one successful connection proves that a failure had another
-	// reason. After an outage it is how long attempts that began before its end may
-	// still report their failure.
-	trust = time.Second
+	connectTimeout = 2 * time.Second        // for each address
+	retryInterval  = 500 * time.Millisecond // between attempts to connect during an outage
+	// grace is how long a successful connection counts as proof that the database is
+	// reachable. For the same time after an outage, errors are still suppressed: they
+	// come from attempts that began before its end.
+	grace = time.Second
 )
 
-// Handler passes records on, except warnings and errors whose attribute "error"
-// says that the database cannot be reached, while that is so. It is safe for use
-// by any number of goroutines.
+// Handler passes records to the next handler. During an outage it drops warnings
+// and errors whose attribute "error" is a connection error of the database. A
+// Handler is safe for concurrent use.
 type Handler struct {
 	slog.Handler
 	database *database // shared by the handlers that WithAttrs and WithGroup return
 }
 
-// NewHandler returns a handler in front of next. It tries to reach the database
-// with the settings of the pool, and stops that when closed is closed. Where next
-// is such a handler already, it is returned as it is.
+// NewHandler returns a handler in front of next. It connects with the settings of
+// the pool to find out whether the database is reachable, until closed is closed.
+// If next is a Handler, NewHandler returns next.
 func NewHandler(next slog.Handler, pool *pgxpool.Config, closed <-chan struct{}) *Handler {
 	if h, ok := next.(*Handler); ok {
 		return h
@@ -67,13 +68,14 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &Handler{h.Handler.WithGroup(name), h.database}
 }
 
-// RequestFailed counts a request if an outage is why it failed.
+// RequestFailed counts a failed request if an outage caused err.
 func (h *Handler) RequestFailed(err error) {
 	h.database.explains(err, func(s *suppressed) { s.requests++ })
 }
 
-// Hides reports whether log leaves messages about err out because of an outage,
-// and counts one: for callers that would report later that the error is over.
+// Hides reports whether log suppresses messages about err because of an outage,
+// and counts one message. Callers use it to decide whether they log later that the
+// error is over.
 func Hides(log *slog.Logger, err error) bool {
 	h, ok := log.Handler().(*Handler)
 	return ok && h.database.explains(err, func(s *suppressed) { s.messages++ })
@@ -104,20 +106,20 @@ type database struct {
 
 type suppressed struct{ requests, messages int64 }
 
-// explains reports whether an outage is the reason for err, and counts it then.
-// The first error of an outage waits for an attempt to connect, and those that
-// come meanwhile wait for the same attempt: a broken connection alone is no outage.
+// explains reports whether an outage is the cause of err, and if so counts err.
+// A single broken connection is not an outage: after the first error, explains
+// tries to connect. Concurrent callers wait for the same attempt.
 func (d *database) explains(err error, count func(*suppressed)) bool {
 	if !pg.IsUnreachable(err) {
 		return false
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.down && time.Since(d.ended) < trust {
+	if !d.down && time.Since(d.ended) < grace {
 		return true
 	}
-	if !d.down && time.Since(d.reached) >= trust {
-		d.look()
+	if !d.down && time.Since(d.reached) >= grace {
+		d.probe()
 	}
 	if d.down {
 		count(&d.suppressed)
@@ -125,21 +127,21 @@ func (d *database) explains(err error, count func(*suppressed)) bool {
 	return d.down
 }
 
-// look tries to connect, and begins an outage if that fails. The caller holds the lock.
-func (d *database) look() {
+// probe tries to connect, and begins an outage if that fails. The caller holds the lock.
+func (d *database) probe() {
 	err := d.connect()
 	if err == nil {
 		d.reached = time.Now()
 		return
 	}
 	d.down, d.since, d.suppressed = true, time.Now(), suppressed{}
-	d.log.Error("the database cannot be reached; what fails meanwhile is counted, not logged", "error", err)
+	d.log.Error("the database cannot be reached; errors that this causes are counted, not logged", "error", err)
 	go d.awaitReturn()
 }
 
-// awaitReturn ends the outage when a connection succeeds.
+// awaitReturn tries to connect until it succeeds, and then ends the outage.
 func (d *database) awaitReturn() {
-	ticker := time.NewTicker(between)
+	ticker := time.NewTicker(retryInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -158,17 +160,17 @@ func (d *database) awaitReturn() {
 		"failed_requests", d.suppressed.requests, "messages_left_out", d.suppressed.messages)
 }
 
-// connect makes a connection of its own: a connection of the pool may be one that
-// was made before the outage. A server that refuses for another reason than an
-// outage is reached.
+// connect opens a new connection, since a connection of the pool may be older than
+// the outage. A server that refuses the connection, for example because of a wrong
+// password, counts as reachable.
 func (d *database) connect() error {
 	config := d.pool.ConnConfig.Copy()
-	config.ConnectTimeout = connectTime
-	ctx, cancel := context.WithTimeout(context.Background(), connectTime*time.Duration(1+len(config.Fallbacks)))
+	config.ConnectTimeout = connectTimeout
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout*time.Duration(1+len(config.Fallbacks)))
 	defer cancel()
 	if d.pool.BeforeConnect != nil {
 		if err := d.pool.BeforeConnect(ctx, config); err != nil {
-			return nil // not the database's
+			return nil // an error of the program's hook says nothing about the database
 		}
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)

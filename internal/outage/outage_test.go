@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { posthorntest.Main(m) }
 
-// A connection that broke while the database can be reached is logged as it is.
+// A broken connection is logged as usual while the database is reachable.
 func TestABrokenConnectionIsNoOutage(t *testing.T) {
 	t.Parallel()
 	log, lines := logTo(t, posthorntest.EmptyDatabase(t))
@@ -27,7 +27,8 @@ func TestABrokenConnectionIsNoOutage(t *testing.T) {
 	}
 }
 
-// During an outage everything else is logged: other errors, and what is no warning.
+// During an outage, other errors and messages below the level of a warning are
+// still logged.
 func TestAnOutageHidesOnlyItsErrors(t *testing.T) {
 	t.Parallel()
 	log, lines := logTo(t, "postgres://127.0.0.1:1/nothing")

@@ -1,4 +1,4 @@
-// Package process names the process it is in.
+// Package process gives the running process a unique name.
 package process
 
 import (
@@ -9,14 +9,15 @@ import (
 	"strings"
 )
 
-// NewName is {host}-{pid}-{8 hex}, with the host short. No two are alike.
+// NewName returns {host}-{pid}-{8 hex digits}. The host is the first label of the
+// host name. The digits are random, so that two processes never share a name.
 func NewName() string {
 	host, _ := os.Hostname()
 	host, _, _ = strings.Cut(host, ".")
-	if host == "" || len(host) > 63 { // the longest that DNS knows
+	if host == "" || len(host) > 63 { // the longest label in DNS
 		host = "host"
 	}
-	var chance [4]byte
-	rand.Read(chance[:])
-	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), hex.EncodeToString(chance[:]))
+	var random [4]byte
+	rand.Read(random[:])
+	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), hex.EncodeToString(random[:]))
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/posthorn/posthorn/internal/testdir"
 )
 
-// accounts is how many accounts a shared server has. When all are taken, another
-// server is started.
+// accounts is the number of accounts of a shared server. When all of them are in
+// use, NewAccount starts another server.
 const accounts = 100
 
-// shared is the server that the tests of this process share. It ends with the
+// shared is the server that all tests of this process share. It ends with the
 // process.
 var shared struct {
 	sync.Mutex
@@ -21,8 +21,8 @@ var shared struct {
 	taken  int
 }
 
-// NewAccount returns a server with an empty JetStream: an account of the server
-// that all tests of the process share. The test neither kills nor stops it.
+// NewAccount returns an account of the shared server, with an empty JetStream. The
+// test must not kill or stop the server.
 func NewAccount(t testing.TB) *Server {
 	t.Helper()
 	shared.Lock()

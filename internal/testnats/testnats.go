@@ -1,10 +1,11 @@
-// Package testnats runs NATS servers with JetStream for tests: one, or a cluster.
-// They keep their files in a directory of the test's, listen on free ports of
-// this machine, and end with the test. They can be killed, stopped and started
-// again. Tests that do neither kill nor configure their server share one: see
+// Package testnats runs NATS servers with JetStream for tests: a single server or
+// a cluster. The servers store their files in a temporary directory, listen on
+// free ports of the loopback interface, and end with the test. A test can kill,
+// pause and restart them. Tests that need no server of their own share one through
 // [NewAccount].
 //
-// POSTHORN_TEST_NATS_SERVER names another server than the one that is built.
+// The environment variable POSTHORN_TEST_NATS_SERVER is the path of a nats-server to
+// use instead of the one that is built from its module.
 package testnats
 
 import (
@@ -29,38 +30,39 @@ import (
 	"github.com/posthorn/posthorn/internal/testprogram"
 )
 
-// pace is how often clients try to connect again.
-const pace = 20 * time.Millisecond
+// reconnectWait is the pause between two attempts of a client to reconnect.
+const reconnectWait = 20 * time.Millisecond
 
-// Server is a server, running or not.
+// Server is a NATS server. It can be stopped and started again.
 type Server struct {
 	URL  string
 	Name string
 
-	t      testing.TB
-	group  *testdir.Dir
-	dir    string // has its configuration, log and store
-	client int    // port
+	t    testing.TB
+	root *testdir.Dir
+	dir  string // has the configuration, log and store of this server
+	port int    // for clients
 
 	mu      sync.Mutex
-	process *os.Process // nil when it does not run
+	process *os.Process // nil while the server is down
 	ended   <-chan struct{}
 }
 
-// Cluster is three servers, or as many as were asked for.
+// Cluster is a cluster of NATS servers.
 type Cluster struct {
 	Servers []*Server
-	URL     string // names all of them
+	URL     string // names all servers
 }
 
-// Start starts a server with further settings, as its configuration file has
-// them.
+// Start starts a single server. The settings are lines that are appended to its
+// configuration file.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	return StartCluster(t, 1, settings...).Servers[0]
 }
 
-// StartCluster starts a cluster, and returns when JetStream works in it.
+// StartCluster starts a cluster of size servers, and returns when JetStream is
+// available on all of them.
 func StartCluster(t testing.TB, size int, settings ...string) *Cluster {
 	t.Helper()
 	c := launch(t, testdir.New(t, "testnats-"), size, settings)
@@ -86,14 +88,14 @@ func launch(t testing.TB, dir *testdir.Dir, size int, settings []string) *Cluste
 	for i := range size {
 		s := &Server{
 			URL: fmt.Sprintf("nats://127.0.0.1:%d", ports[i]), Name: fmt.Sprintf("n%d", i+1),
-			t: t, group: dir, client: ports[i],
+			t: t, root: dir, port: ports[i],
 		}
 		s.dir = filepath.Join(dir.Path, s.Name)
 		if err := os.Mkdir(s.dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		config := fmt.Sprintf("server_name: %s\nlisten: 127.0.0.1:%d\njetstream { store_dir: %q, max_file_store: 10GB, max_memory_store: 1GB }\n",
-			s.Name, s.client, filepath.Join(s.dir, "store"))
+			s.Name, s.port, filepath.Join(s.dir, "store"))
 		if size > 1 {
 			config += fmt.Sprintf("cluster { name: test, listen: 127.0.0.1:%d, routes: [%s] }\n", ports[size+i], strings.Join(routes, ", "))
 		}
@@ -106,21 +108,16 @@ func launch(t testing.TB, dir *testdir.Dir, size int, settings []string) *Cluste
 	for _, s := range c.Servers {
 		s.Start()
 	}
-	for i, s := range c.Servers {
+	var addrs []string
+	for _, s := range c.Servers {
 		s.Await()
-		if i > 0 {
-			c.URL += "&"
-		} else {
-			c.URL = s.URL + "?"
-			continue
-		}
-		c.URL += "addr=" + strings.TrimPrefix(s.URL, "nats://")
+		addrs = append(addrs, "addr="+strings.TrimPrefix(s.URL, "nats://"))
 	}
-	c.URL = strings.Replace(c.URL, "?&", "?", 1)
+	c.URL = c.Servers[0].URL + "?" + strings.Join(addrs[1:], "&")
 	return c
 }
 
-// Start starts a server that is not running; [Server.Await] waits until it works.
+// Start starts a server that is down. [Server.Await] waits until it is ready.
 func (s *Server) Start() {
 	s.t.Helper()
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -132,14 +129,13 @@ func (s *Server) Start() {
 	defer s.mu.Unlock()
 	process := exec.Command(program(s.t), "-c", filepath.Join(s.dir, "server.conf"))
 	process.Stdout, process.Stderr = log, log
-	if s.ended, err = s.group.Start(process); err != nil {
+	if s.ended, err = s.root.Start(process); err != nil {
 		s.t.Fatalf("start nats-server: %v", err)
 	}
 	s.process = process.Process
 }
 
-// Kill ends a server with kill -9, and returns when it is gone. One that is not
-// running stays as it is.
+// Kill sends SIGKILL to a running server, and returns when the process has ended.
 func (s *Server) Kill() {
 	if s.Signal(syscall.SIGKILL) {
 		s.mu.Lock()
@@ -149,47 +145,47 @@ func (s *Server) Kill() {
 	}
 }
 
-// Signal sends a signal to a server, if it runs.
+// Signal sends a signal to a running server. It returns false if the server is down.
 func (s *Server) Signal(signal syscall.Signal) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process == nil {
 		return false
 	}
-	_ = s.process.Signal(signal) // one that has ended is gone already
+	_ = s.process.Signal(signal) // fails if the process has ended already
 	return true
 }
 
-// Pause stops a server without ending it; it hangs, with its connections open.
+// Pause suspends the process of the server. Its connections stay open and hang.
 func (s *Server) Pause() { s.Signal(syscall.SIGSTOP) }
 
-// Resume lets it go on.
+// Resume continues a server that was paused.
 func (s *Server) Resume() { s.Signal(syscall.SIGCONT) }
 
-// Restart starts a server again, and waits until it works.
+// Restart starts a server that is down, and waits until it is ready.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Start()
 	s.Await()
 }
 
-// Store is where it keeps its streams.
+// Store returns the directory in which the server stores its streams.
 func (s *Server) Store() string { return filepath.Join(s.dir, "store") }
 
-// Await waits until JetStream works.
+// Await waits until JetStream is available on the server.
 func (s *Server) Await() {
 	s.t.Helper()
-	await.True(s.t, s.Name+" works", func() bool {
+	await.True(s.t, s.Name+" is ready", func() bool {
 		select {
 		case <-s.ended:
 			s.t.Fatalf("%s ended:\n%s", s.Name, s.logTail())
 		default:
 		}
-		return s.works() == nil
+		return s.ping() == nil
 	})
 }
 
-// Leader is the server that leads a stream, as soon as there is one.
+// Leader waits until a stream has a leader, and returns that server.
 func (c *Cluster) Leader(t testing.TB, stream string) (leader *Server) {
 	t.Helper()
 	c.await(t, "stream "+stream+" has a leader", stream, func(info *jetstream.ClusterInfo) bool {
@@ -202,7 +198,7 @@ func (c *Cluster) Leader(t testing.TB, stream string) (leader *Server) {
 	return leader
 }
 
-// AwaitCurrent waits until all replicas of a stream have all of it.
+// AwaitCurrent waits until all replicas of a stream have all its messages.
 func (c *Cluster) AwaitCurrent(t testing.TB, stream string) {
 	t.Helper()
 	c.await(t, "all replicas of stream "+stream+" are current", stream, func(info *jetstream.ClusterInfo) bool {
@@ -210,19 +206,19 @@ func (c *Cluster) AwaitCurrent(t testing.TB, stream string) {
 	})
 }
 
-func (c *Cluster) await(t testing.TB, what, stream string, holds func(*jetstream.ClusterInfo) bool) {
+func (c *Cluster) await(t testing.TB, condition, stream string, holds func(*jetstream.ClusterInfo) bool) {
 	t.Helper()
 	conn, js := Connect(t, c.Servers...)
 	defer conn.Close()
-	await.True(t, what, func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // an answer may be lost with a server
+	await.True(t, condition, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // a killed server does not answer
 		defer cancel()
 		s, err := js.Stream(ctx, stream)
 		return err == nil && holds(s.CachedInfo().Cluster)
 	})
 }
 
-func (s *Server) works() error {
+func (s *Server) ping() error {
 	conn, err := natsgo.Connect(s.URL, natsgo.NoReconnect())
 	if err != nil {
 		return err
@@ -236,14 +232,15 @@ func (s *Server) works() error {
 	return err
 }
 
-// Connect connects to a server, or to those of a cluster, as other programs do.
+// Connect opens a plain NATS connection to one or several servers, for checks that
+// do not go through Posthorn.
 func Connect(t testing.TB, servers ...*Server) (*natsgo.Conn, jetstream.JetStream) {
 	t.Helper()
 	var urls []string
 	for _, s := range servers {
 		urls = append(urls, s.URL)
 	}
-	conn, err := natsgo.Connect(strings.Join(urls, ","), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(pace),
+	conn, err := natsgo.Connect(strings.Join(urls, ","), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(reconnectWait),
 		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}))
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +261,7 @@ func (s *Server) logTail() string {
 
 var built = sync.OnceValues(func() (string, error) { return testprogram.Path("nats-server") })
 
-// program is the nats-server to run.
+// program returns the path of the nats-server to run.
 func program(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv("POSTHORN_TEST_NATS_SERVER"); path != "" {
@@ -277,7 +274,7 @@ func program(t testing.TB) string {
 	return path
 }
 
-// freePorts are ports that nobody uses now.
+// freePorts returns n different ports that are free now.
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	var ports []int

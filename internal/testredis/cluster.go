@@ -15,14 +15,15 @@ import (
 
 // Cluster is a Redis Cluster.
 type Cluster struct {
-	Masters  []*Server // as they were at first
-	Replicas []*Server // the i-th is of the i-th master; empty without
+	Masters  []*Server // the masters before any failover
+	Replicas []*Server // Replicas[i] replicates Masters[i]; may be empty
 
 	t testing.TB
 }
 
-// StartCluster starts a Cluster of some masters, each with a replica or all without.
-// A replica takes over about two seconds after its master is gone.
+// StartCluster starts a Cluster with a number of masters, and one replica for each
+// master if replicas is true. A replica takes over about two seconds after its
+// master went down.
 func StartCluster(t testing.TB, masters int, replicas bool, options ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
@@ -51,10 +52,10 @@ func clusterNode(dir string, _ int) []string {
 
 func (c *Cluster) all() []*Server { return slices.Concat(c.Masters, c.Replicas) }
 
-// URL names the masters.
+// URL returns the redis-cluster URL with the addresses of all servers.
 func (c *Cluster) URL() string { return "redis-cluster://" + strings.Join(c.Addrs(), ",") }
 
-// Addrs are those of all servers.
+// Addrs returns the addresses of all servers.
 func (c *Cluster) Addrs() []string {
 	var addrs []string
 	for _, s := range c.all() {
@@ -63,7 +64,7 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// Client is a client of the Cluster, which is closed when the test ends.
+// Client returns a client of the Cluster. It is closed when the test ends.
 func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Protocol: 2, DisableIdentity: true})
 	t.Cleanup(func() { _ = client.Close() })
@@ -99,8 +100,8 @@ func (c *Cluster) form() {
 	c.AwaitReady()
 }
 
-// AwaitReady waits until all servers that run agree that all is well, and as many
-// replicas as there are have their masters' data.
+// AwaitReady waits until every server reports the Cluster as healthy, and every
+// replica is connected to its master.
 func (c *Cluster) AwaitReady() {
 	c.t.Helper()
 	ctx := context.Background()
@@ -120,7 +121,7 @@ func (c *Cluster) AwaitReady() {
 	}
 }
 
-// Owner is the server that has a key now, as a client sees it.
+// Owner returns the master of a key, according to the client.
 func (c *Cluster) Owner(client *redis.ClusterClient, key string) *Server {
 	c.t.Helper()
 	node, err := client.MasterForKey(context.Background(), key)
@@ -130,7 +131,7 @@ func (c *Cluster) Owner(client *redis.ClusterClient, key string) *Server {
 			return s
 		}
 	}
-	c.t.Fatalf("%s is no server of the Cluster", node.Options().Addr)
+	c.t.Fatalf("no server of the Cluster has the address %s", node.Options().Addr)
 	return nil
 }
 

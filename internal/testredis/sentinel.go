@@ -13,19 +13,19 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// Master is what sentinels call theirs.
+// Master is the name of the master in the configuration of the sentinels.
 const Master = "main"
 
 // Sentinel is a master with two replicas, and three sentinels that watch them.
 type Sentinel struct {
-	Servers   []*Server // the first was the master at first
+	Servers   []*Server // Servers[0] is the master before any failover
 	Sentinels []*Server
 
 	t testing.TB
 }
 
-// StartSentinel starts them. A replica takes over about two seconds after the
-// master is gone.
+// StartSentinel starts the servers and the sentinels. A replica takes over about
+// two seconds after the master went down.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	s := &Sentinel{t: t}
@@ -38,7 +38,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	}
 	for range 3 {
 		sentinel := start(t, nil, s.configure)
-		if err := sentinel.Client.Do(context.Background(), hurry...).Err(); err != nil {
+		if err := sentinel.Client.Do(context.Background(), shortPeriods...).Err(); err != nil {
 			t.Fatal(err)
 		}
 		s.Sentinels = append(s.Sentinels, sentinel)
@@ -47,13 +47,15 @@ func StartSentinel(t testing.TB) *Sentinel {
 	return s
 }
 
-// hurry lets sentinels find each other and replicas in a tenth of the usual time,
-// and go on at once when the machine was too busy to let them run (tilt).
-var hurry = []any{
+// shortPeriods is a command that makes sentinels discover each other and the replicas
+// in a tenth of the usual time, and shortens TILT, the mode in which a sentinel does
+// nothing after a busy machine has suspended it.
+var shortPeriods = []any{
 	"sentinel", "debug", "publish-period", 200, "info-period", 500, "ask-period", 100, "ping-period", 100, "tilt-trigger", 60_000, "tilt-period", 100,
 }
 
-// configure writes a sentinel's file, which it writes to itself later.
+// configure writes the configuration file of a sentinel, which the sentinel itself
+// rewrites later.
 func (s *Sentinel) configure(dir string, _ int) []string {
 	file := filepath.Join(dir, "sentinel.conf")
 	text := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]d 2\nsentinel down-after-milliseconds %[1]s 1000\n"+
@@ -64,12 +66,12 @@ func (s *Sentinel) configure(dir string, _ int) []string {
 	return []string{file, "--sentinel"}
 }
 
-// URL names the sentinels.
+// URL returns the redis-sentinel URL with the addresses of the sentinels.
 func (s *Sentinel) URL() string {
 	return "redis-sentinel://" + strings.Join(s.Addrs(), ",") + "/" + Master
 }
 
-// Addrs are those of the sentinels.
+// Addrs returns the addresses of the sentinels.
 func (s *Sentinel) Addrs() []string {
 	var addrs []string
 	for _, sentinel := range s.Sentinels {
@@ -78,7 +80,7 @@ func (s *Sentinel) Addrs() []string {
 	return addrs
 }
 
-// Current is the master as the sentinels say.
+// Current waits until all sentinels name the same master, and returns that server.
 func (s *Sentinel) Current() *Server {
 	s.t.Helper()
 	var current *Server
@@ -106,16 +108,17 @@ func (s *Sentinel) Current() *Server {
 	return current
 }
 
-// AwaitReady waits until the master has both replicas and every sentinel knows all.
+// AwaitReady waits until both replicas are in sync with the master, and every
+// sentinel knows the replicas and the other sentinels.
 func (s *Sentinel) AwaitReady() {
 	s.t.Helper()
 	ctx := context.Background()
-	await.True(s.t, "both replicas have the master's data", func() bool {
+	await.True(s.t, "both replicas are in sync with the master", func() bool {
 		info, err := s.Current().Client.Info(ctx, "replication").Result()
 		return err == nil && strings.Contains(info, "connected_slaves:2") && strings.Count(info, "state=online") == 2
 	})
 	for _, sentinel := range s.Sentinels {
-		await.True(s.t, "the sentinel knows all", func() bool {
+		await.True(s.t, "the sentinel knows all servers", func() bool {
 			info, err := sentinel.Client.Info(ctx, "sentinel").Result()
 			return err == nil && strings.Contains(info, "status=ok") && strings.Contains(info, "slaves=2,sentinels=3")
 		})

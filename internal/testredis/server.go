@@ -1,12 +1,14 @@
-// Package testredis runs Redis servers for tests: one, Sentinel, and Cluster. They
-// are real, on free ports, can be killed, stopped and started again, and are gone
-// when the test is, whatever ends it. Tests that do neither kill nor configure
-// their server share one: see [NewDatabase] and [SharedCluster].
+// Package testredis runs Redis servers for tests: a single server, Sentinel, or a
+// Cluster. The servers listen on free ports of the loopback interface, and end with
+// the test even if the process is killed. A test can kill, pause and restart them.
+// Tests that need no server of their own share one through [NewDatabase] and
+// [SharedCluster].
 package testredis
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,7 +29,7 @@ import (
 type Server struct {
 	Addr string
 	Port int
-	// Client is the test's own way to it. It does not hide that the server is down.
+	// Client is a client without retries, so that a test sees when the server is down.
 	Client *redis.Client
 
 	t       testing.TB
@@ -35,18 +37,18 @@ type Server struct {
 	log     string
 	args    []string
 	mu      sync.Mutex
-	process *os.Process // nil when it does not run
+	process *os.Process // nil while the server is down
 	ended   <-chan struct{}
 }
 
-// Start starts a server that keeps what it acknowledged when it is killed. Options
-// are as on redis-server's command line.
+// Start starts a server that syncs every write to disk, so that a kill loses no
+// acknowledged write. Options are options of the command line of redis-server.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
 	return start(t, append([]string{"--appendonly", "yes", "--appendfsync", "always"}, options...), nil)
 }
 
-// StartTLS starts one that is reached by TLS too, at the URL.
+// StartTLS starts a server that also accepts TLS connections, at the returned URL.
 func StartTLS(t testing.TB, cert, key string) (s *Server, url string) {
 	t.Helper()
 	port := strconv.Itoa(testdir.FreePort(t))
@@ -54,39 +56,39 @@ func StartTLS(t testing.TB, cert, key string) (s *Server, url string) {
 	return s, "rediss://127.0.0.1:" + port
 }
 
-// URL is the server's.
+// URL returns the URL of the server.
 func (s *Server) URL() string { return "redis://" + s.Addr }
 
-// Kill ends the server as kill -9 does, and returns when it is gone.
+// Kill sends SIGKILL to a running server, and returns when the process has ended.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process != nil {
-		_ = s.process.Kill() // fails when it has ended already
+		_ = s.process.Kill() // fails if the process has ended already
 		<-s.ended
 		s.process = nil
 	}
 }
 
-// Pause stops the process where it is, until [Server.Resume]. Its connections stay.
+// Pause suspends the process of the server. Its connections stay open and hang.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
-// Resume lets it go on.
+// Resume continues a server that was paused.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
-func (s *Server) signal(what syscall.Signal) {
+func (s *Server) signal(signal syscall.Signal) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process == nil {
-		s.t.Fatal("the server does not run")
+		s.t.Fatal("the server is down")
 	}
-	if err := s.process.Signal(what); err != nil {
+	if err := s.process.Signal(signal); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// Restart starts a killed server again, on its port and with its data.
+// Restart starts a server that is down, with the same port and data.
 func (s *Server) Restart() {
 	s.t.Helper()
 	if err := s.run(); err != nil {
@@ -115,9 +117,9 @@ func start(t testing.TB, options []string, configure func(dir string, port int) 
 func (s *Server) launch(options []string, configure func(dir string, port int) []string) {
 	s.t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		s.t.Fatal("no redis-server on this machine: scripts/deps")
+		s.t.Fatal("redis-server is not installed; scripts/deps installs it")
 	}
-	for attempt := 0; ; attempt++ { // another process may take the port first
+	for attempt := 0; ; attempt++ { // another process may take the free port first
 		s.Port = testdir.FreePort(s.t)
 		s.Addr = "127.0.0.1:" + strconv.Itoa(s.Port)
 		s.args = nil
@@ -144,12 +146,12 @@ func client(addr string, db int) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, DB: db, Protocol: 2, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true})
 }
 
-// run starts the process and waits until it answers.
+// run starts the process and waits until the server answers.
 func (s *Server) run() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process != nil {
-		return fmt.Errorf("it runs already")
+		return errors.New("the server is running already")
 	}
 	process := exec.Command("redis-server", s.args...)
 	ended, err := s.dir.Start(process)
@@ -158,11 +160,11 @@ func (s *Server) run() error {
 	}
 	var state string
 	await.True(s.t, "redis-server answers, or ends", func() bool {
-		state, err = s.Client.Info(context.Background(), "persistence").Result() // answered even before it has loaded its data
+		state, err = s.Client.Info(context.Background(), "persistence").Result() // answered also while the data is loaded
 		return err == nil && !strings.Contains(state, "loading:1") || isClosed(ended)
 	})
 	if isClosed(ended) {
-		return fmt.Errorf("it ended: %w", err)
+		return fmt.Errorf("the process ended: %w", err)
 	}
 	s.process, s.ended = process.Process, ended
 	return nil
@@ -177,7 +179,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// Written is how much the server has written to its append-only file.
+// Written returns the size of the append-only file.
 func (s *Server) Written() int64 {
 	s.t.Helper()
 	info, err := os.Stat(s.file())
@@ -187,8 +189,8 @@ func (s *Server) Written() int64 {
 	return info.Size()
 }
 
-// Cut leaves so much of the append-only file of a killed server, as if it had been
-// killed while it wrote.
+// Cut truncates the append-only file of a killed server to a size, as if the server
+// had been killed in the middle of a write.
 func (s *Server) Cut(size int64) {
 	s.t.Helper()
 	if err := os.Truncate(s.file(), size); err != nil {
@@ -200,7 +202,7 @@ func (s *Server) file() string {
 	return filepath.Join(s.dir.Path, "appendonlydir", "appendonly.aof.1.incr.aof")
 }
 
-// Log is what the server has said so far.
+// Log returns the log of the server.
 func (s *Server) Log() string {
 	out, _ := os.ReadFile(s.log)
 	return string(out)

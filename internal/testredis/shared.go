@@ -12,10 +12,11 @@ import (
 	"github.com/posthorn/posthorn/internal/testdir"
 )
 
-// databases is how many tests of a process can have one each.
+// databases is the number of databases of the shared server: more than a process
+// has tests.
 const databases = 10_000
 
-// shared are the servers that the tests of this process share. They end with the
+// shared has the servers that all tests of this process share. They end with the
 // process.
 var shared struct {
 	sync.Mutex
@@ -25,24 +26,23 @@ var shared struct {
 	prefixes  int
 }
 
-// Database is a database of the server that all tests of the process share.
+// Database is a database of the shared server.
 type Database struct {
-	// Client is the test's own way to it.
-	Client *redis.Client
+	Client *redis.Client // for the test's own commands
 
 	addr   string
 	number int
 }
 
-// NewDatabase returns an empty database.
+// NewDatabase returns an empty database of the shared server.
 func NewDatabase(t testing.TB) *Database {
 	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil {
-		s := lasting(t)
+		s := newShared(t)
 		s.launch([]string{"--databases", strconv.Itoa(databases)}, nil)
-		_ = s.Client.Close() // each database has its own
+		_ = s.Client.Close() // each Database has its own client
 		shared.server = s
 	}
 	d := &Database{addr: shared.server.Addr, number: shared.databases}
@@ -52,11 +52,12 @@ func NewDatabase(t testing.TB) *Database {
 	return d
 }
 
-// URL is the database's.
+// URL returns the URL of the database.
 func (d *Database) URL() string { return fmt.Sprintf("redis://%s/%d", d.addr, d.number) }
 
-// lasting is a server that is not running yet, and ends with the process.
-func lasting(t testing.TB) *Server {
+// newShared returns a server that is not started yet. It ends with the process
+// instead of the test.
+func newShared(t testing.TB) *Server {
 	t.Helper()
 	dir, err := testdir.Make("testredis-")
 	if err != nil {
@@ -65,8 +66,8 @@ func lasting(t testing.TB) *Server {
 	return &Server{t: t, dir: dir, log: filepath.Join(dir.Path, "log")}
 }
 
-// SharedCluster returns a Cluster of three masters that all tests of the process
-// share, and the test's own prefix of keys. The test changes nothing but such keys.
+// SharedCluster returns a Cluster of three masters that all tests of this process
+// share, and a prefix of keys for this test. The test must write no other keys.
 func SharedCluster(t testing.TB) (c *Cluster, prefix string) {
 	t.Helper()
 	shared.Lock()
@@ -74,7 +75,7 @@ func SharedCluster(t testing.TB) (c *Cluster, prefix string) {
 	if shared.cluster == nil {
 		c := &Cluster{t: t}
 		for range 3 {
-			s := lasting(t)
+			s := newShared(t)
 			s.launch(nil, clusterNode)
 			c.Masters = append(c.Masters, s)
 		}

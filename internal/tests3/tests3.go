@@ -1,5 +1,5 @@
-// Package tests3 runs an S3 server for tests: versitygw, which keeps objects as
-// files.
+// Package tests3 runs versitygw, an S3 server that stores objects as files, for
+// tests.
 package tests3
 
 import (
@@ -22,8 +22,8 @@ const (
 	secretKey = "posthorn-secret"
 )
 
-// Setenv puts the credentials of the servers into the environment, where S3
-// clients look. Call it before the tests of a package run.
+// Setenv sets the environment variables from which S3 clients read their
+// credentials. Call it in TestMain, before tests run in parallel.
 func Setenv() {
 	os.Setenv("AWS_ACCESS_KEY_ID", accessKey)
 	os.Setenv("AWS_SECRET_ACCESS_KEY", secretKey)
@@ -40,14 +40,14 @@ type Server struct {
 	ended   <-chan struct{}
 }
 
-// Bucket is a bucket of a server.
+// Bucket is a bucket of a test server.
 type Bucket struct {
 	name    string
 	root    *testdir.Dir
 	address string
 }
 
-// shared is the server that the tests of this process share. It ends with the
+// shared is the server that all tests of this process share. It ends with the
 // process.
 var shared struct {
 	sync.Mutex
@@ -55,8 +55,7 @@ var shared struct {
 	buckets int
 }
 
-// NewBucket returns an empty bucket of the server that all tests of the process
-// share.
+// NewBucket creates an empty bucket on the shared server.
 func NewBucket(t testing.TB) *Bucket {
 	t.Helper()
 	shared.Lock()
@@ -75,8 +74,8 @@ func NewBucket(t testing.TB) *Bucket {
 	return &b
 }
 
-// Start starts a server for the test, and ends it with it. The test is skipped
-// where the program cannot be built, as without a network, unless this is CI.
+// Start starts a server, and ends it with the test. If versitygw cannot be built,
+// for example without a network, the test is skipped; in CI it fails.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := launch(t, testdir.New(t, "tests3-"))
@@ -110,16 +109,16 @@ func (b *Bucket) make(t testing.TB) {
 	}
 }
 
-// URL is what opens the bucket.
+// URL returns the URL that opens the bucket.
 func (b *Bucket) URL() string {
 	return "s3://" + b.name + "?region=us-east-1&use_path_style=true&endpoint=http://" + b.address
 }
 
-// Dir is where the objects are, as files by their keys.
+// Dir returns the directory of the objects. Each object is a file named by its key.
 func (b *Bucket) Dir() string     { return filepath.Join(b.root.Path, "objects", b.name) }
 func (b *Bucket) sidecar() string { return filepath.Join(b.root.Path, "attributes") }
 
-// Kill kills the server, if it runs.
+// Kill kills the server if it is running.
 func (s *Server) Kill() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Kill()
@@ -128,7 +127,7 @@ func (s *Server) Kill() {
 	}
 }
 
-// Restart starts the server again, where it was and with what it had.
+// Restart starts the server again, at the same address and with the same objects.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.cmd = exec.Command(s.program, "--access", accessKey, "--secret", secretKey, "--port", s.address, "--quiet",

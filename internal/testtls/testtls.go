@@ -1,4 +1,4 @@
-// Package testtls makes certificates for servers of tests.
+// Package testtls generates certificates for test servers.
 package testtls
 
 import (
@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// Files are a certificate for 127.0.0.1, signed by itself, and its key.
+// Files are the paths of a self-signed certificate for 127.0.0.1 and of its key.
 type Files struct {
 	Cert, Key string
-	// Roots trust it, and nothing else.
+	// Roots contains the certificate only.
 	Roots *x509.CertPool
 }
 
-// New makes a certificate in a directory of the test.
+// New generates a certificate in a temporary directory of the test.
 func New(t testing.TB) Files {
 	t.Helper()
 	dir := t.TempDir()
@@ -31,7 +31,8 @@ func New(t testing.TB) Files {
 	return f
 }
 
-// Write makes one with a serial number, and writes it and its key to files.
+// Write generates a self-signed certificate with the given serial number, and
+// writes the certificate and its key to the files.
 func Write(t testing.TB, serial int64, certFile, keyFile string) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,10 +1,9 @@
-// Package token makes and recognises API tokens. It knows their form; who holds
-// one and what it allows is in the database.
+// Package token generates and parses API tokens. The database stores the owner
+// and the rights of each token; this package does not know them.
 //
-// A token looks like ph_k3J9xQ2m_ and 49 more letters and digits: 256 random
-// bits, and a checksum. The form is for scanners that look for leaked secrets;
-// the checksum lets them, and us, tell a token from what only looks like one
-// without asking anybody.
+// A token is ph_k3J9xQ2m_ followed by 49 letters and digits, which hold 256
+// random bits and a checksum. Secret scanners can find leaked tokens by this
+// pattern, and the checksum rules out look-alikes without a database query.
 package token
 
 import (
@@ -16,8 +15,9 @@ import (
 	"strings"
 )
 
-// Token is an API token. Prefix is for everyone's eyes; Secret, which begins
-// with it, is for its holder alone.
+// Token is an API token. Prefix is public and identifies the token in lists and
+// logs. Secret is the whole token, begins with Prefix, and is known to its owner
+// only.
 type Token struct {
 	Prefix string
 	Secret string
@@ -29,18 +29,19 @@ const (
 	checksumDigits = 6  // 62^6 > 2^32
 )
 
-var form = regexp.MustCompile(`^ph_[0-9A-Za-z]{8}_[0-9A-Za-z]{49}$`)
+var pattern = regexp.MustCompile(`^ph_[0-9A-Za-z]{8}_[0-9A-Za-z]{49}$`)
 
-// New makes a token.
+// New generates a random token.
 func New() Token {
 	prefix := "ph_" + random(prefixDigits)
 	text := prefix + "_" + random(secretDigits)
 	return Token{Prefix: prefix, Secret: text + checksum(text)}
 }
 
-// Parse recognises a token; ok says whether it is one.
+// Parse parses the text of a token. ok is false if the pattern or the checksum
+// does not match.
 func Parse(text string) (t Token, ok bool) {
-	if !form.MatchString(text) {
+	if !pattern.MatchString(text) {
 		return Token{}, false
 	}
 	body, sum := text[:len(text)-checksumDigits], text[len(text)-checksumDigits:]
@@ -50,26 +51,27 @@ func Parse(text string) (t Token, ok bool) {
 	return Token{Prefix: text[:len("ph_")+prefixDigits], Secret: text}, true
 }
 
-// Hash is what the database knows of the token.
+// Hash returns the SHA-256 hash of the secret. The database stores the hash, not
+// the secret.
 func (t Token) Hash() [sha256.Size]byte { return sha256.Sum256([]byte(t.Secret)) }
 
-var anywhere = regexp.MustCompile(`(ph_[0-9A-Za-z]{8})_[0-9A-Za-z]{10,}`)
+var redactable = regexp.MustCompile(`(ph_[0-9A-Za-z]{8})_[0-9A-Za-z]{10,}`)
 
-// Hide shortens what looks like a token, whole or in part, in a text that is to
-// be logged.
-func Hide(text string) string { return anywhere.ReplaceAllString(text, "${1}_…") }
+// Hide redacts all tokens, whole or cut off, in a text that will be logged.
+func Hide(text string) string { return redactable.ReplaceAllString(text, "${1}_…") }
 
-// String shows the part that is no secret, also when a token is logged by mistake.
+// String returns the public prefix, so that printing a token never leaks its
+// secret.
 func (t Token) String() string { return t.Prefix + "_…" }
 
-// GoString is String, for %#v.
+// GoString returns the same text as String, so that %#v does not leak the secret.
 func (t Token) GoString() string { return t.String() }
 
 func random(digits int) string {
 	all := new(big.Int).Exp(big.NewInt(62), big.NewInt(int64(digits)), nil)
 	n, err := rand.Int(rand.Reader, all)
 	if err != nil {
-		panic(err) // crypto/rand says that it never happens
+		panic(err) // crypto/rand never returns an error
 	}
 	return base62(n, digits)
 }
@@ -78,7 +80,7 @@ func checksum(text string) string {
 	return base62(big.NewInt(int64(crc32.ChecksumIEEE([]byte(text)))), checksumDigits)
 }
 
-// base62 pads with zeros to the number of digits.
+// base62 formats n in base 62, padded with zeros to the number of digits.
 func base62(n *big.Int, digits int) string {
 	text := n.Text(62)
 	if len(text) > digits {

@@ -15,10 +15,10 @@ func TestNewIsParsed(t *testing.T) {
 		made := token.New()
 		parsed, ok := token.Parse(made.Secret)
 		if !ok || parsed != made {
-			t.Fatalf("%v is not recognised", made)
+			t.Fatalf("Parse refuses %v", made)
 		}
 		if seen[made.Prefix] {
-			t.Errorf("prefix %s came twice", made.Prefix)
+			t.Errorf("prefix %s was generated twice", made.Prefix)
 		}
 		seen[made.Prefix] = true
 	}
@@ -41,7 +41,7 @@ func TestParseRefuses(t *testing.T) {
 		"other letters":  good[:20] + "é" + good[22:],
 	} {
 		if _, ok := token.Parse(text); ok {
-			t.Errorf("%s: taken for a token", name)
+			t.Errorf("%s: Parse accepts it", name)
 		}
 	}
 }
@@ -57,7 +57,8 @@ func TestTokenIsNotPrintedByMistake(t *testing.T) {
 	}
 }
 
-// The database keeps this hash for as long as the token lives: it never changes.
+// The database stores this hash for the lifetime of the token, so the hash function
+// must never change.
 func TestHash(t *testing.T) {
 	t.Parallel()
 	const text = "ph_00000001_0000000000000000000000000000000000000000001"

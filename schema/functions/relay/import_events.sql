@@ -27,11 +27,13 @@ begin
   perform posthorn.check_origins(import_events.logs, import_events.metadata);
   perform posthorn.check_batch(import_events.types, import_events.payloads, import_events.keys, import_events.tags, import_events.metadata);
   stream_ids := posthorn.stream_ids(ns, import_events.streams);
-  perform posthorn.refuse_plaintext(m.stream)
-  from unnest(import_events.parts, import_events.payloads) e (part, payload)
-  join unnest(import_events.streams, stream_ids) with ordinality m (stream, id, part) on m.part = e.part
-  join posthorn.sealed_streams x on x.stream_id = m.id
-  where posthorn.sealed_with(e.payload) is null;
+  if exists (select from posthorn.sealed_streams x where x.stream_id = any (stream_ids)) then
+    perform posthorn.refuse_plaintext(m.stream)
+    from unnest(import_events.parts, import_events.payloads) e (part, payload)
+    join unnest(import_events.streams, stream_ids) with ordinality m (stream, id, part) on m.part = e.part
+    join posthorn.sealed_streams x on x.stream_id = m.id
+    where posthorn.sealed_with(e.payload) is null;
+  end if;
   perform posthorn.commit_firmly();
   perform posthorn.know_streams(i.id, import_events.streams, import_events.logs, import_events.namespaces);
   repeats := posthorn.repeats(i.id, import_events.streams, import_events.parts, import_events.ids);
@@ -45,7 +47,7 @@ begin
   from unnest(import_events.parts, import_events.ids, import_events.types, import_events.payloads, import_events.published,
       import_events.keys, import_events.tags, import_events.metadata)
     with ordinality e (part, id, type, payload, published, key, tags, metadata, n)
-  where repeats is null or e.n <> all (repeats);
+  where repeats is null or e.n not in (select unnest(repeats));
   get diagnostics imported = row_count;
   perform posthorn.move_import(i.id, import_events.streams, import_events.passed, import_events.trimmed, import_events.parts,
     import_events.ids, repeats);
@@ -148,38 +150,35 @@ begin
 end $$;
 comment on function posthorn.know_streams(int, text[], uuid[], text[]) is 'Makes the streams that an import has not met yet.';
 
--- Which events of a batch were imported before, by their numbers; null for none. An id above all that came before it
--- is new. The others are looked up: mostly they were committed late, so their transaction took its ids early.
+-- Mostly the ids of each stream rise from its last one, and nothing is looked up. Other ids are mostly those of
+-- transactions that were committed late. A stream's last_id is the highest that was imported, so only lower ones are
+-- looked up.
 create or replace function posthorn.repeats(import_id int, streams text[], parts int[], ids bigint[])
 returns int[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
-declare
-  doubtful int[];
 begin
-  select array_agg(e.n) into doubtful
-  from (
-    select e.part, e.id, e.n, max(e.id) over (partition by e.part order by e.n rows between unbounded preceding and 1 preceding) as before
-    from unnest(repeats.parts, repeats.ids) with ordinality e (part, id, n)
-  ) e
-  join unnest(repeats.streams) with ordinality p (stream, part) on p.part = e.part
-  join posthorn.import_streams s on s.import_id = repeats.import_id and s.stream = p.stream
-  where e.id <= greatest(s.last_id, e.before);
-  if doubtful is null then
+  if not exists (
+    select from unnest(repeats.parts, repeats.ids, repeats.parts[2:], repeats.ids[2:]) e (part, id, next_part, next_id)
+    where (e.part, e.id) >= (e.next_part, e.next_id)
+  ) and not exists (
+    select from (select e.part, min(e.id) as low from unnest(repeats.parts, repeats.ids) e (part, id) group by e.part) e
+    join posthorn.import_streams s on s.import_id = repeats.import_id and s.stream = repeats.streams[e.part]
+    where e.low <= s.last_id)
+  then
     return null;
   end if;
   return (
     with given as (
       select e.part, e.id, e.n, row_number() over (partition by e.part, e.id order by e.n) as nth
       from unnest(repeats.parts, repeats.ids) with ordinality e (part, id, n)
-    ), bounds as (
-      select g.part, min(g.id) as low, max(g.id) as high from given g where g.n = any (doubtful) group by g.part
     ), known as (
       select b.part, x.id
-      from bounds b
-      join posthorn.import_streams s on s.import_id = repeats.import_id and s.stream = repeats.streams[b.part]
+      from (select g.part, min(g.id) as low, max(g.id) as high from given g group by g.part) b
+      join posthorn.import_streams s
+        on s.import_id = repeats.import_id and s.stream = repeats.streams[b.part] and s.last_id >= b.low
       cross join lateral (
         select unnest(s.recent)
         union
@@ -190,7 +189,8 @@ begin
     select array_agg(g.n::int) from given g where g.nth > 1 or (g.part, g.id) in (select k.part, k.id from known k)
   );
 end $$;
-comment on function posthorn.repeats(int, text[], int[], bigint[]) is 'Which events of a batch were imported before.';
+comment on function posthorn.repeats(int, text[], int[], bigint[]) is
+  'The numbers of those events of a batch that were imported before, or are in it twice; null if there are none.';
 
 -- Moves an import past a batch. The ids of the last 200,000 events of each stream stay known; up to 200 of them beside
 -- the position, so that a stream with few events does not get a row of ids for each batch.
@@ -207,7 +207,7 @@ begin
   with fresh as (
     select e.part, array_agg(e.id) as ids, max(e.id) as last_id, count(*) as n
     from unnest(move_import.parts, move_import.ids) with ordinality e (part, id, n)
-    where move_import.repeats is null or e.n <> all (move_import.repeats)
+    where move_import.repeats is null or e.n not in (select unnest(move_import.repeats))
     group by e.part
   ), moved as (
     select s.stream, s.imported + coalesce(f.n, 0) as imported, s.recent || coalesce(f.ids, '{}') as ids,

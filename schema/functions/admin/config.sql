@@ -1,4 +1,3 @@
--- One setting, as text.
 create or replace function posthorn.setting(key text)
 returns text
 language sql stable security definer
@@ -6,10 +5,9 @@ set search_path = pg_catalog, pg_temp
 begin atomic
   select c.value from posthorn.config c where c.key = setting.key;
 end;
-comment on function posthorn.setting(text) is 'The value of one key of posthorn.config.';
+comment on function posthorn.setting(text) is 'The value of one key of posthorn.config, as text.';
 
--- Refuses values that the code which reads them could not use. With the owner's rights, since those who may
--- change a value need not be allowed to call what checks it.
+-- With the owner's rights, since roles that may change a value need not be allowed to call its checks.
 create or replace function posthorn.check_config()
 returns trigger
 language plpgsql security definer
@@ -49,7 +47,7 @@ begin
   end if;
   return new;
 end $$;
-comment on function posthorn.check_config() is 'Trigger: refuses bad values in posthorn.config.';
+comment on function posthorn.check_config() is 'Trigger: refuses values of posthorn.config that the code could not use.';
 
 create or replace function posthorn.check_period(key text, value text)
 returns void

@@ -1,5 +1,5 @@
--- API tokens: who may come in over HTTP. The database never sees a secret, only its hash, so that no log
--- of statements can tell it.
+-- API tokens open the server over HTTP. The database never sees a secret, only its hash, so no log of statements can
+-- contain it.
 
 create or replace function posthorn.token_scopes()
 returns text[]
@@ -7,7 +7,7 @@ language sql immutable parallel safe
 return array['read', 'publish', 'consume', 'jobs:create', 'jobs:work', 'admin'];
 comment on function posthorn.token_scopes() is 'The scopes that a token may have.';
 
--- Makes a token and returns its id. Its hash is the sha256 of all of its text. The scope all stands for each of them.
+-- The hash is the sha256 of the token's whole text. The scope all stands for each of them.
 create or replace function posthorn.create_token(
   name text,
   hash bytea,
@@ -37,7 +37,7 @@ begin
   return token_id;
 end $$;
 comment on function posthorn.create_token(text, bytea, text, text[], text, text[], timestamptz) is
-  'Makes an API token of the hash of its secret, and returns its id.';
+  'Makes an API token from the hash of its secret, and returns its id.';
 
 create or replace function posthorn.check_token(name text, scopes text[], streams text[], expires_at timestamptz)
 returns void
@@ -67,9 +67,9 @@ begin
       using errcode = 'PH004', hint = 'Name the restricted streams that the token is for.';
   end if;
 end $$;
-comment on function posthorn.check_token(text, text[], text[], timestamptz) is 'Raises what is wrong with a token.';
+comment on function posthorn.check_token(text, text[], text[], timestamptz) is
+  'Raises the error in the arguments of a token, if there is one.';
 
--- The tokens that are good in a namespace, those of every namespace among them; of all if it is null.
 create or replace function posthorn.list_tokens(for_namespace text default null)
 returns table (
   id int, name text, namespace text, prefix text, scopes text[], streams text[], state text,
@@ -91,9 +91,9 @@ begin
     where ns is null or t.namespace_id is null or t.namespace_id = ns
     order by t.id;
 end $$;
-comment on function posthorn.list_tokens(text) is 'The API tokens that are good in a namespace, or all.';
+comment on function posthorn.list_tokens(text) is
+  'The API tokens that are good in a namespace, those of every namespace among them; all tokens if it is null.';
 
--- Revokes a token, and reports whether it was good until now.
 create or replace function posthorn.revoke_token(id int)
 returns boolean
 language plpgsql security definer
@@ -111,10 +111,9 @@ begin
   end if;
   return false;
 end $$;
-comment on function posthorn.revoke_token(int) is 'Revokes an API token for good.';
+comment on function posthorn.revoke_token(int) is 'Revokes an API token for good, and returns whether it was good until now.';
 
--- Without a token, HTTP is open again to this machine: opening forgets the tokens, since it is their existence that
--- closes the door.
+-- The server needs tokens once there ever was one, so opening it forgets all tokens.
 create or replace function posthorn.revoke_tokens(open boolean default false)
 returns bigint
 language plpgsql security definer
@@ -131,4 +130,4 @@ begin
   return n;
 end $$;
 comment on function posthorn.revoke_tokens(boolean) is
-  'Revokes all API tokens and returns how many were not revoked; if open, HTTP needs none from then on.';
+  'Revokes all API tokens and returns how many were not revoked; if open, HTTP on this machine needs none from then on.';

@@ -1,9 +1,9 @@
--- Three heartbeats missed, and a node is stale.
 create or replace function posthorn.is_alive(last_heartbeat timestamptz)
 returns boolean
 language sql volatile parallel safe
 return last_heartbeat >= posthorn.now() - interval '90 seconds';
-comment on function posthorn.is_alive(timestamptz) is 'Whether a node with this heartbeat counts as alive.';
+comment on function posthorn.is_alive(timestamptz) is
+  'Whether a node with this heartbeat counts as alive: at most three heartbeats missed.';
 
 create or replace view posthorn.node_status as
 select n.node_id, n.namespace, n.display_name, n.description, n.metadata, n.registered_at, n.last_heartbeat,
@@ -24,4 +24,4 @@ left join lateral (
   join posthorn.groups g on g.id = x.group_id
   where x.node_id = n.node_id
 ) h on true;
-comment on view posthorn.node_status is 'The nodes: whether they are alive, what they work on, and what they can handle.';
+comment on view posthorn.node_status is 'The nodes: whether they are alive, their leases, and the handlers they have.';

@@ -1,6 +1,5 @@
--- After a restore into another cluster: transaction ids start over there, and the snapshots that
--- came along mean nothing. What each group had not been handed becomes expired leases,
--- old rows get an xid that every snapshot sees, and every cursor starts at the present.
+-- Transaction ids start over in another cluster, so the snapshots that came along mean nothing. Old events get an
+-- xid that every snapshot sees.
 create or replace function posthorn.rebase(force boolean default false)
 returns table (namespace text, group_name text, events bigint)
 language plpgsql security definer
@@ -17,7 +16,7 @@ begin
     raise exception 'this is the cluster that the log belongs to: there is nothing to rebase'
       using errcode = 'PH005', hint = 'Claims work as they are.';
   end if;
-  -- Nobody publishes, claims or settles until this commits.
+  -- No transaction publishes, claims or settles until this commits.
   lock table posthorn.events, posthorn.groups, posthorn.leases, posthorn.retries, posthorn.subscriptions, posthorn.stops in exclusive mode;
   sight := posthorn.look();
   perform posthorn.renumber_leases();
@@ -53,10 +52,10 @@ begin
   update posthorn.cluster c set system_identifier = here, verified = pg_postmaster_start_time();
 end $$;
 comment on function posthorn.rebase(boolean) is
-  'After a restore into another cluster: keeps what each group is owed, and starts its cursor anew.';
+  'Prepares the log after a restore into another cluster: the backlog of each group becomes expired leases, and every cursor starts at the present.';
 
--- What a group had not been handed, as leases that anyone may take. By its old snapshots, except
--- for ids that its cursor cannot have known: those were published since, in this cluster.
+-- By its old snapshots, except for ids that its cursor cannot have known: those were published since, in this
+-- cluster.
 create or replace function posthorn.backlog_to_leases(g posthorn.groups)
 returns bigint
 language plpgsql
@@ -90,10 +89,11 @@ begin
   select coalesce(sum(cardinality(m.ids)), 0) into n from made m;
   return n;
 end $$;
-comment on function posthorn.backlog_to_leases(posthorn.groups) is 'What a group had not been handed, as leases that anyone may take.';
+comment on function posthorn.backlog_to_leases(posthorn.groups) is
+  'Makes leases of the events that a group had not been handed; any node may take them.';
 
--- What stopped subscriptions are owed, event by event, while the snapshots that tell it mean something. Ids that the
--- group's cursor cannot have known are left out here: the group has them ahead.
+-- The snapshots that tell this still have a meaning here. Ids that the group's cursor cannot have known are left
+-- out: the group will read them.
 create or replace function posthorn.stops_to_missed(g posthorn.groups)
 returns void
 language sql
@@ -113,4 +113,4 @@ as $$
     and e.id <> all (coalesce(x.spared, '{}'))
   on conflict do nothing
 $$;
-comment on function posthorn.stops_to_missed(posthorn.groups) is 'What stopped subscriptions are owed, event by event.';
+comment on function posthorn.stops_to_missed(posthorn.groups) is 'Lists the events that stopped subscriptions have missed.';

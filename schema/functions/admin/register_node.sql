@@ -1,10 +1,7 @@
--- Nodes: processes that register when they start, send a heartbeat every 30 seconds, and
--- remove themselves when they stop. One that falls silent is stale after 90 seconds and
--- swept after 10 minutes; its leases need neither, they expire by themselves.
+-- Nodes are processes that register when they start, send a heartbeat every 30 seconds, and remove themselves when
+-- they stop. A silent node is stale after 90 seconds and swept after 10 minutes; its leases expire by themselves.
 
--- Registers a node, or a new run of one, and returns its id: characters outside [A-Za-z0-9_.:-]
--- have become _. Claim under that id, or pass one that needs no change. The handlers of an
--- earlier run are forgotten: set the new ones in the same transaction.
+-- Handlers of an earlier run are forgotten: set the new ones in the same transaction.
 create or replace function posthorn.register_node(
   namespace text, node text, display_name text default null, description text default null, metadata jsonb default '{}'
 ) returns text
@@ -39,9 +36,8 @@ begin
   return id;
 end $$;
 comment on function posthorn.register_node(text, text, text, text, jsonb) is
-  'Registers a node, or a new run of one, and returns the id that it has.';
+  'Registers a node, or a new run of one, and returns its id, in which characters outside of [A-Za-z0-9_.:-] have become _. Claim under that id.';
 
--- Every 30 seconds, by each node. False: it was removed or swept, and should register again.
 create or replace function posthorn.touch_node_heartbeat(node text)
 returns boolean
 language plpgsql security definer
@@ -51,9 +47,9 @@ begin
   update posthorn.nodes n set last_heartbeat = posthorn.now() where n.node_id = touch_node_heartbeat.node;
   return found;
 end $$;
-comment on function posthorn.touch_node_heartbeat(text) is 'Notes that a node is alive; false if it is not registered (any more).';
+comment on function posthorn.touch_node_heartbeat(text) is
+  'Notes that a node is alive, every 30 seconds; false if it was removed or swept and should register again.';
 
--- For a node that stops, or that is known to be dead: others take over its work at once.
 create or replace function posthorn.remove_node(namespace text, node text)
 returns bigint
 language plpgsql security definer
@@ -66,4 +62,5 @@ begin
   delete from posthorn.nodes n where n.namespace = remove_node.namespace and n.node_id = remove_node.node;
   return released;
 end $$;
-comment on function posthorn.remove_node(text, text) is 'Removes a node, gives back its leases, and says how many those were.';
+comment on function posthorn.remove_node(text, text) is
+  'Removes a node that stops or is known to be dead, gives its leases back, and returns how many those were.';

@@ -18,7 +18,7 @@ begin
   end loop;
 end $$;
 
--- The grants of one role, whatever its name: so that those who made their own call it too.
+-- Takes any role name, so that installations with roles of their own can call it.
 create or replace function posthorn.grant_role(kind text, role_name name)
 returns void
 language plpgsql
@@ -79,7 +79,7 @@ begin
     execute format('grant execute on %s to %I', target, role_name);
   end loop;
   execute format('grant select on posthorn.schema_version to %I', role_name);
-  -- lease_events is inlined into its caller's query, which reads these itself.
+  -- lease_events is inlined into its caller's query, which reads these tables itself.
   if kind in ('consumer', 'admin') then
     execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,
       posthorn.groups, posthorn.filtered_groups, posthorn.subscriptions, posthorn.stops, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status, posthorn.import_status, posthorn.import_stream_status, posthorn.relay_status, posthorn.relay_leases, posthorn.stream_leases,
@@ -92,7 +92,7 @@ begin
       update (conditions_sql, params, expiry_interval, stopped_at, error), delete on posthorn.subscriptions to %I', role_name);
   end if;
 end $$;
-comment on function posthorn.grant_role(text, name) is 'Gives a role what a publisher, consumer or admin needs.';
+comment on function posthorn.grant_role(text, name) is 'Grants a role the rights that a publisher, consumer or admin needs.';
 
 -- Nobody else calls anything: what is not granted below is for the owner.
 revoke execute on all functions in schema posthorn from public;
@@ -116,7 +116,7 @@ begin
           null; -- a migration of another database of this cluster was faster
         end;
       end if;
-    -- Who makes a role may grant it from then on, but not yet be it.
+    -- The maker of a role may grant it, but is no member of it yet.
     elsif not pg_has_role('posthorn_condition', 'set') or not pg_has_role('posthorn_condition', 'usage') then
       execute 'grant posthorn_condition to current_user with inherit true, set true';
     end if;

@@ -1,9 +1,6 @@
--- What the nodes of a group can handle. A node that is handed an event it has no handler for
--- asks here whether another has one, before it buries the event: during a rolling deploy the
--- versions differ.
+-- A node without a handler for an event asks here whether another node of the group has one, before the event
+-- becomes a dead letter: during a rolling deploy, versions differ.
 
--- Replaces what a node has for a group: [{"name": "charge", "patterns": ["order.*"]}]. The handler of a
--- subscription has no patterns: what it is for the database says.
 create or replace function posthorn.set_node_handlers(namespace text, node text, group_name text, handlers jsonb)
 returns void
 language plpgsql security definer
@@ -25,7 +22,8 @@ begin
   select set_node_handlers.node, wanted, h->>'name', array(select jsonb_array_elements_text(h->'patterns'))
   from jsonb_array_elements(set_node_handlers.handlers) h;
 end $$;
-comment on function posthorn.set_node_handlers(text, text, text, jsonb) is 'Replaces what a node can handle for a group.';
+comment on function posthorn.set_node_handlers(text, text, text, jsonb) is
+  'Replaces the handlers of a node for a group: [{"name": "charge", "patterns": ["order.*"]}]; handlers of subscriptions have no patterns.';
 
 create or replace function posthorn.check_handlers(handlers jsonb)
 returns void
@@ -59,7 +57,8 @@ begin
       using errcode = 'PH002', hint = 'Handlers of one group need different names.';
   end if;
 end $$;
-comment on function posthorn.check_handlers(jsonb) is 'Raises what is wrong with the handlers argument of set_node_handlers.';
+comment on function posthorn.check_handlers(jsonb) is
+  'Raises the error in the handlers argument of set_node_handlers, if there is one.';
 
 create or replace function posthorn.group_handlers(namespace text, group_name text)
 returns table (node text, handler text, patterns text[])
@@ -76,4 +75,4 @@ begin
       and posthorn.is_alive(n.last_heartbeat)
     order by h.node_id, h.handler;
 end $$;
-comment on function posthorn.group_handlers(text, text) is 'What the live nodes of a group can handle.';
+comment on function posthorn.group_handlers(text, text) is 'The handlers that the live nodes of a group have.';

@@ -1,5 +1,5 @@
--- Upkeep: what any node may do, at any time, all at once. Each part takes a lock that the
--- others skip, and one that fails does not stop the rest.
+-- Any node may call it at any time, all at once. Each part takes a lock that the others skip, and a part that fails
+-- does not stop the rest.
 create or replace function posthorn.tend()
 returns jsonb
 language plpgsql security definer
@@ -36,8 +36,7 @@ begin
   end loop;
   return report;
 end $$;
-comment on function posthorn.tend() is
-  'Does whatever upkeep is due, and reports it. Safe to call from everywhere at once.';
+comment on function posthorn.tend() is 'Does the upkeep that is due, and reports it. Safe to call from everywhere at once.';
 
 create or replace function posthorn.tick()
 returns bigint
@@ -45,7 +44,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  at timestamptz := posthorn.now(); -- before the xid: whatever has a higher one came later
+  at timestamptz := posthorn.now(); -- before the xid: transactions with a higher one are later
   last posthorn.ticks;
   sight posthorn.sight;
   seq bigint;
@@ -64,10 +63,10 @@ begin
   insert into posthorn.ticks (next, at, seq, snapshot) values (sight.next, at, sight.seq, posthorn.snapshot());
   return 1;
 end $$;
-comment on function posthorn.tick() is 'Records what is visible now, if anything was published since the last tick.';
+comment on function posthorn.tick() is 'Records the present snapshot, if any event was published since the last tick.';
 
--- Delayed events that stay out of the log: they were published in plain text before their stream became
--- confidential, or while it did. set_stream_policy refuses while there are such, so that is rare.
+-- set_stream_policy refuses while there are such events, so they come only from transactions that published
+-- meanwhile.
 create or replace view posthorn.held_back as
 select d.id, n.namespace, s.name as stream_name, d.deliver_at
 from posthorn.delayed d
@@ -75,9 +74,8 @@ join posthorn.sealed_streams x on x.stream_id = d.stream_id
 cross join lateral (select x.name from posthorn.stream_names x where x.id = d.stream_id limit 1) s
 join posthorn.namespaces n on n.id = d.namespace_id
 where posthorn.sealed_with(d.payload) is null;
-comment on view posthorn.held_back is 'Delayed events in plain text, of streams that are confidential.';
+comment on view posthorn.held_back is 'Delayed events in plain text, of streams that are confidential; they stay out of the log.';
 
--- Moves delayed events that are due into the log, in order of their time.
 create or replace function posthorn.deliver_delayed(max_events int default 10000)
 returns bigint
 language plpgsql security definer
@@ -107,7 +105,7 @@ begin
   get diagnostics n = row_count;
   return n;
 end $$;
-comment on function posthorn.deliver_delayed(int) is 'Moves delayed events that are due into the log.';
+comment on function posthorn.deliver_delayed(int) is 'Moves delayed events that are due into the log, in order of their time.';
 
 create or replace function posthorn.cancel_delayed(namespace text, id bigint)
 returns boolean
@@ -120,10 +118,9 @@ begin
   where d.namespace_id = posthorn.namespace_id(cancel_delayed.namespace) and d.id = cancel_delayed.id;
   return found;
 end $$;
-comment on function posthorn.cancel_delayed(text, bigint) is 'Takes back a delayed event that has not entered the log.';
+comment on function posthorn.cancel_delayed(text, bigint) is 'Deletes a delayed event that has not entered the log.';
 
--- Removes what has outlived its use, once a minute: dedup keys, nodes that have been silent for ten
--- minutes, and ticks (thinned to one a minute after an hour and one an hour after a day).
+-- Ticks are thinned to one a minute after an hour, and to one an hour after a day.
 create or replace function posthorn.sweep()
 returns bigint
 language plpgsql security definer
@@ -168,7 +165,8 @@ begin
   get diagnostics n = row_count;
   return removed + n + posthorn.sweep_jobs() + posthorn.sweep_relayed() + posthorn.sweep_imported_ids();
 end $$;
-comment on function posthorn.sweep() is 'Removes dedup keys, nodes and ticks that have outlived their use.';
+comment on function posthorn.sweep() is
+  'Removes expired dedup keys, nodes that have been silent for ten minutes, and old ticks; once a minute.';
 
 create or replace function posthorn.check_cluster()
 returns void
@@ -183,8 +181,7 @@ begin
 end $$;
 comment on function posthorn.check_cluster() is 'Refuses to read snapshots that come from another cluster.';
 
--- Refuses to read snapshots that come from another cluster. Costs one row per claim: the
--- start of the server tells that this cluster was verified since.
+-- Costs one row per claim: the start time of the server tells that this cluster was verified since.
 create or replace function posthorn.verify_cluster()
 returns void
 language plpgsql security definer
@@ -200,8 +197,8 @@ begin
 end $$;
 comment on function posthorn.verify_cluster() is 'Refuses to go on in a cluster that the log does not come from.';
 
--- Moves the numbers of leases past all that may have been drawn and forgotten, by a crash or
--- by restoring a backup: the lease of a worker that lives on must not become another's.
+-- A crash or the restore of a backup may forget drawn numbers. A lease of a worker that still runs must not become
+-- another's.
 create or replace function posthorn.renumber_leases()
 returns void
 language plpgsql
@@ -209,7 +206,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform setval('posthorn.leases_id_seq', nextval('posthorn.leases_id_seq') + 1000000000);
-  -- A second crash must not forget this too.
+  -- A second crash must not forget this, too.
   perform posthorn.commit_firmly();
   if current_setting('synchronous_commit') = 'off' then
     perform set_config('synchronous_commit', 'local', true);

@@ -1,7 +1,7 @@
--- Archives: groups that start at the beginning, and whose events go to object storage. Nobody else may
--- claim from such a group: what it was handed is in a segment, or on its way there.
+-- An archive is a group that starts at the beginning of the log, and whose events go to object storage. Other claims
+-- are refused: the events that the group was handed are in a segment, or on their way there.
 
--- Makes an archive, or changes its settings. It stays where it writes: half of it elsewhere could not be verified.
+-- It stays at its location: an archive in two places could not be verified.
 create or replace function posthorn.define_archive(
   namespace text, name text, location text, config jsonb default '{}', moved boolean default false
 ) returns table (archive int, origin uuid)
@@ -72,7 +72,8 @@ begin
       using errcode = 'PH004', hint = 'Settings are segment_bytes, segment_events and segment_age.';
   end if;
 end $$;
-comment on function posthorn.check_archive_config(text, jsonb) is 'Raises what is wrong with the place or the settings of an archive.';
+comment on function posthorn.check_archive_config(text, jsonb) is
+  'Raises the error in the location or the settings of an archive, if there is one.';
 
 -- Who else read from the group of an archive would take events away from it.
 create or replace function posthorn.check_no_archive(g posthorn.groups)
@@ -87,7 +88,6 @@ begin
 end $$;
 comment on function posthorn.check_no_archive(posthorn.groups) is 'Refuses what would take events away from an archive.';
 
--- The objects stay where they are.
 create or replace function posthorn.forget_archive(g posthorn.groups)
 returns void
 language plpgsql
@@ -105,10 +105,10 @@ begin
   delete from posthorn.archive_streams x where x.archive_id = archive;
   delete from posthorn.archives x where x.id = archive;
 end $$;
-comment on function posthorn.forget_archive(posthorn.groups) is 'Removes what makes a group an archive.';
+comment on function posthorn.forget_archive(posthorn.groups) is 'Removes the archive of a group; its objects stay in the store.';
 
--- What an object was decided upon must outlive a crash, whatever the session says of commits: written again it
--- shall be the same.
+-- The decision which events are one object must survive a crash, so that the object is the same when it is written
+-- again.
 create or replace function posthorn.commit_durably()
 returns void
 language plpgsql
@@ -120,4 +120,5 @@ begin
     perform set_config('synchronous_commit', 'local', true);
   end if;
 end $$;
-comment on function posthorn.commit_durably() is 'This transaction waits for the disk when it commits.';
+comment on function posthorn.commit_durably() is
+  'Lets this transaction wait for the disk when it commits, whatever the session''s setting.';

@@ -1,4 +1,4 @@
--- The manifests of an archive, as the database has them: whoever writes a stream renders them from here.
+-- The manifests of an archive as the database has them; the worker that writes a stream renders them from here.
 
 create or replace function posthorn.unlisted_days(archive int, stream_id bigint)
 returns table (day date, segments bigint)
@@ -40,7 +40,6 @@ as $$
 $$;
 comment on function posthorn.list_days(int, bigint) is 'The days of a stream in an archive.';
 
--- A day's manifest is in the store.
 create or replace function posthorn.finish_day(
   archive int, stream_id bigint, owner_id text, attempt int, day date, segments bigint, sha256 text,
   lease_for interval default '1 minute'
@@ -55,9 +54,9 @@ begin
   set listed = finish_day.segments, sha256 = finish_day.sha256
   where d.archive_id = archive and d.stream_id = finish_day.stream_id and d.day = finish_day.day;
 end $$;
-comment on function posthorn.finish_day(int, bigint, text, int, date, bigint, text, interval) is 'Notes that the manifest of a day is in the store.';
+comment on function posthorn.finish_day(int, bigint, text, int, date, bigint, text, interval) is
+  'Notes that the manifest of a day is in the store.';
 
--- The stream's manifest is in the store, and the stream free again. Nobody else has written to it meanwhile.
 create or replace function posthorn.finish_archive_stream(archive int, stream_id bigint, owner_id text, attempt int)
 returns void
 language plpgsql security definer
@@ -76,9 +75,10 @@ begin
     perform posthorn.raise_archive_lost(finish_archive_stream.owner_id, finish_archive_stream.attempt);
   end if;
 end $$;
-comment on function posthorn.finish_archive_stream(int, bigint, text, int) is 'Notes that the manifest of a stream is in the store, and gives the stream back.';
+comment on function posthorn.finish_archive_stream(int, bigint, text, int) is
+  'Notes that the manifest of a stream is in the store, and gives the stream back.';
 
--- Has all manifests of an archive written again: they were lost, or somebody changed them.
+-- For manifests that were lost or changed.
 create or replace function posthorn.relist_archive(namespace text, name text)
 returns bigint
 language plpgsql security definer
@@ -94,7 +94,8 @@ begin
   get diagnostics n = row_count;
   return n;
 end $$;
-comment on function posthorn.relist_archive(text, text) is 'Has all manifests of an archive written again; says of how many streams.';
+comment on function posthorn.relist_archive(text, text) is
+  'Has all manifests of an archive written again; returns the number of streams.';
 
 create or replace function posthorn.archive_named(namespace text, name text)
 returns posthorn.archives
@@ -112,9 +113,8 @@ begin
   end if;
   return a;
 end $$;
-comment on function posthorn.archive_named(text, text) is 'The archive that must exist, by name.';
+comment on function posthorn.archive_named(text, text) is 'The archive with a name; an error if there is none.';
 
--- What is on its way, and what is written.
 create or replace view posthorn.archive_status as
 select n.namespace, a.name, a.location, a.created_at, g.paused,
   p.events + coalesce(w.events, 0) + s.pending_events + u.events as lag_events,
@@ -145,7 +145,7 @@ cross join lateral (
   select coalesce(sum(x.bytes), 0)::bigint as bytes, coalesce(sum(x.size), 0)::bigint as size, max(x.written_at) as written_at
   from posthorn.archive_segments x where x.archive_id = a.id and x.written_at is not null
 ) z;
-comment on view posthorn.archive_status is 'What each archive has written, and what is on its way.';
+comment on view posthorn.archive_status is 'The events of each archive that are on their way, and those that are written.';
 
 create or replace view posthorn.archive_stream_status as
 select n.namespace, a.name, t.name as stream, s.pending_events, s.pending_bytes, s.unwritten as unwritten_segments,
@@ -160,9 +160,9 @@ cross join lateral (
     min(x.first_id) as first_id, max(x.last_id) as last_id, min(x.day) as first_day, max(x.day) as last_day
   from posthorn.archive_days x where x.archive_id = s.archive_id and x.stream_id = s.stream_id
 ) d;
-comment on view posthorn.archive_stream_status is 'What each stream has in an archive, and what is on its way.';
+comment on view posthorn.archive_stream_status is
+  'The events of each stream of an archive that are on their way, and those that are written.';
 
--- Who writes which stream, as stream_leases shows it.
 create or replace view posthorn.archiver_leases as
 select t.name as stream_name, 'archiver'::text as role, s.owner_id, s.lease_until, s.checkpoint, s.updated_at,
   n.namespace, a.name as group_name
@@ -170,4 +170,4 @@ from posthorn.archive_streams s
 join posthorn.archives a on a.id = s.archive_id
 join posthorn.namespaces n on n.id = a.namespace_id
 cross join lateral (select x.name from posthorn.stream_names x where x.id = s.stream_id limit 1) t;
-comment on view posthorn.archiver_leases is 'Who writes which stream to an archive: one worker each.';
+comment on view posthorn.archiver_leases is 'The worker that writes each stream to an archive, in the shape of stream_leases.';

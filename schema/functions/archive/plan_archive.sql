@@ -1,8 +1,7 @@
--- Reading for an archive: the group moves over a window of the log, and what it read becomes parts and
--- segments in the same transaction. Which events are one object is decided here, once, before any is written:
--- so writing it again after a crash makes the same object.
+-- Reading for an archive: the group moves over a window of the log, and the events become parts and segments in the
+-- same transaction. So the events of an object are decided once, before it is written, and writing it again after a
+-- crash makes the same object.
 
--- Reads the next events, and cuts what is due. One session at a time; others get no row.
 create or replace function posthorn.plan_archive(archive int, max_events int default 10000)
 returns table (events bigint, segments bigint)
 language plpgsql security definer
@@ -26,7 +25,7 @@ begin
   return next;
 end $$;
 comment on function posthorn.plan_archive(int, int) is
-  'Reads the next events for an archive, and decides which are one object; no row if another session is at it.';
+  'Reads the next events for an archive, and cuts segments from them; no row if another session is reading for it.';
 
 create or replace function posthorn.archive_numbered(archive int)
 returns posthorn.archives
@@ -43,10 +42,9 @@ begin
   end if;
   return a;
 end $$;
-comment on function posthorn.archive_numbered(int) is 'The archive that must exist, by id.';
+comment on function posthorn.archive_numbered(int) is 'The archive with an id; an error if there is none.';
 
--- Moves the group as a claim would, and adds what it read to the parts. Nobody claims from this group, so its
--- only leases are those that a rebase made of what it was owed.
+-- No other session claims from this group, so its only leases are those that a rebase made of its backlog.
 create or replace function posthorn.read_for_archive(
   a posthorn.archives, g posthorn.groups, max_events int, out events bigint, out ripe bigint[]
 )
@@ -62,7 +60,7 @@ declare
   l posthorn.leases;
 begin
   events := 0;
-  -- What is decided waits in the database, as ids: while the store is away, it is better off in the log.
+  -- Segments wait in the database as ids. While the store is down, events are better kept in the log alone.
   if g.paused or (
     select sum(s.unwritten) from posthorn.archive_streams s
     where s.archive_id = a.id and (s.unwritten > 0 or s.listed < s.changes)) >= 10000
@@ -115,9 +113,10 @@ begin
   into events, ripe;
   events := coalesce(events, 0);
 end $$;
-comment on function posthorn.read_for_archive(posthorn.archives, posthorn.groups, int) is 'Moves the group of an archive, and adds what it read to the parts.';
+comment on function posthorn.read_for_archive(posthorn.archives, posthorn.groups, int) is
+  'Moves the group of an archive over a window, and adds the events to the parts.';
 
--- The events of a lease, in no order. Inlined into the query that calls it.
+-- Inlined into the calling query.
 create or replace function posthorn.lease_rows(l posthorn.leases)
 returns setof posthorn.events
 language sql stable
@@ -133,8 +132,7 @@ as $$
 $$;
 comment on function posthorn.lease_rows(posthorn.leases) is 'The events of a lease, in no order.';
 
--- Makes segments of all parts of the streams that have enough of them, and of those whose oldest has waited long
--- enough. A segment has events of one day; parts are no larger than a segment, so it is at most twice that.
+-- A segment has events of one day. A part is no larger than a segment should be, so a segment is at most twice that.
 create or replace function posthorn.cut_archive(a posthorn.archives, ripe bigint[])
 returns bigint
 language plpgsql
@@ -184,4 +182,5 @@ begin
   select coalesce(sum(x.segments), 0) into n from noted x;
   return n;
 end $$;
-comment on function posthorn.cut_archive(posthorn.archives, bigint[]) is 'Makes segments of the parts of streams that have enough, or have waited long enough.';
+comment on function posthorn.cut_archive(posthorn.archives, bigint[]) is
+  'Makes segments of the parts of streams that have enough events, or whose oldest event has waited long enough.';

@@ -1,7 +1,6 @@
--- Archived events on their way back. The position moves in the transaction of each batch, so that whoever goes on
--- after a crash repeats nothing; of two who replay the same, the one who began first is refused.
+-- The position of a replay moves in the transaction of each batch, so a process that goes on after a crash repeats
+-- nothing. If two processes do the same replay, the one that began first is refused.
 
--- Begins a replay, or goes on with one that has not ended.
 create or replace function posthorn.begin_replay(namespace text, name text, target text)
 returns table (run uuid, position_reached bigint, events_done bigint)
 language plpgsql security definer
@@ -31,7 +30,8 @@ begin
   returning x.run, x.position, x.events into begin_replay.run, begin_replay.position_reached, begin_replay.events_done;
   return next;
 end $$;
-comment on function posthorn.begin_replay(text, text, text) is 'Begins a replay of archived events, or goes on with one.';
+comment on function posthorn.begin_replay(text, text, text) is
+  'Begins a replay of archived events, or goes on with one that has not ended.';
 
 create or replace function posthorn.end_replay(namespace text, name text, run uuid)
 returns void
@@ -46,7 +46,8 @@ begin
     perform posthorn.raise_replay_lost(end_replay.name);
   end if;
 end $$;
-comment on function posthorn.end_replay(text, text, uuid) is 'Notes that a replay is complete: the next one of its name begins anew.';
+comment on function posthorn.end_replay(text, text, uuid) is
+  'Notes that a replay is complete: the next one of its name begins anew.';
 
 create or replace function posthorn.raise_replay_lost(name text)
 returns void
@@ -57,9 +58,9 @@ begin
   raise exception 'another process goes on with replay "%"', name
     using errcode = 'PH003', hint = 'Let it. If there is none, run the command again.';
 end $$;
-comment on function posthorn.raise_replay_lost(text) is 'Says that a replay is somebody else''s.';
+comment on function posthorn.raise_replay_lost(text) is 'Raises that another process does the replay.';
 
--- Moves the position over a batch. Ids ascend from batch to batch.
+-- Ids rise from batch to batch.
 create or replace function posthorn.move_replay(namespace_id int, name text, run uuid, first_id bigint, last_id bigint, events bigint)
 returns void
 language plpgsql
@@ -75,10 +76,11 @@ begin
     perform posthorn.raise_replay_lost(move_replay.name);
   end if;
 end $$;
-comment on function posthorn.move_replay(int, text, uuid, bigint, bigint, bigint) is 'Moves the position of a replay over a batch.';
+comment on function posthorn.move_replay(int, text, uuid, bigint, bigint, bigint) is
+  'Moves the position of a replay over a batch.';
 
--- Gives a group archived events again, with their ids and times: as retries that bring the event along, like those
--- that redrive makes. What the group still has to do anyway is not doubled.
+-- As retries that bring the event along, like those of redrive. Events that the group has yet to handle are left
+-- out.
 create or replace function posthorn.replay_to_group(
   namespace text, replay text, run uuid, group_name text,
   ids bigint[], streams text[], types text[], keys text[], tags text[], payloads json[], metadata json[], published_at timestamptz[]
@@ -108,9 +110,8 @@ begin
   on conflict (group_id, event_id, subscription) do nothing;
 end $$;
 comment on function posthorn.replay_to_group(text, text, uuid, text, bigint[], text[], text[], text[], text[], json[], json[], timestamptz[]) is
-  'Gives a group a batch of archived events again; moves the position of the replay.';
+  'Gives a group a batch of archived events again, with their ids and times, and moves the position of the replay.';
 
--- Publishes archived events anew, in a stream.
 create or replace function posthorn.replay_to_stream(
   namespace text, replay text, run uuid, stream text,
   ids bigint[], types text[], keys text[], tags text[], payloads json[], metadata json[]
@@ -125,4 +126,4 @@ begin
     array_fill(replay_to_stream.stream, array[cardinality(types)]), keys, tags, metadata);
 end $$;
 comment on function posthorn.replay_to_stream(text, text, uuid, text, bigint[], text[], text[], text[], json[], json[]) is
-  'Publishes a batch of archived events anew; moves the position of the replay.';
+  'Publishes a batch of archived events anew in a stream, and moves the position of the replay.';

@@ -1,9 +1,8 @@
--- Restoring a log from an archive: the same events with the same ids and times, in an installation that has
--- published nothing. Nobody draws the ids of these events, so each batch does what drawing does for readers:
--- it has its xid first, then the sequence rises past its ids, then they are written. A reader that looks in
--- between finds them later by xid, like those of any transaction that is slow to commit.
+-- Restores a log from an archive, with the same ids and times, into an installation that has published nothing. The
+-- ids of these events are not drawn, so each batch does the same for readers as drawing does: it has its xid first,
+-- then the sequence rises past its ids, then they are written. A reader that looks in between finds them later by
+-- xid, like those of a slow transaction.
 
--- Begins, or goes on: says after which id.
 create or replace function posthorn.begin_restore(location text, upto bigint, since timestamptz)
 returns bigint
 language plpgsql security definer
@@ -27,14 +26,14 @@ begin
   insert into posthorn.archive_restores as x (location, upto) values (begin_restore.location, begin_restore.upto)
   on conflict (one) do update set upto = greatest(x.upto, excluded.upto);
   perform posthorn.check_unpublished();
-  -- Readers pass over partitions from before the time that their snapshot is from: these events are older.
+  -- Readers skip partitions from before the time of their snapshot, and these events are older.
   update posthorn.cluster c set clock_low = least(c.clock_low, begin_restore.since - interval '1 day');
   return coalesce(r.position, 0);
 end $$;
-comment on function posthorn.begin_restore(text, bigint, timestamptz) is 'Begins to restore a log from an archive, or goes on; says after which id.';
+comment on function posthorn.begin_restore(text, bigint, timestamptz) is
+  'Begins to restore a log from an archive, or goes on; returns the id after which to go on.';
 
--- Refuses streams whose events are sealed and whose policy here is another: what is published to them next would be
--- stored in plain text.
+-- Later events of such a stream would be stored in plain text.
 create or replace function posthorn.check_confidential(namespaces text[], streams text[])
 returns void
 language plpgsql stable security definer
@@ -63,10 +62,10 @@ begin
         hint = 'Bring the keys of the old installation (posthorn.stream_keys) first, then make each stream confidential with set_stream_policy, and run the command again.';
   end if;
 end $$;
-comment on function posthorn.check_confidential(text[], text[]) is 'Refuses streams of sealed events that are not confidential here.';
+comment on function posthorn.check_confidential(text[], text[]) is
+  'Refuses streams of sealed events that are not confidential here.';
 
--- Changes nothing, but nobody draws an id until this transaction ends, and whoever has drawn one has ended: drawing
--- locks the sequence until the end of its transaction.
+-- Drawing an id locks the sequence until the end of the transaction.
 create or replace function posthorn.hold_ids()
 returns void
 language plpgsql
@@ -75,9 +74,11 @@ as $$
 begin
   alter sequence posthorn.event_id owned by none;
 end $$;
-comment on function posthorn.hold_ids() is 'Waits until no transaction holds a new id, and keeps others from drawing one.';
+comment on function posthorn.hold_ids() is
+  'Waits until no transaction holds a new id, and keeps others from drawing one until this transaction ends.';
 
--- The sequence may stand past the last restored id, where a batch was broken off. But then nothing is there.
+-- The sequence may stand past the last restored id where a batch was broken off, but then the log has no event
+-- there.
 create or replace function posthorn.check_unpublished()
 returns void
 language plpgsql
@@ -99,9 +100,8 @@ begin
         hint = 'Restore into a fresh installation, and publish when the restore is complete.';
   end if;
 end $$;
-comment on function posthorn.check_unpublished() is 'Refuses to restore where something was published.';
+comment on function posthorn.check_unpublished() is 'Refuses to restore into a log in which events were published.';
 
--- Restores a batch: ids ascend from batch to batch, and so do those in it. stream_nos say which of the streams.
 create or replace function posthorn.restore_events(
   namespaces text[], streams text[], ids bigint[], stream_nos int[], types text[], keys text[], tags text[],
   payloads json[], metadata json[], published_at timestamptz[]
@@ -138,7 +138,7 @@ begin
     raise exception 'another process restores this log, or these ids are out of order'
       using errcode = 'PH002', hint = 'One process restores at a time. Run the command again when the other has ended.';
   end if;
-  -- A restart is part of the transaction, as setval alone is not: broken off, the sequence must not stand past ids
+  -- A restart is undone with the transaction, unlike setval: after an abort the sequence must not stand past ids
   -- that are written later, under an xid that readers do not expect there.
   execute format('alter sequence posthorn.event_id restart with %s', last);
   perform setval('posthorn.event_id', last);
@@ -149,7 +149,7 @@ begin
     as m (id, stream_no, type, key, tags, payload, metadata, published_at);
 end $$;
 comment on function posthorn.restore_events(text[], text[], bigint[], int[], text[], text[], text[], json[], json[], timestamptz[]) is
-  'Restores a batch of events from an archive, with their ids and times.';
+  'Restores a batch of events from an archive, with their ids and times; ids rise within a batch and from batch to batch. stream_nos number the streams.';
 
 create or replace function posthorn.end_restore()
 returns void
@@ -160,8 +160,8 @@ as $$
 $$;
 comment on function posthorn.end_restore() is 'Notes that a restore is complete.';
 
--- Makes partitions for times before the log's first one, or in its holes. In a transaction of its own, before
--- there are events for them: it keeps everyone waiting who reads or publishes, see create_partition.
+-- Call it in a transaction of its own, before there are events for these times: readers and publishers wait for it,
+-- see create_partition.
 create or replace function posthorn.cover_times(times timestamptz[])
 returns void
 language plpgsql security definer
@@ -203,6 +203,7 @@ begin
       using errcode = 'PH005', hint = 'Call posthorn.cover_times before, in a transaction of its own.';
   end if;
 end $$;
-comment on function posthorn.check_covered(timestamptz[]) is 'Refuses times that cover_times has made no partitions for.';
+comment on function posthorn.check_covered(timestamptz[]) is 'Refuses times for which cover_times has made no partitions.';
 
-comment on function posthorn.cover_times(timestamptz[]) is 'Makes the partitions that events of some times in the past need.';
+comment on function posthorn.cover_times(timestamptz[]) is
+  'Makes partitions for times before the log''s first one, or in its gaps.';

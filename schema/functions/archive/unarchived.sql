@@ -1,5 +1,4 @@
--- Those of some ids of a stream that an archive of the namespace has yet to write. What is not in the log any
--- more was written before it was dropped.
+-- An event that is not in the log any more was written before it was dropped.
 create or replace function posthorn.unarchived(namespace text, stream text, ids bigint[])
 returns setof bigint
 language plpgsql stable security definer
@@ -43,4 +42,4 @@ begin
   end loop;
 end $$;
 comment on function posthorn.unarchived(text, text, bigint[]) is
-  'Those of some ids of a stream that an archive of the namespace has yet to write.';
+  'The ids, of some ids of a stream, that an archive of the namespace has yet to write.';

@@ -1,7 +1,6 @@
--- Writing an archive: one worker per stream at a time, by a lease on the stream. (owner, attempt) fences: the
--- statement that moves the checkpoint is the one that looks whether the stream is still the worker's.
+-- One worker at a time writes a stream, by a lease on the stream. (owner, attempt) fences: the statement that moves
+-- the checkpoint checks that the worker still has the stream.
 
--- Takes a stream that has something to write. The worker names itself {host}-{pid}-{8 hex}.
 create or replace function posthorn.lease_archive_stream(archive int, worker text, lease_for interval default '1 minute')
 returns table (stream_id bigint, stream text, owner_id text, attempt int)
 language plpgsql security definer
@@ -15,7 +14,7 @@ begin
       using errcode = 'PH004', hint = 'Name the process, for instance host-4711-0badcafe.';
   end if;
   perform posthorn.check_claim(1, lease_archive_stream.lease_for, gen_random_uuid());
-  perform posthorn.commit_durably(); -- what was cut before is on the disk when somebody writes it
+  perform posthorn.commit_durably(); -- segments must be on the disk before they are written
   return query
     update posthorn.archive_streams s
     set owner_id = format('archiver-%s-%s',
@@ -31,9 +30,9 @@ begin
     returning s.stream_id, (select n.name from posthorn.stream_names n where n.id = s.stream_id limit 1), s.owner_id, s.attempt;
 end $$;
 comment on function posthorn.lease_archive_stream(int, text, interval) is
-  'Takes a stream that has something to write to an archive; no row if none has.';
+  'Leases a stream that has events to write to an archive to a worker {host}-{pid}-{8 hex}; no row if there is none.';
 
--- Moves the deadline, or with 0 gives the stream back. After an error nobody tries before it, which doubles.
+-- After an error no worker tries the stream before the deadline, and the pause doubles.
 create or replace function posthorn.extend_archive_stream(
   archive int, stream_id bigint, owner_id text, attempt int, lease_for interval, error text default null
 ) returns void
@@ -54,7 +53,7 @@ begin
   end if;
 end $$;
 comment on function posthorn.extend_archive_stream(int, bigint, text, int, interval, text) is
-  'Moves the deadline of a worker that writes a stream, and notes what went wrong.';
+  'Moves the deadline of a worker that writes a stream, or gives the stream back with 0, and notes the error.';
 
 create or replace function posthorn.raise_archive_lost(owner_id text, attempt int)
 returns void
@@ -65,9 +64,8 @@ begin
   raise exception 'the stream is not %''s any more (attempt %)', coalesce(owner_id, 'null'), coalesce(attempt::text, 'null')
     using errcode = 'PH003', hint = 'Another worker writes it now, and writes the same.';
 end $$;
-comment on function posthorn.raise_archive_lost(text, int) is 'Says that a worker has lost its stream.';
+comment on function posthorn.raise_archive_lost(text, int) is 'Raises that a worker has lost its stream.';
 
--- The next segment to write, oldest first.
 create or replace function posthorn.unwritten_segment(archive int, stream_id bigint)
 returns table (first_id bigint, last_id bigint, day date, events int, bytes bigint)
 language sql stable security definer
@@ -78,9 +76,8 @@ as $$
   where s.archive_id = unwritten_segment.archive and s.stream_id = unwritten_segment.stream_id and s.written_at is null
   order by s.first_id limit 1
 $$;
-comment on function posthorn.unwritten_segment(int, bigint) is 'The next segment of a stream to write.';
+comment on function posthorn.unwritten_segment(int, bigint) is 'The next segment of a stream to write, oldest first.';
 
--- The events of a segment that is not written, in order, as they are stored: sealed payloads stay sealed.
 create or replace function posthorn.segment_events(archive int, stream_id bigint, first_id bigint)
 returns table (
   event_id bigint, type text, key text, tags text[], payload json, metadata json, published_at timestamptz
@@ -108,9 +105,9 @@ begin
       and e.created_at >= since and e.created_at < since + interval '1 day'
     order by e.id;
 end $$;
-comment on function posthorn.segment_events(int, bigint, bigint) is 'The events of a segment that is not written, in order.';
+comment on function posthorn.segment_events(int, bigint, bigint) is
+  'The events of a segment that is not written, in order, as they are stored: sealed payloads stay sealed.';
 
--- A segment is in the store. Its checkpoint moves, and its ids are not needed any more.
 create or replace function posthorn.finish_segment(
   archive int, stream_id bigint, owner_id text, attempt int, first_id bigint,
   size bigint, sha256 text, events int, first_at timestamptz, last_at timestamptz, key_versions int[],
@@ -134,7 +131,7 @@ begin
   if not found or s.written_at is not null then
     perform posthorn.raise_archive_lost(finish_segment.owner_id, finish_segment.attempt);
   end if;
-  if finish_segment.events = 0 then -- retention_hard_limit was faster
+  if finish_segment.events = 0 then -- retention_hard_limit has dropped the events
     delete from posthorn.archive_segments x
     where x.archive_id = archive and x.stream_id = s.stream_id and x.first_id = s.first_id;
     return;
@@ -151,4 +148,4 @@ begin
       first_id = least(d.first_id, excluded.first_id), last_id = greatest(d.last_id, excluded.last_id);
 end $$;
 comment on function posthorn.finish_segment(int, bigint, text, int, bigint, bigint, text, int, timestamptz, timestamptz, int[], interval) is
-  'Notes that a segment is in the store, for the worker that has its stream.';
+  'Notes that a segment is in the store, for the worker that has its stream, and moves the checkpoint.';

@@ -1,5 +1,3 @@
--- Moves a cursor over the next n events of a namespace: late ones by their ids, fresh ones
--- as a window (lo, hi]. Neither: the end was reached. Changes nothing but the cursor it returns.
 create or replace function posthorn.advance(
   inout c posthorn.cursors, namespace_id int, n int, sight posthorn.sight, clock_low timestamptz,
   out ids bigint[], out lo bigint, out hi bigint, out since timestamptz
@@ -18,10 +16,10 @@ begin
     c.target_next := sight.next;
     c.target := posthorn.snapshot();
     c.target_end := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
-    -- Once more: what target shows may be older than the caller knew.
+    -- Read again: target may show older events than the clock_low that the caller read allows.
     select least(k.clock_low, advance.clock_low) into clock_low from posthorn.cluster k;
-    -- Whatever is invisible in target has an xid from its xmin on; a tick before that says since when,
-    -- unless the clock has gone back, which no tick may have noticed yet.
+    -- An event that is invisible in target has an xid from its xmin on. A tick before that xid gives its least time,
+    -- unless the clock was set back and no tick has noticed it yet.
     yesterday := posthorn.now() - interval '1 day';
     select least(t.at - interval '1 day', yesterday) into c.target_since
     from posthorn.ticks t where t.next <= pg_snapshot_xmin(c.target) order by t.next desc limit 1;
@@ -88,11 +86,11 @@ begin
   end if;
 end $$;
 comment on function posthorn.advance(posthorn.cursors, int, int, posthorn.sight, timestamptz) is
-  'Moves a cursor over the next events of a namespace.';
+  'Moves a cursor over the next n events of a namespace and returns it: late events by their ids, fresh ones as a window (lo, hi], neither at the end of the log. Writes nothing.';
 
--- The time that events have which a cursor has yet to pass.
 create or replace function posthorn.reads_since(c posthorn.cursors, clock_low timestamptz)
 returns timestamptz
 language sql immutable parallel safe
 return greatest(case when c.base_since is not null then least(c.base_since, reads_since.clock_low) end, c.seek_from, '-infinity');
-comment on function posthorn.reads_since(posthorn.cursors, timestamptz) is 'The least time of events that a cursor has yet to pass.';
+comment on function posthorn.reads_since(posthorn.cursors, timestamptz) is
+  'The least created_at of the events that a cursor has yet to pass.';

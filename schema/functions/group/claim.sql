@@ -1,6 +1,4 @@
--- Claiming in one call, for anyone who speaks SQL. Programs that count microseconds use
--- take and lease_events, which stream the events instead of copying them. Subscriptions are null
--- for an event as a whole.
+-- Programs that need speed use take and lease_events, which stream the events instead of copying them.
 create or replace function posthorn.claim(
   namespace text,
   group_name text,
@@ -38,7 +36,7 @@ begin
     new_token := gen_random_uuid();
     select t.lease, t.attempt into claim.lease, claim.attempt
     from posthorn.take(g.id, claim.node, size, claim.lease_for, new_token) t;
-    if filtered and size = claim.max_events then -- after take, which locks the group: who stops a subscription locks it first too
+    if filtered and size = claim.max_events then -- after take, in the lock order of stop_subscriptions: group, then subscription
       perform posthorn.renew_subscriptions(g.id);
     end if;
     if claim.lease is null then
@@ -50,7 +48,7 @@ begin
           e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, e.delivery, e.subscriptions
         from posthorn.filtered_events(claim.lease, claim.max_events) e;
     else
-      -- A join would look into the index for each row. Most namespaces have few streams: those are at hand.
+      -- A join would probe the index for each row. Most namespaces have few streams, so their names are read at once.
       select array_agg(s.id), array_agg(s.name) into stream_ids, stream_names
       from (select x.id, x.name from posthorn.stream_names x where x.namespace_id = g.namespace_id limit 16) s;
       return query
@@ -64,11 +62,11 @@ begin
       return;
     end if;
     perform posthorn.settle(claim.lease, claim.attempt);
-    -- An empty window: look further. A group that wants few events looks in larger steps, and not for long
-    -- at a time.
+    -- The window was empty: try the next. Steps grow for a group that wants few events, and one call lasts a second
+    -- at most.
     exit when clock_timestamp() - started > interval '1 second';
     size := least(size * 4, 10000);
   end loop;
 end $$;
 comment on function posthorn.claim(text, text, text, int, interval) is
-  'Takes a lease and returns its events; settle(lease, attempt) ends it.';
+  'Takes a lease and returns its events; settle(lease, attempt) ends it. Where subscriptions is null, the event is for the group as a whole.';

@@ -1,5 +1,4 @@
--- Takes over a lease whose deadline has passed. A batch that has outlived two workers is
--- split into single events first, so that the one that kills is found.
+-- A batch that has outlived two workers is split into single events, so that the event that kills workers is found.
 create or replace function posthorn.claim_expired(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
 returns posthorn.leases
 language plpgsql
@@ -20,7 +19,7 @@ begin
     held := posthorn.lease_ids(l);
     delivered := l.attempt - l.uncounted;
     if delivered >= 2 and not l.retries and exists (select from posthorn.filtered_groups f where f.group_no = g.id) then
-      held := array(select w.event_id from posthorn.filtered_events(l.id) w); -- only these can have killed
+      held := array(select w.event_id from posthorn.filtered_events(l.id) w); -- only events that were handed out can have killed a worker
     end if;
     if cardinality(held) = 0 then
       delete from posthorn.leases x where x.id = l.id;
@@ -38,19 +37,19 @@ begin
     end if;
   end loop;
 end $$;
-comment on function posthorn.claim_expired(posthorn.groups, text, int, timestamptz, uuid) is 'Takes over a lease whose deadline has passed.';
+comment on function posthorn.claim_expired(posthorn.groups, text, int, timestamptz, uuid) is
+  'Takes over a lease whose deadline has passed.';
 
--- Whether the one event of a lease has deliveries left. A lease given back may always be taken.
 create or replace function posthorn.may_retry(g posthorn.groups, l posthorn.leases, delivered int)
 returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
 return l.node is null
   or coalesce((select max(r.attempts) from posthorn.retries r where r.lease_id = l.id), delivered) < g.attempts;
-comment on function posthorn.may_retry(posthorn.groups, posthorn.leases, int) is 'Whether the one event of an expired lease has deliveries left.';
+comment on function posthorn.may_retry(posthorn.groups, posthorn.leases, int) is
+  'Whether the only event of an expired lease has deliveries left. A lease that was given back may always be taken.';
 
--- Turns a lease into single retries, due since its deadline, so that the claim which does this
--- finds them. Its deliveries so far count.
+-- The retries are due since the deadline of the lease, so the claim that splits it finds them at once.
 create or replace function posthorn.split(g posthorn.groups, l posthorn.leases, held bigint[])
 returns void
 language plpgsql
@@ -68,10 +67,10 @@ begin
   end if;
   delete from posthorn.leases x where x.id = l.id;
 end $$;
-comment on function posthorn.split(posthorn.groups, posthorn.leases, bigint[]) is 'Turns a lease into single retries, due now.';
+comment on function posthorn.split(posthorn.groups, posthorn.leases, bigint[]) is
+  'Turns a lease into single retries that are due; its deliveries so far count.';
 
--- Hands a lease to another node under the next attempt. What is more than it asked for
--- stays behind, expired and fenced too, for the next claim.
+-- Events beyond max_events stay in the old lease, expired and with a new attempt, for the next claim.
 create or replace function posthorn.take_over(l posthorn.leases, held bigint[], node text, max_events int, until timestamptz, token uuid)
 returns posthorn.leases
 language plpgsql
@@ -87,7 +86,7 @@ begin
     where x.id = l.id
     returning x.* into taken;
   elsif l.retries and l.slot is not null then
-    -- The rest blocks its slot as it did before; what was with a worker that died goes on alone.
+    -- The rest blocks its slot as before. If its worker died, each of its events goes on alone.
     update posthorn.retries r set lease_id = null, alone = l.node is not null
     where r.lease_id = l.id and r.event_id <> all (held[1:take_over.max_events]);
     update posthorn.leases x
@@ -113,4 +112,5 @@ begin
   end if;
   return taken;
 end $$;
-comment on function posthorn.take_over(posthorn.leases, bigint[], text, int, timestamptz, uuid) is 'Hands an expired lease to another node.';
+comment on function posthorn.take_over(posthorn.leases, bigint[], text, int, timestamptz, uuid) is
+  'Hands an expired lease to another node under the next attempt.';

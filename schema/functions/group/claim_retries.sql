@@ -1,4 +1,3 @@
--- Retries that are due, oldest first, as one lease. One that must go alone goes alone.
 create or replace function posthorn.claim_retries(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
 returns posthorn.leases
 language plpgsql
@@ -27,9 +26,9 @@ begin
       ) d order by 1),
     null, claim_retries.node, claim_retries.until, claim_retries.token);
 end $$;
-comment on function posthorn.claim_retries(posthorn.groups, text, int, timestamptz, uuid) is 'A lease on retries that are due.';
+comment on function posthorn.claim_retries(posthorn.groups, text, int, timestamptz, uuid) is
+  'Leases the retries of a group that are due, oldest first; a retry marked alone gets a lease of its own.';
 
--- A lease on the retries of some events that are due; taking them counts as a delivery.
 create or replace function posthorn.lease_retries(g posthorn.groups, ids bigint[], slot bigint, node text, until timestamptz, token uuid)
 returns posthorn.leases
 language plpgsql
@@ -48,4 +47,5 @@ begin
     and r.slot is not distinct from lease_retries.slot and r.due_at <= (select posthorn.now());
   return taken;
 end $$;
-comment on function posthorn.lease_retries(posthorn.groups, bigint[], bigint, text, timestamptz, uuid) is 'A lease on the due retries of some events.';
+comment on function posthorn.lease_retries(posthorn.groups, bigint[], bigint, text, timestamptz, uuid) is
+  'Leases the due retries of some events, which counts as a delivery.';

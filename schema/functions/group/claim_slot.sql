@@ -1,6 +1,6 @@
--- Ordered groups. The log is cut into waiting leases, each listing the events of one slot
--- (a hash of the key, a stream, or the one slot of a total order). A slot has one lease
--- in flight; a slot with a failed event is blocked by its retries; the others go on.
+-- Ordered groups: the log is cut into waiting leases, each with the ids of one slot (a hash of the key, a stream, or
+-- the one slot of a total order). A slot has one lease in flight. A failed event blocks its slot until it is
+-- retried; the other slots go on.
 create or replace function posthorn.claim_slot(
   g posthorn.groups, inout c posthorn.cursors, sight posthorn.sight, clock_low timestamptz,
   node text, max_events int, until timestamptz, token uuid, out taken posthorn.leases
@@ -22,9 +22,8 @@ begin
   end loop;
 end $$;
 comment on function posthorn.claim_slot(posthorn.groups, posthorn.cursors, posthorn.sight, timestamptz, text, int, timestamptz, uuid) is
-  'A lease on one slot of an ordered group.';
+  'Leases events of one slot of an ordered group.';
 
--- The failed events at the head of a blocked slot, as far as they are due, in order.
 create or replace function posthorn.claim_blocked(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
 returns posthorn.leases
 language plpgsql
@@ -35,7 +34,7 @@ declare
   at timestamptz := posthorn.now();
   head record;
 begin
-  with recursive s (slot) as ( -- each is found by the one before: a slot may have many
+  with recursive s (slot) as ( -- each slot is found from the one before: a slot may have many retries
     (select r.slot from posthorn.retries r where r.group_id = g.id and r.slot is not null order by r.slot limit 1)
     union all
     select (select r.slot from posthorn.retries r where r.group_id = g.id and r.slot > s.slot order by r.slot limit 1)
@@ -69,11 +68,10 @@ begin
     head.slot, claim_blocked.node, claim_blocked.until, claim_blocked.token);
 end $$;
 comment on function posthorn.claim_blocked(posthorn.groups, text, int, timestamptz, uuid) is
-  'A lease on the failed events at the head of a blocked slot.';
+  'Leases the failed events at the head of a blocked slot, in order, as far as they are due.';
 
--- The first waiting lease of a slot that is free: what a take-over has left behind, newest
--- attempt first, then what nobody had yet, in the order in which it was cut. Slots are looked at from a random one on,
--- so that each gets its turn, and only as many as it takes to find one.
+-- First the rest of a lease that was taken over, then the leases in the order in which they were cut. The search
+-- begins at a random slot, so that each slot gets its turn, and ends at the first free one.
 create or replace function posthorn.claim_waiting(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
 returns posthorn.leases
 language plpgsql
@@ -112,10 +110,10 @@ begin
   returning * into l;
   return l;
 end $$;
-comment on function posthorn.claim_waiting(posthorn.groups, text, int, timestamptz, uuid) is 'A lease on the head of a free slot.';
+comment on function posthorn.claim_waiting(posthorn.groups, text, int, timestamptz, uuid) is
+  'Leases the head of a slot that is free.';
 
--- The first slot from a number on that has waiting work, none in flight and no failed event. With offset 0 it looks
--- for one slot at a time; else Postgres might join, and read all that ever failed.
+-- With offset 0 Postgres looks at one slot at a time; else it might join and read all retries.
 create or replace function posthorn.free_slot(group_id int, from_slot bigint)
 returns bigint
 language plpgsql stable -- not sql, which would plan anew at every call
@@ -140,9 +138,10 @@ begin
       and not exists (select from posthorn.retries r where r.group_id = free_slot.group_id and r.slot = s.slot offset 0)
     limit 1);
 end $$;
-comment on function posthorn.free_slot(int, bigint) is 'The first slot from a number on that can be worked on.';
+comment on function posthorn.free_slot(int, bigint) is
+  'The first slot from a number on that has waiting events, none in flight and no retry.';
 
--- The slot of an event. Without a key there is no order to keep, so such events are spread.
+-- Events without a key have no order to keep, so they are spread over the slots.
 create or replace function posthorn.slot_of(ordering text, slots int, id bigint, stream_id bigint, key text)
 returns bigint
 language sql immutable parallel safe
@@ -153,7 +152,6 @@ return case ordering
 end;
 comment on function posthorn.slot_of(text, int, bigint, bigint, text) is 'The slot of an event in a group''s order.';
 
--- Cuts the next part of the log into waiting leases, unless enough is waiting already.
 create or replace function posthorn.cut(
   g posthorn.groups, inout c posthorn.cursors, sight posthorn.sight, clock_low timestamptz, out events bigint
 )
@@ -183,8 +181,8 @@ begin
     from posthorn.events e
     where e.namespace_id = g.namespace_id and e.id = any (w.ids)
   ), slot as (
-    -- A sort of all by slot and id would cost as much as the rest. Within a slot they come in order,
-    -- mostly: that sort finds little to do.
+    -- One sort of all ids by slot and id would cost as much as all other steps together. The ids of a slot are nearly
+    -- in order already, so sorting each slot alone is cheap.
     select h.slot, array(select i from unnest(h.ids) i order by i) as ids
     from (select f.slot, array_agg(f.id) as ids from found f group by f.slot) h
   )
@@ -196,4 +194,4 @@ begin
   get diagnostics events = row_count;
 end $$;
 comment on function posthorn.cut(posthorn.groups, posthorn.cursors, posthorn.sight, timestamptz) is
-  'Cuts the next part of the log into waiting leases, one slot each.';
+  'Cuts the next part of the log into waiting leases of one slot each, unless read_ahead events are waiting already.';

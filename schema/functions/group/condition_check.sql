@@ -1,18 +1,17 @@
--- Checks conditions in SQL. A condition is read by Postgres as posthorn_condition, in a subtransaction that is
--- undone: the parser calls functions already when it reads a literal such as '{1}'::domain[]. Only when the
--- form that Postgres made of it holds nothing but allowed objects is it planned and run.
+-- Checks conditions in SQL. Postgres parses a condition as the role posthorn_condition, in a subtransaction that is
+-- undone, because the parser itself calls functions when it reads a literal such as '{1}'::domain[]. The condition
+-- is planned and run only when its parse tree holds nothing but allowed objects.
 
--- A condition as Postgres writes it, which has no comments and no tricks, and what compiling it needs to know.
 create or replace function posthorn.check_condition(
   sql text,
   out expression text, out reads text[], out foreign_code boolean,
   out parts text[],  -- the conjuncts
   out args text,     -- of the conjunct s.params @> jsonb_build_object(args), if there is one
-  out keys posthorn.lookup_key[] -- the same as keys and values, if that is possible
+  out keys posthorn.lookup_key[] -- args as keys and values, if that is possible
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
--- A condition is written and read under the same settings, here and by condition_<id>, whatever those of the session.
+-- Conditions are written and read under these settings, here and in condition_<id>, whatever the session has.
 set standard_conforming_strings = on
 set quote_all_identifiers = off
 set extra_float_digits = 1
@@ -47,7 +46,7 @@ begin
           keys := posthorn.lookup_keys(args);
         end if;
       end if;
-      raise exception 'checked' using errcode = 'PH099'; -- undoes what was made here; the variables stay
+      raise exception 'checked' using errcode = 'PH099'; -- undoes the objects made here; the variables stay
     exception
       when sqlstate 'PH099' then
         null;
@@ -64,10 +63,11 @@ begin
   end if;
   reads := array(select f from unnest('{stream,payload,metadata}'::text[]) f where expression ~ format('\me\.(%s\M|\*)', f));
 end $$;
-comment on function posthorn.check_condition(text) is 'Refuses what is no condition, and yields it as Postgres writes it.';
+comment on function posthorn.check_condition(text) is
+  'Returns a condition in the form in which Postgres writes it, with the facts that compiling it needs; refuses a text that is no allowed condition.';
 
--- What Postgres makes of a condition, or what is wrong with it. Undone before anything else is run: code that the
--- parser called, as posthorn_condition, may have changed the function by which it was called.
+-- Its objects are undone before anything else runs: code that the parser called as posthorn_condition may have
+-- changed as_condition_role.
 create or replace function posthorn.read_condition(sql text, out expression text, out foreign_code boolean, out wrong text)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -98,10 +98,10 @@ exception
   when others then
     wrong := format('cannot be read: %s', sqlerrm);
 end $$;
-comment on function posthorn.read_condition(text) is 'What Postgres makes of a condition.';
+comment on function posthorn.read_condition(text) is
+  'Returns a condition as Postgres parses it, or the reason why it is refused.';
 
--- Whether a text stays within the parentheses that are put around it, whatever is in it: the text is
--- cut into tokens as Postgres cuts it. Dollar quotes and nested comments are refused.
+-- The text is cut into tokens as Postgres does it. Dollar quotes and nested comments are refused.
 create or replace function posthorn.is_enclosed(sql text)
 returns boolean
 language plpgsql immutable
@@ -126,8 +126,8 @@ begin
 end $$;
 comment on function posthorn.is_enclosed(text) is 'Whether a text stays within the parentheses that are put around it.';
 
--- Makes a view that holds a condition while it is checked, and a function that runs commands, both of them
--- posthorn_condition's own. The caller undoes this: who runs code as the owner of a function may change it.
+-- Both belong to posthorn_condition. The caller undoes this, because code that runs as the owner of a function may
+-- change it.
 create or replace function posthorn.begin_condition_check()
 returns void
 language plpgsql
@@ -154,9 +154,9 @@ begin
   end $f$;
   perform posthorn.give_to_condition_role('function', 'posthorn.as_condition_role(text, text)');
 end $$;
-comment on function posthorn.begin_condition_check() is 'Makes what check_condition needs until it has ended.';
+comment on function posthorn.begin_condition_check() is
+  'Makes a view that holds a condition while it is checked, and a function that runs commands as posthorn_condition.';
 
--- The nodes of a tree as Postgres writes it, each with its own fields and those of no other.
 create or replace function posthorn.tree_nodes(tree text)
 returns table (id int, above int[], label text, fields text)
 language plpgsql immutable
@@ -183,9 +183,8 @@ begin
   end loop;
   return query select i, aboves[i]::int[], labels[i], own[i] from generate_series(1, cardinality(labels)) i;
 end $$;
-comment on function posthorn.tree_nodes(text) is 'The nodes of a tree as Postgres writes it.';
+comment on function posthorn.tree_nodes(text) is 'The nodes of a parse tree, each with its own fields only.';
 
--- What a condition holds that it may not, in words; null if there is nothing.
 create or replace function posthorn.not_allowed(tree text)
 returns text
 language plpgsql stable
@@ -198,7 +197,7 @@ begin
     select n.* from posthorn.tree_nodes(tree) n
   ), nodes as materialized (
     select n.* from all_nodes n
-    where not exists ( -- not what "from" holds, which is ours
+    where not exists ( -- without the nodes of "from", which Posthorn wrote
       select from all_nodes f where f.label = 'RANGETBLENTRY' and f.id = any (n.above))
   ), refused (rank, said) as (
     select 1, case
@@ -215,7 +214,7 @@ begin
     select 2, format('calls %s, which is not allowed', (f).oid::regprocedure)
     from nodes n
     cross join lateral regexp_matches(n.fields, ':funcid ([0-9]+)') m
-    cross join lateral (select p as f from pg_proc p where p.oid = m[1]::oid offset 0) p -- offset: look it up first
+    cross join lateral (select p as f from pg_proc p where p.oid = m[1]::oid offset 0) p -- offset: the look-up comes first
     where not posthorn.is_allowed_function(f)
     union all
     select 2, format('uses the operator %s, which is not allowed%s', (o).oid::regoperator,
@@ -244,7 +243,7 @@ begin
     join pg_collation l on l.oid = m[1]::oid
     where l.collnamespace <> 'pg_catalog'::regnamespace
     union all
-    -- Each of them may double what it is given, as text of jsonb escapes quotes and what escapes them.
+    -- Each conversion may double the length of its argument, since the text of jsonb escapes quotes and backslashes.
     select 5, 'turns values into text inside of one another more than twice'
     from nodes n
     where posthorn.writes_text(n.label, n.fields) and 2 <= (
@@ -253,7 +252,8 @@ begin
   select r.said into wrong from refused r order by r.rank limit 1;
   return wrong;
 end $$;
-comment on function posthorn.not_allowed(text) is 'What a condition holds that it may not, in words.';
+comment on function posthorn.not_allowed(text) is
+  'The reason why a parse tree is not allowed as a condition; null if it is allowed.';
 
 create or replace function posthorn.writes_text(label text, fields text)
 returns boolean
@@ -262,7 +262,7 @@ set search_path = pg_catalog, pg_temp
 return label = 'COERCEVIAIO' and fields ~ ':resulttype (19|25|1042|1043) ';
 comment on function posthorn.writes_text(text, text) is 'Whether a node turns a value into text.';
 
--- What conditions are made of. Not among them: subqueries, aggregates, domains, XML, and what later versions bring.
+-- Left out on purpose: subqueries, aggregates, domains, XML, and node types of later versions.
 create or replace function posthorn.allowed_nodes()
 returns text[]
 language sql immutable
@@ -273,8 +273,8 @@ return array['QUERY', 'FROMEXPR', 'RANGETBLREF', 'RANGETBLENTRY', 'RTEPERMISSION
   'ARRAYEXPR', 'ARRAY', 'ROWEXPR', 'ROW', 'ROWCOMPAREEXPR', 'ROWCOMPARE', 'RELABELTYPE', 'COERCEVIAIO', 'ARRAYCOERCEEXPR', 'COLLATEEXPR', 'COLLATE'];
 comment on function posthorn.allowed_nodes() is 'The kinds of node that a condition may hold.';
 
--- Types of PostgreSQL whose values say nothing of anything else, and arrays of them. A value of type regclass,
--- for instance, is looked up when it is read.
+-- Values of these types depend on nothing else. A value of type regclass, for instance, would be looked up when it
+-- is read.
 create or replace function posthorn.is_allowed_type(type oid)
 returns boolean
 language sql stable
@@ -286,11 +286,12 @@ return exists (
     and t.typname = any (array['bool', 'int2', 'int4', 'int8', 'numeric', 'float4', 'float8', 'text', 'varchar', 'bpchar', 'name', 'bytea', 'uuid',
       'date', 'time', 'timetz', 'timestamp', 'timestamptz', 'interval', 'json', 'jsonb', 'inet', 'cidr', 'unknown',
       'any', 'anyarray', 'anyelement', 'anynonarray', 'anycompatible', 'anycompatiblearray', 'anycompatiblenonarray']));
-comment on function posthorn.is_allowed_type(oid) is 'Whether a condition may have values of a type.';
+comment on function posthorn.is_allowed_type(oid) is
+  'Whether a condition may have values of a type: some types of PostgreSQL, and arrays of them.';
 
--- Functions of PostgreSQL by name, and others that the owner of this schema has put on a list. Those of
--- PostgreSQL only compute, in time that grows with what they are given, and yield no more than that: not repeat, lpad,
--- replace and regexp_replace, nor quote_literal, which could be nested until one event takes minutes.
+-- The functions of PostgreSQL in the list only compute, in a time and with a result that grow with their arguments.
+-- repeat, lpad, replace, regexp_replace and quote_literal are left out: nested, they could take minutes for one
+-- event.
 create or replace function posthorn.is_allowed_function(f pg_proc)
 returns boolean
 language sql stable
@@ -314,7 +315,8 @@ return case
       'date_part', 'date_trunc', 'extract', 'make_date', 'make_time', 'make_timestamp', 'make_interval', 'timezone', 'age', 'to_timestamp',
       'justify_days', 'justify_hours', 'isfinite', 'num_nulls', 'num_nonnulls', 'hashtext', 'hashtextextended'])
   end;
-comment on function posthorn.is_allowed_function(pg_proc) is 'Whether a condition may call a function.';
+comment on function posthorn.is_allowed_function(pg_proc) is
+  'Whether a condition may call a function: one of PostgreSQL''s in a list, or one of condition_functions.';
 
 create or replace function posthorn.is_regexp(o pg_operator)
 returns boolean
@@ -323,7 +325,7 @@ set search_path = pg_catalog, pg_temp
 return o.oprname in ('~', '!~', '~*', '!~*') and o.oprright = 'text'::regtype;
 comment on function posthorn.is_regexp(pg_operator) is 'Whether an operator matches regular expressions.';
 
--- Operators of PostgreSQL that only compute; of those on times also the ones that go by the time zone.
+-- Operators on times may depend on the time zone; all other allowed ones are immutable.
 create or replace function posthorn.is_allowed_operator(o pg_operator)
 returns boolean
 language sql stable
@@ -334,10 +336,9 @@ return o.oprnamespace = 'pg_catalog'::regnamespace and not posthorn.is_regexp(o)
     select from pg_proc p
     where p.oid = o.oprcode and p.proname <> all (array['numeric_power', 'dpow'])
       and (p.provolatile = 'i' or p.provolatile = 's' and o.oprleft in ('timestamp'::regtype, 'timestamptz'::regtype, 'date'::regtype, 'interval'::regtype)));
-comment on function posthorn.is_allowed_operator(pg_operator) is 'Whether a condition may use an operator.';
+comment on function posthorn.is_allowed_operator(pg_operator) is 'Whether a condition may use an operator of PostgreSQL.';
 
--- Whether a constant is a regular expression that takes as long as the text is long: pieces in a row, without
--- parentheses and references back, and few repetitions, so that its automaton is small.
+-- Pieces in a row, without parentheses and back references and with few repetitions, keep the automaton small.
 create or replace function posthorn.is_simple_pattern(fields text)
 returns boolean
 language plpgsql immutable
@@ -356,11 +357,11 @@ begin
   return pattern ~ '^(\^?((\\[dwsDWS]|\\[^A-Za-z0-9]|\[\^?(\[:[a-z]+:\]|[^]\\[])+\]|[^]\\[(){}*+?|^$])([*+?]|\{[0-9]{1,2}(,[0-9]{0,2})?\})?)*\$?)(\|(\^?((\\[dwsDWS]|\\[^A-Za-z0-9]|\[\^?(\[:[a-z]+:\]|[^]\\[])+\]|[^]\\[(){}*+?|^$])([*+?]|\{[0-9]{1,2}(,[0-9]{0,2})?\})?)*\$?))*$'
     and (select coalesce(sum(m[1]::int), 0) from regexp_matches(pattern, '[{,]([0-9]+)', 'g') m) <= 64;
 end $$;
-comment on function posthorn.is_simple_pattern(text) is 'Whether a constant is a regular expression that cannot take long.';
+comment on function posthorn.is_simple_pattern(text) is
+  'Whether a constant is a regular expression that matches in a time linear in the length of the text.';
 
--- Functions that conditions may call, besides those of PostgreSQL. For the owner of this schema: a
--- function that reads, waits or never ends does so for every group. It runs as posthorn_condition, which
--- needs the right to execute it and to use its schema; nobody else should be able to create functions there.
+-- A function that reads, waits or never ends does so for every group. It runs as posthorn_condition, which needs the
+-- right to execute it and to use its schema; nobody else should be able to create functions there.
 create or replace function posthorn.allow_condition_function(function regprocedure)
 returns void
 language plpgsql
@@ -377,7 +378,8 @@ begin
   end if;
   insert into posthorn.condition_functions (signature) values (function::text) on conflict do nothing;
 end $$;
-comment on function posthorn.allow_condition_function(regprocedure) is 'Lets conditions call a function; for the owner of this schema.';
+comment on function posthorn.allow_condition_function(regprocedure) is
+  'Lets conditions call a function; for the owner of this schema.';
 
 create or replace function posthorn.disallow_condition_function(signature text)
 returns void
@@ -393,9 +395,9 @@ begin
   end if;
   perform posthorn.recompile_conditions();
 end $$;
-comment on function posthorn.disallow_condition_function(text) is 'Takes a function from conditions, and stops the subscriptions that call it.';
+comment on function posthorn.disallow_condition_function(text) is
+  'Forbids conditions a function again, and stops the subscriptions that call it.';
 
--- What a condition demands all of, each without the parentheses around it.
 create or replace function posthorn.conjuncts(expression text)
 returns text[]
 language sql immutable
@@ -403,7 +405,8 @@ set search_path = pg_catalog, pg_temp
 as $$
   select (select array_agg(posthorn.bare(p)) from unnest(posthorn.split_sql(posthorn.bare(expression), ' AND ')) p)
 $$;
-comment on function posthorn.conjuncts(text) is 'What a condition demands all of.';
+comment on function posthorn.conjuncts(text) is
+  'The parts of a condition that are joined by AND, each without the parentheses around it.';
 
 create or replace function posthorn.bare(expression text)
 returns text
@@ -411,7 +414,7 @@ language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
   select case
-  -- Split at what closes it, the whole is one part and nothing only if that is its end.
+  -- Split at its closing parenthesis, the expression has an empty second part only if that parenthesis is its end.
   when starts_with(expression, '(') and (posthorn.split_sql(substr(expression, 2), ')'))[2] = ''
     then substr(expression, 2, length(expression) - 2)
   else expression
@@ -419,8 +422,7 @@ end
 $$;
 comment on function posthorn.bare(text) is 'An expression without the parentheses around it.';
 
--- The arguments of jsonb_build_object as keys and values; null if a key is no literal, or there twice. Within
--- a check alone.
+-- Called within check_condition only.
 create or replace function posthorn.lookup_keys(args text)
 returns posthorn.lookup_key[]
 language plpgsql
@@ -442,9 +444,9 @@ begin
   end loop;
   return case when (select count(distinct x.key) from unnest(keys) x) = cardinality(keys) then keys end;
 end $$;
-comment on function posthorn.lookup_keys(text) is 'The arguments of jsonb_build_object as keys and values.';
+comment on function posthorn.lookup_keys(text) is
+  'The arguments of jsonb_build_object as keys and values; null if a key is not a literal or is there twice.';
 
--- Splits an expression where a separator is in no parentheses, brackets or quotes.
 create or replace function posthorn.split_sql(expression text, separator text)
 returns text[]
 language plpgsql immutable
@@ -474,4 +476,5 @@ begin
   end loop;
   return parts || substr(expression, since);
 end $$;
-comment on function posthorn.split_sql(text, text) is 'Splits an expression where a separator is in no parentheses or quotes.';
+comment on function posthorn.split_sql(text, text) is
+  'Splits an expression at the separators that are in no parentheses, brackets or quotes.';

@@ -1,6 +1,6 @@
--- Conditions in SQL: expressions over e, an event, and s, the subscription. Each distinct text is
--- checked and compiled once, into functions that find the pairs of events and subscriptions for which it
--- holds. They belong to the role posthorn_condition, which may read subscriptions and nothing else.
+-- Conditions in SQL are expressions over e, an event, and s, the subscription. Each distinct text is checked and
+-- compiled once, into functions that find the pairs of events and subscriptions for which it holds. The functions
+-- belong to the role posthorn_condition, which may read subscriptions and nothing else.
 
 create or replace function posthorn.condition_for(sql text)
 returns int
@@ -26,12 +26,12 @@ begin
   end if;
   return condition_id;
 end $$;
-comment on function posthorn.condition_for(text) is 'The condition of a text in SQL, compiled if it is new.';
+comment on function posthorn.condition_for(text) is 'The id of the condition with a text in SQL; compiles it if it is new.';
 
--- Makes the functions of a condition: condition_<id> is right for any numbers, and where the condition
--- says that params contain something, looks that up for each event; condition_<id>_many then joins
--- many events with all subscriptions at once. Both end with an error, a division by zero, when $4 has passed: the
--- clock is looked at for every 16th event and subscription that a scan reads, because to look costs a microsecond or two.
+-- condition_<id> works for any number of events; where the condition says that params contain a document, it looks
+-- that up for each event. condition_<id>_many joins many events with all subscriptions at once. Both end with an
+-- error, a division by zero, when the time $4 has passed. They look at the clock for every 16th event and
+-- subscription that a scan reads, because a look costs a microsecond or two.
 create or replace function posthorn.compile(id int, sql text)
 returns void
 language plpgsql
@@ -39,7 +39,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   checked record := posthorn.check_condition(sql);
-  rest text; -- the condition without what params must contain
+  rest text; -- the condition without the part s.params @> …
   scope text := format('s.group_no = $1 and s.condition_id = %s and (s.id = any ($3) or $3 is null and s.stopped_at is null)', id);
   in_time constant text := '(%1$s.id %% 16 <> 0 or clock_timestamp() < $4 or 1 / (%1$s.id %% 16) = 1)';
   events text := format(in_time, 'e');
@@ -57,7 +57,7 @@ begin
       array['enable_nestloop', 'enable_mergejoin']);
     return;
   end if;
-  -- For each event (hence offset) by the index on params, which serves bitmap scans alone, for the same reason.
+  -- For each event (hence offset) by the index on params, which serves bitmap scans only.
   perform posthorn.make_condition_function(format('condition_%s', id),
     format('select e.id, s.id, s.name from unnest($2) e cross join lateral (
         select s.id, s.name from posthorn.subscriptions s where %s and %s offset 0) s where %s',
@@ -81,10 +81,10 @@ set search_path = pg_catalog, pg_temp
 as $$
   select replace(replace(scope, 's.group_no =', 's.group_no + 0 ='), 's.condition_id =', 's.condition_id + 0 =')
 $$;
-comment on function posthorn.not_by_index(text) is 'The scope of a condition, such that no index serves it.';
+comment on function posthorn.not_by_index(text) is 'The scope of a condition, written such that no index serves it.';
 
--- A value that is no list, object or null is contained under a key where it equals what is there: events
--- with such values are joined by hash, of the texts where the values are texts. The others are looked up one by one.
+-- A scalar value is contained under a key where it equals the value there. So events with such values are joined by
+-- hash, of the texts where the values are texts; the others are looked up one by one.
 create or replace function posthorn.join_by_keys(scope text, scope_by_key text, args text, keys posthorn.lookup_key[], rest text)
 returns text
 language sql stable
@@ -108,9 +108,10 @@ as $$
     rest, scope_by_key, args)
   from unnest(keys) k
 $$;
-comment on function posthorn.join_by_keys(text, text, text, posthorn.lookup_key[], text) is 'The query of a condition for many events at once.';
+comment on function posthorn.join_by_keys(text, text, text, posthorn.lookup_key[], text) is
+  'The query of a condition for many events at once.';
 
--- Under the settings of check_condition, so that a condition means the same in every session.
+-- It has the settings of check_condition, so a condition means the same in every session.
 create or replace function posthorn.make_condition_function(name text, query text, off text[])
 returns void
 language plpgsql
@@ -128,8 +129,8 @@ begin
 end $$;
 comment on function posthorn.make_condition_function(text, text, text[]) is 'Makes one function of a condition.';
 
--- The new owner needs the right to create in the schema, for as long as this takes: nobody sees it
--- before the transaction has taken it back.
+-- The new owner needs the right to create in the schema while ownership changes. No other transaction sees that
+-- right, since it is taken back in this one.
 create or replace function posthorn.give_to_condition_role(kind text, name text)
 returns void
 language plpgsql
@@ -151,10 +152,10 @@ exception when insufficient_privilege or undefined_object or invalid_grant_opera
     using errcode = 'PH005', detail = sqlerrm,
       hint = format('As a superuser: create role posthorn_condition nologin; grant posthorn_condition to %I; grant usage on schema posthorn to posthorn_condition; grant select on posthorn.subscriptions to posthorn_condition; or use a filter.', current_user);
 end $$;
-comment on function posthorn.give_to_condition_role(text, text) is 'Gives a function or view to the role that may read nothing but subscriptions.';
+comment on function posthorn.give_to_condition_role(text, text) is
+  'Gives a function or view to posthorn_condition, the role that may read nothing but subscriptions.';
 
--- Compiles all conditions again, which may have been compiled by an earlier version or with functions that were
--- allowed then. The subscriptions of those that are refused stop.
+-- The version that compiled a condition may have allowed more.
 create or replace function posthorn.recompile_conditions()
 returns void
 language plpgsql
@@ -179,8 +180,8 @@ begin
     end;
   end loop;
 end $$;
--- The function of a condition that was refused: it fails for all events, if somebody lets its subscriptions go on.
--- The text is compiled anew when somebody subscribes with it.
+-- The function raises the refusal for all events, in case the subscriptions are started again. Subscribing with the
+-- text again compiles it anew.
 create or replace function posthorn.make_refused_condition(id int, refusal text)
 returns void
 language plpgsql
@@ -202,6 +203,7 @@ begin
   set has_many = false, foreign_code = false, digest = sha256(convert_to(format('refused %s', make_refused_condition.id), 'UTF8'))
   where c.id = make_refused_condition.id;
 end $$;
-comment on function posthorn.make_refused_condition(int, text) is 'Makes the function of a condition that was refused.';
+comment on function posthorn.make_refused_condition(int, text) is
+  'Replaces the functions of a condition that is refused now by one that fails.';
 
 comment on function posthorn.recompile_conditions() is 'Compiles all conditions again, and stops the subscriptions of those that are refused now.';

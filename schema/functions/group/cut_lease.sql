@@ -1,5 +1,4 @@
--- Gives back what of a lease comes after an event, as if it had not been taken. For workers that look for few
--- events in large steps, because their group wants few, and then find many.
+-- For workers that read large windows because their group wants few events, and then find many.
 create or replace function posthorn.cut_lease(lease bigint, attempt int, event bigint)
 returns void
 language plpgsql security definer
@@ -17,4 +16,5 @@ begin
   end if;
   perform posthorn.cut_short(l, cut_lease.event);
 end $$;
-comment on function posthorn.cut_lease(bigint, int, bigint) is 'Gives back what of a lease comes after an event.';
+comment on function posthorn.cut_lease(bigint, int, bigint) is
+  'Gives the events of a lease that come after one event back, as if they had not been taken.';

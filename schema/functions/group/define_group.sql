@@ -1,4 +1,3 @@
--- Makes a group, or changes what may be changed. It starts at the present unless config says otherwise.
 create or replace function posthorn.define_group(namespace text, name text, config jsonb default '{}')
 returns bigint
 language plpgsql security definer
@@ -42,9 +41,8 @@ begin
   return g.id;
 end $$;
 comment on function posthorn.define_group(text, text, jsonb) is
-  'Makes a group, or changes its policy, and returns its id.';
+  'Makes a group, or changes its policy, and returns its id. A new group starts at the present unless config has start.';
 
--- A group with the settings that a configuration names; the others stay.
 create or replace function posthorn.configured(g posthorn.groups, config jsonb)
 returns posthorn.groups
 language plpgsql stable
@@ -59,7 +57,7 @@ begin
   if config ? 'delays' then
     g.delays := case when config->'delays' <> 'null'
       then array(select posthorn.to_interval(d, 'delays') from jsonb_array_elements_text(config->'delays') d) end;
-    -- A list of delays says how often: once more than it is long, unless attempts says otherwise.
+    -- A list of n delays means n + 1 attempts, unless attempts is given.
     if g.delays is not null and not config ? 'attempts' then
       g.attempts := cardinality(g.delays) + 1;
     end if;
@@ -73,7 +71,8 @@ begin
   end if;
   return g;
 end $$;
-comment on function posthorn.configured(posthorn.groups, jsonb) is 'A group with the settings that a configuration names.';
+comment on function posthorn.configured(posthorn.groups, jsonb) is
+  'A group with the settings that a configuration names; the others stay.';
 
 create or replace function posthorn.check_group_config(config jsonb)
 returns void
@@ -122,9 +121,8 @@ begin
         hint = 'Settings are order, slots, attempts, delays, backoff {from, to, factor, jitter}, on_failure, read_ahead and start.';
   end if;
 end $$;
-comment on function posthorn.check_group_config(jsonb) is 'Raises what is wrong with a group''s configuration.';
+comment on function posthorn.check_group_config(jsonb) is 'Raises the error in a group''s configuration, if there is one.';
 
--- Where a new group starts: a time, of which the infinities are the ends of the log.
 create or replace function posthorn.start_of(config jsonb)
 returns timestamptz
 language sql stable
@@ -135,9 +133,10 @@ return case coalesce(config->>'start', 'now')
   when 'beginning' then '-infinity'
   else posthorn.to_time(config->>'start', 'start')
 end;
-comment on function posthorn.start_of(jsonb) is 'Where a new group starts, as a time.';
+comment on function posthorn.start_of(jsonb) is
+  'The time at which a configuration lets a group start; -infinity and infinity are the ends of the log.';
 
--- Work that was cut into slots under the old order would meet work cut under the new one.
+-- Leases that were cut into slots under the old order would overlap with those cut under the new one.
 create or replace function posthorn.check_reorder(old posthorn.groups, new posthorn.groups)
 returns void
 language plpgsql
@@ -152,7 +151,8 @@ begin
       using errcode = 'PH002', hint = 'Pause it, let leases and retries finish, then change it; or define another group.';
   end if;
 end $$;
-comment on function posthorn.check_reorder(posthorn.groups, posthorn.groups) is 'Refuses to change the order of a group that has work in flight.';
+comment on function posthorn.check_reorder(posthorn.groups, posthorn.groups) is
+  'Refuses to change the order of a group that has work in flight.';
 
 -- Says what a group is taken by, and what follows.
 create or replace function posthorn.raise_taken(g posthorn.groups, taker text, what text, hint text)
@@ -165,13 +165,13 @@ begin
 end $$;
 comment on function posthorn.raise_taken(posthorn.groups, text, text, text) is 'Says what a group is taken by.';
 
--- Claims of one group happen one after another; this is what they wait for.
 create or replace function posthorn.lock_group(group_id int)
 returns void
 language sql
 set search_path = pg_catalog, pg_temp
 return pg_advisory_xact_lock(1886350440, group_id);
-comment on function posthorn.lock_group(int) is 'Waits until this transaction alone may move the group''s cursor.';
+comment on function posthorn.lock_group(int) is
+  'Waits until this transaction alone may move the group''s cursor. Claims of a group run one after another under this lock.';
 
 create or replace function posthorn.pause_group(namespace text, group_name text)
 returns void
@@ -181,7 +181,7 @@ as $$
 begin
   update posthorn.groups g set paused = true where g.id = (posthorn.group_named(namespace, group_name)).id;
 end $$;
-comment on function posthorn.pause_group(text, text) is 'Claims of a paused group return nothing; what is in flight goes on.';
+comment on function posthorn.pause_group(text, text) is 'Pauses a group: claims return nothing, and leases in flight go on.';
 
 create or replace function posthorn.resume_group(namespace text, group_name text)
 returns void
@@ -191,7 +191,7 @@ as $$
 begin
   update posthorn.groups g set paused = false where g.id = (posthorn.group_named(namespace, group_name)).id;
 end $$;
-comment on function posthorn.resume_group(text, text) is 'Lets a paused group claim again, from where it stood.';
+comment on function posthorn.resume_group(text, text) is 'Lets a paused group claim again from its position.';
 
 create or replace function posthorn.delete_group(namespace text, group_name text)
 returns table (leases bigint, retries bigint, dead_letters bigint)
@@ -221,4 +221,5 @@ begin
   delete from posthorn.groups where id = g.id;
   return next;
 end $$;
-comment on function posthorn.delete_group(text, text) is 'Removes a group with all it holds, and says how much that was.';
+comment on function posthorn.delete_group(text, text) is
+  'Removes a group with everything that belongs to it, and returns the numbers of its leases in flight, retries and dead letters.';

@@ -1,4 +1,3 @@
--- Makes a projection, which starts at the beginning of the log, or changes how long it waits after a failure.
 create or replace function posthorn.define_projection(namespace text, name text, config jsonb default '{}')
 returns bigint
 language plpgsql security definer
@@ -15,7 +14,7 @@ begin
     raise exception 'a projection has no setting but backoff'
       using errcode = 'PH004', hint = 'Order, attempts and start of a projection are fixed: all events, in order, until they succeed.';
   end if;
-  -- One after another, so that the second finds what the first has made.
+  -- Under this lock the second of two callers finds the projection of the first.
   perform from posthorn.namespaces n where n.id = ns for no key update;
   select x.* into g from posthorn.groups x where x.namespace_id = ns and x.name = define_projection.name;
   if not found then
@@ -33,9 +32,9 @@ begin
   return g.id;
 end $$;
 comment on function posthorn.define_projection(text, text, jsonb) is
-  'Makes a projection, or changes its backoff, and returns the id of its group.';
+  'Makes a projection, which starts at the beginning of the log, or changes its backoff; returns the id of its group.';
 
--- Little is read ahead: what is cut from the log has to be thrown away when a projection is rebuilt.
+-- Little is read ahead, because a rebuild throws the leases away that were cut from the log.
 create or replace function posthorn.new_projection(namespace text, name text, config jsonb, replaces int)
 returns bigint
 language plpgsql
@@ -51,7 +50,7 @@ begin
 end $$;
 comment on function posthorn.new_projection(text, text, jsonb, int) is 'Makes the group of a projection.';
 
--- Whoever starts may bring what mends a failure: let it try at once.
+-- A process that starts may bring the fix for the failure.
 create or replace function posthorn.try_now(group_id int)
 returns void
 language sql
@@ -60,7 +59,7 @@ as $$
   update posthorn.leases l set until = posthorn.now()
   where l.group_id = try_now.group_id and l.until > posthorn.now() and l.node is null
 $$;
-comment on function posthorn.try_now(int) is 'Ends the wait of a projection that stands still.';
+comment on function posthorn.try_now(int) is 'Ends the wait of a projection that stands still after a failure.';
 
 create or replace function posthorn.is_projection(group_id int)
 returns boolean
@@ -83,7 +82,8 @@ begin
   end if;
   return g;
 end $$;
-comment on function posthorn.projection_named(text, text) is 'The group of a projection.';
+comment on function posthorn.projection_named(text, text) is
+  'The group of the projection with a name; an error if there is none.';
 
 -- What would make a projection skip events, or apply them twice, is refused.
 create or replace function posthorn.check_no_projection(g posthorn.groups, what text, hint text)
@@ -98,7 +98,6 @@ begin
 end $$;
 comment on function posthorn.check_no_projection(posthorn.groups, text, text) is 'Refuses what would make a projection skip events, or apply them twice.';
 
--- Removes what makes a group a projection, with what is being built in its place.
 create or replace function posthorn.forget_projection(g posthorn.groups)
 returns void
 language plpgsql
@@ -112,4 +111,4 @@ begin
   where p.replaces = g.id;
   delete from posthorn.projections p where p.group_id = g.id;
 end $$;
-comment on function posthorn.forget_projection(posthorn.groups) is 'Removes what makes a group a projection.';
+comment on function posthorn.forget_projection(posthorn.groups) is 'Removes the projection of a group, with its replacement.';

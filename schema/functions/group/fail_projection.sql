@@ -1,5 +1,4 @@
--- Gives back a projection's lease whose first event cannot be applied: it stands still there, for
--- all nodes, until the time that this returns. No delivery is counted and nothing is ever given up.
+-- No delivery is counted, and a projection never gives up.
 create or replace function posthorn.fail_projection(lease bigint, attempt int, event bigint, error text)
 returns timestamptz
 language plpgsql security definer
@@ -34,4 +33,4 @@ begin
   return again_at;
 end $$;
 comment on function posthorn.fail_projection(bigint, int, bigint, text) is
-  'Lets a projection stand still at an event that cannot be applied, and says until when.';
+  'Gives a projection''s lease back whose first event cannot be applied, and returns when it is tried again: until then the projection stands still on all nodes.';

@@ -1,5 +1,4 @@
--- The events of a lease that the subscriptions of its group want, in order, with the subscriptions. If they are
--- more than asked for, the lease is cut short, and the rest of it is there for the next claim.
+-- A lease with more matches than max_events is cut short; the next claim gets the rest.
 create or replace function posthorn.filtered_events(lease bigint, max_events int default null)
 returns table (
   event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json,
@@ -23,7 +22,7 @@ declare
 begin
   select x.* into l from posthorn.leases x where x.id = filtered_events.lease;
   ids := l.ids;
-  if l.retries then -- what is owed to a subscription was matched before
+  if l.retries then -- retries of a subscription were matched before
     if cardinality(l.ids) > filtered_events.max_events then
       perform posthorn.cut_short(l, l.ids[filtered_events.max_events]);
     end if;
@@ -55,8 +54,8 @@ begin
       from (
         select o.event_id, max(o.attempts) as attempts, array_agg(distinct o.name) as subscriptions
         from (
-          -- Also to a subscription that is gone, if it came back from the dead letters, and to a handler that
-          -- was there before the group had subscriptions.
+          -- Includes subscriptions that are gone, if the event came back from the dead letters, and handlers from
+          -- before the group had subscriptions.
           select x.event_id, x.attempts, x.subscription as name
           from posthorn.retries x
           where x.lease_id = l.id and x.subscription <> ''
@@ -75,10 +74,11 @@ begin
   end if;
   return query select e.* from posthorn.matched_events(l, matches) e;
 end $$;
-comment on function posthorn.filtered_events(bigint, int) is 'The events of a lease that subscriptions want, in order.';
+comment on function posthorn.filtered_events(bigint, int) is
+  'The events of a lease that subscriptions of its group want, in order, with those subscriptions.';
 
--- The rows of the events that matched, in order: read as a window and joined by hash, because to look up each in every
--- partition would cost more than all the rest.
+-- The lease is read as a window and joined by hash: looking each event up in every partition would cost more than
+-- the rest.
 create or replace function posthorn.matched_events(l posthorn.leases, matches posthorn.match[])
 returns table (
   event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json,
@@ -112,9 +112,10 @@ begin
       order by e.id;
   end if;
 end $$;
-comment on function posthorn.matched_events(posthorn.leases, posthorn.match[]) is 'The rows of the events that matched, in order.';
+comment on function posthorn.matched_events(posthorn.leases, posthorn.match[]) is
+  'The rows of the events that matched, in order.';
 
--- Ends a lease at an event. What comes after becomes a lease that was given back; retries are due again.
+-- The rest becomes a lease that was given back; retries after that event are due again.
 create or replace function posthorn.cut_short(l posthorn.leases, last_id bigint)
 returns void
 language plpgsql
@@ -137,4 +138,4 @@ begin
   set hi = case when x.ids is null then last_id end, ids = case when x.ids is not null then array(select i from unnest(l.ids) i where i <= last_id order by i) end
   where x.id = l.id;
 end $$;
-comment on function posthorn.cut_short(posthorn.leases, bigint) is 'Ends a lease at an event, and gives back the rest.';
+comment on function posthorn.cut_short(posthorn.leases, bigint) is 'Ends a lease at an event, and gives the rest back.';

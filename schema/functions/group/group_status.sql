@@ -1,4 +1,3 @@
--- Who is still writing, or keeps old versions alive: the oldest open transaction, prepared ones included.
 create or replace view posthorn.oldest_transaction as
 select pid, since, application_name
 from (
@@ -12,9 +11,9 @@ from (
 ) t
 where since < clock_timestamp() - interval '1 second'
 order by since limit 1;
-comment on view posthorn.oldest_transaction is 'The oldest open transaction of this database, if it is older than a second.';
+comment on view posthorn.oldest_transaction is
+  'The oldest open transaction of this database, prepared ones included, if it is older than a second. It keeps old row versions alive.';
 
--- What a group has not been handed yet: counted up to a bound, estimated by ids beyond it.
 create or replace function posthorn.pending(g posthorn.groups, out events bigint, out oldest timestamptz, out pos bigint)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -32,7 +31,7 @@ begin
   select case when s.is_called then s.last_value else 0 end into seq from posthorn.event_id s;
   since := coalesce(c.seek_from, '-infinity');
   pos := case when c.target is not null and c.pos > c.base_seq then c.pos else c.base_seq end;
-  -- Whether there are so many is known from the index alone. Then nothing is counted.
+  -- The index alone tells whether there are that many; then nothing is counted.
   far := c.seek_from is null and seq - pos >= 10000 and (
     select count(*) = 10000
     from (select from posthorn.events e where e.namespace_id = g.namespace_id and e.id > pending.pos limit 10000) p);
@@ -52,10 +51,10 @@ begin
     from posthorn.late_events(g.namespace_id, c.base, c.base_seq, c.base_next, pg_current_snapshot(), since, c.pos) l;
   end if;
 end $$;
-comment on function posthorn.pending(posthorn.groups) is 'What a group has not been handed yet; an estimate beyond 10,000 events.';
+comment on function posthorn.pending(posthorn.groups) is
+  'The events that a group has not been handed yet: counted up to 10,000, estimated by ids beyond.';
 
--- What a relay has taken from the log and its broker has not acknowledged. Other groups have none: what their workers
--- hold is in flight.
+-- Events in the leases of other groups are in flight, and not pending.
 create or replace function posthorn.unacknowledged(g posthorn.groups, out events bigint, out oldest timestamptz)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -77,7 +76,7 @@ begin
   select e.created_at into oldest from posthorn.events e where e.namespace_id = g.namespace_id and e.id = first;
 end $$;
 comment on function posthorn.unacknowledged(posthorn.groups) is
-  'What a relay has taken from the log and its broker has not acknowledged.';
+  'The events that a relay has taken from the log and its broker has not acknowledged; none for other groups.';
 
 create or replace view posthorn.group_status as
 select n.namespace, g.name as group_name, g.ordering, g.paused,
@@ -105,4 +104,5 @@ left join lateral (
   from posthorn.leases l where l.group_id = g.id
 ) w on true
 left join posthorn.oldest_transaction t on true;
-comment on view posthorn.group_status is 'Where each group stands: position, lag, work in flight, failures, and who holds the log back.';
+comment on view posthorn.group_status is
+  'The state of each group: position, lag, leases, failures, and the transaction that holds the log back.';

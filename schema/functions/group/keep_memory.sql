@@ -1,9 +1,8 @@
--- Lets a session keep the memory that it works with. The C library of most systems, glibc, gives what lies
--- free back to the kernel after a statement that needed much, and the next one pays for every page
--- anew: that was half of a claim of 1,000. How much it keeps follows the largest piece that was ever
--- freed; so one is, once in a session, and up to 4 MiB stay. It is a piece that rpad asks for in case each
--- character should need all the bytes that one can have, and of which it touches a part: touching is what
--- costs. With another library this changes nothing.
+-- glibc, the C library of most systems, gives free memory back to the kernel after a statement that needed much, and
+-- the next statement pays for every page again: that was half of a claim of 1,000. How much it keeps depends on the
+-- largest piece that was ever freed. So this frees a large piece once a session, and up to 4 MiB stay. rpad
+-- allocates for the case that each character takes the most bytes, and touches only a part, which is cheap. With
+-- other libraries this changes nothing.
 create or replace function posthorn.keep_memory()
 returns void
 language plpgsql
@@ -17,4 +16,4 @@ begin
     _ := octet_length(rpad('', 2 * 1024 * 1024 / pg_encoding_max_length(pg_char_to_encoding(getdatabaseencoding())), ' '));
   end if;
 end $$;
-comment on function posthorn.keep_memory() is 'Lets a session keep the memory that it works with, instead of asking for it at every statement.';
+comment on function posthorn.keep_memory() is 'Lets a session keep its working memory between statements.';

@@ -1,5 +1,4 @@
--- For workers that take leases: what take and lease_events hand out says nothing of how long subscriptions
--- last, and an idle group hands out nothing at all. claim does this by itself.
+-- take and lease_events do not renew subscriptions, and an idle group hands out nothing; claim renews them itself.
 create or replace function posthorn.keep_subscriptions(group_id bigint)
 returns boolean
 language plpgsql security definer
@@ -10,4 +9,4 @@ begin
   return exists (select from posthorn.filtered_groups f where f.group_no = keep_subscriptions.group_id);
 end $$;
 comment on function posthorn.keep_subscriptions(bigint) is
-  'Keeps the subscriptions of a group from expiring; false if it hands out everything, having none.';
+  'Keeps the subscriptions of a group from expiring; returns false if the group has none and hands out every event.';

@@ -1,6 +1,5 @@
--- The events of a lease that is more than a window: one that lists its ids, which are late ones, those of
--- a slot, or retries; or one of a group with subscriptions. Apart from lease_events, so that windows do
--- not pay for the plan of what they are not.
+-- Not part of lease_events, so that plain windows do not pay for the plan of these leases: late events, slots,
+-- retries, and groups with subscriptions.
 create or replace function posthorn.listed_events(lease bigint)
 returns table (
   event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json,
@@ -40,14 +39,13 @@ begin
     cross join lateral posthorn.event_of(l.namespace_id, l.group_id, r.event_id) e
     order by r.event_id;
 end $$;
-comment on function posthorn.listed_events(bigint) is 'The events of a lease that is more than a window, in order.';
+comment on function posthorn.listed_events(bigint) is 'The events of a lease that is more than a plain window, in order.';
 
--- The events of a lease, in order. Inlined by the planner into the query that calls it, so
--- that rows are streamed and the plan is cached: hence no security definer and no settings.
--- The lease is looked up once, and what is no plain window has no lo here, so that of the two branches
--- one is empty at no cost. Each is in order by itself: an order by around both would sort every batch
--- again. Subscriptions are null for an event as a whole: sending a thousand empty arrays is a
--- twentieth of its cost.
+-- The planner inlines it into the calling query, so rows are streamed and the plan is cached; hence no security
+-- definer and no settings. The lease is looked up once. A lease that is no plain window has no lo in w, so one of
+-- the two branches is empty at no cost. Each branch is ordered by itself, because an order by around both would sort
+-- every batch again. Subscriptions are null for an event as a whole: sending a thousand empty arrays is a twentieth
+-- of the cost.
 create or replace function posthorn.lease_events(token uuid)
 returns table (
   event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json,

@@ -1,6 +1,6 @@
--- Finding the condition that makes claims take too long. A claim that statement_timeout has cut off says nothing of
--- the conditions that it ran, and the next one would be cut off as well. So programs whose claim was cut off try
--- each condition by itself, in a transaction and under a timeout of its own, and stop those that are slow.
+-- Finds the condition that makes claims take too long. A claim that statement_timeout has ended does not tell which
+-- of its conditions was slow, and the next claim would end the same way. So a program whose claim was ended tries
+-- each condition by itself, in a transaction with a timeout of its own, and stops the slow ones.
 
 create or replace function posthorn.conditions_to_try(group_id bigint)
 returns table (condition_id int, most interval)
@@ -13,10 +13,9 @@ as $$
     select from posthorn.subscriptions s where s.group_no = m.group_no and s.condition_id = c.id and s.stopped_at is null)
   order by c.id
 $$;
-comment on function posthorn.conditions_to_try(bigint) is 'The conditions by which a group is matched, and how long each may take.';
+comment on function posthorn.conditions_to_try(bigint) is
+  'The conditions by which a group is matched, and how long each may take.';
 
--- Matches a condition with the events that the next claims of its group meet, and takes none of them. If that takes too
--- long, its subscriptions stop. Says whether they did.
 create or replace function posthorn.try_condition(group_id bigint, condition_id int, max_events int)
 returns boolean
 language plpgsql security definer
@@ -43,9 +42,9 @@ begin
   perform posthorn.stop_subscriptions(g.id, result.troubles);
   return true;
 end $$;
-comment on function posthorn.try_condition(bigint, int, int) is 'Matches a condition by itself, and stops its subscriptions if that takes too long.';
+comment on function posthorn.try_condition(bigint, int, int) is
+  'Matches a condition with the events of the next claims, without taking any, and stops its subscriptions if that takes too long; returns whether it did.';
 
--- The events that the next claims of a group meet: of a lease that has expired, of retries, and of the log.
 create or replace function posthorn.next_batch(g posthorn.groups, max_events int)
 returns posthorn.event[]
 language plpgsql stable
@@ -85,9 +84,9 @@ begin
     || coalesce(posthorn.batch_of(owed, owed.ids), '{}')
     || coalesce(case when w.ids is not null or w.hi is not null then posthorn.batch_of(l, l.ids) end, '{}');
 end $$;
-comment on function posthorn.next_batch(posthorn.groups, int) is 'The events that the next claims of a group meet.';
+comment on function posthorn.next_batch(posthorn.groups, int) is
+  'The events that the next claims of a group will meet: of an expired lease, of retries, and of the log.';
 
--- Stops the subscriptions of a condition that could not be tried to its end, or takes the most of all.
 create or replace function posthorn.stop_condition(group_id bigint, condition_id int, error text)
 returns void
 language plpgsql security definer

@@ -1,6 +1,5 @@
--- Which subscriptions of a group want which events of a batch.
-
--- From one condition to another, a subscription may slip between the statements that run them: then all is matched anew.
+-- A subscription that changes its condition between the statements of a match could be missed. So all is matched
+-- again if a subscription has changed meanwhile.
 create or replace function posthorn.match_events(
   group_no int, events posthorn.event[], only_ids bigint[] default null,
   out matches posthorn.match[], out misfits posthorn.misfit[], out troubles posthorn.trouble[]
@@ -17,7 +16,7 @@ begin
     return;
   end if;
   for i in 1..4 loop
-    if i = 4 then -- they change all the time: have them wait
+    if i = 4 then -- subscriptions change all the time: lock them
       perform from posthorn.filtered_groups f where f.group_no = match_events.group_no for share;
     end if;
     before := posthorn.version_of(match_events.group_no);
@@ -28,7 +27,8 @@ begin
   misfits := result.misfits;
   troubles := result.troubles;
 end $$;
-comment on function posthorn.match_events(int, posthorn.event[], bigint[]) is 'Which subscriptions of a group want which events of a batch.';
+comment on function posthorn.match_events(int, posthorn.event[], bigint[]) is
+  'The subscriptions of a group that want each event of a batch.';
 
 create or replace function posthorn.version_of(group_no int)
 returns bigint
@@ -39,10 +39,10 @@ as $$
 begin
   return coalesce((select f.version from posthorn.filtered_groups f where f.group_no = version_of.group_no), 0);
 end $$;
-comment on function posthorn.version_of(int) is 'Rises when a subscription of a group gets another condition.';
+comment on function posthorn.version_of(int) is 'A number that rises when a subscription of a group gets another condition.';
 
--- All conditions in one statement. If that fails or takes too long, one by one: to find the events for which one
--- fails, and the condition that is slow. A claim that is canceled ends: see match_condition.
+-- All conditions run in one statement. If that fails or takes too long, they run one by one, to find the events for
+-- which a condition fails and the condition that is slow. A cancelled claim ends here: see match_condition.
 create or replace function posthorn.match_once(
   group_no int, events posthorn.event[], only_ids bigint[],
   out matches posthorn.match[], out misfits posthorn.misfit[], out troubles posthorn.trouble[]
@@ -70,7 +70,7 @@ begin
       end if;
       quick := null;
     end;
-    if clock_timestamp() >= until then -- what was found may not be all
+    if clock_timestamp() >= until then -- matches may be missing
       slow := true;
       quick := null;
     end if;
@@ -81,7 +81,7 @@ begin
   loop
     if quick is null then
       matches := null;
-      quick := ''; -- what is found from here on stays
+      quick := ''; -- matches from here on stay
     end if;
     result := posthorn.match_with_care(c.query, c.condition_id, slow or c.foreign_code, match_once.group_no, events, only_ids);
     matches := posthorn.merge_matches(matches, result.matches);
@@ -89,10 +89,11 @@ begin
     troubles := troubles || result.troubles;
   end loop;
 end $$;
-comment on function posthorn.match_once(int, posthorn.event[], bigint[]) is 'Matches a batch of events.';
+comment on function posthorn.match_once(int, posthorn.event[], bigint[]) is
+  'Matches a batch of events with the subscriptions of a group once.';
 
--- Postgres may evaluate a condition for each event before it looks whether a subscription has it, so a condition
--- that was stopped because it is slow must not be in the query at all.
+-- Postgres may evaluate a condition for each event before it looks for subscriptions that have it, so a condition
+-- that was stopped as slow must not be in the query at all.
 create or replace function posthorn.is_asked_for(group_no int, condition_id int, only_ids bigint[])
 returns boolean
 language sql stable
@@ -103,18 +104,18 @@ as $$
     where s.group_no = is_asked_for.group_no and s.condition_id = is_asked_for.condition_id
       and (s.id = any (only_ids) or only_ids is null and s.stopped_at is null))
 $$;
-comment on function posthorn.is_asked_for(int, int, bigint[]) is 'Whether a subscription that is to be matched has the condition.';
+comment on function posthorn.is_asked_for(int, int, bigint[]) is
+  'Whether a subscription that is to be matched has the condition.';
 
--- Errors that say nothing of a condition: connections, deadlocks, memory, disks, shutdowns.
 create or replace function posthorn.is_no_ones_fault(sqlstate text)
 returns boolean
 language sql immutable
 set search_path = pg_catalog, pg_temp
 return left(sqlstate, 2) in ('08', '25', '40', '53', '55', '57', '58');
-comment on function posthorn.is_no_ones_fault(text) is 'Whether an error says nothing of the condition that met it.';
+comment on function posthorn.is_no_ones_fault(text) is
+  'Whether an error is about connections, deadlocks, memory, disks or shutdowns, and so not about the condition that raised it.';
 
--- The queries that together match a group's subscriptions. For many events beside the number of
--- subscriptions, joining with all of them is cheaper than looking up each.
+-- For many events and few subscriptions, joining with all subscriptions is cheaper than a look-up for each event.
 create or replace function posthorn.matching_functions(group_no int, events int)
 returns table (query text, condition_id int, foreign_code boolean)
 language plpgsql stable
@@ -123,7 +124,7 @@ as $$
 #variable_conflict use_column
 begin
   return query
-    -- No events for a condition whose turn comes after the time.
+    -- A condition that begins after the deadline gets no events.
     select format('select event_id, subscription_id, subscription from posthorn.%I($1, case when clock_timestamp() < $4 then $2 end, $3, $4)',
         format('condition_%s', c.id) || case when c.has_many and events * 16 >= m.subscriptions then '_many' else '' end),
       c.id, c.foreign_code
@@ -156,10 +157,11 @@ begin
      ) x', query) into matches using group_no, events, only_ids, until;
   return matches;
 end $$;
-comment on function posthorn.run_matching(text, int, posthorn.event[], bigint[], timestamptz) is 'Runs queries of matching_functions, and gathers what they found by event.';
+comment on function posthorn.run_matching(text, int, posthorn.event[], bigint[], timestamptz) is
+  'Runs queries of matching_functions, and collects the matches by event.';
 
--- One condition by itself. What may be slow, such as code that is not Postgres's own, gets few events first, and
--- more while it is quick. What is slow has its subscriptions in troubles, and nothing else.
+-- A condition that may be slow, such as one with functions of users, gets few events first and more while it is
+-- quick. For a condition that takes too long, only troubles is returned.
 create or replace function posthorn.match_with_care(
   query text, condition_id int, slow boolean, group_no int, events posthorn.event[], only_ids bigint[],
   out matches posthorn.match[], out misfits posthorn.misfit[], out troubles posthorn.trouble[]
@@ -169,7 +171,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  -- Filters are our own: whatever they take is not their fault.
+  -- Filters run Posthorn's own code, so they have no limit.
   most interval := case when condition_id is null then interval '1 day' else posthorn.setting('condition_time_limit')::interval end;
   started timestamptz := clock_timestamp();
   took interval;
@@ -197,8 +199,7 @@ end $$;
 comment on function posthorn.match_with_care(text, int, boolean, int, posthorn.event[], bigint[]) is
   'Matches one condition, and finds the events for which it fails.';
 
--- If a condition fails: with half of the events each, down to one, and then with half of the subscriptions
--- each. The time is looked at before each.
+-- Splits the events down to one, then the subscriptions. It checks the time before each try.
 create or replace function posthorn.match_by_halves(
   query text, condition_id int, group_no int, events posthorn.event[], only_ids bigint[], until timestamptz,
   out matches posthorn.match[], out misfits posthorn.misfit[]
@@ -242,9 +243,8 @@ begin
   misfits := a.misfits || b.misfits;
 end $$;
 comment on function posthorn.match_by_halves(text, int, int, posthorn.event[], bigint[], timestamptz) is
-  'Matches one condition with halves of the events and subscriptions, where it fails with all.';
+  'Matches one condition with halves of the events and subscriptions where it fails with all of them.';
 
--- The subscriptions of a group that have a condition, or of those that have filters.
 create or replace function posthorn.ids_with_condition(group_no int, condition_id int, only_ids bigint[])
 returns bigint[]
 language sql stable
@@ -256,7 +256,8 @@ as $$
       and (s.condition_id = ids_with_condition.condition_id or ids_with_condition.condition_id is null and s.conditions_sql is null)
     order by s.id)
 $$;
-comment on function posthorn.ids_with_condition(int, int, bigint[]) is 'The subscriptions of a group that have a condition.';
+comment on function posthorn.ids_with_condition(int, int, bigint[]) is
+  'The subscriptions of a group that have a condition; with null, those that have filters.';
 
 create or replace function posthorn.merge_matches(a posthorn.match[], b posthorn.match[])
 returns posthorn.match[]
@@ -275,9 +276,8 @@ as $$
     ) x)
 end
 $$;
-comment on function posthorn.merge_matches(posthorn.match[], posthorn.match[]) is 'Two lists of matches as one.';
+comment on function posthorn.merge_matches(posthorn.match[], posthorn.match[]) is 'Joins two lists of matches.';
 
--- The filters of a group: each is found under its anchors, looked up for each event, and then compared whole.
 create or replace function posthorn.match_filters(group_no int, events posthorn.event[], only_ids bigint[])
 returns table (event_id bigint, subscription_id bigint, subscription text)
 language plpgsql stable
@@ -301,13 +301,13 @@ begin
         cross join lateral (select y.* from posthorn.subscriptions y where y.id = a.subscription_id offset 0) x
         where a.group_no = match_filters.group_no and a.condition_id = c.condition_id and a.value = v.value
           and (x.id = any (only_ids) or only_ids is null and x.stopped_at is null) and posthorn.passes(x, e)
-        offset 0 -- so that the planner, who expects few anchors and subscriptions, does not begin with all of them
+        offset 0 -- the planner expects few anchors and would begin with all of them
       ) s;
   end loop;
 end $$;
-comment on function posthorn.match_filters(int, posthorn.event[], bigint[]) is 'Which filters of a group want which events of a batch.';
+comment on function posthorn.match_filters(int, posthorn.event[], bigint[]) is
+  'The matches of a group''s filters: finds each filter under its anchors, and then compares all of it.';
 
--- The same by hash, for many events beside the number of filters.
 create or replace function posthorn.match_filters_many(group_no int, events posthorn.event[], only_ids bigint[])
 returns table (event_id bigint, subscription_id bigint, subscription text)
 language plpgsql stable
@@ -332,9 +332,10 @@ begin
       where (s.id = any (only_ids) or only_ids is null and s.stopped_at is null) and posthorn.passes(s, e);
   end loop;
 end $$;
-comment on function posthorn.match_filters_many(int, posthorn.event[], bigint[]) is 'match_filters for many events at once.';
+comment on function posthorn.match_filters_many(int, posthorn.event[], bigint[]) is
+  'Does the same as match_filters by hash joins, for many events and few filters.';
 
--- The anchors under which an event finds filters. Inlined by the planner into the query that calls it, like the next.
+-- The planner inlines this function and passes into the query of match_filters.
 create or replace function posthorn.offered(e posthorn.event, field text, patterns jsonb)
 returns text[]
 language sql immutable
@@ -382,7 +383,7 @@ begin
 end $$;
 comment on function posthorn.matches_any(text[], text) is 'Whether a name matches one of some patterns.';
 
--- The kinds of anchors that the filters of a group have. Patterns are matched with the few names of a batch first.
+-- Patterns are matched with the names of the batch first, which are few.
 create or replace function posthorn.anchored(group_no int, events posthorn.event[])
 returns table (condition_id int, field text, patterns jsonb)
 language plpgsql stable
@@ -399,7 +400,6 @@ begin
 end $$;
 comment on function posthorn.anchored(int, posthorn.event[]) is 'The kinds of anchors that the filters of a group have.';
 
--- For each name the patterns among the anchors that it matches, as {"name": ["pattern"]}: a batch has few names.
 create or replace function posthorn.matching_patterns(group_no int, condition_id int, names text[])
 returns jsonb
 language sql stable
@@ -414,10 +414,9 @@ as $$
     group by n.name
   ) m
 $$;
-comment on function posthorn.matching_patterns(int, int, text[]) is 'For each name the patterns among the anchors that it matches.';
+comment on function posthorn.matching_patterns(int, int, text[]) is
+  'For each name the patterns among the anchors that it matches, as {"name": ["pattern"]}.';
 
--- The events of a lease that have given ids, or all, as the conditions of its group see them: what none of
--- them reads is left out.
 create or replace function posthorn.batch_of(l posthorn.leases, ids bigint[])
 returns posthorn.event[]
 language plpgsql stable
@@ -427,10 +426,11 @@ declare
   reads text[] := posthorn.fields_read(l.group_id);
 begin
   return array_agg(e) from posthorn.batch_events(l, ids, 'stream' = any (reads), 'payload' = any (reads), 'metadata' = any (reads), false) e;
-exception when data_exception then -- a payload that no jsonb can hold, such as half of a surrogate pair
+exception when data_exception then -- a payload that jsonb cannot hold, such as half of a surrogate pair
   return array_agg(e) from posthorn.batch_events(l, ids, 'stream' = any (reads), 'payload' = any (reads), 'metadata' = any (reads), true) e;
 end $$;
-comment on function posthorn.batch_of(posthorn.leases, bigint[]) is 'The events of a lease as the conditions of its group see them.';
+comment on function posthorn.batch_of(posthorn.leases, bigint[]) is
+  'The events of a lease that have some ids, or all with null, as conditions see them. Fields that no condition of the group reads are null.';
 
 create or replace function posthorn.batch_events(
   l posthorn.leases, ids bigint[], with_stream boolean, with_payload boolean, with_metadata boolean, carefully boolean
@@ -483,4 +483,5 @@ begin
     select distinct f from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id cross join lateral unnest(c.reads) f
     where m.group_no = fields_read.group_no);
 end $$;
-comment on function posthorn.fields_read(int) is 'What the conditions of a group read that costs something.';
+comment on function posthorn.fields_read(int) is
+  'The fields of an event that conditions of a group read and that cost time to prepare.';

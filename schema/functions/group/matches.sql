@@ -1,5 +1,5 @@
--- Patterns of dotted names: * stands for one part, > at the end for all that follow. What is
--- between the dots is compared as it is, whatever characters a name has.
+-- Patterns of dotted names: * stands for one part, > at the end for all that follow. The parts are compared as they
+-- are, whatever characters they have.
 
 create or replace function posthorn.matches_by_parts(pattern text, name text)
 returns boolean
@@ -21,9 +21,9 @@ begin
   end loop;
   return cardinality(n) = cardinality(p);
 end $$;
-comment on function posthorn.matches_by_parts(text, text) is 'The slow way of matches, for patterns of any form.';
+comment on function posthorn.matches_by_parts(text, text) is 'Does the same as matches, slowly, for patterns of any form.';
 
--- Inlined by the planner into the query that calls it; the usual patterns need no call at all.
+-- Inlined by the planner into the calling query; the usual patterns need no function call at all.
 create or replace function posthorn.matches(pattern text, name text)
 returns boolean
 language sql immutable parallel safe
@@ -37,7 +37,7 @@ return case
 end;
 comment on function posthorn.matches(text, text) is 'Whether a dotted name matches a pattern such as order.* or order.>.';
 
--- Raises what is wrong with a pattern. "order*" would be no pattern but a name that nothing has.
+-- "order*" is refused, since it would be a literal name that no event has.
 create or replace function posthorn.check_pattern(pattern text)
 returns void
 language plpgsql immutable parallel safe
@@ -62,4 +62,4 @@ begin
       using errcode = 'PH004', hint = 'Write it like order.placed, order.* (one part), order.> (all that follow) or > (everything).';
   end if;
 end $$;
-comment on function posthorn.check_pattern(text) is 'Raises what is wrong with a pattern.';
+comment on function posthorn.check_pattern(text) is 'Raises the error in a pattern, if there is one.';

@@ -1,9 +1,8 @@
--- Events for which the condition of a subscription failed. Trying again cannot help, as conditions only compute, so each
--- becomes a dead letter of that subscription at once; redrive evaluates the condition again. A subscription that
--- fails for 100 events in a row stops: it is the condition that is wrong.
+-- Misfits are events for which the condition of a subscription failed. A retry cannot help, as conditions only
+-- compute, so each becomes a dead letter of that subscription at once; redrive evaluates the condition again. A
+-- condition that fails for 100 events in a row is wrong itself, so its subscription stops.
 
--- Buries the misfits of a batch up to an event, and counts how many came in a row. Yields the matches without
--- those of subscriptions that stop, from there on, and where each stops.
+-- Up to the event upto. matches comes back without the subscriptions that stop, from their ends on.
 create or replace function posthorn.bury_misfits(
   l posthorn.leases, batch posthorn.event[], upto bigint, inout matches posthorn.match[], misfits posthorn.misfit[],
   inout troubles posthorn.trouble[], out ends posthorn.misfit[]
@@ -32,7 +31,7 @@ begin
     ) m on m.subscription_id = s.id
     where s.group_no = l.group_id and s.stopped_at is null and (m.ids is not null or s.failed_in_row > 0)
   loop
-    -- A batch that is matched again has its dead letters already.
+    -- If a batch is matched again, its dead letters are there already.
     fresh := array(select i from unnest(f.ids) i
       except select d.event_id from posthorn.dead_letters d where d.group_id = l.group_id and d.subscription = f.name and d.event_id = any (f.ids));
     select r.run, r.last_id into run, last_id from posthorn.run_of_misfits(ids, f.ids, fresh, f.failed_in_row) r;
@@ -49,9 +48,8 @@ begin
   end loop;
 end $$;
 comment on function posthorn.bury_misfits(posthorn.leases, posthorn.event[], bigint, posthorn.match[], posthorn.misfit[], posthorn.trouble[]) is
-  'Makes dead letters of events for which conditions failed, and finds the subscriptions that stop.';
+  'Makes dead letters of the misfits of a batch, and finds the subscriptions that stop.';
 
--- How many events in a row a condition has failed for at the end of a batch, and the event with which they were 100.
 create or replace function posthorn.run_of_misfits(ids bigint[], failed bigint[], fresh bigint[], inout run int, out last_id bigint)
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
@@ -73,7 +71,8 @@ begin
     end if;
   end loop;
 end $$;
-comment on function posthorn.run_of_misfits(bigint[], bigint[], bigint[], int) is 'How many events in a row a condition has failed for.';
+comment on function posthorn.run_of_misfits(bigint[], bigint[], bigint[], int) is
+  'For how many events in a row a condition has failed at the end of a batch, and the event at which that reached 100.';
 
 create or replace function posthorn.without_subscription(matches posthorn.match[], subscription text, last_id bigint)
 returns posthorn.match[]
@@ -85,4 +84,5 @@ as $$
   cross join lateral (select case when m.event_id > last_id then array_remove(m.subscriptions, subscription) else m.subscriptions end as subscriptions) x
   where cardinality(x.subscriptions) > 0
 $$;
-comment on function posthorn.without_subscription(posthorn.match[], text, bigint) is 'Matches without a subscription, from an event on.';
+comment on function posthorn.without_subscription(posthorn.match[], text, bigint) is
+  'Matches without a subscription, from an event on.';

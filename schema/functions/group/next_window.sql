@@ -1,5 +1,4 @@
--- The next window of a group that one process at a time reads, as a lease that is nowhere written; without ids and
--- hi at the end of the log. The caller holds the lock of the group, and looks before, as take_next does: then the
+-- The caller holds the lock of the group and has called look before, as take_next does: look must come before the
 -- cursor is read.
 create or replace function posthorn.next_window(g posthorn.groups, max_events int, sight posthorn.sight)
 returns posthorn.leases
@@ -28,4 +27,4 @@ begin
   return w;
 end $$;
 comment on function posthorn.next_window(posthorn.groups, int, posthorn.sight) is
-  'Moves a group over its next window of the log, and returns that.';
+  'Moves a group over its next window of the log, and returns it as a lease that is not stored; without ids and hi at the end of the log.';

@@ -1,14 +1,13 @@
--- What has become of one event in each group of its namespace. Nothing is stored per event, so
--- it is derived: from the leases, retries and dead letters that name the event, and otherwise
--- from what the group's cursor has passed. All in one snapshot, so the parts fit together.
+-- No state is stored per event. It is derived from the leases, retries and dead letters that name the event, and
+-- otherwise from the group's cursor, all in one snapshot.
 --
--- A group has one row per subscription that deviates, or one row; state is that of the group:
+-- A group has a row for each subscription with a state of its own, or one row. state is that of the group:
 --   PENDING                 not handed out yet, or given back
---   PROCESSING              in a lease, even one past its deadline: nobody has taken it over
+--   PROCESSING              in a lease, even in an expired one that no node has taken over yet
 --   RETRYING                will be handed out again at due_at
 --   DEAD                    the event as a whole failed for good
---   COMPLETED_WITH_ERRORS   some subscriptions failed for good, nothing is owed to the others
---   COMPLETED               nothing is owed, nothing has failed
+--   COMPLETED_WITH_ERRORS   some subscriptions failed for good, the others have finished
+--   COMPLETED               finished, without failures for good
 --   PASSED_OVER             never handed out: the group started behind it, or was moved over it
 --   DELAYED                 enters the log at due_at, under another id
 create or replace function posthorn.outcomes(namespace text, event_id bigint)
@@ -44,11 +43,10 @@ begin
     where g.namespace_id = ns and e.deliver_at is null and (e.group_id is null or g.id = e.group_id)
     order by g.name, o.subscription, o.at;
 end $$;
-comment on function posthorn.outcomes(text, bigint) is 'What has become of an event in each group of its namespace.';
+comment on function posthorn.outcomes(text, bigint) is 'The state of an event in each group of its namespace.';
 
--- What is left of an event: in the log, ahead of it, or only with the groups that it failed in
--- (without an xid then). Without one too, because no cursor passes it, if it was published to one
--- subscription; it has a group then. All null: there is no such event.
+-- xid is null for an event that is only left in retries or dead letters, and for one of publish_to, which has
+-- group_id. All fields are null if there is no such event.
 create or replace function posthorn.trace(
   namespace_id int, event_id bigint, out xid xid8, out published_at timestamptz, out deliver_at timestamptz, out group_id int
 )
@@ -80,9 +78,10 @@ begin
     where g.namespace_id = trace.namespace_id limit 1;
   end if;
 end $$;
-comment on function posthorn.trace(int, bigint) is 'What is left of an event, wherever it is.';
+comment on function posthorn.trace(int, bigint) is
+  'Finds an event in the log, among delayed events, or in the groups in which it failed.';
 
--- The same for one group, with the state as a rank: what is owed soonest comes first.
+-- The state is a rank: the lowest is the state that ends last.
 create or replace function posthorn.outcomes_in(g posthorn.groups, event_id bigint, xid xid8, published_at timestamptz)
 returns table (
   state int, subscription text, attempts int, error text, reason text, node text, at timestamptz, due_at timestamptz
@@ -91,7 +90,7 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   with held as (
-    -- Whoever gave a lease back left no name, and no time to wait for.
+    -- A lease that was given back has no node, and its deadline has passed.
     select l.*, l.until is not null and (l.node is not null or l.until > posthorn.now()) as working
     from posthorn.leases l
     where l.group_id = g.id and posthorn.has_event(l, outcomes_in.event_id, outcomes_in.xid, outcomes_in.published_at)
@@ -118,9 +117,9 @@ as $$
   )
   select min(w.state) over (), w.subscription, w.attempts, w.error, w.reason, w.node, w.at, w.due_at from whole w
 $$;
-comment on function posthorn.outcomes_in(posthorn.groups, bigint, xid8, timestamptz) is 'What has become of an event in one group.';
+comment on function posthorn.outcomes_in(posthorn.groups, bigint, xid8, timestamptz) is 'The state of an event in one group.';
 
--- Whether a lease holds an event, without reading the others that it holds.
+-- Does not read the other events of the lease.
 create or replace function posthorn.has_event(l posthorn.leases, event_id bigint, xid xid8, published_at timestamptz)
 returns boolean
 language sql stable
@@ -132,7 +131,6 @@ return case
 end;
 comment on function posthorn.has_event(posthorn.leases, bigint, xid8, timestamptz) is 'Whether a lease holds an event.';
 
--- What a group's cursor says of an event: 3 pending, 6 passed, 7 passed without being handed out.
 create or replace function posthorn.passed(g posthorn.groups, event_id bigint, xid xid8, published_at timestamptz)
 returns int
 language plpgsql stable
@@ -161,9 +159,10 @@ begin
   end if;
   return 7;
 end $$;
-comment on function posthorn.passed(posthorn.groups, bigint, xid8, timestamptz) is 'What a group''s cursor says of an event.';
+comment on function posthorn.passed(posthorn.groups, bigint, xid8, timestamptz) is
+  'What a group''s cursor says of an event: 3 pending, 6 passed, 7 passed without being handed out.';
 
--- Whether a cursor has passed an event. Of one that the log has dropped only the id is left.
+-- Of an event that retention has dropped only the id is known.
 create or replace function posthorn.read_upto(
   base pg_snapshot, base_seq bigint, target pg_snapshot, pos bigint, event_id bigint, xid xid8
 ) returns boolean
@@ -172,4 +171,5 @@ return case
   when xid is null then event_id <= greatest(base_seq, case when target is not null then pos end)
   else pg_visible_in_snapshot(xid, base) or coalesce(event_id <= pos and pg_visible_in_snapshot(xid, target), false)
 end;
-comment on function posthorn.read_upto(pg_snapshot, bigint, pg_snapshot, bigint, bigint, xid8) is 'Whether a cursor has passed an event.';
+comment on function posthorn.read_upto(pg_snapshot, bigint, pg_snapshot, bigint, bigint, xid8) is
+  'Whether a cursor has passed an event.';

@@ -1,4 +1,3 @@
--- The lowest id that a projection has yet to apply. Null: it is up to date.
 create or replace function posthorn.unapplied(g posthorn.groups)
 returns bigint
 language plpgsql stable security definer
@@ -24,7 +23,8 @@ begin
       select min(l.id) from posthorn.late_events(g.namespace_id, c.base, c.base_seq, c.base_next, pg_current_snapshot(), '-infinity', c.pos) l)
     end);
 end $$;
-comment on function posthorn.unapplied(posthorn.groups) is 'The lowest id that a projection has yet to apply.';
+comment on function posthorn.unapplied(posthorn.groups) is
+  'The lowest id that a projection has yet to apply; null if it is up to date.';
 
 create or replace view posthorn.projection_status as
 select n.namespace, g.name as projection, o.name as replaces, g.paused,
@@ -53,4 +53,5 @@ left join lateral (
     min(x.until) filter (where x.node is null) as until
   from posthorn.leases x where x.group_id = g.id
 ) l on true;
-comment on view posthorn.projection_status is 'Where each projection stands: position, lag, why it stands still, and how far a rebuild is.';
+comment on view posthorn.projection_status is
+  'The state of each projection: position, lag, the failure at which it stands still, and the progress of a rebuild.';

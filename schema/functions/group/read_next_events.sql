@@ -1,10 +1,7 @@
--- Reading a group with a cursor in the reader's own hand: the next events that its subscriptions want, and
--- where to go on. Nothing moves until set_group_cursor says so. One reader at a time has a group, under
--- a lease that ends by itself; its cursors carry the token by which it may read ahead. A cursor is
--- <where it stands>~<token>~<retries that were read on the way>.
+-- Reading a group with a cursor that the reader keeps. The group moves only by set_group_cursor. One reader at a
+-- time has a group, under a lock that expires; its cursors carry the token by which it may read ahead. A cursor is
+-- <position>~<token>~<retries that were read on the way>.
 
--- With cursor null from where the group stands. No rows: there is nothing, or somebody else reads. With peek
--- nobody is kept out, and nothing is written.
 create or replace function posthorn.read_next_events(
   gid text,
   cursor text default null,
@@ -38,7 +35,7 @@ begin
   perform posthorn.check_claim(chunk_size, lock_for, gen_random_uuid());
   perform posthorn.check_readable(g);
   if cursor is not null then
-    perform posthorn.cursor_from(split_part(cursor, '~', 1)); -- bad ones are refused even while another reads
+    perform posthorn.cursor_from(split_part(cursor, '~', 1)); -- a bad cursor is refused even while another reader has the group
   end if;
   if g.paused then
     return;
@@ -57,7 +54,7 @@ begin
   loop
     part := posthorn.read_part(g, c, size, chunk_size - coalesce(cardinality(owed), 0), not peek);
     moved := moved or part.c is distinct from c;
-    -- A target that was read to its end before is no news of what came after it.
+    -- At the end of an old target there may be newer events: only a target of this call tells.
     exit when part.matches is not null or (part.at_end and c.target is null) or clock_timestamp() - started > interval '1 second';
     c := part.c;
     size := least(size * 4, 10000);
@@ -86,10 +83,8 @@ begin
   end if;
 end $$;
 comment on function posthorn.read_next_events(text, text, int, boolean, text, interval) is
-  'The next events of a group, and the cursor after them; set_group_cursor moves the group there.';
+  'The next events that a group''s subscriptions want, after cursor or else after the group''s position, with the cursor to go on from; set_group_cursor moves the group there. No rows: there are none, or another reader has the group. With peek nothing is locked or written.';
 
--- Moves a group to a cursor that read_next_events returned: what was read up to there is done. Without a
--- cursor it only gives the group free.
 create or replace function posthorn.set_group_cursor(
   gid text,
   cursor text,
@@ -128,10 +123,9 @@ begin
   end if;
 end $$;
 comment on function posthorn.set_group_cursor(text, text, boolean, text) is
-  'Moves a group to a cursor that read_next_events returned, and may give it free for other readers.';
+  'Moves a group to a cursor that read_next_events returned: the events read up to it are done. With release_lock other readers may read then; without a cursor that is all.';
 
--- Whether a group stands at a cursor, with nothing left that was read on the way: then setting it was done before,
--- and its answer was lost.
+-- Then the cursor was set before, and the answer to that call was lost.
 create or replace function posthorn.was_set(g posthorn.groups, cursor text, c posthorn.cursors)
 returns boolean
 language sql stable
@@ -144,7 +138,8 @@ as $$
       where r.group_id = g.id and r.event_id = any (posthorn.retries_of_cursor(cursor)))
   from posthorn.newest_cursor(g.id) n
 $$;
-comment on function posthorn.was_set(posthorn.groups, text, posthorn.cursors) is 'Whether a group stands at a cursor already.';
+comment on function posthorn.was_set(posthorn.groups, text, posthorn.cursors) is
+  'Whether a group stands at a cursor already, with no retry left that was read on the way.';
 
 -- Groups that read by themselves have no readers.
 create or replace function posthorn.check_readable(g posthorn.groups)
@@ -168,7 +163,7 @@ as $$
 declare
   r posthorn.readers;
 begin
-  if not pg_try_advisory_xact_lock(1886350443, g.id) then -- it is just being decided
+  if not pg_try_advisory_xact_lock(1886350443, g.id) then -- another call is locking it right now
     return null;
   end if;
   insert into posthorn.readers (group_no) values (g.id) on conflict do nothing;
@@ -182,7 +177,8 @@ begin
   update posthorn.readers x set token = r.token, until = posthorn.now() + lock_for where x.group_no = g.id;
   return r.token;
 end $$;
-comment on function posthorn.lock_reader(posthorn.groups, text, interval) is 'The token of whoever reads a group now; null if that is somebody else.';
+comment on function posthorn.lock_reader(posthorn.groups, text, interval) is
+  'Locks a group for its reader, and returns the reader''s token; null if another reader has the group.';
 
 create or replace function posthorn.token_of_cursor(cursor text)
 returns uuid
@@ -195,7 +191,7 @@ exception when invalid_text_representation then
   raise exception 'this is not a cursor of this log'
     using errcode = 'PH004', hint = 'Use a next_cursor that read_next_events returned, unchanged.';
 end $$;
-comment on function posthorn.token_of_cursor(text) is 'By which token a cursor was read.';
+comment on function posthorn.token_of_cursor(text) is 'The token under which a cursor was read.';
 
 create or replace function posthorn.retries_of_cursor(cursor text)
 returns bigint[]
@@ -210,8 +206,7 @@ exception when invalid_text_representation or numeric_value_out_of_range then
 end $$;
 comment on function posthorn.retries_of_cursor(text) is 'The retries that were read on the way to a cursor.';
 
--- Where a reader stands: at its cursor, or behind what was found after it to be nothing; or where the group
--- stands.
+-- A reader that found nothing after its cursor goes on where that search ended.
 create or replace function posthorn.reader_stands(g posthorn.groups, cursor text)
 returns posthorn.cursors
 language plpgsql
@@ -230,9 +225,9 @@ begin
   select r.skipped_to into skipped from posthorn.readers r where r.group_no = g.id and r.skipped_from = cursor;
   return posthorn.cursor_from(split_part(coalesce(skipped, cursor), '~', 1));
 end $$;
-comment on function posthorn.reader_stands(posthorn.groups, text) is 'Where a reader of a group stands.';
+comment on function posthorn.reader_stands(posthorn.groups, text) is
+  'The position of a reader: its cursor, or without one the group''s position.';
 
--- Retries and direct messages that are due, and were not read yet on the way to a cursor.
 create or replace function posthorn.due_retries(g posthorn.groups, read_before bigint[], max_events int)
 returns bigint[]
 language sql stable
@@ -246,7 +241,7 @@ as $$
       where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= (select posthorn.now())
         and r.event_id <> all (read_before)
       order by r.due_at, r.event_id limit max_events)
-      union all -- an index each
+      union all -- each part has an index of its own
       (select r.event_id, r.due_at
       from posthorn.retries r
       where r.group_id = g.id and r.lease_id is null and r.slot is not null and r.due_at <= (select posthorn.now())
@@ -256,10 +251,10 @@ as $$
     ) d
     order by 1)
 $$;
-comment on function posthorn.due_retries(posthorn.groups, bigint[], int) is 'Retries and direct messages that are due and were not read yet.';
+comment on function posthorn.due_retries(posthorn.groups, bigint[], int) is
+  'The retries and direct messages that are due and were not read yet on the way to a cursor.';
 
--- Reads the next part of the log for a group. matches is null if nothing in it is wanted. More than max_events
--- are not returned: the cursor then stands after the last one that is.
+-- With more than max_events matches, the cursor stands after the last one returned.
 create or replace function posthorn.read_part(
   g posthorn.groups, inout c posthorn.cursors, size int, max_events int, may_write boolean,
   out matches posthorn.match[], out at_end boolean
@@ -272,7 +267,7 @@ declare
   before posthorn.cursors := c;
   sight posthorn.sight;
   w record;
-  l posthorn.leases; -- as far as reading its events needs one
+  l posthorn.leases; -- never stored: reading events needs one
   batch posthorn.event[];
   found record;
 begin
@@ -307,7 +302,7 @@ begin
     if may_write and found.troubles is not null then
       perform posthorn.stop_subscriptions(g.id, found.troubles);
     end if;
-    if may_write then -- what is being read is not where the group stands, so all of it is noted
+    if may_write then -- the group's position is elsewhere, so all events are noted
       insert into posthorn.missed (subscription_id, event_id)
       select x.subscription_id, b.id
       from posthorn.stops x cross join unnest(batch) b
@@ -330,10 +325,10 @@ begin
     c := before;
   end if;
 end $$;
-comment on function posthorn.read_part(posthorn.groups, posthorn.cursors, int, int, boolean) is 'Reads the next part of the log for a group.';
+comment on function posthorn.read_part(posthorn.groups, posthorn.cursors, int, int, boolean) is
+  'Reads the next part of the log for a group; matches is null if its subscriptions want none of the events.';
 
--- After a look that found nothing: the group moves along and is free again, if it was read from where it
--- stands; a reader ahead of it will not look at the same again.
+-- A read from the group's position moves and unlocks the group; a reader further ahead only gets a note.
 create or replace function posthorn.skip_to(g posthorn.groups, cursor text, c posthorn.cursors, moved boolean, next_cursor text)
 returns void
 language plpgsql
@@ -350,9 +345,9 @@ begin
     update posthorn.readers r set skipped_from = cursor, skipped_to = next_cursor where r.group_no = g.id;
   end if;
 end $$;
-comment on function posthorn.skip_to(posthorn.groups, text, posthorn.cursors, boolean, text) is 'Remembers that a part of the log has nothing for a group.';
+comment on function posthorn.skip_to(posthorn.groups, text, posthorn.cursors, boolean, text) is
+  'Remembers that a part of the log has no event for a group.';
 
--- Adds a row to the ledger of a group: it stands at a cursor now.
 create or replace function posthorn.put_cursor(g posthorn.groups, c posthorn.cursors)
 returns void
 language plpgsql
@@ -369,7 +364,8 @@ begin
   insert into posthorn.cursors select c.*;
   delete from posthorn.cursors x where x.group_id = g.id and x.n < c.n - 100;
 end $$;
-comment on function posthorn.put_cursor(posthorn.groups, posthorn.cursors) is 'Adds a row to the ledger of a group.';
+comment on function posthorn.put_cursor(posthorn.groups, posthorn.cursors) is
+  'Adds a row to a group''s ledger of cursors: the group stands there now.';
 
 create or replace function posthorn.subscription_ids(group_no int, names text[])
 returns bigint[]

@@ -1,6 +1,4 @@
--- Moves a projection to the beginning of the log. In the same transaction, and after this, its
--- tables have to be emptied: from here on nobody can commit what was applied before, and nobody
--- applies anything until this commits.
+-- From here on no worker can commit an older batch, and none applies events until this commits.
 create or replace function posthorn.rebuild_projection(namespace text, name text, partial boolean default false)
 returns void
 language plpgsql security definer
@@ -25,8 +23,7 @@ end $$;
 comment on function posthorn.rebuild_projection(text, text, boolean) is
   'Moves a projection to the beginning of the log; empty its tables in the same transaction, after this.';
 
--- A rebuild knows only what the log still has. Partitions are dropped from the old end, so the
--- first event that was applied tells whether any is missing.
+-- Retention drops the oldest partitions, so the first event that was applied tells whether any is missing.
 create or replace function posthorn.check_replayable(group_id int, partial boolean)
 returns void
 language plpgsql stable
@@ -45,9 +42,10 @@ begin
       using errcode = 'PH005', hint = 'Rebuilt, it would lack everything that retention has removed. If that is what you want, ask for a partial rebuild.';
   end if;
 end $$;
-comment on function posthorn.check_replayable(int, boolean) is 'Refuses a rebuild that would lack events.';
+comment on function posthorn.check_replayable(int, boolean) is
+  'Refuses a rebuild that would lack events, unless it may be partial.';
 
--- Remembers what there is to replay, by ids. With an empty log there is nothing to do.
+-- With an empty log the rebuild is done at once.
 create or replace function posthorn.begin_rebuild(g posthorn.groups)
 returns void
 language sql
@@ -59,4 +57,4 @@ as $$
   from (select min(x.id) as first, max(x.id) as last from posthorn.events x where x.namespace_id = g.namespace_id) e
   where p.group_id = g.id
 $$;
-comment on function posthorn.begin_rebuild(posthorn.groups) is 'Remembers what there is to replay.';
+comment on function posthorn.begin_rebuild(posthorn.groups) is 'Remembers the range of ids that a rebuild has to replay.';

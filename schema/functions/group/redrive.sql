@@ -1,7 +1,3 @@
--- Dead letters: listed, brought back, or deleted; one, some by filter, or all.
-
--- The dead letters that a filter means: by id, event, type, subscription, reason, error text or age;
--- and to list them page by page, those after an id.
 create or replace function posthorn.matching_dead_letters(namespace text, group_name text, filter jsonb)
 returns setof posthorn.dead_letters
 language plpgsql stable security definer
@@ -33,7 +29,8 @@ begin
     order by d.id
     limit (f->>'limit')::bigint offset coalesce((f->>'offset')::bigint, 0);
 end $$;
-comment on function posthorn.matching_dead_letters(text, text, jsonb) is 'The dead letters that a filter means.';
+comment on function posthorn.matching_dead_letters(text, text, jsonb) is
+  'The dead letters that a filter means: by id, event, type, stream, subscription, reason, text of the error or age; pages by after, limit and offset.';
 
 create or replace function posthorn.check_dead_letter_filter(filter jsonb)
 returns void
@@ -62,7 +59,7 @@ begin
   end if;
   perform posthorn.to_time(filter->>k, k) from unnest(array['failed_before', 'failed_after']) k where filter ? k;
 end $$;
-comment on function posthorn.check_dead_letter_filter(jsonb) is 'Raises what is wrong with a filter of dead letters.';
+comment on function posthorn.check_dead_letter_filter(jsonb) is 'Raises the error in a filter of dead letters, if there is one.';
 
 create or replace function posthorn.count_dead_letters(namespace text, group_name text default null, filter jsonb default '{}')
 returns bigint
@@ -72,9 +69,8 @@ as $$
   select count(*)
   from posthorn.matching_dead_letters(count_dead_letters.namespace, count_dead_letters.group_name, count_dead_letters.filter)
 $$;
-comment on function posthorn.count_dead_letters(text, text, jsonb) is 'How many dead letters a filter means.';
+comment on function posthorn.count_dead_letters(text, text, jsonb) is 'The number of dead letters that a filter means.';
 
--- As people read them.
 create or replace function posthorn.list_dead_letters(namespace text, group_name text default null, filter jsonb default '{}')
 returns table (
   id bigint, group_name text, subscription text, event_id bigint, stream text, type text, key text, tags text[],
@@ -91,10 +87,8 @@ as $$
   cross join lateral (select x.name from posthorn.stream_names x where x.id = d.stream_id limit 1) s
   order by d.id
 $$;
-comment on function posthorn.list_dead_letters(text, text, jsonb) is 'Dead letters, oldest first.';
+comment on function posthorn.list_dead_letters(text, text, jsonb) is 'The dead letters that a filter means, oldest first.';
 
--- The same in seed 000's shape: {"originalEvent": …, "reason": …, "failedAt": …, "error": …}. The error is
--- followed by its stack, where there is one.
 create or replace function posthorn.dead_letter_envelopes(namespace text, group_name text default null, filter jsonb default '{}')
 returns table (id bigint, group_name text, subscription text, envelope json)
 language sql stable security definer
@@ -112,11 +106,11 @@ as $$
   group by d.id, g.name, d.subscription
   order by d.id
 $$;
-comment on function posthorn.dead_letter_envelopes(text, text, jsonb) is 'Dead letters in seed 000''s shape, oldest first.';
+comment on function posthorn.dead_letter_envelopes(text, text, jsonb) is
+  'Dead letters in seed 000''s shape, oldest first: {"originalEvent": …, "reason": …, "failedAt": …, "error": …}, with the stack in error.';
 
--- Brings dead letters back as retries, due now, with all their attempts again. The event goes
--- along, because the log may have dropped it since. Those for which a condition failed come back if their
--- subscription wants them now.
+-- The event goes along, because the log may have dropped it since. A dead letter of a failed condition comes back if
+-- its subscription wants the event now.
 create or replace function posthorn.redrive(namespace text, group_name text, filter jsonb default '{}')
 returns bigint
 language plpgsql security definer
@@ -124,7 +118,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  -- First, since a plan that finds no dead letters at all would not come to look at the filter.
+  -- Read first: a plan that finds no dead letters would never check the filter.
   wanted bigint[] := array(select m.id from posthorn.matching_dead_letters(redrive.namespace, redrive.group_name, redrive.filter) m);
   n bigint;
 begin
@@ -145,10 +139,11 @@ begin
   get diagnostics n = row_count;
   return n;
 end $$;
-comment on function posthorn.redrive(text, text, jsonb) is 'Brings dead letters back as retries, due now; says how many.';
+comment on function posthorn.redrive(text, text, jsonb) is
+  'Brings dead letters back as retries that are due now and have all their attempts again; returns how many.';
 
--- Evaluates the conditions that failed again. Yields the dead letters without those for which one fails still, which
--- stay, and without those that no subscription wants, which go.
+-- Dead letters for which the condition still fails stay; those of events that the subscription does not want are
+-- deleted.
 create or replace function posthorn.wanted_misfits(ids bigint[])
 returns bigint[]
 language plpgsql
@@ -188,7 +183,8 @@ begin
   end loop;
   return ids;
 end $$;
-comment on function posthorn.wanted_misfits(bigint[]) is 'Evaluates conditions that failed again, for the dead letters that this made.';
+comment on function posthorn.wanted_misfits(bigint[]) is
+  'Evaluates failed conditions again, and returns the ids of the dead letters that are to come back.';
 
 create or replace function posthorn.purge(namespace text, group_name text, filter jsonb default '{}')
 returns bigint
@@ -204,4 +200,4 @@ begin
   get diagnostics n = row_count;
   return n;
 end $$;
-comment on function posthorn.purge(text, text, jsonb) is 'Deletes dead letters for good; says how many.';
+comment on function posthorn.purge(text, text, jsonb) is 'Deletes dead letters for good; returns how many.';

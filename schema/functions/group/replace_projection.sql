@@ -1,8 +1,6 @@
--- Replacing a projection while it goes on: another one, beside it, is built from the beginning into
--- tables of its own. When it has caught up, its position becomes that of the one it replaces, in
--- the transaction in which the tables change places.
+-- A replacement is another projection that is built from the beginning into tables of its own while the old one goes
+-- on. When it has caught up, the old one gets its position, in the transaction that swaps the tables.
 
--- Begins a replacement, or finds the one that has begun: then fresh is false.
 create or replace function posthorn.begin_replacement(
   namespace text, name text, partial boolean default false, out group_id bigint, out fresh boolean
 )
@@ -32,7 +30,7 @@ begin
   perform posthorn.begin_rebuild(g) from posthorn.groups g where g.id = begin_replacement.group_id;
 end $$;
 comment on function posthorn.begin_replacement(text, text, boolean) is
-  'Begins to build a projection anew beside itself, or finds where that has begun.';
+  'Begins the replacement of a projection; if it has begun already, returns it and fresh is false.';
 
 create or replace function posthorn.replacement_name(name text)
 returns text
@@ -56,11 +54,11 @@ begin
       using errcode = 'PH001', hint = 'It has taken its place, was abandoned, or did not begin.';
   end if;
 end $$;
-comment on function posthorn.replacement_of(text, text) is 'The groups of a projection and of its replacement.';
+comment on function posthorn.replacement_of(text, text) is
+  'The groups of a projection and of its replacement; an error if there is none.';
 
--- Puts a replacement in the place of its projection if it has applied all that the projection was
--- ever handed, and says whether it has. If so, swap the tables in the same transaction, after
--- this. Until that ends the old one stands still: claim and apply what is left here, and ask again.
+-- Until this transaction ends the old projection stands still. If this returns false, claim and apply the remaining
+-- events of the replacement in the same transaction, and call again.
 create or replace function posthorn.finish_replacement(namespace text, name text)
 returns boolean
 language plpgsql security definer
@@ -76,11 +74,11 @@ begin
   select * into r from posthorn.replacement_of(namespace, name);
   perform posthorn.lock_group((r.old).id);
   perform posthorn.lock_group((r.new).id);
-  select * into r from posthorn.replacement_of(namespace, name); -- it may have been finished, or abandoned, meanwhile
+  select * into r from posthorn.replacement_of(namespace, name); -- another call may have finished or abandoned it meanwhile
   select c.* into old from posthorn.cursors c where c.group_id = (r.old).id order by c.n desc limit 1;
   select c.* into new from posthorn.cursors c where c.group_id = (r.new).id order by c.n desc limit 1;
-  -- While others publish without a pause, something is always left to apply: then it is enough to
-  -- have read what the old one has read.
+  -- While events are published without a pause, some are always left to apply: then it is enough that the
+  -- replacement has read all that the old projection has read.
   if posthorn.unapplied(r.new) is not null and (
     exists (select from posthorn.projections p where p.group_id = (r.new).id and p.rebuild_to is not null)
     or exists (select from posthorn.leases l where l.group_id = (r.new).id)
@@ -94,7 +92,7 @@ begin
   return true;
 end $$;
 comment on function posthorn.finish_replacement(text, text) is
-  'Puts a replacement in the place of its projection if it has caught up; swap the tables in the same transaction, after this.';
+  'Puts a replacement that has caught up in the place of its projection, and returns whether it did; swap the tables in the same transaction, after this.';
 
 create or replace function posthorn.covers(later pg_snapshot, earlier pg_snapshot)
 returns boolean
@@ -102,10 +100,10 @@ language sql immutable
 set search_path = pg_catalog, pg_temp
 return pg_snapshot_xmax(later) >= pg_snapshot_xmax(earlier)
   and not exists (select from pg_snapshot_xip(later) x where pg_visible_in_snapshot(x, earlier));
-comment on function posthorn.covers(pg_snapshot, pg_snapshot) is 'Whether everything visible in one snapshot is visible in another.';
+comment on function posthorn.covers(pg_snapshot, pg_snapshot) is
+  'Whether everything visible in one snapshot is visible in another.';
 
--- Moves what a group has read to another, which forgets its own, and removes the first. The
--- other keeps its id: its workers lose the lease they hold, and go on from the new position.
+-- The old group keeps its id: its workers lose their lease and go on from the new position.
 create or replace function posthorn.adopt_position(old_group int, new_group int)
 returns void
 language plpgsql
@@ -126,9 +124,8 @@ begin
   delete from posthorn.projections p where p.group_id = new_group;
   delete from posthorn.groups g where g.id = new_group;
 end $$;
-comment on function posthorn.adopt_position(int, int) is 'Moves what a group has read to another, and removes the first.';
+comment on function posthorn.adopt_position(int, int) is 'Gives the position of one group to another, and removes the first.';
 
--- Gives a replacement up. The tables that it has built stay behind.
 create or replace function posthorn.abandon_replacement(namespace text, name text)
 returns void
 language plpgsql security definer

@@ -1,4 +1,3 @@
--- Moves a group to a time: it is handed every event published from then on.
 create or replace function posthorn.seek(namespace text, group_name text, to_time timestamptz)
 returns void
 language plpgsql security definer
@@ -20,7 +19,7 @@ begin
   perform posthorn.lock_group(g.id);
   was := posthorn.newest_cursor(g.id);
   sight := posthorn.look();
-  -- Whoever works on something now is fenced out; what had failed before stays owed.
+  -- Workers lose their leases; retries stay.
   delete from posthorn.leases l where l.group_id = g.id;
   update posthorn.retries r set lease_id = null where r.group_id = g.id and r.lease_id is not null;
   perform posthorn.move_cursor(g, to_time, sight);
@@ -28,10 +27,10 @@ begin
   perform posthorn.restart_relay(g);
 end $$;
 comment on function posthorn.seek(text, text, timestamptz) is
-  'Moves a group to a time; ''-infinity'' and ''infinity'' are the ends of the log.';
+  'Moves a group to a time: it is handed every event published from then on. ''-infinity'' and ''infinity'' are the ends of the log.';
 
--- Writes a cursor that stands at a time. The ends are exact; a time in between starts
--- at the last tick before it, and passes over what was published earlier.
+-- The ends are exact. A time in between starts at the last tick before it, and seek_from leaves the events before
+-- the time out.
 create or replace function posthorn.move_cursor(g posthorn.groups, to_time timestamptz, sight posthorn.sight)
 returns void
 language plpgsql
@@ -67,10 +66,10 @@ begin
   insert into posthorn.cursors select c.*;
   perform posthorn.begin_stretch(was, c);
 end $$;
-comment on function posthorn.move_cursor(posthorn.groups, timestamptz, posthorn.sight) is 'Writes a cursor that stands at a time.';
+comment on function posthorn.move_cursor(posthorn.groups, timestamptz, posthorn.sight) is
+  'Writes a cursor that stands at a time.';
 
--- Remembers where a group was taken away from, and where it goes on, so that outcomes can tell
--- what it was never handed.
+-- outcomes derives from stretches which events the group was never handed.
 create or replace function posthorn.begin_stretch(was posthorn.cursors, c posthorn.cursors)
 returns void
 language plpgsql
@@ -79,7 +78,7 @@ as $$
 #variable_conflict use_column
 begin
   if was.n is not null and not exists (select from posthorn.stretches s where s.group_id = c.group_id) then
-    -- Where it began is not known: say that it has read everything up to here.
+    -- Its beginning is not known: assume that it has read everything up to here.
     insert into posthorn.stretches (group_id, n, base, base_seq) values (c.group_id, 0, '1:1:', 0);
   end if;
   delete from posthorn.stretches s where s.group_id = c.group_id and s.n = was.n; -- nothing was read in it
@@ -89,10 +88,11 @@ begin
   insert into posthorn.stretches (group_id, n, base, base_seq, seek_from)
   values (c.group_id, c.n, c.base, c.base_seq, c.seek_from);
 end $$;
-comment on function posthorn.begin_stretch(posthorn.cursors, posthorn.cursors) is 'Remembers what a group has read, when it starts or is moved.';
+comment on function posthorn.begin_stretch(posthorn.cursors, posthorn.cursors) is
+  'Notes where a group was moved from, and where it goes on.';
 
--- Reads the sequence, and only then assigns our xid: whoever drew an id up to seq holds a
--- lower one. In a transaction that has an xid already, next stays unknown.
+-- The order matters: a transaction that drew an id up to seq has a lower xid. If the transaction has an xid already,
+-- next stays unknown.
 create or replace function posthorn.look()
 returns posthorn.sight
 language plpgsql
@@ -101,11 +101,11 @@ as $$
 declare
   s posthorn.sight;
 begin
-  -- A sequence that was never used shows 1: read it as 0.
+  -- The last_value of a sequence that was never used is 1: read it as 0.
   select case when e.is_called then e.last_value else 0 end into s.seq from posthorn.event_id e;
   if pg_current_xact_id_if_assigned() is null then
     s.next := pg_current_xact_id();
   end if;
   return s;
 end $$;
-comment on function posthorn.look() is 'The sequence, and an xid that was assigned after it was read.';
+comment on function posthorn.look() is 'Reads the sequence of event ids, and then assigns an xid.';

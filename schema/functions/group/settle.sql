@@ -1,5 +1,3 @@
--- Ends a lease: what is not listed as failed is done. The pair (lease, attempt) fences: after a
--- take-over the attempt is another, and the late worker is refused here.
 create or replace function posthorn.settle(lease bigint, attempt int, failures jsonb default '[]')
 returns void
 language plpgsql security definer
@@ -11,7 +9,7 @@ as $$
 declare
   l posthorn.leases;
 begin
-  -- In a transaction that has written before, perhaps an effect, the acknowledgement is as durable as that.
+  -- If the transaction has written before, perhaps the effect of an event, its commit must wait for the disk.
   if coalesce(settle.failures, '[]') = '[]' and pg_current_xact_id_if_assigned() is null then
     perform posthorn.commit_relaxed();
   elsif current_setting('posthorn.synchronous_commit', true) <> '' then
@@ -31,15 +29,15 @@ begin
   end if;
 end $$;
 comment on function posthorn.settle(bigint, int, jsonb) is
-  'Ends a lease: what is not listed in failures is done.';
+  'Ends a lease: its events are done but for those in failures, which become retries or dead letters. Fails if another attempt has the lease.';
 
--- Whether somebody has a lease with this deadline. In these words, so that the planner does not see that an index
--- is all of such: where few are out it would read that from end to end, and keep to it when there are many.
+-- Written in this way the planner does not see that the partial index on leases in flight fits. It would read that
+-- index from end to end while few are in flight, and keep the plan when there are many.
 create or replace function posthorn.in_flight(until timestamptz)
 returns boolean
 language sql immutable parallel safe
 return coalesce(in_flight.until, '-infinity') > '-infinity';
-comment on function posthorn.in_flight(timestamptz) is 'Whether somebody has a lease with this deadline.';
+comment on function posthorn.in_flight(timestamptz) is 'Whether a worker has a lease with this deadline.';
 
 -- The same for a lease that went well, inside a claim.
 create or replace function posthorn.settle_clean(lease bigint, attempt int)
@@ -79,9 +77,8 @@ begin
         then 'If you have sent this answer before and did not hear of it, it may have counted: look at the group''s retries and dead letters. Otherwise drop the results: what was not settled comes again.'
         else 'Drop the results: the events are handled by the worker that holds the lease now.' end;
 end $$;
-comment on function posthorn.raise_lease_lost(bigint, int) is 'Says why a lease cannot be settled or extended.';
+comment on function posthorn.raise_lease_lost(bigint, int) is 'Raises that a lease is lost, and why.';
 
--- Moves the deadline of a lease that is still ours.
 create or replace function posthorn.extend(lease bigint, attempt int, lease_for interval default null)
 returns timestamptz
 language plpgsql security definer
@@ -107,9 +104,9 @@ begin
   end if;
   return deadline;
 end $$;
-comment on function posthorn.extend(bigint, int, interval) is 'Extends a lease, by the length of its claim unless lease_for is given, and returns the new deadline.';
+comment on function posthorn.extend(bigint, int, interval) is
+  'Extends a lease, by the length of its claim unless lease_for is given, and returns the new deadline.';
 
--- Gives a lease back untouched: others may take it at once, and it does not count as a delivery.
 create or replace function posthorn.release(lease bigint, attempt int)
 returns void
 language plpgsql security definer
@@ -125,9 +122,9 @@ begin
   end if;
   update posthorn.retries r set attempts = r.attempts - 1 where r.lease_id = release.lease;
 end $$;
-comment on function posthorn.release(bigint, int) is 'Gives a lease back untouched, without counting it as a delivery.';
+comment on function posthorn.release(bigint, int) is
+  'Gives a lease back untouched, without counting it as a delivery; others may take it at once.';
 
--- Gives back everything that a node holds, for its shutdown.
 create or replace function posthorn.release_node(namespace text, node text)
 returns bigint
 language plpgsql security definer
@@ -138,7 +135,7 @@ declare
   ns int := posthorn.namespace_id(release_node.namespace);
   n bigint;
 begin
-  -- In one statement, so that a lease which ends or changes hands meanwhile is left alone.
+  -- In one statement, so that a lease that ends or changes hands meanwhile is left alone.
   with given as (
     update posthorn.leases x
     set until = posthorn.now(), node = null, attempt = x.attempt + 1, uncounted = x.uncounted + 2
@@ -151,4 +148,4 @@ begin
   select count(*) into n from given;
   return n;
 end $$;
-comment on function posthorn.release_node(text, text) is 'Gives back every lease of a node, and says how many.';
+comment on function posthorn.release_node(text, text) is 'Gives back every lease of a node, and returns how many.';

@@ -1,4 +1,3 @@
--- What becomes of events that failed: a retry, due later, or a dead letter.
 create or replace function posthorn.settle_failures(l posthorn.leases, failures jsonb)
 returns void
 language plpgsql
@@ -22,7 +21,7 @@ begin
       and (p.subscription = '' or r.subscription in ('', p.subscription))
   loop
     if f.event = any (held) and not (f.is_held and l.retries) and f.subscription <> '' and posthorn.is_removed(g, f.subscription) then
-      continue; -- it went while the lease was out, with all that was owed to it
+      continue; -- it was removed during the lease, with its retries
     elsif not f.is_held and posthorn.is_recorded(g.id, f.event, f.owed_to) then
       continue; -- a repeat: the answer to the call that recorded it was lost
     elsif not f.is_held then
@@ -38,12 +37,13 @@ begin
       on conflict (group_id, event_id, subscription) do update
         set attempts = excluded.attempts, due_at = excluded.due_at, lease_id = null, slot = excluded.slot,
           error = coalesce(excluded.error, retries.error), failed_at = excluded.failed_at, alone = false
-        -- Otherwise a worker has the retry already: it was recorded before, and the lease went to others since.
+        -- Otherwise another worker has the retry: this failure was recorded before, and the lease changed hands.
         where retries.lease_id is null or retries.lease_id = l.id;
     end if;
   end loop;
 end $$;
-comment on function posthorn.settle_failures(posthorn.leases, jsonb) is 'Turns failed events of a lease into retries or dead letters.';
+comment on function posthorn.settle_failures(posthorn.leases, jsonb) is
+  'Turns failed events of a lease into retries or dead letters.';
 
 create or replace function posthorn.is_recorded(group_id int, event_id bigint, subscription text)
 returns boolean
@@ -56,16 +56,17 @@ return exists (
   or exists (
     select from posthorn.dead_letters d
     where d.group_id = is_recorded.group_id and d.event_id = is_recorded.event_id and d.subscription = is_recorded.subscription);
-comment on function posthorn.is_recorded(int, bigint, text) is 'Whether a failure of an event is a retry or a dead letter of a group.';
+comment on function posthorn.is_recorded(int, bigint, text) is
+  'Whether an event has a retry or a dead letter for a subscription in a group.';
 
--- Whether nobody is left in a group of subscriptions who would want a retry.
 create or replace function posthorn.is_removed(g posthorn.groups, subscription text)
 returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
 return exists (select from posthorn.filtered_groups f where f.group_no = g.id)
   and not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = is_removed.subscription);
-comment on function posthorn.is_removed(posthorn.groups, text) is 'Whether a group has had subscriptions, and not, or no longer, this one.';
+comment on function posthorn.is_removed(posthorn.groups, text) is
+  'Whether a group has had subscriptions, but has none of this name now.';
 
 create or replace function posthorn.parsed_failures(failures jsonb)
 returns table (event bigint, subscription text, error text, stack text, reason text, permanent boolean, retry_in interval, released boolean)
@@ -107,7 +108,7 @@ begin
       hint = 'For instance [{"event": 7, "error": "card declined", "permanent": true}]; other fields are subscription, retry_in, reason, stack and released.';
   end if;
 end $$;
-comment on function posthorn.check_failures(jsonb) is 'Raises what is wrong with the failures argument of settle.';
+comment on function posthorn.check_failures(jsonb) is 'Raises the error in the failures argument of settle, if there is one.';
 
 create or replace function posthorn.retry_delay(g posthorn.groups, n int)
 returns interval
@@ -122,7 +123,7 @@ return case
         extract(epoch from g.backoff_to)::float8)))
     * (1 - g.backoff_jitter * random())
 end;
-comment on function posthorn.retry_delay(posthorn.groups, int) is 'How long after its nth delivery an event waits for the next.';
+comment on function posthorn.retry_delay(posthorn.groups, int) is 'The time that an event waits after its nth delivery.';
 
 create or replace function posthorn.bury(
   l posthorn.leases, event_id bigint, subscription text, attempts int, reason text, error text, stack text
@@ -139,7 +140,8 @@ as $$
     set attempts = excluded.attempts, reason = excluded.reason, error = excluded.error, stack = excluded.stack,
       node = excluded.node, failed_at = excluded.failed_at
 $$;
-comment on function posthorn.bury(posthorn.leases, bigint, text, int, text, text, text) is 'Writes a dead letter: the whole event, and why.';
+comment on function posthorn.bury(posthorn.leases, bigint, text, int, text, text, text) is
+  'Writes a dead letter: the whole event, and the failure.';
 
 create or replace function posthorn.event_of(namespace_id int, group_id int, event_id bigint)
 returns table (event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json, published_at timestamptz)
@@ -156,4 +158,4 @@ as $$
   where r.group_id = event_of.group_id and r.event_id = event_of.event_id and r.event is not null limit 1)
   limit 1
 $$;
-comment on function posthorn.event_of(int, int, bigint) is 'One event of a group, whole: from the log, or as it came along with a retry.';
+comment on function posthorn.event_of(int, int, bigint) is 'One event of a group, from the log or from its retry.';

@@ -1,6 +1,5 @@
--- Settles the head of a projection's lease, from one event to another, in the transaction of their
--- effect. It refuses when the lease is not held any more, or begins elsewhere: a commit whose
--- answer was lost did happen, and its events must not be applied again.
+-- It refuses a lease that begins elsewhere: an earlier commit whose answer was lost has applied these events
+-- already.
 create or replace function posthorn.settle_projection(
   lease bigint, attempt int, first_event bigint, last_event bigint, lease_for interval default '30 seconds'
 ) returns void
@@ -16,8 +15,8 @@ begin
   if (settle_projection.first_event <= settle_projection.last_event) is not true then
     raise exception 'first_event and last_event must be ids, in order' using errcode = 'PH004';
   end if;
-  -- Whoever locks the lease takes it away: a rebuild, which then waits for the table that we have
-  -- written to. Waiting for it in turn would be a deadlock.
+  -- A rebuild that has locked the lease will delete it, and then waits for the table that this transaction has
+  -- written to. Waiting for the rebuild would be a deadlock.
   select x.* into l from posthorn.leases x
   where x.id = settle_projection.lease and x.attempt = settle_projection.attempt and posthorn.in_flight(x.until)
   for update skip locked;
@@ -32,7 +31,7 @@ begin
   where p.group_id = l.group_id and (p.failures > 0 or p.first_event is null or p.rebuild_to is not null);
 end $$;
 comment on function posthorn.settle_projection(bigint, int, bigint, bigint, interval) is
-  'Settles the head of a projection''s lease, in the transaction of its effect.';
+  'Settles the head of a projection''s lease, from one event to another, in the transaction of its effect; refuses if the lease is lost or begins elsewhere.';
 
 create or replace function posthorn.raise_projection_lost(lease bigint, attempt int)
 returns void
@@ -47,9 +46,9 @@ begin
   end if;
   perform posthorn.raise_lease_lost(lease, attempt);
 end $$;
-comment on function posthorn.raise_projection_lost(bigint, int) is 'Says why a projection''s lease cannot be settled.';
+comment on function posthorn.raise_projection_lost(bigint, int) is 'Raises that a projection''s lease is lost, and why.';
 
--- Remembers what changes seldom: that a failure is over, and that a rebuild is.
+-- Called only when one of these facts changes, which is seldom.
 create or replace function posthorn.note_applied(p posthorn.projections, first_event bigint)
 returns void
 language plpgsql
@@ -69,4 +68,5 @@ begin
   where x.group_id = p.group_id
     and (x.failures > 0 or x.first_event is null or rebuilt);
 end $$;
-comment on function posthorn.note_applied(posthorn.projections, bigint) is 'Remembers that a projection has got on.';
+comment on function posthorn.note_applied(posthorn.projections, bigint) is
+  'Notes the first event of a projection, and the end of a failure or a rebuild.';

@@ -1,6 +1,5 @@
--- Settles the head of a lease and keeps the rest: for a worker that acknowledges one event at a
--- time, in the transaction of its effect. One statement acknowledges, fences and keeps the lease
--- alive. What is done leaves the lease: a window gets shorter, a list loses its head.
+-- For workers that acknowledge single events in the transaction of their effect. One statement acknowledges, fences
+-- and keeps the lease alive: a window gets shorter, a list loses its head.
 create or replace function posthorn.settle_until(
   lease bigint, attempt int, event bigint, lease_for interval default null, failures jsonb default '[]'
 ) returns void
@@ -12,8 +11,8 @@ as $$
 declare
   l posthorn.leases;
 begin
-  -- First, and in one statement, what nearly always happens: an effect was written, and it went
-  -- well. Each further setting, variable or look at the row would cost a tenth of it.
+  -- The usual case, in one statement: the transaction has written an effect, and nothing failed. Each further
+  -- setting, variable or look-up would cost a tenth of it.
   if settle_until.failures = '[]' and pg_current_xact_id_if_assigned() is not null
     and settle_until.event >= 0 and settle_until.lease_for between '1 millisecond' and '1 day'
   then
@@ -37,7 +36,7 @@ begin
     if pg_current_xact_id_if_assigned() is null then
       perform posthorn.commit_relaxed();
     end if;
-  else -- they may name what is about to leave the lease
+  else -- before the events leave the lease
     perform posthorn.commit_firmly();
     select x.* into l from posthorn.leases x
     where x.id = settle_until.lease and x.attempt = settle_until.attempt and posthorn.in_flight(x.until) for update;
@@ -61,4 +60,4 @@ begin
   end if;
 end $$;
 comment on function posthorn.settle_until(bigint, int, bigint, interval, jsonb) is
-  'Settles the events of a lease up to one, keeps the rest, and moves the deadline to the length of the claim, unless lease_for is given, once half of it has passed.';
+  'Settles the events of a lease up to one, and keeps the rest. Once half of the lease''s time has passed, extends it by the length of the claim unless lease_for is given.';

@@ -1,6 +1,6 @@
--- Subscriptions that cannot be matched, because their condition took too long or failed for 100 events in a row, are
--- stopped: they alone. What they miss is remembered as where their group stood then, and the events that were being worked
--- on. When they are changed, they go on, and get what they missed as retries.
+-- A subscription that cannot be matched, because its condition took too long or failed for 100 events in a row, is
+-- stopped alone. The position of its group at that time is kept in stops, and events of leases in flight in missed.
+-- When the subscription is changed, it goes on and gets the events that it missed as retries.
 
 create or replace function posthorn.stop_subscriptions(group_no int, troubles posthorn.trouble[])
 returns void
@@ -21,17 +21,16 @@ begin
   select stopped.id, stop_subscriptions.group_no, posthorn.newest_cursor(stop_subscriptions.group_no)
   from stopped;
 end $$;
-comment on function posthorn.stop_subscriptions(int, posthorn.trouble[]) is 'Stops subscriptions whose condition took too long or failed too often.';
+comment on function posthorn.stop_subscriptions(int, posthorn.trouble[]) is
+  'Stops subscriptions whose condition took too long or failed too often.';
 
 create or replace function posthorn.newest_cursor(group_no int)
 returns posthorn.cursors
 language sql stable
 set search_path = pg_catalog, pg_temp
 return (select x from posthorn.cursors x where x.group_id = newest_cursor.group_no order by x.n desc limit 1);
-comment on function posthorn.newest_cursor(int) is 'Where a group stands.';
+comment on function posthorn.newest_cursor(int) is 'The position of a group.';
 
--- Remembers the events of a lease for the stopped subscriptions of its group, as far as the group had taken them
--- before.
 create or replace function posthorn.note_missed(l posthorn.leases, ids bigint[])
 returns void
 language sql
@@ -45,9 +44,10 @@ as $$
     and posthorn.read_upto((x.reached).base, (x.reached).base_seq, (x.reached).target, (x.reached).pos, e.id, e.xid)
   on conflict do nothing
 $$;
-comment on function posthorn.note_missed(posthorn.leases, bigint[]) is 'Remembers the events of a lease for stopped subscriptions.';
+comment on function posthorn.note_missed(posthorn.leases, bigint[]) is
+  'Remembers the events of a lease for stopped subscriptions, as far as their group had taken them before the stop.';
 
--- The events up to which a subscription was matched before it stopped are done, or dead letters.
+-- Events up to the stop are done, or dead letters.
 create or replace function posthorn.forget_missed(ends posthorn.misfit[], batch posthorn.event[])
 returns void
 language plpgsql
@@ -60,10 +60,10 @@ begin
     where m.subscription_id = x.subscription_id and m.event_id <= x.event_id and m.event_id = any (array(select b.id from unnest(batch) b));
   end if;
 end $$;
-comment on function posthorn.forget_missed(posthorn.misfit[], posthorn.event[]) is 'Forgets what subscriptions were matched with before they stopped.';
+comment on function posthorn.forget_missed(posthorn.misfit[], posthorn.event[]) is
+  'Forgets missed events with which a subscription was matched before it stopped.';
 
--- Whether a lease may hold events that its group had taken when a subscription was stopped that still is. A window
--- that begins where the group stood, or with a later snapshot, has none.
+-- A window that begins where the group stood at the stop, or with a later snapshot, holds none.
 create or replace function posthorn.may_be_missed(l posthorn.leases, x posthorn.stops)
 returns boolean
 language sql immutable
@@ -72,10 +72,11 @@ return (x.upto).base is null and not coalesce(l.ids is null and (
   l.target::text = (x.reached).target::text and l.lo >= (x.reached).pos
   or l.base::text = coalesce((x.reached).target, (x.reached).base)::text
   or pg_snapshot_xmax(l.base) > pg_snapshot_xmax(coalesce((x.reached).target, (x.reached).base))), false);
-comment on function posthorn.may_be_missed(posthorn.leases, posthorn.stops) is 'Whether a lease may hold events that a stopped subscription misses.';
+comment on function posthorn.may_be_missed(posthorn.leases, posthorn.stops) is
+  'Whether a lease may hold events that a stopped subscription misses.';
 
--- Waits until no subscription of a lease's group can go on before this transaction has ended, if it may miss
--- something of the lease: between matching, which leaves it out, and remembering what it missed.
+-- Matching leaves a stopped subscription out, and note_missed comes later. A subscription that went on in between
+-- would lose the events.
 create or replace function posthorn.hold_stopped(l posthorn.leases)
 returns void
 language plpgsql
@@ -86,9 +87,9 @@ begin
     perform posthorn.lock_group(l.group_id);
   end if;
 end $$;
-comment on function posthorn.hold_stopped(posthorn.leases) is 'Keeps stopped subscriptions from going on while a lease is matched.';
+comment on function posthorn.hold_stopped(posthorn.leases) is
+  'Keeps stopped subscriptions from going on until the transaction ends, if they may miss events of a lease.';
 
--- A subscription goes on: what was taken up to now it has missed, what comes it will be matched with.
 create or replace function posthorn.let_go_on(s posthorn.subscriptions)
 returns void
 language plpgsql
@@ -108,10 +109,10 @@ begin
   returning x.spared into waiting;
   delete from posthorn.missed m where m.subscription_id = s.id and m.event_id = any (waiting);
 end $$;
-comment on function posthorn.let_go_on(posthorn.subscriptions) is 'Notes where a group stands, for a subscription that goes on.';
+comment on function posthorn.let_go_on(posthorn.subscriptions) is
+  'Notes the position of the group at which a subscription goes on: it has missed the events before, and is matched with those after.';
 
--- A group was moved: what its stopped subscriptions missed before ends where it stood, and another stretch
--- begins where it stands now.
+-- The missed part of the log ends where the group stood, and another begins where it stands now.
 create or replace function posthorn.move_stops(g posthorn.groups, was posthorn.cursors)
 returns void
 language plpgsql
@@ -127,10 +128,9 @@ begin
   insert into posthorn.stops (subscription_id, group_no, reached)
   select moved.subscription_id, g.id, posthorn.newest_cursor(g.id) from moved;
 end $$;
-comment on function posthorn.move_stops(posthorn.groups, posthorn.cursors) is 'Follows a group that was moved, for its stopped subscriptions.';
+comment on function posthorn.move_stops(posthorn.groups, posthorn.cursors) is
+  'Notes for stopped subscriptions that their group was moved.';
 
--- Hands out what subscriptions missed that have gone on: all of them, or one. Some thousands of events at a
--- time; says how many it looked at.
 create or replace function posthorn.catch_up(subscription_id bigint default null)
 returns bigint
 language plpgsql security definer
@@ -154,7 +154,8 @@ begin
   end loop;
   return looked;
 end $$;
-comment on function posthorn.catch_up(bigint) is 'Hands out what subscriptions missed that were stopped and have gone on.';
+comment on function posthorn.catch_up(bigint) is
+  'Makes retries of events that subscriptions missed while they were stopped, some thousands at a time; returns how many events it read. Without subscription_id, for all subscriptions that have gone on.';
 
 create or replace function posthorn.catch_up_one(st posthorn.stops)
 returns bigint
@@ -174,7 +175,7 @@ declare
   looked bigint := 0;
 begin
   select x.* into s from posthorn.subscriptions x where x.id = st.subscription_id and x.stopped_at is null;
-  if not found then -- it failed over an earlier stretch
+  if not found then -- it has stopped again
     return 0;
   end if;
   select g.id, g.namespace_id into l.group_id, l.namespace_id from posthorn.groups g where g.id = s.group_no;
@@ -222,8 +223,8 @@ begin
       select s.id, i from unnest(ids) i where i > coalesce((result.ends[1]).event_id, 0)
       on conflict do nothing;
       update posthorn.stops x set reached = c where x.id = st.id;
-      -- Who has the group may be waiting for what was written here, so this must not wait for the group. If it
-      -- cannot have it, the next call comes to the same events.
+      -- The transaction that holds the group's lock may wait for rows written here, so this must not wait for the
+      -- lock. Without it, the next call meets the same events.
       if pg_try_advisory_xact_lock(1886350440, s.group_no) then
         perform posthorn.stop_subscriptions(s.group_no, result.troubles);
       end if;
@@ -233,9 +234,9 @@ begin
   update posthorn.stops x set reached = c where x.id = st.id;
   return looked;
 end $$;
-comment on function posthorn.catch_up_one(posthorn.stops) is 'Hands out a part of what one subscription missed.';
+comment on function posthorn.catch_up_one(posthorn.stops) is
+  'Makes retries of a part of the events that one subscription missed.';
 
--- A cursor with what another reads towards, or has read to, as its target.
 create or replace function posthorn.aim(c posthorn.cursors, upto posthorn.cursors)
 returns posthorn.cursors
 language plpgsql stable
@@ -259,10 +260,11 @@ begin
   c.blind := 0;
   return c;
 end $$;
-comment on function posthorn.aim(posthorn.cursors, posthorn.cursors) is 'A cursor with what another reads towards as its target.';
+comment on function posthorn.aim(posthorn.cursors, posthorn.cursors) is
+  'A cursor whose target is the target of another cursor, or else its base.';
 
--- Whether a cursor has come to where another stands. To the end of its target, even if that stands in the middle:
--- what was visible in its base may have higher ids than its position.
+-- It must reach the end of that target even if the other cursor stands in the middle: events visible in the target
+-- may have lower ids than its position.
 create or replace function posthorn.has_caught_up(c posthorn.cursors, upto posthorn.cursors)
 returns boolean
 language sql immutable
@@ -270,4 +272,5 @@ set search_path = pg_catalog, pg_temp
 as $$
   select c.base is null or c.target is null and c.base::text = coalesce(upto.target, upto.base)::text
 $$;
-comment on function posthorn.has_caught_up(posthorn.cursors, posthorn.cursors) is 'Whether a cursor has come to where another stands.';
+comment on function posthorn.has_caught_up(posthorn.cursors, posthorn.cursors) is
+  'Whether a cursor has come to the position of another.';

@@ -1,10 +1,6 @@
--- Subscriptions: what a subscriber of a group wants. Once a group has one, it hands out only
--- what one of its subscriptions wants. Rows of posthorn.subscriptions may be inserted, updated and
--- deleted as they are; triggers do the rest.
+-- A group that has a subscription hands out only events that one of its subscriptions wants. Rows of
+-- posthorn.subscriptions may also be inserted, updated and deleted directly; triggers do the rest.
 
--- Makes a subscription, or changes what it wants, and returns its id. A filter has type, stream, key
--- (each a pattern or name, or a list of them), tags_any, tags_all, payload; or else conditions_sql and
--- params. expiry_interval removes it when its group has not been read for so long.
 create or replace function posthorn.subscribe(namespace text, group_name text, name text, filter jsonb default '{}')
 returns bigint
 language plpgsql
@@ -21,7 +17,8 @@ begin
   end if;
   return posthorn.subscribe_with_filter(namespace, group_name, name, coalesce(filter, '{}'));
 end $$;
-comment on function posthorn.subscribe(text, text, text, jsonb) is 'Makes a subscription, or changes what it wants, and returns its id.';
+comment on function posthorn.subscribe(text, text, text, jsonb) is
+  'Makes a subscription, or changes it, and returns its id. A filter has type, stream, key (each a pattern or name, or a list of them), tags_any, tags_all and payload; or else conditions_sql and params. expiry_interval removes the subscription when its group has not been read for that long.';
 
 create or replace function posthorn.subscribe_with_filter(namespace text, group_name text, name text, filter jsonb)
 returns bigint
@@ -33,7 +30,7 @@ begin
   return posthorn.put_subscription(namespace, group_name, name, null, filter - 'expiry_interval',
     posthorn.to_interval(filter->>'expiry_interval', 'expiry_interval'));
 end $$;
-comment on function posthorn.subscribe_with_filter(text, text, text, jsonb) is 'subscribe for filters.';
+comment on function posthorn.subscribe_with_filter(text, text, text, jsonb) is 'Does the work of subscribe for filters.';
 
 create or replace function posthorn.subscribe_with_sql(namespace text, group_name text, name text, filter jsonb)
 returns bigint
@@ -48,7 +45,7 @@ begin
   return posthorn.put_subscription(namespace, group_name, name, filter->>'conditions_sql', coalesce(filter->'params', '{}'),
     posthorn.to_interval(filter->>'expiry_interval', 'expiry_interval'));
 end $$;
-comment on function posthorn.subscribe_with_sql(text, text, text, jsonb) is 'subscribe for conditions in SQL.';
+comment on function posthorn.subscribe_with_sql(text, text, text, jsonb) is 'Does the work of subscribe for conditions in SQL.';
 
 create or replace function posthorn.put_subscription(
   namespace text, group_name text, name text, conditions_sql text, params jsonb, expiry_interval interval
@@ -64,7 +61,7 @@ begin
     raise exception 'subscription must be 1 to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Name it for what it does, for instance charge.';
   end if;
-  -- In the order of claims: first the group, then the subscription.
+  -- Locks in the order of claims: first the group, then the subscription.
   perform posthorn.lock_group(s.group_no) from posthorn.subscriptions s
   where s.namespace = put_subscription.namespace and s.group_id = put_subscription.group_name
     and s.name = put_subscription.name and s.stopped_at is not null;
@@ -80,7 +77,6 @@ begin
 end $$;
 comment on function posthorn.put_subscription(text, text, text, text, jsonb, interval) is 'Inserts or updates a subscription.';
 
--- Removes a subscription and what was owed to it, and says how much that was. Dead letters stay.
 create or replace function posthorn.unsubscribe(namespace text, group_name text, name text)
 returns bigint
 language plpgsql security definer
@@ -99,10 +95,10 @@ begin
   end if;
   return owed;
 end $$;
-comment on function posthorn.unsubscribe(text, text, text) is 'Removes a subscription and what was owed to it; says how much that was.';
+comment on function posthorn.unsubscribe(text, text, text) is
+  'Removes a subscription with its retries, and returns how many those were. Its dead letters stay.';
 
--- Keeps the subscriptions of a group that is being read, if any would expire. Writes once in a quarter
--- of the interval at most.
+-- Writes at most once in a quarter of the interval.
 create or replace function posthorn.renew_subscriptions(group_no int)
 returns void
 language sql
@@ -115,10 +111,9 @@ as $$
       and (posthorn.now() between x.last_active_at and x.last_active_at + x.expiry_interval / 4) is not true
     for update skip locked)
 $$;
-comment on function posthorn.renew_subscriptions(int) is 'Keeps the subscriptions of a group that is being read.';
+comment on function posthorn.renew_subscriptions(int) is 'Keeps the subscriptions of a group that is being read from expiring.';
 
--- Removes the subscriptions whose groups nobody has read for as long as they said, and a group with the
--- last of them: it was made for it, and would hold the log back for good.
+-- A group that loses its last subscription was made for it, and would hold the log back for good.
 create or replace function posthorn.expire_subscriptions()
 returns bigint
 language plpgsql security definer
@@ -148,9 +143,9 @@ begin
     and not exists (select from posthorn.leases l where l.group_id = g.id and l.until > posthorn.now());
   return n;
 end $$;
-comment on function posthorn.expire_subscriptions() is 'Removes subscriptions whose groups nobody reads any more.';
+comment on function posthorn.expire_subscriptions() is
+  'Removes expired subscriptions, and groups whose last subscription expired.';
 
--- Completes a row of subscriptions: its group, made if it is new; its name; its condition.
 create or replace function posthorn.prepare_subscription()
 returns trigger
 language plpgsql security definer
@@ -176,7 +171,7 @@ begin
     new.named := new.name is not null;
     new.name := coalesce(new.name, 'subscription-' || new.id);
   elsif (new.conditions_sql, new.params) is distinct from (old.conditions_sql, old.params) then
-    new.error := null; -- it is another one now
+    new.error := null; -- it belongs to the old condition
     new.stopped_at := null;
     new.failed_in_row := 0;
   end if;
@@ -190,14 +185,15 @@ begin
   new.expires_at := new.last_active_at + new.expiry_interval;
   new.params := coalesce(new.params, '{}');
   if tg_op = 'INSERT' or (new.conditions_sql, new.params) is distinct from (old.conditions_sql, old.params)
-    or old.stopped_at is not null and new.stopped_at is null -- its condition may have been refused meanwhile
+    or old.stopped_at is not null and new.stopped_at is null -- its condition may be refused by now
   then
     new.digest := sha256(convert_to(new.params::text, 'UTF8'));
     new := posthorn.with_condition(new);
   end if;
   return new;
 end $$;
-comment on function posthorn.prepare_subscription() is 'Trigger: completes a row of posthorn.subscriptions.';
+comment on function posthorn.prepare_subscription() is
+  'Trigger: completes a row of posthorn.subscriptions with its group, made if it is new, its name and its condition.';
 
 create or replace trigger prepare_subscription
 before insert or update of id, group_id, namespace, name, conditions_sql, params, expiry_interval, last_active_at, stopped_at on posthorn.subscriptions
@@ -233,14 +229,15 @@ begin
   s.payload := s.params->'payload';
   field := posthorn.anchor_field(s);
   reads := array_remove(array[case when s.streams is not null then 'stream' end, case when s.payload is not null then 'payload' end], null);
-  -- The same anchors with and without a payload to compare are two conditions: only one has to parse it.
+  -- Filters that compare payloads have conditions of their own, since only those have to parse payloads.
   wanted := sha256(convert_to(format('filter %s %s', reads, field), 'UTF8'));
   insert into posthorn.conditions (digest, field, reads) values (wanted, field, reads)
   on conflict (digest) do nothing;
   select c.id into s.condition_id from posthorn.conditions c where c.digest = wanted;
   return s;
 end $$;
-comment on function posthorn.with_condition(posthorn.subscriptions) is 'A subscription with its condition, or the parts of its filter.';
+comment on function posthorn.with_condition(posthorn.subscriptions) is
+  'A subscription with the id of its condition, or with the parts of its filter.';
 
 create or replace function posthorn.texts_of(value jsonb)
 returns text[]
@@ -287,9 +284,8 @@ begin
   perform posthorn.check_pattern(p)
   from unnest(posthorn.texts_of(filter->'type') || posthorn.texts_of(filter->'stream')) p;
 end $$;
-comment on function posthorn.check_filter(jsonb) is 'Raises what is wrong with a filter.';
+comment on function posthorn.check_filter(jsonb) is 'Raises the error in a filter, if there is one.';
 
--- By what a filter is found: the part of it that tells events apart best.
 create or replace function posthorn.anchor_field(s posthorn.subscriptions)
 returns text
 language sql stable
@@ -306,9 +302,9 @@ as $$
   else 'any'
 end
 $$;
-comment on function posthorn.anchor_field(posthorn.subscriptions) is 'By what a filter is found.';
+comment on function posthorn.anchor_field(posthorn.subscriptions) is
+  'The field under which a filter is found: the one that is likely to match the fewest events.';
 
--- The field of a payload by which a filter is found: texts and numbers tell events apart.
 create or replace function posthorn.payload_anchor(payload jsonb)
 returns text
 language sql immutable
@@ -318,9 +314,9 @@ as $$
   select min(k) from jsonb_each(case when jsonb_typeof(payload) = 'object' then payload end) x (k, v) where jsonb_typeof(v) in ('string', 'number') and octet_length(v::text) <= 1000
 )
 $$;
-comment on function posthorn.payload_anchor(jsonb) is 'The field of a payload by which a filter is found.';
+comment on function posthorn.payload_anchor(jsonb) is
+  'The field of a payload under which a filter is found: one with a text or a number.';
 
--- A value in a payload as an anchor: what is equal is written alike.
 create or replace function posthorn.anchor_value(value jsonb)
 returns text
 language sql immutable
@@ -330,7 +326,7 @@ as $$
   when 'string' then value::text
 end
 $$;
-comment on function posthorn.anchor_value(jsonb) is 'A value in a payload as an anchor.';
+comment on function posthorn.anchor_value(jsonb) is 'A value of a payload as an anchor; equal values give equal texts.';
 
 create or replace function posthorn.anchors_of(s posthorn.subscriptions)
 returns text[]
@@ -351,7 +347,6 @@ begin
 end $$;
 comment on function posthorn.anchors_of(posthorn.subscriptions) is 'The values under which a filter is found.';
 
--- Keeps what matching goes by in step with the subscriptions, and drops what was owed to those that go.
 create or replace function posthorn.follow_subscription()
 returns trigger
 language plpgsql security definer
@@ -389,7 +384,8 @@ begin
   end if;
   return null;
 end $$;
-comment on function posthorn.follow_subscription() is 'Trigger: keeps what matching goes by in step with posthorn.subscriptions.';
+comment on function posthorn.follow_subscription() is
+  'Trigger: keeps matchers and anchors in step with posthorn.subscriptions, and deletes the retries of removed ones.';
 
 create or replace trigger follow_subscription
 after insert or update or delete on posthorn.subscriptions

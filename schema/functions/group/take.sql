@@ -1,18 +1,15 @@
--- Taking work. A claim moves the group's cursor over a window of ids and writes one lease
--- row that says which; it looks at none of the events. docs/design.md tells why that loses nothing.
+-- A claim moves the group's cursor over a window of ids and writes one lease row with that window; it reads none of
+-- the events. docs/design.md tells why no event is lost.
 --
--- The settings: plans are made once, because planning over the partitions costs as much as a
--- small batch; and by index alone, because a plan made while a table was empty outlives that.
--- Without jit, because a table of one row has to be scanned all the same, which then looks so dear
--- before Postgres 18 that the plan would be compiled anew at every call. Sessions that claim often
--- have them already; setting them anew for each call costs a few hundredths of a small claim.
+-- The settings: plans are generic, because planning over the partitions costs as much as a small batch, and use
+-- indexes only, because a plan that was made while a table was empty stays. Without jit, because the scan of a table
+-- of one row looks so expensive before Postgres 18 that each call would be compiled. Sessions that claim often have
+-- these settings already; setting them for each call costs a few hundredths of a small claim.
 --
--- What a session has found out it keeps in posthorn.session, because asking again would be a tenth of a take:
--- verified, that the log belongs to this cluster and no crash has made it forget numbers of leases, for neither can
--- change while a session lives; ready, also that its settings are those above.
+-- posthorn.session keeps the facts that cannot change while a session lives, because asking again would cost a tenth
+-- of a take: verified means that the log belongs to this cluster and that no crash has reset the numbers of leases;
+-- ready means that the settings are right, too.
 
--- Settles a lease that went well, if one is given, and takes the next under a token of the
--- caller's choice; lease_events(token) then yields its events. No row: there is nothing to do.
 create or replace function posthorn.take(
   group_id bigint,
   node text,
@@ -50,7 +47,7 @@ begin
   then
     perform posthorn.check_claim(take.max_events, take.lease_for, take.token);
   end if;
-  if take.settle_lease is null then -- who settles has taken before, and mostly finds more
+  if take.settle_lease is null then -- a worker that settles has taken before, and mostly finds more
     _ := posthorn.check_untaken(take.group_id);
     if not posthorn.is_unread(take.group_id::int) then
       return;
@@ -63,8 +60,8 @@ begin
   end if;
   _ := pg_advisory_xact_lock(1886350440, take.group_id::int);
 
-  -- The midst of a dense log, in small statements of their own: one for all would cost a third more. What take_next
-  -- would do first, or otherwise, must not be due.
+  -- The fast path, in the middle of a dense log: small statements, because one for all would cost a third more. It
+  -- applies only if take_next would do the same.
   if session in ('ready', 'verified') then
     select x.* into c from posthorn.cursors x where x.group_id = take.group_id order by x.n desc limit 1;
     at := posthorn.now();
@@ -118,9 +115,8 @@ begin
   end if;
 end $$;
 comment on function posthorn.take(bigint, text, int, interval, uuid, bigint, int) is
-  'Takes a lease under a token, settling an earlier one first if asked; see lease_events.';
+  'Takes a lease under a token of the caller''s choice, for lease_events; settles an earlier lease that went well first, if one is given. No row: there is nothing to do.';
 
--- The same where the session plans otherwise.
 create or replace function posthorn.take_with_settings(
   group_id bigint, node text, max_events int, lease_for interval, token uuid, settle_lease bigint, settle_attempt int
 ) returns table (lease bigint, attempt int)
@@ -135,16 +131,15 @@ begin
     select t.lease, t.attempt
     from posthorn.take(take_with_settings.group_id, take_with_settings.node, take_with_settings.max_events,
       take_with_settings.lease_for, take_with_settings.token, take_with_settings.settle_lease, take_with_settings.settle_attempt) t;
-  if current_setting('posthorn.session', true) = 'ready' then -- only until this function ends
+  if current_setting('posthorn.session', true) = 'ready' then -- the settings are right only until this function ends
     perform set_config('posthorn.session', 'verified', false);
   end if;
 end $$;
 comment on function posthorn.take_with_settings(bigint, text, int, interval, uuid, bigint, int) is
-  'take under the settings that its plans need.';
+  'Does the work of take with the settings that its plans need.';
 
--- The part of a claim that only one transaction at a time may do for a group, under its lock. Workers call
--- it often, so what it always needs is read in one statement, after the lock: the group may
--- have changed while we waited. What is needed seldom is in functions of its own.
+-- Workers call it often, so one statement reads all that it always needs. It reads after the lock is taken, because
+-- the group may have changed during the wait.
 create or replace function posthorn.take_next(
   group_id int, node text, max_events int, lease_for interval, token uuid, settle_lease bigint, settle_attempt int
 ) returns posthorn.leases
@@ -162,7 +157,7 @@ declare
   retries_due boolean;
   _ text;
 begin
-  -- First the sequence, then our xid: whoever drew an id up to seq holds a lower one.
+  -- First the sequence, then our xid: a transaction that drew an id up to seq has a lower xid.
   select x as g, y.c, posthorn.now() as at, coalesce(pg_sequence_last_value('posthorn.event_id'), 0) as seq,
     k.clock_low, k.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed u where u.one) as verified,
     exists (select from posthorn.retries r
@@ -194,10 +189,10 @@ begin
   if (now.at between c.looked_at and c.looked_at + interval '1 second') is not true then
     taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
     c.n := c.n + 1;
-    c.looked_at := case when taken.id is null then now.at end; -- where one has expired, there may be more
+    c.looked_at := case when taken.id is null then now.at end; -- after one expired lease there may be more
   end if;
-  -- Retries and the rest take turns, so that neither keeps the other waiting: a negative blind says
-  -- that the last lease was of retries. Looking for expired leases may have split one into retries.
+  -- Retries and other events take turns, so that neither keeps the other waiting: a negative blind tells
+  -- that the last lease was of retries. claim_expired may have split a lease into retries.
   retries_due := now.retries_due or c.looked_at = now.at;
   if taken.id is null and c.blind < 0 then
     c.blind := -1 - c.blind;
@@ -224,10 +219,10 @@ begin
     c := step.c;
     taken := step.taken;
   end if;
-  if taken.id is null and retries_due then -- it was the turn of the rest, and there is none
+  if taken.id is null and retries_due then -- it was the turn of other events, and there are none
     taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token);
   end if;
-  if taken.id is null and c.looked_at is distinct from now.at then -- idle: look without waiting for the second to pass
+  if taken.id is null and c.looked_at is distinct from now.at then -- idle: look before the second has passed
     taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
   end if;
 
@@ -243,7 +238,7 @@ begin
   return taken;
 end $$;
 comment on function posthorn.take_next(int, text, int, interval, uuid, bigint, int) is
-  'The part of a claim that only one transaction at a time may do for a group.';
+  'The part of a claim that runs under the lock of the group.';
 
 create or replace function posthorn.raise_no_group(group_id bigint)
 returns void
@@ -254,7 +249,7 @@ begin
   raise exception 'group % does not exist', coalesce(group_id::text, 'null')
     using errcode = 'PH001', hint = 'define_group returns the id of a group.';
 end $$;
-comment on function posthorn.raise_no_group(bigint) is 'Says that there is no group of that id.';
+comment on function posthorn.raise_no_group(bigint) is 'Raises that there is no group with that id.';
 
 -- Refuses the groups of those who read by themselves: what others took would never get to where they write.
 create or replace function posthorn.check_untaken(group_id bigint)
@@ -293,7 +288,7 @@ begin
     raise exception 'token is missing' using errcode = 'PH004', hint = 'Give a fresh uuid for each call.';
   end if;
 end $$;
-comment on function posthorn.check_claim(int, interval, uuid) is 'Raises what is wrong with the arguments of a claim.';
+comment on function posthorn.check_claim(int, interval, uuid) is 'Raises the error in the arguments of a claim, if there is one.';
 
 create or replace function posthorn.is_unread(group_id int)
 returns boolean
@@ -310,10 +305,10 @@ begin
   end if;
   return not between_targets or (select posthorn.has_work(g) from posthorn.groups g where g.id = is_unread.group_id);
 end $$;
-comment on function posthorn.is_unread(int) is 'Whether a group has something to take, or may have.';
+comment on function posthorn.is_unread(int) is 'Whether a claim of the group by its id may find events.';
 
--- Whether a claim might find something: only reads, takes no lock and no xid, so that
--- workers may ask often. Sometimes true for nothing, so that the cursor keeps up with the log.
+-- It takes no lock and no xid, so workers may ask often. Sometimes it is true without events, so that the cursor
+-- keeps up with the log.
 create or replace function posthorn.has_work(g posthorn.groups)
 returns boolean
 language plpgsql security definer
@@ -337,7 +332,7 @@ begin
   if c.target is not null then
     return true;
   end if;
-  -- First what is there most often.
+  -- The most frequent case first.
   seq := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
   if c.base_since is not null then
     select least(c.base_since, x.clock_low, at - interval '1 day') into since from posthorn.cluster x;
@@ -360,7 +355,7 @@ begin
   return posthorn.may_be_late(c) and (c.at < at - interval '10 seconds' or exists (
     select from posthorn.late_events(g.namespace_id, c.base, c.base_seq, c.base_next, pg_current_snapshot(), since, 0)));
 end $$;
-comment on function posthorn.has_work(posthorn.groups) is 'Whether a claim might find something; reads only.';
+comment on function posthorn.has_work(posthorn.groups) is 'Whether a claim might find events; only reads.';
 
 create or replace function posthorn.may_be_late(c posthorn.cursors)
 returns boolean
@@ -372,11 +367,9 @@ return c.base_seq > 0
 comment on function posthorn.may_be_late(posthorn.cursors) is
   'Whether transactions that base did not see may still hold ids from before it.';
 
--- The late events: visible in target, not in base, with ids that base had already passed. Their
--- transactions were listed as running in base, or had an xid at or past its xmax and below next:
--- a snapshot's xmax is "last completed + 1", so running transactions beyond it exist and are not listed.
--- Found by xid alone, hence + 0: by id it would be the whole log, at every claim, for as long as some
--- transaction that has an xid stays open.
+-- Their transactions were running in base, or had an xid at or past its xmax and below next: a snapshot's xmax is
+-- "last completed + 1", so running transactions beyond it exist and are not listed. Found by xid alone, hence + 0:
+-- by id it would be the whole log, at every claim, while some transaction with an xid stays open.
 create or replace function posthorn.late_events(
   namespace_id int, base pg_snapshot, base_seq bigint, base_next xid8, target pg_snapshot, since timestamptz, pos bigint
 ) returns table (id bigint)
@@ -398,4 +391,4 @@ as $$
     and pg_visible_in_snapshot(e.xid, late_events.target)
 $$;
 comment on function posthorn.late_events(int, pg_snapshot, bigint, xid8, pg_snapshot, timestamptz, bigint) is
-  'Events that were committed after base, with ids from before it.';
+  'Late events: visible in target and not in base, with ids that base had already passed.';

@@ -1,7 +1,5 @@
--- Taking jobs: the oldest due ones that have any of the worker's tags, those of higher priority before.
---
--- A job stands in ready_jobs under each of its tags, so the head of each tag is found by index, whatever waits
--- behind. Who takes it locks the row of its first tag and deletes them all; others pass over what is locked.
+-- A job is in ready_jobs under each of its tags, so an index probe finds the head of each tag. A claim locks the row
+-- of the job's first tag and deletes all of its rows; other claims skip locked rows.
 create or replace function posthorn.claim_jobs(
   namespace text,
   worker text,
@@ -23,7 +21,7 @@ declare
   ns int := posthorn.namespace_id(claim_jobs.namespace);
   wanted text[] := posthorn.job_tags(claim_jobs.tags);
   at timestamptz := posthorn.now();
-  alone boolean := pg_current_xact_id_if_assigned() is null; -- nothing that must last was written before
+  alone boolean := pg_current_xact_id_if_assigned() is null; -- the transaction has written nothing that must last
   picked posthorn.picked_job[];
 begin
   perform posthorn.check_claim(claim_jobs.worker, claim_jobs.max_jobs, claim_jobs.lease_for);
@@ -40,12 +38,12 @@ begin
     return;
   end if;
   if alone then
-    perform posthorn.commit_relaxed(); -- forgotten in a crash, it is as if nobody had asked
+    perform posthorn.commit_relaxed(); -- a crash that forgets the claim leaves the jobs ready
   end if;
   return query
   with job as materialized (
     select o.*, p.place, p.nth from unnest(picked) with ordinality p (id, place, nth) join posthorn.open_jobs o on o.id = p.id
-  ), gone as ( -- by place: the planner cannot be talked into looking each row up by its whole key
+  ), gone as ( -- by ctid: the planner would not look each row up by its whole key
     delete from posthorn.ready_jobs r
     where r.ctid = any (array(
       select j.place from job j
@@ -95,14 +93,15 @@ begin
       using errcode = 'PH004', hint = 'Workers that take longer send heartbeats.';
   end if;
 end $$;
-comment on function posthorn.check_claim(text, int, interval) is 'Raises what is wrong with a claim, if anything is.';
+comment on function posthorn.check_claim(text, int, interval) is
+  'Raises the error in the arguments of a claim of jobs, if there is one.';
 
--- Jobs that may be taken, locked, and where the rows that are locked stand. How many heads it looks at grows while all that it finds are locked.
+-- The number of heads that it looks at grows while other claims have locked all that it finds.
 --
--- While a transaction is held open somewhere, the rows of jobs that were taken stay at the head of the index, dead, and
--- every look passes over them. So where two looks in a row have read thousands of dead entries (the first one clears
--- them away where that is possible), a hint is left where the second found something, and for about twenty times as long
--- as it took, the next ones begin there. What has come before that place meanwhile waits for as long.
+-- While a transaction is held open somewhere, the dead rows of jobs that were taken stay at the head of the index,
+-- and every look passes over them. So where two looks in a row have read thousands of dead entries (the first one
+-- clears them away where that is possible), a hint is left where the second found a job. For about twenty times as
+-- long as that look took, the next ones begin there. Jobs before that place wait for as long.
 create or replace function posthorn.pick_jobs(namespace_id int, tags text[], max_jobs int)
 returns posthorn.picked_job[]
 language plpgsql
@@ -163,10 +162,11 @@ begin
   end if;
   return picked;
 end $$;
-comment on function posthorn.pick_jobs(int, text[], int) is 'Jobs that may be taken, locked.';
+comment on function posthorn.pick_jobs(int, text[], int) is
+  'Locks jobs that may be taken, and returns their ids and the places of the locked rows.';
 
--- Remembers where the first job of each tag is, after a look that passed over many dead entries. The first such look
--- only says so. One that began at a hint keeps the time at which to look from the beginning again.
+-- The first slow look only records a hint; the second one makes the next looks use it. A look that began at a hint
+-- keeps the time after which looks begin at the head again.
 create or replace function posthorn.keep_hint(
   namespace_id int, tags text[], since posthorn.job_hints[], began timestamptz, entries bigint
 ) returns void
@@ -193,9 +193,9 @@ as $$
   where h.job is not null or s.job is not null
 $$;
 comment on function posthorn.keep_hint(int, text[], posthorn.job_hints[], timestamptz, bigint) is
-  'Remembers where the first job of each tag is.';
+  'Remembers the place of the first job of each tag, after a look that passed over many dead entries.';
 
--- Whether nobody is about to be told of a job by its key, see keep_job_key.
+-- A caller of enqueue that was given the id of this job holds the row, see keep_job_key.
 create or replace function posthorn.lock_job_key(namespace_id int, unique_key text, job bigint)
 returns boolean
 language plpgsql
@@ -210,4 +210,5 @@ begin
     select from posthorn.job_keys k
     where k.namespace_id = lock_job_key.namespace_id and k.unique_key = lock_job_key.unique_key and k.job = lock_job_key.job);
 end $$;
-comment on function posthorn.lock_job_key(int, text, bigint) is 'Whether nobody is about to be told of a job by its key.';
+comment on function posthorn.lock_job_key(int, text, bigint) is
+  'Locks the row of a job''s unique key; false if another transaction has locked it.';

@@ -1,5 +1,5 @@
--- What a worker says of its job. Whoever deletes the row in running_jobs has the say; (job, worker, attempt) is the
--- fencing token. A repeat of what the same worker recorded last is answered with that record.
+-- The session that deletes the row in running_jobs decides a job's outcome; (job, worker, attempt) is the fencing
+-- token. If a worker repeats its last report on a job, it gets the recorded entry.
 
 create or replace function posthorn.complete_job(
   job bigint,
@@ -60,9 +60,8 @@ begin
   return report;
 end $$;
 comment on function posthorn.complete_job(bigint, text, int, int, bigint, json, text) is
-  'Finishes a job that a worker has done, and returns the entry in the job log; again, the same entry.';
+  'Finishes a job that a worker has done, and returns the entry in the job log; called again, returns the same entry.';
 
--- Many at once, as programs do: returns those that were done with this; of the others, see complete_job.
 create or replace function posthorn.complete_jobs(
   worker text,
   jobs bigint[],
@@ -120,9 +119,8 @@ begin
   return query select x from unnest(done) x;
 end $$;
 comment on function posthorn.complete_jobs(text, bigint[], int[], bigint[]) is
-  'Finishes jobs that a worker has done, and returns those that it had.';
+  'Finishes jobs that a worker has done, and returns those that it held; complete_job tells about the others.';
 
--- Why a worker that does not hold a job may still be answered: it said the same before, and nothing since. Raises otherwise.
 create or replace function posthorn.recorded(job bigint, worker text, action text, attempt int, namespace text)
 returns posthorn.job_report
 language plpgsql stable
@@ -133,7 +131,7 @@ as $$
 declare
   report posthorn.job_report;
   holder posthorn.running_jobs;
-  status text := posthorn.job_status(recorded.job, recorded.namespace); -- raises where there is none
+  status text := posthorn.job_status(recorded.job, recorded.namespace); -- raises if there is no such job
 begin
   if posthorn.is_name(recorded.worker) is not true then
     raise exception 'worker must be 1 to 255 bytes without control characters'
@@ -160,9 +158,9 @@ begin
   raise exception 'job % is not held by %: it is %', recorded.job, recorded.worker, status
     using errcode = 'PH003', hint = 'Claim a job before you report on it.';
 end $$;
-comment on function posthorn.recorded(bigint, text, text, int, text) is 'What a worker recorded last of a job, if it is what it says now.';
+comment on function posthorn.recorded(bigint, text, text, int, text) is
+  'The entry that a worker recorded last for a job, if its action is the same; raises an error otherwise.';
 
--- The status of a job that must exist, in that namespace if one is given.
 create or replace function posthorn.job_status(job bigint, namespace text default null)
 returns text
 language plpgsql stable security definer
@@ -186,4 +184,5 @@ begin
   end if;
   return status;
 end $$;
-comment on function posthorn.job_status(bigint, text) is 'The status of a job; an error if there is none.';
+comment on function posthorn.job_status(bigint, text) is
+  'The status of a job; an error if there is none, or none in the namespace if one is given.';

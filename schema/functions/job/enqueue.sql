@@ -1,5 +1,3 @@
--- Enqueueing: a job and a row under each of its tags, in the transaction of whoever calls.
-
 create or replace function posthorn.enqueue(
   namespace text,
   title text,
@@ -118,9 +116,8 @@ begin
   end if;
   return labels;
 end $$;
-comment on function posthorn.job_tags(text[]) is 'Tags as a job has them: trimmed, each once, in the order given.';
+comment on function posthorn.job_tags(text[]) is 'The tags of a job: trimmed, each once, in the order given.';
 
--- Raises what is wrong with a job, if anything is. What is plain is seen to be so in one look.
 create or replace function posthorn.check_job(
   title text, description text, payload json, tags text[], priority int, due timestamptz, max_retries int,
   retry_delays interval[], metadata json
@@ -157,11 +154,10 @@ begin
   end if;
 end $$;
 comment on function posthorn.check_job(text, text, json, text[], int, timestamptz, int, interval[], json) is
-  'Raises what is wrong with a job, if anything is.';
+  'Raises the error in the arguments of a job, if there is one.';
 
--- The job that has a key: the new one, unless another has it. While that is pending, or until a time. The row stays
--- locked until the caller commits, so that the job which is returned is not taken before: its worker sees what the
--- caller wrote.
+-- The row stays locked until the caller commits, so that the job which is returned is not claimed before: its worker
+-- must see the rows that the caller wrote.
 create or replace function posthorn.keep_job_key(
   namespace_id int, unique_key text, new_id bigint, at timestamptz, unique_for interval
 ) returns bigint
@@ -187,9 +183,10 @@ begin
   returning k.job into known;
   return known;
 end $$;
-comment on function posthorn.keep_job_key(int, text, bigint, timestamptz, interval) is 'The job that has a key: the new one, unless another has it.';
+comment on function posthorn.keep_job_key(int, text, bigint, timestamptz, interval) is
+  'The id of the job that has a key: the new one, unless a pending job has it, or unique_for has not passed.';
 
--- The form for programs: arrays of equal length, one element a job. Tags are array literals ('{a,b}').
+-- Tags are array literals ('{a,b}'), since arrays of arrays must have one length.
 create or replace function posthorn.enqueue_batch(
   namespace text,
   titles text[],
@@ -219,7 +216,7 @@ begin
     raise exception 'the arrays of a batch must have one length'
       using errcode = 'PH004', hint = 'Give each job a title and a payload; leave out the arrays that you do not need.';
   end if;
-  -- One cheap look at all; only if that finds anything, one at each.
+  -- One cheap look at all jobs; only if that finds anything, check_job for each.
   if array_to_string(enqueue_batch.titles, '') ~ '[[:cntrl:]]' or exists (
     select from unnest(enqueue_batch.titles, enqueue_batch.payloads) j (title, payload)
     where (octet_length(j.title) between 1 and 1000 and j.title ~ '[^[:space:]]'
@@ -262,9 +259,8 @@ begin
   return query select x from unnest(ids) x;
 end $$;
 comment on function posthorn.enqueue_batch(text, text[], json[], text[], int[], timestamptz[], int[], json[]) is
-  'Enqueues a batch given as arrays, in order, and returns the ids.';
+  'Enqueues a batch given as arrays of one length, in order, and returns the ids. The fastest way for programs.';
 
--- The form for people and other languages: a JSON array of jobs, each with enqueue's argument names.
 create or replace function posthorn.enqueue_many(namespace text, jobs jsonb)
 returns setof bigint
 language plpgsql security definer
@@ -297,7 +293,7 @@ begin
     raise exception '%', wrong using errcode = 'PH004',
       hint = 'Fields are title, payload, tags, description, priority, run_at, max_retries, unique_key, unique_for, retry_delays and metadata.';
   end if;
-  -- A plain loop in order; programs that count microseconds use enqueue_batch.
+  -- One call each, in order; enqueue_batch is faster.
   return query
     select posthorn.enqueue(
       enqueue_many.namespace,
@@ -316,7 +312,8 @@ begin
     from jsonb_array_elements(jobs) with ordinality j (job, nth)
     order by j.nth;
 end $$;
-comment on function posthorn.enqueue_many(text, jsonb) is 'Enqueues a JSON array of jobs and returns their ids.';
+comment on function posthorn.enqueue_many(text, jsonb) is
+  'Enqueues a JSON array of jobs with enqueue''s argument names as fields, and returns their ids.';
 
 create or replace function posthorn.offer_jobs(jobs bigint[], at timestamptz)
 returns void
@@ -338,4 +335,5 @@ begin
     perform nextval('posthorn.job_news');
   end if;
 end $$;
-comment on function posthorn.offer_jobs(bigint[], timestamptz) is 'Puts open jobs where workers find them: at once, or when they are due.';
+comment on function posthorn.offer_jobs(bigint[], timestamptz) is
+  'Puts open jobs where workers find them: at once, or when they are due.';

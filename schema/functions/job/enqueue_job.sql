@@ -1,4 +1,3 @@
--- Enqueueing for those who answer with the job: what enqueue does, and what became of it.
 create or replace function posthorn.enqueue_job(
   namespace text,
   title text,
@@ -33,4 +32,4 @@ begin
   return next;
 end $$;
 comment on function posthorn.enqueue_job(text, text, json, text[], text, int, timestamptz, int, text, interval, interval[], json) is
-  'Enqueues a job like enqueue; says its id, whether it is new, and if so its tags and when it was made.';
+  'Enqueues a job like enqueue; returns its id, whether it is new, and for a new job its tags and the time when it was made.';

@@ -1,4 +1,3 @@
--- A failed attempt: the job is tried again later, or has failed for good.
 create or replace function posthorn.fail_job(
   job bigint,
   worker text,
@@ -62,16 +61,15 @@ begin
     o.next_retry_at is not null, o.next_retry_at, o.retry_count, o.max_retries, at, false)::posthorn.job_report;
 end $$;
 comment on function posthorn.fail_job(bigint, text, text, int, int, bigint, boolean, interval, text) is
-  'Records that an attempt at a job failed: it is tried again later, unless its retries are used up.';
+  'Records that an attempt at a job failed: it is tried again later, or has failed for good if its retries are used up or permanent is true.';
 
--- Errors as they are kept: cut to a size that a log can live with.
 create or replace function posthorn.clip_error(error_message text)
 returns text
 language sql immutable parallel safe
 return case when octet_length(error_message) > 65536 then left(error_message, 16000) || ' … (cut)' else error_message end;
-comment on function posthorn.clip_error(text) is 'An error message, cut to a size that a log can live with.';
+comment on function posthorn.clip_error(text) is 'An error message, cut to a size that a log can keep.';
 
--- The worker has begun. Said again for the same attempt, nothing new is recorded.
+-- Called again for the same attempt, it records nothing new.
 create or replace function posthorn.start_job(
   job bigint, worker text, attempt int default null, namespace text default null
 ) returns posthorn.job_log
@@ -131,7 +129,6 @@ end $$;
 comment on function posthorn.heartbeat_job(bigint, text, int, interval, json, text) is
   'Extends the lease of a worker on its job, by the length of the claim unless lease_for is given, notes its progress, and returns the new deadline.';
 
--- The row of a job that a worker has, locked; an error if it does not have it.
 create or replace function posthorn.hold_job(job bigint, worker text, attempt int, namespace text)
 returns posthorn.running_jobs
 language plpgsql
@@ -151,4 +148,5 @@ begin
   end if;
   return held;
 end $$;
-comment on function posthorn.hold_job(bigint, text, int, text) is 'The row of a job that a worker has, locked.';
+comment on function posthorn.hold_job(bigint, text, int, text) is
+  'Locks the row of a job that a worker has; an error if it does not have it.';

@@ -1,5 +1,3 @@
--- Many at once, as programs do: returns those that the worker still has. The others have been reset, cancelled or taken
--- by others.
 create or replace function posthorn.heartbeat_jobs(
   worker text,
   jobs bigint[],

@@ -1,4 +1,3 @@
--- Looking at jobs: all of them in one view, wherever they are.
 create or replace view posthorn.jobs as
 select o.id, (select n.namespace from posthorn.namespaces n where n.id = o.namespace_id) as namespace, o.title, o.description, o.tags,
   case when r.job is null then 'PENDING' else 'PROCESSING' end as status,
@@ -19,8 +18,7 @@ select f.id, (select n.namespace from posthorn.namespaces n where n.id = f.names
 from posthorn.finished_jobs f;
 comment on view posthorn.jobs is 'Every job and its status, finished or not.';
 
--- One page of a namespace's jobs, oldest first, or newest; tags: any of them. From each place as many as the page
--- could need, by index; the rows themselves only of those on the page.
+-- From each table as many ids as the page could need, by index; the rows are read only for the page.
 create or replace function posthorn.list_jobs(
   namespace text,
   status text default null,
@@ -95,9 +93,9 @@ begin
     cross join lateral (select x.* from posthorn.jobs x where x.id = p.id offset 0) j
     order by p.nth;
 end $$;
-comment on function posthorn.list_jobs(text, text, text[], boolean, int, bigint, boolean) is 'One page of a namespace''s jobs.';
+comment on function posthorn.list_jobs(text, text, text[], boolean, int, bigint, boolean) is
+  'One page of a namespace''s jobs with any of some tags, oldest or newest first.';
 
--- The id of the namespace; an error if the filter is wrong.
 create or replace function posthorn.check_job_filter(namespace text, status text)
 returns int
 language plpgsql stable
@@ -110,7 +108,7 @@ begin
   end if;
   return posthorn.namespace_id(check_job_filter.namespace);
 end $$;
-comment on function posthorn.check_job_filter(text, text) is 'Raises what is wrong with a filter of jobs.';
+comment on function posthorn.check_job_filter(text, text) is 'The id of the namespace; an error if the status does not exist.';
 
 create or replace function posthorn.count_jobs(
   namespace text, status text default null, tags text[] default '{}', stalled boolean default null
@@ -129,7 +127,7 @@ begin
       and (coalesce(count_jobs.tags, '{}') = '{}' or j.tags && count_jobs.tags)
       and (count_jobs.stalled is null or j.stalled = count_jobs.stalled));
 end $$;
-comment on function posthorn.count_jobs(text, text, text[], boolean) is 'How many jobs a filter of list_jobs means.';
+comment on function posthorn.count_jobs(text, text, text[], boolean) is 'The number of jobs that a filter of list_jobs means.';
 
 create or replace function posthorn.get_job(job bigint, namespace text default null)
 returns setof posthorn.jobs
@@ -153,7 +151,7 @@ begin
   perform posthorn.job_status(job_history.job, job_history.namespace);
   return query select l.* from posthorn.job_log l where l.event_id = job_history.job order by l.id;
 end $$;
-comment on function posthorn.job_history(bigint, text) is 'What was done to a job, in order.';
+comment on function posthorn.job_history(bigint, text) is 'The log entries of a job, in order.';
 
 create or replace function posthorn.list_job_limits(namespace text)
 returns table (
@@ -175,12 +173,12 @@ begin
     from posthorn.job_limits l
     where l.namespace_id = ns order by l.tag;
 end $$;
-comment on function posthorn.list_job_limits(text) is 'Tags that are paused or have limits, with what they have used.';
+comment on function posthorn.list_job_limits(text) is 'The tags that are paused or have limits, and how much of those is used.';
 
--- Rises whenever jobs become ready: who waits for some looks here, which takes no lock and reads one page.
+-- Reading a sequence takes no lock and reads one page.
 create or replace function posthorn.job_news()
 returns bigint
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$ select coalesce(pg_sequence_last_value('posthorn.job_news'), 0) $$;
-comment on function posthorn.job_news() is 'Rises whenever jobs become ready.';
+comment on function posthorn.job_news() is 'A number that rises whenever jobs become ready.';

@@ -1,4 +1,3 @@
--- The months of finished jobs and of the job log: made ahead, dropped when they are older than job_retention_period.
 create or replace function posthorn.maintain_job_tables()
 returns table (action text, partition text, detail text)
 language plpgsql security definer
@@ -37,9 +36,10 @@ begin
     end loop;
   end loop;
 end $$;
-comment on function posthorn.maintain_job_tables() is 'Makes the next months of job tables and drops those past job_retention_period.';
+comment on function posthorn.maintain_job_tables() is
+  'Makes the next months of job tables and drops those past job_retention_period.';
 
--- Attaching takes a lock that writers do not notice, except on the default partition, which nobody writes to.
+-- Attaching takes a lock that writers do not notice, except on the default partition, which has no writers.
 create or replace function posthorn.make_job_partition(parent text, month timestamptz)
 returns boolean
 language plpgsql
@@ -60,7 +60,7 @@ begin
   execute format('select exists (select from posthorn.%I where %I >= $1 and %I < $2)', parent || '_default', by_time, by_time)
     into taken using month, month + interval '1 month';
   if taken then
-    return false; -- nobody kept house for months: that month stays in the default partition
+    return false; -- upkeep did not run for months: this month stays in the default partition
   end if;
   execute format('create table posthorn.%I (like posthorn.%I including defaults including constraints)', name, parent);
   execute format('alter table posthorn.%I attach partition posthorn.%I for values from (%L) to (%L)',
@@ -73,7 +73,7 @@ begin
 end $$;
 comment on function posthorn.make_job_partition(text, timestamptz) is 'Makes one month of a job table, unless it is there.';
 
--- As part of sweep, once a minute: months, and what keys, limits and hints have left behind.
+-- sweep calls it once a minute.
 create or replace function posthorn.sweep_jobs()
 returns bigint
 language plpgsql security definer
@@ -97,11 +97,11 @@ begin
   where s.ctid = x.ctid and (x.at < today - l.period) is not false;
   get diagnostics n = row_count;
   removed := removed + n;
-  -- What was parked without anybody left to bring it back, if that should ever be.
+  -- Jobs that are parked although no running job will make room for them; this should not happen.
   update posthorn.job_limits l set open_at = today
   where l.open_at is null and l.paused_at is null
     and exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag)
     and not exists (select from posthorn.running_tags r where r.namespace_id = l.namespace_id and r.tag = l.tag);
   return removed;
 end $$;
-comment on function posthorn.sweep_jobs() is 'Keeps the tables of jobs in order.';
+comment on function posthorn.sweep_jobs() is 'Keeps the tables of jobs in order: months, expired keys, old hints and starts.';

@@ -1,5 +1,4 @@
--- A worker that is told to stop gives back what it has not finished: each goes to its place in the queue at once, and
--- nothing is counted. Returns those that it had; the others have been reset, cancelled or taken by others.
+-- For a worker that stops. No retry is counted.
 create or replace function posthorn.release_jobs(
   worker text,
   jobs bigint[],
@@ -42,4 +41,4 @@ begin
   return query select x from unnest(back) x;
 end $$;
 comment on function posthorn.release_jobs(text, bigint[], int[], text) is
-  'Gives back jobs that a worker has not finished, and returns those that it had.';
+  'Gives back jobs that a worker has not finished, to their old places, and returns those that it held.';

@@ -1,7 +1,3 @@
--- What people do to jobs: back to the beginning, or away.
-
--- Makes a job pending again: one that a worker has (who is fenced out by that), or one that has failed for good.
--- Returns the job's id.
 create or replace function posthorn.reset_job(job bigint, reason text default null, namespace text default null)
 returns bigint
 language plpgsql security definer
@@ -41,9 +37,8 @@ begin
   return reset_job.job;
 end $$;
 comment on function posthorn.reset_job(bigint, text, text) is
-  'Makes a job pending again that a worker has or that has failed for good; the worker is fenced out.';
+  'Makes a job pending again that a worker has or that has failed for good, and returns its id; the worker is fenced out.';
 
--- Ends a job that is not finished; a worker that has it is fenced out. Again, it changes nothing.
 create or replace function posthorn.cancel_job(job bigint, reason text default null, namespace text default null)
 returns bigint
 language plpgsql security definer
@@ -65,12 +60,12 @@ begin
       return cancel_job.job;
     elsif status not in ('PENDING', 'PROCESSING') then
       raise exception 'job % is %: only jobs that are PENDING or PROCESSING can be cancelled', cancel_job.job, status
-        using errcode = 'PH002', hint = 'What is done cannot be undone here.';
+        using errcode = 'PH002', hint = 'A finished job cannot be cancelled.';
     end if;
     delete from posthorn.running_jobs r where r.job = cancel_job.job returning r.* into held;
     exit when found;
     select x.* into o from posthorn.open_jobs x where x.id = cancel_job.job;
-    exit when posthorn.withdraw_job(o); -- neither: somebody was quicker, look again
+    exit when posthorn.withdraw_job(o); -- neither: another session was quicker, look again
   end loop;
   perform posthorn.finish_jobs(array[held], array[cancel_job.job], 'CANCELLED', null, at);
   insert into posthorn.job_log (event_id, worker_id, action, attempt, reason, created_at)
@@ -78,9 +73,9 @@ begin
   perform posthorn.release_tags(array[cancel_job.job]);
   return cancel_job.job;
 end $$;
-comment on function posthorn.cancel_job(bigint, text, text) is 'Ends a job that is not finished; a worker that has it is fenced out.';
+comment on function posthorn.cancel_job(bigint, text, text) is
+  'Ends a job that is not finished; a worker that has it is fenced out. Called again, changes nothing.';
 
--- Takes a pending job from where workers find it; false if it is not there any more.
 create or replace function posthorn.withdraw_job(o posthorn.open_jobs)
 returns boolean
 language plpgsql
@@ -96,7 +91,7 @@ begin
   if found then
     return true;
   end if;
-  -- The row of the first tag is the one that is locked to take a job.
+  -- A claim locks the row of the first tag.
   delete from posthorn.ready_jobs r
   where r.namespace_id = o.namespace_id and r.tag = labels[1] and r.rank = -o.priority and r.due_at = o.due_at and r.job = o.id;
   get diagnostics n = row_count;
@@ -107,4 +102,5 @@ begin
   get diagnostics m = row_count;
   return n + m > 0;
 end $$;
-comment on function posthorn.withdraw_job(posthorn.open_jobs) is 'Takes a pending job from where workers find it.';
+comment on function posthorn.withdraw_job(posthorn.open_jobs) is
+  'Takes a pending job from where workers find it; false if it is not there any more.';

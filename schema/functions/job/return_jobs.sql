@@ -1,7 +1,7 @@
--- What makes jobs ready besides enqueueing: their time has come, or their worker went silent. Upkeep does it four times
--- a second, and each claim before it looks, so that it happens without any node too.
+-- Jobs become ready besides enqueueing when their time has come, or their worker has been silent for too long.
+-- Upkeep looks four times a second, and each claim looks first, so it also happens without a node.
 
--- As part of a claim: each time, but more seldom where that passes over many dead rows.
+-- Where a look passes over many dead rows, the next one waits.
 create or replace function posthorn.return_jobs(at timestamptz)
 returns void
 language plpgsql
@@ -22,14 +22,15 @@ begin
   end if;
   if pg_relation_size('posthorn.running_jobs') <= 65536 then
     perform posthorn.expire_jobs(at);
-  -- It goes through all that is running: at most four times a second where that is much.
+  -- It reads all running jobs: at most four times a second where there are many.
   elsif (began < nullif(current_setting('posthorn.expire_jobs_from', true), '')::timestamptz) is not true then
     perform posthorn.expire_jobs(at);
     perform set_config('posthorn.expire_jobs_from', (greatest(began + interval '250 milliseconds',
       clock_timestamp() + least(interval '5 seconds', 20 * (clock_timestamp() - began))))::text, false);
   end if;
 end $$;
-comment on function posthorn.return_jobs(timestamptz) is 'Makes those jobs ready whose time has come or whose worker went silent.';
+comment on function posthorn.return_jobs(timestamptz) is
+  'Makes those jobs ready that are due or whose lease has passed, as part of a claim.';
 
 create or replace function posthorn.promote_jobs(at timestamptz default null, max_jobs int default 1000)
 returns bigint
@@ -58,10 +59,10 @@ begin
   perform posthorn.offer_jobs(due, promote_jobs.at);
   return coalesce(cardinality(due), 0);
 end $$;
-comment on function posthorn.promote_jobs(timestamptz, int) is 'Makes jobs ready whose time has come.';
+comment on function posthorn.promote_jobs(timestamptz, int) is 'Makes jobs ready that are due.';
 
--- A job whose lease has passed goes back to its place in the queue. One whose workers go silent again and again would
--- take them all down in turn: after as many times as it may fail, and three at least, it has failed.
+-- A job whose workers fall silent again and again would take them all down in turn. So it fails after as many times
+-- as it may be retried, and three at least.
 create or replace function posthorn.expire_jobs(at timestamptz default null, max_jobs int default 1000)
 returns bigint
 language plpgsql security definer
@@ -112,9 +113,10 @@ begin
   perform posthorn.release_tags(array(select l.job from unnest(lost) l));
   return cardinality(lost);
 end $$;
-comment on function posthorn.expire_jobs(timestamptz, int) is 'Makes jobs ready again whose worker went silent.';
+comment on function posthorn.expire_jobs(timestamptz, int) is
+  'Makes jobs ready again whose lease has passed, in their old places.';
 
--- Moves open jobs into the history. What their last workers did with them is in held, where anybody had them.
+-- held has the last workers' rows of running_jobs.
 create or replace function posthorn.finish_jobs(
   held posthorn.running_jobs[], jobs bigint[], status text, error_message text, at timestamptz
 ) returns void
@@ -142,4 +144,5 @@ as $$
     g.retry_delays, g.payload, g.metadata, h.progress
   from gone g left join unnest(finish_jobs.held) h on h.job = g.id
 $$;
-comment on function posthorn.finish_jobs(posthorn.running_jobs[], bigint[], text, text, timestamptz) is 'Moves open jobs into the history.';
+comment on function posthorn.finish_jobs(posthorn.running_jobs[], bigint[], text, text, timestamptz) is
+  'Moves open jobs into finished_jobs.';

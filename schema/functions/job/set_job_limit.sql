@@ -1,7 +1,8 @@
--- What tags allow: nothing while they are paused, so many jobs at once, so many in a period. A job is held back if any
--- of its tags does, whichever it was asked for by. It is then parked under that tag, so that nobody passes over it
--- again and again, and comes back in its old place as soon as the tag has room. Whoever counts, or frees what is
--- counted, holds the lock of the tag until its transaction ends: no more are taken than allowed, and none is forgotten.
+-- A tag may be paused, and allow so many jobs at once and so many in a period. A job is held back if any of its tags
+-- has no room, whichever tag a worker asked for. It is then parked under that tag, so that claims do not pass over
+-- it again and again, and returns to its old place as soon as the tag has room. A transaction that counts a tag's
+-- jobs, or frees one, holds the lock of the tag until it ends: no more jobs are taken than allowed, and none is
+-- forgotten.
 
 create or replace function posthorn.set_job_limit(
   namespace text, tag text, max_running int default null, max_started int default null, period interval default null
@@ -29,9 +30,8 @@ begin
   perform posthorn.reopen_job_tag(ns, set_job_limit.tag);
 end $$;
 comment on function posthorn.set_job_limit(text, text, int, int, interval) is
-  'How many jobs with a tag may run at once, and how many may start in a period; null for any number.';
+  'Limits how many jobs with a tag may run at once, and how many may start in a period; null for any number.';
 
--- Jobs with this tag are not handed out until it is resumed. Those that workers have go on.
 create or replace function posthorn.pause_job_tag(namespace text, tag text)
 returns void
 language plpgsql security definer
@@ -46,7 +46,7 @@ begin
   on conflict (namespace_id, tag) do update set paused_at = coalesce(l.paused_at, excluded.paused_at), open_at = null;
   perform posthorn.count_running_tag(ns, pause_job_tag.tag);
 end $$;
-comment on function posthorn.pause_job_tag(text, text) is 'Stops handing out jobs with a tag.';
+comment on function posthorn.pause_job_tag(text, text) is 'Stops handing out jobs with a tag; those that workers have go on.';
 
 create or replace function posthorn.resume_job_tag(namespace text, tag text)
 returns boolean
@@ -79,9 +79,9 @@ begin
   end if;
   return tag;
 end $$;
-comment on function posthorn.limited_tag(text) is 'A tag that can have limits; an error if it cannot be one.';
+comment on function posthorn.limited_tag(text) is 'Returns a tag that can have limits; an error if it cannot be one.';
 
--- In one order, so that two who need several cannot wait for each other.
+-- In one order, so that two transactions cannot wait for each other.
 create or replace function posthorn.lock_job_tags(namespace_id int, tags text[])
 returns void
 language plpgsql
@@ -98,7 +98,6 @@ begin
 end $$;
 comment on function posthorn.lock_job_tags(int, text[]) is 'Locks tags with limits until the transaction ends.';
 
--- After a change of its limits: what runs is counted, and what is parked may go on.
 create or replace function posthorn.reopen_job_tag(namespace_id int, tag text)
 returns void
 language plpgsql
@@ -110,7 +109,8 @@ begin
   where l.namespace_id = reopen_job_tag.namespace_id and l.tag = reopen_job_tag.tag and l.paused_at is null;
   perform nextval('posthorn.job_news');
 end $$;
-comment on function posthorn.reopen_job_tag(int, text) is 'Lets parked jobs of a tag go on.';
+comment on function posthorn.reopen_job_tag(int, text) is
+  'Counts the running jobs of a tag after a change of its limits, and lets parked jobs go on.';
 
 create or replace function posthorn.count_running_tag(namespace_id int, tag text)
 returns void
@@ -139,9 +139,8 @@ as $$
       where s.namespace_id = l.namespace_id and s.tag = l.tag and s.at > tag_room.at - l.period)
   )::int end
 $$;
-comment on function posthorn.tag_room(posthorn.job_limits, timestamptz) is 'How many more jobs a tag allows now.';
+comment on function posthorn.tag_room(posthorn.job_limits, timestamptz) is 'The number of further jobs that a tag allows now.';
 
--- pick_jobs where some tags have limits: parks what they hold back, and looks further.
 create or replace function posthorn.pick_within_limits(namespace_id int, tags text[], max_jobs int, at timestamptz)
 returns posthorn.picked_job[]
 language plpgsql
@@ -171,14 +170,14 @@ begin
     if cardinality(chosen) >= pick_within_limits.max_jobs then
       return chosen;
     end if;
-    want := least(want * 4, 2000); -- all of these were held back
+    want := least(want * 4, 2000); -- all of the found jobs were held back
   end loop;
-  perform nextval('posthorn.job_news'); -- there may be more behind what was parked: the next claim looks on
+  perform nextval('posthorn.job_news'); -- there may be more jobs behind the parked ones: the next claim looks on
   return nullif(chosen, '{}');
 end $$;
-comment on function posthorn.pick_within_limits(int, text[], int, timestamptz) is 'The ids of jobs that may be taken, locked, where some tags have limits.';
+comment on function posthorn.pick_within_limits(int, text[], int, timestamptz) is
+  'Does the work of pick_jobs where some tags have limits: parks the jobs that are held back, and looks further.';
 
--- Those of these jobs that their tags allow, in order, up to a number; the rest of those looked at is parked.
 create or replace function posthorn.admit_jobs(namespace_id int, jobs posthorn.picked_job[], max_jobs int, at timestamptz)
 returns posthorn.picked_job[]
 language plpgsql
@@ -232,7 +231,8 @@ begin
   where l.period is not null group by u.tag;
   return admitted;
 end $$;
-comment on function posthorn.admit_jobs(int, posthorn.picked_job[], int, timestamptz) is 'Those of some jobs that their tags allow; the others are parked.';
+comment on function posthorn.admit_jobs(int, posthorn.picked_job[], int, timestamptz) is
+  'The first jobs of a list that their tags allow, up to a number; the others are parked.';
 
 create or replace function posthorn.park_jobs(namespace_id int, jobs bigint[], barriers text[], at timestamptz)
 returns void
@@ -262,7 +262,7 @@ begin
   insert into posthorn.parked_jobs (namespace_id, tag, rank, due_at, job)
   select ns, p.tag, -o.priority, o.due_at, o.id
   from unnest(park_jobs.jobs, park_jobs.barriers) p (job, tag) join posthorn.open_jobs o on o.id = p.job;
-  -- Where a period is the barrier, time opens it; where it is what runs, whoever ends that does.
+  -- A limit per period opens by time, a limit of running jobs when one of them ends.
   update posthorn.job_limits l
   set open_at = coalesce((
     select min(s.at) from posthorn.job_starts s
@@ -270,7 +270,8 @@ begin
   where l.namespace_id = ns and l.tag = any (park_jobs.barriers) and l.paused_at is null and l.period is not null
     and l.open_at is null;
 end $$;
-comment on function posthorn.park_jobs(int, bigint[], text[], timestamptz) is 'Takes jobs from where workers find them, until a tag has room.';
+comment on function posthorn.park_jobs(int, bigint[], text[], timestamptz) is
+  'Takes jobs from where workers find them until a tag has room.';
 
 create or replace function posthorn.unpark_jobs(namespace_id int, tag text, max_jobs int, at timestamptz)
 returns void
@@ -322,9 +323,9 @@ begin
   where l.namespace_id = ns and l.tag = unpark_jobs.tag and l.open_at is null
     and l.paused_at is null and l.max_running is null and l.max_started is null;
 end $$;
-comment on function posthorn.unpark_jobs(int, text, int, timestamptz) is 'Puts the first of a tag''s parked jobs back, as many as it has room for.';
+comment on function posthorn.unpark_jobs(int, text, int, timestamptz) is
+  'Puts the first of a tag''s parked jobs back, as many as it has room for.';
 
--- Jobs have ended: their tags have room for others.
 create or replace function posthorn.release_tags(jobs bigint[])
 returns void
 language plpgsql
@@ -348,4 +349,4 @@ begin
     perform posthorn.unpark_jobs(freed.namespace_id, t, 1000, posthorn.now()) from unnest(freed.tags) t order by t;
   end loop;
 end $$;
-comment on function posthorn.release_tags(bigint[]) is 'Lets others go on where jobs with limited tags have ended.';
+comment on function posthorn.release_tags(bigint[]) is 'Makes room under the limited tags of jobs that have ended.';

@@ -1,6 +1,5 @@
--- Waits a little for events that seen does not show: the look for news of all groups of a process.
--- Waiting here costs less than a round trip per look. What counts is that an event became visible;
--- other transactions end without waking anybody, above all our own claims.
+-- One look for all groups of a process; waiting here costs less than a round trip for each look. Transactions that
+-- made no event visible, above all claims, do not end the wait.
 create or replace function posthorn.await_events(
   inout seen pg_snapshot, patience interval, out arrived boolean, out drawn bigint
 )
@@ -19,21 +18,20 @@ begin
   arrived := seen is null;
   loop
     now := pg_current_snapshot();
-    if now::text <> seen::text then -- only then has a transaction ended
+    if now::text <> seen::text then -- a transaction has ended
       arrived := posthorn.has_arrived(seen, now);
     end if;
     seen := now;
     exit when arrived or (clock_timestamp() < until) is not true;
-    perform pg_sleep(0.0005); -- takes a millisecond: the server counts in those, and rounds up
+    perform pg_sleep(0.0005); -- takes a millisecond: the server rounds up to that
   end loop;
   drawn := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
 end $$;
 comment on function posthorn.await_events(pg_snapshot, interval) is
-  'Waits a little until there are events that a snapshot does not show.';
+  'Waits for a moment until there are events that the snapshot seen does not show.';
 
--- Found by xid, among the transactions that ended in between: those that ran in the one snapshot and
--- no longer in the other, and those that began later. Others are not looked at, so that a large one
--- that is still open costs nothing.
+-- The index on xid finds the events of transactions that ran in the one snapshot and not in the other, and of those
+-- that began later. Transactions that are still open cost nothing.
 create or replace function posthorn.has_arrived(seen pg_snapshot, now pg_snapshot)
 returns boolean
 language plpgsql stable
@@ -49,5 +47,4 @@ begin
       where e.xid = any (array(
         select x from pg_snapshot_xip(has_arrived.seen) x where pg_visible_in_snapshot(x, has_arrived.now))));
 end $$;
-comment on function posthorn.has_arrived(pg_snapshot, pg_snapshot) is
-  'Whether events became visible from one snapshot to another.';
+comment on function posthorn.has_arrived(pg_snapshot, pg_snapshot) is 'Whether events became visible between two snapshots.';

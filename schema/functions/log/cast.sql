@@ -1,5 +1,3 @@
--- Text from people as typed values, with errors that name what was wrong.
-
 create or replace function posthorn.to_json(value text, what text)
 returns json
 language plpgsql immutable parallel safe
@@ -11,7 +9,7 @@ exception when others then
   raise exception '% is not valid JSON: %', what, left(value, 60)
     using errcode = 'PH004', hint = 'Text in JSON needs double quotes: ''"like this"''.';
 end $$;
-comment on function posthorn.to_json(text, text) is 'Casts text to json, with an error that says what was wrong.';
+comment on function posthorn.to_json(text, text) is 'Casts text to json, with an error that names the argument.';
 
 create or replace function posthorn.to_jsonb(document json, what text)
 returns jsonb
@@ -24,7 +22,7 @@ exception when data_exception or program_limit_exceeded then
   raise exception '% cannot be kept as jsonb: %', what, sqlerrm
     using errcode = 'PH004', hint = 'Leave out \u0000, halves of surrogate pairs and numbers of more than 100,000 digits.';
 end $$;
-comment on function posthorn.to_jsonb(json, text) is 'Casts json to jsonb, with an error that says what was wrong.';
+comment on function posthorn.to_jsonb(json, text) is 'Casts json to jsonb, with an error that names the argument.';
 
 create or replace function posthorn.to_time(value text, what text)
 returns timestamptz
@@ -37,7 +35,7 @@ exception when others then
   raise exception '% is not a time: %', what, left(value, 60)
     using errcode = 'PH004', hint = 'Write it like 2026-01-31T12:00:00Z.';
 end $$;
-comment on function posthorn.to_time(text, text) is 'Casts text to a time, with an error that says what was wrong.';
+comment on function posthorn.to_time(text, text) is 'Casts text to a time, with an error that names the argument.';
 
 create or replace function posthorn.to_interval(value text, what text)
 returns interval
@@ -53,10 +51,10 @@ begin
     raise exception '% is not a period: %', what, left(value, 60)
       using errcode = 'PH004', hint = 'Write it like ''5 minutes''.';
   end;
-  if period not between interval '-1000 years' and interval '1000 years' then -- else no time from now would be one
+  if period not between interval '-1000 years' and interval '1000 years' then -- beyond that, now() plus the interval would be no valid time
     raise exception '% must be a period of up to 1000 years, not %', what, left(value, 60)
       using errcode = 'PH004', hint = 'Write it like ''5 minutes''.';
   end if;
   return period;
 end $$;
-comment on function posthorn.to_interval(text, text) is 'Casts text to an interval, with an error that says what was wrong.';
+comment on function posthorn.to_interval(text, text) is 'Casts text to an interval, with an error that names the argument.';

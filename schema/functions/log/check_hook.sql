@@ -1,8 +1,7 @@
--- Hooks of push_table_changes: a user's function, called while we have our owner's rights.
-
--- Raises what is wrong with a hook, and returns which version of it is right. A function that is security
--- definer has its owner's rights, whoever calls it. Any other would have ours: so it must be one of us who wrote
--- it, and one of us who chose it, since not every function is meant for what others write.
+-- A hook of push_table_changes is a user's function that runs with the rights of Posthorn's owner, unless it is
+-- security definer, which gives it its own owner's rights. So a hook without security definer must belong to a
+-- member of our owner, and must have been chosen by one, since not every function is meant for rows that others
+-- write.
 create or replace function posthorn.check_hook(hook text, "table" regclass)
 returns text
 language plpgsql security definer
@@ -35,9 +34,10 @@ begin
   end if;
   return format('%s %s %s', f.oid, f.xmin, f.ctid);
 end $$;
-comment on function posthorn.check_hook(text, regclass) is 'Raises what is wrong with a hook; returns the version it looked at.';
+comment on function posthorn.check_hook(text, regclass) is
+  'Raises the error in a hook, if there is one, and returns the version of the hook that was checked.';
 
--- Asked right before the first call, when the calls are planned: another session may have replaced it meanwhile.
+-- Called right before the first call of the hook, when the calls are planned: another session may have replaced it.
 create or replace function posthorn.hook_is_still(hook text, "table" regclass, version text)
 returns boolean
 language plpgsql security definer
@@ -50,10 +50,10 @@ begin
   end if;
   return true;
 end $$;
-comment on function posthorn.hook_is_still(text, regclass, text) is 'Raises if a hook is not what check_hook saw.';
+comment on function posthorn.hook_is_still(text, regclass, text) is 'Raises if a hook is not the version that check_hook saw.';
 
--- What a hook returned, if it can be published; null for a row to pass over. Called for each row under the settings of
--- publish_changes: a search_path of its own would make it, and the hook, ten times as slow.
+-- Called for each row under the settings of publish_changes: a search_path of its own would make it, and the hook,
+-- ten times as slow.
 create or replace function posthorn.checked_change(change jsonb, hook text, table_name text, max_bytes int)
 returns jsonb
 language plpgsql strict
@@ -92,9 +92,9 @@ begin
   end if;
   return change;
 end $$;
-comment on function posthorn.checked_change(jsonb, text, text, int) is 'What a hook returned, if it can be published.';
+comment on function posthorn.checked_change(jsonb, text, text, int) is
+  'The change that a hook returned, if it can be published; null for a row to leave out.';
 
--- Most changes come back like this, and need no closer look.
 create or replace function posthorn.is_plain_change(change jsonb, type text, max_bytes int)
 returns boolean
 language sql stable -- no more, or it is not inlined
@@ -102,4 +102,5 @@ return jsonb_typeof(change) = 'object' and change - '{type,key,tags,payload,meta
   and change->'type' = to_jsonb(type) and change->'tags' = '[]' and jsonb_typeof(change->'metadata') = 'object' and change ? 'payload'
   and (change->'key' = 'null' or jsonb_typeof(change->'key') = 'string' and octet_length(change->>'key') <= 255 and change->>'key' !~ '[[:cntrl:]]')
   and octet_length(change::text) <= max_bytes;
-comment on function posthorn.is_plain_change(jsonb, text, int) is 'Whether what a hook returned is plainly right.';
+comment on function posthorn.is_plain_change(jsonb, text, int) is
+  'Whether a change that a hook returned needs no closer check, like most.';

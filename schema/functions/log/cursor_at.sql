@@ -1,12 +1,11 @@
--- Cursors of those who read without a group, as opaque text: URL-safe base64, without line breaks, so
--- that it fits into a header or an address. What is in it is what a group's cursor has: the snapshots
--- base and target, and the last id on the way between them. The id may also stand behind the text,
--- after a dot: so one text, the way, makes the cursor of each event on it.
+-- Cursors of readers without a group, as opaque text: URL-safe base64 without line breaks, so that it fits into a
+-- header or an address. It holds the fields of a group's cursor: the snapshots base and target, and the last id on
+-- the way between them. The id may also follow the text after a dot: so one text makes the cursors of all events of
+-- a batch.
 --
--- x and i are of cursors that start after an event: what its transaction x published up to the id i
--- is passed over. u is when the server was started, see cursor_from.
+-- x and i are in cursors that start after an event: the events of its transaction x up to the id i are left out. u
+-- is the time when the server was started, see cursor_from.
 
--- A cursor that stands at a time; '-infinity' and 'infinity' are the ends of the log.
 create or replace function posthorn.cursor_at(to_time timestamptz)
 returns text
 language plpgsql security definer
@@ -33,16 +32,16 @@ begin
   end if;
   return posthorn.cursor_text(c);
 end $$;
-comment on function posthorn.cursor_at(timestamptz) is 'A cursor for read_events that stands at a time.';
+comment on function posthorn.cursor_at(timestamptz) is
+  'A cursor for read_events that stands at a time; ''-infinity'' and ''infinity'' are the ends of the log.';
 
--- A cursor from which everything comes that a reader may not have seen when it saw the event.
--- An id alone does not say what had been committed then, but ticks bound it:
--- * "before" was taken before the id was drawn. What it saw has a lower id and was committed
---   earlier, so every reader had seen it first.
--- * "last" is the last one that did not see the event. What it saw of lower ids was committed earlier.
--- So: higher ids on the way from before to last, then all that last did not see, but for the event
--- and what its own transaction had published ahead of it. What was committed within the second in
--- which the event was may come again.
+-- An id alone does not tell which events had been committed when a reader saw it, but ticks bound that:
+-- * The tick "before" was taken before the id was drawn. The events that it saw have lower ids and were committed
+--   earlier, so every reader had seen them.
+-- * The tick "last" is the last one that did not see the event. The events that it saw with lower ids were
+--   committed earlier.
+-- So the cursor reads higher ids on the way from before to last, and then all that last did not see, except the
+-- event and earlier events of its own transaction. Events committed within the same second may come again.
 create or replace function posthorn.cursor_after(namespace text, event_id bigint)
 returns text
 language plpgsql stable security definer
@@ -62,7 +61,7 @@ begin
       using errcode = 'PH001',
         hint = 'Start from a time or an end instead. Retention may have dropped the event; a delayed one enters the log under another id.';
   end if;
-  -- Ticks are taken one after another: the one before a tick had its snapshot when this one read the sequence.
+  -- Ticks are taken one after another: the tick before had its snapshot when this one read the sequence.
   select t.* into before from posthorn.ticks t where t.seq < cursor_after.event_id order by t.next desc offset 1 limit 1;
   select t.* into last from posthorn.ticks t where not pg_visible_in_snapshot(event_xid, t.snapshot) order by t.next desc limit 1;
   c.base := coalesce(before.snapshot, '1:1:');
@@ -80,10 +79,9 @@ begin
   return posthorn.cursor_encode(posthorn.cursor_json(c) || jsonb_build_object('x', event_xid, 'i', cursor_after.event_id));
 end $$;
 comment on function posthorn.cursor_after(text, bigint) is
-  'A cursor that stands after an event of which only the id is known; some of what came just before may come again.';
+  'A cursor that stands after an event of which only the id is known; some of the events just before it may come again.';
 
--- What one reader has still to see until it stands where another does, as a cursor that stops there:
--- read_log says at_end when it has arrived. Both must stand between two looks, upto at the later one.
+-- read_log says at_end when the way is done. Both cursors must stand between two looks, upto at the later one.
 create or replace function posthorn.cursor_between(since text, upto text)
 returns text
 language plpgsql stable security definer
@@ -107,7 +105,8 @@ begin
   select case when s.is_called then s.last_value else 0 end into c.target_end from posthorn.event_id s;
   return posthorn.cursor_encode(posthorn.cursor_json(c) || jsonb_strip_nulls(jsonb_build_object('x', j->'x', 'i', j->'i')));
 end $$;
-comment on function posthorn.cursor_between(text, text) is 'A cursor that goes from one to where another stands.';
+comment on function posthorn.cursor_between(text, text) is
+  'A cursor that reads the events from one cursor to another, and stops there.';
 
 create or replace function posthorn.cursor_json(c posthorn.cursors)
 returns jsonb
@@ -119,7 +118,7 @@ as $$
     'b', c.base, 'bs', c.base_seq, 'bn', c.base_next, 't', c.target, 'ts', c.target_seq,
     'tn', c.target_next, 'te', c.target_end, 'p', nullif(c.pos, 0), 'f', c.seek_from))
 $$;
-comment on function posthorn.cursor_json(posthorn.cursors) is 'What the text of a cursor holds.';
+comment on function posthorn.cursor_json(posthorn.cursors) is 'The content of a cursor''s text.';
 
 create or replace function posthorn.cursor_encode(cursor jsonb)
 returns text
@@ -128,7 +127,7 @@ set search_path = pg_catalog, pg_temp
 as $$
   select translate(encode(convert_to(cursor_encode.cursor::text, 'UTF8'), 'base64'), E'+/=\n', '-_')
 $$;
-comment on function posthorn.cursor_encode(jsonb) is 'The text of a cursor.';
+comment on function posthorn.cursor_encode(jsonb) is 'The text of a cursor''s content.';
 
 create or replace function posthorn.cursor_text(c posthorn.cursors)
 returns text
@@ -163,11 +162,11 @@ exception when others then
   raise exception 'this is not a cursor of this log'
     using errcode = 'PH004', detail = sqlerrm, hint = 'Use a cursor that was returned here, unchanged.';
 end $$;
-comment on function posthorn.cursor_json_of(text) is 'What opaque text holds.';
+comment on function posthorn.cursor_json_of(text) is 'The content of opaque text; an error if it is no cursor.';
 
--- A cursor may have seen transaction ids that a crash of the server forgot: they are given out again, and
--- what is published under them would pass for read. So what a cursor from before the last start of the
--- server saw of ids that were free then is taken back.
+-- A crash of the server forgets transaction ids that left nothing, and they are given out again. Events published
+-- under them would count as read. So for a cursor from before the last start of the server, ids that were free then
+-- are unread again.
 create or replace function posthorn.cursor_from(value text)
 returns posthorn.cursors
 language plpgsql stable
@@ -184,7 +183,7 @@ begin
   c.target := (j->>'t')::pg_snapshot;
   c.target_seq := (j->>'ts')::bigint;
   c.target_next := (j->>'tn')::xid8;
-  -- Clients may have made it up: there is no way beyond the last id, on which a reader would go on and on.
+  -- A client may have made the text up: beyond the last id, a reader would go on for ever.
   select least((j->>'te')::bigint, case when s.is_called then s.last_value else 0 end) into c.target_end
   from posthorn.event_id s
   where j ? 'te';
@@ -209,9 +208,8 @@ exception when others then
 end $$;
 comment on function posthorn.cursor_from(text) is 'Opaque text as a cursor.';
 
--- A cursor that has just looked, and is about to leave the database. What it has seen ends with the highest
--- transaction id that any event it sees has: those beyond it, perhaps of transactions that left nothing, a crash may
--- forget and give out again.
+-- The cursor is about to leave the database. A crash may forget transaction ids beyond those of all events that it
+-- has seen, and give them out again.
 create or replace function posthorn.seen_for_sure(c posthorn.cursors)
 returns posthorn.cursors
 language plpgsql stable
@@ -230,10 +228,10 @@ begin
   end if;
   return c;
 end $$;
-comment on function posthorn.seen_for_sure(posthorn.cursors) is 'A cursor that has seen nothing which a crash may forget.';
+comment on function posthorn.seen_for_sure(posthorn.cursors) is
+  'A cursor that has just looked, limited to the highest transaction id of the events that it sees.';
 
--- The last checkpoint knows the first transaction id that had not been given out. Right after a crash that
--- is the one with which recovery ended; a later one knows less.
+-- Right after a crash that is the id at which recovery ended; later checkpoints only raise it.
 create or replace function posthorn.first_free_xid()
 returns xid8
 language sql stable
@@ -256,4 +254,5 @@ as $$
       where running.xid < free))::pg_snapshot
   end
 $$;
-comment on function posthorn.seen_before(pg_snapshot, xid8) is 'A snapshot that sees nothing of a transaction id or later ones.';
+comment on function posthorn.seen_before(pg_snapshot, xid8) is
+  'A snapshot that sees no transaction with a given id or a later one.';

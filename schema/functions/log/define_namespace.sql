@@ -1,4 +1,3 @@
--- Makes a namespace, or updates its metadata. 'default' exists from the start.
 create or replace function posthorn.define_namespace(name text, metadata json default '{}')
 returns void
 language plpgsql security definer
@@ -26,7 +25,8 @@ begin
   on conflict (namespace) do update set metadata = excluded.metadata;
   perform posthorn.stream_id(name, 'default');
 end $$;
-comment on function posthorn.define_namespace(text, json) is 'Makes a namespace, or updates its metadata.';
+comment on function posthorn.define_namespace(text, json) is
+  'Makes a namespace, or updates its metadata. The namespace default exists from the start.';
 
 create or replace function posthorn.queue_name_for_namespace(namespace text)
 returns text
@@ -38,9 +38,9 @@ create or replace function posthorn.dead_letter_queue_name_for_namespace(namespa
 returns text
 language sql immutable parallel safe
 return 'core_events_' || replace(namespace, '-', '_') || '_dlq';
-comment on function posthorn.dead_letter_queue_name_for_namespace(text) is 'The dead-letter queue name derived from a namespace.';
+comment on function posthorn.dead_letter_queue_name_for_namespace(text) is
+  'The dead-letter queue name that seed systems derive from a namespace.';
 
--- The id of a namespace that must exist.
 create or replace function posthorn.namespace_id(namespace text)
 returns int
 language plpgsql stable security definer
@@ -56,9 +56,8 @@ begin
   end if;
   return found_id;
 end $$;
-comment on function posthorn.namespace_id(text) is 'The id of a namespace; an error that says what to do if there is none.';
+comment on function posthorn.namespace_id(text) is 'The id of a namespace; an error if there is none.';
 
--- The group that must exist, by name.
 create or replace function posthorn.group_named(namespace text, group_name text)
 returns posthorn.groups
 language plpgsql stable security definer
@@ -77,4 +76,4 @@ begin
   end if;
   return g;
 end $$;
-comment on function posthorn.group_named(text, text) is 'The group of that name; an error that says what to do if there is none.';
+comment on function posthorn.group_named(text, text) is 'The group with a name; an error if there is none.';

@@ -1,8 +1,5 @@
--- The log as seed 000 knows it. Filter by namespace, and by time or id where the log is long: the
--- first finds the index, the others leave out partitions and what lies before.
-
--- Metadata that can be looked into. Half a surrogate pair, which json keeps and text cannot hold, is
--- left out: it must not make a whole query fail.
+-- A metadata document with half a surrogate pair, which json keeps and text cannot hold, must not make a whole query
+-- fail.
 create or replace function posthorn.readable(document json)
 returns json
 language sql immutable parallel safe
@@ -13,7 +10,6 @@ return case
 end;
 comment on function posthorn.readable(json) is 'A document without the escapes that text cannot hold.';
 
--- Whether a document has a number of 15,000 digits outside of its strings.
 create or replace function posthorn.has_long_number(document text)
 returns boolean
 language sql immutable parallel safe
@@ -23,10 +19,10 @@ as $$
     select from regexp_split_to_table(regexp_replace(document, '"(?:[^"\\]|\\.)*"', '', 'g'), '[^0-9.]+') number
     where octet_length(number) >= 15000)
 $$;
-comment on function posthorn.has_long_number(text) is 'Whether a document has a number of 15,000 digits.';
+comment on function posthorn.has_long_number(text) is 'Whether a document has a number of 15,000 digits outside of its strings.';
 
--- A document as jsonb. A document that jsonb cannot hold must not make a whole query fail: half a surrogate pair is left
--- out, and a document with a number of 15,000 digits, or with an exponent of four, becomes a string. No exception is
+-- A document that jsonb cannot hold must not make a whole query fail: half a surrogate pair is left out, and a
+-- document with a number of 15,000 digits, or with an exponent of four digits, becomes a string. No exception is
 -- caught, since that takes a subtransaction, which Postgres refuses in parallel queries.
 create or replace function posthorn.as_jsonb(document json)
 returns jsonb
@@ -38,9 +34,9 @@ return case
     then to_jsonb(posthorn.readable(document)::text)
   else posthorn.readable(document)::jsonb
 end;
-comment on function posthorn.as_jsonb(json) is 'A document as jsonb, whatever it holds.';
+comment on function posthorn.as_jsonb(json) is 'A document as jsonb, with replacements where jsonb cannot hold it.';
 
--- Two keys of metadata have a meaning here: "producer" and "scheduledTaskId".
+-- The metadata fields "producer" and "scheduledTaskId" have columns of their own.
 create or replace view posthorn.event_log as
 select e.id as event_id, n.namespace, e.type as event_type, posthorn.as_jsonb(e.payload) as payload, e.created_at as emitted_at,
   posthorn.readable(e.metadata)->>'producer' as producer_node_id,
@@ -62,9 +58,9 @@ select e.id, n.namespace, e.type, posthorn.as_jsonb(e.payload), e.created_at,
 from posthorn.groups g
 join posthorn.namespaces n on n.id = g.namespace_id
 join posthorn.events e on e.namespace_id = -g.id;
-comment on view posthorn.event_log is 'The log as seed 000 knows it.';
+comment on view posthorn.event_log is
+  'The log in seed 000''s shape. Filter by namespace, and by time or id where the log is long, so that an index and few partitions serve the query.';
 
--- Seed 000's way to publish. What is given apart goes into the metadata.
 create or replace function posthorn.append_event_log(
   namespace text,
   event_type text,
@@ -89,10 +85,8 @@ begin
       'producer', producer_node_id, 'scheduledTaskId', scheduled_task_id)))::json);
 end $$;
 comment on function posthorn.append_event_log(text, text, jsonb, text, uuid, jsonb) is
-  'Publishes an event with its producer, as seed 000 does, and returns its id.';
+  'Publishes an event in seed 000''s way and returns its id; the producer and the other arguments go into the metadata.';
 
--- An event in seed 000's envelope. What is not known is left out, but for the producer, which is
--- then empty.
 create or replace function posthorn.event_envelope(
   namespace text, id bigint, type text, payload json, metadata json, published_at timestamptz, delivery int
 ) returns json
@@ -111,11 +105,11 @@ as $$
     (8, 'redeliveryCount', to_json(event_envelope.delivery))
   ) f (n, key, value)
 $$;
-comment on function posthorn.event_envelope(text, bigint, text, json, json, timestamptz, int) is 'An event in seed 000''s envelope.';
+comment on function posthorn.event_envelope(text, bigint, text, json, json, timestamptz, int) is
+  'An event in seed 000''s envelope. Unknown fields are left out, but the producer is then empty.';
 
--- A time as JSON documents have it, to the microsecond, in UTC.
 create or replace function posthorn.rfc3339(at timestamptz)
 returns text
 language sql stable
 return to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
-comment on function posthorn.rfc3339(timestamptz) is 'A time as RFC 3339 writes it, in UTC.';
+comment on function posthorn.rfc3339(timestamptz) is 'A time as RFC 3339 writes it, in UTC, to the microsecond.';

@@ -1,5 +1,4 @@
--- The streams of a namespace after a name, by name, with what their policies say. A policy may be older than its
--- stream, which then has no created_at.
+-- A policy may be older than its stream, which then has no created_at.
 create or replace function posthorn.list_streams(namespace text, after text default '', max_streams int default 100, name text default null)
 returns table (
   stream_name text, created_at timestamptz, security_level text, encryption_alg text, kms_key_id text, dek_rotation_days int,
@@ -43,4 +42,5 @@ begin
     ) k on true
     order by n.name;
 end $$;
-comment on function posthorn.list_streams(text, text, int, text) is 'The streams of a namespace, by name, with what their policies say.';
+comment on function posthorn.list_streams(text, text, int, text) is
+  'The streams of a namespace after a name, by name, with their policies.';

@@ -1,6 +1,5 @@
--- Partitions of the log: made ahead, dropped behind. Both need the whole log for a moment, and wait for that
--- only briefly, so that no publisher waits behind a long transaction. A later run does the rest, well before
--- it matters.
+-- Making and dropping partitions needs the exclusive lock of the log for a moment, and waits for it only briefly, so
+-- that no publisher waits behind a long transaction. A later run does the rest, well before it matters.
 
 create or replace function posthorn.maintain_events_table()
 returns table (action text, partition text, detail text)
@@ -13,7 +12,7 @@ declare
   old posthorn.old_partition[];
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
-    -- Each question that is asked under a lock needs a snapshot that is newer than the lock.
+    -- Each query under a lock needs a snapshot that is newer than the lock.
     raise exception 'Posthorn cannot maintain partitions at isolation level %', current_setting('transaction_isolation')
       using errcode = 'PH005', hint = 'Call maintain_events_table in a read committed transaction.';
   end if;
@@ -27,17 +26,17 @@ begin
     return query select 'postponed', 'all', 'another session does other upkeep';
     return;
   end;
-  -- Which groups are owed events is asked before the first lock is taken, because asking may take a while, and
-  -- once more under the lock for those partitions that would be dropped.
+  -- old_partitions may take a while, so it runs before the first lock is taken, and
+  -- once more under the lock for the partitions that would be dropped.
   select coalesce(array_agg(o), '{}') into old from posthorn.old_partitions() o;
   return query select * from posthorn.drop_misfits();
   return query select * from posthorn.create_partitions();
   return query select * from posthorn.drop_old_partitions(old);
 end $$;
 comment on function posthorn.maintain_events_table() is
-  'Makes partitions ahead and drops those past retention that nobody is owed; says what it did.';
+  'Makes partitions ahead and drops those past retention that no group, lease or archive needs; returns its actions.';
 
--- As part of tend: hourly, and at once when the future runs out.
+-- tend calls it.
 create or replace function posthorn.maintain_events_table_if_due()
 returns bigint
 language plpgsql security definer
@@ -54,9 +53,9 @@ begin
   end if;
   return (select count(*) from posthorn.maintain_events_table());
 end $$;
-comment on function posthorn.maintain_events_table_if_due() is 'maintain_events_table, when it has not run for a while.';
+comment on function posthorn.maintain_events_table_if_due() is
+  'Runs maintain_events_table if an hour has passed, or the partitions run out.';
 
--- The bounds of the partitions, without what it takes to look at their files.
 create or replace view posthorn.partition_bounds as
 select c.oid::regclass as name, b.since::timestamptz, b.upto::timestamptz
 from pg_inherits i
@@ -66,7 +65,8 @@ cross join lateral (
     (regexp_match(pg_get_expr(c.relpartbound, c.oid), $re$TO \('([^']+)'\)$re$))[1] as upto
 ) b
 where i.inhparent = 'posthorn.events'::regclass and b.upto is not null;
-comment on view posthorn.partition_bounds is 'Which times each partition of the log covers.';
+comment on view posthorn.partition_bounds is
+  'The times that each partition of the log covers; without the sizes, which need a look at files.';
 
 create or replace view posthorn.partitions as
 select b.name, b.since, b.upto, pg_total_relation_size(b.name) as bytes
@@ -74,7 +74,6 @@ from posthorn.partition_bounds b
 order by b.since;
 comment on view posthorn.partitions is 'The partitions of the log, oldest first.';
 
--- Where a partition that starts at a time ends: at the next round month, day, hour or minute.
 create or replace function posthorn.partition_end(since timestamptz, length interval)
 returns timestamptz
 language sql stable
@@ -84,7 +83,8 @@ as $$
   select case when e.rounded > since then e.rounded else since + length end
   from (select date_trunc(posthorn.partition_unit(length), since + length) as rounded) e
 $$;
-comment on function posthorn.partition_end(timestamptz, interval) is 'Where a partition that starts at a time ends.';
+comment on function posthorn.partition_end(timestamptz, interval) is
+  'The end of a partition that starts at a time: the next round month, day, hour or minute.';
 
 create or replace function posthorn.partition_unit(length interval)
 returns text
@@ -96,9 +96,8 @@ return case
   when length >= '1 hour' then 'hour'
   else 'minute'
 end;
-comment on function posthorn.partition_unit(interval) is 'What the bounds of partitions of a length are rounded to.';
+comment on function posthorn.partition_unit(interval) is 'The unit to which the bounds of partitions of a length are rounded.';
 
--- After a change of partition_interval: future partitions of another length, as long as they are empty.
 create or replace function posthorn.drop_misfits()
 returns table (action text, partition text, detail text)
 language plpgsql
@@ -110,13 +109,13 @@ declare
   misfit record;
   empty boolean;
 begin
-  -- From the end backwards, so that what remains has no hole.
+  -- From the end backwards, so that no hole remains.
   for misfit in
     select p.name, p.name::text as label, p.since, p.upto from posthorn.partition_bounds p where p.since > posthorn.now() order by p.since desc
   loop
     exit when posthorn.partition_end(misfit.since, length) = misfit.upto;
     begin
-      lock table only posthorn.events in access exclusive mode; -- from here on it stays empty, if it is
+      lock table only posthorn.events in access exclusive mode; -- an empty partition stays empty from here on
       execute format('select not exists (select from %s)', misfit.name) into empty;
       exit when not empty;
       execute format('drop table %s', misfit.name);
@@ -127,7 +126,8 @@ begin
     end;
   end loop;
 end $$;
-comment on function posthorn.drop_misfits() is 'Drops empty future partitions that are not of the configured length.';
+comment on function posthorn.drop_misfits() is
+  'Drops empty future partitions that do not have the configured length, after a change of partition_interval.';
 
 create or replace function posthorn.create_partitions()
 returns table (action text, partition text, detail text)
@@ -142,20 +142,20 @@ declare
   since timestamptz := (select max(p.upto) from posthorn.partition_bounds p);
   made text;
 begin
-  if since is null or since < posthorn.now() then -- the first, or the first after a long sleep
+  if since is null or since < posthorn.now() then -- the first partition, or the first after a long pause
     since := greatest(since, date_trunc(posthorn.partition_unit(length),
       least(posthorn.now(), (select min(e.created_at) from posthorn.events_default e))));
   end if;
   while since < horizon loop
     if posthorn.partition_end(since, length) <= posthorn.now() and not exists (
       select from posthorn.events_default e where e.created_at >= since and e.created_at < posthorn.partition_end(since, length))
-    then -- nothing was published while we slept
+    then -- no event was published in the pause
       since := posthorn.partition_end(since, length);
       continue;
     end if;
     if since < posthorn.now() + length / 2 then
-      -- The log runs out of partitions: where many short transactions publish, all of them end within this time.
-      -- It is below the default of deadlock_timeout, so that in a deadlock upkeep gives way and not a publisher.
+      -- The log runs out of partitions: wait long enough for many short publishing transactions to end.
+      -- That is below the default of deadlock_timeout, so in a deadlock upkeep fails and not a publisher.
       perform set_config('lock_timeout', '900ms', true);
     else
       perform set_config('lock_timeout', '100ms', true);
@@ -172,12 +172,11 @@ begin
 end $$;
 comment on function posthorn.create_partitions() is 'Makes the partitions up to the horizon.';
 
--- A plan names the partitions that were there when it was made. One that is being made while another partition is
--- attached may stay without it for good: Postgres registers the tables of an inlined function (lease_events) only
--- when the plan is complete, and misses a change before that. The lock that attaching takes by itself allows that.
--- So every partition is attached under the exclusive lock of the log: no transaction that has looked up the
--- partitions is open then, and the next ones wait before they look them up. It matters neither when the partition's
--- time comes nor when upkeep runs again.
+-- A plan names the partitions that were there when it was made. A plan that is being made while a partition is
+-- attached may lack that partition for good: Postgres registers the tables of an inlined function (lease_events)
+-- only when the plan is complete, and misses a change before that. The lock that attaching takes by itself allows
+-- this. So every partition is attached under the exclusive lock of the log: then no transaction is open that has
+-- looked up the partitions, and the next ones wait before they look them up.
 create or replace function posthorn.create_partition(since timestamptz, upto timestamptz)
 returns text
 language plpgsql
@@ -204,9 +203,9 @@ begin
     for each statement execute function posthorn.refuse_change()', name);
   return name;
 end $$;
-comment on function posthorn.create_partition(timestamptz, timestamptz) is 'Makes and attaches one partition, moving in what waited in the default one.';
+comment on function posthorn.create_partition(timestamptz, timestamptz) is
+  'Makes and attaches one partition, and moves events into it that waited in the default one.';
 
--- The partitions past retention, oldest first, and who still needs them.
 create or replace function posthorn.old_partitions()
 returns setof posthorn.old_partition
 language sql stable
@@ -217,9 +216,9 @@ as $$
   where p.upto <= posthorn.now() - posthorn.setting('partition_retention_period')::interval
   order by p.upto
 $$;
-comment on function posthorn.old_partitions() is 'The partitions past retention, and who still needs them.';
+comment on function posthorn.old_partitions() is
+  'The partitions past retention, oldest first, with the group, lease or archive that still needs each.';
 
--- Drops those that are owed to nobody, or are past the hard limit.
 create or replace function posthorn.drop_old_partitions(partitions posthorn.old_partition[])
 returns table (action text, partition text, detail text)
 language plpgsql
@@ -236,7 +235,7 @@ begin
       continue;
     end if;
     begin
-      -- Again, since a transaction may have committed late into it, and now none can.
+      -- Checked again, since a transaction may have committed into it meanwhile; under the lock none can.
       lock table only posthorn.events in access exclusive mode;
       old.owed := posthorn.owed_from(old.name);
       if old.owed is not null and (hard is null or old.upto > posthorn.now() - hard) then
@@ -254,11 +253,12 @@ begin
     return query select 'dropped', old.label, coalesce('past retention_hard_limit, though ' || old.owed, 'past retention');
   end loop;
 end $$;
-comment on function posthorn.drop_old_partitions(posthorn.old_partition[]) is 'Drops old partitions that are owed to nobody, or past the hard limit.';
+comment on function posthorn.drop_old_partitions(posthorn.old_partition[]) is
+  'Drops old partitions that are not needed, or are past the hard limit.';
 
--- The first group, lease or archive that still needs a partition, in words; null if none does. Asks the index on xid
--- first: a snapshot that saw the highest xid of a partition saw all of it. Since this is asked while everyone waits,
--- it reads by indexes what is left for a group: events after its position, and those that its snapshots do not show.
+-- The index on xid is asked first: a snapshot that saw the highest xid of a partition saw all of it. Publishers wait
+-- for this, so it uses indexes for the rest: events after a group's position, and events that its snapshots do not
+-- show.
 create or replace function posthorn.owed_from(partition regclass)
 returns text
 language plpgsql stable
@@ -340,4 +340,5 @@ begin
     $sql$, partition) into owed using top, days.first, days.last;
   return owed;
 end $$;
-comment on function posthorn.owed_from(regclass) is 'Who still needs a partition, in words; null if nobody does.';
+comment on function posthorn.owed_from(regclass) is
+  'The first group, lease or archive that still needs a partition, in words; null if there is none.';

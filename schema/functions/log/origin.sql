@@ -3,4 +3,4 @@ returns uuid
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 return (select o.origin from posthorn.log_origin o);
-comment on function posthorn.origin() is 'What tells this log from all others: made once, and kept by dump and restore.';
+comment on function posthorn.origin() is 'The id of this log, which no other log has: made once, and kept by dump and restore.';

@@ -1,8 +1,7 @@
--- Publishing: one insert into the log, in the transaction of whoever calls.
--- The xid of a row must be assigned before its id is drawn (see posthorn.events), so
--- whatever draws an id here without inserting a row first calls pg_current_xact_id().
+-- The xid of an event must be assigned before its id is drawn (see posthorn.events). A function that draws an id
+-- without inserting a row first must call pg_current_xact_id() before.
 
--- Raises what is wrong with a message, if anything is. The callers have seen that something may be.
+-- Called only when a quick look has found a reason to.
 create or replace function posthorn.check_message(type text, key text, payload json, tags text[], metadata json)
 returns void
 language plpgsql stable security definer
@@ -27,7 +26,7 @@ begin
     raise exception 'payload of % bytes is larger than the limit of %',
         greatest(octet_length(payload::text), octet_length(metadata::text)), max_bytes
       using errcode = 'PH004', constraint = 'max_payload_bytes', hint = 'Store it elsewhere and publish a reference, or raise max_payload_bytes in posthorn.config.';
-  -- A backslash that is itself escaped is no escape: count them in pairs.
+  -- Backslashes are counted in pairs: one that is itself escaped begins no escape.
   elsif payload::text ~ '(^|[^\\])(\\\\)*\\u0000' or metadata::text ~ '(^|[^\\])(\\\\)*\\u0000' then
     raise exception 'payload contains \u0000, which Postgres cannot hold in text'
       using errcode = 'PH004', hint = 'Remove the zero character, or encode the value, for instance as base64.';
@@ -36,10 +35,10 @@ begin
       using errcode = 'PH004', hint = 'Many programs cannot read that. Make it flatter, or encode it as text.';
   end if;
 end $$;
-comment on function posthorn.check_message(text, text, json, text[], json) is 'Raises what is wrong with a message, if anything is.';
+comment on function posthorn.check_message(text, text, json, text[], json) is 'Raises the error in a message, if there is one.';
 
--- Whether JSON is nested deeper than a limit: its brackets, of which the innermost pairs are taken away that often.
--- What has too few brackets for that is not looked at further.
+-- Removes the innermost pairs of brackets once for each level. A text with too few brackets is not looked at
+-- further.
 create or replace function posthorn.is_nested_deeper(value text, depth int)
 returns boolean
 language plpgsql immutable
@@ -62,14 +61,15 @@ begin
 end $$;
 comment on function posthorn.is_nested_deeper(text, int) is 'Whether JSON is nested deeper than a limit.';
 
--- What is plain goes in by one insert; the rest is published with care.
---
--- Every event comes through here, mostly alone in its transaction, so each expression tells. Hence no
--- settings, not even search_path, which would cost as much as the checks: every operator, function and
--- type is named with its schema instead, and none may be added without. Hence no bounded repetition in
--- the pattern. Hence no look at the streams for the default ones, whose ids are 1 in every database
--- (001_log.sql makes them first), and which cannot be confidential. And hence null for tags and metadata that were not given.
--- And hence 1,000 bytes: fewer cannot be nested deeper than the limit, each level takes two.
+-- Plain events go in by one insert, all others by publish_with_care. Every event comes through here, mostly alone in
+-- its transaction, so each expression counts:
+-- * No settings, not even search_path, which would cost as much as all the checks. So every operator, function and
+--   type is named with its schema, and none may be added without.
+-- * No bounded repetition in the pattern.
+-- * No look-up of the stream default of the namespace default: both ids are 1 in every database, since 001_log.sql
+--   makes them first, and the stream cannot be confidential.
+-- * null for tags and metadata that were not given.
+-- * 1,000 bytes: a shorter text cannot be nested deeper than the limit, as each level takes two.
 create or replace function posthorn.publish(
   namespace text,
   type text,
@@ -95,7 +95,7 @@ begin
     and (publish.metadata is null or (pg_catalog.octet_length(publish.metadata::pg_catalog.text) operator(pg_catalog.<=) 1000
       and publish.metadata::pg_catalog.text operator(pg_catalog.!~~) E'%\\\\u0000%'
       and not publish.metadata::pg_catalog.text operator(pg_catalog.^@) '{"posthorn_origin":'))
-    -- Set and taken back, it stays empty.
+    -- commit_firmly leaves it empty, not null.
     and coalesce(pg_catalog.current_setting('posthorn.synchronous_commit', true), '') operator(pg_catalog.=) ''
   then
     if publish.namespace operator(pg_catalog.=) 'default' and publish.stream operator(pg_catalog.=) 'default' then
@@ -110,7 +110,7 @@ begin
     if found then
       return pg_catalog.currval('posthorn.event_id');
     end if;
-    insert into posthorn.events (namespace_id, stream_id, type, key, payload, metadata) -- a stream that upkeep has not looked at
+    insert into posthorn.events (namespace_id, stream_id, type, key, payload, metadata) -- upkeep has not looked at the stream yet
     select s.namespace_id, s.id, publish.type, publish.key, publish.payload, coalesce(publish.metadata, '{}')
     from posthorn.stream_names s
     where s.namespace operator(pg_catalog.=) publish.namespace and s.name operator(pg_catalog.=) publish.stream and s.plain is null
@@ -158,7 +158,6 @@ return posthorn.publish(namespace, type, posthorn.to_json(payload, 'payload'), s
 comment on function posthorn.publish(text, text, text, text, text, text[], json, timestamptz, text) is
   'Publishes an event whose payload is JSON in text.';
 
--- Checks everything, makes the stream if it is new, and knows of times and dedup keys.
 create or replace function posthorn.publish_with_care(
   namespace text, type text, payload json, stream text, key text, tags text[], metadata json,
   deliver_at timestamptz, dedup_key text
@@ -209,10 +208,10 @@ begin
   return new_id;
 end $$;
 comment on function posthorn.publish_with_care(text, text, json, text, text, text[], json, timestamptz, text) is
-  'Publishes what is not plain: new streams, large payloads, tags, times, dedup keys.';
+  'Publishes any event: also to new streams, with large payloads, tags, times and dedup keys.';
 
--- The id under which a dedup key is known: the new one, unless it was used lately. stream_id is 0 but for restricted
--- streams, which have keys of their own: a publisher that may not publish there cannot use up their publishers' keys.
+-- stream_id is 0 except for restricted streams. Those have keys of their own, so that a publisher without access to
+-- the stream cannot use up its keys.
 create or replace function posthorn.known_as(namespace_id int, stream_id bigint, dedup_key text, new_id bigint)
 returns bigint
 language plpgsql
@@ -235,10 +234,10 @@ begin
   where d.namespace_id = known_as.namespace_id and d.dedup_key = known_as.dedup_key and d.stream_id = known_as.stream_id;
   return known_id;
 end $$;
-comment on function posthorn.known_as(int, bigint, text, bigint) is 'The id under which a dedup key is known.';
+comment on function posthorn.known_as(int, bigint, text, bigint) is
+  'The id of the event under a dedup key: new_id, unless the key was used lately.';
 
--- Claims and clean settles relax the commit of their transaction; what must not be
--- forgotten takes that back when it happens in the same transaction.
+-- For claims and clean settles. commit_firmly takes it back when the same transaction does anything that must last.
 create or replace function posthorn.commit_relaxed()
 returns void
 language plpgsql
@@ -264,4 +263,5 @@ begin
             set_config('posthorn.synchronous_commit', '', true);
   end if;
 end $$;
-comment on function posthorn.commit_firmly() is 'Takes back commit_relaxed: this transaction commits as the session says.';
+comment on function posthorn.commit_firmly() is
+  'Takes commit_relaxed back: this transaction commits with the session''s synchronous_commit.';

@@ -1,12 +1,11 @@
 -- The trigger that push_table_changes makes: one insert into the log for a statement, with an event for each row
 -- that it changed.
 --
--- It runs as our owner, so that who writes to the table needs no right to publish. Hence it must run no code of
--- others with these rights. Three things would make it: a hook (see check_hook), a cast to json (see row_as_json),
--- and a temporary view under the name of a transition table (see below).
+-- It runs as our owner, so that users who write to the table need no right to publish. So it must not run code of
+-- others with these rights. Three things could do that: a hook (see check_hook), a cast to json (see row_as_json),
+-- and a temporary view with the name of a transition table (see publish_changes).
 
--- The query that reads what a statement changed: each row as it is, what is published of it, and what it was.
--- Postgres adds to both tables of an update at once, row by row, so equal positions are the same row.
+-- Postgres adds to both transition tables of an update row by row, so equal positions are the same row.
 create or replace function posthorn.changed_rows(operation text, "table" regclass)
 returns text
 language plpgsql stable
@@ -27,9 +26,9 @@ begin
     order by n.i
     $sql$, row_as_json);
 end $$;
-comment on function posthorn.changed_rows(text, regclass) is 'The query that reads what a statement changed.';
+comment on function posthorn.changed_rows(text, regclass) is
+  'The query that reads the rows a statement changed: the whole row, the published columns, and the old row.';
 
--- The columns of a table's primary key, in its order; null if it has none.
 create or replace function posthorn.primary_key("table" regclass)
 returns text[]
 language plpgsql stable -- a function in SQL would be planned at each call
@@ -43,10 +42,10 @@ begin
     join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
     where i.indrelid = primary_key."table" and i.indisprimary and k.position <= i.indnkeyatts);
 end $$;
-comment on function posthorn.primary_key(regclass) is 'The columns of a table''s primary key.';
+comment on function posthorn.primary_key(regclass) is 'The columns of a table''s primary key, in its order; null if it has none.';
 
--- What no event can have as its key is hashed: what is equal stays equal. Called for each row, so it has no
--- settings and asks no query.
+-- A value that cannot be a key is hashed, so equal values stay equal. Called for each row, so it has no settings and
+-- runs no query.
 create or replace function posthorn.change_key(whole jsonb, columns text[])
 returns text
 language plpgsql immutable strict
@@ -92,8 +91,8 @@ begin
 end $$;
 comment on function posthorn.refuse_large_change(text, text, int, int) is 'Raises that a row is too large to be published.';
 
--- The statement that publishes what a statement changed. Its parameters: namespace_id, stream_id, type, name of the
--- table, max_payload_bytes, columns of the primary key, hook, relation, version of the hook.
+-- Its parameters: namespace_id, stream_id, type, name of the table, max_payload_bytes, columns of the primary key,
+-- hook, relation, version of the hook.
 create or replace function posthorn.changes_insert(operation text, "table" regclass, hook text)
 returns text
 language plpgsql stable
@@ -121,7 +120,7 @@ begin
       ) m
       $sql$, changes);
   end if;
-  -- The hook's name was checked, and is written by Postgres. The first call waits for the inner query.
+  -- check_hook has checked the hook's name, and Postgres writes it here. The inner query runs before the first call.
   return format($sql$
     insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
     select $1, $2, m.change->>'type', m.change->>'key',
@@ -141,9 +140,9 @@ begin
     where m.change is not null
     $sql$, to_regprocedure(hook)::regproc, changes);
 end $$;
-comment on function posthorn.changes_insert(text, regclass, text) is 'The statement that publishes what a statement changed.';
+comment on function posthorn.changes_insert(text, regclass, text) is 'The statement that publishes the rows a statement changed.';
 
--- The rows are in their table in plain text, and nothing in here can seal.
+-- The rows are plain text in their table, and the database cannot seal them.
 create or replace function posthorn.refuse_pushed_plaintext("table" text, stream text)
 returns void
 language plpgsql stable
@@ -153,7 +152,8 @@ begin
   raise exception 'the changes of table % cannot be pushed to stream %, which is confidential', "table", quote_literal(stream)
     using errcode = 'PH005', constraint = 'sealed_payload', hint = 'Push them to another stream, or stop_table_changes.';
 end $$;
-comment on function posthorn.refuse_pushed_plaintext(text, text) is 'Raises that a table''s changes cannot be sealed.';
+comment on function posthorn.refuse_pushed_plaintext(text, text) is
+  'Raises that a table''s changes cannot be published to a confidential stream.';
 
 create or replace function posthorn.publish_changes()
 returns trigger
@@ -174,13 +174,13 @@ begin
   if tg_level <> 'STATEMENT' or tg_when <> 'AFTER' or tg_op = 'TRUNCATE' then
     raise exception 'trigger % on % is none that posthorn.push_table_changes makes', tg_name, table_name
       using errcode = 'PH005', hint = 'Drop it, and call posthorn.push_table_changes.';
-  -- A trigger made by hand may lack transition tables. Then a temporary view would be read in their place.
+  -- A trigger made by hand may lack transition tables, and would read a temporary view in their place.
   elsif coalesce(to_regclass('pg_temp.posthorn_old_rows'), to_regclass('pg_temp.posthorn_new_rows')) is not null then
     raise exception 'a temporary table or view has the name posthorn_old_rows or posthorn_new_rows'
       using errcode = 'PH005', hint = 'Drop it: these names belong to the triggers of posthorn.push_table_changes.';
   end if;
-  -- Where MERGE meets partitions, Postgres leaves rows that move out of the transition tables, or takes one that was
-  -- inserted for one that was updated (seen in 15 and 18). Better no change than an event that is not true.
+  -- With MERGE into partitions, Postgres leaves moved rows out of the transition tables, or reports an inserted
+  -- row as updated (seen in 15 and 18). An error is better than a false event.
   if exists (select from pg_class c where c.oid = tg_relid and c.relkind = 'p') then
     get diagnostics context = pg_context;
     if current_query() ~* '\mmerge\s+into\M' or context ~* '\mmerge\s+into\M' then
@@ -214,4 +214,5 @@ begin
     posthorn.primary_key(tg_relid), hook, tg_relid, version;
   return null;
 end $$;
-comment on function posthorn.publish_changes() is 'Trigger: publishes what a statement changed, made by push_table_changes.';
+comment on function posthorn.publish_changes() is
+  'Trigger made by push_table_changes: publishes the rows that a statement changed.';

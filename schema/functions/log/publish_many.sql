@@ -1,6 +1,4 @@
--- Many messages in one statement, in the order given.
-
--- The form for programs: arrays of equal length, one element a message. Tags are array literals ('{a,b}').
+-- Tags are array literals ('{a,b}'), since arrays of arrays must have one length.
 create or replace function posthorn.publish_batch(
   namespace text,
   types text[],
@@ -34,7 +32,7 @@ begin
     perform posthorn.refuse_origin(m) from unnest(publish_batch.metadata) m where m::text ^@ '{"posthorn_origin":';
   end if;
   perform posthorn.commit_firmly();
-  if publish_batch.streams is null then -- nor can this one be confidential
+  if publish_batch.streams is null then -- the stream default cannot be confidential
     st := posthorn.stream_id(publish_batch.namespace, 'default');
     return query
       insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
@@ -58,9 +56,9 @@ begin
     returning id;
 end $$;
 comment on function posthorn.publish_batch(text, text[], json[], text[], text[], text[], json[]) is
-  'Publishes a batch given as arrays, in order, and returns the ids.';
+  'Publishes a batch given as arrays of one length, in order, and returns the ids. The fastest way for programs.';
 
--- One cheap look at all messages; only if that finds anything, one at each.
+-- One cheap look at all messages; only if that finds anything, check_message for each.
 create or replace function posthorn.check_batch(types text[], payloads json[], keys text[], tags text[], metadata json[])
 returns void
 language plpgsql stable
@@ -84,9 +82,9 @@ begin
       as m (type, payload, key, tags, metadata);
   end if;
 end $$;
-comment on function posthorn.check_batch(text[], json[], text[], text[], json[]) is 'Raises what is wrong with a batch of messages, if anything is.';
+comment on function posthorn.check_batch(text[], json[], text[], text[], json[]) is
+  'Raises the error in a batch of messages, if there is one.';
 
--- The ids of streams by their names, of which null is the default one; those that are new are made.
 create or replace function posthorn.stream_ids(namespace text, streams text[])
 returns bigint[]
 language sql
@@ -99,9 +97,9 @@ as $$
     from (select distinct coalesce(y, 'default') as name from unnest(stream_ids.streams) y) x
   ) s on s.name = coalesce(u.name, 'default')
 $$;
-comment on function posthorn.stream_ids(text, text[]) is 'The ids of streams, made if they are new.';
+comment on function posthorn.stream_ids(text, text[]) is
+  'The ids of streams by their names, where null is the default stream; makes new streams.';
 
--- The form for people and other languages: a JSON array of messages, each with publish's argument names.
 create or replace function posthorn.publish_many(namespace text, messages jsonb)
 returns setof bigint
 language plpgsql security definer
@@ -132,7 +130,7 @@ begin
     raise exception '%', bad
       using errcode = 'PH004', hint = 'Fields are type, payload, stream, key, tags, metadata, deliver_at and dedup_key.';
   end if;
-  -- A plain loop in order; programs that count microseconds use publish_batch.
+  -- One call each, in order; publish_batch is faster.
   return query
     select posthorn.publish(
       publish_many.namespace,
@@ -148,4 +146,4 @@ begin
     order by m.ord;
 end $$;
 comment on function posthorn.publish_many(text, jsonb) is
-  'Publishes a JSON array of messages, in order, and returns their ids.';
+  'Publishes a JSON array of messages with publish''s argument names as fields, in order, and returns their ids.';

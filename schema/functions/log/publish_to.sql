@@ -1,6 +1,5 @@
--- A message for one subscription. It is handed to nobody else: it goes where events go that are owed to one
--- subscription, and is tried, retried and buried like them. The log keeps it under the negative id of its
--- group, as of a namespace that nobody reads.
+-- The message is written as a retry of that subscription at once, and is tried, retried and buried like all retries.
+-- The log keeps it under the negative id of its group instead of a namespace, so no group reads it.
 create or replace function posthorn.publish_to(
   namespace text,
   group_name text,

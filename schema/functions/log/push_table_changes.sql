@@ -1,7 +1,6 @@
--- Publishing what changes in a user's table. Whoever owns the table makes triggers on it, by these functions, with
--- their own rights; what the triggers do is in publish_changes.sql. Their definition holds all there is to know.
+-- The owner of a table makes the triggers on it with these functions and with their own rights. The triggers are in
+-- publish_changes.sql; their definition in the catalog is the only record of them.
 
--- Refuses tables whose changes cannot be pushed, or not by the one who asks.
 create or replace function posthorn.check_pushed_table("table" regclass)
 returns void
 language plpgsql stable
@@ -34,9 +33,9 @@ begin
       using errcode = 'PH005', hint = 'Only the owner of a table can have its changes pushed.';
   end if;
 end $$;
-comment on function posthorn.check_pushed_table(regclass) is 'Refuses tables whose changes cannot be pushed.';
+comment on function posthorn.check_pushed_table(regclass) is
+  'Refuses tables whose changes cannot be pushed, or whose owner is not the caller.';
 
--- What a trigger of ours was told; null if someone else wrote it.
 create or replace function posthorn.push_settings(arguments bytea)
 returns jsonb
 language plpgsql stable
@@ -47,7 +46,8 @@ begin
 exception when others then
   return null;
 end $$;
-comment on function posthorn.push_settings(bytea) is 'What a trigger of push_table_changes was told.';
+comment on function posthorn.push_settings(bytea) is
+  'The settings in the arguments of a trigger of push_table_changes; null if they are not in that form.';
 
 create or replace view posthorn.push_triggers as
 select t.tgrelid::regclass as "table", t.tgname as trigger_name, t.tgenabled in ('A', 'O') as enabled,
@@ -63,9 +63,9 @@ select t."table", array_agg(t.operation order by t.operation) as operations,
 from posthorn.push_triggers t
 where t.enabled
 group by t."table", t.settings;
-comment on view posthorn.table_changes is 'The tables whose changes are published, and where to.';
+comment on view posthorn.table_changes is 'The tables whose changes are published, and their streams and hooks.';
 
--- Refuses what the triggers would refuse later. As our owner, whose rights the triggers have.
+-- Runs as our owner, whose rights the triggers have.
 create or replace function posthorn.check_push("table" regclass, namespace text, stream text, hook text)
 returns void
 language plpgsql security definer
@@ -87,7 +87,8 @@ begin
     perform posthorn.check_hook(hook, "table");
   end if;
 end $$;
-comment on function posthorn.check_push(regclass, text, text, text) is 'Refuses what the triggers of push_table_changes would refuse.';
+comment on function posthorn.check_push(regclass, text, text, text) is
+  'Refuses arguments of push_table_changes that its triggers would refuse.';
 
 create or replace function posthorn.make_push_trigger("table" regclass, operation text, name text, settings jsonb)
 returns void
@@ -149,7 +150,7 @@ begin
       perform posthorn.drop_push_trigger(t."table", t.trigger_name)
       from posthorn.push_triggers t
       where t."table" = push_table_changes."table" and t.operation = event;
-    -- What is as it should be stays, since making a trigger locks the table.
+    -- A trigger that is right already stays, since making one locks the table.
     elsif not exists (
       select from posthorn.push_triggers t
       where t."table" = push_table_changes."table" and t.trigger_name = name and t.enabled and t.settings = told)
@@ -175,4 +176,4 @@ begin
   return dropped;
 end $$;
 comment on function posthorn.stop_table_changes(regclass) is
-  'Ends the publishing of a table''s changes, and returns how many triggers there were.';
+  'Ends the publishing of a table''s changes, and returns how many triggers it dropped.';

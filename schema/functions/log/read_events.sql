@@ -1,10 +1,4 @@
--- Reading without a group: the caller keeps the cursor, nothing is written. The cursor is
--- opaque text; it holds the same snapshots as a group's, so nothing is skipped, in whatever order
--- transactions commit.
-
--- The next events after a cursor, in the order in which groups see them. Each row carries the
--- cursor that resumes after the whole batch; a batch that is empty has one row, with the cursor alone.
--- Empty means the end of the log: when all has been read that was visible at one look, another is taken.
+-- A cursor holds the same snapshots as a group's, so nothing is skipped, in whatever order transactions commit.
 create or replace function posthorn.read_events(
   namespace text, cursor text, max_events int default 100
 ) returns table (
@@ -41,4 +35,4 @@ begin
   end loop;
 end $$;
 comment on function posthorn.read_events(text, text, int) is
-  'The next events after a cursor that the caller keeps; writes nothing.';
+  'The next events after a cursor that the caller keeps, in the order in which groups see them; writes nothing. Each row has the cursor after the whole batch. At the end of the log there is one row, with the cursor alone.';

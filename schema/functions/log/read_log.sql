@@ -1,11 +1,6 @@
--- Reading without a group, for programs that keep a cursor for each event, or stand at the same
--- place in the log as others: one look at a time.
-
--- The next events after a cursor, in the order in which groups see them. event_cursor goes on right
--- after its event: exactly what this reader would have seen next, and all that was committed since.
--- next_cursor goes on after the batch. at_end: it stands between two looks, since all has been read
--- that was visible at the last one. A batch that is empty has one row, with next_cursor and at_end alone;
--- it is the end of the log only if the cursor before it stood between two looks too.
+-- For programs that keep a cursor for each event. event_cursor goes on right after its event, and next_cursor after
+-- the batch. at_end means that all events visible at the last look were read. An empty batch has one row with
+-- next_cursor and at_end; it is the end of the log only if the cursor before it stood between two looks, too.
 create or replace function posthorn.read_log(
   namespace text, cursor text, max_events int default 100
 ) returns table (
@@ -57,11 +52,11 @@ declare
   w record;
 begin
   perform posthorn.check_retained(c);
-  -- No xid of our own, which would be a write: base_next stays unknown.
+  -- An xid of our own would be a write, so base_next stays unknown.
   select case when s.is_called then s.last_value else 0 end into sight.seq from posthorn.event_id s;
   w := posthorn.advance(c, read_step.namespace_id, read_step.max_events, sight, '-infinity');
   c := w.c;
-  if was.target is null then -- it has looked anew
+  if was.target is null then -- a new look was taken
     c := posthorn.seen_for_sure(c);
   end if;
   ids := w.ids;
@@ -91,9 +86,9 @@ begin
   next_cursor := posthorn.cursor_encode(posthorn.cursor_json(c)
     || case when pg_visible_in_snapshot(seen_xid, c.base) then '{}' else passed_over end);
 end $$;
-comment on function posthorn.read_step(int, text, int) is 'Moves a cursor over the next events, and says which those are.';
+comment on function posthorn.read_step(int, text, int) is 'Moves a cursor over the next events, and returns their window or ids.';
 
--- The events of a step, in no order. Inlined by the planner into the query that calls it.
+-- Inlined by the planner into the calling query.
 create or replace function posthorn.step_events(
   namespace_id int, ids bigint[], lo bigint, hi bigint, since timestamptz, base pg_snapshot, target pg_snapshot,
   seen_xid xid8, seen_id bigint
@@ -117,11 +112,10 @@ as $$
     and (e.xid = step_events.seen_xid and e.id <= step_events.seen_id) is not true
 $$;
 comment on function posthorn.step_events(int, bigint[], bigint, bigint, timestamptz, pg_snapshot, pg_snapshot, xid8, bigint) is
-  'The events of a step of a reader.';
+  'The events of a reader''s step, in no order.';
 
--- Refuses a cursor behind which retention has dropped what it had not seen: nobody shall think that
--- nothing was there. Only cursors older than an hour are looked at, and by ticks, so whose own hour
--- is the one in which the log now begins goes unnoticed.
+-- Only cursors older than an hour are checked, and by ticks, so a loss within the hour in which the log begins goes
+-- unnoticed.
 create or replace function posthorn.check_retained(c posthorn.cursors)
 returns void
 language plpgsql stable
@@ -129,7 +123,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if c.target is null and (c.seek_from is not null or pg_snapshot_xmax(c.base) <= '1'::xid8) then
-    return; -- from a time, or the beginning: of what there is
+    return; -- a cursor at a time or at the beginning reads the events that are left
   elsif (select t.at from posthorn.ticks t where t.next >= pg_snapshot_xmax(c.base) order by t.next limit 1)
       < posthorn.now() - interval '1 hour'
     and exists (
@@ -140,4 +134,5 @@ begin
       using errcode = 'PH001', hint = 'Retention has dropped some of it. Start anew, from the beginning, a time or the end.';
   end if;
 end $$;
-comment on function posthorn.check_retained(posthorn.cursors) is 'Refuses a cursor behind which retention has dropped what it had not seen.';
+comment on function posthorn.check_retained(posthorn.cursors) is
+  'Refuses a cursor if retention has dropped events that it had not seen.';

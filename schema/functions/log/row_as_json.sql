@@ -1,7 +1,6 @@
--- A user's row as jsonb, for code that runs with our rights. Converting to json calls a cast that the owner of
--- an enum, range or base type may have made, and so would run that owner's code with our rights. Where the
--- owner is not one of us, the value is written as text first, by the type's output function: what becomes of it
--- without a cast anyway.
+-- Converting a value to json calls a cast that the owner of an enum, range or base type may have made, and so would
+-- run that owner's code with our rights. If the owner is not a member of our owner, the value is written as text by
+-- the type's output function, which is what json has without a cast.
 
 create or replace function posthorn.row_as_json("table" regclass)
 returns text
@@ -12,7 +11,7 @@ declare
   columns text;
   bad text;
 begin
-  -- What users make has ids from 16384. Virtual columns have no value in a transition table.
+  -- Objects of users have ids from 16384. Virtual columns have no value in a transition table.
   if not exists (
     select from pg_attribute a
     where a.attrelid = row_as_json."table" and a.attnum > 0 and not a.attisdropped
@@ -38,7 +37,8 @@ begin
   end if;
   return format('(select to_jsonb(x.*) from (select %s) x)', columns);
 end $$;
-comment on function posthorn.row_as_json(regclass) is 'The expression that makes jsonb of a row r of a table.';
+comment on function posthorn.row_as_json(regclass) is
+  'The expression that makes jsonb of a row r of a table without running code of others.';
 
 create or replace function posthorn.base_type(type oid)
 returns oid
@@ -53,8 +53,8 @@ return (
   select x.type from x where x.base = 0);
 comment on function posthorn.base_type(oid) is 'The type below a domain; any other type itself.';
 
--- Only the owner of a type can make casts from it, at any time. So it is the owner who counts, and not whether
--- there is a cast now.
+-- Only the owner of a type can make casts from it, at any time. So the owner counts, and not whether there is a cast
+-- now.
 create or replace function posthorn.may_have_cast(type oid)
 returns boolean
 language sql stable security definer
@@ -65,7 +65,6 @@ return (
   from pg_type t where t.oid = may_have_cast.type);
 comment on function posthorn.may_have_cast(oid) is 'Whether others may have made a cast from a type to json.';
 
--- Arrays, composites and domains are taken apart before casts are looked for.
 create or replace function posthorn.converts_safely(type oid)
 returns boolean
 language sql stable
@@ -80,4 +79,5 @@ return not exists (
     left join pg_attribute a on t.typrelid <> 0 and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
   )
   select from part p where posthorn.may_have_cast(p.type));
-comment on function posthorn.converts_safely(oid) is 'Whether converting a value to json runs no code of others.';
+comment on function posthorn.converts_safely(oid) is
+  'Whether converting a value of a type to json runs no code of others; looks into arrays, composites and domains.';

@@ -1,5 +1,3 @@
--- One event by its id: from the log, or one that has yet to enter it (deliver_at is set then). No
--- row: there is none, in this namespace.
 create or replace function posthorn.find_event(namespace text, event_id bigint)
 returns table (
   id bigint, stream text, type text, key text, tags text[], payload json, metadata json,
@@ -22,16 +20,16 @@ begin atomic
   ) e
   cross join lateral (select x.name from posthorn.stream_names x where x.id = e.stream_id limit 1) s;
 end;
-comment on function posthorn.find_event(text, bigint) is 'One event by its id, from the log or ahead of it.';
+comment on function posthorn.find_event(text, bigint) is
+  'One event by its id, from the log or from the delayed events, with deliver_at; no row if the namespace has none.';
 
--- Whether a document contains another.
 create or replace function posthorn.document_contains(document json, wanted jsonb)
 returns boolean
 language sql immutable parallel safe
 return posthorn.as_jsonb(document) operator(pg_catalog.@>) wanted;
 comment on function posthorn.document_contains(json, jsonb) is 'Whether a document contains another.';
 
--- The events between two ids, from the newest or the oldest on. Inlined into the query that asks.
+-- Inlined into the calling query.
 create or replace function posthorn.looked_at(
   namespace_id int, lo bigint, hi bigint, since timestamptz, upto timestamptz, newest_first boolean, howmany int
 ) returns setof posthorn.events
@@ -50,11 +48,9 @@ end;
 comment on function posthorn.looked_at(int, bigint, bigint, timestamptz, timestamptz, boolean, int) is
   'The events between two ids, from the newest or the oldest on.';
 
--- Events that pass a filter (the fields of subscriptions' filters), newest first or oldest first. Only
--- their ids are indexed, so a call looks at a bounded number of events: if that many did not yield enough,
--- the last row has no event but next_id, to go on from. No such row and fewer events than asked for: that
--- was the end. Ids say by which time an event was drawn, and ticks say which ids there were at a time: a
--- search within a time begins there.
+-- Only ids are indexed, so a call looks at a bounded number of events. If that limit ends it, the last row has no
+-- event but next_id, to go on from. Without such a row, fewer events than asked for mean the end. Ticks give the ids
+-- of a time, so a search within a time begins there.
 create or replace function posthorn.search_events(
   namespace text,
   filter jsonb default '{}',
@@ -64,7 +60,7 @@ create or replace function posthorn.search_events(
   after_id bigint default null,       -- go on after this event, in the order of the search
   max_events int default 100,
   max_looks int default 10000,
-  hidden_streams text[] default '{}'  -- whose events the one who asks may not see
+  hidden_streams text[] default '{}'  -- streams whose events the caller may not see
 ) returns table (
   event_id bigint, stream text, type text, key text, tags text[], payload json, metadata json,
   published_at timestamptz, next_id bigint
@@ -90,7 +86,7 @@ declare
     select s.id from posthorn.stream_names s where s.namespace_id = ns and s.name = any (search_events.hidden_streams));
   lo bigint;
   hi bigint;
-  -- Not to the second, for the sake of partitions alone: what lies outside counts as looked at.
+  -- A coarse bound, only to leave partitions out: events outside of it count as looked at.
   since timestamptz := coalesce(published_from, '-infinity') - interval '1 day';
   upto timestamptz := coalesce(published_before, 'infinity') + interval '1 day';
   n bigint;
@@ -139,9 +135,9 @@ begin
   end if;
 end $$;
 comment on function posthorn.search_events(text, jsonb, timestamptz, timestamptz, boolean, bigint, int, int, text[]) is
-  'Events that pass a filter, a page at a time; a page may be short where few match, and then says where to go on.';
+  'Events that pass a filter like that of a subscription, newest first or oldest first, a page at a time; a page may be short where few match, and then has next_id to go on from.';
 
--- How many of some dedup keys were first used by the transaction that asks: the others were known before.
+-- The other keys were known before.
 create or replace function posthorn.first_used(namespace text, dedup_keys text[])
 returns bigint
 language sql stable security definer
@@ -150,4 +146,5 @@ return (
   select count(*) from posthorn.dedup_keys d
   where d.namespace_id = posthorn.namespace_id(first_used.namespace) and d.dedup_key = any (first_used.dedup_keys)
     and d.xmin = pg_current_xact_id_if_assigned()::xid);
-comment on function posthorn.first_used(text, text[]) is 'How many dedup keys were first used by this transaction.';
+comment on function posthorn.first_used(text, text[]) is
+  'The number of some dedup keys that this transaction was the first to use.';

@@ -1,6 +1,5 @@
--- What is visible now, fit to be kept. A snapshot does not list the transaction that takes it:
--- as soon as a later one has completed, our own would pass for committed, with all that it has
--- yet to publish. Listed as running, it is late at worst.
+-- A snapshot does not list the transaction that takes it. As soon as a later one has completed, our own would count
+-- as committed, with events that it has yet to publish. Listed as running, its events are late at worst.
 create or replace function posthorn.snapshot()
 returns pg_snapshot
 language plpgsql
@@ -16,4 +15,4 @@ begin
     select string_agg(running.xid::text, ',' order by running.xid)
     from (select own union select pg_snapshot_xip(seen)) running (xid)))::pg_snapshot;
 end $$;
-comment on function posthorn.snapshot() is 'What is visible now, without what our own transaction has yet to publish.';
+comment on function posthorn.snapshot() is 'A snapshot of the present that lists our own transaction as running.';

@@ -1,5 +1,5 @@
--- A stream comes into being with its first event, and nobody waits for that: whoever publishes to a stream of which
--- they see no row inserts one. Transactions that do so at the same time insert twins, which have the same id.
+-- A stream comes into being with its first event, and no publisher waits for that: a publisher that sees no row of
+-- the stream inserts one. Transactions that do so at the same time insert twins, which have the same id.
 
 create or replace view posthorn.streams as
 select s.id, s.namespace_id, s.namespace, s.name, min(s.created_at) as created_at
@@ -7,9 +7,9 @@ from posthorn.stream_names s
 group by s.id, s.namespace_id, s.namespace, s.name;
 comment on view posthorn.streams is 'Named channels of events; made by the first event that names one.';
 
--- Positive, for those who count slots with it. sha256 is the same on every machine and in every version of Postgres, which
--- hashtextextended does not promise, and nobody can choose names that collide. The stream default of the namespace
--- default has the id 1 instead, see publish.
+-- Positive, since slots are counted with it. sha256 gives the same id on every machine and in every version of
+-- Postgres, and names that collide cannot be chosen. The stream default of the namespace default has the id 1
+-- instead, see publish.
 create or replace function posthorn.stream_hash(namespace text, stream text)
 returns bigint
 language sql immutable parallel safe
@@ -39,7 +39,7 @@ begin
   found_id := posthorn.stream_hash(stream_id.namespace, stream_id.stream);
   select format('%s of namespace %s', quote_literal(s.name), s.namespace) into other
   from posthorn.stream_names s
-  where s.id = found_id and (s.namespace_id <> ns or s.name <> stream_id.stream) -- a twin may have been committed since the look-up
+  where s.id = found_id and (s.namespace_id <> ns or s.name <> stream_id.stream) -- a twin may have been committed since
   limit 1;
   if found then
     raise exception 'stream % cannot be made: its id % is that of stream %', quote_literal(stream_id.stream), found_id, other
@@ -49,9 +49,8 @@ begin
   values (found_id, ns, stream_id.namespace, stream_id.stream);
   return found_id;
 end $$;
-comment on function posthorn.stream_id(text, text) is 'The id of a stream, made if it is new.';
+comment on function posthorn.stream_id(text, text) is 'The id of a stream; makes a new stream.';
 
--- Held until the end of the transaction by upkeep and by whoever changes what streams take.
 create or replace function posthorn.lock_stream_names()
 returns void
 language sql
@@ -59,11 +58,11 @@ set search_path = pg_catalog, pg_temp
 as $$
   select pg_advisory_xact_lock(1886350441, hashtext('merge_streams'))
 $$;
-comment on function posthorn.lock_stream_names() is 'Lets nobody else merge streams or change their policies.';
+comment on function posthorn.lock_stream_names() is
+  'Lets no other transaction merge streams or change their policies until this one ends.';
 
--- Removes twins, and lets quick publishing use the new streams that are not confidential. One transaction at a time,
--- which sees what the one before has done: two that each kept another twin would leave none. A row that is kept was
--- committed before its twins are removed, so whoever sees the removal sees that row.
+-- One transaction at a time: two that each kept another twin would leave none. The kept row was committed before its
+-- twins are removed, so a transaction that sees the removal sees that row.
 create or replace function posthorn.merge_streams()
 returns bigint
 language plpgsql security definer
@@ -95,4 +94,5 @@ begin
   get diagnostics n = row_count;
   return n;
 end $$;
-comment on function posthorn.merge_streams() is 'Removes the twins of new streams, and makes publishing to them quick.';
+comment on function posthorn.merge_streams() is
+  'Removes the twins of new streams, and lets quick publishing use new streams that are not confidential.';

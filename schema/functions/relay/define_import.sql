@@ -1,5 +1,3 @@
--- Makes an import, or changes where it reads and which streams it is for; patterns as of a relay, null for all
--- streams. source is the broker's URL for people, without secrets; kind says which brokers understand its positions.
 create or replace function posthorn.define_import(namespace text, name text, source text, kind text, streams text[] default null)
 returns bigint
 language plpgsql security definer
@@ -38,9 +36,8 @@ begin
   return i.id;
 end $$;
 comment on function posthorn.define_import(text, text, text, text, text[]) is
-  'Makes an import of streams of a broker, or changes it, and returns its id.';
+  'Makes an import of a broker''s streams, or changes it, and returns its id. source is the broker''s URL without secrets; kind tells which brokers understand its positions; streams are patterns, null for all.';
 
--- Forgets an import and how far it was. The events that it published stay in the log.
 create or replace function posthorn.delete_import(namespace text, name text)
 returns void
 language plpgsql security definer
@@ -60,9 +57,9 @@ begin
   delete from posthorn.import_streams s where s.import_id = gone;
   delete from posthorn.imported_ids k where k.import_id = gone;
 end $$;
-comment on function posthorn.delete_import(text, text) is 'Forgets an import; the events that it published stay.';
+comment on function posthorn.delete_import(text, text) is
+  'Forgets an import and its positions; the events that it published stay.';
 
--- Forgets the ids of events that were imported more than a day ago, a part at a time.
 create or replace function posthorn.sweep_imported_ids()
 returns bigint
 language plpgsql
@@ -77,4 +74,5 @@ begin
   get diagnostics removed = row_count;
   return removed;
 end $$;
-comment on function posthorn.sweep_imported_ids() is 'Forgets the ids of events that were imported more than a day ago.';
+comment on function posthorn.sweep_imported_ids() is
+  'Forgets the ids of events that were imported more than a day ago, some at a time.';

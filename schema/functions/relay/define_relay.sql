@@ -1,8 +1,4 @@
--- Relays: groups that one process at a time reads at full speed, to write to a broker.
-
--- Makes a relay, or changes which streams it is for and how long failed events wait. config:
--- {"streams": ["orders", "user.*"], "imported": false, "start": "beginning", "backoff": {…}}; without streams it is
--- for all. Imported events are left out unless it is told otherwise, so that nothing goes in circles.
+-- Imported events are left out by default, so that no event goes in circles.
 create or replace function posthorn.define_relay(namespace text, name text, config jsonb default '{}')
 returns bigint
 language plpgsql security definer
@@ -21,7 +17,7 @@ begin
   perform posthorn.check_pattern(p) from unnest(patterns) p;
   with_imported := coalesce((conf->'imported')::boolean, false);
   conf := conf - 'streams' - 'imported';
-  -- One after another, so that the second finds what the first has made.
+  -- Under this lock the second of two callers finds the relay of the first.
   perform from posthorn.namespaces n where n.id = ns for no key update;
   select x.* into g from posthorn.groups x where x.namespace_id = ns and x.name = define_relay.name;
   if not found then
@@ -40,13 +36,13 @@ begin
   where x.id = g.id and x is distinct from g;
   if (select (r.streams, r.imported) <> (patterns, with_imported) from posthorn.relays r where r.group_id = g.id) then
     perform posthorn.lock_group(g.id);
-    -- Whoever leads begins anew, with these.
+    -- The leading process begins anew, with these streams.
     update posthorn.relays r set streams = patterns, imported = with_imported, epoch = r.epoch + 1, updated_at = posthorn.now() where r.group_id = g.id;
   end if;
   return g.id;
 end $$;
 comment on function posthorn.define_relay(text, text, jsonb) is
-  'Makes a relay, or changes which streams it is for, and returns the id of its group.';
+  'Makes a relay, or changes it, and returns the id of its group: {"streams": ["orders", "user.*"], "imported": false, "start": "beginning", "backoff": {…}}; without streams it is for all.';
 
 create or replace function posthorn.check_relay_config(config jsonb)
 returns void
@@ -66,7 +62,7 @@ begin
       using errcode = 'PH004', hint = 'For instance ["orders", "user.*"]; leave it out for all streams.';
   end if;
 end $$;
-comment on function posthorn.check_relay_config(jsonb) is 'Raises what is wrong with a relay''s configuration.';
+comment on function posthorn.check_relay_config(jsonb) is 'Raises the error in a relay''s configuration, if there is one.';
 
 create or replace function posthorn.is_relay(group_id int)
 returns boolean
@@ -96,9 +92,9 @@ as $$
   delete from posthorn.relayed x where x.group_id = g.id;
   delete from posthorn.relays r where r.group_id = g.id
 $$;
-comment on function posthorn.forget_relay(posthorn.groups) is 'Removes what makes a group a relay.';
+comment on function posthorn.forget_relay(posthorn.groups) is 'Removes the relay of a group.';
 
--- After a relay was moved: whoever leads begins anew, and what will be written again was not written.
+-- Events behind the new position count as not written.
 create or replace function posthorn.restart_relay(g posthorn.groups)
 returns void
 language plpgsql
@@ -114,4 +110,4 @@ begin
     update posthorn.relayed x set last_id = c.base_seq where x.group_id = g.id and x.last_id > c.base_seq;
   end if;
 end $$;
-comment on function posthorn.restart_relay(posthorn.groups) is 'After a relay was moved: whoever leads it begins anew.';
+comment on function posthorn.restart_relay(posthorn.groups) is 'Lets the leading process of a relay that was moved begin anew.';

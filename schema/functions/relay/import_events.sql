@@ -1,9 +1,6 @@
--- Publishing what was read from a broker. The events and the position of the import move in one transaction, which only
--- the process that leads can commit: nothing is lost, and nothing is published twice.
+-- The events and the position of the import move in one transaction, which only the leading process can commit. So
+-- no event is lost, and none is published twice.
 
--- Publishes a batch. Of each stream it has a part: where the import believes to stand, where it stands afterwards,
--- the log that the events are from with their namespace there, and whether the broker had removed events before it.
--- The events name their part by its number. Returns how many events were new.
 create or replace function posthorn.import_events(
   import_id bigint, owner text, epoch bigint,
   streams text[], positions text[], passed text[], logs uuid[], namespaces text[], trimmed boolean[],
@@ -55,19 +52,20 @@ begin
 end $$;
 comment on function posthorn.import_events(
   bigint, text, bigint, text[], text[], text[], uuid[], text[], boolean[], int[], bigint[], text[], json[], timestamptz[], text[], text[], json[]) is
-  'Publishes events that were read from a broker and moves the import past them, in one transaction.';
+  'Publishes a batch that was read from a broker, moves the import past it, and returns how many events were new. Each stream has a part: its name, the position before and after, the log and namespace that its events are from, and whether the broker had removed events before them. parts names the part of each event.';
 
--- Metadata that begin with the place where the event was published first. Readers recognise exactly this beginning, so
--- whoever publishes may not write it (see refuse_origin). What was imported by the origin itself keeps its first origin.
+-- Readers recognise exactly this beginning, so publishers may not write it (see refuse_origin). An event that the
+-- origin itself had imported keeps its first origin.
 create or replace function posthorn.with_origin(head text, id bigint, published timestamptz, metadata json)
 returns json
-language sql stable -- inlined into the insert, so it has no settings
+language sql stable -- inlined into the insert, so without settings
 return case when metadata::text ^@ '{"posthorn_origin":' then metadata
   else (head || id || ',"published_at":"' || posthorn.rfc3339(published) || '"}' || case
     when metadata is null or metadata::text ~ '^\s*\{\s*\}\s*$' then '}'
     when metadata::text ~ '^\s*\{' then ',' || substr(ltrim(metadata::text, E' \t\r\n'), 2)
     else ',"metadata":' || metadata::text || '}' end)::json end;
-comment on function posthorn.with_origin(text, bigint, timestamptz, json) is 'Metadata that begin with the place where an event was published first.';
+comment on function posthorn.with_origin(text, bigint, timestamptz, json) is
+  'Metadata that begin with the place where an event was published first.';
 
 create or replace function posthorn.refuse_origin(metadata json)
 returns void
@@ -79,7 +77,7 @@ begin
       using errcode = 'PH004', hint = 'Leave it out. To publish what another log has published, import it: posthorn import URL.';
   end if;
 end $$;
-comment on function posthorn.refuse_origin(json) is 'Refuses metadata that would pass for those of an imported event.';
+comment on function posthorn.refuse_origin(json) is 'Refuses metadata that begin like those of an imported event.';
 
 -- Another process, or a call whose answer was lost, may have moved a stream.
 create or replace function posthorn.check_positions(import_id int, streams text[], positions text[])
@@ -100,9 +98,9 @@ begin
       using errcode = 'PH003', hint = 'Take the lead again, and read on from import_positions.';
   end if;
 end $$;
-comment on function posthorn.check_positions(int, text[], text[]) is 'Refuses a batch that does not begin where its import stands.';
+comment on function posthorn.check_positions(int, text[], text[]) is
+  'Refuses a batch that does not begin at the positions of its import.';
 
--- What this log has published itself does not come back to it, be it by way of other logs.
 create or replace function posthorn.check_origins(logs uuid[], metadata json[])
 returns void
 language plpgsql stable
@@ -120,9 +118,9 @@ begin
         hint = 'They would go in circles. Leave the stream out of the import, or relay it where it comes from without imported events.';
   end if;
 end $$;
-comment on function posthorn.check_origins(uuid[], json[]) is 'Refuses to import events that this log has published itself.';
+comment on function posthorn.check_origins(uuid[], json[]) is
+  'Refuses to import events that this log has published itself, also by way of other logs.';
 
--- Makes the streams that an import has not met yet, and forgets the ids of a stream whose events are from another log now.
 create or replace function posthorn.know_streams(import_id int, streams text[], logs uuid[], namespaces text[])
 returns void
 language plpgsql
@@ -148,7 +146,8 @@ begin
     delete from posthorn.imported_ids k where k.import_id = know_streams.import_id and k.stream = any (renewed);
   end if;
 end $$;
-comment on function posthorn.know_streams(int, text[], uuid[], text[]) is 'Makes the streams that an import has not met yet.';
+comment on function posthorn.know_streams(int, text[], uuid[], text[]) is
+  'Adds the streams that an import has not met yet, and forgets the ids of a stream whose events are from another log now.';
 
 -- Mostly the ids of each stream rise from its last one, and nothing is looked up. Other ids are mostly those of
 -- transactions that were committed late. A stream's last_id is the highest that was imported, so only lower ones are
@@ -192,8 +191,7 @@ end $$;
 comment on function posthorn.repeats(int, text[], int[], bigint[]) is
   'The numbers of those events of a batch that were imported before, or are in it twice; null if there are none.';
 
--- Moves an import past a batch. The ids of the last 200,000 events of each stream stay known; up to 200 of them beside
--- the position, so that a stream with few events does not get a row of ids for each batch.
+-- Up to 200 ids stay beside the position, so that a stream with few events does not get a row of ids for each batch.
 create or replace function posthorn.move_import(
   import_id int, streams text[], passed text[], trimmed boolean[], parts int[], ids bigint[], repeats int[]
 ) returns void
@@ -234,4 +232,5 @@ begin
   where s.import_id = move_import.import_id and s.stream = any (move_import.streams)
     and k.import_id = s.import_id and k.stream = s.stream and k.imported <= s.imported - 200000;
 end $$;
-comment on function posthorn.move_import(int, text[], text[], boolean[], int[], bigint[], int[]) is 'Moves an import past a batch.';
+comment on function posthorn.move_import(int, text[], text[], boolean[], int[], bigint[], int[]) is
+  'Moves an import past a batch. The ids of the last 200,000 events of each stream stay known.';

@@ -1,5 +1,3 @@
--- Where imports stand in each stream of their brokers. How much a broker has left is known since a process asked, at
--- looked_at; its age goes on growing while no process does.
 create or replace view posthorn.import_stream_status as
 select n.namespace, i.name as import, s.stream, s.position, s.log, s.namespace as log_namespace, s.imported, s.moved_at,
   s.lag_events, coalesce(greatest(extract(epoch from posthorn.now() - s.oldest), 0), 0)::float8 as lag_seconds, s.trimmed_at,
@@ -7,8 +5,10 @@ select n.namespace, i.name as import, s.stream, s.position, s.log, s.namespace a
 from posthorn.import_streams s
 join posthorn.imports i on i.id = s.import_id
 join posthorn.namespaces n on n.id = i.namespace_id;
-comment on view posthorn.import_stream_status is 'Where imports stand in each stream of their brokers.';
+comment on view posthorn.import_stream_status is
+  'The state of imports in each stream of their brokers: position, lag, and the error that stops the stream.';
 
+-- The lag was counted at looked_at; its age goes on growing while no process asks the broker.
 create or replace view posthorn.import_status as
 select n.namespace, i.name as import, i.source, i.streams,
   case when i.until > posthorn.now() then i.owner end as owner, case when i.until > posthorn.now() then i.led_since end as led_since,

@@ -1,8 +1,4 @@
--- Takes or renews the lead of an import: as lead_relay does for relays. Exactly one process leads, until a deadline
--- that it keeps moving. Without an epoch the lead is taken, if it is free or the owner's own of before; with the epoch
--- that taking it has returned it is renewed.
---
--- term is the epoch; null: another process leads. known_as is the name under which the broker knows the import.
+-- Like lead_relay. Imports of several databases may read one broker under the same name, hence known_as.
 create or replace function posthorn.lead_import(
   import_id bigint, owner text, lease_for interval, epoch bigint default null,
   out term bigint, out leader text, out patterns text[], out known_as text
@@ -37,15 +33,13 @@ begin
     led_since = case when x.owner = lead_import.owner then x.led_since else at end
   where x.id = i.id
   returning x.epoch, x.owner, x.streams into lead_import.term, lead_import.leader, lead_import.patterns;
-  -- Imports of other databases that read the same broker may have the same name.
   select format('%s/%s@%s', n.namespace, i.name, left(posthorn.origin()::text, 8)) into lead_import.known_as
   from posthorn.namespaces n where n.id = i.namespace_id;
 end $$;
 comment on function posthorn.lead_import(bigint, text, interval, bigint) is
-  'Takes or renews the lead of an import, and returns its epoch; null: another process leads.';
+  'Takes the lead of an import, or renews it with the epoch that was returned. term is the epoch, null if another process leads; known_as is the name under which the broker knows the import.';
 
--- The import, locked, if that owner leads it under that epoch. A deadline that has passed does not matter as long as
--- no other process has taken the lead.
+-- A deadline that has passed does not matter as long as no other process has taken the lead.
 create or replace function posthorn.check_import(import_id bigint, owner text, epoch bigint)
 returns posthorn.imports
 language plpgsql
@@ -66,7 +60,8 @@ begin
   end if;
   return i;
 end $$;
-comment on function posthorn.check_import(bigint, text, bigint) is 'Locks an import, and refuses a process that does not lead it any more.';
+comment on function posthorn.check_import(bigint, text, bigint) is
+  'Locks an import, and refuses a process that does not lead it any more.';
 
 create or replace function posthorn.raise_no_import(import_id bigint)
 returns void
@@ -77,9 +72,8 @@ begin
   raise exception 'import % does not exist', coalesce(import_id::text, 'null')
     using errcode = 'PH001', hint = 'It was deleted. define_import makes one and returns its id.';
 end $$;
-comment on function posthorn.raise_no_import(bigint) is 'Raises that there is no import of that id.';
+comment on function posthorn.raise_no_import(bigint) is 'Raises that there is no import with that id.';
 
--- Gives the lead back, so that another process leads at once.
 create or replace function posthorn.resign_import(import_id bigint, owner text, epoch bigint)
 returns void
 language sql security definer
@@ -88,7 +82,8 @@ as $$
   update posthorn.imports i set owner = null, until = null, led_since = null, epoch = i.epoch + 1, updated_at = posthorn.now()
   where i.id = resign_import.import_id and i.owner = resign_import.owner and i.epoch = resign_import.epoch
 $$;
-comment on function posthorn.resign_import(bigint, text, bigint) is 'Gives the lead of an import back.';
+comment on function posthorn.resign_import(bigint, text, bigint) is
+  'Gives the lead of an import back, so that another process leads at once.';
 
 create or replace function posthorn.import_positions(import_id bigint)
 returns table (stream text, "position" text)
@@ -97,9 +92,8 @@ set search_path = pg_catalog, pg_temp
 as $$
   select s.stream, s.position from posthorn.import_streams s where s.import_id = import_positions.import_id
 $$;
-comment on function posthorn.import_positions(bigint) is 'How far an import is in each stream that it knows.';
+comment on function posthorn.import_positions(bigint) is 'The position of an import in each stream that it knows.';
 
--- Notes how much the broker has behind the position of each stream.
 create or replace function posthorn.note_import_lag(
   import_id bigint, owner text, epoch bigint, streams text[], events bigint[], oldest timestamptz[]
 ) returns void
@@ -116,14 +110,12 @@ begin
   from unnest(note_import_lag.streams, note_import_lag.events, note_import_lag.oldest) x (stream, events, oldest)
   on conflict (import_id, stream) do update set lag_events = excluded.lag_events, oldest = excluded.oldest
   where (s.lag_events, s.oldest) is distinct from (excluded.lag_events, excluded.oldest);
-  update posthorn.import_streams s set lag_events = null, oldest = null -- the broker has it no more
+  update posthorn.import_streams s set lag_events = null, oldest = null -- the broker does not have the stream any more
   where s.import_id = i.id and s.lag_events is not null and s.stream <> all (note_import_lag.streams);
 end $$;
 comment on function posthorn.note_import_lag(bigint, text, bigint, text[], bigint[], timestamptz[]) is
-  'Notes how many entries the broker has that an import has not read yet, and since when.';
+  'Notes how many entries the broker has that an import has not read yet, and the time of the oldest.';
 
--- Notes the error that keeps an import from going on, or one stream of it; with null that it goes on. A process that
--- has lost the lead changes nothing.
 create or replace function posthorn.note_import_error(import_id bigint, owner text, epoch bigint, stream text, error text)
 returns void
 language plpgsql security definer
@@ -144,4 +136,4 @@ begin
   on conflict (import_id, stream) do update set error = excluded.error, failed_at = excluded.failed_at;
 end $$;
 comment on function posthorn.note_import_error(bigint, text, bigint, text, text) is
-  'Notes the error that keeps an import, or one stream of it, from going on; null: it goes on.';
+  'Notes the error that stops an import, or one stream of it; null: it goes on.';

@@ -1,9 +1,5 @@
--- Takes or renews the lead of a relay. Exactly one process leads, until a deadline that it keeps moving; the
--- others ask again. Without an epoch it is taken: if it is free, or the owner's own of before. Then everything in
--- flight is taken from whoever had it, and is there to be taken again, in its order. With the epoch that taking it
--- has returned it is renewed, and so are the leases that it holds.
---
--- term is the epoch; null: somebody else leads.
+-- Exactly one process leads, until a deadline that it keeps moving; the others ask again. Taking the lead makes
+-- leases in flight available again, in their order; renewing it extends the leases that the process holds.
 create or replace function posthorn.lead_relay(
   group_id bigint, owner text, lease_for interval, epoch bigint default null,
   out term bigint, out leader text, out lead_until timestamptz, out patterns text[]
@@ -24,7 +20,7 @@ begin
   perform posthorn.check_claim(1, lead_relay.lease_for, gen_random_uuid());
   select x.* into r from posthorn.relays x where x.group_id = lead_relay.group_id;
   if found and lead_relay.epoch is null and r.owner <> lead_relay.owner and r.until > at then
-    lead_relay.leader := r.owner; -- as nearly always, for those who stand by
+    lead_relay.leader := r.owner; -- the usual case for processes that stand by
     lead_relay.lead_until := r.until;
     return;
   end if;
@@ -52,7 +48,7 @@ begin
   into lead_relay.term, lead_relay.leader, lead_relay.lead_until, lead_relay.patterns;
 end $$;
 comment on function posthorn.lead_relay(bigint, text, interval, bigint) is
-  'Takes or renews the lead of a relay, and returns its epoch; null: somebody else leads.';
+  'Takes the lead of a relay, if it is free or the owner''s own, or renews it with the epoch that was returned. term is the epoch, null if another process leads.';
 
 create or replace function posthorn.check_lead(r posthorn.relays, owner text, epoch bigint)
 returns void
@@ -69,9 +65,9 @@ begin
         hint = 'Stop writing, and ask for the lead again.';
   end if;
 end $$;
-comment on function posthorn.check_lead(posthorn.relays, text, bigint) is 'Refuses whoever does not lead a relay any more.';
+comment on function posthorn.check_lead(posthorn.relays, text, bigint) is
+  'Refuses a process that does not lead a relay any more.';
 
--- Takes what is in flight from whoever has it. Windows may be taken again at once, what was set aside waits again.
 create or replace function posthorn.give_back(group_id int)
 returns void
 language sql
@@ -87,9 +83,9 @@ as $$
   update posthorn.retries r set attempts = r.attempts - 1
   from given where r.lease_id = given.id
 $$;
-comment on function posthorn.give_back(int) is 'Takes what is in flight in a relay from whoever has it.';
+comment on function posthorn.give_back(int) is
+  'Gives the leases of a relay in flight back: windows may be taken again at once, events that were set aside wait again.';
 
--- Gives the lead back, so that another process leads at once.
 create or replace function posthorn.resign_relay(group_id bigint, owner text, epoch bigint)
 returns boolean
 language plpgsql security definer
@@ -107,10 +103,9 @@ begin
   perform posthorn.give_back(resign_relay.group_id::int);
   return true;
 end $$;
-comment on function posthorn.resign_relay(bigint, text, bigint) is 'Gives the lead of a relay back; says whether it was held.';
+comment on function posthorn.resign_relay(bigint, text, bigint) is
+  'Gives the lead of a relay back, so that another process leads at once; returns whether it was held.';
 
--- Notes the error that keeps a relay from writing, or with null that it writes again. A process that has lost the lead
--- changes nothing.
 create or replace function posthorn.note_relay_error(group_id bigint, owner text, epoch bigint, error text)
 returns void
 language sql security definer
@@ -122,4 +117,4 @@ as $$
     and (r.error is not null or note_relay_error.error is not null)
 $$;
 comment on function posthorn.note_relay_error(bigint, text, bigint, text) is
-  'Notes the error that keeps a relay from writing; null: it writes again.';
+  'Notes the error that keeps a relay from writing; null: it writes again. Changes nothing if the lead is lost.';

@@ -1,4 +1,3 @@
--- Who relays which stream, and how far: a row for each stream and relay that is for it.
 create or replace view posthorn.relay_leases as
 select s.name as stream_name, 'publisher'::text as role,
   case when r.until > posthorn.now() then 'publisher-' || s.name || substr(r.owner, length('supervisor-')) end as owner_id,
@@ -14,16 +13,17 @@ left join lateral (
   where x.group_id = r.group_id and x.stream_id = s.id and x.ids is null
   order by x.first_id desc limit 1) w on true
 where exists (select from unnest(r.streams) p where posthorn.matches(p, s.name));
-comment on view posthorn.relay_leases is 'Who relays which stream, and the last event that was written.';
+comment on view posthorn.relay_leases is
+  'For each stream and relay: the process that relays the stream, and the last event that was written.';
 
--- The same in seed 003's shape, for whoever works on streams.
 create or replace view posthorn.stream_leases as
 select stream_name, role, owner_id, lease_until, checkpoint::text as checkpoint, updated_at, namespace, group_name
 from posthorn.relay_leases
 union all
 select stream_name, role, owner_id, lease_until, checkpoint::text, updated_at, namespace, group_name
 from posthorn.archiver_leases;
-comment on view posthorn.stream_leases is 'Who works on which stream, in which role, until when.';
+comment on view posthorn.stream_leases is
+  'The workers of each stream in seed 003''s shape, as publisher or archiver, and their deadlines.';
 
 create or replace view posthorn.relay_status as
 select n.namespace, g.name as relay, r.streams, t.paused,
@@ -37,8 +37,9 @@ select n.namespace, g.name as relay, r.streams, t.paused,
 from posthorn.relays r
 join posthorn.groups g on g.id = r.group_id
 join posthorn.namespaces n on n.id = g.namespace_id
--- Of the groups that are relays, and of no other: what is pending for a group takes a while to count. So this names r.
+-- Names r, so that pending events, which take a while to count, are counted for relays only.
 cross join lateral (
   select x.* from posthorn.group_status x
   where x.namespace = n.namespace and x.group_name = g.name and g.id = r.group_id offset 0) t;
-comment on view posthorn.relay_status is 'Where each relay stands, which process leads it, and the error that keeps it from writing.';
+comment on view posthorn.relay_status is
+  'The state of each relay, the process that leads it, and the error that keeps it from writing.';

@@ -1,14 +1,13 @@
--- The log in seed 003's shape, with when each event was written to a broker. Null exactly as long as a relay of its
--- namespace that is for its stream owes it: it is ahead of the relay, or in a lease, a retry or a dead letter. And
--- null for what no relay has ever been handed, and for imported events where no relay is for those. Of several relays the last counts. Derived, since nothing is written
--- per event: what was written is in relayed, to about a second, and after a day to a minute.
+-- published_at is null for an event that a relay of its stream owes, because it is ahead of the relay or in a lease,
+-- retry or dead letter; for an event that no relay was ever handed; and for imported events where no relay is for
+-- those. Of several relays the last counts. It is derived from relayed, which has times to about a second, and after
+-- a day to a minute.
 --
--- What is the same for all events of a stream is looked up once: where the relays that are for it stand, and which
--- relays there are. What leases list may be a million ids: they are looked up in a table that is made once.
+-- Facts about a whole stream are looked up once: its relays and their positions. Leases may list a million ids, so
+-- those are looked up in a hash table that is made once.
 
--- When an event was written, by what is noted; null while one of its readers owes it. Of these only the busy ones
--- have windows in flight, retries or dead letters. In a function of its own, whose
--- plans are kept: as a part of the view it looks so dear that Postgres would compile it for seconds.
+-- Only busy readers have windows in flight, retries or dead letters. A function of its own, whose plans are kept: as
+-- a part of the view it looks so expensive that Postgres would compile it for seconds.
 create or replace function posthorn.relayed_time(
   readers posthorn.cursors[], busy int[], relays int[], stream_id bigint, event_id bigint, xid xid8, created_at timestamptz
 ) returns timestamptz
@@ -50,7 +49,7 @@ begin
     from unnest(relayed_time.relays) g (id));
 end $$;
 comment on function posthorn.relayed_time(posthorn.cursors[], int[], int[], bigint, bigint, xid8, timestamptz) is
-  'When relays wrote an event; null while one of them owes it.';
+  'The time when relays wrote an event; null while one of them owes it.';
 
 create or replace view posthorn.outbox_event as
 select e.id, s.name as stream_name, e.type as event_type, posthorn.as_jsonb(e.payload) as payload,
@@ -83,4 +82,5 @@ from (
   offset 0
 ) s
 join posthorn.events e on e.stream_id = s.id;
-comment on view posthorn.outbox_event is 'The log, with when each event was written to a broker; null while a relay owes it.';
+comment on view posthorn.outbox_event is
+  'The log in seed 003''s shape, with the time when each event was written to a broker; null while a relay owes it.';

@@ -1,6 +1,3 @@
--- Ends a window of a relay, by the process that leads it: a late one is refused by the statement that would end it.
--- report says what was written, what is set aside, and what has failed:
--- {"relayed": [[stream, first id, last id], …], "aside": [[stream, [id, …]], …], "failures": as settle has them}.
 create or replace function posthorn.settle_relay(
   group_id bigint, owner text, epoch bigint, lease bigint, attempt int, report jsonb default '{}'
 ) returns void
@@ -38,9 +35,9 @@ begin
   perform posthorn.note_relayed(l, settle_relay.epoch, settle_relay.report->'relayed');
 end $$;
 comment on function posthorn.settle_relay(bigint, text, bigint, bigint, int, jsonb) is
-  'Ends a window of a relay, by the process that leads it.';
+  'Ends a window of a relay, for the process that leads it. report: {"relayed": [[stream, first id, last id], …], "aside": [[stream, [id, …]], …], "failures": as in settle}.';
 
--- Sets events of a stream aside, behind those that are: they wait as leases with the stream as their slot.
+-- They wait as leases with the stream as their slot.
 create or replace function posthorn.set_aside(l posthorn.leases, stream_id bigint, ids bigint[])
 returns void
 language plpgsql
@@ -60,10 +57,11 @@ begin
     order by k;
   end if;
 end $$;
-comment on function posthorn.set_aside(posthorn.leases, bigint, bigint[]) is 'Sets events of a stream aside, behind those that are.';
+comment on function posthorn.set_aside(posthorn.leases, bigint, bigint[]) is
+  'Sets events of a stream aside, behind those that are.';
 
--- Notes what was written: in the newest row of the stream while its second lasts, else in a new one. What has ids from
--- before the newest row is late; it gets a row that lists it.
+-- The newest row of a stream grows for a second; then a new one begins. Late events, with ids from before the newest
+-- row, get a row that lists them.
 create or replace function posthorn.note_relayed(l posthorn.leases, epoch bigint, relayed jsonb)
 returns void
 language plpgsql
@@ -93,7 +91,8 @@ begin
       set last_id = greatest(r.last_id, excluded.last_id), at = case when r.ids is null then r.at else excluded.at end;
   end loop;
 end $$;
-comment on function posthorn.note_relayed(posthorn.leases, bigint, jsonb) is 'Notes what a relay has written, and when.';
+comment on function posthorn.note_relayed(posthorn.leases, bigint, jsonb) is
+  'Notes the events that a relay has written, and when.';
 
 create or replace function posthorn.ids_of_stream(l posthorn.leases, stream_id bigint, first_id bigint, last_id bigint)
 returns bigint[]
@@ -106,11 +105,9 @@ as $$
       and e.id between ids_of_stream.first_id and ids_of_stream.last_id
     order by e.id)
 $$;
-comment on function posthorn.ids_of_stream(posthorn.leases, bigint, bigint, bigint) is 'The ids that a lease lists of one stream.';
+comment on function posthorn.ids_of_stream(posthorn.leases, bigint, bigint, bigint) is
+  'The ids that a lease lists of one stream, in a range.';
 
--- Ends leases of what was set aside, or gives back what is left of them. report:
--- {"leases": [[lease, attempt, upto], …], "relayed": …, "failures": …}; what a lease has up to that id is done.
--- Returns how many events of which streams do not wait any more.
 create or replace function posthorn.settle_aside(group_id bigint, owner text, epoch bigint, report jsonb)
 returns table (stream_id bigint, done int)
 language plpgsql security definer
@@ -158,9 +155,10 @@ begin
     return next;
   end loop;
 end $$;
-comment on function posthorn.settle_aside(bigint, text, bigint, jsonb) is 'Ends leases of what a relay has set aside, or gives back what is left of them.';
+comment on function posthorn.settle_aside(bigint, text, bigint, jsonb) is
+  'Ends leases of events that were set aside, or gives the rest of them back, and returns how many events of each stream are done. report: {"leases": [[lease, attempt, upto], …], "relayed": …, "failures": …}; the events up to upto are done.';
 
--- Removes notes of what the log has dropped, and thins those of yesterday to one a minute. The newest of a stream stays.
+-- The newest row of a stream stays.
 create or replace function posthorn.sweep_relayed()
 returns bigint
 language plpgsql
@@ -198,4 +196,5 @@ begin
   get diagnostics n = row_count;
   return removed + n;
 end $$;
-comment on function posthorn.sweep_relayed() is 'Removes notes of what relays wrote that have outlived their use.';
+comment on function posthorn.sweep_relayed() is
+  'Removes rows of relayed for events that the log has dropped, and thins those of yesterday to one a minute.';

@@ -1,6 +1,5 @@
--- The next window of a relay, for the process that leads it: first what another has left behind, in its order,
--- then the log. lease_events(token) yields its events. With again, retries come first: events that came back from
--- the dead letters. No row: there is nothing to do.
+-- First the windows that an earlier leader left, in their order, then the log. Retries are events that came back
+-- from the dead letters.
 create or replace function posthorn.take_relay(
   group_id bigint, owner text, epoch bigint, max_events int, lease_for interval, token uuid, again boolean default false
 ) returns table (lease bigint, attempt int, is_retries boolean)
@@ -28,7 +27,7 @@ begin
     _ := posthorn.commit_relaxed();
   end if;
   _ := posthorn.lock_group(take_relay.group_id::int);
-  sight := posthorn.look(); -- before the cursor is read, as in take_next
+  sight := posthorn.look(); -- look must come before the cursor is read, as in take_next
   _ := posthorn.check_lead((select r from posthorn.relays r where r.group_id = take_relay.group_id), take_relay.owner, take_relay.epoch);
   select x.* into g from posthorn.groups x where x.id = take_relay.group_id;
   if not (select k.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed) from posthorn.cluster k) then
@@ -60,9 +59,9 @@ begin
   return next;
 end $$;
 comment on function posthorn.take_relay(bigint, text, bigint, int, interval, uuid, boolean) is
-  'The next window of a relay, for the process that leads it; see lease_events.';
+  'The next window of a relay, for the process that leads it; lease_events(token) returns its events. With again, retries come first. No row: there is nothing to do.';
 
--- The oldest window that somebody had and did not settle, whole: one that was cut up would lose its order.
+-- Taken whole: split, it would lose its order.
 create or replace function posthorn.take_left_behind(g posthorn.groups, owner text, until timestamptz, token uuid)
 returns posthorn.leases
 language plpgsql
@@ -77,7 +76,7 @@ begin
   where x.id = (
     select l.id from posthorn.leases l
     where l.group_id = g.id and l.until is not null and l.node is null and l.slot is null
-    order by l.id + 0 limit 1) -- not by the index of ids, which has the leases of all groups
+    order by l.id + 0 limit 1) -- not by the index on id, which has the leases of all groups
   returning x.* into taken;
   if taken.retries then
     update posthorn.retries r set attempts = r.attempts + 1 where r.lease_id = taken.id;
@@ -85,9 +84,8 @@ begin
   return taken;
 end $$;
 comment on function posthorn.take_left_behind(posthorn.groups, text, timestamptz, uuid) is
-  'The oldest window of a relay that somebody had and did not settle.';
+  'The oldest window of a relay that was taken and not settled.';
 
--- The oldest of what was set aside of some streams, each a lease, all under one token.
 create or replace function posthorn.take_aside(
   group_id bigint, owner text, epoch bigint, streams bigint[], lease_for interval, token uuid
 ) returns table (lease bigint, attempt int, stream_id bigint)
@@ -124,7 +122,7 @@ begin
     returning x.id, x.attempt, x.slot;
 end $$;
 comment on function posthorn.take_aside(bigint, text, bigint, bigint[], interval, uuid) is
-  'The oldest of what was set aside of some streams of a relay, under one token.';
+  'Leases the oldest events that were set aside of some streams of a relay, a lease for each stream, all under one token.';
 
 create or replace function posthorn.list_aside(group_id bigint)
 returns table (stream_id bigint, stream text, events bigint, oldest bigint, since timestamptz)
@@ -142,4 +140,4 @@ as $$
   cross join lateral (select x.name from posthorn.stream_names x where x.id = a.slot limit 1) s
   order by s.name
 $$;
-comment on function posthorn.list_aside(bigint) is 'How many events of which streams a relay has set aside.';
+comment on function posthorn.list_aside(bigint) is 'The number of events that a relay has set aside, by stream.';

@@ -1,5 +1,3 @@
--- Cron expressions, read into sets of bits.
-
 create or replace function posthorn.parse_cron(cron_expression text)
 returns posthorn.cron
 language plpgsql immutable parallel safe
@@ -36,15 +34,14 @@ begin
   c.days := posthorn.cron_field(fields[3], 'day', 1, 31);
   c.months := posthorn.cron_field(fields[4], 'month', 1, 12, 'jan feb mar apr may jun jul aug sep oct nov dec');
   c.weekdays := posthorn.cron_field(fields[5], 'weekday', 0, 7, 'sun mon tue wed thu fri sat');
-  c.weekdays := (c.weekdays | (c.weekdays >> 7)) & 127; -- 7 is Sunday too
+  c.weekdays := (c.weekdays | (c.weekdays >> 7)) & 127; -- 7 is Sunday, too
   c.either := fields[3] not like '*%' and fields[5] not like '*%';
   c.wild := fields[1] like '*%' or fields[2] like '*%' or c.minutes = (1::bigint << 60) - 1 or c.hours = (1 << 24) - 1;
   perform posthorn.check_cron_runs(c, cron_expression);
   return c;
 end $$;
-comment on function posthorn.parse_cron(text) is 'Reads a cron expression, or raises what is wrong with it.';
+comment on function posthorn.parse_cron(text) is 'Reads a cron expression into sets of bits, or raises its error.';
 
--- One field as a set: bit 5 is set if it contains 5.
 create or replace function posthorn.cron_field(field text, what text, low int, high int, names text default '')
 returns bigint
 language plpgsql immutable parallel safe
@@ -82,25 +79,25 @@ begin
   end loop;
   return bits;
 end $$;
-comment on function posthorn.cron_field(text, text, int, int, text) is 'One field of a cron expression, as a set of bits.';
+comment on function posthorn.cron_field(text, text, int, int, text) is
+  'One field of a cron expression as a set: bit 5 is set if it contains 5.';
 
--- A number, or the place of a name in the list of names; null if it is neither.
 create or replace function posthorn.cron_value(value text, low int, names text)
 returns int
 language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 return case when value ~ '^[0-9]+$' then value::int
   else array_position(string_to_array(names, ' '), value) - 1 + low end;
-comment on function posthorn.cron_value(text, int, text) is 'A number or name in a cron expression, as a number.';
+comment on function posthorn.cron_value(text, int, text) is
+  'A number, or the number of a name, in a cron expression; null if it is neither.';
 
--- Refuses days that no month has: 31 February would be waited for for ever.
 create or replace function posthorn.check_cron_runs(c posthorn.cron, cron_expression text)
 returns void
 language plpgsql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- 30 days: Apr Jun Sep Nov; 31: all the others but February.
+  -- 30 days: Apr Jun Sep Nov; 31: all others except February.
   if c.either
     or c.days & ((1::bigint << 30) - 1) <> 0
     or ((c.days >> 30) & 1 = 1 and c.months & ~(1::bigint << 2) <> 0)
@@ -111,9 +108,9 @@ begin
   raise exception 'cron expression %: there is no such day in any year', quote_literal(left(cron_expression, 60))
     using errcode = 'PH004', hint = 'Name a day that the month has.';
 end $$;
-comment on function posthorn.check_cron_runs(posthorn.cron, text) is 'Refuses a cron expression that would never run.';
+comment on function posthorn.check_cron_runs(posthorn.cron, text) is
+  'Refuses a cron expression that would never run, such as one for 31 February.';
 
--- The period of '@every 90s' or '@every 1 hour 30 minutes'.
 create or replace function posthorn.cron_period(cron_expression text)
 returns interval
 language plpgsql immutable parallel safe
@@ -139,9 +136,9 @@ begin
   end if;
   return make_interval(secs => seconds::float8);
 end $$;
-comment on function posthorn.cron_period(text) is 'The period of an @every expression.';
+comment on function posthorn.cron_period(text) is
+  'The period of an expression such as ''@every 90s'' or ''@every 1 hour 30 minutes''.';
 
--- The time of '@at 2026-12-01T08:00:00Z', as text: without an offset it depends on the time zone.
 create or replace function posthorn.cron_at(cron_expression text)
 returns text
 language plpgsql immutable parallel safe
@@ -159,9 +156,10 @@ exception when data_exception then
   raise exception 'cron expression % is not understood', quote_literal(left(cron_expression, 60))
     using errcode = 'PH004', hint = 'Write it like ''@at 2026-12-01T08:00:00Z'', or without Z for a time in the time zone of the schedule.';
 end $$;
-comment on function posthorn.cron_at(text) is 'The time of an @at expression, as text.';
+comment on function posthorn.cron_at(text) is
+  'The time of an expression such as ''@at 2026-12-01T08:00:00Z'', as text: without an offset it depends on the time zone.';
 
--- Abbreviations such as CET do not know of summer time, and Postgres takes 'Berlin5' for an offset.
+-- Abbreviations such as CET have no summer time, and Postgres takes 'Berlin5' for an offset.
 create or replace function posthorn.check_timezone(timezone text)
 returns void
 language plpgsql stable
@@ -176,4 +174,4 @@ exception when invalid_parameter_value then
   raise exception 'time zone % is not known', coalesce(quote_literal(left(timezone, 60)), 'null')
     using errcode = 'PH004', hint = 'Give UTC, or a name like Europe/Berlin; see pg_timezone_names.';
 end $$;
-comment on function posthorn.check_timezone(text) is 'Refuses what is no time zone.';
+comment on function posthorn.check_timezone(text) is 'Refuses a text that is no time zone.';

@@ -1,5 +1,5 @@
--- Publishes what is due. The event and the next time are one transaction, and the row is locked:
--- each due time is fired once, whoever calls this and whoever dies in the middle.
+-- The event and the next time are written in one transaction under a lock of the row. So each due time is fired
+-- once, however many callers there are and whichever of them dies.
 create or replace function posthorn.fire_schedules(max_events int default 1000)
 returns bigint
 language plpgsql security definer
@@ -28,8 +28,7 @@ begin
 end $$;
 comment on function posthorn.fire_schedules(int) is 'Publishes the events of schedules that are due.';
 
--- Fires one schedule that is due and locked, and returns how many events that made. A failure is
--- its own: it is kept on the row, and tried again later.
+-- A failure stays with its schedule: it is kept on the row, and tried again later.
 create or replace function posthorn.fire_schedule(t posthorn.scheduled_tasks, today timestamptz, max_events int)
 returns bigint
 language plpgsql
@@ -46,7 +45,7 @@ begin
       n := n + 1;
     end loop;
   else
-    -- Upkeep by pg_cron alone comes once a minute, so a little late is not missed.
+    -- pg_cron alone calls tend once a minute, so a minute late does not count as missed.
     if t.catch_up = 'once' or due > today - interval '2 minutes' then
       perform posthorn.publish_schedule(t, due);
       n := 1;
@@ -57,7 +56,7 @@ begin
   update posthorn.scheduled_tasks x
   set next_run_at = due, last_run_at = case when n > 0 then today else x.last_run_at end,
     updated_at = case when n > 0 then today else x.updated_at end, failures = 0, last_error = null,
-    -- What has more to make up for goes behind the others.
+    -- A schedule with more missed times waits behind the others.
     not_before = case when due <= today then today else posthorn.after_pg_cron(t) end
   where x.task_id = t.task_id;
   return n;
@@ -70,9 +69,9 @@ exception when others then
   return 0;
 end $$;
 comment on function posthorn.fire_schedule(posthorn.scheduled_tasks, timestamptz, int) is
-  'Fires one schedule that is due.';
+  'Fires one schedule that is due and locked, and returns how many events it published.';
 
--- The first due time after a moment. Periods count on from the due time before, so that they do not drift.
+-- Periods count from the due time before, so that they do not drift.
 create or replace function posthorn.next_due(t posthorn.scheduled_tasks, due timestamptz, after timestamptz)
 returns timestamptz
 language plpgsql stable
@@ -103,7 +102,6 @@ begin
 end $$;
 comment on function posthorn.publish_schedule(posthorn.scheduled_tasks, timestamptz) is 'Publishes the event of a schedule.';
 
--- Publishes a schedule's event now, also while it is paused. Its times stay as they are.
 create or replace function posthorn.run_schedule_now(namespace text, name text)
 returns bigint
 language plpgsql security definer
@@ -115,10 +113,9 @@ begin
   update posthorn.scheduled_tasks x set last_run_at = posthorn.now(), updated_at = posthorn.now() where x.task_id = t.task_id;
   return posthorn.publish_schedule(t, posthorn.now());
 end $$;
-comment on function posthorn.run_schedule_now(text, text) is 'Publishes the event of a schedule now, and returns its id.';
+comment on function posthorn.run_schedule_now(text, text) is
+  'Publishes the event of a schedule now, also while it is paused, and returns its id. The schedule''s times stay.';
 
--- What pg_cron calls, and who ever knows the id. If the schedule is due, this is that run; if it is
--- not, it is one more, unless only_if_due.
 create or replace function posthorn.run_scheduled_task(task uuid, only_if_due boolean default false)
 returns bigint
 language plpgsql security definer
@@ -135,7 +132,7 @@ begin
     raise notice 'scheduled task % is %', coalesce(task::text, 'null'), case when found then 'not active' else 'not known' end;
     return null;
   end if;
-  today := posthorn.now(); -- after waiting for the row
+  today := posthorn.now(); -- read after the wait for the row
   due := coalesce(t.next_run_at <= today, false);
   if only_if_due then
     if due then
@@ -154,4 +151,4 @@ begin
   return id;
 end $$;
 comment on function posthorn.run_scheduled_task(uuid, boolean) is
-  'Publishes the event of an active schedule, and returns its id.';
+  'Publishes the event of an active schedule, and returns its id. If the schedule is due, this is that run; otherwise it is an additional one, unless only_if_due.';

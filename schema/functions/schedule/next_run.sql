@@ -1,11 +1,8 @@
--- When a cron expression is due next.
---
--- Its fields are matched against the clock on the wall of the time zone. Where that clock changes:
---   fixed times (0 8 * * *)     one that is skipped runs right after the gap; one that comes twice
---                               runs the first time
---   * in minute or hour         follows elapsed time: one that is skipped runs as long after the
---                               last as ever, one that comes twice runs twice
--- Inside, moments are timestamps in UTC without a zone: adding a day there adds 24 hours.
+-- The fields of a cron expression are matched against the local time of the time zone. Where the clock changes:
+--   fixed times (0 8 * * *)     a skipped time runs right after the gap; a time that comes twice runs the first time
+--   * in minute or hour         follows elapsed time: a skipped time runs as long after the last run as usual, a time
+--                               that comes twice runs twice
+-- In these functions, moments are timestamps in UTC without a zone: adding a day adds 24 hours.
 
 create or replace function posthorn.next_run(cron_expression text, timezone text default 'UTC', after timestamptz default null)
 returns timestamptz
@@ -30,9 +27,8 @@ begin
   return case when at > start then at end;
 end $$;
 comment on function posthorn.next_run(text, text, timestamptz) is
-  'When a cron expression is due next after a time (default: now); null if never again.';
+  'The next due time of a cron expression after a moment (default: now); null if there is none.';
 
--- The same, several times.
 create or replace function posthorn.next_runs(
   cron_expression text,
   timezone text default 'UTC',
@@ -51,17 +47,15 @@ begin
     return next due;
   end loop;
 end $$;
-comment on function posthorn.next_runs(text, text, timestamptz, int) is
-  'When a cron expression is due next, several times.';
+comment on function posthorn.next_runs(text, text, timestamptz, int) is 'The next due times of a cron expression.';
 
--- The first moment after another one at which a cron expression is due, in UTC.
 create or replace function posthorn.next_time(c posthorn.cron, zone text, after timestamp)
 returns timestamp
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- Near a change of the clock, times on the wall that have passed may come again.
+  -- Near a change of the clock, local times that have passed may come again.
   wall timestamp := (after at time zone 'UTC') at time zone zone - posthorn.clock_change(after, zone);
   at timestamp;
   earliest timestamp;
@@ -73,7 +67,7 @@ begin
     at := posthorn.wall_time(wall, zone, c.wild, after);
     if at > after then
       earliest := least(earliest, at);
-      -- There, what is later on the wall may also come earlier, but only by as much.
+      -- There, a later local time may also come earlier, but only by the size of the change.
       until := coalesce(until, wall + case when c.wild then posthorn.clock_change(at, zone) else interval '0' end);
       exit when until = wall;
     end if;
@@ -81,16 +75,15 @@ begin
   return earliest;
 end $$;
 comment on function posthorn.next_time(posthorn.cron, text, timestamp) is
-  'The first moment after another one at which a cron expression is due.';
+  'The first moment after another, in UTC, at which a cron expression is due.';
 
--- What the clock on the wall shows, less UTC.
 create or replace function posthorn.clock_offset(moment timestamp, zone text)
 returns interval
 language sql stable parallel safe
 return (moment at time zone 'UTC') at time zone zone - moment;
 comment on function posthorn.clock_offset(timestamp, text) is 'How far a time zone is ahead of UTC at a moment.';
 
--- By how much the clock on the wall changes, if that happens about then: no further away than it changes.
+-- Looks no further from the moment than the size of the change.
 create or replace function posthorn.clock_change(moment timestamp, zone text)
 returns interval
 language plpgsql stable
@@ -105,10 +98,10 @@ begin
   end if;
   return change;
 end $$;
-comment on function posthorn.clock_change(timestamp, text) is 'By how much the clock of a time zone changes around a moment.';
+comment on function posthorn.clock_change(timestamp, text) is
+  'The change of a time zone''s clock around a moment, if there is one.';
 
--- The moment, in UTC, at which the clock on the wall shows a time. If it never does, right after the gap;
--- if it does twice, the first. Wild times are different: see above.
+-- For expressions with * in minute or hour the rules are different, see above.
 create or replace function posthorn.wall_time(wall timestamp, zone text, wild boolean, after timestamp default '-infinity')
 returns timestamp
 language plpgsql stable
@@ -126,7 +119,7 @@ begin
   new := posthorn.clock_offset(plain + interval '24:00', zone);
   if posthorn.clock_offset(wall - old, zone) = old then
     if wild and wall - old <= after and posthorn.clock_offset(wall - new, zone) = new then
-      return wall - new; -- it comes again
+      return wall - new; -- the time comes twice
     end if;
     return wall - old;
   elsif posthorn.clock_offset(wall - new, zone) = new then
@@ -137,9 +130,8 @@ begin
   return posthorn.clock_changes_at(wall - new, wall - old, zone);
 end $$;
 comment on function posthorn.wall_time(timestamp, text, boolean, timestamp) is
-  'The moment at which the clock of a time zone shows a time.';
+  'The moment, in UTC, at which the clock of a time zone shows a time; right after the gap if it never does, the first if it does twice.';
 
--- When the clock changes, to the second, between a moment before and one after.
 create or replace function posthorn.clock_changes_at(before timestamp, after timestamp, zone text)
 returns timestamp
 language plpgsql stable
@@ -159,9 +151,9 @@ begin
   end loop;
   return after;
 end $$;
-comment on function posthorn.clock_changes_at(timestamp, timestamp, text) is 'When the clock of a time zone changes.';
+comment on function posthorn.clock_changes_at(timestamp, timestamp, text) is
+  'The moment, to the second, at which the clock of a time zone changes between two others.';
 
--- The first minute after a time that the fields match, on one clock that never changes.
 create or replace function posthorn.next_match(c posthorn.cron, after timestamp)
 returns timestamp
 language plpgsql immutable
@@ -190,9 +182,8 @@ begin
   return day + make_time(hour, minute, 0);
 end $$;
 comment on function posthorn.next_match(posthorn.cron, timestamp) is
-  'The first minute after a time that a cron expression matches, in local time.';
+  'The first minute after a time that a cron expression matches, in local time without changes of the clock.';
 
--- The first day that the fields match, from one on.
 create or replace function posthorn.next_day(c posthorn.cron, day date)
 returns date
 language plpgsql immutable
@@ -203,7 +194,7 @@ declare
   of_month int;
   next date;
 begin
-  -- The rarest, a 29 February that is a Sunday, comes within 40 years.
+  -- The rarest day, a 29 February that is a Sunday, comes within 40 years.
   for i in 1..2000 loop
     month := extract(month from day);
     of_month := extract(day from day);
@@ -224,7 +215,7 @@ begin
   end loop;
   return day;
 end $$;
-comment on function posthorn.next_day(posthorn.cron, date) is 'The first day that a cron expression matches.';
+comment on function posthorn.next_day(posthorn.cron, date) is 'The first day that a cron expression matches, from a day on.';
 
 create or replace function posthorn.lowest_bit(bits bigint)
 returns int

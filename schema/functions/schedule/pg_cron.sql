@@ -1,6 +1,6 @@
--- With pg_cron, upkeep and schedules run while no node is alive: one of its jobs calls tend, and
--- each schedule that it can express has a job of its own. What goes through here fires once, whoever
--- comes first: jobs fire only what is due, and tend takes over what a job leaves two minutes late.
+-- With pg_cron, upkeep and schedules run while no node is alive: one of its jobs calls tend, and each schedule that
+-- it can express has a job of its own. Each due time still fires once, because jobs fire only schedules that are
+-- due. tend fires those that a job leaves two minutes late.
 
 create or replace function posthorn.use_pg_cron(enabled boolean default true)
 returns bigint
@@ -23,7 +23,7 @@ begin
     insert into posthorn.pg_cron as c (job_id) values (job)
     on conflict (one) do update set job_id = excluded.job_id, registered_at = excluded.registered_at;
   end if;
-  update posthorn.scheduled_tasks t set active = t.active where t.active; -- the trigger sees to their jobs
+  update posthorn.scheduled_tasks t set active = t.active where t.active; -- the trigger makes or ends their jobs
   return job;
 exception when insufficient_privilege then
   raise exception 'pg_cron: %', sqlerrm
@@ -32,16 +32,16 @@ end $$;
 comment on function posthorn.use_pg_cron(boolean) is
   'Lets pg_cron run upkeep and schedules, and returns the job that calls tend; or ends that.';
 
--- Names are unique in pg_cron, which serves all databases of a server from one.
+-- pg_cron serves all databases of a server, and a job's name is unique in it.
 create or replace function posthorn.pg_cron_job_name(database text default current_database())
 returns text
 language sql stable
 set search_path = pg_catalog, pg_temp
 return case when octet_length(database) <= 48 then 'posthorn_tend_' || database
   else 'posthorn_tend_' || left(database, 8) || '_' || md5(database) end;
-comment on function posthorn.pg_cron_job_name(text) is 'The name of the pg_cron job that tends a database.';
+comment on function posthorn.pg_cron_job_name(text) is 'The name of the pg_cron job that calls tend in this database.';
 
--- Before 1.5 a minute is the shortest period there is.
+-- Before pg_cron 1.5 a minute is the shortest period.
 create or replace function posthorn.pg_cron_pace(version text)
 returns text
 language sql immutable
@@ -50,8 +50,7 @@ return case when string_to_array(substring(version from '^[0-9]+[.][0-9]+'), '.'
   else '* * * * *' end;
 comment on function posthorn.pg_cron_pace(text) is 'How often pg_cron can call tend.';
 
--- Gives a schedule its pg_cron job, or takes it away, and returns the job's id. Periods, single
--- times and other time zones are not for pg_cron: tend fires them.
+-- pg_cron does not know periods, single times and other time zones: tend fires those schedules.
 create or replace function posthorn.schedule_by_pg_cron(t posthorn.scheduled_tasks, old_job bigint)
 returns bigint
 language plpgsql
@@ -76,15 +75,17 @@ begin
   end if;
   return job;
 end $$;
-comment on function posthorn.schedule_by_pg_cron(posthorn.scheduled_tasks, bigint) is 'Gives a schedule its pg_cron job, if it can have one.';
+comment on function posthorn.schedule_by_pg_cron(posthorn.scheduled_tasks, bigint) is
+  'Gives a schedule its pg_cron job, if it can have one, or takes it away, and returns the job''s id.';
 
 create or replace function posthorn.pg_cron_zone(zone text)
 returns text
 language sql immutable parallel safe
 return case lower(zone) when 'gmt' then 'utc' else lower(zone) end;
-comment on function posthorn.pg_cron_zone(text) is 'A time zone, such that equal ones compare equal.';
+comment on function posthorn.pg_cron_zone(text) is 'A time zone in a form in which equal zones compare equal.';
 
--- Some versions of pg_cron keep 63 bytes of a name. The id is what must stay.
+-- Some versions of pg_cron keep 63 bytes of a name, so the namespace and name of the schedule are cut, and never its
+-- id.
 create or replace function posthorn.pg_cron_job_name(t posthorn.scheduled_tasks)
 returns text
 language plpgsql stable
@@ -105,7 +106,7 @@ begin
 end $$;
 comment on function posthorn.pg_cron_job_name(posthorn.scheduled_tasks) is 'The name of the pg_cron job of a schedule.';
 
--- The job, or all of pg_cron, may be gone; then there is nothing to end.
+-- The job, or pg_cron itself, may be gone already.
 create or replace function posthorn.unschedule_by_pg_cron(job bigint)
 returns void
 language plpgsql
@@ -125,9 +126,10 @@ returns timestamptz
 language sql stable
 set search_path = pg_catalog, pg_temp
 return case when t.job_id is not null then t.next_run_at + interval '2 minutes' end;
-comment on function posthorn.after_pg_cron(posthorn.scheduled_tasks) is 'Until when tend leaves a schedule to its pg_cron job.';
+comment on function posthorn.after_pg_cron(posthorn.scheduled_tasks) is
+  'The time until which tend leaves a schedule to its pg_cron job.';
 
--- After the row and not before, since an insert may turn out to be none.
+-- After the row and not before, since an insert with a conflict may write no row.
 create or replace function posthorn.follow_scheduled_task()
 returns trigger
 language plpgsql security definer
@@ -147,7 +149,7 @@ begin
   end if;
   return null;
 end $$;
-comment on function posthorn.follow_scheduled_task() is 'Trigger: a schedule''s pg_cron job follows it.';
+comment on function posthorn.follow_scheduled_task() is 'Trigger: keeps the pg_cron job of a schedule in step with it.';
 
 create or replace trigger follow
 after insert or delete or update of namespace, name, cron_expression, timezone, active

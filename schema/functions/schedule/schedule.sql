@@ -1,5 +1,4 @@
--- Makes a schedule, or changes the one of that name. Said again it changes nothing, and the next
--- time stays; a schedule that somebody paused stays paused unless active says otherwise.
+-- With the same arguments again it changes nothing, and the next time stays.
 create or replace function posthorn.schedule(
   namespace text,
   name text,
@@ -37,7 +36,7 @@ begin
       returning task_id into task;
     exception when unique_violation then
       if attempt = 2 then
-        raise; -- this transaction cannot see what is in the way
+        raise; -- this transaction cannot see the schedule of that name
       end if;
     end;
     exit when task is not null;
@@ -45,9 +44,8 @@ begin
   return task;
 end $$;
 comment on function posthorn.schedule(text, text, text, text, json, text, text, text, text, json, boolean) is
-  'Makes a schedule, or changes the one of that name, and returns its id.';
+  'Makes a schedule, or changes the one of that name, and returns its id. A paused schedule stays paused unless active says otherwise.';
 
--- The id of the schedule of that name, which becomes what is given; null if there is none.
 create or replace function posthorn.change_schedule(
   namespace text, name text, cron_expression text, event_type text, payload jsonb, timezone text, catch_up text,
   stream text, key text, metadata json, active boolean
@@ -74,7 +72,7 @@ begin
   return t.task_id;
 end $$;
 comment on function posthorn.change_schedule(text, text, text, text, jsonb, text, text, text, text, json, boolean) is
-  'Changes the schedule of that name, if it differs.';
+  'Changes the schedule of that name, if it differs, and returns its id; null if there is none.';
 
 create or replace function posthorn.unschedule(namespace text, name text)
 returns boolean
@@ -88,7 +86,7 @@ begin
   where t.namespace = unschedule.namespace and t.name = unschedule.name;
   return found;
 end $$;
-comment on function posthorn.unschedule(text, text) is 'Deletes a schedule, and reports whether there was one.';
+comment on function posthorn.unschedule(text, text) is 'Deletes a schedule, and returns whether there was one.';
 
 create or replace function posthorn.pause_schedule(namespace text, name text)
 returns void
@@ -101,7 +99,7 @@ begin
   update posthorn.scheduled_tasks t set active = false
   where t.active and t.task_id = task;
 end $$;
-comment on function posthorn.pause_schedule(text, text) is 'A paused schedule publishes nothing.';
+comment on function posthorn.pause_schedule(text, text) is 'Pauses a schedule: it publishes nothing until it is resumed.';
 
 create or replace function posthorn.resume_schedule(namespace text, name text)
 returns void
@@ -115,9 +113,8 @@ begin
   where not t.active and t.task_id = task;
 end $$;
 comment on function posthorn.resume_schedule(text, text) is
-  'Lets a paused schedule go on with its next time; what it missed is not made up for.';
+  'Lets a paused schedule go on with its next time; missed times are not made up for.';
 
--- The schedule that must exist, by name.
 create or replace function posthorn.schedule_named(namespace text, name text)
 returns posthorn.scheduled_tasks
 language plpgsql stable security definer
@@ -135,10 +132,9 @@ begin
   end if;
   return t;
 end $$;
-comment on function posthorn.schedule_named(text, text) is 'The schedule of that name; an error if there is none.';
+comment on function posthorn.schedule_named(text, text) is 'The schedule with a name; an error if there is none.';
 
--- Checks a schedule and plans its next time, whoever changes the row: a plain insert, update or
--- delete of scheduled_tasks does the same as the functions.
+-- So plain inserts and updates of scheduled_tasks do the same as the functions.
 create or replace function posthorn.plan_scheduled_task()
 returns trigger
 language plpgsql security definer
@@ -149,7 +145,7 @@ begin
   if tg_op = 'INSERT' or not old.active or not new.active
     or (old.cron_expression, old.timezone) is distinct from (new.cron_expression, new.timezone)
   then
-    -- Looked at also while it is paused, so that what is wrong is refused at once.
+    -- Checked while it is paused, too, so that an error is refused at once.
     new.next_run_at := posthorn.next_run(new.cron_expression, new.timezone, posthorn.now());
     if new.next_run_at is null and new.active then
       raise exception 'schedule %: its time has passed', quote_literal(new.name)
@@ -186,7 +182,7 @@ begin
   perform posthorn.check_message(t.event_type, t.key, t.payload::json, '{}', t.metadata);
   perform posthorn.stream_id(t.namespace, t.stream);
 end $$;
-comment on function posthorn.check_scheduled_task(posthorn.scheduled_tasks) is 'Raises what is wrong with a schedule.';
+comment on function posthorn.check_scheduled_task(posthorn.scheduled_tasks) is 'Raises the error in a schedule, if there is one.';
 
 create or replace trigger plan
 before insert or update of namespace, name, cron_expression, event_type, payload, timezone, active, catch_up, stream, key, metadata
@@ -202,4 +198,4 @@ select t.namespace, t.name,
   case when t.job_id is null then 'tend' else 'pg_cron' end as fired_by,
   t.task_id, t.created_at, t.updated_at
 from posthorn.scheduled_tasks t;
-comment on view posthorn.schedules is 'Schedules, and when they are due next.';
+comment on view posthorn.schedules is 'The schedules, and the times when they are due next.';

@@ -1,7 +1,6 @@
--- What keeps plaintext out of confidential streams. Whoever writes to the log or to what is delayed looks into
--- sealed_streams, and has what goes to one of those checked here. Never is a payload in an error.
+-- Every function that writes to the log or to delayed looks into sealed_streams, and has payloads for those streams
+-- checked here. No error contains a payload.
 
--- The version of the key that a payload says it was sealed with; null if it has not the form of what is sealed.
 create or replace function posthorn.sealed_with(payload json)
 returns bigint
 language plpgsql immutable
@@ -11,7 +10,7 @@ declare
   message text;
   head bytea;
 begin
-  -- It is JSON, so \s is the white space of JSON; and quotes stand where the pattern has them.
+  -- The payload is JSON, so \s is the white space of JSON, and no quote is escaped.
   if (payload::text ~ '^\s*\{\s*"posthorn_sealed"\s*:\s*"[A-Za-z0-9_-]+"\s*\}\s*$') is not true then
     return null;
   end if;
@@ -25,7 +24,8 @@ begin
   end if;
   return nullif((get_byte(head, 1)::bigint << 24) + (get_byte(head, 2) << 16) + (get_byte(head, 3) << 8) + get_byte(head, 4), 0);
 end $$;
-comment on function posthorn.sealed_with(json) is 'The version of the key that a payload was sealed with, by its form.';
+comment on function posthorn.sealed_with(json) is
+  'The version of the key with which a payload was sealed, by its form; null if it is not sealed.';
 
 create or replace function posthorn.check_sealed(namespace_id int, stream text, payload json)
 returns void
@@ -46,7 +46,8 @@ begin
       using errcode = 'PH005', constraint = 'sealed_key', hint = 'Seal it again, with the key that the stream has now.';
   end if;
 end $$;
-comment on function posthorn.check_sealed(int, text, json) is 'Refuses a payload for a confidential stream that is not sealed with a key of it.';
+comment on function posthorn.check_sealed(int, text, json) is
+  'Refuses a payload for a confidential stream that is not sealed with a key of it.';
 
 create or replace function posthorn.refuse_plaintext(stream text)
 returns void

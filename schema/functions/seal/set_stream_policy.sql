@@ -1,6 +1,4 @@
--- Says who may read and publish to a stream over HTTP: open to every token of the namespace, or restricted to
--- tokens that name it; confidential is restricted, and takes sealed payloads only. What is not given gets its
--- default. Publishing heeds it in statements that begin after it is committed.
+-- Statements that publish and begin after this is committed heed the policy.
 create or replace function posthorn.set_stream_policy(
   namespace text,
   stream text,
@@ -20,10 +18,10 @@ declare
 begin
   perform posthorn.check_stream_policy(set_stream_policy.stream, set_stream_policy.security_level,
     set_stream_policy.encryption_alg, set_stream_policy.kms_key_id, set_stream_policy.dek_rotation_days);
-  if sealed and current_setting('transaction_isolation') <> 'read committed' then -- it could miss that publishing became quick
+  if sealed and current_setting('transaction_isolation') <> 'read committed' then -- otherwise it could miss that the stream became plain
     raise exception 'make a stream confidential at isolation level read committed' using errcode = 'PH005';
   end if;
-  -- First: of two who set a policy, the second goes on when the first is done. Publishers do not take this lock.
+  -- Policies are set one after another. Publishers do not take this lock.
   perform posthorn.lock_stream_names();
   insert into posthorn.stream_policies as p
     (namespace_id, stream_name, security_level, encryption_alg, kms_key_id, dek_rotation_days, created_at, updated_at)
@@ -50,7 +48,7 @@ begin
   perform posthorn.note_active_key(ns, set_stream_policy.stream);
 end $$;
 comment on function posthorn.set_stream_policy(text, text, text, text, text, int) is
-  'Makes a stream open, restricted to tokens that name it, or confidential: with sealed payloads only.';
+  'Sets who may read and publish to a stream over HTTP: open to every token of the namespace, restricted to tokens that name it, or confidential, which is restricted and takes sealed payloads only. Arguments that are left out get their defaults.';
 
 create or replace function posthorn.check_stream_policy(
   stream text, security_level text, encryption_alg text, kms_key_id text, dek_rotation_days int
@@ -72,7 +70,7 @@ begin
     raise exception 'encryption_alg cannot be %', quote_literal(left(encryption_alg, 60))
       using errcode = 'PH004', hint = 'Leave it out: it is AES-256-GCM.';
   elsif kms_key_id = '' or octet_length(kms_key_id) > 255 or kms_key_id ~ '[[:cntrl:]]' or strpos(kms_key_id, '://') > 0 then
-    -- A URL from here would let whoever can write here have keys wrapped by a keeper of their choice.
+    -- A URL here would let anyone who can set policies have keys wrapped by a keeper of their choice.
     raise exception 'kms_key_id is the name of a keeper'
       using errcode = 'PH004', hint = 'Each process says which URL the name stands for: posthorn serve --keeper NAME=URL. Leave it out for its --seal-key.';
   elsif dek_rotation_days not between 1 and 36500 then
@@ -83,9 +81,9 @@ begin
       using errcode = 'PH005', hint = 'Publish what is secret to a stream with a name of its own, and make that confidential.';
   end if;
 end $$;
-comment on function posthorn.check_stream_policy(text, text, text, text, int) is 'Raises what is wrong with a policy, if anything is.';
+comment on function posthorn.check_stream_policy(text, text, text, text, int) is 'Raises the error in a policy, if there is one.';
 
--- What publishes plaintext from inside the database would fail from now on, unseen. So it is to go first.
+-- Such sources would fail unseen from now on, so they must be removed first.
 create or replace function posthorn.refuse_plaintext_sources(namespace text, stream text)
 returns void
 language plpgsql stable
@@ -118,9 +116,9 @@ begin
       using errcode = 'PH002', hint = 'Wait for them, or cancel_delayed: see posthorn.delayed.';
   end if;
 end $$;
-comment on function posthorn.refuse_plaintext_sources(text, text) is 'Raises what would publish plaintext to a stream from inside the database.';
+comment on function posthorn.refuse_plaintext_sources(text, text) is
+  'Raises that a source inside the database publishes plaintext to a stream, if there is one.';
 
--- The confidential streams of a namespace; among some, or all of them.
 create or replace function posthorn.confidential_streams(namespace text, streams text[] default null, max_streams int default null)
 returns setof text
 language plpgsql stable security definer
@@ -136,9 +134,9 @@ begin
       and (confidential_streams.streams is null or p.stream_name = any (confidential_streams.streams))
     limit confidential_streams.max_streams;
 end $$;
-comment on function posthorn.confidential_streams(text, text[], int) is 'The streams of a namespace whose payloads must be sealed.';
+comment on function posthorn.confidential_streams(text, text[], int) is
+  'The streams of a namespace whose payloads must be sealed; of some streams, or all.';
 
--- The streams of a namespace that are not for everyone.
 create or replace function posthorn.restricted_streams(namespace text)
 returns setof text
 language sql stable security definer
@@ -150,7 +148,6 @@ begin atomic
 end;
 comment on function posthorn.restricted_streams(text) is 'The streams of a namespace that only tokens which name them may read.';
 
--- Which of some streams a group may hand out: all of them, unless each of its subscriptions asks for others.
 create or replace function posthorn.group_streams(namespace text, group_name text, streams text[])
 returns setof text
 language plpgsql stable security definer
@@ -169,10 +166,11 @@ begin
         where s.group_no = g.id and (s.conditions_sql is not null or posthorn.matches(wanted #>> '{}', x)))
     order by x;
 end $$;
-comment on function posthorn.group_streams(text, text, text[]) is 'Which of some streams a group may hand out.';
+comment on function posthorn.group_streams(text, text, text[]) is
+  'The streams, of some, whose events a group may hand out: all of them, unless each of its subscriptions asks for other streams.';
 
--- Events that a group holds apart from the log: they stay in it whatever its subscriptions ask for later, and
--- any event can be published to a subscription.
+-- These stay in the group whatever its subscriptions ask for later, and any event can be published to a
+-- subscription.
 create or replace function posthorn.held_streams(namespace text, group_name text, streams text[], subscription text default null)
 returns setof text
 language plpgsql stable security definer
@@ -198,7 +196,7 @@ begin
     order by s.name;
 end $$;
 comment on function posthorn.held_streams(text, text, text[], text) is
-  'Of which of some streams a group has failed events, direct messages or dead letters; or one of its subscriptions, without the dead letters.';
+  'The streams, of some, of which a group has failed events, direct messages or dead letters; for one of its subscriptions, without the dead letters.';
 
 create or replace function posthorn.lease_streams(namespace text, lease bigint, streams text[])
 returns setof text
@@ -216,4 +214,5 @@ begin atomic
       where r.lease_id = lease_streams.lease and e.stream_id = s.id)
   order by s.name;
 end;
-comment on function posthorn.lease_streams(text, bigint, text[]) is 'Of which of some streams a lease has failed events or direct messages.';
+comment on function posthorn.lease_streams(text, bigint, text[]) is
+  'The streams, of some, of which a lease has failed events or direct messages.';

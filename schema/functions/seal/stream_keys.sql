@@ -1,7 +1,6 @@
--- The keys of confidential streams, wrapped: a store for package seal. Its calls are transactions of their own: a
--- key that has sealed must not be rolled back.
+-- The wrapped keys of confidential streams: a store for package seal. Its calls are transactions of their own,
+-- because a key that has sealed a payload must not be rolled back.
 
--- A row for each key that there is, and one without a key if there is none; each says what newer keys are to be.
 create or replace function posthorn.load_stream_keys(namespace text, stream text)
 returns table (
   last_version int, new_keeper text, rotate_after interval, key_version int, age interval, retired boolean, keeper text, key bytea
@@ -26,9 +25,9 @@ begin
       on k.namespace_id = ns and k.stream_name = load_stream_keys.stream and k.key is not null
     order by k.version;
 end $$;
-comment on function posthorn.load_stream_keys(text, text) is 'The wrapped keys of a stream.';
+comment on function posthorn.load_stream_keys(text, text) is
+  'The wrapped keys of a stream, each with the settings for newer keys; one row without a key if there is none.';
 
--- The policy of a stream that is confidential, locked: those who change its keys come one after another.
 create or replace function posthorn.lock_stream_keys(namespace_id int, stream text)
 returns void
 language plpgsql
@@ -44,7 +43,8 @@ begin
       using errcode = 'PH005', hint = 'Make it so: posthorn streams set STREAM --level confidential.';
   end if;
 end $$;
-comment on function posthorn.lock_stream_keys(int, text) is 'Lets those who change the keys of a stream in one by one.';
+comment on function posthorn.lock_stream_keys(int, text) is
+  'Locks the policy of a confidential stream, so that its keys are changed by one transaction at a time.';
 
 create or replace function posthorn.add_stream_key(namespace text, stream text, version bigint, keeper text, key bytea)
 returns void
@@ -70,15 +70,15 @@ begin
   begin
     insert into posthorn.stream_keys (namespace_id, stream_name, version, created_at, keeper, key)
     values (ns, add_stream_key.stream, next_version, posthorn.now(), add_stream_key.keeper, add_stream_key.key);
-  exception when unique_violation then -- in a transaction that cannot see it
+  exception when unique_violation then -- this transaction cannot see the key
     raise exception 'key % of stream % exists', next_version, quote_literal(add_stream_key.stream)
       using errcode = 'PH002', hint = 'Another process was first: use the key that it has made.';
   end;
   perform posthorn.note_active_key(ns, add_stream_key.stream);
 end $$;
-comment on function posthorn.add_stream_key(text, text, bigint, text, bytea) is 'Adds the next key of a confidential stream, wrapped.';
+comment on function posthorn.add_stream_key(text, text, bigint, text, bytea) is
+  'Adds the next key of a confidential stream, wrapped.';
 
--- The policy says which key seals: the last one, unless it is destroyed.
 create or replace function posthorn.note_active_key(namespace_id int, stream text)
 returns void
 language plpgsql
@@ -96,9 +96,9 @@ begin
   where p.namespace_id = note_active_key.namespace_id and p.stream_name = note_active_key.stream
     and p.security_level = 'confidential' and p.active_key_version is distinct from active.version;
 end $$;
-comment on function posthorn.note_active_key(int, text) is 'Writes into the policy of a confidential stream which key seals.';
+comment on function posthorn.note_active_key(int, text) is
+  'Writes into the policy of a confidential stream which key seals: the last one, unless it is destroyed.';
 
--- Counts messages that a key may have sealed, and returns how many those are altogether.
 create or replace function posthorn.use_stream_key(namespace text, stream text, version bigint, n bigint)
 returns bigint
 language plpgsql security definer
@@ -121,9 +121,10 @@ begin
   end if;
   return total;
 end $$;
-comment on function posthorn.use_stream_key(text, text, bigint, bigint) is 'Counts messages that a key may have sealed.';
+comment on function posthorn.use_stream_key(text, text, bigint, bigint) is
+  'Counts messages that a key may have sealed, and returns their total.';
 
--- Lets the stream have a new key: whoever looks at the keys next makes it. Processes look every few minutes.
+-- The next process that looks at the keys makes the new one; processes look every few minutes.
 create or replace function posthorn.rotate_stream_key(namespace text, stream text)
 returns void
 language plpgsql security definer
@@ -134,14 +135,12 @@ declare
   ns int := posthorn.namespace_id(rotate_stream_key.namespace);
 begin
   perform posthorn.lock_stream_keys(ns, rotate_stream_key.stream);
-  -- All of them: where the newest does not open, one before it seals.
+  -- All keys: if the newest cannot be opened, an older one would seal.
   update posthorn.stream_keys k set retired_at = posthorn.now()
   where k.namespace_id = ns and k.stream_name = rotate_stream_key.stream and k.key is not null and k.retired_at is null;
 end $$;
 comment on function posthorn.rotate_stream_key(text, text) is 'Lets a confidential stream have a new key.';
 
--- Destroys the keys of a stream, up to a version or all of them, and returns how many. What they sealed is
--- unreadable from then on, wherever it is.
 create or replace function posthorn.shred_stream_keys(namespace text, stream text, up_to int default null)
 returns bigint
 language plpgsql security definer
@@ -153,7 +152,7 @@ declare
   at timestamptz := posthorn.now();
   n bigint;
 begin
-  -- Also of a stream that is not confidential any more.
+  -- The stream need not be confidential any more.
   perform from posthorn.stream_policies p
   where p.namespace_id = ns and p.stream_name = shred_stream_keys.stream
   for no key update;
@@ -168,9 +167,9 @@ begin
   perform posthorn.note_active_key(ns, shred_stream_keys.stream);
   return n;
 end $$;
-comment on function posthorn.shred_stream_keys(text, text, int) is 'Destroys keys of a stream, for good.';
+comment on function posthorn.shred_stream_keys(text, text, int) is
+  'Destroys the keys of a stream for good, up to a version or all of them, and returns how many. Payloads that they sealed are unreadable from then on, everywhere.';
 
--- The keys of a stream, as people see them: without what is in them.
 create or replace function posthorn.list_stream_keys(namespace text, stream text)
 returns table (
   version int, created_at timestamptz, age interval, keeper text, used bigint, retired_at timestamptz, destroyed_at timestamptz
@@ -188,4 +187,4 @@ begin
     where k.namespace_id = ns and k.stream_name = list_stream_keys.stream
     order by k.version;
 end $$;
-comment on function posthorn.list_stream_keys(text, text) is 'The keys of a stream, without what is in them.';
+comment on function posthorn.list_stream_keys(text, text) is 'The keys of a stream, without the key material.';

@@ -48,10 +48,8 @@ declare
   known constant text[] := posthorn.token_scopes();
   wrong text;
 begin
-  if posthorn.is_name(name) is not true then
-    raise exception 'the name of a token must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Name it after who will have it, such as shop-backend.';
-  elsif cardinality(scopes) > 0 is not true then
+  perform posthorn.check_name(name, 'the name of a token', 'Name it after who will have it, such as shop-backend.');
+  if cardinality(scopes) > 0 is not true then
     raise exception 'a token needs a scope'
       using errcode = 'PH004', hint = format('Give one or more of %s; or all.', array_to_string(known, ', '));
   elsif expires_at <= posthorn.now() then

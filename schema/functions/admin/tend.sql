@@ -163,10 +163,15 @@ begin
   delete from posthorn.ticks t
   where t.at < today - posthorn.setting('partition_retention_period')::interval - interval '1 month' and t.at < last_tick;
   get diagnostics n = row_count;
-  return removed + n + posthorn.sweep_jobs() + posthorn.sweep_relayed() + posthorn.sweep_imported_ids();
+  removed := removed + n;
+  delete from posthorn.imported_ids k
+  where k.ctid = any (array(
+    select x.ctid from posthorn.imported_ids x where x.at <= today - interval '1 day' order by x.at limit 10000));
+  get diagnostics n = row_count;
+  return removed + n + posthorn.sweep_jobs() + posthorn.sweep_relayed();
 end $$;
 comment on function posthorn.sweep() is
-  'Removes expired dedup keys, nodes that have been silent for ten minutes, and old ticks; once a minute.';
+  'Removes expired dedup keys, nodes that have been silent for ten minutes, old ticks and old ids of imports; once a minute.';
 
 create or replace function posthorn.check_cluster()
 returns void

@@ -75,38 +75,6 @@ end $$;
 comment on function posthorn.check_archive_config(text, jsonb) is
   'Raises the error in the location or the settings of an archive, if there is one.';
 
--- Who else read from the group of an archive would take events away from it.
-create or replace function posthorn.check_no_archive(g posthorn.groups)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if exists (select from posthorn.archives a where a.group_no = g.id) then
-    perform posthorn.raise_taken(g, 'an archive', 'it reads by itself', 'Give your group another name.');
-  end if;
-end $$;
-comment on function posthorn.check_no_archive(posthorn.groups) is 'Refuses what would take events away from an archive.';
-
-create or replace function posthorn.forget_archive(g posthorn.groups)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  archive int := (select a.id from posthorn.archives a where a.group_no = g.id);
-begin
-  if archive is null then
-    return;
-  end if;
-  delete from posthorn.archive_parts x where x.archive_id = archive;
-  delete from posthorn.archive_segments x where x.archive_id = archive;
-  delete from posthorn.archive_days x where x.archive_id = archive;
-  delete from posthorn.archive_streams x where x.archive_id = archive;
-  delete from posthorn.archives x where x.id = archive;
-end $$;
-comment on function posthorn.forget_archive(posthorn.groups) is 'Removes the archive of a group; its objects stay in the store.';
-
 -- The decision which events are one object must survive a crash, so that the object is the same when it is written
 -- again.
 create or replace function posthorn.commit_durably()

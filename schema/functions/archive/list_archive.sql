@@ -86,9 +86,15 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  a posthorn.archives := posthorn.archive_named(relist_archive.namespace, relist_archive.name);
+  a posthorn.archives;
   n bigint;
 begin
+  select x.* into a from posthorn.archives x
+  where x.namespace_id = posthorn.namespace_id(relist_archive.namespace) and x.name = relist_archive.name;
+  if not found then
+    raise exception 'namespace % has no archive %', relist_archive.namespace, coalesce(quote_literal(relist_archive.name), 'null')
+      using errcode = 'PH001', hint = 'posthorn archive list shows them.';
+  end if;
   update posthorn.archive_days d set listed = 0 where d.archive_id = a.id;
   update posthorn.archive_streams s set listed = -1 where s.archive_id = a.id and s.changes > 0;
   get diagnostics n = row_count;
@@ -96,24 +102,6 @@ begin
 end $$;
 comment on function posthorn.relist_archive(text, text) is
   'Has all manifests of an archive written again; returns the number of streams.';
-
-create or replace function posthorn.archive_named(namespace text, name text)
-returns posthorn.archives
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  a posthorn.archives;
-begin
-  select x.* into a from posthorn.archives x
-  where x.namespace_id = posthorn.namespace_id(archive_named.namespace) and x.name = archive_named.name;
-  if not found then
-    raise exception 'namespace % has no archive %', archive_named.namespace, coalesce(quote_literal(archive_named.name), 'null')
-      using errcode = 'PH001', hint = 'posthorn archive list shows them.';
-  end if;
-  return a;
-end $$;
-comment on function posthorn.archive_named(text, text) is 'The archive with a name; an error if there is none.';
 
 create or replace view posthorn.archive_status as
 select n.namespace, a.name, a.location, a.created_at, g.paused,

@@ -11,9 +11,7 @@ declare
   ns int := posthorn.namespace_id(begin_replay.namespace);
   r posthorn.archive_replays;
 begin
-  if posthorn.is_name(begin_replay.name) is not true then
-    raise exception 'the name of a replay must be 1 to 255 bytes without control characters' using errcode = 'PH004';
-  end if;
+  perform posthorn.check_name(begin_replay.name, 'the name of a replay', 'Use the name of the run that it goes on with.');
   select x.* into r from posthorn.archive_replays x
   where x.namespace_id = ns and x.name = begin_replay.name for update;
   if r.ended_at is null and r.target <> begin_replay.target then
@@ -95,8 +93,7 @@ declare
   stream_ids bigint[];
   stream_names text[];
 begin
-  perform posthorn.check_no_archive(g);
-  perform posthorn.check_no_projection(g, 'it cannot apply events twice', 'Rebuild it, or replay into another group.');
+  perform posthorn.check_kind(g.id, 'it cannot read events twice', 'Replay into another group, or rebuild a projection.', 'relay');
   perform posthorn.move_replay(g.namespace_id, replay_to_group.replay, replay_to_group.run,
     ids[1], ids[cardinality(ids)], cardinality(ids));
   select array_agg(posthorn.stream_id(replay_to_group.namespace, n.name)), array_agg(n.name) into stream_ids, stream_names

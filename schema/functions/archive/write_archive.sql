@@ -9,10 +9,7 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
-  if posthorn.is_name(lease_archive_stream.worker) is not true then
-    raise exception 'worker must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Name the process, for instance host-4711-0badcafe.';
-  end if;
+  perform posthorn.check_name(lease_archive_stream.worker, 'worker', 'Name the process, for instance host-4711-0badcafe.');
   perform posthorn.check_claim(1, lease_archive_stream.lease_for, gen_random_uuid());
   perform posthorn.commit_durably(); -- segments must be on the disk before they are written
   return query

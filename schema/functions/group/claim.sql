@@ -27,10 +27,7 @@ declare
   size int := claim.max_events;
   started timestamptz := clock_timestamp();
 begin
-  if claim.node is null or posthorn.is_name(claim.node) is not true then
-    raise exception 'node must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Name the process, for instance worker-1.';
-  end if;
+  perform posthorn.check_name(claim.node, 'node', 'Name the process, for instance worker-1.');
   perform posthorn.keep_memory();
   loop
     new_token := gen_random_uuid();

@@ -26,7 +26,9 @@ begin
     elsif delivered >= 2 and cardinality(held) > 1 then
       perform posthorn.split(g, l, held);
       return null; -- the parts are retries now, and due
-    elsif cardinality(held) = 1 and g.attempts > 0 and not posthorn.may_retry(g, l, delivered) then
+    elsif cardinality(held) = 1 and g.attempts > 0 and l.node is not null -- one that was given back may always be taken
+      and coalesce((select max(r.attempts) from posthorn.retries r where r.lease_id = l.id), delivered) >= g.attempts
+    then
       perform posthorn.bury(l, held[1], s.subscription, s.attempts, 'Worker died', format('%s deliveries ended without an answer', s.attempts), null)
       from (select r.subscription, r.attempts from posthorn.retries r where r.lease_id = l.id
             union all select '', delivered where not l.retries) s;
@@ -39,15 +41,6 @@ begin
 end $$;
 comment on function posthorn.claim_expired(posthorn.groups, text, int, timestamptz, uuid) is
   'Takes over a lease whose deadline has passed.';
-
-create or replace function posthorn.may_retry(g posthorn.groups, l posthorn.leases, delivered int)
-returns boolean
-language sql stable
-set search_path = pg_catalog, pg_temp
-return l.node is null
-  or coalesce((select max(r.attempts) from posthorn.retries r where r.lease_id = l.id), delivered) < g.attempts;
-comment on function posthorn.may_retry(posthorn.groups, posthorn.leases, int) is
-  'Whether the only event of an expired lease has deliveries left. A lease that was given back may always be taken.';
 
 -- The retries are due since the deadline of the lease, so the claim that splits it finds them at once.
 create or replace function posthorn.split(g posthorn.groups, l posthorn.leases, held bigint[])

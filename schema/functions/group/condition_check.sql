@@ -38,7 +38,7 @@ begin
         perform posthorn.as_condition_role(null, format(
           'select (%s)::text from unnest(array[null::posthorn.event]) e, jsonb_populate_record(null::posthorn.subscriptions, ''{"params": {}}'') s',
           expression));
-        parts := posthorn.conjuncts(expression);
+        parts := array(select posthorn.bare(p) from unnest(posthorn.split_sql(posthorn.bare(expression), ' AND ')) p);
         select substr(p, length(contains) + 1, length(p) - length(contains) - 1) into args
         from unnest(parts) p
         where starts_with(p, contains) and p !~ '^s.*\ms\.' limit 1;
@@ -397,16 +397,6 @@ begin
 end $$;
 comment on function posthorn.disallow_condition_function(text) is
   'Forbids conditions a function again, and stops the subscriptions that call it.';
-
-create or replace function posthorn.conjuncts(expression text)
-returns text[]
-language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-  select (select array_agg(posthorn.bare(p)) from unnest(posthorn.split_sql(posthorn.bare(expression), ' AND ')) p)
-$$;
-comment on function posthorn.conjuncts(text) is
-  'The parts of a condition that are joined by AND, each without the parentheses around it.';
 
 create or replace function posthorn.bare(expression text)
 returns text

@@ -12,23 +12,26 @@ declare
   sight posthorn.sight := posthorn.look();
 begin
   perform posthorn.check_group_config(conf);
-  if posthorn.is_name(define_group.name) is not true then
-    raise exception 'group must be 1 to 255 bytes without control characters' using errcode = 'PH004';
-  end if;
+  perform posthorn.check_name(define_group.name, 'group', 'Name it for its work, for instance billing.');
   insert into posthorn.groups (namespace_id, name) values (ns, define_group.name)
   on conflict (namespace_id, name) do nothing
   returning * into g;
   if not found then
     select * into g from posthorn.groups
     where namespace_id = ns and name = define_group.name for update;
-    perform posthorn.check_no_projection(g, 'its policy is fixed', 'Give the group another name.');
-    perform posthorn.check_no_relay(g, 'its policy is fixed', 'Give the group another name.');
-    perform posthorn.check_no_archive(g);
+    perform posthorn.check_kind(g.id, 'its policy is fixed', 'Give the group another name.');
     old := g;
   end if;
   g := posthorn.configured(g, conf);
   if (old.ordering, old.slots) <> (g.ordering, g.slots) then
-    perform posthorn.check_reorder(old, g);
+    perform posthorn.lock_group(g.id);
+    -- Leases that were cut into slots under the old order would overlap with those cut under the new one.
+    if exists (select from posthorn.leases l where l.group_id = g.id)
+      or exists (select from posthorn.retries r where r.group_id = g.id)
+    then
+      raise exception 'the order of group "%" cannot change while it has work in flight', g.name
+        using errcode = 'PH002', hint = 'Pause it, let leases and retries finish, then change it; or define another group.';
+    end if;
   end if;
   update posthorn.groups x
   set ordering = g.ordering, slots = g.slots, attempts = g.attempts, delays = g.delays,
@@ -36,7 +39,11 @@ begin
     backoff_jitter = g.backoff_jitter, on_failure = g.on_failure, read_ahead = g.read_ahead
   where x.id = g.id and x is distinct from g;
   if old.id is null then
-    perform posthorn.move_cursor(g, posthorn.start_of(conf), sight);
+    perform posthorn.move_cursor(g, case coalesce(conf->>'start', 'now')
+      when 'now' then 'infinity'
+      when 'end' then 'infinity'
+      when 'beginning' then '-infinity'
+      else posthorn.to_time(conf->>'start', 'start') end, sight);
   end if;
   return g.id;
 end $$;
@@ -123,47 +130,35 @@ begin
 end $$;
 comment on function posthorn.check_group_config(jsonb) is 'Raises the error in a group''s configuration, if there is one.';
 
-create or replace function posthorn.start_of(config jsonb)
-returns timestamptz
-language sql stable
-set search_path = pg_catalog, pg_temp
-return case coalesce(config->>'start', 'now')
-  when 'now' then 'infinity'
-  when 'end' then 'infinity'
-  when 'beginning' then '-infinity'
-  else posthorn.to_time(config->>'start', 'start')
-end;
-comment on function posthorn.start_of(jsonb) is
-  'The time at which a configuration lets a group start; -infinity and infinity are the ends of the log.';
-
--- Leases that were cut into slots under the old order would overlap with those cut under the new one.
-create or replace function posthorn.check_reorder(old posthorn.groups, new posthorn.groups)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
+create or replace function posthorn.kind_of(group_id int)
+returns text
+language plpgsql stable -- not sql, which would plan anew at every call
 as $$
 begin
-  perform posthorn.lock_group(old.id);
-  if exists (select from posthorn.leases l where l.group_id = old.id)
-    or exists (select from posthorn.retries r where r.group_id = old.id)
-  then
-    raise exception 'the order of group "%" cannot change while it has work in flight', old.name
-      using errcode = 'PH002', hint = 'Pause it, let leases and retries finish, then change it; or define another group.';
+  return case
+    when exists (select from posthorn.projections p where p.group_id = kind_of.group_id) then 'projection'
+    when exists (select from posthorn.relays r where r.group_id = kind_of.group_id) then 'relay'
+    when exists (select from posthorn.archives a where a.group_no = kind_of.group_id) then 'archive' end;
+end $$;
+comment on function posthorn.kind_of(int) is 'Whether a group is a projection, a relay or an archive; null if it is none.';
+
+-- These groups read by themselves: another reader, or a move, would let them skip events or write them twice.
+create or replace function posthorn.check_kind(group_id int, what text, hint text, allowed text default '')
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  kind text := posthorn.kind_of(check_kind.group_id);
+begin
+  if kind <> allowed then
+    raise exception 'group "%" is % %: %', (select g.name from posthorn.groups g where g.id = check_kind.group_id),
+        case kind when 'archive' then 'an' else 'a' end, kind, what
+      using errcode = 'PH005', hint = check_kind.hint;
   end if;
 end $$;
-comment on function posthorn.check_reorder(posthorn.groups, posthorn.groups) is
-  'Refuses to change the order of a group that has work in flight.';
-
--- Says what a group is taken by, and what follows.
-create or replace function posthorn.raise_taken(g posthorn.groups, taker text, what text, hint text)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  raise exception 'group "%" is %: %', g.name, taker, what using errcode = 'PH005', hint = raise_taken.hint;
-end $$;
-comment on function posthorn.raise_taken(posthorn.groups, text, text, text) is 'Says what a group is taken by.';
+comment on function posthorn.check_kind(int, text, text, text) is
+  'Refuses a call for the group of a projection, a relay or an archive, unless its kind is allowed.';
 
 create or replace function posthorn.lock_group(group_id int)
 returns void
@@ -175,22 +170,20 @@ comment on function posthorn.lock_group(int) is
 
 create or replace function posthorn.pause_group(namespace text, group_name text)
 returns void
-language plpgsql security definer
+language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-begin
-  update posthorn.groups g set paused = true where g.id = (posthorn.group_named(namespace, group_name)).id;
-end $$;
+  update posthorn.groups g set paused = true where g.id = (posthorn.group_named(pause_group.namespace, group_name)).id
+$$;
 comment on function posthorn.pause_group(text, text) is 'Pauses a group: claims return nothing, and leases in flight go on.';
 
 create or replace function posthorn.resume_group(namespace text, group_name text)
 returns void
-language plpgsql security definer
+language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-begin
-  update posthorn.groups g set paused = false where g.id = (posthorn.group_named(namespace, group_name)).id;
-end $$;
+  update posthorn.groups g set paused = false where g.id = (posthorn.group_named(resume_group.namespace, group_name)).id
+$$;
 comment on function posthorn.resume_group(text, text) is 'Lets a paused group claim again from its position.';
 
 create or replace function posthorn.delete_group(namespace text, group_name text)
@@ -209,9 +202,19 @@ begin
   select count(*) into delete_group.retries from gone;
   with gone as (delete from posthorn.dead_letters where group_id = g.id returning 1)
   select count(*) into delete_group.dead_letters from gone;
-  perform posthorn.forget_projection(g);
-  perform posthorn.forget_relay(g);
-  perform posthorn.forget_archive(g);
+  perform posthorn.delete_group(n.namespace, x.name)
+  from posthorn.projections p
+  join posthorn.groups x on x.id = p.group_id
+  join posthorn.namespaces n on n.id = x.namespace_id
+  where p.replaces = g.id;
+  delete from posthorn.projections where group_id = g.id;
+  delete from posthorn.relayed where group_id = g.id;
+  delete from posthorn.relays where group_id = g.id;
+  delete from posthorn.archive_parts where archive_id in (select a.id from posthorn.archives a where a.group_no = g.id);
+  delete from posthorn.archive_segments where archive_id in (select a.id from posthorn.archives a where a.group_no = g.id);
+  delete from posthorn.archive_days where archive_id in (select a.id from posthorn.archives a where a.group_no = g.id);
+  delete from posthorn.archive_streams where archive_id in (select a.id from posthorn.archives a where a.group_no = g.id);
+  delete from posthorn.archives where group_no = g.id;
   delete from posthorn.subscriptions where group_no = g.id;
   delete from posthorn.filtered_groups where group_no = g.id;
   delete from posthorn.readers where group_no = g.id;

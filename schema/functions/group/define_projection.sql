@@ -19,7 +19,7 @@ begin
   select x.* into g from posthorn.groups x where x.namespace_id = ns and x.name = define_projection.name;
   if not found then
     return posthorn.new_projection(define_projection.namespace, define_projection.name, conf, null);
-  elsif not posthorn.is_projection(g.id) then
+  elsif posthorn.kind_of(g.id) is distinct from 'projection' then
     raise exception 'group "%" is not a projection', define_projection.name
       using errcode = 'PH002', hint = 'Give the projection a name that no group has.';
   end if;
@@ -61,13 +61,6 @@ as $$
 $$;
 comment on function posthorn.try_now(int) is 'Ends the wait of a projection that stands still after a failure.';
 
-create or replace function posthorn.is_projection(group_id int)
-returns boolean
-language sql stable
-set search_path = pg_catalog, pg_temp
-return exists (select from posthorn.projections p where p.group_id = is_projection.group_id);
-comment on function posthorn.is_projection(int) is 'Whether a group is a projection.';
-
 create or replace function posthorn.projection_named(namespace text, name text)
 returns posthorn.groups
 language plpgsql stable
@@ -76,7 +69,7 @@ as $$
 declare
   g posthorn.groups := posthorn.group_named(namespace, name);
 begin
-  if not posthorn.is_projection(g.id) then
+  if posthorn.kind_of(g.id) is distinct from 'projection' then
     raise exception 'group "%" is not a projection', name
       using errcode = 'PH001', hint = 'posthorn projections lists them.';
   end if;
@@ -84,31 +77,3 @@ begin
 end $$;
 comment on function posthorn.projection_named(text, text) is
   'The group of the projection with a name; an error if there is none.';
-
--- What would make a projection skip events, or apply them twice, is refused.
-create or replace function posthorn.check_no_projection(g posthorn.groups, what text, hint text)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if posthorn.is_projection(g.id) then
-    perform posthorn.raise_taken(g, 'a projection', what, hint);
-  end if;
-end $$;
-comment on function posthorn.check_no_projection(posthorn.groups, text, text) is 'Refuses what would make a projection skip events, or apply them twice.';
-
-create or replace function posthorn.forget_projection(g posthorn.groups)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  perform posthorn.delete_group(n.namespace, x.name)
-  from posthorn.projections p
-  join posthorn.groups x on x.id = p.group_id
-  join posthorn.namespaces n on n.id = x.namespace_id
-  where p.replaces = g.id;
-  delete from posthorn.projections p where p.group_id = g.id;
-end $$;
-comment on function posthorn.forget_projection(posthorn.groups) is 'Removes the projection of a group, with its replacement.';

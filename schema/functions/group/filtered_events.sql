@@ -29,7 +29,11 @@ begin
     ids := array(select r.event_id from posthorn.retries r where r.lease_id = l.id and r.subscription = '');
   end if;
   if cardinality(ids) > 0 or ids is null then
-    perform posthorn.hold_stopped(l);
+    -- Matching leaves stopped subscriptions out, and note_missed comes later. A subscription that went on in between
+    -- would lose the events.
+    if exists (select from posthorn.stops x where x.group_no = l.group_id and posthorn.may_be_missed(l, x)) then
+      perform posthorn.lock_group(l.group_id);
+    end if;
     batch := posthorn.batch_of(l, ids);
     result := posthorn.match_events(l.group_id, batch);
     matches := result.matches;

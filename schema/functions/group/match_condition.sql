@@ -89,12 +89,11 @@ comment on function posthorn.next_batch(posthorn.groups, int) is
 
 create or replace function posthorn.stop_condition(group_id bigint, condition_id int, error text)
 returns void
-language plpgsql security definer
+language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-begin
-  perform posthorn.stop_subscriptions(stop_condition.group_id::int, array(
+  select posthorn.stop_subscriptions(stop_condition.group_id::int, array(
     select (i, stop_condition.error)::posthorn.trouble
-    from unnest(posthorn.ids_with_condition(stop_condition.group_id::int, stop_condition.condition_id, null)) i));
-end $$;
+    from unnest(posthorn.ids_with_condition(stop_condition.group_id::int, stop_condition.condition_id, null)) i))
+$$;
 comment on function posthorn.stop_condition(bigint, int, text) is 'Stops the subscriptions of a group that have a condition.';

@@ -423,7 +423,9 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  reads text[] := posthorn.fields_read(l.group_id);
+  reads text[] := array( -- the fields that cost time to prepare
+    select distinct f from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id cross join lateral unnest(c.reads) f
+    where m.group_no = l.group_id);
 begin
   return array_agg(e) from posthorn.batch_events(l, ids, 'stream' = any (reads), 'payload' = any (reads), 'metadata' = any (reads), false) e;
 exception when data_exception then -- a payload that jsonb cannot hold, such as half of a surrogate pair
@@ -471,17 +473,3 @@ exception when data_exception then
   return null;
 end $$;
 comment on function posthorn.jsonb_or_null(json) is 'A value as jsonb; null if jsonb cannot hold it.';
-
-create or replace function posthorn.fields_read(group_no int)
-returns text[]
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_column
-begin
-  return array(
-    select distinct f from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id cross join lateral unnest(c.reads) f
-    where m.group_no = fields_read.group_no);
-end $$;
-comment on function posthorn.fields_read(int) is
-  'The fields of an event that conditions of a group read and that cost time to prepare.';

@@ -43,7 +43,11 @@ begin
     if last_id is not null then
       troubles := troubles || (f.id, format('failed for 100 events in a row, the last time with: %s', f.errors[array_position(f.ids, last_id)]))::posthorn.trouble;
       ends := ends || (last_id, f.id, null)::posthorn.misfit;
-      matches := posthorn.without_subscription(matches, f.name, last_id);
+      select array_agg((m.event_id, x.subscriptions)::posthorn.match order by m.event_id) into matches
+      from unnest(matches) m
+      cross join lateral (
+        select case when m.event_id > last_id then array_remove(m.subscriptions, f.name) else m.subscriptions end as subscriptions) x
+      where cardinality(x.subscriptions) > 0;
     end if;
   end loop;
 end $$;
@@ -73,16 +77,3 @@ begin
 end $$;
 comment on function posthorn.run_of_misfits(bigint[], bigint[], bigint[], int) is
   'For how many events in a row a condition has failed at the end of a batch, and the event at which that reached 100.';
-
-create or replace function posthorn.without_subscription(matches posthorn.match[], subscription text, last_id bigint)
-returns posthorn.match[]
-language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-  select array_agg((m.event_id, x.subscriptions)::posthorn.match order by m.event_id)
-  from unnest(matches) m
-  cross join lateral (select case when m.event_id > last_id then array_remove(m.subscriptions, subscription) else m.subscriptions end as subscriptions) x
-  where cardinality(x.subscriptions) > 0
-$$;
-comment on function posthorn.without_subscription(posthorn.match[], text, bigint) is
-  'Matches without a subscription, from an event on.';

@@ -93,7 +93,9 @@ as $$
     -- A lease that was given back has no node, and its deadline has passed.
     select l.*, l.until is not null and (l.node is not null or l.until > posthorn.now()) as working
     from posthorn.leases l
-    where l.group_id = g.id and posthorn.has_event(l, outcomes_in.event_id, outcomes_in.xid, outcomes_in.published_at)
+    where l.group_id = g.id and case when l.ids is not null then outcomes_in.event_id = any (l.ids)
+      else outcomes_in.event_id > l.lo and outcomes_in.event_id <= l.hi and outcomes_in.published_at >= l.since
+        and not pg_visible_in_snapshot(outcomes_in.xid, l.base) and pg_visible_in_snapshot(outcomes_in.xid, l.target) end
   ), part as (
     select case when h.working then 1 else 2 end as state, r.subscription, r.attempts, r.error, null::text as reason,
       case when h.working then h.node end as node, case when h.working then h.claimed_at else r.failed_at end as at,
@@ -118,18 +120,6 @@ as $$
   select min(w.state) over (), w.subscription, w.attempts, w.error, w.reason, w.node, w.at, w.due_at from whole w
 $$;
 comment on function posthorn.outcomes_in(posthorn.groups, bigint, xid8, timestamptz) is 'The state of an event in one group.';
-
--- Does not read the other events of the lease.
-create or replace function posthorn.has_event(l posthorn.leases, event_id bigint, xid xid8, published_at timestamptz)
-returns boolean
-language sql stable
-set search_path = pg_catalog, pg_temp
-return case
-  when l.ids is not null then event_id = any (l.ids)
-  else coalesce(event_id > l.lo and event_id <= l.hi and published_at >= l.since
-    and not pg_visible_in_snapshot(xid, l.base) and pg_visible_in_snapshot(xid, l.target), false)
-end;
-comment on function posthorn.has_event(posthorn.leases, bigint, xid8, timestamptz) is 'Whether a lease holds an event.';
 
 create or replace function posthorn.passed(g posthorn.groups, event_id bigint, xid xid8, published_at timestamptz)
 returns int

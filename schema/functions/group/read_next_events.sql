@@ -33,7 +33,7 @@ declare
   moved boolean := false;
 begin
   perform posthorn.check_claim(chunk_size, lock_for, gen_random_uuid());
-  perform posthorn.check_readable(g);
+  perform posthorn.check_kind(g.id, 'it reads by itself', 'Read another group.');
   if cursor is not null then
     perform posthorn.cursor_from(split_part(cursor, '~', 1)); -- a bad cursor is refused even while another reader has the group
   end if;
@@ -100,7 +100,7 @@ declare
   c posthorn.cursors;
   r posthorn.readers;
 begin
-  perform posthorn.check_readable(g);
+  perform posthorn.check_kind(g.id, 'it reads by itself', 'Read another group.');
   if cursor is null and not release_lock then
     raise exception 'cursor is missing' using errcode = 'PH004', hint = 'Give the next_cursor of the last event that is done.';
   elsif cursor is not null then
@@ -140,19 +140,6 @@ as $$
 $$;
 comment on function posthorn.was_set(posthorn.groups, text, posthorn.cursors) is
   'Whether a group stands at a cursor already, with no retry left that was read on the way.';
-
--- Groups that read by themselves have no readers.
-create or replace function posthorn.check_readable(g posthorn.groups)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  perform posthorn.check_no_projection(g, 'it reads by itself', 'Read another group.');
-  perform posthorn.check_no_relay(g, 'it reads by itself', 'Read another group.');
-  perform posthorn.check_no_archive(g);
-end $$;
-comment on function posthorn.check_readable(posthorn.groups) is 'Refuses to read from a group that reads by itself, or reads a broker.';
 
 create or replace function posthorn.lock_reader(g posthorn.groups, cursor text, lock_for interval)
 returns uuid

@@ -128,10 +128,9 @@ comment on function posthorn.adopt_position(int, int) is 'Gives the position of 
 
 create or replace function posthorn.abandon_replacement(namespace text, name text)
 returns void
-language plpgsql security definer
+language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-begin
-  perform posthorn.delete_group(namespace, (r.new).name) from posthorn.replacement_of(namespace, name) r;
-end $$;
+  select posthorn.delete_group(namespace, (r.new).name) from posthorn.replacement_of(namespace, name) r
+$$;
 comment on function posthorn.abandon_replacement(text, text) is 'Gives a replacement up; its tables stay behind.';

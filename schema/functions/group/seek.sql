@@ -12,8 +12,7 @@ begin
     raise exception 'seek needs a time' using errcode = 'PH004',
       hint = 'Give a time, ''-infinity'' for the beginning or ''infinity'' for the end.';
   end if;
-  perform posthorn.check_no_projection(g, 'it cannot skip events, or apply them twice', 'Rebuild it.');
-  perform posthorn.check_no_archive(g);
+  perform posthorn.check_kind(g.id, 'it cannot skip events, or read them twice', 'A projection can be rebuilt.', 'relay');
   perform posthorn.check_claim(1, '1 second', gen_random_uuid());
   perform posthorn.verify_cluster();
   perform posthorn.lock_group(g.id);

@@ -5,9 +5,6 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set jit = off
 as $$
-#variable_conflict use_column
-declare
-  l posthorn.leases;
 begin
   -- If the transaction has written before, perhaps the effect of an event, its commit must wait for the disk.
   if coalesce(settle.failures, '[]') = '[]' and pg_current_xact_id_if_assigned() is null then
@@ -15,18 +12,7 @@ begin
   elsif current_setting('posthorn.synchronous_commit', true) <> '' then
     perform posthorn.commit_firmly();
   end if;
-  delete from posthorn.leases x
-  where x.id = settle.lease and x.attempt = settle.attempt and posthorn.in_flight(x.until)
-  returning x.* into l;
-  if not found then
-    perform posthorn.raise_lease_lost(settle.lease, settle.attempt);
-  end if;
-  if coalesce(settle.failures, '[]') <> '[]' then
-    perform posthorn.settle_failures(l, settle.failures);
-  end if;
-  if l.retries then
-    delete from posthorn.retries r where r.lease_id = l.id;
-  end if;
+  perform posthorn.end_lease(settle.lease, settle.attempt, settle.failures);
 end $$;
 comment on function posthorn.settle(bigint, int, jsonb) is
   'Ends a lease: its events are done but for those in failures, which become retries or dead letters. Fails if another attempt has the lease.';
@@ -39,25 +25,30 @@ language sql immutable parallel safe
 return coalesce(in_flight.until, '-infinity') > '-infinity';
 comment on function posthorn.in_flight(timestamptz) is 'Whether a worker has a lease with this deadline.';
 
--- The same for a lease that went well, inside a claim.
-create or replace function posthorn.settle_clean(lease bigint, attempt int)
-returns void
+-- Every lease that ends whole ends here, but for that of the fast path of take.
+create or replace function posthorn.end_lease(lease bigint, attempt int, failures jsonb default '[]')
+returns posthorn.leases
 language plpgsql
 as $$
 #variable_conflict use_column
 declare
-  was_retries boolean;
+  l posthorn.leases;
 begin
   delete from posthorn.leases x
-  where x.id = settle_clean.lease and x.attempt = settle_clean.attempt and posthorn.in_flight(x.until)
-  returning x.retries into was_retries;
+  where x.id = end_lease.lease and x.attempt = end_lease.attempt and posthorn.in_flight(x.until)
+  returning x.* into l;
   if not found then
-    perform posthorn.raise_lease_lost(settle_clean.lease, settle_clean.attempt);
-  elsif was_retries then
-    delete from posthorn.retries r where r.lease_id = settle_clean.lease;
+    perform posthorn.raise_lease_lost(end_lease.lease, end_lease.attempt);
+  elsif end_lease.failures <> '[]' then
+    perform posthorn.settle_failures(l, end_lease.failures);
   end if;
+  if l.retries then
+    delete from posthorn.retries r where r.lease_id = l.id;
+  end if;
+  return l;
 end $$;
-comment on function posthorn.settle_clean(bigint, int) is 'Ends a lease that went well, inside a claim.';
+comment on function posthorn.end_lease(bigint, int, jsonb) is
+  'Ends a lease and returns it; its events are done but for those in failures.';
 
 create or replace function posthorn.raise_lease_lost(lease bigint, attempt int)
 returns void

@@ -75,21 +75,6 @@ return (x.upto).base is null and not coalesce(l.ids is null and (
 comment on function posthorn.may_be_missed(posthorn.leases, posthorn.stops) is
   'Whether a lease may hold events that a stopped subscription misses.';
 
--- Matching leaves a stopped subscription out, and note_missed comes later. A subscription that went on in between
--- would lose the events.
-create or replace function posthorn.hold_stopped(l posthorn.leases)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if exists (select from posthorn.stops x where x.group_no = l.group_id and posthorn.may_be_missed(l, x)) then
-    perform posthorn.lock_group(l.group_id);
-  end if;
-end $$;
-comment on function posthorn.hold_stopped(posthorn.leases) is
-  'Keeps stopped subscriptions from going on until the transaction ends, if they may miss events of a lease.';
-
 create or replace function posthorn.let_go_on(s posthorn.subscriptions)
 returns void
 language plpgsql
@@ -190,7 +175,8 @@ begin
     )
     select array_agg(gone.event_id order by gone.event_id) into ids from gone;
     if ids is null then
-      if posthorn.has_caught_up(c, st.upto) then
+      -- To the end of that target, even if upto stands in its middle: events visible in it may have lower ids.
+      if c.base is null or c.target is null and c.base::text = coalesce((st.upto).target, (st.upto).base)::text then
         delete from posthorn.stops x where x.id = st.id;
         return looked;
       elsif c.target is null then
@@ -262,15 +248,3 @@ begin
 end $$;
 comment on function posthorn.aim(posthorn.cursors, posthorn.cursors) is
   'A cursor whose target is the target of another cursor, or else its base.';
-
--- It must reach the end of that target even if the other cursor stands in the middle: events visible in the target
--- may have lower ids than its position.
-create or replace function posthorn.has_caught_up(c posthorn.cursors, upto posthorn.cursors)
-returns boolean
-language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-  select c.base is null or c.target is null and c.base::text = coalesce(upto.target, upto.base)::text
-$$;
-comment on function posthorn.has_caught_up(posthorn.cursors, posthorn.cursors) is
-  'Whether a cursor has come to the position of another.';

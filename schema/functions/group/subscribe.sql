@@ -57,10 +57,7 @@ as $$
 declare
   subscription_id bigint;
 begin
-  if posthorn.is_name(put_subscription.name) is not true then
-    raise exception 'subscription must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Name it for what it does, for instance charge.';
-  end if;
+  perform posthorn.check_name(put_subscription.name, 'subscription', 'Name it for what it does, for instance charge.');
   -- Locks in the order of claims: first the group, then the subscription.
   perform posthorn.lock_group(s.group_no) from posthorn.subscriptions s
   where s.namespace = put_subscription.namespace and s.group_id = put_subscription.group_name
@@ -163,11 +160,7 @@ begin
     if not found then
       new.group_no := posthorn.define_group(new.namespace, new.group_id);
     end if;
-    perform posthorn.check_no_projection((select g from posthorn.groups g where g.id = new.group_no),
-      'it has no subscriptions', 'Subscribe under another group.');
-    perform posthorn.check_no_relay((select g from posthorn.groups g where g.id = new.group_no),
-      'it has no subscriptions', 'Subscribe under another group.');
-    perform posthorn.check_no_archive((select g from posthorn.groups g where g.id = new.group_no));
+    perform posthorn.check_kind(new.group_no, 'it has no subscriptions', 'Subscribe under another group.');
     new.named := new.name is not null;
     new.name := coalesce(new.name, 'subscription-' || new.id);
   elsif (new.conditions_sql, new.params) is distinct from (old.conditions_sql, old.params) then
@@ -175,10 +168,8 @@ begin
     new.stopped_at := null;
     new.failed_in_row := 0;
   end if;
-  if posthorn.is_name(new.name) is not true then
-    raise exception 'subscription must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Name it for what it does, or leave the name out.';
-  elsif new.expiry_interval < '1 second' then
+  perform posthorn.check_name(new.name, 'subscription', 'Name it for what it does, or leave the name out.');
+  if new.expiry_interval < '1 second' then
     raise exception 'expiry_interval must be a second or more'
       using errcode = 'PH004', hint = 'Claims renew a subscription: give some times the longest pause between two.';
   end if;

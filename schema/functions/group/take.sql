@@ -48,7 +48,7 @@ begin
     perform posthorn.check_claim(take.max_events, take.lease_for, take.token);
   end if;
   if take.settle_lease is null then -- a worker that settles has taken before, and mostly finds more
-    _ := posthorn.check_untaken(take.group_id);
+    _ := posthorn.check_kind(take.group_id::int, 'only its own process takes its events', 'Claim from another group.', 'projection');
     if not posthorn.is_unread(take.group_id::int) then
       return;
     end if;
@@ -100,7 +100,7 @@ begin
   end if;
 
   if take.settle_lease is not null and not posthorn.is_unread(take.group_id::int) then
-    perform posthorn.settle_clean(take.settle_lease, take.settle_attempt);
+    perform posthorn.end_lease(take.settle_lease, take.settle_attempt);
     return;
   end if;
   taken := posthorn.take_next(take.group_id::int, take.node, take.max_events, take.lease_for, take.token,
@@ -179,7 +179,7 @@ begin
     sight.next := pg_current_xact_id();
   end if;
   if take_next.settle_lease is not null then
-    _ := posthorn.settle_clean(take_next.settle_lease, take_next.settle_attempt);
+    _ := posthorn.end_lease(take_next.settle_lease, take_next.settle_attempt);
   end if;
   if g.paused then
     return null;
@@ -250,25 +250,6 @@ begin
     using errcode = 'PH001', hint = 'define_group returns the id of a group.';
 end $$;
 comment on function posthorn.raise_no_group(bigint) is 'Raises that there is no group with that id.';
-
--- Refuses the groups of those who read by themselves: what others took would never get to where they write.
-create or replace function posthorn.check_untaken(group_id bigint)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  g posthorn.groups;
-begin
-  if exists (select from posthorn.relays r where r.group_id = check_untaken.group_id)
-    or exists (select from posthorn.archives a where a.group_no = check_untaken.group_id)
-  then
-    select x.* into g from posthorn.groups x where x.id = check_untaken.group_id;
-    perform posthorn.check_no_archive(g);
-    perform posthorn.check_no_relay(g, 'the process that leads it has its events', 'Claim from another group.');
-  end if;
-end $$;
-comment on function posthorn.check_untaken(bigint) is 'Refuses to claim from the group of a relay or an archive.';
 
 create or replace function posthorn.check_claim(max_events int, lease_for interval, token uuid)
 returns void

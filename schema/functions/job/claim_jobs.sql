@@ -83,10 +83,8 @@ language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if posthorn.is_name(worker) is not true then
-    raise exception 'worker must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Use host:pid, or whatever tells this worker from all others.';
-  elsif (max_jobs between 1 and 10000) is not true then
+  perform posthorn.check_name(worker, 'worker', 'Use host:pid, or whatever tells this worker from all others.');
+  if (max_jobs between 1 and 10000) is not true then
     raise exception 'max_jobs must be 1 to 10000, not %', coalesce(max_jobs::text, 'null') using errcode = 'PH004';
   elsif (lease_for between '1 second' and '1 day') is not true then
     raise exception 'lease_for must be from a second to a day'

@@ -133,10 +133,7 @@ declare
   holder posthorn.running_jobs;
   status text := posthorn.job_status(recorded.job, recorded.namespace); -- raises if there is no such job
 begin
-  if posthorn.is_name(recorded.worker) is not true then
-    raise exception 'worker must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Use the one that claimed the job.';
-  end if;
+  perform posthorn.check_name(recorded.worker, 'worker', 'Use the one that claimed the job.');
   select r.* into holder from posthorn.running_jobs r where r.job = recorded.job;
   select l.id, l.event_id, l.worker_id, l.action, l.attempt, l.status_code, l.error_message, l.execution_time_ms,
     l.next_retry_at is not null, l.next_retry_at, l.retry_count, j.max_retries, l.created_at, true

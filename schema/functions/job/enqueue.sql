@@ -168,10 +168,8 @@ as $$
 declare
   known bigint;
 begin
-  if posthorn.is_name(keep_job_key.unique_key) is not true then
-    raise exception 'unique_key must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Use the id of what the job is about, or a hash of it.';
-  elsif (keep_job_key.unique_for is null or keep_job_key.unique_for between '1 second' and '10 years') is not true then
+  perform posthorn.check_name(keep_job_key.unique_key, 'unique_key', 'Use the id of what the job is about, or a hash of it.');
+  if (keep_job_key.unique_for is null or keep_job_key.unique_for between '1 second' and '10 years') is not true then
     raise exception 'unique_for must be from a second to 10 years'
       using errcode = 'PH004', hint = 'Leave it out: the key is then in use while the job is pending.';
   end if;

@@ -1,3 +1,16 @@
+-- Called for each stream that is published to with care. So it has no search_path, and needs none.
+create or replace function posthorn.check_name(value text, what text, hint text)
+returns void
+language plpgsql immutable
+as $$
+begin
+  if posthorn.is_name(value) is not true then
+    raise exception '% must be 1 to 255 bytes without control characters', what
+      using errcode = 'PH004', hint = check_name.hint;
+  end if;
+end $$;
+comment on function posthorn.check_name(text, text, text) is 'Refuses a value that is no name: 1 to 255 bytes without control characters.';
+
 create or replace function posthorn.to_json(value text, what text)
 returns json
 language plpgsql immutable parallel safe

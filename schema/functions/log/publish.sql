@@ -10,10 +10,8 @@ as $$
 declare
   max_bytes int := posthorn.setting('max_payload_bytes')::int;
 begin
-  if posthorn.is_name(type) is not true then
-    raise exception 'type must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'A type looks like order.placed.';
-  elsif octet_length(key) > 255 or key ~ '[[:cntrl:]]' then
+  perform posthorn.check_name(type, 'type', 'A type looks like order.placed.');
+  if octet_length(key) > 255 or key ~ '[[:cntrl:]]' then
     raise exception 'key must be up to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Use the id of what the event is about, or a hash of it.';
   elsif exists (select from unnest(tags) tag where posthorn.is_name(tag) is not true) then
@@ -221,10 +219,7 @@ declare
   today timestamptz := posthorn.now();
   known_id bigint;
 begin
-  if posthorn.is_name(known_as.dedup_key) is not true then
-    raise exception 'dedup_key must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Use the id of the request, or a hash of it.';
-  end if;
+  perform posthorn.check_name(known_as.dedup_key, 'dedup_key', 'Use the id of the request, or a hash of it.');
   insert into posthorn.dedup_keys as d (namespace_id, dedup_key, stream_id, event_id, expires_at)
   values (known_as.namespace_id, known_as.dedup_key, known_as.stream_id, known_as.new_id, today + posthorn.setting('dedup_period')::interval)
   on conflict on constraint dedup_keys_pkey do update

@@ -34,15 +34,9 @@ begin
   perform posthorn.commit_firmly();
   if publish_batch.streams is null then -- the stream default cannot be confidential
     st := posthorn.stream_id(publish_batch.namespace, 'default');
-    return query
-      insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
-      select ns, st, m.type, m.key, case when m.tags is null then '{}' else m.tags::text[] end, m.payload, coalesce(m.metadata, '{}')
-      from unnest(publish_batch.types, publish_batch.payloads, publish_batch.keys, publish_batch.tags, publish_batch.metadata)
-        as m (type, payload, key, tags, metadata)
-      returning id;
-    return;
+  else
+    stream_ids := posthorn.stream_ids(publish_batch.namespace, publish_batch.streams);
   end if;
-  stream_ids := posthorn.stream_ids(publish_batch.namespace, publish_batch.streams);
   if exists (select from posthorn.sealed_streams x where x.stream_id = any (stream_ids)) then
     perform posthorn.check_sealed(ns, m.stream, m.payload)
     from unnest(publish_batch.streams, stream_ids, publish_batch.payloads) as m (stream, stream_id, payload)
@@ -50,7 +44,7 @@ begin
   end if;
   return query
     insert into posthorn.events (namespace_id, stream_id, type, key, tags, payload, metadata)
-    select ns, m.stream_id, m.type, m.key, case when m.tags is null then '{}' else m.tags::text[] end, m.payload, coalesce(m.metadata, '{}')
+    select ns, coalesce(m.stream_id, st), m.type, m.key, case when m.tags is null then '{}' else m.tags::text[] end, m.payload, coalesce(m.metadata, '{}')
     from unnest(publish_batch.types, publish_batch.payloads, stream_ids, publish_batch.keys, publish_batch.tags, publish_batch.metadata)
       as m (type, payload, stream_id, key, tags, metadata)
     returning id;

@@ -73,10 +73,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform posthorn.namespace_id(namespace);
-  if posthorn.is_name(stream) is not true then
-    raise exception 'stream must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Shorten it, or use a hook to put what varies into the key.';
-  end if;
+  perform posthorn.check_name(stream, 'stream', 'Shorten it, or use a hook to put what varies into the key.');
   if exists (select from posthorn.confidential_streams(check_push.namespace, array[check_push.stream])) then
     perform posthorn.refuse_pushed_plaintext("table"::text, stream);
   end if;

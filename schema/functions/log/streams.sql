@@ -27,10 +27,7 @@ declare
   found_id bigint;
   other text;
 begin
-  if posthorn.is_name(stream_id.stream) is not true then
-    raise exception 'stream must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Shorten it, or use the key for what varies per entity.';
-  end if;
+  perform posthorn.check_name(stream_id.stream, 'stream', 'Shorten it, or use the key for what varies per entity.');
   select s.id into found_id from posthorn.stream_names s
   where s.namespace_id = ns and s.name = stream_id.stream limit 1;
   if found then

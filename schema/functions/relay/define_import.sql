@@ -9,10 +9,8 @@ declare
   patterns text[] := coalesce(nullif(define_import.streams, '{}'), '{>}');
   i posthorn.imports;
 begin
-  if posthorn.is_name(define_import.name) is not true then
-    raise exception 'name must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'The import remembers under its name how far it is.';
-  elsif coalesce(define_import.source, '') = '' or coalesce(define_import.kind, '') = '' then
+  perform posthorn.check_name(define_import.name, 'name', 'The import remembers under its name how far it is.');
+  if coalesce(define_import.source, '') = '' or coalesce(define_import.kind, '') = '' then
     raise exception 'an import needs a source and its kind' using errcode = 'PH004', hint = 'Such as redis://host:6379 and redis.';
   end if;
   perform posthorn.check_pattern(p) from unnest(patterns) p;
@@ -59,20 +57,3 @@ begin
 end $$;
 comment on function posthorn.delete_import(text, text) is
   'Forgets an import and its positions; the events that it published stay.';
-
-create or replace function posthorn.sweep_imported_ids()
-returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  removed bigint;
-begin
-  delete from posthorn.imported_ids k
-  where k.ctid = any (array(
-    select x.ctid from posthorn.imported_ids x where x.at <= (select posthorn.now()) - interval '1 day' order by x.at limit 10000));
-  get diagnostics removed = row_count;
-  return removed;
-end $$;
-comment on function posthorn.sweep_imported_ids() is
-  'Forgets the ids of events that were imported more than a day ago, some at a time.';

@@ -25,7 +25,7 @@ begin
       '{"start": "beginning", "backoff": {"to": "1 minute"}}'::jsonb || conf || '{"order": "none", "attempts": 0}');
     insert into posthorn.relays (group_id, streams, imported) values (g.id, patterns, with_imported);
     return g.id;
-  elsif not posthorn.is_relay(g.id) then
+  elsif posthorn.kind_of(g.id) is distinct from 'relay' then
     raise exception 'group "%" is not a relay', define_relay.name
       using errcode = 'PH002', hint = 'Give the relay a name that no group has.';
   end if;
@@ -63,36 +63,6 @@ begin
   end if;
 end $$;
 comment on function posthorn.check_relay_config(jsonb) is 'Raises the error in a relay''s configuration, if there is one.';
-
-create or replace function posthorn.is_relay(group_id int)
-returns boolean
-language sql stable
-set search_path = pg_catalog, pg_temp
-return exists (select from posthorn.relays r where r.group_id = is_relay.group_id);
-comment on function posthorn.is_relay(int) is 'Whether a group is a relay.';
-
--- What would take events away from the process that relays them is refused.
-create or replace function posthorn.check_no_relay(g posthorn.groups, what text, hint text)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if posthorn.is_relay(g.id) then
-    perform posthorn.raise_taken(g, 'a relay', what, hint);
-  end if;
-end $$;
-comment on function posthorn.check_no_relay(posthorn.groups, text, text) is 'Refuses what would take events away from a relay.';
-
-create or replace function posthorn.forget_relay(g posthorn.groups)
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
-  delete from posthorn.relayed x where x.group_id = g.id;
-  delete from posthorn.relays r where r.group_id = g.id
-$$;
-comment on function posthorn.forget_relay(posthorn.groups) is 'Removes the relay of a group.';
 
 -- Events behind the new position count as not written.
 create or replace function posthorn.restart_relay(g posthorn.groups)

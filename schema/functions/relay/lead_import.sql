@@ -20,12 +20,11 @@ begin
     i := posthorn.check_import(lead_import.import_id, lead_import.owner, lead_import.epoch);
   else
     select x.* into i from posthorn.imports x where x.id = lead_import.import_id for no key update;
-    if not found then
-      perform posthorn.raise_no_import(lead_import.import_id);
-    elsif i.owner <> lead_import.owner and i.until > at then
+    if found and i.owner <> lead_import.owner and i.until > at then
       lead_import.leader := i.owner;
       return;
     end if;
+    i := posthorn.check_import(lead_import.import_id, i.owner, i.epoch);
     i.epoch := i.epoch + 1;
   end if;
   update posthorn.imports x
@@ -51,7 +50,8 @@ declare
 begin
   select x.* into i from posthorn.imports x where x.id = check_import.import_id for no key update;
   if not found then
-    perform posthorn.raise_no_import(check_import.import_id);
+    raise exception 'import % does not exist', coalesce(check_import.import_id::text, 'null')
+      using errcode = 'PH001', hint = 'It was deleted. define_import makes one and returns its id.';
   elsif (i.owner, i.epoch) is distinct from (check_import.owner, check_import.epoch) then
     raise exception 'the lead of the import (epoch %) is lost', coalesce(check_import.epoch::text, 'null')
       using errcode = 'PH003',
@@ -62,17 +62,6 @@ begin
 end $$;
 comment on function posthorn.check_import(bigint, text, bigint) is
   'Locks an import, and refuses a process that does not lead it any more.';
-
-create or replace function posthorn.raise_no_import(import_id bigint)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  raise exception 'import % does not exist', coalesce(import_id::text, 'null')
-    using errcode = 'PH001', hint = 'It was deleted. define_import makes one and returns its id.';
-end $$;
-comment on function posthorn.raise_no_import(bigint) is 'Raises that there is no import with that id.';
 
 create or replace function posthorn.resign_import(import_id bigint, owner text, epoch bigint)
 returns void

@@ -29,7 +29,7 @@ begin
   if not found then
     perform posthorn.raise_no_group(lead_relay.group_id);
   elsif lead_relay.epoch is not null then
-    perform posthorn.check_lead(r, lead_relay.owner, lead_relay.epoch);
+    perform posthorn.hold_lead(lead_relay.group_id, lead_relay.owner, lead_relay.epoch);
     update posthorn.leases l set until = at + lead_relay.lease_for
     where l.group_id = r.group_id and l.node = lead_relay.owner and l.until is not null;
   elsif r.owner <> lead_relay.owner and r.until > at then
@@ -50,23 +50,29 @@ end $$;
 comment on function posthorn.lead_relay(bigint, text, interval, bigint) is
   'Takes the lead of a relay, if it is free or the owner''s own, or renews it with the epoch that was returned. term is the epoch, null if another process leads.';
 
-create or replace function posthorn.check_lead(r posthorn.relays, owner text, epoch bigint)
+-- Taking the lead takes the lock of the group, too: so the process leads until the transaction ends.
+create or replace function posthorn.hold_lead(group_id bigint, owner text, epoch bigint)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
+declare
+  r posthorn.relays;
 begin
-  if (r.owner, r.epoch) is distinct from (check_lead.owner, check_lead.epoch) then
-    raise exception 'the lead of the relay (epoch %) is lost', coalesce(check_lead.epoch::text, 'null')
+  perform posthorn.lock_group(hold_lead.group_id::int);
+  select x.* into r from posthorn.relays x where x.group_id = hold_lead.group_id;
+  if (r.owner, r.epoch) is distinct from (hold_lead.owner, hold_lead.epoch) then
+    raise exception 'the lead of the relay (epoch %) is lost', coalesce(hold_lead.epoch::text, 'null')
       using errcode = 'PH003',
         detail = case when r.group_id is null then 'The relay was deleted.'
-          when r.owner is null or r.owner = check_lead.owner then 'The relay was moved or changed.'
+          when r.owner is null or r.owner = hold_lead.owner then 'The relay was moved or changed.'
           else format('%s leads now.', r.owner) end,
         hint = 'Stop writing, and ask for the lead again.';
   end if;
 end $$;
-comment on function posthorn.check_lead(posthorn.relays, text, bigint) is
-  'Refuses a process that does not lead a relay any more.';
+comment on function posthorn.hold_lead(bigint, text, bigint) is
+  'Locks the group of a relay, and refuses a process that does not lead the relay any more.';
 
 create or replace function posthorn.give_back(group_id int)
 returns void

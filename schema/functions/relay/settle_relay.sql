@@ -13,22 +13,10 @@ begin
   if pg_current_xact_id_if_assigned() is null and not settle_relay.report ? 'failures' then
     perform posthorn.commit_relaxed();
   end if;
-  perform posthorn.lock_group(settle_relay.group_id::int);
-  delete from posthorn.leases x
-  where x.id = settle_relay.lease and x.attempt = settle_relay.attempt and x.group_id = settle_relay.group_id
-    and posthorn.in_flight(x.until) and x.slot is null
-    and exists (select from posthorn.relays r
-      where r.group_id = settle_relay.group_id and r.owner = settle_relay.owner and r.epoch = settle_relay.epoch)
-  returning x.* into l;
-  if not found then
-    perform posthorn.check_lead((select r from posthorn.relays r where r.group_id = settle_relay.group_id), settle_relay.owner, settle_relay.epoch);
+  perform posthorn.hold_lead(settle_relay.group_id, settle_relay.owner, settle_relay.epoch);
+  l := posthorn.end_lease(settle_relay.lease, settle_relay.attempt, coalesce(settle_relay.report->'failures', '[]'));
+  if l.group_id <> settle_relay.group_id or l.slot is not null then
     perform posthorn.raise_lease_lost(settle_relay.lease, settle_relay.attempt);
-  end if;
-  if settle_relay.report ? 'failures' then
-    perform posthorn.settle_failures(l, settle_relay.report->'failures');
-  end if;
-  if l.retries then
-    delete from posthorn.retries r where r.lease_id = l.id;
   end if;
   perform posthorn.set_aside(l, (x->>0)::bigint, array(select i::bigint from jsonb_array_elements_text(x->1) i))
   from jsonb_array_elements(settle_relay.report->'aside') x;
@@ -124,7 +112,7 @@ begin
   if pg_current_xact_id_if_assigned() is null and not settle_aside.report ? 'failures' then
     perform posthorn.commit_relaxed();
   end if;
-  perform posthorn.lock_group(settle_aside.group_id::int);
+  perform posthorn.hold_lead(settle_aside.group_id, settle_aside.owner, settle_aside.epoch);
   for w in
     select (x->>0)::bigint as lease, (x->>1)::int as attempt, (x->>2)::bigint as upto
     from jsonb_array_elements(settle_aside.report->'leases') x
@@ -135,11 +123,8 @@ begin
       until = null, node = null, token = null
     where x.id = w.lease and x.attempt = w.attempt and x.group_id = settle_aside.group_id
       and posthorn.in_flight(x.until) and x.slot is not null
-      and exists (select from posthorn.relays r
-        where r.group_id = settle_aside.group_id and r.owner = settle_aside.owner and r.epoch = settle_aside.epoch)
     returning cardinality(x.ids) into left_over;
     if not found then
-      perform posthorn.check_lead((select r from posthorn.relays r where r.group_id = settle_aside.group_id), settle_aside.owner, settle_aside.epoch);
       perform posthorn.raise_lease_lost(w.lease, w.attempt);
     end if;
     if settle_aside.report ? 'failures' then

@@ -26,9 +26,8 @@ begin
   if pg_current_xact_id_if_assigned() is null then
     _ := posthorn.commit_relaxed();
   end if;
-  _ := posthorn.lock_group(take_relay.group_id::int);
+  _ := posthorn.hold_lead(take_relay.group_id, take_relay.owner, take_relay.epoch);
   sight := posthorn.look(); -- look must come before the cursor is read, as in take_next
-  _ := posthorn.check_lead((select r from posthorn.relays r where r.group_id = take_relay.group_id), take_relay.owner, take_relay.epoch);
   select x.* into g from posthorn.groups x where x.id = take_relay.group_id;
   if not (select k.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed) from posthorn.cluster k) then
     _ := posthorn.verify_cluster();
@@ -101,8 +100,7 @@ begin
   if pg_current_xact_id_if_assigned() is null then
     perform posthorn.commit_relaxed();
   end if;
-  perform posthorn.lock_group(take_aside.group_id::int);
-  perform posthorn.check_lead((select r from posthorn.relays r where r.group_id = take_aside.group_id), take_aside.owner, take_aside.epoch);
+  perform posthorn.hold_lead(take_aside.group_id, take_aside.owner, take_aside.epoch);
   if (select g.paused from posthorn.groups g where g.id = take_aside.group_id) then
     return;
   end if;

@@ -19,7 +19,11 @@ begin
       using errcode = 'PH005', hint = 'Put pg_cron into shared_preload_libraries and this database into cron.database_name, '
         'restart Postgres, and run: create extension pg_cron;';
   else
-    job := cron.schedule(posthorn.pg_cron_job_name(), posthorn.pg_cron_pace(version), 'select posthorn.tend()');
+    -- Before pg_cron 1.5 a minute is the shortest period.
+    job := cron.schedule(posthorn.pg_cron_job_name(),
+      case when string_to_array(substring(version from '^[0-9]+[.][0-9]+'), '.')::int[] >= array[1, 5] then '10 seconds'
+        else '* * * * *' end,
+      'select posthorn.tend()');
     insert into posthorn.pg_cron as c (job_id) values (job)
     on conflict (one) do update set job_id = excluded.job_id, registered_at = excluded.registered_at;
   end if;
@@ -40,15 +44,6 @@ set search_path = pg_catalog, pg_temp
 return case when octet_length(database) <= 48 then 'posthorn_tend_' || database
   else 'posthorn_tend_' || left(database, 8) || '_' || md5(database) end;
 comment on function posthorn.pg_cron_job_name(text) is 'The name of the pg_cron job that calls tend in this database.';
-
--- Before pg_cron 1.5 a minute is the shortest period.
-create or replace function posthorn.pg_cron_pace(version text)
-returns text
-language sql immutable
-set search_path = pg_catalog, pg_temp
-return case when string_to_array(substring(version from '^[0-9]+[.][0-9]+'), '.')::int[] >= array[1, 5] then '10 seconds'
-  else '* * * * *' end;
-comment on function posthorn.pg_cron_pace(text) is 'How often pg_cron can call tend.';
 
 -- pg_cron does not know periods, single times and other time zones: tend fires those schedules.
 create or replace function posthorn.schedule_by_pg_cron(t posthorn.scheduled_tasks, old_job bigint)

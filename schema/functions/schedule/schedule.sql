@@ -169,10 +169,8 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if posthorn.is_name(t.name) is not true then
-    raise exception 'the name of a schedule must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Name it after what becomes due, such as invoices.';
-  elsif (t.catch_up in ('skip', 'once', 'all')) is not true then
+  perform posthorn.check_name(t.name, 'the name of a schedule', 'Name it after what becomes due, such as invoices.');
+  if (t.catch_up in ('skip', 'once', 'all')) is not true then
     raise exception 'catch_up cannot be %', coalesce(quote_literal(left(t.catch_up, 60)), 'null')
       using errcode = 'PH004', hint = 'Give skip, once or all: what happens to times that were missed.';
   elsif json_typeof(t.metadata) is distinct from 'object' then

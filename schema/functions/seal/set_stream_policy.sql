@@ -57,10 +57,8 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if posthorn.is_name(stream) is not true then
-    raise exception 'stream must be 1 to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Shorten it, or use the key for what varies per entity.';
-  elsif (security_level in ('open', 'restricted', 'confidential')) is not true then
+  perform posthorn.check_name(stream, 'stream', 'Shorten it, or use the key for what varies per entity.');
+  if (security_level in ('open', 'restricted', 'confidential')) is not true then
     raise exception 'security_level cannot be %', coalesce(quote_literal(left(security_level, 60)), 'null')
       using errcode = 'PH004', hint = 'Give open, restricted or confidential.';
   elsif security_level <> 'confidential' and num_nonnulls(encryption_alg, kms_key_id, dek_rotation_days) > 0 then

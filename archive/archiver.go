@@ -110,7 +110,7 @@ func (a *Archiver) Run(ctx context.Context) error {
 	defer end(nil)
 	var planning sync.WaitGroup
 	planning.Go(func() { end(a.plan(working)) })
-	end(worker.Run(working, working, newWriter(a), worker.Config{Lanes: a.config.Workers, Log: a.log, Ends: pg.IsFinal}))
+	end(worker.Run(working, working, newWriter(a), worker.Config{Workers: a.config.Workers, Log: a.log, Ends: pg.IsFinal}))
 	planning.Wait()
 	if ctx.Err() == nil {
 		return context.Cause(working)

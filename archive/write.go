@@ -57,8 +57,8 @@ func (a *Archiver) writeSegment(ctx context.Context, encoder *encoder, stream pg
 	return pg.FinishSegment(ctx, a.db, stream, seg, a.config.LeaseFor)
 }
 
-// adopt takes an object that is there for ours: whoever wrote it crashed before
-// that was noted. It must be the same.
+// adopt takes an object that is there for ours: the worker that wrote it crashed
+// before that was recorded. The contents must be the same.
 func (a *Archiver) adopt(ctx context.Context, key string, ours encoded, seg *pg.ArchiveSegment) error {
 	theirs, err := a.store.get(ctx, key)
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *Archiver) writeManifests(ctx context.Context, stream pg.ArchiveStream) 
 	return a.store.put(ctx, prefixOf(a.config.Namespace, stream.Name)+manifestName, render(m), false)
 }
 
-// checkOrigin refuses to write over what another archive has written.
+// checkOrigin refuses to write over another archive.
 func (a *Archiver) checkOrigin(ctx context.Context, stream pg.ArchiveStream) error {
 	m, err := a.store.readStream(ctx, a.config.Namespace, directoryOf(stream.Name))
 	switch {

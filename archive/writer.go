@@ -58,8 +58,8 @@ func (w *writer) Take(work context.Context, _ int, _ *leasedStream) (*leasedStre
 	return s, nil
 }
 
-// Lane returns a function that writes streams, one after another.
-func (w *writer) Lane(*worker.Lane) func(work context.Context, s *leasedStream) bool {
+// Runner returns a function that writes streams, one after another.
+func (w *writer) Runner(*worker.Worker) func(work context.Context, s *leasedStream) bool {
 	encoder, wrong := newEncoder()
 	return func(work context.Context, s *leasedStream) bool {
 		defer w.heartbeat.Remove(s)

@@ -5,7 +5,7 @@
 // up to the functions of the schema.
 //
 // Plain handlers run side by side within a lease. Handlers in transactions run
-// one after another in their lane, and each event is acknowledged in the
+// one after another on their worker, and each event is acknowledged in the
 // transaction of its effect: the head of the lease is settled there, in the round
 // trip that commits it and begins the next. Ordered groups run the events of a
 // lease one after another, and a failure ends it.

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -18,70 +19,97 @@ type lease struct {
 
 	mu       sync.Mutex
 	done     []bool       // by event
-	failures []pg.Failure // that the database was not told of
+	failures []pg.Failure // that are not recorded yet
 }
 
-// finish notes that events are done, but for what failed.
-func (g *group) finish(held *lease, start, end int, failures []pg.Failure) {
-	held.mu.Lock()
-	for i := start; i < end; i++ {
-		held.done[i] = true
-	}
-	first := len(held.failures) == 0 && len(failures) > 0
-	held.failures = append(held.failures, failures...)
-	held.mu.Unlock()
-	held.Step()
-	if first {
-		g.heartbeat.Hasten(held, failureWait)
+// leave notes that the events from one on go back untried.
+func (l *lease) leave(from int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := from; i < len(l.Events); i++ {
+		l.failures = append(l.failures, released(l.Events[i].ID, ""))
 	}
 }
 
-// leave notes that the events from one on go back as they were.
-func (held *lease) leave(from int) {
-	held.mu.Lock()
-	defer held.mu.Unlock()
-	for i := from; i < len(held.Events); i++ {
-		held.failures = append(held.failures, released(held.Events[i].ID, ""))
-	}
-}
-
-// settlement is what there is to tell the database of a lease.
+// settlement is the part of a lease that is done and not recorded yet.
 type settlement struct {
 	head     int   // events at the head that are done
 	upTo     int64 // the id of the last of them
 	failures []pg.Failure
 }
 
-// unsettled returns what the database was not told yet. The caller runs in Settle
-// or in a heartbeat.
-func (held *lease) unsettled() settlement {
-	held.mu.Lock()
-	defer held.mu.Unlock()
-	s := settlement{head: held.head}
-	for s.head < len(held.done) && held.done[s.head] {
+// unsettled returns the events that are done and not recorded yet. The caller runs
+// in Settle or in a heartbeat.
+func (l *lease) unsettled() settlement {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := settlement{head: l.head}
+	for s.head < len(l.done) && l.done[s.head] {
 		s.head++
 	}
 	if s.head > 0 {
-		s.upTo = held.Events[s.head-1].ID
+		s.upTo = l.Events[s.head-1].ID
 	}
-	s.failures = held.failures[:len(held.failures):len(held.failures)]
+	s.failures = l.failures[:len(l.failures):len(l.failures)]
 	return s
 }
 
-// settled notes what the database was told. The caller runs as that of unsettled.
-func (held *lease) settled(s settlement) {
-	held.mu.Lock()
-	defer held.mu.Unlock()
-	held.head = s.head
-	held.failures = held.failures[len(s.failures):]
+// settled notes that a settlement was recorded. The caller runs as that of unsettled.
+func (l *lease) settled(s settlement) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.head = s.head
+	l.failures = l.failures[len(s.failures):]
 }
 
-// clean reports whether all that is left to say of a lease is that it is done.
-func (held *lease) clean() bool {
-	held.mu.Lock()
-	defer held.mu.Unlock()
-	return len(held.failures) == 0
+// clean reports whether no failure of a lease is left to record.
+func (l *lease) clean() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.failures) == 0
 }
 
-// failureWait is how long a failure waits for others to be settled with it.
-const failureWait = 50 * time.Millisecond
+// Release gives back the rest of a lease.
+func (g *group) Release(work context.Context, l *lease) {
+	defer g.heartbeat.Remove(l)
+	ctx, cancel := worker.Outlast(work, worker.LastWords)
+	defer cancel()
+	err := l.Settle(func() (bool, error) { return true, pg.Release(ctx, g.Pool, l.Lease) })
+	if err == nil || l.Lost() {
+		g.releasing.Over()
+	} else {
+		g.releasing.Report(err)
+	}
+}
+
+// elsewhere gives an event to the node that has the handler.
+func elsewhere(event int64, subscription string) pg.Failure {
+	after := handOverIn
+	return pg.Failure{Event: event, Subscription: subscription, Released: true, RetryIn: &after}
+}
+
+// handOverIn is how long such an event waits, so that a node which lacks the
+// handler does not take it again and again.
+var handOverIn = time.Second
+
+// released gives an event back that was not tried.
+func released(event int64, subscription string) pg.Failure {
+	return pg.Failure{Event: event, Subscription: subscription, Released: true}
+}
+
+// Failures turns the error of a program that fetched an event into failures as
+// settle reads them: one for each subscription of the delivery, or one for the event
+// as a whole.
+func Failures(e *pg.Event, err error) []pg.Failure {
+	if len(e.Subscriptions) == 0 {
+		return []pg.Failure{failure(e.ID, "", err)}
+	}
+	failures := make([]pg.Failure, len(e.Subscriptions))
+	for i, name := range e.Subscriptions {
+		failures[i] = failure(e.ID, name, err)
+	}
+	return failures
+}
+
+// Released gives an event back that was not tried. It counts as no delivery.
+func Released(event int64) pg.Failure { return released(event, "") }

@@ -17,7 +17,7 @@ type Routes struct{ table atomic.Pointer[table] }
 type table struct {
 	handlers []*Handler
 	others   []Other
-	// What kinds there are, so that lanes know how to work.
+	// What kinds there are, so that workers know how to run them.
 	transactional, batches bool
 }
 
@@ -102,7 +102,7 @@ type router struct {
 	byOwed map[string]*route
 }
 
-// refresh notices new handlers. Lanes call it once a lease, so that a lease is
+// refresh notices new handlers. Workers call it once a lease, so that a lease is
 // worked off by one table.
 func (r *router) refresh() *table {
 	if now := r.routes.table.Load(); now != r.table {

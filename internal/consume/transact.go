@@ -16,24 +16,24 @@ import (
 //
 // An event that several handlers want in a transaction is acknowledged with the
 // first, which leaves it owed to the others: they get it again, each by itself.
-func (l *lane) inTransactions(held *lease) {
-	ctx := held.Context()
-	defer l.chain.End(ctx)
-	for start := 0; start < len(held.Events); {
+func (w *groupWorker) inTransactions(l *lease) {
+	ctx := l.Context()
+	defer w.pipeline.End(ctx)
+	for start := 0; start < len(l.Events); {
 		if ctx.Err() != nil {
-			held.leave(start)
+			l.leave(start)
 			return
 		}
-		end := l.chunkEnd(held, start, true)
-		failures, err := l.transact(held, start, end)
+		end := w.chunkEnd(l, start, true)
+		failures, err := w.transact(l, start, end)
 		switch {
-		case held.Lost():
+		case l.Lost():
 			return
 		case err != nil:
-			l.backOff(held, err)
+			w.backOff(l, err)
 			return
-		case l.Blocks && holdsBack(failures):
-			held.leave(end)
+		case w.Blocks && holdsBack(failures):
+			l.leave(end)
 			return
 		}
 		start = end
@@ -43,74 +43,75 @@ func (l *lane) inTransactions(held *lease) {
 // backOff gives a lease back when the database would not have it settled. If it
 // was settled all the same, and only the answer is missing, it is shorter by
 // that.
-func (l *lane) backOff(held *lease, err error) {
-	ctx := held.Context()
+func (w *groupWorker) backOff(l *lease, err error) {
+	ctx := l.Context()
 	if ctx.Err() == nil {
-		l.opening.Report(err)
+		w.opening.Report(err)
 	}
-	l.chain.End(ctx)
-	l.Release(ctx, held)
+	w.pipeline.End(ctx)
+	w.Release(ctx, l)
 	worker.Pause(ctx, worker.TroubleWait)
 }
 
-// transact runs one chunk, and returns what failed in it and is not settled with
+// transact runs one chunk, and returns the failures in it that are not settled with
 // it. An error is the database's.
-func (l *lane) transact(held *lease, start, end int) (failures []pg.Failure, err error) {
-	inside := l.participants(held, start, end)
-	var others []pg.Failure // what is left to those that are not inside
-	if l.Together {
-		others = l.unhandled(&held.Events[start], held.routes[start])
+func (w *groupWorker) transact(l *lease, start, end int) (failures []pg.Failure, err error) {
+	inside := w.participants(l, start, end)
+	var others []pg.Failure // for handlers that are not inside
+	if w.Together {
+		others = w.unhandled(&l.Events[start], l.routes[start])
 	} else {
-		failures = l.plain(held, start, end)
+		failures = w.plain(l, start, end)
 		if len(inside) > 0 {
-			others = held.owedToOthers(inside[0], start, end)
+			others = l.owedToOthers(inside[0], start, end)
 		}
 	}
 	if len(inside) == 0 {
 		failures = append(failures, others...)
-		l.finish(held, start, end, failures)
+		w.finish(l, start, end, failures)
 		return failures, nil
 	}
-	handlerErr, err := l.retried(held, inside, start, end, slices.Concat(failures, others))
-	held.Step()
+	handlerErr, err := w.retried(l, inside, start, end, slices.Concat(failures, others))
+	l.Step()
 	if err != nil || handlerErr == nil {
 		return nil, err
 	}
-	if !l.Together { // together, they all start over
+	if !w.Together { // together, they all start over
 		failures = append(failures, others...)
 	}
-	failures = append(failures, l.blame(held, inside[0], start, end, handlerErr)...)
-	l.finish(held, start, end, failures)
+	failures = append(failures, w.blame(l, inside[0], start, end, handlerErr)...)
+	w.finish(l, start, end, failures)
 	return failures, nil
 }
 
 // participants are the handlers that run in the transaction: the first that wants
 // one, or all of them together.
-func (l *lane) participants(held *lease, start, end int) []*Handler {
-	if l.Together {
+func (w *groupWorker) participants(l *lease, start, end int) []*Handler {
+	if w.Together {
 		var all []*Handler
-		for _, h := range l.router.table.handlers {
-			if len(held.eventsFor(h, start, end)) > 0 {
+		for _, h := range w.router.table.handlers {
+			if len(l.eventsFor(h, start, end)) > 0 {
 				all = append(all, h)
 			}
 		}
 		return all
 	}
-	for _, h := range l.router.table.handlers {
-		if h.transactional() && len(held.eventsFor(h, start, end)) > 0 {
+	for _, h := range w.router.table.handlers {
+		if h.transactional() && len(l.eventsFor(h, start, end)) > 0 {
 			return []*Handler{h}
 		}
 	}
 	return nil
 }
 
-// owedToOthers is what stays to be done by other handlers in transactions.
-func (held *lease) owedToOthers(leader *Handler, start, end int) []pg.Failure {
+// owedToOthers returns the failures for other handlers in transactions: their part is
+// yet to be done.
+func (l *lease) owedToOthers(leader *Handler, start, end int) []pg.Failure {
 	var owed []pg.Failure
 	for i := start; i < end; i++ {
-		for _, h := range held.routes[i].transactional {
+		for _, h := range l.routes[i].transactional {
 			if h != leader {
-				owed = append(owed, released(held.Events[i].ID, h.Name))
+				owed = append(owed, released(l.Events[i].ID, h.Name))
 			}
 		}
 	}
@@ -122,9 +123,9 @@ func (held *lease) owedToOthers(leader *Handler, start, end int) []pg.Failure {
 const tries = 5
 
 // retried runs the transaction, again if it collided with another.
-func (l *lane) retried(held *lease, inside []*Handler, start, end int, owed []pg.Failure) (handlerErr, err error) {
-	err = worker.Retry{Collisions: tries}.Do(held.Context(), func(context.Context) (err error) {
-		handlerErr, err = l.once(held, inside, start, end, owed)
+func (w *groupWorker) retried(l *lease, inside []*Handler, start, end int, owed []pg.Failure) (handlerErr, err error) {
+	err = worker.Retry{Collisions: tries}.Do(l.Context(), func(context.Context) (err error) {
+		handlerErr, err = w.once(l, inside, start, end, owed)
 		if pg.IsCollision(handlerErr) {
 			return handlerErr
 		}
@@ -134,30 +135,30 @@ func (l *lane) retried(held *lease, inside []*Handler, start, end int, owed []pg
 		return err, nil
 	}
 	if err == nil {
-		l.opening.Over()
+		w.opening.Over()
 	}
 	return handlerErr, err
 }
 
-// once runs handlers in one transaction and settles there what they did.
-func (l *lane) once(held *lease, inside []*Handler, start, end int, owed []pg.Failure) (handlerErr, err error) {
-	ctx := held.Context()
-	if err := l.chain.Begin(ctx); err != nil {
+// once runs handlers in one transaction, which also settles their events.
+func (w *groupWorker) once(l *lease, inside []*Handler, start, end int, owed []pg.Failure) (handlerErr, err error) {
+	ctx := l.Context()
+	if err := w.pipeline.Begin(ctx); err != nil {
 		return nil, err
 	}
-	handlerErr = l.chain.Run(func(tx pgx.Tx) error {
+	handlerErr = w.pipeline.Run(func(tx pgx.Tx) error {
 		for _, h := range inside {
-			if err := l.call(ctx, h, tx, held.eventsFor(h, start, end)); err != nil {
+			if err := w.call(ctx, h, tx, l.eventsFor(h, start, end)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if handlerErr == nil {
-		handlerErr, err = worker.Blame(held.Settle(func() (bool, error) { return l.commit(ctx, held, end, owed) }))
+		handlerErr, err = worker.Blame(l.Settle(func() (bool, error) { return w.commit(ctx, l, end, owed) }))
 	}
 	if handlerErr != nil || err != nil {
-		l.chain.End(ctx)
+		w.pipeline.End(ctx)
 	}
 	return handlerErr, err
 }
@@ -165,29 +166,29 @@ func (l *lane) once(held *lease, inside []*Handler, start, end int, owed []pg.Fa
 // commit settles a lease up to an event and commits. It reports whether that was
 // the last one. The next transaction may begin at once if what comes next happens
 // in it; it should not lie idle while other handlers run.
-func (l *lane) commit(ctx context.Context, held *lease, end int, owed []pg.Failure) (over bool, err error) {
-	s := held.unsettled()
-	before := held.Events[held.head:end]
-	e := pg.Ending{Lease: held.Lease, LeaseFor: l.LeaseFor, Failures: slices.Concat(s.failures, owed)}
-	if over = end == len(held.Events); !over {
-		e.UpTo = held.Events[end-1].ID
-		next := held.routes[end]
-		e.Another = !l.router.table.batches && (l.Together || len(next.plain) == 0 && len(next.transactional) > 0)
+func (w *groupWorker) commit(ctx context.Context, l *lease, end int, owed []pg.Failure) (over bool, err error) {
+	s := l.unsettled()
+	before := l.Events[l.head:end]
+	e := pg.Ending{Lease: l.Lease, LeaseFor: w.LeaseFor, Failures: slices.Concat(s.failures, owed)}
+	if over = end == len(l.Events); !over {
+		e.UpTo = l.Events[end-1].ID
+		next := l.routes[end]
+		e.Another = !w.router.table.batches && (w.Together || len(next.plain) == 0 && len(next.transactional) > 0)
 	}
-	err = l.observeSettle(ctx, before, e.Failures, func(ctx context.Context) error { return l.chain.Commit(ctx, e) })
+	err = w.observeSettle(ctx, before, e.Failures, func(ctx context.Context) error { return w.pipeline.Commit(ctx, e) })
 	if err == nil {
 		s.head = end
-		held.settled(s)
+		l.settled(s)
 	}
 	return over, err
 }
 
-// blame says what a failed transaction means for its events: all their effects
-// are rolled back.
-func (l *lane) blame(held *lease, leader *Handler, start, end int, err error) []pg.Failure {
+// blame turns the error of a transaction into failures of its events: all their
+// effects are rolled back.
+func (w *groupWorker) blame(l *lease, leader *Handler, start, end int, err error) []pg.Failure {
 	subscription := leader.Name
-	if l.Together {
+	if w.Together {
 		subscription = ""
 	}
-	return l.judgeBatch(held, subscription, held.eventsFor(leader, start, end), true, err)
+	return w.judgeBatch(l, subscription, l.eventsFor(leader, start, end), true, err)
 }

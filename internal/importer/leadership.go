@@ -37,7 +37,7 @@ func newLeadership(config Config, lead pg.ImportLead) *leadership {
 }
 
 const (
-	lookEvery  = 2 * time.Second // how often to ask the broker for its streams and what it has left
+	lookEvery  = 2 * time.Second // how often to ask the broker for its streams and the entries that it has left
 	readWait   = time.Second     // how long to wait for entries
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second  // when the broker does not answer, and before a stream is tried again

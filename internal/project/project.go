@@ -37,7 +37,7 @@ type Config struct {
 type Projection struct {
 	Config
 	size      int // events per transaction: fewer after a failure, more as it goes well
-	chain     *worker.Chain
+	pipeline  *worker.Pipeline
 	heartbeat worker.Heartbeat[*lease]
 	trouble   worker.Trouble
 	failing   worker.Failures
@@ -53,7 +53,7 @@ type lease struct {
 func New(config Config) *Projection {
 	config.Log = config.Log.With("projection", config.Group.Name)
 	p := &Projection{
-		Config: config, size: config.BatchSize, chain: config.Work.Chain(config.LeaseFor),
+		Config: config, size: config.BatchSize, pipeline: config.Work.Pipeline(config.LeaseFor),
 		trouble: worker.Trouble{Log: config.Log, What: "trouble with the database"},
 		failing: worker.Failures{Log: config.Log},
 	}
@@ -74,7 +74,7 @@ func New(config Config) *Projection {
 // Run applies events until stop ends. Then it takes nothing more, and returns
 // when the lease in hand is done; that has until work ends.
 func (p *Projection) Run(stop, work context.Context) {
-	_ = worker.Run(stop, work, p, worker.Config{Lanes: 1, Log: p.Log}) // nothing ends it
+	_ = worker.Run(stop, work, p, worker.Config{Workers: 1, Log: p.Log}) // nothing ends it
 }
 
 // Next takes a lease and applies its events, for a caller that has something to do
@@ -111,8 +111,8 @@ func (p *Projection) Take(work context.Context, n int, _ *lease) (*lease, error)
 	return l, nil
 }
 
-// Lane returns what works off leases.
-func (p *Projection) Lane(*worker.Lane) func(work context.Context, l *lease) bool {
+// Runner returns a function that applies leases.
+func (p *Projection) Runner(*worker.Worker) func(work context.Context, l *lease) bool {
 	return func(work context.Context, l *lease) bool {
 		p.report(work, p.workOff(l))
 		return false
@@ -163,7 +163,7 @@ func (p *Projection) report(work context.Context, err error) {
 func (p *Projection) workOff(l *lease) error {
 	ctx := l.Context()
 	defer p.heartbeat.Remove(l)
-	defer p.chain.End(ctx)
+	defer p.pipeline.End(ctx)
 	for start := 0; start < len(l.Events); {
 		end := min(start+p.size, len(l.Events))
 		l.Step()
@@ -201,12 +201,12 @@ func (p *Projection) apply(l *lease, start, end int) error {
 	wanted := p.wanted(events)
 	ending := pg.Ending{Lease: l.Lease, First: events[0].ID, UpTo: events[len(events)-1].ID, LeaseFor: p.LeaseFor}
 	err := worker.Retry{Collisions: tries}.Do(ctx, func(context.Context) error {
-		defer p.chain.End(ctx)
+		defer p.pipeline.End(ctx)
 		if len(wanted) > 0 {
-			if err := p.chain.Begin(ctx); err != nil {
+			if err := p.pipeline.Begin(ctx); err != nil {
 				return err
 			}
-			if err := p.chain.Run(func(tx pgx.Tx) error { return p.call(ctx, tx, wanted) }); err != nil {
+			if err := p.pipeline.Run(func(tx pgx.Tx) error { return p.call(ctx, tx, wanted) }); err != nil {
 				return err
 			}
 		}
@@ -215,7 +215,7 @@ func (p *Projection) apply(l *lease, start, end int) error {
 			if len(wanted) == 0 {
 				return over, pg.SettleProjection(ctx, p.Pool, l.Lease, ending.First, ending.UpTo, p.LeaseFor)
 			}
-			return over, p.chain.Commit(ctx, ending)
+			return over, p.pipeline.Commit(ctx, ending)
 		}))
 		if handlerErr != nil && !pg.IsCollision(handlerErr) {
 			return &refusal{handlerErr}

@@ -26,8 +26,8 @@
 // distances and once a second at least.
 //
 // [Run] works off the jobs of some tags, as a kind of work of package worker. A
-// lane claims some at once, in batches where they are short, and handles them side
-// by side; what is done is completed together with what other lanes have done,
+// worker claims some at once, in batches where they are short, and handles them side
+// by side; what is done is completed together with what other workers have done,
 // each fenced by its attempt. A heartbeat extends what is in hand, and finds out
 // what was cancelled, reset or lost.
 package work

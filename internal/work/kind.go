@@ -45,12 +45,12 @@ type Observer interface {
 	LeaseLost()
 }
 
-// kind is the kind of work that jobs are. A lane takes some of them at once.
+// kind is the kind of work that jobs are. A worker takes some of them at once.
 type kind struct {
 	Config
 	stop   context.Context
-	waiter *Waiter       // of the lane that may take
-	look   bool          // the last claim found all that it asked for, or failed; of the same lane
+	waiter *Waiter       // of the worker that may take
+	look   bool          // the last claim found all that it asked for, or failed; of the same worker
 	room   chan struct{} // receives when there may be room for more
 
 	heartbeat worker.Heartbeat[*Job]
@@ -100,7 +100,7 @@ func Run(stop, work context.Context, config Config) error {
 	k.heartbeat.Init()
 	var completing sync.WaitGroup
 	completing.Go(func() { k.complete(work) })
-	err := worker.Run(stop, work, k, worker.Config{Lanes: config.Concurrency, Log: config.Log, Ends: pg.IsFinal})
+	err := worker.Run(stop, work, k, worker.Config{Workers: config.Concurrency, Log: config.Log, Ends: pg.IsFinal})
 	k.done.close()
 	completing.Wait()
 	return err
@@ -140,7 +140,7 @@ func (k *kind) roomNow() int {
 	return min(n, k.Concurrency+k.BatchSize)
 }
 
-// madeRoom lets the lane that may take see whether there is room.
+// madeRoom lets the worker that may take see whether there is room.
 func (k *kind) madeRoom() {
 	select {
 	case k.room <- struct{}{}:
@@ -184,11 +184,11 @@ func (k *kind) Take(work context.Context, n int, _ *batch) (*batch, error) {
 // Rest has nothing to do: Room waits for news.
 func (k *kind) Rest(stop context.Context) bool { return stop.Err() == nil }
 
-// Lane returns what handles jobs side by side, and gives back those that were not
+// Runner returns a function that handles jobs side by side, and gives back those that were not
 // begun when it is told to stop.
-func (k *kind) Lane(lane *worker.Lane) func(work context.Context, b *batch) bool {
+func (k *kind) Runner(w *worker.Worker) func(work context.Context, b *batch) bool {
 	return func(work context.Context, b *batch) bool {
-		begun := lane.SideBySide(k.stop, len(b.jobs), func(i int) {
+		begun := w.SideBySide(k.stop, len(b.jobs), func(i int) {
 			j := b.jobs[i]
 			k.handle(work, j)
 		})

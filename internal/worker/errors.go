@@ -57,9 +57,9 @@ func Clip(s string) string {
 	return s[:most] + " …"
 }
 
-// Call calls a handler, whose time began and has a limit, if that is not 0. A panic is an
-// error, and so is a handler that comes too late: what it was too late for may
-// belong to somebody else.
+// Call calls a handler, whose time began and has a limit, if that is not 0. A panic is
+// an error, and so is a handler that comes too late: another process may have its
+// event.
 func Call(ctx context.Context, began time.Time, limit time.Duration, handler func(ctx context.Context) error) (err error) {
 	if limit > 0 {
 		t := &timeout{Context: ctx, deadline: began.Add(limit)}
@@ -82,8 +82,7 @@ var ErrTimeout = errors.New("the handler has used up its time")
 
 // timeout is the context of one call of a handler: it ends when its time is over,
 // or the call. Most handlers return before they ask for its channel, and a timer
-// costs more than all else that is done for an event, so it is made when asked
-// for.
+// costs more than the rest of the work for an event, so it is made when asked for.
 type timeout struct {
 	context.Context // of the work
 	deadline        time.Time
@@ -105,7 +104,7 @@ func (t *timeout) Done() <-chan struct{} { return t.made().Done() }
 
 func (t *timeout) Err() error { return t.made().Err() }
 
-// Value makes the context too: what asks for causes must not find the parent's.
+// Value makes the context too: context.Cause must not find the parent's.
 func (t *timeout) Value(key any) any { return t.made().Value(key) }
 
 func (t *timeout) made() context.Context {

@@ -10,33 +10,33 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Hold is one thing in hand: a lease, a job. Kinds of work embed it. Each
-// statement about the thing runs in [Hold.Settle] or in a heartbeat, and those
-// exclude each other: so a heartbeat never waits for a row that is being deleted,
-// and never takes what is finished for lost.
+// Hold is one active lease, lead or job of this process. Kinds of work embed it. Each
+// statement about it runs in [Hold.Settle] or in a heartbeat, and those exclude each
+// other: so a heartbeat never waits for a row that is being deleted, and never takes
+// a finished lease for lost.
 type Hold struct {
 	ctx context.Context
 	end context.CancelCauseFunc
 
-	busy  sync.Mutex // held while the database is told of the thing
+	busy  sync.Mutex // held during a statement about it
 	over  bool       // it is finished or lost
 	doubt bool       // an answer did not arrive: it may be finished
-	until time.Time  // nobody else has it before
+	until time.Time  // no other process has it before
 
 	lapse  *time.Timer   // ends ctx before until; nil: nothing does
 	margin time.Duration // how long before
 
 	steps atomic.Int64 // of work, so far
 
-	// The heartbeat's.
+	// Used by the heartbeat.
 	due   time.Time
-	seen  int64     // what steps was at the last look
+	seen  int64     // steps at the last look
 	moved time.Time // when steps had last grown
-	stuck bool      // and that was reported
+	stuck bool      // steps do not grow, and that was reported
 }
 
-// Init begins a hold of a thing that was asked for at a time, and is held for
-// that long from then on. Its context comes from work.
+// Init begins a hold that was asked for at a time, and lasts for leaseFor from then
+// on. Its context comes from work.
 func (h *Hold) Init(work context.Context, asked time.Time, leaseFor time.Duration) {
 	h.ctx, h.end = context.WithCancelCause(work)
 	h.until = asked.Add(leaseFor)
@@ -67,7 +67,7 @@ func (h *Hold) Lapsed() bool {
 	return h.lapse != nil && time.Until(h.until) <= h.margin
 }
 
-// Context ends when the thing is lost, with the cause [pg.ErrLeaseLost], or when
+// Context ends when the hold is lost, with the cause [pg.ErrLeaseLost], or when
 // there is no more time for work.
 func (h *Hold) Context() context.Context { return h.ctx }
 
@@ -75,18 +75,18 @@ func (h *Hold) Context() context.Context { return h.ctx }
 // extended any more; one that has had none yet waits for its turn.
 func (h *Hold) Step() { h.steps.Add(1) }
 
-// Lost reports whether somebody else has the thing.
+// Lost reports whether the database says that this process does not hold it.
 func (h *Hold) Lost() bool { return errors.Is(context.Cause(h.ctx), pg.ErrLeaseLost) }
 
-// Over reports whether the thing is finished or lost.
+// Over reports whether it is finished or lost.
 func (h *Hold) Over() bool {
 	h.busy.Lock()
 	defer h.busy.Unlock()
 	return h.over
 }
 
-// Settle runs what tells the database of the thing, while no heartbeat does. The
-// function reports whether nothing is left to tell; after that, and after
+// Settle runs a statement about the hold, while no heartbeat extends it. The function
+// reports whether the statement ends the hold; after that, and after
 // [pg.ErrLeaseLost], there are no more heartbeats. See [Hold.Gone] for a statement
 // that is repeated because its answer did not arrive.
 func (h *Hold) Settle(settle func() (over bool, err error)) error {
@@ -109,8 +109,8 @@ func (h *Hold) Settle(settle func() (over bool, err error)) error {
 	return err
 }
 
-// SettleAll is [Hold.Settle] for a statement about many things, none of which
-// another such statement is about. The function reports which of them are over.
+// SettleAll is [Hold.Settle] for a statement about many holds; no other such
+// statement is about one of them. The function reports which of them are over.
 func SettleAll[T holder](things []T, settle func() (over func(thing T) bool, err error)) error {
 	for _, thing := range things {
 		thing.hold().busy.Lock()
@@ -136,8 +136,8 @@ func (h *Hold) Close() {
 	h.end(nil)
 }
 
-// Extended notes that the thing is held for that long from a time on. The caller
-// runs in Settle or in a heartbeat.
+// Extended notes that the hold lasts for leaseFor from a time on. The caller runs in
+// Settle or in a heartbeat.
 func (h *Hold) Extended(from time.Time, leaseFor time.Duration) {
 	if until := from.Add(leaseFor); until.After(h.until) {
 		h.until = until
@@ -147,9 +147,9 @@ func (h *Hold) Extended(from time.Time, leaseFor time.Duration) {
 	}
 }
 
-// Gone notes that the database says that this process does not hold the thing. It
-// is lost, which ends the work on it, unless it was finished before by a statement
-// whose answer did not arrive. The error becomes the cause of the end of its
+// Gone notes that the database says that this process does not hold it. That ends
+// the work, unless the hold was finished before by a statement whose answer did not
+// arrive. The error becomes the cause of the end of its
 // context; mostly it is [pg.ErrLeaseLost]. The caller runs in Settle or in a
 // heartbeat.
 func (h *Hold) Gone(err error) {
@@ -169,24 +169,24 @@ func (h *Hold) isStuck(now time.Time, patience time.Duration) bool {
 
 type holder interface{ hold() *Hold }
 
-// Heartbeat extends what is in hand, until it is closed.
+// Heartbeat extends holds until they are closed.
 type Heartbeat[T holder] struct {
 	// Every is how long after one extension the next one is due: a part of the
 	// lease. An extension may take as long.
 	Every time.Duration
-	// AtOnce is how many things ExtendAll gets at most.
+	// AtOnce is how many holds ExtendAll gets at most.
 	AtOnce int
-	// Patience is how long work may go on without a step. Then it keeps the thing
-	// from everyone, so it is left to expire. 0: for ever.
+	// Patience is how long work may go on without a step. Then the hold is left to
+	// expire, since it keeps the work from other processes. 0: for ever.
 	Patience time.Duration
-	// Stuck reports a thing that is left to expire.
+	// Stuck reports a hold that is left to expire.
 	Stuck func(thing T)
-	// Extend extends a thing, and returns for how long it is held then. A thing that
-	// is lost is not extended again.
+	// Extend extends a hold, and returns for how long. A hold that is lost is not
+	// extended again.
 	Extend func(ctx context.Context, thing T) (leaseFor time.Duration, err error)
 	// Trouble reports errors of Extend; may be nil.
 	Trouble *Trouble
-	// ExtendAll, if it is set, extends several things in place of Extend. It calls
+	// ExtendAll, if it is set, extends several holds in place of Extend. It calls
 	// [Hold.Extended] and [Hold.Gone], and reports errors, by itself.
 	ExtendAll func(ctx context.Context, things []T)
 
@@ -194,7 +194,7 @@ type Heartbeat[T holder] struct {
 	things map[*Hold]T
 	next   time.Time // when it looks again
 	wake   chan struct{}
-	none   chan struct{} // closed when nothing is in hand; made when somebody waits for that
+	none   chan struct{} // closed when there are no holds; made by Drained
 }
 
 // Init prepares a heartbeat.
@@ -203,7 +203,7 @@ func (b *Heartbeat[T]) Init() {
 	b.wake = make(chan struct{}, 1)
 }
 
-// Add begins to extend a thing, unless it does.
+// Add begins to extend a hold, unless that has begun.
 func (b *Heartbeat[T]) Add(thing T) {
 	h := thing.hold()
 	now := time.Now()
@@ -217,13 +217,13 @@ func (b *Heartbeat[T]) Add(thing T) {
 	b.lookAt(h.due)
 }
 
-// Remove ends the heartbeats of a thing, and its hold.
+// Remove ends the heartbeats of a hold, and closes it.
 func (b *Heartbeat[T]) Remove(thing T) {
 	b.Forget(thing)
 	thing.hold().Close()
 }
 
-// Forget ends the heartbeats of a thing.
+// Forget ends the heartbeats of a hold.
 func (b *Heartbeat[T]) Forget(thing T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -234,7 +234,7 @@ func (b *Heartbeat[T]) Forget(thing T) {
 	}
 }
 
-// Drained returns when nothing is in hand, or ctx ends.
+// Drained returns when there are no holds, or ctx ends.
 func (b *Heartbeat[T]) Drained(ctx context.Context) {
 	b.mu.Lock()
 	if len(b.things) == 0 {
@@ -284,7 +284,7 @@ func (b *Heartbeat[T]) While(ctx context.Context, run func()) {
 	run()
 }
 
-// All returns what is in hand.
+// All returns the holds.
 func (b *Heartbeat[T]) All() []T {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -301,7 +301,7 @@ func (b *Heartbeat[T]) Run(ctx context.Context) {
 		due, wait := b.due()
 		for len(due) > 0 && ctx.Err() == nil {
 			n := min(len(due), max(b.AtOnce, 1))
-			b.beat(ctx, due[:n])
+			b.extendFree(ctx, due[:n])
 			due = due[n:]
 		}
 		if !Rest(ctx, wait, b.wake) {
@@ -310,8 +310,8 @@ func (b *Heartbeat[T]) Run(ctx context.Context) {
 	}
 }
 
-// due are the things whose heartbeat is due. When one is, it takes those along
-// that will be soon.
+// due returns the holds whose heartbeat is due. When one is, those follow that will
+// be due soon.
 func (b *Heartbeat[T]) due() (due []T, wait time.Duration) {
 	now := time.Now()
 	b.mu.Lock()
@@ -337,10 +337,11 @@ func (b *Heartbeat[T]) due() (due []T, wait time.Duration) {
 	return due, 0
 }
 
-// soon is when to look again at a thing that the database was just told of.
+// soon is when to look again at a hold that a statement was just about.
 const soon = 20 * time.Millisecond
 
-func (b *Heartbeat[T]) beat(ctx context.Context, things []T) {
+// extendFree extends holds that no statement is about now.
+func (b *Heartbeat[T]) extendFree(ctx context.Context, things []T) {
 	now := time.Now()
 	var held []T
 	for _, thing := range things {
@@ -362,7 +363,7 @@ func (b *Heartbeat[T]) beat(ctx context.Context, things []T) {
 	if len(held) == 0 {
 		return
 	}
-	// Not interrupted: what it said would be in doubt.
+	// Not interrupted: its result would be in doubt.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(b.Every, time.Second))
 	defer cancel()
 	if b.ExtendAll != nil {
@@ -374,6 +375,7 @@ func (b *Heartbeat[T]) beat(ctx context.Context, things []T) {
 	}
 }
 
+// extend extends one hold. The caller keeps its lock.
 func (b *Heartbeat[T]) extend(ctx context.Context, thing T) {
 	asked := time.Now()
 	leaseFor, err := b.Extend(ctx, thing)

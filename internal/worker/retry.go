@@ -12,11 +12,12 @@ import (
 // variable for tests, which set it before they begin.
 var TroubleWait = 2 * time.Second
 
-// LastWords is how long a process that ends tries to say what it has to say.
+// LastWords is how long a process that ends tries to record results and give leases
+// back.
 const LastWords = 10 * time.Second
 
-// Retry says how to repeat what the database refuses for a moment. The zero value
-// repeats after collisions alone, without end.
+// Retry says how to repeat statements that the database refuses for a moment. The
+// zero value repeats after collisions alone, without end.
 type Retry struct {
 	Collisions int           // how often to try, with collisions; 0 for no limit
 	Outages    bool          // repeat after all errors that are not [pg.IsFinal], after a pause
@@ -24,8 +25,7 @@ type Retry struct {
 	Trouble    *Trouble      // reports errors that are repeated after a pause; may be nil
 }
 
-// collisionWait is how long to keep out of the way of the other transaction, at
-// first, at most.
+// collisionWait is how long to wait for the other transaction, at first, at most.
 const collisionWait = 10 * time.Millisecond
 
 // Do calls a function until it succeeds, its error is not one to be repeated, or
@@ -66,9 +66,9 @@ func (r Retry) once(ctx context.Context, fn func(ctx context.Context) error) err
 	return fn(ctx)
 }
 
-// Outlast returns a context for what has to be said although ctx has ended, or may
-// end meanwhile: it keeps its values, and ends when d has passed, or a while after
-// ctx.
+// Outlast returns a context for statements that have to be made although ctx has
+// ended, or may end meanwhile: it keeps the values of ctx, and ends when d has
+// passed, or a while after ctx.
 func Outlast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
 	forget := context.AfterFunc(ctx, func() { time.AfterFunc(LastWords, cancel) })

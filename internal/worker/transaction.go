@@ -76,80 +76,81 @@ func (t *Transactions) Watch(ctx context.Context) {
 	}
 }
 
-// Chain is the transactions of a lane, one after another on one connection: one
-// ends and the next begins in the same round trip. One goroutine uses it.
-type Chain struct {
+// Pipeline runs the transactions of one worker, one after another on one
+// connection: one ends and the next begins in the same round trip. One goroutine
+// uses it.
+type Pipeline struct {
 	from *Transactions
 	conn *pgxpool.Conn // nil when there is no transaction
 	tx   pgx.Tx
-	let  time.Time // when others get a chance to have the connection
+	keep time.Time // until when the connection is kept
 
 	leaseFor time.Duration
 }
 
-// Chain returns a chain without a transaction, for leases of that length.
-func (t *Transactions) Chain(leaseFor time.Duration) *Chain {
-	return &Chain{from: t, leaseFor: leaseFor}
+// Pipeline returns a pipeline without a transaction, for leases of that length.
+func (t *Transactions) Pipeline(leaseFor time.Duration) *Pipeline {
+	return &Pipeline{from: t, leaseFor: leaseFor}
 }
 
-// ChainFor is how long a connection is kept from event to event: other groups have
+// PipelineFor is how long a connection is kept from event to event: other groups have
 // handlers too, and do not wait for the end of a lease.
-const ChainFor = 20 * time.Millisecond
+const PipelineFor = 20 * time.Millisecond
 
-// Begin sees to it that a transaction is open, in which nothing has happened.
-func (c *Chain) Begin(ctx context.Context) error {
-	if c.conn != nil {
+// Begin opens a transaction, unless one is open that nothing has happened in.
+func (p *Pipeline) Begin(ctx context.Context) error {
+	if p.conn != nil {
 		return nil
 	}
-	conn, tx, err := c.from.begin(ctx, c.leaseFor)
+	conn, tx, err := p.from.begin(ctx, p.leaseFor)
 	if err != nil {
 		return err
 	}
-	c.conn, c.tx, c.let = conn, tx, time.Now().Add(ChainFor)
+	p.conn, p.tx, p.keep = conn, tx, time.Now().Add(PipelineFor)
 	return nil
 }
 
 // Run runs a function in the transaction that is open. The transaction that the
 // function gets cannot be ended there, and is closed when it has returned.
-func (c *Chain) Run(run func(tx pgx.Tx) error) error {
-	tx := &heldTx{Tx: c.tx}
+func (p *Pipeline) Run(run func(tx pgx.Tx) error) error {
+	tx := &heldTx{Tx: p.tx}
 	defer tx.over.Store(true)
 	if err := run(tx); err != nil {
 		return err
 	}
-	if c.conn.Conn().PgConn().IsBusy() {
+	if p.conn.Conn().PgConn().IsBusy() {
 		return errBusy
 	}
 	return nil
 }
 
-// Commit settles and commits, and begins the next transaction if there is
-// another and it is not somebody else's turn.
-func (c *Chain) Commit(ctx context.Context, ending pg.Ending) error {
-	ending.Another = ending.Another && time.Now().Before(c.let)
-	if err := pg.Commit(ctx, c.conn.Conn(), ending); err != nil {
+// Commit settles and commits, and begins the next transaction if there is another
+// and the connection may be kept.
+func (p *Pipeline) Commit(ctx context.Context, ending pg.Ending) error {
+	ending.Another = ending.Another && time.Now().Before(p.keep)
+	if err := pg.Commit(ctx, p.conn.Conn(), ending); err != nil {
 		return err
 	}
-	if !ending.Another || c.conn.Conn().PgConn().TxStatus() != 'T' {
-		c.release()
+	if !ending.Another || p.conn.Conn().PgConn().TxStatus() != 'T' {
+		p.release()
 	}
 	return nil
 }
 
-// End rolls back what is open.
-func (c *Chain) End(ctx context.Context) {
-	if c.conn == nil {
+// End rolls back the transaction that is open.
+func (p *Pipeline) End(ctx context.Context) {
+	if p.conn == nil {
 		return
 	}
 	ctx, cancel := Outlast(ctx, LastWords)
 	defer cancel()
-	_ = c.tx.Rollback(ctx) // where that fails, the connection is closed
-	c.release()
+	_ = p.tx.Rollback(ctx) // where that fails, the connection is closed
+	p.release()
 }
 
-func (c *Chain) release() {
-	c.from.release(c.conn)
-	c.conn, c.tx = nil, nil
+func (p *Pipeline) release() {
+	p.from.release(p.conn)
+	p.conn, p.tx = nil, nil
 }
 
 var (
@@ -158,9 +159,9 @@ var (
 	errBusy      = errors.New("the handler returned before it had read, or closed, the rows of a query")
 )
 
-// Blame tells who is to blame when a transaction cannot be settled and committed:
-// its handler, which let an error of one of its statements pass or did what a
-// deferred constraint forbids, or the database.
+// Blame tells whose error it is when a transaction cannot be settled and committed:
+// its handler's, which ignored an error of one of its statements or broke a
+// deferred constraint, or the database's.
 func Blame(err error) (handlerErr, _ error) {
 	if pg.IsFailedTransaction(err) {
 		return errSwallowed, nil
@@ -171,8 +172,8 @@ func Blame(err error) (handlerErr, _ error) {
 	return nil, err
 }
 
-// HoldTx returns a transaction that may be used but not ended: something of ours
-// is part of it.
+// HoldTx returns a transaction that may be used but not ended: statements of ours
+// are part of it.
 func HoldTx(tx pgx.Tx) pgx.Tx { return &heldTx{Tx: tx} }
 
 // heldTx is a transaction that a handler may use but not end. When the handler has

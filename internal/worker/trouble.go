@@ -9,13 +9,13 @@ import (
 	"github.com/posthorn/posthorn/internal/outage"
 )
 
-// Trouble reports that something fails: once when it begins, and once when it
-// works again; an outage of the database is reported by package outage instead. A
-// nil Trouble reports nothing. It is safe for use by any number of
-// goroutines.
+// Trouble logs an error of one activity that is tried again: once when it begins to
+// fail, and once when it works again. Package outage logs an outage of the database,
+// which makes all activities fail, in place of every Trouble. A nil Trouble logs
+// nothing. It is safe for use by any number of goroutines.
 type Trouble struct {
 	Log  *slog.Logger
-	What string // that fails, such as: cannot take work yet
+	What string // the message, such as: cannot take work yet
 
 	mu       sync.Mutex
 	since    time.Time
@@ -39,7 +39,7 @@ func (t *Trouble) Report(err error) {
 	}
 }
 
-// Over notes that it works.
+// Over notes that the activity works.
 func (t *Trouble) Over() {
 	if t == nil {
 		return

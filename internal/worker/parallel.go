@@ -7,51 +7,48 @@ import (
 	"time"
 )
 
-// Lane is where one batch at a time runs. It comes with a slot: the right to run
-// one thing.
-type Lane struct {
-	slots chan struct{}
-	holds bool // a slot
+// Worker runs one batch at a time. While it has a slot it may run one item of it.
+type Worker struct {
+	slots   chan struct{}
+	hasSlot bool
 }
 
-// NewLane returns a lane without a slot.
-func NewLane(slots chan struct{}) *Lane { return &Lane{slots: slots} }
-
-// Enter waits for a slot. It reports whether stop still holds.
-func (l *Lane) Enter(stop context.Context) bool {
+// acquireSlot waits for a slot. It reports whether there is one, and false when
+// stop has ended.
+func (w *Worker) acquireSlot(stop context.Context) bool {
 	if stop.Err() != nil {
 		return false
 	}
 	select {
-	case l.slots <- struct{}{}:
-		l.holds = true
+	case w.slots <- struct{}{}:
+		w.hasSlot = true
 	case <-stop.Done():
 	}
-	return l.holds
+	return w.hasSlot
 }
 
-// Leave gives up the lane's slot. What is left to do needs none.
-func (l *Lane) Leave() {
-	if l.holds {
-		l.holds = false
-		<-l.slots
+// releaseSlot gives up the slot: the rest of the batch needs none.
+func (w *Worker) releaseSlot() {
+	if w.hasSlot {
+		w.hasSlot = false
+		<-w.slots
 	}
 }
 
-// SideBySide runs n things at the same time, as far as there are slots, until ctx
+// SideBySide runs n items at the same time, as far as there are slots, until ctx
 // ends. It returns how many it has begun, when all of those are done. It starts
 // alone, since most batches are done before another goroutine has woken up, and
-// gets help as soon as something takes its time.
-func (l *Lane) SideBySide(ctx context.Context, n int, run func(i int)) int {
-	p := &parallel{ctx: ctx, slots: l.slots, n: n, run: run}
+// gets help as soon as an item takes its time.
+func (w *Worker) SideBySide(ctx context.Context, n int, run func(i int)) int {
+	p := &parallel{ctx: ctx, slots: w.slots, n: n, run: run}
 	p.askAgain(quickEnough)
 	p.workOn()
-	l.Leave() // others may run what takes its time here
+	w.releaseSlot() // for other workers, while items take their time here
 	p.finish()
 	return min(n, int(p.next.Load()))
 }
 
-// quickEnough is how long a thing may take before others help with the batch, and
+// quickEnough is how long an item may take before others help with the batch, and
 // slowEnough how often to look for free slots at least.
 const (
 	quickEnough = time.Millisecond
@@ -72,8 +69,8 @@ type parallel struct {
 	helpers sync.WaitGroup
 }
 
-// askAgain gets help after a while, and again for as long as something is left:
-// slots that are busy now may be free when those that work here are stuck.
+// askAgain gets help after a while, and again for as long as items are left: slots
+// that are busy now may be free later.
 func (p *parallel) askAgain(after time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +100,7 @@ func (p *parallel) workOn() {
 	}
 }
 
-// getHelp puts the slots that are free to work on what is left.
+// getHelp uses the free slots for the items that are left.
 func (p *parallel) getHelp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +120,7 @@ func (p *parallel) getHelp() {
 	}
 }
 
-// finish waits for those who help.
+// finish waits for the helpers.
 func (p *parallel) finish() {
 	p.mu.Lock()
 	p.over = true

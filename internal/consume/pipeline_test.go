@@ -152,7 +152,7 @@ func TestOthersGetTheirConnection(t *testing.T) {
 			go func() { got <- shared.Ping(context.WithoutCancel(t.Context())) }()
 		}
 		if handled++; handled < 10 && len(got) == 0 {
-			await.True(t, "the connection was kept for long enough", func() bool { return time.Since(begun) > worker.ChainFor })
+			await.True(t, "the connection was kept for long enough", func() bool { return time.Since(begun) > worker.PipelineFor })
 			begun = time.Now()
 			return nil
 		}

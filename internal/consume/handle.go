@@ -1,0 +1,265 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
+)
+
+// This file is the way of an event through a process: Take, workOff, plain, judge,
+// finish, Finish.
+
+// groupWorker works through one lease at a time.
+type groupWorker struct {
+	*group
+	*worker.Worker
+	router   router
+	pipeline *worker.Pipeline
+}
+
+// Runner returns a function that works through leases, one after another.
+func (g *group) Runner(of *worker.Worker) func(work context.Context, l *lease) bool {
+	w := &groupWorker{
+		group:    g,
+		Worker:   of,
+		router:   router{routes: g.Routes, table: &table{}},
+		pipeline: g.Work.Pipeline(g.LeaseFor),
+	}
+	return w.workOff
+}
+
+// Take settles a lease that is done, if there is one, and takes another, with posthorn.take.
+func (g *group) Take(work context.Context, n int, done *lease) (*lease, error) {
+	if done == nil {
+		return g.take(work, n, pg.Lease{})
+	}
+	var next *lease
+	err := done.Settle(func() (bool, error) {
+		return true, g.observeSettle(work, done.Events, nil, func(ctx context.Context) (err error) {
+			next, err = g.take(ctx, n, done.Lease)
+			return err
+		})
+	})
+	if err == nil {
+		g.heartbeat.Remove(done)
+	}
+	return next, err
+}
+
+func (g *group) take(work context.Context, n int, settle pg.Lease) (*lease, error) {
+	asked := time.Now()
+	taken, err := g.Pool.Take(work, pg.Take{
+		Group: g.Group, Node: g.Node, MaxEvents: n, LeaseFor: g.LeaseFor, Settle: settle,
+	})
+	if err != nil || !taken.Held() {
+		return nil, err
+	}
+	return g.hold(work, taken, asked), nil
+}
+
+// hold begins to keep a lease alive.
+func (g *group) hold(work context.Context, taken pg.Lease, asked time.Time) *lease {
+	l := &lease{Lease: taken, done: make([]bool, len(taken.Events))}
+	l.Init(work, asked, g.LeaseFor)
+	g.heartbeat.Add(l)
+	return l
+}
+
+// workOff calls the handlers of a lease. It reports whether all events are done
+// and the lease is yet to be settled.
+func (w *groupWorker) workOff(work context.Context, l *lease) bool {
+	w.Observe.Took(l.Lease)
+	l.Step()
+	started := time.Now()
+	table := w.plan(l)
+	switch {
+	case w.Together || table.transactional:
+		w.inTransactions(l)
+	case w.Ordered || table.batches:
+		w.oneByOne(l)
+	default:
+		w.sideBySide(l)
+	}
+	w.batch.Took(len(l.Events), time.Since(started))
+	switch {
+	case l.Lost():
+		w.Lost(l)
+	case l.Over():
+		w.heartbeat.Remove(l)
+	case l.clean():
+		return true
+	default:
+		w.Finish(work, l)
+	}
+	return false
+}
+
+// sideBySide handles the events of a lease at the same time, as far as there are
+// slots.
+func (w *groupWorker) sideBySide(l *lease) {
+	begun := w.SideBySide(l.Context(), len(l.Events), func(i int) { w.finish(l, i, i+1, w.plain(l, i, i+1)) })
+	l.leave(begun)
+}
+
+// oneByOne handles the events of a lease in order, in batches for handlers that
+// take them.
+func (w *groupWorker) oneByOne(l *lease) {
+	for start := 0; start < len(l.Events); {
+		if l.Context().Err() != nil {
+			l.leave(start)
+			return
+		}
+		end := w.chunkEnd(l, start, false)
+		failures := w.plain(l, start, end)
+		w.finish(l, start, end, failures)
+		start = end
+		if w.Blocks && holdsBack(failures) {
+			l.leave(start)
+			return
+		}
+	}
+}
+
+// plain calls the handlers without transactions for events of a lease, and returns
+// the failures and the parts that other nodes have to do.
+func (w *groupWorker) plain(l *lease, start, end int) []pg.Failure {
+	var failures []pg.Failure
+	events := l.Events[start:end]
+	if w.router.table.batches {
+		failures = w.plainBatches(l, start, end)
+	}
+	for i := range events {
+		e, r := &events[i], l.routes[start+i]
+		for _, h := range r.plain {
+			if h.Each == nil {
+				continue
+			}
+			if err := w.call(l.Context(), h, nil, events[i:i+1]); err != nil {
+				failures = append(failures, w.judge(l, e, h.Name, err))
+			}
+		}
+		failures = append(failures, w.unhandled(e, r)...)
+	}
+	return failures
+}
+
+// judge turns the error of a handler into a failure of its event. After the context
+// has ended the error is not the handler's: the event goes back as it was.
+func (w *groupWorker) judge(l *lease, e *pg.Event, subscription string, err error) pg.Failure {
+	if l.Context().Err() != nil {
+		return released(e.ID, subscription)
+	}
+	f := failure(e.ID, subscription, err)
+	w.report(e, f, err)
+	return f
+}
+
+// failure turns an error into a failure as settle reads it.
+func failure(event int64, subscription string, err error) pg.Failure {
+	f := pg.Failure{Event: event, Subscription: subscription, Error: worker.Clip(err.Error()), Reason: reasonFailed}
+	if _, ok := errors.AsType[*worker.PermanentError](err); ok {
+		f.Permanent = true
+	} else if retry, ok := errors.AsType[*worker.RetryError](err); ok {
+		f.RetryIn = &retry.After
+	} else if back, ok := errors.AsType[*worker.ReleaseError](err); ok {
+		f.Released, f.RetryIn = true, &back.After
+	}
+	if panicked, ok := errors.AsType[*worker.PanicError](err); ok {
+		f.Stack = worker.Clip(string(panicked.Stack))
+	}
+	return f
+}
+
+// The reasons of dead letters; their names are seed 000's.
+const (
+	reasonFailed    = "Handler error"
+	reasonNoHandler = "No handler for event %s"
+)
+
+// report logs a failure of an event, with the time of its next attempt or that it
+// was the last.
+func (g *group) report(e *pg.Event, f pg.Failure, err error) {
+	if f.Released {
+		return
+	}
+	attributes := []any{"handler", f.Subscription, "event", e.ID, "type", e.Type, "attempt", e.Delivery, "error", err}
+	if f.Stack != "" {
+		attributes = append(attributes, "stack", f.Stack)
+	}
+	if f.Permanent || g.Attempts > 0 && e.Delivery >= g.Attempts {
+		g.failing.Report(true, "an event failed for good and is a dead letter now", attributes...)
+		return
+	}
+	after := g.Delay(e.Delivery)
+	if f.RetryIn != nil {
+		after = *f.RetryIn
+	}
+	g.failing.Report(false, "a handler failed; its event is tried again", append(attributes, "next_attempt", time.Now().Add(after))...)
+}
+
+// finish notes that events are done, except for failures. A failure is settled soon,
+// with others of its lease, though the lease goes on.
+func (g *group) finish(l *lease, start, end int, failures []pg.Failure) {
+	l.mu.Lock()
+	for i := start; i < end; i++ {
+		l.done[i] = true
+	}
+	first := len(l.failures) == 0 && len(failures) > 0
+	l.failures = append(l.failures, failures...)
+	l.mu.Unlock()
+	l.Step()
+	if first {
+		g.heartbeat.Hasten(l, failureWait)
+	}
+}
+
+// failureWait is how long a failure waits for others to be settled with it.
+const failureWait = 50 * time.Millisecond
+
+// extend extends a lease, or settles the events of it that are done, which extends
+// it too: so a crash repeats little, and a failed event comes again in time.
+func (g *group) extend(ctx context.Context, l *lease) (time.Duration, error) {
+	s := l.unsettled()
+	if s.head == l.head && len(s.failures) == 0 {
+		_, err := pg.Extend(ctx, g.Pool, l.Lease, g.LeaseFor)
+		return g.LeaseFor, err
+	}
+	err := g.observeSettle(ctx, l.Events[l.head:s.head], s.failures, func(ctx context.Context) error {
+		return pg.SettleUntil(ctx, g.Pool, l.Lease, s.upTo, g.LeaseFor, s.failures...)
+	})
+	if err == nil {
+		l.settled(s)
+	}
+	return g.LeaseFor / 2, err
+}
+
+// Finish settles a lease. It repeats that for as long as the lease may be ours.
+func (g *group) Finish(work context.Context, l *lease) {
+	defer g.heartbeat.Remove(l)
+	ctx, cancel := worker.Outlast(work, g.LeaseFor)
+	defer cancel()
+	err := g.settling.Do(ctx, func(ctx context.Context) error {
+		return l.Settle(func() (bool, error) {
+			s := l.unsettled()
+			return true, g.observeSettle(ctx, l.Events[l.head:], s.failures, func(ctx context.Context) error {
+				return pg.Settle(ctx, g.Pool, l.Lease, s.failures...)
+			})
+		})
+	})
+	switch {
+	case l.Lost():
+		g.Lost(l)
+	case err != nil && pg.IsFinal(err): // the settlement is refused, which time will not change
+		g.Log.Error("cannot settle", "lease", l.ID, "error", err)
+	}
+}
+
+// Lost reports a lease that another worker has now.
+func (g *group) Lost(l *lease) {
+	g.heartbeat.Remove(l)
+	g.Observe.LeaseLost()
+	g.Log.Warn("lease lost: others handle its events again", "lease", l.ID, "events", len(l.Events))
+}

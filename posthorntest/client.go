@@ -14,9 +14,9 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// Open opens a client on a fresh database of the test's own, or on the one that
-// config names, and closes it when the test ends. What the client logs goes to
-// the test's output. There may be one config or none.
+// Open opens a client on a new database, or on the one that config names, and closes
+// the client when the test ends. Log messages of the client appear in the test's
+// output. At most one config may be given.
 func Open(t testing.TB, config ...posthorn.Config) *posthorn.Client {
 	t.Helper()
 	if len(config) > 1 {
@@ -28,7 +28,7 @@ func Open(t testing.TB, config ...posthorn.Config) *posthorn.Client {
 	}
 	if c.DatabaseURL == "" && c.Pool == nil {
 		c.DatabaseURL = Database(t)
-		c.Migrate = true // makes the namespace too
+		c.Migrate = true // creates the namespace too
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -41,8 +41,7 @@ func Open(t testing.TB, config ...posthorn.Config) *posthorn.Client {
 	return ph
 }
 
-// Publish publishes messages, in a transaction of their own, and returns the ids
-// of their events.
+// Publish publishes messages in one transaction and returns the ids of their events.
 func Publish(t testing.TB, ph *posthorn.Client, messages ...posthorn.Message) []int64 {
 	t.Helper()
 	ids, err := ph.Publish(t.Context(), ph.Pool(), messages...)
@@ -52,12 +51,12 @@ func Publish(t testing.TB, ph *posthorn.Client, messages ...posthorn.Message) []
 	return ids
 }
 
-// Run runs the client until the test ends, or stop is called. The test fails if
-// [posthorn.Client.Run] ends before, or with an error.
+// Run runs the client until the test ends or stop is called. The test fails if
+// [posthorn.Client.Run] ends earlier, or with an error.
 //
-// Run returns when the groups exist to which handlers were given before: what is
-// published from then on reaches them. (A new group begins to read when it is
-// made, unless its Start says otherwise.)
+// Run returns when the groups of all registered handlers exist, so that they receive
+// every event published after Run. (By default a group starts with the events
+// published after its creation.)
 func Run(t testing.TB, ph *posthorn.Client) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -88,15 +87,15 @@ func Run(t testing.TB, ph *posthorn.Client) (stop func()) {
 	return stop
 }
 
-// running is a client that Run keeps running.
+// running is a client that Run has started.
 type running struct {
 	ended chan struct{}
-	err   error // when it has ended
+	err   error // set before ended is closed
 }
 
 var runs sync.Map // of *running, by client
 
-// handled are the groups that have handlers in this client.
+// handled returns the groups that have handlers in this client.
 func handled(ph *posthorn.Client) []string {
 	var names []string
 	for _, g := range ph.Stats() {
@@ -107,8 +106,8 @@ func handled(ph *posthorn.Client) []string {
 	return names
 }
 
-// workedTags are those whose jobs the client works off; an empty one stands for
-// jobs without tags.
+// workedTags returns the tags of the jobs that the client works on. The empty tag
+// stands for jobs without tags.
 func workedTags(ph *posthorn.Client) []string {
 	tags := []string{}
 	for _, g := range ph.Stats() {
@@ -135,8 +134,8 @@ func exists(t testing.TB, db *pgx.Conn, ph *posthorn.Client, group string) (foun
 	return found
 }
 
-// connect opens a connection apart from the client's, which handlers may all
-// hold. The caller closes it.
+// connect opens a connection outside the client's pool, whose connections may all be
+// in use by handlers. The caller closes it.
 func connect(t testing.TB, ph *posthorn.Client) *pgx.Conn {
 	t.Helper()
 	config := ph.Pool().Config().ConnConfig.Copy()
@@ -148,8 +147,8 @@ func connect(t testing.TB, ph *posthorn.Client) *pgx.Conn {
 	return conn
 }
 
-// wait returns when nothing is missing any more. The test fails when that takes
-// too long, or the client has stopped running with an error.
+// wait calls missing until it returns the empty text. The test fails after
+// await.Limit, or if the client has stopped with an error.
 func wait(t testing.TB, what string, ph *posthorn.Client, missing func() string) {
 	t.Helper()
 	for deadline := time.Now().Add(await.Limit); ; await.Pause() {

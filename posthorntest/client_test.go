@@ -27,8 +27,8 @@ func equal[T any](t *testing.T, what string, got, want T) {
 	}
 }
 
-// Whatever was published after Run was called is handled when Drain returns,
-// and so is what handlers published.
+// Drain waits for all events published after Run was called, and for the events that
+// their handlers publish.
 func TestDrainWaitsForWhatHandlersPublish(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t)
@@ -56,8 +56,8 @@ func TestDrainWaitsForWhatHandlersPublish(t *testing.T) {
 	equal(t, "states", paid, slices.Repeat([]posthorn.State{posthorn.Completed}, 6))
 }
 
-// A retry in the future does not hold Drain up, in any order; Advance makes it
-// due.
+// Drain does not wait for a retry that is due later, in any order of groups. Advance
+// makes the retry due.
 func TestAdvanceToTheNextAttempt(t *testing.T) {
 	t.Parallel()
 	for _, order := range []posthorn.Order{posthorn.Unordered, posthorn.OrderKey, posthorn.OrderTotal} {
@@ -76,7 +76,8 @@ func TestAdvanceToTheNextAttempt(t *testing.T) {
 			posthorntest.Drain(t, ph)
 			equal(t, "after the first attempt", posthorntest.State(t, ph, first, "billing"), posthorn.Retrying)
 
-			// Behind it in its slot, if there is one, and failing once by itself.
+			// The second event waits in the slot of the first, if the group has an
+			// order. Then it fails once.
 			second := posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed", Key: "a"})[0]
 			posthorntest.Drain(t, ph)
 			posthorntest.Advance(t, ph, time.Hour)
@@ -121,7 +122,7 @@ func TestOpenWithConfig(t *testing.T) {
 	equal(t, "seen by the other client", len(posthorntest.Published(t, other, ">")), 1)
 }
 
-// stub is a test that may fail.
+// stub is a testing.TB whose failures do not fail the test.
 type stub struct {
 	testing.TB
 	said []string
@@ -143,7 +144,7 @@ func (s *stub) Fatal(args ...any) {
 	runtime.Goexit()
 }
 
-// fails runs what must let the test fail, and returns what it said.
+// fails runs f, which must fail its test, and returns the failure messages.
 func fails(t *testing.T, f func(t testing.TB)) string {
 	t.Helper()
 	s := &stub{TB: t}
@@ -159,7 +160,7 @@ func fails(t *testing.T, f func(t testing.TB)) string {
 	return strings.Join(s.said, "\n")
 }
 
-func TestRunThatCannot(t *testing.T) {
+func TestRunWithError(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t)
 	nothing := func(context.Context, posthorn.Event) error { return nil }
@@ -168,7 +169,7 @@ func TestRunThatCannot(t *testing.T) {
 	g.Handle("refund", "order..refunded", nothing)
 	said := fails(t, func(t testing.TB) { posthorntest.Run(t, ph) })
 	if !strings.Contains(said, "is not a pattern") || !strings.Contains(said, "has stopped running") {
-		t.Errorf("it said: %s", said)
+		t.Errorf("messages: %s", said)
 	}
 }
 
@@ -184,12 +185,12 @@ func TestWrongArguments(t *testing.T) {
 		"payload":          func(t testing.TB) { posthorntest.Publish(t, ph, posthorn.Message{Type: "a", Payload: func() {}}) },
 	} {
 		if said := fails(t, f); !strings.Contains(said, want) {
-			t.Errorf("it said %q, want %q", said, want)
+			t.Errorf("messages %q, want %q", said, want)
 		}
 	}
 }
 
-// The clock of a database that may be somebody's is left alone.
+// A database that posthorntest did not create keeps its clock.
 func TestClockOfOthers(t *testing.T) {
 	t.Parallel()
 	server, err := pgx.Connect(t.Context(), posthorntest.ServerURL(t))
@@ -211,10 +212,10 @@ func TestClockOfOthers(t *testing.T) {
 	})
 	config := server.Config().Copy()
 	config.Database = name
-	url := fmt.Sprintf("host=%s port=%d user=%s password=%s dbname=%s", config.Host, config.Port, config.User, config.Password, name)
+	url := fmt.Sprintf("host=%s port=%d user=%s password='%s' dbname=%s", config.Host, config.Port, config.User, config.Password, name)
 	ph := posthorntest.Open(t, posthorn.Config{DatabaseURL: url, Migrate: true})
 	said := fails(t, func(t testing.TB) { posthorntest.Advance(t, ph, time.Hour) })
 	if !strings.Contains(said, "the clock of database somebodys_") {
-		t.Errorf("it said: %s", said)
+		t.Errorf("messages: %s", said)
 	}
 }

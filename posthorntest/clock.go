@@ -10,27 +10,26 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// Advance moves the clock of the test's database ahead: what is due within d is
-// due now, retries, delayed events and schedules among them. The clock goes on
-// from there. What runs meanwhile ages too, and leases expire under handlers
-// that are still at it, so [Drain] first.
+// Advance moves the clock of the test's database forward by d. Retries, delayed
+// events and schedules that are due within d become due. The clock continues from the
+// new time. Leases of running handlers may expire, so call [Drain] first.
 //
-// It refuses to touch a database that this package has not made.
+// Advance fails on a database that this package did not create.
 func Advance(t testing.TB, ph *posthorn.Client, d time.Duration) {
 	t.Helper()
-	turn(t, ph, "posthorn.now() - clock_timestamp() + $1 * interval '1 microsecond'", d.Microseconds())
+	setClock(t, ph, "posthorn.now() - clock_timestamp() + $1 * interval '1 microsecond'", d.Microseconds())
 }
 
-// SetClock sets the clock of the test's database, like [Advance]. It goes on
-// from there.
+// SetClock sets the clock of the test's database, like [Advance]. The clock continues
+// from that time.
 func SetClock(t testing.TB, ph *posthorn.Client, to time.Time) {
 	t.Helper()
-	turn(t, ph, "$1::timestamptz - clock_timestamp()", to)
+	setClock(t, ph, "$1::timestamptz - clock_timestamp()", to)
 }
 
-// turn replaces the function that tells Posthorn the time. The lock keeps two
-// tests' helpers from replacing it at the same time, which Postgres refuses.
-func turn(t testing.TB, ph *posthorn.Client, offset string, arg any) {
+// setClock replaces the function posthorn.now. The lock serialises concurrent calls,
+// because Postgres refuses concurrent replacements of a function.
+func setClock(t testing.TB, ph *posthorn.Client, offset string, arg any) {
 	t.Helper()
 	db := connect(t, ph)
 	defer db.Close(t.Context())
@@ -41,7 +40,7 @@ func turn(t testing.TB, ph *posthorn.Client, offset string, arg any) {
 			return err
 		}
 		if !ours {
-			return fmt.Errorf("the clock of database %s is not moved: only that of databases from posthorntest.Open or Database is", name)
+			return fmt.Errorf("the clock of database %s cannot be set: it was not created by posthorntest.Open or Database", name)
 		}
 		if _, err := tx.Exec(t.Context(), "select pg_advisory_xact_lock(7091, 1)"); err != nil {
 			return err

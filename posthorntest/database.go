@@ -12,29 +12,29 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// EmptyDatabase creates a database for the test, with nothing in it, and
-// returns its URL. It is dropped when the test ends, whoever is connected.
+// EmptyDatabase creates an empty database for the test and returns its URL. The
+// database is dropped when the test ends, even if connections are open.
 func EmptyDatabase(t testing.TB) string {
 	t.Helper()
 	return mustServer(t).newDatabase(t, "template0")
 }
 
-// template is a database that tests get copies of. Its key names it within the
-// process: of several templates with one key, the first is made. prepare fills
-// it and must have closed its connections when it returns.
+// template is a database that is copied for tests. The key identifies it in the
+// process: of several templates with one key, only the first is created. prepare
+// fills it and must close its connections before it returns.
 type template struct {
 	key     string
 	prepare func(ctx context.Context, url string) error
 
-	// content identifies what prepare makes, in characters of a name. Processes
-	// that use one server make a template with a content once between them.
-	// Without it, each process makes its own.
+	// content identifies the contents that prepare creates, in characters of a
+	// database name. Processes that use one server share a template with the same
+	// content. Without it, each process creates its own.
 	content func() string
 }
 
-// clone creates a copy of the template for the test and returns its URL. The
-// template is made when a test of the process first asks for it. The copy is
-// dropped when the test ends, whoever is connected.
+// clone copies the template for the test and returns the URL of the copy. The first
+// call in the process creates the template. The copy is dropped when the test ends,
+// even if connections are open.
 func clone(t testing.TB, from template) string {
 	t.Helper()
 	s := mustServer(t)
@@ -54,7 +54,7 @@ func (s *server) newDatabase(t testing.TB, from string) string {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 		defer cancel()
-		if watched.Load() {
+		if checkConnections.Load() {
 			s.expectNoConnections(ctx, t, name)
 		}
 		if err := s.drop(ctx, name); err != nil {
@@ -64,8 +64,8 @@ func (s *server) newDatabase(t testing.TB, from string) string {
 	return s.databaseURL(name)
 }
 
-// template returns the name of the database, which it makes at the first call
-// for its key; others that ask meanwhile wait.
+// template returns the name of the template database. The first call for a key
+// creates it, and concurrent calls wait.
 func (s *server) template(t template) (string, error) {
 	s.mu.Lock()
 	prepared, ok := s.templates[t.key]
@@ -78,7 +78,7 @@ func (s *server) template(t template) (string, error) {
 }
 
 func (s *server) makeTemplate(t template) (string, error) {
-	// Not the context of the test that happens to come first: the others need
+	// The context is not that of the test that comes first, because other tests need
 	// the template too.
 	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
@@ -97,7 +97,7 @@ func (s *server) makeTemplate(t template) (string, error) {
 		if err := s.dropOutdated(ctx, t.key); err != nil {
 			return err
 		}
-		if err := s.drop(ctx, name); err != nil { // its maker was killed
+		if err := s.drop(ctx, name); err != nil { // its creator was killed
 			return err
 		}
 		return s.fillTemplate(ctx, name, t)
@@ -111,14 +111,14 @@ func (s *server) fillTemplate(ctx context.Context, name string, t template) erro
 	if err := t.prepare(ctx, s.databaseURL(name)); err != nil {
 		return fmt.Errorf("prepare the template database %q: %w", t.key, err)
 	}
-	// A connection to the template would keep it from being copied.
+	// Postgres cannot copy a database that has connections.
 	if _, err := s.admin.Exec(ctx, "alter database "+name+" with allow_connections false"); err != nil {
 		return fmt.Errorf("close the template database %q: %w", t.key, err)
 	}
 	return nil
 }
 
-// locked keeps other processes that use the server from doing the same.
+// locked runs do under a lock that is shared by all processes using the server.
 func (s *server) locked(ctx context.Context, name string, do func() error) error {
 	return pgx.BeginFunc(ctx, s.admin, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtextextended($1, 7091))", name); err != nil {
@@ -128,8 +128,8 @@ func (s *server) locked(ctx context.Context, name string, do func() error) error
 	})
 }
 
-// dropOutdated drops templates with other contents that are more than a day old.
-// Only a server that lives that long has any.
+// dropOutdated drops templates with other contents that are older than a day. Only a
+// long-lived server has any.
 func (s *server) dropOutdated(ctx context.Context, key string) error {
 	rows, _ := s.admin.Query(ctx, `
 		select datname from pg_database
@@ -143,16 +143,17 @@ func (s *server) dropOutdated(ctx context.Context, key string) error {
 	return err
 }
 
-// testNames is what newName gives to the databases of tests.
+// testNames matches the names that newName returns for the databases of tests.
 const testNames = "^posthorn_test_[0-9a-f]{8}_[0-9]+$"
 
-// newName needs no quoting in SQL. dropAbandoned knows its form.
+// newName returns a name that needs no quoting in SQL. dropAbandoned relies on its
+// form.
 func (s *server) newName(kind string) string {
 	return fmt.Sprintf("posthorn_%s_%s_%d", kind, s.token, s.count.Add(1))
 }
 
-// create copies files rather than pages through the log: half the time for
-// databases this small.
+// create uses file_copy and not wal_log, which takes twice as long for databases of
+// this size.
 func (s *server) create(ctx context.Context, name, from string) error {
 	_, err := s.admin.Exec(ctx, "create database "+name+" template "+from+" strategy file_copy")
 	if err != nil {

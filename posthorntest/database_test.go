@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// numbers is a template with a table in it.
+// numbers is a template with one table.
 var numbers = template{key: "numbers", prepare: func(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -22,7 +22,7 @@ var numbers = template{key: "numbers", prepare: func(ctx context.Context, url st
 	return err
 }}
 
-func TestCloneHoldsWhatTheTemplateHolds(t *testing.T) {
+func TestCloneHasContentsOfTemplate(t *testing.T) {
 	t.Parallel()
 	if got := ask[int64](t, clone(t, numbers), "select count(*) from numbers"); got != 3 {
 		t.Errorf("%d numbers, want 3", got)
@@ -41,7 +41,7 @@ func TestClonesAreApart(t *testing.T) {
 func TestTemplateIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	var made atomic.Int32
-	// A key of its own also where tests are repeated in one process.
+	// A new key, also if the test is repeated in one process.
 	counted := template{key: newToken(), prepare: func(ctx context.Context, url string) error {
 		made.Add(1)
 		return numbers.prepare(ctx, url)
@@ -81,13 +81,13 @@ func TestDatabaseIsDroppedThoughInUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		name = strings.TrimPrefix(parsed.Path, "/")
-		// Not closed, as tests forget to.
+		// Like many tests, this one does not close its connection.
 		if _, err := pgx.Connect(t.Context(), database); err != nil {
 			t.Fatal(err)
 		}
 	})
 	if ask[bool](t, ServerURL(t), "select exists (select from pg_database where datname = '"+name+"')") {
-		t.Errorf("%s is still there", name)
+		t.Errorf("%s still exists", name)
 	}
 }
 

@@ -9,17 +9,16 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// Drain waits until every projection of this client, and every group to which it
-// has given handlers, is idle: it has been handed all events, nothing of it is in flight, and no retry
-// is due; and until no job that it works off is due or in progress. So it waits
-// for what handlers publish and enqueue, too. Somebody has to run the client
-// meanwhile, such as [Run].
+// Drain waits until this client has no due work. Every projection and every group
+// with handlers in the client must have received all events, without an active lease
+// or a due retry. No job with a tag of the client may be due or in progress. So Drain
+// also waits for events that handlers publish and jobs that they enqueue. The client
+// must be running, usually by [Run].
 //
-// What is due in the future does not count: retries that wait for their next
-// attempt, with what waits behind them in ordered groups and projections, and
-// delayed events and jobs. [Advance] makes them due. Nor does what is held back:
-// events that a paused group does not read, and jobs whose tag is paused or at its
-// limit.
+// Drain does not wait for work that is due later: retries before their next attempt,
+// with the events that wait behind them in ordered groups and projections, and
+// delayed events and jobs. [Advance] makes them due. It also ignores the events of
+// paused groups, and jobs whose tag is paused or at its limit.
 func Drain(t testing.TB, ph *posthorn.Client) {
 	t.Helper()
 	db := connect(t, ph)
@@ -27,8 +26,8 @@ func Drain(t testing.TB, ph *posthorn.Client) {
 	wait(t, "drain", ph, func() string { return unfinished(t, db, ph) })
 }
 
-// unfinished says in words what is left to do. All of it comes from one
-// snapshot, so that no event is missed on its way from one place to the next.
+// unfinished describes the remaining work. One query reads it in one snapshot, so
+// that an event is not missed while it moves between tables.
 func unfinished(t testing.TB, db *pgx.Conn, ph *posthorn.Client) string {
 	t.Helper()
 	rows, _ := db.Query(t.Context(), unfinishedSQL, ph.Namespace(), handled(ph), workedTags(ph))
@@ -39,8 +38,8 @@ func unfinished(t testing.TB, db *pgx.Conn, ph *posthorn.Client) string {
 	return strings.Join(left, "; ")
 }
 
-// A lease of nobody's with a deadline ahead is a projection that stands still
-// until its next attempt.
+// An unowned lease with a deadline in the future belongs to a projection that waits
+// for its next attempt.
 const unfinishedSQL = `
 	with wanted as (
 		select w.name, g.id, g.paused, g as whole

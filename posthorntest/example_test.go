@@ -9,8 +9,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// A test of a service: it publishes an order, lets the handlers work, and looks
-// at what has come of it.
+// This test of a service publishes an order, waits for the handlers, and checks their
+// effects.
 func Example() {
 	testReminder := func(t *testing.T) {
 		ph := posthorntest.Open(t)
@@ -32,7 +32,7 @@ func Example() {
 	_ = testReminder // go test calls it
 }
 
-// setUp is the service's own.
+// setUp is the service's own function.
 func setUp(ph *posthorn.Client) {
 	billing := ph.Group("billing", posthorn.GroupConfig{})
 	billing.Handle("remind", "order.placed", func(ctx context.Context, e posthorn.Event) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// Drain waits for jobs, also for those that jobs enqueue, and not for those of
-// others, or of later.
+// Drain waits for jobs, including jobs that other jobs enqueue, and not for jobs of
+// other tags or jobs that are due later.
 func TestDrainWaitsForJobs(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t)

@@ -9,8 +9,8 @@ import (
 )
 
 // Published returns the events of the client's namespace whose type matches a
-// pattern, such as order.* or >, in the order of the log. Delayed events are in
-// it when they are due.
+// pattern, such as order.* or >, in the order of the log. A delayed event is included
+// when it is due.
 func Published(t testing.TB, ph *posthorn.Client, pattern string) []posthorn.Event {
 	t.Helper()
 	if !consume.ValidPattern(pattern) {
@@ -28,8 +28,8 @@ func Published(t testing.TB, ph *posthorn.Client, pattern string) []posthorn.Eve
 	return found
 }
 
-// State returns what has become of an event in a group, such as
-// [posthorn.Completed] or [posthorn.Retrying].
+// State returns the state of an event in a group, for example [posthorn.Completed] or
+// [posthorn.Retrying].
 func State(t testing.TB, ph *posthorn.Client, event int64, group string) posthorn.State {
 	t.Helper()
 	outcomes, err := ph.Outcomes(t.Context(), event)
@@ -39,7 +39,7 @@ func State(t testing.TB, ph *posthorn.Client, event int64, group string) posthor
 	var others []string
 	for _, o := range outcomes {
 		if o.Group == group {
-			return o.State // the same in all rows of the group
+			return o.State // all rows of the group have the same state
 		}
 		others = append(others, o.Group)
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// Main runs the tests of a package and ends the process. It fails if a goroutine
-// is left when all of them are done, and lets each test fail that leaves a
-// connection of a client open: one whose application name begins with posthorn.
+// Main runs the tests of a package and ends the process. It fails if a goroutine is
+// running after all tests. A test fails if it leaves open a connection whose
+// application name begins with posthorn, as those of clients do.
 //
 //	func TestMain(m *testing.M) { posthorntest.Main(m) }
 func Main(m *testing.M) {
-	watched.Store(true)
+	checkConnections.Store(true)
 	code := m.Run()
 	closeServer()
 	if code == 0 {
@@ -33,22 +33,23 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// watched: connections that tests leave are errors.
-var watched atomic.Bool
+// checkConnections makes open connections an error at the end of each test.
+var checkConnections atomic.Bool
 
-// untilNone looks again and again until nothing is left, or the limit is over.
-func untilNone(look func() []string) []string {
+// untilNone calls remaining until it returns nothing, or the time limit is over.
+func untilNone(remaining func() []string) []string {
 	for deadline := time.Now().Add(await.Limit); ; await.Pause() {
-		left := look()
+		left := remaining()
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left
 		}
 	}
 }
 
-// closeServer closes our own connections, whose goroutines would be left.
+// closeServer closes the connections of this package, whose goroutines would be
+// reported.
 func closeServer() {
-	if !asked.Load() {
+	if !started.Load() {
 		return
 	}
 	if s, err := processServer(); err == nil {
@@ -59,7 +60,7 @@ func closeServer() {
 	}
 }
 
-// leftGoroutines are the stacks of those that should have ended.
+// leftGoroutines returns the stacks of the goroutines that should have ended.
 func leftGoroutines() []string {
 	buffer := make([]byte, 1<<20)
 	for {
@@ -72,15 +73,15 @@ func leftGoroutines() []string {
 	}
 	var left []string
 	for i, stack := range strings.Split(strings.TrimSpace(string(buffer)), "\n\n") {
-		if i > 0 && !isOurs(stack) { // the first is this one
+		if i > 0 && !isOurs(stack) { // the first goroutine is the current one
 			left = append(left, stack)
 		}
 	}
 	return left
 }
 
-// isOurs tells goroutines that live as long as the process: those that wait for
-// servers that all tests share and for the watchdog, and the runtime's.
+// isOurs reports whether a goroutine may live as long as the process: one that waits
+// for a shared server or the watchdog, or one of the runtime.
 func isOurs(stack string) bool {
 	for _, ours := range []string{
 		"posthorn/localpg.", "posthorn/internal/testdir.", "created by os/exec.", "created by os/signal.", "created by testing.", "created by runtime.",
@@ -92,8 +93,7 @@ func isOurs(stack string) bool {
 	return false
 }
 
-// expectNoConnections lets the test fail if clients are still connected to its
-// database.
+// expectNoConnections fails the test if clients are connected to its database.
 func (s *server) expectNoConnections(ctx context.Context, t testing.TB, database string) {
 	left := untilNone(func() []string {
 		found, err := s.connections(ctx, database)
@@ -103,11 +103,11 @@ func (s *server) expectNoConnections(ctx context.Context, t testing.TB, database
 		return found
 	})
 	if len(left) > 0 {
-		t.Errorf("posthorntest: %d connections are left:\n%s", len(left), strings.Join(left, "\n"))
+		t.Errorf("posthorntest: %d connections are open:\n%s", len(left), strings.Join(left, "\n"))
 	}
 }
 
-// connections are those of clients to a database, in words.
+// connections describes the connections of clients to a database.
 func (s *server) connections(ctx context.Context, database string) ([]string, error) {
 	rows, _ := s.admin.Query(ctx, `
 		select format('%s, %s: %s', application_name, state, left(query, 200))

@@ -22,11 +22,11 @@ func TestLeftGoroutines(t *testing.T) {
 		return slices.ContainsFunc(leftGoroutines(), func(stack string) bool { return strings.Contains(stack, "leakedOnPurpose") })
 	}
 	if !seen() {
-		t.Error("a goroutine that runs is not seen")
+		t.Error("a running goroutine is not reported")
 	}
 	close(end)
 	<-ended
-	await.True(t, "a goroutine that has ended is gone", func() bool { return !seen() })
+	await.True(t, "a goroutine that has ended is not reported", func() bool { return !seen() })
 }
 
 func leakedOnPurpose(began, end, ended chan struct{}) {
@@ -64,6 +64,6 @@ func TestConnectionsOfClients(t *testing.T) {
 			t.Errorf("%s: %d connections, want %d", application, got, want)
 		}
 		conn.Close(context.Background())
-		await.True(t, "a closed connection is gone", func() bool { return left() == 0 })
+		await.True(t, "a closed connection is not reported", func() bool { return left() == 0 })
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// migrated is what a fresh installation looks like.
+// migrated is a database after Migrate.
 var migrated = template{key: "migrated", content: schemaHash, prepare: func(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -24,17 +24,17 @@ var migrated = template{key: "migrated", content: schemaHash, prepare: func(ctx 
 	return err
 }}
 
-// schemaHash tells installations of different schemas apart.
+// schemaHash identifies the schema of this binary.
 func schemaHash() string {
 	h := sha256.New()
 	if err := schema.Print(h); err != nil {
-		panic(err) // it is in the program
+		panic(err) // the embedded schema is tested
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// Database creates a database with Posthorn's schema for the test and returns
-// its URL. It is dropped when the test ends, whoever is connected.
+// Database creates a database with Posthorn's schema for the test and returns its
+// URL. The database is dropped when the test ends, even if connections are open.
 func Database(t testing.TB) string {
 	t.Helper()
 	return clone(t, migrated)

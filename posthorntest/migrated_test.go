@@ -9,7 +9,7 @@ func TestDatabaseTakesAnEvent(t *testing.T) {
 	}
 }
 
-// Processes that share a server make the migrated template once between them.
+// Processes that share a server create the migrated template once.
 func TestProcessesShareTheMigratedTemplate(t *testing.T) {
 	t.Parallel()
 	Database(t)
@@ -20,6 +20,6 @@ func TestProcessesShareTheMigratedTemplate(t *testing.T) {
 		t.Errorf("another process uses %s, want %s", other.database, want)
 	}
 	if after := ask[int64](t, ServerURL(t), made); after != before {
-		t.Errorf("the template was made again")
+		t.Errorf("the template was created again")
 	}
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/posthorn/posthorn/internal/testpg"
 )
 
-// ServerURL returns the URL of a server that the test may use as a superuser.
-// All tests of the process get the same one. What a test changes there that is
-// not inside its own database, such as a role, other tests see.
+// ServerURL returns the URL of the server that the tests of this process share. The
+// role is a superuser. Changes outside the test's own database, for example of a
+// role, affect the other tests.
 func ServerURL(t testing.TB) string {
 	t.Helper()
 	return mustServer(t).url.String()
@@ -37,17 +37,17 @@ func mustServer(t testing.TB) *server {
 	return s
 }
 
-// asked: processServer was called.
-var asked atomic.Bool
+// started reports whether processServer was called.
+var started atomic.Bool
 
-// server is the one that tests of this process use.
+// server is the server that the tests of this process share.
 type server struct {
 	url   *url.URL
 	admin *pgxpool.Pool
 
-	claim *pgxpool.Conn // kept for claimToken
+	claim *pgxpool.Conn // kept open by claimToken
 
-	// token is this process's part in the names of its databases.
+	// token is part of the name of each database of this process.
 	token string
 	count atomic.Int64
 
@@ -55,9 +55,9 @@ type server struct {
 	templates map[string]func() (string, error)
 }
 
-// processServer starts the server at the first call.
+// processServer starts the server on the first call.
 var processServer = sync.OnceValues(func() (*server, error) {
-	asked.Store(true)
+	started.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	if given := os.Getenv("POSTHORN_TEST_DATABASE_URL"); given != "" {
@@ -70,8 +70,8 @@ var processServer = sync.OnceValues(func() (*server, error) {
 	return openServer(ctx, started)
 })
 
-// useServer shares a server with other processes. Those that were killed have
-// left databases there, which nobody else would drop.
+// useServer shares a server with other processes. It drops the databases of killed
+// processes, which nothing else would drop.
 func useServer(ctx context.Context, given string) (*server, error) {
 	s, err := openServer(ctx, given)
 	if err != nil {
@@ -83,10 +83,10 @@ func useServer(ctx context.Context, given string) (*server, error) {
 	return s, s.dropAbandoned(ctx)
 }
 
-// directory is the server's, and goes with this process.
+// directory is the server's directory, which is removed when this process ends.
 var directory *testdir.Dir
 
-// startServer runs a server that lives as long as this process.
+// startServer starts a server that ends with this process.
 func startServer(ctx context.Context) (url string, err error) {
 	if directory, err = testdir.Make("posthorntest-"); err != nil {
 		return "", err
@@ -104,7 +104,7 @@ func openServer(ctx context.Context, given string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.MaxConns = 4 // creating databases side by side is hardly faster
+	config.MaxConns = 4 // more connections hardly speed up the creation of databases
 	config.ConnConfig.RuntimeParams["application_name"] = s.applicationName()
 	if s.admin, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func newToken() string {
 	return hex.EncodeToString(token[:])
 }
 
-// databaseURL is the server's URL with another database.
+// databaseURL returns the server's URL with another database.
 func (s *server) databaseURL(name string) string {
 	u := *s.url
 	u.Path = "/" + name
@@ -127,16 +127,16 @@ func (s *server) databaseURL(name string) string {
 
 func (s *server) applicationName() string { return "posthorntest " + s.token }
 
-// claimToken keeps a connection open for as long as this process lives, which
-// tells the others that databases with its token are in use.
+// claimToken keeps a connection open while this process lives, so that other
+// processes do not drop databases with its token.
 func (s *server) claimToken(ctx context.Context) error {
 	var err error
 	s.claim, err = s.admin.Acquire(ctx)
 	return err
 }
 
-// dropAbandoned drops what processes that are gone have left. Several processes
-// may be at it, so that a database is gone already is fine.
+// dropAbandoned drops the databases of ended processes. Another process may drop them
+// at the same time, so it ignores errors of drop.
 func (s *server) dropAbandoned(ctx context.Context) error {
 	rows, err := s.admin.Query(ctx, `
 		select d.datname
@@ -154,7 +154,7 @@ func (s *server) dropAbandoned(ctx context.Context) error {
 		return fmt.Errorf("list abandoned databases: %w", err)
 	}
 	for _, name := range names {
-		_ = s.drop(ctx, name) // another process is dropping it too
+		_ = s.drop(ctx, name) // another process may be dropping it
 	}
 	return nil
 }

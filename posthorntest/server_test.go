@@ -18,9 +18,9 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// asProgram, in the environment, makes the test binary a process that uses a
-// server like any test and waits until its standard input ends. Its value is the
-// key of the template that the process makes.
+// asProgram is an environment variable that makes the test binary a process which
+// uses a server like any test and waits until its standard input ends. The value is
+// the key of the template that the process creates.
 const asProgram = "POSTHORNTEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -56,7 +56,7 @@ func runProgram() error {
 	return err
 }
 
-// program is a running process of that kind.
+// program is a running process of asProgram.
 type program struct {
 	cmd      *exec.Cmd
 	dir      string // of its server
@@ -82,14 +82,14 @@ func startProgram(t *testing.T, env ...string) *program {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	fields := strings.Fields(line)
 	if len(fields) != 3 || fields[0] == "error:" {
-		t.Fatalf("program says %q, %v", line, err)
+		t.Fatalf("program printed %q, %v", line, err)
 	}
 	p.dir, p.address, p.database = fields[0], fields[1], fields[2]
 	return p
 }
 
 func (p *program) kill() {
-	_ = p.cmd.Process.Kill() // fails when it has ended, as it should
+	_ = p.cmd.Process.Kill() // fails if the process has ended
 	_ = p.cmd.Wait()
 }
 
@@ -101,7 +101,7 @@ func TestServerEndsWithItsProcess(t *testing.T) {
 	}
 	p.kill()
 	await.True(t, "the server ends", func() bool { return !answers(p.address) })
-	await.True(t, "its directory goes", func() bool {
+	await.True(t, "its directory is removed", func() bool {
 		_, err := os.Stat(p.dir)
 		return errors.Is(err, os.ErrNotExist)
 	})
@@ -157,7 +157,7 @@ func TestServerURLIsASuperuser(t *testing.T) {
 	}
 }
 
-// ask runs a query that yields one value.
+// ask runs a query that returns one value.
 func ask[T any](t *testing.T, url, sql string) T {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)

@@ -11,22 +11,23 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Audit compares the objects of schema posthorn with those that this binary's SQL
-// makes.
+// Audit lists the differences between the objects of schema posthorn and the objects
+// that this binary's SQL creates.
 type Audit struct {
-	Missing   []string // objects that somebody has dropped, such as "function claim"
-	Strangers []string // objects that somebody else has made there, such as "table orders"
+	Missing    []string // objects that were dropped, for example "function claim"
+	Unexpected []string // objects that Posthorn did not create, for example "table orders"
 }
 
-// created and dropped find the objects in our own SQL. Those inside the body of a
-// function are indented, and exist only for a moment.
+// created and dropped match the statements in Posthorn's SQL. They match only at the
+// start of a line: statements inside function bodies are indented, and their objects
+// are temporary.
 var (
 	created = regexp.MustCompile(`(?m)^create (?:or replace )?(?:unlogged )?(table|view|sequence|type|function) posthorn\.(\w+)( partition of)?`)
 	dropped = regexp.MustCompile(`(?m)^drop (table|view|sequence|type) (?:if exists )?posthorn\.(\w+)`)
 )
 
-// objects returns how many objects of each kind and name the bundle makes: functions
-// may share a name. A function of a migration is often replaced by that of a file.
+// objects counts the objects that the bundle creates, by kind and name: functions may
+// share a name. A file often replaces a function of a migration.
 func (b bundle) objects() map[[2]string]int {
 	made := count(bootstrap)
 	for _, m := range b.migrations {
@@ -43,7 +44,8 @@ func (b bundle) objects() map[[2]string]int {
 	return made
 }
 
-// count leaves partitions out: their table stands for them.
+// count counts the objects that a script creates. Partitions are not counted; their
+// table is.
 func count(sql string) map[[2]string]int {
 	made := map[[2]string]int{}
 	for _, match := range created.FindAllStringSubmatch(sql, -1) {
@@ -54,8 +56,8 @@ func count(sql string) map[[2]string]int {
 	return made
 }
 
-// Each condition of subscriptions has a function. Members of extensions, and sequences and partitions that belong to a table, are
-// represented by their owners.
+// auditQuery lists the objects of schema posthorn. Functions of conditions, members
+// of extensions, and sequences and partitions that belong to a table are not listed.
 const auditQuery = `
 with ours as (
   select * from unnest($1::text[], $2::text[], $3::int[]) o (kind, name, number)
@@ -95,7 +97,7 @@ select
 func (b bundle) audit(ctx context.Context, db Querier) (Audit, error) {
 	s, err := b.state(ctx, db)
 	if err != nil || s.Standing != Current {
-		return Audit{}, err // of another version this binary does not know the objects
+		return Audit{}, err // the objects of another version are unknown to this binary
 	}
 	made := b.objects()
 	var kinds, names []string
@@ -104,7 +106,7 @@ func (b bundle) audit(ctx context.Context, db Querier) (Audit, error) {
 		kinds, names, numbers = append(kinds, key[0]), append(names, key[1]), append(numbers, made[key])
 	}
 	var a Audit
-	if err := db.QueryRow(ctx, auditQuery, pgx.QueryExecModeExec, kinds, names, numbers).Scan(&a.Missing, &a.Strangers); err != nil {
+	if err := db.QueryRow(ctx, auditQuery, pgx.QueryExecModeExec, kinds, names, numbers).Scan(&a.Missing, &a.Unexpected); err != nil {
 		return Audit{}, fmt.Errorf("compare the objects of schema posthorn: %w", err)
 	}
 	return a, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// A new database has exactly the objects that the SQL of this binary makes, and so
-// has one that was upgraded from a release.
+// A new database has exactly the objects of this binary's SQL, and so does a database
+// that was upgraded from a release.
 func TestCompareFindsNothing(t *testing.T) {
 	t.Parallel()
 	databases := map[string]string{"new": posthorntest.Database(t)}
@@ -26,7 +26,7 @@ func TestCompareFindsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(found.Missing)+len(found.Strangers) > 0 {
+		if len(found.Missing)+len(found.Unexpected) > 0 {
 			t.Errorf("%s: %+v", name, found)
 		}
 	}
@@ -53,7 +53,7 @@ func TestCompare(t *testing.T) {
 		t.Errorf("missing (-want +got):\n%s", diff)
 	}
 	want := []string{"extension ltree", "function posthorn.sum_up(integer)", "table orders", "table parts", "type mood", "view totals"}
-	if diff := cmp.Diff(want, found.Strangers); diff != "" {
-		t.Errorf("strangers (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, found.Unexpected); diff != "" {
+		t.Errorf("unexpected (-want +got):\n%s", diff)
 	}
 }

@@ -13,20 +13,19 @@ import (
 	"strings"
 )
 
-// Version identifies a schema.
+// Version identifies a version of the schema.
 type Version struct {
 	Migration int    `json:"migration"` // the newest migration
-	Revision  int    `json:"revision"`  // of the functions; rises when they change between releases
-	Functions string `json:"functions"` // hash of the functions; tells development builds apart
+	Revision  int    `json:"revision"`  // of the functions; incremented when they change between releases
+	Functions string `json:"functions"` // hash of the functions; differs between development builds
 }
 
-// String returns migration and revision as in "3.7".
+// String returns migration and revision, for example "3.7".
 func (v Version) String() string {
 	return fmt.Sprintf("%d.%d", v.Migration, v.Revision)
 }
 
-// compare orders versions by age. Hashes have no age: two builds that differ
-// only there are equally old.
+// compare orders versions by age. The hash is not compared: it has no order.
 func (v Version) compare(other Version) int {
 	return cmp.Or(
 		cmp.Compare(v.Migration, other.Migration),
@@ -34,7 +33,7 @@ func (v Version) compare(other Version) int {
 	)
 }
 
-// bundle is a schema as a binary carries it.
+// bundle is the schema that a binary contains.
 type bundle struct {
 	version        Version
 	compatibleFrom int
@@ -70,8 +69,8 @@ func load(fsys fs.FS) (bundle, error) {
 	if err != nil {
 		return bundle{}, err
 	}
-	// The hash is computed, not read from the file: while functions are being
-	// written the recorded one is stale.
+	// The hash is computed and not read from the file, which is out of date while
+	// functions are being changed.
 	b.version = Version{Migration: len(b.migrations), Revision: number, Functions: hash(b.functions)}
 	return b, nil
 }
@@ -89,7 +88,8 @@ func loadMigrations(fsys fs.FS) ([]migration, error) {
 		if match == nil {
 			return nil, fmt.Errorf("%s: not named like 001_name.sql", step.Name)
 		}
-		// Numbers without gaps let one number say which migrations a database has.
+		// The numbers have no gaps, so that one number identifies the applied
+		// migrations.
 		version, _ := strconv.Atoi(match[1])
 		if version != i+1 {
 			return nil, fmt.Errorf("%s: expected number %03d", step.Name, i+1)
@@ -99,11 +99,12 @@ func loadMigrations(fsys fs.FS) ([]migration, error) {
 	return migrations, nil
 }
 
-// folders are those of functions, in the order in which they are applied. Files of a folder follow in
-// lexical order.
+// folders are the folders of functions in the order of application. The files of a
+// folder are applied in lexical order.
 var folders = []string{"log", "group", "job", "schedule", "archive", "relay", "seal", "admin"}
 
-// last are the files that need all others: roles grants functions, and install calls them.
+// last are the files that depend on all others: roles.sql grants functions, and
+// install.sql calls them.
 var last = []string{"functions/admin/roles.sql", "functions/admin/install.sql"}
 
 func loadFunctions(fsys fs.FS) ([]Step, error) {
@@ -146,8 +147,8 @@ func loadSteps(fsys fs.FS, pattern string) ([]Step, error) {
 	return steps, nil
 }
 
-// loadRevision reads the recorded revision and the hash of the functions it was
-// given for.
+// loadRevision reads the recorded revision and the hash of the functions that it was
+// recorded for.
 func loadRevision(fsys fs.FS) (number int, hash string, err error) {
 	text, err := fs.ReadFile(fsys, "revision")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// With this variable set the test binary is a program that migrates and prints
-// how many files it applied.
+// migrateVariable makes the test binary a program that migrates and prints how many
+// files it applied.
 const migrateVariable = "POSTHORN_SCHEMA_TEST_MIGRATE"
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func migrateProcess(url string) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	io.Copy(io.Discard, os.Stdin) // all start together, when the test closes this
+	io.Copy(io.Discard, os.Stdin) // the test closes stdin to start all processes together
 	report, err := schema.Migrate(ctx, conn, schema.Options{})
 	if err != nil {
 		fmt.Println(err)
@@ -51,7 +51,7 @@ func TestConcurrentConnections(t *testing.T) {
 	t.Parallel()
 	url := posthorntest.EmptyDatabase(t)
 	observer := connect(t, url)
-	run(t, observer, "select pg_advisory_lock(42)") // in the way of the first until the others have come
+	run(t, observer, "select pg_advisory_lock(42)") // blocks the first until the others wait for it
 	b := schema.Load(t, small(1, 42, "select pg_advisory_xact_lock(42);"))
 	applied := make([]int, rivals)
 	var group sync.WaitGroup

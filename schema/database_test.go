@@ -28,7 +28,7 @@ func run(t *testing.T, conn *pgx.Conn, sql string) {
 	}
 }
 
-// value returns the one value that a query yields.
+// value returns the only value of a query's result.
 func value[T any](t *testing.T, conn *pgx.Conn, sql string) T {
 	t.Helper()
 	var v T
@@ -38,8 +38,8 @@ func value[T any](t *testing.T, conn *pgx.Conn, sql string) T {
 	return v
 }
 
-// The small schema that most tests grow from: one table, one function that
-// answers with a number.
+// small is the schema that most tests extend: one table, and one function that
+// returns a number.
 func small(revision, answer int, migrations ...string) fstest.MapFS {
 	fsys := fstest.MapFS{
 		"revision":                 file(fmt.Sprintf("%d x\n", revision)),

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Bundle lets tests outside the package, which may use posthorntest, work with
-// schemas of their own.
+// Bundle gives tests outside the package, which may import posthorntest, schemas of
+// their own.
 type Bundle struct{ bundle }
 
 func Load(t testing.TB, fsys fs.FS) Bundle {
@@ -48,5 +48,5 @@ func Functions() []Step { return embedded().functions }
 
 func Folders() []string { return folders }
 
-// Updating reports whether the tests write what is generated instead of comparing it.
+// Updating reports whether the tests write generated files instead of comparing them.
 func Updating() bool { return *update }

@@ -10,8 +10,8 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// Migrate does not look into function bodies, since one may name another that a
-// later file makes. Here all of them exist.
+// Migrate does not check function bodies, since one may use a function of a later
+// file. Here all functions exist.
 func TestFunctionBodies(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, posthorntest.Database(t))
@@ -23,7 +23,7 @@ func TestFunctionBodies(t *testing.T) {
 	}
 }
 
-// A file in a folder that no order names would be left out or applied at a random place.
+// A folder that is missing in the order must be an error.
 func TestFunctionFolders(t *testing.T) {
 	t.Parallel()
 	names := []string{

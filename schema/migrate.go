@@ -11,15 +11,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Options of Migrate. The zero value is a sound default.
+// Options of Migrate. The zero value uses the defaults.
 type Options struct {
-	// Logger hears of progress and of waiting. Default: nobody does.
+	// Logger receives messages about progress and waiting. Default: none.
 	Logger *slog.Logger
-	// LockTimeout is how long an attempt waits for a table that is in use, and
-	// so how long it may make others wait. The pause before the next attempt is
-	// at least as long. Default: 900 milliseconds, which is below the default of
-	// deadlock_timeout, so that in a deadlock it is mostly the migration that
-	// gives way and not a publisher.
+	// LockTimeout limits how long an attempt waits for a lock on a table, and so how
+	// long it may block other transactions. The pause before the next attempt is at
+	// least as long. Default: 900 milliseconds, which is below the default
+	// deadlock_timeout: so in most deadlocks Postgres cancels the migration and not a
+	// publisher.
 	LockTimeout time.Duration
 }
 
@@ -33,11 +33,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Report tells what Migrate did.
+// Report describes the changes of one call of Migrate.
 type Report struct {
-	From    Version  `json:"from"` // zero when there was no schema
+	From    Version  `json:"from"` // zero if there was no schema
 	To      Version  `json:"to"`
-	Applied []string `json:"applied"` // files in the order they were applied; empty when there was nothing to do
+	Applied []string `json:"applied"` // files in the order of application; empty if the database was up to date
 }
 
 func (b bundle) migrate(ctx context.Context, db DB, opts Options) (Report, error) {
@@ -47,7 +47,8 @@ func (b bundle) migrate(ctx context.Context, db DB, opts Options) (Report, error
 		return Report{}, fmt.Errorf("migrate: %w", err)
 	}
 	if s.Standing == Absent || s.Standing == Behind {
-		// What was seen without the lock only says that it is worth taking.
+		// The state was read without the lock, so it must be read again under the
+		// lock.
 		err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 			s, err = b.upgrade(ctx, tx, opts)
 			return err
@@ -59,7 +60,7 @@ func (b bundle) migrate(ctx context.Context, db DB, opts Options) (Report, error
 	return b.report(s, opts.Logger)
 }
 
-// report turns the state that was found, and by now dealt with, into the answer.
+// report converts the state before the migration into the result of Migrate.
 func (b bundle) report(found State, log *slog.Logger) (Report, error) {
 	if err := found.refusal(); err != nil {
 		return Report{}, fmt.Errorf("migrate: %w", err)
@@ -75,7 +76,8 @@ func (b bundle) report(found State, log *slog.Logger) (Report, error) {
 	return r, nil
 }
 
-// upgrade applies what is missing and returns the state it found under the lock.
+// upgrade applies the pending files and returns the state before, read under the
+// lock.
 func (b bundle) upgrade(ctx context.Context, tx pgx.Tx, opts Options) (State, error) {
 	if err := lock(ctx, tx, opts.Logger); err != nil {
 		return State{}, err
@@ -85,14 +87,14 @@ func (b bundle) upgrade(ctx context.Context, tx pgx.Tx, opts Options) (State, er
 		return State{}, err
 	}
 	if steps := b.steps(s); len(steps) > 0 {
-		err = insist(ctx, tx, steps, opts)
+		err = applyWithRetries(ctx, tx, steps, opts)
 	}
 	return s, err
 }
 
-// The isolation level matters: under a stricter one, whoever waited for the lock
-// would not see what its predecessor committed. Time limits of the role are for
-// its everyday statements, and would kill a migration half-way or in its pauses.
+// The isolation level matters: under a stricter one, a process that has waited for
+// the lock would not see the migration that its predecessor committed. The role's
+// time limits are set for its everyday statements, and would abort a long migration.
 const transactionSettings = `
 set transaction isolation level read committed, read write;
 set local lock_timeout = 0;
@@ -111,7 +113,7 @@ func lock(ctx context.Context, tx pgx.Tx, log *slog.Logger) error {
 	err := tx.QueryRow(ctx, `select pg_try_advisory_xact_lock($1)`,
 		pgx.QueryExecModeSimpleProtocol, int64(lockKey)).Scan(&free)
 	if err == nil && !free {
-		log.Info("another process is migrating the database; waiting for it")
+		log.Info("waiting for another process that migrates the database")
 		_, err = tx.Exec(ctx, `select pg_advisory_xact_lock($1)`,
 			pgx.QueryExecModeSimpleProtocol, int64(lockKey))
 	}
@@ -121,20 +123,20 @@ func lock(ctx context.Context, tx pgx.Tx, log *slog.Logger) error {
 	return nil
 }
 
-// insist attempts the steps until no lock is in their way. The attempts are
-// savepoints inside the transaction that holds the advisory lock: rolling back
-// to one releases the tables at once, while other processes that want to
-// migrate keep waiting instead of making attempts in the pauses.
-func insist(ctx context.Context, tx pgx.Tx, steps []Step, opts Options) error {
+// applyWithRetries repeats the steps until every lock is free. The attempts are
+// savepoints in the transaction that holds the advisory lock: a rollback to the
+// savepoint releases the tables at once, while other migrating processes keep waiting
+// and make no attempts during the pauses.
+func applyWithRetries(ctx context.Context, tx pgx.Tx, steps []Step, opts Options) error {
 	pause := opts.LockTimeout
 	for attempt := 1; ; attempt++ {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 			return apply(ctx, tx, steps, opts)
 		})
-		if !inTheWay(err) {
+		if !isLockFailure(err) {
 			return err
 		}
-		opts.Logger.Warn("schema is in use; will try again", "attempt", attempt, "pause", pause, "error", err)
+		opts.Logger.Warn("schema is in use, retrying", "attempt", attempt, "pause", pause, "error", err)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w, while the schema is in use: %w", ctx.Err(), err)
@@ -144,15 +146,14 @@ func insist(ctx context.Context, tx pgx.Tx, steps []Step, opts Options) error {
 	}
 }
 
-func inTheWay(err error) bool {
+func isLockFailure(err error) bool {
 	var pgErr *pgconn.PgError
 	const lockNotAvailable, deadlockDetected = "55P03", "40P01"
 	return errors.As(err, &pgErr) && (pgErr.Code == lockNotAvailable || pgErr.Code == deadlockDetected)
 }
 
-// Under these settings the same SQL does the same thing for everyone: nothing is
-// found by a role's search path, and functions may name others that a later file
-// makes.
+// scriptSettings make the SQL independent of the role: a role's search_path has no
+// effect. Functions may use functions of later files, since bodies are not checked.
 var scriptSettings = []string{
 	"check_function_bodies = off",
 	"search_path = ''",

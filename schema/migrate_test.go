@@ -53,7 +53,7 @@ func TestMigrateTwice(t *testing.T) {
 	}
 }
 
-func TestMigrateAppliesOnlyWhatIsNew(t *testing.T) {
+func TestMigrateAppliesOnlyNewFiles(t *testing.T) {
 	conn := connect(t, posthorntest.EmptyDatabase(t))
 	migrate(t, schema.Load(t, small(1, 42)), conn)
 
@@ -96,7 +96,7 @@ func TestFunctionsFollowRevision(t *testing.T) {
 	}
 }
 
-func TestOlderBinaryWorksOn(t *testing.T) {
+func TestOlderBinaryKeepsWorking(t *testing.T) {
 	conn := connect(t, posthorntest.EmptyDatabase(t))
 	migrate(t, schema.Load(t, small(1, 43, "create table posthorn.more ();")).CompatibleFrom(1), conn)
 	older := schema.Load(t, small(9, 42))
@@ -108,7 +108,7 @@ func TestOlderBinaryWorksOn(t *testing.T) {
 		t.Errorf("migrate = %+v, %v; want nothing done", report, err)
 	}
 	if !strings.Contains(log.String(), "database schema is newer than this binary; upgrade the binary") {
-		t.Errorf("log %q does not say that the database is newer", &log)
+		t.Errorf("log %q lacks the warning that the database is newer", &log)
 	}
 	if err := older.Check(t.Context(), conn); err != nil {
 		t.Errorf("check: %v", err)
@@ -130,13 +130,13 @@ func TestTooOldBinaryRefuses(t *testing.T) {
 			t.Fatalf("error = %v, want ErrTooNew", err)
 		}
 		if !strings.Contains(err.Error(), "needs a binary with schema 2 or newer; this one has 1.1") {
-			t.Errorf("error %q does not say what is needed", err)
+			t.Errorf("error %q does not name the needed schema", err)
 		}
 	}
 }
 
-// Nothing leads from a database whose migrations are not those of the binary to the
-// schema of the binary, and working with its tables would fail later and obscurely.
+// No migration leads from a database with another history to the binary's schema.
+// Using its tables would fail later, with obscure errors.
 func TestOtherHistoryIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]struct {
@@ -164,7 +164,7 @@ func TestOtherHistoryIsRefused(t *testing.T) {
 					t.Fatalf("error = %v, want ErrOtherHistory", err)
 				}
 				if !strings.Contains(err.Error(), "use a new database, or delete all events with: drop schema posthorn cascade") {
-					t.Errorf("error %q does not say what to do", err)
+					t.Errorf("error %q does not name the remedy", err)
 				}
 			}
 			if got := value[int](t, conn, "select posthorn.answer()"); got != 42 {
@@ -181,7 +181,7 @@ func TestCheckAsksForMigration(t *testing.T) {
 		t.Helper()
 		err := b.Check(t.Context(), conn)
 		if !errors.Is(err, schema.ErrNotMigrated) || !strings.Contains(err.Error(), "run: posthorn migrate") {
-			t.Errorf("check = %v, want ErrNotMigrated with what to run", err)
+			t.Errorf("check = %v, want ErrNotMigrated with the command to run", err)
 		}
 	}
 	check()
@@ -245,7 +245,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	}
 }
 
-// Whatever an administrator has set for a role must not change what Migrate does.
+// Settings of a role must not change the result of Migrate.
 func TestMigrateIgnoresRoleSettings(t *testing.T) {
 	url := posthorntest.EmptyDatabase(t)
 	conn := connect(t, url)
@@ -283,11 +283,12 @@ func TestMigrateWithoutSuperuser(t *testing.T) {
 	}
 }
 
-// Databases of one cluster may be migrated at the same time by one role, and the
-// membership in posthorn_condition that each grants is the cluster's.
+// One role may migrate several databases of a cluster at once, although each
+// migration grants the same membership in posthorn_condition, which belongs to the
+// cluster.
 func TestMigrateBesideAnotherDatabase(t *testing.T) {
 	t.Parallel()
-	posthorntest.Database(t) // makes posthorn_condition
+	posthorntest.Database(t) // creates the role posthorn_condition
 	url := posthorntest.EmptyDatabase(t)
 	admin, rival := connect(t, url), connect(t, url)
 	role := admin.Config().Database + "_owner"
@@ -302,7 +303,7 @@ func TestMigrateBesideAnotherDatabase(t *testing.T) {
 		_, err := schema.Migrate(t.Context(), conn, schema.Options{LockTimeout: await.Limit})
 		migrated <- err
 	}()
-	await.True(t, "the migration waits for the other's grant, or is over", func() bool {
+	await.True(t, "the migration waits for the other transaction's grant, or has ended", func() bool {
 		return len(migrated) > 0 || value[bool](t, admin, fmt.Sprintf("select exists (select from pg_locks where pid = %d and not granted)", conn.PgConn().PID()))
 	})
 	run(t, rival, "commit")
@@ -311,7 +312,7 @@ func TestMigrateBesideAnotherDatabase(t *testing.T) {
 	}
 }
 
-// Managed databases often give a role one schema and nothing beside it.
+// Providers of managed databases often give a role the rights of one schema only.
 func TestMigrateIntoSchemaMadeByAdministrator(t *testing.T) {
 	url := posthorntest.EmptyDatabase(t)
 	admin := connect(t, url)
@@ -329,7 +330,7 @@ func connectAs(t *testing.T, url, role string) *pgx.Conn {
 	return conn
 }
 
-// A pooler may hand the server connection to someone else after each transaction.
+// A pooler may give the server connection to another client after each transaction.
 func TestMigrateLeavesNothingInSession(t *testing.T) {
 	conn := connect(t, posthorntest.EmptyDatabase(t))
 	const session = `select string_agg(name || '=' || setting, ' ' order by name)

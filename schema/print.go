@@ -31,8 +31,8 @@ func (b bundle) print(w io.Writer) error {
 	return err
 }
 
-// script makes steps fit for a client of any kind. The settings are those of the
-// session, since whether there is a transaction is up to the client.
+// script prepares steps for any client. The settings are set for the session, since
+// the client decides whether there is a transaction.
 func script(steps []Step) []Step {
 	set, reset := Step{Name: "settings"}, Step{Name: "settings as before"}
 	for _, s := range scriptSettings {

@@ -27,7 +27,7 @@ func TestPrintedScriptEqualsMigrate(t *testing.T) {
 		t.Fatalf("psql: %v\n%s", err, output)
 	}
 	if diff := cmp.Diff(dump(t, migrated), dump(t, printed)); diff != "" {
-		t.Errorf("the script makes another database than Migrate (-Migrate +script):\n%s", diff)
+		t.Errorf("the script and Migrate create different databases (-Migrate +script):\n%s", diff)
 	}
 	state, err := schema.Status(t.Context(), connect(t, printed))
 	if err != nil || state.Standing != schema.Current {
@@ -50,7 +50,7 @@ func TestPrintedScriptRunsOnce(t *testing.T) {
 	}
 }
 
-// A driver that sends the script in one go makes no difference.
+// A driver that sends the whole script in one query has the same result.
 func TestPrintedScriptWithoutPsql(t *testing.T) {
 	conn := connect(t, posthorntest.EmptyDatabase(t))
 	b := schema.Load(t, small(1, 42))
@@ -63,7 +63,7 @@ func TestPrintedScriptWithoutPsql(t *testing.T) {
 		t.Errorf("standing %q, want %q", got, schema.Current)
 	}
 	if got := value[string](t, conn, "show search_path"); got == "" || got == `""` {
-		t.Errorf("the script leaves search_path %q behind", got)
+		t.Errorf("search_path is %q after the script", got)
 	}
 }
 
@@ -75,11 +75,11 @@ func psql(t *testing.T, url, script string) (string, error) {
 	return string(output), err
 }
 
-// Times of installation, what tells this log from all others, and the word that newer
-// versions of pg_dump draw anew.
+// variable matches the values that differ between installations: times, the
+// identifier of the log, and the random key that newer versions of pg_dump print.
 var variable = regexp.MustCompile(`(?i)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[0-9.+]*|\\(un)?restrict \w+`)
 
-// dump returns everything in the database but what each installation has for itself.
+// dump returns the contents of the database without the values of one installation.
 func dump(t *testing.T, url string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program(t, "pg_dump"), "--inserts", url)

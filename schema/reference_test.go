@@ -20,7 +20,8 @@ import (
 
 const referencePage = "../docs/sql.md"
 
-// docs/sql.md describes the functions, views, tables and settings that a migrated database has.
+// docs/sql.md must describe the functions, views, tables and settings of a migrated
+// database.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	want := reference(t, connect(t, posthorntest.Database(t)))
@@ -39,7 +40,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// The page shows functions that one of the three roles may call, and views that one of them may read.
+// The page shows the functions that one of the three roles may call, and the views
+// that one of them may read.
 const (
 	functionsQuery = `
 		select p.proname::text as name, pg_get_function_arguments(p.oid) as arguments, pg_get_function_result(p.oid) as result,
@@ -62,10 +64,12 @@ const (
 		order by 1`
 )
 
-// Owners has functions that only the owner of the schema may call, and that the guides name.
+// owners are functions that only the owner of the schema may call, and that the
+// guides name.
 var owners = strings.Fields("allow_condition_function disallow_condition_function grant_role")
 
-// Helpers are granted only because functions and views call them with the rights of the caller.
+// helpers are granted only because functions and views call them with the rights of
+// the caller.
 var helpers = strings.Fields(`as_jsonb check_pattern check_push check_pushed_table drop_push_trigger filtered_events
 	has_long_number is_alive is_name job_status listed_events make_push_trigger matches_by_parts now publish_with_care
 	push_settings readable relayed_time subscribe_with_filter subscribe_with_sql to_json`)
@@ -139,8 +143,8 @@ func rows[T any](t *testing.T, conn *pgx.Conn, query string) []T {
 
 var createdFunction = regexp.MustCompile(`(?m)^create or replace function posthorn\.(\w+)`)
 
-// folders returns the functions by the folder of schema/functions that makes them. Those of migrations are not replaced by
-// upgrades, and count as parts of the log.
+// folders returns the functions by the folder of schema/functions that creates them.
+// Functions of migrations, which upgrades do not replace, count as part of the log.
 func folders(functions []sqlFunction) map[string][][]sqlFunction {
 	folderOf := map[string]string{}
 	for _, step := range schema.Functions() {
@@ -167,8 +171,9 @@ var (
 	calledName = regexp.MustCompile(`posthorn\.(\w+)\(`)
 )
 
-// errorCodes returns by name of a function the codes that stand in its text and in those of all functions it calls. Hints
-// name functions too, so texts in quotes are left out.
+// errorCodes returns, by function name, the SQLSTATEs in the function and in the
+// functions that it calls. Texts in quotes are left out, because hints name functions
+// too.
 func errorCodes(functions []sqlFunction) map[string]map[string]bool {
 	codes, calls := map[string]map[string]bool{}, map[string][]string{}
 	for _, f := range functions {
@@ -196,7 +201,8 @@ func errorCodes(functions []sqlFunction) map[string]map[string]bool {
 	return codes
 }
 
-// writeFunction writes about the functions that share a name. The first has the most defaults.
+// writeFunction describes the functions that share a name. The first one has the most
+// defaults.
 func writeFunction(b *strings.Builder, overloads []sqlFunction, codes []string) {
 	f := overloads[0]
 	fmt.Fprintf(b, "\n### %s\n\n```\n%s\n```\n\n%s", f.Name,
@@ -218,7 +224,8 @@ func writeFunction(b *strings.Builder, overloads []sqlFunction, codes []string) 
 
 var defaultValue = regexp.MustCompile(` DEFAULT .*`)
 
-// differences returns the arguments of each further function that the first has with other types.
+// differences returns, for each further function, the arguments whose types differ
+// from those of the first.
 func differences(overloads []sqlFunction) []string {
 	var all []string
 	known := map[string]bool{}
@@ -239,7 +246,7 @@ func differences(overloads []sqlFunction) []string {
 	return all
 }
 
-// shortening writes types and defaults as people type them.
+// shortening writes types and defaults in their usual short form.
 var shortening = []struct {
 	long  *regexp.Regexp
 	short string
@@ -264,7 +271,7 @@ func shortened(text string) string {
 	return text
 }
 
-// wrapped breaks a line after commas, so that it fits a page.
+// wrapped breaks a line after commas to fit the page.
 func wrapped(signature string) string {
 	const width = 110
 	var b strings.Builder
@@ -279,7 +286,8 @@ func wrapped(signature string) string {
 	return b.String() + line
 }
 
-// writeRelations writes types only where a function shown so far returns them.
+// writeRelations writes the columns' types only of relations that a function on the
+// page returns.
 func writeRelations(b *strings.Builder, relations []sqlRelation, functions string) {
 	b.WriteString("\n## Views\n")
 	for _, view := range ofKind(relations, "v") {

@@ -11,8 +11,8 @@ import (
 
 var update = flag.Bool("update", false, "write the revision of the functions")
 
-// Databases take new functions only from a binary with a higher revision, so a
-// release that changes functions must raise it.
+// A database takes functions only from a binary with a higher revision than its own.
+// So a release that changes functions must increment the revision.
 func TestRevision(t *testing.T) {
 	dir := os.DirFS(".")
 	number, recorded, err := loadRevision(dir)
@@ -33,7 +33,8 @@ func TestRevision(t *testing.T) {
 	}
 }
 
-// nextRevision keeps the number until it has gone out with other functions.
+// nextRevision returns number, or its successor if number was released with other
+// functions.
 func nextRevision(number int, hash string, released map[int]string) int {
 	if out, ok := released[number]; ok && out != hash {
 		return number + 1
@@ -48,7 +49,7 @@ func TestNextRevision(t *testing.T) {
 		hash   string
 		want   int
 	}{
-		{2, "b", 2}, // as released
+		{2, "b", 2}, // unchanged since the release
 		{2, "c", 3}, // changed after the release
 		{3, "d", 3}, // changed again before the next
 	} {

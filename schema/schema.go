@@ -1,16 +1,16 @@
-// Package schema owns the SQL that Posthorn is made of: the tables, functions
-// and views of the PostgreSQL schema posthorn, and the way a database gets from
-// one version of them to the next.
+// Package schema contains Posthorn's SQL: the tables, functions and views of the
+// PostgreSQL schema posthorn, and the upgrade of a database from one version of them
+// to the next.
 //
-// There are two kinds of file. migrations/NNN_name.sql make and change tables:
-// each is applied once, in order, and never edited or removed after a release.
-// functions/*/*.sql hold what can be replaced at any time: functions, views and
-// grants. They are all re-applied on every upgrade, folder by folder. Postgres
-// refuses to rename arguments or change result types in "create or replace", so
-// a signature changes only by a migration that drops the old function.
+// There are two kinds of file. migrations/NNN_name.sql create and change tables: each
+// file is applied once, in order, and never edited or removed after a release.
+// functions/*/*.sql contain the objects that can be replaced at any time: functions,
+// views and grants. Every upgrade applies all of them again, folder by folder. Since
+// Postgres refuses to rename arguments or change result types in "create or replace",
+// a changed signature needs a migration that drops the old function.
 //
-// The package does not own what the functions mean to a Go program; that is
-// internal/pg. Nor does it run servers or make databases for tests.
+// Package internal/pg calls the functions from Go. This package does not run servers
+// or create databases for tests.
 package schema
 
 import (
@@ -24,17 +24,17 @@ import (
 
 //go:generate go test -run ^Test(Revision|Reference)$ . -update
 
-// CompatibleFrom is the newest migration that the oldest binary still working
-// with this schema carries. Binaries that carry less refuse the database. Raise
-// it together with a migration that takes away or changes something which older
-// binaries use; as long as it stays, old and new binaries share a database
-// during a rolling upgrade.
+// CompatibleFrom is the newest migration in the oldest binary that still works with
+// this schema. Binaries with fewer migrations refuse the database. Increase it
+// together with a migration that removes or changes something that older binaries
+// use. While it is unchanged, old and new binaries can share a database during a
+// rolling upgrade.
 const CompatibleFrom = 1
 
 //go:embed migrations/*.sql functions/*/*.sql revision
 var files embed.FS
 
-// The embedded files are checked by the tests, so an error here cannot reach a user.
+// Tests check the embedded files, so a user never sees this panic.
 var embedded = sync.OnceValue(func() bundle {
 	b, err := load(files)
 	if err != nil {
@@ -43,66 +43,63 @@ var embedded = sync.OnceValue(func() bundle {
 	return b
 })
 
-// Querier is what reading the state of a database needs: connections, pools
-// and transactions have it.
+// Querier can read the state of a database: a connection, a pool or a transaction.
 type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// DB is what migrating a database needs: *pgx.Conn and *pgxpool.Pool have it.
-// A transaction is no DB here, since Migrate chooses the isolation level.
+// DB can migrate a database: a *pgx.Conn or a *pgxpool.Pool. A transaction cannot,
+// since Migrate chooses the isolation level.
 type DB interface {
 	Querier
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Embedded tells which schema this binary carries.
+// Embedded returns the version of the schema in this binary.
 func Embedded() Version { return embedded().version }
 
-// Migrate brings the database to the schema this binary carries. All of it
-// happens in one transaction: after an error nothing has changed. Any number of
-// processes may call it at once; one works and the others wait, then find
-// nothing to do. When there is nothing to do it reads one row, takes no lock and
-// needs no right beyond reading. A database that is newer than the binary is
-// never touched: Migrate logs a warning, or returns [ErrTooNew] if the binary is
-// too old to work with it. One whose migrations the binary does not have is
-// refused with [ErrOtherHistory].
+// Migrate upgrades the database to the schema in this binary, in one transaction:
+// after an error the database is unchanged. Any number of processes may call it
+// concurrently; one migrates and the others wait for it. If the schema is up to date,
+// Migrate reads one row, takes no lock, and needs only permission to read. It never
+// changes a database that is newer than the binary: it logs a warning, or returns
+// [ErrTooNew] if the binary is too old to work with that schema. It returns
+// [ErrOtherHistory] for a database with migrations that the binary does not have.
 //
-// A change that needs a table which a long transaction is using does not wait
-// behind it, since everyone else would then wait behind the change. It gives up
-// after Options.LockTimeout, pauses, and tries again until ctx ends.
+// A migration may need a table that a long transaction is using. If it waited for
+// that lock, all later transactions would wait behind it. So it gives up after
+// Options.LockTimeout, pauses, and retries until ctx ends.
 func Migrate(ctx context.Context, db DB, opts Options) (Report, error) {
 	return embedded().migrate(ctx, db, opts)
 }
 
-// Status compares the database with the schema this binary carries.
+// Status compares the database with the schema in this binary.
 func Status(ctx context.Context, db Querier) (State, error) {
 	return embedded().state(ctx, db)
 }
 
-// DryRun returns what Migrate would run, in order, and changes nothing. Run by
-// hand, in one transaction, the steps do the same as Migrate.
+// DryRun returns the steps that Migrate would run, in order, and changes nothing.
+// Running them by hand in one transaction has the same effect as Migrate.
 func DryRun(ctx context.Context, db Querier) ([]Step, error) {
 	return embedded().dryRun(ctx, db)
 }
 
-// Check returns nil if this binary can work with the database as it is,
-// otherwise [ErrNotMigrated], [ErrTooNew] or [ErrOtherHistory] with what to do about it.
+// Check returns nil if this binary can work with the database, otherwise
+// [ErrNotMigrated], [ErrTooNew] or [ErrOtherHistory], with the remedy in the text.
 func Check(ctx context.Context, db Querier) error {
 	return embedded().check(ctx, db)
 }
 
-// Compare returns the objects that are missing in schema posthorn, and those that do
-// not belong to Posthorn. It returns none when the database has another version of the
-// schema than this binary.
+// Compare returns the objects that are missing in schema posthorn, and the unexpected
+// ones. It returns none if the database has another version of the schema than this
+// binary.
 func Compare(ctx context.Context, db Querier) (Audit, error) {
 	return embedded().audit(ctx, db)
 }
 
-// Print writes one SQL script that installs the whole schema into a database
-// that has none, with any client: it is plain SQL without client commands. It
-// leaves transactions to the client (psql -1), and leaves the same database
-// behind as Migrate does.
+// Print writes a SQL script that installs the schema into a database that has none.
+// The script is plain SQL, so any client can run it. It does not begin a transaction,
+// which is left to the client (psql -1). The result is the same as that of Migrate.
 func Print(w io.Writer) error {
 	return embedded().print(w)
 }

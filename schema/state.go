@@ -10,43 +10,43 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Errors that callers may want to tell apart.
+// Errors of [Check] and [Migrate].
 var (
 	ErrNotMigrated  = errors.New("database is not migrated")
 	ErrTooNew       = errors.New("database schema is too new for this binary")
-	ErrOtherHistory = errors.New("database schema was made by other migrations than this binary has")
+	ErrOtherHistory = errors.New("database schema has migrations that this binary does not have")
 )
 
-// Standing says how a database compares with a binary.
+// Standing is the result of comparing a database with a binary.
 type Standing string
 
-// The standings.
+// Standings of a database.
 const (
 	Absent  Standing = "not installed"
-	Behind  Standing = "behind"     // Migrate has something to do
-	Current Standing = "up to date" // they match
-	Ahead   Standing = "ahead"      // newer than the binary, which may go on using it
-	TooNew  Standing = "too new"    // newer than the binary can work with
+	Behind  Standing = "behind"     // Migrate would upgrade the database
+	Current Standing = "up to date" // the versions are equal
+	Ahead   Standing = "ahead"      // newer than the binary, which can still work with it
+	TooNew  Standing = "too new"    // newer than the binary, which cannot work with it
 
-	OtherHistory Standing = "other history" // made by migrations that the binary does not have
+	OtherHistory Standing = "other history" // the database has migrations that the binary does not have
 )
 
-// State is what is known about a database and the schema in it.
+// State describes the schema in a database.
 type State struct {
 	Standing       Standing   `json:"standing"`
 	Binary         Version    `json:"binary"`
-	Database       Version    `json:"database"` // zero when the schema is not installed
+	Database       Version    `json:"database"` // zero if the schema is not installed
 	CompatibleFrom int        `json:"compatible_from"`
 	AppliedBy      string     `json:"applied_by"`
 	AppliedAt      *time.Time `json:"applied_at"`
 	Pending        []string   `json:"pending"` // the files that Migrate would apply
 }
 
-// Two queries, since one that names a missing table is an error, which would
-// abort the transaction that Migrate reads in and show up in the server's log.
-// The first reads the catalog itself: to_regclass looks into a cache, where it
-// may miss a table that was made while Migrate waited for its lock. The second
-// finds no history in a database that was made before there was one.
+// There are two queries because naming a missing table is an error, which would abort
+// Migrate's transaction and appear in the server's log. The first query reads the
+// catalog and not to_regclass, whose cache may miss a table that was created while
+// Migrate waited for its lock. The second query finds no history in a database of a
+// version that did not record it.
 const (
 	stateExists = `
 select exists (
@@ -61,8 +61,8 @@ select version, revision, functions_hash, compatible_from, applied_by, applied_a
 from posthorn.schema_version v`
 )
 
-// state reads with the simple protocol: behind a pooler that gives each
-// transaction another connection, prepared statements would get lost.
+// state uses the simple protocol: a pooler that gives each transaction another
+// connection loses prepared statements.
 func (b bundle) state(ctx context.Context, db Querier) (State, error) {
 	s := State{Binary: b.version, Pending: []string{}}
 	var exists bool
@@ -88,8 +88,8 @@ func (b bundle) state(ctx context.Context, db Querier) (State, error) {
 	return s, nil
 }
 
-// continues tells whether a database with that history and newest migration was
-// made by the migrations of the bundle, as far as both have them.
+// continues reports whether the database's migrations are those of the bundle, as far
+// as both have them. history and newest describe the database.
 func (b bundle) continues(history []string, newest int) bool {
 	own := b.history()
 	common := min(len(own), newest)
@@ -130,13 +130,13 @@ func (b bundle) check(ctx context.Context, db Querier) error {
 	}
 }
 
-// refusal returns why the binary can do nothing with the database, or nil.
+// refusal returns the reason why the binary cannot work with the database, or nil.
 func (s State) refusal() error {
 	switch s.Standing {
 	case TooNew:
 		return s.tooNew()
 	case OtherHistory:
-		return fmt.Errorf("%w: it has schema %s, applied by posthorn %s, which no release had, so nothing leads from there to %s; use a new database, or delete all events with: drop schema posthorn cascade",
+		return fmt.Errorf("%w: it has schema %s, applied by posthorn %s, which is not a release, so it cannot be upgraded to %s; use a new database, or delete all events with: drop schema posthorn cascade",
 			ErrOtherHistory, s.Database, s.AppliedBy, s.Binary)
 	default:
 		return nil

@@ -14,13 +14,14 @@ import (
 //go:embed bootstrap.sql
 var bootstrap string
 
-// Step is one piece of SQL that is run as a whole: a file, and what records it.
+// Step is a piece of SQL that is run as a whole: usually a file and the statement
+// that records it.
 type Step struct {
 	Name string `json:"name"`
 	SQL  string `json:"sql"`
 }
 
-// pending returns the files that lead from s to the schema of the bundle.
+// pending returns the files that upgrade s to the schema of the bundle.
 func (b bundle) pending(s State) []Step {
 	if s.Standing != Absent && s.Standing != Behind {
 		return nil
@@ -37,7 +38,7 @@ func (b bundle) pending(s State) []Step {
 	return append(steps, b.functions...)
 }
 
-// steps returns everything to run, the row that says who was here included.
+// steps returns the pending files and the row that records the upgrade.
 func (b bundle) steps(s State) []Step {
 	steps := b.pending(s)
 	if len(steps) == 0 {
@@ -46,7 +47,8 @@ func (b bundle) steps(s State) []Step {
 	return append(steps, b.record())
 }
 
-// The record comes after the file's own SQL, so line numbers stay those of the file.
+// recorded appends the record after the file's SQL, so that error positions match the
+// lines of the file.
 func (m migration) recorded() Step {
 	return Step{m.Name, fmt.Sprintf("%s\ninsert into posthorn.migrations (version, name) values (%d, %s);\n",
 		strings.TrimRight(m.SQL, "\n"), m.version, quote(m.name))}
@@ -64,7 +66,7 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 }
 
-// program is the version of Posthorn in the running binary, be it the command
+// program is the version of Posthorn in the running binary, which may be the command
 // or a program that uses the library.
 func program() string {
 	const module = "github.com/posthorn/posthorn"
@@ -84,8 +86,8 @@ func program() string {
 	return version
 }
 
-// run goes below pgx, to the simple protocol, which alone takes several
-// statements at once and leaves no prepared statement behind in a pooler.
+// run uses the simple protocol below pgx: only that accepts several statements at
+// once, and it leaves no prepared statement in a pooler's connection.
 func (s Step) run(ctx context.Context, conn *pgconn.PgConn) error {
 	results, err := conn.Exec(ctx, s.SQL).ReadAll()
 	if err == nil {
@@ -100,8 +102,8 @@ func (s Step) run(ctx context.Context, conn *pgconn.PgConn) error {
 	return s.locate(err, done)
 }
 
-// locate says where in the file an error is: the line, where the server tells
-// one, or else which statement.
+// locate adds the place of an error: the line if the server reports a position, and
+// else the number of the statement.
 func (s Step) locate(err error, statementsDone int) error {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
@@ -113,7 +115,7 @@ func (s Step) locate(err error, statementsDone int) error {
 	return fmt.Errorf("%s: statement %d: %w", s.Name, statementsDone+1, err)
 }
 
-// line returns the line of a position, which counts characters from 1.
+// line returns the line of a position in characters, counted from 1.
 func line(sql string, position int) int {
 	n, lines := 0, 1
 	for _, r := range sql {

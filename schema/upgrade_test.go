@@ -21,8 +21,8 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// Every schema that went out is upgraded from while events are published and
-// claimed, and so is this one: nobody sees an error, and nothing is lost. (seed 001.4)
+// A database of each released schema, and of the present one, is upgraded while
+// events are published and claimed. No statement fails, and no event is lost. Seed 001.4
 func TestUpgradeUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, script := range releases(t) {
@@ -32,8 +32,8 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	}
 }
 
-// releases returns the schemas to upgrade from as schema print wrote them: those
-// that went out, which testdata/releases has, and the present one.
+// releases returns the schemas to upgrade from, as scripts of schema print: the
+// released ones in testdata/releases, and the present one.
 func releases(t *testing.T) map[string]string {
 	t.Helper()
 	var present bytes.Buffer
@@ -55,7 +55,7 @@ func releases(t *testing.T) map[string]string {
 	return scripts
 }
 
-// install returns the URL of a new database in which the script was run.
+// install returns the URL of a new database after running the script in it.
 func install(t *testing.T, script string) string {
 	t.Helper()
 	url := posthorntest.EmptyDatabase(t)
@@ -90,7 +90,7 @@ func upgradeUnderLoad(t *testing.T, url string) {
 			}
 		})
 	}
-	defer workers.Wait() // also when the test gives up
+	defer workers.Wait() // also if the test has failed
 	defer publishers.Wait()
 	defer stop.Store(true)
 	await.True(t, "50 events are handled", func() bool { return handled.Load() > 50 || t.Failed() })
@@ -109,8 +109,8 @@ func upgradeUnderLoad(t *testing.T, url string) {
 	}
 }
 
-// nextRelease is this schema with a revision that no release has, and a migration
-// that changes a table which every claim reads.
+// nextRelease is the present schema with a revision that no release has, and with a
+// migration that changes a table used by every claim.
 func nextRelease(t *testing.T) schema.Bundle {
 	t.Helper()
 	files := fstest.MapFS{"revision": file("1000000 -")}

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	retrying = "schema is in use; will try again"
-	waiting  = "another process is migrating the database; waiting for it"
+	retrying = "schema is in use, retrying"
+	waiting  = "waiting for another process that migrates the database"
 )
 
-// onLog is a log handler that passes messages on.
+// onLog is a log handler that calls a function with each message.
 type onLog func(message string)
 
 func (f onLog) Enabled(context.Context, slog.Level) bool { return true }
@@ -29,10 +29,10 @@ func (f onLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// listener is a log whose messages a test can wait for.
-type listener chan string
+// logMessages receives log messages, so that a test can wait for one.
+type logMessages chan string
 
-func (l listener) await(t *testing.T, message string) {
+func (l logMessages) await(t *testing.T, message string) {
 	t.Helper()
 	for await.Value(t, message, l) != message {
 	}
@@ -40,10 +40,10 @@ func (l listener) await(t *testing.T, message string) {
 
 const lockTimeout = 20 * time.Millisecond
 
-// start migrates in the background, on a connection of its own.
-func start(t *testing.T, b schema.Bundle, url string) (listener, <-chan error) {
+// start migrates in a goroutine, on a connection of its own.
+func start(t *testing.T, b schema.Bundle, url string) (logMessages, <-chan error) {
 	t.Helper()
-	log := make(listener, 1000)
+	log := make(logMessages, 1000)
 	logger := slog.New(onLog(func(message string) { log <- message }))
 	done := make(chan error, 1)
 	conn := connect(t, url)
@@ -54,8 +54,8 @@ func start(t *testing.T, b schema.Bundle, url string) (listener, <-chan error) {
 	return log, done
 }
 
-// inUse returns a migration that has to wait for an open transaction, and what
-// ends the transaction.
+// inUse opens a transaction and returns a migration that has to wait for it, and a
+// function that ends the transaction.
 func inUse(t *testing.T, url string) (next schema.Bundle, end func()) {
 	t.Helper()
 	migrate(t, schema.Load(t, small(1, 42)), connect(t, url))
@@ -72,8 +72,8 @@ func TestMigrateWaitsWithoutBlockingOthers(t *testing.T) {
 	run(t, publisher, "set statement_timeout = '10s'")
 	log, done := start(t, next, url)
 
-	// While the transaction stays open, others get through between attempts, or
-	// after having queued behind one.
+	// While the transaction is open, other transactions succeed between the attempts,
+	// or after waiting behind one.
 	for range 5 {
 		log.await(t, retrying)
 		run(t, publisher, "insert into posthorn.parts values (1)")
@@ -88,8 +88,8 @@ func TestMigrateWaitsWithoutBlockingOthers(t *testing.T) {
 	}
 }
 
-// If every process made attempts, their attempts would fill each other's pauses
-// and publishers would hardly get through.
+// If every process made attempts, each would block publishers during the pauses of
+// the others.
 func TestOneProcessAttempts(t *testing.T) {
 	url := posthorntest.EmptyDatabase(t)
 	next, end := inUse(t, url)

@@ -90,9 +90,9 @@ func (a *app) migrate(cmd *cobra.Command, conn *pgx.Conn, withPgCron, asJSON boo
 // would remove them too.
 func (a *app) warnOfStrangers(ctx context.Context, conn *pgx.Conn) error {
 	found, err := schema.Compare(ctx, conn)
-	if err == nil && len(found.Strangers) > 0 {
+	if err == nil && len(found.Unexpected) > 0 {
 		a.log.Warn("schema posthorn holds objects that are not Posthorn's; move them: alter table posthorn.NAME set schema public",
-			"objects", found.Strangers)
+			"objects", found.Unexpected)
 	}
 	return err
 }

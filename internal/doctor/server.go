@@ -84,8 +84,8 @@ func objects(ctx context.Context, db pg.DB, well string) ([]Finding, error) {
 		findings = append(findings, fail("it lacks "+some(compared.Missing, objectsShown),
 			"make functions and views again: update posthorn.schema_version set functions_hash = ''; then run: posthorn migrate; restore tables from a backup"))
 	}
-	if len(compared.Strangers) > 0 {
-		findings = append(findings, warn("schema posthorn holds objects that are not Posthorn's: "+some(compared.Strangers, objectsShown),
+	if len(compared.Unexpected) > 0 {
+		findings = append(findings, warn("schema posthorn holds objects that are not Posthorn's: "+some(compared.Unexpected, objectsShown),
 			"move them, since removing Posthorn would remove them: alter table posthorn.NAME set schema public"))
 	}
 	return orOK(findings, well), nil

@@ -7,10 +7,9 @@ import (
 	"testing"
 )
 
-// FreePort is a port that nothing listens on, for a server that may be killed and
-// started again: it is below those that the system gives to whoever connects, so
-// it stays free meanwhile. The port 10,000 above it is free too, which Redis
-// Cluster wants.
+// FreePort returns a free port for a server that may be killed and restarted. The
+// port is below the ephemeral range, so no outgoing connection takes it in between.
+// The port 10,000 above it is free too, as Redis Cluster requires.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 1000 {

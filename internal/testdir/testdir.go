@@ -1,7 +1,7 @@
-// Package testdir makes directories for servers that tests run. When the test is
-// over, or its process is gone, be it by returning, a panic, a timeout or kill -9,
-// the directory goes, and what runs there ends: processes that were attached to it,
-// and the Postgres of each cluster in it. It starts no server.
+// Package testdir creates directories for servers that tests run. When the test or
+// its process ends, also by a panic, a timeout or kill -9, the directory is removed
+// and its processes are killed: the attached processes, and the Postgres server of
+// each cluster in it. The package starts no server itself.
 package testdir
 
 import (
@@ -17,17 +17,18 @@ import (
 //go:embed watchdog.sh
 var script string
 
-// Dir is a directory with its watchdog, which lives until Remove or until this
-// process ends. It must stay reachable: a file that is garbage is closed.
+// Dir is a directory with a watchdog process that runs until Remove, or until this
+// process ends. It must stay reachable: the garbage collector closes the lifeline of
+// an unreachable Dir.
 type Dir struct {
 	Path string
 
-	lifeline *os.File  // closed by the kernel when this process ends
-	leader   *exec.Cmd // of the process group of the servers
+	lifeline *os.File  // the kernel closes it when this process ends
+	leader   *exec.Cmd // of the servers' process group
 	watchdog *exec.Cmd
 }
 
-// New makes a directory for a test.
+// New creates a directory for a test.
 func New(t testing.TB, prefix string) *Dir {
 	t.Helper()
 	d, err := Make(prefix)
@@ -42,8 +43,8 @@ func New(t testing.TB, prefix string) *Dir {
 	return d
 }
 
-// Make makes a directory, in memory if there is room, and open to the user that
-// runs a server when root runs the tests.
+// Make creates a directory, in memory if there is room. Other users may enter it,
+// since root runs servers as another user.
 func Make(prefix string) (*Dir, error) {
 	path, err := os.MkdirTemp(parent(), prefix)
 	if err != nil {
@@ -51,14 +52,14 @@ func Make(prefix string) (*Dir, error) {
 	}
 	d := &Dir{Path: path}
 	if err := errors.Join(os.Chmod(path, 0o755), d.watch()); err != nil {
-		_ = d.lifeline.Close() // if there is one
+		_ = d.lifeline.Close() // nil if the watchdog was not started
 		return nil, errors.Join(err, os.RemoveAll(path))
 	}
 	return d, nil
 }
 
-// watch starts the watchdog. A cleanup function or TestMain would not run when
-// the process panics or is killed.
+// watch starts the watchdog. It is a process because neither a cleanup function nor
+// TestMain runs when the process panics or is killed.
 func (d *Dir) watch() error {
 	wait, hold, err := os.Pipe()
 	if err != nil {
@@ -66,7 +67,7 @@ func (d *Dir) watch() error {
 	}
 	defer wait.Close()
 	d.lifeline = hold
-	// A group needs a process to begin with, and keeps its number while it has any.
+	// A process group needs a first process, and exists while it has any.
 	d.leader = exec.Command("cat")
 	if err := start(d.leader, wait); err != nil {
 		return err
@@ -75,14 +76,15 @@ func (d *Dir) watch() error {
 	return start(d.watchdog, wait)
 }
 
-// start starts a process in a group of its own: a Ctrl-C is for the tests.
+// start starts a process in a group of its own, so that a Ctrl-C reaches only the
+// tests.
 func start(cmd *exec.Cmd, wait *os.File) error {
 	cmd.Stdin = wait
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd.Start()
 }
 
-// Attach lets a process that is started later end with the directory.
+// Attach makes a process that is started later end with the directory.
 func (d *Dir) Attach(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -90,23 +92,24 @@ func (d *Dir) Attach(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pgid = true, d.leader.Process.Pid
 }
 
-// Remove removes the directory and ends what still runs there.
+// Remove removes the directory and kills its processes.
 func (d *Dir) Remove() error {
-	// The watchdog must not meet the pid of a Postgres that was killed, which may be
-	// another process's by now. What is not gone after this, it removes.
+	// The directory is removed before the watchdog runs: the watchdog must not read
+	// the pid of a killed Postgres, which another process may have now. The watchdog
+	// removes the rest.
 	_ = os.RemoveAll(d.Path)
 	_ = d.lifeline.Close()
 	err := d.watchdog.Wait()
-	_ = d.leader.Wait() // only now, since it keeps the group's number; it may be killed
+	_ = d.leader.Wait() // waits last, since it keeps the group's id; it may have been killed
 	return err
 }
 
-// A file system in memory, on Linux. Creating a database creates some 300
-// files: 8 ms there, and up to 250 ms on a disk.
+// memory is a file system in memory, on Linux. Creating a database creates about 300
+// files, which takes 8 ms there and up to 250 ms on a disk.
 const memory = "/dev/shm"
 
-// memoryNeeded leaves room for the servers of several packages. Containers
-// often have only 64 MB there.
+// memoryNeeded leaves room for the servers of several packages. Containers often have
+// only 64 MB in memory.
 const memoryNeeded = 2 << 30
 
 func parent() string {

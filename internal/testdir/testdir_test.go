@@ -17,8 +17,8 @@ import (
 	"github.com/posthorn/posthorn/localpg"
 )
 
-// role, in the environment, makes the test binary a process that has servers and
-// waits, or one of its servers.
+// role is an environment variable that makes the test binary a process that owns
+// servers, or one of these servers.
 const role = "TESTDIR_ROLE"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// beOwner starts a Postgres and a server that is attached, and says where they are.
+// beOwner starts a Postgres and an attached server, and prints their addresses.
 func beOwner() error {
 	d, err := Make("testdir-")
 	if err != nil {
@@ -80,7 +80,7 @@ func as(what string) *exec.Cmd {
 	return cmd
 }
 
-// firstLine starts a process and waits for what it says.
+// firstLine starts a process and returns the first line that it prints.
 func firstLine(cmd *exec.Cmd) (string, error) {
 	output, err := cmd.StdoutPipe()
 	if err != nil {
@@ -103,7 +103,7 @@ func TestServersEndWithTheirProcess(t *testing.T) {
 	})
 	var dir, attached, postgres string
 	if _, scanErr := fmt.Sscan(said, &dir, &attached, &postgres); scanErr != nil {
-		t.Fatalf("the owner says %q, %v", said, err)
+		t.Fatalf("the owner printed %q, %v", said, err)
 	}
 	for _, address := range []string{attached, postgres} {
 		if !answers(address) {
@@ -114,7 +114,7 @@ func TestServersEndWithTheirProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.True(t, "the directory goes", func() bool { return gone(dir) })
-	if answers(postgres) { // without its files it would end later
+	if answers(postgres) { // Remove waits for it; without its files it would end later
 		t.Error("Postgres still runs")
 	}
 	await.True(t, "the attached server ends", func() bool { return !answers(attached) })
@@ -134,7 +134,7 @@ func TestServersEndWithTheirTest(t *testing.T) {
 		dir = d.Path
 	})
 	if !gone(dir) {
-		t.Errorf("%s is still there", dir)
+		t.Errorf("%s still exists", dir)
 	}
 	await.True(t, "the attached server ends", func() bool { return !answers(attached) })
 }

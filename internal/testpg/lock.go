@@ -9,8 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Lock keeps everybody from a table of Posthorn's until unlock is called, or the
-// test ends.
+// Lock locks a table of Posthorn exclusively until unlock is called or the test ends.
 func Lock(t testing.TB, pool *pgxpool.Pool, table string) (unlock func()) {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())

@@ -1,4 +1,5 @@
-// Package testpg puts a pooler in front of a test's Postgres, or a lock in its way.
+// Package testpg starts Postgres servers for tests, and puts a pooler, a proxy or a
+// table lock between a test and its Postgres.
 package testpg
 
 import (
@@ -19,16 +20,15 @@ import (
 	"github.com/posthorn/posthorn/internal/testdir"
 )
 
-// Pooler runs a PgBouncer in transaction mode in front of a database, and returns
-// the URL to use instead. Two server connections, for everybody, go from one
-// client to another after each transaction. The test is skipped where there is no
-// PgBouncer.
+// Pooler runs a PgBouncer in transaction mode in front of a database, and returns its
+// URL. All clients share two server connections, which change clients after each
+// transaction. The test is skipped if PgBouncer is not installed.
 func Pooler(t testing.TB, database string) (url string) {
 	t.Helper()
 	program := findPooler(t)
 	owned := testdir.New(t, "pgbouncer-")
 	dir := owned.Path
-	if err := os.Chmod(dir, 0o777); err != nil { // for its socket; it may run as somebody else
+	if err := os.Chmod(dir, 0o777); err != nil { // for its socket, since it may run as another user
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "pgbouncer.ini")
@@ -42,10 +42,10 @@ func Pooler(t testing.TB, database string) (url string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // fails when it has ended already
+		_ = cmd.Process.Kill() // fails if it has ended
 		_ = cmd.Wait()
 	})
-	// A socket: a port that is free now may not be when it is wanted.
+	// A socket, because a free port could be taken before PgBouncer listens.
 	url = "postgres://anyone@/pooled?host=" + dir + "&port=6432"
 	awaitPooler(t, url)
 	return url
@@ -69,7 +69,7 @@ func poolerConfig(t testing.TB, database, dir string) string {
 		t.Fatal(err)
 	}
 	password := ""
-	if config.Password != "" { // PgBouncer takes an empty one for a syntax error
+	if config.Password != "" { // an empty password would be a syntax error
 		password = fmt.Sprintf(" password='%s'", strings.ReplaceAll(config.Password, "'", "''"))
 	}
 	return fmt.Sprintf(`[databases]
@@ -85,8 +85,8 @@ ignore_startup_parameters = search_path
 `, config.Host, config.Port, config.Database, config.User, password, dir)
 }
 
-// unprivileged lets a program of root's run as another user: PgBouncer refuses
-// to run as root.
+// unprivileged makes a program run as another user if the test runs as root:
+// PgBouncer refuses to run as root.
 func unprivileged(t testing.TB) *syscall.SysProcAttr {
 	t.Helper()
 	if os.Geteuid() != 0 {

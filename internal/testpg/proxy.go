@@ -11,12 +11,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Proxy stands between a test and its Postgres, and can fall silent: no connection
-// is closed, and nothing answers.
+// Proxy forwards connections between a test and its Postgres. It can stop forwarding
+// without closing a connection.
 type Proxy struct {
 	database string
-	server   net.Addr // of the proxy
-	network  string   // of Postgres
+	server   net.Addr // address of the proxy
+	network  string   // of the address of Postgres
 	address  string
 
 	mu     sync.Mutex
@@ -24,13 +24,13 @@ type Proxy struct {
 	conns  map[*proxied]struct{}
 }
 
-// proxied is a connection of a client.
+// proxied is the connection of a client.
 type proxied struct {
-	client, server net.Conn // without a server the client hears nothing
+	client, server net.Conn // server is nil if the client gets no answer
 	mute           bool
 }
 
-// NewProxy runs a proxy in front of a database.
+// NewProxy runs a proxy in front of a database until the test ends.
 func NewProxy(t testing.TB, database string) *Proxy {
 	t.Helper()
 	config, err := pgx.ParseConfig(database)
@@ -48,7 +48,7 @@ func NewProxy(t testing.TB, database string) *Proxy {
 		for {
 			client, err := listener.Accept()
 			if err != nil {
-				return // it was closed
+				return // the test has ended
 			}
 			serving.Go(func() { p.serve(client) })
 		}
@@ -57,7 +57,7 @@ func NewProxy(t testing.TB, database string) *Proxy {
 		listener.Close()
 		p.mu.Lock()
 		for c := range p.conns {
-			_ = c.client.Close() // which ends serve
+			_ = c.client.Close() // ends serve
 			c.hangUp()
 		}
 		p.mu.Unlock()
@@ -66,7 +66,7 @@ func NewProxy(t testing.TB, database string) *Proxy {
 	return p
 }
 
-// URL is the database's with two addresses: the proxy's, and the server's own.
+// URL returns the database's URL with two hosts: the proxy, and the server itself.
 func (p *Proxy) URL(t testing.TB) string {
 	t.Helper()
 	u, err := url.Parse(p.database)
@@ -77,18 +77,18 @@ func (p *Proxy) URL(t testing.TB) string {
 	return u.String()
 }
 
-// Address is the proxy's.
+// Address is the address of the proxy.
 func (p *Proxy) Address() string { return p.server.String() }
 
-// Silence is the death of the host: its sessions end, and neither old connections
-// nor new ones hear of anything.
+// Silence simulates the death of the host: the sessions on the server end, and
+// neither open nor new connections get an answer.
 func (p *Proxy) Silence() { p.mute(true) }
 
-// Forget is a firewall that loses its memory: old connections hear of nothing any
-// more, and new ones work.
+// Forget simulates a firewall that loses its state: open connections get no more
+// answers, and new ones work.
 func (p *Proxy) Forget() { p.mute(false) }
 
-// Speak serves new connections again.
+// Speak forwards new connections again.
 func (p *Proxy) Speak() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +107,7 @@ func (p *Proxy) mute(silent bool) {
 
 func (c *proxied) hangUp() {
 	if c.server != nil {
-		_ = c.server.Close() // again, perhaps
+		_ = c.server.Close() // it may be closed already
 	}
 }
 
@@ -123,7 +123,7 @@ func (p *Proxy) serve(client net.Conn) {
 		var back sync.WaitGroup
 		defer back.Wait()
 		back.Go(func() {
-			_, _ = io.Copy(client, c.server) // ends with either of them
+			_, _ = io.Copy(client, c.server) // ends when either side closes
 			if !p.isMute(c) {
 				_ = client.Close()
 			}
@@ -136,7 +136,7 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 }
 
-// open connects to Postgres, if that is to be heard.
+// open connects to Postgres, unless the proxy is silent.
 func (p *Proxy) open(client net.Conn) *proxied {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"github.com/posthorn/posthorn/localpg"
 )
 
-// StartServer runs a Postgres for tests in dir and returns its URL. It lives as
-// long as this process. An empty binDir means the machine's newest version.
-// Durability is switched off: nobody needs its data after a crash.
+// StartServer runs a Postgres for tests in dir and returns its URL. The server ends
+// with this process. An empty binDir selects the newest installed version. Durability
+// is switched off, since the data need not survive a crash.
 func StartServer(ctx context.Context, dir *testdir.Dir, binDir string) (url string, err error) {
 	s, err := localpg.Start(ctx, localpg.Config{
 		Dir:    dir.Path,
@@ -25,9 +25,9 @@ func StartServer(ctx context.Context, dir *testdir.Dir, binDir string) (url stri
 			"synchronous_commit":        "off",
 			"max_connections":           "500",
 			"max_prepared_transactions": "100",
-			"shared_buffers":            "64MB",    // dropping a database searches all of them
-			"max_wal_size":              "256MB",   // it may lie in memory
-			"shared_preload_libraries":  "plpgsql", // tests open many sessions: a tenth less for each
+			"shared_buffers":            "64MB",    // dropping a database searches all shared buffers
+			"max_wal_size":              "256MB",   // the directory may be in memory
+			"shared_preload_libraries":  "plpgsql", // preloading saves a tenth of the cost of a session
 		},
 	})
 	if err != nil {
@@ -36,11 +36,11 @@ func StartServer(ctx context.Context, dir *testdir.Dir, binDir string) (url stri
 	return s.URL(), nil
 }
 
-// BinDir is where the programs of Postgres are that tests run, or empty for the
-// machine's newest.
+// BinDir is the directory of the Postgres programs for tests, or empty for the newest
+// installed version.
 func BinDir() string { return os.Getenv("POSTHORN_TEST_PG_BIN") }
 
-// Version returns the version of a server in words.
+// Version returns the version that a server reports.
 func Version(ctx context.Context, url string) (string, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package testprogram finds the programs that tests run as servers, which are built
-// from their modules once for a checkout, by scripts/test-program.
+// Package testprogram finds the programs that tests run as servers.
+// scripts/test-program builds each of them from its module, once for a checkout.
 package testprogram
 
 import (
@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// Path is where a program is. It is built if need be; those who want one meanwhile
+// Path returns the path of a program. The first call builds it, and concurrent calls
 // wait.
 func Path(name string) (string, error) {
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/posthorn/posthorn").Output()

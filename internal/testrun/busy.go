@@ -11,11 +11,11 @@ import (
 	"runtime"
 )
 
-// busyWith, in the environment, makes this program a process that keeps a
+// busyWith is an environment variable that makes this program a process which keeps a
 // processor or the disk busy until its standard input ends.
 const busyWith = "TESTRUN_BUSY_WITH"
 
-// startBusy keeps each processor and the disk busy until stop is called, or this
+// startBusy keeps each processor and the disk busy until stop is called or this
 // process ends.
 func startBusy() (stop func(), err error) {
 	program, err := os.Executable()
@@ -62,7 +62,7 @@ func keepBusy(kind string) {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
 		os.Exit(1)
 	}
-	_ = os.Remove(file.Name()) // gone with the process
+	_ = os.Remove(file.Name()) // removed when the process ends
 	for megabyte := make([]byte, 1<<20); ; {
 		for i := range int64(64) {
 			_, _ = file.WriteAt(megabyte, i<<20)

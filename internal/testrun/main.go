@@ -1,9 +1,9 @@
-// Command testrun runs the tests of Posthorn on Postgres servers that all
-// packages share.
+// Command testrun runs the tests of Posthorn on Postgres servers that all packages
+// share.
 //
-//	go run ./internal/testrun            all packages on the machine's Postgres, then the
+//	go run ./internal/testrun            all packages on the installed Postgres, then the
 //	                                     packages that depend on its version on the newest
-//	go run ./internal/testrun -retry     the same; a test that fails runs once more, by itself
+//	go run ./internal/testrun -retry     the same; a failed test runs once more, alone
 //	go run ./internal/testrun -stress 30 the tests of every package thirty times, while other
 //	                                     processes keep the processors and the disk busy
 package main
@@ -29,7 +29,7 @@ func main() {
 	if kind := os.Getenv(busyWith); kind != "" {
 		keepBusy(kind)
 	}
-	again := flag.Bool("retry", false, "run a failed test once more, by itself, and pass if that passes")
+	withRetry := flag.Bool("retry", false, "run a failed test once more, alone, and pass if it passes then")
 	rounds := flag.Int("stress", 0, "run the tests of every package this many times on a busy machine")
 	only := flag.String("only", "", "with -stress: only the packages whose path contains this")
 	flag.Parse()
@@ -39,7 +39,7 @@ func main() {
 	if *rounds > 0 {
 		err = stress(ctx, *rounds, *only)
 	} else {
-		err = suite(ctx, *again)
+		err = suite(ctx, *withRetry)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
@@ -47,21 +47,21 @@ func main() {
 	}
 }
 
-// suite runs every test once, and those of onNewest on two versions of Postgres.
-func suite(ctx context.Context, again bool) error {
+// suite runs every test once, and the tests of onNewest on two versions of Postgres.
+func suite(ctx context.Context, withRetry bool) error {
 	began := time.Now()
-	machines, newest, err := startServers(ctx)
+	installed, newest, err := startServers(ctx)
 	if err != nil {
 		return err
 	}
-	defer machines.stop()
+	defer installed.stop()
 	defer newest.stop()
 	dir, err := testdir.Make("testrun-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dir.Remove() }()
-	units, err := listUnits(ctx, machines, newest)
+	units, err := listUnits(ctx, installed, newest)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func suite(ctx context.Context, again bool) error {
 	if err != nil {
 		return err
 	}
-	if again {
+	if withRetry {
 		retry(ctx, tested)
 	}
 	var all report
@@ -81,7 +81,7 @@ func suite(ctx context.Context, again bool) error {
 	return ctx.Err()
 }
 
-// runAll runs the tests of all units, and prints each as it ends.
+// runAll runs the tests of all units, and prints each unit when it ends.
 func runAll(ctx context.Context, units []unit) (all []*tested, err error) {
 	var mu sync.Mutex
 	each(ctx, units, func(u unit) {
@@ -98,17 +98,17 @@ func runAll(ctx context.Context, units []unit) (all []*tested, err error) {
 	return all, err
 }
 
-// server is a Postgres that this process has started for all tests.
+// server is a Postgres server that this process has started for the tests.
 type server struct {
 	version string
-	env     []string // tells tests to use it
+	env     []string // makes tests use it
 	dir     *testdir.Dir
 }
 
-// startServers starts the machine's newest version, which for the suite is the
-// main one, and the newest version there is.
-func startServers(ctx context.Context) (machines, newest *server, err error) {
-	if machines, err = startServer(ctx, ""); err != nil {
+// startServers starts the newest installed version, on which the suite runs, and the
+// newest version that exists.
+func startServers(ctx context.Context) (installed, newest *server, err error) {
+	if installed, err = startServer(ctx, ""); err != nil {
 		return nil, nil, err
 	}
 	cmd := exec.CommandContext(ctx, "scripts/postgres18")
@@ -118,10 +118,10 @@ func startServers(ctx context.Context) (machines, newest *server, err error) {
 		newest, err = startServer(ctx, strings.TrimSpace(string(binDir)))
 	}
 	if err != nil {
-		machines.stop()
+		installed.stop()
 		return nil, nil, err
 	}
-	return machines, newest, nil
+	return installed, newest, nil
 }
 
 func startServer(ctx context.Context, binDir string) (*server, error) {
@@ -142,5 +142,5 @@ func startServer(ctx context.Context, binDir string) (*server, error) {
 	return s, nil
 }
 
-// stop ends the server with its directory.
+// stop stops the server and removes its directory.
 func (s *server) stop() { _ = s.dir.Remove() }

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// report sums up the runs of go test.
+// report summarizes the runs of go test.
 type report struct {
 	packages, tests         []timing
 	unstable, skips         []string
 	passed, failed, skipped int
 }
 
-// timing is how long a package or a test took.
+// timing is the duration of a package or a test.
 type timing struct {
 	name    string
 	elapsed time.Duration
@@ -27,7 +27,7 @@ func (r *report) add(packages []*tested) {
 		if len(p.tests) > 0 {
 			r.packages = append(r.packages, timing{p.name, p.elapsed})
 		}
-		for _, name := range p.again {
+		for _, name := range p.passedOnRetry {
 			r.unstable = append(r.unstable, name+" of "+p.name)
 		}
 		for name, t := range p.tests {
@@ -54,12 +54,12 @@ func (r *report) print(w io.Writer, took time.Duration) {
 	}
 	fmt.Fprintf(w, "in %v\n", took.Round(time.Second))
 	for _, name := range r.unstable {
-		fmt.Fprintf(w, "unstable: %s failed, and passed when it ran again\n", name)
+		fmt.Fprintf(w, "unstable: %s failed, and passed when it was retried\n", name)
 	}
 	fmt.Fprintf(w, "tests: %d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
 }
 
-// mostTests is how many tests the report lists with their times.
+// mostTests is the number of tests that the report lists with their durations.
 const mostTests = 20
 
 func printSlowest(w io.Writer, title string, timings []timing, most int) {

@@ -14,33 +14,33 @@ import (
 	"time"
 )
 
-// tested is a unit whose tests have run.
+// tested is a unit after its tests have run.
 type tested struct {
 	unit
-	elapsed time.Duration
-	tests   map[string]*test // by name, subtests too
-	output  strings.Builder  // that belongs to no test
-	failed  bool
-	built   bool
-	again   []string // failed, and passed when they ran again
+	elapsed       time.Duration
+	tests         map[string]*test // by name, with subtests
+	output        strings.Builder  // output of no particular test
+	failed        bool
+	built         bool
+	passedOnRetry []string // failed tests that passed when they were retried
 }
 
 func newTested(u unit) *tested { return &tested{unit: u, tests: map[string]*test{}, built: true} }
 
 // test is one test, or subtest.
 type test struct {
-	action  string // pass, fail or skip; empty if it has not ended
+	action  string // pass, fail or skip; empty if the test has not ended
 	elapsed time.Duration
 	output  strings.Builder
 }
 
-// event is a line that test2json prints.
+// event is a line of test2json's output.
 type event struct {
 	Action, Test, Output string
 	Elapsed              float64
 }
 
-// run runs a command that prints the events of the unit's tests.
+// run runs a command that prints the test events of the unit.
 func (u unit) run(cmd *exec.Cmd) (*tested, error) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second
@@ -56,7 +56,7 @@ func (u unit) run(cmd *exec.Cmd) (*tested, error) {
 	err = cmd.Wait()
 	p.elapsed = time.Since(began)
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
-		p.failed, err = true, nil // a process that dies leaves no event of its end
+		p.failed, err = true, nil // a process that dies prints no event of its end
 	}
 	return p, err
 }
@@ -77,7 +77,7 @@ func (p *tested) collect(events io.Reader) {
 	}
 }
 
-// take notes an event of the package.
+// take processes one event.
 func (p *tested) take(e event) {
 	output := &p.output
 	if e.Test != "" {
@@ -94,8 +94,8 @@ func (p *tested) take(e event) {
 	output.WriteString(e.Output)
 }
 
-// print prints the unit in one piece, since others may print too, with the output of
-// the tests that failed.
+// print prints the unit at once, since units are printed concurrently, with the
+// output of the failed tests.
 func (p *tested) print() {
 	var text strings.Builder
 	switch {
@@ -112,7 +112,7 @@ func (p *tested) print() {
 	fmt.Print(text.String())
 }
 
-// count counts the tests that are no subtests and ended in a way.
+// count counts the tests, without subtests, that ended with an action.
 func (p *tested) count(action string) (n int) {
 	for name, t := range p.tests {
 		if t.action == action && !strings.Contains(name, "/") {
@@ -122,8 +122,8 @@ func (p *tested) count(action string) (n int) {
 	return n
 }
 
-// failures are the tests that failed and are no subtests. Those that had not
-// ended when the process died are not among them.
+// failures returns the failed tests, without subtests, and without tests that were
+// running when the process died.
 func (p *tested) failures() []string {
 	var names []string
 	for name, t := range p.tests {
@@ -135,8 +135,8 @@ func (p *tested) failures() []string {
 	return names
 }
 
-// died reports that the package's process ended before its tests did, or failed
-// though no test did: TestMain found something that tests have left.
+// died reports whether the process ended before its tests, or failed although no test
+// did, for example because TestMain detected a leak.
 func (p *tested) died() bool {
 	for _, t := range p.tests {
 		if t.action == "" || strings.Contains(t.output.String(), "panic: ") {

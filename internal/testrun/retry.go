@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// mostRetried is how many failed tests of a run may run again. If more have
-// failed, chance is not the cause.
+// mostRetried is the largest number of failed tests to retry. If more have failed,
+// the cause is unlikely to be chance.
 const mostRetried = 10
 
-// retry runs each failed test once more, by itself. If it passes, its package
-// has passed, and the report names the test as unstable. Where a process died
-// or TestMain complained, the whole package runs again.
+// retry runs each failed test once more, alone. If all pass, their package has
+// passed, and the report lists them as unstable. If a process died or its TestMain
+// failed, the whole package is retried.
 func retry(ctx context.Context, all []*tested) {
 	failed := 0
 	for _, p := range all {
@@ -23,12 +23,12 @@ func retry(ctx context.Context, all []*tested) {
 	}
 	for _, p := range all {
 		if p.failed && p.built && !p.raced() {
-			p.failed = !p.passesAgain(ctx)
+			p.failed = !p.passesOnRetry(ctx)
 		}
 	}
 }
 
-func (p *tested) passesAgain(ctx context.Context) bool {
+func (p *tested) passesOnRetry(ctx context.Context) bool {
 	if p.died() {
 		return p.once(ctx, "the whole package", "^")
 	}
@@ -44,20 +44,21 @@ func (p *tested) passesAgain(ctx context.Context) bool {
 }
 
 func (p *tested) once(ctx context.Context, name, pattern string) bool {
-	fmt.Printf("==> once more: %s of %s\n", name, p.name)
-	again, err := p.test(ctx, pattern)
+	fmt.Printf("==> retry: %s of %s\n", name, p.name)
+	retried, err := p.test(ctx, pattern)
 	if err != nil {
 		fmt.Println(err)
 		return false
 	}
-	again.print()
-	if !again.failed {
-		p.again = append(p.again, name)
+	retried.print()
+	if !retried.failed {
+		p.passedOnRetry = append(p.passedOnRetry, name)
 	}
-	return !again.failed
+	return !retried.failed
 }
 
-// raced reports that the race detector has found something. That is no chance.
+// raced reports whether the race detector has found a race, which a retry must not
+// hide.
 func (p *tested) raced() bool {
 	const found = "WARNING: DATA RACE"
 	for _, t := range p.tests {

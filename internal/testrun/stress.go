@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// counts is how often units have run and failed for one commit. They are kept in
-// a file, so that a run can be interrupted and goes on where it was.
+// counts holds the numbers of runs and failures of each unit for one commit. They are
+// saved to a file, so that an interrupted run can be continued.
 type counts struct {
 	Rounds   map[string]int // by unit
 	Failures map[string]int // by unit and test
@@ -24,7 +24,7 @@ type counts struct {
 }
 
 // stress runs the tests of each package in rounds while other processes keep the
-// machine busy. It never runs a failed test again.
+// machine busy. Failed tests are not retried.
 func stress(ctx context.Context, rounds int, only string) error {
 	c, err := openCounts(ctx)
 	if err != nil {
@@ -46,7 +46,7 @@ func stress(ctx context.Context, rounds int, only string) error {
 		return err
 	}
 	defer stop()
-	_, noCompiler := exec.LookPath("gcc") // which the race detector needs
+	_, noCompiler := exec.LookPath("gcc") // the race detector needs gcc
 	for round := 1; round <= rounds && ctx.Err() == nil; round++ {
 		race := round%2 == 0 && noCompiler == nil
 		c.round(ctx, round, rounds, compiled(units, filepath.Dir(c.file), race))
@@ -57,11 +57,11 @@ func stress(ctx context.Context, rounds int, only string) error {
 func openCounts(ctx context.Context) (*counts, error) {
 	commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*").Output()
 	if err != nil {
-		return nil, fmt.Errorf("ask git for the commit: %w", err)
+		return nil, fmt.Errorf("read the commit from git: %w", err)
 	}
 	dir, err := filepath.Abs(filepath.Join(".cache", "stress", strings.TrimSpace(string(commit))))
 	if err == nil && strings.HasSuffix(dir, "-dirty") {
-		err = os.RemoveAll(dir) // its files were other ones
+		err = os.RemoveAll(dir) // it belongs to another commit
 	}
 	if err := errors.Join(err, os.MkdirAll(dir, 0o755)); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func loadCounts(file string) (*counts, error) {
 	return c, err
 }
 
-// round runs all units that have not had this round yet.
+// round runs all units that have not completed this round.
 func (c *counts) round(ctx context.Context, round, rounds int, units []unit) {
 	each(ctx, units, func(u unit) {
 		c.mu.Lock()
@@ -93,7 +93,7 @@ func (c *counts) round(ctx context.Context, round, rounds int, units []unit) {
 	})
 }
 
-// run runs the tests of a unit. What was interrupted does not count.
+// run runs the tests of a unit. An interrupted run is not counted.
 func (c *counts) run(ctx context.Context, u unit, round, rounds int) {
 	began := time.Now()
 	p, err := u.test(ctx, "^")
@@ -130,7 +130,7 @@ func failures(p *tested, err error) []string {
 	return []string{"the package's process"}
 }
 
-// print says which tests have failed, and how often.
+// print lists the failed tests with the number of their failures.
 func (c *counts) print(units []unit) error {
 	least := -1
 	for _, u := range units {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// module writes a module with packages that have these tests, and returns its units.
+// module writes a module with one package for each entry of tests, and returns its
+// units.
 func module(t *testing.T, tests map[string]string) []unit {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,8 +42,8 @@ func TestPasses(t *testing.T) { t.Run("subtest", func(t *testing.T) {}) }
 
 func TestRetry(t *testing.T) {
 	type outcome struct {
-		failed bool
-		again  string
+		failed  bool
+		retried string
 	}
 	tests, want := map[string]string{}, map[string]outcome{}
 	for name, pkg := range map[string]struct {
@@ -50,12 +51,12 @@ func TestRetry(t *testing.T) {
 		outcome
 	}{
 		"passes": {``, outcome{}},
-		"once":   {`func TestOnce(t *testing.T) { if first("a") { t.Fatal("once") } }`, outcome{again: "TestOnce"}},
+		"once":   {`func TestOnce(t *testing.T) { if first("a") { t.Fatal("once") } }`, outcome{retried: "TestOnce"}},
 		"twice": {`
 			func TestOnce(t *testing.T) { if first("a") { t.Fatal("once") } }
 			func TestTwice(t *testing.T) { if first("b") || first("c") { t.Fatal("twice") } }`, outcome{true, "TestOnce"}},
-		"dies":     {`func TestPanics(t *testing.T) { if first("a") { panic("once") } }`, outcome{again: "the whole package"}},
-		"testmain": {`func TestMain(m *testing.M) { m.Run(); if first("a") { os.Exit(1) } }`, outcome{again: "the whole package"}},
+		"dies":     {`func TestPanics(t *testing.T) { if first("a") { panic("once") } }`, outcome{retried: "the whole package"}},
+		"testmain": {`func TestMain(m *testing.M) { m.Run(); if first("a") { os.Exit(1) } }`, outcome{retried: "the whole package"}},
 		"race":     {`func TestRaces(t *testing.T) { if first("a") { t.Fatal("WARNING: DATA RACE") } }`, outcome{failed: true}},
 		"broken":   {`func TestBroken(t *testing.T) { broken }`, outcome{failed: true}},
 	} {
@@ -67,7 +68,7 @@ func TestRetry(t *testing.T) {
 	}
 	retry(t.Context(), packages)
 	for _, p := range packages {
-		if got := (outcome{p.failed, strings.Join(p.again, " ")}); got != want[p.path] {
+		if got := (outcome{p.failed, strings.Join(p.passedOnRetry, " ")}); got != want[p.path] {
 			t.Errorf("%s: got %+v, want %+v", p.path, got, want[p.path])
 		}
 		delete(want, p.path)
@@ -81,12 +82,12 @@ func TestReport(t *testing.T) {
 	t.Parallel()
 	skips, once := &test{action: "skip"}, &test{action: "pass", elapsed: 2 * time.Second}
 	var r report
-	r.add([]*tested{{unit: unit{name: "m (here)"}, elapsed: time.Second, tests: map[string]*test{"TestSkips": skips, "TestOnce": once}, again: []string{"TestOnce"}}})
+	r.add([]*tested{{unit: unit{name: "m (here)"}, elapsed: time.Second, tests: map[string]*test{"TestSkips": skips, "TestOnce": once}, passedOnRetry: []string{"TestOnce"}}})
 	var text strings.Builder
 	r.print(&text, time.Minute)
 	for _, want := range []string{
 		"1.0s  m (here)\n", "2.0s  TestOnce of m (here)\n", "skipped:\n  TestSkips of m (here)\n",
-		"unstable: TestOnce of m (here) failed, and passed when it ran again\n", "tests: 1 passed, 0 failed, 1 skipped\n",
+		"unstable: TestOnce of m (here) failed, and passed when it was retried\n", "tests: 1 passed, 0 failed, 1 skipped\n",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in the report:\n%s", want, text.String())
@@ -94,22 +95,22 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Counts are there again when an interrupted run goes on.
+// Counts are loaded when an interrupted run continues.
 func TestCountsAreKept(t *testing.T) {
 	units := module(t, map[string]string{"p": `func TestAlways(t *testing.T) { t.Fatal("always") }`})
 	c := readCounts(t, filepath.Join(t.TempDir(), "counts.json"))
 	for round := 1; round <= 2; round++ {
 		c.round(t.Context(), round, 3, units)
 	}
-	again := readCounts(t, c.file)
-	if again.Rounds["m/p (here)"] != 2 || again.Failures["m/p (here) TestAlways"] != 2 {
-		t.Errorf("kept %v and %v, want two rounds and two failures", again.Rounds, again.Failures)
+	continued := readCounts(t, c.file)
+	if continued.Rounds["m/p (here)"] != 2 || continued.Failures["m/p (here) TestAlways"] != 2 {
+		t.Errorf("kept %v and %v, want two rounds and two failures", continued.Rounds, continued.Failures)
 	}
-	again.round(t.Context(), 2, 3, units) // it has had that
-	if again.Rounds["m/p (here)"] != 2 {
-		t.Errorf("%d rounds, want 2", again.Rounds["m/p (here)"])
+	continued.round(t.Context(), 2, 3, units) // this round is complete
+	if continued.Rounds["m/p (here)"] != 2 {
+		t.Errorf("%d rounds, want 2", continued.Rounds["m/p (here)"])
 	}
-	if err := again.print(units); err == nil {
+	if err := continued.print(units); err == nil {
 		t.Error("a run with failures passes")
 	}
 }

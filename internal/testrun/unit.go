@@ -11,38 +11,38 @@ import (
 	"sync"
 )
 
-// sideBySide is how many packages run at once: one more than two processors, since
-// tests often wait for the servers that they start.
+// sideBySide is the number of packages that run concurrently: one more than two
+// processors, since tests often wait for the servers that they start.
 const sideBySide = 3
 
-// onNewest are the packages whose behaviour depends on the version of Postgres.
-// They run a second time, on the newest version. All others talk to Postgres
-// through them.
+// onNewest are the packages whose behaviour depends on the version of Postgres. They
+// run a second time, on the newest version. All other packages use Postgres through
+// them.
 var onNewest = []string{"./schema", "./internal/pg", "./internal/guarantee", "./internal/torture"}
 
-// slowest are the packages that take longest. They begin first, so that no run ends
-// with one of them alone.
+// slowest are the packages that take longest. They start first, so that a run does
+// not end with one of them alone.
 var slowest = []string{"/internal/guarantee", "/posthorn", "/cmd/posthorn", "/internal/torture", "/bench", "/internal/pg"}
 
-// unit is a package's tests on one version of Postgres. They are compiled once, and
-// for every second round of stress with the race detector.
+// unit is the tests of a package on one version of Postgres. They are compiled once
+// without the race detector, and once with it for every second round of stress.
 type unit struct {
-	name    string // in reports and counts
+	name    string // for reports and counts
 	path    string
 	dir     string
 	server  *server
-	program string // the compiled tests
+	program string // path of the compiled tests
 	race    bool
 }
 
-// listUnits lists the packages of the module and of the benchmark that have tests.
-func listUnits(ctx context.Context, machines, newest *server) ([]unit, error) {
+// listUnits lists the packages with tests, of the module and of the benchmark.
+func listUnits(ctx context.Context, installed, newest *server) ([]unit, error) {
 	var units []unit
 	for _, on := range []struct {
 		server   *server
 		dir      string
 		packages []string
-	}{{machines, ".", []string{"./..."}}, {newest, ".", onNewest}, {machines, "bench", []string{"./..."}}} {
+	}{{installed, ".", []string{"./..."}}, {newest, ".", onNewest}, {installed, "bench", []string{"./..."}}} {
 		listed, err := list(ctx, on.server, on.dir, on.packages...)
 		if err != nil {
 			return nil, err
@@ -79,7 +79,7 @@ func (u unit) order() int {
 	return len(slowest)
 }
 
-// compiled returns the units with their programs, which go into a directory.
+// compiled returns the units with the paths of their compiled tests in dir.
 func compiled(units []unit, dir string, race bool) []unit {
 	units = slices.Clone(units)
 	for i := range units {
@@ -92,10 +92,11 @@ func compiled(units []unit, dir string, race bool) []unit {
 	return units
 }
 
-// compiling has a mutex for each program, since units of two versions share one.
+// compiling has a mutex for each compiled program, since the units of two versions
+// share one.
 var compiling sync.Map
 
-// compile compiles the tests, unless their program is there.
+// compile compiles the tests, unless the program exists.
 func (u unit) compile(ctx context.Context) error {
 	mutex, _ := compiling.LoadOrStore(u.program, &sync.Mutex{})
 	mutex.(*sync.Mutex).Lock()
@@ -115,8 +116,8 @@ func (u unit) compile(ctx context.Context) error {
 	return nil
 }
 
-// test runs the tests of the unit whose names match a pattern. Tests that do not
-// compile are a package that failed.
+// test runs the tests of the unit whose names match a pattern. If the tests do not
+// compile, the unit has failed.
 func (u unit) test(ctx context.Context, pattern string) (*tested, error) {
 	if err := u.compile(ctx); err != nil {
 		p := newTested(u)
@@ -130,7 +131,7 @@ func (u unit) test(ctx context.Context, pattern string) (*tested, error) {
 	return u.run(cmd)
 }
 
-// each calls do for every unit, for some side by side.
+// each calls do for every unit, sideBySide at a time.
 func each(ctx context.Context, units []unit, do func(u unit)) {
 	waiting := make(chan unit, len(units))
 	for _, u := range units {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Kinds of violation, one check or more for each.
+// Kinds of violation. At least one check finds each kind.
 const (
 	lost       = "lost"
 	invented   = "invented"
@@ -45,7 +45,8 @@ func newChecker(r *record, events map[int64]event, f *findings) *checker {
 	return c
 }
 
-// checkLog: an event is in the log if and only if its transaction committed.
+// checkLog checks that an event is in the log if and only if its transaction
+// committed.
 func (c *checker) checkLog() {
 	for _, tx := range c.transactions {
 		switch tx.outcome {
@@ -68,13 +69,13 @@ func (c *checker) checkLog() {
 	}
 }
 
-// checkWhole: of a transaction in doubt, all is in the log or nothing.
+// checkWhole checks that all of a transaction in doubt is in the log, or nothing.
 func (c *checker) checkWhole(tx *transaction) {
 	present, absent := 0, 0
 	for _, m := range tx.messages {
 		if _, ok := c.eventOf[m.uid]; ok {
 			present++
-		} else if m.dedup == "" { // else another one may have been first
+		} else if m.dedup == "" { // otherwise another message with the dedup key may have been first
 			absent++
 		}
 	}
@@ -83,8 +84,8 @@ func (c *checker) checkWhole(tx *transaction) {
 	}
 }
 
-// inLog tells whether a message is in the log, itself or as the one that was
-// published before it under the same dedup key.
+// inLog reports whether a message is in the log, or the message that was published
+// before it with the same dedup key.
 func (c *checker) inLog(m *message) bool {
 	if _, ok := c.eventOf[m.uid]; ok {
 		return true
@@ -93,7 +94,7 @@ func (c *checker) inLog(m *message) bool {
 	return m.dedup != "" && first != nil && first.dedup == m.dedup
 }
 
-// sequences are the uids of each unit in the order in which they first appear.
+// sequences returns the uids of each unit in the order of their first appearance.
 func sequences(visit func(add func(unit string, uid int64))) map[string][]int64 {
 	byUnit := map[string][]int64{}
 	seen := map[int64]bool{}
@@ -106,17 +107,16 @@ func sequences(visit func(add func(unit string, uid int64))) map[string][]int64 
 	return byUnit
 }
 
-// checkSequence goes through the messages of a unit, as a group or a place has them,
-// from its end. A message depends on another
-// if it was published after the other's commit was known, or after it in the
-// same transaction.
+// checkSequence checks the order of the messages of a unit in a group or a place,
+// from the last message to the first. A message depends on another if it was
+// published after the other's commit was known, or after it in the same transaction.
 func (c *checker) checkSequence(where fmt.Stringer, unit, verb string, uids []int64) {
 	firstAck, acked := moment(math.MaxInt64), int64(0)
 	lowest := map[*transaction]int64{}
 	for _, uid := range slices.Backward(uids) {
 		m := c.messages[uid]
 		if m == nil || m.delayed {
-			continue // it entered the log when it was due
+			continue // a delayed message enters the log when it is due
 		}
 		if m.from > firstAck {
 			c.report(misordered, "%s, %q: message %d was %s before %d, which had been committed before it was published",

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// expect lets a test fail unless a checker found violations of a kind, or none
-// where kind is empty.
+// expect fails the test unless the checker found violations of a kind, or none if the
+// kind is empty.
 func (f *findings) expect(t *testing.T, kind string) {
 	t.Helper()
 	if kind == "" && len(f.violations) > 0 || kind != "" && len(f.violations[kind]) == 0 {
@@ -20,9 +20,9 @@ func (f *findings) expect(t *testing.T, kind string) {
 	}
 }
 
-// sound is a run in which nothing is wrong: two messages of one transaction and
-// one that depends on them, handled in two leases of an ordered group. Each test
-// breaks it in one way.
+// sound returns a run without violations: two messages of one transaction and a
+// message that depends on them, handled in two leases of an ordered group. Each test
+// changes it to have one violation.
 func sound() (*record, *group, truth) {
 	r := newRecord()
 	key := "a"

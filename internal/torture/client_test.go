@@ -13,8 +13,7 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// client is a connection that breaks now and then, with a source of random
-// decisions.
+// client is a connection that may break, with a source of random decisions.
 type client struct {
 	*run
 	rng  *rand.Rand
@@ -23,8 +22,8 @@ type client struct {
 
 func (r *run) newClient() *client { return &client{run: r, rng: r.random()} }
 
-// connected makes sure of a connection; it is false when ctx has ended. It
-// tries again for as long as the server is down.
+// connected connects if necessary, and retries while the server is down. It returns
+// false when ctx has ended.
 func (c *client) connected(ctx context.Context) bool {
 	for c.conn == nil || c.conn.IsClosed() {
 		if ctx.Err() != nil {
@@ -41,7 +40,7 @@ func (c *client) connected(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// connect notices, as Posthorn's own connections do, when the database is silent.
+// connect uses Posthorn's timeouts, so it fails if the database does not answer.
 func (c *client) connect(ctx context.Context) (*pgx.Conn, error) {
 	config, err := pgx.ParseConfig(c.database.clients)
 	if err != nil {
@@ -50,19 +49,19 @@ func (c *client) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pg.Connect(ctx, config, slog.New(slog.DiscardHandler))
 }
 
-// forget drops the connection, as a process that dies does.
+// forget closes the connection in any state, as the death of a process does.
 func (c *client) forget() {
 	if c.conn == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = c.conn.Close(ctx) // it may be broken already
+	_ = c.conn.Close(ctx) // the connection may be broken
 	c.conn = nil
 }
 
-// broken tells whether an error is that of a connection that broke. Any other
-// error ends the run.
+// broken reports whether an error means that the connection broke. Any other error
+// ends the run.
 func (c *client) broken(ctx context.Context, err error) bool {
 	switch {
 	case err == nil:
@@ -75,7 +74,7 @@ func (c *client) broken(ctx context.Context, err error) bool {
 	return false
 }
 
-// chance is true once in n times.
+// chance returns true with probability 1/n.
 func (c *client) chance(n int) bool { return c.rng.IntN(n) == 0 }
 
 func hasCode(err error, code string) bool {

@@ -16,13 +16,13 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// database is the Postgres of a run, which keeps the transactions that it
-// committed, and is killed.
+// database is the Postgres server of a run. It is killed repeatedly, with durable
+// commits.
 type database struct {
 	*run
-	url     string // with Posthorn in it, and nothing else
+	url     string // with Posthorn and nothing else
 	proxy   *testpg.Proxy
-	clients string // the URL for clients, which ask the proxy first
+	clients string // URL for clients, which try the proxy first
 	server  *localpg.Server
 	config  localpg.Config
 }
@@ -33,7 +33,7 @@ func startDatabase(r *run) *database {
 		Settings: map[string]string{"max_connections": "200", "max_prepared_transactions": "50"},
 	}}
 	d.start()
-	r.t.Cleanup(func() { _ = d.server.Kill() }) // its directory goes too
+	r.t.Cleanup(func() { _ = d.server.Kill() }) // removes its directory too
 	d.config.Port = d.server.Port()
 	d.url = d.server.URL()
 	d.migrate(d.url)
@@ -50,7 +50,7 @@ func (d *database) start() {
 	d.server = server
 }
 
-// another makes a second database on the server.
+// another creates a second database on the server.
 func (d *database) another(name string) string {
 	d.exec(d.url, "create database "+name)
 	u, err := url.Parse(d.url)
@@ -88,7 +88,7 @@ func (d *database) with(url string, do func(context.Context, *pgx.Conn) error) {
 	}
 }
 
-// crash kills Postgres with kill -9, and starts it again.
+// crash kills Postgres with kill -9 and starts it again.
 func (d *database) crash() fault {
 	rng := d.random()
 	return fault{"Postgres", func(int) {
@@ -102,8 +102,7 @@ func (d *database) crash() fault {
 	}}
 }
 
-// silence lets the address that clients ask first fall silent, and another time
-// answer again.
+// silence makes the proxy stop answering, and in the next round answer again.
 func (d *database) silence() fault {
 	return fault{"silence", func(round int) {
 		if round%2 == 0 {

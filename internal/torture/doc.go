@@ -1,32 +1,32 @@
-// Package torture runs Posthorn under load while faults strike, and then checks
-// every event and every job. There is nothing in it but tests.
+// Package torture runs Posthorn under load and faults, and then checks every event
+// and every job. It consists of tests only.
 //
-// It has three parts: the log (publishers and groups), the jobs (over HTTP), and the
-// pipeline (relays, brokers, their consumers, an archive). They share the run with
-// its seed, the publisher of events, the faults, the processes that are killed, the
-// waiting, the record and the report; a part has its servers, workers and checks.
-// The clients record their actions and the answers; the checkers compare the record
-// with the database and, in the pipeline, with every place that events reach:
+// The tests have three parts: the log (publishers and groups), the jobs (over HTTP),
+// and the pipeline (relays, brokers, their consumers, an archive). The run provides
+// the seed, the publisher of events, the faults, the processes to kill, the waiting,
+// the record and the report to all parts; each part has its servers, workers and
+// checks. The clients record their actions and the answers. The checkers compare the
+// record with the database and, in the pipeline, with every place that events reach:
 //
-//	lost          acknowledged, yet not in the log; or owed to a group or a place,
-//	              and not there
-//	invented      in the log, handed out or in a place, though never published
+//	lost          acknowledged but missing in the log, or missing in a group or
+//	              place that must receive it
+//	invented      in the log, handed out or in a place, but never published
 //	settled twice settled twice, settled by a worker that had lost its lease, or
-//	              handed out again after it was settled; twice in an archive;
+//	              handed out after it was settled; twice in an archive;
 //	              two effects; a job that ended twice
 //	out of order  before an event that it depends on
-//	overlapping   two leases of one slot at once
+//	overlapping   two active leases of one slot
 //	attempts      delivered more often than the policy allows, or buried too early
-//	not fenced    a job that another worker than its own has changed
+//	not fenced    a job that was changed by a worker that did not own it
 //	stuck         a job that did not end
 //
-// A short run, as in go test, ends after ten faults; between two of them the
-// publishers publish a fixed number of events, and the part has to do some work. A long
-// run (-torture.for) lets a fault strike every few seconds (-torture.kill).
+// A short run, as in go test, has ten faults. Between two faults the publishers
+// publish a fixed number of events, and the part must complete some work. A long run
+// (-torture.for) injects a fault every few seconds (-torture.kill).
 //
-// The decisions of each client follow from the seed; how they interleave does not, so
-// a seed makes a failure likely to come again, not certain.
+// The seed determines the decisions of each client, but not how the clients
+// interleave. So a failure is likely to be repeated with its seed, but not certain.
 //
-// Guarantees that a test can provoke with two connections are in package
-// guarantee.
+// Package guarantee tests the guarantees that a test with two connections can
+// provoke.
 package torture

@@ -8,28 +8,28 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// fault is something that goes wrong on purpose. A part lists its faults, and the
-// run lets them strike in turn; a new kind of fault is one more value of this type.
+// fault is a fault to inject. A part lists its faults, and the run injects them in
+// turn.
 type fault struct {
-	name string // as the report counts it
-	// strike returns when the fault is over, or will be without help. It runs in the
+	name string // for the report
+	// inject returns when the fault is over, or will end by itself. It runs in the
 	// test's goroutine.
-	strike func(round int)
+	inject func(round int)
 }
 
-// killProcess kills one of some processes, another one in each round.
+// killProcess kills one of the processes, a different one in each round.
 func killProcess(name string, processes []*process) fault {
 	return fault{name, func(round int) { processes[round%len(processes)].kill() }}
 }
 
-// connections ends n connections, of any client, in the middle of a statement or a
-// transaction.
+// connections terminates n connections of any clients, in the middle of a statement
+// or a transaction.
 func (r *run) connections(n int) fault {
 	c := r.newClient()
 	r.t.Cleanup(c.forget)
 	return fault{"connections", func(int) {
 		for c.connected(r.ctx) && c.broken(r.ctx, c.terminate(n)) {
-			continue // another one has ended ours
+			continue // another client has terminated this connection
 		}
 	}}
 }
@@ -45,7 +45,7 @@ func (c *client) terminate(n int) error {
 	return err
 }
 
-// terminateBackends ends a connection every now and then, beside the faults.
+// terminateBackends terminates a connection at intervals, in addition to the faults.
 func (r *run) terminateBackends() {
 	c := r.newClient()
 	defer c.forget()
@@ -54,7 +54,7 @@ func (r *run) terminateBackends() {
 	}
 }
 
-// holdSnapshots keeps transactions open that hold vacuum back, some with an xid.
+// holdSnapshots keeps transactions open, some with an xid, which hold vacuum back.
 func (r *run) holdSnapshots() {
 	c := r.newClient()
 	defer c.forget()
@@ -73,8 +73,8 @@ func (r *run) holdSnapshots() {
 	}
 }
 
-// tend does upkeep, more often than any node would.
-func (r *run) tend() {
+// upkeep calls posthorn.tend more often than a node does.
+func (r *run) upkeep() {
 	c := r.newClient()
 	defer c.forget()
 	for c.connected(r.ctx) {
@@ -88,7 +88,7 @@ func (r *run) tend() {
 	}
 }
 
-// finishPrepared rolls back prepared transactions that their publishers have lost.
+// finishPrepared rolls back prepared transactions whose publisher has lost them.
 func (c *client) finishPrepared(ctx context.Context) error {
 	if !c.connected(ctx) {
 		return ctx.Err()

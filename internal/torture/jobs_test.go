@@ -11,8 +11,8 @@ import (
 	"github.com/posthorn/posthorn/internal/testdir"
 )
 
-// jobsPart works off jobs over HTTP. Its workers are killed in the middle of a job,
-// and the server and Postgres under them.
+// jobsPart processes jobs over HTTP. Its workers are killed in the middle of a job,
+// and so are the server and Postgres.
 type jobsPart struct {
 	*run
 	api      *api
@@ -23,10 +23,10 @@ type jobsPart struct {
 
 	mu        sync.Mutex
 	made      map[int64]bool
-	completed map[int64]string // worker that was told that it has completed the job, by the job's id
+	completed map[int64]string // by job id, the worker that received a confirmation of completing the job
 }
 
-const workerProcesses = 5 // of ten workers each
+const workerProcesses = 5 // with ten workers each
 
 var allTags = []string{"email", "billing", "reports", "rare"}
 
@@ -57,7 +57,8 @@ func (j *jobsPart) start() {
 	j.t.Cleanup(j.observer.forget)
 }
 
-// publisher enqueues a job. The key lets a request that is repeated make one job.
+// publisher returns a function that enqueues a job. The idempotency key makes a
+// repeated request create one job.
 func (j *jobsPart) publisher() func(context.Context) {
 	rng := j.random()
 	return func(ctx context.Context) {
@@ -84,7 +85,7 @@ func (j *jobsPart) publisher() func(context.Context) {
 	}
 }
 
-// note reads a line that a process of workers has printed.
+// note records a line that a worker process has printed.
 func (j *jobsPart) note(line string) {
 	var id int64
 	var worker string

@@ -37,8 +37,8 @@ func beServer(ctx context.Context, s setup) error {
 
 const workersOfAProcess = 10
 
-// beWorkers works until it is killed. It prints a line for each job that it was
-// told is completed, and for each answer that is wrong.
+// beWorkers runs workers until it is killed. It prints a line for each confirmed
+// completion of a job, and for each unexpected answer.
 func beWorkers(ctx context.Context, s setup) error {
 	api := newAPI(s.Server)
 	var all sync.WaitGroup
@@ -54,7 +54,8 @@ func beWorkers(ctx context.Context, s setup) error {
 	return nil
 }
 
-// jobWorker takes one job after the other, and handles it well or badly.
+// jobWorker takes one job after the other, and completes, fails, delays or abandons
+// it.
 type jobWorker struct {
 	*api
 	id  string
@@ -75,11 +76,11 @@ func (w *jobWorker) once(ctx context.Context) {
 		w.report(ctx, job, "start", nil)
 	}
 	switch dice := w.rng.IntN(100); {
-	case dice < 6: // it forgets the job
-	case dice < 12: // it is late
+	case dice < 6: // abandon the job
+	case dice < 12: // answer after the deadline
 		pause(ctx, 1500*time.Millisecond)
 		w.complete(ctx, job)
-	case dice < 18: // it takes long, and sends heartbeats
+	case dice < 18: // work long, with heartbeats
 		for range 3 {
 			pause(ctx, 400*time.Millisecond)
 			w.report(ctx, job, "heartbeat", map[string]any{"lease_seconds": 1, "progress": dice})
@@ -118,7 +119,7 @@ func (w *jobWorker) complete(ctx context.Context, job takenJob) {
 	}
 }
 
-// report reports something about a job. Every report may be repeated.
+// report sends a report about a job. Any report may be repeated.
 func (w *jobWorker) report(ctx context.Context, job takenJob, action string, fields map[string]any) (status int) {
 	body := map[string]any{"worker_id": w.id}
 	if w.rng.IntN(2) == 0 {
@@ -137,7 +138,7 @@ func (w *jobWorker) report(ctx context.Context, job takenJob, action string, fie
 	return status
 }
 
-// api is the HTTP interface of a server that is killed.
+// api is the HTTP interface of a server that may be killed.
 type api struct {
 	base string
 	http *http.Client
@@ -147,16 +148,16 @@ func newAPI(base string) *api {
 	return &api{base, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workersOfAProcess}}}
 }
 
-// call repeats a request until the server answers it; status is 0 when ctx has ended.
+// call repeats a request until the server answers. status is 0 if ctx has ended.
 func (a *api) call(ctx context.Context, method, path, key string, body any) (status int, answer []byte) {
 	var text []byte
 	if body != nil {
-		text, _ = json.Marshal(body) // our own fields
+		text, _ = json.Marshal(body) // cannot fail for these fields
 	}
 	for {
 		request, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader(text))
 		if err != nil {
-			panic(err) // our own URL
+			panic(err) // cannot fail for this URL
 		}
 		request.Header.Set("Content-Type", "application/json")
 		if key != "" {
@@ -165,13 +166,13 @@ func (a *api) call(ctx context.Context, method, path, key string, body any) (sta
 		if status, answer = a.once(request); status != 0 && status != http.StatusServiceUnavailable {
 			return status, answer
 		}
-		if !pause(ctx, 20*time.Millisecond) { // the server is dead, or starts, or has no database
+		if !pause(ctx, 20*time.Millisecond) { // the server is dead, starting, or without a database
 			return 0, nil
 		}
 	}
 }
 
-// once sends a request; status is 0 when there was no whole answer.
+// once sends a request. status is 0 if there was no complete answer.
 func (a *api) once(request *http.Request) (status int, answer []byte) {
 	response, err := a.http.Do(request)
 	if err != nil {

@@ -1,6 +1,6 @@
 package torture
 
-// logChecker compares the log, and the record of the groups' workers, with the
+// logChecker compares the log and the record of the groups' workers with the
 // database.
 type logChecker struct {
 	*checker
@@ -28,8 +28,8 @@ func (c *logChecker) check() {
 	}
 }
 
-// checkHandedOut: the events that a group got are in the log of its namespace, and
-// in order of id within a lease.
+// checkHandedOut checks that the events that a group received are in the log of its
+// namespace, and ordered by id within a lease.
 func (c *logChecker) checkHandedOut(g *group) {
 	for _, h := range c.of(g) {
 		for i, e := range h.events {
@@ -44,7 +44,7 @@ func (c *logChecker) checkHandedOut(g *group) {
 	}
 }
 
-// of yields the leases that a group handed out, in the order of their arrival.
+// of yields the leases of a group in the order of their arrival.
 func (c *logChecker) of(g *group) []*handout {
 	var handouts []*handout
 	for _, h := range c.handouts {
@@ -55,7 +55,7 @@ func (c *logChecker) of(g *group) []*handout {
 	return handouts
 }
 
-// checkHandled: every event that the group is owed was handled once, or is a
+// checkHandled checks that every event owed to the group was handled once, or is a
 // dead letter.
 func (c *logChecker) checkHandled(g *group) {
 	times := map[int64]int{}
@@ -81,8 +81,8 @@ func (c *logChecker) checkHandled(g *group) {
 	}
 }
 
-// owed tells whether a group must be handed an event. It may be handed those that
-// were published before it was defined, or not.
+// owed reports whether a group must receive an event. Events that were published
+// before the group was defined are optional.
 func (c *logChecker) owed(g *group, e event) bool {
 	if e.Namespace != g.namespace {
 		return false
@@ -91,8 +91,9 @@ func (c *logChecker) owed(g *group, e event) bool {
 	return g.fromStart || (m != nil && m.from > g.defined)
 }
 
-// checkFences: a lease that was taken over cannot be settled, and events that were
-// settled are not handed out again, unless Postgres crashed in between and forgot.
+// checkFences checks that a lease which was taken over cannot be settled, and that
+// settled events are not handed out again, unless a crash of Postgres undid the
+// settlement.
 func (c *logChecker) checkFences(g *group) {
 	type key struct {
 		lease   int64
@@ -105,7 +106,7 @@ func (c *logChecker) checkFences(g *group) {
 		}
 	}
 	newest := map[int64]*handout{}
-	finished := map[int64]moment{} // when a worker knew that it had settled the event for good
+	finished := map[int64]moment{} // by event, the time of a permanent settlement that was confirmed
 	for _, h := range c.of(g) {
 		if n := newest[h.lease]; n == nil || n.attempt < h.attempt {
 			newest[h.lease] = h
@@ -132,8 +133,8 @@ func (c *logChecker) checkFences(g *group) {
 	}
 }
 
-// checkAttempts: an event gets the deliveries that the policy allows, and all of
-// them before it is buried.
+// checkAttempts checks that an event is delivered as often as the policy allows, and
+// that all deliveries precede its burial.
 func (c *logChecker) checkAttempts(g *group) {
 	for _, h := range c.of(g) {
 		for _, e := range h.events {

@@ -7,18 +7,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// group is a group of the log, with its workers' policy.
+// group is a group of the log, with the policy of its workers.
 type group struct {
 	namespace string
 	name      string
 	order     string
 	attempts  int
 	blocks    bool   // a failure blocks its slot
-	config    string // of define_group, without order, attempts and on_failure
-	fromStart bool   // of the log
+	config    string // config of define_group, without order, attempts and on_failure
+	fromStart bool   // starts at the beginning of the log
 
 	id      int64
-	defined moment // from then on every event is owed to it
+	defined moment // from this moment on every event is owed to the group
 }
 
 const (
@@ -26,7 +26,7 @@ const (
 	slowRetries  = `"backoff": {"from": "50 ms", "to": "300 ms"}`
 )
 
-// initialGroups are there before the first event.
+// initialGroups are defined before the first event.
 func initialGroups() []*group {
 	return []*group{
 		{namespace: "default", name: "none", order: "none", attempts: 4, config: quickRetries},
@@ -80,8 +80,8 @@ func (l *logPart) define(ctx context.Context, conn *pgx.Conn, g *group) error {
 // String names the group in the report.
 func (g *group) String() string { return "group " + g.namespace + "/" + g.name }
 
-// unit names the events that the group keeps in order with an event: those of its
-// key, of its stream, or all. A slot may hold several units.
+// unit returns the events with which the group keeps an event in order: all events,
+// or those of its key or stream. A slot may contain several units.
 func (g *group) unit(stream string, key *string) string {
 	switch {
 	case g.order == "total":
@@ -91,10 +91,10 @@ func (g *group) unit(stream string, key *string) string {
 	case g.order == "key" && key != nil:
 		return *key
 	}
-	return "" // in no order
+	return "" // unordered
 }
 
-// maxDeliveries bounds how often an event is delivered. Under any policy, a batch
-// may take two workers down before it is split, and its events are then delivered
-// once more each, alone.
+// maxDeliveries is the largest number of deliveries of an event. Under any policy,
+// two workers may die with a batch before it is split, and each event is then
+// delivered once more, alone.
 func (g *group) maxDeliveries() int { return g.attempts + 2 }

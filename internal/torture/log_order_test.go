@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// checkOrder: within a unit, no event comes before an event that it depends on,
-// neither when it is first handed out nor, where failures block, when it is done.
+// checkOrder checks that within a unit no event precedes an event that it depends on:
+// not when it is first handed out, and in a group where failures block, not when it
+// is done.
 func (c *logChecker) checkOrder(g *group) {
 	handed := sequences(func(add func(unit string, uid int64)) {
 		for _, h := range c.of(g) {
@@ -34,16 +35,16 @@ func (c *logChecker) checkOrder(g *group) {
 	}
 }
 
-// span is the time in which a worker surely held a lease: from its arrival to
-// the settlement that was accepted.
+// span is the time in which a worker certainly owned a lease: from its arrival to the
+// sending of the accepted settlement.
 type span struct {
 	from, to moment
 	lease    int64
 }
 
-// checkOverlaps: no two leases that hold events of one unit are in flight at
-// once. Only leases whose settlement was accepted count; others may have been
-// lost without their workers knowing.
+// checkOverlaps checks that no two active leases contain events of one unit. Only
+// leases with an accepted settlement count; a worker may have lost another lease
+// without noticing.
 func (c *logChecker) checkOverlaps(g *group) {
 	accepted := map[[2]int64]bool{}
 	for _, h := range c.handled {
@@ -74,8 +75,8 @@ func (c *logChecker) checkOverlaps(g *group) {
 	}
 }
 
-// units are those that a lease holds events of. Events that failed and were set
-// aside come again at any time.
+// units returns the units of a lease's events. Events that failed and were set aside
+// are not ordered.
 func (h *handout) units() []string {
 	var units []string
 	for _, e := range h.events {

@@ -11,7 +11,7 @@ import (
 
 const leaseLost = "PH003"
 
-// Outcomes of an event in a lease, as torture.handled has them.
+// Outcomes of an event in a lease, as stored in torture.handled.
 const (
 	done      = "done"
 	failed    = "failed"
@@ -19,7 +19,7 @@ const (
 	released  = "released"
 )
 
-// handle does something with a lease.
+// handle settles, loses, or delays a lease, by chance.
 func (w *worker) handle(ctx context.Context, h *handout) {
 	pause(ctx, upTo(w.rng, 10*time.Millisecond))
 	if w.draining.Load() {
@@ -32,14 +32,14 @@ func (w *worker) handle(ctx context.Context, h *handout) {
 	case 1: // die
 		w.record.count("abandoned")
 		w.forget()
-	case 2: // be late
+	case 2: // settle late
 		pause(ctx, 50*time.Millisecond+upTo(w.rng, 2*time.Second))
 		w.settle(ctx, h, h.all(done))
 	case 3:
 		w.refusable(ctx, "select posthorn.extend($1, $2, '300 ms')", h.lease, h.attempt)
 		pause(ctx, upTo(w.rng, 300*time.Millisecond))
 		w.settle(ctx, h, h.all(done))
-	case 4: // twice: if the second time is not refused, the notes show it
+	case 4: // settle twice: if the second settlement is accepted, torture.handled shows it
 		w.settle(ctx, h, h.all(done))
 		w.settle(ctx, h, h.all(done))
 	case 5, 6, 7:
@@ -57,8 +57,8 @@ func (h *handout) all(outcome string) []string {
 	return outcomes
 }
 
-// someFail lets events fail; in a group that blocks, the events behind the first
-// that fails are given back.
+// someFail makes events fail. In a group where failures block, the events after the
+// first failure are released.
 func (w *worker) someFail(h *handout) []string {
 	outcomes := h.all(done)
 	for i := range outcomes {
@@ -74,8 +74,8 @@ func (w *worker) someFail(h *handout) []string {
 	return outcomes
 }
 
-// settle ends a lease and notes the outcomes in the same transaction: so the notes
-// are true even when the answer is lost.
+// settle ends a lease and records the outcomes in the same transaction, so that
+// torture.handled is right even if the answer is lost.
 func (w *worker) settle(ctx context.Context, h *handout, outcomes []string) {
 	if !w.connected(ctx) {
 		return
@@ -96,7 +96,7 @@ func (w *worker) settle(ctx context.Context, h *handout, outcomes []string) {
 	}
 }
 
-// settled notes that a settlement was accepted.
+// settled records that a settlement was accepted.
 func (w *worker) settled(h *handout, from moment) {
 	h.settled(from, w.record.now())
 	w.record.done.Add(int64(len(h.events)))
@@ -104,7 +104,7 @@ func (w *worker) settled(h *handout, from moment) {
 
 func (h *handout) settled(from, to moment) { h.settleFrom, h.settleTo = from, to }
 
-// note adds the outcome of each event to a batch.
+// note adds statements to a batch that record the outcomes.
 func (h *handout) note(batch *pgx.Batch) {
 	ids := make([]int64, len(h.events))
 	for i, e := range h.events {
@@ -114,7 +114,7 @@ func (h *handout) note(batch *pgx.Batch) {
 		select $1, unnest($2::bigint[]), $3, $4, unnest($5::text[])`, h.group.id, ids, h.lease, h.attempt, h.outcomes)
 }
 
-// failures is settle's argument.
+// failures is the argument of settle.
 func (w *worker) failures(h *handout) string {
 	type failure struct {
 		Event     int64  `json:"event"`

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// logPart loads the log from all sides: transactions of every kind, groups in every
-// order, workers that fail, are late and die.
+// logPart loads the log with transactions of every kind, groups of every order, and
+// workers that fail, are late or die.
 type logPart struct {
 	*run
 	observer *client
@@ -38,9 +38,9 @@ func (l *logPart) publisher() func(context.Context) {
 }
 
 func (l *logPart) start() {
-	// In torture.handled, workers note the outcome of each event in the transaction
-	// that settles it. The streams are there because a publisher that makes one
-	// holds up the others until it commits.
+	// In torture.handled, workers record the outcome of each event in the transaction
+	// that settles it. The streams are created in advance, because a publisher that
+	// creates a stream blocks the others until it commits.
 	l.database.exec(l.database.url, `
 		create schema torture;
 		create table torture.handled (
@@ -59,13 +59,13 @@ func (l *logPart) start() {
 	})
 	l.observer = l.newClient()
 	l.t.Cleanup(l.observer.forget)
-	l.clients.Go(l.tend)
+	l.clients.Go(l.upkeep)
 	l.clients.Go(l.defineLateGroups)
 	l.clients.Go(l.terminateBackends)
 	l.clients.Go(l.holdSnapshots)
 }
 
-// defineLateGroups defines groups in the middle of the load.
+// defineLateGroups defines groups under load.
 func (l *logPart) defineLateGroups() {
 	c := l.newClient()
 	defer c.forget()
@@ -76,8 +76,8 @@ func (l *logPart) defineLateGroups() {
 				return
 			}
 		}
-		// A definition that was begun is finished: without workers the group would
-		// seem to lose events.
+		// It retries until the group has workers: a group without workers would
+		// appear to lose events.
 		for c.connected(l.ctx) {
 			if err := l.define(l.ctx, c.conn, g); !c.broken(l.ctx, err) {
 				break
@@ -86,7 +86,7 @@ func (l *logPart) defineLateGroups() {
 	}
 }
 
-// left lists the groups that have not handled everything.
+// left lists the groups that have not handled all events.
 func (l *logPart) left() ([]string, error) {
 	if err := l.observer.finishPrepared(l.ctx); err != nil {
 		return nil, err

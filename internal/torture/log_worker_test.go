@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// worker claims and handles the events of one group, well or badly.
+// worker claims the events of one group, and settles, fails, delays or abandons them.
 type worker struct {
 	*client
 	group     *group
 	node      string
-	publisher *publisher // on the same connection
+	publisher *publisher // uses the same connection
 }
 
 func (l *logPart) newWorker(g *group, n int) *worker {
@@ -24,7 +24,7 @@ func (l *logPart) newWorker(g *group, n int) *worker {
 
 func (w *worker) work(ctx context.Context) {
 	defer w.forget()
-	var last *handout // to be settled by the next take
+	var last *handout // is settled by the next take
 	idle := 1
 	for w.connected(ctx) {
 		h, err := w.next(ctx, last)
@@ -51,8 +51,9 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// kills tells whether a batch holds an event that no worker survives. Each stops
-// a total order for seconds: there are few in a long run, and some in a short one.
+// kills reports whether a batch contains an event that every worker dies of. Each
+// such event stops a total order for seconds, so a long run has few, and a short run
+// some.
 func (w *worker) kills(h *handout) bool {
 	for _, e := range h.events {
 		if e.uid < 10_000 && e.uid%1001 == 0 || e.uid%100_003 == 0 {
@@ -62,8 +63,8 @@ func (w *worker) kills(h *handout) bool {
 	return false
 }
 
-// next gets a lease in one of three ways, and settles the last one first if
-// there is one.
+// next gets a lease in one of three ways, after settling the last one if there is
+// one.
 func (w *worker) next(ctx context.Context, last *handout) (h *handout, err error) {
 	h = &handout{group: w.group, from: w.record.now()}
 	switch {
@@ -88,7 +89,7 @@ func (w *worker) maxEvents() int {
 	return 1 + w.rng.IntN(30)
 }
 
-// leaseFor is short, so that many expire.
+// leaseFor is short, so that many leases expire.
 func (w *worker) leaseFor() time.Duration {
 	if w.draining.Load() {
 		return 500 * time.Millisecond
@@ -104,7 +105,7 @@ func (w *worker) claim(ctx context.Context, h *handout) error {
 	return h.scan(rows, &h.lease, &h.attempt)
 }
 
-// scan reads the events of a lease; further columns come before theirs.
+// scan reads the events of a lease. Columns for further precede theirs.
 func (h *handout) scan(rows pgx.Rows, further ...any) error {
 	var e handed
 	var stream string
@@ -117,8 +118,8 @@ func (h *handout) scan(rows pgx.Rows, further ...any) error {
 	return err
 }
 
-// take is the fast way: it settles one lease and takes the next in one round
-// trip, and notes the outcomes in the same transaction.
+// take settles one lease and takes the next in one round trip, and records the
+// outcomes in the same transaction.
 func (w *worker) take(ctx context.Context, h, last *handout) error {
 	var token [16]byte
 	rand.Read(token[:])
@@ -147,7 +148,8 @@ func (w *worker) take(ctx context.Context, h, last *handout) error {
 	return err
 }
 
-// claimAndPublish claims in a transaction that publishes too, before and after.
+// claimAndPublish claims in a transaction that also publishes, before and after the
+// claim.
 func (w *worker) claimAndPublish(ctx context.Context, h *handout) error {
 	tx := w.record.begin()
 	publish := func() error {

@@ -17,15 +17,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// place is a place that every event has to reach. It is read without our own
-// readers, which could be wrong in the same way.
+// place is a place that every event must reach. Its reader does not use Posthorn's
+// readers, which could have the same fault.
 type place struct {
 	name          string
 	once, ordered bool
-	read          func(context.Context) ([]int64, error) // ids, those of a stream in the order of the place
+	read          func(context.Context) ([]int64, error) // returns ids; those of a stream are in the order of the place
 
-	ids      []int64 // as they were read last
-	distinct int     // among them
+	ids      []int64 // result of the last read
+	distinct int     // number of distinct ids
 }
 
 func (p *place) String() string { return p.name }
@@ -41,8 +41,8 @@ func (p *place) look(ctx context.Context) (err error) {
 	return err
 }
 
-// checkPlace: every event of the log is in the place, those of a stream in order,
-// and where repeats are not allowed it is there once.
+// checkPlace checks that every event of the log is in the place, in the order of its
+// stream, and only once if repeats are not allowed.
 func (c *checker) checkPlace(p *place) {
 	times := map[int64]int{}
 	for _, id := range p.ids {
@@ -167,7 +167,7 @@ func (p *pipelinePart) readEffects(reader string) func(context.Context) ([]int64
 	}
 }
 
-// readArchive reads the objects, which the S3 server has as files.
+// readArchive reads the objects, which the S3 server stores as files.
 func (p *pipelinePart) readArchive(context.Context) (ids []int64, err error) {
 	var segments []string
 	err = filepath.WalkDir(p.store.Dir(), func(path string, _ fs.DirEntry, err error) error {

@@ -28,8 +28,8 @@ func beRelay(ctx context.Context, s setup) error {
 		return err
 	}
 	defer ph.Close()
-	// Both replicas: on a busy machine the sentinels replace a master that lives, and the
-	// next kill makes the other replica a master.
+	// Replicas is 2 because, on a busy machine, sentinels may replace a living
+	// master. The next kill could then promote a replica without the entries.
 	toRedis, err := redis.Open(ctx, s.Redis, redis.Config{Replicas: 2, Logger: quiet()})
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func beArchiver(ctx context.Context, s setup) error {
 }
 
 // beReader imports the events of a broker, and handles them with an effect in the
-// transaction. Every tenth time it fails. It prints a line for each event.
+// handler's transaction. Every tenth handling fails. It prints a line for each event.
 func beReader(ctx context.Context, s setup) error {
 	ph, err := posthorn.Open(ctx, posthorn.Config{
 		DatabaseURL: s.Database, Namespace: strings.ReplaceAll(s.Role, " ", "-"), Migrate: true, Logger: quiet(),

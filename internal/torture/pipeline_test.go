@@ -14,9 +14,9 @@ import (
 	"github.com/posthorn/posthorn/internal/tests3"
 )
 
-// pipelinePart runs everything behind the log: relays to Redis and JetStream,
-// archivers, and the consumers of the two brokers. The processes and the servers are
-// killed in turn.
+// pipelinePart runs the pipeline behind the log: relays to Redis and JetStream,
+// archivers, and the consumers of the two brokers. The faults kill these processes
+// and servers in turn.
 type pipelinePart struct {
 	*run
 	redis     *testredis.Sentinel
@@ -25,7 +25,7 @@ type pipelinePart struct {
 	consumers string // URL of the consumers' database
 	observer  *client
 	places    []*place
-	streams   map[string]bool // of the events in the log
+	streams   map[string]bool // with events in the log
 
 	relays, archivers, redisReaders, natsReaders []*process
 }
@@ -45,7 +45,7 @@ func (p *pipelinePart) publisher() func(context.Context) {
 func (p *pipelinePart) start() {
 	p.consumers = p.database.another("consumers")
 	p.database.exec(p.consumers, "create table effects (reader text, event bigint)")
-	p.database.exec(p.consumers, "update posthorn.log_origin set origin = gen_random_uuid()") // if it is a copy
+	p.database.exec(p.consumers, "update posthorn.log_origin set origin = gen_random_uuid()") // otherwise a copied database has the same origin
 	p.redis = testredis.StartSentinel(p.t)
 	p.nats = testnats.StartCluster(p.t, 3)
 	p.store = tests3.Start(p.t)
@@ -74,13 +74,13 @@ func (p *pipelinePart) two(role, database string) (processes []*process) {
 	return processes
 }
 
-// hear reads a line that a process has printed.
+// hear records a line that a process has printed.
 func (p *pipelinePart) hear(line string) {
 	if strings.HasPrefix(line, "handled ") {
 		p.record.done.Add(1)
 		return
 	}
-	p.t.Log(line) // its last error; another process takes its place
+	p.t.Log(line) // an error; another process takes over
 }
 
 func (p *pipelinePart) faults() []fault {
@@ -91,8 +91,8 @@ func (p *pipelinePart) faults() []fault {
 	}
 }
 
-// redisMaster kills the master, lets a replica take over, and starts it again as a
-// replica.
+// redisMaster kills the master, waits until a replica has taken over, and restarts
+// the master as a replica.
 func (p *pipelinePart) redisMaster() fault {
 	return fault{"master of Redis", func(int) {
 		master := p.redis.Current()
@@ -125,7 +125,7 @@ func (p *pipelinePart) left() (left []string, err error) {
 	if delayed > 0 {
 		return []string{fmt.Sprintf("%d delayed events", delayed)}, nil
 	}
-	if p.streams == nil { // the log stays as it is now
+	if p.streams == nil { // the log does not change any more
 		events, err := readEvents(p.ctx, p.observer.conn)
 		if err != nil {
 			return nil, err
@@ -165,7 +165,7 @@ func (p *pipelinePart) check() (string, *findings) {
 	c.checkLog()
 	counts := p.record.published(len(events))
 	for _, place := range p.places {
-		// A cluster whose node has just come back may show less for a moment.
+		// A cluster may return fewer entries for a moment after a node has rejoined.
 		await.True(p.t, place.name+" can be read", func() bool {
 			err := place.look(p.t.Context())
 			return p.t.Failed() || err == nil && place.distinct >= len(events)

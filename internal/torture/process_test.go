@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// process is this test binary in a role. When it is killed, or ends, another
-// takes its place.
+// process is this test binary in a role. It is restarted whenever it ends.
 type process struct {
 	*run
 	setup setup
-	hears func(line string) // receives the lines that it prints
+	hears func(line string) // receives each printed line
 	rng   *rand.Rand
 
 	mu      sync.Mutex
@@ -35,16 +34,16 @@ func (r *run) startProcess(s setup, hears func(string)) *process {
 	return p
 }
 
-// runOne starts a process and waits for its end; it is false when the role is over.
+// runOne runs a process to its end. It returns false when the role is over.
 func (p *process) runOne() bool {
 	cmd := exec.Command(os.Args[0])
 	p.setup.Seed = p.rng.Uint64()
-	text, _ := json.Marshal(p.setup) // plain values
+	text, _ := json.Marshal(p.setup) // cannot fail for these fields
 	cmd.Env = append(os.Environ(), setupVariable+"="+string(text))
 	cmd.Stderr = os.Stderr
 	output, err := cmd.StdoutPipe()
 	if err == nil {
-		_, err = cmd.StdinPipe() // nothing is written to it; it closes when we end
+		_, err = cmd.StdinPipe() // nothing is written to it; it closes when the test process ends
 	}
 	p.mu.Lock()
 	if p.retired {
@@ -67,7 +66,7 @@ func (p *process) runOne() bool {
 	return true
 }
 
-// kill ends the process as kill -9 does.
+// kill ends the process with SIGKILL.
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +75,7 @@ func (p *process) kill() {
 	}
 }
 
-// retire ends it for good.
+// retire kills the process without a restart.
 func (p *process) retire() {
 	p.mu.Lock()
 	p.retired = true

@@ -11,9 +11,9 @@ import (
 // publisher publishes events in transactions of every kind.
 type publisher struct {
 	*client
-	name       string // of its prepared transactions
+	name       string // prefix of its prepared transactions
 	prepared   int
-	namespaces []string // each as likely as the others
+	namespaces []string // chosen with equal probability
 	streams    []string
 }
 
@@ -40,7 +40,7 @@ func (p *publisher) once(ctx context.Context) {
 	}
 }
 
-// plain is a transaction that ends on the connection that began it.
+// plain ends a transaction on the connection that began it.
 func (p *publisher) plain(ctx context.Context, tx *transaction, end string, o outcome) outcome {
 	if err := p.fill(ctx, tx); err != nil {
 		return p.gaveUp(ctx, err)
@@ -49,7 +49,7 @@ func (p *publisher) plain(ctx context.Context, tx *transaction, end string, o ou
 	return p.ended(ctx, err, o)
 }
 
-// ended is the outcome of a transaction whose last statement was sent.
+// ended returns the outcome of a transaction whose last statement was sent.
 func (p *publisher) ended(ctx context.Context, err error, o outcome) outcome {
 	if err == nil {
 		return o
@@ -61,11 +61,11 @@ func (p *publisher) ended(ctx context.Context, err error, o outcome) outcome {
 	return inDoubt
 }
 
-// deadlock: two publishers made the same new streams or used the same dedup
-// keys in different order. Applications get this error too.
+// deadlock is the error of two publishers that create the same streams, or use the
+// same dedup keys, in different order. Applications get this error too.
 const deadlock = "40P01"
 
-// gaveUp is the outcome of a transaction that was not asked to commit.
+// gaveUp returns the outcome of a transaction that did not try to commit.
 func (p *publisher) gaveUp(ctx context.Context, err error) outcome {
 	if hasCode(err, deadlock) {
 		_, err = p.conn.Exec(ctx, "rollback")
@@ -116,7 +116,7 @@ func (p *publisher) withSavepoint(ctx context.Context, tx *transaction) error {
 	return nil
 }
 
-// twoPhase prepares a transaction and ends it later. When the connection breaks in
+// twoPhase prepares a transaction and ends it later. If the connection breaks in
 // between, another connection ends it.
 func (p *publisher) twoPhase(ctx context.Context, tx *transaction) outcome {
 	if err := p.fill(ctx, tx); err != nil {
@@ -139,7 +139,7 @@ func (p *publisher) twoPhase(ctx context.Context, tx *transaction) outcome {
 		switch {
 		case err == nil:
 			return o
-		case hasCode(err, "42704"): // there is none: an earlier try did it
+		case hasCode(err, "42704"): // does not exist: an earlier attempt has ended it
 			return o
 		}
 		p.broken(ctx, err)

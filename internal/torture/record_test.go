@@ -7,16 +7,16 @@ import (
 	"sync/atomic"
 )
 
-// moment orders the observations of all clients: if one thing was known to have
-// happened before another was begun, its moment is lower.
+// moment orders the observations of all clients: if a client knew that one action had
+// happened before another action began, the first has the lower moment.
 type moment int64
 
-// record has all that the clients did, and the answers that they got.
+// record contains all actions of the clients and the answers.
 type record struct {
 	last  atomic.Int64
 	uids  atomic.Int64
-	acked atomic.Int64 // events or jobs that were acknowledged to publishers
-	done  atomic.Int64 // events or jobs that were done by workers: shows that the part works
+	acked atomic.Int64 // events or jobs whose publishing was acknowledged
+	done  atomic.Int64 // events or jobs that workers have finished: shows that the part makes progress
 
 	mu           sync.Mutex
 	transactions []*transaction
@@ -35,28 +35,28 @@ func (r *record) count(name string) {
 	r.counts[name]++
 }
 
-// outcome of a transaction, as far as its client knows.
+// outcome is the outcome of a transaction, as far as its client knows.
 type outcome int
 
 const (
-	inDoubt outcome = iota // the connection broke before the answer came
+	inDoubt outcome = iota // the connection broke before the answer
 	committed
 	rolledBack
 )
 
-// transaction is one that published.
+// transaction is a transaction that published messages.
 type transaction struct {
 	messages []*message
 	undone   []*message // by rolling back to a savepoint
 	outcome  outcome
-	ack      moment // when the commit was known to have happened
+	ack      moment // the commit was known at this moment
 }
 
-// message is a publication; its uid is in the payload.
+// message is a publication. Its uid is in the payload.
 type message struct {
 	uid       int64
-	id        int64  // as publish returned it
-	from      moment // before publish was called
+	id        int64  // returned by publish
+	from      moment // before the call of publish
 	namespace string
 	delayed   bool
 	dedup     string
@@ -65,7 +65,7 @@ type message struct {
 
 func (r *record) begin() *transaction { return &transaction{} }
 
-// end files a transaction with its outcome as far as its client knows.
+// end records the outcome of a transaction.
 func (r *record) end(tx *transaction, o outcome) {
 	tx.outcome = o
 	if o == committed {
@@ -83,29 +83,29 @@ func (r *record) newMessage(tx *transaction, namespace string) *message {
 	return m
 }
 
-// undo moves messages to those that a savepoint took back.
+// undo marks the messages after a savepoint as rolled back.
 func (tx *transaction) undo(from int) {
 	tx.undone = append(tx.undone, tx.messages[from:]...)
 	tx.messages = tx.messages[:from]
 }
 
-// handout is a lease as a worker got it.
+// handout is a lease as a worker received it.
 type handout struct {
 	group    *group
 	lease    int64
 	attempt  int
-	from, at moment // the claim was sent, its answer arrived
+	from, at moment // before the claim was sent, after its answer arrived
 	events   []handed
 
-	// Of the settlement, if there was one that was accepted for all the worker knows.
+	// The time of the settlement, if the worker knows that it was accepted.
 	settleFrom, settleTo moment
-	outcomes             []string // of each event
+	outcomes             []string // one for each event
 }
 
-// handed is an event as a worker got it.
+// handed is an event as a worker received it.
 type handed struct {
 	id, uid  int64
-	unit     string // the event is kept in order with the others of its unit: see group.unit
+	unit     string // the event is ordered with the other events of its unit: see group.unit
 	delivery int
 }
 
@@ -116,11 +116,10 @@ func (r *record) handOut(h *handout) {
 	r.handouts = append(r.handouts, h)
 }
 
-// crash lasted from the moment before the kill to the one when the server was back.
+// crash is the time from before the kill to after the restart of the server.
 type crash struct{ from, to moment }
 
-// crashed notes that a crash is under way; the function that it returns, that
-// it is over.
+// crashed records a crash that begins now. The returned function records its end.
 func (r *record) crashed() (over func()) {
 	c := &crash{from: r.now(), to: math.MaxInt64}
 	r.mu.Lock()
@@ -133,8 +132,8 @@ func (r *record) crashed() (over func()) {
 	}
 }
 
-// crashedBetween tells whether Postgres may have forgotten by b a settlement that was
-// made at a.
+// crashedBetween reports whether a crash of Postgres may have undone, before b, a
+// settlement that was made at a.
 func (r *record) crashedBetween(a, b moment) bool {
 	for _, c := range r.crashes {
 		if a <= c.to && c.from <= b {

@@ -9,7 +9,7 @@ import (
 
 // findings are the violations that a checker found.
 type findings struct {
-	kinds      []string // all that it looks for, in the order of the report
+	kinds      []string // all kinds that the checker can find, in the order of the report
 	violations map[string][]string
 }
 
@@ -21,7 +21,7 @@ func (f *findings) report(kind, format string, args ...any) {
 	f.violations[kind] = append(f.violations[kind], fmt.Sprintf(format, args...))
 }
 
-// verdicts are the kinds with how often each was found.
+// verdicts lists the kinds with the number of their violations.
 func (f *findings) verdicts() string {
 	var verdicts []string
 	for _, kind := range f.kinds {
@@ -30,20 +30,20 @@ func (f *findings) verdicts() string {
 	return strings.Join(verdicts, ", ")
 }
 
-// shown is how many violations of a kind are listed.
+// shown is the number of violations to list for each kind.
 const shown = 10
 
-// report ends the clients, checks everything and prints one line, fit for documents,
-// and the violations.
+// report ends the clients, runs the checks, and prints a summary in one line and the
+// violations.
 func (r *run) report(p part) {
 	r.end()
 	counts, found := p.check()
-	var struck []string
-	for _, name := range slices.Sorted(maps.Keys(r.struck)) {
-		struck = append(struck, fmt.Sprintf("%s %d", name, r.struck[name]))
+	var injected []string
+	for _, name := range slices.Sorted(maps.Keys(r.injected)) {
+		injected = append(injected, fmt.Sprintf("%s %d", name, r.injected[name]))
 	}
 	r.t.Logf("%s, seed %d, PostgreSQL %s, %d kills (%s): %s; %s", r.t.Name(), r.seed, r.database.server.Version(), r.kills.Load(),
-		strings.Join(struck, ", "), counts, found.verdicts())
+		strings.Join(injected, ", "), counts, found.verdicts())
 	for kind, violations := range found.violations {
 		r.t.Errorf("%s: %d, among them:", kind, len(violations))
 		for _, v := range violations[:min(shown, len(violations))] {

@@ -14,51 +14,51 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// part is a side of Posthorn under torture. The run has everything else: the
-// seed, the publishers' loop, the faults' turns, the waiting and the report.
+// part is a part of Posthorn to test. The run provides the seed, the loop of the
+// publishers, the faults' order, the waiting and the report.
 type part interface {
-	// load says how much of it there is.
+	// load returns the size of the load.
 	load() load
 	// start starts the servers and the workers.
 	start()
-	// publisher returns a new publisher, which publishes once at each call: a
-	// transaction or a job.
+	// publisher returns a function that publishes a transaction or a job at each
+	// call.
 	publisher() func(context.Context)
-	// faults strike in turn, round after round.
+	// faults are injected in turn, round after round.
 	faults() []fault
-	// left lists the work that is not finished yet.
+	// left describes the unfinished work.
 	left() ([]string, error)
-	// check compares the record with the database and all other places, after
-	// the clients have ended.
+	// check compares the record with the database and all other places, after the
+	// clients have ended.
 	check() (counts string, found *findings)
 }
 
 type load struct {
 	publishers int
-	pace       time.Duration // the longest pause of a publisher between two calls
-	short      int           // so many events or jobs are acknowledged before each fault of a short run
-	step       int           // so many are done, at least, between two faults
+	pace       time.Duration // longest pause of a publisher between two calls
+	short      int           // number of acknowledged events or jobs before each fault of a short run
+	step       int           // number of finished events or jobs between two faults, at least
 }
 
-// minKills is how many faults strike in a short run, and at least in a long one.
+// minKills is the number of faults in a short run, and the minimum in a long one.
 const minKills = 10
 
-// run is the state that all parts have, and all their clients share.
+// run is the state that the parts and their clients share.
 type run struct {
 	t        *testing.T
 	seed     uint64
 	record   *record
 	database *database
 	began    time.Time
-	limit    atomic.Int64   // of acknowledged events or jobs, until the next fault of a short run
+	limit    atomic.Int64   // of acknowledged events or jobs before the next fault of a short run
 	kills    atomic.Int64   // so far
-	struck   map[string]int // kills by name; for the test's goroutine
+	injected map[string]int // injected faults by name; used by the test's goroutine only
 
-	ctx        context.Context // ends with the clients, and when the run fails
+	ctx        context.Context // ends with the clients, or when the run fails
 	cancel     context.CancelFunc
 	publishing context.Context // ends when enough was published
 	enough     context.CancelFunc
-	draining   atomic.Bool // workers behave, so that everything gets done
+	draining   atomic.Bool // workers behave well, so that all work gets done
 
 	randoms    atomic.Int64
 	publishers sync.WaitGroup
@@ -66,20 +66,20 @@ type run struct {
 }
 
 func newRun(t *testing.T, seed uint64) *run {
-	r := &run{t: t, seed: seed, record: newRecord(), struck: map[string]int{}}
+	r := &run{t: t, seed: seed, record: newRecord(), injected: map[string]int{}}
 	r.ctx, r.cancel = context.WithCancel(t.Context())
 	r.publishing, r.enough = context.WithCancel(r.ctx)
 	t.Cleanup(r.end)
 	return r
 }
 
-// torture lets a part work while faults strike, lets it finish its work, and
-// checks everything.
+// torture runs a part under faults, waits until it has finished its work, and checks
+// the result.
 func (r *run) torture(p part) {
 	r.database = startDatabase(r)
 	r.began = time.Now()
 	p.start()
-	defer r.report(p) // also after a wait in vain
+	defer r.report(p) // also after a failed wait
 	for range p.load().publishers {
 		publish, rng := p.publisher(), r.random()
 		r.publishers.Go(func() {
@@ -97,8 +97,8 @@ func (r *run) torture(p part) {
 	r.drain(p)
 }
 
-// disturb lets faults strike, one after the other. Between two of them the part
-// has to get on with its work, which shows that it recovers from each.
+// disturb injects faults, one after the other. Between two faults the part must make
+// progress, which shows that it has recovered.
 func (r *run) disturb(p part) {
 	faults := p.faults()
 	for i := 0; r.elapsed() < 1; i++ {
@@ -109,13 +109,13 @@ func (r *run) disturb(p part) {
 		}
 		r.await("work is done after a fault", func() bool { return r.record.done.Load() >= goal })
 		f := faults[i%len(faults)]
-		f.strike(i / len(faults))
-		r.struck[f.name]++
+		f.inject(i / len(faults))
+		r.injected[f.name]++
 		r.kills.Add(1)
 	}
 }
 
-// wanted tells whether more is to be published before the next fault.
+// wanted reports whether more is to be published before the next fault.
 func (r *run) wanted() bool {
 	return *duration > 0 || r.record.acked.Load() < r.limit.Load()
 }
@@ -129,15 +129,14 @@ func (r *run) elapsed() float64 {
 	return kills
 }
 
-// drain waits until no work is left. It fails when the work that is left stays
-// the same.
+// drain waits until no work is left. It fails if the remaining work does not change.
 func (r *run) drain(p part) {
 	for last := []string{"all"}; len(last) > 0; {
 		r.await("the remaining work changes: "+strings.Join(last, "; "), func() bool {
-			pause(r.ctx, 50*time.Millisecond) // looking is work for the database
+			pause(r.ctx, 50*time.Millisecond) // left is expensive for the database
 			left, err := p.left()
 			if err != nil || slices.Equal(left, last) {
-				return false // a server may still be starting
+				return false // a server may be starting
 			}
 			last = left
 			return true
@@ -161,7 +160,7 @@ func (r *run) end() {
 	r.clients.Wait()
 }
 
-// fail ends the run: something happened that has no place in it.
+// fail ends the run after an unexpected error.
 func (r *run) fail(err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		r.t.Error(err)
@@ -176,9 +175,9 @@ func random(seed uint64, client int64) *rand.Rand { return rand.New(rand.NewPCG(
 
 func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
 
-// pause lets time pass; it is false when ctx has ended. Clients are slow or late by
-// it, servers stay down, and in a long run the faults keep their distance. No
-// check depends on how long it takes.
+// pause waits, and returns false when ctx has ended. Clients use it to be slow or
+// late, and faults to last and to keep their distance in a long run. No check depends
+// on its duration.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -19,15 +19,16 @@ import (
 
 var (
 	only     = flag.String("torture.part", "", "log, jobs or pipeline; all of them by default")
-	seed     = flag.Uint64("torture.seed", 0, "the clients' decisions follow from this; 0 for a new one")
-	duration = flag.Duration("torture.for", 0, "how long to torture each part; by default until ten faults have struck")
+	seed     = flag.Uint64("torture.seed", 0, "seed of the clients' decisions; 0 for a random one")
+	duration = flag.Duration("torture.for", 0, "duration of the test of each part; by default until ten faults")
 	kill     = flag.Duration("torture.kill", 2*time.Second, "the pause between two faults in a run with -torture.for")
 )
 
-// Every part is tortured, and its checker finds nothing. The seeds ask for:
+// TestTorture runs each part under faults; its checker must find no violation. The
+// seeds require:
 //
 //   - jobs: a job is handed to one worker at a time. Seed 004.32
-//   - pipeline: every event comes through, in the order of its stream. Seed 003.2, 003.3,
+//   - pipeline: every event arrives, in the order of its stream. Seed 003.2, 003.3,
 //     003.7, 003.13, 003.15, 003.17
 func TestTorture(t *testing.T) {
 	if *seed == 0 {
@@ -54,12 +55,12 @@ func TestTorture(t *testing.T) {
 		})
 	}
 	if tortured == 0 {
-		t.Errorf("there is no part %q", *only)
+		t.Errorf("unknown part %q", *only)
 	}
 }
 
-// setup makes the test binary a process that is killed. It is in the environment,
-// as JSON.
+// setup makes the test binary a process that is killed. It is passed in an
+// environment variable, as JSON.
 type setup struct {
 	Role                                   string
 	Seed                                   uint64
@@ -74,7 +75,7 @@ var roles = map[string]func(context.Context, setup) error{
 }
 
 func TestMain(m *testing.M) {
-	goredis.SetLogger(&logging.VoidLogger{}) // it would report every server that is killed
+	goredis.SetLogger(&logging.VoidLogger{}) // it would log every killed server
 	var s setup
 	if json.Unmarshal([]byte(os.Getenv(setupVariable)), &s) != nil {
 		posthorntest.Main(m)
@@ -82,12 +83,12 @@ func TestMain(m *testing.M) {
 	}
 	go endWithParent()
 	if err := roles[s.Role](context.Background(), s); err != nil {
-		fmt.Println(s.Role+":", err) // it is started again
+		fmt.Println(s.Role+":", err) // the process is started again
 		os.Exit(1)
 	}
 }
 
-// endWithParent ends this process when its parent has gone: then the pipe closes.
+// endWithParent ends this process when its parent has ended, which closes the pipe.
 func endWithParent() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(1)

@@ -6,10 +6,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// truth is the state of the database at the end.
+// truth is the state of the database at the end of the run.
 type truth struct {
 	events  map[int64]event // by id
-	handled []handling      // in the order in which it happened, per slot
+	handled []handling      // in the order of handling, within each slot
 	dead    []deadLetter
 }
 
@@ -61,6 +61,6 @@ func (t *truth) read(ctx context.Context, conn *pgx.Conn) (err error) {
 }
 
 func read[T any](ctx context.Context, conn *pgx.Conn, sql string) ([]T, error) {
-	rows, _ := conn.Query(ctx, sql) // its error comes with the rows
+	rows, _ := conn.Query(ctx, sql) // Query returns its error with the rows
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[T])
 }

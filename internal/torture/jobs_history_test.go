@@ -1,6 +1,6 @@
 package torture
 
-// job is a job with its log, as the server shows it.
+// job is a job with its log, as the server returns it.
 type job struct {
 	ID         int64
 	Status     string
@@ -15,20 +15,20 @@ type entry struct {
 	Action   string
 }
 
-// story follows the log of a job, entry by entry.
-type story struct {
+// history is the state of a job while its log is checked, entry by entry.
+type history struct {
 	holder            string
 	started           bool
 	failures, silence int
 	last              entry
-	ended             string // how it ended for certain
+	ended             string // the certain end of the job
 }
 
-// check reports a log that cannot have come about. Worker was told that it has
-// completed the job; it is empty if no worker was.
+// check reports a log that is impossible. worker is the worker that received a
+// confirmation of completing the job, or empty.
 func (j job) check(f *findings, worker string) {
 	wrong := func(kind, why string) { f.report(kind, "%s: %+v", why, j) }
-	var s story
+	var s history
 	for _, e := range j.Logs {
 		if kind, why := s.next(e, j); kind != "" {
 			wrong(kind, why)
@@ -48,8 +48,8 @@ func (j job) check(f *findings, worker string) {
 	}
 }
 
-// next names the kind of violation that an entry of the log is, and says why.
-func (s *story) next(e entry, j job) (kind, why string) {
+// next returns the kind of violation that an entry of the log is, and the reason.
+func (s *history) next(e entry, j job) (kind, why string) {
 	holds := e.WorkerID != "" && e.WorkerID == s.holder
 	switch {
 	case s.ended != "":
@@ -84,7 +84,7 @@ func (s *story) next(e entry, j job) (kind, why string) {
 	case e.Action == "EXPIRED":
 		s.holder = ""
 		s.silence++
-	case e.Action == "RESET": // its worker had gone while the job was handed to it
+	case e.Action == "RESET": // its worker died while the job was handed to it
 		s.holder = ""
 	default:
 		return misordered, e.Action + " is not an action of this test"

@@ -20,9 +20,6 @@ func TestGuidesShowCodeThatCompiles(t *testing.T) {
 	}
 	blocks := 0
 	for _, guide := range guides {
-		if guide == "docs/design.md" {
-			continue // its code shows shapes, not calls
-		}
 		page, err := os.ReadFile(guide)
 		if err != nil {
 			t.Fatal(err)
@@ -66,4 +63,57 @@ func flat(code string) string {
 		}
 	}
 	return out.String()
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	fenced  = regexp.MustCompile("(?ms)^```.*?^```$")
+	dropped = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// Links between pages lead to a page that there is, and to a heading in it.
+func TestLinksLeadSomewhere(t *testing.T) {
+	pages := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/decisions/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		pages = append(pages, found...)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range link.FindAllStringSubmatch(fenced.ReplaceAllString(string(text), ""), -1) {
+			if !strings.Contains(match[1], "://") && !leadsSomewhere(t, page, match[1]) {
+				t.Errorf("%s links to %s, which is not there", page, match[1])
+			}
+		}
+	}
+}
+
+func leadsSomewhere(t *testing.T, page, to string) bool {
+	t.Helper()
+	file, anchor, _ := strings.Cut(to, "#")
+	if file = filepath.Join(filepath.Dir(page), file); strings.HasPrefix(to, "#") {
+		file = page
+	}
+	if anchor == "" {
+		_, err := os.Stat(file)
+		return err == nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return false
+	}
+	for _, match := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(string(text), ""), -1) {
+		words := dropped.ReplaceAllString(strings.ToLower(match[1]), "")
+		if strings.ReplaceAll(words, " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
 }

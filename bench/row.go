@@ -8,7 +8,7 @@ import (
 
 // row is a line of the table.
 type row struct {
-	work   string // as docs/design.md calls it
+	work   string // as docs/performance.md calls it
 	floor  limit  // of a first version
 	target limit  // where it should go
 	ours   string // what is measured
@@ -63,7 +63,7 @@ func trimZeros(ratio float64) string {
 	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.2f", ratio), "0"), ".")
 }
 
-// rows are those of design.md's table that are about the log, in its order,
+// rows are those of docs/performance.md that are about the log, in its order,
 // and what else was promised.
 func rows(o options) []row {
 	var all []row

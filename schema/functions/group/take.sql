@@ -1,5 +1,5 @@
 -- A claim moves the group's cursor over a window of ids and writes one lease row with that window; it reads none of
--- the events. docs/design.md tells why no event is lost.
+-- the events. docs/log.md tells why no event is lost.
 --
 -- The settings: plans are generic, because planning over the partitions costs as much as a small batch, and use
 -- indexes only, because a plan that was made while a table was empty stays. Without jit, because the scan of a table

@@ -117,3 +117,57 @@ func leadsSomewhere(t *testing.T, page, to string) bool {
 	}
 	return false
 }
+
+var (
+	inBackticks = regexp.MustCompile("`([^`\n]+)`")
+	treePath    = regexp.MustCompile(`^(archive|bench|cmd|internal|localpg|posthorntest|relay|schema|seal|server)/[\w/.-]+$|^([a-z]+/)?\w+\.sql$|^[a-z_]+\.go$`)
+	sqlName     = regexp.MustCompile(`^[a-z]+(_[a-z]+)+$`)
+)
+
+// The pages on how things work name files and SQL that there are.
+func TestDesignNamesWhatExists(t *testing.T) {
+	sql := schemaSQL(t)
+	for _, name := range []string{"design", "log", "groups", "jobs", "pipeline"} {
+		page, err := os.ReadFile(filepath.Join("docs", name+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range inBackticks.FindAllStringSubmatch(fenced.ReplaceAllString(string(page), ""), -1) {
+			switch {
+			case treePath.MatchString(match[1]) && !isInTree(match[1]):
+				t.Errorf("docs/%s.md names the file %s, which is not there", name, match[1])
+			case sqlName.MatchString(match[1]) && !strings.Contains(sql, match[1]):
+				t.Errorf("docs/%s.md names %s, which no SQL has", name, match[1])
+			}
+		}
+	}
+}
+
+// isInTree finds files by their path, SQL also by folder or name alone, and Go also by name alone.
+func isInTree(path string) bool {
+	for _, pattern := range []string{path, "schema/functions/" + path, "schema/functions/*/" + path, "internal/*/" + path} {
+		if found, err := filepath.Glob(pattern); err == nil && len(found) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func schemaSQL(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, pattern := range []string{"schema/migrations/*.sql", "schema/functions/*/*.sql"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Write(content)
+		}
+	}
+	return all.String()
+}

@@ -32,7 +32,7 @@ stress: ## runs each package's tests ROUNDS=30 times on a busy machine; goes on 
 torture: ## kills workers, brokers and Postgres, and checks every event and job; PART=log, jobs or pipeline, each FOR=10m
 	@scripts/deps
 	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./internal/torture -torture.for $(FOR) -torture.part "$(PART)"
-	POSTHORN_TEST_KILLS=100 go test -timeout 0 -count 1 -run 'Survives?(Its|Their)Process|Killed$$' . ./archive ./internal/consume ./internal/importer
+	POSTHORN_TEST_KILLS=100 go test -timeout 0 -count 1 -run 'Survives?(Its|Their)Process|Killed$$' ./archive ./internal/consume ./internal/importer ./internal/project ./internal/relay ./internal/work
 
 bench: ## measures Postgres and Posthorn side by side; prints docs/performance.md's table
 	@scripts/deps postgres

@@ -1,13 +1,17 @@
 package posthorn_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testworld"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // fields is an envelope as a JSON document, with its time taken out.
@@ -30,7 +34,7 @@ func fields(t *testing.T, envelope []byte) (all map[string]any, emittedAt time.T
 func TestEnvelope(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	g := w.Group("g", fromBeginning())
+	g := w.Group("g", testworld.FromBeginning())
 	const task = "6f2d3c1e-0000-4000-8000-000000000001"
 	for metadata, want := range map[string]map[string]any{
 		`{}`:                           {"producerNodeId": ""},
@@ -41,8 +45,8 @@ func TestEnvelope(t *testing.T) {
 		`{"producer": null, "scheduledTaskId": null}`:                  {"producerNodeId": ""},
 		`[]`: {"producerNodeId": ""},
 	} {
-		id := ask[int64](w, `select posthorn.publish('default', 'user.created', '{"user" : 7}', metadata => $1::text::json)`, metadata)
-		d := w.fetch(g, 1)[0]
+		id := testworld.Ask[int64](w, `select posthorn.publish('default', 'user.created', '{"user" : 7}', metadata => $1::text::json)`, metadata)
+		d := w.Fetch(g, 1)[0]
 		inGo, err := json.Marshal(w.Envelope(d.Event))
 		if err != nil {
 			t.Fatal(err)
@@ -50,55 +54,68 @@ func TestEnvelope(t *testing.T) {
 		got, at := fields(t, inGo)
 		want["namespace"], want["eventType"], want["payload"] = "default", "user.created", map[string]any{"user": 7.0}
 		want["messageId"], want["redeliveryCount"] = float64(id), 1.0
-		equal(t, "envelope with "+metadata, got, want)
+		testworld.Equal(t, "envelope with "+metadata, got, want)
 
-		inSQL := ask[[]byte](w, `select posthorn.event_envelope('default', id, type, payload, metadata, created_at, 1)
+		inSQL := testworld.Ask[[]byte](w, `select posthorn.event_envelope('default', id, type, payload, metadata, created_at, 1)
 			from posthorn.events where id = $1`, id)
 		got, atInSQL := fields(t, inSQL)
-		equal(t, "envelope in SQL with "+metadata, got, want)
+		testworld.Equal(t, "envelope in SQL with "+metadata, got, want)
 		if !at.Equal(atInSQL) {
 			t.Errorf("emitted at %v, in SQL %v", at, atInSQL)
 		}
-		w.ack(d)
+		w.Ack(d)
 	}
 }
 
-// seed 000.3, 000.28–31: publishing says where an event comes from, returns its id,
-// and writes queue and log at once: they have it both, or neither.
-func TestPublishedIsQueuedAndLogged(t *testing.T) {
+func TestOwnCodec(t *testing.T) {
+	t.Parallel()
+	url := posthorntest.Database(t)
+	w := &world{testworld.Open(t, posthorn.Config{
+		DatabaseURL: url,
+		Encode: func(payload any) ([]byte, error) {
+			switch payload {
+			case "wrong":
+				return nil, errors.New("wrong")
+			case "no JSON":
+				return []byte("no JSON"), nil
+			}
+			return json.Marshal([]any{"wrapped", payload})
+		},
+		Decode: func(payload []byte, into any) error {
+			return json.Unmarshal(payload, &[]any{nil, into})
+		},
+	})}
+	for _, payload := range []any{"wrong", "no JSON", []byte("no JSON")} {
+		_, err := w.Publish(t.Context(), w.Pool(), event(payload))
+		testworld.WantErr(t, "a payload that cannot be encoded", err, posthorn.ErrInvalid)
+	}
+	if _, err := w.Publish(t.Context(), w.Pool(), event("x"), event(json.RawMessage(`["raw", "y"]`)), event(nil), event([]byte(`{"bytes":1}`))); err != nil {
+		t.Fatal(err)
+	}
+	testworld.Equal(t, "payloads", w.payloads(), []string{`["wrapped","x"]`, `["raw", "y"]`, "{}", `{"bytes":1}`})
+	deliveries := w.Fetch(w.Group("g", testworld.FromBeginning()), 10)
+	var got [2]string
+	for i := range got {
+		if err := deliveries[i].Decode(&got[i]); err != nil {
+			t.Error(err)
+		}
+	}
+	testworld.Equal(t, "decoded", got, [2]string{"x", "y"})
+	if err := w.Decode(deliveries[2].Event, &got[0]); err == nil {
+		t.Error("an object was decoded into a string")
+	}
+}
+
+// Without a provider the trace that the caller is in goes along all the same.
+func TestTraceContextWithoutProvider(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	g := w.Group("g", fromBeginning())
-	publish := func(db posthorn.DB) int64 {
-		t.Helper()
-		ids, err := w.Publish(t.Context(), db, posthorn.Message{
-			Type: "user.created", Payload: map[string]string{"user": "123"}, Metadata: map[string]any{"trace": "x"},
-		})
-		if err != nil || len(ids) != 1 {
-			t.Fatalf("ids %v, %v", ids, err)
+	caller := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+	for _, ctx := range []context.Context{t.Context(), trace.ContextWithSpanContext(t.Context(), caller)} {
+		if _, err := w.Publish(ctx, w.Pool(), posthorn.Message{Type: "a"}); err != nil {
+			t.Fatal(err)
 		}
-		return ids[0]
 	}
-	logged := func() int { return ask[int](w, "select count(*) from posthorn.event_log") }
-
-	tx := w.begin()
-	publish(tx)
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	equal(t, "log after a rollback", logged(), 0)
-	w.create(g, 0)
-	w.nothing(g)
-
-	var id int64
-	if err := pgx.BeginFunc(t.Context(), w.Pool(), func(tx pgx.Tx) error { id = publish(tx); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	d := w.fetch(g, 10)
-	equal(t, "events", idsOf(d), []int64{id})
-	w.ack(d...)
-	equal(t, "log", ask[string](w, `select concat_ws(' ', event_id = $1, namespace, event_type, payload, metadata->>'trace', producer_node_id = $2,
-		emitted_at > now() - interval '1 hour') from posthorn.event_log`, id, w.NodeID()), `t default user.created {"user": "123"} x t t`)
-	w.nothing(g)
-	equal(t, "log after it was handled", logged(), 1) // what is done stays in the log
+	traces := testworld.Ask[[]string](w, "select array_agg(coalesce(metadata->>'traceparent', '') order by id) from posthorn.events")
+	testworld.Equal(t, "traces", traces, []string{"", "00-01000000000000000000000000000000-0200000000000000-01"})
 }

@@ -4,13 +4,20 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"log"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/posthorntest"
+	"github.com/posthorn/posthorn/relay/redis"
+	"github.com/posthorn/posthorn/seal"
+	"github.com/posthorn/posthorn/seal/keeper"
 )
 
 var (
@@ -104,4 +111,180 @@ func ExampleConfig_codec() {
 		log.Fatal(err)
 	}
 	defer ph.Close()
+}
+
+func ExamplePublisher() {
+	ph, ctx, end := forExample()
+	defer end()
+
+	publisher := ph.Publisher(posthorn.PublisherConfig{})
+	for reading := range 10_000 {
+		err := publisher.PublishAsync(ctx, posthorn.Message{Type: "sensor.read", Payload: reading}, func(_ int64, err error) {
+			if err != nil {
+				log.Print(err) // nobody else hears of it
+			}
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	publisher.Close() // when all of them are written
+
+	n := 0
+	for _, err := range ph.Reader(posthorn.ReaderConfig{}).Events(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		n++
+	}
+	fmt.Println(n, "events")
+	// Output: 10000 events
+}
+
+func ExamplePublisher_Publish() {
+	ph, ctx, end := forExample()
+	defer end()
+
+	publisher := ph.Publisher(posthorn.PublisherConfig{})
+	defer publisher.Close()
+	// In a handler of requests, say: those that run at the same time share a commit.
+	ids, err := publisher.Publish(ctx, posthorn.Message{Type: "page.viewed", Key: "/"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(ids), "event")
+	// Output: 1 event
+}
+
+func ExampleClient_Schedule() {
+	_, err := ph.Schedule(ctx, ph.Pool(), posthorn.Schedule{
+		Name:     "invoices",
+		Cron:     "0 8 1 * *",
+		TimeZone: "Europe/Berlin",
+		Type:     "invoices.due",
+		Payload:  map[string]string{"kind": "monthly"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func ExampleClient_Schedule_everyAndAt() {
+	for _, s := range []posthorn.Schedule{
+		{Name: "poll", Every: 30 * time.Second, Type: "poll.due", CatchUp: posthorn.CatchUpSkip},
+		{Name: "launch", At: time.Date(2030, time.May, 1, 9, 0, 0, 0, time.UTC), Type: "launch"},
+	} {
+		if _, err := ph.Schedule(ctx, ph.Pool(), s); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+func ExampleClient_Schedules() {
+	schedules, err := ph.Schedules(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, s := range schedules {
+		log.Println(s.Name, s.State, s.NextRunAt, s.LastError)
+	}
+}
+
+func ExampleSealConfig() {
+	dsn := os.Getenv("DATABASE_URL")
+	key, err := keeper.Open(ctx, "file:///etc/posthorn/seal.key")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer key.Close()
+	ph, err := posthorn.Open(ctx, posthorn.Config{
+		DatabaseURL: dsn,
+		Seal:        posthorn.SealConfig{Keepers: seal.Keepers{"": key}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ph.Close()
+}
+
+// A program that reads a confidential stream from a broker gets its keys from the
+// database of the publisher.
+func ExampleKeysFrom() {
+	dsn, clinic := os.Getenv("DATABASE_URL"), os.Getenv("CLINIC_DATABASE_URL")
+	key, err := keeper.Open(ctx, "file:///etc/posthorn/seal.key")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer key.Close()
+	ph, err := posthorn.Open(ctx, posthorn.Config{
+		DatabaseURL: dsn,
+		Seal: posthorn.SealConfig{
+			Keepers:  seal.Keepers{"": key},
+			KeysFrom: posthorn.KeysFrom{DatabaseURL: clinic},
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ph.Close()
+	source, err := redis.OpenSource(ctx, "redis://localhost:6379", redis.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer source.Close()
+	ph.Import("clinic", posthorn.ImportConfig{Streams: []string{"patients"}}, source)
+}
+
+// What is published to a confidential stream is sealed in the log, and opened for
+// who reads it.
+func Example_confidential() {
+	tb := &exampleTB{ctx: context.Background()}
+	dsn, dir := posthorntest.Database(tb), tempDir()
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "seal.key")
+	if err := keeper.NewKeyFile(path); err != nil {
+		log.Fatal(err)
+	}
+	ctx := tb.ctx
+	key, err := keeper.Open(ctx, "file://"+path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer key.Close()
+	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: dsn, Seal: posthorn.SealConfig{Keepers: seal.Keepers{"": key}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() {
+		ph.Close()
+		for _, cleanup := range tb.cleanups {
+			cleanup()
+		}
+	}()
+	if _, err := ph.Pool().Exec(ctx, "select posthorn.set_stream_policy('default', 'patients', 'confidential')"); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := ph.Publish(ctx, ph.Pool(), posthorn.Message{Type: "diagnosed", Stream: "patients", Payload: "measles"}); err != nil {
+		log.Fatal(err)
+	}
+	for e, err := range ph.Reader(posthorn.ReaderConfig{}).Events(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(string(e.Payload), e.Confidential)
+	}
+	for e := range ph.Reader(posthorn.ReaderConfig{Sealed: true}).Events(ctx) {
+		fmt.Println(seal.IsSealed(e.Payload))
+	}
+	// Output:
+	// "measles" true
+	// true
+}
+
+func tempDir() string {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return dir
 }

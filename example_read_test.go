@@ -1,8 +1,16 @@
 package posthorn_test
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/posthorn/posthorn"
 )
@@ -44,4 +52,160 @@ func ExampleClient_DeadLetters() {
 		log.Fatal(err)
 	}
 	fmt.Println(n, "come again")
+}
+
+func ExampleClient_Listen() {
+	ph, ctx, end := forExample()
+	defer end()
+
+	listener, err := ph.Listen(ctx, posthorn.ListenConfig{
+		Filter: posthorn.Filter{Types: []string{"order.*"}, Keys: []string{"7"}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer listener.Close()
+	// What is committed from here on is heard.
+	for _, key := range []string{"7", "8", "7"} {
+		if _, err := ph.Publish(ctx, ph.Pool(), posthorn.Message{Type: "order.placed", Key: key}); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	heard := 0
+	for e, err := range listener.Events(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.ID, e.Type, e.Key, e.Cursor() != "")
+		if heard++; heard == 2 {
+			break
+		}
+	}
+	// Output:
+	// 1 order.placed 7 true
+	// 3 order.placed 7 true
+}
+
+// Server-sent events: the browser sends the cursor of the last event that it got
+// when it comes back.
+func ExampleListener_Events() {
+	http.HandleFunc("GET /orders", func(w http.ResponseWriter, r *http.Request) {
+		listener, err := ph.Listen(r.Context(), posthorn.ListenConfig{
+			Filter: posthorn.Filter{Types: []string{"order.>"}, TagsAny: []string{"public"}},
+			Cursor: r.Header.Get("Last-Event-ID"), // none: from now on
+		})
+		if err != nil {
+			http.Error(w, posthorn.Hint(err), http.StatusBadRequest)
+			return
+		}
+		defer listener.Close()
+		w.Header().Set("Content-Type", "text/event-stream")
+		for e, err := range listener.Events(r.Context()) {
+			if err != nil {
+				return // ErrSlow, for instance: the browser comes back
+			}
+			data, err := json.Marshal(e.Event)
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(w, "id: %s\ndata: %s\n\n", e.Cursor(), data)
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				return
+			}
+		}
+	})
+}
+
+func ExampleListenConfig() {
+	cursor := "" // of a Heard, a Listener or a Reader
+	now := posthorn.ListenConfig{}
+	lastHour := posthorn.ListenConfig{From: posthorn.At(time.Now().Add(-time.Hour))}
+	everything := posthorn.ListenConfig{From: posthorn.Beginning}
+	resumed := posthorn.ListenConfig{Cursor: cursor}
+	afterAnEvent := posthorn.ListenConfig{AfterEvent: 4711}
+	fmt.Println(now, lastHour, everything, resumed, afterAnEvent)
+}
+
+func ExampleSkip() {
+	listener, err := ph.Listen(ctx, posthorn.ListenConfig{Buffer: 1000, Slow: posthorn.Skip})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer listener.Close()
+	for e, err := range listener.Events(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.Type, "and missed so far:", listener.Skipped())
+	}
+}
+
+func ExampleDrop() {
+	var cursor string
+	listener, err := ph.Listen(ctx, posthorn.ListenConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer listener.Close()
+	for e, err := range listener.Events(ctx) {
+		if errors.Is(err, posthorn.ErrSlow) {
+			cursor = listener.Cursor() // go on from there when there is time
+			fmt.Println("too slow, goes on from", cursor)
+			break
+		} else if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.Type)
+	}
+}
+
+func ExampleFilter() {
+	filter := posthorn.Filter{
+		Types:   []string{"order.placed", "order.item.*"}, // any of these
+		Streams: []string{"orders.*"},
+		Keys:    []string{"7", "8"},
+		TagsAny: []string{"vip", "eu"},
+		TagsAll: []string{"public"},
+		Payload: map[string]any{"status": "paid"}, // contained, as with jsonb's @>
+	}
+	text, err := json.Marshal(filter)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(string(text))
+	// Output: {"type":["order.placed","order.item.*"],"stream":["orders.*"],"key":["7","8"],"tags_any":["vip","eu"],"tags_all":["public"],"payload":{"status":"paid"}}
+}
+
+var exporter sdktrace.SpanExporter
+
+// Once the program has a provider, spans and metrics go there.
+func Example_openTelemetry() {
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter))
+	defer provider.Shutdown(context.Background())
+	otel.SetTracerProvider(provider)
+
+	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: "postgres://localhost/shop"})
+	if err != nil {
+		return
+	}
+	defer ph.Close()
+}
+
+func ExampleClient_Stats() {
+	for _, g := range ph.Stats() {
+		for _, h := range g.Handlers {
+			fmt.Println(g.Group, h.Handler, h.Events, h.Failed, h.Dead, h.Busy)
+		}
+	}
+}
+
+func ExampleClient_Groups() {
+	groups, err := ph.Groups(ctx)
+	if err != nil {
+		return
+	}
+	for _, g := range groups {
+		fmt.Println(g.Group, g.LagEvents, g.LagSeconds, g.Retries, g.DeadLetters)
+	}
 }

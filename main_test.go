@@ -1,19 +1,60 @@
 package posthorn_test
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testworld"
 	"github.com/posthorn/posthorn/internal/worker"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// No goroutine and no connection is left when all tests are done. Pauses that
-// tests would only sit through are short.
+// No goroutine and no connection is left when all tests are done. The
+// pause after an error of the database is short.
 func TestMain(m *testing.M) {
 	worker.TroubleWait = 20 * time.Millisecond
-	*posthorn.SaveAfter = 50 * time.Millisecond
-	*posthorn.SealedPause = 50 * time.Millisecond
 	posthorntest.Main(m)
+}
+
+// world is a database with an open client.
+type world struct{ *testworld.World }
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return &world{testworld.New(t)}
+}
+
+// exampleTB is what examples have for a test.
+type exampleTB struct {
+	testing.TB
+	ctx      context.Context
+	cleanups []func()
+}
+
+func (e *exampleTB) Helper()                      {}
+func (e *exampleTB) Cleanup(f func())             { e.cleanups = append(e.cleanups, f) }
+func (e *exampleTB) Context() context.Context     { return e.ctx }
+func (e *exampleTB) Fatal(args ...any)            { panic(fmt.Sprint(args...)) }
+func (e *exampleTB) Error(args ...any)            { panic(fmt.Sprint(args...)) }
+func (e *exampleTB) Fatalf(f string, args ...any) { panic(fmt.Sprintf(f, args...)) }
+func (e *exampleTB) Errorf(f string, args ...any) { panic(fmt.Sprintf(f, args...)) }
+func (e *exampleTB) Logf(string, ...any)          {}
+func (e *exampleTB) Log(...any)                   {}
+
+// forExample opens a client on a database of the example's own.
+func forExample() (c *posthorn.Client, ctx context.Context, end func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
+	tb := &exampleTB{ctx: ctx}
+	c = testworld.OpenClient(tb, posthorn.Config{DatabaseURL: posthorntest.Database(tb)})
+	return c, ctx, func() {
+		for _, cleanup := range slices.Backward(tb.cleanups) {
+			cleanup()
+		}
+		cancel()
+	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -41,36 +41,27 @@ func event(payload any) posthorn.Message { return posthorn.Message{Type: "e", Pa
 
 // hold keeps everyone from writing events until it is released.
 func (w *world) hold() (release func()) {
-	w.t.Helper()
-	tx := w.begin()
-	if _, err := tx.Exec(w.t.Context(), "lock table posthorn.events in share row exclusive mode"); err != nil {
-		w.t.Fatal(err)
+	w.T.Helper()
+	tx := w.Begin()
+	if _, err := tx.Exec(w.T.Context(), "lock table posthorn.events in share row exclusive mode"); err != nil {
+		w.T.Fatal(err)
 	}
 	return func() {
 		if err := tx.Rollback(context.Background()); err != nil {
-			w.t.Error(err)
+			w.T.Error(err)
 		}
 	}
 }
 
-// awaitWriter waits until somebody waits for a lock of somebody else's.
-func (w *world) awaitWriter() {
-	w.t.Helper()
-	await.True(w.t, "somebody waits", func() bool {
-		return ask[bool](w, `select exists (select from pg_stat_activity
-			where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0)`)
-	})
-}
-
 func (w *world) payloads() []string {
-	w.t.Helper()
-	rows, err := w.Pool().Query(w.t.Context(), "select payload::text from posthorn.events order by id")
+	w.T.Helper()
+	rows, err := w.Pool().Query(w.T.Context(), "select payload::text from posthorn.events order by id")
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	payloads, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return payloads
 }
@@ -89,13 +80,13 @@ func TestPublisherGathers(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			got := ask[int](w, "select count(*) from posthorn.events where id = any ($1) and payload::text::int = $2", ids, caller)
-			equal(t, "events of a caller", got, each)
+			got := testworld.Ask[int](w, "select count(*) from posthorn.events where id = any ($1) and payload::text::int = $2", ids, caller)
+			testworld.Equal(t, "events of a caller", got, each)
 		})
 	}
 	all.Wait()
-	equal(t, "transactions", ask[int](w, "select count(distinct xid) from posthorn.events"), 1)
-	equal(t, "events", ask[int](w, "select count(*) from posthorn.events"), callers*each)
+	testworld.Equal(t, "transactions", testworld.Ask[int](w, "select count(distinct xid) from posthorn.events"), 1)
+	testworld.Equal(t, "events", testworld.Ask[int](w, "select count(*) from posthorn.events"), callers*each)
 }
 
 func TestPublisherWaitsNoLonger(t *testing.T) {
@@ -141,14 +132,14 @@ func TestPublisherFindsTheCulprit(t *testing.T) {
 		}
 		switch o := outcomes[0]; {
 		case i == 5 || i == 13:
-			wantErr(t, "a bad message", o.err, posthorn.ErrInvalid)
+			testworld.WantErr(t, "a bad message", o.err, posthorn.ErrInvalid)
 		case o.err != nil || o.id <= last:
 			t.Errorf("message %d: %+v after %d", i, o, last)
 		default:
 			last = o.id
 		}
 	}
-	equal(t, "events", len(w.payloads()), 18)
+	testworld.Equal(t, "events", len(w.payloads()), 18)
 }
 
 // The messages of one call are written as a whole, or not.
@@ -158,13 +149,13 @@ func TestPublisherKeepsCallsWhole(t *testing.T) {
 	p := w.Publisher(posthorn.PublisherConfig{MaxBatch: 2})
 	defer p.Close()
 	_, err := p.Publish(t.Context(), event(1), event(2), posthorn.Message{})
-	wantErr(t, "a call with a bad message", err, posthorn.ErrInvalid)
+	testworld.WantErr(t, "a call with a bad message", err, posthorn.ErrInvalid)
 	if _, err := p.Publish(t.Context(), event(3), event(4), event(5)); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "payloads", w.payloads(), []string{"3", "4", "5"})
+	testworld.Equal(t, "payloads", w.payloads(), []string{"3", "4", "5"})
 	err = p.PublishAsync(t.Context(), event(func() {}), func(int64, error) { t.Error("told of what was never taken") })
-	wantErr(t, "a payload that cannot be encoded", err, posthorn.ErrInvalid)
+	testworld.WantErr(t, "a payload that cannot be encoded", err, posthorn.ErrInvalid)
 }
 
 func TestPublisherHoldsBackWhenFull(t *testing.T) {
@@ -180,7 +171,7 @@ func TestPublisherHoldsBackWhenFull(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	wantErr(t, "the third", p.PublishAsync(short, event(2), done), context.DeadlineExceeded)
+	testworld.WantErr(t, "the third", p.PublishAsync(short, event(2), done), context.DeadlineExceeded)
 	waiting := make(chan error)
 	go func() { waiting <- p.PublishAsync(t.Context(), event(3), done) }()
 	release()
@@ -188,8 +179,8 @@ func TestPublisherHoldsBackWhenFull(t *testing.T) {
 		t.Error(err)
 	}
 	p.Close()
-	equal(t, "told", len(told()), 3)
-	equal(t, "payloads", w.payloads(), []string{"0", "1", "3"})
+	testworld.Equal(t, "told", len(told()), 3)
+	testworld.Equal(t, "payloads", w.payloads(), []string{"0", "1", "3"})
 }
 
 // Who gives up learns whether the message may be written all the same.
@@ -204,20 +195,20 @@ func TestPublisherGivesUp(t *testing.T) {
 		_, err := p.Publish(ctx, event("on its way"))
 		errs <- err
 	}()
-	w.awaitWriter()
+	w.AwaitBlocked()
 	gone, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer end()
 	_, err := p.Publish(gone, event("in the queue"))
-	wantErr(t, "a message in the queue", err, context.DeadlineExceeded)
+	testworld.WantErr(t, "a message in the queue", err, context.DeadlineExceeded)
 	cancel()
 	err = <-errs
-	wantErr(t, "a message on its way", err, context.Canceled)
+	testworld.WantErr(t, "a message on its way", err, context.Canceled)
 	if !strings.Contains(err.Error(), "may be written") {
 		t.Errorf("a message on its way: %v", err)
 	}
 	release()
 	p.Close()
-	equal(t, "payloads", w.payloads(), []string{`"on its way"`})
+	testworld.Equal(t, "payloads", w.payloads(), []string{`"on its way"`})
 }
 
 func TestPublisherCloses(t *testing.T) {
@@ -229,7 +220,7 @@ func TestPublisherCloses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			leaving := w.other()
+			leaving := w.Other()
 			p := leaving.Publisher(posthorn.PublisherConfig{MaxWait: time.Hour})
 			done, told := collect()
 			for i := range 100 {
@@ -238,10 +229,10 @@ func TestPublisherCloses(t *testing.T) {
 				}
 			}
 			closing(leaving.Client, p)
-			equal(t, "told", len(told()), 100)
-			equal(t, "events", len(w.payloads()), 100)
+			testworld.Equal(t, "told", len(told()), 100)
+			testworld.Equal(t, "events", len(w.payloads()), 100)
 			_, err := p.Publish(t.Context(), event(0))
-			wantErr(t, "publish when closed", err, posthorn.ErrClosed)
+			testworld.WantErr(t, "publish when closed", err, posthorn.ErrClosed)
 		})
 	}
 }
@@ -251,7 +242,7 @@ func TestPublisherOfAClosedClient(t *testing.T) {
 	w := newWorld(t)
 	w.Close()
 	p := w.Publisher(posthorn.PublisherConfig{})
-	wantErr(t, "publish", p.PublishAsync(t.Context(), event(0), nil), posthorn.ErrClosed)
+	testworld.WantErr(t, "publish", p.PublishAsync(t.Context(), event(0), nil), posthorn.ErrClosed)
 	p.Close()
 }
 
@@ -268,7 +259,7 @@ func TestPublisherKeepsPayloads(t *testing.T) {
 		}
 	}
 	p.Close()
-	equal(t, "payloads", w.payloads(), []string{string(raw), "{}", string(raw)})
+	testworld.Equal(t, "payloads", w.payloads(), []string{string(raw), "{}", string(raw)})
 	if all := told(); all[1].id != all[2].id {
 		t.Errorf("ids under one dedup key: %v", all)
 	}
@@ -278,7 +269,7 @@ func TestPublisherKeepsPayloads(t *testing.T) {
 func TestPublisherSendsAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.exec(`create sequence public.collisions;
+	w.Exec(`create sequence public.collisions;
 		create function collide() returns trigger language plpgsql as $$
 		begin
 			if nextval('public.collisions') <= 2 then
@@ -292,11 +283,11 @@ func TestPublisherSendsAgain(t *testing.T) {
 	if _, err := p.Publish(t.Context(), event(1), event(2)); err != nil {
 		t.Error(err)
 	}
-	equal(t, "payloads", w.payloads(), []string{"1", "2"})
+	testworld.Equal(t, "payloads", w.payloads(), []string{"1", "2"})
 }
 
 func BenchmarkPublish(b *testing.B) {
-	c := openClient(b, posthorntest.Database(b))
+	c := testworld.OpenClient(b, posthorn.Config{DatabaseURL: posthorntest.Database(b)})
 	for b.Loop() {
 		if _, err := c.Publish(b.Context(), c.Pool(), event(1)); err != nil {
 			b.Fatal(err)
@@ -305,7 +296,7 @@ func BenchmarkPublish(b *testing.B) {
 }
 
 func BenchmarkPublisher(b *testing.B) {
-	p := openClient(b, posthorntest.Database(b)).Publisher(posthorn.PublisherConfig{})
+	p := testworld.OpenClient(b, posthorn.Config{DatabaseURL: posthorntest.Database(b)}).Publisher(posthorn.PublisherConfig{})
 	for b.Loop() {
 		err := p.PublishAsync(b.Context(), event(1), func(_ int64, err error) {
 			if err != nil {

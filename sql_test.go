@@ -4,26 +4,45 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/lib/pq"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testworld"
 )
 
 // Two drivers that know nothing of each other.
 var drivers = []string{"pgx", "postgres"}
 
 func (w *world) openSQL(driver string) *sql.DB {
-	w.t.Helper()
-	db, err := sql.Open(driver, withParameter(w.t, w.url, "sslmode", "disable")) // lib/pq would not try without
+	w.T.Helper()
+	url, err := url.Parse(w.URL)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.t.Cleanup(func() { db.Close() })
+	query := url.Query()
+	query.Set("sslmode", "disable") // lib/pq would not try without
+	url.RawQuery = query.Encode()
+	db, err := sql.Open(driver, url.String())
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	w.T.Cleanup(func() { db.Close() })
 	return db
 }
 
@@ -49,7 +68,7 @@ func TestPublishThroughSQL(t *testing.T) {
 				w := newWorld(t)
 				db := w.openSQL(driver)
 				written := func() int {
-					return ask[int](w, "select (select count(*) from posthorn.events) + (select count(*) from posthorn.delayed)")
+					return testworld.Ask[int](w, "select (select count(*) from posthorn.events) + (select count(*) from posthorn.delayed)")
 				}
 				for _, commit := range []bool{false, true} {
 					tx, err := db.BeginTx(t.Context(), nil)
@@ -60,19 +79,19 @@ func TestPublishThroughSQL(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					equal(t, "ids", len(ids), len(messages))
-					equal(t, "before the end", written(), 0)
+					testworld.Equal(t, "ids", len(ids), len(messages))
+					testworld.Equal(t, "before the end", written(), 0)
 					if !commit {
 						if err := tx.Rollback(); err != nil {
 							t.Fatal(err)
 						}
-						equal(t, "rolled back", written(), 0)
+						testworld.Equal(t, "rolled back", written(), 0)
 						continue
 					}
 					if err := tx.Commit(); err != nil {
 						t.Fatal(err)
 					}
-					equal(t, "committed", written(), len(messages))
+					testworld.Equal(t, "committed", written(), len(messages))
 				}
 			})
 		}
@@ -112,12 +131,12 @@ func TestPublishThroughSQLIsTheSame(t *testing.T) {
 		e.ID, e.PublishedAt = 0, time.Time{}
 		events = append(events, e)
 	}
-	equal(t, "events", len(events), 15)
+	testworld.Equal(t, "events", len(events), 15)
 	for i := 3; i < len(events); i++ {
-		equal(t, "event", events[i], events[i%3])
+		testworld.Equal(t, "event", events[i], events[i%3])
 	}
-	equal(t, "tags", events[0].Tags, all().Tags)
-	equal(t, "payload", string(events[0].Payload), string(all().Payload.(json.RawMessage)))
+	testworld.Equal(t, "tags", events[0].Tags, all().Tags)
+	testworld.Equal(t, "payload", string(events[0].Payload), string(all().Payload.(json.RawMessage)))
 }
 
 func TestSQLErrors(t *testing.T) {
@@ -126,19 +145,167 @@ func TestSQLErrors(t *testing.T) {
 	for _, driver := range drivers {
 		db := posthorn.SQL(w.openSQL(driver))
 		_, err := w.Publish(t.Context(), db, posthorn.Message{})
-		wantErr(t, driver, err, posthorn.ErrInvalid)
+		testworld.WantErr(t, driver, err, posthorn.ErrInvalid)
 		_, err = w.Publish(t.Context(), db, posthorn.Message{Type: "e"}, posthorn.Message{})
-		wantErr(t, driver, err, posthorn.ErrInvalid)
+		testworld.WantErr(t, driver, err, posthorn.ErrInvalid)
 		if !strings.Contains(err.Error(), "type must be") {
 			t.Errorf("%s: the error does not say what is wrong: %v", driver, err)
 		}
 		ended, end := context.WithCancel(t.Context())
 		end()
 		_, err = w.Publish(ended, db, posthorn.Message{Type: "e"})
-		wantErr(t, driver, err, context.Canceled)
+		testworld.WantErr(t, driver, err, context.Canceled)
 		if _, err := db.Exec(t.Context(), "select $1::int", struct{}{}); err == nil {
 			t.Errorf("%s takes a struct", driver)
 		}
 	}
-	equal(t, "events", len(w.payloads()), 0)
+	testworld.Equal(t, "events", len(w.payloads()), 0)
+}
+
+// Every exported function that takes a DB, called with all that it can send.
+var takesDB = map[string]func(w *world, db posthorn.DB, x string) error{
+	"Publish": func(w *world, db posthorn.DB, x string) error {
+		_, err := w.Publish(w.T.Context(), db, posthorn.Message{Type: "later", DeliverAt: time.Now().Add(time.Hour), DedupKey: x}, all())
+		return err
+	},
+	"PublishTo": func(w *world, db posthorn.DB, _ string) error {
+		later := all()
+		later.DeliverAt = time.Now().Add(time.Hour)
+		_, err := w.PublishTo(w.T.Context(), db, "g", "a", all(), later)
+		return err
+	},
+	"Enqueue": func(w *world, db posthorn.DB, x string) error {
+		job := posthorn.NewJob{
+			Title: "a", Description: "b", Tags: []string{`c"`}, Payload: json.RawMessage(`{"a": 1}`), Priority: 3,
+			RunAt: time.Now().Add(time.Hour), MaxRetries: 2, RetryDelays: []time.Duration{time.Second, time.Minute},
+			UniqueKey: x, UniqueFor: time.Hour, Metadata: map[string]any{"a": 1},
+		}
+		if _, err := w.Enqueue(w.T.Context(), db, job); err != nil {
+			return err
+		}
+		_, err := w.Enqueue(w.T.Context(), db, job, posthorn.NewJob{Title: "plain"})
+		return err
+	},
+	"CancelJob": func(w *world, db posthorn.DB, _ string) error {
+		return w.CancelJob(w.T.Context(), db, w.enqueue(posthorn.NewJob{Title: "a"})[0], "why")
+	},
+	"RetryJob": func(w *world, db posthorn.DB, x string) error {
+		id := w.enqueue(posthorn.NewJob{Title: "a", Tags: []string{x}})[0]
+		w.Exec("select from posthorn.claim_jobs('default', 'worker', array[$1::text])", x)
+		return w.RetryJob(w.T.Context(), db, id, "why")
+	},
+	"Complete": func(w *world, db posthorn.DB, x string) error {
+		completed := make(chan error, 1)
+		w.Work([]string{x}, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+			err := job.SetResult(map[string]int{"a": 1})
+			completed <- errors.Join(err, job.Complete(ctx, db))
+			return nil
+		})
+		w.enqueue(posthorn.NewJob{Title: "a", Tags: []string{x}})
+		return await.Value(w.T, "a job is completed", completed)
+	},
+	"Schedule": func(w *world, db posthorn.DB, x string) error {
+		_, err := w.Schedule(w.T.Context(), db, posthorn.Schedule{
+			Name: x, Cron: "@daily", TimeZone: "Europe/Berlin", CatchUp: posthorn.CatchUpAll, Type: "t", Payload: json.RawMessage("{}"),
+			Stream: "s", Key: "k", Metadata: map[string]any{"a": 1},
+		})
+		return err
+	},
+	"Unschedule": func(w *world, db posthorn.DB, _ string) error {
+		w.schedule("gone")
+		found, err := w.Unschedule(w.T.Context(), db, "gone")
+		if !found && err == nil {
+			err = errors.New("there was none")
+		}
+		return err
+	},
+	"RunScheduleNow": func(w *world, db posthorn.DB, _ string) error {
+		w.schedule("now")
+		_, err := w.RunScheduleNow(w.T.Context(), db, "now")
+		return err
+	},
+}
+
+// enqueue enqueues in a transaction of its own.
+func (w *world) enqueue(jobs ...posthorn.NewJob) []int64 {
+	w.T.Helper()
+	ids, err := w.Enqueue(w.T.Context(), w.Pool(), jobs...)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return ids
+}
+
+func (w *world) schedule(name string) {
+	w.T.Helper()
+	if _, err := w.Schedule(w.T.Context(), w.Pool(), posthorn.Schedule{Name: name, Every: time.Hour, Type: "t"}); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+func TestEveryDBIsTaken(t *testing.T) {
+	t.Parallel()
+	testworld.Equal(t, "functions that take a DB", slices.Sorted(maps.Keys(takesDB)), exportedWithDB(t))
+	w := newWorld(t)
+	w.Exec("select posthorn.define_group('default', 'g')")
+	w.Exec("select posthorn.subscribe('default', 'g', 'a')")
+	w.Start()
+	for name, call := range takesDB {
+		t.Run(name, func(t *testing.T) {
+			check := func(kind string, db posthorn.DB) {
+				t.Helper()
+				if err := call(w, db, name+" "+kind); err != nil {
+					t.Errorf("with %s: %v", kind, err)
+				}
+			}
+			check("a pool", w.Pool())
+			if err := pgx.BeginFunc(t.Context(), w.Pool(), func(tx pgx.Tx) error { check("a transaction", tx); return nil }); err != nil {
+				t.Error(err)
+			}
+			for _, driver := range drivers {
+				db := w.openSQL(driver)
+				check(driver, posthorn.SQL(db))
+				tx, err := db.BeginTx(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				check(driver+" in a transaction", posthorn.SQL(tx))
+				if err := tx.Commit(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// exportedWithDB are the names of the package's exported functions with an argument of type DB.
+func exportedWithDB(t *testing.T) []string {
+	t.Helper()
+	files, err := fs.Glob(os.DirFS("."), "*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range parsed.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || !f.Name.IsExported() {
+				continue
+			}
+			for _, arg := range f.Type.Params.List {
+				if kind, ok := arg.Type.(*ast.Ident); ok && kind.Name == "DB" {
+					names = append(names, f.Name.Name)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // globalSpans sets the process's provider, which can be done once.
@@ -28,7 +29,7 @@ var globalSpans = sync.OnceValue(func() *tracetest.SpanRecorder {
 
 func TestMain(m *testing.M) {
 	*observe.TryAgain = 20 * time.Millisecond
-	m.Run()
+	posthorntest.Main(m)
 }
 
 // A program may set its provider when the client has long been open.

@@ -1,0 +1,262 @@
+package posthorn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
+)
+
+type letter struct {
+	User     int    `json:"user"`
+	Template string `json:"template"`
+}
+
+var errNoSuchUser = errors.New("no such user")
+
+func send(context.Context, letter) error { return nil }
+
+func ExampleClient_Enqueue() {
+	tx, err := ph.Pool().Begin(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	// … what the job is about …
+	ids, err := ph.Enqueue(ctx, tx, posthorn.NewJob{
+		Title:   "Send welcome mail",
+		Tags:    []string{"mail"},
+		Payload: letter{User: 7, Template: "welcome"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		log.Fatal(err)
+	}
+	log.Println("job", ids[0])
+}
+
+func ExampleClient_Enqueue_options() {
+	_, err := ph.Enqueue(ctx, ph.Pool(), posthorn.NewJob{
+		Title:       "Rebuild the search index",
+		Tags:        []string{"search"},
+		Priority:    -1,                               // after all others
+		RunAt:       time.Now().Add(10 * time.Minute), // not before
+		MaxRetries:  5,
+		RetryDelays: []time.Duration{10 * time.Second, time.Minute, time.Hour},
+		UniqueKey:   "search-index", // one of them is enough
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func ExampleWorkOn() {
+	posthorn.WorkOn(ph, []string{"mail", "sms"}, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job, l letter) error {
+		switch err := send(ctx, l); {
+		case errors.Is(err, errNoSuchUser):
+			return posthorn.Permanent(err)
+		case err != nil:
+			return err // tried again
+		}
+		return job.SetResult(map[string]string{"sent": l.Template})
+	})
+	if err := ph.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func ExampleJob_Progress() {
+	ph.Work([]string{"import"}, posthorn.WorkConfig{Concurrency: 2, Timeout: 6 * time.Hour}, func(ctx context.Context, job posthorn.Job) error {
+		for page := 1; page <= 100; page++ {
+			// … import a page, with ctx …
+			if err := job.Progress(ctx, page); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func ExampleJob_Complete() {
+	ph.Work([]string{"billing"}, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		tx, err := ph.Pool().Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback(ctx)
+		if _, err := tx.Exec(ctx, "insert into invoices (job) values ($1)", job.ID); err != nil {
+			return err
+		}
+		if err := job.Complete(ctx, tx); err != nil {
+			return err
+		}
+		return tx.Commit(ctx)
+	})
+}
+
+func ExampleClient_Job() {
+	http.HandleFunc("GET /reports/{id}", func(w http.ResponseWriter, r *http.Request) {
+		var id int64 // from the path
+		job, err := ph.Job(r.Context(), id)
+		switch {
+		case errors.Is(err, posthorn.ErrNotFound):
+			http.NotFound(w, r)
+		case err == nil && job.Status == posthorn.JobCompleted:
+			_, _ = w.Write(job.Result)
+		}
+	})
+}
+
+func ExampleClient_SetJobLimit() {
+	five, hundred := 5, 100
+	err := ph.SetJobLimit(ctx, "mail", posthorn.JobLimit{MaxRunning: &five, MaxStarted: &hundred, Period: time.Minute})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// addTotals keeps the table totals: what each customer has ordered so far.
+func addTotals(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+	for _, e := range events {
+		var order Order
+		if err := e.Decode(&order); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `
+			insert into totals (customer, cents) values ($1, $2)
+			on conflict (customer) do update set cents = totals.cents + excluded.cents`,
+			e.Key, order.Cents); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addNewTotals does the same in the table new.totals.
+func addNewTotals(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+	if _, err := tx.Exec(ctx, "set local search_path = new, public"); err != nil {
+		return err
+	}
+	return addTotals(ctx, tx, events)
+}
+
+func ExampleClient_Project() {
+	ph.Project("totals", "order.placed", posthorn.ProjectionConfig{}, addTotals)
+	if err := ph.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func ExampleClient_Projections() {
+	projections, err := ph.Projections(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, p := range projections {
+		log.Println(p.Projection, p.Position, p.LagEvents, p.Error)
+	}
+}
+
+func ExampleClient_Rebuild() {
+	err := ph.Rebuild(ctx, "totals", posthorn.RebuildConfig{
+		Reset: func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "truncate totals")
+			return err
+		},
+		Progress: func(done, total int64) { log.Printf("%d of %d", done, total) },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func ExampleClient_Replace() {
+	run := func(sql string) func(ctx context.Context, tx pgx.Tx) error {
+		return func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, sql)
+			return err
+		}
+	}
+	err := ph.Replace(ctx, "totals", "order.placed", posthorn.ReplaceConfig{
+		Prepare: run("create schema new; create table new.totals (like public.totals including all)"),
+		Swap:    run("drop table public.totals; alter table new.totals set schema public; drop schema new"),
+	}, addNewTotals)
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func ExampleClient_Project_underANewName() {
+	ph.Project("totals", "order.placed", posthorn.ProjectionConfig{}, addTotals)
+	ph.Project("totals by day", "order.placed", posthorn.ProjectionConfig{}, addTotalsByDay)
+	if err := ph.Run(ctx); err != nil {
+		log.Print(err)
+		os.Exit(1)
+	}
+}
+
+func addTotalsByDay(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+	for _, e := range events {
+		if _, err := tx.Exec(ctx, `
+			insert into orders_by_day (day, orders) values ($1::date, 1)
+			on conflict (day) do update set orders = orders_by_day.orders + 1`, e.PublishedAt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// What the examples and docs/project.md do to their tables works: seed 002.30.
+func TestProjectionOfTheGuide(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Exec("create table public.totals (customer text primary key, cents bigint not null)")
+	for i := range 10 {
+		if _, err := w.Publish(t.Context(), w.Pool(), posthorn.Message{
+			Type: "order.placed", Key: fmt.Sprint("c", i%2), Payload: Order{ID: fmt.Sprint(i), Cents: 100},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Project("totals", "order.placed", posthorn.ProjectionConfig{}, addTotals)
+	w.Start()
+	want := func(when string) {
+		t.Helper()
+		await.True(t, "five orders each "+when, func() bool {
+			var n int
+			if err := w.Pool().QueryRow(t.Context(), "select count(*) from totals where cents = 500").Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n == 2
+		})
+	}
+	want("at first")
+	run := func(sql string) func(ctx context.Context, tx pgx.Tx) error {
+		return func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, sql)
+			return err
+		}
+	}
+	if err := w.Rebuild(t.Context(), "totals", posthorn.RebuildConfig{Reset: run("truncate totals")}); err != nil {
+		t.Fatal(err)
+	}
+	want("when rebuilt")
+	if err := w.Replace(t.Context(), "totals", "order.placed", posthorn.ReplaceConfig{
+		Prepare: run("create schema new; create table new.totals (like public.totals including all)"),
+		Swap:    run("drop table public.totals; alter table new.totals set schema public; drop schema new"),
+	}, addNewTotals); err != nil {
+		t.Fatal(err)
+	}
+	want("when replaced")
+}

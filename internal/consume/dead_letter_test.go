@@ -1,0 +1,97 @@
+package consume_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testworld"
+)
+
+// bury makes n dead letters of group g, the last one of another type.
+func (w *database) bury(g *posthorn.Group, n int) []int64 {
+	w.T.Helper()
+	ids := w.PublishN(n - 1)
+	last, err := w.Publish(w.T.Context(), w.Pool(), posthorn.Message{Type: "last"})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	for _, d := range w.FetchAll(g, n) {
+		if err := d.Term(w.T.Context(), errors.New("no use")); err != nil {
+			w.T.Fatal(err)
+		}
+	}
+	return append(ids, last...)
+}
+
+func (w *database) letters(filter posthorn.DeadLetterFilter) []int64 {
+	w.T.Helper()
+	var events []int64
+	for letter, err := range w.DeadLetters(w.T.Context(), "g", filter) {
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		events = append(events, letter.EventID)
+	}
+	return events
+}
+
+// seed 000.56
+func TestDeadLetters(t *testing.T) {
+	t.Parallel()
+	w := newDatabase(t)
+	ids := w.bury(w.Group("g", testworld.FromBeginning()), 250)
+	testworld.Equal(t, "all", w.letters(posthorn.DeadLetterFilter{}), ids)
+	testworld.Equal(t, "the first", w.letters(posthorn.DeadLetterFilter{Limit: 120}), ids[:120])
+	testworld.Equal(t, "by type", w.letters(posthorn.DeadLetterFilter{Type: "last"}), ids[249:])
+	testworld.Equal(t, "by event", w.letters(posthorn.DeadLetterFilter{EventID: ids[7]}), ids[7:8])
+	testworld.Equal(t, "by error", len(w.letters(posthorn.DeadLetterFilter{Error: "no u", Reason: "Handler error"})), 250)
+	testworld.Equal(t, "by none of the ids", w.letters(posthorn.DeadLetterFilter{IDs: []int64{}}), nil)
+	testworld.Equal(t, "by subscription", w.letters(posthorn.DeadLetterFilter{Subscription: "charge"}), nil)
+	later := time.Now().Add(time.Hour)
+	testworld.Equal(t, "from later on", w.letters(posthorn.DeadLetterFilter{FailedAfter: later}), nil)
+	testworld.Equal(t, "until later", len(w.letters(posthorn.DeadLetterFilter{FailedBefore: later})), 250)
+	for _, err := range w.DeadLetters(t.Context(), "nobody", posthorn.DeadLetterFilter{}) {
+		testworld.WantErr(t, "letters of no group", err, posthorn.ErrNotFound)
+	}
+}
+
+// Each page begins where the last one ended, whatever is gone by then.
+func TestDeadLettersWhilePurging(t *testing.T) {
+	t.Parallel()
+	w := newDatabase(t)
+	w.bury(w.Group("g", testworld.FromBeginning()), 250)
+	seen := 0
+	for letter, err := range w.DeadLetters(t.Context(), "g", posthorn.DeadLetterFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen++
+		n, err := w.Purge(t.Context(), "g", posthorn.DeadLetterFilter{IDs: []int64{letter.ID}})
+		if err != nil || n != 1 {
+			t.Fatalf("purged %d, %v", n, err)
+		}
+	}
+	testworld.Equal(t, "seen", seen, 250)
+	testworld.Equal(t, "left", w.letters(posthorn.DeadLetterFilter{}), nil)
+}
+
+// seed 000.56
+func TestRedrive(t *testing.T) {
+	t.Parallel()
+	w := newDatabase(t)
+	g := w.Group("g", testworld.FromBeginning())
+	ids := w.bury(g, 3)
+	if n, err := w.Purge(t.Context(), "g", posthorn.DeadLetterFilter{IDs: []int64{}}); n != 0 || err != nil {
+		t.Errorf("purged %d by an empty list of ids, %v", n, err)
+	}
+	n, err := w.Redrive(t.Context(), "", posthorn.DeadLetterFilter{Type: "last"})
+	if n != 1 || err != nil {
+		t.Fatalf("redrove %d, %v", n, err)
+	}
+	again := w.Fetch(g, 10)
+	testworld.Equal(t, "events", testworld.IDs(again), ids[2:])
+	w.Ack(again...)
+	testworld.Equal(t, "left", w.letters(posthorn.DeadLetterFilter{}), ids[:2])
+}

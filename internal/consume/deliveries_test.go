@@ -1,0 +1,193 @@
+package consume_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testworld"
+)
+
+func TestDeliveries(t *testing.T) {
+	t.Parallel()
+	w := newDatabase(t)
+	config := testworld.FromBeginning()
+	config.BatchSize = 50
+	g := w.Group("g", config)
+	ids := w.PublishN(300)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var seen []int64
+	for d, err := range g.Deliveries(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, d.ID)
+		w.Ack(d)
+		if len(seen) == len(ids) {
+			stop()
+		}
+	}
+	testworld.Equal(t, "events", seen, ids)
+	w.Nothing(g)
+}
+
+// Leaving the loop gives back what it was given and what was fetched ahead.
+func TestDeliveriesGiveBack(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(*testing.T, *posthorn.Group){
+		"break": func(t *testing.T, g *posthorn.Group) {
+			for d, err := range g.Deliveries(t.Context()) {
+				if err != nil || d.Delivery != 1 {
+					t.Error(d, err)
+				}
+				break
+			}
+		},
+		"panic": func(t *testing.T, g *posthorn.Group) {
+			defer func() { _ = recover() }()
+			for range g.Deliveries(t.Context()) {
+				panic("in the loop")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newDatabase(t)
+			ids := w.PublishN(100)
+			leave(t, w.other().Group("g", testworld.FromBeginning()))
+			counts := map[int64]int{}
+			for _, d := range w.FetchAll(w.Group("g", testworld.FromBeginning()), len(ids)) {
+				counts[d.ID] += d.Delivery
+			}
+			want := map[int64]int{}
+			for _, id := range ids {
+				want[id] = 1
+			}
+			testworld.Equal(t, "deliveries", counts, want)
+		})
+	}
+}
+
+// When its context ends, what the loop was given may still be answered, and only
+// the rest goes back.
+func TestDeliveriesEnd(t *testing.T) {
+	t.Parallel()
+	w := newDatabase(t)
+	ids := w.PublishN(100)
+	leaving := w.other()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var given []*posthorn.Delivery
+	for d, err := range leaving.Group("g", testworld.FromBeginning()).Deliveries(ctx) {
+		if err != nil {
+			t.Error(err)
+		}
+		if given = append(given, d); len(given) == 15 { // within the second batch
+			stop()
+		}
+	}
+	leaving.Ack(given...)
+	testworld.Equal(t, "events given", testworld.IDs(given), ids[:15])
+	counts := map[int64]int{}
+	for _, d := range w.FetchAll(w.Group("g", testworld.FromBeginning()), len(ids)-15) {
+		counts[d.ID] += d.Delivery
+	}
+	testworld.Equal(t, "events that went back", len(counts), len(ids)-15)
+	for _, id := range ids[15:] {
+		testworld.Equal(t, "delivery", counts[id], 1)
+	}
+}
+
+// Asking for the next event keeps alive what waits for its turn, also while
+// answers are saved.
+func TestDeliveriesKeepTheirLease(t *testing.T) {
+	t.Parallel()
+	w := newDatabase(t)
+	config := testworld.FromBeginning()
+	config.LeaseFor = time.Minute
+	g := w.Group("g", config)
+	ids := w.PublishN(3)
+	left := func() time.Duration {
+		return time.Duration(testworld.Ask[float64](w, "select extract(epoch from until - posthorn.now())::float from posthorn.leases") * float64(time.Second))
+	}
+	w.StopClock()
+	var seen []int64
+	for d, err := range g.Deliveries(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch seen = append(seen, d.ID); len(seen) {
+		case 1:
+			if err := d.Extend(t.Context(), time.Second); err != nil { // less than half of it is left
+				t.Fatal(err)
+			}
+			testworld.Equal(t, "left of the lease", left(), time.Second)
+		case 2:
+			testworld.Equal(t, "left of the lease when the next was asked for", left(), config.LeaseFor)
+		}
+		w.Ack(d)
+		if len(seen) == len(ids) {
+			break
+		}
+	}
+	testworld.Equal(t, "events", seen, ids)
+}
+
+// What is nacked in an ordered group takes the rest of its lease out of the loop.
+func TestDeliveriesInOrder(t *testing.T) {
+	t.Parallel()
+	w := newDatabase(t)
+	config := testworld.FromBeginning()
+	config.Order = posthorn.OrderKey
+	g := w.Group("g", config)
+	ids := w.PublishN(20)
+	ctx := await.Context(t)
+	var seen []int64
+	for d, err := range g.Deliveries(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.ID == ids[3] && d.Delivery == 1 {
+			if err := d.Nack(ctx, errors.New("once")); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		seen = append(seen, d.ID)
+		w.Ack(d)
+		if len(seen) == len(ids) {
+			break
+		}
+	}
+	testworld.Equal(t, "events", seen, ids)
+}
+
+// The loop may outlive an error, but not one that stays.
+func TestDeliveriesOfNothing(t *testing.T) {
+	t.Parallel()
+	w := newDatabase(t)
+	n := 0
+	for d, err := range w.Group("g", posthorn.GroupConfig{Order: "upwards"}).Deliveries(t.Context()) {
+		testworld.WantErr(t, "a bad group", err, posthorn.ErrInvalid)
+		if n++; d != nil {
+			t.Error("a delivery came with an error")
+		}
+	}
+	testworld.Equal(t, "errors", n, 1)
+}
+
+func TestDeliveriesOfAClosedClient(t *testing.T) {
+	t.Parallel()
+	w := newDatabase(t)
+	w.Close()
+	n := 0
+	for _, err := range w.Group("g", testworld.FromBeginning()).Deliveries(t.Context()) {
+		testworld.WantErr(t, "deliveries", err, posthorn.ErrClosed)
+		n++
+	}
+	testworld.Equal(t, "errors", n, 1)
+}

@@ -1,0 +1,103 @@
+package listen_test
+
+import (
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testdir"
+	"github.com/posthorn/posthorn/internal/testworld"
+	"github.com/posthorn/posthorn/localpg"
+)
+
+// A server that is killed and started again in between takes nothing from
+// anyone: neither from those who share the read, nor from one who catches up.
+// seed 001.50-59
+func TestListenThroughACrash(t *testing.T) {
+	t.Parallel()
+	config := localpg.Config{
+		Dir: testdir.New(t, "listen-").Path, BinDir: os.Getenv("POSTHORN_TEST_PG_BIN"), Logger: slog.New(slog.DiscardHandler),
+		Settings: map[string]string{"shared_buffers": "32MB", "wal_writer_delay": "10s"},
+	}
+	start := func() *localpg.Server {
+		ctx := await.Context(t)
+		server, err := localpg.Start(ctx, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return server
+	}
+	server := start()
+	t.Cleanup(func() {
+		if err := server.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{testworld.Open(t, posthorn.Config{DatabaseURL: server.URL(), Migrate: true, Logger: slog.New(slog.DiscardHandler)})}
+
+	var published atomic.Int64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // events, and transactions that leave nothing
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := w.Publish(t.Context(), w.Pool(), posthorn.Message{Type: "e"}); err == nil {
+				published.Add(1)
+			}
+			for range 20 {
+				_, _ = w.Pool().Exec(t.Context(), "do $$ begin perform pg_current_xact_id(); raise exception 'in vain'; end $$")
+			}
+		}
+	}()
+	var heard sync.WaitGroup
+	results := make([][]int64, 4)
+	for i := range results {
+		l := w.listen(posthorn.ListenConfig{From: posthorn.Beginning, Buffer: 1_000_000})
+		heard.Go(func() {
+			for {
+				e, err, ok := l.next()
+				if err != nil || !ok {
+					t.Error("listener ended: ", err)
+					return
+				}
+				if e.Type == "last" {
+					return
+				}
+				results[i] = append(results[i], e.ID)
+			}
+		})
+	}
+	reachable := func() bool {
+		_, err := w.Publish(t.Context(), w.Pool(), posthorn.Message{Type: "e"})
+		return err == nil
+	}
+	for range 2 {
+		before := published.Load()
+		await.True(t, "some more is published", func() bool { return published.Load() > before+20 })
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		server = start()
+		await.True(t, "the server is back", reachable)
+	}
+	close(stop)
+	<-stopped
+	want := idsInLog(w)
+	w.publishOne(posthorn.Message{Type: "last"})
+	heard.Wait()
+	for _, got := range results {
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("heard %d events, want %d, each once", len(got), len(want))
+		}
+	}
+}

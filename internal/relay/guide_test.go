@@ -1,0 +1,57 @@
+package relay_test
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/relay/redis"
+)
+
+// The code of docs/relay.md.
+func relayOrders(ctx context.Context, ph *posthorn.Client, url string) {
+	sink, err := redis.Open(ctx, url, redis.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sink.Close()
+	ph.Relay("to-redis", posthorn.RelayConfig{Streams: []string{"orders", "user.*"}}, sink)
+	if err := ph.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func showRelays(ctx context.Context, ph *posthorn.Client) {
+	relays, err := ph.Relays(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range relays {
+		slog.Info(r.Relay, "leader", r.Owner, "lag", r.LagEvents, "stuck", r.StuckStreams, "dead", r.DeadLetters, "error", r.Error)
+	}
+}
+
+func TestRelayAsInTheGuide(t *testing.T) {
+	t.Parallel()
+	r := newRelaying(t)
+	server := testredis.NewDatabase(t)
+	r.send("orders", 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		relayOrders(ctx, r.Client, server.URL())
+	}()
+	await.True(t, "they are written", func() bool { return server.Client.XLen(t.Context(), "orders").Val() == 3 })
+	showRelays(t.Context(), r.Client)
+	cancel()
+	<-ended
+	if took := r.relayStatus("to-redis"); took.Owner != "" || time.Since(took.UpdatedAt) > time.Hour {
+		t.Errorf("it has not ended: %+v", took)
+	}
+}

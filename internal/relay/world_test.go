@@ -1,0 +1,21 @@
+package relay_test
+
+import (
+	"testing"
+
+	"github.com/posthorn/posthorn/internal/testworld"
+)
+
+// world is a database with an open client.
+type world struct{ *testworld.World }
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return &world{testworld.New(t)}
+}
+
+// other is another process.
+func (w *world) other() *world {
+	w.T.Helper()
+	return &world{w.World.Other()}
+}

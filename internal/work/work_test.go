@@ -1,0 +1,513 @@
+package work_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testworld"
+)
+
+// enqueue enqueues in a transaction of its own.
+func (w *world) enqueue(jobs ...posthorn.NewJob) []int64 {
+	w.T.Helper()
+	ids, err := w.Enqueue(w.T.Context(), w.Pool(), jobs...)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return ids
+}
+
+// status waits until a job has a status.
+func (w *world) status(id int64, want string) posthorn.JobStatus {
+	w.T.Helper()
+	var job posthorn.JobStatus
+	await.True(w.T, fmt.Sprintf("job %d is %s", id, want), func() bool {
+		var err error
+		if job, err = w.Job(w.T.Context(), id); err != nil {
+			w.T.Fatal(err)
+		}
+		return job.Status == want
+	})
+	return job
+}
+
+// story is what the log tells of a job.
+func (w *world) story(id int64) string {
+	w.T.Helper()
+	entries, err := w.JobLog(w.T.Context(), id)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	var actions []string
+	for _, e := range entries {
+		actions = append(actions, e.Action)
+	}
+	return strings.Join(actions, " ")
+}
+
+var mail = []string{"mail"}
+
+func TestWorkDoesJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var got posthorn.Job
+	w.Work([]string{"mail", "sms"}, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		got = job
+		if err := job.Progress(ctx, 50); err != nil {
+			return err
+		}
+		return job.SetResult(map[string]int{"sent": 1})
+	})
+	w.Start()
+	id := w.enqueue(posthorn.NewJob{
+		Title: "send", Description: "a mail", Tags: []string{"mail", "other"}, Payload: map[string]int{"user": 7},
+		Priority: 2, MaxRetries: 5, Metadata: map[string]any{"why": "test"},
+	})[0]
+	job := w.status(id, posthorn.JobCompleted)
+	if string(job.Progress) != "50" || string(job.Result) != `{"sent":1}` {
+		t.Errorf("progress %s, result %s", job.Progress, job.Result)
+	}
+	var metadata map[string]string
+	_ = json.Unmarshal(got.Metadata, &metadata)
+	if got.ID != id || got.Attempt != 1 || got.Title != "send" || got.Description != "a mail" || string(got.Payload) != `{"user":7}` ||
+		got.Priority != 2 || got.MaxRetries != 5 || len(got.Tags) != 2 || metadata["why"] != "test" || metadata["producer"] != w.NodeID() {
+		t.Errorf("the handler got %+v", got)
+	}
+	if s := w.story(id); s != "PICKED COMPLETED" {
+		t.Errorf("the log says %s", s)
+	}
+}
+
+func TestWorkDoesManyShortJobsOnceEach(t *testing.T) {
+	t.Parallel()
+	const n = 1000
+	w := newWorld(t)
+	var done sync.Map
+	var twice, count atomic.Int64
+	handler := func(_ context.Context, job posthorn.Job) error {
+		if _, again := done.LoadOrStore(job.ID, true); again {
+			twice.Add(1)
+		}
+		count.Add(1)
+		return nil
+	}
+	jobs := make([]posthorn.NewJob, n)
+	for i := range jobs {
+		jobs[i] = posthorn.NewJob{Title: "short", Tags: mail}
+	}
+	w.enqueue(jobs...)
+	other := w.other()
+	for _, c := range []*world{w, other} {
+		c.Work(mail, posthorn.WorkConfig{}, handler)
+		c.Start()
+	}
+	await.True(t, "all are completed", func() bool {
+		return testworld.Ask[int](w, "select count(*) from posthorn.finished_jobs where status = 'COMPLETED'") == n
+	})
+	if twice.Load() > 0 || count.Load() != n {
+		t.Errorf("%d handled, %d of them twice", count.Load(), twice.Load())
+	}
+}
+
+func TestErrorsOfJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Work(mail, posthorn.WorkConfig{Timeout: 50 * time.Millisecond}, func(ctx context.Context, job posthorn.Job) error {
+		if job.Attempt > 1 {
+			return nil
+		}
+		switch job.Title {
+		case "plain":
+			return errors.New("no luck")
+		case "permanent":
+			return posthorn.Permanent(errors.New("never"))
+		case "later":
+			return posthorn.RetryAfter(time.Hour, errors.New("busy"))
+		case "panic":
+			panic("oh")
+		case "slow":
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	})
+	w.Start()
+	at := []time.Duration{0}
+	ids := w.enqueue(
+		posthorn.NewJob{Title: "plain", Tags: mail, RetryDelays: at},
+		posthorn.NewJob{Title: "permanent", Tags: mail, RetryDelays: at},
+		posthorn.NewJob{Title: "later", Tags: mail, RetryDelays: at},
+		posthorn.NewJob{Title: "panic", Tags: mail, MaxRetries: posthorn.NoRetries},
+		posthorn.NewJob{Title: "slow", Tags: mail, RetryDelays: at},
+	)
+	w.status(ids[0], posthorn.JobCompleted)
+	if s := w.story(ids[0]); s != "PICKED FAILED PICKED COMPLETED" {
+		t.Errorf("plain: %s", s)
+	}
+	if job := w.status(ids[1], posthorn.JobFailed); job.ErrorMessage != "never" || job.Attempt != 1 {
+		t.Errorf("permanent: %+v", job)
+	}
+	if job := w.status(ids[3], posthorn.JobFailed); !strings.HasPrefix(job.ErrorMessage, "panic: oh\n\n") || !strings.Contains(job.ErrorMessage, "work_test.go") {
+		t.Errorf("panic: %s", job.ErrorMessage)
+	}
+	w.status(ids[4], posthorn.JobCompleted)
+	log, err := w.JobLog(t.Context(), ids[4])
+	if err != nil || !strings.Contains(log[1].ErrorMessage, "used up its time") {
+		t.Errorf("slow: %+v, %v", log, err)
+	}
+	job := w.status(ids[2], posthorn.JobPending)
+	for job.RetryCount == 0 { // it may not have been tried yet
+		job = w.status(ids[2], posthorn.JobPending)
+	}
+	if job.NextRetryAt == nil || time.Until(*job.NextRetryAt) < 50*time.Minute {
+		t.Errorf("later: %+v", job)
+	}
+}
+
+func TestWorkOnDecodes(t *testing.T) {
+	t.Parallel()
+	type letter struct{ To string }
+	w := newWorld(t)
+	got := make(chan letter, 1)
+	posthorn.WorkOn(w.Client, mail, posthorn.WorkConfig{}, func(_ context.Context, _ posthorn.Job, l letter) error {
+		got <- l
+		return nil
+	})
+	w.Start()
+	ids := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail, Payload: letter{"me"}}, posthorn.NewJob{Title: "b", Tags: mail, Payload: []int{1}})
+	w.status(ids[0], posthorn.JobCompleted)
+	if l := <-got; l.To != "me" {
+		t.Errorf("got %+v", l)
+	}
+	if job := w.status(ids[1], posthorn.JobFailed); !strings.Contains(job.ErrorMessage, "does not fit") {
+		t.Errorf("undecodable: %+v", job)
+	}
+}
+
+// What a client has not finished when it stops goes to others at once, and
+// nothing is counted.
+func TestUnfinishedJobsGoBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := &world{testworld.Open(t, posthorn.Config{DatabaseURL: w.URL, DrainFor: time.Millisecond})}
+	begun := make(chan bool, 1)
+	first.Work(mail, posthorn.WorkConfig{Concurrency: 1}, func(ctx context.Context, _ posthorn.Job) error {
+		begun <- true
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail})[0]
+	stop := first.Start()
+	<-begun
+	stop()
+	if job := w.status(id, posthorn.JobPending); job.RetryCount != 0 || job.ErrorMessage != "" {
+		t.Errorf("it went back as %+v", job)
+	}
+	w.Work(mail, posthorn.WorkConfig{}, func(context.Context, posthorn.Job) error { return nil })
+	w.Start()
+	if job := w.status(id, posthorn.JobCompleted); job.Attempt != 2 {
+		t.Errorf("attempt %d", job.Attempt)
+	}
+	if s := w.story(id); s != "PICKED RESET PICKED COMPLETED" {
+		t.Errorf("the log says %s", s)
+	}
+}
+
+// A job that takes longer than its lease keeps it, and its beginning is logged.
+func TestLongJobsKeepTheirLeases(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const lease = time.Second
+	begun, release := make(chan bool), make(chan bool)
+	w.Work(mail, posthorn.WorkConfig{LeaseFor: lease, Concurrency: 1}, func(context.Context, posthorn.Job) error {
+		begun <- true
+		<-release
+		return nil
+	})
+	move := w.StopClock()
+	w.Start()
+	id := w.enqueue(posthorn.NewJob{Title: "long", Tags: mail})[0]
+	await.Value(t, "the job", begun)
+	for range 2 {
+		move(lease * 3 / 4)
+		await.True(t, "the lease is extended", func() bool {
+			return testworld.Ask[bool](w, "select lease_until = posthorn.now() + $1 from posthorn.running_jobs", lease)
+		})
+	}
+	await.True(t, "the beginning is logged", func() bool { return w.status(id, posthorn.JobProcessing).StartedAt != nil })
+	close(release)
+	w.status(id, posthorn.JobCompleted)
+	if s := w.story(id); s != "PICKED STARTED COMPLETED" {
+		t.Errorf("the log says %s", s)
+	}
+}
+
+// The handler of a job that is cancelled, or reset, hears of it.
+func TestHandlersOfLostJobsEnd(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(w *world, id int64) error{
+		"cancelled": func(w *world, id int64) error { return w.CancelJob(w.T.Context(), w.Pool(), id, "not needed") },
+		"reset":     func(w *world, id int64) error { return w.RetryJob(w.T.Context(), w.Pool(), id, "stuck") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			begun, ended := make(chan bool, 1), make(chan error, 1)
+			w.Work(mail, posthorn.WorkConfig{LeaseFor: time.Second}, func(ctx context.Context, job posthorn.Job) error {
+				if job.Attempt > 1 {
+					return nil
+				}
+				begun <- true
+				<-ctx.Done()
+				ended <- context.Cause(ctx)
+				return nil // which counts for nothing
+			})
+			w.Start()
+			id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail})[0]
+			<-begun
+			if err := lose(w, id); err != nil {
+				t.Fatal(err)
+			}
+			if cause := <-ended; !errors.Is(cause, posthorn.ErrLeaseLost) {
+				t.Errorf("it ended with %v", cause)
+			}
+			want, story := posthorn.JobCancelled, "PICKED CANCELLED"
+			if name == "reset" {
+				want, story = posthorn.JobCompleted, "PICKED RESET PICKED COMPLETED"
+			}
+			w.status(id, want)
+			if s := strings.ReplaceAll(w.story(id), "STARTED ", ""); s != story {
+				t.Errorf("the log says %s", s)
+			}
+		})
+	}
+}
+
+// A job that is completed in the handler's transaction is done if and only if
+// that commits.
+func TestJobsCompleteInTransactions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Exec("create table effects (job bigint)")
+	w.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		tx, err := w.Pool().Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(ctx) }()
+		if _, err := tx.Exec(ctx, "insert into effects values ($1)", job.ID); err != nil {
+			return err
+		}
+		if err := job.Complete(ctx, tx); err != nil {
+			return err
+		}
+		if job.Attempt == 1 {
+			return errors.New("rolled back")
+		}
+		return tx.Commit(ctx)
+	})
+	w.Start()
+	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail, RetryDelays: []time.Duration{0}})[0]
+	w.status(id, posthorn.JobCompleted)
+	if n := testworld.Ask[int](w, "select count(*) from effects"); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+	if s := w.story(id); s != "PICKED FAILED PICKED COMPLETED" {
+		t.Errorf("the log says %s", s)
+	}
+}
+
+// While a transaction of a handler finishes its job, the heartbeat leaves that job
+// alone: it would wait for the transaction, and so extend no job, and then take the
+// job for lost.
+func TestCompletedJobsAreNotLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var log testworld.Buffer
+	ended := make(chan error, 10)
+	ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: w.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ph.Close)
+	ph.Work(mail, posthorn.WorkConfig{LeaseFor: time.Second}, func(ctx context.Context, job posthorn.Job) error {
+		if job.Title == "beside" {
+			_, err := w.Pool().Exec(ctx, "select pg_sleep(3)")
+			return err
+		}
+		tx, err := w.Pool().Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(ctx) }()
+		if err := job.Complete(ctx, tx); err != nil {
+			return err
+		}
+		// Several heartbeats before the commit, and several after it.
+		if _, err := tx.Exec(ctx, "select pg_sleep(1.5)"); err != nil {
+			return err
+		}
+		if err := tx.Commit(ctx); err != nil {
+			return err
+		}
+		_, err = w.Pool().Exec(ctx, "select pg_sleep(1)")
+		ended <- context.Cause(ctx)
+		return err
+	})
+	(&world{&testworld.World{Client: ph, T: t, URL: w.URL}}).Start()
+	ids := w.enqueue(posthorn.NewJob{Title: "completes itself", Tags: mail}, posthorn.NewJob{Title: "beside", Tags: mail})
+	for _, id := range ids {
+		if job := w.status(id, posthorn.JobCompleted); job.Attempt != 1 {
+			t.Errorf("job %d needed %d attempts", id, job.Attempt)
+		}
+	}
+	if cause := await.Value(t, "the end of the handler", ended); cause != nil {
+		t.Errorf("the context of a job that completed itself ended: %v", cause)
+	}
+	if strings.Contains(log.String(), "lost") {
+		t.Errorf("logged:\n%s", log.String())
+	}
+}
+
+// Failures of jobs are logged, the last one as an error.
+func TestFailuresOfJobsAreLogged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var log testworld.Buffer
+	ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: w.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ph.Close)
+	ph.Work(mail, posthorn.WorkConfig{}, func(_ context.Context, job posthorn.Job) error {
+		if job.Attempt == 1 {
+			panic("no paper")
+		}
+		return posthorn.Permanent(errors.New("no printer"))
+	})
+	(&world{&testworld.World{Client: ph, T: t, URL: w.URL}}).Start()
+	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail, RetryDelays: []time.Duration{0}})[0]
+	w.status(id, posthorn.JobFailed)
+	for _, text := range []string{
+		fmt.Sprintf("job=%d title=a attempt=1 error=\"panic: no paper\"", id), "level=WARN", "next_attempt=", "work_test.go",
+		fmt.Sprintf("job=%d title=a attempt=2 error=\"no printer\"", id), "level=ERROR",
+	} {
+		await.True(t, text, func() bool { return strings.Contains(log.String(), text) })
+	}
+}
+
+// A result that the database cannot keep fails the job, which is not done again.
+func TestResultsThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Work(mail, posthorn.WorkConfig{}, func(_ context.Context, job posthorn.Job) error { return job.SetResult("\x00") })
+	w.Start()
+	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail})[0]
+	if job := w.status(id, posthorn.JobFailed); !strings.Contains(job.ErrorMessage, "its result cannot be kept") || job.Attempt != 1 {
+		t.Errorf("%+v", job)
+	}
+}
+
+func TestEnqueueIsPartOfTheTransaction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, commit := range []bool{false, true} {
+		tx, err := w.Pool().Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := w.Enqueue(t.Context(), tx, posthorn.NewJob{Title: "a"}, posthorn.NewJob{Title: "b", UniqueKey: "k"})
+		if err != nil || len(ids) != 2 {
+			t.Fatal(ids, err)
+		}
+		end, want := tx.Rollback, posthorn.ErrNotFound
+		if commit {
+			end, want = tx.Commit, nil
+		}
+		if err := end(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			if _, err := w.Job(t.Context(), id); !errors.Is(err, want) {
+				t.Errorf("committed %v: %v", commit, err)
+			}
+		}
+	}
+}
+
+func TestWrongWorkIsTold(t *testing.T) {
+	t.Parallel()
+	all := newWorld(t)
+	nothing := func(context.Context, posthorn.Job) error { return nil }
+	for name, set := range map[string]func(c *posthorn.Client){
+		"nil":         func(c *posthorn.Client) { c.Work(mail, posthorn.WorkConfig{}, nil) },
+		"typed nil":   func(c *posthorn.Client) { posthorn.WorkOn[int](c, mail, posthorn.WorkConfig{}, nil) },
+		"concurrency": func(c *posthorn.Client) { c.Work(mail, posthorn.WorkConfig{Concurrency: -1}, nothing) },
+		"batch":       func(c *posthorn.Client) { c.Work(mail, posthorn.WorkConfig{BatchSize: 1 << 20}, nothing) },
+		"lease":       func(c *posthorn.Client) { c.Work(mail, posthorn.WorkConfig{LeaseFor: 1}, nothing) },
+		"tag":         func(c *posthorn.Client) { c.Work([]string{"a", " "}, posthorn.WorkConfig{}, nothing) },
+		"twice": func(c *posthorn.Client) {
+			c.Work(mail, posthorn.WorkConfig{}, nothing)
+			c.Work(mail, posthorn.WorkConfig{}, nothing)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := all.other()
+			set(w.Client)
+			ctx := await.Context(t)
+			if err := w.Run(ctx); !errors.Is(err, posthorn.ErrInvalid) || posthorn.Hint(err) == "" {
+				t.Errorf("Run returned %v", err)
+			}
+		})
+	}
+}
+
+func TestEnqueueRefusesWhatDoesNotEncode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, j := range []posthorn.NewJob{
+		{Title: "a", Payload: func() {}},
+		{Title: "a", Metadata: map[string]any{"f": func() {}}},
+		{Title: ""},
+		{Title: "a", UniqueFor: time.Hour},
+		{Title: "a", Payload: json.RawMessage(`{`)},
+		{Title: "a", RetryDelays: []time.Duration{-1e9}},
+	} {
+		if _, err := w.Enqueue(t.Context(), w.Pool(), j); !errors.Is(err, posthorn.ErrInvalid) {
+			t.Errorf("%+v: %v", j, err)
+		}
+	}
+}
+
+func TestStatsCountJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Work(mail, posthorn.WorkConfig{}, func(_ context.Context, job posthorn.Job) error {
+		if job.Title == "bad" {
+			return posthorn.Permanent(errors.New("no"))
+		}
+		return nil
+	})
+	stop := w.Start()
+	ids := w.enqueue(posthorn.NewJob{Title: "good", Tags: mail}, posthorn.NewJob{Title: "bad", Tags: mail})
+	w.status(ids[0], posthorn.JobCompleted)
+	w.status(ids[1], posthorn.JobFailed)
+	stop()
+	got := w.Stats()[0]
+	want := fmt.Sprint("jobs tagged mail ", 2, 1, 1)
+	if h := got.Handlers[0]; fmt.Sprint(got.Group, " ", h.Events, h.Failed, h.Dead) != want {
+		t.Error(cmp.Diff(want, fmt.Sprintf("%+v", got)))
+	}
+}

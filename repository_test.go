@@ -1,0 +1,137 @@
+package posthorn_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// seed 000.65, 000.66: every option is documented where it is defined, and those
+// that tune say what either direction costs, and their default.
+func TestOptionsAreDocumented(t *testing.T) {
+	t.Parallel()
+	docs := map[string]string{}
+	sources, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range sources {
+		files := token.NewFileSet()
+		parsed, err := parser.ParseFile(files, file, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok || !regexp.MustCompile(`^[A-Z]\w*Config$|^Config$`).MatchString(spec.Name.Name) {
+				return true
+			}
+			options, ok := spec.Type.(*ast.StructType)
+			if !ok {
+				return true
+			}
+			doc, line := "", 0
+			for _, field := range options.Fields.List {
+				switch {
+				case field.Doc != nil:
+					doc = field.Doc.Text()
+				case files.Position(field.Pos()).Line != line+1:
+					doc = "" // what stands right below a field shares its comment
+				}
+				line = files.Position(field.End()).Line
+				for _, name := range field.Names {
+					docs[spec.Name.Name+"."+name.Name] = doc
+				}
+			}
+			return false
+		})
+	}
+	for option, doc := range docs {
+		if doc == "" {
+			t.Errorf("%s is not documented", option)
+		}
+	}
+	tuning := []string{
+		"Config.MaxConns", "Config.DrainFor",
+		"GroupConfig.Concurrency", "GroupConfig.BatchSize", "GroupConfig.LeaseFor", "GroupConfig.IdlePoll", "GroupConfig.Slots",
+	}
+	tradeOff := regexp.MustCompile(`(?i)\b(more|fewer|longer|shorter|larger?|smaller?|how many)\b`)
+	for _, option := range tuning {
+		if doc := docs[option]; !tradeOff.MatchString(doc) || !regexp.MustCompile(`(?i)default`).MatchString(doc) {
+			t.Errorf("%s does not say what it costs and what its default is: %q", option, doc)
+		}
+	}
+	for _, option := range slices.Concat(tuning, []string{
+		"Config.DatabaseURL", "Config.Namespace", "Config.ApplicationName", "Config.Logger",
+	}) {
+		if _, ok := docs[option]; !ok {
+			t.Errorf("%s does not exist", option)
+		}
+	}
+}
+
+// What a program gets with this package: the driver, the API of OpenTelemetry and
+// what those need. The command line, servers and SDKs must not reach it.
+func TestTheLibraryNeedsLittle(t *testing.T) {
+	t.Parallel()
+	allowed := []string{
+		"github.com/posthorn/posthorn/internal/", "github.com/posthorn/posthorn/schema", "github.com/posthorn/posthorn/seal",
+		"github.com/jackc/", "golang.org/x/sync/", "golang.org/x/text/",
+		"go.opentelemetry.io/otel", "go.opentelemetry.io/auto/sdk", "github.com/go-logr/", "github.com/cespare/xxhash/",
+	}
+	refused := []string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "github.com/posthorn/posthorn/internal/test", "github.com/posthorn/posthorn/seal/"}
+	for _, path := range dependencies(t, ".") {
+		isOf := func(prefix string) bool { return strings.HasPrefix(path, prefix) }
+		if path != "github.com/posthorn/posthorn" && !slices.ContainsFunc(allowed, isOf) || slices.ContainsFunc(refused, isOf) {
+			t.Errorf("the library needs %s", path)
+		}
+	}
+}
+
+// The program that make up starts first is there within a minute, compiled from
+// nothing: it is without the clients of brokers, object storage, key services and
+// Prometheus, and without the downloader of Postgres. Others need them.
+func TestTheSmallProgramIsSmall(t *testing.T) {
+	t.Parallel()
+	const program = "./cmd/posthorn"
+	large := map[string][]string{
+		program: {
+			"github.com/redis/", "github.com/nats-io/", "github.com/aws/", "github.com/hashicorp/", "gocloud.dev/", "google.golang.org/grpc",
+			"github.com/fergusstrange/", "github.com/lib/pq", "github.com/xi2/xz",
+		},
+		"./prometheus": {"github.com/prometheus/", "google.golang.org/protobuf/"},
+	}
+	small := dependencies(t, "-tags", "small", program)
+	for needs, prefixes := range large {
+		whole := dependencies(t, needs)
+		for _, prefix := range prefixes {
+			isOf := func(path string) bool { return strings.HasPrefix(path, prefix) }
+			if slices.ContainsFunc(small, isOf) {
+				t.Errorf("the small program needs %s", prefix)
+			}
+			if !slices.ContainsFunc(whole, isOf) {
+				t.Errorf("%s does not need %s", needs, prefix)
+			}
+		}
+	}
+}
+
+func dependencies(t *testing.T, args ...string) []string {
+	t.Helper()
+	list := []string{"list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"}
+	output, err := exec.Command("go", append(list, args...)...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := strings.Fields(string(output))
+	if len(packages) < 10 {
+		t.Fatalf("only %d packages: %v", len(packages), packages)
+	}
+	return packages
+}

@@ -70,73 +70,164 @@ begin
 end $$;
 comment on function posthorn.raise_lease_lost(bigint, int) is 'Raises that a lease is lost, and why.';
 
-create or replace function posthorn.extend(lease bigint, attempt int, lease_for interval default null)
-returns timestamptz
-language plpgsql security definer
+create or replace function posthorn.settle_failures(l posthorn.leases, failures jsonb)
+returns void
+language plpgsql
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
 set jit = off
 as $$
 #variable_conflict use_column
 declare
-  deadline timestamptz;
+  g posthorn.groups;
+  held bigint[] := posthorn.lease_ids(l);
+  f record;
 begin
-  perform posthorn.check_claim(1, coalesce(extend.lease_for, '1 second'), gen_random_uuid());
-  if pg_current_xact_id_if_assigned() is null then
-    perform posthorn.commit_relaxed();
-  end if;
-  update posthorn.leases x
-  set until = posthorn.now() + coalesce(extend.lease_for, x.lease_for, x.until - x.claimed_at),
-    lease_for = coalesce(x.lease_for, x.until - x.claimed_at)
-  where x.id = extend.lease and x.attempt = extend.attempt and posthorn.in_flight(x.until)
-  returning x.until into deadline;
-  if not found then
-    perform posthorn.raise_lease_lost(extend.lease, extend.attempt);
-  end if;
-  return deadline;
+  perform posthorn.check_failures(settle_failures.failures);
+  select x.* into g from posthorn.groups x where x.id = l.group_id;
+  for f in
+    select p.*, r.event as kept, coalesce(r.attempts, l.attempt - l.uncounted) as tried,
+      coalesce(nullif(p.subscription, ''), r.subscription, '') as owed_to,
+      p.event = any (held) and (r.event_id is not null or not l.retries) as is_held
+    from posthorn.parsed_failures(settle_failures.failures) p
+    left join posthorn.retries r on r.lease_id = l.id and r.event_id = p.event
+      and (p.subscription = '' or r.subscription in ('', p.subscription))
+  loop
+    if f.event = any (held) and not (f.is_held and l.retries) and f.subscription <> '' and posthorn.is_removed(g, f.subscription) then
+      continue; -- it was removed during the lease, with its retries
+    elsif not f.is_held and posthorn.is_recorded(g.id, f.event, f.owed_to) then
+      continue; -- a repeat: the answer to the call that recorded it was lost
+    elsif not f.is_held then
+      raise exception 'event % is not in lease %', f.event, l.id
+        using errcode = 'PH004', hint = 'List only what claim returned with this lease; for retries, only the subscriptions it named.';
+    elsif not f.released and (f.permanent or (g.attempts > 0 and f.tried >= g.attempts)) then
+      perform posthorn.bury(l, f.event, f.owed_to, f.tried, f.reason, f.error, f.stack);
+    else
+      insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot, error, event)
+      values (g.id, f.event, f.owed_to, case when f.released then f.tried - 1 else f.tried end,
+        posthorn.now() + coalesce(f.retry_in, case when f.released then interval '0' else posthorn.retry_delay(g, f.tried) end),
+        case when g.on_failure = 'block' then l.slot end, f.error, f.kept)
+      on conflict (group_id, event_id, subscription) do update
+        set attempts = excluded.attempts, due_at = excluded.due_at, lease_id = null, slot = excluded.slot,
+          error = coalesce(excluded.error, retries.error), failed_at = excluded.failed_at, alone = false
+        -- Otherwise another worker has the retry: this failure was recorded before, and the lease changed hands.
+        where retries.lease_id is null or retries.lease_id = l.id;
+    end if;
+  end loop;
 end $$;
-comment on function posthorn.extend(bigint, int, interval) is
-  'Extends a lease, by the length of its claim unless lease_for is given, and returns the new deadline.';
+comment on function posthorn.settle_failures(posthorn.leases, jsonb) is
+  'Turns failed events of a lease into retries or dead letters.';
 
-create or replace function posthorn.release(lease bigint, attempt int)
+create or replace function posthorn.is_recorded(group_id int, event_id bigint, subscription text)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+return exists (
+    select from posthorn.retries r
+    where r.group_id = is_recorded.group_id and r.event_id = is_recorded.event_id and r.subscription = is_recorded.subscription)
+  or exists (
+    select from posthorn.dead_letters d
+    where d.group_id = is_recorded.group_id and d.event_id = is_recorded.event_id and d.subscription = is_recorded.subscription);
+comment on function posthorn.is_recorded(int, bigint, text) is
+  'Whether an event has a retry or a dead letter for a subscription in a group.';
+
+create or replace function posthorn.is_removed(g posthorn.groups, subscription text)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+return exists (select from posthorn.filtered_groups f where f.group_no = g.id)
+  and not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = is_removed.subscription);
+comment on function posthorn.is_removed(posthorn.groups, text) is
+  'Whether a group has had subscriptions, but has none of this name now.';
+
+create or replace function posthorn.parsed_failures(failures jsonb)
+returns table (event bigint, subscription text, error text, stack text, reason text, permanent boolean, retry_in interval, released boolean)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select (f->>'event')::bigint, coalesce(f->>'subscription', ''), f->>'error', f->>'stack',
+    coalesce(f->>'reason', 'Handler error'), coalesce((f->>'permanent')::boolean, false),
+    posthorn.to_interval(f->>'retry_in', 'retry_in'), coalesce((f->>'released')::boolean, false)
+  from jsonb_array_elements(failures) f
+$$;
+comment on function posthorn.parsed_failures(jsonb) is 'The failures argument of settle, as rows.';
+
+create or replace function posthorn.check_failures(failures jsonb)
 returns void
-language plpgsql security definer
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
-begin
-  update posthorn.leases x
-  set until = posthorn.now(), node = null, attempt = x.attempt + 1, uncounted = x.uncounted + 2
-  where x.id = release.lease and x.attempt = release.attempt and posthorn.in_flight(x.until);
-  if not found then
-    perform posthorn.raise_lease_lost(release.lease, release.attempt);
-  end if;
-  update posthorn.retries r set attempts = r.attempts - 1 where r.lease_id = release.lease;
-end $$;
-comment on function posthorn.release(bigint, int) is
-  'Gives a lease back untouched, without counting it as a delivery; others may take it at once.';
-
-create or replace function posthorn.release_node(namespace text, node text)
-returns bigint
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_column
 declare
-  ns int := posthorn.namespace_id(release_node.namespace);
-  n bigint;
+  wrong text;
 begin
-  -- In one statement, so that a lease that ends or changes hands meanwhile is left alone.
-  with given as (
-    update posthorn.leases x
-    set until = posthorn.now(), node = null, attempt = x.attempt + 1, uncounted = x.uncounted + 2
-    where x.namespace_id = ns and x.node = release_node.node and x.until is not null
-    returning x.id
-  ), back as (
-    update posthorn.retries r set attempts = r.attempts - 1
-    from given where r.lease_id = given.id
-  )
-  select count(*) into n from given;
-  return n;
+  if jsonb_typeof(failures) <> 'array' then
+    wrong := 'failures must be a JSON array';
+  else
+    select case
+        when jsonb_typeof(f) <> 'object' then 'each failure must be an object'
+        when (f->>'event') ~ '^[0-9]{1,18}$' is not true then 'each failure needs the id of its event'
+        when exists (select from jsonb_each(f) x (k, v) where k in ('permanent', 'released') and jsonb_typeof(v) <> 'boolean')
+          then 'permanent and released must be true or false'
+        when exists (select from jsonb_object_keys(f) k
+          where k <> all (array['event', 'subscription', 'error', 'stack', 'reason', 'permanent', 'retry_in', 'released']))
+          then 'a failure has an unknown field'
+      end as w into wrong
+    from jsonb_array_elements(failures) f
+    order by w limit 1;
+  end if;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'PH004',
+      hint = 'For instance [{"event": 7, "error": "card declined", "permanent": true}]; other fields are subscription, retry_in, reason, stack and released.';
+  end if;
 end $$;
-comment on function posthorn.release_node(text, text) is 'Gives back every lease of a node, and returns how many.';
+comment on function posthorn.check_failures(jsonb) is 'Raises the error in the failures argument of settle, if there is one.';
+
+create or replace function posthorn.retry_delay(g posthorn.groups, n int)
+returns interval
+language sql volatile
+set search_path = pg_catalog, pg_temp
+return case
+  when g.delays is not null then coalesce(g.delays[least(n, cardinality(g.delays))], '0')
+  else least(
+      g.backoff_to,
+      make_interval(secs => least(
+        extract(epoch from g.backoff_from)::float8 * power(g.backoff_factor, least(n - 1, 200)),
+        extract(epoch from g.backoff_to)::float8)))
+    * (1 - g.backoff_jitter * random())
+end;
+comment on function posthorn.retry_delay(posthorn.groups, int) is 'The time that an event waits after its nth delivery.';
+
+create or replace function posthorn.bury(
+  l posthorn.leases, event_id bigint, subscription text, attempts int, reason text, error text, stack text
+) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into posthorn.dead_letters (namespace_id, group_id, subscription, event_id, stream_id, type, key, tags,
+    payload, metadata, published_at, attempts, reason, error, stack, node)
+  select l.namespace_id, l.group_id, bury.subscription, e.event_id, e.stream_id, e.type, e.key, e.tags,
+    e.payload, e.metadata, e.published_at, bury.attempts, bury.reason, bury.error, bury.stack, l.node
+  from posthorn.event_of(l.namespace_id, l.group_id, bury.event_id) e
+  on conflict (group_id, event_id, subscription) do update
+    set attempts = excluded.attempts, reason = excluded.reason, error = excluded.error, stack = excluded.stack,
+      node = excluded.node, failed_at = excluded.failed_at
+$$;
+comment on function posthorn.bury(posthorn.leases, bigint, text, int, text, text, text) is
+  'Writes a dead letter: the whole event, and the failure.';
+
+create or replace function posthorn.event_of(namespace_id int, group_id int, event_id bigint)
+returns table (event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json, published_at timestamptz)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.created_at
+  from posthorn.events e
+  where e.namespace_id = event_of.namespace_id and e.id = event_of.event_id
+  union all
+  (select r.event_id, (r.event->>'stream_id')::bigint, r.event->>'type', r.event->>'key',
+    array(select json_array_elements_text(r.event->'tags')), r.event->'payload', r.event->'metadata', (r.event->>'published_at')::timestamptz
+  from posthorn.retries r
+  where r.group_id = event_of.group_id and r.event_id = event_of.event_id and r.event is not null limit 1)
+  limit 1
+$$;
+comment on function posthorn.event_of(int, int, bigint) is 'One event of a group, from the log or from its retry.';

@@ -1,0 +1,42 @@
+create or replace function posthorn.release(lease bigint, attempt int)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  update posthorn.leases x
+  set until = posthorn.now(), node = null, attempt = x.attempt + 1, uncounted = x.uncounted + 2
+  where x.id = release.lease and x.attempt = release.attempt and posthorn.in_flight(x.until);
+  if not found then
+    perform posthorn.raise_lease_lost(release.lease, release.attempt);
+  end if;
+  update posthorn.retries r set attempts = r.attempts - 1 where r.lease_id = release.lease;
+end $$;
+comment on function posthorn.release(bigint, int) is
+  'Gives a lease back untouched, without counting it as a delivery; others may take it at once.';
+
+create or replace function posthorn.release_node(namespace text, node text)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(release_node.namespace);
+  n bigint;
+begin
+  -- In one statement, so that a lease that ends or changes hands meanwhile is left alone.
+  with given as (
+    update posthorn.leases x
+    set until = posthorn.now(), node = null, attempt = x.attempt + 1, uncounted = x.uncounted + 2
+    where x.namespace_id = ns and x.node = release_node.node and x.until is not null
+    returning x.id
+  ), back as (
+    update posthorn.retries r set attempts = r.attempts - 1
+    from given where r.lease_id = given.id
+  )
+  select count(*) into n from given;
+  return n;
+end $$;
+comment on function posthorn.release_node(text, text) is 'Gives back every lease of a node, and returns how many.';

@@ -38,7 +38,7 @@ var brokerRows = []row{
 			}
 			client := cluster.Client(h)
 			ours = d.relaying(b.events, func(ctx context.Context, name string) (posthorn.Sink, func(), error) {
-				sink, err := redis.Open(ctx, cluster.URL(), redis.Config{Prefix: name, Logger: quiet})
+				sink, err := redis.Open(ctx, cluster.URL(), redis.Config{Prefix: name})
 				if err != nil {
 					return nil, nil, err
 				}

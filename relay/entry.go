@@ -1,6 +1,6 @@
-// Package relay says what an event looks like in a broker: a CloudEvent, whose
-// attributes are the fields of a Redis entry or the headers of a NATS message.
-// Packages redis and nats below it write and read them.
+// Package relay defines the form of an event in a broker. It is a CloudEvent: its
+// attributes are the fields of a Redis entry, or the headers of a NATS message.
+// Packages relay/redis and relay/nats write and read entries.
 package relay
 
 import (
@@ -14,21 +14,21 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// Entry is an event as brokers have it. ID is the event's id in the log of
-// Source; what is empty is left out.
+// Entry is an event as it is stored in a broker. Source and ID together identify
+// the event. Empty attributes are not stored.
 type Entry struct {
-	ID       string // in decimal
+	ID       string // the event's id in the log of Source, in decimal
 	Source   string // see [Source]
 	Type     string
-	Time     string // when it was published, as RFC 3339 with nanoseconds
+	Time     string // when the event was published, in RFC 3339 with nanoseconds
 	Subject  string // the key
 	Tags     string // a JSON array
 	Metadata string // a JSON object
 	Data     []byte // the payload
 }
 
-// The names of attributes, which Redis has as they are and NATS after "ce-".
-// Data is a field in Redis only.
+// The names of the attributes. NATS headers add the prefix "ce-". Data is a field in
+// Redis only; in NATS the payload is the body of the message.
 const (
 	SpecVersion = "specversion"
 	ID          = "id"
@@ -41,21 +41,20 @@ const (
 	Data        = "data"
 )
 
-// Source is the CloudEvents source of what a log publishes: no two logs have the
-// same, so source and id together are unique.
+// Source returns the CloudEvents source of the events of a namespace. The origin is
+// unique to a log, so source and id together are unique.
 func Source(origin, namespace string) string { return "posthorn:" + origin + ":" + namespace }
 
-// sources are the CloudEvents sources of logs.
-var sources = regexp.MustCompile(`^posthorn:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([a-z][a-z0-9_-]{0,30})$`)
+var sourcePattern = regexp.MustCompile(`^posthorn:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([a-z][a-z0-9_-]{0,30})$`)
 
-// NewEntry is an event as brokers have it.
+// NewEntry returns the entry for an event.
 func NewEntry(source string, e *posthorn.Event) Entry {
 	entry := Entry{
 		ID: strconv.FormatInt(e.ID, 10), Source: source, Type: e.Type, Subject: e.Key,
 		Time: e.PublishedAt.UTC().Format(time.RFC3339Nano), Data: e.Payload,
 	}
 	if len(e.Tags) > 0 {
-		tags, _ := json.Marshal(e.Tags) // texts cannot fail
+		tags, _ := json.Marshal(e.Tags) // encoding strings never fails
 		entry.Tags = string(tags)
 	}
 	if string(e.Metadata) != "{}" {
@@ -64,13 +63,13 @@ func NewEntry(source string, e *posthorn.Event) Entry {
 	return entry
 }
 
-// Read is the event that the entry was made of, with the log that published it, as
-// an entry at a position of a stream. Where it is no event of a log, it has an error.
+// Read decodes the entry at a position of a stream into the event and the log that
+// published the event. If another program wrote the entry, the result has an error.
 func (entry Entry) Read(stream, position string) posthorn.SourceEntry {
 	read := posthorn.SourceEntry{Stream: stream, Position: position}
-	log := sources.FindStringSubmatch(entry.Source)
+	log := sourcePattern.FindStringSubmatch(entry.Source)
 	if log == nil {
-		read.Err = errors.New("its source is no log")
+		read.Err = errors.New("the source of the entry is not a Posthorn log")
 		return read
 	}
 	read.Log, read.Namespace = log[1], log[2]
@@ -81,14 +80,14 @@ func (entry Entry) Read(stream, position string) posthorn.SourceEntry {
 func (entry Entry) event(stream string) (posthorn.Event, error) {
 	id, err := strconv.ParseInt(entry.ID, 10, 64)
 	if err != nil || id < 1 {
-		return posthorn.Event{}, errors.New("its id is none of a log")
+		return posthorn.Event{}, errors.New("the id of the entry is not the id of an event")
 	}
 	if entry.Type == "" || len(entry.Data) == 0 {
-		return posthorn.Event{}, errors.New("it has no type or no data")
+		return posthorn.Event{}, errors.New("the entry has no type or no data")
 	}
 	at, err := time.Parse(time.RFC3339Nano, entry.Time)
 	if err != nil {
-		return posthorn.Event{}, errors.New("its time is none")
+		return posthorn.Event{}, errors.New("the time of the entry is not in RFC 3339")
 	}
 	e := posthorn.Event{
 		ID: id, Stream: stream, Type: entry.Type, Key: entry.Subject,
@@ -99,11 +98,11 @@ func (entry Entry) event(stream string) (posthorn.Event, error) {
 	}
 	if entry.Tags != "" {
 		if err := json.Unmarshal([]byte(entry.Tags), &e.Tags); err != nil {
-			return posthorn.Event{}, fmt.Errorf("its tags are no JSON array of texts: %w", err)
+			return posthorn.Event{}, fmt.Errorf("the tags of the entry are not a JSON array of strings: %w", err)
 		}
 	}
 	if !json.Valid(e.Payload) || !json.Valid(e.Metadata) {
-		return posthorn.Event{}, errors.New("its data or metadata is no JSON")
+		return posthorn.Event{}, errors.New("the data or the metadata of the entry is not JSON")
 	}
 	return e, nil
 }

@@ -13,7 +13,7 @@ import (
 
 const log = "01234567-89ab-cdef-0123-456789abcdef"
 
-func TestEventsComeBackAsTheyWere(t *testing.T) {
+func TestReadReturnsTheOriginalEvent(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
 	for name, e := range map[string]posthorn.Event{
@@ -31,7 +31,7 @@ func TestEventsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestEntriesOfOthersAreNoEvents(t *testing.T) {
+func TestReadRefusesForeignEntries(t *testing.T) {
 	t.Parallel()
 	good := relay.Entry{ID: "1", Source: relay.Source(log, "shop"), Type: "e", Time: "2026-03-01T12:00:00Z", Data: []byte("1")}
 	if read := good.Read("s", "7"); read.Err != nil {
@@ -47,7 +47,7 @@ func TestEntriesOfOthersAreNoEvents(t *testing.T) {
 		bad := good
 		spoil(&bad)
 		if read := bad.Read("s", "7"); read.Err == nil || read.Position != "7" {
-			t.Errorf("%s: became %+v", name, read)
+			t.Errorf("invalid %s: read as %+v", name, read)
 		}
 	}
 }

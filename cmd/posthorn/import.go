@@ -91,7 +91,7 @@ func (f importFlags) open(ctx context.Context, a *app, text string) (from source
 	case scheme == "nats" || scheme == "tls":
 		from, err = nats.OpenSource(ctx, text, cmp.Or(f.from, a.namespace), nats.Config{Prefix: f.prefix, Logger: a.log})
 	case strings.HasPrefix(scheme, "redis"):
-		from, err = redis.OpenSource(ctx, text, redis.Config{Prefix: f.prefix, Logger: a.log})
+		from, err = redis.OpenSource(ctx, text, redis.Config{Prefix: f.prefix})
 	default:
 		return nil, errUnknownBroker
 	}

@@ -100,7 +100,7 @@ type broker interface {
 func (f relayFlags) open(ctx context.Context, text string, log *slog.Logger) (broker, error) {
 	open := func(ctx context.Context) (broker, error) {
 		sink, err := redis.Open(ctx, text, redis.Config{
-			Prefix: f.prefix, Replicas: f.replicas, Keep: f.keep, KeepFor: f.keepFor, Logger: log,
+			Prefix: f.prefix, Replicas: f.replicas, Keep: f.keep, KeepFor: f.keepFor,
 		})
 		if err != nil { // it does not connect
 			return nil, usageError{err, "posthorn relay --help shows what URLs look like"}

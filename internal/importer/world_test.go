@@ -73,7 +73,7 @@ func (b *broker) openSink() posthorn.Sink {
 	}
 	var err error
 	if b.kind == "redis" {
-		sink, err = redis.Open(b.t.Context(), b.url, redis.Config{Logger: quiet})
+		sink, err = redis.Open(b.t.Context(), b.url, redis.Config{})
 	} else {
 		sink, err = nats.Open(b.t.Context(), b.url, nats.Config{Logger: quiet})
 	}

@@ -23,150 +23,150 @@ var appendScript string
 var appending = redis.NewScript(appendScript)
 
 const (
-	// A chunk is what one call of the script appends: the server does nothing else
-	// meanwhile.
+	// A chunk is the events of one call of the script. Its size is limited, since the
+	// server executes no other command during a script.
 	chunkEvents = 256
 	chunkBytes  = 1 << 20
-	// An exchange is what is sent before answers are read.
+	// An exchange is the chunks that are sent before their replies are read.
 	exchangeBytes  = 8 << 20
 	exchangeChunks = 256
-	// maxBulk is what Redis takes as one value (proto-max-bulk-len).
+	// maxBulk is the largest value that Redis accepts (proto-max-bulk-len).
 	maxBulk = 512 << 20
 )
 
-// flow is the part of a batch that goes to one stream.
-type flow struct {
+// streamBatch is the part of a batch that goes to one stream, and its progress.
+type streamBatch struct {
 	stream, key string
 	events      []*posthorn.Event
-	refused     map[int64]error // what Redis never takes
+	refused     map[int64]error // events that Redis will never accept
 
-	next    int    // events before this one are in Redis
-	safe    int    // events before this one are on the replicas as well
-	known   bool   // last is what the stream ends with
-	last    string // id of the event that is last in Redis, "" for none
-	asked   string // the address of the server that the slot moves to
-	trouble error  // why this round got nowhere
-	err     error  // why the stream goes no further
-	own     bool   // err is of this stream, not of the server
+	written    int    // number of events that Redis has
+	replicated int    // number of events that enough replicas have
+	known      bool   // whether last is up to date
+	last       string // id of the last event in the stream, "" if it has none
+	movingTo   string // address of the server that the slot is migrating to
+	retryCause error  // why the next round must retry
+	err        error  // why this call writes no more to the stream
+	streamErr  bool   // err is an error of the stream, not of the server
 }
 
-func (f *flow) done() bool { return f.err != nil || f.safe == len(f.events) }
+func (b *streamBatch) done() bool { return b.err != nil || b.replicated == len(b.events) }
 
-// failed: the stream goes no further in this call.
-func (f *flow) failed(err error) { f.known, f.err = false, err }
+// fail stops writing to the stream for the rest of this call.
+func (b *streamBatch) fail(err error) { b.known, b.err = false, err }
 
-// again lets the next round look at the stream anew.
-func (f *flow) again(why error) { f.known, f.trouble = false, why }
+// retry lets the next round read the last id of the stream and continue from there.
+func (b *streamBatch) retry(cause error) { b.known, b.retryCause = false, cause }
 
-func unfinished(flows []*flow) []*flow {
-	var open []*flow
-	for _, f := range flows {
-		if !f.done() {
-			open = append(open, f)
+func unfinished(batches []*streamBatch) []*streamBatch {
+	var open []*streamBatch
+	for _, b := range batches {
+		if !b.done() {
+			open = append(open, b)
 		}
 	}
 	return open
 }
 
-// flows splits a batch by stream.
-func (s *Sink) flows(batch posthorn.SinkBatch) []*flow {
-	var flows []*flow
-	byStream := map[string]*flow{}
-	var f *flow
+// split splits a batch by stream.
+func (s *Sink) split(batch posthorn.SinkBatch) []*streamBatch {
+	var batches []*streamBatch
+	byStream := map[string]*streamBatch{}
+	var b *streamBatch
 	for i := range batch.Events {
 		e := &batch.Events[i]
-		if f == nil || f.stream != e.Stream {
-			if f = byStream[e.Stream]; f == nil {
-				f = &flow{stream: e.Stream, key: s.link.prefix + e.Stream}
-				byStream[e.Stream] = f
-				flows = append(flows, f)
+		if b == nil || b.stream != e.Stream {
+			if b = byStream[e.Stream]; b == nil {
+				b = &streamBatch{stream: e.Stream, key: s.link.prefix + e.Stream}
+				byStream[e.Stream] = b
+				batches = append(batches, b)
 			}
 		}
 		if max(len(e.Payload), len(e.Metadata)) > s.maxEntry {
-			if f.refused == nil {
-				f.refused = map[int64]error{}
+			if b.refused == nil {
+				b.refused = map[int64]error{}
 			}
-			f.refused[e.ID] = fmt.Errorf("the event has %d bytes, and Redis takes %d", len(e.Payload)+len(e.Metadata), s.maxEntry)
+			b.refused[e.ID] = fmt.Errorf("the event has %d bytes, and Redis accepts %d", len(e.Payload)+len(e.Metadata), s.maxEntry)
 			continue
 		}
-		f.events = append(f.events, e)
+		b.events = append(b.events, e)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range flows {
-		f.last, f.known = s.last[f.key]
-		if f.known && f.place(f.last) > 0 {
-			f.known = false // all of it was written before, and comes again
+	for _, b := range batches {
+		b.last, b.known = s.last[b.key]
+		if b.known && b.countUpTo(b.last) > 0 {
+			b.known = false // the batch repeats an event that this sink has written
 		}
 	}
-	return flows
+	return batches
 }
 
-// chunk is a call of the script: events of a flow up to one.
+// chunk is one call of the script.
 type chunk struct {
-	flow *flow
-	upto int
-	cmd  *redis.Cmd
+	batch *streamBatch
+	upto  int // index after the last event of the chunk
+	cmd   *redis.Cmd
 }
 
-// pass is one look at all open flows of one server.
-type pass struct {
+// nodeWriter writes batches to one server, in one round.
+type nodeWriter struct {
 	ctx      context.Context
 	node     *redis.Client
 	source   string
 	replicas int
 	timeout  time.Duration
-	loaded   bool // the script, in this pass
+	loaded   bool // whether this round has loaded the script
 }
 
-// run asks where streams end of which that is not known, and then appends.
-func (p *pass) run(flows []*flow) {
+// write reads the last ids of streams that are not known, and then appends.
+func (w *nodeWriter) write(batches []*streamBatch) {
 	var probes []chunk
-	for _, f := range flows {
-		f.trouble = nil
-		if !f.known {
-			probes = append(probes, chunk{flow: f, cmd: p.call(f, "?", nil)})
+	for _, b := range batches {
+		b.retryCause = nil
+		if !b.known {
+			probes = append(probes, chunk{batch: b, cmd: w.call(b, "?", nil)})
 		}
 	}
-	for len(probes) > 0 && over(p.ctx) == nil {
+	for len(probes) > 0 && contextErr(w.ctx) == nil {
 		n := min(len(probes), exchangeChunks)
-		p.exchange(probes[:n])
+		w.exchange(probes[:n])
 		probes = probes[n:]
 	}
 	var pending []chunk
 	size := 0
-	for _, f := range flows {
-		if f.done() || !f.known || f.trouble != nil {
+	for _, b := range batches {
+		if b.done() || !b.known || b.retryCause != nil {
 			continue
 		}
-		last := f.last
-		for at := f.next; at < len(f.events); {
-			upto, bytes := f.cut(at)
+		last := b.last
+		for at := b.written; at < len(b.events); {
+			upto, bytes := b.cut(at)
 			if len(pending) == exchangeChunks || size > 0 && size+bytes > exchangeBytes {
-				p.exchange(pending)
+				w.exchange(pending)
 				pending, size = nil, 0
-				if f.trouble != nil || f.err != nil || over(p.ctx) != nil {
+				if b.retryCause != nil || b.err != nil || contextErr(w.ctx) != nil {
 					break
 				}
 			}
-			pending = append(pending, chunk{flow: f, upto: upto, cmd: p.call(f, last, f.events[at:upto])})
+			pending = append(pending, chunk{batch: b, upto: upto, cmd: w.call(b, last, b.events[at:upto])})
 			size += bytes
-			last = idOf(f.events[upto-1])
+			last = idOf(b.events[upto-1])
 			at = upto
 		}
-		if over(p.ctx) != nil {
+		if contextErr(w.ctx) != nil {
 			return
 		}
 	}
 	if len(pending) > 0 {
-		p.exchange(pending)
+		w.exchange(pending)
 	}
 }
 
-// cut says where a chunk ends that begins with an event, and how much it has.
-func (f *flow) cut(at int) (upto, bytes int) {
-	for upto = at; upto < len(f.events) && upto-at < chunkEvents; upto++ {
-		e := f.events[upto]
+// cut returns the end of the chunk that begins at an index, and its size.
+func (b *streamBatch) cut(at int) (upto, bytes int) {
+	for upto = at; upto < len(b.events) && upto-at < chunkEvents; upto++ {
+		e := b.events[upto]
 		n := len(e.Payload) + len(e.Metadata) + 100
 		if upto > at && bytes+n > chunkBytes {
 			break
@@ -176,18 +176,19 @@ func (f *flow) cut(at int) (upto, bytes int) {
 	return upto, bytes
 }
 
-// call is a call of the script.
-func (p *pass) call(f *flow, prev string, events []*posthorn.Event) *redis.Cmd {
+// call returns the command that runs the script.
+func (w *nodeWriter) call(b *streamBatch, prev string, events []*posthorn.Event) *redis.Cmd {
 	args := make([]any, 0, 6+7*len(events))
-	args = append(args, "evalsha", appending.Hash(), 1, f.key, prev, p.source)
+	args = append(args, "evalsha", appending.Hash(), 1, b.key, prev, w.source)
 	for _, e := range events {
 		args = appendEvent(args, e)
 	}
-	return redis.NewCmd(p.ctx, args...)
+	return redis.NewCmd(w.ctx, args...)
 }
 
-// appendEvent adds what [relay.NewEntry] says of an event. They are pointers, which
-// need no memory and become text when they are sent: meanwhile Redis is at work.
+// appendEvent appends the arguments of an event, in the form of [relay.NewEntry]. The
+// arguments are pointers into the event. They need no allocation, and are formatted
+// when they are sent, while Redis executes the commands before.
 func appendEvent(args []any, e *posthorn.Event) []any {
 	at := &e.PublishedAt
 	if at.Location() != time.UTC {
@@ -204,127 +205,129 @@ func appendEvent(args []any, e *posthorn.Event) []any {
 	return append(args, &e.ID, &e.Type, at, &e.Key, tags, metadata, (*document)(&e.Payload))
 }
 
-// document is sent as it is.
+// document is JSON that is sent as it is.
 type document json.RawMessage
 
 func (d *document) MarshalBinary() ([]byte, error) { return *d, nil }
 
-// exchange sends calls on one connection, and looks at the answers. Replicas are
-// waited for on the same connection, which WAIT is about.
-func (p *pass) exchange(chunks []chunk) {
+// exchange sends chunks on one connection, waits for the replicas, and applies the
+// replies. WAIT must use the same connection, since it waits for the replication of
+// the writes of its connection.
+func (w *nodeWriter) exchange(chunks []chunk) {
 	var wait *redis.IntCmd
-	_, _ = p.node.Pipelined(p.ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+	_, _ = w.node.Pipelined(w.ctx, func(pipe redis.Pipeliner) error { // each command has its own error
 		for _, c := range chunks {
-			if c.flow.asked != "" {
-				_ = pipe.Do(p.ctx, "asking")
+			if c.batch.movingTo != "" {
+				_ = pipe.Do(w.ctx, "asking")
 			}
-			_ = pipe.Process(p.ctx, c.cmd)
+			_ = pipe.Process(w.ctx, c.cmd)
 		}
-		if p.replicas > 0 {
-			wait = redis.NewIntCmd(p.ctx, "wait", p.replicas, (p.timeout / 2).Milliseconds())
-			_ = pipe.Process(p.ctx, wait)
+		if w.replicas > 0 {
+			wait = redis.NewIntCmd(w.ctx, "wait", w.replicas, (w.timeout / 2).Milliseconds())
+			_ = pipe.Process(w.ctx, wait)
 		}
 		return nil
 	})
 	for _, c := range chunks {
-		p.answer(c)
+		w.apply(c)
 	}
-	err := p.replicated(wait)
+	err := w.replicationErr(wait)
 	for _, c := range chunks {
-		f := c.flow
+		b := c.batch
 		switch {
-		case f.err != nil || f.trouble != nil || !f.known:
+		case b.err != nil || b.retryCause != nil || !b.known:
 		case err != nil:
-			f.failed(err)
+			b.fail(err)
 		default:
-			f.safe = f.next
+			b.replicated = b.written
 		}
 	}
 }
 
-// replicated says why too few replicas have what was written.
-func (p *pass) replicated(wait *redis.IntCmd) error {
+// replicationErr returns an error if too few replicas have acknowledged the writes.
+func (w *nodeWriter) replicationErr(wait *redis.IntCmd) error {
 	if wait == nil {
 		return nil
 	}
 	n, err := wait.Result()
-	if err == nil && int(n) < p.replicas {
+	if err == nil && int(n) < w.replicas {
 		err = &failure{
-			text: fmt.Sprintf("%d replicas have it, and %d should", n, p.replicas),
-			hint: "The replicas are away or behind. See INFO replication on the master; ?replicas=0 does without.",
+			text: fmt.Sprintf("%d replicas have the entries, and %d are required", n, w.replicas),
+			hint: "Replicas are down or behind. See INFO replication on the master. ?replicas=0 writes without waiting for replicas.",
 		}
 	}
 	return explain(err)
 }
 
-// answer is what the script said to a chunk. After a chunk that was refused, those
-// after it were as well.
-func (p *pass) answer(c chunk) {
-	f := c.flow
-	if f.err != nil || f.trouble != nil {
+// apply updates the progress of a stream by the reply to a chunk. If a chunk was
+// refused, so were all chunks of the stream after it, and apply ignores them.
+func (w *nodeWriter) apply(c chunk) {
+	b := c.batch
+	if b.err != nil || b.retryCause != nil {
 		return
 	}
-	answer, err := c.cmd.Result()
+	reply, err := c.cmd.Result()
 	if err != nil {
-		p.refusal(f, err)
+		w.applyError(b, err)
 		return
 	}
-	switch answer := answer.(type) {
+	switch reply := reply.(type) {
 	case int64:
-		f.next, f.last = c.upto, idOf(f.events[c.upto-1])
+		b.written, b.last = c.upto, idOf(b.events[c.upto-1])
 	case string:
 		if c.upto > 0 {
-			f.again(errBetween)
+			b.retry(errOtherWriter)
 			return
 		}
-		f.known, f.last, f.next = true, answer, f.place(answer)
-		f.safe = min(f.safe, f.next)
+		b.known, b.last, b.written = true, reply, b.countUpTo(reply)
+		b.replicated = min(b.replicated, b.written)
 	default:
-		f.failed(fmt.Errorf("redis answered with a %T", answer))
+		b.fail(fmt.Errorf("unexpected reply of type %T from redis", reply))
 	}
 }
 
-// place is how many events there are up to the one with an id, or 0.
-func (f *flow) place(id string) int {
+// countUpTo returns the number of events up to and including the event with the id,
+// or 0 if the batch does not have that event.
+func (b *streamBatch) countUpTo(id string) int {
 	n, err := strconv.ParseInt(id, 10, 64)
 	if err != nil {
 		return 0
 	}
-	return 1 + slices.IndexFunc(f.events, func(e *posthorn.Event) bool { return e.ID == n })
+	return 1 + slices.IndexFunc(b.events, func(e *posthorn.Event) bool { return e.ID == n })
 }
 
 func idOf(e *posthorn.Event) string { return strconv.FormatInt(e.ID, 10) }
 
-var errBetween = errors.New("somebody else wrote to the stream: another relay, or one that lost its lease")
+var errOtherWriter = errors.New("another relay writes to the stream, or a relay that has lost its lease")
 
-// refusal sorts errors into those that the next round may mend, and others.
-func (p *pass) refusal(f *flow, err error) {
+// applyError retries errors that the next round can solve. All others fail the stream.
+func (w *nodeWriter) applyError(b *streamBatch, err error) {
 	switch code := errorCode(err); code {
 	case "NOSCRIPT":
-		f.trouble = err
-		if !p.loaded {
-			p.loaded = true
-			if err := appending.Load(p.ctx, p.node).Err(); err != nil {
-				f.failed(explain(err))
+		b.retryCause = err
+		if !w.loaded {
+			w.loaded = true
+			if err := appending.Load(w.ctx, w.node).Err(); err != nil {
+				b.fail(explain(err))
 			}
 		}
 	case "MOVED":
-		f.asked = ""
-		f.again(err)
+		b.movingTo = ""
+		b.retry(err)
 	case "ASK":
-		f.asked = err.Error()[strings.LastIndexByte(err.Error(), ' ')+1:]
-		f.again(err)
+		b.movingTo = err.Error()[strings.LastIndexByte(err.Error(), ' ')+1:]
+		b.retry(err)
 	case "OTHERLOG":
-		f.own = true
+		b.streamErr = true
 		_, other, _ := strings.Cut(err.Error(), " ")
-		f.failed(&failure{
-			text: fmt.Sprintf("the stream's key %q has events of another log, %s", f.key, other),
-			hint: "Ids of two logs do not compare. Give one of the relays a prefix: redis://host?prefix=shop:",
+		b.fail(&failure{
+			text: fmt.Sprintf("the key %q of the stream has events of another log, %s", b.key, other),
+			hint: "The ids of two logs are not comparable. Use a prefix for one of the relays: redis://host?prefix=shop:",
 		})
 	case "WRONGTYPE":
-		f.own = true
-		f.failed(fmt.Errorf("key %q: %w", f.key, explain(err)))
+		b.streamErr = true
+		b.fail(fmt.Errorf("key %q: %w", b.key, explain(err)))
 	default:
-		f.failed(explain(err))
+		b.fail(explain(err))
 	}
 }

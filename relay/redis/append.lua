@@ -1,13 +1,15 @@
--- Appends events to a stream if it ends as the caller believes.
+-- Appends events to a stream, if the last event of the stream is the one that the
+-- caller expects. If the last event is one of the given events, the events up to it
+-- are in the stream already, and only those after it are appended.
 --   KEYS[1]  the stream
---   ARGV[1]  id of the event that is last now, '' if there is none, '?' to ask
---   ARGV[2]  our source
+--   ARGV[1]  id of the expected last event, '' if there is none, '?' to read it
+--   ARGV[2]  CloudEvents source of the relay
 --   then for each event: id, type, time, subject, tags, metadata, data
--- Returns how many were appended, or as text the id that is last. Where the last
--- is one of the events given, those up to it are here already.
+-- Returns the number of events that were appended. If the last event is another one,
+-- nothing is appended, and its id is returned as a string.
 local key, prev, source = KEYS[1], ARGV[1], ARGV[2]
 
--- The last event of ours, looking behind a few entries of other programs.
+-- The id of the last event of this source, skipping a few entries of other programs.
 local function last(count)
   local found = redis.call('XREVRANGE', key, '+', '-', 'COUNT', count)
   for _, entry in ipairs(found) do

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// failure is an error with what to do about it.
+// failure is an error with a hint for the operator.
 type failure struct {
 	text, hint string
 	err        error
@@ -27,20 +27,20 @@ func (f *failure) Hint() string  { return f.hint }
 func (f *failure) Unwrap() error { return f.err }
 
 var hints = []struct{ code, hint string }{
-	{"WRONGTYPE", "The key of the stream holds something else. Rename that, or give the relay a prefix: redis://host?prefix=events:"},
-	{"OOM", "Redis is full (maxmemory). Give it more, or trim streams; until then the relay waits."},
-	{"READONLY", "That server is a replica. Use the URL of the master, or redis-sentinel://, which follows it."},
+	{"WRONGTYPE", "The key of the stream has a value of another type. Rename that key, or use a prefix for the relay: redis://host?prefix=events:"},
+	{"OOM", "Redis is full (maxmemory). Raise maxmemory or trim streams. The relay continues when there is room."},
+	{"READONLY", "The server is a replica. Use the URL of the master, or redis-sentinel://, which follows failovers."},
 	{"NOREPLICAS", "Too few replicas are connected to the master (min-replicas-to-write)."},
-	{"NOAUTH", "The URL has no password, and the server wants one: redis://user:password@host"},
+	{"NOAUTH", "The server requires a password, and the URL has none: redis://user:password@host"},
 	{"WRONGPASS", "The user or the password in the URL is wrong."},
-	{"NOPERM", "The user lacks rights (ACL SETUSER); the documentation of package relay/redis lists them."},
-	{"CLUSTERDOWN", "The Cluster has no master for some keys. It comes back when a replica takes over, or the master does."},
-	{"LOADING", "The server reads its data from disk after a start."},
-	{"MISCONF", "The server cannot save to its disk."},
-	{"BUSY", "The server is busy with a script of somebody else."},
+	{"NOPERM", "The user lacks permissions (ACL SETUSER). The documentation of package relay/redis lists the required commands."},
+	{"CLUSTERDOWN", "The Cluster has no master for some slots. It recovers when a replica takes over, or the master is back."},
+	{"LOADING", "The server is loading its data from disk after a start."},
+	{"MISCONF", "The server cannot write to its disk."},
+	{"BUSY", "The server is busy with a script of another program."},
 }
 
-// explain adds what to do to an error of Redis.
+// explain adds a hint to an error of Redis.
 func explain(err error) error {
 	if known := (*failure)(nil); err == nil || errors.As(err, &known) {
 		return err
@@ -54,14 +54,14 @@ func explain(err error) error {
 	return err
 }
 
-// errorCode is the first word of an error that Redis answered with, or "". Before
-// version 7, what went wrong inside of a script is wrapped.
+// errorCode returns the first word of an error reply, or "" for other errors. Before
+// Redis 7, an error inside a script is wrapped in another error reply.
 func errorCode(err error) string {
-	var answered redis.Error
-	if !errors.As(err, &answered) {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
 		return ""
 	}
-	text := answered.Error()
+	text := reply.Error()
 	if strings.HasPrefix(text, "ERR Error running script") {
 		if _, cause, ok := strings.Cut(text, ": -"); ok {
 			text = cause

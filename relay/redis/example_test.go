@@ -16,7 +16,7 @@ var (
 func ExampleOpen() {
 	sink, err := redis.Open(ctx, "redis-sentinel://redis1,redis2,redis3/main?prefix=shop:", redis.Config{
 		Replicas: 1,
-		Keep:     1_000_000, // of each stream, and whatever a consumer group has not read
+		Keep:     1_000_000, // entries of each stream; unread entries of consumer groups are kept as well
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -8,14 +8,14 @@ import (
 
 var Slot = slot
 
-// LimitEntries lets a sink believe that its server takes less than others.
+// LimitEntries sets the largest event, in bytes, that a sink sends to its server.
 func LimitEntries(s *Sink, bytes int) { s.maxEntry = bytes }
 
-// Late is a call of the script that a sink has prepared and not sent: what an owner
-// of a stream that lost it may have on its way.
+// Late runs the script as a relay does that prepared the call while prev was the last
+// id of the stream, and has lost its lease since.
 func Late(ctx context.Context, s *Sink, prev string, batch posthorn.SinkBatch) (any, error) {
-	f := s.flows(batch)[0]
-	p := pass{ctx: ctx, source: "posthorn:" + batch.Origin + ":" + batch.Namespace}
+	f := s.split(batch)[0]
+	p := nodeWriter{ctx: ctx, source: "posthorn:" + batch.Origin + ":" + batch.Namespace}
 	if err := s.link.open(ctx); err != nil {
 		return nil, err
 	}

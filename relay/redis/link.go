@@ -12,26 +12,26 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// link is the way to a Redis: what kind it is turns out when it is first used, so
-// that a program may start while it is down.
+// link is a connection to a single server, Sentinel or a Cluster. It connects when it
+// is first used, so that a program can start while Redis is down.
 type link struct {
 	target
 
 	mu       sync.Mutex
-	found    bool
+	opened   bool
 	closed   bool
 	client   redis.UniversalClient
 	replicas int
 }
 
-// open finds out what there is behind the URL.
+// open connects, and detects a Cluster and the number of replicas.
 func (l *link) open(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return posthorn.ErrClosed
 	}
-	if l.found {
+	if l.opened {
 		return nil
 	}
 	if l.client == nil {
@@ -40,7 +40,7 @@ func (l *link) open(ctx context.Context) error {
 	if err := l.inspect(ctx); err != nil {
 		return err
 	}
-	l.found = true
+	l.opened = true
 	return nil
 }
 
@@ -51,7 +51,7 @@ func (l *link) inspect(ctx context.Context) error {
 	}
 	if l.kind == single && infoValue(info, "redis_mode") == "cluster" {
 		if l.db != 0 {
-			return fmt.Errorf("the server is of a Cluster, which has no databases but 0")
+			return fmt.Errorf("the server belongs to a Cluster, which has database 0 only")
 		}
 		_ = l.client.Close()
 		l.kind = cluster
@@ -60,17 +60,17 @@ func (l *link) inspect(ctx context.Context) error {
 	if l.replicas = l.target.replicas; l.replicas != 0 {
 		return nil
 	}
-	has := false
+	hasReplicas := false
 	switch l.kind {
 	case single:
 		n, _ := strconv.Atoi(infoValue(info, "connected_slaves"))
-		has = n > 0
+		hasReplicas = n > 0
 	case sentinel:
-		has, err = l.sentinelHasReplicas(ctx)
+		hasReplicas, err = l.sentinelHasReplicas(ctx)
 	case cluster:
-		has, err = l.clusterHasReplicas(ctx)
+		hasReplicas, err = l.clusterHasReplicas(ctx)
 	}
-	if has {
+	if hasReplicas {
 		l.replicas = 1
 	}
 	return explain(err)
@@ -82,19 +82,19 @@ func infoValue(info, name string) string {
 	return value
 }
 
-// sentinelHasReplicas asks the first sentinel that answers whether the master has
-// replicas, be they there just now or not.
+// sentinelHasReplicas asks the sentinels, until one answers, whether the master has
+// replicas. Replicas that are down count as well.
 func (l *link) sentinelHasReplicas(ctx context.Context) (bool, error) {
 	var err error
 	for _, addr := range l.addrs {
-		asked := redis.NewSentinelClient(&redis.Options{
+		client := redis.NewSentinelClient(&redis.Options{
 			Addr: addr, Username: l.sentinelUsername, Password: l.sentinelPassword, TLSConfig: l.tls,
 			Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
-			DialTimeout: l.timeout / 2, ReadTimeout: l.timeout, MaintNotificationsConfig: quiet(),
+			DialTimeout: l.timeout / 2, ReadTimeout: l.timeout, MaintNotificationsConfig: noMaintNotifications(),
 		})
 		var replicas []map[string]string
-		replicas, err = asked.Replicas(ctx, l.master).Result()
-		_ = asked.Close()
+		replicas, err = client.Replicas(ctx, l.master).Result()
+		_ = client.Close()
 		if err == nil {
 			return len(replicas) > 0, nil
 		}
@@ -107,7 +107,7 @@ func (l *link) clusterHasReplicas(ctx context.Context) (bool, error) {
 	return strings.Contains(nodes, "slave"), err
 }
 
-// node is the client of the server that has a key.
+// node returns the client of the master that has a key.
 func (l *link) node(ctx context.Context, key string) (*redis.Client, error) {
 	if c, ok := l.client.(*redis.ClusterClient); ok {
 		return c.MasterForKey(ctx, key)
@@ -115,21 +115,21 @@ func (l *link) node(ctx context.Context, key string) (*redis.Client, error) {
 	return l.client.(*redis.Client), nil
 }
 
-// refresh asks a Cluster again who has which keys.
+// refresh reloads the slots of a Cluster, and returns when they are loaded.
 func (l *link) refresh(ctx context.Context) {
 	if c, ok := l.client.(*redis.ClusterClient); ok {
-		_ = c.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil }) // what matters shows when it is used
+		_ = c.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil }) // the next command reports any error
 	}
 }
 
-// reload is refresh in the background, for the next call.
+// reload reloads the slots of a Cluster in the background, for the next call.
 func (l *link) reload(ctx context.Context) {
 	if c, ok := l.client.(*redis.ClusterClient); ok {
 		c.ReloadState(ctx)
 	}
 }
 
-// check explains an error, and lets the next call look who has which keys.
+// check adds a hint to an error, and reloads the slots of a Cluster for the next call.
 func (l *link) check(ctx context.Context, err error) error {
 	if err != nil {
 		l.reload(ctx)
@@ -137,11 +137,11 @@ func (l *link) check(ctx context.Context, err error) error {
 	return explain(err)
 }
 
-// nodeAt is the client of a Cluster's master at an address.
+// nodeAt returns the client of the Cluster's master at an address.
 func (l *link) nodeAt(ctx context.Context, addr string) (*redis.Client, error) {
 	c, ok := l.client.(*redis.ClusterClient)
 	if !ok {
-		return nil, fmt.Errorf("the server is of a Cluster now")
+		return nil, fmt.Errorf("the server has joined a Cluster")
 	}
 	var mu sync.Mutex
 	var at *redis.Client
@@ -154,7 +154,7 @@ func (l *link) nodeAt(ctx context.Context, addr string) (*redis.Client, error) {
 		return nil
 	})
 	if err == nil && at == nil {
-		err = fmt.Errorf("no master of the Cluster is at %s", addr)
+		err = fmt.Errorf("no master of the Cluster has the address %s", addr)
 	}
 	return at, err
 }

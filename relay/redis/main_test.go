@@ -10,6 +10,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goredis.SetLogger(&logging.VoidLogger{}) // it would tell of every server that is killed
+	goredis.SetLogger(&logging.VoidLogger{}) // it would log each server that a test kills
 	posthorntest.Main(m)
 }

@@ -19,136 +19,138 @@ import (
 )
 
 const (
-	// readStreams is of how many streams one command reads.
+	// readStreams is the maximum number of streams that one command reads.
 	readStreams = 100
-	// blockFor is how long a command blocks, at most: so long its connection is busy
-	// after the reader has gone.
+	// blockFor is the maximum time that a command blocks. It is short, since the
+	// connection stays busy for that time after the reader is cancelled.
 	blockFor = time.Second
-	// In a Cluster one command reads what lies in one slot, so none can wait for
-	// several streams. They are looked at again after a pause that grows.
-	firstPause = 2 * time.Millisecond
-	lastPause  = 100 * time.Millisecond
+	// In a Cluster one command can read from one slot only, so it cannot block on
+	// several streams. They are polled instead, with a pause that doubles.
+	minPause = 2 * time.Millisecond
+	maxPause = 100 * time.Millisecond
 )
 
-// read takes looks until one finds something. The map is the caller's.
+// read polls until there are entries, or the wait is over. It does not change positions.
 func (s *Source) read(ctx context.Context, positions map[string]string, limit int, wait time.Duration) ([]posthorn.SourceEntry, error) {
 	if err := s.link.open(ctx); err != nil {
 		return nil, err
 	}
 	deadline := time.Now().Add(wait)
-	pause := firstPause
+	pause := minPause
 	for first := true; ; first = false {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		l := &look{link: s.link, after: maps.Clone(positions), limit: limit}
-		if err := s.link.check(ctx, l.group(ctx)); err != nil {
+		p := &poll{link: s.link, after: maps.Clone(positions), limit: limit}
+		if err := s.link.check(ctx, p.plan(ctx)); err != nil {
 			return nil, err
 		}
 		left := time.Until(deadline)
-		if len(l.parts) == 1 && !first && left > 0 {
-			l.block = min(left, blockFor)
+		if len(p.commands) == 1 && !first && left > 0 {
+			p.block = min(left, blockFor)
 		}
-		if err := s.link.check(ctx, l.run(ctx)); err != nil {
+		if err := s.link.check(ctx, p.run(ctx)); err != nil {
 			return nil, err
 		}
-		if len(l.entries) > 0 || left <= 0 {
-			return l.entries, nil
+		if len(p.entries) > 0 || left <= 0 {
+			return p.entries, nil
 		}
-		if len(l.parts) != 1 {
+		if len(p.commands) != 1 {
 			select {
 			case <-time.After(min(pause, left)):
 			case <-ctx.Done():
 			}
-			pause = min(2*pause, lastPause)
+			pause = min(2*pause, maxPause)
 		}
 	}
 }
 
-// look is one look at some streams.
-type look struct {
-	link    *link
-	after   map[string]string // moves on
-	limit   int
-	block   time.Duration
-	parts   []part
-	mu      sync.Mutex // guards what follows, and after
+// poll is one attempt to read new entries of several streams.
+type poll struct {
+	link     *link
+	after    map[string]string // positions, which advance
+	limit    int
+	block    time.Duration
+	commands []command
+
+	mu      sync.Mutex // guards after, entries and hasMore
 	entries []posthorn.SourceEntry
-	full    map[string]bool // streams that may have more
+	hasMore map[string]bool // streams that may have more entries
 }
 
-// part is what one command can read.
-type part struct {
+// command is the streams that one XREAD can read.
+type command struct {
 	node    *redis.Client
 	streams []string
 }
 
-// group sorts streams by server and slot. Their order is by chance, so that none is
-// always last.
-func (l *look) group(ctx context.Context) error {
-	type place struct {
+// plan groups the streams by server and slot. Their order is random, as that of the
+// map, so that no stream is always the last.
+func (p *poll) plan(ctx context.Context) error {
+	type location struct {
 		node *redis.Client
 		slot uint16
 	}
-	byPlace := map[place][]string{}
-	for stream := range l.after {
-		key := l.link.prefix + stream
-		node, err := l.link.node(ctx, key)
+	byLocation := map[location][]string{}
+	for stream := range p.after {
+		key := p.link.prefix + stream
+		node, err := p.link.node(ctx, key)
 		if err != nil {
 			return err
 		}
-		p := place{node: node}
-		if l.link.kind == cluster {
-			p.slot = slot(key)
+		at := location{node: node}
+		if p.link.kind == cluster {
+			at.slot = slot(key)
 		}
-		byPlace[p] = append(byPlace[p], stream)
+		byLocation[at] = append(byLocation[at], stream)
 	}
-	for p, streams := range byPlace {
+	for at, streams := range byLocation {
 		for some := range slices.Chunk(streams, readStreams) {
-			l.parts = append(l.parts, part{node: p.node, streams: some})
+			p.commands = append(p.commands, command{node: at.node, streams: some})
 		}
 	}
 	return nil
 }
 
-// run reads until the limit is reached or the streams have no more. A first round
-// gives each stream its share, so that one with much does not starve others.
-func (l *look) run(ctx context.Context) error {
-	parts := l.parts
-	for len(parts) > 0 && len(l.entries) < l.limit {
+// run reads until the limit is reached, or no stream has more entries. Each round
+// reads the same number of entries from each stream, so that a long stream does not
+// starve the others.
+func (p *poll) run(ctx context.Context) error {
+	commands := p.commands
+	for len(commands) > 0 && len(p.entries) < p.limit {
 		n := 0
-		for _, p := range parts {
-			n += len(p.streams)
+		for _, c := range commands {
+			n += len(c.streams)
 		}
-		l.full = map[string]bool{}
-		share := (l.limit - len(l.entries) + n - 1) / n
-		if err := l.each(ctx, parts, share); err != nil {
+		p.hasMore = map[string]bool{}
+		share := (p.limit - len(p.entries) + n - 1) / n
+		if err := p.readAll(ctx, commands, share); err != nil {
 			return err
 		}
-		var more []part
-		for _, p := range parts {
-			p.streams = slices.DeleteFunc(slices.Clone(p.streams), func(stream string) bool { return !l.full[stream] })
-			if len(p.streams) > 0 {
-				more = append(more, p)
+		var next []command
+		for _, c := range commands {
+			c.streams = slices.DeleteFunc(slices.Clone(c.streams), func(stream string) bool { return !p.hasMore[stream] })
+			if len(c.streams) > 0 {
+				next = append(next, c)
 			}
 		}
-		parts = more
+		commands = next
 	}
 	return nil
 }
 
-// each reads from all servers at the same time.
-func (l *look) each(ctx context.Context, parts []part, share int) error {
-	byNode := map[*redis.Client][]part{}
-	for _, p := range parts {
-		byNode[p.node] = append(byNode[p.node], p)
+// readAll reads from all servers concurrently.
+func (p *poll) readAll(ctx context.Context, commands []command, share int) error {
+	byNode := map[*redis.Client][]command{}
+	for _, c := range commands {
+		byNode[c.node] = append(byNode[c.node], c)
 	}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
-	for node, parts := range byNode {
+	for node, commands := range byNode {
 		all.Go(func() {
-			if err := l.from(ctx, node, parts, share); err != nil {
+			if err := p.readNode(ctx, node, commands, share); err != nil {
 				mu.Lock()
 				failed = cmp.Or(failed, err)
 				mu.Unlock()
@@ -159,19 +161,19 @@ func (l *look) each(ctx context.Context, parts []part, share int) error {
 	return failed
 }
 
-// from reads from one server, in one round trip.
-func (l *look) from(ctx context.Context, node *redis.Client, parts []part, share int) error {
-	if l.block > 0 {
-		found, err := node.XRead(ctx, l.args(parts[0], share, l.block)).Result()
+// readNode reads from one server, in one round trip.
+func (p *poll) readNode(ctx context.Context, node *redis.Client, commands []command, share int) error {
+	if p.block > 0 {
+		found, err := node.XRead(ctx, p.args(commands[0], share, p.block)).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return explain(err)
 		}
-		return l.take(ctx, node, found, share)
+		return p.add(ctx, node, found, share)
 	}
 	pipe := node.Pipeline()
-	reads := make([]*redis.XStreamSliceCmd, len(parts))
-	for i, p := range parts {
-		reads[i] = pipe.XRead(ctx, l.args(p, share, -1))
+	reads := make([]*redis.XStreamSliceCmd, len(commands))
+	for i, c := range commands {
+		reads[i] = pipe.XRead(ctx, p.args(c, share, -1))
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for _, read := range reads {
@@ -179,56 +181,57 @@ func (l *look) from(ctx context.Context, node *redis.Client, parts []part, share
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return explain(err)
 		}
-		if err := l.take(ctx, node, found, share); err != nil {
+		if err := p.add(ctx, node, found, share); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *look) args(p part, share int, block time.Duration) *redis.XReadArgs {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (p *poll) args(c command, share int, block time.Duration) *redis.XReadArgs {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	args := &redis.XReadArgs{Count: int64(share), Block: block}
-	for _, stream := range p.streams {
-		args.Streams = append(args.Streams, l.link.prefix+stream)
+	for _, stream := range c.streams {
+		args.Streams = append(args.Streams, p.link.prefix+stream)
 	}
-	for _, stream := range p.streams {
-		args.Streams = append(args.Streams, placeOf(l.after[stream]).from())
+	for _, stream := range c.streams {
+		args.Streams = append(args.Streams, parsePosition(p.after[stream]).from())
 	}
 	return args
 }
 
-// take takes what was found, up to the limit.
-func (l *look) take(ctx context.Context, node *redis.Client, found []redis.XStream, share int) error {
-	heads, err := l.heads(ctx, node, found)
+// add appends the entries of a reply, up to the limit, and advances the positions.
+func (p *poll) add(ctx context.Context, node *redis.Client, found []redis.XStream, share int) error {
+	heads, err := p.heads(ctx, node, found)
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, f := range found {
-		stream := strings.TrimPrefix(f.Stream, l.link.prefix)
-		at := placeOf(l.after[stream])
-		if head, is := heads[f.Stream]; is && len(l.entries) < l.limit {
+		stream := strings.TrimPrefix(f.Stream, p.link.prefix)
+		at := parsePosition(p.after[stream])
+		if head, ok := heads[f.Stream]; ok && len(p.entries) < p.limit {
 			if at.id != "" {
-				l.entries = append(l.entries, posthorn.SourceEntry{Stream: stream, Position: head.String(), Err: posthorn.ErrTrimmed})
+				p.entries = append(p.entries, posthorn.SourceEntry{Stream: stream, Position: head.String(), Err: posthorn.ErrTrimmed})
 			}
 			at = head
 		}
-		n := min(len(f.Messages), l.limit-len(l.entries))
+		n := min(len(f.Messages), p.limit-len(p.entries))
 		for _, m := range f.Messages[:n] {
 			at.id, at.count = m.ID, at.count+1
-			l.after[stream] = at.String()
-			l.entries = append(l.entries, entry(stream, at.String(), m))
+			p.after[stream] = at.String()
+			p.entries = append(p.entries, decode(stream, at.String(), m))
 		}
-		l.full[stream] = len(f.Messages) == share && n == share
+		p.hasMore[stream] = len(f.Messages) == share && n == share
 	}
 	return nil
 }
 
-// entry makes an event of an entry, if it is one.
-func entry(stream, position string, m redis.XMessage) posthorn.SourceEntry {
+// decode decodes an entry into an event. The result has an error if another program
+// wrote the entry.
+func decode(stream, position string, m redis.XMessage) posthorn.SourceEntry {
 	text := func(name string) string {
 		s, _ := m.Values[name].(string)
 		return s
@@ -239,40 +242,40 @@ func entry(stream, position string, m redis.XMessage) posthorn.SourceEntry {
 	}.Read(stream, position)
 }
 
-// heads are the places right before the first entries of those keys that are read
-// from their heads: from the beginning, or because entries are gone that came after
-// the position. What is trimmed goes from the head: as long as the entry at the
-// position is there, so is all after it.
-func (l *look) heads(ctx context.Context, node *redis.Client, found []redis.XStream) (map[string]place, error) {
-	asked := map[string]*redis.XMessageSliceCmd{}
-	heads := map[string]place{}
+// heads returns the position right before the first entry of each key that is read
+// from its head: either from the beginning, or because the entries after the position
+// were trimmed. Redis trims a stream from its head. So if the entry at the position
+// still exists, nothing after it was trimmed.
+func (p *poll) heads(ctx context.Context, node *redis.Client, found []redis.XStream) (map[string]position, error) {
+	lookups := map[string]*redis.XMessageSliceCmd{}
+	heads := map[string]position{}
 	pipe := node.Pipeline()
-	l.mu.Lock()
+	p.mu.Lock()
 	for _, f := range found {
-		at := placeOf(l.after[strings.TrimPrefix(f.Stream, l.link.prefix)])
+		at := parsePosition(p.after[strings.TrimPrefix(f.Stream, p.link.prefix)])
 		switch {
 		case len(f.Messages) == 0:
 		case at.id == "":
-			heads[f.Stream] = place{id: before(f.Messages[0].ID)}
+			heads[f.Stream] = position{id: before(f.Messages[0].ID)}
 		case before(f.Messages[0].ID) != at.id:
-			asked[f.Stream] = pipe.XRangeN(ctx, f.Stream, at.id, at.id, 1)
+			lookups[f.Stream] = pipe.XRangeN(ctx, f.Stream, at.id, at.id, 1)
 		}
 	}
-	l.mu.Unlock()
-	if len(asked) > 0 {
+	p.mu.Unlock()
+	if len(lookups) > 0 {
 		_, _ = pipe.Exec(ctx) // each command has its own error
 	}
 	for _, f := range found {
-		cmd := asked[f.Stream]
-		if cmd == nil {
+		lookup := lookups[f.Stream]
+		if lookup == nil {
 			continue
 		}
-		there, err := cmd.Result()
+		entries, err := lookup.Result()
 		if err != nil {
 			return nil, explain(err)
 		}
-		if len(there) == 0 {
-			heads[f.Stream] = place{id: before(f.Messages[0].ID)}
+		if len(entries) == 0 {
+			heads[f.Stream] = position{id: before(f.Messages[0].ID)}
 		}
 	}
 	for key, head := range heads {
@@ -286,31 +289,31 @@ func (l *look) heads(ctx context.Context, node *redis.Client, found []redis.XStr
 	return heads, nil
 }
 
-// place is a position in a stream.
-type place struct {
-	id      string // of an entry; "" is the beginning
-	count   int64  // of the entries that the stream had been given with it
-	counted bool   // otherwise the count is not known
+// position is a position in a stream.
+type position struct {
+	id      string // of the last entry that was read; "" is the beginning
+	count   int64  // entries that were ever added to the stream, up to id
+	counted bool   // whether count is known
 }
 
-func placeOf(position string) place {
-	id, count, counted := strings.Cut(position, "/")
-	p := place{id: id, counted: counted}
+func parsePosition(text string) position {
+	id, count, counted := strings.Cut(text, "/")
+	p := position{id: id, counted: counted}
 	p.count, _ = strconv.ParseInt(count, 10, 64)
 	return p
 }
 
-func (p place) String() string {
+func (p position) String() string {
 	if !p.counted {
 		return p.id
 	}
 	return p.id + "/" + strconv.FormatInt(p.count, 10)
 }
 
-// from is the id as Redis reads it.
-func (p place) from() string { return cmp.Or(p.id, "0-0") }
+// from returns the id as an argument of XREAD.
+func (p position) from() string { return cmp.Or(p.id, "0-0") }
 
-// before is the position right before an id.
+// before returns the largest possible id before an id.
 func before(id string) string {
 	ms, seq, err := split(id)
 	switch {

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -16,81 +15,79 @@ import (
 	"github.com/posthorn/posthorn/relay"
 )
 
-// NoReplicas as [Config.Replicas] means that the server alone is enough.
+// NoReplicas as [Config.Replicas] means that a write need not be replicated.
 const NoReplicas = -1
 
-// Config says how to write. Its zero value is a sound default. What the URL says
-// has precedence.
+// Config configures a [Sink] or a [Source]. The zero value has sound defaults.
+// Parameters of the URL take precedence.
 type Config struct {
-	// Replicas is how many replicas must have an entry before it counts as written.
-	// Redis replicates afterwards: a failover loses what no replica has. Default: 1
-	// where there are replicas when the sink is first used, and otherwise none.
+	// Replicas is the number of replicas that must have an entry before it counts as
+	// written. Redis replicates asynchronously, and a failover loses entries that no
+	// replica has. Defaults to 1 if the server has replicas when the sink is first
+	// used, and else to none.
 	Replicas int
-	// Prefix stands before the names of streams in their keys.
+	// Prefix is prepended to the name of a stream to form its key.
 	Prefix string
-	// Keep and KeepFor say what trimming leaves: that many entries of each stream, and
-	// those that are not as old. With both, what either wants to stay does. With none,
-	// which is the default, nothing is trimmed.
+	// Keep and KeepFor limit what trimming removes: it keeps the newest Keep entries
+	// of each stream, and all entries that are younger than KeepFor. If both are zero,
+	// nothing is trimmed.
 	Keep    int
 	KeepFor time.Duration
-	// Timeout bounds each exchange with the server. Default 10 s.
+	// Timeout limits each exchange with the server. Defaults to 10 seconds.
 	Timeout time.Duration
-	// TLS is for rediss:// URLs. Default: the system's authorities, TLS 1.2 or newer.
+	// TLS is the configuration for rediss:// URLs. Defaults to the certificate
+	// authorities of the system, and TLS 1.2 or newer.
 	TLS *tls.Config
-	// Logger is told what no error tells. Default: slog.Default().
-	Logger *slog.Logger
 }
 
-// Sink writes events to Redis Streams. It may be used by many goroutines, each
-// with streams of its own.
+// Sink writes events to Redis Streams. It is safe for concurrent use, as long as no
+// two calls write the same stream.
 type Sink struct {
-	link   *link
-	logger *slog.Logger
+	link *link
 
-	mu       sync.Mutex
-	last     map[string]string // by key: the id of the event that this sink wrote last
-	listed   map[string]bool   // keys in the set of streams
-	since    time.Time         // when listed was empty
-	writing  sync.WaitGroup
-	maxEntry int
+	mu              sync.Mutex
+	last            map[string]string // by key: the id of the event that this sink wrote last
+	registered      map[string]bool   // keys that this sink has added to the set of streams
+	registeredSince time.Time         // when registered was last cleared
+	writing         sync.WaitGroup
+	maxEntry        int
 }
 
-// maxRemembered bounds what a sink knows of streams. Of others it asks first.
+// maxRemembered limits the number of streams whose last id a sink remembers. The
+// sink asks the server for the last id of other streams.
 const maxRemembered = 1 << 16
 
-// listAgain: a failover may lose what is in the set of streams.
-const listAgain = time.Minute
+// registerInterval is how often a sink registers its streams again, since a failover
+// may lose additions to the set of streams.
+const registerInterval = time.Minute
 
-// Open makes a sink for a Redis by URL; package docs have the forms. It does not
-// connect: a Redis that is down is an error of [Sink.Write].
+// Open returns a sink for a URL; see the package documentation. It does not connect:
+// if the server is down, [Sink.Write] returns the error.
 func Open(_ context.Context, url string, config Config) (*Sink, error) {
 	t, err := parseURL(url, config)
 	if err != nil {
 		return nil, fmt.Errorf("open redis: %w", err)
 	}
-	if config.Logger == nil {
-		config.Logger = slog.Default()
-	}
 	return &Sink{
-		link: &link{target: t}, logger: config.Logger,
-		last: map[string]string{}, listed: map[string]bool{}, maxEntry: maxBulk,
+		link: &link{target: t},
+		last: map[string]string{}, registered: map[string]bool{}, maxEntry: maxBulk,
 	}, nil
 }
 
-// Close ends all connections, and with them the writes that wait for an answer.
+// Close closes all connections. Writes that wait for a reply return an error.
 func (s *Sink) Close() error {
 	err := s.link.close()
 	s.writing.Wait()
 	return err
 }
 
-// Write writes events; see [posthorn.Sink]. It returns when ctx ends, also while
-// Redis does not answer: then what was sent may still be written.
+// Write writes events; see [posthorn.Sink]. When ctx ends it returns even if the
+// server does not reply. Redis may still execute commands that were sent before.
 func (s *Sink) Write(ctx context.Context, batch posthorn.SinkBatch) error {
 	if len(batch.Events) == 0 {
 		return nil
 	}
-	if err := over(ctx); err != nil {
+	if err := contextErr(ctx); err != nil {
 		return fmt.Errorf("write to redis: %w", err)
 	}
 	done := make(chan error, 1)
@@ -98,7 +95,7 @@ func (s *Sink) Write(ctx context.Context, batch posthorn.SinkBatch) error {
 	select {
 	case err := <-done:
 		var some posthorn.EventErrors
-		if ended := over(ctx); err != nil && ended != nil && !errors.As(err, &some) {
+		if ended := contextErr(ctx); err != nil && ended != nil && !errors.As(err, &some) {
 			return fmt.Errorf("%w (%w)", err, ended)
 		}
 		return err
@@ -107,9 +104,9 @@ func (s *Sink) Write(ctx context.Context, batch posthorn.SinkBatch) error {
 	}
 }
 
-// over says why a context has ended. A connection may notice a deadline before the
-// context does.
-func over(ctx context.Context) error {
+// contextErr returns why ctx has ended, or nil. It checks the deadline itself, since
+// a connection may report the deadline before the context does.
+func contextErr(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
 	}
@@ -120,12 +117,12 @@ func (s *Sink) write(ctx context.Context, batch posthorn.SinkBatch) error {
 	if err := s.link.open(ctx); err != nil {
 		return fmt.Errorf("write to redis: %w", err)
 	}
-	flows := s.flows(batch)
-	if err := s.list(ctx, flows); err != nil {
+	batches := s.split(batch)
+	if err := s.register(ctx, batches); err != nil {
 		return fmt.Errorf("write to redis: %w", err)
 	}
-	for round := 0; over(ctx) == nil; round++ {
-		open := unfinished(flows)
+	for round := 0; contextErr(ctx) == nil; round++ {
+		open := unfinished(batches)
 		if len(open) == 0 {
 			break
 		}
@@ -133,127 +130,131 @@ func (s *Sink) write(ctx context.Context, batch posthorn.SinkBatch) error {
 			s.link.refresh(ctx)
 		}
 		if round == maxRounds {
-			for _, f := range open {
-				f.failed(fmt.Errorf("the stream got nowhere: %w", f.trouble))
+			for _, b := range open {
+				b.fail(fmt.Errorf("no progress after %d attempts: %w", maxRounds, b.retryCause))
 			}
 			break
 		}
 		s.round(ctx, open, relay.Source(batch.Origin, batch.Namespace))
 	}
-	s.remember(flows)
-	if failing(flows) {
+	s.remember(batches)
+	if serverFailed(batches) {
 		s.link.reload(ctx)
 	}
-	return outcome(ctx, flows)
+	return result(ctx, batches)
 }
 
-// maxRounds is how often a stream is looked at again within one call, when somebody
-// else writes to it or a Cluster changes.
+// maxRounds is how often a call of Write tries to append to a stream. An attempt is
+// repeated when another relay writes to the stream, or a slot of the Cluster moves.
 const maxRounds = 5
 
-// round writes what is open, to each server at the same time.
-func (s *Sink) round(ctx context.Context, open []*flow, source string) {
-	byNode := map[*redis.Client][]*flow{}
-	for _, f := range open {
-		node, err := s.link.node(ctx, f.key)
-		if err == nil && f.asked != "" {
-			node, err = s.link.nodeAt(ctx, f.asked)
+// round writes unfinished batches, to all servers concurrently.
+func (s *Sink) round(ctx context.Context, open []*streamBatch, source string) {
+	byNode := map[*redis.Client][]*streamBatch{}
+	for _, b := range open {
+		node, err := s.link.node(ctx, b.key)
+		if err == nil && b.movingTo != "" {
+			node, err = s.link.nodeAt(ctx, b.movingTo)
 		}
 		if err != nil {
-			f.failed(explain(err))
+			b.fail(explain(err))
 			continue
 		}
-		byNode[node] = append(byNode[node], f)
+		byNode[node] = append(byNode[node], b)
 	}
 	var all sync.WaitGroup
-	for node, flows := range byNode {
-		p := &pass{ctx: ctx, node: node, source: source, replicas: s.link.replicas, timeout: s.link.timeout}
+	for node, batches := range byNode {
+		w := &nodeWriter{ctx: ctx, node: node, source: source, replicas: s.link.replicas, timeout: s.link.timeout}
 		if len(byNode) == 1 {
-			p.run(flows)
+			w.write(batches)
 			break
 		}
-		all.Go(func() { p.run(flows) })
+		all.Go(func() { w.write(batches) })
 	}
 	all.Wait()
 }
 
-// list adds streams to the set of those that there are, for sources.
-func (s *Sink) list(ctx context.Context, flows []*flow) error {
+// register adds streams to the set of streams, in which sources find them.
+func (s *Sink) register(ctx context.Context, batches []*streamBatch) error {
 	var add []any
 	s.mu.Lock()
-	if len(s.listed) > maxRemembered || time.Since(s.since) > listAgain {
-		clear(s.listed)
-		s.since = time.Now()
+	if len(s.registered) > maxRemembered || time.Since(s.registeredSince) > registerInterval {
+		clear(s.registered)
+		s.registeredSince = time.Now()
 	}
-	for _, f := range flows {
-		if !s.listed[f.key] {
-			add = append(add, f.stream)
+	for _, b := range batches {
+		if !s.registered[b.key] {
+			add = append(add, b.stream)
 		}
 	}
 	s.mu.Unlock()
 	if len(add) == 0 {
 		return nil
 	}
-	if err := s.link.client.SAdd(ctx, setOfStreams(s.link.prefix), add...).Err(); err != nil {
+	if err := s.link.client.SAdd(ctx, streamsKey(s.link.prefix), add...).Err(); err != nil {
 		return explain(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range flows {
-		s.listed[f.key] = true
+	for _, b := range batches {
+		s.registered[b.key] = true
 	}
 	return nil
 }
 
-// failing: some stream failed for a reason that is not its own.
-func failing(flows []*flow) bool {
-	return slices.ContainsFunc(flows, func(f *flow) bool { return f.err != nil && !f.own })
+// serverFailed reports whether a batch failed because of the server, and not because
+// of its stream.
+func serverFailed(batches []*streamBatch) bool {
+	return slices.ContainsFunc(batches, func(b *streamBatch) bool { return b.err != nil && !b.streamErr })
 }
 
-// setOfStreams is the key of the set of streams that sinks wrote.
-func setOfStreams(prefix string) string { return prefix + "posthorn:streams" }
+// streamsKey is the key of the set of all streams that sinks have written.
+func streamsKey(prefix string) string { return prefix + "posthorn:streams" }
 
-func (s *Sink) remember(flows []*flow) {
+// remember stores the last id of each stream that was written completely, and
+// forgets those of all others.
+func (s *Sink) remember(batches []*streamBatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.last) > maxRemembered {
 		clear(s.last)
 	}
-	for _, f := range flows {
-		if f.err == nil && f.known && f.safe == len(f.events) {
-			s.last[f.key] = f.last
+	for _, b := range batches {
+		if b.err == nil && b.known && b.replicated == len(b.events) {
+			s.last[b.key] = b.last
 		} else {
-			delete(s.last, f.key)
+			delete(s.last, b.key)
 		}
 	}
 }
 
-// outcome is what Write returns.
-func outcome(ctx context.Context, flows []*flow) error {
+// result returns the result of Write. If nothing was written because of the server,
+// result returns that error, and otherwise the errors by event.
+func result(ctx context.Context, batches []*streamBatch) error {
 	failed := posthorn.EventErrors{}
 	var common error
-	whole := true // nothing is written, for one reason that is not of a stream
-	for _, f := range flows {
-		for id, err := range f.refused {
-			failed[id], whole = posthorn.Permanent(err), false
+	nothing := true // so far no event was written, and all errors are of the server
+	for _, b := range batches {
+		for id, err := range b.refused {
+			failed[id], nothing = posthorn.Permanent(err), false
 		}
-		if f.err == nil && f.safe < len(f.events) {
-			f.failed(over(ctx))
+		if b.err == nil && b.replicated < len(b.events) {
+			b.fail(contextErr(ctx))
 		}
-		if f.err == nil {
-			whole = false
+		if b.err == nil {
+			nothing = false
 			continue
 		}
-		whole = whole && f.safe == 0 && !f.own
+		nothing = nothing && b.replicated == 0 && !b.streamErr
 		if common == nil {
-			common = f.err
+			common = b.err
 		}
-		for _, e := range f.events[f.safe:] {
-			failed[e.ID] = f.err
+		for _, e := range b.events[b.replicated:] {
+			failed[e.ID] = b.err
 		}
 	}
 	switch {
-	case whole && common != nil:
+	case nothing && common != nil:
 		return fmt.Errorf("write to redis: %w", common)
 	case len(failed) > 0:
 		return failed

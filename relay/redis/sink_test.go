@@ -29,7 +29,7 @@ func open(t *testing.T, url string) *redis.Sink {
 	return s
 }
 
-// events makes events of a stream with ids from..to.
+// events returns events of a stream with the ids from..to.
 func events(stream string, from, to int64) []posthorn.Event {
 	var out []posthorn.Event
 	for id := from; id <= to; id++ {
@@ -56,7 +56,7 @@ type ranger interface {
 	XRange(ctx context.Context, stream, start, stop string) *goredis.XMessageSliceCmd
 }
 
-// ids are the events in a stream, in its order.
+// ids returns the event ids of a stream's entries, in the order of the stream.
 func ids(t *testing.T, from ranger, key string) []string {
 	t.Helper()
 	entries, err := from.XRange(t.Context(), key, "-", "+").Result()
@@ -78,10 +78,10 @@ func numbers(from, to int64) []string {
 	return out
 }
 
-func equal(t *testing.T, what string, got, want any) {
+func equal(t *testing.T, name string, got, want any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
+		t.Errorf("%s (-want +got):\n%s", name, diff)
 	}
 }
 

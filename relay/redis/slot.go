@@ -2,8 +2,8 @@ package redis
 
 import "strings"
 
-// slot is where a Cluster has a key: by what is between the first brace and the
-// next closing one, if there is anything.
+// slot returns the Cluster slot of a key. If the key has a hash tag, which is the text
+// between the first opening brace and the next closing brace, only the tag counts.
 func slot(key string) uint16 {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {

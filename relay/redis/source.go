@@ -13,9 +13,10 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// Source reads what sinks wrote, for an import, and registers its reader as a
-// consumer group. The position of an entry is its id, and after a slash how many
-// entries the stream had been given with it, where the server counts them.
+// Source reads the entries of sinks, for an import, and registers the import as a
+// consumer group. The position of an entry is its id. If the server counts the entries
+// that were ever added to the stream, their number up to the entry follows after a
+// slash.
 type Source struct {
 	link    *link
 	reading sync.WaitGroup
@@ -23,9 +24,8 @@ type Source struct {
 
 var _ posthorn.Source = (*Source)(nil)
 
-// OpenSource opens the streams at a URL for reading. Only the prefix, TLS and the
-// timeout of the config matter. It does not connect: what is wrong with the server
-// the first call says.
+// OpenSource returns a source for a URL. It uses Prefix, TLS and Timeout of the config
+// only. It does not connect: if the server is down, the methods return the error.
 func OpenSource(_ context.Context, url string, config Config) (*Source, error) {
 	t, err := parseURL(url, config)
 	if err != nil {
@@ -34,28 +34,28 @@ func OpenSource(_ context.Context, url string, config Config) (*Source, error) {
 	return &Source{link: &link{target: t}}, nil
 }
 
-// Kind is redis.
+// Kind returns "redis".
 func (s *Source) Kind() string { return "redis" }
 
-// String is the URL without what is secret in it.
+// String returns the URL without credentials.
 func (s *Source) String() string { return s.link.address }
 
-// Close ends all connections, and with them what waits.
+// Close closes all connections. Calls that wait for a reply return an error.
 func (s *Source) Close() error {
 	err := s.link.close()
 	s.reading.Wait()
 	return err
 }
 
-// Streams lists the streams that sinks with the same prefix wrote, whether they
-// have entries or not.
+// Streams lists the streams that sinks with the same prefix have written, including
+// empty streams.
 func (s *Source) Streams(ctx context.Context) ([]string, error) {
 	if err := s.link.open(ctx); err != nil {
 		return nil, fmt.Errorf("streams of redis: %w", err)
 	}
 	streams := []string{}
-	seen := map[string]bool{} // a scan may say things twice
-	all := s.link.client.SScan(ctx, setOfStreams(s.link.prefix), 0, "", 1000).Iterator()
+	seen := map[string]bool{} // a scan may return a member twice
+	all := s.link.client.SScan(ctx, streamsKey(s.link.prefix), 0, "", 1000).Iterator()
 	for all.Next(ctx) {
 		if name := all.Val(); !seen[name] {
 			seen[name] = true
@@ -68,13 +68,14 @@ func (s *Source) Streams(ctx context.Context) ([]string, error) {
 	return streams, nil
 }
 
-// Behind counts the entries after a position. Where the server does not count what
-// it is given (before Redis 7), that is as many as the stream has.
+// Behind returns the number of entries after a position, and the time of the first of
+// them. A server before Redis 7 does not count the entries that were added. There,
+// Behind returns the length of the stream instead.
 func (s *Source) Behind(ctx context.Context, stream, position string) (events int64, oldest time.Time, err error) {
 	if err := s.link.open(ctx); err != nil {
-		return 0, oldest, fmt.Errorf("look at stream %q: %w", stream, err)
+		return 0, oldest, fmt.Errorf("lag of stream %q: %w", stream, err)
 	}
-	key, at := s.link.prefix+stream, placeOf(position)
+	key, at := s.link.prefix+stream, parsePosition(position)
 	info, err := s.link.client.XInfoStream(ctx, key).Result()
 	if isNoKey(err) || err == nil && (info.Length == 0 || !less(at.from(), info.LastGeneratedID)) {
 		return 0, oldest, nil
@@ -84,7 +85,7 @@ func (s *Source) Behind(ctx context.Context, stream, position string) (events in
 		next, err = s.link.client.XRangeN(ctx, key, after(at.from()), "+", 1).Result()
 	}
 	if err := s.link.check(ctx, err); err != nil {
-		return 0, oldest, fmt.Errorf("look at stream %q: %w", stream, err)
+		return 0, oldest, fmt.Errorf("lag of stream %q: %w", stream, err)
 	}
 	if len(next) == 0 {
 		return 0, oldest, nil
@@ -97,17 +98,17 @@ func (s *Source) Behind(ctx context.Context, stream, position string) (events in
 	return events, time.UnixMilli(int64(ms)), nil
 }
 
-// Keep makes a consumer group of the key, or moves it. Its lag shows in XINFO
-// GROUPS.
+// Keep creates a consumer group of the key, or moves it to the position. XINFO GROUPS
+// shows its lag.
 func (s *Source) Keep(ctx context.Context, group, stream, passed string) error {
 	if err := s.link.open(ctx); err != nil {
 		return fmt.Errorf("keep stream %q: %w", stream, err)
 	}
-	key, at := s.link.prefix+stream, placeOf(passed).from()
+	key, at := s.link.prefix+stream, parsePosition(passed).from()
 	err := s.link.client.XGroupSetID(ctx, key, group, at).Err()
 	if isNoKey(err) || errorCode(err) == "NOGROUP" {
 		err = s.link.client.XGroupCreateMkStream(ctx, key, group, at).Err()
-		if errorCode(err) == "BUSYGROUP" { // another process was faster
+		if errorCode(err) == "BUSYGROUP" { // another process created it first
 			err = s.link.client.XGroupSetID(ctx, key, group, at).Err()
 		}
 	}
@@ -117,14 +118,14 @@ func (s *Source) Keep(ctx context.Context, group, stream, passed string) error {
 	return nil
 }
 
-// isNoKey: the stream does not exist, in the words of XINFO and XGROUP.
+// isNoKey reports whether XINFO or XGROUP failed because the stream does not exist.
 func isNoKey(err error) bool {
-	var answered redis.Error
-	return errors.As(err, &answered) && (strings.HasPrefix(answered.Error(), "ERR no such key") ||
-		strings.HasPrefix(answered.Error(), "ERR The XGROUP subcommand requires the key to exist"))
+	var reply redis.Error
+	return errors.As(err, &reply) && (strings.HasPrefix(reply.Error(), "ERR no such key") ||
+		strings.HasPrefix(reply.Error(), "ERR The XGROUP subcommand requires the key to exist"))
 }
 
-// Read reads what there is, or waits for it; see [posthorn.Source].
+// Read returns the next entries, or waits for them; see [posthorn.Source].
 func (s *Source) Read(ctx context.Context, after map[string]string, limit int, wait time.Duration) ([]posthorn.SourceEntry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -144,7 +145,7 @@ func (s *Source) Read(ctx context.Context, after map[string]string, limit int, w
 			return nil, fmt.Errorf("read from redis: %w", r.err)
 		}
 		return r.entries, nil
-	case <-ctx.Done(): // nothing is lost: what was read is not passed
+	case <-ctx.Done(): // entries that are read meanwhile are not lost: the caller's positions have not moved
 		return nil, fmt.Errorf("read from redis: %w", context.Cause(ctx))
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/posthorn/posthorn/relay/redis"
 )
 
-const soon = time.Minute
+const longWait = time.Minute
 
 func source(t *testing.T, url string) *redis.Source {
 	t.Helper()
@@ -28,12 +28,12 @@ func source(t *testing.T, url string) *redis.Source {
 	return s
 }
 
-// readAll reads until it has n entries, and moves the positions.
+// readAll reads until it has n entries, and advances the positions.
 func readAll(t *testing.T, s posthorn.Source, after map[string]string, limit, n int) []posthorn.SourceEntry {
 	t.Helper()
 	var all []posthorn.SourceEntry
 	for len(all) < n {
-		entries, err := s.Read(t.Context(), after, limit, soon)
+		entries, err := s.Read(t.Context(), after, limit, longWait)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,8 +62,8 @@ func eventsOf(t *testing.T, entries []posthorn.SourceEntry, stream string) []pos
 	return out
 }
 
-// places are the kinds of Redis that sinks write to and sources read from.
-var places = map[string]func(t *testing.T) (url string){
+// servers start the kinds of Redis that sinks write to and sources read from.
+var servers = map[string]func(t *testing.T) (url string){
 	"one server": func(t *testing.T) string { return testredis.NewDatabase(t).URL() },
 	"prefix":     func(t *testing.T) string { return testredis.NewDatabase(t).URL() + "?prefix=shop:" },
 	"cluster": func(t *testing.T) string {
@@ -78,7 +78,7 @@ var places = map[string]func(t *testing.T) (url string){
 
 func TestSourceReadsWhatTheSinkWrote(t *testing.T) {
 	t.Parallel()
-	for name, start := range places {
+	for name, start := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			at := start(t)
@@ -109,11 +109,11 @@ func TestSourceReadsWhatTheSinkWrote(t *testing.T) {
 			equal(t, "streams", streams, []string{"a", "stream:user:events", "x{y}z", "{y}", "{{y}}", "{}", "}{", "ü 💌"})
 			for stream, position := range after {
 				if n, _, err := s.Behind(t.Context(), stream, position); n != 0 || err != nil {
-					t.Errorf("%d entries of %s are left, %v; read up to %s", n, stream, err, position)
+					t.Errorf("after %s stream %s has %d entries, want 0: %v", position, stream, n, err)
 				}
 				n, oldest, err := s.Behind(t.Context(), stream, "")
 				if n != int64(len(want[stream])) || time.Since(oldest) > time.Hour || err != nil {
-					t.Errorf("from the beginning of %s there are %d entries since %v, %v", stream, n, oldest, err)
+					t.Errorf("from its beginning stream %s has %d entries since %v: %v", stream, n, oldest, err)
 				}
 			}
 		})
@@ -125,21 +125,21 @@ func TestSourceWaits(t *testing.T) {
 	for _, name := range []string{"one server", "cluster"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			at := places[name](t)
+			at := servers[name](t)
 			s, sink := source(t, at), open(t, at)
 			if entries, err := s.Read(t.Context(), map[string]string{"a": "", "b": "", "c": ""}, 10, 0); err != nil || len(entries) > 0 {
-				t.Fatalf("an empty stream: %v, %v", entries, err)
+				t.Fatalf("empty streams have entries: %v, %v", entries, err)
 			}
 			got := make(chan []posthorn.SourceEntry, 1)
 			go func() {
-				entries, err := s.Read(t.Context(), map[string]string{"a": "", "b": "", "c": ""}, 10, soon)
+				entries, err := s.Read(t.Context(), map[string]string{"a": "", "b": "", "c": ""}, 10, longWait)
 				if err != nil {
 					t.Error(err)
 				}
 				got <- entries
 			}()
 			write(t, sink, events("b", 1, 1))
-			equal(t, "what came", eventsOf(t, await.Value(t, "an entry", got), "b"), events("b", 1, 1))
+			equal(t, "events", eventsOf(t, await.Value(t, "an entry", got), "b"), events("b", 1, 1))
 		})
 	}
 }
@@ -158,7 +158,7 @@ func TestSourceIsInterrupted(t *testing.T) {
 		clients, err := server.Client.Info(t.Context(), "clients").Result()
 		return err == nil && slices.Contains(lines(clients), "blocked_clients:1")
 	})
-	server.Pause() // no answer would come
+	server.Pause() // the server does not reply any more
 	cancel()
 	if err := <-done; err == nil {
 		t.Error("an interrupted read has no error")
@@ -166,7 +166,7 @@ func TestSourceIsInterrupted(t *testing.T) {
 	server.Resume()
 }
 
-func TestEntriesOfOthers(t *testing.T) {
+func TestForeignEntries(t *testing.T) {
 	t.Parallel()
 	server := testredis.NewDatabase(t)
 	s, sink := source(t, server.URL()), open(t, server.URL())
@@ -179,7 +179,7 @@ func TestEntriesOfOthers(t *testing.T) {
 	foreign()
 	write(t, sink, events("a", 1, 2))
 	foreign()
-	write(t, sink, events("a", 2, 3)) // 2 is recognised behind the foreign entry
+	write(t, sink, events("a", 2, 3)) // the sink finds 2 before the foreign entry
 	write(t, open(t, server.URL()), events("a", 3, 4))
 	var got []string
 	for _, e := range readAll(t, s, map[string]string{"a": ""}, 10, 6) {
@@ -192,7 +192,7 @@ func TestEntriesOfOthers(t *testing.T) {
 	equal(t, "entries", got, []string{"foreign", "1", "2", "foreign", "3", "4"})
 }
 
-func TestSourceTellsWhatWasTrimmed(t *testing.T) {
+func TestSourceReportsTrimmedEntries(t *testing.T) {
 	t.Parallel()
 	server := testredis.NewDatabase(t)
 	s, sink := source(t, server.URL()), open(t, server.URL())
@@ -206,20 +206,20 @@ func TestSourceTellsWhatWasTrimmed(t *testing.T) {
 		}
 	}
 	trim(8) // 3 is the first
-	equal(t, "what is read while the position is there", eventsOf(t, readAll(t, s, after, 1, 1), "a"), events("a", 4, 4))
+	equal(t, "events while the entry at the position exists", eventsOf(t, readAll(t, s, after, 1, 1), "a"), events("a", 4, 4))
 	trim(5) // 6 is the first
 	entries := readAll(t, s, after, 3, 3)
 	if !errors.Is(entries[0].Err, posthorn.ErrTrimmed) {
-		t.Errorf("what was trimmed is not told: %+v", entries[0])
+		t.Errorf("the first entry does not report the trimming: %+v", entries[0])
 	}
-	equal(t, "what is read then", eventsOf(t, entries[1:], "a"), events("a", 6, 7))
+	equal(t, "events after the trimmed ones", eventsOf(t, entries[1:], "a"), events("a", 6, 7))
 	if n, _, err := s.Behind(t.Context(), "a", entries[2].Position); n != 3 || err != nil {
-		t.Errorf("%d entries are left, %v", n, err)
+		t.Errorf("Behind counts %d entries, want 3: %v", n, err)
 	}
-	after["a"] = entries[0].Position // it goes on there
-	equal(t, "what comes after that", eventsOf(t, readAll(t, s, after, 10, 5), "a"), events("a", 6, 10))
+	after["a"] = entries[0].Position
+	equal(t, "events after the position of the error", eventsOf(t, readAll(t, s, after, 10, 5), "a"), events("a", 6, 10))
 	write(t, sink, events("a", 11, 12))
-	equal(t, "at the end", eventsOf(t, readAll(t, s, after, 10, 2), "a"), events("a", 11, 12))
+	equal(t, "events at the end", eventsOf(t, readAll(t, s, after, 10, 2), "a"), events("a", 11, 12))
 }
 
 func TestGroupsAreRegistered(t *testing.T) {

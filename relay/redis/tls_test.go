@@ -10,9 +10,9 @@ import (
 	"github.com/posthorn/posthorn/relay/redis"
 )
 
-// By TLS everything is as without; and where the certificate is nobody's that is
-// trusted, nothing is written, and the error says why.
-func TestByTLS(t *testing.T) {
+// A sink writes by TLS. It writes nothing to a server whose certificate it does not
+// trust, and the error names the certificate.
+func TestTLS(t *testing.T) {
 	t.Parallel()
 	cert := testtls.New(t)
 	server, url := testredis.StartTLS(t, cert.Cert, cert.Key)
@@ -30,9 +30,9 @@ func TestByTLS(t *testing.T) {
 		there := server.Client.XLen(t.Context(), "a").Val()
 		switch {
 		case trusted && (err != nil || there != 700):
-			t.Errorf("%d events are there: %v", there, err)
+			t.Errorf("with a trusted certificate the stream has %d events: %v", there, err)
 		case !trusted && (err == nil || !strings.Contains(err.Error(), "certificate") || there != 0):
-			t.Errorf("by a certificate that nobody trusts: %d events are there, %v", there, err)
+			t.Errorf("with an untrusted certificate the stream has %d events: %v", there, err)
 		}
 	}
 }

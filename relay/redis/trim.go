@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -15,38 +16,38 @@ var trimScript string
 var trimming = redis.NewScript(trimScript)
 
 const (
-	// lookBytes is about how much a look at the head of a stream reads: the server
-	// does nothing else meanwhile.
-	lookBytes   = 1 << 20
-	lookFirst   = 100
-	lookEntries = 5000
+	// headBytes is about how much one call of the script reads from the head of a
+	// stream. It is limited, since the server executes no other command during a script.
+	headBytes   = 1 << 20
+	headFirst   = 100 // entries of the first call
+	headEntries = 5000
 )
 
-// Trim removes the oldest entries of a stream, see [posthorn.Trimmer], as far as
-// Keep and KeepFor allow: those that neither wants to stay. A consumer group of the
-// key, of whatever program, holds what it has not been handed, and what it has not
-// acknowledged. The last entry stays, as the place where the next comes.
+// Trim removes the oldest entries of a stream that neither Keep nor KeepFor protects;
+// see [posthorn.Trimmer]. A consumer group of the key, also one of another program,
+// protects the entries that were not delivered to it or that it has not acknowledged.
+// The last entry is never removed, since sinks compare their events with it.
 func (s *Sink) Trim(ctx context.Context, namespace, stream string, needed func(ctx context.Context, ids []int64) ([]int64, error)) error {
 	t := s.link.target
 	if t.keep <= 0 && t.keepFor <= 0 {
 		return nil
 	}
 	err := s.link.open(ctx)
-	for count := lookFirst; err == nil; {
+	for count := headFirst; err == nil; {
 		var h head
-		if h, err = s.look(ctx, namespace, stream, count); err != nil {
+		if h, err = s.readHead(ctx, namespace, stream, count); err != nil {
 			break
 		}
 		var upto string
-		if upto, err = h.upto(ctx, t, needed); err != nil || upto == "" {
+		if upto, err = h.removable(ctx, t, needed); err != nil || upto == "" {
 			break
 		}
 		var removed int64
 		removed, err = trimming.Run(ctx, s.link.client, []string{t.prefix + stream}, "trim", upto).Int64()
 		if err == nil && removed < int64(len(h.entries)) {
-			return nil // the next one stays
+			return nil // the next entry must stay
 		}
-		count = min(max(lookBytes*len(h.entries)/(h.size+1), 10), lookEntries)
+		count = min(max(headBytes*len(h.entries)/(h.size+1), 10), headEntries)
 	}
 	if err = s.link.check(ctx, err); err != nil {
 		return fmt.Errorf("trim stream %q: %w", stream, err)
@@ -54,22 +55,22 @@ func (s *Sink) Trim(ctx context.Context, namespace, stream string, needed func(c
 	return nil
 }
 
-// head is the head of a stream.
+// head is the oldest entries of a stream.
 type head struct {
-	now     int64 // ms
-	length  int64
-	bound   string // what groups need begins here; "" without groups
-	size    int
+	now     int64  // time of the server, in ms
+	length  int64  // of the whole stream
+	bound   string // id of the first entry that a consumer group needs; "" without groups
+	size    int    // of the entries, in bytes
 	entries []headEntry
 }
 
 type headEntry struct {
 	id    string
-	event int64 // 0 for one of others
+	event int64 // 0 for an entry of another program
 }
 
-func (s *Sink) look(ctx context.Context, namespace, stream string, count int) (head, error) {
-	answer, err := trimming.Run(ctx, s.link.client, []string{s.link.prefix + stream}, "look", count, namespace).Slice()
+func (s *Sink) readHead(ctx context.Context, namespace, stream string, count int) (head, error) {
+	answer, err := trimming.Run(ctx, s.link.client, []string{s.link.prefix + stream}, "head", count, namespace).Slice()
 	if err != nil || len(answer) < 4 {
 		return head{}, err
 	}
@@ -81,8 +82,8 @@ func (s *Sink) look(ctx context.Context, namespace, stream string, count int) (h
 	return h, nil
 }
 
-// upto is the id before which all of the head may go, or "" if nothing may.
-func (h head) upto(ctx context.Context, t target, needed func(ctx context.Context, ids []int64) ([]int64, error)) (string, error) {
+// removable returns the id before which all entries can be removed, or "" if none can.
+func (h head) removable(ctx context.Context, t target, needed func(ctx context.Context, ids []int64) ([]int64, error)) (string, error) {
 	n := int(min(h.length-int64(max(t.keep, 1)), int64(len(h.entries))))
 	old := ""
 	if t.keepFor > 0 {
@@ -107,15 +108,12 @@ func (h head) upto(ctx context.Context, t target, needed func(ctx context.Contex
 		if err != nil {
 			return "", err
 		}
-		is := map[int64]bool{}
+		isNeeded := map[int64]bool{}
 		for _, id := range wanted {
-			is[id] = true
+			isNeeded[id] = true
 		}
-		for i := range n {
-			if is[h.entries[i].event] {
-				n = i
-				break
-			}
+		if i := slices.IndexFunc(h.entries[:n], func(e headEntry) bool { return isNeeded[e.event] }); i >= 0 {
+			n = i
 		}
 	}
 	switch {
@@ -127,14 +125,14 @@ func (h head) upto(ctx context.Context, t target, needed func(ctx context.Contex
 	return after(h.entries[n-1].id), nil
 }
 
-// less compares ids of entries.
+// less reports whether the entry id a is before b.
 func less(a, b string) bool {
 	aMS, aSeq, _ := split(a)
 	bMS, bSeq, _ := split(b)
 	return aMS < bMS || aMS == bMS && aSeq < bSeq
 }
 
-// after is the id right behind another.
+// after returns the smallest possible id after an id.
 func after(id string) string {
 	ms, seq, _ := split(id)
 	if seq++; seq == 0 {

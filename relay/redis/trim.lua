@@ -1,17 +1,19 @@
--- Looks at the head of a stream, or trims it, never past what a group needs.
+-- Reads the head of a stream, or trims it. Entries that a consumer group needs are
+-- never removed.
 --   KEYS[1]  the stream
---   ARGV     'look', how many entries, the namespace of our events
---            'trim', the id before which all goes
--- look returns: the server's time in ms, the length, the id that the first group
--- has not passed ('' without groups), the size of the entries, and for each its id
--- and the id of its event ('' if it is none of ours).
+--   ARGV     'head', the number of entries, the namespace of the relay
+--            'trim', the id before which all entries are removed
+-- head returns: the time of the server in ms, the length of the stream, the id of the
+-- first entry that a group needs ('' without groups), the size of the entries, and for
+-- each entry its id and the id of its event ('' for an entry of another program).
+-- trim returns the number of entries that were removed.
 local key = KEYS[1]
 
 local function less(a, b)
   local am, as = string.match(a, '(%d+)-(%d+)')
   local bm, bs = string.match(b, '(%d+)-(%d+)')
   if am == bm then
-    am, bm = as, bs -- up to 20 digits: no number of Lua's
+    am, bm = as, bs -- up to 20 digits, which a Lua number cannot represent
   end
   if #am ~= #bm then
     return #am < #bm
@@ -19,8 +21,9 @@ local function less(a, b)
   return am < bm
 end
 
--- The least id that some group wants to be there: the last that it was handed, so
--- that its position is one of the stream, or the first that it has not confirmed.
+-- The smallest id that a group needs. That is the last entry that was delivered to the
+-- group, so that its position still exists in the stream, or the first entry that the
+-- group has not acknowledged.
 local function bound()
   local least = ''
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', key)) do

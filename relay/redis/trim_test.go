@@ -19,8 +19,8 @@ import (
 
 var _ posthorn.Trimmer = (*redis.Sink)(nil)
 
-// wanting is what an archive says that has yet to write some events.
-func wanting(events ...int64) func(context.Context, []int64) ([]int64, error) {
+// needs is the callback of an archive that still has to write some events.
+func needs(events ...int64) func(context.Context, []int64) ([]int64, error) {
 	return func(_ context.Context, ids []int64) ([]int64, error) {
 		return slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return !slices.Contains(events, id) }), nil
 	}
@@ -40,36 +40,36 @@ func TestTrim(t *testing.T) {
 		needed     []int64
 		first      int64
 	}{
-		"nothing is asked":             {"", nil, 1},
-		"a count":                      {"?keep=700", nil, 2301},
-		"more than there are":          {"?keep=3001", nil, 1},
-		"needed":                       {"?keep=700", []int64{2000, 1500, 2999}, 1500},
-		"needed and younger":           {"?keep=700", []int64{2999}, 2301},
-		"the first is needed":          {"?keep=700", []int64{1}, 1},
-		"young":                        {"?keep_for=1h", nil, 1},
-		"young, and too many":          {"?keep_for=1h&keep=10", nil, 1},
-		"older than nothing but an ms": {"?keep_for=1ns", nil, 3000},
-		"the same, but few":            {"?keep_for=1ns&keep=100", nil, 2901},
+		"without keep and keep_for": {"", nil, 1},
+		"keep":                      {"?keep=700", nil, 2301},
+		"keep all":                  {"?keep=3001", nil, 1},
+		"needed before keep":        {"?keep=700", []int64{2000, 1500, 2999}, 1500},
+		"needed within keep":        {"?keep=700", []int64{2999}, 2301},
+		"the first is needed":       {"?keep=700", []int64{1}, 1},
+		"keep_for, all younger":     {"?keep_for=1h", nil, 1},
+		"keep_for protects more":    {"?keep_for=1h&keep=10", nil, 1},
+		"keep_for, all older":       {"?keep_for=1ns", nil, 3000},
+		"keep protects more":        {"?keep_for=1ns&keep=100", nil, 2901},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := testredis.NewDatabase(t)
 			s := open(t, server.URL()+test.parameters)
-			trim(t, s, wanting()) // there is no stream yet
+			trim(t, s, needs()) // the stream does not exist yet
 			write(t, s, events("a", 1, 3000))
 			if strings.Contains(test.parameters, "keep_for=1ns") {
 				awaitNextSecond(t, server.Client)
 			}
-			trim(t, s, wanting(test.needed...))
-			equal(t, "what is left", ids(t, server.Client, "a"), numbers(test.first, 3000))
-			write(t, s, events("a", 2999, 3002)) // goes on, without repeats
-			equal(t, "what is there then", ids(t, server.Client, "a"), numbers(test.first, 3002))
+			trim(t, s, needs(test.needed...))
+			equal(t, "events after trimming", ids(t, server.Client, "a"), numbers(test.first, 3000))
+			write(t, s, events("a", 2999, 3002)) // 2999 and 3000 are not repeated
+			equal(t, "events after writing", ids(t, server.Client, "a"), numbers(test.first, 3002))
 		})
 	}
 }
 
-// awaitNextSecond waits until all entries are older than the second that the server
-// is in: the age of entries is counted in whole seconds.
+// awaitNextSecond waits until all entries are older than the current second of the
+// server, since trimming counts the age of entries in whole seconds.
 func awaitNextSecond(t *testing.T, client *goredis.Client) {
 	t.Helper()
 	await.True(t, "the server's clock shows another second", func() bool {
@@ -79,18 +79,18 @@ func awaitNextSecond(t *testing.T, client *goredis.Client) {
 	})
 }
 
-// Seed 003.14: trimming never passes what a registered consumer has not read, one of
-// ours or of others.
+// Seed 003.14: trimming never removes entries that a registered consumer has not read,
+// be it an import or a consumer group of another program.
 func TestTrimNeverPassesGroups(t *testing.T) {
 	t.Parallel()
 	server := testredis.NewDatabase(t)
 	s, src := open(t, server.URL()+"?keep=1"), source(t, server.URL())
 	write(t, s, events("a", 1, 1000))
 	entries := readAll(t, src, map[string]string{"a": ""}, 1000, 1000)
-	expect := func(what string, first int64) {
+	expect := func(name string, first int64) {
 		t.Helper()
-		trim(t, s, wanting())
-		equal(t, what, ids(t, server.Client, "a"), numbers(first, 1000))
+		trim(t, s, needs())
+		equal(t, name, ids(t, server.Client, "a"), numbers(first, 1000))
 	}
 	keep := func(group string, passed int) {
 		t.Helper()
@@ -103,7 +103,7 @@ func TestTrimNeverPassesGroups(t *testing.T) {
 	}
 	expect("a group at the beginning", 1)
 	keep("ours", 300)
-	expect("it has passed 300, which stays as its place", 300)
+	expect("the group has passed 300, the entry of its position", 300)
 	if err := server.Client.XGroupCreate(t.Context(), "a", "others", strings.Split(entries[399].Position, "/")[0]).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -115,31 +115,31 @@ func TestTrimNeverPassesGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect("what it was handed is not acknowledged", 401)
+	expect("the foreign group has not acknowledged entries", 401)
 	for _, m := range got[0].Messages[:40] {
 		if err := server.Client.XAck(t.Context(), "a", "others", m.ID).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	expect("some of it is", 441)
+	expect("the foreign group has acknowledged some entries", 441)
 	if err := server.Client.XGroupDestroy(t.Context(), "a", "others").Err(); err != nil {
 		t.Fatal(err)
 	}
-	expect("ours is the last", 900)
+	expect("the foreign group is deleted", 900)
 	if err := server.Client.XGroupDestroy(t.Context(), "a", "ours").Err(); err != nil {
 		t.Fatal(err)
 	}
-	expect("nobody reads", 1000)
+	expect("all groups are deleted", 1000)
 }
 
-// A group that comes while the head is looked at is not passed either.
-func TestTrimSeesGroupsThatCome(t *testing.T) {
+// Trimming respects a group that is created between reading the head and removing it.
+func TestTrimSeesNewGroups(t *testing.T) {
 	t.Parallel()
 	server := testredis.NewDatabase(t)
 	s, src := open(t, server.URL()+"?keep=1"), source(t, server.URL())
 	write(t, s, events("a", 1, 50))
 	trim(t, s, func(ctx context.Context, _ []int64) ([]int64, error) { return nil, src.Keep(ctx, "late", "a", "") })
-	equal(t, "what is left", ids(t, server.Client, "a"), numbers(1, 50))
+	equal(t, "events after trimming", ids(t, server.Client, "a"), numbers(1, 50))
 }
 
 func TestTrimAsksBeforeItRemoves(t *testing.T) {
@@ -147,12 +147,12 @@ func TestTrimAsksBeforeItRemoves(t *testing.T) {
 	server := testredis.NewDatabase(t)
 	s := open(t, server.URL()+"?keep=1")
 	write(t, s, events("a", 1, 50))
-	broken := errors.New("the database is away")
+	broken := errors.New("the database is down")
 	err := s.Trim(t.Context(), "shop", "a", func(context.Context, []int64) ([]int64, error) { return nil, broken })
 	if !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
-	equal(t, "what is left", ids(t, server.Client, "a"), numbers(1, 50))
+	equal(t, "events after trimming", ids(t, server.Client, "a"), numbers(1, 50))
 }
 
 func TestTrimInACluster(t *testing.T) {
@@ -160,7 +160,7 @@ func TestTrimInACluster(t *testing.T) {
 	servers, prefix := testredis.SharedCluster(t)
 	s := open(t, servers.URL()+"?keep=10&prefix="+prefix)
 	write(t, s, events("a", 1, 300), events("b{x}", 301, 600))
-	trim(t, s, wanting())
+	trim(t, s, needs())
 	client := servers.Client(t)
 	equal(t, "a", ids(t, client, prefix+"a"), numbers(291, 300))
 	equal(t, "b", ids(t, client, prefix+"b{x}"), numbers(301, 600))

@@ -17,12 +17,12 @@ import (
 	"github.com/posthorn/posthorn/relay/redis"
 )
 
-// failures are the errors of a write by event; the others are written.
+// failures returns the errors by event of a write that failed in part.
 func failures(t *testing.T, err error) posthorn.EventErrors {
 	t.Helper()
 	var some posthorn.EventErrors
 	if !errors.As(err, &some) {
-		t.Fatalf("not the errors of events: %v", err)
+		t.Fatalf("got %v, want errors by event", err)
 	}
 	return some
 }
@@ -37,25 +37,25 @@ func writeAs(ctx context.Context, server *testredis.Database, origin, namespace 
 	return s.Write(ctx, posthorn.SinkBatch{Origin: origin, Namespace: namespace, Events: events("bad", 1, 2)})
 }
 
-// Only the streams concerned fail, and what to do is said.
-func TestTroubleOfOneStream(t *testing.T) {
+// An error of one stream does not affect other streams, and has a hint.
+func TestOneStreamFails(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		spoil func(ctx context.Context, server *testredis.Database) error
 		text  string
 		hint  string
 	}{
-		"the key holds something else": {
+		"the key has another type": {
 			func(ctx context.Context, server *testredis.Database) error {
 				return server.Client.Set(ctx, "bad", "x", 0).Err()
 			}, "WRONGTYPE", "prefix",
 		},
-		"the stream is of another log": {
+		"another log writes the stream": {
 			func(ctx context.Context, server *testredis.Database) error {
 				return writeAs(ctx, server, "other", "shop")
 			}, "another log, posthorn:other:shop", "prefix",
 		},
-		"the stream is of another namespace": {
+		"another namespace writes the stream": {
 			func(ctx context.Context, server *testredis.Database) error {
 				return writeAs(ctx, server, origin, "other")
 			}, "another log, posthorn:01234567-89ab-cdef-0123-456789abcdef:other", "prefix",
@@ -70,7 +70,7 @@ func TestTroubleOfOneStream(t *testing.T) {
 			s := open(t, server.URL())
 			some := failures(t, s.Write(t.Context(), batchOf(events("good", 1, 400), events("bad", 401, 700), events("good", 701, 1000))))
 			for id := int64(1); id <= 1000; id++ {
-				if is, want := some[id] != nil, id > 400 && id <= 700; is != want {
+				if got, want := some[id] != nil, id > 400 && id <= 700; got != want {
 					t.Fatalf("event %d: %v", id, some[id])
 				}
 			}
@@ -93,28 +93,28 @@ func TestServerIsFull(t *testing.T) {
 	server := testredis.Start(t)
 	s := open(t, server.URL())
 	write(t, s, events("a", 1, 10))
-	full := func(bytes string) {
+	setMaxMemory := func(bytes string) {
 		t.Helper()
 		if err := server.Client.ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	full("4mb")
+	setMaxMemory("4mb")
 	large := events("a", 11, 400)
 	for i := range large {
 		large[i].Payload = json.RawMessage(`"` + strings.Repeat("x", 20_000) + `"`)
 	}
 	err := s.Write(t.Context(), batchOf(large))
-	if err == nil || !strings.Contains(err.Error(), "OOM") || !strings.Contains(posthorn.Hint(eachOf(err)), "maxmemory") {
-		t.Errorf("a full server: %v (%s)", err, posthorn.Hint(err))
+	if err == nil || !strings.Contains(err.Error(), "OOM") || !strings.Contains(posthorn.Hint(oneOf(err)), "maxmemory") {
+		t.Errorf("write to a full server: %v (%s)", err, posthorn.Hint(err))
 	}
-	full("0")
+	setMaxMemory("0")
 	write(t, s, large)
-	equal(t, "after there is room", ids(t, server.Client, "a"), numbers(1, 400))
+	equal(t, "events after maxmemory was raised", ids(t, server.Client, "a"), numbers(1, 400))
 }
 
-// eachOf is the error, or that of some event in it.
-func eachOf(err error) error {
+// oneOf returns the error of one event if err has errors by event, and else err.
+func oneOf(err error) error {
 	var some posthorn.EventErrors
 	if errors.As(err, &some) {
 		for _, err := range some {
@@ -124,14 +124,14 @@ func eachOf(err error) error {
 	return err
 }
 
-func TestServerIsAway(t *testing.T) {
+func TestServerIsDown(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	s := open(t, server.URL())
 	server.Kill()
 	var some posthorn.EventErrors
 	if err := s.Write(t.Context(), batchOf(events("a", 1, 10))); err == nil || errors.As(err, &some) {
-		t.Errorf("a server that is away: %v", err)
+		t.Errorf("write to a server that is down: %v", err)
 	}
 	server.Restart()
 	write(t, s, events("a", 1, 10))
@@ -151,32 +151,32 @@ func TestServerIsSlow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := s.Write(ctx, batchOf(events("a", 11, 20))); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a write whose time is over: %v", err)
+		t.Errorf("write past its deadline: %v", err)
 	}
 	if err := s.Write(ctx, batchOf(events("b", 11, 20))); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a write that begins too late: %v", err)
+		t.Errorf("write that begins after its deadline: %v", err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Write(ctx, batchOf(events("a", 11, 20))) }()
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("a write that was cancelled: %v", err)
+		t.Errorf("cancelled write: %v", err)
 	}
 	server.Resume()
 	write(t, s, events("a", 11, 30))
 	equal(t, "events", ids(t, server.Client, "a"), numbers(1, 30))
-	equal(t, "what was never sent", server.Client.Exists(t.Context(), "b").Val(), int64(0))
+	equal(t, "stream of the write that was never sent", server.Client.Exists(t.Context(), "b").Val(), int64(0))
 }
 
-// The owner of a stream is stopped with a batch on its way, another one takes over
-// and goes further, and then what the first had sent arrives.
+// A relay loses its lease while its commands are in flight, and another relay
+// continues. Then the late commands of the first relay arrive.
 func TestLateOwner(t *testing.T) {
 	t.Parallel()
 	server := testredis.NewDatabase(t)
 	late, next := open(t, server.URL()), open(t, server.URL())
 	write(t, late, events("a", 1, 300))
-	write(t, next, events("a", 301, 900)) // redelivered to the new owner, who got on
+	write(t, next, events("a", 301, 900)) // the new owner has written more
 	for from := int64(301); from < 900; from += 100 {
 		prev := fmt.Sprint(from - 1)
 		answer, err := redis.Late(t.Context(), late, prev, batchOf(events("a", from, from+99)))
@@ -186,7 +186,7 @@ func TestLateOwner(t *testing.T) {
 	}
 	equal(t, "events", ids(t, server.Client, "a"), numbers(1, 900))
 
-	// Chunks of both in turn: each goes on where the other was.
+	// Both write chunks in turn: each continues where the other ended.
 	chunk := func(s *redis.Sink, from, to int64, want any) {
 		t.Helper()
 		answer, err := redis.Late(t.Context(), s, fmt.Sprint(from-1), batchOf(events("a", from, to)))
@@ -196,18 +196,18 @@ func TestLateOwner(t *testing.T) {
 		equal(t, fmt.Sprintf("chunk %d to %d", from, to), answer, want)
 	}
 	chunk(late, 901, 1000, int64(100))
-	chunk(next, 901, 1150, int64(150))  // the first 100 are there
-	chunk(late, 1001, 1100, "1150")     // its events are there, and more
-	chunk(late, 1101, 1200, int64(50))  // the first 50 are there
-	chunk(next, 1151, 1200, int64(0))   // all are
-	chunk(next, 1301, 1400, "1200")     // one is missing between
-	chunk(late, 1201, 1300, int64(100)) // and comes
+	chunk(next, 901, 1150, int64(150))  // the stream has the first 100
+	chunk(late, 1001, 1100, "1150")     // the stream has all, and more
+	chunk(late, 1101, 1200, int64(50))  // the stream has the first 50
+	chunk(next, 1151, 1200, int64(0))   // the stream has all
+	chunk(next, 1301, 1400, "1200")     // 1201 to 1300 are missing
+	chunk(late, 1201, 1300, int64(100)) // the missing events
 	chunk(next, 1301, 1400, int64(100))
 	equal(t, "events", ids(t, server.Client, "a"), numbers(1, 1400))
 }
 
-// Two owners at once, with chunks and repeats of each other: whatever they do, first
-// occurrences are in order.
+// Two relays write the same events to a stream at the same time. The first occurrences
+// of all events are in order.
 func TestTwoOwnersAtOnce(t *testing.T) {
 	t.Parallel()
 	server := testredis.NewDatabase(t)
@@ -222,7 +222,7 @@ func TestTwoOwnersAtOnce(t *testing.T) {
 				if err == nil {
 					from = to + 1
 				}
-				if err != nil && !strings.Contains(err.Error(), "somebody else") {
+				if err != nil && !strings.Contains(err.Error(), "another relay writes") {
 					done <- err
 					return
 				}
@@ -255,13 +255,14 @@ func TestEventIsTooLarge(t *testing.T) {
 			t.Errorf("event %d: %v", id, some[id])
 		}
 	}
-	equal(t, "the stream goes on without it", ids(t, server.Client, "a"), []string{"1", "2", "4", "5"})
-	batch.Events[2].Payload = huge[:1<<20] // it fits, be it no JSON
+	equal(t, "events without the large one", ids(t, server.Client, "a"), []string{"1", "2", "4", "5"})
+	batch.Events[2].Payload = huge[:1<<20] // small enough; the sink does not check that it is JSON
 	write(t, s, batch.Events[2:3])
 }
 
-// What too few replicas have is not written, also when it comes again.
-func TestReplicaIsAway(t *testing.T) {
+// Entries that too few replicas have do not count as written, also when the write is
+// repeated.
+func TestReplicaIsDown(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t, "--repl-diskless-sync-delay", "0")
 	replica := testredis.Start(t, "--replicaof", fmt.Sprintf("127.0.0.1 %d", server.Port))
@@ -274,24 +275,24 @@ func TestReplicaIsAway(t *testing.T) {
 	replica.Pause()
 	for range 2 {
 		err := s.Write(t.Context(), batchOf(events("a", 11, 20)))
-		if err == nil || !strings.Contains(err.Error(), "0 replicas have it") || posthorn.Hint(err) == "" {
+		if err == nil || !strings.Contains(err.Error(), "0 replicas have the entries") || posthorn.Hint(err) == "" {
 			t.Errorf("without the replica: %v (%s)", err, posthorn.Hint(err))
 		}
 	}
-	equal(t, "it is on the master, once", ids(t, server.Client, "a"), numbers(1, 20))
+	equal(t, "events of the master", ids(t, server.Client, "a"), numbers(1, 20))
 	write(t, open(t, server.URL()+"?replicas=0"), events("a", 21, 22))
 	replica.Resume()
 	await.True(t, "the replica answers again", func() bool { return s.Write(t.Context(), batchOf(events("a", 11, 22))) == nil })
-	equal(t, "on the replica", ids(t, replica.Client, "a"), numbers(1, 22))
+	equal(t, "events of the replica", ids(t, replica.Client, "a"), numbers(1, 22))
 
 	toReplica := open(t, replica.URL())
 	err := toReplica.Write(t.Context(), batchOf(events("a", 23, 24)))
-	if err == nil || !strings.Contains(posthorn.Hint(eachOf(err)), "replica") {
-		t.Errorf("to a replica: %v (%s)", err, posthorn.Hint(err))
+	if err == nil || !strings.Contains(posthorn.Hint(oneOf(err)), "replica") {
+		t.Errorf("write to a replica: %v (%s)", err, posthorn.Hint(err))
 	}
 }
 
-// A slot moves from one master to another while it is written to.
+// A slot of a Cluster migrates from one master to another during writes.
 func TestClusterMovesASlot(t *testing.T) {
 	t.Parallel()
 	servers := testredis.StartCluster(t, 3, false)
@@ -314,7 +315,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	id := func(s *testredis.Server) string { return s.Client.ClusterMyID(t.Context()).Val() }
 	must(to.Client.Do(t.Context(), "cluster", "setslot", slot, "importing", id(from)))
 	must(from.Client.Do(t.Context(), "cluster", "setslot", slot, "migrating", id(to)))
-	write(t, s, events(streams[0], 301, 600), events(streams[1], 601, 900)) // the one is here, the other there
+	write(t, s, events(streams[0], 301, 600), events(streams[1], 601, 900)) // the first is still on the old master, the second already on the new one
 	must(from.Client.Migrate(t.Context(), "127.0.0.1", fmt.Sprint(to.Port), streams[0], 0, 10*time.Second))
 	write(t, s, events(streams[0], 901, 1500), events(streams[1], 1501, 1800))
 	for _, server := range servers.Masters {
@@ -322,12 +323,12 @@ func TestClusterMovesASlot(t *testing.T) {
 	}
 	write(t, s, events(streams[0], 1801, 2100), events(streams[1], 2101, 2400))
 	client.ReloadState(t.Context())
-	await.True(t, "the slot has moved", func() bool { return servers.Owner(client, "{x}") == to })
+	await.True(t, "the slot has migrated", func() bool { return servers.Owner(client, "{x}") == to })
 	var all []string
 	all = append(append(append(all, numbers(1, 600)...), numbers(901, 1500)...), numbers(1801, 2100)...)
-	equal(t, "the first", ids(t, client, streams[0]), all)
+	equal(t, "events of the first stream", ids(t, client, streams[0]), all)
 	all = append(append(append([]string{}, numbers(601, 900)...), numbers(1501, 1800)...), numbers(2101, 2400)...)
-	equal(t, "the second", ids(t, client, streams[1]), all)
+	equal(t, "events of the second stream", ids(t, client, streams[1]), all)
 }
 
 func TestErrorsHaveNoPassword(t *testing.T) {
@@ -362,10 +363,10 @@ func TestClosedSink(t *testing.T) {
 	go func() { done <- s.Write(t.Context(), batchOf(events("a", 2, 2))) }()
 	s.Close()
 	if err := <-done; err == nil {
-		t.Error("a write that was closed has no error")
+		t.Error("a write during Close returned no error")
 	}
 	server.Resume()
 	if err := s.Write(t.Context(), batchOf(events("a", 2, 2))); !errors.Is(err, posthorn.ErrClosed) {
-		t.Errorf("a write of a closed sink: %v", err)
+		t.Errorf("write to a closed sink: %v", err)
 	}
 }

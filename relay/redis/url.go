@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// The schemes that [Open] and sources know; with an s at the end of redis, by TLS.
+// schemes are the supported URL schemes. Those with rediss connect by TLS.
 var schemes = []string{
 	"redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster",
 }
@@ -27,12 +27,12 @@ const (
 	cluster
 )
 
-// target is what a URL says.
+// target has the settings of a URL, and those of the Config that the URL leaves out.
 type target struct {
-	address                            string // for people, without secrets
+	address                            string // the URL without credentials, for messages
 	kind                               kind
 	addrs                              []string
-	master                             string // as Sentinel knows it
+	master                             string // the name of the master in Sentinel
 	username, password                 string
 	sentinelUsername, sentinelPassword string
 	db                                 int
@@ -44,12 +44,12 @@ type target struct {
 	timeout                            time.Duration
 }
 
-// parseURL reads a URL, and what it does not say from config. Its errors do not
-// repeat the URL, which may have a password.
+// parseURL parses a URL. Settings that the URL does not have come from config. The
+// errors do not contain the URL, which may have a password.
 func parseURL(text string, config Config) (target, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return target{}, errors.New("the URL cannot be parsed; it is like redis://user:password@host:6379")
+		return target{}, errors.New("the URL cannot be parsed; write it like redis://user:password@host:6379")
 	}
 	t := target{
 		address: (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String(), username: u.User.Username(),
@@ -73,16 +73,16 @@ func parseURL(text string, config Config) (target, error) {
 	case "-cluster":
 		t.kind = cluster
 	default:
-		return target{}, fmt.Errorf("scheme %q is not known; there are %s", u.Scheme, strings.Join(schemes, ", "))
+		return target{}, fmt.Errorf("the scheme %q is not supported; the schemes are %s", u.Scheme, strings.Join(schemes, ", "))
 	}
 	if path != "" {
 		var err error
 		if t.db, err = strconv.Atoi(path); err != nil || t.db < 0 {
-			return target{}, errors.New("what follows the host in the URL is the number of a database")
+			return target{}, errors.New("the path of the URL is not the number of a database")
 		}
 	}
 	if t.kind == cluster && t.db != 0 {
-		return target{}, errors.New("a Cluster has no databases but 0")
+		return target{}, errors.New("a Cluster has database 0 only")
 	}
 	if err := t.hosts(u.Host, port); err != nil {
 		return target{}, err
@@ -114,7 +114,7 @@ func (t *target) hosts(list, port string) error {
 		t.addrs = append(t.addrs, addr)
 	}
 	if t.kind == single && len(t.addrs) > 1 {
-		return errors.New("redis:// has one host; for several there are redis-sentinel:// and redis-cluster://")
+		return errors.New("redis:// takes one host; redis-sentinel:// and redis-cluster:// take several")
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (t *target) parameters(u *url.URL) error {
 		case "replicas":
 			t.replicas, err = strconv.Atoi(value)
 			if err == nil && t.replicas < 0 {
-				err = errors.New("less than 0")
+				err = errors.New("negative")
 			}
 			if t.replicas == 0 {
 				t.replicas = NoReplicas
@@ -151,10 +151,10 @@ func (t *target) parameters(u *url.URL) error {
 		case "sentinel_password":
 			t.sentinelPassword = value
 		default:
-			return fmt.Errorf("the URL has an unknown parameter %q; there are prefix, replicas, keep, keep_for, timeout, sentinel_username, sentinel_password", name)
+			return fmt.Errorf("the URL has an unknown parameter %q; the parameters are prefix, replicas, keep, keep_for, timeout, sentinel_username, sentinel_password", name)
 		}
 		if err != nil {
-			return fmt.Errorf("the URL's parameter %s: %q is no such value", name, value)
+			return fmt.Errorf("the URL parameter %s has an invalid value: %q", name, value)
 		}
 	}
 	return nil
@@ -168,7 +168,8 @@ func duration(text string) (time.Duration, error) {
 	return d, err
 }
 
-// client has no retries of its own: what is sent again is for the caller to say.
+// client returns a client that never retries a command: the caller decides which
+// commands are safe to repeat.
 func (t *target) client() redis.UniversalClient {
 	return redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: t.addrs, IsClusterMode: t.kind == cluster, MasterName: t.master, DB: t.db,
@@ -177,13 +178,14 @@ func (t *target) client() redis.UniversalClient {
 		TLSConfig: t.tls, Protocol: 2, ClientName: clientName, DisableIdentity: true,
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
 		DialTimeout: t.timeout / 2, ReadTimeout: t.timeout, WriteTimeout: t.timeout,
-		MaintNotificationsConfig: quiet(),
+		MaintNotificationsConfig: noMaintNotifications(),
 	})
 }
 
 const clientName = "posthorn"
 
-// quiet asks for no notices that only one vendor's servers send.
-func quiet() *maintnotifications.Config {
+// noMaintNotifications disables maintenance notifications, a command that only the
+// servers of one vendor know.
+func noMaintNotifications() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }

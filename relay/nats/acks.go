@@ -13,82 +13,80 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// acks are the answers of servers to the messages of all runs: one subscription,
-// and a reply subject per message that says which one of which run it is.
-type acks struct {
+// ackInbox receives the acknowledgements for all pipelines by one subscription. The
+// reply subject of a message names its pipeline and its index there.
+type ackInbox struct {
 	prefix string
 
-	mu   sync.Mutex
-	next uint64
-	runs map[uint64]*run
+	mu        sync.Mutex
+	lastID    uint64
+	pipelines map[uint64]*pipeline
 }
 
-func newAcks() *acks { return &acks{runs: map[uint64]*run{}} }
+func newAckInbox() *ackInbox { return &ackInbox{pipelines: map[uint64]*pipeline{}} }
 
-func (a *acks) subscribe(conn *natsgo.Conn) error {
+func (a *ackInbox) subscribe(conn *natsgo.Conn) error {
 	a.prefix = conn.NewInbox() + "."
 	sub, err := conn.Subscribe(a.prefix+"*.*", a.receive)
 	if err != nil {
 		return err
 	}
-	return sub.SetPendingLimits(-1, -1) // slots bound them
+	return sub.SetPendingLimits(-1, -1) // the semaphore of messages limits them
 }
 
-// add makes a run known, and returns what its reply subjects begin with. Before
-// it is aborted or removed, it gets its answers.
-func (a *acks) add(r *run) (reply string) {
+// add registers a pipeline, and returns the prefix of its reply subjects.
+func (a *ackInbox) add(p *pipeline) (reply string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.next++
-	r.id = a.next
-	a.runs[r.id] = r
-	return a.prefix + strconv.FormatUint(r.id, 36) + "."
+	a.lastID++
+	p.id = a.lastID
+	a.pipelines[p.id] = p
+	return a.prefix + strconv.FormatUint(p.id, 36) + "."
 }
 
-func (a *acks) remove(r *run) {
+func (a *ackInbox) remove(p *pipeline) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.runs, r.id)
+	delete(a.pipelines, p.id)
 }
 
-// abort tells all runs that no answer will come.
-func (a *acks) abort(err error) {
+// abort aborts all pipelines, since no more acknowledgements will arrive.
+func (a *ackInbox) abort(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, r := range a.runs {
-		r.abort(err)
+	for _, p := range a.pipelines {
+		p.abort(err)
 	}
 }
 
-func (a *acks) receive(m *natsgo.Msg) {
+func (a *ackInbox) receive(m *natsgo.Msg) {
 	if len(m.Subject) < len(a.prefix) {
 		return
 	}
-	runID, index, _ := strings.Cut(m.Subject[len(a.prefix):], ".")
-	id, err := strconv.ParseUint(runID, 36, 64)
+	pipelineID, index, _ := strings.Cut(m.Subject[len(a.prefix):], ".")
+	id, err := strconv.ParseUint(pipelineID, 36, 64)
 	i, indexErr := strconv.Atoi(index)
 	if err != nil || indexErr != nil {
 		return
 	}
 	a.mu.Lock()
-	r := a.runs[id]
+	p := a.pipelines[id]
 	a.mu.Unlock()
-	if r != nil {
-		r.answer(i, parseAck(m))
+	if p != nil {
+		p.acknowledge(i, parseAck(m))
 	}
 }
 
-// ack is an answer.
+// ack is the reply of JetStream to a message: an acknowledgement, or a refusal.
 type ack struct {
 	sequence  uint64
 	duplicate bool
 	err       error
 }
 
-var errNoAnswer = errors.New("no answer")
-
-// parseAck reads an answer. Most have a sequence and little else, and names have
-// no quotes: those are not decoded as JSON, which costs more than all else here.
+// parseAck parses a reply. Most replies have a sequence and little else, and names
+// contain no quotes. So these replies are searched instead of decoded as JSON, which
+// would cost more than the rest of this package.
 func parseAck(m *natsgo.Msg) ack {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		return ack{err: natsgo.ErrNoResponders}
@@ -104,15 +102,15 @@ func parseAck(m *natsgo.Msg) ack {
 		Error *jetstream.APIError `json:"error"`
 	}
 	if err := json.Unmarshal(m.Data, &refusal); err != nil || refusal.Error == nil {
-		return ack{err: fmt.Errorf("an answer that is none of JetStream: %.100q", m.Data)}
+		return ack{err: fmt.Errorf("unexpected reply from JetStream: %.100q", m.Data)}
 	}
 	return ack{err: refusal.Error}
 }
 
-// What JetStream refuses a message for, by its error codes.
+// Error codes for which JetStream refuses a message.
 const (
 	codeWrongLast         jetstream.ErrorCode = 10071
-	codeWrongLastConstant jetstream.ErrorCode = 10164 // of a cluster, before it knows
+	codeWrongLastConstant jetstream.ErrorCode = 10164 // sent by a cluster that does not know the last sequence yet
 	codeDuplicateInFlight jetstream.ErrorCode = 10158
 	codeMessageTooLarge   jetstream.ErrorCode = 10054
 	codeHeaderTooLarge    jetstream.ErrorCode = 10097
@@ -126,8 +124,9 @@ func code(err error) jetstream.ErrorCode {
 	return 0
 }
 
-// outOfStep: the stream does not end where the message should follow.
-func outOfStep(err error) bool {
+// isWrongSequence reports whether the last sequence of the stream is not the expected
+// one.
+func isWrongSequence(err error) bool {
 	switch code(err) {
 	case codeWrongLast, codeWrongLastConstant, codeDuplicateInFlight:
 		return true
@@ -135,8 +134,8 @@ func outOfStep(err error) bool {
 	return false
 }
 
-// tooLarge: no server will ever take the message.
-func tooLarge(err error) bool {
+// isTooLarge reports whether the message is larger than servers accept.
+func isTooLarge(err error) bool {
 	switch code(err) {
 	case codeMessageTooLarge, codeHeaderTooLarge:
 		return true

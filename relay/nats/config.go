@@ -17,36 +17,38 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// Config is what a sink may be told besides its URL. What the URL says too, in
-// parameters, it says instead.
+// Config configures a [Sink] or a [Source]. The zero value has sound defaults.
+// Parameters of the URL take precedence.
 type Config struct {
-	// Prefix begins the names and subjects of the streams: two logs that write to
-	// one JetStream have different ones. 1 to 32 letters, digits, - and _; none is
-	// posthorn. In the URL: prefix=shop
+	// Prefix is the first part of the names and subjects of the streams. Two logs that
+	// write to the same JetStream need different prefixes. A prefix is 1 to 32 letters,
+	// digits, - and _. Defaults to posthorn. In the URL: prefix=shop
 	Prefix string
-	// Replicas is how many servers keep a stream. A stream that has fewer gets
-	// more, one that has more keeps them; none is 1. In the URL: replicas=3
+	// Replicas is the number of servers that store a stream. An existing stream with
+	// fewer replicas gets more; one with more replicas keeps them. Defaults to 1. In
+	// the URL: replicas=3
 	Replicas int
-	// MaxBytes bounds a stream. One that is full takes no more, until something is
-	// trimmed: nothing that somebody still needs goes. None is no bound. In the
-	// URL: max_bytes=10000000000
+	// MaxBytes limits the size of a stream. A full stream refuses new messages until it
+	// is trimmed; JetStream does not drop old messages to make room. Defaults to no
+	// limit. In the URL: max_bytes=10000000000
 	MaxBytes int64
-	// MaxAge is when the server deletes a message, whoever still needs it. None is
-	// never; [Sink.Trim] is the careful way. In the URL: max_age=720h
+	// MaxAge is the age at which the server deletes a message, even if a consumer still
+	// needs it. [Sink.Trim] removes only messages that are not needed. Defaults to no
+	// limit. In the URL: max_age=720h
 	MaxAge time.Duration
-	// KeepFor and Keep are what [Sink.Trim] leaves: all messages that are younger,
-	// and that many of the newest. With neither it removes nothing. In the URL:
-	// keep_for=168h, keep=1000000
+	// KeepFor and Keep limit what [Sink.Trim] removes: it keeps all messages that are
+	// younger than KeepFor, and the newest Keep messages. If both are zero, nothing is
+	// trimmed. In the URL: keep_for=168h, keep=1000000
 	KeepFor time.Duration
 	Keep    int64
-	// MaxPending is how many messages may be on their way at a time; none is
-	// 4,000.
+	// MaxPending is the maximum number of messages in flight. Defaults to 4,000.
 	MaxPending int
-	// Timeout is how long to wait for an answer of a server; none is 5 seconds.
+	// Timeout limits the time to wait for a reply of a server. Defaults to 5 seconds.
 	Timeout time.Duration
-	// Logger gets what happens to the connection; none is slog's default.
+	// Logger receives the errors and reconnects of the connection. Defaults to
+	// slog.Default().
 	Logger *slog.Logger
-	// Connection has further options of the connection, such as TLS of its own.
+	// Connection has additional options for the connection, such as TLS.
 	Connection []natsgo.Option
 }
 
@@ -59,22 +61,23 @@ const (
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
-func parseURL(text string) (*url.URL, error) {
-	u, err := url.Parse(text)
-	if err != nil {
-		return nil, invalid("the URL of NATS cannot be parsed", "Write it like nats://host:4222?replicas=3.")
-	}
-	return u, nil
+// endpoint is where the servers of a URL are.
+type endpoint struct {
+	servers string // the URLs of all servers, with credentials
+	address string // the URL without credentials and parameters, for messages
 }
 
-// fromURL is the config with what the URL says, the servers' addresses, and the
-// options of the connection that the URL has.
-func (c Config) fromURL(u *url.URL) (Config, string, error) {
+// withURL returns the config with the parameters of a URL, and the servers of the URL.
+func (c Config) withURL(text string) (Config, endpoint, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return c, endpoint{}, invalid("the URL of NATS cannot be parsed", "Write it like nats://host:4222?replicas=3.")
+	}
 	if u.Scheme != "nats" && u.Scheme != "tls" || u.Host == "" {
-		return c, "", invalid("a URL of NATS begins with nats:// or tls:// and a host", "Write it like nats://host:4222?replicas=3.")
+		return c, endpoint{}, invalid("a URL of NATS begins with nats:// or tls:// and a host", "Write it like nats://host:4222?replicas=3.")
 	}
 	if strings.Trim(u.Path, "/") != "" {
-		return c, "", invalid("a URL of NATS has no path", "Use ?prefix=… to keep the streams of two logs apart.")
+		return c, endpoint{}, invalid("a URL of NATS has no path", "To separate the streams of two logs, use ?prefix=….")
 	}
 	hosts := strings.Split(u.Host, ",")
 	for name, values := range u.Query() {
@@ -99,11 +102,11 @@ func (c Config) fromURL(u *url.URL) (Config, string, error) {
 		case "ca":
 			c.Connection = append(c.Connection, natsgo.RootCAs(value))
 		default:
-			return c, "", invalid("a URL of NATS has no parameter "+strconv.Quote(name),
-				"There are addr, prefix, replicas, keep_for, keep, max_bytes, max_age, creds and ca.")
+			return c, endpoint{}, invalid("a URL of NATS has no parameter "+strconv.Quote(name),
+				"The parameters are addr, prefix, replicas, keep_for, keep, max_bytes, max_age, creds and ca.")
 		}
 		if err != nil {
-			return c, "", invalid("the parameter "+name+" of the URL cannot be "+strconv.Quote(value), "Write it like replicas=3, max_bytes=1000000000 or keep_for=168h.")
+			return c, endpoint{}, invalid("the URL parameter "+name+" has an invalid value: "+strconv.Quote(value), "Write it like replicas=3, max_bytes=1000000000 or keep_for=168h.")
 		}
 	}
 	for i, host := range hosts {
@@ -112,12 +115,12 @@ func (c Config) fromURL(u *url.URL) (Config, string, error) {
 		}
 		hosts[i] = (&url.URL{Scheme: u.Scheme, User: u.User, Host: hosts[i]}).String()
 	}
-	c, err := c.complete()
-	return c, strings.Join(hosts, ","), err
+	c, err = c.withDefaults()
+	return c, endpoint{strings.Join(hosts, ","), (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()}, err
 }
 
-// complete checks the config, and fills in what it leaves open.
-func (c Config) complete() (Config, error) {
+// withDefaults sets the defaults of unset fields, and validates all fields.
+func (c Config) withDefaults() (Config, error) {
 	c.Prefix = cmp.Or(c.Prefix, defaultPrefix)
 	c.Replicas = cmp.Or(c.Replicas, 1)
 	c.MaxPending = cmp.Or(c.MaxPending, defaultMaxPending)
@@ -125,17 +128,17 @@ func (c Config) complete() (Config, error) {
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	switch {
 	case !validPrefix.MatchString(c.Prefix):
-		return c, invalid("the prefix "+strconv.Quote(c.Prefix)+" is none", "A prefix is 1 to 32 letters, digits, - and _.")
+		return c, invalid("the prefix "+strconv.Quote(c.Prefix)+" is invalid", "A prefix is 1 to 32 letters, digits, - and _.")
 	case c.Replicas < 1 || c.Replicas > 5:
-		return c, invalid(fmt.Sprintf("a stream cannot have %d replicas", c.Replicas), "JetStream keeps 1 to 5; 3 survive the loss of one server.")
+		return c, invalid(fmt.Sprintf("a stream cannot have %d replicas", c.Replicas), "JetStream supports 1 to 5 replicas. With 3, a stream survives the loss of one server.")
 	case c.MaxBytes < 0 || c.MaxAge < 0 || c.KeepFor < 0 || c.Keep < 0 || c.MaxPending < 0 || c.Timeout < 0:
-		return c, invalid("a bound or a time is negative", "Leave it out, or use a positive one.")
+		return c, invalid("a limit or a duration is negative", "Leave it out, or use a positive value.")
 	}
 	return c, nil
 }
 
-// connect connects, or says why not before ctx and the timeout end. The error
-// does not repeat the URL, which may have a password.
+// connect connects to the servers. It returns when ctx or the timeout ends. The error
+// does not contain the URL, which may have a password.
 func (c Config) connect(ctx context.Context, servers string, further ...natsgo.Option) (*natsgo.Conn, error) {
 	options := append([]natsgo.Option{
 		natsgo.Name("posthorn"),
@@ -143,18 +146,18 @@ func (c Config) connect(ctx context.Context, servers string, further ...natsgo.O
 		natsgo.MaxReconnects(-1),
 		natsgo.ReconnectWait(100 * time.Millisecond),
 		natsgo.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
-		// What cannot be sent now fails now; whoever wants it sent comes again.
+		// A message that cannot be sent fails at once. The relay repeats it.
 		natsgo.ReconnectBufSize(-1),
-		// A server that hangs is left for another one.
+		// The connection leaves a server that hangs, and connects to another one.
 		natsgo.PingInterval(c.Timeout),
 		natsgo.MaxPingsOutstanding(2),
 		natsgo.FlusherTimeout(c.Timeout),
 		natsgo.ReconnectOnFlusherError(),
 		natsgo.ErrorHandler(func(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
-			c.Logger.Warn("nats", "error", err)
+			c.Logger.Warn("nats: error of the connection", "error", err)
 		}),
 		natsgo.ReconnectHandler(func(conn *natsgo.Conn) {
-			c.Logger.Info("nats: connected again", "server", conn.ConnectedServerName())
+			c.Logger.Info("nats: reconnected", "server", conn.ConnectedServerName())
 		}),
 	}, further...)
 	options = append(options, c.Connection...)
@@ -183,7 +186,8 @@ func (c Config) connect(ctx context.Context, servers string, further ...natsgo.O
 	}
 }
 
-// hinted is an error that callers can tell apart, and that says what to do.
+// hinted is an error with a hint for the operator. It wraps its kind, a sentinel such
+// as [posthorn.ErrInvalid].
 type hinted struct {
 	kind error
 	text string

@@ -1,30 +1,43 @@
-// Package nats writes streams to NATS JetStream, for a relay, and reads them there.
-// [OpenSource] reads, for an import.
+// Package nats writes events to NATS JetStream for a relay ([Open]), and reads them
+// for an import ([OpenSource]).
 //
-// A stream of Posthorn becomes one of JetStream, named prefix+namespace+stream,
-// with subjects like prefix.namespace.stream.order.placed: the type of an event is
-// the end of its subject, so that consumers filter by it. In names of streams and
-// types, what NATS does not take is written as = and two hexadecimal digits. A
-// message is a CloudEvent in binary mode, with the payload as its body; its
-// Nats-Msg-Id is the event's id. A JetStream stream is of one log, which its
-// description names; another log is refused, and can use a prefix of its own.
+// # Streams and messages
 //
-// The order of a stream holds whatever servers die, since each message says at
-// which sequence it belongs. After a crash the sink looks at what is there and goes
-// on behind it; what may come twice is what another relay had in flight more than
-// two minutes before, JetStream's time for recognising ids. Let nothing else publish
-// to the subjects: a stream where something has is refused until the message is
-// removed, and one that is published at the very moment of a batch can make an event
-// come behind those that follow it. None is lost.
+// A stream of Posthorn becomes a JetStream stream with the name
+// prefix+namespace+stream, and subjects like prefix.namespace.stream.order.placed.
+// The subject ends with the type of the event, so that consumers can filter by type.
+// Characters that NATS does not allow in names are written as = and two hexadecimal
+// digits.
 //
-// "Written" means that JetStream has acknowledged it: with replicas, that most of
-// them have it. A single server answers before its disk does, unless its
+// A message is a CloudEvent in binary mode. Its body is the payload, and its
+// Nats-Msg-Id is the id of the event. A JetStream stream belongs to one log, which its
+// description names. The sink refuses to write the stream for another log; that log
+// needs another prefix.
+//
+// # Guarantees
+//
+// Each message names the sequence that must be last in the stream. So the order of a
+// stream holds, whichever servers fail. After a crash the sink compares its events
+// with the end of the stream, and continues after the last one. An event can be stored
+// twice only if another relay sent it more than two minutes before, since JetStream
+// remembers ids for two minutes.
+//
+// Other programs must not publish to the subjects. The sink refuses to write to a
+// stream with a foreign message until that message is removed. A foreign message that
+// is published during a batch can move an event behind later events, but loses none.
+//
+// An event counts as written when JetStream has acknowledged it: the majority of the
+// replicas has it. A single server acknowledges before it syncs to disk, unless its
 // configuration has sync_interval: always.
 //
-// Streams grow until something is trimmed: set [Config].KeepFor or Keep, and the
-// relay removes what is older, but nothing that the archive, an import of Posthorn's
-// or a durable consumer of JetStream's still needs.
+// # Trimming
 //
-// Tested with nats-server 2.15. 2.9.10 lost track of replicated streams
-// when nodes were killed.
+// Streams grow until they are trimmed. With [Config].KeepFor or Keep, the relay removes
+// older messages, unless the archive, an import or a durable consumer of JetStream
+// still needs them.
+//
+// # Servers
+//
+// The package is tested with nats-server 2.15. Version 2.9.10 lost replicated streams
+// when servers were killed.
 package nats

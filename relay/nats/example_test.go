@@ -9,7 +9,7 @@ import (
 	"github.com/posthorn/posthorn/relay/nats"
 )
 
-// A relay does this; a program seldom has to.
+// Relays call Write; programs rarely need to.
 func Example() {
 	ctx := context.Background()
 	sink, err := nats.Open(ctx, "nats://localhost:4222?replicas=3&keep_for=168h", nats.Config{})

@@ -9,17 +9,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// What a group of Posthorn's has passed is a key in a bucket of JetStream's: it
-// survives restarts, and moves without a message being delivered once more, which
-// the acknowledgements of a durable consumer would need.
+// The position of an import in a stream is stored under a key in a JetStream bucket. A
+// durable consumer could store it as well, but to move the acknowledgements of a
+// consumer, the server would have to deliver the messages again.
 
 func bucketName(prefix string) string { return prefix + "_groups" }
 
-func (n names) keptKeys(stream string) string {
-	return n.namespace + "." + escape(stream, "") + "."
+// positionKeys returns the prefix of the keys that have the positions in a stream.
+func (n names) positionKeys(stream string) string {
+	return n.namespace + "." + escapeName(stream) + "."
 }
 
-// Keep says that a group has passed a position.
+// Keep stores the position of an import in a stream. Trimming does not remove the
+// messages after it.
 func (s *Source) Keep(ctx context.Context, group, stream, passed string) error {
 	position, err := parsePosition(passed)
 	if err != nil {
@@ -27,23 +29,23 @@ func (s *Source) Keep(ctx context.Context, group, stream, passed string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	kept, err := s.bucket(ctx, stream)
+	bucket, err := s.openBucket(ctx, stream)
 	if err == nil {
-		_, err = kept.Put(ctx, s.names.keptKeys(stream)+escape(group, ""), strconv.AppendUint(nil, position, 10))
+		_, err = bucket.Put(ctx, s.names.positionKeys(stream)+escapeName(group), strconv.AppendUint(nil, position, 10))
 	}
 	if err != nil {
-		return fmt.Errorf("keep what group %q needs of stream %q of nats: %w", group, stream, err)
+		return fmt.Errorf("store position of %q in stream %q of nats: %w", group, stream, err)
 	}
 	return nil
 }
 
-// bucket opens the bucket, or makes it with as many replicas as the stream has.
-func (s *Source) bucket(ctx context.Context, stream string) (jetstream.KeyValue, error) {
+// openBucket opens the bucket, or creates it with as many replicas as the stream has.
+func (s *Source) openBucket(ctx context.Context, stream string) (jetstream.KeyValue, error) {
 	s.mu.Lock()
-	kept := s.kept
+	bucket := s.bucket
 	s.mu.Unlock()
-	if kept != nil {
-		return kept, nil
+	if bucket != nil {
+		return bucket, nil
 	}
 	replicas := s.config.Replicas
 	found, err := s.js.Stream(ctx, s.names.stream(stream))
@@ -54,31 +56,31 @@ func (s *Source) bucket(ctx context.Context, stream string) (jetstream.KeyValue,
 		return nil, err
 	}
 	config := jetstream.KeyValueConfig{
-		Bucket: bucketName(s.config.Prefix), Description: "what groups of posthorn have passed",
+		Bucket: bucketName(s.config.Prefix), Description: "positions of Posthorn's imports",
 		History: 1, Replicas: replicas,
 	}
-	kept, err = s.js.KeyValue(ctx, config.Bucket)
+	bucket, err = s.js.KeyValue(ctx, config.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kept, err = s.js.CreateKeyValue(ctx, config)
-		if errors.Is(err, jetstream.ErrBucketExists) { // somebody else made it
-			kept, err = s.js.KeyValue(ctx, config.Bucket)
+		bucket, err = s.js.CreateKeyValue(ctx, config)
+		if errors.Is(err, jetstream.ErrBucketExists) { // another process created it first
+			bucket, err = s.js.KeyValue(ctx, config.Bucket)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	status, err := kept.Status(ctx)
+	status, err := bucket.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if was := status.Config(); was.Replicas < replicas {
-		was.Replicas = replicas
-		if kept, err = s.js.UpdateKeyValue(ctx, was); err != nil {
+	if config := status.Config(); config.Replicas < replicas {
+		config.Replicas = replicas
+		if bucket, err = s.js.UpdateKeyValue(ctx, config); err != nil {
 			return nil, err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept = kept
-	return kept, nil
+	s.bucket = bucket
+	return bucket, nil
 }

@@ -6,5 +6,5 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// No goroutine is left when all tests are done.
+// Main fails if a goroutine is still running after all tests.
 func TestMain(m *testing.M) { posthorntest.Main(m) }

@@ -1,10 +1,8 @@
 package nats
 
 import (
-	"encoding/hex"
 	"errors"
 	"strconv"
-	"strings"
 
 	natsgo "github.com/nats-io/nats.go"
 
@@ -12,7 +10,7 @@ import (
 	"github.com/posthorn/posthorn/relay"
 )
 
-// The headers of a message: those of CloudEvents in binary mode, and JetStream's.
+// The headers of a message: those of CloudEvents in binary mode, and those of JetStream.
 const (
 	headerPrefix = "ce-"
 	contentType  = "content-type"
@@ -20,7 +18,7 @@ const (
 	expectedLast = "Nats-Expected-Last-Sequence"
 )
 
-// attributes are those that become headers, in the order of [values].
+// attributes are the headers for the attributes of an entry, in the order of [values].
 var attributes = [...]string{
 	headerPrefix + relay.SpecVersion, headerPrefix + relay.ID, headerPrefix + relay.SourceName, headerPrefix + relay.Type,
 	headerPrefix + relay.Time, headerPrefix + relay.Subject, headerPrefix + relay.Tags, headerPrefix + relay.Metadata,
@@ -30,8 +28,8 @@ func values(e *relay.Entry) [len(attributes)]string {
 	return [...]string{"1.0", e.ID, e.Source, e.Type, e.Time, e.Subject, e.Tags, e.Metadata}
 }
 
-// headers makes the headers of one message after another in one map, which costs
-// half as much as a map each. The client copies them when it publishes.
+// headers builds the headers of successive messages in one map, which costs half as
+// much as a new map for each message. The client copies the headers when it publishes.
 type headers struct {
 	header natsgo.Header
 	values [len(attributes) + 2][1]string
@@ -43,8 +41,8 @@ func newHeaders() *headers {
 	return h
 }
 
-// of returns the headers of an event that is expected behind a sequence. They are
-// good until the next call.
+// of returns the headers of an event that must follow the sequence last. They are valid
+// until the next call.
 func (h *headers) of(e *relay.Entry, last uint64) natsgo.Header {
 	for i, value := range values(e) {
 		if value == "" {
@@ -63,19 +61,19 @@ func (h *headers) set(i int, name, value string) {
 	h.header[name] = h.values[i][:]
 }
 
-// entry is the event of a message, as brokers have it.
+// entry parses the headers of a message.
 func entry(h natsgo.Header, data []byte) (relay.Entry, error) {
 	var v [len(attributes)]string
 	for i, name := range attributes {
 		encoded := get(h, name)
 		decoded, err := percentDecode(encoded)
 		if err != nil {
-			return relay.Entry{}, errors.New("its header " + name + " is not percent-encoded as CloudEvents has it")
+			return relay.Entry{}, errors.New("the header " + name + " is not percent-encoded")
 		}
 		v[i] = decoded
 	}
 	if v[0] != "1.0" {
-		return relay.Entry{}, errors.New("it is no CloudEvent in binary mode")
+		return relay.Entry{}, errors.New("the message is not a CloudEvent in binary mode")
 	}
 	return relay.Entry{ID: v[1], Source: v[2], Type: v[3], Time: v[4], Subject: v[5], Tags: v[6], Metadata: v[7], Data: data}, nil
 }
@@ -87,7 +85,8 @@ func get(h natsgo.Header, name string) string {
 	return ""
 }
 
-// decode is the event of a message at a position of a stream.
+// decode decodes a message into an event. The result has an error if another program
+// published the message.
 func decode(stream, position string, h natsgo.Header, data []byte) posthorn.SourceEntry {
 	e, err := entry(h, data)
 	if err != nil {
@@ -96,48 +95,12 @@ func decode(stream, position string, h natsgo.Header, data []byte) posthorn.Sour
 	return e.Read(stream, position)
 }
 
-// percentEncode writes a value as the HTTP binding of CloudEvents says: what is
-// not printable ASCII, the space, the quote and the percent sign are encoded.
-func percentEncode(text string) string {
-	plain := func(c byte) bool { return c > ' ' && c <= '~' && c != '"' && c != '%' }
-	i := 0
-	for i < len(text) && plain(text[i]) {
-		i++
-	}
-	if i == len(text) {
-		return text
-	}
-	var b strings.Builder
-	b.Grow(len(text) + 2*(len(text)-i)/3)
-	b.WriteString(text[:i])
-	for ; i < len(text); i++ {
-		if c := text[i]; plain(c) {
-			b.WriteByte(c)
-		} else {
-			b.Write([]byte{'%', hexDigits[c>>4], hexDigits[c&15]})
-		}
-	}
-	return b.String()
-}
+// percentEncode encodes the value of a header as the HTTP binding of CloudEvents
+// requires: the space, the quote, the percent sign and all bytes that are not printable
+// ASCII.
+func percentEncode(text string) string { return escapeBytes(text, '%', &headerBytes) }
 
-// percentDecode is the value. A plus is a plus here.
-func percentDecode(text string) (string, error) {
-	i := strings.IndexByte(text, '%')
-	if i < 0 {
-		return text, nil
-	}
-	b := make([]byte, 0, len(text))
-	for ; i >= 0; i = strings.IndexByte(text, '%') {
-		b = append(b, text[:i]...)
-		if len(text) < i+3 {
-			return "", errors.New("an escape is cut off")
-		}
-		c, err := hex.DecodeString(text[i+1 : i+3])
-		if err != nil {
-			return "", err
-		}
-		b = append(b, c...)
-		text = text[i+3:]
-	}
-	return string(append(b, text...)), nil
-}
+var headerBytes = byteSet(func(c byte) bool { return c > ' ' && c <= '~' && c != '"' && c != '%' })
+
+// percentDecode decodes the value of a header. A plus sign is not a space.
+func percentDecode(text string) (string, error) { return unescapeBytes(text, '%') }

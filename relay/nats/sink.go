@@ -14,15 +14,14 @@ import (
 	"github.com/posthorn/posthorn/relay"
 )
 
-// Sink writes events to JetStream. Its methods are safe for use by any number of
-// goroutines.
+// Sink writes events to JetStream. It is safe for concurrent use.
 type Sink struct {
-	config Config
-	conn   *natsgo.Conn
-	js     jetstream.JetStream
-	acks   *acks
-	slots  chan struct{} // one is taken by each message on its way
-	turns  chan struct{} // one is taken by each stream being written
+	config     Config
+	conn       *natsgo.Conn
+	js         jetstream.JetStream
+	acks       *ackInbox
+	messageSem chan struct{} // semaphore of messages in flight
+	streamSem  chan struct{} // semaphore of streams that are being written
 
 	mu      sync.Mutex
 	writers map[writerKey]*writer
@@ -32,28 +31,24 @@ type Sink struct {
 
 type writerKey struct{ namespace, stream string }
 
-// concurrent is how many streams of a batch are written at a time.
-const concurrent = 64
+// maxStreams is the maximum number of streams that are written concurrently.
+const maxStreams = 64
 
-// Open connects to the servers of a URL: nats://user:password@host:4222?replicas=3,
-// or tls://…. What [Config] says of parameters holds. The other servers of a cluster
-// are found by the first; addr=host:4222, as often as needed, names others to begin
-// with.
+// Open connects to the servers of a URL like nats://user:password@host:4222?replicas=3
+// or tls://…. [Config] documents the parameters. The client discovers the other servers
+// of a cluster. The parameter addr=host:4222, which can be repeated, names further
+// servers for the first connection.
 func Open(ctx context.Context, text string, config Config) (*Sink, error) {
-	u, err := parseURL(text)
-	if err != nil {
-		return nil, err
-	}
-	config, servers, err := config.fromURL(u)
+	config, at, err := config.withURL(text)
 	if err != nil {
 		return nil, err
 	}
 	s := &Sink{
 		config: config, writers: map[writerKey]*writer{},
-		slots: make(chan struct{}, config.MaxPending), turns: make(chan struct{}, concurrent),
-		acks: newAcks(),
+		messageSem: make(chan struct{}, config.MaxPending), streamSem: make(chan struct{}, maxStreams),
+		acks: newAckInbox(),
 	}
-	s.conn, err = config.connect(ctx, servers, natsgo.DisconnectErrHandler(s.disconnected))
+	s.conn, err = config.connect(ctx, at.servers, natsgo.DisconnectErrHandler(s.disconnected))
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +71,7 @@ func (s *Sink) disconnected(_ *natsgo.Conn, err error) {
 	s.acks.abort(fmt.Errorf("connection to nats: %w", err))
 }
 
-// Close ends the connection, and what is being written.
+// Close closes the connection. Writes that wait for acknowledgements return an error.
 func (s *Sink) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -87,8 +82,8 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-// Write writes events, as [posthorn.Sink] says. It returns when ctx ends, even if
-// a server hangs.
+// Write writes events; see [posthorn.Sink]. When ctx ends it returns, even if the
+// server does not reply.
 func (s *Sink) Write(ctx context.Context, batch posthorn.SinkBatch) error {
 	w, err := s.start(ctx, batch)
 	if err != nil {
@@ -96,16 +91,15 @@ func (s *Sink) Write(ctx context.Context, batch posthorn.SinkBatch) error {
 	}
 	failures := posthorn.EventErrors{}
 	var causes []error
-	for len(w.open) > 0 {
+	for range w.streams {
 		select {
-		case done := <-w.done:
-			delete(w.open, done.stream)
-			maps.Copy(failures, done.permanent)
-			for _, e := range done.unwritten {
-				failures[e.ID] = done.err
+		case r := <-w.results:
+			maps.Copy(failures, r.permanent)
+			for _, e := range r.unwritten {
+				failures[e.ID] = r.err
 			}
-			if done.err != nil {
-				causes = append(causes, done.err)
+			if r.err != nil {
+				causes = append(causes, r.err)
 			}
 		case <-ctx.Done():
 			return fmt.Errorf("write to nats: %w", ctx.Err())
@@ -115,26 +109,25 @@ func (s *Sink) Write(ctx context.Context, batch posthorn.SinkBatch) error {
 	case len(failures) == 0:
 		return nil
 	case len(causes) == w.streams && len(failures) == len(batch.Events):
-		return errors.Join(causes[:1]...) // nothing was written: it is the broker
+		return causes[0] // no stream was written, so the broker is the cause
 	}
 	return failures
 }
 
-// writing is a batch that is being written.
-type writing struct {
+// batchWrite is a batch that is being written.
+type batchWrite struct {
 	streams int
-	open    map[string]bool // streams that are not done
-	done    chan *outcome
+	results chan *streamResult // one for each stream
 }
 
-// start lets a goroutine write each stream.
-func (s *Sink) start(ctx context.Context, batch posthorn.SinkBatch) (*writing, error) {
+// start starts a goroutine for each stream of a batch.
+func (s *Sink) start(ctx context.Context, batch posthorn.SinkBatch) (*batchWrite, error) {
 	byStream := map[string][]*posthorn.Event{}
 	for i := range batch.Events {
 		e := &batch.Events[i]
 		byStream[e.Stream] = append(byStream[e.Stream], e)
 	}
-	w := &writing{len(byStream), map[string]bool{}, make(chan *outcome, len(byStream))}
+	w := &batchWrite{len(byStream), make(chan *streamResult, len(byStream))}
 	source := relay.Source(batch.Origin, batch.Namespace)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,8 +136,7 @@ func (s *Sink) start(ctx context.Context, batch posthorn.SinkBatch) (*writing, e
 	}
 	for stream, events := range byStream {
 		writer := s.writer(batch.Namespace, stream)
-		w.open[stream] = true
-		s.running.Go(func() { w.done <- writer.write(ctx, source, events) })
+		s.running.Go(func() { w.results <- writer.write(ctx, source, events) })
 	}
 	return w, nil
 }
@@ -159,10 +151,10 @@ func (s *Sink) writer(namespace, stream string) *writer {
 	return w
 }
 
-// take takes a place in a channel that bounds something.
-func take(ctx context.Context, places chan struct{}) error {
+// acquire acquires a semaphore.
+func acquire(ctx context.Context, sem chan struct{}) error {
 	select {
-	case places <- struct{}{}:
+	case sem <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

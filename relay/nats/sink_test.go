@@ -30,12 +30,12 @@ func TestNodesAreKilled(t *testing.T) {
 	s := open(t, cluster.URL, nats.Config{Replicas: 3, Timeout: 2 * time.Second})
 	const streams, size, kills = 3, 400, 3
 	var writers sync.WaitGroup
-	var enough atomic.Bool
-	var wanted atomic.Int64 // writers stop there, so that a node which was away can catch up
+	var stop atomic.Bool
+	var wanted atomic.Int64 // writers pause there, so that a node that was down can catch up
 	var written [streams]atomic.Int64
 	for stream := range streams {
 		writers.Go(func() {
-			for !enough.Load() && !t.Failed() {
+			for !stop.Load() && !t.Failed() {
 				n := written[stream].Load()
 				if n >= wanted.Load() {
 					await.Pause()
@@ -47,37 +47,37 @@ func TestNodesAreKilled(t *testing.T) {
 		})
 	}
 	defer writers.Wait()
-	defer enough.Store(true)
-	grown := func() {
+	defer stop.Store(true)
+	awaitGrowth := func() {
 		t.Helper()
 		goal := wanted.Load() + 2*size
-		wanted.Store(goal + 2*size) // so they write while the next node is killed
+		wanted.Store(goal + 2*size) // so that they write while the next node is killed
 		for stream := range streams {
 			await.True(t, fmt.Sprintf("stream %d grows", stream), func() bool { return written[stream].Load() >= goal })
 		}
 	}
 	for kill := range kills {
-		grown()
+		awaitGrowth()
 		node := cluster.Servers[kill%3]
 		if kill%2 == 0 {
 			node = cluster.Leader(t, "posthorn+shop+0")
 		}
 		node.Kill()
-		grown() // two of three carry on
+		awaitGrowth() // two of three nodes are a majority
 		node.Restart()
 		for stream := range streams {
 			cluster.AwaitCurrent(t, fmt.Sprintf("posthorn+shop+%d", stream))
 		}
 	}
-	enough.Store(true)
+	stop.Store(true)
 	writers.Wait()
-	// Without a majority nothing is written, and says so.
+	// Without a majority, nothing is written and Write returns an error.
 	cluster.Servers[0].Kill()
 	cluster.Servers[1].Kill()
 	for stream := range streams {
 		n := int(written[stream].Load())
 		if err := s.Write(t.Context(), batch(events(fmt.Sprint(stream), 1+n, size)...)); err == nil {
-			t.Error("one node of three took events")
+			t.Error("one node of three accepted events")
 		}
 	}
 	cluster.Servers[0].Start()

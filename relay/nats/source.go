@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -18,8 +17,8 @@ import (
 )
 
 // Source reads the streams of a namespace, for an import. The position of a message
-// is its sequence. Its methods are safe for use by any number of goroutines, as long
-// as no two read one stream.
+// is its sequence. A Source is safe for concurrent use, as long as no two calls of Read
+// have a stream in common.
 type Source struct {
 	address string
 	config  Config
@@ -27,31 +26,26 @@ type Source struct {
 	conn    *natsgo.Conn
 	js      jetstream.JetStream
 
-	mu    sync.Mutex
-	tails map[string]*tail
-	kept  jetstream.KeyValue // where groups say what they have passed; see Keep
+	mu        sync.Mutex
+	followers map[string]*follower
+	bucket    jetstream.KeyValue // positions of imports; nil until Keep opens it
 }
 
 var _ posthorn.Source = (*Source)(nil)
 
-// OpenSource opens the streams of a namespace at a URL for reading: of the one that
-// they are published in. Servers that are not there are waited for: the calls say
-// what is wrong.
+// OpenSource returns a source for the streams that were published in a namespace. If
+// the servers are down, the source connects in the background, and until then its
+// methods return an error.
 func OpenSource(ctx context.Context, text, namespace string, config Config) (*Source, error) {
-	u, err := parseURL(text)
-	if err != nil {
-		return nil, err
-	}
-	config, servers, err := config.fromURL(u)
+	config, at, err := config.withURL(text)
 	if err != nil {
 		return nil, err
 	}
 	s := &Source{
-		address: (&url.URL{Scheme: u.Scheme, Host: u.Host}).String(),
-		config:  config, names: names{config.Prefix, namespace}, tails: map[string]*tail{},
+		address: at.address, config: config, names: names{config.Prefix, namespace}, followers: map[string]*follower{},
 	}
-	s.conn, err = config.connect(ctx, servers, natsgo.RetryOnFailedConnect(true), natsgo.DisconnectErrHandler(func(_ *natsgo.Conn, err error) {
-		s.breakTails(fmt.Errorf("connection to nats: %w", errors.Join(err, errDisconnected)))
+	s.conn, err = config.connect(ctx, at.servers, natsgo.RetryOnFailedConnect(true), natsgo.DisconnectErrHandler(func(_ *natsgo.Conn, err error) {
+		s.failFollowers(fmt.Errorf("connection to nats: %w", errors.Join(err, errDisconnected)))
 	}))
 	if err != nil {
 		return nil, err
@@ -81,13 +75,14 @@ func (s *Source) Streams(ctx context.Context) ([]string, error) {
 	return streams, nil
 }
 
-// Kind is nats.
+// Kind returns "nats".
 func (s *Source) Kind() string { return "nats" }
 
-// String is the URL without what is secret in it.
+// String returns the URL without credentials.
 func (s *Source) String() string { return s.address }
 
-// Behind counts the messages after a position.
+// Behind returns the number of messages after a position, and the time of the first of
+// them. Messages that were deleted in the middle of the stream count as well.
 func (s *Source) Behind(ctx context.Context, stream, position string) (events int64, oldest time.Time, err error) {
 	passed, err := parsePosition(position)
 	if err != nil {
@@ -110,16 +105,16 @@ func (s *Source) Behind(ctx context.Context, stream, position string) (events in
 		next, err = found.GetMsg(ctx, passed+1, jetstream.WithGetMsgSubject(">"))
 	}
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound): // what comes after was removed
+	case errors.Is(err, jetstream.ErrMsgNotFound): // all messages after the position were deleted
 		return 0, oldest, nil
 	case err != nil:
-		return 0, oldest, fmt.Errorf("look at stream %q of nats: %w", stream, err)
+		return 0, oldest, fmt.Errorf("lag of stream %q of nats: %w", stream, err)
 	}
 	return events, next.Time, nil
 }
 
-// end is 0 for a stream that is not there.
-func (s *Source) end(ctx context.Context, stream string) (uint64, error) {
+// lastSequence returns the last sequence of a stream, or 0 if the stream does not exist.
+func (s *Source) lastSequence(ctx context.Context, stream string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	found, err := s.js.Stream(ctx, s.names.stream(stream))
@@ -127,43 +122,40 @@ func (s *Source) end(ctx context.Context, stream string) (uint64, error) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look at stream %q of nats: %w", stream, err)
+		return 0, fmt.Errorf("info of stream %q of nats: %w", stream, err)
 	}
 	return found.CachedInfo().State.LastSeq, nil
 }
 
-// How often to look whether a stream has been made that was not there, how long a
-// stream is followed that nobody reads, and how many begin to be at a time.
 const (
-	absentFor = time.Second
-	idleFor   = time.Minute
-	starting  = 32
+	missingInterval = time.Second // between checks whether a missing stream was created
+	idleTimeout     = time.Minute // after which a follower that is not read is stopped
+	maxStarts       = 32          // followers that are started concurrently
 )
 
-// Read returns what comes next. Each stream is followed from the first call on, by
-// a consumer that the server forgets by itself.
+// Read returns the next entries, or waits for them; see [posthorn.Source]. The first
+// call for a stream starts a follower, which later calls use.
 func (s *Source) Read(ctx context.Context, after map[string]string, limit int, wait time.Duration) ([]posthorn.SourceEntry, error) {
-	over := time.NewTimer(wait)
-	defer over.Stop()
-	look := time.NewTicker(absentFor)
-	defer look.Stop()
-	news := make(chan struct{}, 1)
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
+	missing := time.NewTicker(missingInterval)
+	defer missing.Stop()
+	arrived := make(chan struct{}, 1)
 	for {
-		tails, err := s.follow(ctx, after, news)
+		followers, err := s.follow(ctx, after, arrived)
 		if err != nil {
 			return nil, err
 		}
-		// Waits until there is something, or absent streams are to be looked for.
-		for looked := false; !looked; {
-			entries, err := collect(tails, limit)
+		for check := false; !check; {
+			entries, err := collect(followers, limit)
 			if err != nil || len(entries) > 0 {
 				return entries, err
 			}
 			select {
-			case <-news:
-			case <-look.C:
-				looked = true
-			case <-over.C:
+			case <-arrived:
+			case <-missing.C:
+				check = true
+			case <-timeout.C:
 				return nil, nil
 			case <-ctx.Done():
 				return nil, ctx.Err()
@@ -172,40 +164,40 @@ func (s *Source) Read(ctx context.Context, after map[string]string, limit int, w
 	}
 }
 
-// collect takes what the tails have, some of each. What broke is reported when
-// there is nothing else.
-func collect(tails []*tail, limit int) (entries []posthorn.SourceEntry, err error) {
-	for i, t := range tails {
-		share := (limit - len(entries)) / (len(tails) - i)
-		entries = t.take(entries, max(share, 1))
+// collect takes the same number of entries from each follower, and fills up with the
+// rest. If there are no entries, it returns the error of a follower that has failed.
+func collect(followers []*follower, limit int) (entries []posthorn.SourceEntry, err error) {
+	for i, f := range followers {
+		share := (limit - len(entries)) / (len(followers) - i)
+		entries = f.take(entries, max(share, 1))
 		if len(entries) >= limit {
 			return entries, nil
 		}
 	}
-	for _, t := range tails { // what others left
-		if entries = t.take(entries, limit-len(entries)); len(entries) >= limit {
+	for _, f := range followers {
+		if entries = f.take(entries, limit-len(entries)); len(entries) >= limit {
 			break
 		}
 	}
 	if len(entries) > 0 {
 		return entries, nil
 	}
-	for _, t := range tails {
-		if err := t.broken(); err != nil {
+	for _, f := range followers {
+		if err := f.failure(); err != nil {
 			return nil, err
 		}
 	}
 	return nil, nil
 }
 
-// follow returns a tail of each stream that is there, at the position asked for.
-func (s *Source) follow(ctx context.Context, after map[string]string, news chan struct{}) ([]*tail, error) {
+// follow returns the followers of all existing streams, each at the requested position.
+func (s *Source) follow(ctx context.Context, after map[string]string, arrived chan struct{}) ([]*follower, error) {
 	var (
-		mu      sync.Mutex
-		tails   []*tail
-		failure error
-		begun   sync.WaitGroup
-		turns   = make(chan struct{}, starting)
+		mu        sync.Mutex
+		followers []*follower
+		failure   error
+		started   sync.WaitGroup
+		sem       = make(chan struct{}, maxStarts)
 	)
 	for stream, text := range after {
 		position, err := parsePosition(text)
@@ -213,30 +205,30 @@ func (s *Source) follow(ctx context.Context, after map[string]string, news chan 
 			return nil, fmt.Errorf("read stream %q of nats: %w", stream, err)
 		}
 		s.mu.Lock()
-		t := s.tails[stream]
+		f := s.followers[stream]
 		s.mu.Unlock()
-		if t != nil && t.at(position, news) {
+		if f != nil && f.continues(position, arrived) {
 			mu.Lock()
-			tails = append(tails, t)
+			followers = append(followers, f)
 			mu.Unlock()
 			continue
 		}
-		turns <- struct{}{}
-		begun.Go(func() {
-			defer func() { <-turns }()
-			t, err := s.restart(ctx, stream, position, news)
+		sem <- struct{}{}
+		started.Go(func() {
+			defer func() { <-sem }()
+			f, err := s.restart(ctx, stream, position, arrived)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				failure = fmt.Errorf("read stream %q of nats: %w", stream, err)
-			} else if t != nil {
-				tails = append(tails, t)
+			} else if f != nil {
+				followers = append(followers, f)
 			}
 		})
 	}
-	begun.Wait()
-	s.sweep()
-	return tails, failure
+	started.Wait()
+	s.stopIdle()
+	return followers, failure
 }
 
 func parsePosition(text string) (uint64, error) {
@@ -245,77 +237,78 @@ func parsePosition(text string) (uint64, error) {
 	}
 	position, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, invalid("the position "+strconv.Quote(text)+" is none of nats", "Positions are sequences of the stream.")
+		return 0, invalid("the position "+strconv.Quote(text)+" is invalid", "A position in nats is a sequence of the stream.")
 	}
 	return position, nil
 }
 
-// restart follows a stream from a position on; nil if it is not there yet.
-func (s *Source) restart(ctx context.Context, stream string, position uint64, news chan struct{}) (*tail, error) {
+// restart replaces the follower of a stream by one that starts after a position. It
+// returns nil if the stream has no messages yet.
+func (s *Source) restart(ctx context.Context, stream string, position uint64, arrived chan struct{}) (*follower, error) {
 	s.mu.Lock()
-	old := s.tails[stream]
-	delete(s.tails, stream)
+	old := s.followers[stream]
+	delete(s.followers, stream)
 	s.mu.Unlock()
 	if old != nil {
 		old.stop()
 	}
-	end, err := s.end(ctx, stream)
+	last, err := s.lastSequence(ctx, stream)
 	if err != nil {
 		return nil, err
 	}
-	if end < position {
-		return nil, refused(fmt.Sprintf("it ends at %d, before position %d: it was deleted, or has lost messages", end, position),
-			"Restore the stream, or begin anew: posthorn imports delete NAME.")
+	if last < position {
+		return nil, refused(fmt.Sprintf("the stream ends at %d, before the position %d of the import: it was deleted or has lost messages", last, position),
+			"Restore the stream, or import it from its beginning after: posthorn imports delete NAME.")
 	}
-	if end == 0 {
+	if last == 0 {
 		return nil, nil
 	}
-	t, err := s.start(ctx, stream, position, news)
+	f, err := s.start(ctx, stream, position, arrived)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tails == nil {
-		t.stop()
+	if s.followers == nil {
+		f.stop()
 		return nil, posthorn.ErrClosed
 	}
-	s.tails[stream] = t
-	return t, nil
+	s.followers[stream] = f
+	return f, nil
 }
 
-// sweep stops following what nobody has read for a while.
-func (s *Source) sweep() {
+// stopIdle stops the followers that were not read for idleTimeout.
+func (s *Source) stopIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for stream, t := range s.tails {
-		if t.idle() {
-			delete(s.tails, stream)
-			t.stop()
+	for stream, f := range s.followers {
+		if f.idle() {
+			delete(s.followers, stream)
+			f.stop()
 		}
 	}
 }
 
-func (s *Source) breakTails(err error) {
+func (s *Source) failFollowers(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.tails {
-		t.fail(err)
+	for _, f := range s.followers {
+		f.fail(err)
 	}
 }
 
-// Close stops following all streams.
+// Close stops all followers and closes the connection.
 func (s *Source) Close() error {
 	s.mu.Lock()
-	tails := slices.Collect(maps.Values(s.tails))
-	s.tails = nil
+	followers := slices.Collect(maps.Values(s.followers))
+	s.followers = nil
 	s.mu.Unlock()
-	for _, t := range tails {
-		t.stop()
+	for _, f := range followers {
+		f.stop()
 	}
 	s.conn.Close()
-	for _, t := range tails {
-		<-t.ended
+	for _, f := range followers {
+		<-f.ended
 	}
 	return nil
 }

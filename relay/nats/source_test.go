@@ -14,7 +14,7 @@ import (
 	"github.com/posthorn/posthorn/relay/nats"
 )
 
-// openSource opens a source that ends with the test.
+// openSource opens a source, and closes it when the test ends.
 func openSource(t *testing.T, url string) *nats.Source {
 	t.Helper()
 	s, err := nats.OpenSource(t.Context(), url, "shop", nats.Config{})
@@ -25,7 +25,7 @@ func openSource(t *testing.T, url string) *nats.Source {
 	return s
 }
 
-// read reads n entries behind positions, which move.
+// read reads n entries after positions, and advances the positions.
 func read(t *testing.T, s posthorn.Source, after map[string]string, n int) (all []posthorn.SourceEntry) {
 	t.Helper()
 	await.True(t, fmt.Sprintf("%d entries", n), func() bool {
@@ -42,15 +42,15 @@ func read(t *testing.T, s posthorn.Source, after map[string]string, n int) (all 
 	return all
 }
 
-// none checks that nothing more comes.
-func none(t *testing.T, s posthorn.Source, after map[string]string) {
+// expectEnd checks that there are no more entries.
+func expectEnd(t *testing.T, s posthorn.Source, after map[string]string) {
 	t.Helper()
 	if entries, err := s.Read(t.Context(), after, 10, 0); err != nil || len(entries) > 0 {
 		t.Errorf("read %v, %v, want nothing", entries, err)
 	}
 }
 
-func TestEventsComeBack(t *testing.T) {
+func TestSourceReadsEvents(t *testing.T) {
 	t.Parallel()
 	server := testnats.NewAccount(t)
 	s := open(t, server.URL, nats.Config{})
@@ -76,24 +76,24 @@ func TestEventsComeBack(t *testing.T) {
 	if diff := cmp.Diff(append(byStream["orders"], byStream["stream:user:events"]...), want); diff != "" {
 		t.Error(diff)
 	}
-	none(t, source, after)
+	expectEnd(t, source, after)
 	for position, want := range map[string]int64{"": 3000, "2990": 10, "3000": 0} {
 		if n, _, err := source.Behind(t.Context(), "orders", position); n != want || err != nil {
-			t.Errorf("behind %q are %d entries, %v; want %d", position, n, err, want)
+			t.Errorf("after %q there are %d entries, %v; want %d", position, n, err, want)
 		}
 	}
 	if n, _, err := source.Behind(t.Context(), "later", ""); n != 0 || err != nil {
-		t.Errorf("of what is not there are %d entries, %v", n, err)
+		t.Errorf("a missing stream has %d entries, %v", n, err)
 	}
-	// What is written while a reader waits comes, also in a stream that is made.
+	// The source reads new events, also those of a stream that was created meanwhile.
 	write(t, s, append(events("later", 1, 1), events("orders", 3001, 1)...)...)
 	if got := read(t, source, after, 2); after["later"] != "1" || after["orders"] != "3001" {
 		t.Errorf("got %v", got)
 	}
-	// From the middle on, as after a restart.
+	// Another source continues at a position, as after a restart.
 	again := read(t, openSource(t, server.URL), map[string]string{"orders": "2990"}, 11)
 	if again[0].Event.ID != 2991 || again[10].Event.ID != 3001 {
-		t.Errorf("from 2990 on came %d to %d", again[0].Event.ID, again[10].Event.ID)
+		t.Errorf("read events %d to %d after 2990", again[0].Event.ID, again[10].Event.ID)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestReadingLeavesNoConsumers(t *testing.T) {
 	})
 }
 
-func TestMessagesOfOthersAreEntriesWithErrors(t *testing.T) {
+func TestForeignMessagesAreEntriesWithErrors(t *testing.T) {
 	t.Parallel()
 	server := testnats.NewAccount(t)
 	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 1)...)
@@ -127,17 +127,17 @@ func TestMessagesOfOthersAreEntriesWithErrors(t *testing.T) {
 	}
 }
 
-func TestAStreamMadeAnewIsNoticed(t *testing.T) {
+func TestRecreatedStreamIsRefused(t *testing.T) {
 	t.Parallel()
 	server := testnats.NewAccount(t)
 	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 3)...)
 	_, err := openSource(t, server.URL).Read(t.Context(), map[string]string{"orders": "5"}, 1, time.Second)
 	if posthorn.Hint(err) == "" {
-		t.Errorf("read behind the end: %v", err)
+		t.Errorf("read after the end: %v", err)
 	}
 }
 
-func TestReadingGoesOnAfterARestart(t *testing.T) {
+func TestReadingContinuesAfterARestart(t *testing.T) {
 	t.Parallel()
 	server := testnats.Start(t)
 	s := open(t, server.URL, nats.Config{})
@@ -157,7 +157,7 @@ func TestReadingGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
-func TestKeptPositionsSurvive(t *testing.T) {
+func TestPositionsSurviveARestart(t *testing.T) {
 	t.Parallel()
 	server := testnats.Start(t)
 	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 3)...)
@@ -170,12 +170,12 @@ func TestKeptPositionsSurvive(t *testing.T) {
 	server.Kill()
 	server.Restart()
 	_, js := testnats.Connect(t, server)
-	kept, err := js.KeyValue(t.Context(), "posthorn_groups")
+	bucket, err := js.KeyValue(t.Context(), "posthorn_groups")
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, err := kept.Get(t.Context(), "shop.orders.billing=201")
+	entry, err := bucket.Get(t.Context(), "shop.orders.billing=201")
 	if err != nil || string(entry.Value()) != "2" {
-		t.Fatalf("kept: %v %v", entry, err)
+		t.Fatalf("stored position: %v %v", entry, err)
 	}
 }

@@ -14,36 +14,38 @@ import (
 	"github.com/posthorn/posthorn/relay"
 )
 
-// locate finds where the stream ends, makes it if it is not there, and returns
-// those events of a batch that it does not have yet.
+// locate reads the last sequence of the stream, which it creates if necessary. It
+// returns the events that the stream does not have yet.
 func (w *writer) locate(ctx context.Context, events []*posthorn.Event) ([]*posthorn.Event, error) {
-	info, err := w.adopt(ctx)
+	info, err := w.ensureStream(ctx)
 	if err != nil {
 		return events, err
 	}
-	end := info.State.LastSeq
+	lastSequence := info.State.LastSeq
 	if info.State.Msgs > 0 {
 		last, err := w.sink.lastMessage(ctx, w.name)
 		switch {
 		case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
-			return events, fmt.Errorf("look at its last message: %w", err)
+			return events, fmt.Errorf("read the last message: %w", err)
 		case err == nil:
-			if events, err = w.after(ctx, last, events); err != nil {
+			if events, err = w.missing(ctx, last, events); err != nil {
 				return events, err
 			}
-			// What came since the stream was looked at may be by another relay.
-			end = max(end, last.Sequence)
+			// Another relay may have published since the info was read.
+			lastSequence = max(lastSequence, last.Sequence)
 		}
 	}
-	w.last, w.known = end, true
+	w.last, w.known = lastSequence, true
 	return events, nil
 }
 
-// after returns the events that a stream with this last message does not have.
-// Mostly it ends with none of them, or with those that it has in their order. A
-// relay that died may have left more of them in the last messages, if others have
-// published to the stream: none of those may be lost, and none is written twice.
-func (w *writer) after(ctx context.Context, last *message, events []*posthorn.Event) ([]*posthorn.Event, error) {
+// missing returns the events that a stream with this last message does not have.
+//
+// Usually the stream has all events up to the one of the last message, and missing
+// returns those after it. But if another program published to the stream while a relay
+// sent a batch, JetStream may have refused some events of the batch and stored later
+// ones. So the last messages are searched for all events before the last one.
+func (w *writer) missing(ctx context.Context, last *message, events []*posthorn.Event) ([]*posthorn.Event, error) {
 	id, err := w.eventOf(last.Sequence, last.Header)
 	if err != nil {
 		return events, err
@@ -57,17 +59,17 @@ func (w *writer) after(ctx context.Context, last *message, events []*posthorn.Ev
 	if position <= 0 {
 		return events[position+1:], nil
 	}
-	missing := map[string]bool{}
+	notFound := map[string]bool{}
 	for _, e := range events[:position+1] {
-		missing[relay.NewEntry(w.source, e).ID] = true
+		notFound[relay.NewEntry(w.source, e).ID] = true
 	}
 	stored := map[string]bool{}
-	err = w.lookBack(ctx, last.Sequence, len(events)+w.sink.config.MaxPending, func(m *message) error {
+	err = w.scanBackwards(ctx, last.Sequence, len(events)+w.sink.config.MaxPending, func(m *message) error {
 		id, err := w.eventOf(m.Sequence, m.Header)
 		stored[id] = true
-		delete(missing, id)
+		delete(notFound, id)
 		return err
-	}, func() bool { return len(missing) == 0 })
+	}, func() bool { return len(notFound) == 0 })
 	if err != nil {
 		return events, err
 	}
@@ -80,35 +82,36 @@ func (w *writer) after(ctx context.Context, last *message, events []*posthorn.Ev
 	return rest, nil
 }
 
-// eventOf is the id of the event of a message, which must be one of ours.
+// eventOf returns the id of the event of a message. It returns an error if another
+// program or another log published the message.
 func (w *writer) eventOf(sequence uint64, h natsgo.Header) (string, error) {
 	e, err := entry(h, nil)
 	switch {
 	case err != nil:
-		return "", refused(fmt.Sprintf("message %d of JetStream stream %s was published by something else: %v", sequence, w.name, err),
-			fmt.Sprintf("Stop what publishes to %s, then remove it: nats stream rmm '%s' %d", w.all, w.name, sequence))
+		return "", refused(fmt.Sprintf("another program published message %d of JetStream stream %s: %v", sequence, w.name, err),
+			fmt.Sprintf("Stop the program that publishes to %s, then remove the message: nats stream rmm '%s' %d", w.all, w.name, sequence))
 	case e.Source != w.source:
-		return "", refused(fmt.Sprintf("message %d of JetStream stream %s is of another log: %s", sequence, w.name, e.Source), otherPrefix)
+		return "", refused(fmt.Sprintf("message %d of JetStream stream %s belongs to another log: %s", sequence, w.name, e.Source), otherPrefix)
 	}
 	return e.ID, nil
 }
 
-const otherPrefix = "Let this log write under a prefix of its own: nats://…?prefix=NAME."
+const otherPrefix = "Use another prefix for this log: nats://…?prefix=NAME."
 
-// adopt makes sure that the stream is there, is of this log, and has the replicas
-// and bounds asked for.
-func (w *writer) adopt(ctx context.Context) (*jetstream.StreamInfo, error) {
+// ensureStream creates the stream if it does not exist, checks that it belongs to this
+// log, and updates its replicas and limits.
+func (w *writer) ensureStream(ctx context.Context) (*jetstream.StreamInfo, error) {
 	config := jetstream.StreamConfig{
 		Name: w.name, Description: w.source, Subjects: []string{w.all},
 		Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew,
 		Replicas: w.sink.config.Replicas, MaxBytes: w.sink.config.MaxBytes, MaxAge: w.sink.config.MaxAge,
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.sink.config.Timeout) // who has no leader does not answer
+	ctx, cancel := context.WithTimeout(ctx, w.sink.config.Timeout) // a stream without a leader does not reply
 	defer cancel()
 	stream, err := w.sink.js.Stream(ctx, w.name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		stream, err = w.sink.js.CreateStream(ctx, config)
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // somebody else made it
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another relay created it first
 			stream, err = w.sink.js.Stream(ctx, w.name)
 		}
 	}
@@ -117,7 +120,7 @@ func (w *writer) adopt(ctx context.Context) (*jetstream.StreamInfo, error) {
 	}
 	info := stream.CachedInfo()
 	if info.Config.Description != w.source {
-		return nil, refused(fmt.Sprintf("JetStream stream %s is not of this log: its description is %q", w.name, info.Config.Description), otherPrefix)
+		return nil, refused(fmt.Sprintf("JetStream stream %s does not belong to this log: its description is %q", w.name, info.Config.Description), otherPrefix)
 	}
 	wanted := info.Config
 	wanted.Replicas = max(wanted.Replicas, config.Replicas)
@@ -137,7 +140,7 @@ func (w *writer) adopt(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return stream.CachedInfo(), nil
 }
 
-// explain says what to do about an error of JetStream, where that is known.
+// explain adds a hint to an error of JetStream.
 func (w *writer) explain(err error) error {
 	const (
 		codeReplicasNotClustered jetstream.ErrorCode = 10074
@@ -148,7 +151,7 @@ func (w *writer) explain(err error) error {
 	case codeReplicasNotClustered, codeNoPeers:
 		return &hinted{err, err.Error(), fmt.Sprintf("%d replicas need a cluster of that many servers with JetStream: ask for fewer with replicas=1.", w.sink.config.Replicas)}
 	case codeSubjectsOverlap:
-		return &hinted{err, err.Error(), fmt.Sprintf("Another stream of JetStream has %s already. %s", w.all, otherPrefix)}
+		return &hinted{err, err.Error(), fmt.Sprintf("Another JetStream stream has the subjects %s. %s", w.all, otherPrefix)}
 	}
 	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || errors.Is(err, natsgo.ErrNoResponders) {
 		return &hinted{err, err.Error(), "Start the nats-server with JetStream: nats-server -js."}
@@ -156,23 +159,23 @@ func (w *writer) explain(err error) error {
 	return err
 }
 
-// message is one that was asked for.
+// message is a stored message, without its body.
 type message struct {
 	Sequence uint64
 	Header   natsgo.Header
 }
 
-// lastMessage is the last message of a stream.
+// lastMessage reads the last message of a stream.
 func (s *Sink) lastMessage(ctx context.Context, name string) (*message, error) {
 	return s.getMessage(ctx, name, `{"last_by_subj":">"}`)
 }
 
-// getMessage asks the leader of a stream for a message. Replicas, which answer too
-// where a stream allows direct access, may not have it yet.
-func (s *Sink) getMessage(ctx context.Context, name, which string) (*message, error) {
+// getMessage reads a message from the leader of a stream. Direct access would also read
+// from replicas, which may not have the message yet.
+func (s *Sink) getMessage(ctx context.Context, name, request string) (*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	answer, err := s.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+name, []byte(which))
+	answer, err := s.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+name, []byte(request))
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +196,7 @@ func (s *Sink) getMessage(ctx context.Context, name, which string) (*message, er
 		return nil, got.Error
 	}
 	if got.Message == nil {
-		return nil, errors.New("an answer without a message")
+		return nil, errors.New("the reply has no message")
 	}
 	m := &message{Sequence: got.Message.Sequence}
 	if len(got.Message.Header) > 0 {
@@ -202,32 +205,31 @@ func (s *Sink) getMessage(ctx context.Context, name, which string) (*message, er
 	return m, err
 }
 
-// window is how many messages are asked for at once, in looking back.
-const window = 64
+// maxRequests is the number of messages that scanBackwards requests concurrently.
+const maxRequests = 64
 
-// lookBack looks at the messages of a stream from some sequence backwards, at
-// most so many, until enough says so. Those that are not there any more are
-// passed over. The leader is asked, message by message, since a consumer may be
-// served by a replica that is behind.
-func (w *writer) lookBack(ctx context.Context, from uint64, most int, look func(*message) error, enough func() bool) error {
-	for ; from > 0 && most > 0 && !enough(); most -= window {
-		n := min(window, most, int(min(from, window)))
+// scanBackwards visits the messages of a stream from a sequence backwards, at most
+// limit of them, until done returns true. It skips deleted messages. It requests each
+// message from the leader, since a consumer may run on a replica that is behind.
+func (w *writer) scanBackwards(ctx context.Context, from uint64, limit int, visit func(*message) error, done func() bool) error {
+	for ; from > 0 && limit > 0 && !done(); limit -= maxRequests {
+		n := min(maxRequests, limit, int(min(from, maxRequests)))
 		messages, errs := make([]*message, n), make([]error, n)
-		var asked sync.WaitGroup
+		var requests sync.WaitGroup
 		for i := range n {
-			asked.Go(func() {
+			requests.Go(func() {
 				messages[i], errs[i] = w.sink.getMessage(ctx, w.name, fmt.Sprintf(`{"seq":%d}`, from-uint64(i)))
 			})
 		}
-		asked.Wait()
+		requests.Wait()
 		for i, m := range messages {
 			if errors.Is(errs[i], jetstream.ErrMsgNotFound) {
 				continue
 			}
 			if errs[i] != nil {
-				return fmt.Errorf("look back: %w", errs[i])
+				return fmt.Errorf("read message %d: %w", from-uint64(i), errs[i])
 			}
-			if err := look(m); err != nil {
+			if err := visit(m); err != nil {
 				return err
 			}
 		}

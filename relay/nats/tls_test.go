@@ -13,17 +13,17 @@ import (
 	"github.com/posthorn/posthorn/relay/nats"
 )
 
-// By TLS everything is as without; and where the certificate is nobody's that is
-// trusted, the error says so.
-func TestByTLS(t *testing.T) {
+// A sink writes by TLS. It does not connect to a server whose certificate it does not
+// trust, and the error names the certificate.
+func TestTLS(t *testing.T) {
 	t.Parallel()
 	cert := testtls.New(t)
 	server := testnats.Start(t,
 		fmt.Sprintf("tls { cert_file: %q, key_file: %q }", cert.Cert, cert.Key),
-		"allow_non_tls: true") // for the test's own look at it
+		"allow_non_tls: true") // for the test's own connection
 	url := strings.Replace(server.URL, "nats://", "tls://", 1)
 	if _, err := nats.Open(t.Context(), url, nats.Config{}); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("by a certificate that nobody trusts: %v", err)
+		t.Errorf("open with an untrusted certificate: %v", err)
 	}
 	roots := natsgo.Secure(&tls.Config{RootCAs: cert.Roots, MinVersion: tls.VersionTLS12})
 	s := open(t, url, nats.Config{Connection: []natsgo.Option{roots}})

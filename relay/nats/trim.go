@@ -11,13 +11,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// asked is how many events an archive is asked about at a time.
-const asked = 5000
+// idsPerCall is the number of ids that one call of needed checks.
+const idsPerCall = 5000
 
-// Trim removes the oldest messages of a stream, as [Config].KeepFor and Keep
-// allow, as [posthorn.Trimmer] says. Besides what the archive needs, those stay
-// that a group of Posthorn's has not passed, and those that a durable consumer of
-// JetStream's has not acknowledged.
+// Trim removes the oldest messages of a stream that neither [Config].Keep nor KeepFor
+// protects; see [posthorn.Trimmer]. It keeps the messages that the archive needs, that
+// an import has not read, or that a durable consumer of JetStream has not acknowledged.
 func (s *Sink) Trim(ctx context.Context, namespace, stream string, needed func(ctx context.Context, ids []int64) ([]int64, error)) error {
 	if s.config.KeepFor == 0 && s.config.Keep == 0 {
 		return nil
@@ -40,16 +39,16 @@ func (s *Sink) trim(ctx context.Context, n names, stream string, needed func(ctx
 	if state.Msgs == 0 {
 		return nil
 	}
-	// The first message that stays. Consumers are looked at after the stream: one
-	// that has had all has had that.
+	// first is the first message that stays. The state of the stream is read before those
+	// of its consumers: a consumer with nothing pending has passed state.LastSeq.
 	first := state.LastSeq + 1
 	if s.config.Keep > 0 {
 		first -= min(first, uint64(s.config.Keep))
 	}
 	for _, limit := range []func(uint64) (uint64, error){
-		func(first uint64) (uint64, error) { return s.youngerThan(ctx, found, first) },
-		func(first uint64) (uint64, error) { return s.unacknowledged(ctx, found, first) },
-		func(first uint64) (uint64, error) { return s.kept(ctx, n.keptKeys(stream), first) },
+		func(first uint64) (uint64, error) { return s.limitByAge(ctx, found, first) },
+		func(first uint64) (uint64, error) { return s.limitByConsumers(ctx, found, first) },
+		func(first uint64) (uint64, error) { return s.limitByImports(ctx, n.positionKeys(stream), first) },
 	} {
 		if first <= state.FirstSeq {
 			return nil
@@ -64,14 +63,15 @@ func (s *Sink) trim(ctx context.Context, n names, stream string, needed func(ctx
 	return s.removeBefore(ctx, found, first, needed)
 }
 
-// youngerThan is the first message within KeepFor, or first if that is before.
-func (s *Sink) youngerThan(ctx context.Context, stream jetstream.Stream, first uint64) (uint64, error) {
+// limitByAge returns the first message that is younger than KeepFor, or first if that is
+// before it.
+func (s *Sink) limitByAge(ctx context.Context, stream jetstream.Stream, first uint64) (uint64, error) {
 	if s.config.KeepFor == 0 {
 		return first, nil
 	}
-	// The server knows which message was the first at some time: a consumer that
-	// begins there, and receives nothing, says it.
-	now := stream.CachedInfo().TimeStamp // the server's, unless it is an old one
+	// The info of a new consumer that starts at a time has the sequence before the first
+	// message since that time. The consumer receives nothing.
+	now := stream.CachedInfo().TimeStamp // the clock of the server; old servers do not send it
 	if now.IsZero() {
 		now = time.Now()
 	}
@@ -83,13 +83,13 @@ func (s *Sink) youngerThan(ctx context.Context, stream jetstream.Stream, first u
 	if err != nil {
 		return 0, fmt.Errorf("find the first message since %v: %w", since, err)
 	}
-	_ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name) // or it goes by itself
+	_ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name) // if this fails, the server deletes it when it is idle
 	return min(first, consumer.CachedInfo().Delivered.Stream+1), nil
 }
 
-// unacknowledged is the first message that a durable consumer needs, if that is
-// before first.
-func (s *Sink) unacknowledged(ctx context.Context, stream jetstream.Stream, first uint64) (uint64, error) {
+// limitByConsumers returns the first message that a durable consumer needs, or first if
+// that is before it.
+func (s *Sink) limitByConsumers(ctx context.Context, stream jetstream.Stream, first uint64) (uint64, error) {
 	list := stream.ListConsumers(ctx)
 	for info := range list.Info() {
 		idle := info.NumPending == 0 && info.NumAckPending == 0
@@ -105,9 +105,9 @@ func (s *Sink) unacknowledged(ctx context.Context, stream jetstream.Stream, firs
 	return first, list.Err()
 }
 
-// kept is the first message that a group of Posthorn's needs, if that is before
-// first.
-func (s *Sink) kept(ctx context.Context, keys string, first uint64) (uint64, error) {
+// limitByImports returns the first message that an import needs, or first if that is
+// before it.
+func (s *Sink) limitByImports(ctx context.Context, keys string, first uint64) (uint64, error) {
 	bucket, err := s.js.KeyValue(ctx, bucketName(s.config.Prefix))
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return first, nil
@@ -119,19 +119,19 @@ func (s *Sink) kept(ctx context.Context, keys string, first uint64) (uint64, err
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = watch.Stop() }() // its consumer goes by itself too
+	defer func() { _ = watch.Stop() }() // if this fails, the server deletes its consumer when it is idle
 	for {
 		select {
 		case entry, open := <-watch.Updates():
 			if !open {
-				return 0, errors.New("the groups of posthorn could not be read")
+				return 0, errors.New("the positions of imports could not be read")
 			}
-			if entry == nil { // that was all
+			if entry == nil { // all entries were received
 				return first, nil
 			}
 			passed, err := strconv.ParseUint(string(entry.Value()), 10, 64)
 			if err != nil {
-				return 0, fmt.Errorf("key %s of bucket %s is no position: %w", entry.Key(), entry.Bucket(), err)
+				return 0, fmt.Errorf("key %s of bucket %s has an invalid position: %w", entry.Key(), entry.Bucket(), err)
 			}
 			first = min(first, passed+1)
 		case <-ctx.Done():
@@ -140,8 +140,8 @@ func (s *Sink) kept(ctx context.Context, keys string, first uint64) (uint64, err
 	}
 }
 
-// removeBefore removes what is before a message, up to the first that an archive
-// needs. It asks about a part at a time, and removes that.
+// removeBefore removes the messages before first, up to the first one that the archive
+// needs. It checks and removes idsPerCall messages at a time.
 func (s *Sink) removeBefore(ctx context.Context, stream jetstream.Stream, first uint64, needed func(ctx context.Context, ids []int64) ([]int64, error)) error {
 	var ids []int64
 	var at []uint64
@@ -163,12 +163,12 @@ func (s *Sink) removeBefore(ctx context.Context, stream jetstream.Stream, first 
 		if sequence >= first {
 			return false, nil
 		}
-		if e, err := entry(m.Headers(), nil); err == nil { // what is of others no archive needs
+		if e, err := entry(m.Headers(), nil); err == nil { // the archive needs no messages of other programs
 			if id, err := strconv.ParseInt(e.ID, 10, 64); err == nil {
 				ids, at = append(ids, id), append(at, sequence)
 			}
 		}
-		if len(ids) < asked {
+		if len(ids) < idsPerCall {
 			return true, nil
 		}
 		var err error
@@ -190,9 +190,8 @@ func among(ids []int64) func(int64) bool {
 	return func(id int64) bool { return set[id] }
 }
 
-// scan looks at the headers of a stream's messages, up to the one before a
-// sequence, as long as look says so.
-func (s *Sink) scan(ctx context.Context, stream jetstream.Stream, before uint64, look func(uint64, jetstream.Msg) (bool, error)) error {
+// scan visits the headers of all messages before a sequence, until visit returns false.
+func (s *Sink) scan(ctx context.Context, stream jetstream.Stream, before uint64, visit func(uint64, jetstream.Msg) (bool, error)) error {
 	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverAllPolicy, HeadersOnly: true,
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 2 * s.config.Timeout,
@@ -201,7 +200,7 @@ func (s *Sink) scan(ctx context.Context, stream jetstream.Stream, before uint64,
 		return err
 	}
 	name := consumer.CachedInfo().Name
-	defer func() { _ = stream.DeleteConsumer(ctx, name) }() // or it goes by itself
+	defer func() { _ = stream.DeleteConsumer(ctx, name) }() // if this fails, the server deletes it when it is idle
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(1000))
 	if err != nil {
 		return err
@@ -210,13 +209,13 @@ func (s *Sink) scan(ctx context.Context, stream jetstream.Stream, before uint64,
 	for more := true; more; {
 		m, err := messages.Next(jetstream.NextMaxWait(s.config.Timeout))
 		if err != nil {
-			return fmt.Errorf("read what is to be trimmed: %w", err)
+			return fmt.Errorf("read the oldest messages: %w", err)
 		}
 		meta, err := m.Metadata()
 		if err != nil {
 			return err
 		}
-		if more, err = look(meta.Sequence.Stream, m); err != nil {
+		if more, err = visit(meta.Sequence.Stream, m); err != nil {
 			return err
 		}
 		more = more && meta.Sequence.Stream+1 < before

@@ -14,7 +14,7 @@ import (
 
 var _ posthorn.Trimmer = (*nats.Sink)(nil)
 
-// firstOf is the first message that a stream still has.
+// firstOf returns the sequence of the first message of a stream.
 func firstOf(t *testing.T, js jetstream.JetStream, stream string) uint64 {
 	t.Helper()
 	s, err := js.Stream(t.Context(), stream)
@@ -24,7 +24,7 @@ func firstOf(t *testing.T, js jetstream.JetStream, stream string) uint64 {
 	return s.CachedInfo().State.FirstSeq
 }
 
-// archived answers for an archive that has all but some.
+// archived is the callback of an archive that lacks some events.
 func archived(missing ...int64) func(context.Context, []int64) ([]int64, error) {
 	return func(_ context.Context, ids []int64) (needed []int64, _ error) {
 		for _, id := range ids {
@@ -36,7 +36,8 @@ func archived(missing ...int64) func(context.Context, []int64) ([]int64, error) 
 	}
 }
 
-// Seed 003.14-27: trimming never passes the archive or a registered consumer
+// Seed 003.14-27: trimming never removes messages that the archive or a registered
+// consumer needs.
 func TestTrimmingStopsAtWhatIsNeeded(t *testing.T) {
 	t.Parallel()
 	server := testnats.NewAccount(t)
@@ -88,17 +89,17 @@ func TestTrimmingStopsAtWhatIsNeeded(t *testing.T) {
 	}
 	trim(6000, 6500, 6000)
 	trim(7001)
-	kept, err := js.KeyValue(t.Context(), "posthorn_groups")
+	bucket, err := js.KeyValue(t.Context(), "posthorn_groups")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := kept.Purge(t.Context(), "shop.orders.mail"); err != nil { // as its operator does
+	if err := bucket.Purge(t.Context(), "shop.orders.mail"); err != nil { // as an operator removes an import
 		t.Fatal(err)
 	}
 	trim(11001)
 	keep("billing", "12000")
 	trim(11901) // the newest hundred stay
-	// Writing goes on, and so does reading.
+	// Writing and reading continue.
 	write(t, s, events("orders", 12001, 10)...)
 	got := read(t, source, map[string]string{"orders": ""}, 110)
 	if got[0].Event.ID != 11901 || got[109].Event.ID != 12010 {
@@ -106,7 +107,7 @@ func TestTrimmingStopsAtWhatIsNeeded(t *testing.T) {
 	}
 }
 
-func TestTrimmingKeepsWhatIsYoung(t *testing.T) {
+func TestTrimmingKeepsYoungMessages(t *testing.T) {
 	t.Parallel()
 	server := testnats.NewAccount(t)
 	_, js := testnats.Connect(t, server)
@@ -124,7 +125,7 @@ func TestTrimmingKeepsWhatIsYoung(t *testing.T) {
 			t.Errorf("the stream begins with message %d, want %d", got, step.first)
 		}
 	}
-	// A stream that is empty goes on where it was.
+	// An empty stream continues at its last sequence.
 	fresh := open(t, server.URL, nats.Config{})
 	write(t, fresh, events("orders", 11, 5)...)
 	wantOrder(t, ids(t, js, "posthorn+shop+orders"), 11, 5)

@@ -21,7 +21,7 @@ import (
 
 const orders = "posthorn+shop+orders"
 
-// failed are the errors by event, of a write that has to fail in part.
+// failed returns the errors by event of a write that must fail in part.
 func failed(t *testing.T, err error) posthorn.EventErrors {
 	t.Helper()
 	var failures posthorn.EventErrors
@@ -36,12 +36,12 @@ func isPermanent(err error) bool {
 	return permanent
 }
 
-func TestWhatIsThereIsNotWrittenAgain(t *testing.T) {
+func TestStoredEventsAreNotWrittenAgain(t *testing.T) {
 	t.Parallel()
 	server := testnats.NewAccount(t)
 	_, js := testnats.Connect(t, server)
 	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 60)...)
-	// A relay that knows nothing, after a crash: the same batch, and others.
+	// New sinks, as after a crash, write the same batch and overlapping ones.
 	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 60)...)
 	write(t, open(t, server.URL, nats.Config{}), events("orders", 41, 40)...)
 	write(t, open(t, server.URL, nats.Config{}), events("orders", 21, 30)...)
@@ -101,7 +101,7 @@ func TestAServerHangs(t *testing.T) {
 	s := open(t, server.URL, nats.Config{Timeout: time.Second})
 	write(t, s, events("orders", 1, 10)...)
 	server.Pause()
-	large := events("orders", 11, 300) // more than sockets take
+	large := events("orders", 11, 300) // more than the buffers of the sockets
 	for i := range large {
 		large[i].Payload = json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`)
 	}
@@ -110,7 +110,7 @@ func TestAServerHangs(t *testing.T) {
 	if err := s.Write(ctx, batch(large...)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("write to a server that hangs: %v", err)
 	}
-	// Without a deadline of the caller's it ends as well.
+	// Without a deadline of the caller, the timeout of the sink ends the write.
 	if err := s.Write(t.Context(), batch(large...)); err == nil {
 		t.Error("write to a server that hangs: no error")
 	}
@@ -136,9 +136,9 @@ func TestAFullStreamFailsAlone(t *testing.T) {
 		t.Errorf("the other stream has %s", got)
 	}
 	if err := s.Write(t.Context(), batch(all[n:1000]...)); err == nil {
-		t.Error("a full stream took more")
+		t.Error("a full stream accepted events")
 	}
-	// Trimming makes room.
+	// After trimming, the stream accepts events again.
 	for n < 1000 {
 		if err := s.Trim(t.Context(), "shop", "orders", archived()); err != nil {
 			t.Fatal(err)
@@ -179,7 +179,7 @@ func TestMessagesThatAreTooLarge(t *testing.T) {
 	if got := ids(t, js, orders); len(got) != 98 || got[40] != "42" || got[97] != "100" {
 		t.Errorf("written: %v", got)
 	}
-	// A stream with a limit of its own.
+	// The stream has its own limit.
 	stream, err := js.Stream(t.Context(), orders)
 	if err != nil {
 		t.Fatal(err)
@@ -226,11 +226,11 @@ func TestOddNames(t *testing.T) {
 			if got, want := <-seen, "posthorn.shop."+subject+"."+tokens; got != want {
 				t.Errorf("the subject is %s, want %s", got, want)
 			}
-			// The id is the same each time: only the first is stored, but all are sent.
+			// All events have the same id, so all are sent, but only the first is stored.
 		}
 		got := read(t, source, map[string]string{name: ""}, 1)
 		if got[0].Err != nil || got[0].Event.Stream != name {
-			t.Errorf("stream %q came back as %+v", name, got[0])
+			t.Errorf("the event of stream %q is read as %+v", name, got[0])
 		}
 	}
 	streams, err := source.Streams(t.Context())
@@ -255,17 +255,17 @@ func TestAnotherLogIsRefused(t *testing.T) {
 	if err := open(t, server.URL+"?prefix=other", nats.Config{}).Write(t.Context(), theirs); err != nil {
 		t.Error(err)
 	}
-	write(t, s, events("orders", 4, 1)...) // goes on
-	// A stream that somebody else has made for our subjects.
+	write(t, s, events("orders", 4, 1)...) // the first log continues
+	// Another program has created a stream with the same subjects.
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "theirs", Subjects: []string{"posthorn.shop.taken.>"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Write(t.Context(), batch(events("taken", 1, 1)...)); posthorn.Hint(err) == "" {
-		t.Errorf("write to subjects that are taken: %v", err)
+		t.Errorf("write to the subjects of another stream: %v", err)
 	}
 }
 
-func TestSomethingElsePublishes(t *testing.T) {
+func TestForeignMessageIsRefused(t *testing.T) {
 	t.Parallel()
 	server := testnats.NewAccount(t)
 	_, js := testnats.Connect(t, server)
@@ -290,9 +290,9 @@ func TestSomethingElsePublishes(t *testing.T) {
 	wantOrder(t, ids(t, js, orders), 1, 20)
 }
 
-// Others publish between the messages of a batch that is on its way, and a relay
-// dies then: what was refused meanwhile is found missing.
-func TestWhatOthersDisplacedIsNotLost(t *testing.T) {
+// Another program publishes while a batch is in flight, so that JetStream refuses event
+// 6, and then the relay crashes. The next relay finds that event 6 is missing.
+func TestDisplacedEventIsNotLost(t *testing.T) {
 	t.Parallel()
 	server := testnats.NewAccount(t)
 	_, js := testnats.Connect(t, server)
@@ -309,7 +309,7 @@ func TestWhatOthersDisplacedIsNotLost(t *testing.T) {
 	if err := stream.DeleteMsg(t.Context(), foreign.Sequence); err != nil {
 		t.Fatal(err)
 	}
-	write(t, s, events("orders", 7, 3)...) // as if they had been sent with 6, which was refused
+	write(t, s, events("orders", 7, 3)...) // as if 6 had been sent before them and refused
 	write(t, open(t, server.URL, nats.Config{}), events("orders", 3, 8)...)
 	if got, want := fmt.Sprint(ids(t, js, orders)), "[1 2 3 4 5 7 8 9 6 10]"; got != want {
 		t.Errorf("the stream has %s, want %s", got, want)
@@ -334,7 +334,7 @@ func TestReplicas(t *testing.T) {
 	wantOrder(t, ids(t, js, orders), 1, 20)
 }
 
-func TestNobodyIsThere(t *testing.T) {
+func TestServerIsDown(t *testing.T) {
 	t.Parallel()
 	server := testnats.Start(t)
 	url := strings.Replace(server.URL, "nats://", "nats://user:secret@", 1)

@@ -18,7 +18,7 @@ const origin = "01234567-89ab-cdef-0123-456789abcdef"
 
 var at = time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
 
-// open opens a sink that ends with the test.
+// open opens a sink, and closes it when the test ends.
 func open(t *testing.T, url string, config nats.Config) *nats.Sink {
 	t.Helper()
 	if config.Logger == nil {
@@ -32,7 +32,7 @@ func open(t *testing.T, url string, config nats.Config) *nats.Sink {
 	return s
 }
 
-// events are some of a stream, with ids from first on.
+// events returns n events of a stream, with ids from first on.
 func events(stream string, first, n int) []posthorn.Event {
 	var all []posthorn.Event
 	for i := range n {
@@ -55,11 +55,11 @@ func write(t *testing.T, s *nats.Sink, all ...posthorn.Event) {
 	}
 }
 
-// persist writes as a relay does, again and again until all is there.
+// persist retries a write until it succeeds, as a relay does.
 func persist(t *testing.T, s *nats.Sink, all ...posthorn.Event) {
 	t.Helper()
 	ctx := await.Context(t)
-	await.True(t, "all is written", func() bool {
+	await.True(t, "all events are written", func() bool {
 		err := s.Write(ctx, batch(all...))
 		if err != nil {
 			t.Logf("%v: write: %v", time.Now().Format("05.000"), err)
@@ -68,7 +68,7 @@ func persist(t *testing.T, s *nats.Sink, all ...posthorn.Event) {
 	})
 }
 
-// ids are the events of a JetStream stream, in its order.
+// ids returns the event ids of a JetStream stream, in the order of the stream.
 func ids(t *testing.T, js jetstream.JetStream, stream string) []string {
 	t.Helper()
 	ctx := await.Context(t)
@@ -105,7 +105,7 @@ func ids(t *testing.T, js jetstream.JetStream, stream string) []string {
 	}
 }
 
-// wantOrder checks that a stream has the events from first on, each once.
+// wantOrder checks that got has n ids from first on, in order and each once.
 func wantOrder(t *testing.T, got []string, first, n int) {
 	t.Helper()
 	if len(got) != n {

@@ -10,112 +10,111 @@ import (
 // writer writes one stream, one batch at a time.
 type writer struct {
 	sink    *Sink
-	stream  string // as Posthorn has it
-	name    string // as JetStream has it
-	subject string // what subjects begin with
-	all     string // all subjects
+	stream  string // the name in Posthorn
+	name    string // the name in JetStream
+	subject string // the common prefix of all subjects
+	all     string // the wildcard for all subjects
 
-	turn   chan struct{} // who has put something in has the rest
-	source string        // whose the stream is known to be
-	known  bool          // that it ends with last
-	last   uint64
+	lock   chan struct{} // held while a batch is written; guards the fields below
+	source string        // the CloudEvents source for which known and last hold
+	known  bool          // whether last is up to date
+	last   uint64        // the last sequence of the stream
 }
 
 func newWriter(s *Sink, namespace, stream string) *writer {
 	n := names{s.config.Prefix, namespace}
 	return &writer{
 		sink: s, stream: stream, name: n.stream(stream), subject: n.subject(stream), all: n.subject(stream) + ">",
-		turn: make(chan struct{}, 1),
+		lock: make(chan struct{}, 1),
 	}
 }
 
-// outcome is what became of a stream's events.
-type outcome struct {
-	stream    string
-	permanent map[int64]error
-	unwritten []*posthorn.Event // for a reason that may pass
-	err       error             // the reason
+// streamResult is the result of writing the events of a stream.
+type streamResult struct {
+	permanent map[int64]error   // events that JetStream will never accept
+	unwritten []*posthorn.Event // events to retry
+	err       error             // why they were not written
 }
 
-// rounds is how often a stream may turn out to end elsewhere, without an event
-// written meanwhile.
-const rounds = 3
+// maxAttempts is how often in a row the last sequence of a stream may turn out to be
+// wrong before write gives up.
+const maxAttempts = 3
 
-// write writes events behind each other. After trouble it looks at what the
-// stream ends with, and goes on after that.
-func (w *writer) write(ctx context.Context, source string, events []*posthorn.Event) *outcome {
-	o := &outcome{stream: w.stream, permanent: map[int64]error{}, unwritten: events}
-	for _, places := range []chan struct{}{w.turn, w.sink.turns} {
-		if o.err = take(ctx, places); o.err != nil {
-			return o
+// write writes events in order. After a refusal it reads the last message of the
+// stream, and continues with the event after that.
+func (w *writer) write(ctx context.Context, source string, events []*posthorn.Event) *streamResult {
+	r := &streamResult{permanent: map[int64]error{}, unwritten: events}
+	for _, sem := range []chan struct{}{w.lock, w.sink.streamSem} {
+		if r.err = acquire(ctx, sem); r.err != nil {
+			return r
 		}
-		defer func() { <-places }()
+		defer func() { <-sem }()
 	}
 	if !w.sink.conn.IsConnected() {
-		o.err = errDisconnected
-		return o
+		r.err = errDisconnected
+		return r
 	}
 	if w.source != source {
 		w.known, w.source = false, source
 	}
-	alone := false
-	for idle := 0; len(o.unwritten) > 0 && o.err == nil; idle++ {
-		if idle == rounds {
-			o.err = refused("the stream grows meanwhile: something else writes to it", "Stop what publishes to its subjects.")
+	single := false
+	for attempt := 0; len(r.unwritten) > 0 && r.err == nil; attempt++ {
+		if attempt == maxAttempts {
+			r.err = refused("another program publishes to the stream", "Stop the program that publishes to its subjects.")
 			break
 		}
 		if !w.known {
-			if o.unwritten, o.err = w.locate(ctx, o.unwritten); o.err != nil || len(o.unwritten) == 0 {
+			if r.unwritten, r.err = w.locate(ctx, r.unwritten); r.err != nil || len(r.unwritten) == 0 {
 				break
 			}
 		}
-		sent := o.unwritten
-		if alone {
-			sent = sent[:1]
+		events := r.unwritten
+		if single {
+			events = events[:1]
 		}
-		answers, err := w.send(ctx, sent)
-		before := len(o.unwritten)
-		alone = w.settle(o, answers)
-		if o.err == nil {
-			o.err = err
+		messages, err := w.send(ctx, events)
+		before := len(r.unwritten)
+		single = w.apply(r, messages)
+		if r.err == nil {
+			r.err = err
 		}
-		if len(o.unwritten) < before {
-			idle = -1
+		if len(r.unwritten) < before {
+			attempt = -1
 		}
 	}
-	if o.err != nil {
+	if r.err != nil {
 		w.known = false
-		o.err = fmt.Errorf("write stream %q to nats: %w", w.stream, o.err)
+		r.err = fmt.Errorf("write stream %q to nats: %w", w.stream, r.err)
 	}
-	return o
+	return r
 }
 
-// settle goes through the answers to what was sent, and reports whether an event
-// was there already: those behind it were numbered wrong then, and are likely to
-// be there too.
-func (w *writer) settle(o *outcome, answers []answered) (repeated bool) {
-	numbered := true // those from here on were expected where the stream ends
-	for _, a := range answers {
-		e := o.unwritten[0]
+// apply applies the acknowledgements of messages, and reports whether one was a
+// duplicate. After a duplicate, all later messages expected a wrong sequence, and are
+// likely to be duplicates too, so the next message is sent alone.
+func (w *writer) apply(r *streamResult, messages []sentMessage) (duplicate bool) {
+	inStep := true // whether messages expected the sequence that the stream really has
+	for _, m := range messages {
+		e := r.unwritten[0]
 		switch {
-		case !a.known:
+		case !m.acked:
 			w.known = false
-			return repeated
-		case a.err == nil && a.duplicate:
-			repeated, numbered = true, false
-		case a.err == nil:
-			w.last = a.sequence
-		case tooLarge(a.err):
-			o.permanent[e.ID] = posthorn.Permanent(fmt.Errorf("write event %d to nats: %w", e.ID, a.err))
-			numbered = false
-		case outOfStep(a.err):
-			w.known = w.known && !numbered
-			return repeated
+			return duplicate
+		case m.err == nil && m.duplicate:
+			duplicate, inStep = true, false
+		case m.err == nil:
+			w.last = m.sequence
+		case isTooLarge(m.err):
+			r.permanent[e.ID] = posthorn.Permanent(fmt.Errorf("write event %d to nats: %w", e.ID, m.err))
+			inStep = false
+		case isWrongSequence(m.err):
+			w.known = w.known && !inStep
+			return duplicate
 		default:
-			o.err = a.err
-			return repeated
+			r.err = m.err
+			return duplicate
 		}
-		o.unwritten = o.unwritten[1:]
+		r.unwritten = r.unwritten[1:]
 	}
-	return repeated
+	return duplicate
 }

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// archived makes an archive that cuts a segment of whatever it has read.
+// archive makes an archive whose segments are cut after every read.
 func (s *session) archive() int {
 	s.t.Helper()
 	return value[int](s, `select archive from posthorn.define_archive('default', 'archive', 'file:///nowhere', '{"segment_age": "0"}')`)
 }
 
-// write does what an archiver does with all segments, but for the store.
+// writeSegments settles all segments like an archiver, without a store.
 func (s *session) writeSegments(archive int) {
 	s.t.Helper()
 	for value[int](s, "select count(*)::int from posthorn.archive_streams where unwritten > 0") > 0 {
@@ -24,8 +24,8 @@ func (s *session) writeSegments(archive int) {
 	}
 }
 
-// Retention drops what every archive has written, and nothing else: neither what
-// one has yet to read, nor what is in its parts, nor what is in a segment that is
+// Retention drops the events that every archive has written, and no others: it keeps
+// events that an archive has not read, that are in its parts, or in a segment that is
 // not in the store.
 //
 // seed 003, the archive
@@ -67,7 +67,8 @@ func TestRetentionWaitsForTheArchive(t *testing.T) {
 	equal(t, "events", value[int](s, "select count(*)::int from posthorn.events"), 0)
 }
 
-// What was not visible when the archive read is unarchived until it is written.
+// An event that was invisible when the archive read is unarchived until it is
+// written.
 func TestLateEventsAreUnarchived(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -92,10 +93,12 @@ func TestLateEventsAreUnarchived(t *testing.T) {
 	equal(t, "segments", column[string](s, "select first_id || '-' || last_id from posthorn.archive_segments order by first_id"), []string{"1-3", "2-2"})
 }
 
-// One worker writes a stream at a time. One who lets its lease expire is fenced out by
-// whoever takes the stream over, in the statement that moves the checkpoint.
+// One worker writes a stream at a time. A worker whose lease has expired is fenced
+// out by the statement that moves the checkpoint, once another worker has taken the
+// stream over.
 //
-// seed 003.14, 003.15, 003.16, 003.17, 003.18, 003.19, 003.20, 003.21, 003.22, 003.23, 003.24, 003.25, 003.26, 003.27
+// seed 003.14, 003.15, 003.16, 003.17, 003.18, 003.19, 003.20, 003.21, 003.22,
+// 003.23, 003.24, 003.25, 003.26, 003.27
 func TestOneArchiverPerStream(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -116,11 +119,11 @@ func TestOneArchiverPerStream(t *testing.T) {
 	s.exec(finish, a, 2)
 	equal(t, "lease", value[string](s, "select format('%s %s %s %s %s', stream_name, role, owner_id, checkpoint, lease_until > posthorn.now()) from posthorn.archiver_leases"),
 		"stream:user:events archiver archiver-stream:user:events-h-2-00000002 1 t")
-	s.refused("PH003", finish, a, 2) // it is written
+	s.refused("PH003", finish, a, 2) // is written already
 }
 
-// Nobody else reads from an archive's group, or moves it: events would be missing, or
-// there twice.
+// Only the archive reads from its group or moves it: otherwise events would be
+// missing or written twice.
 func TestAnArchiveReadsAlone(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -150,8 +153,8 @@ func TestAnArchiveReadsAlone(t *testing.T) {
 	}
 }
 
-// After a restore of the database into another cluster, the archive gets what it had
-// not read, and nothing again.
+// After a restore into another cluster, the archive receives the events that it had
+// not read, and no others.
 func TestAnArchiveSurvivesARebase(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -171,7 +174,7 @@ func TestAnArchiveSurvivesARebase(t *testing.T) {
 	equal(t, "leases", value[int](s, "select count(*)::int from posthorn.leases"), 0)
 }
 
-// 1,000 ids are looked up by index, whatever the log has.
+// 1,000 ids are looked up by index in a log of any size.
 func TestUnarchivedIsQuick(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// hostile is a session of a login role that has one role of ours and nothing
-// else. Its code reports as which role it runs, and tries to make more of that:
-// of its own rights, and of the functions by which conditions are evaluated.
+// hostile opens a session of a login role that has one of Posthorn's roles and
+// nothing else. Its code records the role as which it runs, and tries to gain more
+// rights, and to change the functions that evaluate conditions.
 func (s *session) hostile(ours string) (hostile *session, ranAs func() []string) {
 	s.t.Helper()
 	role := "hostile_" + value[string](s, "select current_database()")
@@ -69,9 +69,9 @@ func (s *session) hostile(ours string) (hostile *session, ranAs func() []string)
 	}
 }
 
-// No text of a condition is read, planned or run with the rights of the owner
-// of the schema, whatever code an admin makes it call; nor does such code,
-// as posthorn_condition, leave anything behind.
+// No text of a condition is read, planned or run with the rights of the schema's
+// owner, whatever code an admin makes it call. Such code, which runs as
+// posthorn_condition, cannot leave anything behind.
 func TestConditionsGiveAdminsNoRights(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -109,8 +109,8 @@ func TestConditionsGiveAdminsNoRights(t *testing.T) {
 	equal(t, "objects", s.objects(), before)
 }
 
-// A condition means the same in every session: settings by which Postgres reads
-// literals cannot turn one into code.
+// A condition has the same meaning in every session: settings that change how
+// Postgres reads literals cannot turn a literal into code.
 func TestConditionsDoNotDependOnTheSession(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -126,7 +126,7 @@ func TestConditionsDoNotDependOnTheSession(t *testing.T) {
 	equal(t, "dead letters", value[int](s, "select count(*) from posthorn.dead_letters"), 0)
 }
 
-// What reads, changes, waits or amplifies is refused by name, before it runs.
+// Functions that read, change, wait or amplify are refused by name, before they run.
 func TestConditionsUseWhatIsAllowed(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -179,7 +179,7 @@ func TestConditionsUseWhatIsAllowed(t *testing.T) {
 	equal(t, "stopped", s.stopped(), []string{})
 }
 
-// The owner of the schema lets conditions call a function, and takes it back.
+// The owner of the schema can allow conditions to call a function, and revoke that.
 func TestAllowedConditionFunctions(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -188,7 +188,7 @@ func TestAllowedConditionFunctions(t *testing.T) {
 	s.subscribeSQL("de", "public.region(e.key) = 'de'", "{}")
 	s.subscribeSQL("all", "e.type is not null", "{}")
 	s.refused("PH004", "select posthorn.subscribe('default', $1, 'b', $2::text::jsonb)", group, conditionFilter("public.region(e.key, 2) = 'de'", "{}"))
-	s.refused("PH004", "select posthorn.allow_condition_function('public.clock()')") // it is volatile
+	s.refused("PH004", "select posthorn.allow_condition_function('public.clock()')") // is volatile
 	publish := func() int64 { return value[int64](s, "select posthorn.publish('default', 'a', key => 'de-7')") }
 	s.wantHanded(to(publish(), "all", "de"))
 	s.exec("set role posthorn_admin")

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// acknowledged publishes until its connection breaks, and returns what was
-// acknowledged. It signals each time that one more is.
+// acknowledged publishes until its connection breaks, and returns the ids that were
+// acknowledged. It signals after each of them.
 func acknowledged(ctx context.Context, url string, signal chan<- struct{}) []int64 {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -28,7 +28,7 @@ func acknowledged(ctx context.Context, url string, signal chan<- struct{}) []int
 	}
 }
 
-// claimAndSettle works until its connection breaks.
+// claimAndSettle claims and settles until its connection breaks.
 func claimAndSettle(ctx context.Context, url string) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -44,7 +44,7 @@ func claimAndSettle(ctx context.Context, url string) {
 	}
 }
 
-// A crash in the middle of publishing and claiming, some hundred events in.
+// The server crashes while hundreds of events are being published and claimed.
 func crashLosesNothingThatWasAcknowledged(t *testing.T, own *ownDatabase) {
 	s := own.session()
 	s.define("{}")
@@ -77,8 +77,8 @@ func crashLosesNothingThatWasAcknowledged(t *testing.T, own *ownDatabase) {
 			t.Errorf("event %d was acknowledged and is not in the log", e)
 		}
 	}
-	// What the crashed worker had settled may come again; the other group gets
-	// everything, once.
+	// Events that the worker had settled before the crash may be handed out again.
+	// The other group gets every event once.
 	got := s.drainGroup("reader")
 	slices.Sort(got)
 	equal(t, "events of the second group", got, logged)

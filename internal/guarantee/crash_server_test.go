@@ -13,9 +13,9 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// TestOwnServer holds the tests that need a server for themselves: they kill it, or
-// make its roles, or need another cluster, or that nobody else draws transaction
-// ids. They run one after the other, each in a database of its own.
+// TestOwnServer holds the tests that need a server of their own, because they kill
+// it, create its roles, need another cluster, or need that no other session draws
+// transaction ids. They run sequentially, each in a database of its own.
 //
 // seed 000.5
 func TestOwnServer(t *testing.T) {
@@ -44,16 +44,16 @@ type ownServer struct {
 	databases int
 }
 
-// ownDatabase is a database there, with Posthorn in it.
+// ownDatabase is a database on that server, with Posthorn installed.
 type ownDatabase struct {
 	server *ownServer
 	t      *testing.T
 	name   string
 }
 
-// startServer starts a server that keeps what was committed when its processes are
-// killed; that takes no fsync. The log is not written to disk in the background:
-// what nobody waits for is lost.
+// startServer starts a server whose commits survive a kill of its processes, without
+// fsync. The WAL is not written to disk in the background, so an asynchronous commit
+// is lost.
 func startServer(t *testing.T) *ownServer {
 	t.Helper()
 	s := &ownServer{config: localpg.Config{
@@ -85,7 +85,7 @@ func (s *ownServer) start(t *testing.T) {
 	}
 }
 
-// migrate makes the database that databases of tests are copies of.
+// migrate creates the template of the tests' databases.
 func (s *ownServer) migrate(t *testing.T) {
 	t.Helper()
 	t.Run("migrate", func(t *testing.T) { // closes its session
@@ -105,7 +105,7 @@ func (s *ownServer) urlOf(t *testing.T, database string) string {
 	return u.String()
 }
 
-// newDatabase makes a copy of a database.
+// newDatabase creates a copy of a database.
 func (s *ownServer) newDatabase(t *testing.T, from string) *ownDatabase {
 	t.Helper()
 	s.databases++

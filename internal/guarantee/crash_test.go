@@ -6,12 +6,12 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// A claim commits without waiting for the disk, so a crash may forget it, and
-// with it that the number of its lease was ever drawn. The next lease must not
-// get the same number: the worker that survived would settle what it never had.
+// A claim commits without waiting for the disk. So a crash may undo it, and also undo
+// that the id of its lease was drawn. The next lease must not get the same id: else
+// the surviving worker could settle a lease that it never received.
 func forgottenLeaseCannotBeSettled(t *testing.T, own *ownDatabase) {
 	own.session().define("{}")
-	await.True(t, "a crash forgets a claim", func() bool { // the server may happen to write it to disk before
+	await.True(t, "a crash forgets a claim", func() bool { // the server may write the claim to disk before the crash
 		worker := own.session()
 		first, second := worker.publish(), worker.publish()
 		forgotten := worker.claim(1)

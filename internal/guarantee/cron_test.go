@@ -2,7 +2,7 @@ package guarantee
 
 import "testing"
 
-// nextRuns lists when a cron expression is due after a moment, in UTC.
+// nextRuns lists the next due times of a cron expression after a moment, in UTC.
 func (s *session) nextRuns(cron, zone, after string, howMany int) []string {
 	s.t.Helper()
 	return column[string](s, `
@@ -39,8 +39,9 @@ func TestCronFields(t *testing.T) {
 		{"0 0 31 * *", "2026-01-31 00:00", []string{"2026-03-31 00:00", "2026-05-31 00:00", "2026-07-31 00:00"}},
 		{"0 0 30,31 2-4 *", "2026-01-31 00:00", []string{"2026-03-30 00:00", "2026-03-31 00:00", "2026-04-30 00:00", "2027-03-30 00:00"}},
 		{"0 0 29 2 *", "2026-01-01 00:00", []string{"2028-02-29 00:00", "2032-02-29 00:00"}},
-		{"0 0 29 2 *", "2096-03-01 00:00", []string{"2104-02-29 00:00"}}, // 2100 is no leap year
-		// A day of the month or a day of the week: either, unless one of them is *.
+		{"0 0 29 2 *", "2096-03-01 00:00", []string{"2104-02-29 00:00"}}, // 2100 is not a leap year
+		// A day of the month or a day of the week: either matches, unless one of them
+		// is *.
 		{"0 0 13 * fri", "2026-01-01 00:00", []string{"2026-01-02 00:00", "2026-01-09 00:00", "2026-01-13 00:00", "2026-01-16 00:00"}},
 		{"0 0 31 2 mon", "2026-01-01 00:00", []string{"2026-02-02 00:00", "2026-02-09 00:00"}},
 		{"0 0 */2 * mon", "2026-01-01 00:00", []string{"2026-01-05 00:00", "2026-01-19 00:00", "2026-02-09 00:00"}},
@@ -58,7 +59,7 @@ func TestCronFields(t *testing.T) {
 	})
 }
 
-// One time is due once, and never again.
+// A single time is due only once.
 func TestCronOneTime(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -67,15 +68,16 @@ func TestCronOneTime(t *testing.T) {
 		{"@at 2026-12-01T08:00:00+05:30", "Europe/Berlin", "2026-12-01 02:30"},
 		{"@at 2026-12-01 08:00", "Europe/Berlin", "2026-12-01 07:00"},
 		{"@at 2026-12-01 08:00", "UTC", "2026-12-01 08:00"},
-		{"@at 2026-03-29 02:30", "Europe/Berlin", "2026-03-29 01:00"}, // there is no such time: right after the gap
-		{"@at 2026-10-25 02:30", "Europe/Berlin", "2026-10-25 00:30"}, // there are two: the first
+		{"@at 2026-03-29 02:30", "Europe/Berlin", "2026-03-29 01:00"}, // skipped by the clock: due right after the gap
+		{"@at 2026-10-25 02:30", "Europe/Berlin", "2026-10-25 00:30"}, // occurs twice: due the first time
 	} {
 		equal(t, c.cron+" in "+c.zone, s.nextRuns(c.cron, c.zone, "2026-01-01 00:00", 5), []string{c.want})
 		equal(t, c.cron+" afterwards", s.nextRuns(c.cron, c.zone, c.want, 5), []string{})
 	}
 }
 
-// Berlin skips 02:00–03:00 on 29 March 2026, and has it twice on 25 October.
+// In Berlin the clock skips 02:00–03:00 on 29 March 2026, and repeats that hour on 25
+// October.
 //
 // seed 000.58–64: time zone per schedule with correct DST
 func TestCronInBerlin(t *testing.T) {
@@ -84,24 +86,25 @@ func TestCronInBerlin(t *testing.T) {
 		{"0 8 * * *", "2026-03-28 00:00", []string{"2026-03-28 07:00", "2026-03-29 06:00"}},
 		{"0 8 * * *", "2026-10-24 00:00", []string{"2026-10-24 06:00", "2026-10-25 07:00"}},
 
-		// A fixed time that is skipped runs right after the gap, and several run there as one.
+		// A fixed time in the gap is due right after it, and several such times are
+		// due once.
 		{"30 2 * * *", "2026-03-27 12:00", []string{"2026-03-28 01:30", "2026-03-29 01:00", "2026-03-30 00:30"}},
 		{"0 2 * * *", "2026-03-28 12:00", []string{"2026-03-29 01:00", "2026-03-30 00:00"}},
 		{"0,30 2 * * *", "2026-03-28 12:00", []string{"2026-03-29 01:00", "2026-03-30 00:00", "2026-03-30 00:30"}},
 		{"30 2,3 * * *", "2026-03-28 12:00", []string{"2026-03-29 01:00", "2026-03-29 01:30", "2026-03-30 00:30"}},
 		{"0 2,3 * * *", "2026-03-28 12:00", []string{"2026-03-29 01:00", "2026-03-30 00:00", "2026-03-30 01:00"}},
 		{"59 1 * * *", "2026-03-28 12:00", []string{"2026-03-29 00:59", "2026-03-29 23:59"}},
-		// One that comes twice runs the first time.
+		// A time that occurs twice is due the first time.
 		{"30 2 * * *", "2026-10-24 12:00", []string{"2026-10-25 00:30", "2026-10-26 01:30"}},
 		{"0 2 * * *", "2026-10-24 12:00", []string{"2026-10-25 00:00", "2026-10-26 01:00"}},
 		{"59 2 * * *", "2026-10-24 12:00", []string{"2026-10-25 00:59", "2026-10-26 01:59"}},
 		{"0 3 * * *", "2026-10-24 12:00", []string{"2026-10-25 02:00", "2026-10-26 02:00"}},
 		{"30 2,3 * * *", "2026-10-24 12:00", []string{"2026-10-25 00:30", "2026-10-25 02:30", "2026-10-26 01:30"}},
-		// From between the two as well.
+		// The same when counting from between the two.
 		{"30 2 * * *", "2026-10-25 00:45", []string{"2026-10-26 01:30"}},
 		{"50 2 * * *", "2026-10-25 01:45", []string{"2026-10-26 01:50"}},
 
-		// * goes on with the time that passes.
+		// * is due in every hour that passes.
 		{"30 * * * *", "2026-03-29 00:00", []string{"2026-03-29 00:30", "2026-03-29 01:30", "2026-03-29 02:30"}},
 		{"@hourly", "2026-03-29 00:00", []string{"2026-03-29 01:00", "2026-03-29 02:00", "2026-03-29 03:00"}},
 		{"30 * * * *", "2026-10-24 23:00", []string{"2026-10-24 23:30", "2026-10-25 00:30", "2026-10-25 01:30", "2026-10-25 02:30"}},
@@ -113,8 +116,8 @@ func TestCronInBerlin(t *testing.T) {
 	})
 }
 
-// Lord Howe moves by half an hour: it skips 02:00–02:30 on 4 October 2026, and
-// has 01:30–02:00 twice on 5 April.
+// On Lord Howe the clock changes by half an hour: it skips 02:00–02:30 on 4 October
+// 2026, and repeats 01:30–02:00 on 5 April.
 //
 // seed 000.63
 func TestCronOnLordHowe(t *testing.T) {
@@ -125,7 +128,7 @@ func TestCronOnLordHowe(t *testing.T) {
 		{"0 3 * * *", "2026-10-03 12:00", []string{"2026-10-03 16:00", "2026-10-04 16:00"}},
 		{"45 1 * * *", "2026-04-03 12:00", []string{"2026-04-03 14:45", "2026-04-04 14:45", "2026-04-05 15:15"}},
 		{"15 1 * * *", "2026-04-04 12:00", []string{"2026-04-04 14:15", "2026-04-05 14:45"}},
-		{"45 1 * * *", "2026-04-04 15:00", []string{"2026-04-05 15:15"}}, // from between the two
+		{"45 1 * * *", "2026-04-04 15:00", []string{"2026-04-05 15:15"}}, // counted from between the two
 
 		{"15 * * * *", "2026-10-03 14:00", []string{"2026-10-03 14:45", "2026-10-03 15:45", "2026-10-03 16:15", "2026-10-03 17:15"}},
 		{"*/10 * * * *", "2026-10-03 15:15", []string{"2026-10-03 15:20", "2026-10-03 15:30", "2026-10-03 15:40"}},
@@ -135,15 +138,15 @@ func TestCronOnLordHowe(t *testing.T) {
 	})
 }
 
-// In zones whose clocks change oddly, each day has its run, and no hour is
-// without one. Where the clock goes back by half an hour, from 01:07 to 02:07 it
-// is an hour and a half.
+// In zones with unusual clock changes, a daily schedule is due every day, and an
+// hourly one every hour. When the clock goes back by half an hour, the time from
+// 01:07 to 02:07 is an hour and a half.
 func TestCronMissesNoDay(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	for zone, clock := range map[string]struct {
-		hour    string   // the longest time between two full hours
-		changes []string // days before its clock changes, in UTC
+		hour    string   // longest time between two full hours
+		changes []string // days before a clock change, in UTC
 	}{
 		"America/New_York":    {"1 hour", []string{"2026-03-06", "2026-10-30"}},
 		"Africa/Cairo":        {"1 hour", []string{"2026-04-22", "2026-10-28"}},

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// seen is an event as a reader got it: with the cursor that goes on after it.
+// seen is an event as a reader received it, with the cursor after it.
 type seen struct {
 	id     int64
 	cursor string
@@ -33,8 +33,8 @@ func (s *session) readLog(cursor string, max int) (batch []seen, next string, at
 	return batch, next, atEnd
 }
 
-// overlap publishes in transactions that overlap in every way that chance finds,
-// and lets do run in between.
+// overlap publishes in transactions that overlap at random, and calls do between its
+// steps.
 func (s *session) overlap(chance *rand.Rand, steps int, do func(step int)) {
 	s.t.Helper()
 	var open, idle []*session
@@ -43,7 +43,7 @@ func (s *session) overlap(chance *rand.Rand, steps int, do func(step int)) {
 	}
 	for step := range steps {
 		switch n := chance.IntN(10); {
-		case n < 3 && len(idle) > 0: // begin, mostly with an xid long before the first id
+		case n < 3 && len(idle) > 0: // begin, often with an xid that is assigned long before the first id
 			slow := idle[0]
 			idle = idle[1:]
 			slow.exec("begin")
@@ -83,15 +83,15 @@ func eachSeed(t *testing.T, test func(t *testing.T, s *session, chance *rand.Ran
 	}
 }
 
-// The cursor of an event goes on right after it: first with what its reader had
-// before it on the same way, then with all the rest, nothing lost, nothing twice,
-// wherever in the order of commits it was. seed 001.38-44
+// The cursor of an event continues right after it: first with the events that its
+// reader would have received next, then with all later events. None is missing or
+// repeated, in any order of commits. seed 001.38-44
 func TestCursorOfEachEvent(t *testing.T) {
 	eachSeed(t, func(t *testing.T, s *session, chance *rand.Rand) {
 		type reader struct {
 			cursor string
 			saw    []seen
-			ways   []int // by event: when its way began
+			ways   []int // by event: the start of its pass over the log
 			began  int
 		}
 		readers := make([]*reader, 3)
@@ -117,7 +117,7 @@ func TestCursorOfEachEvent(t *testing.T) {
 		})
 		all := column[int64](s, "select id from posthorn.events order by id")
 		for _, r := range readers {
-			for quiet := 0; quiet < 2; { // once for the way it is on
+			for quiet := 0; quiet < 2; { // once for the current pass
 				if look(r, 7) {
 					quiet = 0
 				} else {
@@ -150,8 +150,8 @@ func ids(events []seen) func(yield func(int64) bool) {
 	}
 }
 
-// From an event of which only the id is known everything comes that any reader
-// might have seen after it. seed 001.38-44
+// From an event of which only the id is known, a reader receives every event that
+// some reader may have received after it. seed 001.38-44
 func TestCursorAfterAnEvent(t *testing.T) {
 	eachSeed(t, func(t *testing.T, s *session, chance *rand.Rand) {
 		start := value[string](s, "select posthorn.cursor_at('infinity')")
@@ -193,7 +193,8 @@ func TestCursorAfterAnEvent(t *testing.T) {
 					}
 				}
 			}
-			// What a tick saw that did not see the event, of lower ids, was before it for everyone.
+			// Events with lower ids, in a tick that did not see the event, precede it
+			// for every reader.
 			before := column[int64](s, `
 				select f.id from posthorn.events e, posthorn.events f
 				where e.id = $1 and f.id < e.id and (f.xid = e.xid or exists (
@@ -207,7 +208,7 @@ func TestCursorAfterAnEvent(t *testing.T) {
 	})
 }
 
-// With upkeep, what was published by itself comes exactly.
+// With upkeep, the events after an event that was published alone are exact.
 func TestCursorAfterAnEventOfAQuietLog(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -223,7 +224,7 @@ func TestCursorAfterAnEventOfAQuietLog(t *testing.T) {
 	}
 }
 
-func TestCursorAfterWhatIsNotThere(t *testing.T) {
+func TestCursorAfterMissingEvent(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	slow := s.another()
@@ -238,8 +239,8 @@ func TestCursorAfterWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// What lies between two cursors, and what comes after the later one, is all that
-// comes after the earlier one. seed 001.50-59
+// The events between two cursors, and those after the later one, are together the
+// events after the earlier one. seed 001.50-59
 func TestCursorBetween(t *testing.T) {
 	eachSeed(t, func(t *testing.T, s *session, chance *rand.Rand) {
 		var looks []string
@@ -248,7 +249,7 @@ func TestCursorBetween(t *testing.T) {
 				looks = append(looks, value[string](s, "select posthorn.cursor_at('infinity')"))
 			}
 		})
-		var after [][]int64 // by look: what came after it
+		var after [][]int64 // by read: the events after it
 		for _, cursor := range looks {
 			rest, _ := s.read(cursor)
 			after = append(after, rest)
@@ -285,7 +286,8 @@ func TestCursorBetweenRefuses(t *testing.T) {
 	}
 }
 
-// A cursor fits into a header and an address, and nonsense is refused as such.
+// A cursor fits into a header and a URL. An invalid one is refused with a clear
+// error.
 func TestCursorText(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -306,8 +308,8 @@ func TestCursorText(t *testing.T) {
 	}
 }
 
-// A cursor in the middle of an old look goes on to what is there now: nobody
-// takes the end of that look for the end of the log.
+// A cursor in the middle of an old target continues to the present end of the log: a
+// reader must not take the end of that target for the end of the log.
 func TestReadEventsGoesOnAfterAnOldLook(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -318,7 +320,7 @@ func TestReadEventsGoesOnAfterAnOldLook(t *testing.T) {
 	equal(t, "events after the last", column[int64](s, "select event_id from posthorn.read_events('default', $1)", batch[2].cursor), later)
 }
 
-// What retention has dropped behind a cursor is not passed over in silence.
+// A reader whose cursor is older than the dropped events gets an error.
 func TestCursorOlderThanTheLog(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -335,7 +337,7 @@ func TestCursorOlderThanTheLog(t *testing.T) {
 	s.turnClock(longAfter)
 	s.maintain()
 	if s.inLog(dropped) {
-		t.Fatal("the event is still there")
+		t.Fatal("the event still exists")
 	}
 	kept := s.publish()
 	for _, cursor := range []string{seenAll, batch[0].cursor} {
@@ -350,8 +352,9 @@ func TestCursorOlderThanTheLog(t *testing.T) {
 	equal(t, "events from the end", len(column[*int64](s, "select event_id from posthorn.read_log('default', posthorn.cursor_at('infinity'))")), 1)
 }
 
-// A crash forgets transaction ids that a cursor has seen, and they are given out
-// again: what is published under them comes all the same, though nobody reads before the next crash.
+// After a crash, transaction ids that a cursor has seen are assigned again. Events
+// published under them are read all the same, even if nothing is read before the next
+// crash.
 func cursorFromBeforeACrash(t *testing.T, own *ownDatabase) {
 	s := own.session()
 	s.publishMany(3)
@@ -359,7 +362,7 @@ func cursorFromBeforeACrash(t *testing.T, own *ownDatabase) {
 	var cursor string
 	var before, events []int64
 	again := false
-	for range 20 { // a machine that is busy enough writes the log to disk in between
+	for range 20 { // on a busy machine the WAL may be written to disk in between
 		before, events = append(before, events...), nil
 		s.exec("checkpoint")
 		for range 200 {
@@ -381,7 +384,7 @@ func cursorFromBeforeACrash(t *testing.T, own *ownDatabase) {
 	if !again {
 		t.Fatal("no transaction id was given out again")
 	}
-	own.crash() // before anybody has read: nothing tells any more which ids were free after the first
+	own.crash() // before any read: nothing shows any more which ids were unused after the first crash
 	s = own.session()
 	got, next := s.read(cursor)
 	equal(t, "events", got, events)

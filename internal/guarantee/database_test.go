@@ -15,14 +15,14 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// session is one connection to the test's database, and what a test says there.
+// session is a connection to the test's database, with helpers for the test.
 type session struct {
 	t        *testing.T
 	conn     *pgx.Conn
 	onNotice func(message string)
 }
 
-// database makes a database for the test and opens a session in it.
+// database creates a database for the test and opens a session in it.
 func database(t *testing.T) *session {
 	t.Helper()
 	return connect(t, posthorntest.Database(t))
@@ -34,7 +34,7 @@ func connect(t *testing.T, url string) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.RuntimeParams["search_path"] = "" // functions must find their tables by themselves
+	config.RuntimeParams["search_path"] = "" // functions must find their tables without it
 	s := &session{t: t}
 	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if s.onNotice != nil {
@@ -48,7 +48,7 @@ func connect(t *testing.T, url string) *session {
 	return s
 }
 
-// notices calls a function with what the server says from now on.
+// notices sets a function that is called with each notice of the server.
 func (s *session) notices(call func(message string)) { s.onNotice = call }
 
 // another opens a second session in the same database.
@@ -64,7 +64,7 @@ func (s *session) exec(sql string, args ...any) {
 	}
 }
 
-// value returns the one value of a query.
+// value returns the single value of a query.
 func value[T any](s *session, sql string, args ...any) T {
 	s.t.Helper()
 	var v T
@@ -74,7 +74,7 @@ func value[T any](s *session, sql string, args ...any) T {
 	return v
 }
 
-// column returns the one column of a query.
+// column returns the single column of a query.
 func column[T any](s *session, sql string, args ...any) []T {
 	s.t.Helper()
 	rows, _ := s.conn.Query(s.t.Context(), sql, args...)
@@ -85,7 +85,7 @@ func column[T any](s *session, sql string, args ...any) []T {
 	return values
 }
 
-// refused runs a statement that must fail under an SQLSTATE.
+// refused runs a statement that must fail with an SQLSTATE.
 func (s *session) refused(code, sql string, args ...any) *pgconn.PgError {
 	s.t.Helper()
 	_, err := s.conn.Exec(s.t.Context(), sql, args...)
@@ -96,8 +96,8 @@ func (s *session) refused(code, sql string, args ...any) *pgconn.PgError {
 	return pgErr
 }
 
-// background runs a statement while the test goes on. outcome waits for its end and
-// returns its error.
+// background runs a statement in a goroutine. outcome waits for its end and returns
+// its error.
 func (s *session) background(sql string, args ...any) (outcome func() error) {
 	done := make(chan error, 1)
 	go func() {
@@ -109,19 +109,19 @@ func (s *session) background(sql string, args ...any) (outcome func() error) {
 
 func (s *session) pid() uint32 { return s.conn.PgConn().PID() }
 
-// awaitBlocked returns when the other session waits for a lock.
+// awaitBlocked waits until the other session waits for a lock.
 func (s *session) awaitBlocked(other *session) {
 	s.t.Helper()
 	s.await("select exists (select from pg_locks where pid = $1 and not granted)", other.pid())
 }
 
-// await returns when a condition holds.
+// await waits until a condition holds.
 func (s *session) await(condition string, args ...any) {
 	s.t.Helper()
 	await.True(s.t, condition, func() bool { return value[bool](s, condition, args...) })
 }
 
-// turnClock sets the database's clock off from the real one.
+// turnClock sets the offset of the database's clock from the real time.
 func (s *session) turnClock(offset time.Duration) {
 	s.t.Helper()
 	s.exec(fmt.Sprintf(`create or replace function posthorn.now() returns timestamptz

@@ -9,15 +9,16 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// takes is a worker in the midst of a dense log, where a take that settles is one statement.
+// takes is a worker in the middle of a dense log, where a take that settles is one
+// statement.
 type takes struct {
 	*session
 	lease   int64
 	attempt int
 }
 
-// dense publishes many events and takes the first two windows, of which the
-// second found out that the log is dense.
+// dense publishes many events and takes the first two windows. The second take finds
+// that the log is dense.
 func dense(t *testing.T) (w *takes, events []int64) {
 	t.Helper()
 	s := database(t)
@@ -32,7 +33,8 @@ func dense(t *testing.T) (w *takes, events []int64) {
 	return w, events
 }
 
-// next settles what is held and returns the events of the next lease of sixteen.
+// next settles the current lease and returns the events of the next one, of sixteen
+// events.
 func (w *takes) next() []int64 {
 	w.t.Helper()
 	held := w.lease
@@ -134,14 +136,14 @@ func TestDenseLogDoesNotHideOtherWork(t *testing.T) {
 	})
 }
 
-// The time of an event says in which part of the log to look for it. A clock that goes back by days must not hide
-// events, also before a tick has noticed.
+// The time of an event determines which part of the log is searched for it. A clock
+// that is set back by days must not hide events, even before a tick has noticed it.
 func TestDenseLogIsReadThoughTheClockWentBack(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.define("{}")
 	w := &takes{session: s}
-	// Transactions in other databases of the server put that off.
+	// Transactions in other databases of the server delay that.
 	await.True(t, "something bounds where the group looks for events", func() bool {
 		before := s.publishMany(1)
 		s.exec("select posthorn.tick()")
@@ -156,22 +158,24 @@ func TestDenseLogIsReadThoughTheClockWentBack(t *testing.T) {
 	wantEvents(t, w.rest(), events...)
 }
 
-// A session remembers that it may take the short way, and that its settings are right: not when they were only lent to it.
+// A session remembers that it may use the fast statement and that its settings are
+// right, but not if the settings were set only for one transaction.
 func TestDenseLogIsReadWithAnySettings(t *testing.T) {
 	t.Parallel()
 	w, events := dense(t)
-	equal(t, "what the session remembers", value[string](w.session, "select current_setting('posthorn.session', true)"), "verified")
+	equal(t, "the remembered state of the session", value[string](w.session, "select current_setting('posthorn.session', true)"), "verified")
 	w.exec("set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set jit = off; set enable_bitmapscan = off")
 	wantEvents(t, w.next(), events[32:48]...)
 	w.exec("update posthorn.cursors set looked_at = null")
 	wantEvents(t, w.next(), events[48:64]...)
-	equal(t, "what the session remembers", value[string](w.session, "select current_setting('posthorn.session', true)"), "ready")
+	equal(t, "the remembered state of the session", value[string](w.session, "select current_setting('posthorn.session', true)"), "ready")
 	w.exec("reset all")
 	wantEvents(t, w.next(), events[64:80]...)
-	equal(t, "what the session remembers", value[string](w.session, "select current_setting('posthorn.session', true)"), "verified")
+	equal(t, "the remembered state of the session", value[string](w.session, "select current_setting('posthorn.session', true)"), "verified")
 }
 
-// What a crash has made the log forget is asked before the short way: no session outlives a crash, so a new one asks.
+// Leases that a crash has undone are detected before the fast statement is used: no
+// session survives a crash, so a new session checks.
 func TestDenseLogAsksForACrashFirst(t *testing.T) {
 	t.Parallel()
 	w, events := dense(t)

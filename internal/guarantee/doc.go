@@ -1,8 +1,8 @@
-// Package guarantee has a test for each thing that the log promises, one file
-// a promise. The tests speak SQL, because the SQL functions are the API, and
-// make races happen rather than wait for them: two or more sessions take turns,
-// and the clock of the test's database is moved instead of waiting.
+// Package guarantee has a test for each promise about the log, one file for each
+// promise. The tests use SQL, because the SQL functions are the API. They do not wait
+// for races but provoke them: two or more sessions alternate, and the clock of the
+// test's database is set instead of waiting.
 //
-// It holds no code for other packages, and nothing at random: overlapping load
-// with a checker behind it is package torture.
+// It has no code for other packages and no random load: package torture runs
+// overlapping load with a checker.
 package guarantee

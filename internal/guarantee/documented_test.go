@@ -8,11 +8,12 @@ import (
 	"testing"
 )
 
-// documented says as which role each statement of a page is run that names something
-// of Posthorn: by the publisher, the consumer, the admin, or the owner of the schema. All
-// others, such as begin and create table, are the owner's. Spaces are for people.
+// documented gives the role for each statement of a page that names an object of
+// Posthorn: p for the publisher, c for the consumer, a for the admin, o for the owner
+// of the schema. All other statements, such as begin and create table, run as the
+// owner. Spaces have no meaning.
 var documented = map[string]struct{ roles, before string }{
-	"README.md":        {roles: "p ccccc", before: "select posthorn.publish('default', 'order.placed')"}, // which it does over HTTP
+	"README.md":        {roles: "p ccccc", before: "select posthorn.publish('default', 'order.placed')"}, // the page publishes over HTTP
 	"access.md":        {roles: "a a"},
 	"archive.md":       {roles: "a"},
 	"groups.md":        {roles: "c c a c"},
@@ -20,7 +21,7 @@ var documented = map[string]struct{ roles, before string }{
 	"listen.md":        {roles: "c"},
 	"nodes.md":         {roles: "ccc c c c"},
 	"observe.md":       {roles: "c pc"},
-	"operations.md":    {roles: "aaaa aa o o", before: "begin"}, // never committed: it makes a role of the cluster
+	"operations.md":    {roles: "aaaa aa o o", before: "begin"}, // never committed: it creates a role of the cluster
 	"project.md":       {roles: "a", before: "create table totals (customer text); select posthorn.define_projection('default', 'totals')"},
 	"publish.md":       {roles: "p", before: "select posthorn.define_namespace('shop')"},
 	"schedule.md":      {roles: "a aa aaaaa"},
@@ -34,7 +35,7 @@ var (
 	roleOf       = map[rune]string{'p': "posthorn_publisher", 'c': "posthorn_consumer", 'a': "posthorn_admin", 'o': "none"}
 )
 
-// The statements that the guides show work for the role that they are meant for.
+// The statements in the guides work for the roles that they are meant for.
 func TestDocumentedStatementsAreGranted(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/*.md")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// seed 000.11–15, 18: what is appended is published, and is in the log.
+// seed 000.11–15, 18: an appended event is published, and is in the log.
 func TestAppendEventLog(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -39,7 +39,7 @@ func TestAppendEventLog(t *testing.T) {
 	s.refused("PH001", "select posthorn.append_event_log('nowhere', 'e', '{}', 'p')")
 }
 
-// seed 000.13: whatever metadata holds, the log can be read.
+// seed 000.13: the log can be read with any metadata.
 func TestEventLogOfOddMetadata(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -64,8 +64,7 @@ func TestEventLogOfOddMetadata(t *testing.T) {
 	}
 }
 
-// seed 000.15: the view lets the namespace through to the index, and times and
-// ids narrow what is read.
+// seed 000.15: conditions on the view's namespace, times and ids use the index.
 func TestEventLogIsReadByIndex(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -83,8 +82,8 @@ func TestEventLogIsReadByIndex(t *testing.T) {
 	}
 }
 
-// The index by type that docs/operations.md has is in every partition, those that upkeep makes later included, and
-// event_log uses it.
+// The index by type that docs/operations.md shows is created in every partition,
+// including the ones that upkeep creates later, and event_log uses it.
 //
 // seed 000.15
 func TestIndexByType(t *testing.T) {
@@ -127,7 +126,7 @@ func TestQueueNames(t *testing.T) {
 	equal(t, "queue", value[string](s, "select posthorn.dead_letter_queue_name_for_namespace('my-app')"), "core_events_my_app_dlq")
 }
 
-// seed 000.27, 55–57: a dead letter holds its event in the envelope, whole.
+// seed 000.27, 55–57: a dead letter contains its whole event in the envelope.
 func TestDeadLetterEnvelope(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -152,7 +151,8 @@ func TestDeadLetterEnvelope(t *testing.T) {
 		from posthorn.dead_letter_envelopes('default') e join posthorn.dead_letters d using (id) limit 1`), true)
 }
 
-// seed 000.40: given back for later, uncounted: another node may have a handler.
+// seed 000.40: an event is released for later, without a counted delivery: another
+// node may have a handler.
 func TestReleasedForLater(t *testing.T) {
 	t.Parallel()
 	s := database(t)

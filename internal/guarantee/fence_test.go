@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// state is all that a settlement could change, row by row.
+// state returns all rows that a settlement could change.
 func (s *session) state() string {
 	s.t.Helper()
 	return value[string](s, `
@@ -71,7 +71,7 @@ func TestLateSettleWithNextTakeIsRefusedAndTakesNothing(t *testing.T) {
 	equal(t, "state", s.state(), before)
 }
 
-// What a smaller take-over leaves behind is fenced as well.
+// The rest of a lease that a smaller take-over leaves is fenced as well.
 func TestLateSettleAfterOversizeTakeOverIsRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -114,7 +114,7 @@ func TestLeaseExtendedInTimeIsNotTakenOver(t *testing.T) {
 	wantEvents(t, s.claim(10).Events, event)
 }
 
-// seed 002.12: the second time changes nothing, also when it says something else.
+// seed 002.12: the second settlement changes nothing, even with other failures.
 func TestSettleTwiceIsRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -129,8 +129,8 @@ func TestSettleTwiceIsRefused(t *testing.T) {
 	s.wantOutcome(event, outcomeCompleted)
 }
 
-// The take-over has locked the lease when the late worker settles: whoever
-// comes second loses, whatever it saw when it began.
+// The take-over has locked the lease when the late worker settles. The second one
+// fails, whatever it saw when it began.
 func TestSettleDuringTakeOverIsRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -151,8 +151,8 @@ func TestSettleDuringTakeOverIsRefused(t *testing.T) {
 	}
 }
 
-// The other way round: a settlement under way is waited for by nobody, and what
-// it ends is not handed out.
+// The reverse: a take-over does not wait for a settlement in progress, and the
+// settled events are not handed out.
 func TestTakeOverDuringSettle(t *testing.T) {
 	t.Parallel()
 	s := database(t)

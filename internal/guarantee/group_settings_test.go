@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A setting that is wrong is named, and changes nothing.
+// The error of an invalid setting names the setting, and nothing is changed.
 func TestGroupSettingsAreChecked(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -38,7 +38,7 @@ func TestGroupSettingsAreChecked(t *testing.T) {
 	equal(t, "groups", value[int](s, "select count(*) from posthorn.groups where name = 'settings'"), 0)
 }
 
-// Whatever periods a group was given, what fails can be settled.
+// Failures can be settled with any period that a group accepts.
 func TestAnyPeriodCanBeWaitedFor(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]string{

@@ -13,9 +13,9 @@ import (
 // ourRoles are the roles that programs log in with.
 var ourRoles = []string{"posthorn_publisher", "posthorn_consumer", "posthorn_admin"}
 
-// besieged is a database that holds all that an attack may be after: a secret in another's table, a
-// token, a key of a confidential stream, a restricted stream, a dead letter, a
-// schedule and a job.
+// besieged is a database with the targets of an attack: a secret in a table of
+// another role, a token, a key of a confidential stream, a restricted stream, a dead
+// letter, a schedule and a job.
 func besieged(t *testing.T) *session {
 	t.Helper()
 	s := clinic(t)
@@ -31,9 +31,9 @@ func besieged(t *testing.T) *session {
 	return s
 }
 
-// arm gives a hostile session a schema of its own, with what Postgres lets it make:
-// tables, types, casts, operators, and objects that have the names of ours and of
-// Postgres's own, and come first in its search path.
+// arm gives a hostile session a schema with objects that Postgres lets it create:
+// tables, types, casts, operators, and objects that have the names of Posthorn's and
+// of Postgres's objects and precede them in its search path.
 func (s *session) arm(hostile *session) {
 	s.t.Helper()
 	s.exec("create schema evil authorization " + hostile.conn.Config().User)
@@ -66,8 +66,8 @@ func (s *session) arm(hostile *session) {
 		set search_path = pg_temp, evil, posthorn, pg_catalog`)
 }
 
-// standing lists all that an attack could change for good: rights, owners, code and
-// triggers of our schema, and memberships of roles.
+// standing lists all that an attack could change permanently: rights, owners, code
+// and triggers of the schema, and memberships of roles.
 func (s *session) standing() []string {
 	s.t.Helper()
 	return column[string](s, `
@@ -88,16 +88,17 @@ func (s *session) standing() []string {
 		order by 1`)
 }
 
-// isRefusal is about rights, or says that an argument is not what it has to be.
+// isRefusal matches the SQLSTATEs for missing rights and invalid arguments.
 var isRefusal = regexp.MustCompile(`^(42501|PH00[1245])$`)
 
-// These statements are refused to each of our roles, whoever else may run them.
+// These statements are refused to each of our roles, even if other roles may run
+// them.
 var refusedToAll = []string{
-	// to become another
+	// to become another role
 	"set role posthorn_condition", "set role {owner}", "set session authorization {owner}", "grant {owner} to {me}", "grant posthorn_condition to {me}",
 	"alter role {me} superuser", "alter role {me} createrole", "create role {me}_too superuser", "alter role posthorn_condition login", "alter role {owner} password 'mine'",
 	"reassign owned by {owner} to {me}", "drop owned by {owner} cascade", "alter database {database} owner to {me}",
-	// to change what is ours
+	// to change Posthorn's objects
 	"create or replace function posthorn.now() returns timestamptz language sql volatile parallel safe return clock_timestamp()",
 	"create function posthorn.mine() returns int language sql as 'select 1'", "create table posthorn.mine (id int)", "create view posthorn.mine as select 1 as a", "create type posthorn.mine as enum ()",
 	"create operator posthorn.=== (function = pg_temp.f, leftarg = text, rightarg = text)", "alter function pg_temp.f(int) set schema posthorn", "alter table evil.t set schema posthorn",
@@ -113,19 +114,20 @@ var refusedToAll = []string{
 	"insert into posthorn.api_tokens (name) values ('mine')", "insert into posthorn.scheduled_tasks (namespace, name) values ('default', 'mine')", "delete from posthorn.stream_keys", "update posthorn.stream_policies set security_level = 'open'",
 	"select nextval('posthorn.event_id')", "select setval('posthorn.event_id', 1)", "select nextval('posthorn.job_id')", "alter sequence posthorn.event_id restart with 1",
 	"select 1; lock table posthorn.events in row share mode", "select 1; lock table posthorn.config in access exclusive mode", "select from posthorn.groups for update", "select from posthorn.events for key share",
-	// functions of ours that are not for them
+	// Posthorn's functions for other roles
 	"select posthorn.grant_role('admin', '{me}')", "select posthorn.allow_condition_function('evil.same(pg_catalog.text, pg_catalog.text)')", "select posthorn.condition_for('pg_temp.f(1)')", "select posthorn.compile(1, 'pg_temp.f(1)')",
 	"select posthorn.make_condition_function('condition_1', 'select pg_temp.f(1)', '{}')", "select posthorn.give_to_condition_role('function', 'pg_temp.f(int)')", "select posthorn.run_matching('select pg_temp.f(1)', 1, '{}', null, null)",
 	"select posthorn.row_as_json('public.vault')", "select posthorn.check_hook('evil.hook(jsonb)', 'evil.t')", "select posthorn.hold_ids()", "select posthorn.commit_relaxed()", "select posthorn.create_partition('1999-01-01', '1999-01-02')", "select posthorn.recompile_conditions()",
-	// what only a trigger may call, by a trigger on a table of their own
+	// functions for triggers only, called by a trigger on a table of the role
 	"create trigger mine before insert on pg_temp.armed for each row execute function posthorn.plan_scheduled_task()", "create trigger mine before insert on pg_temp.armed for each row execute function posthorn.prepare_subscription()",
 	"create trigger mine before insert on pg_temp.armed for each row execute function posthorn.check_config()", "create trigger mine after delete on pg_temp.armed for each row execute function posthorn.follow_scheduled_task()",
-	// table changes: of tables that are not theirs, by code that is not theirs
+	// table changes: of tables of other roles, by code of other roles
 	"select posthorn.push_table_changes('public.vault')", "select posthorn.push_table_changes('posthorn.api_tokens')", "select posthorn.push_table_changes('pg_catalog.pg_authid')", "select posthorn.push_table_changes('posthorn.group_status')", "select posthorn.push_table_changes('armed')",
 	"select posthorn.push_table_changes(null)", "select posthorn.push_table_changes('evil.t', hook => 'evil.hook(pg_catalog.jsonb)')", "select posthorn.push_table_changes('evil.t', hook => 'pg_catalog.to_jsonb(anyelement)')", "select posthorn.push_table_changes('evil.t', hook => 'posthorn.sealed_with(json)')",
 	"select posthorn.make_push_trigger('public.vault', 'insert', 'vault_trap', '{}')", "select posthorn.make_push_trigger('posthorn.api_tokens', 'insert', 'mine', '{}')", "select posthorn.drop_push_trigger('posthorn.config', 'check_config')", "select posthorn.drop_push_trigger('public.vault', 'vault_trap')",
 	"select posthorn.stop_table_changes('public.vault')", "select posthorn.push_table_changes('evil.t', stream => 'patients')", "select posthorn.push_table_changes('evil.t', stream => E'a\\nb')", "select posthorn.push_table_changes('evil.t', namespace => 'default''; select pg_temp.f(1)')",
-	// what is parsed: conditions, patterns, cron expressions, periods, settings, delays
+	// texts that are parsed: conditions, patterns, cron expressions, periods,
+	// settings, delays
 	"select posthorn.subscribe('default', 'billing', 'a', '{\"conditions_sql\": \"pg_temp.f(1)\"}')", "select posthorn.subscribe('default', 'billing', 'a', '{\"conditions_sql\": \"evil.same(e.key, e.type)\"}')", "select posthorn.subscribe('default', 'billing', 'a', '{\"conditions_sql\": \"e.key operator(evil.=) e.type\"}')",
 	"select posthorn.subscribe('default', 'billing', 'a', '{\"conditions_sql\": \"e.key::evil.text is null\"}')", "select posthorn.subscribe('default', 'billing', 'a', '{\"conditions_sql\": \"(e.key = $$a$$) is null; select pg_temp.f(1)\"}')", "select posthorn.subscribe('default', 'billing', 'a', '{\"conditions_sql\": \"exists (select from public.vault)\"}')",
 	"select posthorn.subscribe('default', 'billing', 'a', '{\"conditions_sql\": \"lo_import(e.key) > 0\"}')", "select posthorn.subscribe('default', 'billing', 'a', '{\"conditions_sql\": \"pg_read_file(e.key) = e.type\"}')", "select posthorn.subscribe('default', 'billing', 'a', '{\"conditions_sql\": \"pg_notify(e.key, e.type) is null\"}')",
@@ -137,9 +139,9 @@ var refusedToAll = []string{
 	"select posthorn.define_group('default', 'mine', '{\"delays\": [\"1 second''; select pg_temp.f(1)\"]}')", "select posthorn.redrive('default', 'billing', '{\"type\": \"a\", \"evil\": \"1\"}')", "select posthorn.read_events('default', 'pg_temp.f(1)')",
 	"select posthorn.set_group_cursor('billing', 'pg_temp.f(1)', true)", "select posthorn.register_node('default', '')", "select posthorn.set_stream_policy('default', 'patients', 'confidential', kms_key_id => 'awskms://mine')",
 	"select posthorn.use_pg_cron()", "select posthorn.restore_events('{default}', '{default}', '{9}', '{1}', '{a}', '{null}', '{\"{}\"}', '{\"{}\"}', '{\"{}\"}', array[now()])",
-	// plain text where sealed text has to be
+	// plain text instead of sealed text
 	"select posthorn.publish('default', 'a', '{\"plain\": 1}', stream => 'patients')", "select posthorn.publish('default', 'a', '{\"posthorn_sealed\": \"!\"}', stream => 'patients')", "select posthorn.publish_many('default', '[{\"type\": \"a\", \"stream\": \"patients\", \"payload\": 1}]')",
-	// to read what is not theirs, and files
+	// to read tables of other roles, and files
 	"select * from public.vault", "select * from pg_catalog.pg_authid", "copy public.vault to stdout", "copy posthorn.api_tokens to program 'cat'", "copy evil.t from '/etc/passwd'", "copy evil.t from program 'id'", "select pg_read_file('/etc/passwd')", "select lo_import('/etc/passwd')", "select pg_ls_dir('/')",
 	"select pg_terminate_backend({pid})", "select pg_cancel_backend({pid})", "alter system set max_connections = 1", "set session_replication_role = replica", "load 'auto_explain'",
 }
@@ -157,11 +159,12 @@ var refusedTo = map[string][]string{
 	"posthorn_admin": {"insert into posthorn.stream_names (namespace, name) values ('default', 'mine')", "select posthorn.create_token('mine', 'short', 'ph_', '{root}')"},
 }
 
-// secrets are for admins only. None of them suffices to get in, or to open a sealed payload.
+// Secrets are readable by admins only. None of them suffices to log in, or to open a
+// sealed payload.
 var secrets = []string{"select hash from posthorn.api_tokens", "select key from posthorn.stream_keys", "select payload from posthorn.dead_letters", "select payload from posthorn.scheduled_tasks", "select posthorn.list_tokens()", "select posthorn.find_token('\\x00')", "select value from posthorn.config"}
 
 // These statements may succeed. Code of the hostile role that they call runs as that
-// role, and they change none of the things that standing lists.
+// role, and they change nothing that standing lists.
 var harmlessToAll = []string{
 	"select posthorn.publish('default', 'a', '{\"a\": 1}'::pg_catalog.json)", "select posthorn.publish('default'::evil.text, 'a'::evil.text)", "select posthorn.publish('default', 'a', '{}'::evil.jsonb)", "select posthorn.publish('default', 'glad'::evil.mood)", "select posthorn.publish_many('default', '[{\"type\": \"a\"}]'::evil.jsonb)",
 	"select posthorn.enqueue('default', 'a'::evil.text, '{}'::evil.jsonb, '{a}')", "select posthorn.register_node('default', 'a''; select pg_temp.f(1); --', metadata => '{}'::evil.jsonb)", "select posthorn.append_event_log('default', 'a', '{}', 'n')", "select posthorn.publish('default', 'a', deliver_at => evil.now())",
@@ -177,15 +180,15 @@ var harmlessToAll = []string{
 	"select posthorn.shred_stream_keys('default', 'none')", "select lo_create(0)", "grant create on schema posthorn to {me}", "grant all on all tables in schema posthorn to public", "listen posthorn; notify posthorn, 'not what is sent here'",
 }
 
-// attempted fills in the names that a statement is about.
+// attempted fills in the names in a statement.
 func (s *session) attempted(hostile *session, sql string) string {
 	s.t.Helper()
 	return strings.NewReplacer("{me}", hostile.conn.Config().User, "{owner}", value[string](s, "select quote_ident(current_user)"),
 		"{database}", hostile.conn.Config().Database, "{pid}", value[string](s, "select pg_backend_pid()::text")).Replace(sql)
 }
 
-// A login role with one of our roles gets nothing beside it: no rights of the
-// owner, no secrets, and nothing of ours that it could change.
+// A login role with one of our roles gets nothing else: no rights of the owner, no
+// secrets, and no possibility to change Posthorn's objects.
 func TestHostileRolesGetNothingMore(t *testing.T) {
 	t.Parallel()
 	for _, role := range ourRoles {
@@ -236,8 +239,8 @@ func TestHostileRolesGetNothingMore(t *testing.T) {
 }
 
 // Our roles write to no table and no sequence, except for the settings and
-// subscriptions of admins; and none of our functions that run as the owner of the
-// schema finds its names where the caller says.
+// subscriptions of admins. None of our functions that run as the owner of the schema
+// uses the caller's search path to find names.
 func TestRightsOfRoles(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -259,16 +262,17 @@ func TestRightsOfRoles(t *testing.T) {
 	equal(t, "sequences", column[string](s, `select format('%s: %s', r, c.relname) from unnest($1::text[]) r, pg_class c
 		where c.relnamespace = 'posthorn'::regnamespace and c.relkind = 'S' and has_sequence_privilege(r, c.oid, 'usage, update')`, ourRoles), []string{})
 	equal(t, "roles that create in the schema", column[string](s, "select r from unnest($1::text[]) r where has_schema_privilege(r, 'posthorn', 'create')", ourRoles), []string{})
-	// publish is the exception, for its speed: it names the schema of each function, operator and type.
+	// publish is the exception, for its speed: it names the schema of each function,
+	// operator and type.
 	equal(t, "functions that use the search path of the caller", column[string](s, `select p.proname::text from pg_proc p
 		where p.pronamespace = 'posthorn'::regnamespace and p.prosecdef and array_to_string(p.proconfig, ' ') !~ 'search_path=pg_catalog, pg_temp' is not false`), []string{"publish"})
 	equal(t, "functions that take values of any type", column[string](s, `select p.proname::text from pg_proc p
 		where p.pronamespace = 'posthorn'::regnamespace and p.proargtypes::oid[] && array(select t.oid from pg_type t where t.typtype = 'p')`), []string{})
 }
 
-// Postgres has no right that keeps a session from taking an advisory lock, and so
-// from stopping claims and upkeep. It stops neither publishing nor jobs, and all goes
-// on when that session has ended.
+// No right of Postgres prevents a session from taking an advisory lock, and so from
+// stopping claims and upkeep. Neither publishing nor jobs stop, and the rest
+// continues when that session has ended.
 func TestHostileLocksStopNoPublishing(t *testing.T) {
 	t.Parallel()
 	s := besieged(t)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Defaults are evaluated in column order: with xid before id, whoever holds an
-// id already holds an xid. (seed 001.19)
+// Defaults are evaluated in column order: with xid before id, a transaction that has
+// drawn an id always has an xid. (seed 001.19)
 func TestXidStandsBeforeID(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -21,16 +21,14 @@ func TestXidStandsBeforeID(t *testing.T) {
 	})
 }
 
-// Sessions that cached ids would use them long after the sequence had shown
-// them to readers.
+// A session with cached ids would use them long after readers have read past them.
 func TestIDsAreNotCached(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	equal(t, "cache", value[int64](s, "select seqcache from pg_sequence where seqrelid = 'posthorn.event_id'::regclass"), 1)
 }
 
-// Each way to publish is stopped right where it draws an id, and must hold an
-// xid by then.
+// Each way to publish is stopped when it draws an id, and must have an xid by then.
 func TestXidIsAssignedBeforeIDIsDrawn(t *testing.T) {
 	t.Parallel()
 	for name, publish := range map[string]string{
@@ -64,7 +62,7 @@ func TestXidIsAssignedBeforeIDIsDrawn(t *testing.T) {
 	}
 }
 
-// A sequence that was never used shows 1 as its last value.
+// An unused sequence has the last value 1.
 func TestFirstEventOfFreshSequence(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -17,7 +17,7 @@ const (
 	importerB = "importer-b-2-00000002"
 )
 
-// imported are events of another log.
+// imported returns events of another log.
 func imported(ids ...int64) (events []pg.Event) {
 	for _, id := range ids {
 		events = append(events, pg.Event{ID: id, Type: "e", Payload: json.RawMessage(`{}`), Metadata: json.RawMessage(`{}`), PublishedAt: time.Now()})
@@ -36,8 +36,8 @@ func sequence(first, last int64) (ids []int64) {
 	return ids
 }
 
-// A process that has lost the lead of an import publishes nothing, and neither does
-// one that does not know how far the import is.
+// A process that has lost the lead of an import publishes nothing. Nor does a process
+// that does not know the position of the import.
 func TestLateImporterIsFenced(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t)
@@ -96,8 +96,8 @@ func TestLateImporterIsFenced(t *testing.T) {
 	refused("an importer whose streams were changed", err)
 }
 
-// What was imported is known by its id in its log: for a day, and of a stream with
-// many events the last 200,000. An id that comes late is no repeat.
+// The id in its own log identifies an imported event: for a day, and for the last
+// 200,000 events of a stream with more. An id that comes late is no repeat.
 func TestImportKnowsRepeats(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t)
@@ -154,8 +154,8 @@ func evens(first, last int64) (ids []int64) {
 	return ids
 }
 
-// Nobody publishes an event that passes for an imported one.
-func TestNobodyForgesAnOrigin(t *testing.T) {
+// A publisher cannot publish an event that looks imported.
+func TestOriginCannotBeForged(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t)
 	forged := `'{"posthorn_origin":{"log":"` + elsewhere + `","namespace":"shop","stream":"patients","id":7}}'`
@@ -172,7 +172,7 @@ func TestNobodyForgesAnOrigin(t *testing.T) {
 			t.Errorf("%s: was published", sql)
 		}
 	}
-	// Written otherwise, it is no origin.
+	// Written in another way, it is no origin.
 	if _, err := ph.Pool().Exec(t.Context(), "select posthorn.publish('default', 'a', metadata => '{\"a\":1,\"posthorn_origin\":{\"id\":7}}')"); err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// hostile texts do something, or fail oddly, where they become part of SQL, of
-// a format or of a pattern.
+// hostile texts have an effect, or fail in an unexpected way, where they become part
+// of SQL, of a format or of a pattern.
 var hostile = []string{
 	`'; drop table public.canary; --`,
 	`"; drop table public.canary; --`,
@@ -37,9 +37,9 @@ var harmless = map[string]string{
 	`regclass "table"`: "'public.canary'", "regprocedure": "null", "text settings": "'{}'", "jsonb settings": "'{}'", "text operation": "'insert'",
 }
 
-// sqlByDefinition are the functions whose argument is SQL: they make the functions
-// of a condition that was checked before. TestNobodyIsHandedSQLFunctions keeps
-// them from everyone.
+// sqlByDefinition are the functions that take SQL as an argument: they create the
+// functions of a condition that was checked before. TestSQLFunctionsAreGrantedToNoRole
+// checks that no role may call them.
 var sqlByDefinition = map[string]string{
 	"make_condition_function": "the body of a function",
 	"lookup_keys":             "the arguments of a call",
@@ -51,7 +51,7 @@ var sqlByDefinition = map[string]string{
 	"match_by_halves":         "a query",
 }
 
-// function is one of ours, with its arguments as "type name".
+// function is one of Posthorn's functions, with its arguments as "type name".
 type function struct {
 	name      string
 	arguments []string
@@ -77,8 +77,8 @@ func functions(s *session) []function {
 	return all
 }
 
-// calls are calls with hostile text in one argument at a time, for each argument
-// that takes text in some form. Functions that take whole rows are internal.
+// calls returns calls with hostile text in one argument at a time, for each argument
+// that takes text. Functions that take whole rows are internal.
 func (f function) calls() []string {
 	values := make([]string, len(f.arguments))
 	for i, argument := range f.arguments {
@@ -110,18 +110,18 @@ func cutLast(argument string) (kind, name string, ok bool) {
 	return argument[:i], argument[i+1:], i >= 0
 }
 
-// escape ends every kind of SQL literal and leaves another one open behind it: in
-// a string with or without backslash escapes, with quotes doubled or not, in an
-// identifier, in a dollar-quoted body, in a format or a pattern, or bare, the
-// statement that it becomes part of does not parse.
+// escape ends every kind of SQL literal and begins another one. So the statement that
+// contains it does not parse: in a string with or without backslash escapes, with
+// quotes doubled or not, in an identifier, in a dollar-quoted body, in a format or a
+// pattern, or outside of a literal.
 const escape = `x\' " $$ $sql$ $body$ $function$ ( %q \`
 
-// literals are values of a type that hold hostile text: as they are, or as any part
-// of a JSON document that one of our functions reads.
+// literals returns values of a type that contain hostile text: as the whole value, or
+// as any part of a JSON document that one of our functions reads.
 func literals(kind string) []string {
 	hidden, err := json.Marshal(escape)
 	if err != nil {
-		panic(err) // of a string
+		panic(err) // cannot fail for a string
 	}
 	var texts []string
 	switch kind {
@@ -155,8 +155,8 @@ func literals(kind string) []string {
 
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// attempt makes calls on the server, undoes each of them, and reports those that
-// had another outcome than success or an error about a value.
+// attempt makes calls on the server, rolls each of them back, and reports the calls
+// with another result than success or an error about a value.
 const attempt = `
 create function public.attempt(calls text[]) returns setof text language plpgsql as $$
 declare
@@ -187,8 +187,8 @@ create function public.is_about_a_value(code text, message text) returns boolean
 return (code like 'PH%' or code like '22%' or code like '23%' or code in ('42704', '42602'))
 	and code not in ('2201B', '22025') and message not like '%format()%';`
 
-// Every argument of every function is data, whatever is in it: nothing happens
-// but an error of ours, or one about a value.
+// Every argument of every function is data: a call with any text succeeds, or fails
+// with one of Posthorn's errors or an error about a value.
 func TestNoArgumentIsSQL(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -216,11 +216,11 @@ func TestNoArgumentIsSQL(t *testing.T) {
 	}
 }
 
-func TestNobodyIsHandedSQLFunctions(t *testing.T) {
+func TestSQLFunctionsAreGrantedToNoRole(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	for name := range sqlByDefinition {
-		equal(t, "who may call "+name, column[string](s, `
+		equal(t, "roles that may call "+name, column[string](s, `
 			select r.rolname from pg_proc p
 			cross join pg_roles r
 			where p.pronamespace = 'posthorn'::regnamespace and p.proname = $1
@@ -229,7 +229,7 @@ func TestNobodyIsHandedSQLFunctions(t *testing.T) {
 	}
 }
 
-// What goes in comes out.
+// Texts are returned as they were published.
 func TestHostileTextsArePublishedAsTheyAre(t *testing.T) {
 	t.Parallel()
 	s := database(t)

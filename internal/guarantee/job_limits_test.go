@@ -9,8 +9,8 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// However many claim and complete at once, never more of a tag's jobs run than
-// may, and in the end all have.
+// However many workers claim and complete concurrently, never more jobs of a tag run
+// than its limit, and in the end all have run.
 func TestNoMoreJobsRunThanATagAllows(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -46,7 +46,8 @@ func TestNoMoreJobsRunThanATagAllows(t *testing.T) {
 	equal(t, "held back", value[int](s, "select count(*) from posthorn.parked_jobs"), 0)
 }
 
-// Whatever held jobs back, when it is gone they come, in their order.
+// When the reason that held jobs back is gone, the jobs are handed out in their
+// order.
 func TestJobsThatWereHeldBackCome(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ hold, free string }{
@@ -72,7 +73,7 @@ func TestJobsThatWereHeldBackCome(t *testing.T) {
 	}
 }
 
-// With the end of each job that runs, by whatever it ends, another one may.
+// Each end of a running job lets another job run.
 func TestEachEndOfAJobLetsAnotherRun(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -88,7 +89,7 @@ func TestEachEndOfAJobLetsAnotherRun(t *testing.T) {
 			t.Fatalf("before %q: took %v", end, taken)
 		}
 		equal(t, "a second one", s.claimJobs("v", "{x}", 5), []int64{})
-		if end == "" { // it goes silent
+		if end == "" { // the worker stops sending heartbeats
 			clock += 2 * time.Minute
 			s.turnClock(clock)
 			continue
@@ -98,7 +99,8 @@ func TestEachEndOfAJobLetsAnotherRun(t *testing.T) {
 	equal(t, "in the end", len(s.claimJobs("w", "{x}", 5)), 1)
 }
 
-// So many start in a period, and the others in the next ones.
+// As many jobs start in a period as the limit allows, and the others in the next
+// periods.
 func TestNoMoreJobsStartThanATagAllows(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -114,8 +116,8 @@ func TestNoMoreJobsStartThanATagAllows(t *testing.T) {
 	}
 }
 
-// A paused tag, full of jobs of high priority, does not keep workers from the rest.
-func TestHeldBackJobsHoldUpNobody(t *testing.T) {
+// A paused tag with many jobs of high priority does not block other jobs.
+func TestHeldBackJobsDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.exec("select posthorn.pause_job_tag('default', 'slow')")
@@ -125,7 +127,7 @@ func TestHeldBackJobsHoldUpNobody(t *testing.T) {
 	equal(t, "taken", value[int64](s, "select job from posthorn.running_jobs"), id)
 }
 
-// Limits of two tags on one job hold together, whichever it is asked for by.
+// The limits of both tags of a job apply, whichever tag is asked for.
 func TestLimitsOfAllTagsHold(t *testing.T) {
 	t.Parallel()
 	s := database(t)

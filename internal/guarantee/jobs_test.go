@@ -20,8 +20,8 @@ func (s *session) claimJobs(worker, tags string, n int) []int64 {
 	return column[int64](s, "select id from posthorn.claim_jobs('default', $1, $2::text::text[], $3, '1 minute')", worker, tags, n)
 }
 
-// jobStory is what the log tells of a job.
-func (s *session) jobStory(id int64) string {
+// jobLog returns the log of a job as text.
+func (s *session) jobLog(id int64) string {
 	s.t.Helper()
 	return strings.Join(column[string](s, "select action from posthorn.job_log where event_id = $1 order by id", id), " ")
 }
@@ -31,8 +31,8 @@ func (s *session) jobStatus(id int64) string {
 	return value[string](s, "select status from posthorn.jobs where id = $1", id)
 }
 
-// Sixteen workers take jobs with common, rare and overlapping tags: each job is
-// taken once.
+// Sixteen workers take jobs with common, rare and overlapping tags: each job is taken
+// once.
 func TestNoJobIsTakenTwice(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -62,8 +62,8 @@ func TestNoJobIsTakenTwice(t *testing.T) {
 		"select count(*) from (select event_id from posthorn.job_log where action = 'PICKED' group by 1 having count(*) <> 1 or max(attempt) <> 1) x"), 0)
 }
 
-// A worker whose lease has passed can say nothing more of its job, not even under
-// the name of who has it now.
+// A worker whose lease has expired cannot change the job, not even under the name of
+// its new worker.
 func TestLateWorkerOfAJobIsFencedOut(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -82,11 +82,11 @@ func TestLateWorkerOfAJobIsFencedOut(t *testing.T) {
 		}
 	}
 	s.exec("select posthorn.complete_job($1, 'late', 2)", id)
-	equal(t, "story", s.jobStory(id), "PICKED EXPIRED PICKED COMPLETED")
+	equal(t, "story", s.jobLog(id), "PICKED EXPIRED PICKED COMPLETED")
 }
 
-// Enqueueing again under the key of a pending job returns that; of one that was
-// taken, or whose time is over, makes another.
+// Enqueueing under the key of a pending job returns that job. If the job was taken or
+// the key has expired, another job is created.
 func TestUniqueKeyMakesOneJob(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -114,21 +114,22 @@ func TestUniqueKeyMakesOneJob(t *testing.T) {
 	}
 }
 
-// Whoever is told of a pending job by its key can rely on its worker seeing what
-// they wrote in that transaction: it is not taken before.
+// A transaction that enqueued under the key of a pending job can rely on the worker
+// seeing its writes: the job is not taken before it commits.
 func TestJobWaitsForThoseThatWereToldOfIt(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	id := s.job("{x}", "unique_key => 'k'")
 	teller := s.another()
 	teller.exec("begin")
-	equal(t, "told", teller.job("{x}", "unique_key => 'k'"), id)
+	equal(t, "job of the key", teller.job("{x}", "unique_key => 'k'"), id)
 	equal(t, "taken before the commit", s.claimJobs("w", "{x}", 1), []int64{})
 	teller.exec("commit")
 	equal(t, "taken after it", s.claimJobs("w", "{x}", 1), []int64{id})
 }
 
-// And whoever comes while it is being taken waits, and gets a job of their own.
+// A transaction that enqueues under the key while the job is being taken waits, and
+// gets a new job.
 func TestEnqueueUnderAKeyWaitsForTheClaim(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -146,14 +147,14 @@ func TestEnqueueUnderAKeyWaitsForTheClaim(t *testing.T) {
 		}
 		told := value[int64](enqueuer, "select id from told")
 		if (told == id) != (end == "rollback") {
-			t.Errorf("after %s, told of job %d, the first is %d", end, told, id)
+			t.Errorf("after %s, enqueue returned job %d, the first is %d", end, told, id)
 		}
 		s.exec("select posthorn.cancel_job($1)", told)
 	}
 }
 
-// Higher priority goes first, then what has been due for longest, then what was
-// enqueued first: exactly, whatever the tags.
+// Higher priority comes first, then the longest overdue job, then the first enqueued:
+// exactly so for any tags.
 func TestJobsAreTakenInOrder(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -170,7 +171,7 @@ func TestJobsAreTakenInOrder(t *testing.T) {
 	equal(t, "order of many", got, want)
 }
 
-// Delayed and failed jobs come when they are due, although nobody does upkeep.
+// Delayed and failed jobs are taken when they are due, even without upkeep.
 func TestJobsComeWhenTheyAreDue(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -188,10 +189,10 @@ func TestJobsComeWhenTheyAreDue(t *testing.T) {
 	equal(t, "the last delay repeats", s.claimJobs("w", "{x}", 1), []int64{id})
 	s.exec("select posthorn.fail_job($1, 'w', 'no')", id)
 	equal(t, "three failures", s.jobStatus(id), "FAILED")
-	equal(t, "story", s.jobStory(id), "PICKED FAILED PICKED FAILED PICKED FAILED")
+	equal(t, "story", s.jobLog(id), "PICKED FAILED PICKED FAILED PICKED FAILED")
 }
 
-// A job whose workers go silent three times has failed: it may be what ends them.
+// A job has failed after three of its workers have died: the job may be the cause.
 func TestJobThatSilencesItsWorkersFails(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -202,14 +203,14 @@ func TestJobThatSilencesItsWorkersFails(t *testing.T) {
 	}
 	equal(t, "a fourth time", s.claimJobs("w", "{x}", 1), []int64{})
 	equal(t, "status", s.jobStatus(id), "FAILED")
-	equal(t, "story", s.jobStory(id), "PICKED EXPIRED PICKED EXPIRED PICKED EXPIRED FAILED")
+	equal(t, "story", s.jobLog(id), "PICKED EXPIRED PICKED EXPIRED PICKED EXPIRED FAILED")
 	s.exec("select posthorn.reset_job($1, 'mended')", id)
 	equal(t, "after a reset", s.claimJobs("w", "{x}", 1), []int64{id})
 	equal(t, "attempt", value[int](s, "select attempt from posthorn.jobs where id = $1", id), 4)
 }
 
-// Who cancels or resets a job while it is being taken waits for that, and then
-// takes it away from its worker.
+// Cancelling or resetting a job while it is being taken waits for the claim, and then
+// takes the job away from its worker.
 func TestTakingAJobAwayWhileItIsTaken(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ verb, end, story string }{
@@ -229,15 +230,15 @@ func TestTakingAJobAwayWhileItIsTaken(t *testing.T) {
 			if err := outcome(); err != nil {
 				t.Fatal(err)
 			}
-			equal(t, "story", s.jobStory(id), c.story)
+			equal(t, "story", s.jobLog(id), c.story)
 			s.refused("PH003", "select posthorn.complete_job($1, 'w')", id)
 			equal(t, "left", s.claimJobs("w", "{x}", 1), []int64{})
 		})
 	}
 }
 
-// What a worker and a person say of a job at the same time happens one after the
-// other, whoever is first.
+// Concurrent reports of a worker and of an operator about a job take effect one after
+// the other, in either order.
 func TestEndOfAJobBesideAReset(t *testing.T) {
 	t.Parallel()
 	for first, second := range map[string]string{
@@ -261,7 +262,7 @@ func TestEndOfAJobBesideAReset(t *testing.T) {
 				"complete_job($1, 'w')": "PICKED COMPLETED", "reset_job($1)": "PICKED RESET", "fail_job($1, 'w', 'no')": "PICKED FAILED CANCELLED",
 				"cancel_job($1)": "PICKED CANCELLED", "release_jobs('w', array[$1])": "PICKED RESET CANCELLED", "heartbeat_job($1, 'w')": "PICKED RESET",
 			}[first]
-			equal(t, "story", s.jobStory(id), want)
+			equal(t, "story", s.jobLog(id), want)
 			refused := !strings.Contains(want, " CANCELLED") && first != "heartbeat_job($1, 'w')" || first == "cancel_job($1)"
 			if refused != hasCode(err, "PH003") && !hasCode(err, "PH002") || !refused && err != nil {
 				t.Errorf("the second was answered %v", err)
@@ -270,8 +271,8 @@ func TestEndOfAJobBesideAReset(t *testing.T) {
 	}
 }
 
-// What is rolled back has not happened: an enqueued job is not there, a taken one
-// waits as it did.
+// A rollback undoes everything: an enqueued job does not exist, and a taken job waits
+// as before.
 func TestRolledBackJobs(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -285,16 +286,16 @@ func TestRolledBackJobs(t *testing.T) {
 		equal(t, "taken", s.claimJobs("w", "{y}", 1), []int64{id})
 		s.exec(end)
 	}
-	equal(t, "story", s.jobStory(id), "PICKED")
+	equal(t, "story", s.jobLog(id), "PICKED")
 	for _, end := range []string{"rollback", "commit"} {
 		s.exec("begin")
 		s.exec("select posthorn.complete_job($1, 'w')", id)
 		s.exec(end)
 	}
-	equal(t, "story", s.jobStory(id), "PICKED COMPLETED")
+	equal(t, "story", s.jobLog(id), "PICKED COMPLETED")
 }
 
-// A claim that keeps an old snapshot takes nothing that others took since.
+// A claim with an old snapshot does not take jobs that others have taken since.
 func TestClaimOfJobsInAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -319,8 +320,8 @@ func TestClaimOfJobsInAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// Finished jobs and their log go by whole months when they are past retention;
-// what is open stays.
+// Finished jobs and their log are dropped by whole months after their retention. Open
+// jobs stay.
 //
 // seed 004.37
 func TestRetentionOfJobs(t *testing.T) {
@@ -338,14 +339,14 @@ func TestRetentionOfJobs(t *testing.T) {
 	s.turnClock(130 * day)
 	s.exec("select posthorn.maintain_job_tables()")
 	s.refused("PH001", "select posthorn.get_job($1)", done)
-	equal(t, "log", s.jobStory(done), "")
+	equal(t, "log", s.jobLog(done), "")
 	equal(t, "open", s.claimJobs("w", "{y}", 1), []int64{open})
 	s.exec("select posthorn.complete_job($1, 'w')", open)
 	equal(t, "in the default partitions", value[int](s,
 		"select (select count(*) from posthorn.finished_jobs_default) + (select count(*) from posthorn.job_log_default)"), 0)
 }
 
-// The log of jobs only grows.
+// Rows of the job log are never changed.
 //
 // seed 004.34
 func TestJobLogIsAppendOnly(t *testing.T) {
@@ -360,7 +361,7 @@ func TestJobLogIsAppendOnly(t *testing.T) {
 	}
 }
 
-// Each role can do what it is for, and no more.
+// Each role can do its work, and no more.
 func TestRolesOfJobs(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -402,7 +403,7 @@ func TestRolesOfJobs(t *testing.T) {
 	mayNot("posthorn_admin", "finish_jobs(null, '{2}', 'FAILED', null, now())", "offer_jobs('{2}', now())", "withdraw_job(null)")
 }
 
-// Wrong arguments are refused with a hint; strange ones are what they are.
+// Invalid arguments are refused with a hint; unusual ones are stored unchanged.
 func TestBadArgumentsOfJobs(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -434,7 +435,7 @@ func TestBadArgumentsOfJobs(t *testing.T) {
 	equal(t, "title", value[string](s, "select title from posthorn.jobs where id = $1", id), strange)
 }
 
-// Workers ask over HTTP for tags with commas between them.
+// Workers pass tags over HTTP separated by commas.
 func TestTagsOfJobsHaveNoCommas(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// overtaken publishes first in an open transaction and second in a committed
-// one, and lets the group read past both ids.
+// overtaken publishes first in an open transaction and second in a committed one, and
+// makes the group read past both ids.
 func overtaken(t *testing.T) (slow, s *session, first, second int64) {
 	t.Helper()
 	s = database(t)
@@ -59,8 +59,8 @@ func TestLateCommitWithSavepoints(t *testing.T) {
 	wantEvents(t, s.drain(), first, kept, last)
 }
 
-// The transaction's first event is late, its last one fresh: together they
-// still come in order.
+// The transaction's first event is late, its last one fresh: they are still handed
+// out in order.
 func TestOneTransactionOnBothSidesOfThePosition(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -76,7 +76,7 @@ func TestOneTransactionOnBothSidesOfThePosition(t *testing.T) {
 	wantEvents(t, s.drain(), first, last, behind)
 }
 
-// More late events than one batch holds.
+// There are more late events than fit into one batch.
 func TestManyLateEvents(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -112,7 +112,7 @@ func TestLateCommitReachesReadersWithoutGroup(t *testing.T) {
 	wantEvents(t, got, first)
 }
 
-// read reads up to the end of the log, and returns the cursor that goes on.
+// read reads up to the end of the log, and returns the cursor after the last event.
 func (s *session) read(cursor string) ([]int64, string) {
 	s.t.Helper()
 	var events []int64

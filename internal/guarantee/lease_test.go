@@ -9,7 +9,7 @@ import (
 
 const group = "billing"
 
-// define makes the group of a test; config is that of define_group.
+// define defines the group of a test with a config of define_group.
 func (s *session) define(config string) {
 	s.t.Helper()
 	s.exec("select posthorn.define_group('default', $1, $2::text::jsonb)", group, config)
@@ -31,7 +31,7 @@ func (s *session) publishMany(n int) []int64 {
 	return column[int64](s, "select posthorn.publish('default', 'order.placed') from generate_series(1, $1)", n)
 }
 
-// lease is what a claim returned.
+// lease is the result of a claim.
 type lease struct {
 	ID         int64
 	Attempt    int
@@ -39,8 +39,8 @@ type lease struct {
 	Deliveries []int
 }
 
-// claim takes up to max events for a minute; a lease without an ID means that
-// there was nothing to do.
+// claim takes up to max events for a minute. If there was nothing to do, the lease
+// has no ID.
 func (s *session) claim(max int) lease {
 	s.t.Helper()
 	l, err := s.tryClaim(group, max)
@@ -79,14 +79,13 @@ func (s *session) release(l lease) {
 	s.lookAgain()
 }
 
-// lookAgain makes the next claim look for leases past their deadline, which
-// claims do once a second.
+// lookAgain makes the next claim look for expired leases, as claims do once a second.
 func (s *session) lookAgain() {
 	s.t.Helper()
 	s.exec("update posthorn.cursors set looked_at = null where looked_at is not null")
 }
 
-// expire lets every lease pass its deadline.
+// expire moves the deadline of every lease into the past.
 func (s *session) expire() {
 	s.t.Helper()
 	s.exec("update posthorn.leases set until = posthorn.now() where until > posthorn.now()")
@@ -108,13 +107,13 @@ func list(failures []failure) string {
 	}
 	text, err := json.Marshal(failures)
 	if err != nil {
-		panic(err) // of strings and numbers
+		panic(err) // cannot fail for strings and numbers
 	}
 	return string(text)
 }
 
-// drain claims and settles until nothing is left, and returns the events in
-// the order in which they came.
+// drain claims and settles until nothing is left, and returns the events in the order
+// in which they were handed out.
 func (s *session) drain() []int64 {
 	s.t.Helper()
 	return s.drainGroup(group)
@@ -136,7 +135,7 @@ func (s *session) drainGroup(group string) []int64 {
 	}
 }
 
-// wantEvents checks which events came, in which order.
+// wantEvents checks the events and their order.
 func wantEvents(t *testing.T, got []int64, want ...int64) {
 	t.Helper()
 	equal(t, "events", got, want)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// number is a condition that fails where n is no number.
+// number is a condition that fails if n is not a number.
 const number = "(e.payload->>'n')::int > coalesce((s.params->>'over')::int, 5)"
 
 func (s *session) deadLetters() []string {
@@ -14,8 +14,9 @@ func (s *session) deadLetters() []string {
 	return column[string](s, "select format('%s %s: %s', event_id, subscription, error) from posthorn.dead_letters where reason = 'Condition failed' order by event_id, subscription")
 }
 
-// An event for which a condition fails becomes a dead letter of its subscription in the same claim. Nothing else is
-// held up: neither the other subscriptions, nor other events, nor what comes later of the same key.
+// An event for which a condition fails becomes a dead letter of its subscription in
+// the same claim. Other subscriptions, other events, and later events of the same key
+// are not affected.
 func TestEventThatFailsAConditionIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"none", "key", "total"} {
@@ -37,18 +38,19 @@ func TestEventThatFailsAConditionIsADeadLetter(t *testing.T) {
 			equal(t, "dead letters", s.deadLetters(), letters)
 			equal(t, "stopped", s.stopped(), []string{})
 
-			equal(t, "brought back", value[int](s, "select posthorn.redrive('default', $1)", group), 0) // it fails still
+			equal(t, "brought back", value[int](s, "select posthorn.redrive('default', $1)", group), 0) // the condition still fails for it
 			equal(t, "dead letters", s.deadLetters(), letters)
 			s.subscribeSQL("number", "(e.payload->>'n')::float8 > 5", "{}")
 			s.exec("update posthorn.dead_letters set payload = '{\"n\": 3}' where event_id = $1", bad)
 			equal(t, "brought back", value[int](s, "select posthorn.redrive('default', $1)", group), 1)
 			s.wantHanded(to(alone, "number"))
-			equal(t, "dead letters", s.deadLetters(), []string{}) // the other is not wanted
+			equal(t, "dead letters", s.deadLetters(), []string{}) // no subscription wants the other event
 		})
 	}
 }
 
-// The params of some of many subscriptions fail: the event is a dead letter of those.
+// The params of some of many subscriptions fail: the event is a dead letter of these
+// subscriptions.
 func TestParamsThatFail(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -77,8 +79,9 @@ func TestParamsThatFail(t *testing.T) {
 	s.wantHanded(to(event, "s407"))
 }
 
-// A condition that fails for 100 events in a row stops its subscription, wherever batches end; what comes after is
-// owed to it. Events for which it does not fail begin the count anew.
+// A condition that fails for 100 events in a row stops its subscription, wherever
+// batches end. Later events are owed to the subscription. An event for which the
+// condition does not fail resets the count.
 func TestConditionThatFailsForAHundredEventsStops(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1000, 7} {
@@ -115,7 +118,7 @@ func TestConditionThatFailsForAHundredEventsStops(t *testing.T) {
 	}
 }
 
-// A batch that is matched again makes no second dead letter, and does not count twice.
+// A batch that is matched twice makes no second dead letter, and is counted once.
 func TestMisfitsOfABatchThatIsMatchedAgain(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -133,19 +136,19 @@ func TestMisfitsOfABatchThatIsMatchedAgain(t *testing.T) {
 	equal(t, "stopped", s.stopped(), []string{})
 }
 
-// The time is looked at between the events of a batch, and between conditions: many that are quick one by one do not
-// hold up a claim for all of them together.
+// The time limit is checked between the events of a batch and between conditions:
+// many quick conditions together must not delay a claim.
 func TestTimeOfConditionsIsLookedAtInBetween(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.exec("update posthorn.config set value = '1 second' where key = 'condition_time_limit'")
-	s.allowFunction("nap(n bigint) returns boolean", "begin perform pg_sleep(0.05); return true; end") // its time is what the limit is compared with
+	s.allowFunction("nap(n bigint) returns boolean", "begin perform pg_sleep(0.05); return true; end") // its duration is compared with the limit
 	for i := range 3 {
 		s.subscribeSQL(fmt.Sprint(i), fmt.Sprintf("public.nap(e.id + %d)", i), "{}")
 	}
-	s.exec("update posthorn.conditions set foreign_code = false") // as those that call Postgres alone are run
+	s.exec("update posthorn.conditions set foreign_code = false") // conditions that only call functions of Postgres run like this
 	s.subscribe("quick", "{}")
-	events := s.publishMany(1000) // 50 seconds for each
+	events := s.publishMany(1000) // 50 seconds for each condition
 	s.exec("set statement_timeout = '40s'")
 	h := s.claimHandout(group, 1000)
 	equal(t, "events", h.Events, events)

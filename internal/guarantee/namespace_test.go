@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// seed 000.7: names, and no two that the seed's queues would share.
+// seed 000.7: names are checked, and two names that would share a queue of the seed
+// are refused.
 func TestNamespaceNames(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -27,7 +28,7 @@ func TestNamespaceNames(t *testing.T) {
 	}
 }
 
-// seed 000.2: nothing of a namespace is seen in another, whatever has the same name.
+// seed 000.2: objects of a namespace are invisible in another, even with equal names.
 func TestNamespacesAreApart(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Two transactions publish to the same new streams, each in another order, and neither
-// waits for the other: with unique stream rows the second publish would wait, and
+// Two transactions publish to the same new streams in different order, and neither
+// waits for the other. With unique rows of streams the second publish would wait, and
 // the third would deadlock.
 func TestFirstPublishersOfAStreamDoNotWait(t *testing.T) {
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestFirstPublishersOfAStreamDoNotWait(t *testing.T) {
 	}
 }
 
-// A group hands out each event once while streams have twins.
+// A group hands out each event once while streams have several rows.
 func TestTwinsAreHandedOutOnce(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -89,8 +89,8 @@ func TestTwinsAreHandedOutOnce(t *testing.T) {
 	equal(t, "dead letters", column[string](s, "select type || ' ' || stream from posthorn.list_dead_letters('default') order by 1"), []string{"one new", "two new"})
 }
 
-// A transaction that relied on nobody's row but its own is whole when another one rolls back,
-// and one that saw a committed row needs none.
+// A transaction that relied only on its own row of the stream is complete when
+// another one rolls back. A transaction that saw a committed row needs no own row.
 func TestRollbackOfTheFirstPublisherTakesNoNameAway(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -110,7 +110,8 @@ func TestRollbackOfTheFirstPublisherTakesNoNameAway(t *testing.T) {
 		[]string{"new second", "late second"})
 }
 
-// Upkeep keeps a row that every reader can see, also one who began before it came.
+// Upkeep keeps a row that every reader can see, including readers that began before
+// it existed.
 func TestUpkeepOfStreamsKeepsNames(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -127,7 +128,7 @@ func TestUpkeepOfStreamsKeepsNames(t *testing.T) {
 	one.exec("commit")
 	equal(t, "first made quick", value[int](s, "select count(*) from posthorn.stream_names where name = 'new' and plain"), 1)
 	s.exec("begin isolation level repeatable read")
-	s.exec("select posthorn.tend()") // does nothing: its snapshot may be older than another's work
+	s.exec("select posthorn.tend()") // does nothing: its snapshot may be older than another transaction's changes
 	equal(t, "rows", value[int](s, "select count(*) from posthorn.stream_names where name = 'new'"), 2)
 	s.exec("commit")
 	s.exec("select posthorn.tend()")
@@ -137,7 +138,8 @@ func TestUpkeepOfStreamsKeepsNames(t *testing.T) {
 }
 
 // A publisher that sees no row of a stream may see one a moment later, when another
-// transaction commits: that is the same stream, and not another one with its id.
+// transaction commits: that row is of the same stream, and not of another stream with
+// the same id.
 func TestStreamCommittedWhileItIsLookedUp(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -159,7 +161,8 @@ func TestStreamCommittedWhileItIsLookedUp(t *testing.T) {
 	equal(t, "events", value[int](s, "select count(*) from posthorn.events e join posthorn.streams s on s.id = e.stream_id where s.name = 'a'"), 2)
 }
 
-// The id of a stream is a hash of its name. Two names with one id would be one stream.
+// The id of a stream is a hash of its name. A second name with the same id is
+// refused.
 func TestStreamsWithOneIDAreRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -174,7 +177,7 @@ func TestStreamsWithOneIDAreRefused(t *testing.T) {
 		}
 	}
 	s.exec("select posthorn.publish('default', 'e', stream => 'taken')")
-	// Named by the same hash wherever it is made.
+	// The hash is the same in every installation.
 	equal(t, "hash", value[int64](s, "select posthorn.stream_hash('default', 'orders')"), 1598716329132518873)
 	equal(t, "hash", value[int64](s, "select posthorn.stream_hash('default', 'größer')"), 1557846816056644147)
 }

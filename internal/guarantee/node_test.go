@@ -15,7 +15,7 @@ func (s *session) setHandlers(node, handlers string) {
 	s.exec("select posthorn.set_node_handlers('default', $1, $2, $3)", node, group, handlers)
 }
 
-// handlers are those of the test's group, as "node handler patterns".
+// handlers returns the handlers of the test's group, as "node handler patterns".
 func (s *session) handlers() []string {
 	s.t.Helper()
 	return column[string](s, `
@@ -28,8 +28,7 @@ func (s *session) nodes() []string {
 	return column[string](s, "select node_id || ' ' || state from posthorn.node_status order by 1")
 }
 
-// seed 000.8: all that a node says of itself is kept, and replaced by what it
-// says when it starts again.
+// seed 000.8: all details of a node are stored, and replaced when it registers again.
 func TestRegisterNode(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -42,7 +41,7 @@ func TestRegisterNode(t *testing.T) {
 	equal(t, "nodes", column[string](s, columns, since), []string{`api-1 default {"v": 2} t t`})
 }
 
-// seed 000.10: characters that do not belong into an id become _.
+// seed 000.10: invalid characters in an id become _.
 func TestNodeIDIsSanitized(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -84,8 +83,8 @@ func TestNodeOfAnotherNamespaceIsRefused(t *testing.T) {
 	equal(t, "nodes", s.nodes(), []string{"api-1 alive"})
 }
 
-// seed 000.17: alive while it sends heartbeats, stale after three have been
-// missed, gone after ten minutes.
+// seed 000.17: a node is alive while it sends heartbeats, stale after it has missed
+// three, and removed after ten minutes.
 //
 // seed 000.69
 func TestHeartbeat(t *testing.T) {
@@ -122,7 +121,7 @@ func TestHeartbeat(t *testing.T) {
 	equal(t, "nodes", s.nodes(), []string{"steady alive"})
 }
 
-// A heartbeat writes one row, and no index.
+// A heartbeat updates one row and no index.
 func TestHeartbeatStaysOnItsPage(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -136,7 +135,7 @@ func TestHeartbeatStaysOnItsPage(t *testing.T) {
 	s.exec("commit")
 }
 
-// What a node that stops was working on is taken over at once, by whoever comes.
+// The leases of a node that stops are taken over at once, by any node.
 func TestRemoveNode(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -169,7 +168,7 @@ func TestRemoveNode(t *testing.T) {
 	equal(t, "given back again", value[int](s, "select posthorn.remove_node('default', 'worker')"), 0)
 }
 
-// A lease that is settled or taken over meanwhile is nothing to give back.
+// A lease that is settled or taken over meanwhile is not released.
 func TestRemoveNodeBesideSettle(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -189,8 +188,8 @@ func TestRemoveNodeBesideSettle(t *testing.T) {
 	equal(t, "nodes", s.nodes(), []string{})
 }
 
-// seed 000.33–36: what a node handles is replaced as a whole, and forgotten
-// when it starts again.
+// seed 000.33–36: the handlers of a node are replaced as a whole, and removed when it
+// registers again.
 func TestSetNodeHandlers(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -218,7 +217,8 @@ func TestSetNodeHandlers(t *testing.T) {
 	equal(t, "of a deleted group", value[int](s, "select count(*) from posthorn.node_handlers"), 0)
 }
 
-// seed 002.28–29: names are unique; and what could never work is refused at once.
+// seed 002.28–29: names are unique, and handlers that could never work are refused at
+// once.
 func TestBadHandlersAreRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -239,8 +239,8 @@ func TestBadHandlersAreRefused(t *testing.T) {
 	s.refused("PH001", "select posthorn.group_handlers('default', 'nobody')")
 }
 
-// Roles can do what they are for: a publisher shows that it lives, a consumer
-// says what it handles, and both read what they may.
+// Each role can do its work: a publisher sends heartbeats, a consumer registers
+// handlers, and both read the tables that they may read.
 func TestRolesOfNodes(t *testing.T) {
 	t.Parallel()
 	s := database(t)

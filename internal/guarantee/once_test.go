@@ -47,7 +47,7 @@ func TestDedupKeyBelongsToItsNamespace(t *testing.T) {
 	}
 }
 
-// The second waits for the first, and publishes if the first does not.
+// The second transaction waits for the first, and publishes if the first rolls back.
 func TestDedupKeyOfConcurrentTransactions(t *testing.T) {
 	t.Parallel()
 	for end, published := range map[string]int{"commit": 1, "rollback": 1} {
@@ -108,7 +108,7 @@ func TestDelayedEventIsCancelled(t *testing.T) {
 	equal(t, "events", value[int](s, "select count(*) from posthorn.events"), 0)
 }
 
-// Upkeep may run anywhere, and a delayed event enters the log once.
+// Upkeep may run on several nodes, and a delayed event enters the log once.
 func TestDelayedEventIsDeliveredOnce(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -122,7 +122,7 @@ func TestDelayedEventIsDeliveredOnce(t *testing.T) {
 	equal(t, "events", value[int](s, "select count(*) from posthorn.events"), 20)
 }
 
-// Dedup and delay together.
+// A dedup key works together with a delay.
 func TestDelayedEventWithDedupKey(t *testing.T) {
 	t.Parallel()
 	s := database(t)

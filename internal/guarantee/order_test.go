@@ -119,7 +119,7 @@ func TestTakeOverInSlotKeepsOrder(t *testing.T) {
 	wantEvents(t, s.drain(), events...)
 }
 
-// What a take-over leaves behind still comes before what was waiting.
+// The rest that a take-over leaves is handed out before the waiting events.
 func TestOversizeTakeOverInSlotKeepsOrder(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -174,7 +174,7 @@ func TestWaitingPartsKeepOrder(t *testing.T) {
 	s.define(`{"order": "total"}`)
 	events := s.publishMany(6)
 	first := s.claim(1)
-	if other := s.claim(1); other.ID != 0 { // reads ahead, in vain
+	if other := s.claim(1); other.ID != 0 { // reads ahead, and gets nothing
 		t.Fatalf("%v was handed out beside %v", other.Events, first.Events)
 	}
 	if n := value[int](s, "select count(*) from posthorn.leases where until is null"); n < 2 {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// outcomes are the rows of an event in the test's group, as "state
-// subscription attempts error reason node", with what is missing as "-".
+// outcomes returns the rows of an event in the test's group, as "state subscription
+// attempts error reason node", with "-" for null.
 func (s *session) outcomes(event int64) []string {
 	s.t.Helper()
 	return column[string](s, `
@@ -28,7 +28,7 @@ const (
 	outcomePassedOver = "PASSED_OVER - 0 - - -"
 )
 
-// seed 002.16: an event that nobody was handed yet.
+// seed 002.16: an event that was not handed out yet.
 //
 // seed 002.1
 func TestOutcomePending(t *testing.T) {
@@ -71,7 +71,7 @@ func TestOutcomeOfLateCommit(t *testing.T) {
 	s.wantOutcome(first, outcomeCompleted)
 }
 
-// Several late events, of which the group has been handed some.
+// Of several late events, some have been handed out to the group.
 func TestOutcomeAmongLateCommits(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -92,7 +92,7 @@ func TestOutcomeAmongLateCommits(t *testing.T) {
 	s.wantOutcome(late[2], outcomePending)
 }
 
-// A lease is a window of ids: an event in it that its snapshots do not show is
+// A lease is a window of ids: an event in the window that its snapshots exclude is
 // not in the lease.
 func TestOutcomeBesideAWindow(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestOutcomeBesideAWindow(t *testing.T) {
 	s.wantOutcome(first, outcomeCompleted)
 }
 
-// seed 002.16: in a lease, until it is settled or given back.
+// seed 002.16: in a lease, until it is settled or released.
 //
 // seed 002.2, 002.10
 func TestOutcomeProcessing(t *testing.T) {
@@ -127,7 +127,7 @@ func TestOutcomeProcessing(t *testing.T) {
 			event := s.publish()
 			s.claim(1)
 			s.expire()
-			s.wantOutcome(event, outcomeProcessing) // nobody has taken it over
+			s.wantOutcome(event, outcomeProcessing) // not taken over yet
 			l := s.claim(1)
 			s.wantOutcome(event, "PROCESSING - 2 - - worker")
 			s.release(l)
@@ -138,7 +138,8 @@ func TestOutcomeProcessing(t *testing.T) {
 	}
 }
 
-// seed 002.16, 002.21: transient failures are retried, those handlers only.
+// seed 002.16, 002.21: transient failures are retried, only by the handlers that
+// failed.
 func TestOutcomeRetrying(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -159,7 +160,7 @@ func TestOutcomeRetrying(t *testing.T) {
 	s.wantOutcome(event, outcomeCompleted)
 }
 
-// seed 002.11, 002.22, 002.24: some handlers failed for good, the others are done.
+// seed 002.11, 002.22, 002.24: some handlers failed permanently, the others are done.
 func TestOutcomeCompletedWithErrors(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -169,14 +170,14 @@ func TestOutcomeCompletedWithErrors(t *testing.T) {
 	s.exec("select posthorn.settle($1, $2, $3)", l.ID, l.Attempt, fmt.Sprintf(`[
 		{"event": %d, "subscription": "charge", "error": "declined", "permanent": true},
 		{"event": %[1]d, "subscription": "mail", "error": "timeout", "retry_in": "0"}]`, event))
-	// The group has not finished: mail is still tried.
+	// The group has not finished: mail is still retried.
 	s.wantOutcome(event, "RETRYING charge 1 declined Handler error worker", "RETRYING mail 1 timeout - -")
 
 	s.settle(s.claim(1))
 	s.wantOutcome(event, "COMPLETED_WITH_ERRORS charge 1 declined Handler error worker")
 }
 
-// seed 000.55, 002.16: the event as a whole failed for good.
+// seed 000.55, 002.16: the whole event failed permanently.
 func TestOutcomeDead(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -190,7 +191,7 @@ func TestOutcomeDead(t *testing.T) {
 	s.wantOutcome(event, outcomeCompleted)
 }
 
-// It failed for good, and is ahead of the group once more.
+// It failed permanently, and is ahead of the group again.
 func TestOutcomeOfDeadLetterAfterSeek(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -202,7 +203,7 @@ func TestOutcomeOfDeadLetterAfterSeek(t *testing.T) {
 	s.wantOutcome(event, "DEAD - 1 declined Handler error worker")
 }
 
-// Retention has dropped the event; what failed has kept it.
+// Retention has dropped the event; its dead letter has kept it.
 func TestOutcomeAfterThePartitionIsGone(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -217,7 +218,7 @@ func TestOutcomeAfterThePartitionIsGone(t *testing.T) {
 	s.turnClock(longAfter)
 	s.maintain()
 	if s.inLog(event) {
-		t.Fatal("the event is still there: this tests nothing")
+		t.Fatal("the event still exists: this tests nothing")
 	}
 	s.exec("select posthorn.define_group('default', 'young')")
 	all := "select group_name || ' ' || state from posthorn.outcomes('default', $1)"
@@ -229,8 +230,8 @@ func TestOutcomeAfterThePartitionIsGone(t *testing.T) {
 	s.refused("PH001", all, event)
 }
 
-// What a group was never handed is not completed.
-func TestOutcomeOfWhatCameBeforeTheGroup(t *testing.T) {
+// Events that were never handed out to a group are not completed.
+func TestOutcomeBeforeTheGroup(t *testing.T) {
 	t.Parallel()
 	for start, want := range map[string]string{
 		"now": outcomePassedOver, "beginning": outcomeCompleted, "between": outcomePassedOver,
@@ -257,7 +258,8 @@ func TestOutcomeOfWhatCameBeforeTheGroup(t *testing.T) {
 	}
 }
 
-// Moving a group changes what it will be handed, not what it has been.
+// Moving a group changes which events it will receive, and not the outcomes of the
+// past.
 func TestOutcomeAfterSeek(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -287,8 +289,8 @@ func TestOutcomeAfterSeek(t *testing.T) {
 	s.wantOutcome(skipped, outcomeCompleted)
 }
 
-// Groups from before the stretches were kept: what they have passed counts as
-// handed out.
+// For groups that did not record their stretches, all passed events count as handed
+// out.
 func TestOutcomeOfGroupWithUnknownStart(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -316,7 +318,7 @@ func TestOutcomeDelayed(t *testing.T) {
 	s.refused("PH001", "select posthorn.outcomes('default', $1)", id) // it has another id now
 }
 
-// seed 002.16: an unknown id is an error, and so is one of another namespace.
+// seed 002.16: an unknown id is an error, and so is the id of another namespace.
 func TestOutcomeOfUnknownEvent(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -329,7 +331,7 @@ func TestOutcomeOfUnknownEvent(t *testing.T) {
 	s.refused("PH001", "select posthorn.outcomes('nowhere', $1)", event)
 }
 
-// In another cluster the snapshots mean nothing, until they are rebased.
+// In another cluster the snapshots have no meaning until they are rebased.
 func TestOutcomeAfterRestore(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -342,7 +344,7 @@ func TestOutcomeAfterRestore(t *testing.T) {
 	s.refused("PH005", "select posthorn.outcomes('default', $1)", done)
 
 	s.exec("select posthorn.rebase()")
-	s.wantOutcome(before, outcomeCompleted) // where the group started is not known any more
+	s.wantOutcome(before, outcomeCompleted) // the start of the group is not known any more
 	s.wantOutcome(done, outcomeCompleted)
 	s.wantOutcome(waiting, outcomePending)
 	s.settle(s.claim(10))

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A snapshot does not list the transaction that takes it. Once a later one has
-// completed, it looks as if it had committed already, and what it publishes
-// after it has claimed would pass for handed out.
+// A snapshot does not list the transaction that takes it. Once a later transaction
+// has completed, it appears to be committed, and events that it publishes after its
+// claim would count as handed out.
 func TestPublishedAfterClaimInOneTransaction(t *testing.T) {
 	t.Parallel()
 	worker := database(t)
@@ -50,7 +50,8 @@ func TestDelayedEventDeliveredWithTick(t *testing.T) {
 	s.exec("rollback")
 	s.define(`{"start": "beginning"}`)
 
-	// The tick's own transaction, with a later one completed before its snapshot.
+	// This is the tick's own transaction, with a later one completed before its
+	// snapshot.
 	s.exec(`create or replace function posthorn.look() returns posthorn.sight language plpgsql as $$
 		declare s posthorn.sight;
 		begin

@@ -13,8 +13,8 @@ import (
 
 var rounds = flag.Int("partition.rounds", 4, "how many minutes TestPartitionsComeWhileGroupsRead takes, by the clock that it turns")
 
-// Partitions come minute by minute, from several sessions at once, while groups
-// read with plans that they keep. Each group has every event once.
+// Partitions are created minute by minute by several sessions, while groups read with
+// cached plans. Each group receives every event once.
 func TestPartitionsComeWhileGroupsRead(t *testing.T) {
 	t.Parallel()
 	const chosen = "chosen"
@@ -34,7 +34,7 @@ func TestPartitionsComeWhileGroupsRead(t *testing.T) {
 		reader := s.another()
 		readers.Go(func() {
 			for all := false; !all; await.Pause() {
-				all = published.Load() // what the claim below does not find was not published
+				all = published.Load() // an event that the claim below misses was not published
 				for {
 					l, err := reader.tryClaim(name, 1000)
 					if err == nil && l.ID == 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// wantCovered checks that from now on there are partitions without a hole, for
-// as long as configured, and that nothing lies in the default one.
+// wantCovered checks that partitions without a gap exist from now on, for the
+// configured time, and that the default one is empty.
 func (s *session) wantCovered() {
 	s.t.Helper()
 	type stretch struct{ since, upto time.Time }
@@ -89,7 +89,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	s.refused("PH004", "insert into posthorn.config values ('unknown', '1', '')")
 }
 
-// beyond turns the clock past every partition.
+// beyond sets the clock past every partition.
 func (s *session) beyond() {
 	s.t.Helper()
 	s.turnClock(2 * 366 * 24 * time.Hour)
@@ -118,8 +118,8 @@ func TestDefaultPartitionIsMovedFrom(t *testing.T) {
 	s.refused("PH005", "delete from posthorn.events")
 }
 
-// Whoever reads while events are moved, and had planned nothing before, finds them
-// all: in the default partition or in the new one.
+// A reader that reads while events are moved, without a cached plan, finds all of
+// them, in the default partition or in the new one.
 func TestReadWhileDefaultPartitionIsMovedFrom(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -147,7 +147,7 @@ func TestReadWhileDefaultPartitionIsMovedFrom(t *testing.T) {
 	wantEvents(t, <-read, events...)
 }
 
-// Nobody did any upkeep for a long time, in which events were published.
+// Upkeep did not run for a long time, in which events were published.
 func TestDefaultPartitionIsMovedFromAfterLongSleep(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -168,8 +168,8 @@ func TestDefaultPartitionIsMovedFromAfterLongSleep(t *testing.T) {
 	equal(t, "events kept", column[int64](s, "select id from posthorn.events"), events[4:])
 }
 
-// A partition comes when no open transaction has used the log, and other publishers
-// do not wait for that long.
+// A partition is created when no open transaction has used the log. Other publishers
+// do not wait for that.
 func TestPublisherOpenWhilePartitionsAreMade(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -187,7 +187,7 @@ func TestPublisherOpenWhilePartitionsAreMade(t *testing.T) {
 	wantEvents(t, s.drain(), first, second, third)
 }
 
-// wantReport checks that upkeep did one thing, and did not do another.
+// wantReport checks that upkeep reports one action, and not another.
 func wantReport(t *testing.T, report []string, did, didNot string) {
 	t.Helper()
 	has := func(action string) bool {
@@ -215,8 +215,8 @@ func TestPublisherOpenInDefaultPartition(t *testing.T) {
 	wantEvents(t, s.drain(), first, second, third)
 }
 
-// Dropping needs the whole log for a moment. Whoever publishes meanwhile gets
-// through when that gives up.
+// Dropping locks the whole log for a moment. Publishers continue when that lock
+// attempt times out.
 func TestPublishersWhilePartitionCannotBeDropped(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -247,14 +247,14 @@ func TestPublishersWhilePartitionCannotBeDropped(t *testing.T) {
 	equal(t, "old events", value[int](s, "select count(*) from posthorn.events where created_at < posthorn.now() - interval '99 days'"), 0)
 }
 
-// patient lets upkeep wait for locks until it gets them.
+// patient makes upkeep wait for locks without a timeout.
 func (s *session) patient() {
 	s.t.Helper()
 	s.exec("alter function posthorn.maintain_events_table() set lock_timeout = 0")
 }
 
-// A future partition of the wrong length is dropped only if nothing was published
-// into it: neither before upkeep, nor while that waits for the lock.
+// A future partition of the wrong length is dropped only if no event was published
+// into it: neither before upkeep, nor while upkeep waits for the lock.
 func TestMisfitIsPublishedIntoWhileItIsDropped(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -276,7 +276,7 @@ func TestMisfitIsPublishedIntoWhileItIsDropped(t *testing.T) {
 	wantEvents(t, s.drain(), event)
 }
 
-// Upkeep asks under its locks, and these answers must be newer than the locks.
+// Upkeep queries under its locks, with snapshots that must be newer than the locks.
 func TestUpkeepNeedsReadCommitted(t *testing.T) {
 	t.Parallel()
 	s := database(t)

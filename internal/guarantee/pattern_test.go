@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What is between the dots is compared as it is: no character of a name means
-// anything.
+// The parts between the dots are compared literally: no character of a name has a
+// special meaning.
 func TestMatches(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -41,7 +41,7 @@ func TestMatches(t *testing.T) {
 			equal(t, test.pattern+" matches "+name, value[bool](s, "select posthorn.matches($1, $2)", test.pattern, name), false)
 		}
 	}
-	// Both ways say the same, wherever both can.
+	// Both implementations agree wherever both apply.
 	equal(t, "disagreements", column[string](s, `
 		select p || ' ' || n
 		from unnest(array['a', 'a.b', '*', '*.b', 'a.*', 'a.>', '>', '*.*', '*.>', 'a.*.c', 'a.b.>']) p,

@@ -9,8 +9,8 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// TestPgCron runs one after the other what needs pg_cron, which works in one
-// database of a server.
+// TestPgCron runs the tests that need pg_cron sequentially, since pg_cron works in
+// one database of a server.
 //
 // seed 000.58, seed 000.59
 func TestPgCron(t *testing.T) {
@@ -35,9 +35,9 @@ func TestPgCron(t *testing.T) {
 	}
 }
 
-// Nobody is there but Postgres: it fires schedules, those that pg_cron takes and
-// those that upkeep fires, and does the rest of upkeep. The jobs run at a restart of
-// the server instead of each minute, and Posthorn's clock is two minutes ahead.
+// Postgres alone, without any node, fires schedules by pg_cron and by upkeep, and
+// does the rest of upkeep. The jobs run at a restart of the server instead of each
+// minute, and Posthorn's clock is two minutes ahead.
 //
 // seed 000.58–64, seed 000.1–6
 func pgCronFiresSchedules(t *testing.T, s *session, restart func() *session) {
@@ -70,7 +70,7 @@ func pgCronJobsFollowSchedules(t *testing.T, s *session, _ func() *session) {
 	job := func(name, cron string) string {
 		return "default_" + name + "_" + task(name) + " | " + cron + " | select posthorn.run_scheduled_task('" + task(name) + "', true)"
 	}
-	// One that was there before, those that pg_cron cannot do, and a long name.
+	// One schedule from before, some that pg_cron does not support, and a long name.
 	s.exec("select posthorn.schedule('default', 'before', '5 4 * * *', 'e')")
 	s.exec("select posthorn.use_pg_cron(), posthorn.use_pg_cron()")
 	s.exec(`select posthorn.schedule('default', 'zone', '5 4 * * *', 'e', timezone => 'Europe/Berlin'),
@@ -100,19 +100,19 @@ func pgCronJobsFollowSchedules(t *testing.T, s *session, _ func() *session) {
 	equal(t, "jobs without pg_cron", len(jobs()), 0)
 	equal(t, "fired by pg_cron", value[int](s, "select count(*) from posthorn.schedules where fired_by = 'pg_cron'"), 0)
 
-	// The extension goes, and schedules go on.
+	// The extension is dropped, and schedules keep firing.
 	s.exec("select posthorn.use_pg_cron()")
 	s.exec("drop extension pg_cron")
 	s.exec("select posthorn.schedule('default', 'before', '7 4 * * *', 'e')")
 	s.exec("select posthorn.unschedule('default', 'before')")
 }
 
-// Upkeep leaves a schedule to its job for two minutes, then takes over; and a job
-// that comes after all fires nothing twice.
+// Upkeep leaves a schedule to its pg_cron job for two minutes and then fires it. A
+// job that runs later fires nothing twice.
 func pgCronFiresOnce(t *testing.T, s *session, _ func() *session) {
 	s.clockAt("2026-01-01 00:30Z")
 	s.exec("select posthorn.use_pg_cron()")
-	s.exec("select cron.alter_job(jobid, active => false) from cron.job") // time goes by as the test says
+	s.exec("select cron.alter_job(jobid, active => false) from cron.job") // the test controls the time
 	s.schedule("hourly", "all")
 	s.exec("select cron.alter_job(jobid, active => false) from cron.job")
 	run := func() {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// A session that makes a plan for the log while a partition is attached keeps
-// that plan, and has to find what is published into the partition, without any
-// upkeep in between. Readers without a group and archives look at the log twice in
-// a transaction, and the statement that is stopped is the second.
+// A session that plans a query of the log while a partition is attached keeps that
+// plan, and must find events that are published into the partition, without upkeep in
+// between. Readers without a group and archives query the log twice in a transaction;
+// the second statement is the one that is stopped.
 func TestPlanMadeWhilePartitionIsAttached(t *testing.T) {
 	t.Parallel()
 	for when, since := range map[string]string{
@@ -41,8 +41,8 @@ func TestPlanMadeWhilePartitionIsAttached(t *testing.T) {
 type reading struct {
 	plan    string // the statement that is planned while a partition is attached
 	args    []any
-	stopsAt string         // the column whose index planning is stopped at: no plan made before uses it; xid by default
-	read    func() []int64 // what is read afterwards
+	stopsAt string         // planning is stopped at the index of this column, which no earlier plan uses; xid by default
+	read    func() []int64 // the events that are read afterwards
 	slow    *session       // the transaction that publishes the event; by default one that begins afterwards
 	id      *int64         // the id that slow has drawn for it
 }
@@ -54,7 +54,7 @@ func planMadeWhileAttached(t *testing.T, since string, prepare func(s, reader *s
 	s.turnClock(value[time.Duration](s, "select max(upto) - now() - interval '1 minute' from posthorn.partition_bounds"))
 	reader, holder, maker, publisher := s.another(), s.another(), s.another(), s
 	for _, setting := range []string{
-		"search_path = pg_catalog, pg_temp", // as in the functions that call others: a plan is kept for one path
+		"search_path = pg_catalog, pg_temp", // as in the functions that call others: a plan is kept for one search_path
 		"plan_cache_mode = force_generic_plan", "enable_seqscan = off", "enable_bitmapscan = off", "jit = off",
 	} {
 		reader.exec("set " + setting)
@@ -64,8 +64,9 @@ func planMadeWhileAttached(t *testing.T, since string, prepare func(s, reader *s
 		publisher = r.slow
 	}
 
-	// Planning looks up the partitions, and then the indexes of one after another: it is stopped at the first.
-	// This alter takes the lock and changes nothing, so that plans made before are kept.
+	// Planning looks up the partitions, and then their indexes one after another: it
+	// is stopped at the first. This alter takes the lock and changes nothing, so that
+	// earlier plans are kept.
 	holder.exec("begin")
 	holder.exec(fmt.Sprintf("alter index %s set tablespace pg_default", value[string](s, `select i.indexrelid::regclass::text
 		from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
@@ -124,7 +125,7 @@ func readNextEvents(s, reader *session) reading {
 	}}
 }
 
-// late leaves an event out that a transaction has drawn the id of.
+// late leaves out an event whose id a transaction has drawn.
 func late(s *session, drain func() []int64) reading {
 	slow := s.another()
 	slow.exec("begin")
@@ -173,7 +174,7 @@ func readLogWithoutGroup(_, reader *session) reading {
 }
 
 // startOfLog is a cursor before all events. The session plans the statement of
-// readers that uses the index of xids alone.
+// readers that uses only the index of xids.
 func (s *session) startOfLog() string {
 	s.t.Helper()
 	start := value[string](s, "select posthorn.cursor_at('-infinity')")
@@ -186,8 +187,8 @@ func readRelayed(_, reader *session) reading {
 	return reading{plan: leaseEvents, args: []any{planToken}, read: func() []int64 { return r.take(10).events }}
 }
 
-// Planning an archive looks at the log in several statements. All but the last, which
-// notes the events, are planned before.
+// An archive queries the log in several statements. All but the last, which records
+// the events, are planned before.
 func readArchived(s, reader *session) reading {
 	const plan = "select posthorn.plan_archive($1)"
 	archive := s.archive()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// dieOn claims as workers do of which each dies when it meets the killer, until
-// nothing is left; it returns the events that were handled.
+// dieOn claims like workers that die when they receive the killer, until nothing is
+// left. It returns the events that were handled.
 func (s *session) dieOn(killer int64, max int) []int64 {
 	s.t.Helper()
 	var handled []int64
@@ -89,7 +89,7 @@ func TestKillerAmongRetriesIsFoundAndBuried(t *testing.T) {
 	}
 }
 
-// Each worker that comes asks for less than the one that died had.
+// Each worker asks for fewer events than the one that died before.
 func TestKillerIsFoundByEverSmallerClaims(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"none", "total"} {
@@ -127,7 +127,7 @@ func TestSingleKillerIsBuriedAfterItsAttempts(t *testing.T) {
 	s.wantBuried(killer, 3)
 }
 
-// Giving a lease back is no delivery.
+// A released lease is not a delivery.
 func TestReleasedLeaseCountsNoDelivery(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// Sessions share server connections: nothing may rest in a session between two
-// transactions. Prepared statements do, hence the modes.
+// Sessions share server connections, so no state may remain in a session between two
+// transactions. Prepared statements remain, hence these query modes.
 func TestBehindTransactionPooler(t *testing.T) {
 	t.Parallel()
 	address := testpg.Pooler(t, posthorntest.Database(t))
@@ -69,7 +69,7 @@ func connectPooled(t *testing.T, address string, mode pgx.QueryExecMode) *sessio
 	return &session{t: t, conn: conn}
 }
 
-// take is the claim of programs: two statements in one round trip.
+// take claims as programs do: two statements in one round trip.
 func (s *session) take(group int64) []int64 {
 	s.t.Helper()
 	var token pgtype.UUID

@@ -19,7 +19,7 @@ func (s *session) settleTo(l lease, from, to int) {
 	s.exec("select posthorn.settle_projection($1, $2, $3, $4)", l.ID, l.Attempt, l.Events[from], l.Events[to])
 }
 
-// applyAll applies all that a projection is owed, and returns it in order.
+// applyAll applies all events that a projection is owed, and returns them in order.
 func (s *session) applyAll(name string) []int64 {
 	s.t.Helper()
 	var events []int64
@@ -59,8 +59,8 @@ func (s *session) projection(name string) projection {
 	return p
 }
 
-// Seed 002.30: what is settled is what the transaction of the effect says, and
-// nothing else: the same events cannot be settled twice, nor others before them.
+// Seed 002.30: exactly the events that the effect's transaction names are settled:
+// the same events cannot be settled twice, nor others before them.
 func TestProjectionSettlesItsHead(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -68,7 +68,7 @@ func TestProjectionSettlesItsHead(t *testing.T) {
 	events := s.publishMany(4)
 	l := s.claim(10)
 	s.settleTo(l, 0, 1)
-	// A commit whose answer was lost is repeated by a worker that does not know.
+	// A worker that lost the answer to its commit settles again.
 	s.refused("PH003", "select posthorn.settle_projection($1, $2, $3, $4)", l.ID, l.Attempt, events[0], events[1])
 	s.refused("PH003", "select posthorn.settle_projection($1, $2, $3, $4)", l.ID, l.Attempt, events[3], events[3])
 	s.refused("PH004", "select posthorn.settle_projection($1, $2, $3, $4)", l.ID, l.Attempt, events[3], events[2])
@@ -79,7 +79,7 @@ func TestProjectionSettlesItsHead(t *testing.T) {
 	wantEvents(t, s.applyAll(group))
 }
 
-// Seed 002.30: a worker that lost its lease cannot settle.
+// Seed 002.30: a worker that has lost its lease cannot settle.
 func TestProjectionIsFenced(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -92,8 +92,8 @@ func TestProjectionIsFenced(t *testing.T) {
 	s.refused("PH003", "select posthorn.fail_projection($1, $2, $3, 'late')", l.ID, l.Attempt, events[0])
 }
 
-// Whoever takes a lease away may wait for what the worker has locked. So the
-// worker does not wait in turn, but gives up.
+// A transaction that takes a lease away may wait for rows that the worker has locked.
+// So the worker must not wait in turn: it gives up.
 func TestProjectionDoesNotWaitForARebuild(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -109,9 +109,9 @@ func TestProjectionDoesNotWaitForARebuild(t *testing.T) {
 	s.settleTo(l, 0, 1)
 }
 
-// The other way round: what was settled first is waited for, and so it is seen
-// by the statement that empties the tables, even if that is a delete.
-func TestRebuildWaitsForWhatIsSettled(t *testing.T) {
+// The reverse: a rebuild waits for a settlement in progress, so the statement that
+// empties the tables sees its effect, even if that is a delete.
+func TestRebuildWaitsForSettlement(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.project()
@@ -137,8 +137,7 @@ func TestRebuildWaitsForWhatIsSettled(t *testing.T) {
 	wantEvents(t, s.applyAll(group), events...)
 }
 
-// Seed 002.30: a rebuild hands out everything once, late events and failed ones
-// too.
+// Seed 002.30: a rebuild hands out every event once, including late and failed ones.
 func TestRebuildHandsOutEverythingOnce(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -159,8 +158,8 @@ func TestRebuildHandsOutEverythingOnce(t *testing.T) {
 	wantEvents(t, s.applyAll(group), late)
 }
 
-// A rebuild is over when what was in the log is applied; what has come since
-// does not count.
+// A rebuild is complete when the events that were in the log at its start are
+// applied. Later events do not count.
 func TestRebuildEnds(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -181,7 +180,7 @@ func TestRebuildEnds(t *testing.T) {
 	wantEvents(t, s.applyAll(group), since)
 }
 
-// Seed 002.30: a projection never gives an event up, and stands still for all.
+// Seed 002.30: a projection never gives an event up, and stops at it.
 func TestProjectionNeverGivesUp(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -216,7 +215,7 @@ func TestProjectionThatKillsItsWorkers(t *testing.T) {
 		wantEvents(t, s.claim(10).Events, events...)
 		s.expire()
 	}
-	for range 10 { // and however often one dies of the first event, it is not given up
+	for range 10 { // however many workers die of the first event, it is not given up
 		wantEvents(t, s.claim(10).Events, events[0])
 		s.expire()
 	}
@@ -228,7 +227,8 @@ func TestProjectionThatKillsItsWorkers(t *testing.T) {
 	}
 }
 
-// What would make a projection skip events or apply them twice is refused.
+// Operations that would make a projection skip events or apply them twice are
+// refused.
 func TestProjectionIsGuarded(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -243,8 +243,8 @@ func TestProjectionIsGuarded(t *testing.T) {
 	s.refused("PH001", "select posthorn.rebuild_projection('default', 'other')")
 }
 
-// A rebuild that would lack what retention has removed is refused.
-func TestRebuildKnowsWhatIsMissing(t *testing.T) {
+// A rebuild that would miss events removed by retention is refused.
+func TestRebuildWithMissingEventsIsRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.project()
@@ -265,7 +265,7 @@ func TestRebuildKnowsWhatIsMissing(t *testing.T) {
 	l = s.claim(10)
 	wantEvents(t, l.Events, kept)
 	s.settleTo(l, 0, 0)
-	s.exec("select posthorn.rebuild_projection('default', $1)", group) // nothing is missing of what it has now
+	s.exec("select posthorn.rebuild_projection('default', $1)", group) // the present contents miss nothing
 }
 
 const replacement = group + " (replacement)"
@@ -275,9 +275,9 @@ func (s *session) finish() bool {
 	return value[bool](s, "select posthorn.finish_replacement('default', $1)", group)
 }
 
-// Seed 002.30: a replacement takes the place when it has all that the old one
-// was ever handed; from then on each event comes once, late ones too, and
-// whoever worked for the old one is fenced out.
+// Seed 002.30: a replacement takes over when it has applied all events that the old
+// projection was handed. From then on each event is applied once, including late
+// ones, and workers of the old projection are fenced out.
 func TestReplacementTakesThePlace(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -312,8 +312,8 @@ func TestReplacementTakesThePlace(t *testing.T) {
 	wantEvents(t, s.applyAll(group), last)
 }
 
-// With others publishing all the time there is always something left. It is
-// enough to have read what the old one has read, which stands still meanwhile.
+// While others keep publishing, some events are always unread. The replacement only
+// needs to reach the position of the old projection, which stops meanwhile.
 func TestReplacementCatchesUpUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -337,7 +337,7 @@ func TestReplacementCatchesUpUnderLoad(t *testing.T) {
 	wantEvents(t, s.applyAll(group), left, more)
 }
 
-// Where the old one has never run, the log still has to be replayed.
+// If the old projection has never run, the log still has to be replayed.
 func TestReplacementOfAnIdleProjection(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -349,7 +349,7 @@ func TestReplacementOfAnIdleProjection(t *testing.T) {
 	equal(t, "caught up", s.finish(), true)
 }
 
-// The old one stands still while a replacement finishes.
+// The old projection stops while a replacement finishes.
 func TestReplacementHoldsTheOldOne(t *testing.T) {
 	t.Parallel()
 	s := database(t)

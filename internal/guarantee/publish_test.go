@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// publish has a short way for what is plain, and two inserts. Whatever is wrong
-// with a message is seen on each way.
-func TestPublishRefusesWhatIsWrong(t *testing.T) {
+// publish has a fast path for plain events, and two inserts. Each path must detect
+// every error in a message.
+func TestPublishRefusesInvalidMessages(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.exec("select posthorn.publish('default', 'e', stream => 'named')")
@@ -34,8 +34,9 @@ func TestPublishRefusesWhatIsWrong(t *testing.T) {
 	equal(t, "events", value[int](s, "select count(*) from posthorn.events"), 1)
 }
 
-// What is plain and what is not arrive alike, with what was left out filled in. (seed 001.9–11)
-func TestPublishKeepsWhatItIsGiven(t *testing.T) {
+// Plain and other events are stored alike, with defaults for omitted fields. (seed
+// 001.9–11)
+func TestPublishKeepsAllFields(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	long, large := strings.Repeat("x", 255), `["`+strings.Repeat("x", 2000)+`"]`
@@ -47,7 +48,7 @@ func TestPublishKeepsWhatItIsGiven(t *testing.T) {
 	}
 	for _, stream := range []string{"default", "named"} {
 		var want []string
-		for range 2 { // in a stream that is new, and in one that is known
+		for range 2 { // in a new stream, and in a known one
 			for _, m := range messages {
 				id := value[int64](s, `select posthorn.publish('default', $1, $2::text::json, $3, nullif($4, ''),
 					nullif($5, '')::text[], nullif($6, '')::json)`, m.typ, m.payload, stream, m.key, m.tags, m.metadata)
@@ -69,7 +70,7 @@ func TestPublishKeepsWhatItIsGiven(t *testing.T) {
 	}
 }
 
-// publish takes the ids of the default stream for granted.
+// publish relies on the ids of the default stream.
 func TestDefaultStreamIsTheFirst(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -78,8 +79,8 @@ func TestDefaultStreamIsTheFirst(t *testing.T) {
 		where n.namespace = 'default' and s.namespace = 'default' and s.name = 'default'`), []int64{1, 1})
 }
 
-// A claim lets its transaction commit without waiting for the disk. What is
-// published after it in the same one must not be forgotten.
+// A claim makes its transaction commit without waiting for the disk. Events published
+// later in the same transaction must still be durable.
 func TestPublishingInTheTransactionOfAClaimIsDurable(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -97,7 +98,8 @@ func TestPublishingInTheTransactionOfAClaimIsDurable(t *testing.T) {
 	}
 }
 
-// No way in takes JSON that is nested deeper than 500, and each takes what is not.
+// Every way to publish refuses JSON that is nested deeper than 500, and accepts any
+// other.
 func TestNesting(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -11,13 +11,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// part is what one read of a group returned.
+// part is the result of one read of a group.
 type part struct {
 	ids  []int64
-	next *string // where to go on; nil if nothing was read
+	next *string // the cursor after the events; nil if nothing was read
 }
 
-// readNext calls read_next_events as seed 001 has it.
+// readNext calls read_next_events with the arguments of seed 001.
 func (s *session) readNext(cursor *string, size int, peek bool) part {
 	s.t.Helper()
 	var p part
@@ -45,7 +45,8 @@ func readers(t *testing.T) *session {
 	return s
 }
 
-// seed 001.38: events come with the cursor after them, and the group moves when it is told.
+// seed 001.38: events have the cursor after them, and the group moves when a cursor
+// is set.
 func TestReadNextEvents(t *testing.T) {
 	t.Parallel()
 	s := readers(t)
@@ -71,7 +72,8 @@ func TestReadNextEvents(t *testing.T) {
 	equal(t, "read after that", s.readNext(nil, 10, false).ids, nil)
 }
 
-// seed 001.39, 001.43: several readers of a group exclude one another, by a lease that ends by itself.
+// seed 001.39, 001.43: several readers of a group exclude one another, by a lease
+// that expires by itself.
 func TestReadersExcludeOneAnother(t *testing.T) {
 	t.Parallel()
 	s := readers(t)
@@ -92,11 +94,11 @@ func TestReadersExcludeOneAnother(t *testing.T) {
 	s.turnClock(time.Minute)
 	equal(t, "the first's, since the second is silent", s.readNext(nil, 1, false).ids, []int64{two})
 	if err := other.refused("PH003", setCursor, theirs.next, true); err.Hint == "" {
-		t.Error("no hint says what to do")
+		t.Error("no hint names a remedy")
 	}
 }
 
-// seed 001.40: who is deciding now does not make others wait.
+// seed 001.40: a reader that is about to decide does not block others.
 func TestAReaderDoesNotWaitForAnothersTransaction(t *testing.T) {
 	t.Parallel()
 	s := readers(t)
@@ -109,7 +111,7 @@ func TestAReaderDoesNotWaitForAnothersTransaction(t *testing.T) {
 	equal(t, "the second's, after that", s.readNext(nil, 1, false).ids, []int64{id})
 }
 
-// seed 001.41: whoever holds the cursor may read ahead, on any connection.
+// seed 001.41: the reader with the cursor may read ahead, on any connection.
 func TestAReaderReadsAheadOnAnyConnection(t *testing.T) {
 	t.Parallel()
 	s := readers(t)
@@ -131,10 +133,10 @@ func TestAReaderReadsAheadOnAnyConnection(t *testing.T) {
 	connections[1].exec(setCursor, second, false)
 	equal(t, "a reader that comes meanwhile", s.another().readNext(nil, 10, false).ids, nil)
 	s.exec("select posthorn.set_group_cursor('test', null, true)")
-	equal(t, "what was not done", s.readNext(nil, 10, false).ids, want[6:])
+	equal(t, "the events that were not done", s.readNext(nil, 10, false).ids, want[6:])
 }
 
-// seed 001.42: reads skip nothing and repeat nothing, in whatever order transactions commit.
+// seed 001.42: reads skip nothing and repeat nothing, in any order of commits.
 func TestReadsSkipNothing(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -211,8 +213,9 @@ func TestPeekTakesNothing(t *testing.T) {
 	s.exec("commit")
 }
 
-// Where nothing is wanted the group moves along, so that nothing is searched twice.
-func TestAReaderPassesOverWhatNobodyWants(t *testing.T) {
+// A group whose subscriptions want no event moves on, so that no event is searched
+// twice.
+func TestReaderSkipsUnwantedEvents(t *testing.T) {
 	t.Parallel()
 	s := readers(t)
 	s.exec(`select posthorn.subscribe('default', 'test', 'rare', '{"type": "rare"}')`)
@@ -233,7 +236,8 @@ func (s *session) publishType(name string) int64 {
 	return value[int64](s, "select posthorn.publish('default', $1)", name)
 }
 
-// Direct messages and retries come to readers too, and are done when the group is moved past them.
+// Direct messages and retries are read too, and are done when the group moves past
+// them.
 func TestAReaderGetsDirectMessages(t *testing.T) {
 	t.Parallel()
 	s := readers(t)
@@ -253,8 +257,9 @@ func TestAReaderGetsDirectMessages(t *testing.T) {
 	equal(t, "owed", value[int](s, "select count(*) from posthorn.retries"), 0)
 }
 
-// What a stopped subscription misses while a reader is ahead of its group comes when it goes on.
-func TestAReaderGetsWhatAStoppedSubscriptionMissed(t *testing.T) {
+// Events that a stopped subscription misses while a reader is ahead of its group are
+// handed out when the subscription is changed.
+func TestReaderGetsEventsMissedByStoppedSubscription(t *testing.T) {
 	t.Parallel()
 	s := readers(t)
 	s.makeFussy()
@@ -283,8 +288,9 @@ func TestCursorsOfOthersAreRefused(t *testing.T) {
 	s.refused("PH004", "select * from posthorn.read_next_events('test', null, 0)")
 }
 
-// A reader that sets its cursor once more, since it did not hear of the answer, is answered as the first time where
-// the group stands there; nobody is kept from reading by it. Where it does not, the error does not speak of others.
+// A reader that lost the answer and sets its cursor again gets the same answer, if
+// the group is at that position, and blocks no other reader. If the group is
+// elsewhere, the error does not name other readers.
 func TestACursorThatIsSetTwice(t *testing.T) {
 	t.Parallel()
 	s := readers(t)
@@ -295,7 +301,7 @@ func TestACursorThatIsSetTwice(t *testing.T) {
 	s.exec(setCursor, mine.next, true)
 	other := s.another()
 	theirs := other.readNext(nil, 1, false)
-	equal(t, "what the next reader gets", theirs.ids, []int64{two})
+	equal(t, "events of the next reader", theirs.ids, []int64{two})
 	s.exec(setCursor, mine.next, true)
 	equal(t, "a third reader, as the second still reads", s.another().readNext(nil, 1, false).ids, nil)
 	other.exec(setCursor, theirs.next, true)
@@ -303,5 +309,5 @@ func TestACursorThatIsSetTwice(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "has ended (SQLSTATE PH003)") {
 		t.Errorf("set again when the group stands elsewhere: %v", err)
 	}
-	equal(t, "what is left", s.readNext(nil, 1, false).ids, nil)
+	equal(t, "remaining events", s.readNext(nil, 1, false).ids, nil)
 }

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// bury makes dead letters of events with these types, and returns their events.
+// bury makes dead letters of events with these types, and returns their ids.
 func (s *session) bury(types ...string) []int64 {
 	s.t.Helper()
 	var events []int64
@@ -68,14 +68,14 @@ func TestRedriveAfterThePartitionIsGone(t *testing.T) {
 	s.turnClock(longAfter)
 	s.maintain()
 	if s.inLog(event) {
-		t.Fatal("the event is still there: this tests nothing")
+		t.Fatal("the event still exists: this tests nothing")
 	}
 
 	s.exec("select posthorn.redrive('default', $1)", group)
 	got := value[string](s, "select ("+columns+")::text from posthorn.claim('default', $1, 'w')", group)
 	equal(t, "event", got, want)
 
-	// It can fail again, and be buried again, whole.
+	// It can fail again, and become a whole dead letter again.
 	l := value[int64](s, "select id from posthorn.leases")
 	s.exec("select posthorn.settle($1, 1, $2)", l, list([]failure{{Event: event, RetryIn: "0"}}))
 	s.settle(s.claim(10), failure{Event: event, Permanent: true})
@@ -112,7 +112,7 @@ func TestBadFiltersAreRefused(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.define("{}")
-	for range 2 { // without a dead letter anywhere, and with one
+	for range 2 { // without any dead letter, and with one
 		for _, call := range []string{"redrive", "purge"} {
 			for _, filter := range []string{
 				`[]`, `"a"`, `{"unknown": 1}`, `{"ids": "1"}`, `{"ids": ["1; drop"]}`, `{"event": "x"}`, `{"limit": -1}`,

@@ -11,7 +11,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// relay is a relay named out, as one process sees it.
+// relay is the relay named out, as one process uses it.
 type relay struct {
 	*session
 	group int64
@@ -46,7 +46,7 @@ type window struct {
 	events  []int64
 }
 
-// take takes the next window; the zero one, if there is none.
+// take takes the next window. It returns an empty window if there is none.
 func (r *relay) take(n int) window {
 	r.t.Helper()
 	token := value[string](r.session, "select gen_random_uuid()::text")
@@ -70,7 +70,7 @@ func (r *relay) take(n int) window {
 
 const settleRelay = "select posthorn.settle_relay($1, $2, $3, $4, $5, $6::text::jsonb)"
 
-// settle settles a window, all of whose events of a stream were written.
+// settle settles a window after all its events of a stream were written.
 func (r *relay) settle(w window, stream string) {
 	r.t.Helper()
 	r.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt, fmt.Sprintf(`{"relayed": [[%d, %d, %d]]}`,
@@ -87,7 +87,7 @@ func (s *session) checkpoint(stream string) *int64 {
 	return value[*int64](s, "select checkpoint::bigint from posthorn.stream_leases where stream_name = $1", stream)
 }
 
-// Seed 003.14, 003.15: of many processes that ask at once, one leads.
+// Seed 003.14, 003.15: of many processes that ask concurrently, one leads.
 func TestOneProcessLeads(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -119,8 +119,8 @@ func TestOneProcessLeads(t *testing.T) {
 	}
 }
 
-// Seed 003.16, 003.18: a lead that was not renewed goes to another, which gets what
-// was in flight first, in its order.
+// Seed 003.16, 003.18: a lead that was not renewed goes to another process, which
+// first gets the leases in flight, in their order.
 func TestLeadIsTakenOver(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -129,7 +129,7 @@ func TestLeadIsTakenOver(t *testing.T) {
 	w1, w2 := one.take(10), one.take(10)
 	equal(t, "windows of the first", append(slices.Clone(w1.events), w2.events...), events[:20])
 	two := s.relay(second)
-	equal(t, "epoch of who does not lead", two.epoch, 0)
+	equal(t, "epoch of the process that does not lead", two.epoch, 0)
 	s.turnClock(50 * time.Second)
 	s.exec("select posthorn.lead_relay($1, $2, '1 minute', $3)", one.group, one.owner, one.epoch)
 	s.turnClock(100 * time.Second)
@@ -147,13 +147,13 @@ func TestLeadIsTakenOver(t *testing.T) {
 	equal(t, "the end", as(s, 3).take(20).lease, 0)
 }
 
-// as is who leads in some epoch.
+// as returns the relay as its leader of an epoch uses it.
 func as(s *session, epoch int64) *relay {
 	return &relay{session: s, owner: second, epoch: epoch, group: value[int64](s, "select max(group_id) from posthorn.relays")}
 }
 
 // Seed 003.17: a late owner is refused by the statement that would move its
-// checkpoint, and changes nothing, whatever it tries.
+// checkpoint, and changes nothing by any call.
 func TestLateOwnerIsFenced(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -170,7 +170,7 @@ func TestLateOwnerIsFenced(t *testing.T) {
 	next := s.relay(second)
 	report := fmt.Sprintf(`{"relayed": [[%d, %d, %d]]}`, s.stream("a"), w.events[0], w.events[9])
 	s.refused("PH003", settleRelay, late.group, late.owner, late.epoch, w.lease, w.attempt, report)
-	// Nor with the epoch or the lease of its successor alone.
+	// It is also refused with only the epoch or only the lease of its successor.
 	s.refused("PH003", settleRelay, late.group, late.owner, next.epoch, w.lease, w.attempt+1, report)
 	s.refused("PH003", settleRelay, late.group, next.owner, next.epoch, w.lease, w.attempt, report)
 	s.refused("PH003", "select posthorn.lead_relay($1, $2, '1 minute', $3)", late.group, late.owner, late.epoch)
@@ -180,11 +180,11 @@ func TestLateOwnerIsFenced(t *testing.T) {
 		fmt.Sprintf(`{"leases": [[%d, 1, 1000]]}`, lease))
 	equal(t, "whether it could resign for another", value[bool](s, "select posthorn.resign_relay($1, $2, $3)", late.group, late.owner, late.epoch), false)
 	equal(t, "checkpoint", *s.checkpoint("a"), events[9])
-	equal(t, "what the next gets", next.take(10).events, w.events)
+	equal(t, "events of the next leader", next.take(10).events, w.events)
 }
 
-// A late owner that settles while another takes the lead waits for it, and is
-// refused then.
+// A late owner that settles while another takes the lead waits for it, and is then
+// refused.
 func TestLateOwnerIsFencedInARace(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -205,7 +205,7 @@ func TestLateOwnerIsFencedInARace(t *testing.T) {
 	equal(t, "leases", value[int](s, "select count(*) from posthorn.leases"), 1)
 }
 
-// What a stuck stream waits for keeps its order, whoever had it.
+// The events of a stuck stream keep their order under any owner.
 func TestSetAsideKeepsItsOrder(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -228,12 +228,12 @@ func TestSetAsideKeepsItsOrder(t *testing.T) {
 		}
 		equal(t, "another in flight", value[int](s, "select count(*) from posthorn.take_aside($1, $2, $3, array[$4::bigint], '1 minute', gen_random_uuid())",
 			r.group, r.owner, r.epoch, s.stream("a")), 0)
-		if i == 1 || i == 3 { // somebody else goes on
+		if i == 1 || i == 3 { // another process continues
 			r = s.relay(r.owner)
 			continue
 		}
 		ids := column[int64](s, "select unnest(ids) from posthorn.leases where id = $1", lease)
-		ids = ids[:(len(ids)+1)/2] // not all of it
+		ids = ids[:(len(ids)+1)/2] // a part of them
 		if i > 4 {
 			ids = column[int64](s, "select unnest(ids) from posthorn.leases where id = $1", lease)
 		}
@@ -246,7 +246,7 @@ func TestSetAsideKeepsItsOrder(t *testing.T) {
 	equal(t, "checkpoint", *s.checkpoint("a"), events[2999])
 }
 
-// Retention keeps what a relay has not written, also what it has set aside.
+// Retention keeps events that a relay has not written, including those set aside.
 func TestRetentionWaitsForRelay(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -265,9 +265,9 @@ func TestRetentionWaitsForRelay(t *testing.T) {
 	})
 }
 
-// What was written is a row a second for each stream, at most; and a minute, a day
-// later; and gone with the log, but for the last.
-func TestNotesOfWhatWasWritten(t *testing.T) {
+// Written events are noted in at most one row a second for each stream, and after a
+// day one row a minute. The rows are dropped with the log, except for the last one.
+func TestNotesOfWrittenEvents(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.keepADay()
@@ -293,7 +293,7 @@ func TestNotesOfWhatWasWritten(t *testing.T) {
 		r.settle(r.take(5), "a")
 	}
 	equal(t, "rows of a second", rows(), 1)
-	equal(t, "what the row tells", value[int64](s, "select last_id - first_id from posthorn.relayed"), 49)
+	equal(t, "range of the row", value[int64](s, "select last_id - first_id from posthorn.relayed"), 49)
 	for i := range 10 { // and ten seconds
 		at(start.Add(time.Duration(2+i) * time.Second).Format(time.RFC3339Nano))
 		s.of("a", 5)
@@ -320,8 +320,8 @@ func TestNotesOfWhatWasWritten(t *testing.T) {
 	}
 }
 
-// Seed 003.3: after a restore into another cluster a relay goes on with what it
-// had not written, in order, and the log says still which one it is.
+// Seed 003.3: after a restore into another cluster a relay continues with the events
+// that it had not written, in order, and the log keeps its identity.
 func relayAfterARestore(t *testing.T, own *ownDatabase) {
 	s := own.session()
 	a, b := s.of("a", 30), s.of("b", 30)
@@ -343,11 +343,11 @@ func relayAfterARestore(t *testing.T, own *ownDatabase) {
 	for w := r.take(1000); w.lease != 0; w = r.take(1000) {
 		got = append(got, w.events...)
 	}
-	equal(t, "what it goes on with", got, append(slices.Clone(a[10:20]), b[10:]...))
-	equal(t, "what is set aside", column[int64](s, "select unnest(ids) from posthorn.leases where slot is not null"), b[:2])
+	equal(t, "events after the restore", got, append(slices.Clone(a[10:20]), b[10:]...))
+	equal(t, "events set aside", column[int64](s, "select unnest(ids) from posthorn.leases where slot is not null"), b[:2])
 }
 
-// Roles: a consumer may relay.
+// A consumer may run a relay.
 func TestConsumersMayRelay(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// clientProgram finds pg_dump or psql of the major version of a server: where the
-// test's binaries are, or a Debian installation; empty if there is none.
+// clientProgram finds pg_dump or psql of a server's major version: among the test's
+// binaries, or in a Debian installation. It returns "" if there is none.
 func clientProgram(major, name string) string {
 	for _, dir := range []string{os.Getenv("POSTHORN_TEST_PG_BIN"), "/usr/lib/postgresql/" + major + "/bin"} {
 		path := filepath.Join(dir, name)
@@ -32,8 +32,8 @@ func majorVersion(s *session) string {
 	return value[string](s, "select current_setting('server_version_num')::int / 10000 || ''")
 }
 
-// restore copies a database into an empty one, with pg_dump and psql where there
-// are such for the versions of both servers, and returns the URL of the copy.
+// restore copies a database into an empty one and returns the URL of the copy. It
+// uses pg_dump and psql if they exist for the versions of both servers.
 func restore(t *testing.T, from, into string) string {
 	t.Helper()
 	major := majorVersion(connect(t, from))
@@ -57,7 +57,7 @@ func restore(t *testing.T, from, into string) string {
 	return into
 }
 
-// copyLog does what pg_dump and psql do, for the tables and sequences of Posthorn.
+// copyLog does the work of pg_dump and psql for the tables and sequences of Posthorn.
 func copyLog(t *testing.T, source, into string) {
 	t.Helper()
 	from, to := connect(t, source), connect(t, into)
@@ -93,16 +93,16 @@ func drawMoreThan(t *testing.T, high string, low *ownDatabase) {
 	connect(t, high).exec(fmt.Sprintf("do $$ begin while pg_current_xact_id()::text::bigint < %d loop commit; end loop; end $$", last+3000))
 }
 
-// backlog is a log with work of every kind under way.
+// backlog is a log with unfinished work of every kind.
 type backlog struct {
 	owed   map[string][]int64 // by group
-	worker lease              // which a worker holds
+	worker lease              // has an active lease
 }
 
 var orders = []string{"none", "key", "stream", "total"}
 
-// makeBacklog publishes events, late ones too, and lets each group finish some,
-// fail some, and hold some.
+// makeBacklog publishes events, some of them late, and makes each group finish some,
+// fail some, and keep some in leases.
 func makeBacklog(t *testing.T, url string) backlog {
 	t.Helper()
 	s := connect(t, url)
@@ -123,9 +123,9 @@ func makeBacklog(t *testing.T, url string) backlog {
 		failed := s.mustClaim(order, 3)
 		s.settle(failed, failure{Event: failed.Events[0], RetryIn: "0"}, failure{Event: failed.Events[1], RetryIn: "1 hour"},
 			failure{Event: failed.Events[2], Released: true})
-		s.mustClaim(order, 2) // retries, held
+		s.mustClaim(order, 2) // retries, in an active lease
 		if order == "none" {
-			b.worker = s.mustClaim(order, 2) // a window, held
+			b.worker = s.mustClaim(order, 2) // a window, in an active lease
 		}
 		b.owed[order] = slices.DeleteFunc(slices.Clone(events), func(e int64) bool { return slices.Contains(done.Events, e) })
 	}
@@ -162,7 +162,8 @@ func (s *session) mustClaim(group string, max int) lease {
 	return l
 }
 
-// drainAll handles everything that a group is owed, retries in an hour included.
+// drainAll handles all events that a group is owed, including retries that are due
+// within an hour.
 func (s *session) drainAll(group string) []int64 {
 	s.t.Helper()
 	s.exec("update posthorn.retries set due_at = posthorn.now() where due_at > posthorn.now()")
@@ -183,7 +184,7 @@ func refusedUntilRebase(s *session, _ backlog) {
 			s.t.Errorf("%s: the hint does not name the command: %q", sql, err.Hint)
 		}
 	}
-	s.publish() // goes on meanwhile
+	s.publish() // publishing continues meanwhile
 	s.exec("select posthorn.rebase()")
 	s.mustClaim("none", 1)
 	s.refused("PH005", "select posthorn.rebase()")
@@ -199,8 +200,8 @@ func rebaseLosesNothing(s *session, b backlog) {
 	}
 }
 
-// A worker that lives on from before the restore holds numbers of leases that
-// nobody else must get.
+// A worker that survives the restore has ids of leases, which must not be assigned
+// again.
 func earlierLeaseCannotBeSettled(s *session, b backlog) {
 	s.exec("select posthorn.rebase()")
 	s.refused("PH003", "select posthorn.settle($1, $2)", b.worker.ID, b.worker.Attempt)
@@ -212,7 +213,7 @@ func earlierLeaseCannotBeSettled(s *session, b backlog) {
 	}
 }
 
-// The new cluster's own transactions are read by snapshots as ever.
+// The new cluster's own transactions are read by snapshots as usual.
 func lateCommitAfterRebase(s *session, _ backlog) {
 	s.exec("select posthorn.rebase()")
 	s.drainAll("none")
@@ -224,7 +225,7 @@ func lateCommitAfterRebase(s *session, _ backlog) {
 	wantEvents(s.t, s.drainGroup("none"), late)
 }
 
-// Who publishes while rebase waits comes before it.
+// A transaction that publishes while rebase waits is ordered before it.
 func rebaseWaitsForPublishers(s *session, b backlog) {
 	publisher, rebase := s.another(), s.another()
 	publisher.exec("begin")

@@ -8,14 +8,15 @@ import (
 
 const longAfter = 100 * 24 * time.Hour
 
-// keepADay sets a retention that everything published now will be past, after
+// keepADay sets the retention so that every event published now is past it after
 // longAfter.
 func (s *session) keepADay() {
 	s.t.Helper()
 	s.exec("update posthorn.config set value = '1 day' where key = 'partition_retention_period'")
 }
 
-// maintain makes and drops partitions; each row it returns starts with what was done.
+// maintain makes and drops partitions. Each row that it returns begins with the
+// action.
 func (s *session) maintain() []string {
 	s.t.Helper()
 	return column[string](s, "select action || ' ' || partition || ': ' || detail from posthorn.maintain_events_table()")
@@ -26,8 +27,8 @@ func (s *session) inLog(event int64) bool {
 	return value[bool](s, "select exists (select from posthorn.events where id = $1)", event)
 }
 
-// wantKept checks that retention leaves an event, and says why, until what it is
-// owed to has been done.
+// wantKept checks that retention keeps an event for the reason why, until the
+// function until has been called.
 func (s *session) wantKept(event int64, why string, until func()) {
 	s.t.Helper()
 	s.turnClock(longAfter)
@@ -41,12 +42,11 @@ func (s *session) wantKept(event int64, why string, until func()) {
 	until()
 	s.maintain()
 	if s.inLog(event) {
-		s.t.Errorf("the event is still there: %q", s.maintain())
+		s.t.Errorf("the event still exists: %q", s.maintain())
 	}
 }
 
-// seed 000.14: unless configured otherwise a partition is a month, and events stay
-// for six.
+// seed 000.14: by default a partition is a month, and events are kept for six months.
 func TestLogKeepsSixMonthsByTheMonth(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -63,12 +63,13 @@ func TestLogKeepsSixMonthsByTheMonth(t *testing.T) {
 	}
 	s.turnClock(8 * month)
 	if s.maintain(); s.inLog(event) {
-		t.Error("the event is still there")
+		t.Error("the event still exists")
 	}
 }
 
 // A transaction that published long ago commits while upkeep waits for the lock,
-// after it has asked which groups are owed events. It asks again.
+// after upkeep has checked which groups are owed events. So upkeep checks again under
+// the lock.
 func TestLateCommitIntoPartitionThatIsDropped(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -89,11 +90,11 @@ func TestLateCommitIntoPartitionThatIsDropped(t *testing.T) {
 	wantEvents(t, s.drain(), event)
 	s.maintain()
 	if s.inLog(event) {
-		t.Error("the event is still there after it was read")
+		t.Error("the event still exists after it was read")
 	}
 }
 
-func TestRetentionDropsWhatNobodyIsOwed(t *testing.T) {
+func TestRetentionDropsEventsOwedToNoGroup(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.keepADay()
@@ -103,7 +104,7 @@ func TestRetentionDropsWhatNobodyIsOwed(t *testing.T) {
 	}
 	s.turnClock(longAfter)
 	if s.maintain(); s.inLog(event) {
-		t.Error("the event is still there")
+		t.Error("the event still exists")
 	}
 }
 
@@ -177,12 +178,12 @@ func TestRetentionDoesNotWaitForDeadLetter(t *testing.T) {
 	s.drain()
 	s.turnClock(longAfter)
 	if s.maintain(); s.inLog(event) {
-		t.Fatal("the event is still there")
+		t.Fatal("the event still exists")
 	}
 	equal(t, "payloads kept", column[string](s, "select type from posthorn.dead_letters"), []string{"order.placed"})
 }
 
-// A transaction that has published, and is neither committed nor rolled back.
+// The transaction has published, and is neither committed nor rolled back.
 func TestRetentionWaitsForOpenTransaction(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -200,7 +201,7 @@ func TestRetentionWaitsForOpenTransaction(t *testing.T) {
 	wantEvents(t, s.drain(), event)
 }
 
-func TestHardLimitDropsWhatIsOwed(t *testing.T) {
+func TestHardLimitDropsOwedEvents(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.keepADay()
@@ -218,10 +219,10 @@ func TestHardLimitDropsWhatIsOwed(t *testing.T) {
 	}
 	for _, event := range []int64{failed, leased, unread} {
 		if s.inLog(event) {
-			t.Errorf("event %d is still there", event)
+			t.Errorf("event %d still exists", event)
 		}
 	}
-	// The group goes on behind the gap.
+	// The group continues behind the gap.
 	next := s.publish()
 	wantEvents(t, s.drain(), next)
 	s.lookAgain()

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// plenty is how many rows of each kind are in the way.
+// plenty is the number of unrelated rows of each kind.
 const plenty = 4000
 
-// obstacles are rows that a call has nothing to do with, or that are not its turn.
+// obstacles insert rows that are unrelated to a call, or not due yet.
 var obstacles = []string{
 	`insert into posthorn.leases (group_id, namespace_id, token, node, until, base, target, lo, hi, since)
 		select g.id, g.namespace_id, gen_random_uuid(), 'other', now() + interval '1 hour', '1:1:', '1:1:', 0, 0, '-infinity'
@@ -37,7 +37,8 @@ var obstacles = []string{
 	`select count(posthorn.subscribe('default', 'wanted', 's' || i, jsonb_build_object('key', jsonb_build_array('none-' || i)))) from generate_series(1, $1 / 4) i`,
 }
 
-// everyday is what programs call all the time; each does its work on a few rows.
+// everyday are the calls that programs make all the time. Each does its work on a few
+// rows.
 var everyday = []struct{ name, sql string }{
 	{"take", "select count(*) from posthorn.take($plain, 'w', 10, '1 minute', '$token')"},
 	{"lease_events", "select count(*) from posthorn.lease_events('$token')"},
@@ -79,7 +80,7 @@ var everyday = []struct{ name, sql string }{
 
 const tables = "select c.oid::regclass::text from pg_class c where c.relnamespace = 'posthorn'::regnamespace and c.relkind = 'r'"
 
-// crowd is a session in a database with groups of every kind, and something to do for each.
+// crowd returns a session in a database with groups of every kind, and work for each.
 func crowd(t *testing.T) *session {
 	s := database(t)
 	s.exec("select posthorn.define_namespace('other')")
@@ -96,7 +97,7 @@ func crowd(t *testing.T) *session {
 	return s
 }
 
-// crowdIn puts the obstacles in the way, and something to do before and behind them.
+// crowdIn inserts the obstacles, and work before and after them.
 func (s *session) crowdIn() {
 	s.t.Helper()
 	s.exec("select posthorn.publish('default', 'e', key => 'k' || i) from generate_series(1, 50) i")
@@ -110,7 +111,8 @@ func (s *session) crowdIn() {
 
 const token = "8c1fcb0e-0000-4000-8000-000000000001"
 
-// rowsRead calls all that is called every day, and returns how many rows and index entries each call has looked at.
+// rowsRead makes all everyday calls, and returns the number of rows and index entries
+// that each has read.
 func (s *session) rowsRead() map[string]int64 {
 	s.t.Helper()
 	words := strings.NewReplacer("$token", token,
@@ -144,8 +146,8 @@ func (s *session) readsFew(when string) {
 	}
 }
 
-// Plans are made once a session and kept, so they must be good whatever the tables held then: nothing, much, or
-// nothing but the traces of much.
+// A session makes a plan once and keeps it. So each plan must be good whatever the
+// tables contained when it was made: nothing, many rows, or only dead rows.
 func TestCallsReadFewRows(t *testing.T) {
 	t.Parallel()
 	for name, check := range map[string]func(s *session){

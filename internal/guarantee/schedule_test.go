@@ -16,7 +16,7 @@ func (s *session) clockAt(moment string) {
 		return '%s'::timestamptz`, moment))
 }
 
-// schedule makes one that is due at each full hour.
+// schedule makes a schedule that is due at each full hour.
 func (s *session) schedule(name, catchUp string) {
 	s.t.Helper()
 	s.exec("select posthorn.schedule('default', $1, '@hourly', 'hour.struck', catch_up => $2)", name, catchUp)
@@ -54,7 +54,7 @@ func TestScheduleFiresWhenDue(t *testing.T) {
 		from posthorn.scheduled_tasks`), "t t t")
 }
 
-// Ten connections fire as fast as they can while the clock moves on, and each due
+// Ten connections fire as fast as they can while the clock advances, and each due
 // time is fired once.
 //
 // seed 000.16
@@ -98,10 +98,11 @@ func TestScheduleFiresOncePerDueTime(t *testing.T) {
 		  select from posthorn.events group by metadata->>'scheduledTaskId', metadata->>'scheduledFor' having count(*) > 1) x`), 0)
 }
 
-// Who dies in the middle has fired nothing, and another fires it, once.
+// A session that dies while it fires a schedule has fired nothing. Another one fires
+// it, once.
 //
 // seed 000.16
-func TestScheduleSurvivesTheDeathOfWhoFiresIt(t *testing.T) {
+func TestScheduleSurvivesDeathOfFiringSession(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.clockAt("2026-01-01 00:30Z")
@@ -109,9 +110,9 @@ func TestScheduleSurvivesTheDeathOfWhoFiresIt(t *testing.T) {
 	s.clockAt("2026-01-01 01:00:00.1Z")
 	doomed := s.another()
 	doomed.exec("begin")
-	equal(t, "fired by who dies", doomed.fire(), 1)
+	equal(t, "fired by the doomed session", doomed.fire(), 1)
 	s.exec("set lock_timeout = '30s'")
-	equal(t, "fired by others meanwhile, who do not wait", s.fire(), 0)
+	equal(t, "fired by other sessions meanwhile, without waiting", s.fire(), 0)
 	s.exec("select pg_terminate_backend($1)", int64(doomed.pid()))
 	s.await("select not exists (select from pg_stat_activity where pid = $1 and datname = current_database())", int64(doomed.pid()))
 	equal(t, "fired afterwards", s.fire(), 1)
@@ -119,7 +120,7 @@ func TestScheduleSurvivesTheDeathOfWhoFiresIt(t *testing.T) {
 	equal(t, "events", s.fired(), []string{"2026-01-01T01:00:00Z"})
 }
 
-// seed 000.16: times that were missed, by policy.
+// seed 000.16: times that were missed are caught up according to the policy.
 func TestScheduleCatchesUp(t *testing.T) {
 	t.Parallel()
 	for catchUp, want := range map[string][]string{
@@ -135,7 +136,7 @@ func TestScheduleCatchesUp(t *testing.T) {
 			s := database(t)
 			s.clockAt("2026-01-01 00:30Z")
 			s.schedule("hourly", catchUp)
-			s.clockAt("2026-01-01 05:30Z") // nobody was there for five hours
+			s.clockAt("2026-01-01 05:30Z") // no upkeep for five hours
 			s.fire()
 			equal(t, "again", s.fire(), 0)
 			s.clockAt("2026-01-01 06:01Z") // late, but not missed
@@ -145,7 +146,8 @@ func TestScheduleCatchesUp(t *testing.T) {
 	}
 }
 
-// Periods count on from where they were, whenever somebody looks.
+// The next time of a period counts from the previous due time, not from the time of
+// upkeep.
 func TestSchedulePeriodDoesNotDrift(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -160,7 +162,7 @@ func TestSchedulePeriodDoesNotDrift(t *testing.T) {
 	})
 }
 
-// A long absence is made up for in steps, behind which others do not wait.
+// After a long outage schedules are caught up in steps, so that others do not wait.
 func TestScheduleCatchesUpInSteps(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -186,7 +188,7 @@ func TestScheduleOfOneTimeCompletes(t *testing.T) {
 	s.exec(one)
 	s.clockAt("2026-02-03 04:05:06Z")
 	equal(t, "fired", s.fire(), 1)
-	s.exec(one) // as a program does that starts again
+	s.exec(one) // as a restarted program does
 	equal(t, "fired again", s.fire(), 0)
 	equal(t, "state", value[string](s, "select state from posthorn.schedules"), "completed")
 	s.refused("PH004", "select posthorn.schedule('default', 'late', '@at 2026-02-03T04:05:06Z', 'e')")
@@ -194,7 +196,8 @@ func TestScheduleOfOneTimeCompletes(t *testing.T) {
 	equal(t, "state with another time", value[string](s, "select state from posthorn.schedules"), "active")
 }
 
-// What fails is kept on its row, tried again later, and stops nobody else.
+// An error is recorded on its schedule and retried later, and does not stop other
+// schedules.
 func TestScheduleThatFailsStopsNoOther(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -206,7 +209,7 @@ func TestScheduleThatFailsStopsNoOther(t *testing.T) {
 	equal(t, "fired", s.fire(), 1)
 	failing := "select concat_ws(' ', state, failures, last_error like '%larger than the limit%', next_run_at = '2026-01-01 01:00Z') from posthorn.schedules where name = 'bad'"
 	equal(t, "failing", value[string](s, failing), "failing 1 t t")
-	s.fire() // not yet again
+	s.fire() // not retried yet
 	equal(t, "failing", value[string](s, failing), "failing 1 t t")
 	s.clockAt("2026-01-01 01:00:02Z")
 	s.fire()
@@ -220,8 +223,8 @@ func TestScheduleThatFailsStopsNoOther(t *testing.T) {
 		[]string{"2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z"})
 }
 
-// Said again at each start of a program, a schedule keeps its next time, also one
-// that is overdue, and stays paused if somebody paused it.
+// A schedule that a restarted program defines again keeps its next time, even if
+// overdue, and stays paused if it was paused.
 func TestScheduleSaidAgain(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -244,7 +247,7 @@ func TestScheduleSaidAgain(t *testing.T) {
 	equal(t, "active on demand", value[string](s, next), "03:45 once t")
 }
 
-// Programs that start together make one schedule.
+// Programs that start concurrently make one schedule.
 func TestScheduleSaidByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -275,7 +278,7 @@ func TestSchedulePausedAndResumed(t *testing.T) {
 	s.exec("select posthorn.resume_schedule('default', 'hourly')")
 	equal(t, "fired when resumed", s.fire(), 0)
 	s.clockAt("2026-01-01 06:00Z")
-	s.exec("select posthorn.resume_schedule('default', 'hourly')") // which changes nothing
+	s.exec("select posthorn.resume_schedule('default', 'hourly')") // changes nothing
 	s.fire()
 	equal(t, "fired for", s.fired(), []string{"2026-01-01T05:30:00Z", "2026-01-01T06:00:00Z"})
 	for _, verb := range []string{"pause_schedule", "resume_schedule", "run_schedule_now"} {
@@ -314,7 +317,7 @@ func TestRunScheduledTask(t *testing.T) {
 	equal(t, "updated_at", value[bool](s, "select updated_at = posthorn.now() from posthorn.scheduled_tasks"), true)
 	equal(t, "metadata", value[string](s, "select (metadata::jsonb - 'scheduledFor')::text from posthorn.events"),
 		fmt.Sprintf(`{"producer": "scheduler", "scheduledTaskId": "%s"}`, task))
-	// When it is due, this is the run that was due.
+	// If the schedule is due, this run replaces the due one.
 	s.clockAt("2026-01-01 01:00:01Z")
 	equal(t, "published when due", run(), true)
 	equal(t, "due afterwards", s.fire(), 0)
@@ -328,7 +331,7 @@ func TestRunScheduledTask(t *testing.T) {
 }
 
 // seed 000.61, 000.64: the event of a schedule is handled like any other, and the
-// envelope says where it comes from.
+// envelope names its schedule.
 //
 // seed 000.32
 func TestScheduledEventsAreHandled(t *testing.T) {
@@ -350,7 +353,7 @@ func TestScheduledEventsAreHandled(t *testing.T) {
 	equal(t, "until it is settled", s.claim(1).Deliveries, []int{2})
 }
 
-// Whoever writes the table itself gets the same: seed 000 does.
+// Writing to the table directly has the same effect, as seed 000 does.
 //
 // seed 000.16, seed 000.58–64
 func TestScheduleByPlainStatements(t *testing.T) {
@@ -373,7 +376,7 @@ func TestScheduleByPlainStatements(t *testing.T) {
 	s.exec("delete from posthorn.scheduled_tasks")
 }
 
-// With nothing due, upkeep looks at the index and at no schedule.
+// If nothing is due, upkeep reads only the index.
 func TestScheduleUpkeepIsCheap(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -11,7 +11,7 @@ import (
 
 const plain = `{"diagnosis": "plaintext-marker-7f3a9"}`
 
-// sealed is a payload that has the form of what is sealed, with a version of a key.
+// sealed returns a payload in the sealed form, with a version of a key.
 func sealed(version uint32) string {
 	raw := binary.BigEndian.AppendUint32([]byte{1}, version)
 	raw = append(raw, make([]byte, 12+16+20)...)
@@ -28,7 +28,8 @@ func clinic(t *testing.T) *session {
 	return s
 }
 
-// intoTheLog are the ways by which SQL brings a payload, $1, into the stream patients.
+// intoTheLog are the ways in which SQL publishes a payload, $1, to the stream
+// patients.
 var intoTheLog = map[string]string{
 	"publish":               "select posthorn.publish('default', 'e', $1::json, stream => 'patients')",
 	"publish, jsonb":        "select posthorn.publish('default', 'e', $1::jsonb, stream => 'patients')",
@@ -47,7 +48,8 @@ var intoTheLog = map[string]string{
 	"schedule":              "select posthorn.schedule('default', 's', '0 8 * * *', 'e', $1::json, stream => 'patients')",
 }
 
-// Seed 003.29, 003.30: the database itself keeps plaintext out of a confidential stream, whichever way it comes.
+// Seed 003.29, 003.30: the database refuses plaintext in a confidential stream in
+// every way to publish.
 func TestConfidentialStreamsTakeNoPlaintext(t *testing.T) {
 	t.Parallel()
 	large := fmt.Sprintf(`{"diagnosis": "plaintext-marker-7f3a9 %s"}`, strings.Repeat("x", 2000))
@@ -60,7 +62,7 @@ func TestConfidentialStreamsTakeNoPlaintext(t *testing.T) {
 				`{"posthorn_sealed":"c2hvcnQ"}`, `{"posthorn_sealed":7}`,
 				strings.Replace(sealed(1), "}", `,"diagnosis":1}`, 1), strings.Replace(sealed(1), "sealed", "Sealed", 1),
 				`[` + sealed(1) + `]`, strings.Replace(sealed(1), `"AQ`, `"BQ`, 1), // another format
-				sealed(2), sealed(1 << 31), // keys that there are not
+				sealed(2), sealed(1 << 31), // keys that do not exist
 			} {
 				err := s.refused("PH005", statement, payload)
 				if strings.Contains(fmt.Sprintf("%+v", *err), "marker") || err.Hint == "" {
@@ -78,8 +80,9 @@ func TestConfidentialStreamsTakeNoPlaintext(t *testing.T) {
 	}
 }
 
-// What cannot seal is told so before it would fail, and fails if it was there first.
-func TestWhatTheDatabasePublishesItself(t *testing.T) {
+// A source of events that cannot seal gets an error when it is set up. If it was set
+// up before the stream became confidential, its events are refused.
+func TestEventsPublishedByTheDatabase(t *testing.T) {
 	t.Parallel()
 	s := clinic(t)
 	s.exec("create table public.visits (id int primary key, diagnosis text)")
@@ -91,7 +94,7 @@ func TestWhatTheDatabasePublishesItself(t *testing.T) {
 		if err := s.refused("PH002", "select posthorn.set_stream_policy('default', $1, 'confidential')", stream); !strings.Contains(err.Message, what) || err.Hint == "" {
 			t.Errorf("%s: %+v", stream, *err)
 		}
-		// As if both had come at the same time.
+		// As if both had been set up concurrently.
 		s.exec("insert into posthorn.stream_policies (namespace_id, stream_name, security_level) values (1, $1, 'confidential')", stream)
 		s.exec("insert into posthorn.sealed_streams values (posthorn.stream_id('default', $1))", stream)
 		s.exec("update posthorn.stream_names set plain = false where name = $1", stream)
@@ -108,11 +111,12 @@ func TestWhatTheDatabasePublishesItself(t *testing.T) {
 	equal(t, "in the log", column[string](s, "select s.name from posthorn.events e join posthorn.streams s on s.id = e.stream_id"), []string{"open"})
 	equal(t, "held back", column[string](s, "select stream_name from posthorn.held_back"), []string{"letters"})
 	if failed := value[string](s, "select last_error from posthorn.scheduled_tasks"); !strings.Contains(failed, "confidential") || strings.Contains(failed, "marker") {
-		t.Errorf("the schedule says %q", failed)
+		t.Errorf("the error of the schedule is %q", failed)
 	}
 }
 
-// Seed 003.28: settings of encryption stand only where a stream is confidential, and the table itself sees to it.
+// Seed 003.28: only confidential streams have settings of encryption, which a
+// constraint of the table checks.
 func TestConfidentialPolicies(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -145,7 +149,8 @@ func TestConfidentialPolicies(t *testing.T) {
 	}
 }
 
-// Keys are for confidential streams; what was one stays readable when it is not any more.
+// Only confidential streams get keys. When a stream is no longer confidential, its
+// old payloads stay readable.
 func TestStreamKeys(t *testing.T) {
 	t.Parallel()
 	s := clinic(t)
@@ -164,13 +169,14 @@ func TestStreamKeys(t *testing.T) {
 	s.exec("select posthorn.shred_stream_keys('default', 'patients', 1)")
 	s.exec("select posthorn.set_stream_policy('default', 'patients', 'open')")
 	equal(t, "keys of an open stream", column[string](s, keys), []string{`2 f \x02`})
-	equal(t, "what is shown", column[string](s, "select concat_ws(' ', version, destroyed_at is not null) from posthorn.list_stream_keys('default', 'patients')"),
+	equal(t, "listed keys", column[string](s, "select concat_ws(' ', version, destroyed_at is not null) from posthorn.list_stream_keys('default', 'patients')"),
 		[]string{"1 t", "2 f"})
 	s.exec("select posthorn.shred_stream_keys('default', 'patients')")
 	equal(t, "none is left", column[int](s, "select last_version from posthorn.load_stream_keys('default', 'patients')"), []int{2})
 }
 
-// Seed 003.29: publishers may add keys and consumers read them; only admins make policies and destroy keys.
+// Seed 003.29: publishers may add keys and consumers may read them. Only admins make
+// policies and destroy keys.
 func TestRolesAndKeys(t *testing.T) {
 	t.Parallel()
 	s := clinic(t)
@@ -190,9 +196,9 @@ func TestRolesAndKeys(t *testing.T) {
 	}
 }
 
-// A stream that an open transaction makes can become confidential meanwhile, which waits for nobody: nothing that is
-// published from then on goes in as plain text, also when the transaction has committed. Two who set a policy come one
-// after the other.
+// A stream that an open transaction creates can become confidential meanwhile,
+// without waiting. From then on nothing is published as plain text, even after that
+// transaction has committed. Two sessions that set a policy run one after the other.
 func TestPoliciesMeetOthers(t *testing.T) {
 	t.Parallel()
 	publisher := clinic(t)

@@ -2,8 +2,8 @@ package guarantee
 
 import "testing"
 
-// impostors are tables, functions and operators in a schema of a user's own
-// that look like what our functions use. Each leaves a trace when it is used.
+// impostors are tables, functions and operators in a user's schema with the names of
+// objects that our functions use. Each records its use.
 const impostors = `
 create schema evil;
 create sequence evil.used;
@@ -66,8 +66,8 @@ create temporary table groups as select * from posthorn.groups;
 set search_path = evil, pg_temp, public, pg_catalog;
 `
 
-// Whoever owns a schema cannot make our functions, which run as their owner,
-// use what is in it.
+// The owner of a schema cannot make our functions, which run as their owner, use
+// objects in that schema.
 func TestSearchPathOfTheCallerChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// The tables that the seed documents describe have their columns, in their order;
-// what we need besides comes after them.
+// The tables that the seed documents describe have the same columns in the same
+// order. Additional columns come after them.
 //
-// seed 000.7, 000.8, 000.11, 000.13, 000.16, 000.58, 001.13, 001.21, 003.4, 003.14, 003.28
+// seed 000.7, 000.8, 000.11, 000.13, 000.16, 000.58, 001.13, 001.21, 003.4, 003.14,
+// 003.28
 func TestTablesOfTheSeeds(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -54,8 +55,8 @@ func TestTablesOfTheSeeds(t *testing.T) {
 	s.refused("PH001", `insert into posthorn.scheduled_tasks (namespace, name, cron_expression, event_type) values ('nowhere', 'a', '@daily', 'e')`)
 }
 
-// The columns that the documents call JSONB are asked as such, also where the log holds a document that jsonb
-// cannot hold.
+// The columns that the documents call JSONB can be queried as jsonb, even if the log
+// contains a document that jsonb cannot represent.
 //
 // seed 000.13, 003.4
 func TestDocumentsAreJSONB(t *testing.T) {
@@ -87,8 +88,8 @@ func TestDocumentsAreJSONB(t *testing.T) {
 	s.refused("PH004", `select posthorn.schedule('default', 'm', '@daily', 'e', '{"a": 1e999999}')`)
 }
 
-// seed 000.1: publishing, handling, scheduling and keeping partitions take Postgres
-// and nothing beside it.
+// seed 000.1: publishing, handling, scheduling and keeping partitions need only
+// Postgres.
 func TestNoExtensionIsNeeded(t *testing.T) {
 	t.Parallel()
 	s := database(t)

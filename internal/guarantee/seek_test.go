@@ -141,7 +141,7 @@ func TestTicksAreRecordedWhileThereIsTraffic(t *testing.T) {
 	equal(t, "ticks within a second", ticks(), before+1)
 }
 
-// Old ticks become few, so that they cost nothing, and stay, so that one can
+// Old ticks are thinned, so that they cost nothing, and some stay, so that one can
 // seek to a time within retention.
 func TestTicksAreThinned(t *testing.T) {
 	t.Parallel()

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Nothing is kept of a lease that was settled, so a repeat cannot be told from a lease that never was: the error says
-// that the answer may have counted. A worker whose lease another has is told that.
+// Nothing is stored about a settled lease, so a repeated settlement cannot be
+// distinguished from one of a lease that never existed: the error says that the first
+// one may have succeeded. If another worker has the lease, the error says so.
 //
 // seed 002.12
 func TestSettlingTwiceSaysThatItMayHaveCounted(t *testing.T) {
@@ -19,13 +20,13 @@ func TestSettlingTwiceSaysThatItMayHaveCounted(t *testing.T) {
 	l := s.claim(10)
 	s.settle(l)
 	if hint := s.refused("PH003", settle, l.ID, l.Attempt).Hint; !strings.Contains(hint, counted) {
-		t.Errorf("a repeat is told: %s", hint)
+		t.Errorf("hint for a repeat: %s", hint)
 	}
 	s.publish()
 	late := s.claim(10)
 	s.turnClock(time.Hour)
 	s.claim(10)
 	if hint := s.refused("PH003", settle, late.ID, late.Attempt).Hint; strings.Contains(hint, counted) {
-		t.Errorf("a late worker is told: %s", hint)
+		t.Errorf("hint for a late worker: %s", hint)
 	}
 }

@@ -2,9 +2,9 @@ package guarantee
 
 import "testing"
 
-// A snapshot's xmax is the last completed xid + 1, not the next to be assigned:
-// a running transaction at or past it is not listed among the running ones.
-func transactionPastXmax(t *testing.T, own *ownDatabase) { // anybody else would complete transactions meanwhile
+// A snapshot's xmax is the last completed xid + 1, not the next one to be assigned: a
+// running transaction at or past xmax is not in its list of running ones.
+func transactionPastXmax(t *testing.T, own *ownDatabase) { // other sessions would complete transactions meanwhile
 	s := own.session()
 	for _, test := range []struct{ name, before string }{
 		{"known bound", "begin"},
@@ -31,8 +31,8 @@ func transactionPastXmax(t *testing.T, own *ownDatabase) { // anybody else would
 	}
 }
 
-// A transaction that takes its xid after the reader has read the sequence, and
-// ends before the reader takes its snapshot.
+// A transaction takes its xid after the reader has read the sequence, and ends before
+// the reader takes its snapshot.
 func TestPublishedWhileTheReaderLooks(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -2,7 +2,7 @@ package guarantee
 
 import "testing"
 
-// More than 10,000 events are not counted one by one, but what is said of them holds.
+// More than 10,000 events are not counted exactly, but the reported bound is true.
 func TestLagOfGroupsFarBehind(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -21,8 +21,8 @@ func TestLagOfGroupsFarBehind(t *testing.T) {
 	}
 }
 
-// The lag of a group takes a while to count: the status of relays asks for that of
-// relays alone.
+// Counting the lag of a group takes time: the status of relays counts only the lag of
+// relays.
 func TestStatusOfRelaysAsksForRelaysAlone(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// claim has the names of a few streams at hand, and looks up the others.
+// claim caches the names of a few streams, and looks up the others.
 func TestClaimNamesEveryStream(t *testing.T) {
 	t.Parallel()
 	s := database(t)

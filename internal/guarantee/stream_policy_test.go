@@ -4,7 +4,7 @@ import "testing"
 
 const restricted = "select posthorn.restricted_streams('default')"
 
-// Policies are a namespace's own, and their table has the columns of seed 003.28.
+// Each namespace has its own policies. Their table has the columns of seed 003.28.
 func TestStreamPolicies(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -31,7 +31,8 @@ func TestBadStreamPoliciesAreRefused(t *testing.T) {
 		values (1, 's', 'restricted', 'key')`)
 }
 
-// A group hands out what its subscriptions want; without any, everything.
+// A group hands out the events that its subscriptions want, and all events if it has
+// none.
 func TestStreamsOfAGroup(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -55,7 +56,7 @@ func TestStreamsOfAGroup(t *testing.T) {
 	s.refused("PH001", "select posthorn.group_streams('default', 'nobody', '{a}')")
 }
 
-// Who may not see a stream does not find its events, whatever the search.
+// A role that may not read a stream does not find its events by any search.
 func TestSearchHidesStreams(t *testing.T) {
 	t.Parallel()
 	s := database(t)

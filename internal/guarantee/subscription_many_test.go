@@ -2,8 +2,8 @@ package guarantee
 
 import "testing"
 
-// Ten thousand events, four conditions with a thousand subscriptions each: every event finds the four
-// that want it, and no other. seed 001.28
+// Ten thousand events meet four conditions with a thousand subscriptions each: every
+// event is handed to exactly the four subscriptions that want it. seed 001.28
 func TestTenThousandEventsAndFourThousandSubscriptions(t *testing.T) {
 	t.Parallel()
 	s := database(t)

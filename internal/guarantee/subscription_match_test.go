@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// conditions are what the tests of matching compare with plain SQL. Each runs in
-// both of its compiled forms.
+// conditions are compared with plain SQL. Each runs in both of its compiled forms.
 var conditions = []string{
 	`s.params @> jsonb_build_object('topic', e.topic)`,
 	`s.params @> jsonb_build_object('a', e.payload->'a')`,
@@ -72,7 +71,7 @@ var someKeys = []string{"", "ü", "1", `back\slash`, "order.paid", "null"}
 
 func oneOf[T any](r *rand.Rand, of []T) T { return of[r.IntN(len(of))] }
 
-// publishSome publishes events of all kinds, in a transaction.
+// publishSome publishes events of all kinds in a transaction.
 func (s *session) publishSome(r *rand.Rand, n int) {
 	s.t.Helper()
 	s.exec("begin")
@@ -125,7 +124,7 @@ func someParams(r *rand.Rand) string {
 func mustJSON(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // of what tests write
+		panic(err) // cannot fail for the texts of these tests
 	}
 	return text
 }
@@ -153,9 +152,9 @@ func (s *session) naively(group string) []string {
 
 func quoteE(text string) string { return "E" + quote(strings.ReplaceAll(text, `\`, `\\`)) }
 
-// A group's claims hand out exactly the pairs of events and subscriptions for
-// which plain SQL finds the conditions true: one event at a time, which are
-// looked up, and many, which are joined.
+// A group's claims hand out exactly the pairs of events and subscriptions for which
+// plain SQL finds the conditions true: with few events, which are looked up, and with
+// many, which are joined.
 //
 // seed 001.22, 001.23
 func TestConditionsMatchAsPlainSQLDoes(t *testing.T) {
@@ -187,7 +186,7 @@ func TestConditionsMatchAsPlainSQLDoes(t *testing.T) {
 	equal(t, "stopped", value[int](s, "select count(*) from posthorn.subscriptions where stopped_at is not null"), 0)
 }
 
-// someFilter is a filter of any form.
+// someFilter returns a random filter.
 func someFilter(r *rand.Rand) string {
 	filter := map[string]any{}
 	patterns := []string{"order.placed", "order.*", "order.>", ">", "*", "ü", "*.paid", "nothing", "*.*"}
@@ -225,7 +224,7 @@ func someFilter(r *rand.Rand) string {
 	return string(mustJSON(filter))
 }
 
-// seed 001.22: filters, alone and combined, against what they mean in plain SQL.
+// seed 001.22: filters, alone and combined, are compared with plain SQL.
 func TestFiltersMatchAsPlainSQLDoes(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -248,7 +247,7 @@ func TestFiltersMatchAsPlainSQLDoes(t *testing.T) {
 	s.exec("commit")
 	s.publishSome(r, 150)
 
-	// Patterns as regular expressions, and all else as it is written.
+	// Patterns are compared as regular expressions, and other values literally.
 	among := func(field, column string) string {
 		return fmt.Sprintf(`(not params ? '%[1]s' or %[2]s in (select jsonb_array_elements_text(case jsonb_typeof(params->'%[1]s')
 			when 'array' then params->'%[1]s' else jsonb_build_array(params->'%[1]s') end)))`, field, column)
@@ -296,7 +295,7 @@ func TestBadSubscriptionsAreRefused(t *testing.T) {
 	equal(t, "subscriptions", column[string](s, "select name from posthorn.subscriptions"), []string{})
 }
 
-// What a condition of ten thousand bytes says is found out in a moment.
+// A condition of ten thousand bytes is compiled quickly.
 func TestLongCondition(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -312,7 +311,7 @@ func TestLongCondition(t *testing.T) {
 	s.refused("PH004", "select posthorn.subscribe('default', $1, 'a', $2::text::jsonb)", group, conditionFilter(condition+strings.Repeat(" ", 200), "{}"))
 }
 
-// A payload that jsonb cannot hold is one without a payload, to conditions.
+// Conditions see a payload that jsonb cannot represent as null.
 func TestPayloadThatJsonbCannotHold(t *testing.T) {
 	t.Parallel()
 	s := database(t)

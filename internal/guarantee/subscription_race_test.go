@@ -15,8 +15,8 @@ type delivered struct {
 	subscription string
 }
 
-// race is a group with subscriptions whose conditions fail now and then, and what
-// came of it.
+// race is a group with subscriptions whose conditions fail at times, and the
+// deliveries.
 type race struct {
 	t    *testing.T
 	s    *session
@@ -25,7 +25,7 @@ type race struct {
 	mu      sync.Mutex
 	owed    map[int64]int // n, by event
 	done    map[delivered]int
-	excused map[int64]bool // was in a lease that expired or failed, and may come twice
+	excused map[int64]bool // was in a lease that expired or failed, and may be delivered twice
 }
 
 const (
@@ -34,11 +34,11 @@ const (
 	patient = "case when e.payload->>'n' ~ '^[0-9]+$' then " + strict + " end"
 )
 
-// forgiven are the errors that a client tries again after.
+// forgiven reports whether a client retries after an error.
 func forgiven(err error) bool { return err == nil || hasCode(err, "40P01") }
 
-// publish publishes events, some of them late and some of them bad, and rolls
-// some back.
+// publish publishes events, some of them late and some of them bad, and rolls some
+// back.
 func (r *race) publish(s *session, rnd *rand.Rand) {
 	for range 50 {
 		s.exec("begin")
@@ -66,8 +66,8 @@ func (r *race) publish(s *session, rnd *rand.Rand) {
 	}
 }
 
-// work claims, and settles, fails or forgets, until the group has nothing left
-// when it is told to stop.
+// work claims, and settles, fails or abandons leases, until over is closed and the
+// group is drained.
 func (r *race) work(s *session, rnd *rand.Rand, over <-chan struct{}) {
 	for {
 		last := false
@@ -102,14 +102,15 @@ func (r *race) work(s *session, rnd *rand.Rand, over <-chan struct{}) {
 	}
 }
 
-// end ends a lease in one way or another.
+// end ends a lease in a random way.
 func (r *race) end(s *session, rnd *rand.Rand, l lease, all []delivered, last bool) {
 	way := rnd.IntN(8)
 	if last {
 		way = 7
 	}
 	if way < 3 {
-		// Also what it holds and nobody wanted: someone may, when it is matched again.
+		// Also the events that no subscription wanted: one may want them when they
+		// are matched again.
 		held := column[int64](s, "select unnest(posthorn.lease_ids(l)) from posthorn.leases l where id = $1", l.ID)
 		r.mu.Lock()
 		for _, e := range append(held, l.Events...) {
@@ -167,9 +168,9 @@ func (r *race) change(s *session, rnd *rand.Rand, over <-chan struct{}) {
 	}
 }
 
-// Subscriptions fail and go on while several workers claim, leases expire and
-// fail, and transactions commit late. Each gets all that it wants, and nothing twice but
-// what was in a lease that did not end well.
+// Subscriptions fail and are restarted while several workers claim, leases expire and
+// fail, and transactions commit late. Each subscription gets all events that it
+// wants, and none twice except events of a lease that expired or failed.
 //
 // seed 001.22, 001.45
 func TestSubscriptionsStopAndGoOn(t *testing.T) {
@@ -210,7 +211,7 @@ func stopAndGoOn(t *testing.T, order string) {
 	goOn()
 	close(over)
 	workers.Wait()
-	goOn() // a claim that had begun before may have stopped them by what they were
+	goOn() // a claim that began earlier may have stopped them by their old conditions
 	s.lookAgain()
 	last := s.another()
 	r.work(last, rand.New(rand.NewPCG(r.seed, 30)), over)

@@ -8,16 +8,17 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// wanting is a group with subscriptions at all stages: one that works, one that
-// is stopped, and one that has gone on and has not caught up.
+// wanting is a group with subscriptions in all states: one that works, one that is
+// stopped, and one that was restarted and has not caught up.
 type wanting struct {
 	want []string
 }
 
 const oddOnes = `{"payload": {"n": 1}}`
 
-// makeWanting uses filters, whose functions every installation has: where there is no pg_dump for
-// the server, its tables are copied. They are stopped by hand, as conditions that fail would be.
+// makeWanting uses filters, whose functions every installation has: without a pg_dump
+// for the server, only tables are copied. The subscriptions are stopped by an update,
+// as failing conditions would stop them.
 func makeWanting(t *testing.T, url string) wanting {
 	t.Helper()
 	s := connect(t, url)
@@ -52,10 +53,10 @@ func makeWanting(t *testing.T, url string) wanting {
 	slow.exec("commit")
 	w.want = append(w.want, to(late, "behind", "stopped"))
 	s.handOut(group, 10) // in the middle, and to the end
-	// It goes on, and nobody has done the catching up.
+	// It is restarted, and catching up has not run.
 	s.exec("update posthorn.subscriptions set stopped_at = null, error = null where name = 'behind'")
 	publish("stopped")
-	event := s.claimHandout(group, 1).Events[0] // held by a worker that is left behind
+	event := s.claimHandout(group, 1).Events[0] // in a lease of a worker of the old cluster
 	w.want = append(w.want, to(event, "behind", "calm"))
 	w.want = append(w.want, to(event+1, "calm"))
 	unread := s.publishEvent("a", `{"n": 1}`)
@@ -63,7 +64,7 @@ func makeWanting(t *testing.T, url string) wanting {
 	return w
 }
 
-// What stopped subscriptions are owed outlives a restore into another cluster.
+// The events owed to stopped subscriptions survive a restore into another cluster.
 func restoreOfStoppedSubscriptions(t *testing.T, low *ownDatabase) {
 	high := posthorntest.Database(t)
 	drawMoreThan(t, high, low)
@@ -72,7 +73,7 @@ func restoreOfStoppedSubscriptions(t *testing.T, low *ownDatabase) {
 	before := s.publishEvent("a", `{"n": 1}`)
 	s.exec("select posthorn.rebase()")
 	after := s.publishEvent("a", `{"n": 1}`)
-	// Owed piece by piece: to each subscription, once.
+	// Each event is owed once to each subscription.
 	got := pieces(s.handOut(group, 10))
 	s.catchUp()
 	got = append(got, pieces(s.handOut(group, 10))...)
@@ -85,7 +86,7 @@ func restoreOfStoppedSubscriptions(t *testing.T, low *ownDatabase) {
 	s.wantHanded()
 }
 
-// pieces cuts "event subscription subscription" into "event subscription" each.
+// pieces splits "event subscription subscription" into "event subscription" pairs.
 func pieces(handed []string) []string {
 	var all []string
 	for _, h := range handed {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// seed 001.45, 001.49: what one subscription fails is retried, buried and brought
-// back for it alone.
+// seed 001.45, 001.49: an event that failed for one subscription is retried, buried
+// and redriven for that subscription alone.
 func TestRetriesOfOneSubscription(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"none", "key", "stream", "total"} {
@@ -59,8 +59,8 @@ func (s *session) claimOne() lease {
 	return s.claimHandout(group, 1).lease
 }
 
-// Ordered groups keep the order of what is handed out; events that nobody wants block
-// nobody.
+// Ordered groups keep the order of handed out events. Events that no subscription
+// wants block nothing.
 func TestOrderedGroupsWithSubscriptions(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"key", "total"} {
@@ -106,8 +106,8 @@ func TestDelayedEventsAreMatched(t *testing.T) {
 	s.wantHanded(to(value[int64](s, "select max(id) from posthorn.events"), "a", "b"))
 }
 
-// Of a batch that kills its workers only what was handed out can be to blame: that
-// is split, found and buried, and what nobody wanted is not.
+// If a batch kills its workers, only an event that was handed out can be the cause:
+// these events are split and buried, and unwanted events are not.
 func TestKillerInAGroupWithSubscriptions(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"none", "key", "total"} {
@@ -123,15 +123,15 @@ func TestKillerInAGroupWithSubscriptions(t *testing.T) {
 			handled := s.dieOn(killer, 10)
 			wantEvents(t, handled, slices.Delete(slices.Clone(events), 2, 3)...)
 			s.wantBuried(killer, 4)
-			equal(t, "retries that nobody wants", value[int](s, "select count(*) from posthorn.retries"), 0)
+			equal(t, "retries that no subscription wants", value[int](s, "select count(*) from posthorn.retries"), 0)
 			s.exec("select posthorn.redrive('default', $1)", group)
 			s.wantHanded(to(killer, "a"))
 		})
 	}
 }
 
-// Splitting a batch looks at what was handed out of it alone.
-func TestOnlyWhatIsWantedIsSplit(t *testing.T) {
+// Only the events that were handed out of a batch are split.
+func TestOnlyWantedEventsAreSplit(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.subscribe("a", `{"type": "order.placed"}`)
@@ -145,7 +145,7 @@ func TestOnlyWhatIsWantedIsSplit(t *testing.T) {
 	equal(t, "parts", value[int](s, "select count(*) from posthorn.retries"), 5)
 }
 
-// seed 001.10: a message for one subscription reaches it, and nobody else.
+// seed 001.10: a message for one subscription reaches only that subscription.
 func TestPublishTo(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -185,7 +185,8 @@ func TestPublishTo(t *testing.T) {
 	s.exec("select posthorn.seek('default', $1, '-infinity')", group)
 	s.wantHanded()
 
-	// It is retried, buried and brought back as any, after the log has dropped it too.
+	// It is retried, buried and redriven like any event, even after the log has
+	// dropped it.
 	event = send("'{}'")
 	h := s.claimHandout(group, 1)
 	s.fail(h, event, "a", `, "retry_in": "0"`)
@@ -226,7 +227,8 @@ func TestPublishTo(t *testing.T) {
 	s.wantHanded()
 }
 
-// seed 001, where PGMB loses events: a transaction that commits late, behind what its group has read.
+// seed 001, where PGMB loses events: a transaction commits late, after its group has
+// read past it.
 func TestLateCommitReachesSubscriptions(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -241,8 +243,8 @@ func TestLateCommitReachesSubscriptions(t *testing.T) {
 	s.wantHanded(to(late, "a", "b"))
 }
 
-// seed 001, where PGMB loses events: the server dies right after a publish, and
-// before the claim that it hands out is settled.
+// seed 001, where PGMB loses events: the server crashes right after a publish, and
+// before the claim that hands it out is settled.
 func crashWithSubscriptions(t *testing.T, own *ownDatabase) {
 	s := own.session()
 	s.subscribe("a", "{}")
@@ -255,8 +257,8 @@ func crashWithSubscriptions(t *testing.T, own *ownDatabase) {
 	s.wantHanded(to(first, "a", "b"), to(second, "a", "b"))
 }
 
-// seed 001, where PGMB loses events: many in one batch get ids that do not collide, and
-// all are handed out, in order, however few at a time.
+// seed 001, where PGMB loses events: many events in one batch get distinct ids, and
+// all are handed out in order, in small leases.
 func TestBatchReachesSubscriptionsInOrder(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -270,7 +272,8 @@ func TestBatchReachesSubscriptionsInOrder(t *testing.T) {
 	equal(t, "handed out", s.handOut(group, 77), want)
 }
 
-// seed 001, where PGMB loses events: retention keeps what a group with subscriptions has not read.
+// seed 001, where PGMB loses events: retention keeps the events that a group with
+// subscriptions has not read.
 func TestRetentionWaitsForGroupWithSubscriptions(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -280,8 +283,9 @@ func TestRetentionWaitsForGroupWithSubscriptions(t *testing.T) {
 	s.wantKept(event, "group billing of namespace default has not read all of it", func() { s.wantHanded(to(event, "a")) })
 }
 
-// What was buried for a subscription that is gone comes back when it is redriven, and so does what was owed
-// to a handler from before the group had subscriptions: nothing leaves a group unseen.
+// A dead letter of a removed subscription is handed out after a redrive, and so is an
+// event owed to a handler from before the group had subscriptions: no event leaves a
+// group unseen.
 func TestRetriesOfSubscriptionsThatAreGone(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// objects are what a refused condition might leave behind.
+// objects lists the objects that a refused condition might leave behind.
 func (s *session) objects() []string {
 	s.t.Helper()
 	return column[string](s, `
@@ -28,7 +28,8 @@ func (s *session) objects() []string {
 		order by 1`)
 }
 
-// What is no expression over e and s is refused, and leaves nothing behind.
+// A text that is not an expression over e and s is refused, and leaves nothing
+// behind.
 //
 // seed 001.22
 func TestBadConditionsAreRefused(t *testing.T) {
@@ -51,7 +52,7 @@ func TestBadConditionsAreRefused(t *testing.T) {
 		"(with x as (select 1) select true from x)", "e.id = count(*)", "count(*) > 0", "max(e.id) > 1", "bool_and(true)",
 		"row_number() over () = 1", "lag(true) over ()", "public.rows()", "unnest(array[true])", "generate_series(1, 2) = 1",
 		"(jsonb_each(e.payload)).key = 'a'", "jsonb_array_elements(e.payload) = '1'", "grouping(e.id) = 0",
-		// what may do something
+		// functions that may have effects
 		"random() < 0.5", "clock_timestamp() > e.created_at", "nextval('public.numbers') > 0", "pg_sleep(1) is null",
 		"set_config('search_path', 'public', false) = ''", "pg_advisory_lock(1) is null", "pg_try_advisory_xact_lock(1)",
 		"query_to_xml('select 1', true, true, '') is null", "pg_terminate_backend(1)", "public.volatile_one() = 1",
@@ -63,10 +64,10 @@ func TestBadConditionsAreRefused(t *testing.T) {
 		"e; drop table public.canary", ");", "(", ")", "true))", "((true)", "true) as matches, (true", "true) limit (1", "true) order by (1", "true) group by (true",
 		"true) for update of s; select (true", "$$; drop table public.canary; $$", "$a$", "'", "\"", "'; drop table public.canary; --", "U&'\\0027'", "E'\\'", "E'\\'; drop table public.canary; --'",
 		"true) into temporary x from (select true", "true) except (select true", "1) = any (select 1", "true) is true or exists (select 1 from public.canary",
-		// what fails where there is nothing, or always
+		// fails for an empty event, or always
 		"1 / 0 = 1", "public.raises()", "e.type::int > 0 or 1 / coalesce(e.id, 0) = 1", "coalesce(e.key, 'x')::int = 1", "jsonb_build_object(e.key, 1) = '{}'", "jsonb_build_object('a') = '{}'",
 		"'a'::int = 1", "cast('{' as jsonb) is null",
-		// and what is too long
+		// too long
 		"e.type = '" + strings.Repeat("x", 10000) + "'",
 	} {
 		_, err := s.conn.Exec(t.Context(), "select posthorn.subscribe('default', $1, 'a', $2::text::jsonb)", group, conditionFilter(condition, "{}"))
@@ -79,8 +80,8 @@ func TestBadConditionsAreRefused(t *testing.T) {
 	equal(t, "sequence used", value[bool](s, "select is_called from public.numbers"), false)
 }
 
-// Conditions are for admins.
-func TestWhoMayMakeConditions(t *testing.T) {
+// Only admins may make conditions.
+func TestOnlyAdminsMakeConditions(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.define("{}")
@@ -105,7 +106,7 @@ func TestWhoMayMakeConditions(t *testing.T) {
 	s.subscribeSQL("a", "e.type = 'order.placed'", "{}")
 	s.exec("update posthorn.subscriptions set params = '{\"topic\": \"order.placed\"}' where group_id = 'my-unique-group-id'")
 	s.exec("update posthorn.subscriptions set conditions_sql = null, params = '{}' where name = 'a'")
-	// What the engine goes by is not theirs to change.
+	// Admins may not change the engine's own columns.
 	s.refused("42501", "update posthorn.subscriptions set condition_id = 1")
 	s.refused("42501", "update posthorn.subscriptions set digest = ''")
 	event := s.publish()
@@ -116,9 +117,8 @@ func TestWhoMayMakeConditions(t *testing.T) {
 	s.refused("42501", "select posthorn.compile(1, 'true')")
 }
 
-// What a condition runs may read subscriptions, and nothing else, whoever made the
-// condition and whatever it calls: also while it is planned, which runs what is
-// immutable.
+// Code that a condition runs may read subscriptions and nothing else, whoever made
+// the condition, and including immutable functions that run during planning.
 func TestConditionsRunAsARoleThatMayNothing(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -161,15 +161,15 @@ func TestConditionsRunAsARoleThatMayNothing(t *testing.T) {
 	equal(t, "readable tables", column[string](s, `
 		select distinct c.oid::regclass::text from pg_class c, unnest(array['select', 'insert', 'update', 'delete', 'truncate']) p
 		where c.relnamespace = 'posthorn'::regnamespace and c.relkind in ('r', 'p', 'v') and has_table_privilege('posthorn_condition', c.oid, p)`), []string{"posthorn.subscriptions"})
-	equal(t, "what else may be done with subscriptions", value[bool](s, "select has_table_privilege('posthorn_condition', 'posthorn.subscriptions', 'insert, update, delete')"), false)
+	equal(t, "other rights on subscriptions", value[bool](s, "select has_table_privilege('posthorn_condition', 'posthorn.subscriptions', 'insert, update, delete')"), false)
 	equal(t, "may create", value[bool](s, "select has_schema_privilege('posthorn_condition', 'posthorn', 'create')"), false)
 	equal(t, "functions it may call", column[string](s, `
 		select p.oid::regprocedure::text from pg_proc p
 		where p.pronamespace = 'posthorn'::regnamespace and has_function_privilege('posthorn_condition', p.oid, 'execute') and p.proname !~ '^condition_[0-9]'`), []string{})
 }
 
-// asOwner makes a database that belongs to a fresh role without a superuser's
-// rights, installs Posthorn there, and returns a session of that role.
+// asOwner creates a database that belongs to a new role without a superuser's rights,
+// installs Posthorn there, and returns a session of that role.
 func (s *ownServer) asOwner(t *testing.T, name, attributes string) *session {
 	t.Helper()
 	d := s.newDatabase(t, "template0")
@@ -194,7 +194,8 @@ func (s *session) wantConditions() {
 	equal(s.t, "may create", value[bool](s, "select has_schema_privilege('posthorn_condition', 'posthorn', 'create')"), false)
 }
 
-// Without the right to make roles there are filters, and a hint that leads on.
+// wantNoConditions checks that without the right to create roles only filters work,
+// and that the error has a helpful hint.
 func (s *session) wantNoConditions() {
 	s.t.Helper()
 	s.define("{}")
@@ -209,9 +210,10 @@ func (s *session) wantNoConditions() {
 	s.exec("select posthorn.unsubscribe('default', $1, 'filter')", group)
 }
 
-// Who owns a database and may make roles installs and uses conditions, without
-// being a superuser. From Postgres 16 on, who made the roles may: in another
-// database of the cluster, the hint tells what is missing.
+// The owner of a database who may create roles can install Posthorn and use
+// conditions without being a superuser. From Postgres 16 on, this requires having
+// created the roles: in another database of the cluster, the hint names the missing
+// right.
 func conditionsWithoutSuperuser(t *testing.T, server *ownServer) {
 	followHint := func(s *session) {
 		super := connect(t, server.urlOf(t, s.conn.Config().Database))
@@ -222,7 +224,7 @@ func conditionsWithoutSuperuser(t *testing.T, server *ownServer) {
 	nobody := server.asOwner(t, "nobody", "")
 	nobody.wantNoConditions()
 	server.asOwner(t, "first", "createrole").wantConditions()
-	nobody.wantNoConditions() // though the role is there now
+	nobody.wantNoConditions() // although the role exists now
 	followHint(nobody)
 	nobody.wantConditions()
 

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// fussy is a condition that stops its subscription where n is no number, because it then takes too long.
+// fussy is a condition that stops its subscription if n is not a number, because it
+// then takes too long.
 const fussy = "public.fussy(e.payload->>'n', s.params->>'over')"
 
 func (s *session) makeFussy() {
@@ -33,15 +34,15 @@ func (s *session) allowFunction(declaration, body string) {
 	s.exec("select posthorn.allow_condition_function(p.oid) from pg_proc p where p.proname = $1 and p.pronamespace = 'public'::regnamespace", name)
 }
 
-// catchUp does the part of upkeep that hands out what was missed.
+// catchUp runs the part of upkeep that hands out missed events.
 func (s *session) catchUp() {
 	s.t.Helper()
 	for value[int](s, "select posthorn.catch_up()") > 0 {
 	}
 }
 
-// seed 001.22: a condition that fails stops its subscription, and no other, in the same claim. Changed, it
-// goes on, and gets what it missed, once.
+// seed 001.22: a condition that fails stops only its own subscription, in the same
+// claim. After a change, the subscription continues, and gets the missed events once.
 func TestFailingConditionStopsOnlyItsSubscription(t *testing.T) {
 	t.Parallel()
 	for _, change := range []string{"subscribe", "update"} {
@@ -84,7 +85,8 @@ func TestFailingConditionStopsOnlyItsSubscription(t *testing.T) {
 	}
 }
 
-// Changed, and no better, a condition stops its subscription again, and loses nothing by it.
+// A changed condition that fails again stops its subscription again, without losing
+// events.
 func TestSubscriptionThatFailsAgain(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -97,7 +99,7 @@ func TestSubscriptionThatFailsAgain(t *testing.T) {
 	s.exec("update posthorn.subscriptions set params = '{\"over\": 6}'") // catches up later
 	two := publish("8")
 	s.wantHanded(to(two, "fussy"))
-	s.catchUp() // and meets the bad one again
+	s.catchUp() // and meets the bad event again
 	equal(t, "stopped", len(s.stopped()), 1)
 	three := publish("9")
 	publish(`"x"`)
@@ -109,8 +111,9 @@ func TestSubscriptionThatFailsAgain(t *testing.T) {
 	s.wantHanded(to(one, "fussy"), to(three, "fussy"))
 }
 
-// A claim may wait for what catching up has written. Where a condition fails meanwhile, catching up does not wait
-// for the claim, which would be a deadlock, and stops the subscription when it comes back.
+// A claim may wait for rows that catching up has written. If a condition fails
+// meanwhile, catching up does not wait for the claim, which would be a deadlock, and
+// stops the subscription in its next run.
 func TestCatchUpDoesNotWaitForAClaim(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -133,7 +136,7 @@ func TestCatchUpDoesNotWaitForAClaim(t *testing.T) {
 	s.wantHanded(to(one, "fussy"))
 }
 
-// What nothing but the machine is to blame for stops nobody.
+// Errors caused only by the machine stop no subscription.
 func TestErrorsThatAreNoOnesFault(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -153,13 +156,13 @@ func TestErrorsThatAreNoOnesFault(t *testing.T) {
 	equal(t, "stopped", s.stopped(), []string{})
 }
 
-// A condition that sleeps is stopped when it has used up its time; the group
-// goes on.
+// A condition that sleeps is stopped when its time is used up, and the group
+// continues.
 func TestSlowConditionIsStopped(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.exec("update posthorn.config set value = '10 milliseconds' where key = 'condition_time_limit'")
-	s.allowFunction("nap() returns boolean", "begin perform pg_sleep(0.02); return true; end") // its time is what the limit is compared with
+	s.allowFunction("nap() returns boolean", "begin perform pg_sleep(0.02); return true; end") // its duration is compared with the limit
 	s.subscribe("quick", "{}")
 	s.subscribeSQL("slow", "public.nap()", "{}")
 	events := s.publishMany(50)
@@ -175,8 +178,8 @@ func TestSlowConditionIsStopped(t *testing.T) {
 	s.wantHanded(to(50, "slow"))
 }
 
-// Someone who cancels a claim cancels it, whatever it was doing.
-func TestCanceledClaimStopsNobody(t *testing.T) {
+// Cancelling a claim stops no subscription, whatever the claim was doing.
+func TestCanceledClaimStopsNoSubscription(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.allowFunction("wait() returns boolean", "begin perform pg_advisory_xact_lock_shared(7); return true; end")
@@ -197,7 +200,7 @@ func TestCanceledClaimStopsNobody(t *testing.T) {
 	s.wantHanded(to(event, "e.type = 'order.placed'", "public.wait()"))
 }
 
-// A subscription that is stopped may be removed, with all that it missed.
+// A stopped subscription may be removed, with all missed events.
 func TestStoppedSubscriptionIsRemoved(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -212,8 +215,9 @@ func TestStoppedSubscriptionIsRemoved(t *testing.T) {
 	s.exec("select posthorn.delete_group('default', $1)", group)
 }
 
-// Leases that others hold when a subscription is stopped, end, expire, or are
-// given back as ever; what it misses of them it gets when it goes on.
+// Leases that are active when a subscription is stopped are settled, expire, or are
+// released as usual. The subscription gets the events that it missed in them when it
+// is restarted.
 func TestLeasesInFlightWhenASubscriptionStops(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"none", "key"} {
@@ -227,7 +231,8 @@ func TestLeasesInFlightWhenASubscriptionStops(t *testing.T) {
 			publish := func(key, n string) int64 {
 				return value[int64](s, "select posthorn.publish('default', 'a', $1::text::json, key => $2)", `{"n": `+n+`}`, key)
 			}
-			// Three before the bad one, of which one lease ends well, one expires, and one fails.
+			// Three events before the bad one: one lease is settled, one expires, and
+			// one fails.
 			var events []int64
 			for i := range 4 {
 				events = append(events, publish(fmt.Sprint("k", i), "7"))
@@ -272,12 +277,13 @@ func TestLeasesInFlightWhenASubscriptionStops(t *testing.T) {
 				}
 			}
 			slices.Sort(got)
-			equal(t, "what it missed", got, want)
+			equal(t, "missed events", got, want)
 		})
 	}
 }
 
-// What is cut off a wide window is not missed yet when its head is matched: it comes with the next claim.
+// The events cut off from a wide window are not missed when its head is matched: the
+// next claim hands them out.
 func TestCutOffRestIsHandedOutOnce(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -294,8 +300,9 @@ func TestCutOffRestIsHandedOutOnce(t *testing.T) {
 	s.wantHanded(to(rest[0], "calm", "fussy"), to(rest[1], "calm", "fussy"))
 }
 
-// Events that wait for their slot were taken while a subscription was stopped, and are matched after it went on.
-func TestWhatWaitsForItsSlotIsHandedOutOnce(t *testing.T) {
+// Events that wait for their slot were taken while a subscription was stopped, and
+// are matched after it was restarted.
+func TestEventWaitingForItsSlotIsHandedOutOnce(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.makeFussy()
@@ -318,7 +325,7 @@ func TestWhatWaitsForItsSlotIsHandedOutOnce(t *testing.T) {
 	s.wantHanded(want...)
 }
 
-// A group that is moved while a subscription is stopped.
+// The group is moved while a subscription is stopped.
 func TestSeekWhileASubscriptionIsStopped(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -342,7 +349,8 @@ func TestSeekWhileASubscriptionIsStopped(t *testing.T) {
 	s.wantHanded(to(missed, "fussy"), to(skipped, "fussy"), to(after, "fussy"))
 }
 
-// seed 001, where PGMB loses events: retention keeps what a stopped subscription is owed.
+// seed 001, where PGMB loses events: retention keeps the events owed to a stopped
+// subscription.
 func TestRetentionWaitsForStoppedSubscription(t *testing.T) {
 	t.Parallel()
 	for _, behind := range []bool{false, true} {
@@ -359,7 +367,7 @@ func TestRetentionWaitsForStoppedSubscription(t *testing.T) {
 				owed = s.publishEvent("a", `{"n": 7}`)
 			}
 			s.wantHanded()
-			if behind { // and nothing else of the same partition
+			if behind { // and no other event of the partition
 				s.exec("delete from posthorn.missed")
 			}
 			s.wantKept(owed, "subscription fussy of group billing was stopped before it", func() {
@@ -370,7 +378,7 @@ func TestRetentionWaitsForStoppedSubscription(t *testing.T) {
 	}
 }
 
-// A group whose subscriptions are all gone holds nothing back, and hands out nothing.
+// A group without any subscription left blocks no retention, and hands out nothing.
 func TestRetentionDoesNotWaitForGroupWithoutSubscriptions(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -380,13 +388,13 @@ func TestRetentionDoesNotWaitForGroupWithoutSubscriptions(t *testing.T) {
 	s.exec("delete from posthorn.subscriptions")
 	s.turnClock(longAfter)
 	if s.maintain(); s.inLog(event) {
-		t.Error("the event is still there")
+		t.Error("the event still exists")
 	}
 	s.publish()
 	s.wantHanded()
 }
 
-// What commits late while a subscription is stopped is owed to it too.
+// An event that commits late while a subscription is stopped is owed to it too.
 func TestLateCommitForStoppedSubscription(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -409,7 +417,7 @@ func TestLateCommitForStoppedSubscription(t *testing.T) {
 	s.wantHanded(to(later, "fussy"))
 }
 
-// It goes on in the middle of the log: what comes after is matched as ever.
+// It is restarted in the middle of the log: later events are matched as usual.
 func TestGoingOnFarBehind(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -446,8 +454,8 @@ func TestGoingOnFarBehind(t *testing.T) {
 	equal(t, "stops left", value[int](s, "select count(*) from posthorn.stops"), 0)
 }
 
-// seed 001.29: subscriptions expire when their group has not been read for as long as they said; a group goes
-// with the last of them.
+// seed 001.29: a subscription expires when its group has not been read for its expiry
+// interval. A group is removed with its last subscription.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -470,12 +478,12 @@ func TestExpiry(t *testing.T) {
 	s.turnClock(50 * time.Minute)
 	equal(t, "before their time", names(), all)
 	s.claimHandout("read", 10)                                                                            // finds something
-	s.exec("select posthorn.subscribe('default', 'temporary', 'a', '{\"expiry_interval\": \"1 hour\"}')") // is there again
+	s.exec("select posthorn.subscribe('default', 'temporary', 'a', '{\"expiry_interval\": \"1 hour\"}')") // exists again
 	s.turnClock(100 * time.Minute)
 	equal(t, "after an hour", names(), []string{"billing kept", "read a", "temporary a", "temporary b"})
 	equal(t, "retries", value[int](s, "select count(*) from posthorn.retries"), 0)
-	s.handOut("read", 10)                        // finds what it had
-	equal(t, "idle", s.handOut("read", 10), nil) // and nothing more, but it reads
+	s.handOut("read", 10)                        // finds its events
+	equal(t, "idle", s.handOut("read", 10), nil) // and no more, but the group is read
 	s.turnClock(150 * time.Minute)
 	equal(t, "after two hours and a half", names(), []string{"billing kept", "read a"})
 	equal(t, "groups", groups(), []string{"billing", "read"})

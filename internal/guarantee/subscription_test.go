@@ -11,13 +11,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// subscribe makes a subscription of the test's group, or changes it.
+// subscribe makes or changes a subscription of the test's group.
 func (s *session) subscribe(name, filter string) int64 {
 	s.t.Helper()
 	return value[int64](s, "select posthorn.subscribe('default', $1, $2, $3::text::jsonb)", group, name, filter)
 }
 
-// subscribeSQL does so with a condition in SQL.
+// subscribeSQL makes a subscription with a condition in SQL.
 func (s *session) subscribeSQL(name, condition, params string) int64 {
 	s.t.Helper()
 	return s.subscribe(name, conditionFilter(condition, params))
@@ -26,7 +26,7 @@ func (s *session) subscribeSQL(name, condition, params string) int64 {
 func conditionFilter(condition, params string) string {
 	text, err := json.Marshal(map[string]any{"conditions_sql": condition, "params": json.RawMessage(params)})
 	if err != nil {
-		panic(err) // of what tests write
+		panic(err) // cannot fail for the texts of these tests
 	}
 	return string(text)
 }
@@ -37,7 +37,7 @@ func (s *session) publishEvent(eventType, payload string) int64 {
 	return value[int64](s, "select posthorn.publish('default', $1, $2::text::json)", eventType, payload)
 }
 
-// handed is an event of a lease, and the subscriptions that are to have it.
+// handed is an event of a lease, and the subscriptions that it is for.
 type handed struct {
 	Event         int64
 	Subscriptions []string
@@ -49,8 +49,8 @@ type handout struct {
 	Handed []handed
 }
 
-// claimHandout claims again where a claim has looked for its full second: it may have
-// ended before it reached an event that somebody wants.
+// claimHandout repeats a claim that has used its full second: it may have ended
+// before it reached an event that a subscription wants.
 func (s *session) claimHandout(group string, max int) handout {
 	s.t.Helper()
 	began := time.Now()
@@ -76,15 +76,15 @@ func (s *session) claimHandout(group string, max int) handout {
 	return h
 }
 
-// fail settles a handout of which one subscription failed one event.
+// fail settles a handout in which one subscription failed one event.
 func (s *session) fail(h handout, event int64, subscription, rest string) {
 	s.t.Helper()
 	s.exec("select posthorn.settle($1, $2, $3::text::jsonb)", h.ID, h.Attempt,
 		fmt.Sprintf(`[{"event": %d, "subscription": %q, "error": "no"%s}]`, event, subscription, rest))
 }
 
-// handOut claims up to max events at a time and settles them, until nothing is
-// left. It returns them as "event subscription subscription", in order.
+// handOut claims up to max events at a time and settles them, until nothing is left.
+// It returns them as "event subscription subscription", in order.
 func (s *session) handOut(group string, max int) []string {
 	s.t.Helper()
 	var all []string
@@ -98,7 +98,7 @@ func (s *session) handOut(group string, max int) []string {
 		}
 		for _, e := range h.Handed {
 			if len(e.Subscriptions) == 0 {
-				s.t.Fatalf("event %d was handed to nobody", e.Event)
+				s.t.Fatalf("event %d was handed to no subscription", e.Event)
 			}
 			all = append(all, fmt.Sprint(e.Event, " ", strings.Join(e.Subscriptions, " ")))
 		}
@@ -106,7 +106,8 @@ func (s *session) handOut(group string, max int) []string {
 	}
 }
 
-// wantHanded checks what the test's group is handed until nothing is left.
+// wantHanded checks all events that are handed out to the test's group until nothing
+// is left.
 func (s *session) wantHanded(want ...string) {
 	s.t.Helper()
 	got := s.handOut(group, 100)
@@ -119,13 +120,13 @@ func to(event int64, subscriptions ...string) string {
 	return fmt.Sprint(event, " ", strings.Join(subscriptions, " "))
 }
 
-// stopped are the stopped subscriptions of the test's group, with their errors.
+// stopped returns the stopped subscriptions of the test's group, with their errors.
 func (s *session) stopped() []string {
 	s.t.Helper()
 	return column[string](s, "select name || ': ' || error from posthorn.subscriptions where group_id = $1 and stopped_at is not null order by name", group)
 }
 
-// seedInsert is what seed 001 shows, with our schema.
+// seedInsert is the statement in seed 001, with our schema.
 const seedInsert = `INSERT INTO posthorn.subscriptions (group_id, conditions_sql, params)
 VALUES (
 	'my-unique-group-id',
@@ -133,8 +134,7 @@ VALUES (
 	jsonb_build_object('topic', 'user.created')
 );`
 
-// seed 001.21: the seed's own statement makes the group too.
-// seed 001.24
+// seed 001.21: the seed's own statement makes the group too. seed 001.24
 func TestSubscriptionBySeedsInsert(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -146,7 +146,7 @@ func TestSubscriptionBySeedsInsert(t *testing.T) {
 	equal(t, "groups", column[string](s, "select name from posthorn.groups"), []string{"my-unique-group-id"})
 }
 
-// seed 001.27: consumers that want the same share one subscription, by value.
+// seed 001.27: consumers that want the same events share one subscription, by value.
 // seed 001.25, 001.26
 func TestSubscriptionsAreUniqueByValue(t *testing.T) {
 	t.Parallel()
@@ -164,21 +164,21 @@ func TestSubscriptionsAreUniqueByValue(t *testing.T) {
 	s.exec(insert, "another", nil, `{"type": "user.created"}`)
 	s.refused("23505", insert, "another", nil, `{"type": "user.created"}`)
 	s.exec(insert, "another", nil, `{"type": ["user.created"]}`)
-	for i := range 500 { // a hash of 32 bits would collide with some of a hundred thousand; ours are compared whole
+	for i := range 500 { // with a hash of 32 bits some of a hundred thousand would collide; ours are compared as a whole
 		s.exec(insert, "another", condition, fmt.Sprintf(`{"topic": "%d"}`, i))
 	}
 	equal(t, "subscriptions", value[int](s, "select count(*) from posthorn.subscriptions where group_id = 'another'"), 504)
 	equal(t, "digests of 256 bits", value[bool](s, `select bool_and(octet_length(digest) = 32) from (
 		select digest from posthorn.subscriptions union all select digest from posthorn.conditions) d`), true)
 
-	// Under a name, the same may be wanted twice: those are two subscribers.
+	// With names, two subscriptions may want the same events.
 	s.subscribe("charge", `{"type": "order.placed"}`)
 	s.subscribe("mail", `{"type": "order.placed"}`)
 	event := s.publish()
 	s.wantHanded(to(event, "charge", "mail"))
 }
 
-// seed 001.27: two subscriptions that are one to a hash of 32 bits are two.
+// seed 001.27: two subscriptions that have the same hash of 32 bits are different.
 func TestSubscriptionsWhoseHashesCollide(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -202,7 +202,7 @@ func TestSubscriptionsWhoseHashesCollide(t *testing.T) {
 	s.wantHanded(want...)
 }
 
-// seed 001.22: e.topic and e.type are one.
+// seed 001.22: e.topic and e.type are the same.
 func TestTopicIsType(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -211,7 +211,7 @@ func TestTopicIsType(t *testing.T) {
 	s.wantHanded(to(event, "a"))
 }
 
-// Rows are changed and deleted as they are.
+// Subscriptions can be changed and deleted as rows.
 func TestSubscriptionsAreRows(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -246,8 +246,9 @@ func TestSubscriptionsAreRows(t *testing.T) {
 	equal(t, "left", value[int](s, "select (select count(*) from posthorn.matchers) + (select count(*) from posthorn.anchors)"), 0)
 }
 
-// What was owed to a subscription goes with it, and a lease that names it ends as ever.
-func TestUnsubscribeDropsWhatWasOwed(t *testing.T) {
+// The retries of a subscription are removed with it, and a lease that names it ends
+// as usual.
+func TestUnsubscribeDropsRetries(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.subscribe("a", "{}")
@@ -271,7 +272,7 @@ func TestUnsubscribeDropsWhatWasOwed(t *testing.T) {
 	s.refused("PH001", "select posthorn.unsubscribe('default', 'nobody', 'a')")
 }
 
-// A condition that is known compiles nothing: no row of pg_proc, no DDL.
+// A known condition compiles nothing: it adds no row of pg_proc and runs no DDL.
 func TestKnownConditionCompilesNothing(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -294,8 +295,9 @@ func TestKnownConditionCompilesNothing(t *testing.T) {
 	}
 }
 
-// seed 001.23, 001.28: thousands of subscriptions with one condition are found through the index on
-// params, by tables that were never analysed too; for many events, by one join with them all.
+// seed 001.23, 001.28: thousands of subscriptions with one condition are found
+// through the index on params, even if the tables were never analysed. For many
+// events, one join finds all of them.
 func TestSubscriptionsOfOneConditionAreFoundByIndex(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -325,8 +327,8 @@ func TestSubscriptionsOfOneConditionAreFoundByIndex(t *testing.T) {
 	s.wantHanded(to(event, name))
 }
 
-// seed 001.28: of a sparse group's window only what matches is handed out, up to max_events, and what
-// was looked at in vain is not looked at again.
+// seed 001.28: of a sparse group's window only matching events are handed out, up to
+// max_events, and unwanted events are not searched again.
 func TestSparseGroup(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -341,7 +343,7 @@ func TestSparseGroup(t *testing.T) {
 	equal(t, "leases", value[int](s, "select count(*) from posthorn.leases"), 0)
 }
 
-// A wide window holds more than was asked for: the rest comes with the next claim.
+// A wide window holds more events than requested: the next claim hands out the rest.
 func TestClaimNeverExceedsMaxEvents(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"none", "key", "stream", "total"} {
@@ -364,14 +366,14 @@ func TestClaimNeverExceedsMaxEvents(t *testing.T) {
 				s.settle(h.lease)
 			}
 			if order == "none" {
-				slices.Sort(got) // what was cut off goes to whoever comes first
+				slices.Sort(got) // the next claim gets the events that were cut off
 			}
 			wantEvents(t, got, want...)
 		})
 	}
 }
 
-// Retries that are due are no more than was asked for either.
+// Due retries do not exceed the requested number either.
 func TestClaimOfRetriesNeverExceedsMaxEvents(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -384,7 +386,7 @@ func TestClaimOfRetriesNeverExceedsMaxEvents(t *testing.T) {
 		failures = append(failures, failure{Event: e, RetryIn: "0"})
 	}
 	s.settle(h.lease, failures...)
-	// New events come first now, and are in vain: the next window is wider.
+	// New events come first now, and are unwanted: the next window is wider.
 	s.exec("select posthorn.publish('default', 'other') from generate_series(1, 5)")
 	var got []int64
 	for h = s.claimHandout(group, 3); h.ID != 0; h = s.claimHandout(group, 3) {

@@ -7,7 +7,7 @@ import (
 
 // seed 001, table changes
 
-// hooked is a table whose changes go through a hook with this body.
+// hooked makes a table whose changes go through a hook with this body.
 func (s *session) hooked(body string) {
 	s.t.Helper()
 	s.exec("create or replace function public.hook(change jsonb) returns jsonb language plpgsql as $$begin " + body + " end$$")
@@ -28,7 +28,7 @@ func TestHookAltersAndSkipsChanges(t *testing.T) {
 	})
 }
 
-// What a hook gets, and that it may take away what is not required.
+// A hook receives the change, and may remove fields that are not required.
 func TestHookIsGivenTheChange(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -6,9 +6,9 @@ import (
 )
 
 // seed 001, table changes: the triggers run with the rights of Posthorn's owner, and
-// let nobody else use them.
+// no other role can use these rights.
 
-// role makes a role of this test's own; roles belong to the cluster.
+// role makes a role for this test; roles belong to the cluster.
 func (s *session) role(kind string, in ...string) string {
 	s.t.Helper()
 	name := value[string](s, "select $1 || '_' || current_database()", kind)
@@ -22,7 +22,7 @@ func (s *session) role(kind string, in ...string) string {
 	return name
 }
 
-// shop is an owner of tables who may push them, in a schema of its own.
+// shop makes an owner of tables who may push their changes, in a schema of its own.
 func (s *session) shop() string {
 	s.t.Helper()
 	owner := s.role("shop", "posthorn_admin")
@@ -33,7 +33,7 @@ func (s *session) shop() string {
 	return owner
 }
 
-// ran tells whose rights the code of others had.
+// ran returns the roles as which foreign code ran.
 func (s *session) ran() []string {
 	s.t.Helper()
 	s.exec("reset role")
@@ -78,7 +78,8 @@ func TestHookNeverHasOurRights(t *testing.T) {
 	equal(t, "rights that the hook had", s.ran(), []string{owner})
 }
 
-// A function of ours that others may call is safe with their rights, and so no hook.
+// One of our functions that other roles may call is safe with their rights, and so it
+// cannot be a hook.
 func TestHookOfOursIsNotForOthersToChoose(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -133,7 +134,7 @@ func TestCastsToJSONNeverHaveOurRights(t *testing.T) {
 	})
 }
 
-// A trigger made by hand without transition tables would read what has their names.
+// A trigger made by hand without transition tables would read views with their names.
 func TestTemporaryViewsAreNoTransitionTables(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// seed 001, table changes: what a statement does to a table is in the log, in the
-// transaction that did it.
+// seed 001, table changes: the changes of a statement are in the log, in the same
+// transaction.
 
-// changes are the events of the log as "type key payload old", in their order.
+// changes returns the events of the log as "type key payload old", in their order.
 func (s *session) changes() []string {
 	s.t.Helper()
 	return column[string](s, `select concat_ws(' ', e.type, coalesce(e.key, '-'), e.payload, coalesce(e.metadata->>'old', '-'))
@@ -40,9 +40,9 @@ func TestTableChanges(t *testing.T) {
 	equal(t, "metadata", column[string](s, "select distinct (metadata::jsonb - 'old')::text from posthorn.events"), []string{`{"table": "public.orders"}`})
 }
 
-// The old and the new row of an update come in two tables without a common key. A
-// column that never changes tells whether they were put together rightly: else it
-// would be among the changed ones.
+// The old and the new rows of an update are in two tables without a common key. A
+// column that never changes shows whether they were paired correctly: otherwise it
+// would be reported as changed.
 //
 // seed 001, table changes
 func TestTableChangesPairRows(t *testing.T) {
@@ -79,7 +79,7 @@ func TestTableChangesPairRows(t *testing.T) {
 			equal(t, "updates", value[int](s, "select count(*) from posthorn.events where type = 'public.t.update'"), test.updates)
 			equal(t, "updates that take two rows for one", value[int](s, `select count(*) from posthorn.events
 				where type = 'public.t.update' and payload::jsonb ? 'tag'`), 0)
-			// Played back onto what was before, the events make what is now.
+			// Applied to the old state, the events produce the new state.
 			equal(t, "rows that are missing or wrong", value[int](s, `select count(*) from (
 				select id, tag, v from public.t
 				except all
@@ -115,8 +115,8 @@ func TestTableChangesByMergeIntoPartitions(t *testing.T) {
 	equal(t, "rows", value[int](s, "select sum(id) from public.t"), 1002)
 }
 
-// A row that has left its partition, and that a trigger keeps out of the next, is in
-// the old rows and not in the new ones.
+// A row that has left its partition, and that a trigger keeps out of the next one, is
+// among the old rows and not among the new ones.
 //
 // seed 001, table changes
 func TestTableChangesOfARowThatGetsLostBetweenPartitions(t *testing.T) {
@@ -180,8 +180,8 @@ func TestTableChangesKeepTheOrderOfRows(t *testing.T) {
 	equal(t, "events", value[int](s, "select count(*) from posthorn.events"), 15000)
 }
 
-// Types without equality, numbers that no float holds, columns that are gone, made,
-// or named to confuse.
+// Types without equality, numbers that no float can represent, columns that were
+// dropped or added, and columns with confusing names.
 //
 // seed 001, table changes
 func TestTableChangesOfAllTypes(t *testing.T) {
@@ -234,7 +234,7 @@ func TestTableChangesHaveKeys(t *testing.T) {
 	}
 }
 
-// One row too large, and the statement has not happened.
+// If one row is too large, the whole statement is rolled back.
 //
 // seed 001, table changes
 func TestTableChangesThatAreTooLarge(t *testing.T) {
@@ -250,7 +250,7 @@ func TestTableChangesThatAreTooLarge(t *testing.T) {
 			t.Errorf("the error does not name %s: %s", want, err.Message)
 		}
 	}
-	s.refused("PH004", "update public.t set v = 1") // the old row is what is too large
+	s.refused("PH004", "update public.t set v = 1") // the old row is too large
 	equal(t, "rows", value[int](s, "select count(*) from public.t where v = 0"), 1)
 	equal(t, "events", value[int](s, "select count(*) from posthorn.events"), 0)
 }
@@ -358,8 +358,8 @@ func TestTableChangesByCopyAndFromOtherSessions(t *testing.T) {
 	})
 }
 
-// What is pushed is in the definition of the triggers, and says it in names: it can be
-// dumped and made anew.
+// The definition of the triggers contains the names of the tables and streams: it can
+// be dumped and restored.
 //
 // seed 001, table changes
 func TestTableChangesAreInTheDefinitionOfTriggers(t *testing.T) {

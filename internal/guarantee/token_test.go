@@ -16,7 +16,7 @@ const (
 	findToken = "select count(*) from posthorn.find_token($1)"
 )
 
-// A token is found by its hash, with what it may do.
+// A token is found by its hash, with its rights.
 func TestTokenIsFound(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -39,7 +39,7 @@ func TestTokenExpires(t *testing.T) {
 	equal(t, "state", value[string](s, "select state from posthorn.list_tokens()"), "expired")
 }
 
-// That the last token is gone does not let everybody in.
+// Without any token left, access is still refused.
 func TestTokenIsRevoked(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -66,7 +66,8 @@ func TestTokensOfANamespace(t *testing.T) {
 	s.refused("PH001", "select posthorn.list_tokens('nowhere')")
 }
 
-// Finding a token writes once a minute, and does not wait for who holds its row.
+// Finding a token writes at most once a minute, and does not wait for a lock on its
+// row.
 func TestTokenUseIsNotedByTheMinute(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -2,8 +2,8 @@ package guarantee
 
 import "testing"
 
-// Retries that are due all the time and new events take turns: neither waits
-// for the other to end.
+// Retries that are always due and new events take turns: neither waits for the other
+// to end.
 func TestRetriesAndNewEventsTakeTurns(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]string{
@@ -30,7 +30,7 @@ func TestRetriesAndNewEventsTakeTurns(t *testing.T) {
 				}
 			}
 			equal(t, "leases of retries", retries, rounds)
-			// Nothing new is left, and the retry does not wait for it.
+			// There are no new events, and the retry does not wait for one.
 			equal(t, "first", s.claim(1).Events, []int64{failing})
 		})
 	}

@@ -2,8 +2,8 @@ package guarantee
 
 import "testing"
 
-// seed 001.3: dropping the schema removes everything, whatever was made in it, and the same database
-// takes it again.
+// seed 001.3: dropping the schema removes everything, including objects that Posthorn
+// made later, and Posthorn can be installed in the same database again.
 func TestDroppingTheSchemaRemovesEverything(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -2,7 +2,7 @@ package guarantee
 
 import "testing"
 
-// clock reads the database's, so that clockAt can stop it there.
+// clock reads the database's clock, so that clockAt can stop it there.
 func (s *session) clock() (since func(period string)) {
 	s.t.Helper()
 	start := value[string](s, "select posthorn.now()::text")
@@ -13,8 +13,8 @@ func (s *session) clock() (since func(period string)) {
 	}
 }
 
-// Events that were taken are invisible to others for 30 seconds, and come again
-// if they were not settled by then, as often as that takes.
+// Events that were taken are invisible to others for 30 seconds. They are handed out
+// again if they were not settled by then, any number of times.
 //
 // seed 000.5, 000.22–26, 000.43, 002.3–6, 002.8
 func TestUnsettledEventsComeAgain(t *testing.T) {
@@ -45,8 +45,8 @@ func TestUnsettledEventsComeAgain(t *testing.T) {
 	s.wantOutcome(event, outcomeCompleted)
 }
 
-// seed 000.22, 000.43, 002.8: two workers never have the same event, also when they
-// take it at the same time.
+// seed 000.22, 000.43, 002.8: two workers never have the same event, even if they
+// take concurrently.
 func TestTwoWorkersTakeDifferentEvents(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -64,7 +64,7 @@ func TestTwoWorkersTakeDifferentEvents(t *testing.T) {
 	equal(t, "events of the second", column[int64](second, "select event_id from pg_temp.taken order by 1"), events[2:])
 }
 
-// seed 000.57: the dead letter and the end of the original are one statement.
+// seed 000.57: one statement writes the dead letter and ends the original.
 func TestDeadLetterComesWithTheSettle(t *testing.T) {
 	t.Parallel()
 	s := database(t)
@@ -77,7 +77,7 @@ func TestDeadLetterComesWithTheSettle(t *testing.T) {
 	s.exec("rollback")
 	equal(t, "state after a rollback", s.state(), before)
 	equal(t, "dead letters", value[int](s, "select count(*) from posthorn.dead_letters"), 0)
-	// What is refused leaves no dead letter either.
+	// A refused settlement leaves no dead letter.
 	s.refused("PH004", "select posthorn.settle($1, $2, $3)", l.ID, l.Attempt,
 		list([]failure{{Event: event, Permanent: true}, {Event: 4711, Permanent: true}}))
 	equal(t, "state after a refusal", s.state(), before)
@@ -87,8 +87,8 @@ func TestDeadLetterComesWithTheSettle(t *testing.T) {
 		select (select count(*) from posthorn.leases) || ' ' || (select count(*) from posthorn.dead_letters)`), "0 1")
 }
 
-// seed 002.18, 002.25: what fails for now is tried again after the group's delay,
-// until its attempts run out.
+// seed 002.18, 002.25: a transient failure is retried after the group's delay, until
+// its attempts are used up.
 func TestRetryPolicies(t *testing.T) {
 	t.Parallel()
 	const seconds = "select extract(epoch from due_at - failed_at)::float8 from posthorn.retries"

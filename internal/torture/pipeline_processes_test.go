@@ -30,7 +30,7 @@ func beRelay(ctx context.Context, s setup) error {
 	defer ph.Close()
 	// Replicas is 2 because, on a busy machine, sentinels may replace a living
 	// master. The next kill could then promote a replica without the entries.
-	toRedis, err := redis.Open(ctx, s.Redis, redis.Config{Replicas: 2, Logger: quiet()})
+	toRedis, err := redis.Open(ctx, s.Redis, redis.Config{Replicas: 2})
 	if err != nil {
 		return err
 	}
@@ -106,5 +106,5 @@ func openReaderSource(ctx context.Context, s setup) (interface {
 	if s.Role == "nats reader" {
 		return nats.OpenSource(ctx, s.NATS, "default", nats.Config{Logger: quiet()})
 	}
-	return redis.OpenSource(ctx, s.Redis, redis.Config{Logger: quiet()})
+	return redis.OpenSource(ctx, s.Redis, redis.Config{})
 }

@@ -134,7 +134,7 @@ func TestThreeFlakyBrokers(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
 	redisServer, natsServer := testredis.NewDatabase(t), testnats.NewAccount(t)
-	toRedis, err := redis.Open(t.Context(), redisServer.URL(), redis.Config{Logger: slog.New(slog.DiscardHandler)})
+	toRedis, err := redis.Open(t.Context(), redisServer.URL(), redis.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ const wards = "ward:7 patients"
 var sealedBrokers = map[string]func(t *testing.T) (sink posthorn.Sink, url string){
 	"redis": func(t *testing.T) (posthorn.Sink, string) {
 		url := testredis.NewDatabase(t).URL() + "?prefix=clinic:"
-		sink, err := redis.Open(t.Context(), url, redis.Config{Logger: slog.New(slog.DiscardHandler)})
+		sink, err := redis.Open(t.Context(), url, redis.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -167,7 +167,7 @@ func TestSealedRelayProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	toRedis, err := redis.Open(t.Context(), urls[1], redis.Config{Timeout: time.Second, Logger: log})
+	toRedis, err := redis.Open(t.Context(), urls[1], redis.Config{Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

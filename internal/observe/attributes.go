@@ -15,7 +15,7 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// The attributes of the conventions that we use, and what is only ours, under
+// Attributes of the semantic conventions, and Posthorn's own ones under
 // messaging.posthorn.
 const (
 	errorTypeKey    = attribute.Key("error.type")
@@ -31,7 +31,8 @@ const (
 
 var system = attribute.String("messaging.system", "posthorn")
 
-// An operation has our name and the kind that the conventions know.
+// Each operation has a name, which the system chooses, and a type of the semantic
+// conventions.
 var (
 	publishing = []attribute.KeyValue{
 		system, attribute.String("messaging.operation.name", "publish"), attribute.String("messaging.operation.type", "send"),
@@ -47,15 +48,15 @@ var (
 	}
 )
 
-// with returns attributes and more, without touching the former.
+// with returns a new slice of the attributes in base and more.
 func with(base []attribute.KeyValue, more ...attribute.KeyValue) []attribute.KeyValue {
 	return append(base[:len(base):len(base)], more...)
 }
 
-// classes of errors, the most telling first.
-var classes = []struct {
-	name string
-	is   error
+// errorClasses are values of error.type. The first class that matches counts.
+var errorClasses = []struct {
+	name   string
+	target error
 }{
 	{"lease_lost", pg.ErrLeaseLost},
 	{"not_found", pg.ErrNotFound},
@@ -66,14 +67,14 @@ var classes = []struct {
 	{"canceled", context.Canceled},
 }
 
-// errorType puts an error into one of few classes; those of Postgres keep their
-// SQLSTATE.
+// errorType returns the value of error.type: the class of the error, or the SQLSTATE of
+// an error of Postgres.
 func errorType(err error) string {
 	if _, ok := errors.AsType[*worker.PanicError](err); ok {
 		return "panic"
 	}
-	for _, class := range classes {
-		if errors.Is(err, class.is) {
+	for _, class := range errorClasses {
+		if errors.Is(err, class.target) {
 			return class.name
 		}
 	}
@@ -86,7 +87,7 @@ func errorType(err error) string {
 	return "_OTHER"
 }
 
-// end ends a span.
+// end records the error, if any, and ends a span.
 func end(span trace.Span, err error) {
 	if err != nil {
 		span.SetAttributes(errorTypeKey.String(errorType(err)))
@@ -95,57 +96,57 @@ func end(span trace.Span, err error) {
 	span.End()
 }
 
-// measured is one set of attributes, as counters and histograms want it.
-type measured struct {
+// attributeSet is a set of attributes, as options of counters and histograms.
+type attributeSet struct {
 	add    []metric.AddOption
 	record []metric.RecordOption
 }
 
-func measure(attributes []attribute.KeyValue) *measured {
+func newAttributeSet(attributes []attribute.KeyValue) *attributeSet {
 	option := metric.WithAttributeSet(attribute.NewSet(attributes...))
-	return &measured{[]metric.AddOption{option}, []metric.RecordOption{option}}
+	return &attributeSet{[]metric.AddOption{option}, []metric.RecordOption{option}}
 }
 
-// measures are sets of attributes that differ in a stream and the class of an
-// error. Each is made once. Streams beyond the first hundred are left out:
-// nobody could look at so many series.
-type measures struct {
+// attributeSets caches attribute sets that differ in the stream and the class of an
+// error. Only the first hundred streams get their own set, since each set becomes a time
+// series. All other streams share a set without the attribute of the stream.
+type attributeSets struct {
 	base []attribute.KeyValue
 
 	mu      sync.Mutex
-	made    map[[2]string]*measured
+	sets    map[[2]string]*attributeSet // by stream and error type
 	streams int
 }
 
 const maxStreams = 100
 
-func (m *measures) of(stream string, err error) *measured {
+func (s *attributeSets) get(stream string, err error) *attributeSet {
 	key := [2]string{stream}
 	if err != nil {
 		key[1] = errorType(err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.streams == maxStreams && m.made[key] == nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.streams == maxStreams && s.sets[key] == nil {
 		key[0] = ""
 	}
-	if m.made[key] == nil {
-		m.make(key)
+	if s.sets[key] == nil {
+		s.add(key)
 	}
-	return m.made[key]
+	return s.sets[key]
 }
 
-func (m *measures) make(key [2]string) {
-	attributes := m.base
+func (s *attributeSets) add(key [2]string) {
+	attributes := s.base
 	if key[0] != "" {
 		attributes = with(attributes, streamKey.String(key[0]))
-		m.streams++
+		s.streams++
 	}
 	if key[1] != "" {
 		attributes = with(attributes, errorTypeKey.String(key[1]))
 	}
-	if m.made == nil {
-		m.made = map[[2]string]*measured{}
+	if s.sets == nil {
+		s.sets = map[[2]string]*attributeSet{}
 	}
-	m.made[key] = measure(attributes)
+	s.sets[key] = newAttributeSet(attributes)
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// What observing adds to each event. Where nobody listens it is to stay below
-// 200 ns.
+// BenchmarkHandled measures the overhead per event. The goal is less than 200 ns
+// without an SDK.
 func BenchmarkHandled(b *testing.B) {
-	b.Run("unheard", func(b *testing.B) { benchmarkHandled(b, observe.Config{}) })
+	b.Run("without an SDK", func(b *testing.B) { benchmarkHandled(b, observe.Config{}) })
 	b.Run("metrics", func(b *testing.B) {
 		benchmarkHandled(b, observe.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))})
 	})
@@ -40,7 +40,7 @@ func benchmarkHandled(b *testing.B, config observe.Config) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		if i%10 == 0 {
-			g.Took(pg.Lease{}) // of ten events
+			g.Took(pg.Lease{}) // a lease has ten events
 		}
 		inner := g.Handling(ctx, h, events)
 		g.Handled(inner, h, events, time.Microsecond, nil)

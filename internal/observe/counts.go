@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// counts is what a handler has done in this process.
+// counts are the counters of a handler in this process.
 type counts struct {
 	name   string
 	events atomic.Int64
 	failed atomic.Int64
 	dead   atomic.Int64
 	busy   atomic.Int64                  // nanoseconds
-	calls  [len(Bounds) + 1]atomic.Int64 // by how long they took
+	calls  [len(Bounds) + 1]atomic.Int64 // by duration; see Bounds
 }
 
-// Bounds are the upper bounds of the classes in which calls of handlers are
-// counted; one more is for what took longer.
+// Bounds are the upper bounds of the buckets for the duration of calls. There is one
+// more bucket for longer calls.
 var Bounds = [...]time.Duration{
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
 	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second,
@@ -25,37 +25,37 @@ var Bounds = [...]time.Duration{
 }
 
 func (c *counts) called(events int, took time.Duration) {
-	class := 0
+	bucket := 0
 	if took > Bounds[0] {
-		class = sort.Search(len(Bounds), func(i int) bool { return took <= Bounds[i] })
+		bucket = sort.Search(len(Bounds), func(i int) bool { return took <= Bounds[i] })
 	}
-	c.calls[class].Add(1)
+	c.calls[bucket].Add(1)
 	c.events.Add(int64(events))
 	c.busy.Add(int64(took))
 }
 
-// Counts is what a handler has done so far. The parts may be apart by a call
-// that returned just now.
+// Counts are the counters of a handler. The counters are read one after the other, so
+// they may differ by calls that return meanwhile.
 type Counts struct {
-	Handler string // "" for events as a whole
-	Calls   []int64
+	Handler string  // "" for events that were fetched instead of handled
+	Calls   []int64 // by duration; see Bounds
 	Events  int64
 	Failed  int64
 	Dead    int64
 	Busy    time.Duration
 }
 
-// Counts returns what each handler has done, and how many leases were lost.
+// Counts returns the counters of all handlers, and the number of leases lost.
 func (g *Group) Counts() (handlers []Counts, leasesLost int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, h := range g.handlers {
-		handlers = append(handlers, h.counts.now())
+		handlers = append(handlers, h.counts.snapshot())
 	}
 	return handlers, g.lost.Load()
 }
 
-func (c *counts) now() Counts {
+func (c *counts) snapshot() Counts {
 	calls := make([]int64, len(c.calls))
 	for i := range c.calls {
 		calls[i] = c.calls[i].Load()

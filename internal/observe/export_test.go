@@ -1,4 +1,4 @@
 package observe
 
-// TryAgain is set before the tests begin.
-var TryAgain = &tryAgain
+// RecheckInterval is shortened before the tests begin.
+var RecheckInterval = &recheckInterval

@@ -14,95 +14,100 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Group watches what this process does for a group. It is the engine's
-// observer; its zero value is not usable.
+// Group observes the work of this process for a group. Package consume calls its
+// methods. Use [Telemetry.Group] to create one.
 type Group struct {
 	telemetry *Telemetry
 	name      string
-	attempts  int // before an event is dead; 0 for no limit
+	attempts  int // after which an event becomes a dead letter; 0 for no limit
 
-	// unheard: nobody listened when a span was begun last, which was then. It is
-	// tried again now and then.
-	unheard atomic.Bool
-	tried   atomic.Int64
+	// noSDK is true if no SDK recorded the last span. Then no spans are started until
+	// recheckInterval has passed since checkedAt, since a program may set its provider
+	// later.
+	noSDK     atomic.Bool
+	checkedAt atomic.Int64 // Unix time in nanoseconds
 
-	lost     atomic.Int64
-	leases   *measured
-	settling measures
-	fetching measures
+	lost       atomic.Int64
+	leaseSet   *attributeSet
+	settleSets attributeSets
+	fetchSets  attributeSets
 
 	mu       sync.Mutex
 	handlers []*handler
 }
 
-// handler is what is kept of one handler: in the engine's Notes, and by name.
+// handler has the counters and attributes of one handler. Package consume keeps it in
+// the Notes of its handler.
 type handler struct {
 	counts counts
 
 	attributes []attribute.KeyValue
-	well       *measured // when nothing went wrong
-	measures   measures
+	successSet *attributeSet // avoids the lock of errorSets in the common case
+	errorSets  attributeSets
 }
 
-// Group begins to watch a group whose events are dead after that many attempts.
+// Group returns the observer of a group whose events become dead letters after a number
+// of attempts.
 func (t *Telemetry) Group(name string, attempts int) *Group {
-	ofGroup := groupKey.String(name)
+	group := groupKey.String(name)
 	return &Group{
 		telemetry: t, name: name, attempts: attempts,
-		leases:   measure([]attribute.KeyValue{system, ofGroup}),
-		settling: measures{base: with(settling, ofGroup)},
-		fetching: measures{base: with(receiving, ofGroup)},
+		leaseSet:   newAttributeSet([]attribute.KeyValue{system, group}),
+		settleSets: attributeSets{base: with(settling, group)},
+		fetchSets:  attributeSets{base: with(receiving, group)},
 	}
 }
 
-// Watch prepares for a handler of the group.
-func (g *Group) Watch(h *consume.Handler) { h.Notes = g.named(h.Name) }
+// Watch begins to observe a handler of the group.
+func (g *Group) Watch(h *consume.Handler) { h.Notes = g.handler(h.Name) }
 
-// named finds what is kept of a handler, or begins to. Failures have names that
-// may have no handler here, such as those of an event that nobody handles.
-func (g *Group) named(name string) *handler {
+// handler returns the handler with a name, which it creates if necessary. A failure may
+// have the name of a subscription without a handler in this process.
+func (g *Group) handler(name string) *handler {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if i := slices.IndexFunc(g.handlers, func(h *handler) bool { return h.counts.name == name }); i >= 0 {
 		return g.handlers[i]
 	}
 	own := with(processing, groupKey.String(g.name), handlerKey.String(name))
-	made := &handler{counts: counts{name: name}, attributes: own, well: measure(own), measures: measures{base: own}}
-	g.handlers = append(g.handlers, made)
-	return made
+	h := &handler{counts: counts{name: name}, attributes: own, successSet: newAttributeSet(own), errorSets: attributeSets{base: own}}
+	g.handlers = append(g.handlers, h)
+	return h
 }
 
-// tryAgain is how often to find out whether somebody listens now.
-var tryAgain = time.Second
+// recheckInterval is how often a group without an SDK checks whether there is one now.
+var recheckInterval = time.Second
 
-// Took lets the first event of a lease find out whether anybody listens.
+// Took is called for each lease. If it is time for a check, the first event of the lease
+// starts a span again, to find out whether there is an SDK.
 func (g *Group) Took(pg.Lease) {
-	if !g.unheard.Load() {
+	if !g.noSDK.Load() {
 		return
 	}
-	if now := time.Now().UnixNano(); now-g.tried.Load() > int64(tryAgain) {
-		g.tried.Store(now)
-		g.unheard.Store(false)
+	if now := time.Now().UnixNano(); now-g.checkedAt.Load() > int64(recheckInterval) {
+		g.checkedAt.Store(now)
+		g.noSDK.Store(false)
 	}
 }
 
-// Handling begins a span. That of a single event is a child of the one that
-// published it, and linked to it; that of a batch is linked to all.
+// Handling starts a span for a call of a handler. The span of a single event is a child
+// of the span that published the event, and has a link to it. The span of a batch has
+// links to the spans of all its events.
 func (g *Group) Handling(ctx context.Context, h *consume.Handler, events []pg.Event) context.Context {
-	if g.unheard.Load() {
+	if g.noSDK.Load() {
 		return ctx
 	}
 	notes, ok := h.Notes.(*handler)
 	if !ok {
 		return ctx
 	}
-	return g.begin(ctx, about{
+	return g.startSpan(ctx, spanConfig{
 		operation: "process", kind: trace.SpanKindConsumer, attributes: notes.attributes,
 		batch: h.Batch != nil || h.BatchTx != nil, began: time.Now(),
 	}, events)
 }
 
-// Handled ends the span and counts.
+// Handled ends the span of a call, and counts the call and its events.
 func (g *Group) Handled(ctx context.Context, h *consume.Handler, events []pg.Event, took time.Duration, err error) {
 	notes, ok := h.Notes.(*handler)
 	if !ok {
@@ -114,29 +119,30 @@ func (g *Group) Handled(ctx context.Context, h *consume.Handler, events []pg.Eve
 	if !t.consumed.Enabled(ctx) && !t.process.Enabled(ctx) {
 		return
 	}
-	m := notes.well
+	set := notes.successSet
 	if err != nil {
-		m = notes.measures.of("", err)
+		set = notes.errorSets.get("", err)
 	}
-	t.consumed.Add(ctx, int64(len(events)), m.add...)
-	t.process.Record(ctx, took.Seconds(), m.record...)
+	t.consumed.Add(ctx, int64(len(events)), set.add...)
+	t.process.Record(ctx, took.Seconds(), set.record...)
 }
 
-// Settling begins a span.
+// Settling starts a span for a settlement.
 func (g *Group) Settling(ctx context.Context, events []pg.Event) context.Context {
-	if g.unheard.Load() {
+	if g.noSDK.Load() {
 		return ctx
 	}
-	return g.begin(ctx, about{
-		operation: "settle", kind: trace.SpanKindClient, attributes: g.settling.base, batch: len(events) != 1, began: time.Now(),
+	return g.startSpan(ctx, spanConfig{
+		operation: "settle", kind: trace.SpanKindClient, attributes: g.settleSets.base, batch: len(events) != 1, began: time.Now(),
 	}, events)
 }
 
-// Settled ends the span and counts what has failed.
+// Settled ends the span of a settlement. If the settlement succeeded, it counts the
+// failures.
 func (g *Group) Settled(ctx context.Context, events []pg.Event, failures []pg.Failure, took time.Duration, err error) {
 	g.end(ctx, err)
 	if t := g.telemetry; t.operation.Enabled(ctx) {
-		t.operation.Record(ctx, took.Seconds(), g.settling.of("", err).record...)
+		t.operation.Record(ctx, took.Seconds(), g.settleSets.get("", err).record...)
 	}
 	if err != nil {
 		return
@@ -149,31 +155,31 @@ func (g *Group) Settled(ctx context.Context, events []pg.Event, failures []pg.Fa
 }
 
 func (g *Group) failed(ctx context.Context, f *pg.Failure, events []pg.Event) {
-	h := g.named(f.Subscription)
+	h := g.handler(f.Subscription)
 	h.counts.failed.Add(1)
-	g.telemetry.failed.Add(ctx, 1, h.well.add...)
-	if f.Permanent || g.isLast(f.Event, events) {
+	g.telemetry.failed.Add(ctx, 1, h.successSet.add...)
+	if f.Permanent || g.isLastAttempt(f.Event, events) {
 		h.counts.dead.Add(1)
-		g.telemetry.dead.Add(ctx, 1, h.well.add...)
+		g.telemetry.dead.Add(ctx, 1, h.successSet.add...)
 	}
 }
 
-// isLast reports whether a failure of an event is its last, by the policy that
-// this process has given to the group.
-func (g *Group) isLast(id int64, events []pg.Event) bool {
+// isLastAttempt reports whether an event has used up its attempts, by the configuration
+// of the group in this process.
+func (g *Group) isLastAttempt(id int64, events []pg.Event) bool {
 	return g.attempts > 0 && slices.ContainsFunc(events, func(e pg.Event) bool {
 		return e.ID == id && e.Delivery >= g.attempts
 	})
 }
 
-// LeaseLost counts.
+// LeaseLost counts a lost lease.
 func (g *Group) LeaseLost() {
 	g.lost.Add(1)
-	g.telemetry.lost.Add(context.Background(), 1, g.leases.add...)
+	g.telemetry.lost.Add(context.Background(), 1, g.leaseSet.add...)
 }
 
 func (g *Group) end(ctx context.Context, err error) {
-	if g.unheard.Load() {
+	if g.noSDK.Load() {
 		return
 	}
 	if span := spanOf(ctx); span != nil {

@@ -1,10 +1,9 @@
-// Package observe turns what publishers and handlers do into spans and metrics
-// of OpenTelemetry, by its conventions for messaging, and into counts that are
-// kept in the process. It only watches: what it does not see happens all the
-// same.
+// Package observe records publishing and handling as OpenTelemetry spans and metrics,
+// which follow the semantic conventions for messaging, and as counters in the process.
+// It never changes the behaviour of the code that it observes.
 //
-// It is called around every event, so it costs next to nothing where nobody
-// listens: no attribute is built for a span or metric that goes nowhere.
+// Its methods are called for every event. So without an OpenTelemetry SDK they cost
+// almost nothing: they build no attributes for spans and metrics that nothing records.
 package observe
 
 import (
@@ -18,8 +17,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config says where spans and metrics go. Providers that are nil are those of
-// the process.
+// Config configures the receivers of spans and metrics. The global provider of the
+// process replaces a provider that is nil.
 type Config struct {
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
@@ -29,12 +28,12 @@ type Config struct {
 	Node      string
 }
 
-// Telemetry is the way out for the spans and metrics of one client.
+// Telemetry has the tracer and the instruments of one client.
 type Telemetry struct {
-	tracer    trace.Tracer
-	given     propagation.TextMapPropagator
-	namespace attribute.KeyValue
-	node      attribute.KeyValue
+	tracer     trace.Tracer
+	configured propagation.TextMapPropagator // nil for the default; see propagator
+	namespace  attribute.KeyValue
+	node       attribute.KeyValue
 
 	sent      metric.Int64Counter
 	consumed  metric.Int64Counter
@@ -44,8 +43,8 @@ type Telemetry struct {
 	operation metric.Float64Histogram
 	process   metric.Float64Histogram
 
-	ofPublishing measures
-	ofEnqueueing measures
+	publishSets attributeSets
+	enqueueSets attributeSets
 }
 
 const (
@@ -53,7 +52,7 @@ const (
 	schemaURL = "https://opentelemetry.io/schemas/1.43.0"
 )
 
-// New makes the instruments.
+// New creates the tracer and the instruments of a client.
 func New(config Config) *Telemetry {
 	if config.TracerProvider == nil {
 		config.TracerProvider = otel.GetTracerProvider()
@@ -63,21 +62,21 @@ func New(config Config) *Telemetry {
 	}
 	meter := config.MeterProvider.Meter(scope, metric.WithSchemaURL(schemaURL))
 	return &Telemetry{
-		tracer:    config.TracerProvider.Tracer(scope, trace.WithSchemaURL(schemaURL)),
-		given:     config.Propagator,
-		namespace: attribute.String("messaging.posthorn.namespace", config.Namespace),
-		node:      attribute.String("messaging.client.id", config.Node),
+		tracer:     config.TracerProvider.Tracer(scope, trace.WithSchemaURL(schemaURL)),
+		configured: config.Propagator,
+		namespace:  attribute.String("messaging.posthorn.namespace", config.Namespace),
+		node:       attribute.String("messaging.client.id", config.Node),
 
-		sent:      counter(meter, "messaging.client.sent.messages", "{message}", "Messages given to the database."),
+		sent:      counter(meter, "messaging.client.sent.messages", "{message}", "Messages sent to the database."),
 		consumed:  counter(meter, "messaging.client.consumed.messages", "{message}", "Events that handlers were called for."),
-		failed:    counter(meter, "messaging.posthorn.failed.messages", "{message}", "Events settled as failed, to be tried again or dead."),
-		dead:      counter(meter, "messaging.posthorn.dead.messages", "{message}", "Events settled as failed for good."),
-		lost:      counter(meter, "messaging.posthorn.lost.leases", "{lease}", "Leases that others took over while they were worked on."),
-		operation: histogram(meter, "messaging.client.operation.duration", "How long publishing and settling took."),
-		process:   histogram(meter, "messaging.process.duration", "How long handlers took."),
+		failed:    counter(meter, "messaging.posthorn.failed.messages", "{message}", "Events settled as failed, for a retry or as dead letters."),
+		dead:      counter(meter, "messaging.posthorn.dead.messages", "{message}", "Events settled as dead letters."),
+		lost:      counter(meter, "messaging.posthorn.lost.leases", "{lease}", "Leases that another worker took over while this process worked on them."),
+		operation: histogram(meter, "messaging.client.operation.duration", "Duration of publishing and settling."),
+		process:   histogram(meter, "messaging.process.duration", "Duration of handlers."),
 
-		ofPublishing: measures{base: publishing},
-		ofEnqueueing: measures{base: enqueueing},
+		publishSets: attributeSets{base: publishing},
+		enqueueSets: attributeSets{base: enqueueing},
 	}
 }
 
@@ -92,7 +91,7 @@ func counter(meter metric.Meter, name, unit, description string) metric.Int64Cou
 	return made
 }
 
-// boundaries are those that the conventions advise.
+// boundaries are the bucket boundaries that the semantic conventions recommend.
 var boundaries = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
 
 func histogram(meter metric.Meter, name, description string) metric.Float64Histogram {
@@ -107,20 +106,20 @@ func histogram(meter metric.Meter, name, description string) metric.Float64Histo
 	return made
 }
 
-// propagator is the one that was given, or that of the process, or W3C's where
-// the process has none.
+// propagator returns the configured propagator, or else the global one of the process,
+// or else that of W3C trace context.
 func (t *Telemetry) propagator() propagation.TextMapPropagator {
-	if t.given != nil {
-		return t.given
+	if t.configured != nil {
+		return t.configured
 	}
-	if ofProcess := otel.GetTextMapPropagator(); len(ofProcess.Fields()) > 0 {
-		return ofProcess
+	if global := otel.GetTextMapPropagator(); len(global.Fields()) > 0 {
+		return global
 	}
 	return propagation.TraceContext{}
 }
 
-// spanKey is where a context has the span that this package began. The span of
-// others, which may be in the same context, is not ours to end.
+// spanKey is the context key of spans that this package started. The context may have
+// a span of the program too, which this package must not end.
 type spanKey struct{}
 
 func spanOf(ctx context.Context) trace.Span {
@@ -128,8 +127,8 @@ func spanOf(ctx context.Context) trace.Span {
 	return span
 }
 
-// start begins a span. It reports whether anybody listens: a tracer without
-// listeners makes spans that have no id of their own.
+// start starts a span. It returns false if no SDK records spans: then the tracer
+// returns a span that is invalid or has the id of its parent.
 func (t *Telemetry) start(ctx context.Context, name string, kind trace.SpanKind, options ...trace.SpanStartOption) (context.Context, bool) {
 	parent := trace.SpanContextFromContext(ctx).SpanID()
 	inner, span := t.tracer.Start(ctx, name, append(options, trace.WithSpanKind(kind))...)

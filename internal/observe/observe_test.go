@@ -20,7 +20,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// globalSpans sets the process's provider, which can be done once.
+// globalSpans sets the global provider of the process, which is possible only once.
 var globalSpans = sync.OnceValue(func() *tracetest.SpanRecorder {
 	spans := tracetest.NewSpanRecorder()
 	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
@@ -28,12 +28,12 @@ var globalSpans = sync.OnceValue(func() *tracetest.SpanRecorder {
 })
 
 func TestMain(m *testing.M) {
-	*observe.TryAgain = 20 * time.Millisecond
+	*observe.RecheckInterval = 20 * time.Millisecond
 	posthorntest.Main(m)
 }
 
-// A program may set its provider when the client has long been open.
-func TestProviderThatComesLate(t *testing.T) {
+// A program may set its provider after it has opened the client.
+func TestProviderIsSetLate(t *testing.T) {
 	g := observe.New(observe.Config{}).Group("billing", 5)
 	h := &consume.Handler{Name: "charge"}
 	g.Watch(h)
@@ -55,8 +55,8 @@ func TestProviderThatComesLate(t *testing.T) {
 	}
 }
 
-// Streams without end do not make series without end.
-func TestStreamsWithoutEnd(t *testing.T) {
+// The number of time series is limited, even if the number of streams is not.
+func TestManyStreams(t *testing.T) {
 	t.Parallel()
 	reader := sdkmetric.NewManualReader()
 	o := observe.New(observe.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
@@ -85,11 +85,11 @@ func TestStreamsWithoutEnd(t *testing.T) {
 	}
 }
 
-// Trace context travels by whatever propagator is given.
-func TestPropagatorThatIsGiven(t *testing.T) {
+// The configured propagator defines the metadata fields of the trace context.
+func TestConfiguredPropagator(t *testing.T) {
 	t.Parallel()
 	o := observe.New(observe.Config{Propagator: propagation.Baggage{}})
 	if o.HasOrigin(t.Context(), map[string]any{"traceparent": "x"}) || !o.HasOrigin(t.Context(), map[string]any{"baggage": "x"}) {
-		t.Error("fields are not the propagator's")
+		t.Error("HasOrigin does not look for the fields of the propagator")
 	}
 }

@@ -14,37 +14,37 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Publish is one call that publishes.
+// Publish observes one call that publishes messages or enqueues jobs.
 type Publish struct {
 	telemetry *Telemetry
-	measures  *measures
-	span      trace.Span // nil if nobody listens
+	sets      *attributeSets
+	span      trace.Span // nil if no SDK records spans
 	ctx       context.Context
-	stream    string // "" if the messages go to several
+	stream    string // "" if the messages have different streams
 	messages  int
 	started   time.Time
 }
 
-// Publishing begins to watch a call that publishes messages, to one stream or,
-// if that is empty, to several. The context that it returns is what the messages
-// are made in.
+// Publishing begins to observe a call that publishes messages. An empty stream means
+// that the messages have different streams. The returned context has the span, which
+// becomes the origin of the messages.
 func (t *Telemetry) Publishing(ctx context.Context, stream string, messages int) (context.Context, *Publish) {
 	p := t.publishing(ctx, trace.SpanKindProducer, stream, messages)
 	return p.ctx, p
 }
 
-// Enqueueing begins to watch a call that enqueues jobs. The context that it
-// returns is what they are made in.
+// Enqueueing begins to observe a call that enqueues jobs. The returned context has the
+// span, which becomes the origin of the jobs.
 func (t *Telemetry) Enqueueing(ctx context.Context, jobs int) (context.Context, *Publish) {
-	p := &Publish{telemetry: t, measures: &t.ofEnqueueing, messages: jobs, started: time.Now()}
+	p := &Publish{telemetry: t, sets: &t.enqueueSets, messages: jobs, started: time.Now()}
 	p.begin(ctx, trace.SpanKindProducer, "enqueue")
 	return p.ctx, p
 }
 
-// Writing begins to watch a call that publishes messages which were made before,
-// in whatever context each of them names.
+// Writing begins to observe a call that publishes messages which were created earlier.
+// Its span has links to the origins that the metadata of the messages name.
 func (t *Telemetry) Writing(ctx context.Context, messages []pg.Message) *Publish {
-	p := t.publishing(ctx, trace.SpanKindClient, common(messages, streamOfMessage), len(messages))
+	p := t.publishing(ctx, trace.SpanKindClient, commonStream(messages, streamOfMessage), len(messages))
 	if p.span != nil {
 		for _, link := range t.origins(len(messages), func(i int) json.RawMessage { return messages[i].Metadata }) {
 			p.span.AddLink(link.Link)
@@ -56,14 +56,14 @@ func (t *Telemetry) Writing(ctx context.Context, messages []pg.Message) *Publish
 func streamOfMessage(m *pg.Message) string { return cmp.Or(m.Stream, "default") }
 
 func (t *Telemetry) publishing(ctx context.Context, kind trace.SpanKind, stream string, messages int) *Publish {
-	p := &Publish{telemetry: t, measures: &t.ofPublishing, stream: stream, messages: messages, started: time.Now()}
+	p := &Publish{telemetry: t, sets: &t.publishSets, stream: stream, messages: messages, started: time.Now()}
 	p.begin(ctx, kind, "publish")
 	return p
 }
 
-// begin begins the span, if anybody listens.
+// begin starts the span.
 func (p *Publish) begin(ctx context.Context, kind trace.SpanKind, name string) {
-	attributes := with(p.measures.base, p.telemetry.namespace, p.telemetry.node)
+	attributes := with(p.sets.base, p.telemetry.namespace, p.telemetry.node)
 	if p.stream != "" {
 		name += " " + p.stream
 		attributes = append(attributes, streamKey.String(p.stream))
@@ -71,14 +71,14 @@ func (p *Publish) begin(ctx context.Context, kind trace.SpanKind, name string) {
 	if p.messages != 1 {
 		attributes = append(attributes, messageCountKey.Int(p.messages))
 	}
-	var listening bool
-	if p.ctx, listening = p.telemetry.start(ctx, name, kind, trace.WithAttributes(attributes...)); listening {
+	var recorded bool
+	if p.ctx, recorded = p.telemetry.start(ctx, name, kind, trace.WithAttributes(attributes...)); recorded {
 		p.span = spanOf(p.ctx)
 	}
 }
 
-// End says how it went. Messages that were wrong and never sent do not count as
-// sent.
+// End ends the span of the call, and counts its messages. sent is false if the messages
+// were invalid and not sent to the database; then they are not counted.
 func (p *Publish) End(ids []int64, sent bool, err error) {
 	took := time.Since(p.started).Seconds()
 	if p.span != nil {
@@ -91,21 +91,20 @@ func (p *Publish) End(ids []int64, sent bool, err error) {
 	if !sent || !t.sent.Enabled(p.ctx) && !t.operation.Enabled(p.ctx) {
 		return
 	}
-	m := p.measures.of(p.stream, err)
-	t.sent.Add(p.ctx, int64(p.messages), m.add...)
-	t.operation.Record(p.ctx, took, m.record...)
+	set := p.sets.get(p.stream, err)
+	t.sent.Add(p.ctx, int64(p.messages), set.add...)
+	t.operation.Record(p.ctx, took, set.record...)
 }
 
-// Origin is the trace context of ctx, as metadata of messages that are made in
-// it. It may be empty.
+// Origin returns the trace context of ctx as metadata for messages. It may be empty.
 func (t *Telemetry) Origin(ctx context.Context) map[string]string {
 	origin := propagation.MapCarrier{}
 	t.propagator().Inject(ctx, origin)
 	return origin
 }
 
-// HasOrigin reports whether metadata has a trace context of its own, which is to
-// stay. The span that publishes is linked to it.
+// HasOrigin reports whether metadata has a trace context already, which publishing must
+// not overwrite. If so, it links the span in ctx to that trace context.
 func (t *Telemetry) HasOrigin(ctx context.Context, metadata map[string]any) bool {
 	if len(metadata) == 0 {
 		return false
@@ -128,8 +127,7 @@ func (t *Telemetry) HasOrigin(ctx context.Context, metadata map[string]any) bool
 	return true
 }
 
-// Continue returns a context that is in the trace which metadata names, if it
-// names one.
+// Continue returns ctx with the trace context of metadata, if metadata has one.
 func (t *Telemetry) Continue(ctx context.Context, metadata json.RawMessage) context.Context {
 	propagator := t.propagator()
 	if c := carrierOf(metadata, propagator.Fields()); c != nil {
@@ -138,7 +136,7 @@ func (t *Telemetry) Continue(ctx context.Context, metadata json.RawMessage) cont
 	return ctx
 }
 
-// extract reads a trace context.
+// extract reads a trace context from a carrier.
 func (t *Telemetry) extract(carrier propagation.TextMapCarrier) trace.SpanContext {
 	return trace.SpanContextFromContext(t.propagator().Extract(context.Background(), carrier))
 }

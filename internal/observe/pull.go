@@ -16,26 +16,25 @@ var receiving = []attribute.KeyValue{
 	system, attribute.String("messaging.operation.name", "fetch"), attribute.String("messaging.operation.type", "receive"),
 }
 
-// Fetched watches that events were fetched, in a call that began then. They are
-// counted under no handler's name.
+// Fetched records a call that has fetched events. The events are counted without the
+// name of a handler.
 func (g *Group) Fetched(ctx context.Context, events []pg.Event, began time.Time) {
-	g.named("").counts.events.Add(int64(len(events)))
+	g.handler("").counts.events.Add(int64(len(events)))
 	g.Took(pg.Lease{})
-	attributes := with(receiving, groupKey.String(g.name))
-	if !g.unheard.Load() {
-		g.end(g.begin(ctx, about{
-			operation: "fetch", kind: trace.SpanKindClient, attributes: attributes, batch: true, began: began, inside: true,
+	if !g.noSDK.Load() {
+		g.end(g.startSpan(ctx, spanConfig{
+			operation: "fetch", kind: trace.SpanKindClient, attributes: g.fetchSets.base, batch: true, began: began, isChild: true,
 		}, events), nil)
 	}
 	t := g.telemetry
 	if t.consumed.Enabled(ctx) || t.operation.Enabled(ctx) {
-		m := g.fetching.of("", nil)
-		t.consumed.Add(ctx, int64(len(events)), m.add...)
-		t.operation.Record(ctx, time.Since(began).Seconds(), m.record...)
+		set := g.fetchSets.get("", nil)
+		t.consumed.Add(ctx, int64(len(events)), set.add...)
+		t.operation.Record(ctx, time.Since(began).Seconds(), set.record...)
 	}
 }
 
-// Settle watches what settles events.
+// Settle observes a call that settles events.
 func (g *Group) Settle(
 	ctx context.Context, events []pg.Event, failures []pg.Failure, settle func(ctx context.Context) error,
 ) error {
@@ -46,15 +45,16 @@ func (g *Group) Settle(
 	return err
 }
 
-// Projection returns what stands for a projection of that name as a handler.
+// Projection returns a handler under whose name a projection is observed. The handler is
+// never called.
 func (g *Group) Projection(name string) *consume.Handler {
 	h := &consume.Handler{Name: name, Batch: func(context.Context, []pg.Event) error { return nil }}
 	g.Watch(h)
 	return h
 }
 
-// Apply watches what applies events to a projection. It settles no failure: an
-// event by itself that cannot be applied counts as failed.
+// Apply observes a call that applies events to a projection. A projection settles no
+// failures. Instead, a single event that cannot be applied counts as failed.
 func (g *Group) Apply(ctx context.Context, h *consume.Handler, events []pg.Event, apply func(ctx context.Context) error) error {
 	ctx = g.Handling(ctx, h, events)
 	started := time.Now()
@@ -69,8 +69,7 @@ func (g *Group) Apply(ctx context.Context, h *consume.Handler, events []pg.Event
 	return err
 }
 
-// Buried counts events of a relay that its broker will never take, and those that
-// it did not take out of their turn.
+// Buried counts events of a relay that its broker refused, for good or for a retry.
 func (g *Group) Buried(ctx context.Context, name string, failures []pg.Failure) {
 	for i := range failures {
 		if !failures[i].Released {

@@ -13,82 +13,83 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// maxLinks is how many links the SDKs keep of a span unless told otherwise.
-const maxLinks = 127 // and one for what is around us
+// maxLinks is the default limit of SDKs for the links of a span, which is 128, less the
+// link to the span of the caller.
+const maxLinks = 127
 
-// about is what a span of a group says.
-type about struct {
+// spanConfig configures a span about events of a group.
+type spanConfig struct {
 	operation  string
 	kind       trace.SpanKind
 	attributes []attribute.KeyValue
-	batch      bool // a single event may be a batch
+	batch      bool // a batch may have a single event
 	began      time.Time
-	inside     bool // of what the caller does: then that is the parent
+	isChild    bool // whether the span in the context becomes the parent
 }
 
-// begin begins a span about events, if anybody listens. What the context of the
-// engine brings along, such as a span of the caller of Run, is linked but no
-// parent: it would gather all that the process ever does.
-func (g *Group) begin(ctx context.Context, a about, events []pg.Event) context.Context {
-	name, attributes := a.operation, with(a.attributes, g.telemetry.namespace, g.telemetry.node)
-	if stream := common(events, streamOfEvent); stream != "" {
+// startSpan starts a span about events. Unless isChild is set, a span in the context is
+// not the parent, but linked only: it is the span around Run, and its trace would contain
+// all work of the process.
+func (g *Group) startSpan(ctx context.Context, c spanConfig, events []pg.Event) context.Context {
+	name, attributes := c.operation, with(c.attributes, g.telemetry.namespace, g.telemetry.node)
+	if stream := commonStream(events, streamOfEvent); stream != "" {
 		name += " " + stream
 		attributes = append(attributes, streamKey.String(stream))
 	}
-	if a.batch {
+	if c.batch {
 		attributes = append(attributes, messageCountKey.Int(len(events)))
 	} else {
-		attributes = append(attributes, ofEvent(&events[0])...)
+		attributes = append(attributes, eventAttributes(&events[0])...)
 	}
-	links := g.links(a, events)
-	around := trace.SpanContextFromContext(ctx)
-	parent := around
-	if !a.inside {
+	links := g.links(c, events)
+	caller := trace.SpanContextFromContext(ctx)
+	parent := caller
+	if !c.isChild {
 		parent = trace.SpanContext{}
-		if !a.batch && len(links) > 0 {
+		if !c.batch && len(links) > 0 {
 			parent = links[0].SpanContext
 		}
-		if around.IsValid() {
-			links = append(links, trace.Link{SpanContext: around})
+		if caller.IsValid() {
+			links = append(links, trace.Link{SpanContext: caller})
 		}
 	}
-	inner, listening := g.telemetry.start(trace.ContextWithSpanContext(ctx, parent), name, a.kind,
-		trace.WithAttributes(attributes...), trace.WithLinks(links...), trace.WithTimestamp(a.began))
-	if !listening {
-		g.unheard.Store(true)
+	inner, recorded := g.telemetry.start(trace.ContextWithSpanContext(ctx, parent), name, c.kind,
+		trace.WithAttributes(attributes...), trace.WithLinks(links...), trace.WithTimestamp(c.began))
+	if !recorded {
+		g.noSDK.Store(true)
 		return ctx
 	}
 	return inner
 }
 
-func ofEvent(e *pg.Event) []attribute.KeyValue {
+func eventAttributes(e *pg.Event) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		messageIDKey.String(strconv.FormatInt(e.ID, 10)), bodySizeKey.Int(len(e.Payload)),
 		eventTypeKey.String(e.Type), deliveryKey.Int(e.Delivery),
 	}
 }
 
-// links are to the spans that published events. For a batch they say which event
-// each is about.
-func (g *Group) links(a about, events []pg.Event) []trace.Link {
+// links returns links to the spans that published the events. The links of a batch have
+// the id of their event as an attribute.
+func (g *Group) links(c spanConfig, events []pg.Event) []trace.Link {
 	origins := g.telemetry.origins(len(events), func(i int) json.RawMessage { return events[i].Metadata })
 	links := make([]trace.Link, len(origins), len(origins)+1)
 	for i, o := range origins {
 		links[i] = o.Link
-		if a.batch {
-			links[i].Attributes = []attribute.KeyValue{messageIDKey.String(strconv.FormatInt(events[o.of].ID, 10))}
+		if c.batch {
+			links[i].Attributes = []attribute.KeyValue{messageIDKey.String(strconv.FormatInt(events[o.index].ID, 10))}
 		}
 	}
 	return links
 }
 
-// origin is where one of several messages comes from.
+// origin is a link to the span that published a message.
 type origin struct {
 	trace.Link
-	of int
+	index int // of the message
 }
 
-// origins finds out where messages come from, as far as their metadata say.
+// origins returns the origins of messages whose metadata have a trace context.
 func (t *Telemetry) origins(n int, metadata func(i int) json.RawMessage) []origin {
 	fields := t.propagator().Fields()
 	var origins []origin
@@ -106,8 +107,8 @@ func (t *Telemetry) origins(n int, metadata func(i int) json.RawMessage) []origi
 
 func streamOfEvent(e *pg.Event) string { return e.Stream }
 
-// common is the stream of all messages, or "".
-func common[M any](messages []M, stream func(*M) string) string {
+// commonStream returns the stream of the messages, or "" if their streams differ.
+func commonStream[M any](messages []M, stream func(*M) string) string {
 	for i := range messages {
 		if stream(&messages[i]) != stream(&messages[0]) {
 			return ""
@@ -119,7 +120,7 @@ func common[M any](messages []M, stream func(*M) string) string {
 	return stream(&messages[0])
 }
 
-// carrier reads trace context from the metadata of an event.
+// carrier reads a trace context from the metadata of an event.
 type carrier map[string]any
 
 func (c carrier) Get(key string) string {
@@ -137,12 +138,12 @@ func (c carrier) Keys() []string {
 	return keys
 }
 
-// carrierOf is nil where metadata has none of the fields, or is no object.
+// carrierOf returns nil if metadata has none of the fields or is not an object.
 func carrierOf(metadata json.RawMessage, fields []string) carrier {
 	for _, field := range fields {
 		if bytes.Contains(metadata, []byte(field)) {
 			var c carrier
-			_ = json.Unmarshal(metadata, &c) // what cannot be read has no trace context
+			_ = json.Unmarshal(metadata, &c) // invalid metadata has no trace context
 			return c
 		}
 	}

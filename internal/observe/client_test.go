@@ -26,7 +26,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// observed is a client whose spans and metrics a test can see.
+// observed is a client whose spans and metrics are recorded for the test.
 type observed struct {
 	*posthorn.Client
 	t      *testing.T
@@ -48,7 +48,7 @@ func newObserved(t *testing.T) *observed {
 	return o
 }
 
-// ended are the spans of a name that have ended, in the order of their begin.
+// ended returns the spans with a name that have ended, in the order of their start.
 func (o *observed) ended(name string) []sdktrace.ReadOnlySpan {
 	var found []sdktrace.ReadOnlySpan
 	for _, s := range o.spans.Ended() {
@@ -60,7 +60,7 @@ func (o *observed) ended(name string) []sdktrace.ReadOnlySpan {
 	return found
 }
 
-// only is the one span of a name.
+// only returns the single span with a name.
 func (o *observed) only(name string) sdktrace.ReadOnlySpan {
 	o.t.Helper()
 	found := o.ended(name)
@@ -82,8 +82,8 @@ func attributes(of []attribute.KeyValue) map[string]string {
 	return all
 }
 
-// sum adds up a metric over the sets of attributes that include some: numbers of
-// counters, counts of histograms.
+// sum returns the sum of a metric over all sets with the given attributes. The sum of a
+// histogram is the number of its observations.
 func (o *observed) sum(metric string, with ...attribute.KeyValue) (total int64) {
 	o.t.Helper()
 	var all metricdata.ResourceMetrics
@@ -119,15 +119,15 @@ func (o *observed) sum(metric string, with ...attribute.KeyValue) (total int64) 
 
 func nothing(context.Context, posthorn.Event) error { return nil }
 
-func same[T any](t *testing.T, what string, got, want T) {
+func same[T any](t *testing.T, name string, got, want T) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
+		t.Errorf("%s (-want +got):\n%s", name, diff)
 	}
 }
 
-// An event is one trace: published, handled, settled. seed 003.9 has the trace
-// in the metadata.
+// The spans of publishing, handling and settling an event belong to one trace. Seed
+// 003.9: the metadata have the trace context.
 func TestSpansOfAnEvent(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]posthorn.GroupConfig{
@@ -152,7 +152,7 @@ func TestSpansOfAnEvent(t *testing.T) {
 			stop := posthorntest.Run(t, o.Client)
 			id := posthorntest.Publish(t, o.Client, posthorn.Message{Type: "order.placed", Stream: "orders", Payload: "paid"})[0]
 			posthorntest.Drain(t, o.Client)
-			stop() // what it has settled, it has noted then
+			stop() // Run has recorded all settlements when it returns
 
 			publish, process, settle := o.only("publish orders"), o.only("process orders"), o.only("settle orders")
 			same(t, "kinds", []trace.SpanKind{publish.SpanKind(), process.SpanKind(), settle.SpanKind()},
@@ -228,7 +228,7 @@ func TestTraceContextInMetadata(t *testing.T) {
 	same(t, "link", publish.Links()[0].SpanContext.SpanID().String(), "b7ad6b7169203331")
 }
 
-// A batch is one span, linked to all that published its events.
+// A batch has one span, with links to the spans that published its events.
 func TestSpanOfABatch(t *testing.T) {
 	t.Parallel()
 	o := newObserved(t)
@@ -242,7 +242,7 @@ func TestSpanOfABatch(t *testing.T) {
 	defer around.End()
 	stop := runIn(t, ctx, o.Client)
 	posthorntest.Drain(t, o.Client)
-	stop() // what it has settled, it has noted then
+	stop() // Run has recorded all settlements when it returns
 	for _, name := range []string{"process default", "settle default"} {
 		s := o.only(name)
 		same(t, name+": parent", s.Parent().IsValid(), false)
@@ -261,7 +261,7 @@ func TestSpanOfABatch(t *testing.T) {
 	}
 }
 
-// In transactions each event of a lease is settled by itself.
+// With transactions, each event of a lease is settled separately.
 func TestSpansOfTransactions(t *testing.T) {
 	t.Parallel()
 	o := newObserved(t)
@@ -270,7 +270,7 @@ func TestSpansOfTransactions(t *testing.T) {
 	ids := posthorntest.Publish(t, o.Client, posthorn.Message{Type: "a"}, posthorn.Message{Type: "b"}, posthorn.Message{Type: "c"})
 	stop := posthorntest.Run(t, o.Client)
 	posthorntest.Drain(t, o.Client)
-	stop() // what it has settled, it has noted then
+	stop() // Run has recorded all settlements when it returns
 	for _, name := range []string{"process default", "settle default"} {
 		var settled []string
 		for _, s := range o.ended(name) {
@@ -318,11 +318,11 @@ func TestMetrics(t *testing.T) {
 		posthorntest.Publish(t, o.Client, posthorn.Message{Type: eventType, Stream: "orders"})
 	}
 	posthorntest.Drain(t, o.Client)
-	posthorntest.Advance(t, o.Client, time.Hour) // the last attempts of those that were declined or wild
+	posthorntest.Advance(t, o.Client, time.Hour) // until the last attempts of declined and wild events
 	posthorntest.Drain(t, o.Client)
-	stop() // what it has settled, it has noted then
+	stop() // Run has recorded all settlements when it returns
 	if _, err := o.Publish(t.Context(), o.Pool(), posthorn.Message{Type: "bad\ntype"}); err == nil {
-		t.Error("a bad type was published")
+		t.Error("a message with an invalid type was published")
 	}
 
 	group := attribute.String("messaging.consumer.group.name", "billing")
@@ -380,8 +380,8 @@ func TestMetrics(t *testing.T) {
 	same(t, "stats", got, []counts{{"charge", 7, 7, 5, 3}, {"ledger", 2, 2, 0, 0}})
 }
 
-// What several events of a lease, each in its transaction, have failed is
-// counted once.
+// If several events of a lease fail, each in its own transaction, each failure is counted
+// once.
 func TestStatsOfTransactions(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t)
@@ -397,7 +397,7 @@ func TestStatsOfTransactions(t *testing.T) {
 	}
 	stop := posthorntest.Run(t, ph)
 	posthorntest.Drain(t, ph)
-	stop() // what it has settled, it has noted then
+	stop() // Run has recorded all settlements when it returns
 	h := ph.Stats()[0].Handlers[0]
 	same(t, "events, failed, dead", []int64{h.Events, h.Failed, h.Dead}, []int64{20, 10, 10})
 	groups, err := ph.Groups(t.Context())
@@ -407,7 +407,7 @@ func TestStatsOfTransactions(t *testing.T) {
 	same(t, "groups", []any{groups[0].Group, groups[0].DeadLetters}, []any{"ledger", int64(10)})
 }
 
-// A job is done in the trace in which it was enqueued.
+// The spans of a job belong to the trace in which it was enqueued.
 func TestSpansOfAJob(t *testing.T) {
 	t.Parallel()
 	o := newObserved(t)
@@ -419,11 +419,11 @@ func TestSpansOfAJob(t *testing.T) {
 	}
 	around.End()
 	posthorntest.Drain(t, o.Client)
-	// The database knows of the end before the span has its own.
-	await.True(t, "settling is over", func() bool { return len(o.ended("settle jobs")) > 0 })
+	// The database has the result of the job before the span of the settlement ends.
+	await.True(t, "the span of the settlement has ended", func() bool { return len(o.ended("settle jobs")) > 0 })
 	enqueued, done, settled := o.ended("enqueue"), o.ended("process jobs"), o.ended("settle jobs")
 	if len(enqueued) != 1 || len(done) != 1 || len(settled) != 1 {
-		t.Fatalf("%d spans of enqueueing, %d of handling, %d of settling", len(enqueued), len(done), len(settled))
+		t.Fatalf("%d spans for enqueueing, %d for handling, %d for settling", len(enqueued), len(done), len(settled))
 	}
 	if enqueued[0].Parent().SpanID() != around.SpanContext().SpanID() || done[0].Parent().SpanID() != enqueued[0].SpanContext().SpanID() {
 		t.Errorf("enqueued under %v, done under %v", enqueued[0].Parent(), done[0].Parent())

@@ -15,8 +15,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// What is buffered belongs to the trace of who published it, not to that of the
-// batch it is written with.
+// A buffered message belongs to the trace in which it was published, not to that of the
+// batch in which it is written.
 func TestSpansOfAPublisher(t *testing.T) {
 	t.Parallel()
 	o := newObserved(t)
@@ -76,7 +76,8 @@ func TestSpansOfFetch(t *testing.T) {
 	same(t, "stats", []int64{h.Events, h.Failed, h.Dead}, []int64{2, 1, 1})
 }
 
-// A projection that stands still has failed an event; it does not hold Drain up.
+// An event that a blocked projection cannot apply counts as failed. The projection does
+// not delay Drain.
 func TestStatsOfAProjection(t *testing.T) {
 	t.Parallel()
 	o := newObserved(t)
@@ -107,7 +108,7 @@ func TestStatsOfAProjection(t *testing.T) {
 	same(t, "spans", len(o.ended("process default")), int(h.Calls))
 }
 
-// A lease that others have taken over is counted by who lost it.
+// A lease that another client takes over is counted by the client that lost it.
 func TestLeasesLost(t *testing.T) {
 	t.Parallel()
 	o := newObserved(t)
@@ -129,6 +130,6 @@ func TestLeasesLost(t *testing.T) {
 	close(goOn)
 	stop()
 	same(t, "lost", o.Stats()[0].LeasesLost, 1)
-	same(t, "lost by the other", other.Stats()[0].LeasesLost, 0)
+	same(t, "lost by the other client", other.Stats()[0].LeasesLost, 0)
 	same(t, "metric", o.sum("messaging.posthorn.lost.leases", attribute.String("messaging.consumer.group.name", "billing")), 1)
 }

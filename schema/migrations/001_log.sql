@@ -1,15 +1,15 @@
--- The log and what reads it.
+-- The log and its readers.
 --
---   namespaces ─ streams ─ events            what was published; append-only, partitioned by time
+--   namespaces ─ streams ─ events            published events; append-only, partitioned by time
 --   groups ─ cursors                         how far each group has read; a ledger, the newest row holds
---          ├ leases                          what is being worked on now
---          ├ retries                         what failed, and is due again
---          └ dead_letters                    what failed for good
---   delayed, dedup_keys                      what enters the log later, or only once
---   ticks, cluster, config                   what upkeep needs
+--          ├ leases                          batches of events that workers have now
+--          ├ retries                         events that failed, and will be tried again
+--          └ dead_letters                    events that failed for good
+--   delayed, dedup_keys                      events that enter the log later, and keys of events
+--   ticks, cluster, config                   for upkeep
 --
 -- Nothing is written per event on its way out: a lease is a window of ids between
--- two snapshots, and only what deviates (a failure) has a row of its own.
+-- two snapshots, and only an exception, such as a failure, has a row of its own.
 
 -- All times that decide anything come from here. Tests replace it in their own database.
 create function posthorn.now() returns timestamptz
@@ -53,10 +53,10 @@ create unique index namespaces_queue_name on posthorn.namespaces (replace(namesp
 insert into posthorn.namespaces (namespace) values ('default');
 
 -- No constraint is unique among new rows, and no foreign key locks the namespace, since both would make a publisher wait
--- for another one's transaction. Publishers who name a new stream at the same time each insert a row, with the same id,
+-- for another one's transaction. Publishers that name a new stream at the same time each insert a row, with the same id,
 -- and upkeep removes all but one: see merge_streams.
 create table posthorn.stream_names (
-  id bigint not null,                  -- a hash of both names, so that nobody has to be asked for it
+  id bigint not null,                  -- a hash of both names, so that it needs no look-up
   namespace_id int not null,
   namespace text not null,             -- again, so that publishing finds both ids in one look
   name text not null constraint stream_names_name_check check (posthorn.is_name(name)),
@@ -75,7 +75,7 @@ insert into posthorn.stream_names (id, namespace_id, namespace, name, plain) sel
 create sequence posthorn.event_id cache 1;
 
 create table posthorn.events (
-  -- Before id, because defaults are evaluated in column order: whoever holds an id already holds an xid.
+  -- Before id, because defaults are evaluated in column order: a transaction with an id already has an xid.
   xid xid8 not null default pg_current_xact_id(),
   id bigint not null default nextval('posthorn.event_id'),
   created_at timestamptz not null default posthorn.now(),
@@ -95,7 +95,7 @@ create index events_xid on posthorn.events (xid);
 create table posthorn.events_default partition of posthorn.events default;
 comment on table posthorn.events_default is 'Events whose time no other partition covers; upkeep moves them.';
 
--- What was published stays as it was. Partitions are dropped whole, by retention alone.
+-- Events are never changed. Retention drops whole partitions.
 create function posthorn.refuse_change()
 returns trigger
 language plpgsql
@@ -140,7 +140,7 @@ create table posthorn.groups (
   created_at timestamptz not null default posthorn.now(),
   unique (namespace_id, name)
 );
-comment on table posthorn.groups is 'Named positions in the log, with the policy of those who read there.';
+comment on table posthorn.groups is 'Named positions in the log, with the policy for the events handed out there.';
 
 -- A ledger: each claim that moves adds a row, the newest holds. Updating one row in place
 -- would leave a trail of dead versions to walk whenever some transaction holds vacuum back.
@@ -182,7 +182,7 @@ create table posthorn.leases (
   hi bigint,
   since timestamptz,
   ids bigint[],
-  slot bigint,                            -- in ordered groups: what must not be worked on twice at once
+  slot bigint,                            -- in ordered groups: only one lease of a slot may be in flight
   retries boolean not null default false, -- its ids are rows of retries
   claimed_at timestamptz not null default posthorn.now()
 );
@@ -234,7 +234,7 @@ create table posthorn.dead_letters (
   failed_at timestamptz not null default posthorn.now(),
   unique (group_id, event_id, subscription)
 );
-comment on table posthorn.dead_letters is 'Events that failed for good, whole, until someone redrives or purges them.';
+comment on table posthorn.dead_letters is 'Events that failed for good, whole, until they are redriven or purged.';
 create index dead_letters_namespace on posthorn.dead_letters (namespace_id, group_id, id);
 
 create table posthorn.delayed (
@@ -260,7 +260,7 @@ create table posthorn.dedup_keys (
   expires_at timestamptz not null,
   primary key (namespace_id, dedup_key, stream_id)
 );
-comment on table posthorn.dedup_keys is 'Keys under which something was published lately, and what.';
+comment on table posthorn.dedup_keys is 'Dedup keys that were used lately, and the events under them.';
 create index dedup_keys_expires_at on posthorn.dedup_keys (expires_at);
 
 create table posthorn.ticks (
@@ -269,20 +269,20 @@ create table posthorn.ticks (
   seq bigint not null,                 -- the sequence, read before snapshot was taken
   snapshot pg_snapshot not null
 );
-comment on table posthorn.ticks is 'What was visible when: for seek, and for finding the partitions to read.';
+comment on table posthorn.ticks is 'Snapshots with their times: for seek, and for finding the partitions to read.';
 create index ticks_at on posthorn.ticks (at);
 
 create type posthorn.sight as (
   seq bigint,                          -- the sequence of ids
   next xid8                            -- an xid that was assigned after seq was read; null if unknown
 );
-comment on type posthorn.sight is 'What a reader knew before it took its snapshot.';
+comment on type posthorn.sight is 'Two readings that a reader takes before its snapshot.';
 
 create type posthorn.old_partition as (
   name regclass,
   label text,
   upto timestamptz,
-  owed text                            -- who still needs it, in words
+  owed text                            -- the group, lease or archive that still needs it, in words
 );
 comment on type posthorn.old_partition is 'A partition past retention.';
 

@@ -1,5 +1,5 @@
--- Schedules: what publishes an event at its times. The columns are those of seed 000, and after
--- them what firing without pg_cron needs.
+-- Schedules publish an event at certain times. The first columns are those of seed 000; the others are for
+-- firing without pg_cron.
 
 create table posthorn.scheduled_tasks (
   task_id uuid primary key default gen_random_uuid(),
@@ -25,7 +25,7 @@ create table posthorn.scheduled_tasks (
   last_error text,                     -- of the last of them
   unique (namespace, name)
 );
-comment on table posthorn.scheduled_tasks is 'Schedules: what publishes which event when.';
+comment on table posthorn.scheduled_tasks is 'Schedules: an event, and the times at which it is published.';
 -- The one look that upkeep costs while nothing is due.
 create index scheduled_tasks_due on posthorn.scheduled_tasks (greatest(next_run_at, not_before))
   where next_run_at is not null;

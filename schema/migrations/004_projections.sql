@@ -1,6 +1,6 @@
 -- Projections: groups whose handler writes a table in the transaction that moves their position.
 
--- No foreign key to groups: making one would wait for those who define groups, and they for it.
+-- No foreign key to groups: adding one waits for transactions that define groups, and they wait for it.
 create table posthorn.projections (
   group_id int primary key,
   replaces int unique references posthorn.projections on delete cascade, -- whose place it takes when it has caught up
@@ -14,4 +14,4 @@ create table posthorn.projections (
   rebuild_began_at timestamptz,
   rebuilt_at timestamptz
 );
-comment on table posthorn.projections is 'Groups whose effect and position are one transaction, with what a group does not have.';
+comment on table posthorn.projections is 'Groups whose effect and position are one transaction: the columns that other groups do not have.';

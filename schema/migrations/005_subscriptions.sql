@@ -1,14 +1,14 @@
--- Who wants which events of a group.
+-- Subscriptions: which events of a group each subscriber wants.
 --
---   groups ─ filtered_groups                 groups that hand out only what a subscription wants
---          ├ subscriptions ─ anchors         what is wanted, and under which value it is found
---          │              └ stops, missed   subscriptions that were stopped, and what they are owed
+--   groups ─ filtered_groups                 groups that hand out only events that a subscription wants
+--          ├ subscriptions ─ anchors         conditions and filters, and the values under which filters are found
+--          │              └ stops, missed   subscriptions that were stopped, and the events that they missed
 --          ├ matchers                        the distinct conditions of a group, counted
---          └ readers                         who reads a group with a cursor of their own
+--          └ readers                         the reader of a group with a cursor of its own
 --   conditions                               every distinct condition, compiled once
---   condition_functions                      what conditions may call besides the functions of PostgreSQL
+--   condition_functions                      functions that conditions may call besides those of PostgreSQL
 --
--- Nothing is written per event here either: what matches is found when a group reads.
+-- Nothing is written per event here either: subscriptions are matched when a group reads.
 
 -- An event as conditions see it.
 create type posthorn.event as (
@@ -24,7 +24,6 @@ create type posthorn.event as (
 );
 comment on type posthorn.event is 'An event as conditions see it: their "e".';
 
--- What a group's subscriptions want of a batch.
 create type posthorn.match as (
   event_id bigint,
   subscriptions text[]
@@ -49,14 +48,14 @@ create type posthorn.lookup_key as (
   value text,                          -- an expression over e
   is_text boolean
 );
-comment on type posthorn.lookup_key is 'What a condition demands of a key of params.';
+comment on type posthorn.lookup_key is 'A key of params, and the value that a condition demands of it.';
 
 create table posthorn.conditions (
   id int generated always as identity primary key,
-  digest bytea not null unique,        -- of what tells it from others: an index cannot hold texts of any length
+  digest bytea not null unique,        -- of the text or the kind of filter: an index cannot hold long texts
   sql text,                            -- over e and s; null for filters
-  field text,                          -- of filters: what their anchors are values of
-  reads text[] not null default '{}',  -- what costs something to have at hand: stream, payload, metadata
+  field text,                          -- of filters: the field whose values are their anchors
+  reads text[] not null default '{}',  -- the fields that it reads and that cost time: stream, payload, metadata
   foreign_code boolean not null default false, -- calls functions that are not Postgres's own
   has_many boolean not null default false, -- has a function for many events at once
   created_at timestamptz not null default posthorn.now()
@@ -74,13 +73,13 @@ create table posthorn.filtered_groups (
   group_no int primary key,
   version bigint not null default 1    -- rises when a subscription gets another condition
 );
-comment on table posthorn.filtered_groups is 'Groups that have, or had, subscriptions: they hand out only what one wants.';
+comment on table posthorn.filtered_groups is 'Groups that have, or had, subscriptions: they hand out only events that one of these wants.';
 
 create table posthorn.subscriptions (
   id bigint generated always as identity primary key,
   group_id text not null,              -- the group's name, as seed 001 has it
   conditions_sql text,                 -- null for filters
-  params jsonb not null default '{}',  -- what the condition compares with, or the filter
+  params jsonb not null default '{}',  -- the values for the condition, or the filter
   namespace text not null default 'default',
   name text not null,                  -- subscription-<id> unless someone names it
   expiry_interval interval
@@ -103,11 +102,11 @@ create table posthorn.subscriptions (
   payload jsonb,
   constraint subscriptions_name_key unique (group_no, name)
 );
-comment on table posthorn.subscriptions is 'What the subscribers of each group want.';
+comment on table posthorn.subscriptions is 'Subscriptions of each group: conditions or filters for the events that they want.';
 -- Consumers that want the same share one subscription. By value: a hash of 256 bits does not collide.
 create unique index subscriptions_value on posthorn.subscriptions (group_no, condition_id, digest) where not named;
 create index subscriptions_condition on posthorn.subscriptions (group_no, condition_id, id);
--- What is pending would have to be searched each time, and subscriptions are written seldom.
+-- Without fastupdate, since a pending list would be searched each time, and subscriptions are seldom written.
 create index subscriptions_params on posthorn.subscriptions using gin (params jsonb_path_ops) with (fastupdate = off);
 create index subscriptions_stopped on posthorn.subscriptions (group_no) where stopped_at is not null;
 create index subscriptions_failing on posthorn.subscriptions (group_no) where failed_in_row > 0;
@@ -136,9 +135,9 @@ create table posthorn.stops (
   id bigint generated always as identity primary key,
   subscription_id bigint not null references posthorn.subscriptions on delete cascade,
   group_no int not null,
-  reached posthorn.cursors,            -- where its group stood: what comes after is owed to it; null if only "missed" is
+  reached posthorn.cursors,            -- where its group stood: it missed the events after that; null if only those in missed
   upto posthorn.cursors,               -- where its group stood when it went on; null while it is stopped
-  spared bigint[]                      -- events before that which nobody was handed yet: they are matched as ever
+  spared bigint[]                      -- earlier events that were not handed out yet: they are matched as usual
 );
 comment on table posthorn.stops is 'Stretches of the log that subscriptions missed because they were stopped.';
 create index stops_subscription_id on posthorn.stops (subscription_id);
@@ -153,9 +152,9 @@ comment on table posthorn.missed is 'Events that were being worked on when a sub
 
 create table posthorn.readers (
   group_no int primary key,
-  token uuid,                          -- who reads now
-  until timestamptz,                   -- and until when nobody else may
+  token uuid,                          -- of the present reader
+  until timestamptz,                   -- until when it alone may read
   skipped_from text,                   -- a cursor after which nothing matched
   skipped_to text                      -- up to here
 );
-comment on table posthorn.readers is 'Who reads a group with a cursor of their own.';
+comment on table posthorn.readers is 'The readers of groups that keep their own cursors.';

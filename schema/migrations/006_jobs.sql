@@ -4,16 +4,15 @@
 --            ├ waiting_jobs           or one that is due later
 --            ├ parked_jobs            or one that a tag with a limit holds back
 --            ├ running_jobs           or one that a worker has
---            └ job_keys               what must not be enqueued twice
---   finished_jobs                     what is done, by month
---   job_log                           what workers did, by month: append-only
---   job_limits ─ running_tags, job_starts   what tags allow, and what they have used
+--            └ job_keys               its unique key, which must not be enqueued twice
+--   finished_jobs                     jobs that have ended, by month
+--   job_log                           actions of workers, by month: append-only
+--   job_limits ─ running_tags, job_starts   limits of tags, and how much of them is used
 --   job_hints                         where to begin to look when dead rows pile up
 --
 -- Taking a job deletes its rows in ready_jobs and writes one in running_jobs; the job itself, with its
 -- payload, is written when it is enqueued, when an attempt fails, and when it is finished.
 
--- A job as it is handed to a worker.
 create type posthorn.claimed_job as (
   id bigint,
   attempt int,
@@ -31,14 +30,12 @@ create type posthorn.claimed_job as (
 );
 comment on type posthorn.claimed_job is 'A job as it is handed to a worker.';
 
--- A job that may be taken, and the place of its row in ready_jobs that is locked for that.
 create type posthorn.picked_job as (
   id bigint,
   place tid
 );
-comment on type posthorn.picked_job is 'A job that may be taken, and where its locked row stands.';
+comment on type posthorn.picked_job is 'A job that may be taken, and the place of its row in ready_jobs that is locked for that.';
 
--- What was recorded of an attempt that ended.
 create type posthorn.job_report as (
   log_id bigint,
   event_id bigint,                     -- the job, by seed 004's name
@@ -48,21 +45,21 @@ create type posthorn.job_report as (
   status_code int,
   error_message text,
   execution_time_ms bigint,
-  retry_scheduled boolean,             -- of failures, as what follows
+  retry_scheduled boolean,             -- of failures, like the next columns
   next_retry_at timestamptz,
   retry_count int,
   max_retries int,
   created_at timestamptz,
   repeated boolean                     -- the same was recorded before
 );
-comment on type posthorn.job_report is 'What was recorded of an attempt that ended.';
+comment on type posthorn.job_report is 'The record of an attempt that ended.';
 
 create sequence posthorn.job_id;
 comment on sequence posthorn.job_id is 'The ids of jobs.';
 create sequence posthorn.job_log_id;
 comment on sequence posthorn.job_log_id is 'The ids of entries in the job log.';
 create sequence posthorn.job_news;
-comment on sequence posthorn.job_news is 'Drawn from whenever jobs become ready: who waits for jobs looks at it, which costs nothing.';
+comment on sequence posthorn.job_news is 'Drawn from whenever jobs become ready: programs that wait for jobs look at it, which costs nothing.';
 
 create table posthorn.open_jobs (
   id bigint primary key default nextval('posthorn.job_id'),
@@ -154,7 +151,7 @@ create table posthorn.finished_jobs (
   title text not null,
   description text,
   unique_key text,
-  worker text,                         -- who had it last
+  worker text,                         -- the last worker
   error_message text,
   tags text[] not null,
   retry_delays interval[],
@@ -167,12 +164,12 @@ comment on table posthorn.finished_jobs is 'Jobs that are completed, failed for 
 create index finished_jobs_id on posthorn.finished_jobs (id);
 create index finished_jobs_namespace on posthorn.finished_jobs (namespace_id, id);
 create table posthorn.finished_jobs_default partition of posthorn.finished_jobs default;
-comment on table posthorn.finished_jobs_default is 'What no other partition has room for.';
+comment on table posthorn.finished_jobs_default is 'Rows whose time no other partition covers.';
 
 create table posthorn.job_log (
   id bigint not null default nextval('posthorn.job_log_id'),
   event_id bigint not null,            -- the job, by seed 004's name
-  worker_id text,                      -- null where nobody had it
+  worker_id text,                      -- null if no worker had it
   action text not null
     constraint job_log_action_check
     check (action in ('PICKED', 'STARTED', 'COMPLETED', 'FAILED', 'EXPIRED', 'RESET', 'CANCELLED')),
@@ -185,10 +182,10 @@ create table posthorn.job_log (
   reason text,                         -- of RESET and CANCELLED
   created_at timestamptz not null
 ) partition by range (created_at);
-comment on table posthorn.job_log is 'What was done to each job, and by whom. Append-only.';
+comment on table posthorn.job_log is 'The actions on each job, and the workers. Append-only.';
 create index job_log_event on posthorn.job_log (event_id, id);
 create table posthorn.job_log_default partition of posthorn.job_log default;
-comment on table posthorn.job_log_default is 'What no other partition has room for.';
+comment on table posthorn.job_log_default is 'Rows whose time no other partition covers.';
 
 create function posthorn.refuse_log_change()
 returns trigger

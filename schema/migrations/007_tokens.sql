@@ -1,7 +1,7 @@
--- Who may come in over HTTP, and which streams are not for everyone who may.
+-- Tokens that open the server over HTTP, and the streams that are not open to all of them.
 
 -- Of a secret only its sha256 is kept. A slow hash would add nothing: it makes guessing of
--- passwords expensive, and nobody guesses 256 random bits. Without a salt it is looked up by an index.
+-- passwords expensive, and 256 random bits cannot be guessed. Without a salt an index can find it.
 create table posthorn.api_tokens (
   id int generated always as identity primary key,
   name text not null constraint api_tokens_name_check check (posthorn.is_name(name)),
@@ -15,7 +15,7 @@ create table posthorn.api_tokens (
   revoked_at timestamptz,
   last_used_at timestamptz             -- to the minute, so that a request is no write
 );
-comment on table posthorn.api_tokens is 'API tokens, by their hashes. Revoked ones stay, so that people see what there was.';
+comment on table posthorn.api_tokens is 'API tokens, by their hashes. Revoked ones stay, as a record.';
 
 create table posthorn.stream_policies (
   namespace_id int not null references posthorn.namespaces,
@@ -32,4 +32,4 @@ create table posthorn.stream_policies (
   constraint stream_policies_encryption_check check (security_level = 'confidential'
     or num_nonnulls(encryption_alg, kms_key_id, dek_rotation_days, active_key_version) = 0)
 );
-comment on table posthorn.stream_policies is 'What is not open to the whole namespace. A stream without a row is open.';
+comment on table posthorn.stream_policies is 'Policies of streams. A stream without a row is open to the whole namespace.';

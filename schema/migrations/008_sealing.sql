@@ -1,12 +1,12 @@
 -- Confidential streams: their payloads are sealed before they come here, so the database keeps the keys, wrapped,
--- and sees to it that nothing else gets in. docs/sealing.md has the format.
+-- and refuses other payloads. docs/sealing.md has the format.
 
 create table posthorn.stream_keys (
   namespace_id int not null references posthorn.namespaces,
   stream_name text not null constraint stream_keys_stream_name_check check (posthorn.is_name(stream_name)),
   version int not null constraint stream_keys_version_check check (version > 0),
   created_at timestamptz not null default posthorn.now(),
-  keeper text not null,                -- the name of what has wrapped the key; '' for whatever each process has as its own
+  keeper text not null,                -- the name of the keeper that wrapped the key; '' for each process's own
   key bytea,                           -- wrapped; null once destroyed
   used bigint not null default 0,      -- how many payloads it may have sealed
   retired_at timestamptz,              -- since when the stream is to have a newer one

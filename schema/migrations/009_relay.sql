@@ -1,17 +1,17 @@
 -- Relays: groups that one process at a time reads at full speed, and writes to a broker.
 --
---   groups ─ relays                          who leads it, until when
---          ├ relayed                         what was written, stream by stream
---          └ leases                          windows in flight; and with a slot, the stream, what a stuck stream waits for
+--   groups ─ relays                          the process that leads it, until when
+--          ├ relayed                         the events that were written, by stream
+--          └ leases                          windows in flight; with a stream as slot, events that were set aside
 
 create table posthorn.log_origin (
   one boolean primary key default true constraint log_origin_one_row check (one),
   origin uuid not null default gen_random_uuid()
 );
-comment on table posthorn.log_origin is 'What tells this log from all others, wherever it is restored.';
+comment on table posthorn.log_origin is 'The id of this log, which no other log has; a restore keeps it.';
 insert into posthorn.log_origin default values;
 
--- No foreign key to groups: making one would wait for those who define groups, and they for it.
+-- No foreign key to groups: adding one waits for transactions that define groups, and they wait for it.
 create table posthorn.relays (
   group_id int primary key,
   streams text[] not null,             -- patterns of the streams that it is for
@@ -27,17 +27,17 @@ create table posthorn.relays (
 comment on table posthorn.relays is 'Groups whose windows one process at a time writes to a broker.';
 
 -- A row is about a second of a stream: its events from first_id to last_id were written at about that
--- time. Late ones, with ids from before what was written already, are listed.
+-- time. Late events, with ids from before those already written, are listed.
 create table posthorn.relayed (
   group_id int not null,
   stream_id bigint not null,
   first_id bigint not null,
   last_id bigint not null,             -- in no index, so that the newest row grows on its page
   at timestamptz not null,
-  epoch bigint not null,               -- what was written under another one is not continued: there may be a gap
+  epoch bigint not null,               -- a row of another epoch does not grow: there may be a gap
   ids bigint[],                        -- null: all from first_id to last_id
   primary key (group_id, stream_id, first_id)
 ) with (fillfactor = 70);
-comment on table posthorn.relayed is 'What relays have written, and when, at most a row a second for each stream.';
+comment on table posthorn.relayed is 'The events that relays have written, and when, at most a row a second for each stream.';
 create index relayed_at on posthorn.relayed (at);
 create index relayed_apart on posthorn.relayed (group_id, stream_id, first_id) where ids is not null;

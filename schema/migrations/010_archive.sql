@@ -1,12 +1,12 @@
 -- Archives: groups whose events are written to object storage, in segments.
 --
---   archives ─ archive_streams               who writes which stream, and how far it is
---            ├ archive_parts                 what was read and is in no segment yet
---            ├ archive_segments              what is one object, decided before it is written
+--   archives ─ archive_streams               the worker that writes each stream, and its progress
+--            ├ archive_parts                 events that were read and are in no segment yet
+--            ├ archive_segments              the events of one object, decided before it is written
 --            └ archive_days                  whose manifests are behind
 --   archive_replays, archive_restores        how far events have come back
 --
--- No foreign key to groups or streams: making one would wait for those who publish.
+-- No foreign key to groups or streams: adding one would wait for publishers.
 
 create table posthorn.archives (
   id int generated always as identity primary key,
@@ -29,7 +29,7 @@ comment on table posthorn.archives is 'Groups whose events are written to object
 create table posthorn.archive_streams (
   archive_id int not null,
   stream_id bigint not null,
-  owner_id text,                       -- who writes it, or did last
+  owner_id text,                       -- the worker that writes it, or did last
   attempt int not null default 0,      -- fences: rises whenever the stream changes hands
   lease_until timestamptz,
   checkpoint bigint,                   -- the last id of the segment written last
@@ -43,7 +43,7 @@ create table posthorn.archive_streams (
   updated_at timestamptz not null default posthorn.now(),
   primary key (archive_id, stream_id)
 ) with (fillfactor = 70);
-comment on table posthorn.archive_streams is 'Who writes which stream to an archive, and how far it is.';
+comment on table posthorn.archive_streams is 'The worker that writes each stream to an archive, and its progress.';
 create index archive_streams_due on posthorn.archive_streams (archive_id, updated_at) where unwritten > 0 or listed < changes;
 
 create table posthorn.archive_parts (
@@ -98,8 +98,8 @@ comment on table posthorn.archive_days is 'Days of streams in an archive, each w
 create table posthorn.archive_replays (
   namespace_id int not null,
   name text not null,
-  run uuid not null,                   -- fences: who began last may go on
-  target text not null,                -- what is replayed, and where to
+  run uuid not null,                   -- fences: only the last process to begin may go on
+  target text not null,                -- the source and the destination
   position bigint not null default 0,  -- the last id that was
   events bigint not null default 0,
   began_at timestamptz not null default posthorn.now(),

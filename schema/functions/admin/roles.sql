@@ -1,4 +1,4 @@
--- Three roles for three kinds of programs, made when the one who migrates may make roles.
+-- Three roles for three kinds of programs, made if the migrating role may make roles.
 -- Without them: grant the same to your own roles, see docs/operations.md. And posthorn_condition, as which
 -- conditions in SQL run.
 do $$
@@ -94,7 +94,7 @@ begin
 end $$;
 comment on function posthorn.grant_role(text, name) is 'Grants a role the rights that a publisher, consumer or admin needs.';
 
--- Nobody else calls anything: what is not granted below is for the owner.
+-- All other functions are for the owner only.
 revoke execute on all functions in schema posthorn from public;
 
 select posthorn.grant_role(replace(r.rolname, 'posthorn_', ''), r.rolname)
@@ -122,5 +122,5 @@ begin
     end if;
   end if;
 exception when insufficient_privilege then
-  null; -- subscribe says what is missing
+  null; -- subscribe reports the missing right
 end $$;

@@ -211,10 +211,6 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform setval('posthorn.leases_id_seq', nextval('posthorn.leases_id_seq') + 1000000000);
-  -- A second crash must not forget this, too.
-  perform posthorn.commit_firmly();
-  if current_setting('synchronous_commit') = 'off' then
-    perform set_config('synchronous_commit', 'local', true);
-  end if;
+  perform posthorn.commit_durably(); -- a second crash must not forget this, too
 end $$;
 comment on function posthorn.renumber_leases() is 'Moves the numbers of leases past all that may have been forgotten.';

@@ -74,19 +74,3 @@ begin
 end $$;
 comment on function posthorn.check_archive_config(text, jsonb) is
   'Raises the error in the location or the settings of an archive, if there is one.';
-
--- The decision which events are one object must survive a crash, so that the object is the same when it is written
--- again.
-create or replace function posthorn.commit_durably()
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  perform posthorn.commit_firmly();
-  if current_setting('synchronous_commit') = 'off' then
-    perform set_config('synchronous_commit', 'local', true);
-  end if;
-end $$;
-comment on function posthorn.commit_durably() is
-  'Lets this transaction wait for the disk when it commits, whatever the session''s setting.';

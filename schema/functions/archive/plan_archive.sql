@@ -116,22 +116,6 @@ end $$;
 comment on function posthorn.read_for_archive(posthorn.archives, posthorn.groups, int) is
   'Moves the group of an archive over a window, and adds the events to the parts.';
 
--- Inlined into the calling query.
-create or replace function posthorn.lease_rows(l posthorn.leases)
-returns setof posthorn.events
-language sql stable
-as $$
-  select e.*
-  from posthorn.events e
-  where l.ids is null and e.namespace_id = l.namespace_id and e.id > l.lo and e.id <= l.hi and e.created_at >= l.since
-    and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target)
-  union all
-  select e.*
-  from posthorn.events e
-  where e.namespace_id = l.namespace_id and e.id = any (l.ids)
-$$;
-comment on function posthorn.lease_rows(posthorn.leases) is 'The events of a lease, in no order.';
-
 -- A segment has events of one day. A part is no larger than a segment should be, so a segment is at most twice that.
 create or replace function posthorn.cut_archive(a posthorn.archives, ripe bigint[])
 returns bigint

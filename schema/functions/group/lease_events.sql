@@ -77,16 +77,27 @@ begin atomic
 end;
 comment on function posthorn.lease_events(uuid) is 'The events of the lease taken under a token, in order.';
 
+-- Inlined into the calling query.
+create or replace function posthorn.lease_rows(l posthorn.leases)
+returns setof posthorn.events
+language sql stable
+as $$
+  select e.*
+  from posthorn.events e
+  where l.ids is null and e.namespace_id = l.namespace_id and e.id > l.lo and e.id <= l.hi and e.created_at >= l.since
+    and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target)
+  union all
+  select e.*
+  from posthorn.events e
+  where e.namespace_id = l.namespace_id and e.id = any (l.ids)
+$$;
+comment on function posthorn.lease_rows(posthorn.leases) is 'The events of a lease, in no order.';
+
 create or replace function posthorn.lease_ids(l posthorn.leases)
 returns bigint[]
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select case when l.ids is not null then l.ids else array(
-    select e.id
-    from posthorn.events e
-    where e.namespace_id = l.namespace_id and e.id > l.lo and e.id <= l.hi and e.created_at >= l.since
-      and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target)
-    order by e.id) end
+  select case when l.ids is not null then l.ids else array(select e.id from posthorn.lease_rows(l) e order by e.id) end
 $$;
 comment on function posthorn.lease_ids(posthorn.leases) is 'The ids of a lease''s events, in order.';

@@ -52,10 +52,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  c posthorn.cursors := posthorn.newest_cursor(g.id);
-  before posthorn.cursors := c;
   sight posthorn.sight;
-  w record;
   l posthorn.leases;
   expired posthorn.leases;
   owed posthorn.leases;
@@ -70,19 +67,10 @@ begin
     where r.group_id = g.id and r.subscription = '' and r.due_at <= (select posthorn.now())
     order by r.due_at limit max_events);
   sight.seq := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
-  w := posthorn.advance(c, g.namespace_id, max_events, sight, '-infinity');
-  c := w.c;
-  l.group_id := g.id;
-  l.namespace_id := g.namespace_id;
-  l.base := before.base;
-  l.target := coalesce(c.target, c.base);
-  l.lo := w.lo;
-  l.hi := w.hi;
-  l.since := w.since;
-  l.ids := w.ids;
+  l := (posthorn.read_window(g, posthorn.newest_cursor(g.id), max_events, sight, '-infinity')).w;
   return coalesce(case when expired.id is not null then posthorn.batch_of(expired, expired.ids) end, '{}')
     || coalesce(posthorn.batch_of(owed, owed.ids), '{}')
-    || coalesce(case when w.ids is not null or w.hi is not null then posthorn.batch_of(l, l.ids) end, '{}');
+    || coalesce(case when l.ids is not null or l.hi is not null then posthorn.batch_of(l, l.ids) end, '{}');
 end $$;
 comment on function posthorn.next_batch(posthorn.groups, int) is
   'The events that the next claims of a group will meet: of an expired lease, of retries, and of the log.';

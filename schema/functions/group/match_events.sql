@@ -427,15 +427,16 @@ declare
     select distinct f from posthorn.matchers m join posthorn.conditions c on c.id = m.condition_id cross join lateral unnest(c.reads) f
     where m.group_no = l.group_id);
 begin
-  return array_agg(e) from posthorn.batch_events(l, ids, 'stream' = any (reads), 'payload' = any (reads), 'metadata' = any (reads), false) e;
+  l.ids := batch_of.ids;
+  return array_agg(e) from posthorn.batch_events(l, 'stream' = any (reads), 'payload' = any (reads), 'metadata' = any (reads), false) e;
 exception when data_exception then -- a payload that jsonb cannot hold, such as half of a surrogate pair
-  return array_agg(e) from posthorn.batch_events(l, ids, 'stream' = any (reads), 'payload' = any (reads), 'metadata' = any (reads), true) e;
+  return array_agg(e) from posthorn.batch_events(l, 'stream' = any (reads), 'payload' = any (reads), 'metadata' = any (reads), true) e;
 end $$;
 comment on function posthorn.batch_of(posthorn.leases, bigint[]) is
   'The events of a lease that have some ids, or all with null, as conditions see them. Fields that no condition of the group reads are null.';
 
 create or replace function posthorn.batch_events(
-  l posthorn.leases, ids bigint[], with_stream boolean, with_payload boolean, with_metadata boolean, carefully boolean
+  l posthorn.leases, with_stream boolean, with_payload boolean, with_metadata boolean, carefully boolean
 ) returns setof posthorn.event
 language sql stable
 as $$
@@ -447,19 +448,14 @@ as $$
     e.created_at
   from (
     select x.id, x.type, x.stream_id, x.key, x.tags, x.payload, x.metadata, x.created_at
-    from posthorn.events x
-    where ids is null and x.namespace_id = l.namespace_id and x.id > l.lo and x.id <= l.hi and x.created_at >= l.since
-      and not pg_visible_in_snapshot(x.xid, l.base) and pg_visible_in_snapshot(x.xid, l.target)
-    union all
-    select x.id, x.type, x.stream_id, x.key, x.tags, x.payload, x.metadata, x.created_at
-    from posthorn.events x
-    where l.retries is not true and x.namespace_id = l.namespace_id and x.id = any (ids)
+    from posthorn.lease_rows(l) x
+    where l.retries is not true
     union all
     select y.event_id, y.type, y.stream_id, y.key, y.tags, y.payload, y.metadata, y.published_at
-    from unnest(case when l.retries then ids end) i cross join lateral posthorn.event_of(l.namespace_id, l.group_id, i) y
+    from unnest(case when l.retries then l.ids end) i cross join lateral posthorn.event_of(l.namespace_id, l.group_id, i) y
   ) e
 $$;
-comment on function posthorn.batch_events(posthorn.leases, bigint[], boolean, boolean, boolean, boolean) is
+comment on function posthorn.batch_events(posthorn.leases, boolean, boolean, boolean, boolean) is
   'The events of a lease as conditions see them, in any order.';
 
 create or replace function posthorn.jsonb_or_null(value json)

@@ -1,15 +1,12 @@
--- The caller holds the lock of the group and has called look before, as take_next does: look must come before the
--- cursor is read.
-create or replace function posthorn.next_window(g posthorn.groups, max_events int, sight posthorn.sight)
-returns posthorn.leases
+create or replace function posthorn.read_window(
+  g posthorn.groups, inout c posthorn.cursors, max_events int, sight posthorn.sight, clock_low timestamptz, out w posthorn.leases
+)
 language plpgsql
 as $$
 declare
-  c posthorn.cursors := posthorn.newest_cursor(g.id);
-  w posthorn.leases;
   step record;
 begin
-  step := posthorn.advance(c, g.namespace_id, max_events, sight, (select k.clock_low from posthorn.cluster k));
+  step := posthorn.advance(c, g.namespace_id, max_events, sight, read_window.clock_low);
   w.group_id := g.id;
   w.namespace_id := g.namespace_id;
   w.base := c.base;
@@ -19,12 +16,28 @@ begin
   w.hi := step.hi;
   w.since := step.since;
   c := step.c;
+end $$;
+comment on function posthorn.read_window(posthorn.groups, posthorn.cursors, int, posthorn.sight, timestamptz) is
+  'Moves a cursor over its next window of the log, and returns that as a lease that is not stored; without ids and hi at the end of the log.';
+
+-- The caller holds the lock of the group and has called look before, as take_next does: look must come before the
+-- cursor is read.
+create or replace function posthorn.next_window(g posthorn.groups, max_events int, sight posthorn.sight)
+returns posthorn.leases
+language plpgsql
+as $$
+declare
+  c posthorn.cursors;
+  step record;
+begin
+  step := posthorn.read_window(g, posthorn.newest_cursor(g.id), max_events, sight, (select k.clock_low from posthorn.cluster k));
+  c := step.c;
   c.at := posthorn.now();
   insert into posthorn.cursors select c.*;
   if c.n % 1000 = 0 then
     delete from posthorn.cursors x where x.group_id = g.id and x.n between c.n - 2000 and c.n - 100;
   end if;
-  return w;
+  return step.w;
 end $$;
 comment on function posthorn.next_window(posthorn.groups, int, posthorn.sight) is
-  'Moves a group over its next window of the log, and returns it as a lease that is not stored; without ids and hi at the end of the log.';
+  'Moves a group over its next window of the log, and returns that like read_window.';

@@ -253,8 +253,8 @@ as $$
 declare
   before posthorn.cursors := c;
   sight posthorn.sight;
-  w record;
-  l posthorn.leases; -- never stored: reading events needs one
+  step record;
+  l posthorn.leases;
   batch posthorn.event[];
   found record;
 begin
@@ -262,23 +262,17 @@ begin
     return;
   end if;
   sight.seq := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
-  w := posthorn.advance(c, g.namespace_id, size, sight, '-infinity');
-  c := w.c;
+  step := posthorn.read_window(g, c, size, sight, '-infinity');
+  c := step.c;
+  l := step.w;
   if before.target is null then
     c := posthorn.seen_for_sure(c);
+    l.target := coalesce(c.target, c.base);
   end if;
-  at_end := w.ids is null and w.hi is null;
+  at_end := l.ids is null and l.hi is null;
   if at_end then
     return;
   end if;
-  l.group_id := g.id;
-  l.namespace_id := g.namespace_id;
-  l.base := before.base;
-  l.target := coalesce(c.target, c.base);
-  l.lo := w.lo;
-  l.hi := w.hi;
-  l.since := w.since;
-  l.ids := w.ids;
   if exists (select from posthorn.filtered_groups f where f.group_no = g.id) then
     batch := posthorn.batch_of(l, l.ids);
     found := posthorn.match_events(g.id, batch);

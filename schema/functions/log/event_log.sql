@@ -47,7 +47,7 @@ select e.id as event_id, n.namespace, e.type as event_type, posthorn.as_jsonb(e.
   posthorn.as_jsonb(e.metadata) as metadata
 from posthorn.events e
 join posthorn.namespaces n on n.id = e.namespace_id
-union all -- what was published to one subscription is kept under the group
+union all -- messages for one subscription are kept under their group
 select e.id, n.namespace, e.type, posthorn.as_jsonb(e.payload), e.created_at,
   posthorn.readable(e.metadata)->>'producer',
   case

@@ -260,3 +260,18 @@ begin
 end $$;
 comment on function posthorn.commit_firmly() is
   'Takes commit_relaxed back: this transaction commits with the session''s synchronous_commit.';
+
+-- For decisions that must survive a crash, such as which events of an archive are one object.
+create or replace function posthorn.commit_durably()
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform posthorn.commit_firmly();
+  if current_setting('synchronous_commit') = 'off' then
+    perform set_config('synchronous_commit', 'local', true);
+  end if;
+end $$;
+comment on function posthorn.commit_durably() is
+  'Lets this transaction wait for the disk when it commits, whatever the session''s setting.';

@@ -1,6 +1,6 @@
 -- Converting a value to json calls a cast that the owner of an enum, range or base type may have made, and so would
 -- run that owner's code with our rights. If the owner is not a member of our owner, the value is written as text by
--- the type's output function, which is what json has without a cast.
+-- the type's output function, as json does without a cast.
 
 create or replace function posthorn.row_as_json("table" regclass)
 returns text

@@ -21,7 +21,7 @@ begin
   elsif begin_restore.since < posthorn.now() - keep then
     raise exception 'events from % on would be dropped at once: retention keeps %', begin_restore.since, keep
       using errcode = 'PH005',
-        hint = 'Set partition_retention_period in posthorn.config to what you want to keep, or restore from a later time.';
+        hint = 'Set partition_retention_period in posthorn.config to the period that you want to keep, or restore from a later time.';
   end if;
   insert into posthorn.archive_restores as x (location, upto) values (begin_restore.location, begin_restore.upto)
   on conflict (one) do update set upto = greatest(x.upto, excluded.upto);

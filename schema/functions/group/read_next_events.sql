@@ -110,9 +110,9 @@ begin
       if posthorn.was_set(g, cursor, c) then
         return;
       end if;
-      raise exception '%', case when r.until > posthorn.now() then format('somebody else reads group %L', gid)
+      raise exception '%', case when r.until > posthorn.now() then format('another reader has group %L', gid)
           else format('the lock of this cursor on group %L has ended', gid) end
-        using errcode = 'PH003', hint = 'Drop what you read, and read again without a cursor: you get what is not done. If you have set this cursor before and did not hear of it, that is so too.';
+        using errcode = 'PH003', hint = 'Drop the events that you read, and read again without a cursor: you get the events that are not done. Do the same if an earlier call set this cursor and its answer was lost.';
     end if;
     perform posthorn.put_cursor(g, c);
     delete from posthorn.retries x

@@ -39,7 +39,7 @@ begin
     and not exists (select from posthorn.events e where e.namespace_id = g.namespace_id and e.id = p.first_event);
   if missing is not null and partial is not true then
     raise exception 'event %, with which this projection began, is no longer in the log', missing
-      using errcode = 'PH005', hint = 'Rebuilt, it would lack everything that retention has removed. If that is what you want, ask for a partial rebuild.';
+      using errcode = 'PH005', hint = 'A rebuilt projection would lack the events that retention has removed. If you accept that, ask for a partial rebuild.';
   end if;
 end $$;
 comment on function posthorn.check_replayable(int, boolean) is

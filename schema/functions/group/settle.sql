@@ -65,7 +65,7 @@ begin
         when l.node is null then 'It was given back.'
         else format('It passed its deadline and went to %s as attempt %s.', l.node, l.attempt) end,
       hint = case when l.id is null
-        then 'If you have sent this answer before and did not hear of it, it may have counted: look at the group''s retries and dead letters. Otherwise drop the results: what was not settled comes again.'
+        then 'If an earlier call sent this answer and its own answer was lost, it may have counted: look at the group''s retries and dead letters. Otherwise drop the results: events that were not settled come again.'
         else 'Drop the results: the events are handled by the worker that holds the lease now.' end;
 end $$;
 comment on function posthorn.raise_lease_lost(bigint, int) is 'Raises that a lease is lost, and why.';
@@ -98,7 +98,7 @@ begin
       continue; -- a repeat: the answer to the call that recorded it was lost
     elsif not f.is_held then
       raise exception 'event % is not in lease %', f.event, l.id
-        using errcode = 'PH004', hint = 'List only what claim returned with this lease; for retries, only the subscriptions it named.';
+        using errcode = 'PH004', hint = 'List only events that claim returned with this lease; for retries, only the subscriptions that it returned.';
     elsif not f.released and (f.permanent or (g.attempts > 0 and f.tried >= g.attempts)) then
       perform posthorn.bury(l, f.event, f.owed_to, f.tried, f.reason, f.error, f.stack);
     else

@@ -42,7 +42,7 @@ begin
   if exists (select from posthorn.leases x where x.id = raise_projection_lost.lease and x.attempt = raise_projection_lost.attempt) then
     raise exception 'lease % (attempt %) is lost', lease, attempt
       using errcode = 'PH003', detail = 'It is being taken away, or these events are not at its head.',
-        hint = 'Roll back: the events are applied by whoever holds the lease now.';
+        hint = 'Roll back: another worker holds the lease now, and applies the events.';
   end if;
   perform posthorn.raise_lease_lost(lease, attempt);
 end $$;

@@ -11,7 +11,7 @@ begin
     and not has_function_privilege('posthorn.subscribe_with_sql(text, text, text, jsonb)', 'execute')
   then
     raise exception 'conditions in SQL are for admins: % may not make them', current_user
-      using errcode = 'PH005', hint = 'Use a filter: type, stream, key, tags_any, tags_all, payload; or ask someone with the role posthorn_admin.';
+      using errcode = 'PH005', hint = 'Use a filter: type, stream, key, tags_any, tags_all, payload; or ask an administrator with the role posthorn_admin.';
   elsif jsonb_typeof(filter) = 'object' and filter ? 'conditions_sql' then
     return posthorn.subscribe_with_sql(namespace, group_name, name, filter);
   end if;
@@ -40,7 +40,7 @@ as $$
 begin
   if (filter - array['conditions_sql', 'params', 'expiry_interval']) <> '{}' or jsonb_typeof(filter->'conditions_sql') <> 'string' then
     raise exception 'with conditions_sql, a text, go params and expiry_interval, and nothing else'
-      using errcode = 'PH004', hint = 'Say in the condition what a filter would say, or leave conditions_sql out.';
+      using errcode = 'PH004', hint = 'Express the filter in the condition, or leave conditions_sql out.';
   end if;
   return posthorn.put_subscription(namespace, group_name, name, filter->>'conditions_sql', coalesce(filter->'params', '{}'),
     posthorn.to_interval(filter->>'expiry_interval', 'expiry_interval'));

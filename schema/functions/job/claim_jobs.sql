@@ -83,7 +83,7 @@ language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform posthorn.check_name(worker, 'worker', 'Use host:pid, or whatever tells this worker from all others.');
+  perform posthorn.check_name(worker, 'worker', 'Use host:pid, or another name that no other worker has.');
   if (max_jobs between 1 and 10000) is not true then
     raise exception 'max_jobs must be 1 to 10000, not %', coalesce(max_jobs::text, 'null') using errcode = 'PH004';
   elsif (lease_for between '1 second' and '1 day') is not true then

@@ -147,7 +147,7 @@ begin
   end if;
   if holder.worker = recorded.worker then
     raise exception 'job % is at attempt %, not %', recorded.job, holder.attempt, recorded.attempt
-      using errcode = 'PH003', hint = 'An earlier attempt has ended: drop what it did. The later one has the job.';
+      using errcode = 'PH003', hint = 'An earlier attempt has ended: drop its work. The later attempt has the job.';
   elsif holder.job is not null then
     raise exception 'job % is not held by %: another worker has it', recorded.job, recorded.worker
       using errcode = 'PH003', hint = 'Its lease passed, or it was reset. Drop the work, and claim another job.';
@@ -177,7 +177,7 @@ begin
   end if;
   if status is null then
     raise exception 'job % does not exist', coalesce(job_status.job::text, 'null')
-      using errcode = 'PH001', hint = 'Ids are what enqueue returned. Finished jobs are kept for job_retention_period.';
+      using errcode = 'PH001', hint = 'Use the id that enqueue returned. Finished jobs are kept for job_retention_period.';
   end if;
   return status;
 end $$;

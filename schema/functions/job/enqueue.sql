@@ -112,7 +112,7 @@ begin
       using errcode = 'PH004', hint = 'Workers ask over HTTP for tags with commas between them. Give several tags, or use another character.';
   elsif cardinality(labels) > 100 then
     raise exception 'a job can have 100 tags, not %', cardinality(labels)
-      using errcode = 'PH004', hint = 'Tags say which workers want a job; what describes it belongs in the payload.';
+      using errcode = 'PH004', hint = 'Tags tell which workers want a job; a description belongs in the payload.';
   end if;
   return labels;
 end $$;
@@ -128,7 +128,7 @@ as $$
 begin
   if (octet_length(title) between 1 and 1000 and title ~ '[^[:space:]]' and title !~ '[[:cntrl:]]') is not true then
     raise exception 'title must be 1 to 1000 bytes without control characters'
-      using errcode = 'PH004', hint = 'A title says in a few words what is to be done; details belong in description and payload.';
+      using errcode = 'PH004', hint = 'A title names the work in a few words; details belong in description and payload.';
   elsif octet_length(description) > 100000 then
     raise exception 'description is longer than 100000 bytes'
       using errcode = 'PH004', hint = 'Shorten it, or put the text in the payload.';
@@ -168,7 +168,7 @@ as $$
 declare
   known bigint;
 begin
-  perform posthorn.check_name(keep_job_key.unique_key, 'unique_key', 'Use the id of what the job is about, or a hash of it.');
+  perform posthorn.check_name(keep_job_key.unique_key, 'unique_key', 'Use the id of the entity that the job is about, or a hash of it.');
   if (keep_job_key.unique_for is null or keep_job_key.unique_for between '1 second' and '10 years') is not true then
     raise exception 'unique_for must be from a second to 10 years'
       using errcode = 'PH004', hint = 'Leave it out: the key is then in use while the job is pending.';

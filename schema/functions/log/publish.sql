@@ -13,7 +13,7 @@ begin
   perform posthorn.check_name(type, 'type', 'A type looks like order.placed.');
   if octet_length(key) > 255 or key ~ '[[:cntrl:]]' then
     raise exception 'key must be up to 255 bytes without control characters'
-      using errcode = 'PH004', hint = 'Use the id of what the event is about, or a hash of it.';
+      using errcode = 'PH004', hint = 'Use the id of the entity that the event is about, or a hash of it.';
   elsif exists (select from unnest(tags) tag where posthorn.is_name(tag) is not true) then
     raise exception 'each tag must be 1 to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Leave empty tags out.';

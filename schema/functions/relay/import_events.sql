@@ -74,7 +74,7 @@ as $$
 begin
   if metadata::pg_catalog.text operator(pg_catalog.^@) '{"posthorn_origin":' then
     raise exception 'metadata must not begin with posthorn_origin, which imports write'
-      using errcode = 'PH004', hint = 'Leave it out. To publish what another log has published, import it: posthorn import URL.';
+      using errcode = 'PH004', hint = 'Leave it out. To publish events of another log, import them: posthorn import URL.';
   end if;
 end $$;
 comment on function posthorn.refuse_origin(json) is 'Refuses metadata that begin like those of an imported event.';

@@ -56,7 +56,7 @@ begin
     raise exception 'the lead of the import (epoch %) is lost', coalesce(check_import.epoch::text, 'null')
       using errcode = 'PH003',
         detail = case when i.owner is null or i.owner = check_import.owner then 'The import was changed.' else format('%s leads now.', i.owner) end,
-        hint = 'Drop what was read, and ask for the lead again.';
+        hint = 'Drop the entries that were read, and ask for the lead again.';
   end if;
   return i;
 end $$;

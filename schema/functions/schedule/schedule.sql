@@ -172,7 +172,7 @@ begin
   perform posthorn.check_name(t.name, 'the name of a schedule', 'Name it after what becomes due, such as invoices.');
   if (t.catch_up in ('skip', 'once', 'all')) is not true then
     raise exception 'catch_up cannot be %', coalesce(quote_literal(left(t.catch_up, 60)), 'null')
-      using errcode = 'PH004', hint = 'Give skip, once or all: what happens to times that were missed.';
+      using errcode = 'PH004', hint = 'Give skip, once or all: how missed times are made up for.';
   elsif json_typeof(t.metadata) is distinct from 'object' then
     raise exception 'the metadata of a schedule must be a JSON object'
       using errcode = 'PH004', hint = 'For instance {"team": "billing"}.';

@@ -57,6 +57,6 @@ as $$
 begin
   raise exception 'stream % is confidential: it takes sealed payloads only', quote_literal(stream)
     using errcode = 'PH005', constraint = 'sealed_payload',
-      hint = 'Publish with what seals: Config.Seal in Go; posthorn publish or posthorn serve, with --seal-key; see docs/sealing.md.';
+      hint = 'Publish with a program that seals: Config.Seal in Go; posthorn publish or posthorn serve, with --seal-key; see docs/sealing.md.';
 end $$;
 comment on function posthorn.refuse_plaintext(text) is 'Raises that a stream takes sealed payloads only.';

@@ -76,7 +76,7 @@ begin
       using errcode = 'PH004', hint = 'Give a number of days from 1 to 36500, or leave it out.';
   elsif security_level = 'confidential' and stream = 'default' then
     raise exception 'the stream default cannot be confidential'
-      using errcode = 'PH005', hint = 'Publish what is secret to a stream with a name of its own, and make that confidential.';
+      using errcode = 'PH005', hint = 'Publish secrets to a stream with a name of its own, and make that confidential.';
   end if;
 end $$;
 comment on function posthorn.check_stream_policy(text, text, text, text, int) is 'Raises the error in a policy, if there is one.';

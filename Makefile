@@ -1,31 +1,31 @@
 .PHONY: help up build test stress torture bench lint generate
 .DEFAULT_GOAL := help
 
-# Each part of torture runs this long.
+# FOR is how long each part of torture runs.
 FOR ?= 10m
-# Stress runs each package this often; ONLY names a part of their paths.
+# ROUNDS is how often stress runs each package; ONLY selects packages by a part of their path.
 ROUNDS ?= 30
 ONLY ?=
 ARGS ?=
 LINTER = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-# Without what debuggers want, a tenth less to compile, and without the path of the
-# checkout, so that another checkout of the same files compiles nothing again.
+# Omitting debug information saves a tenth of the compile time. -trimpath makes the
+# build cache independent of the path of the checkout.
 export GOFLAGS := $(shell go env GOFLAGS) -gcflags=all=-dwarf=false -trimpath
 
 help: ## lists these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: ## runs Posthorn on a Postgres of its own; Ctrl-C stops both; ARGS="--pg-port 5433" are flags of posthorn up
+up: ## runs Posthorn with its own Postgres server; Ctrl-C stops both; ARGS="--pg-port 5433" are flags of posthorn up
 	@exec scripts/up $(ARGS)
 
 build: ## builds bin/posthorn
 	@go build -o bin/posthorn ./cmd/posthorn && touch bin/.whole
 
-test: ## passes the tests, on the machine's Postgres (15 or newer); on 18 those that depend on its version
+test: ## runs the tests on the installed Postgres (15 or newer), and those that depend on its version also on 18
 	@scripts/deps
 	@go run ./internal/testrun $(RETRY)
 
-stress: ## runs each package's tests ROUNDS=30 times on a busy machine; goes on where it was interrupted
+stress: ## runs each package's tests ROUNDS=30 times on a busy machine; continues an interrupted run
 	@scripts/deps
 	@go run ./internal/testrun -stress $(ROUNDS) -only "$(ONLY)"
 
@@ -34,14 +34,14 @@ torture: ## kills workers, brokers and Postgres, and checks every event and job;
 	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./internal/torture -torture.for $(FOR) -torture.part "$(PART)"
 	POSTHORN_TEST_KILLS=100 go test -timeout 0 -count 1 -run 'Survives?(Its|Their)Process|Killed$$' ./archive ./internal/consume ./internal/importer ./internal/project ./internal/relay ./internal/work
 
-bench: ## measures Postgres and Posthorn side by side; prints docs/performance.md's table
+bench: ## compares Posthorn with Postgres and other systems; prints the table of docs/performance.md
 	@scripts/deps postgres
 	cd bench && go run . -markdown
 
-lint: ## checks style, errors and the direction of imports
+lint: ## checks style, error handling and the direction of imports
 	go vet ./...
 	go vet -tags small ./cmd/posthorn
 	go run $(LINTER) run ./...
 
-generate: ## after a change of SQL: writes schema/revision and docs/sql.md
+generate: ## writes schema/revision and docs/sql.md after a change of SQL
 	go generate ./schema

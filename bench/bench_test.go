@@ -10,8 +10,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// Every side checks that it did all of its work and fails otherwise. Speed is
-// nobody's business here.
+// Every side checks that it did all of its work, and fails otherwise. The speed is
+// not tested.
 func TestEveryRowDoesItsWork(t *testing.T) {
 	t.Parallel()
 	o := options{
@@ -86,7 +86,7 @@ func TestVerdict(t *testing.T) {
 func TestMarkdown(t *testing.T) {
 	t.Parallel()
 	one := result{
-		row: row{floor: atLeast(0.7)}, Work: "publish", Ours: "publish_batch", Than: "INSERT", Unit: "/s",
+		row: row{floor: atLeast(0.7)}, Work: "publish", Ours: "publish_batch", Peer: "INSERT", Unit: "/s",
 		Floor: "≥ 0.7 ×", Target: "–", rounds: []round{{160_000, 200_000}, {150_000, 200_000}, {1_180_000, 2_000_000}},
 	}
 	one.sum()

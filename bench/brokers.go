@@ -25,8 +25,8 @@ import (
 var brokerRows = []row{
 	{
 		work: "relay to Redis Cluster, three masters", floor: atLeast(0.7), unit: "/s",
-		ours: "a relay, from a full log until Redis has all", than: "the same entries by go-redis, pipelines of 1,000 XADD, 3 at a time",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		ours: "a relay, from a full log until Redis has all", peer: "the same entries by go-redis, pipelines of 1,000 XADD, 3 at a time",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			d, err := b.spreadLog(ctx)
 			if err != nil {
 				return nil, nil, err
@@ -52,8 +52,8 @@ var brokerRows = []row{
 	},
 	{
 		work: "relay to JetStream, three nodes, three replicas", floor: atLeast(0.7), unit: "/s",
-		ours: "a relay, from a full log until JetStream has all", than: "the same messages by nats.go, PublishMsgAsync, 4,000 on their way",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		ours: "a relay, from a full log until JetStream has all", peer: "the same messages by nats.go, PublishMsgAsync, 4,000 on their way",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			d, err := b.spreadLog(ctx)
 			if err != nil {
 				return nil, nil, err
@@ -78,7 +78,7 @@ var brokerRows = []row{
 	},
 }
 
-// spread is over how many streams the events of the brokers' rows are.
+// spread is the number of streams of the events in the rows of brokers.
 const spread = 12
 
 func prefixed(prefix string) []string {
@@ -89,7 +89,7 @@ func prefixed(prefix string) []string {
 	return names
 }
 
-// spreadLog is a log whose events are in several streams, in turns.
+// spreadLog returns a log whose events alternate between several streams.
 func (b *bench) spreadLog(ctx context.Context) (*database, error) {
 	d, err := b.newDatabase(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func (b *bench) spreadLog(ctx context.Context) (*database, error) {
 
 func streamOf(i int) string { return fmt.Sprintf("stream-%d", i%spread) }
 
-// entriesOf are what a relay writes of such a log, by stream.
+// entriesOf returns, by stream, the entries that a relay writes of such a log.
 func entriesOf(n int) [][]relay.Entry {
 	source := relay.Source("00000000-0000-0000-0000-000000000000", "default")
 	all := make([][]relay.Entry, spread)
@@ -124,11 +124,11 @@ func entriesOf(n int) [][]relay.Entry {
 	return all
 }
 
-// relaying relays a whole log, from the start of Run until the sink has the last
-// of n events.
+// relaying relays a whole log of n events. It measures from the start of Run until
+// the sink has the last one.
 func (d *database) relaying(n int, open func(ctx context.Context, prefix string) (posthorn.Sink, func(), error)) side {
 	return func(ctx context.Context) (float64, error) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, sideTimeout)
 		defer cancel()
 		name := fmt.Sprintf("relay-%d", d.names.Add(1))
 		sink, end, err := open(ctx, name)
@@ -155,8 +155,8 @@ func (d *database) relaying(n int, open func(ctx context.Context, prefix string)
 	}
 }
 
-// countedSink counts what has been written: of a batch that fails in part, the
-// rest, which does not come again.
+// countedSink counts the written entries. If a batch fails in part, it counts the
+// entries that were written, since they are not appended again.
 type countedSink struct {
 	posthorn.Sink
 	written *counter
@@ -176,7 +176,7 @@ func (s *countedSink) Write(ctx context.Context, batch posthorn.SinkBatch) error
 	return err
 }
 
-// adding writes n entries as a program would that has them in memory.
+// adding writes n entries from memory, without Posthorn.
 func (d *database) adding(client *goredis.ClusterClient, n int) side {
 	all := entriesOf(n)
 	return func(ctx context.Context) (float64, error) {
@@ -210,7 +210,7 @@ func (d *database) adding(client *goredis.ClusterClient, n int) side {
 	}
 }
 
-// eachStream does something for every stream, so many at a time.
+// eachStream calls do for every stream, atOnce calls at a time.
 func eachStream(atOnce int, do func(i int) error) error {
 	errs := make([]error, spread)
 	var workers sync.WaitGroup
@@ -225,11 +225,11 @@ func eachStream(atOnce int, do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// sending publishes n messages as a program would that has them in memory.
+// sending publishes n messages from memory, without Posthorn.
 func (d *database) sending(url string, n int) side {
 	all := entriesOf(n)
 	return func(ctx context.Context) (speed float64, err error) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, sideTimeout)
 		defer cancel()
 		conn, err := natsgo.Connect(url)
 		if err != nil {
@@ -257,7 +257,7 @@ func (d *database) sending(url string, n int) side {
 				_, err := js.PublishMsgAsync(&natsgo.Msg{Subject: names[i] + "." + e.Type, Data: e.Data, Header: natsgo.Header{
 					"Nats-Msg-Id": {e.ID}, "ce-specversion": {"1.0"}, "ce-id": {e.ID}, "ce-source": {e.Source}, "ce-type": {e.Type},
 					"ce-time": {e.Time}, "content-type": {"application/json"},
-				}}, jetstream.WithStallWait(patience))
+				}}, jetstream.WithStallWait(sideTimeout))
 				if err != nil {
 					return 0, err
 				}
@@ -302,26 +302,27 @@ func dropStreams(ctx context.Context, url string) error {
 	return nil
 }
 
-// host is what servers that are made for tests run in: a test that is none.
+// host implements the testing interface that the test servers need, outside of a
+// test.
 type host struct {
 	testing.TB
 	ctx  context.Context
 	ends []func()
 }
 
-// failure is how it says that something is wrong.
+// failure is the panic value of a failed host.
 type failure string
 
 func (f failure) Error() string { return string(f) }
 
-// newHost makes one that lives as long as the row.
+// newHost makes a host whose servers are stopped at the end of the row.
 func (b *bench) newHost() *host {
 	h := &host{ctx: context.Background()}
 	b.temporary[len(b.temporary)-1].atEnd(h.end)
 	return h
 }
 
-// hosted starts servers.
+// hosted starts servers, and returns a failure of the host as an error.
 func hosted[S any](h *host, start func() S) (servers S, err error) {
 	defer func() {
 		switch problem := recover().(type) {

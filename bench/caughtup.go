@@ -10,20 +10,21 @@ import (
 
 var caughtUpRows = []row{{
 	work: "claim on a caught-up group, large log and many groups", floor: atMost(1.5), unit: " ns",
-	ours: "latency of take", than: "with 10 groups and 10,000 events",
-	prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+	ours: "latency of take", peer: "with 10 groups and 10,000 events",
+	prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 		if ours, err = b.idle(ctx, b.logEvents, b.logGroups); err != nil {
 			return nil, nil, err
 		}
-		than, err = b.idle(ctx, min(b.logEvents, 10_000), min(b.logGroups, 10))
-		return ours, than, err
+		peer, err = b.idle(ctx, min(b.logEvents, 10_000), min(b.logGroups, 10))
+		return ours, peer, err
 	},
 }}
 
-// idleClaims is how many claims a round measures.
+// idleClaims is the number of claims that a round measures.
 const idleClaims = 2000
 
-// idle measures claims that find nothing, each of another group than the last.
+// idle measures claims that find nothing. Each claim is of another group than the one
+// before.
 func (b *bench) idle(ctx context.Context, events, groups int) (side, error) {
 	b.say("  filling a log with %s events", figure(float64(events)))
 	d, err := b.newDatabase(ctx)
@@ -50,8 +51,8 @@ func (b *bench) idle(ctx context.Context, events, groups int) (side, error) {
 	return func(ctx context.Context) (float64, error) { return timeClaims(ctx, crew[0], all) }, nil
 }
 
-// fillFast writes the log in one statement. The rows are the same as those
-// that publish writes.
+// fillFast writes the log in one statement. The rows are the same as those of
+// publish.
 func (d *database) fillFast(ctx context.Context, n int) error {
 	_, err := d.Exec(ctx, `
 		insert into posthorn.events (namespace_id, stream_id, type, payload)
@@ -63,8 +64,8 @@ func (d *database) fillFast(ctx context.Context, n int) error {
 	return err
 }
 
-// catchUp lets the first group read the log, and starts the others at its end:
-// their cursors are where that of a group is which has read everything.
+// catchUp lets the first group read the log, and starts the others at its end, with
+// the cursor of a group that has read everything.
 func (d *database) catchUp(ctx context.Context, conn *pgx.Conn, groups []group) error {
 	for _, g := range groups[1:] {
 		if _, err := d.Exec(ctx, "select posthorn.seek('default', $1::text, 'infinity')", g.name); err != nil {

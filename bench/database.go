@@ -11,18 +11,19 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// database is one of our own, so that rows do not get in each other's way.
+// database is a database of the benchmark. Rows use separate databases so that they
+// do not affect each other.
 type database struct {
-	*pgx.Conn // for everything that is not measured
+	*pgx.Conn // for work that is not measured
 	server    *server
 	name      string
-	names     atomic.Int64       // of groups, so far
-	stop      context.CancelFunc // of upkeep
-	upkeep    chan struct{}      // closed when it has ended
-	ends      []func()           // what else has to be closed
+	names     atomic.Int64       // number of groups made so far
+	stop      context.CancelFunc // stops upkeep
+	upkeep    chan struct{}      // closed when upkeep has ended
+	ends      []func()           // called before the database is dropped
 }
 
-// newDatabase makes a database with Posthorn's schema and a bare table beside.
+// newDatabase makes a database with Posthorn's schema and a bare table.
 func (s *server) newDatabase(ctx context.Context) (*database, error) {
 	if s.template == "" {
 		if err := s.makeTemplate(ctx); err != nil {
@@ -33,14 +34,14 @@ func (s *server) newDatabase(ctx context.Context) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.tend(ctx); err != nil {
+	if err := d.runUpkeep(ctx); err != nil {
 		d.drop()
 		return nil, err
 	}
 	return d, nil
 }
 
-// makeTemplate migrates the database that all others are copies of.
+// makeTemplate migrates the database that the others are copied from.
 func (s *server) makeTemplate(ctx context.Context) error {
 	d, err := s.create(ctx, "template0")
 	if err != nil {
@@ -51,7 +52,7 @@ func (s *server) makeTemplate(ctx context.Context) error {
 	if err == nil {
 		_, err = d.Exec(ctx, bareSQL)
 	}
-	d.Close(ctx) // nobody can copy a database that is in use
+	d.Close(ctx) // a database with connections cannot be copied
 	return err
 }
 
@@ -69,8 +70,8 @@ func (s *server) create(ctx context.Context, template string) (*database, error)
 	return d, nil
 }
 
-// bareSQL makes the limit: a table with the columns and defaults of the log,
-// and one index, so that the same rows can be written and read without us.
+// bareSQL makes the limit: a table with the columns and defaults of the log and one
+// index, in which the same rows can be written and read without Posthorn.
 const bareSQL = `
 	create schema bare;
 	create sequence bare.event_id;
@@ -94,7 +95,7 @@ func (d *database) url() string {
 	return u.String()
 }
 
-// connect opens a connection with run-time parameters of its own.
+// connect opens a connection with its own run-time parameters.
 func (d *database) connect(ctx context.Context, parameters map[string]string) (*pgx.Conn, error) {
 	config, err := pgx.ParseConfig(d.url())
 	if err != nil {
@@ -107,10 +108,10 @@ func (d *database) connect(ctx context.Context, parameters map[string]string) (*
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// tend does what nodes do all the time: upkeep, once a second. It is part of
-// the price, and without its ticks readers would not know which partitions to
-// leave out.
-func (d *database) tend(ctx context.Context) error {
+// runUpkeep calls posthorn.tend once a second, as nodes do. Upkeep is part of the
+// cost of Posthorn, and readers need its ticks to know which partitions they can
+// skip.
+func (d *database) runUpkeep(ctx context.Context) error {
 	conn, err := d.connect(ctx, nil)
 	if err != nil {
 		return err
@@ -123,7 +124,7 @@ func (d *database) tend(ctx context.Context) error {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		for {
-			conn.Exec(ctx, "select posthorn.tend()") // what fails is done a second later
+			conn.Exec(ctx, "select posthorn.tend()") // after an error, the next call is a second later
 			select {
 			case <-ctx.Done():
 				return
@@ -134,10 +135,10 @@ func (d *database) tend(ctx context.Context) error {
 	return nil
 }
 
-// atEnd registers what has to be closed before the database is dropped.
+// atEnd registers a function to call before the database is dropped.
 func (d *database) atEnd(end func()) { d.ends = append(d.ends, end) }
 
-// drop removes the database with all that is in it, whoever is connected.
+// drop drops the database, even if connections are open.
 func (d *database) drop() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

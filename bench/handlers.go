@@ -14,8 +14,8 @@ import (
 var handlerRows = []row{
 	{
 		work: "handlers through the Go API, no-op", floor: atLeast(8), target: atLeast(15), unit: "/s",
-		ours: "Handle, one client", than: "River's no-op jobs at its best settings",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		ours: "Handle, one client", peer: "River's no-op jobs at its best settings",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			d, err := b.fullLog(ctx)
 			if err != nil {
 				return nil, nil, err
@@ -27,14 +27,14 @@ var handlerRows = []row{
 			ours = d.handling(b.events, posthorn.GroupConfig{}, func(g *posthorn.Group, done func()) {
 				g.Handle("none", ">", func(context.Context, posthorn.Event) error { done(); return nil })
 			})
-			than, err = q.working(ctx, max(b.events/riverFraction, 100), b.say)
-			return ours, than, err
+			peer, err = q.working(ctx, max(b.events/riverFraction, 100), b.say)
+			return ours, peer, err
 		},
 	},
 	{
 		work: "transactional handlers, one transaction each", floor: atLeast(0.7), target: atLeast(0.9), unit: "/s",
-		ours: "HandleTx with one INSERT, 10 connections", than: "begin, the same INSERT, commit; 10 connections",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		ours: "HandleTx with one INSERT, 10 connections", peer: "begin, the same INSERT, commit; 10 connections",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			d, err := b.newDatabase(ctx)
 			if err != nil {
 				return nil, nil, err
@@ -46,15 +46,15 @@ var handlerRows = []row{
 			if _, err := d.Exec(ctx, effectsSQL); err != nil {
 				return nil, nil, err
 			}
-			if than, err = d.transacting(ctx, n, transactions); err != nil {
+			if peer, err = d.transacting(ctx, n, transactions); err != nil {
 				return nil, nil, err
 			}
-			return d.handlingTx(n), than, err
+			return d.handlingTx(n), peer, err
 		},
 	},
 }
 
-// transactions that run at once: as many as are the client's default.
+// transactions is the number of concurrent transactions, the client's default.
 const transactions = 10
 
 const (
@@ -62,12 +62,12 @@ const (
 	effectSQL  = "insert into bare.effects (event_id, payload) values ($1, $2)"
 )
 
-// handling works off the n events of a log with a new client and a new group,
-// from the start of Run until it returns: by then all is settled.
+// handling handles the n events of a log with a new client and a new group. It
+// measures from the start of Run until it returns, when all events are settled.
 func (d *database) handling(n int, config posthorn.GroupConfig, register func(g *posthorn.Group, done func())) side {
 	config.Start = posthorn.Beginning
 	return func(ctx context.Context) (float64, error) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, sideTimeout)
 		defer cancel()
 		ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: d.url(), Logger: quiet, MaxConns: 2 * transactions})
 		if err != nil {
@@ -93,7 +93,7 @@ func (d *database) handling(n int, config posthorn.GroupConfig, register func(g 
 	}
 }
 
-// checkDone makes sure that nothing is left to do for a group.
+// checkDone checks that a group has no work left.
 func (d *database) checkDone(ctx context.Context, name string) error {
 	var lag, leases, retries int
 	err := d.QueryRow(ctx, `
@@ -106,7 +106,7 @@ func (d *database) checkDone(ctx context.Context, name string) error {
 	return err
 }
 
-// handlingTx writes one effect per event, in the transaction that settles it.
+// handlingTx writes one effect for each event, in the transaction that settles it.
 func (d *database) handlingTx(n int) side {
 	work := d.handling(n, posthorn.GroupConfig{Concurrency: transactions}, func(g *posthorn.Group, done func()) {
 		g.HandleTx("effect", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
@@ -120,7 +120,7 @@ func (d *database) handlingTx(n int) side {
 	return d.withEffects(n, work)
 }
 
-// transacting writes the same effects, each in a transaction of its own.
+// transacting writes the same effects, each in its own transaction.
 func (d *database) transacting(ctx context.Context, n, connections int) (side, error) {
 	crew, err := d.crew(ctx, connections, nil)
 	if err != nil {
@@ -143,7 +143,8 @@ func (d *database) transacting(ctx context.Context, n, connections int) (side, e
 	}), nil
 }
 
-// withEffects lets a side begin with no effects, and end with one per event.
+// withEffects removes all effects before the work, and checks after it that each
+// event has one effect.
 func (d *database) withEffects(n int, work side) side {
 	return func(ctx context.Context) (float64, error) {
 		if _, err := d.Exec(ctx, "truncate bare.effects"); err != nil {

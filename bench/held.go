@@ -16,8 +16,8 @@ func heldRow(size int) row {
 	return row{
 		work: fmt.Sprintf("with a transaction held open, windows of %s", figure(float64(size))), unit: "/s",
 		floor: atLeast(0.8), target: atLeast(0.95),
-		ours: "take + lease_events, 2 workers", than: "the same in a database where none is",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		ours: "take + lease_events, 2 workers", peer: "the same in a database where none is",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			p, err := b.holding(ctx)
 			if err != nil {
 				return nil, nil, err
@@ -26,25 +26,25 @@ func heldRow(size int) row {
 			if ours, err = p.with.backlog(ctx, n, size); err != nil {
 				return nil, nil, err
 			}
-			than, err = p.without.backlog(ctx, n, size)
-			return ours, than, err
+			peer, err = p.without.backlog(ctx, n, size)
+			return ours, peer, err
 		},
 	}
 }
 
-// heldWindows bounds a round: what costs is the window, not the event.
+// heldWindows limits a round: the cost is that of the windows, not of the events.
 const heldWindows = 2000
 
-// Steady traffic, in both databases alike: each claim leaves dead versions that
+// Steady traffic, the same in both databases: each claim leaves dead versions, which
 // a held snapshot keeps from being removed.
 const (
 	trafficBatch = 20
 	trafficEvery = 2 * time.Millisecond
 )
 
-// heldPair is two databases that have seen the same traffic: one while a
-// transaction was held open in it, which it still is, and one without. A
-// snapshot holds back vacuum only in its own database.
+// heldPair is two databases that had the same traffic. A transaction has been open in
+// the first one since before the traffic. A snapshot holds back vacuum only in its
+// own database.
 type heldPair struct{ with, without *heldDatabase }
 
 type heldDatabase struct {
@@ -52,7 +52,7 @@ type heldDatabase struct {
 	group group
 }
 
-// holding makes the pair, once for all rows.
+// holding makes the pair once for all rows.
 func (b *bench) holding(ctx context.Context) (*heldPair, error) {
 	if b.held != nil {
 		return b.held, nil
@@ -98,8 +98,8 @@ func (p *heldPair) drop() {
 	}
 }
 
-// hold opens a transaction with a snapshot, on a connection that lasts until
-// the database is dropped.
+// hold opens a transaction with a snapshot, on a connection that stays open until the
+// database is dropped.
 func (d *heldDatabase) hold(ctx context.Context) error {
 	conn, err := d.connect(ctx, nil)
 	if err != nil {
@@ -109,7 +109,7 @@ func (d *heldDatabase) hold(ctx context.Context) error {
 	return err
 }
 
-// traffic publishes and takes small batches, one each per tick.
+// traffic publishes a small batch and takes one, each tick.
 func (d *heldDatabase) traffic(ctx context.Context, length time.Duration) error {
 	publisher, err := d.crew(ctx, 1, nil)
 	if err != nil {
@@ -141,7 +141,7 @@ func (d *heldDatabase) traffic(ctx context.Context, length time.Duration) error 
 	return d.finish(ctx, consumer[0], last)
 }
 
-// finish takes what the traffic has left over.
+// finish takes the events that the traffic has left.
 func (d *heldDatabase) finish(ctx context.Context, conn *pgx.Conn, last lease) error {
 	for last.held() {
 		var err error
@@ -152,8 +152,8 @@ func (d *heldDatabase) finish(ctx context.Context, conn *pgx.Conn, last lease) e
 	return nil
 }
 
-// backlog publishes n events, which is not measured, and takes them with the
-// group that had the traffic.
+// backlog publishes n events, which is not measured, and takes them with the group
+// that had the traffic.
 func (d *heldDatabase) backlog(ctx context.Context, n, size int) (side, error) {
 	crew, err := d.crew(ctx, 2, consumerParameters)
 	if err != nil {

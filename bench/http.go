@@ -26,8 +26,8 @@ const (
 	httpFraction = 40
 )
 
-// httpRows hold the server's JSON API of jobs against handlers of net/http that
-// call the same SQL functions, and do nothing else.
+// httpRows compare the server's JSON API of jobs with handlers of net/http that only
+// call the same SQL functions.
 var httpRows = func() (all []row) {
 	for _, work := range []httpWork{createOverHTTP, subscribeOverHTTP, completeOverHTTP} {
 		all = append(all, httpRow(work, "requests", atLeast(0.7), atLeast(0.9), "/s", perSecond),
@@ -40,14 +40,14 @@ func httpRow(work httpWork, what string, floor, target limit, unit string, figur
 	return row{
 		work:  fmt.Sprintf("HTTP: %s, %d connections, %s", work.name, httpClients, what),
 		floor: floor, target: target, unit: unit,
-		ours: "the server", than: "a bare handler with the same SQL",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		ours: "the server", peer: "a bare handler with the same SQL",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			n := min(max(b.events/httpFraction, 100), 10_000)
 			if ours, err = b.asking(ctx, work, n, figure, ourHandler); err != nil {
 				return nil, nil, err
 			}
-			than, err = b.asking(ctx, work, n, figure, bareHandler)
-			return ours, than, err
+			peer, err = b.asking(ctx, work, n, figure, bareHandler)
+			return ours, peer, err
 		},
 	}
 }
@@ -64,10 +64,9 @@ func percentile99(taken []time.Duration, _ time.Duration) float64 {
 // httpWork is one kind of request.
 type httpWork struct {
 	name string
-	// before makes what n requests need, and returns the ids of the jobs they are
-	// about.
+	// before prepares n requests, and returns the ids of their jobs.
 	before func(ctx context.Context, d *database, n int) ([]int64, error)
-	// request is the i-th, about the i-th of the ids if there are any.
+	// request returns the i-th request, about the i-th of the ids if there are any.
 	request func(ids []int64, i int) (method, path, body string, status int)
 }
 
@@ -82,7 +81,7 @@ var createOverHTTP = httpWork{
 var subscribeOverHTTP = httpWork{
 	name: "subscribe",
 	before: func(ctx context.Context, d *database, n int) ([]int64, error) {
-		if _, err := d.finishClaimed(ctx); err != nil { // those of the round before
+		if _, err := d.finishClaimed(ctx); err != nil { // jobs of the previous round
 			return nil, err
 		}
 		return nil, d.enqueue(ctx, (n+999)/1000*1000)
@@ -109,7 +108,7 @@ var completeOverHTTP = httpWork{
 	},
 }
 
-// finishClaimed completes what has been taken and not finished.
+// finishClaimed completes the jobs that are taken and not finished.
 func (d *database) finishClaimed(ctx context.Context) (int, error) {
 	tag, err := d.Exec(ctx, `
 		select posthorn.complete_jobs(r.worker, r.jobs)
@@ -117,8 +116,8 @@ func (d *database) finishClaimed(ctx context.Context) (int, error) {
 	return int(tag.RowsAffected()), err
 }
 
-// asking sends n requests per round over the connections, and makes a figure of
-// how long they took.
+// asking sends n requests per round over the connections, and makes a figure of their
+// durations.
 func (b *bench) asking(ctx context.Context, work httpWork, n int, figure func([]time.Duration, time.Duration) float64,
 	handler makeHandler,
 ) (side, error) {
@@ -154,7 +153,7 @@ func (b *bench) asking(ctx context.Context, work httpWork, n int, figure func([]
 	}, nil
 }
 
-// makeHandler makes one side's handler on a pool, and what ends it.
+// makeHandler makes the HTTP handler of one side, and a function that closes it.
 type makeHandler func(*pgxpool.Pool) (http.Handler, func(), error)
 
 // serve listens until the database is dropped.
@@ -183,11 +182,11 @@ func (d *database) serve(ctx context.Context, handler makeHandler) (url string, 
 	if err != nil {
 		return "", err
 	}
-	go func() { _ = web.Serve(listener) }() // it ends with Close
+	go func() { _ = web.Serve(listener) }() // ends with Close
 	return "http://" + listener.Addr().String(), nil
 }
 
-// eachOf does n things, as many at once as there are clients.
+// eachOf calls do n times, one concurrent call for each client.
 func eachOf(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -224,7 +223,7 @@ func request(ctx context.Context, client *http.Client, method, url, body string,
 	return err
 }
 
-// ourHandler is the server as programs have it.
+// ourHandler is Posthorn's server, as programs use it.
 func ourHandler(pool *pgxpool.Pool) (http.Handler, func(), error) {
 	ph, err := posthorn.Open(context.Background(), posthorn.Config{Pool: pool, Logger: quiet})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// bare are handlers that somebody might write who has the SQL functions and
-// net/http: they trust whoever calls.
+// bare has simple handlers that use the SQL functions and net/http, without
+// authentication.
 type bare struct{ pool *pgxpool.Pool }
 
 func bareHandler(pool *pgxpool.Pool) (http.Handler, func(), error) {
@@ -39,7 +39,7 @@ func answering(status int, do func(r *http.Request) (any, error)) http.HandlerFu
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_, _ = w.Write(body.Bytes()) // whoever asked counts
+		_, _ = w.Write(body.Bytes()) // the client checks the answer
 	}
 }
 

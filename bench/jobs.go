@@ -30,8 +30,7 @@ const (
 	completeJobsSQL = "select posthorn.complete_jobs($1::text, $2::bigint[])"
 
 	jobWorkers = 2
-	// jobFraction keeps rounds short: a job is written several times, by
-	// everybody.
+	// jobFraction keeps rounds short: every system writes a job several times.
 	jobFraction = 10
 )
 
@@ -39,8 +38,8 @@ func jobBatchRow(size int) row {
 	return row{
 		work:  fmt.Sprintf("jobs: claim + complete, batches of %s", figure(float64(size))),
 		floor: atLeast(1), target: atLeast(2), unit: "/s",
-		ours: "claim_jobs + complete_jobs, 2 workers", than: "River's statements for the same, 2 workers",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		ours: "claim_jobs + complete_jobs, 2 workers", peer: "River's statements for the same, 2 workers",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			n := max(b.events/jobFraction, 10*size)
 			d, err := b.newDatabase(ctx)
 			if err != nil {
@@ -58,7 +57,7 @@ func jobBatchRow(size int) row {
 	}
 }
 
-// enqueue puts n jobs behind those that are there. Every thousandth is rare.
+// enqueue adds n jobs to the waiting ones. One in a thousand has a rare tag.
 func (d *database) enqueue(ctx context.Context, n int) error {
 	_, err := d.Exec(ctx, `
 		select count(*) from generate_series(1, $1::int / 1000) part, posthorn.enqueue_batch('default',
@@ -114,8 +113,8 @@ func claimJobs(ctx context.Context, conn *pgx.Conn, worker string, tags []string
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// statements is River's client without the client: what it asks the database
-// to claim jobs, and to complete them.
+// statements runs the statements of River's client that claim and complete jobs,
+// without the client.
 func (q *queue) statements(n, size int) side {
 	return func(ctx context.Context) (float64, error) {
 		if err := q.refill(ctx, n); err != nil {
@@ -146,7 +145,7 @@ func (q *queue) statements(n, size int) side {
 	}
 }
 
-// pools are connections that River's driver takes: pools of one.
+// pools returns connections for River's driver: pools of one connection.
 func (q *queue) pools(ctx context.Context, n int) (pools []*pgxpool.Pool, err error) {
 	for range n {
 		config := q.pool.Config()
@@ -191,23 +190,23 @@ func workOffRiver(ctx context.Context, pool *pgxpool.Pool, size int) error {
 }
 
 const (
-	someJobs  = 1_000 // wait where many wait in the other database
+	someJobs  = 1_000 // number of waiting jobs in the other database
 	jobClaims = 500
 )
 
-// jobBacklogRow compares how long one claim takes with many jobs waiting and
-// with few; each job that is taken is replaced.
+// jobBacklogRow compares the duration of a claim with many waiting jobs and with few.
+// Each taken job is replaced.
 func jobBacklogRow(many int, tag string) row {
 	return row{
 		work:  fmt.Sprintf("job claim latency, %s waiting, %s tag, p50", figure(float64(many)), tag),
 		floor: atMost(1.5), target: atMost(1.1), unit: " ms",
-		ours: "claim_jobs of one, " + figure(float64(many)) + " waiting", than: "the same, 1,000 waiting",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		ours: "claim_jobs of one, " + figure(float64(many)) + " waiting", peer: "the same, 1,000 waiting",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			if ours, err = b.claimingAmong(ctx, many, tag); err != nil {
 				return nil, nil, err
 			}
-			than, err = b.claimingAmong(ctx, someJobs, tag)
-			return ours, than, err
+			peer, err = b.claimingAmong(ctx, someJobs, tag)
+			return ours, peer, err
 		},
 	}
 }
@@ -233,8 +232,8 @@ func (b *bench) backlog(ctx context.Context, n int) (*database, error) {
 	return d, err
 }
 
-// claiming measures single claims of a tag, whose jobs are completed and
-// replaced in between, and returns the median.
+// claiming measures single claims of a tag and returns the median. The jobs are
+// completed and replaced in between.
 func (d *database) claiming(tag string) side {
 	return func(ctx context.Context) (float64, error) {
 		taken := make([]float64, 0, jobClaims)
@@ -260,15 +259,15 @@ func (d *database) claiming(tag string) side {
 	}
 }
 
-// jobHeldRow has so many claims while a transaction is held open, before it is
-// measured: their dead rows stand at the head of the index.
+// jobHeldRow makes claims while a transaction is held open, before it measures: so
+// the head of the index consists of dead rows.
 func jobHeldRow(claims int, tag string) row {
 	return row{
 		work:  fmt.Sprintf("job claim latency, %s claims under a transaction held open, %s tag, p50", figure(float64(claims)), tag),
 		floor: atMost(1.5), target: atMost(1.1), unit: " ms",
-		ours: "claim_jobs of one, after the claims", than: "the same where none is held open and nothing was claimed",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
-			if than, err = b.claimingAmong(ctx, 2*claims, tag); err != nil {
+		ours: "claim_jobs of one, after the claims", peer: "the same where none is held open and nothing was claimed",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
+			if peer, err = b.claimingAmong(ctx, 2*claims, tag); err != nil {
 				return nil, nil, err
 			}
 			d, err := b.backlog(ctx, 2*claims)
@@ -296,7 +295,7 @@ func jobHeldRow(claims int, tag string) row {
 				}
 				claimed += len(ids)
 			}
-			return d.claiming(tag), than, nil
+			return d.claiming(tag), peer, nil
 		},
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// latencyRows stand beside nothing: what is held against the limits is how long
-// it takes from before an event is published until its handler runs.
+// latencyRows have no other side: the limits apply to the time from before an event
+// is published until its handler is called.
 var latencyRows = []row{
 	latencyRow("Go client", 50, within(3), within(1)),
 	latencyRow("Go client", 99, within(15), limit{}),
@@ -22,8 +22,8 @@ var latencyRows = []row{
 
 const publishEvery = 10 * time.Millisecond
 
-// warmUp is how many events go before those that count: connections are made,
-// statements prepared.
+// warmUp is the number of events before the measured ones, which open connections and
+// prepare statements.
 const warmUp = 20
 
 func latencyRow(by string, percent int, floor, target limit) row {
@@ -31,7 +31,7 @@ func latencyRow(by string, percent int, floor, target limit) row {
 		work:  fmt.Sprintf("publish → handler, idle system, published by %s, p%d", by, percent),
 		floor: floor, target: target, unit: " ms",
 		ours: "100 events/s, from before publishing to Handle in another client",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			d, err := b.newDatabase(ctx)
 			if err != nil {
 				return nil, nil, err
@@ -59,7 +59,7 @@ func latencyRow(by string, percent int, floor, target limit) row {
 // publisher publishes an event at each call, and returns its id.
 type publisher func(ctx context.Context) (int64, error)
 
-// publishByClient is a client of its own that publishes on a pool.
+// publishByClient publishes with a separate client, on a pool.
 func (d *database) publishByClient(ctx context.Context) (publish publisher, end func(), err error) {
 	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: d.url(), Logger: quiet})
 	if err != nil {
@@ -74,7 +74,7 @@ func (d *database) publishByClient(ctx context.Context) (publish publisher, end 
 	}, ph.Close, nil
 }
 
-// publishPlainly tells nobody: the client that handles has to find out.
+// publishPlainly publishes with plain SQL, so the handling client is not notified.
 func (d *database) publishPlainly(ctx context.Context) (publish publisher, end func(), err error) {
 	conn, err := d.connect(ctx, nil)
 	if err != nil {
@@ -85,12 +85,12 @@ func (d *database) publishPlainly(ctx context.Context) (publish publisher, end f
 	}, func() { conn.Close(context.Background()) }, nil
 }
 
-// latencies publishes events at a steady pace, whether or not those before have
-// arrived, and returns how many milliseconds each of the last n was under way.
+// latencies publishes events at a steady pace, without waiting for earlier ones, and
+// returns the delay in milliseconds of each of the last n.
 func (d *database) latencies(
 	ctx context.Context, n int, open func(context.Context) (publisher, func(), error), group string,
 ) (taken []float64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
 	defer cancel()
 	publish, end, err := open(ctx)
 	if err != nil {
@@ -127,7 +127,7 @@ func (d *database) latencies(
 	return taken, nil
 }
 
-// arrivals are when handlers were called.
+// arrivals holds the times at which handlers were called.
 type arrivals struct {
 	*counter
 	mu sync.Mutex
@@ -142,7 +142,7 @@ func (a *arrivals) note(event int64) {
 	a.add()
 }
 
-// receive runs a client that notes when its handler is called.
+// receive runs a client that records when its handler is called.
 func (d *database) receive(ctx context.Context, group string, arrivals *arrivals) (stop func() error, err error) {
 	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: d.url(), Logger: quiet})
 	if err != nil {
@@ -162,7 +162,8 @@ func (d *database) receive(ctx context.Context, group string, arrivals *arrivals
 	}, nil
 }
 
-// percentile is the smallest value that so many percent do not exceed.
+// percentile returns the smallest value that is not exceeded by percent of the
+// values.
 func percentile(values []float64, percent int) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[(len(sorted)*percent+99)/100-1]

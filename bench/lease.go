@@ -33,8 +33,8 @@ func (c crew) prepareClaims(ctx context.Context) error {
 	return nil
 }
 
-// lease is what the last claim returned: its number and attempt as they came,
-// nil for none, and how many events it held.
+// lease is the result of the last claim: its id and attempt in wire format, nil for
+// none, and the number of its events.
 type lease struct {
 	id, attempt []byte
 	events      int
@@ -42,20 +42,19 @@ type lease struct {
 
 func (l lease) held() bool { return l.id != nil }
 
-// group is one that is being read.
+// group is a group that is being read.
 type group struct {
 	id   int64
 	name string
 }
 
-// claimer takes the next lease, and settles the last one, on a connection.
+// claimer takes the next lease and settles the last one, on a connection.
 type claimer func(ctx context.Context, conn *pgx.Conn, g group, size int, last lease) (lease, error)
 
-// take is the fast form, as the Go client does it: one round trip of two
-// transactions. The first settles and takes; the second streams the events
-// when the lock of the group is gone. Without a Sync in between nothing is
-// answered before the events come. Rows are counted, not decoded, as those of
-// the plain SELECT are.
+// take is the fast way, as in the Go client: one round trip of two transactions. The
+// first settles and takes; the second streams the events after the group's lock is
+// released. Without a Sync in between, the server answers when the events come. Rows
+// are counted and not decoded, like those of the plain SELECT.
 func take(ctx context.Context, conn *pgx.Conn, g group, size int, last lease) (lease, error) {
 	token := make([]byte, 16)
 	rand.Read(token)
@@ -83,7 +82,7 @@ func receive(pipeline *pgconn.Pipeline) (lease, error) {
 	return l, eachRow(pipeline, func([][]byte) { l.events++ })
 }
 
-// eachRow reads the next result that has rows, past begin and commit.
+// eachRow reads the next result that has rows, and skips those of begin and commit.
 func eachRow(pipeline *pgconn.Pipeline, row func(values [][]byte)) error {
 	for {
 		result, err := pipeline.GetResults()
@@ -103,7 +102,7 @@ func eachRow(pipeline *pgconn.Pipeline, row func(values [][]byte)) error {
 	}
 }
 
-// claim is the form for SQL: two statements, each a transaction of its own.
+// claim is the way of SQL clients: two statements, each in its own transaction.
 func claim(ctx context.Context, conn *pgx.Conn, g group, size int, last lease) (lease, error) {
 	if err := settle(ctx, conn, last); err != nil {
 		return lease{}, err
@@ -128,5 +127,6 @@ func settle(ctx context.Context, conn *pgx.Conn, l lease) error {
 	return err
 }
 
-// The values of a row are the connection's, and gone with the next.
+// The values of a row belong to the connection, which overwrites them with the next
+// row.
 func clone(value []byte) []byte { return append([]byte(nil), value...) }

@@ -11,11 +11,11 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// listenRows put many listeners of one process beside one that is alone.
+// listenRows compare many listeners in one process with a single one.
 var listenRows = []row{listenRow(50), listenRow(99)}
 
-// manyListeners are those with a key of their own; patternListeners share some
-// patterns that every event has to be tried on.
+// manyListeners have a key each; patternListeners share patterns that every event
+// must be compared with.
 const (
 	manyListeners    = 10_000
 	patternListeners = 100
@@ -26,22 +26,21 @@ func listenRow(percent int) row {
 		work: fmt.Sprintf("publish → listener, 10,000 in one process, p%d", percent),
 		unit: " ms",
 		ours: "100 events/s by a Go client, each for one listener by its key, 10 patterns beside",
-		than: "one listener",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		peer: "one listener",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			d, err := b.newDatabase(ctx)
 			if err != nil {
 				return nil, nil, err
 			}
 			events := max(b.events/1000, 20)
 			listeners := min(manyListeners, b.events)
-			return d.heardBy(listeners, events, percent), d.heardBy(1, events, percent), nil
+			return d.deliveryTime(listeners, events, percent), d.deliveryTime(1, events, percent), nil
 		},
 	}
 }
 
-// heardBy is how many milliseconds an event is under way to the listener that it
-// is for.
-func (d *database) heardBy(listeners, events, percent int) side {
+// deliveryTime measures the milliseconds until an event reaches its listener.
+func (d *database) deliveryTime(listeners, events, percent int) side {
 	return func(ctx context.Context) (float64, error) {
 		taken, err := d.listenLatencies(ctx, listeners, events)
 		if err != nil {
@@ -52,7 +51,7 @@ func (d *database) heardBy(listeners, events, percent int) side {
 }
 
 func (d *database) listenLatencies(ctx context.Context, listeners, events int) (taken []float64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
 	defer cancel()
 	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: d.url(), Logger: quiet})
 	if err != nil {
@@ -64,8 +63,8 @@ func (d *database) listenLatencies(ctx context.Context, listeners, events int) (
 		return nil, err
 	}
 	defer publisher.Close()
-	ears := &ears{ph: ph, counter: newCounter(warmUp + events), at: map[int64]time.Time{}}
-	end, err := ears.open(ctx, listeners)
+	set := &listenerSet{ph: ph, counter: newCounter(warmUp + events), at: map[int64]time.Time{}}
+	end, err := set.open(ctx, listeners)
 	if err != nil {
 		return nil, err
 	}
@@ -86,17 +85,18 @@ func (d *database) listenLatencies(ctx context.Context, listeners, events int) (
 			starts[ids[0]] = start
 		}
 	}
-	if err := ears.wait(ctx); err != nil {
+	if err := set.wait(ctx); err != nil {
 		return nil, err
 	}
 	for id, start := range starts {
-		taken = append(taken, float64(ears.at[id].Sub(start).Microseconds())/1000)
+		taken = append(taken, float64(set.at[id].Sub(start).Microseconds())/1000)
 	}
 	return taken, nil
 }
 
-// ears are the listeners of one process, and when they heard what.
-type ears struct {
+// listenerSet is the listeners of one process, with the times at which events reached
+// them.
+type listenerSet struct {
 	ph *posthorn.Client
 	*counter
 	mu sync.Mutex
@@ -104,7 +104,7 @@ type ears struct {
 }
 
 // open returns when all of them listen.
-func (e *ears) open(ctx context.Context, listeners int) (end func() error, err error) {
+func (s *listenerSet) open(ctx context.Context, listeners int) (end func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	opened, failed := newCounter(listeners), make(chan error, 1)
@@ -117,8 +117,8 @@ func (e *ears) open(ctx context.Context, listeners int) (end func() error, err e
 			cancel()
 		}
 	}
-	listen := func(filter posthorn.Filter, heard func(posthorn.Heard), isOpen func()) {
-		l, err := e.ph.Listen(ctx, posthorn.ListenConfig{Filter: filter})
+	listen := func(filter posthorn.Filter, handle func(posthorn.Heard), isOpen func()) {
+		l, err := s.ph.Listen(ctx, posthorn.ListenConfig{Filter: filter})
 		if err != nil {
 			fail(err)
 			return
@@ -130,7 +130,7 @@ func (e *ears) open(ctx context.Context, listeners int) (end func() error, err e
 				fail(err)
 				return
 			}
-			heard(event)
+			handle(event)
 		}
 	}
 	if listeners > 1 {
@@ -140,7 +140,7 @@ func (e *ears) open(ctx context.Context, listeners int) (end func() error, err e
 		}
 	}
 	for i := range listeners {
-		running.Go(func() { listen(posthorn.Filter{Keys: []string{strconv.Itoa(i)}}, e.note, opened.add) })
+		running.Go(func() { listen(posthorn.Filter{Keys: []string{strconv.Itoa(i)}}, s.note, opened.add) })
 	}
 	end = func() error {
 		cancel()
@@ -158,10 +158,10 @@ func (e *ears) open(ctx context.Context, listeners int) (end func() error, err e
 	return end, nil
 }
 
-func (e *ears) note(event posthorn.Heard) {
+func (s *listenerSet) note(event posthorn.Heard) {
 	now := time.Now()
-	e.mu.Lock()
-	e.at[event.ID] = now
-	e.mu.Unlock()
-	e.add()
+	s.mu.Lock()
+	s.at[event.ID] = now
+	s.mu.Unlock()
+	s.add()
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// keys is how many different keys the events of a log have.
+// keys is the number of different keys in a log.
 const keys = 1000
 
-// fullLog is a database with the same events in the log and in the bare table,
-// shared by the rows that read.
+// fullLog is a database with the same events in the log and in the bare table, shared
+// by the rows that read.
 func (b *bench) fullLog(ctx context.Context) (*database, error) {
 	if b.log != nil {
 		return b.log, nil
@@ -29,7 +29,7 @@ func (b *bench) fullLog(ctx context.Context) (*database, error) {
 	return d, d.fillBare(ctx)
 }
 
-// freshLog is one that nobody has vacuumed or analysed, nor will.
+// freshLog is a log whose tables are never vacuumed or analysed.
 func (b *bench) freshLog(ctx context.Context) (*database, error) {
 	d, err := b.newDatabase(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d *database) disableAutovacuum(ctx context.Context) error {
 
 const publishSQL = "select posthorn.publish_batch('default', $1::text[], $2::json[], keys => $3::text[])"
 
-// fill publishes n events with two connections, as fast as it goes.
+// fill publishes n events over two connections, as fast as possible.
 func (d *database) fill(ctx context.Context, n int) error {
 	crew, err := d.crew(ctx, 2, nil)
 	if err != nil {
@@ -102,8 +102,7 @@ func publish(ctx context.Context, conn *pgx.Conn, n, batch int) (int, error) {
 	return n, nil
 }
 
-// fillBare puts the same rows into the bare table, and both in the shape that
-// autovacuum would bring them to.
+// fillBare copies the rows into the bare table, and vacuums and analyses both tables.
 func (d *database) fillBare(ctx context.Context) error {
 	if err := d.copyToBare(ctx); err != nil {
 		return err
@@ -116,8 +115,8 @@ func (d *database) fillBare(ctx context.Context) error {
 	return nil
 }
 
-// copyToBare numbers the rows without gaps, so that a thousand ids are a
-// thousand rows.
+// copyToBare numbers the rows without gaps, so that a thousand ids are a thousand
+// rows.
 func (d *database) copyToBare(ctx context.Context) error {
 	_, err := d.Exec(ctx, `
 		insert into bare.events

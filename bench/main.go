@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// options are what the flags say.
+// options are the values of the flags.
 type options struct {
 	databaseURL string
 	binDir      string

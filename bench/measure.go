@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// bench is what rows share while they are measured.
+// bench is shared by the rows while they are measured.
 type bench struct {
 	options
 	server   *server
 	progress io.Writer
 
-	temporary []*database // of the row that is being measured
+	temporary []*database // databases of the row that is being measured
 	log       *database   // see fullLog
 	held      *heldPair   // see holding
 }
 
-// newDatabase makes a database that lives as long as the row.
+// newDatabase makes a database that is dropped at the end of the row.
 func (b *bench) newDatabase(ctx context.Context) (*database, error) {
 	d, err := b.server.newDatabase(ctx)
 	if err == nil {
@@ -30,8 +30,8 @@ func (b *bench) newDatabase(ctx context.Context) (*database, error) {
 	return d, err
 }
 
-// endRow drops what the row has made, so that no vacuum of its tables runs
-// beside the next.
+// endRow drops the databases of the row, so that no vacuum of its tables runs during
+// the next row.
 func (b *bench) endRow() {
 	for _, d := range b.temporary {
 		d.drop()
@@ -76,11 +76,11 @@ func measureAll(ctx context.Context, s *server, o options, progress io.Writer) (
 func (b *bench) measure(ctx context.Context, row row) (result, error) {
 	b.say("%s", row.work)
 	r := result{
-		row: row, Work: row.work, Ours: row.ours, Than: row.than, Unit: row.unit,
+		row: row, Work: row.work, Ours: row.ours, Peer: row.peer, Unit: row.unit,
 		Floor: row.floor.String(), Target: row.target.String(),
 	}
 	defer b.endRow()
-	ours, than, err := row.prepare(ctx, b)
+	ours, peer, err := row.prepare(ctx, b)
 	if reason, ok := errors.AsType[skip](err); ok {
 		b.say("  skipped: %s", reason)
 		r.Skipped = string(reason)
@@ -90,14 +90,14 @@ func (b *bench) measure(ctx context.Context, row row) (result, error) {
 		return result{}, err
 	}
 	for range b.rounds {
-		one, err := alternate(ctx, ours, than)
+		one, err := alternate(ctx, ours, peer)
 		if err != nil {
 			return result{}, err
 		}
-		if than == nil {
+		if peer == nil {
 			b.say("  %s%s", figure(one.ours), row.unit)
 		} else {
-			b.say("  %s beside %s: %.2f", figure(one.ours), figure(one.than), one.ratio())
+			b.say("  %s beside %s: %.2f", figure(one.ours), figure(one.peer), one.ratio())
 		}
 		r.rounds = append(r.rounds, one)
 	}
@@ -105,27 +105,27 @@ func (b *bench) measure(ctx context.Context, row row) (result, error) {
 	return r, nil
 }
 
-// round is one measurement of both sides. They take turns, so that whatever
-// else the machine does hits both. Beside nothing, the ratio is the value.
-type round struct{ ours, than float64 }
+// round is one measurement of both sides. They alternate, so that other load on the
+// machine affects both. Without a peer, the ratio is the value.
+type round struct{ ours, peer float64 }
 
-func (r round) ratio() float64 { return r.ours / r.than }
+func (r round) ratio() float64 { return r.ours / r.peer }
 
-func alternate(ctx context.Context, ours, than side) (r round, err error) {
+func alternate(ctx context.Context, ours, peer side) (r round, err error) {
 	if r.ours, err = ours(ctx); err != nil {
 		return r, fmt.Errorf("ours: %w", err)
 	}
-	if than == nil {
+	if peer == nil {
 		return round{r.ours, 1}, nil
 	}
-	if r.than, err = than(ctx); err != nil {
+	if r.peer, err = peer(ctx); err != nil {
 		return r, fmt.Errorf("beside: %w", err)
 	}
 	return r, nil
 }
 
-// median of an even number of values is the lower of the two in the middle: a
-// figure that was measured.
+// median returns, for an even number of values, the lower of the two in the middle,
+// so that it is a measured value.
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[(len(sorted)-1)/2]

@@ -7,13 +7,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PgQ, the nearest peer: it writes nothing per event either, but serves one
-// reader per consumer. So it is compared with one worker per group.
+// PgQ is the nearest peer: it also writes nothing per event, but serves one reader
+// per consumer. So it is compared with one worker per group.
 var pgqRows = []row{
 	{
 		work: "publish, batches of 1,000, beside PgQ", target: atLeast(1), unit: "/s",
-		ours: "publish_batch", than: "pgq.insert_event, 1,000 per statement; 2 connections each",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		ours: "publish_batch", peer: "pgq.insert_event, 1,000 per statement; 2 connections each",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			d, err := b.newDatabase(ctx)
 			if err != nil {
 				return nil, nil, err
@@ -25,8 +25,8 @@ var pgqRows = []row{
 			if ours, err = d.inserting(ctx, p, "posthorn.events", publishBatchSQL); err != nil {
 				return nil, nil, err
 			}
-			than, err = d.inserting(ctx, p, "pgq.event_template", queueSQL)
-			return ours, than, err
+			peer, err = d.inserting(ctx, p, "pgq.event_template", queueSQL)
+			return ours, peer, err
 		},
 	},
 	besideQueue("take + settle, 1,000, one worker, beside PgQ", "one consumer", 1),
@@ -42,10 +42,10 @@ const (
 	batchEventSQL = "select * from pgq.get_batch_events($1::bigint)"
 )
 
-func besideQueue(work, than string, readers int) row {
+func besideQueue(work, peer string, readers int) row {
 	return row{
 		work: work, target: atLeast(1), unit: "/s",
-		ours: "take + lease_events", than: than + ", batches of 1,000",
+		ours: "take + lease_events", peer: peer + ", batches of 1,000",
 		prepare: func(ctx context.Context, b *bench) (ours, other side, err error) {
 			d, err := b.newDatabase(ctx)
 			if err != nil {
@@ -67,8 +67,8 @@ func besideQueue(work, than string, readers int) row {
 	}
 }
 
-// createQueue makes a queue whose ticks are as far apart as our windows, or
-// says why there can be none.
+// createQueue makes a queue with one tick per window. It returns a skip if that is
+// impossible.
 func (d *database) createQueue(ctx context.Context) error {
 	var available bool
 	err := d.QueryRow(ctx, "select exists (select from pg_available_extensions where name = 'pgq')").Scan(&available)
@@ -87,8 +87,8 @@ func (d *database) createQueue(ctx context.Context) error {
 	return err
 }
 
-// fillBoth puts n events into the log, and as many into the queue: a batch,
-// then a tick.
+// fillBoth puts n events into the log, and as many into the queue: a batch, then a
+// tick.
 func (d *database) fillBoth(ctx context.Context, n int) error {
 	if err := d.fill(ctx, n); err != nil {
 		return err
@@ -110,7 +110,8 @@ func (d *database) fillBoth(ctx context.Context, n int) error {
 
 // consuming reads the queue with new consumers in each round.
 func (d *database) consuming(ctx context.Context, consumers, n int) (side, error) {
-	// What a crash forgets is delivered again, as with ours: no waiting for the disk.
+	// As in Posthorn, an event may be delivered twice after a crash, so commits do
+	// not wait for the disk.
 	crew, err := d.crew(ctx, consumers, map[string]string{"synchronous_commit": "off"})
 	if err != nil {
 		return nil, err
@@ -136,8 +137,8 @@ func (d *database) consuming(ctx context.Context, consumers, n int) (side, error
 	}, nil
 }
 
-// consume reads until there is no batch. The end of one and the number of the
-// next travel together, as with ours.
+// consume reads until there is no batch. As in Posthorn, one round trip finishes a
+// batch and takes the next.
 func consume(ctx context.Context, conn *pgx.Conn, name string) (int, error) {
 	total := 0
 	var batch []byte

@@ -18,18 +18,19 @@ const (
 	batchSize = 1000
 )
 
-// A commit waits for the disk, so a round of single ones is shorter.
+// singlesFraction makes a round of single commits shorter, since each commit waits
+// for the disk.
 const singlesFraction = 20
 
 var publishRows = []row{
 	{
 		work: "publish, batches of 1,000", floor: atLeast(0.7), target: atLeast(0.9), unit: "/s",
-		ours: "publish_batch", than: "multi-row INSERT into a bare table; 2 connections each",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		ours: "publish_batch", peer: "multi-row INSERT into a bare table; 2 connections each",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			return b.publishing(ctx, publishing{
 				events: b.events, connections: 2, batch: batchSize,
 				ours: publishBatchSQL,
-				than: `
+				peer: `
 					insert into bare.events (namespace_id, stream_id, type, payload)
 					select 1, 1, m.type, m.payload
 					from unnest($1::text[], $2::json[]) m (type, payload)`,
@@ -38,24 +39,24 @@ var publishRows = []row{
 	},
 	{
 		work: "publish, one per commit, 16 connections", floor: atLeast(0.85), target: atLeast(0.95), unit: "/s",
-		ours: "publish", than: "single-row INSERT into a bare table",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		ours: "publish", peer: "single-row INSERT into a bare table",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			return b.publishing(ctx, publishing{
 				events: max(b.events/singlesFraction, 100), connections: 16, batch: 1,
 				ours: "select posthorn.publish('default', $1::text, $2::json)",
-				than: "insert into bare.events (namespace_id, stream_id, type, payload) values (1, 1, $1::text, $2::json)",
+				peer: "insert into bare.events (namespace_id, stream_id, type, payload) values (1, 1, $1::text, $2::json)",
 			})
 		},
 	},
 }
 
-// publishing is the same work by two statements, each in its own transaction.
+// publishing does the same work by two statements, each in its own transaction.
 type publishing struct {
 	events, connections, batch int
-	ours, than                 string
+	ours, peer                 string
 }
 
-func (b *bench) publishing(ctx context.Context, p publishing) (ours, than side, err error) {
+func (b *bench) publishing(ctx context.Context, p publishing) (ours, peer side, err error) {
 	d, err := b.newDatabase(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -63,8 +64,8 @@ func (b *bench) publishing(ctx context.Context, p publishing) (ours, than side, 
 	if ours, err = d.inserting(ctx, p, "posthorn.events", p.ours); err != nil {
 		return nil, nil, err
 	}
-	than, err = d.inserting(ctx, p, "bare.events", p.than)
-	return ours, than, err
+	peer, err = d.inserting(ctx, p, "bare.events", p.peer)
+	return ours, peer, err
 }
 
 func (d *database) inserting(ctx context.Context, p publishing, table, sql string) (side, error) {
@@ -98,8 +99,8 @@ func (d *database) count(ctx context.Context, table string) (n int, err error) {
 	return n, d.QueryRow(ctx, "select count(*) from "+table).Scan(&n)
 }
 
-// insert runs the prepared statement until n events are in. Its parameters are
-// encoded once: what is compared is the server's work.
+// insert runs the prepared statement until it has inserted n events. The parameters
+// are encoded once, since the server's work is compared.
 func insert(ctx context.Context, conn *pgx.Conn, n, batch int) (int, error) {
 	single := batch == 1
 	parameters, err := messages(conn, batch, single)
@@ -123,7 +124,7 @@ func insert(ctx context.Context, conn *pgx.Conn, n, batch int) (int, error) {
 
 var binaryFormat = []int16{pgx.BinaryFormatCode}
 
-// messages are the parameters of a statement: arrays, or the values of one.
+// messages are the parameters of a statement: arrays, or single values.
 func messages(conn *pgx.Conn, n int, single bool) ([][]byte, error) {
 	if single {
 		return [][]byte{[]byte(eventType), []byte(payload)}, nil
@@ -133,7 +134,7 @@ func messages(conn *pgx.Conn, n int, single bool) ([][]byte, error) {
 	return encode(conn, []uint32{pgtype.TextArrayOID, pgtype.JSONArrayOID}, types, payloads)
 }
 
-// encode writes values as parameters in binary format.
+// encode encodes values as parameters in binary format.
 func encode(conn *pgx.Conn, types []uint32, values ...any) ([][]byte, error) {
 	parameters := make([][]byte, len(values))
 	for i, value := range values {

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// report is what a run found.
+// report is the result of a run.
 type report struct {
 	Date      string   `json:"date"`
 	Postgres  string   `json:"postgres"`
@@ -23,37 +23,37 @@ type report struct {
 	Results   []result `json:"results"`
 }
 
-// result is a row, measured.
+// result is the result of a row.
 type result struct {
 	row    row
 	rounds []round
 
 	Work    string    `json:"work"`
 	Ours    string    `json:"ours"`
-	Than    string    `json:"than"`
+	Peer    string    `json:"peer"`
 	Unit    string    `json:"unit"`
 	Floor   string    `json:"floor"`
 	Target  string    `json:"target"`
 	Ratios  []float64 `json:"ratios,omitempty"`
 	Median  float64   `json:"median,omitempty"`
 	OursMed float64   `json:"ours_median,omitempty"`
-	ThanMed float64   `json:"than_median,omitempty"`
+	PeerMed float64   `json:"peer_median,omitempty"`
 	Verdict string    `json:"verdict,omitempty"`
 	Skipped string    `json:"skipped,omitempty"`
 }
 
-// sum fills in what follows from the rounds. The ratio is the median of the
-// rounds' ratios, not the ratio of medians: sides are compared with what ran
-// next to them.
+// sum computes the values that follow from the rounds. The ratio is the median of the
+// rounds' ratios and not the ratio of medians, because each side is compared with the
+// other side of the same round.
 func (r *result) sum() {
-	var ours, than []float64
+	var ours, peer []float64
 	for _, one := range r.rounds {
-		ours, than = append(ours, one.ours), append(than, one.than)
+		ours, peer = append(ours, one.ours), append(peer, one.peer)
 		r.Ratios = append(r.Ratios, one.ratio())
 	}
-	r.Median, r.OursMed, r.ThanMed = median(r.Ratios), median(ours), median(than)
+	r.Median, r.OursMed, r.PeerMed = median(r.Ratios), median(ours), median(peer)
 	switch {
-	case r.row.floor.sign == "" && r.row.target.sign == "": // only shown
+	case r.row.floor.sign == "" && r.row.target.sign == "": // only printed
 	case !r.row.floor.holds(r.Median):
 		r.Verdict = "floor missed"
 	case r.row.target.sign == "":
@@ -71,24 +71,24 @@ var columns = []string{"work", "floor", "where it should go", "ratio (min–max)
 
 func (r result) cells() []string {
 	measured := r.Ours
-	if r.Than != "" {
-		measured += " / " + r.Than
+	if r.Peer != "" {
+		measured += " / " + r.Peer
 	}
 	if r.Skipped != "" {
 		return []string{r.Work, r.Floor, r.Target, "skipped", r.Skipped, "", "", measured}
 	}
-	if r.Than == "" {
+	if r.Peer == "" {
 		value := fmt.Sprintf("%s%s (%s–%s)", figure(r.Median), r.Unit, figure(slices.Min(r.Ratios)), figure(slices.Max(r.Ratios)))
 		return []string{r.Work, r.Floor, r.Target, "–", r.Verdict, value, "–", measured}
 	}
 	return []string{
 		r.Work, r.Floor, r.Target,
 		fmt.Sprintf("%.3f (%.2f–%.2f)", r.Median, slices.Min(r.Ratios), slices.Max(r.Ratios)), r.Verdict,
-		figure(r.OursMed) + r.Unit, figure(r.ThanMed) + r.Unit, measured,
+		figure(r.OursMed) + r.Unit, figure(r.PeerMed) + r.Unit, measured,
 	}
 }
 
-// figure is a number as people read it: 1,234,567, and 1.23 where that matters.
+// figure formats a number for readers: 1,234,567, or 1.23 for small ones.
 func figure(value float64) string {
 	if value < 100 && value != math.Trunc(value) {
 		return fmt.Sprintf("%.2f", value)

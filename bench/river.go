@@ -15,18 +15,17 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// River, the job queue that Go teams know. It writes several times per job, so
-// its rounds are shorter.
+// River is a job queue for Go. It writes each job several times, so its rounds are
+// shorter.
 const riverFraction = 20
 
-// riverSetting is what decides how fast River is. There is no best one for all
-// machines, so those that have a chance are tried here, and the rounds are
-// measured with the one that was fastest.
+// riverSetting determines River's speed. The best setting depends on the machine, so
+// several are tried, and the rounds are measured with the fastest one.
 type riverSetting struct{ clients, workers int }
 
 var riverSettings = []riverSetting{{1, 100}, {1, 500}, {1, 1000}, {1, 2000}, {1, 5000}, {2, 500}, {2, 1000}, {2, 2000}}
 
-// noJob has the smallest arguments there are.
+// noJob has the smallest arguments.
 type noJob struct{}
 
 func (noJob) Kind() string { return "none" }
@@ -37,7 +36,7 @@ type queue struct {
 	pool *pgxpool.Pool
 }
 
-// newQueue makes River's tables, and drops the pool with the row.
+// newQueue makes River's tables, and closes the pool at the end of the row.
 func (b *bench) newQueue(ctx context.Context) (*queue, error) {
 	d, err := b.newDatabase(ctx)
 	if err != nil {
@@ -63,7 +62,7 @@ func (b *bench) newQueue(ctx context.Context) (*queue, error) {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// working works off n jobs per round, at the settings that turn out best.
+// working completes n jobs per round, with the fastest setting.
 func (q *queue) working(ctx context.Context, n int, say func(format string, args ...any)) (side, error) {
 	var best riverSetting
 	fastest := 0.0
@@ -80,14 +79,14 @@ func (q *queue) working(ctx context.Context, n int, say func(format string, args
 	return func(ctx context.Context) (float64, error) { return q.work(ctx, n, best) }, nil
 }
 
-// work inserts n jobs and measures from the start of the clients until they have
-// stopped, which they do as soon as the last job has run: what is complete
-// they then write at once, not with their next tick.
+// work inserts n jobs, and measures from the start of the clients until they have
+// stopped. They are stopped when the last job has run, and then write completed jobs
+// at once, not at their next tick.
 func (q *queue) work(ctx context.Context, n int, setting riverSetting) (speed float64, err error) {
 	if err := q.refill(ctx, n); err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
 	defer cancel()
 	worked := newCounter(n)
 	clients := make([]*river.Client[pgx.Tx], setting.clients)
@@ -113,7 +112,7 @@ func (q *queue) work(ctx context.Context, n int, setting riverSetting) (speed fl
 	return float64(n) / took.Seconds(), q.checkCompleted(ctx, n)
 }
 
-// client is one of River's, as eager as its settings can make it.
+// client makes a River client with the settings that poll most often.
 func (q *queue) client(workers int, worked *counter, id string) (*river.Client[pgx.Tx], error) {
 	bundle := river.NewWorkers()
 	river.AddWorker(bundle, river.WorkFunc(func(context.Context, *river.Job[noJob]) error {
@@ -130,8 +129,7 @@ func (q *queue) client(workers int, worked *counter, id string) (*river.Client[p
 	})
 }
 
-// refill puts n jobs into an empty table, in the shape that autovacuum would
-// bring it to.
+// refill puts n jobs into an empty table, then vacuums and analyses it.
 func (q *queue) refill(ctx context.Context, n int) error {
 	if _, err := q.Exec(ctx, "truncate river_job"); err != nil {
 		return err
@@ -161,7 +159,7 @@ func (q *queue) checkCompleted(ctx context.Context, n int) error {
 	return err
 }
 
-// counter says when the last of n is done.
+// counter reports when the last of n jobs is done.
 type counter struct {
 	left atomic.Int64
 	all  chan struct{}

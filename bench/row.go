@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// row is a line of the table.
+// row is a row of the table.
 type row struct {
-	work   string // as docs/performance.md calls it
-	floor  limit  // of a first version
-	target limit  // where it should go
-	ours   string // what is measured
-	than   string // beside what; empty for nothing
-	unit   string // of both
-	// prepare makes what the two sides need. It may return a skip, or no second
-	// side: then the first is held against the limits by itself.
-	prepare func(ctx context.Context, b *bench) (ours, than side, err error)
+	work   string // name in docs/performance.md
+	floor  limit  // for a first version
+	target limit  // the goal
+	ours   string // the measured work of Posthorn
+	peer   string // the other side's work; empty for none
+	unit   string // of both sides
+	// prepare prepares the two sides. It may return a skip. It may return no second
+	// side: then the limits apply to the value of the first.
+	prepare func(ctx context.Context, b *bench) (ours, peer side, err error)
 }
 
-// side does its work once, checks that all of it was done, and returns how
-// fast, or for latencies how slow, it was.
+// side does its work once, checks that all of it was done, and returns its speed or
+// latency.
 type side func(ctx context.Context) (float64, error)
 
 // skip is the reason why a row cannot be measured here.
@@ -28,8 +28,8 @@ type skip string
 
 func (s skip) Error() string { return string(s) }
 
-// limit is what a ratio is held against, or a value where there is only one
-// side; its zero value holds nothing.
+// limit is the limit of a ratio, or of the value if there is only one side. The zero
+// limit accepts every value.
 type limit struct {
 	sign  string
 	ratio float64
@@ -63,8 +63,8 @@ func trimZeros(ratio float64) string {
 	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.2f", ratio), "0"), ".")
 }
 
-// rows are those of docs/performance.md that are about the log, in its order,
-// and what else was promised.
+// rows are the rows of the table in docs/performance.md about the log, in its order, and
+// further ones.
 func rows(o options) []row {
 	var all []row
 	for _, some := range [][]row{publishRows, takeRows, subscriptionRows, handlerRows, jobRows(o), httpRows, brokerRows, latencyRows, listenRows, heldRows, caughtUpRows, pgqRows} {

@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// consumerParameters are what a consumer's connections need, and what the plain
-// SELECT gets too: plans made once, and by index, whatever a table was like
-// when they were made.
+// consumerParameters are the parameters of consumers' connections, also for the plain
+// SELECT: plans are made once, and use an index, whatever the table contained when
+// they were made.
 var consumerParameters = map[string]string{
 	"plan_cache_mode":                 "force_generic_plan",
 	"enable_seqscan":                  "off",
@@ -26,7 +26,7 @@ const selectSQL = `
 	order by id`
 
 // selecting reads all n rows of the bare table by id, a thousand at a time,
-// each by one of the connections.
+// distributed over the connections.
 func (d *database) selecting(ctx context.Context, n, connections int) (side, error) {
 	crew, err := d.crew(ctx, connections, consumerParameters)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/posthorn/posthorn/localpg"
 )
 
-// settings keep every promise of durability; the rest is so large that neither
-// checkpoints nor reading from disk come between two sides.
+// settings keep full durability. The other values are so large that neither
+// checkpoints nor reading from disk affect one side only.
 var settings = map[string]string{
 	"fsync":              "on",
 	"synchronous_commit": "on",
@@ -26,17 +26,17 @@ var settings = map[string]string{
 	"max_wal_size":       "8GB",
 }
 
-// server is the one that both sides are measured on.
+// server is the server on which both sides are measured.
 type server struct {
 	url     *url.URL
 	admin   *pgx.Conn
 	version string
-	token   string // in the names of our databases
+	token   string // part of the names of the benchmark's databases
 	count   atomic.Int64
 
-	template string // a database with Posthorn's schema, once one has been made
+	template string // a database with Posthorn's schema, once it exists
 
-	local *localpg.Server // nil when a URL was given
+	local *localpg.Server // nil if a URL was given
 	dir   string
 }
 
@@ -64,11 +64,12 @@ func newToken() string {
 }
 
 func (s *server) start(ctx context.Context, o options) (err error) {
-	// On the disk, not in memory as tests do: commits shall wait for it.
+	// On a disk and not in memory, unlike tests: commits must wait for the disk.
 	if s.dir, err = os.MkdirTemp("", "posthorn-bench-"); err != nil {
 		return err
 	}
-	// When root starts it, another account runs the server and must enter.
+	// If root starts the server, it runs under another account, which must enter the
+	// directory.
 	if err := os.Chmod(s.dir, 0o755); err != nil {
 		return err
 	}
@@ -94,8 +95,8 @@ func (s *server) connect(ctx context.Context, given string) (err error) {
 	return s.admin.QueryRow(ctx, "show server_version").Scan(&s.version)
 }
 
-// close ends what openServer started. It has its own context: an interrupted
-// run cleans up too.
+// close stops the server that openServer started. It has its own context: an
+// interrupted run cleans up too.
 func (s *server) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

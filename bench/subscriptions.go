@@ -9,7 +9,8 @@ import (
 )
 
 var subscriptionRows = []row{
-	// 2 µs for a match on the machine that claims 250,000 events a second: half of what a claim costs there.
+	// 2 µs for a match on a machine that claims 250,000 events a second: half of the
+	// cost of a claim.
 	matchingRow("take + settle, two workers", take, atMost(0.5)),
 	matchingRow("claim() + settle(), two workers", claim, limit{}),
 	subscribed("one group with one subscription, two workers", reading{size: 1000, workers: 2, claim: take}, 1),
@@ -17,13 +18,14 @@ var subscriptionRows = []row{
 	subscribed("fifty groups with a subscription each", reading{size: 1000, workers: 50, groups: 50, claim: take}, 20),
 }
 
-// matchingRow holds what a match costs against what claim() takes for an event without subscriptions.
+// matchingRow compares the cost of a match with the cost of claim() for an event
+// without subscriptions.
 func matchingRow(how string, c claimer, floor limit) row {
 	return row{
 		work: "matching, 4 conditions × 1,000 subscriptions, per match, " + how, floor: floor, unit: " ns",
 		ours: "1,000 at a time with 4 matches an event, less the same without, by 4",
-		than: "claim() without subscriptions, two workers, per event",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		peer: "claim() without subscriptions, two workers, per event",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			d, err := b.newDatabase(ctx)
 			if err != nil {
 				return nil, nil, err
@@ -52,19 +54,20 @@ func matchingRow(how string, c claimer, floor limit) row {
 				without, err := plain(ctx)
 				return (perEvent(with) - perEvent(without)) / float64(len(conditions)), err
 			}
-			than = func(ctx context.Context) (float64, error) {
+			peer = func(ctx context.Context) (float64, error) {
 				speed, err := claiming(ctx)
 				return perEvent(speed), err
 			}
-			return ours, than, nil
+			return ours, peer, nil
 		},
 	}
 }
 
-// perEvent is a speed as nanoseconds for each.
+// perEvent converts a speed to nanoseconds per event.
 func perEvent(speed float64) float64 { return float64(time.Second.Nanoseconds()) / speed }
 
-// conditions are looked up by what params contain, or joined by an equation; one looks into payloads.
+// conditions are looked up by the contents of params, or joined by an equation. One
+// of them reads payloads.
 var conditions = []string{
 	"s.params @> jsonb_build_object('room', e.type)",
 	"s.params @> jsonb_build_object('room', e.type) and e.key is null",
@@ -72,15 +75,16 @@ var conditions = []string{
 	"s.params->>'room' = e.type",
 }
 
-// rooms is how many subscriptions have each condition.
+// rooms is the number of subscriptions of each condition.
 const rooms = 1000
 
-// subscribed holds groups whose subscriptions want every event against groups without.
+// subscribed compares groups whose subscriptions want every event with groups without
+// subscriptions.
 func subscribed(work string, r reading, fraction int) row {
 	return row{
 		work: work, unit: "/s",
-		ours: "take + lease_events, 1,000", than: "the same without subscriptions",
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		ours: "take + lease_events, 1,000", peer: "the same without subscriptions",
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			d, n := (*database)(nil), b.events/fraction
 			if fraction == 1 {
 				d, err = b.fullLog(ctx)
@@ -90,12 +94,12 @@ func subscribed(work string, r reading, fraction int) row {
 			if err != nil {
 				return nil, nil, err
 			}
-			if than, err = d.taking(ctx, r, n); err != nil {
+			if peer, err = d.taking(ctx, r, n); err != nil {
 				return nil, nil, err
 			}
 			r.filter = `{"type": "` + eventType + `"}`
 			ours, err = d.taking(ctx, r, n)
-			return ours, than, err
+			return ours, peer, err
 		},
 	}
 }
@@ -125,7 +129,8 @@ func (d *database) fillRooms(ctx context.Context, n int) error {
 	return err
 }
 
-// matching claims n events that match each condition for one room, and checks that they did.
+// matching claims n events that match each condition for one room, and checks that
+// they did.
 func (d *database) matching(ctx context.Context, c claimer, n int) (side, error) {
 	crew, err := d.crew(ctx, 2, consumerParameters)
 	if err != nil {

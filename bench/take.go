@@ -12,42 +12,42 @@ import (
 var takeRows = []row{
 	{
 		work: "take + settle, windows of 1,000, two workers", floor: atLeast(0.55), target: atLeast(0.8), unit: "/s",
-		ours: "take + lease_events", than: "SELECT of the same rows, 1,000 at a time, 2 connections",
+		ours: "take + lease_events", peer: "SELECT of the same rows, 1,000 at a time, 2 connections",
 		prepare: besideSelect(reading{size: 1000, workers: 2, claim: take}),
 	},
 	{
 		work: "take + settle, windows of 1,000, tables never vacuumed or analysed", floor: atLeast(0.55), target: atLeast(0.8), unit: "/s",
-		ours: "take + lease_events", than: "SELECT of the same rows, 1,000 at a time, 2 connections",
+		ours: "take + lease_events", peer: "SELECT of the same rows, 1,000 at a time, 2 connections",
 		prepare: besideSelect(reading{size: 1000, workers: 2, claim: take, fresh: true}),
 	},
 	{
 		work: "take + settle, windows of 100, two workers", floor: atLeast(0.25), target: atLeast(0.5), unit: "/s",
-		ours: "take + lease_events", than: "SELECT of the same rows, 1,000 at a time, 2 connections",
+		ours: "take + lease_events", peer: "SELECT of the same rows, 1,000 at a time, 2 connections",
 		prepare: besideSelect(reading{size: 100, workers: 2, claim: take}),
 	},
 	{
 		work: "take + settle, windows of 100, one worker", floor: atLeast(0.25), target: atLeast(0.5), unit: "/s",
-		ours: "take + lease_events", than: "SELECT of the same rows, 1,000 at a time, 1 connection",
+		ours: "take + lease_events", peer: "SELECT of the same rows, 1,000 at a time, 1 connection",
 		prepare: besideSelect(reading{size: 100, workers: 1, claim: take}),
 	},
 	{
 		work: "claim() + settle() from SQL, 1,000, two workers", floor: atLeast(0.3), target: atLeast(0.4), unit: "/s",
-		ours: "claim, settle", than: "SELECT of the same rows, 1,000 at a time, 2 connections",
+		ours: "claim, settle", peer: "SELECT of the same rows, 1,000 at a time, 2 connections",
 		prepare: besideSelect(reading{size: 1000, workers: 2, claim: claim}),
 	},
 	{
 		work: "order by key, 16 slots, four workers", floor: atLeast(0.2), target: atLeast(0.4), unit: "/s",
-		ours: "take + lease_events, 1,000", than: "SELECT of the same rows, 1,000 at a time, 4 connections",
+		ours: "take + lease_events, 1,000", peer: "SELECT of the same rows, 1,000 at a time, 4 connections",
 		prepare: besideSelect(reading{size: 1000, workers: 4, claim: take, config: `{"order": "key", "slots": 16}`}),
 	},
 	fiveGroups("five groups, beside one with one worker", "one group with one worker", atLeast(1.2), 1),
 	fiveGroups("five groups, beside one with two workers", "one group with two workers", limit{}, 2),
 }
 
-func fiveGroups(work, than string, floor limit, workers int) row {
+func fiveGroups(work, peer string, floor limit, workers int) row {
 	return row{
-		work: work, floor: floor, unit: "/s", ours: "take + lease_events, 1,000, one worker each", than: than,
-		prepare: func(ctx context.Context, b *bench) (ours, than side, err error) {
+		work: work, floor: floor, unit: "/s", ours: "take + lease_events, 1,000, one worker each", peer: peer,
+		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			d, err := b.fullLog(ctx)
 			if err != nil {
 				return nil, nil, err
@@ -56,25 +56,25 @@ func fiveGroups(work, than string, floor limit, workers int) row {
 			if err != nil {
 				return nil, nil, err
 			}
-			than, err = d.taking(ctx, reading{size: 1000, workers: workers, claim: take}, b.events)
-			return ours, than, err
+			peer, err = d.taking(ctx, reading{size: 1000, workers: workers, claim: take}, b.events)
+			return ours, peer, err
 		},
 	}
 }
 
-// reading is how a log is read from its beginning to its end.
+// reading describes how a log is read from its beginning to its end.
 type reading struct {
 	size    int
 	workers int
-	groups  int // the workers are dealt out to them; 0 is one
+	groups  int // number of groups, to which the workers are distributed; 0 is one
 	claim   claimer
 	config  string // of the groups; the default if empty
-	filter  string // of the one subscription that each group has; none if empty
+	filter  string // of the only subscription of each group; none if empty
 	fresh   bool   // from tables that were never vacuumed or analysed
 }
 
-func besideSelect(r reading) func(ctx context.Context, b *bench) (ours, than side, err error) {
-	return func(ctx context.Context, b *bench) (ours, than side, err error) {
+func besideSelect(r reading) func(ctx context.Context, b *bench) (ours, peer side, err error) {
+	return func(ctx context.Context, b *bench) (ours, peer side, err error) {
 		open := b.fullLog
 		if r.fresh {
 			open = b.freshLog
@@ -86,8 +86,8 @@ func besideSelect(r reading) func(ctx context.Context, b *bench) (ours, than sid
 		if ours, err = d.taking(ctx, r, b.events); err != nil {
 			return nil, nil, err
 		}
-		than, err = d.selecting(ctx, b.events, r.workers)
-		return ours, than, err
+		peer, err = d.selecting(ctx, b.events, r.workers)
+		return ours, peer, err
 	}
 }
 
@@ -141,7 +141,7 @@ func (d *database) newGroups(ctx context.Context, n int, config string) ([]group
 	return groups, nil
 }
 
-// drain claims and settles until nothing of the group is left for anybody.
+// drain claims and settles until the group has no events left for any worker.
 func drain(ctx context.Context, conn *pgx.Conn, g group, size int, claim claimer, left *atomic.Int64) (int, error) {
 	var last lease
 	done := 0
@@ -161,7 +161,7 @@ func drain(ctx context.Context, conn *pgx.Conn, g group, size int, claim claimer
 	return done, settle(ctx, conn, last)
 }
 
-// pause is for a worker who finds that the others have all that is left.
+// pause is for a worker that finds that the other workers have all remaining events.
 func pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -171,7 +171,7 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// checkSettled makes sure that nothing was left in a lease or came back.
+// checkSettled checks that no lease or retry is left.
 func (d *database) checkSettled(ctx context.Context, groups []group) error {
 	for _, g := range groups {
 		var leases, retries int

@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// patience is how long one side may take before the run is given up.
-const patience = 15 * time.Minute
+// sideTimeout limits the time of one side.
+const sideTimeout = 15 * time.Minute
 
-// crew is a number of connections that work at the same time, kept from round
-// to round as a program's are.
+// crew is a number of concurrent connections, which stay open between rounds like
+// those of a program.
 type crew []*pgx.Conn
 
 func (d *database) crew(ctx context.Context, n int, parameters map[string]string) (crew, error) {
@@ -34,7 +34,7 @@ func (c crew) close() {
 	}
 }
 
-// prepare prepares a statement on each connection under a name.
+// prepare prepares a statement under a name on each connection.
 func (c crew) prepare(ctx context.Context, name, sql string) error {
 	for _, conn := range c {
 		if _, err := conn.Prepare(ctx, name, sql); err != nil {
@@ -44,10 +44,10 @@ func (c crew) prepare(ctx context.Context, name, sql string) error {
 	return nil
 }
 
-// run lets all work at once. work returns how many events it did; together
-// they must come to want. The result is events per second.
+// run runs work on all connections concurrently and returns the events per second.
+// Each work returns the number of its events, which must add up to want.
 func (c crew) run(ctx context.Context, want int, work func(ctx context.Context, i int, conn *pgx.Conn) (int, error)) (float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
 	defer cancel()
 	counts, errs := make([]int, len(c)), make([]error, len(c))
 	start := time.Now()
@@ -55,7 +55,7 @@ func (c crew) run(ctx context.Context, want int, work func(ctx context.Context, 
 	for i, conn := range c {
 		wait.Go(func() {
 			if counts[i], errs[i] = work(ctx, i, conn); errs[i] != nil {
-				cancel() // the others would wait for what this one does not do
+				cancel() // the others would wait for the work of this one
 			}
 		})
 	}
@@ -74,7 +74,7 @@ func (c crew) run(ctx context.Context, want int, work func(ctx context.Context, 
 	return float64(total) / took.Seconds(), nil
 }
 
-// share is the part of n that falls to worker i, so that all parts make up n.
+// share returns the part of n for worker i, such that all parts add up to n.
 func (c crew) share(n, i int) int {
 	return n*(i+1)/len(c) - n*i/len(c)
 }

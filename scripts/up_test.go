@@ -1,4 +1,4 @@
-// Package scripts has tests of the scripts.
+// Package scripts tests the scripts.
 package scripts
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// A module as small as can be, whose program says how it was built.
+// module is a minimal module, whose program prints how it was built.
 var module = map[string]string{
 	"go.mod":                "module example.com/m\n\ngo 1.26\n",
 	"cmd/posthorn/main.go":  "package main\n\nimport (\n\"os\"\n\"strings\"\n)\n\nfunc main() { println(build, strings.Join(os.Args[1:], \" \")) }\n",
@@ -32,7 +32,7 @@ var module = map[string]string{
 type upRun struct {
 	*exec.Cmd
 	dir            string
-	alive, watched *os.File // a pipe that all its processes hold open
+	alive, watched *os.File // both ends of a pipe that all its processes hold open
 }
 
 func up(t *testing.T, env string, args ...string) upRun {
@@ -52,8 +52,8 @@ func up(t *testing.T, env string, args ...string) upRun {
 	t.Cleanup(func() { watched.Close() })
 	cmd.ExtraFiles = []*os.File{alive}
 	r := upRun{cmd, dir, alive, watched}
-	// Less to compile: it is the script that is tested. Without flags of its own for
-	// the compiler it finds the standard library in the cache.
+	// The test needs few packages to compile. Without compiler flags the standard
+	// library is in the cache.
 	less := regexp.MustCompile("(?m)^common=.*").ReplaceAllString(string(script), `common="errors"`)
 	r.write(t, "scripts/up", regexp.MustCompile(" -gcflags='[^']*'").ReplaceAllString(less, ""))
 	for name, content := range module {
@@ -62,7 +62,7 @@ func up(t *testing.T, env string, args ...string) upRun {
 	return r
 }
 
-// again is another run in the same place.
+// again returns another run in the same directory.
 func (r upRun) again(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), r.Path, r.Args[1:]...)
@@ -81,7 +81,7 @@ func (r upRun) write(t *testing.T, name, content string) {
 	}
 }
 
-// wait returns when none of the processes is left.
+// wait returns when all processes have ended.
 func (r upRun) wait(t *testing.T) {
 	t.Helper()
 	r.alive.Close()
@@ -89,7 +89,7 @@ func (r upRun) wait(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadAll(r.watched); err != nil {
-		t.Errorf("a process is left: %v", err)
+		t.Errorf("a process is still running: %v", err)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestUpBuildsWhatItNeeds(t *testing.T) {
 				t.Errorf("%v: %s", err, output)
 			}
 			cmd.wait(t)
-			// The whole program takes the place of the small one, and stays.
+			// The whole program has replaced the small one.
 			if output, err = exec.Command(filepath.Join(cmd.dir, "bin", "posthorn"), "later").CombinedOutput(); string(output) != "whole later\n" {
 				t.Errorf("%v: %s", err, output)
 			}
@@ -156,11 +156,11 @@ func TestUpShowsErrorsOfTheBuild(t *testing.T) {
 	}
 }
 
-// Ctrl-C, which a terminal sends to all, ends all of it.
+// A terminal sends Ctrl-C to all processes of the group, and all of them end.
 func TestUpInterrupted(t *testing.T) {
 	t.Parallel()
 	if signal.Ignored(syscall.SIGINT) {
-		t.Skip("what this process starts would not hear it either")
+		t.Skip("the children of this process ignore SIGINT too")
 	}
 	cmd := up(t, "POSTGRES=yes")
 	started := filepath.Join(cmd.dir, "started")
@@ -175,7 +175,7 @@ func TestUpInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err == nil {
-		t.Errorf("it went on: %s", output.String())
+		t.Errorf("the script continued: %s", output.String())
 	}
 	cmd.wait(t)
 	if n := compilers(started); n > 2*runtime.NumCPU() {
@@ -184,6 +184,6 @@ func TestUpInterrupted(t *testing.T) {
 }
 
 func compilers(started string) int {
-	lines, _ := os.ReadFile(started) // there is none before the first
+	lines, _ := os.ReadFile(started) // the file does not exist before the first compiler starts
 	return bytes.Count(lines, []byte("\n"))
 }

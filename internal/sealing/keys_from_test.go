@@ -24,10 +24,10 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-// wards is a stream whose name is written otherwise in brokers.
+// wards is a stream whose name brokers encode.
 const wards = "ward:7 patients"
 
-// sealedBrokers are the brokers that sealed payloads go through.
+// sealedBrokers are the brokers that carry sealed payloads.
 var sealedBrokers = map[string]func(t *testing.T) (sink posthorn.Sink, url string){
 	"redis": func(t *testing.T) (posthorn.Sink, string) {
 		url := testredis.NewDatabase(t).URL() + "?prefix=clinic:"
@@ -49,12 +49,12 @@ var sealedBrokers = map[string]func(t *testing.T) (sink posthorn.Sink, url strin
 	},
 }
 
-// hospital is a clinic whose events are imported into the database of somebody else,
+// hospital is a clinic whose events are imported into a database of another owner,
 // into a namespace of another name.
 type hospital struct {
 	*clinic
-	far     string // URL of the database there
-	keyRole string // URL of the clinic's database, for a role that may load keys and nothing else
+	far     string // URL of that database
+	keyRole string // URL of the clinic's database, for a role that may only load keys
 	role    string
 }
 
@@ -74,7 +74,7 @@ func newHospital(t *testing.T, kind string) *hospital {
 		}
 	})
 	importer := h.farClient(t, logs, posthorn.SealConfig{})
-	importer.Exec("update posthorn.log_origin set origin = gen_random_uuid()") // the databases of tests are copies
+	importer.Exec("update posthorn.log_origin set origin = gen_random_uuid()") // the databases of tests are copies with the same origin
 	importer.Exec("select posthorn.set_stream_policy($1, $2, 'confidential')", farNamespace, wards)
 	importer.Import("in", posthorn.ImportConfig{}, sealedSource(t, kind, broker))
 	importer.Start()
@@ -99,7 +99,7 @@ func newHospital(t *testing.T, kind string) *hospital {
 	return h
 }
 
-// sealedSource is a source that ends with the test.
+// sealedSource opens a source, which is closed when the test ends.
 func sealedSource(t *testing.T, kind, url string) posthorn.Source {
 	t.Helper()
 	if kind == "redis" {
@@ -118,7 +118,7 @@ func sealedSource(t *testing.T, kind, url string) posthorn.Source {
 	return source
 }
 
-// farClient is a program there.
+// farClient opens a client of the far database.
 func (h *hospital) farClient(t *testing.T, logs *testworld.Buffer, config posthorn.SealConfig) *world {
 	t.Helper()
 	return &world{testworld.Open(t, posthorn.Config{
@@ -126,7 +126,7 @@ func (h *hospital) farClient(t *testing.T, logs *testworld.Buffer, config postho
 	})}
 }
 
-// reader is a program that reads imported events. Each has a log of its own.
+// reader is a program that reads imported events, with its own log.
 type reader struct {
 	*world
 	logs *testworld.Buffer
@@ -135,7 +135,7 @@ type reader struct {
 	handled, plain atomic.Int64
 }
 
-// read lets a program read imported events in a group that has one attempt.
+// read runs a program that reads imported events in a group with one attempt.
 func (h *hospital) read(t *testing.T, group string, from posthorn.KeysFrom, fails bool) *reader {
 	t.Helper()
 	r := &reader{logs: &testworld.Buffer{}}
@@ -156,12 +156,12 @@ func (h *hospital) read(t *testing.T, group string, from posthorn.KeysFrom, fail
 	return r
 }
 
-// letters are the dead letters of a group.
+// letters returns the dead letters of a group.
 func (r *reader) letters(group string) (found []posthorn.DeadLetter) {
 	r.T.Helper()
 	for letter, err := range r.DeadLetters(r.T.Context(), group, posthorn.DeadLetterFilter{}) {
 		if errors.Is(err, posthorn.ErrNotFound) {
-			return nil // it has not begun
+			return nil // the group does not exist yet
 		}
 		if err != nil {
 			r.T.Fatal(err)
@@ -171,8 +171,9 @@ func (r *reader) letters(group string) (found []posthorn.DeadLetter) {
 	return found
 }
 
-// Seed 003.28, 003.31: a confidential stream reaches the handlers of another database through a broker and an import, opened with
-// keys that stay at the origin; where they are destroyed, what the broker has is unreadable for good.
+// Seed 003.28, 003.31: a confidential stream reaches the handlers of another database
+// through a broker and an import. The handlers open it with keys that stay at the
+// origin. When these are destroyed, the payloads in the broker are unreadable.
 func TestConfidentialStreamsComeThroughBrokers(t *testing.T) {
 	t.Parallel()
 	for kind := range sealedBrokers {
@@ -182,17 +183,17 @@ func TestConfidentialStreamsComeThroughBrokers(t *testing.T) {
 			h.publishSecret(wards, secret)
 			keysFrom := posthorn.KeysFrom{DatabaseURL: h.keyRole}
 			first := h.read(t, "first", keysFrom, false)
-			await.True(t, "it is opened", func() bool { return first.plain.Load() == 1 })
+			await.True(t, "the event is opened", func() bool { return first.plain.Load() == 1 })
 
-			// The origin does not answer, and nobody notices.
+			// The origin refuses to load keys, and the cached key is used.
 			h.Exec("revoke execute on function posthorn.load_stream_keys(text, text) from " + h.role)
 			h.publishSecret(wards, secret)
-			await.True(t, "it is opened with what is in memory", func() bool { return first.plain.Load() == 2 })
+			await.True(t, "the event is opened with the cached key", func() bool { return first.plain.Load() == 2 })
 			h.Exec("grant execute on function posthorn.load_stream_keys(text, text) to " + h.role)
 
-			// What fails is kept sealed, and its dead letters are opened.
+			// Events that fail are stored sealed, and their dead letters are opened.
 			second := h.read(t, "second", posthorn.KeysFrom{Pool: h.Pool()}, true)
-			await.True(t, "they are dead", func() bool { return len(second.letters("second")) == 2 })
+			await.True(t, "the events are dead letters", func() bool { return len(second.letters("second")) == 2 })
 			for _, letter := range second.letters("second") {
 				if letter.Sealed || !strings.Contains(string(letter.Payload), marker) {
 					t.Errorf("dead letter %+v", letter)
@@ -207,14 +208,14 @@ func TestConfidentialStreamsComeThroughBrokers(t *testing.T) {
 				t.Fatalf("%d keys were destroyed", n)
 			}
 			third := h.read(t, "third", keysFrom, false)
-			await.True(t, "they are dead", func() bool { return len(third.letters("third")) == 2 })
+			await.True(t, "the events are dead letters", func() bool { return len(third.letters("third")) == 2 })
 			for _, letter := range third.letters("third") {
 				if !letter.Sealed || strings.Contains(string(letter.Payload), marker) || !strings.Contains(letter.Error, seal.ErrNoKey.Error()) {
 					t.Errorf("dead letter after shredding: %+v", letter)
 				}
 			}
 			if n := third.handled.Load(); n != 0 {
-				t.Errorf("%d payloads were handled that nobody can read", n)
+				t.Errorf("%d unreadable payloads were handled", n)
 			}
 			for _, r := range []*reader{first, second, third} {
 				if strings.Contains(r.logs.String(), marker) || strings.Contains(r.logs.String(), "secret-of-role") {
@@ -225,15 +226,15 @@ func TestConfidentialStreamsComeThroughBrokers(t *testing.T) {
 	}
 }
 
-// A program that looks for keys in the wrong place hands nobody what is sealed and
-// counts no attempt; well configured, it goes on.
+// A program without access to the keys handles no sealed payload and counts no
+// attempt. With access to the keys, it continues.
 func TestKeysOfImportedEventsAreElsewhere(t *testing.T) {
 	t.Parallel()
 	h := newHospital(t, "redis")
 	h.publishSecret(wards, secret)
 	wrong := map[string]struct {
-		from posthorn.KeysFrom
-		says string
+		from    posthorn.KeysFrom
+		message string
 	}{
 		"none":      {posthorn.KeysFrom{}, "Config.Seal.KeysFrom"},
 		"itself":    {posthorn.KeysFrom{DatabaseURL: h.far}, "Config.Seal.KeysFrom"},
@@ -245,8 +246,8 @@ func TestKeysOfImportedEventsAreElsewhere(t *testing.T) {
 		readers[name] = h.read(t, name, test.from, false)
 	}
 	for name, r := range readers {
-		await.True(t, name+": it says so", func() bool { return strings.Contains(r.logs.String(), wrong[name].says) })
-		await.True(t, name+": it rests", func() bool {
+		await.True(t, name+": the error is logged", func() bool { return strings.Contains(r.logs.String(), wrong[name].message) })
+		await.True(t, name+": the group waits", func() bool {
 			return testworld.Ask[bool](r.world, `select exists (select from posthorn.retries r join posthorn.groups g on g.id = r.group_id
 				where g.name = $1 and r.attempts = 0)`, name)
 		})
@@ -255,9 +256,9 @@ func TestKeysOfImportedEventsAreElsewhere(t *testing.T) {
 			t.Errorf("%s: handled %d, %d dead, log %s", name, r.handled.Load(), len(r.letters(name)), r.logs)
 		}
 	}
-	posthorntest.Advance(t, readers["none"].Client, time.Hour) // it would rest for a while
+	posthorntest.Advance(t, readers["none"].Client, time.Hour) // otherwise the group waits before its next attempt
 	r := h.read(t, "none", posthorn.KeysFrom{DatabaseURL: h.keyRole}, false)
-	await.True(t, "it is opened", func() bool { return r.plain.Load() == 1 })
+	await.True(t, "the event is opened", func() bool { return r.plain.Load() == 1 })
 }
 
 func TestKeysFromIsChecked(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 	"github.com/posthorn/posthorn/seal/keeper"
 )
 
-// marker is what must be found nowhere.
+// marker is the plaintext that must not be found anywhere.
 const marker = "plaintext-marker-7f3a9"
 
 var secret = map[string]string{"diagnosis": marker}
@@ -61,13 +61,13 @@ func newKeeper(t *testing.T) seal.Keeper {
 	return k
 }
 
-// process is a client with keepers, or without.
+// process opens another client, with or without keepers.
 func (c *clinic) process(t *testing.T, url string, config posthorn.SealConfig) *world {
 	t.Helper()
 	return &world{testworld.Open(t, posthorn.Config{DatabaseURL: url, Seal: config, Logger: slog.New(slog.NewTextHandler(c.logs, nil))})}
 }
 
-// stranger is a process without keepers.
+// stranger opens a client without keepers.
 func (c *clinic) stranger() *world { return c.process(c.T, c.URL, posthorn.SealConfig{}) }
 
 func (w *world) publishSecret(stream string, payload any) int64 {
@@ -79,7 +79,8 @@ func (w *world) publishSecret(stream string, payload any) int64 {
 	return ids[0]
 }
 
-// became is what became of an event in the one group, if that is there.
+// became returns the state of an event in the only group, or "" if the group does not
+// exist.
 func (w *world) became(event int64) string {
 	w.T.Helper()
 	outcomes, err := w.Outcomes(w.T.Context(), event)
@@ -92,13 +93,13 @@ func (w *world) became(event int64) string {
 	return string(outcomes[0].State)
 }
 
-// stored is a payload as it is in the log.
+// stored returns a payload as stored in the log.
 func (w *world) stored(event int64) string {
 	return testworld.Ask[string](w, "select payload::text from posthorn.events where id = $1", event)
 }
 
-// Seed 003.28, 003.30: what is published to a confidential stream is sealed before it gets to the database, by
-// each way to publish, and handlers get it opened.
+// Seed 003.28, 003.30: every way to publish to a confidential stream seals the
+// payload before it reaches the database, and handlers receive it opened.
 func TestConfidentialPayloadsAreSealed(t *testing.T) {
 	t.Parallel()
 	c := newClinic(t)
@@ -155,8 +156,8 @@ func TestConfidentialPayloadsAreSealed(t *testing.T) {
 	}
 }
 
-// Every way of reading opens, with keepers; none hands out what is sealed for a
-// payload without them, unless it is told to.
+// With keepers, every way of reading opens payloads. Without keepers, none returns a
+// sealed payload as the payload, except on request.
 func TestEveryReaderOpens(t *testing.T) {
 	t.Parallel()
 	c := newClinic(t)
@@ -202,7 +203,7 @@ func TestEveryReaderOpens(t *testing.T) {
 	}
 }
 
-// All kinds of handlers get payloads opened.
+// All kinds of handlers receive opened payloads.
 func TestHandlersGetOpenedPayloads(t *testing.T) {
 	t.Parallel()
 	c := newClinic(t)
@@ -231,7 +232,7 @@ func TestHandlersGetOpenedPayloads(t *testing.T) {
 	})
 	c.publishSecret("patients", secret)
 	c.Start()
-	await.True(t, "all have it", func() bool {
+	await.True(t, "all handlers have the event", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(got) == 6
@@ -243,8 +244,8 @@ func TestHandlersGetOpenedPayloads(t *testing.T) {
 	}
 }
 
-// Without keepers an event waits, whatever its attempts, and is had by the node
-// that has them.
+// An event whose payload cannot be opened waits, without counted attempts, for a node
+// with keepers.
 func TestWithoutKeepersEventsWait(t *testing.T) {
 	t.Parallel()
 	c := newClinic(t)
@@ -267,8 +268,8 @@ func TestWithoutKeepersEventsWait(t *testing.T) {
 	if got := <-handled; got != open {
 		t.Errorf("event %d was handled", got)
 	}
-	await.True(t, "it is said", func() bool { return strings.Contains(c.logs.String(), "cannot be opened yet") })
-	await.True(t, "it goes back", func() bool { return stranger.State(id) == "RETRYING" || stranger.State(id) == "PENDING" })
+	await.True(t, "the error is logged", func() bool { return strings.Contains(c.logs.String(), "cannot be opened yet") })
+	await.True(t, "the event is released", func() bool { return stranger.State(id) == "RETRYING" || stranger.State(id) == "PENDING" })
 	stop()
 	wrong.Range(func(id, payload any) bool { t.Errorf("event %v was handled with %v", id, payload); return true })
 	c.TurnClock(time.Hour)
@@ -278,8 +279,8 @@ func TestWithoutKeepersEventsWait(t *testing.T) {
 	}
 }
 
-// Seed 003.33: after its keys are destroyed, what they sealed is unreadable everywhere, and what comes after is
-// not touched.
+// Seed 003.33: after a stream's keys are destroyed, its payloads are unreadable
+// everywhere. Later payloads are not affected.
 func TestShredding(t *testing.T) {
 	t.Parallel()
 	c := newClinic(t)
@@ -289,7 +290,8 @@ func TestShredding(t *testing.T) {
 	if n := testworld.Ask[int64](c.world, "select posthorn.shred_stream_keys('default', 'patients')"); n != 1 {
 		t.Errorf("%d keys destroyed", n)
 	}
-	// This process still has the key in memory, and the database refuses what it seals with it.
+	// This process still caches the key, and the database refuses payloads that are
+	// sealed with it.
 	recent := c.publishSecret("patients", secret)
 	if got := testworld.Ask[int](c.world, "select max(version) from posthorn.stream_keys"); got != 2 {
 		t.Errorf("the key has version %d", got)
@@ -309,7 +311,7 @@ func TestShredding(t *testing.T) {
 	}
 	testworld.Equal(t, "read", read, []int64{old, other, recent})
 	c.Start()
-	await.True(t, "it is buried", func() bool { return c.became(old) == "COMPLETED_WITH_ERRORS" && c.became(recent) == "COMPLETED" })
+	await.True(t, "the event is buried", func() bool { return c.became(old) == "COMPLETED_WITH_ERRORS" && c.became(recent) == "COMPLETED" })
 	for d, err := range fresh.DeadLetters(ctx, "ward", posthorn.DeadLetterFilter{}) {
 		if err != nil || !d.Sealed || !seal.IsSealed(d.Payload) || !strings.Contains(d.Error, "does not exist or was destroyed") {
 			t.Errorf("dead letter %s: %s, %v", d.Payload, d.Error, err)
@@ -332,8 +334,8 @@ func TestShredding(t *testing.T) {
 	}
 }
 
-// Seed 003.32: a key is replaced when it is old, while many publish, and nobody notices; what the old ones sealed
-// opens.
+// Seed 003.32: an old key is replaced while many clients publish, without errors, and
+// payloads of the old keys still open.
 func TestRotationUnderLoad(t *testing.T) {
 	t.Parallel()
 	c := newClinicAt(t, posthorntest.Database(t), seal.Config{MaxAge: 200 * time.Millisecond})
@@ -390,8 +392,8 @@ func TestRotationUnderLoad(t *testing.T) {
 	}
 }
 
-// Seed 003.31: namespace, stream and key version belong to what is sealed: moved elsewhere it does not open, and
-// handlers bury it.
+// Seed 003.31: a sealed payload is bound to its namespace, stream and key version:
+// copied elsewhere it does not open, and handlers bury it.
 func TestMovedPayloadsDoNotOpen(t *testing.T) {
 	t.Parallel()
 	c := newClinic(t)
@@ -407,16 +409,17 @@ func TestMovedPayloadsDoNotOpen(t *testing.T) {
 	group := c.Group("ward", testworld.FromBeginning())
 	group.Handle("h", ">", func(context.Context, posthorn.Event) error { return nil })
 	c.Start()
-	await.True(t, "it is buried", func() bool { return c.became(moved) == "COMPLETED_WITH_ERRORS" })
+	await.True(t, "the event is buried", func() bool { return c.became(moved) == "COMPLETED_WITH_ERRORS" })
 }
 
-// What only looks sealed, in a stream that never had a key, is a payload like others.
-func TestWhatOnlyLooksSealed(t *testing.T) {
+// In a stream that never had a key, a payload that looks sealed is an ordinary
+// payload.
+func TestPayloadThatLooksSealed(t *testing.T) {
 	t.Parallel()
 	c := newClinic(t)
 	looks := `{"posthorn_sealed":"AQAAAAEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}`
 	if !seal.IsSealed([]byte(looks)) {
-		t.Fatal("it does not even look so")
+		t.Fatal("the payload does not look sealed")
 	}
 	id := testworld.Ask[int64](c.world, "select posthorn.publish('default', 'e', $1::json, stream => 'open')", looks)
 	for _, w := range []*world{c.world, c.stranger()} {
@@ -428,11 +431,12 @@ func TestWhatOnlyLooksSealed(t *testing.T) {
 	}
 }
 
-// Who publishes while a stream becomes confidential is not told of it, outside of transactions.
-func TestPolicyThatIsNewerThanWhatIsRemembered(t *testing.T) {
+// A stream may become confidential while a client publishes. Outside of transactions
+// the client gets no error.
+func TestPolicyNewerThanCache(t *testing.T) {
 	t.Parallel()
 	c := newClinic(t)
-	id := c.publishSecret("visits", "before") // now it is remembered as open
+	id := c.publishSecret("visits", "before") // now the client has cached the policy
 	c.Exec("select posthorn.set_stream_policy('default', 'visits', 'confidential')")
 	after := c.publishSecret("visits", "after")
 	c.Exec("select posthorn.set_stream_policy('default', 'letters', 'confidential')")
@@ -455,7 +459,7 @@ func TestPolicyThatIsNewerThanWhatIsRemembered(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	_ = tx.Rollback(t.Context())
-	if err := pgx.BeginFunc(t.Context(), c.Pool(), func(tx pgx.Tx) error { // begun again
+	if err := pgx.BeginFunc(t.Context(), c.Pool(), func(tx pgx.Tx) error { // with a new transaction
 		_, err := c.Publish(t.Context(), tx, posthorn.Message{Type: "e", Stream: "calls", Payload: secret})
 		return err
 	}); err != nil {
@@ -463,7 +467,8 @@ func TestPolicyThatIsNewerThanWhatIsRemembered(t *testing.T) {
 	}
 }
 
-// Payloads of confidential streams are in no error of ours, though decoders quote them.
+// Errors do not contain payloads of confidential streams, although decoders quote
+// their input.
 func TestDecodeErrorsOfSealedEventsQuoteNothing(t *testing.T) {
 	t.Parallel()
 	c := newClinic(t)
@@ -472,10 +477,10 @@ func TestDecodeErrorsOfSealedEventsQuoteNothing(t *testing.T) {
 	type wrong struct{ A int }
 	posthorn.On(group, "typed", ">", func(context.Context, posthorn.Event, wrong) error { return nil })
 	c.Start()
-	await.True(t, "it is buried", func() bool {
+	await.True(t, "the event is buried", func() bool {
 		for d, err := range c.DeadLetters(t.Context(), "ward", posthorn.DeadLetterFilter{}) {
 			if errors.Is(err, posthorn.ErrNotFound) {
-				return false // the group is not made yet
+				return false // the group does not exist yet
 			}
 			if err != nil || strings.Contains(d.Error, "4711") || !strings.Contains(d.Error, "withheld") {
 				t.Errorf("dead letter: %s, %v", d.Error, err)

@@ -27,7 +27,7 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-// wire keeps what goes over connections, both ways.
+// wire records the bytes of connections in both directions.
 type wire struct {
 	mu    sync.Mutex
 	bytes bytes.Buffer
@@ -61,7 +61,7 @@ func (c tapped) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// tap is a pool whose connections are listened to.
+// tap opens a pool whose connections are recorded.
 func tap(t *testing.T, url string) (*pgxpool.Pool, *wire) {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
@@ -86,7 +86,7 @@ func tap(t *testing.T, url string) (*pgxpool.Pool, *wire) {
 }
 
 // searchable is a server that logs every statement with its parameters. The tests
-// that search its files share it; it ends with the process.
+// that search its files share it, and it ends with the process.
 var searchable = sync.OnceValues(func() (s searchableServer, err error) {
 	if s.dir, err = testdir.Make("sealing-"); err != nil {
 		return s, err
@@ -106,8 +106,8 @@ type searchableServer struct {
 	dir *testdir.Dir
 }
 
-// searchableDatabase makes a database on that server, and returns where the
-// server's files are too.
+// searchableDatabase creates a database on that server, and returns its URL and the
+// directory of the server's files.
 func searchableDatabase(t *testing.T) (url, dir string) {
 	t.Helper()
 	server, err := searchable()
@@ -134,12 +134,12 @@ func searchableDatabase(t *testing.T) (url, dir string) {
 	return u.String(), dir
 }
 
-// holds reports whether a file below a directory has a text in it.
+// holds returns the files below a directory that contain a text.
 func holds(t *testing.T, dir, text string) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
-			return nil // it is gone by now, or a socket
+			return nil // removed meanwhile, or a socket
 		}
 		content, err := os.ReadFile(path)
 		if err == nil && bytes.Contains(content, []byte(text)) {
@@ -153,11 +153,11 @@ func holds(t *testing.T, dir, text string) (files []string) {
 	return files
 }
 
-// Seed 003.30: a search for plaintext after a run in which much goes wrong: in all that Postgres has written, its log
-// and what goes ahead of it included; on the wire; in our log, and in errors.
+// Seed 003.30: after a run with many failures, no plaintext is found in the files of
+// Postgres, including its log and WAL, on the wire, in our log, or in errors.
 func TestPlaintextIsNowhere(t *testing.T) {
 	t.Parallel()
-	const public = "public-marker-1b2c3" // what the search finds, and so would the other
+	const public = "public-marker-1b2c3" // the control: the search must find it
 	url, dir := searchableDatabase(t)
 	pool, wire := tap(t, url)
 	logs := &testworld.Buffer{}
@@ -205,7 +205,7 @@ func TestPlaintextIsNowhere(t *testing.T) {
 	}
 	publisher.Close()
 	w.Start()
-	await.True(t, "all is tried", func() bool {
+	await.True(t, "all events were tried", func() bool {
 		return testworld.Ask[int](w, "select count(*)::int from posthorn.dead_letters") >= 60
 	})
 	bad := message
@@ -226,10 +226,10 @@ func TestPlaintextIsNowhere(t *testing.T) {
 		t.Errorf("plaintext is in %v", found)
 	}
 	if found := strings.Join(holds(t, dir, public), " "); !strings.Contains(found, "base") || !strings.Contains(found, "pg_wal") {
-		t.Errorf("the search finds what is public in %s only", found)
+		t.Errorf("the search finds the public marker only in %s", found)
 	}
 	if wire.has(marker) || !wire.has(public) {
-		t.Errorf("on the wire: plaintext %v, what is public %v", wire.has(marker), wire.has(public))
+		t.Errorf("on the wire: plaintext %v, public marker %v", wire.has(marker), wire.has(public))
 	}
 	if strings.Contains(logs.String(), marker) || strings.Contains(said.String(), marker) || said.Len() == 0 {
 		t.Errorf("plaintext is in the log, or in errors: %s\n%s", logs.String(), said.String())

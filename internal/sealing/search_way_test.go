@@ -39,7 +39,7 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-// through is a URL of the same server by way of a listener, who keeps what he hears.
+// through returns a URL of the same server through a proxy that records all bytes.
 func through(t *testing.T, server string) (string, *wire) {
 	t.Helper()
 	u, err := url.Parse(server)
@@ -71,12 +71,12 @@ func through(t *testing.T, server string) (string, *wire) {
 	return u.String(), w
 }
 
-// pass connects a client with its server until one of them ends.
+// pass connects a client with its server until one of them closes.
 func (w *wire) pass(ctx context.Context, client net.Conn, target string) {
 	defer client.Close()
 	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", target)
 	if err != nil {
-		return // it is down
+		return // the server is down
 	}
 	defer server.Close()
 	hang := func() { _, _ = client.Close(), server.Close() }
@@ -91,7 +91,7 @@ func (w *wire) pass(ctx context.Context, client net.Conn, target string) {
 	both.Wait()
 }
 
-// inMemory reports which of some texts a process has in its memory.
+// inMemory reports which texts a process has in its memory.
 func inMemory(t *testing.T, pid int, texts ...string) map[string]bool {
 	t.Helper()
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
@@ -111,12 +111,12 @@ func inMemory(t *testing.T, pid int, texts ...string) map[string]bool {
 		first, err1 := strconv.ParseInt(from, 16, 64)
 		last, err2 := strconv.ParseInt(to, 16, 64)
 		if err1 != nil || err2 != nil || !strings.HasPrefix(rest, "rw") {
-			continue // it is the kernel's, or nobody can have written there
+			continue // not writable, or a mapping of the kernel
 		}
 		const step, overlap = 16 << 20, 100
 		for ; first < last; first += step {
 			part := make([]byte, min(last-first, step+overlap))
-			n, _ := memory.ReadAt(part, first) // what is unmapped by now is gone
+			n, _ := memory.ReadAt(part, first) // pages that were unmapped meanwhile are skipped
 			for _, text := range texts {
 				found[text] = found[text] || bytes.Contains(part[:n], []byte(text))
 			}
@@ -125,7 +125,7 @@ func inMemory(t *testing.T, pid int, texts ...string) map[string]bool {
 	return found
 }
 
-// archived is all that an archive's segments hold, and how many events that is.
+// archived returns the contents of an archive's segments, and the number of events.
 func archived(t *testing.T, dir string) (text []byte, events int) {
 	t.Helper()
 	decoder, err := zstd.NewReader(nil)
@@ -152,15 +152,15 @@ func archived(t *testing.T, dir string) (text []byte, events int) {
 	return text, events
 }
 
-// sealedRelay are the URLs of a process that relays, by spaces: of the database, of
-// Redis and of NATS.
+// sealedRelay is an environment variable with the URLs for a relaying process,
+// separated by spaces: of the database, of Redis and of NATS.
 const sealedRelay = "POSTHORN_TEST_SEALED_RELAY"
 
 // TestSealedRelayProcess is a process that relays to two brokers, and has no keys.
 func TestSealedRelayProcess(t *testing.T) {
 	urls := strings.Fields(os.Getenv(sealedRelay))
 	if len(urls) != 3 {
-		t.Skip("run by others")
+		t.Skip("other tests run it")
 	}
 	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: urls[0], Logger: log})
@@ -204,7 +204,7 @@ func spawnSealedRelay(t *testing.T, urls ...string) (pid int, log string) {
 	return cmd.Process.Pid, output.Name()
 }
 
-// scraped is what Prometheus would get of a client.
+// scraped returns the metrics that Prometheus would scrape from a client.
 func scraped(t *testing.T, client *posthorn.Client) string {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -214,12 +214,14 @@ func scraped(t *testing.T, client *posthorn.Client) string {
 	return answer.Body.String()
 }
 
-// Seed 003.30: a search for plaintext along the whole way, after a run in which brokers are killed and handlers fail:
-// in what two databases, Redis, JetStream and an archive have written, in the memory of Redis and of a process that
-// relays, on the wires, in logs and in metrics. What went through an open stream is found by the same search.
+// Seed 003.30: after a run in which brokers are killed and handlers fail, no
+// plaintext is found on the whole way: in the files of two databases, Redis,
+// JetStream and an archive, in the memory of Redis and of a relaying process, on the
+// wires, in logs and in metrics. The same search does find the payloads of an open
+// stream.
 func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 	t.Parallel()
-	// By chance, so that neither is in a program.
+	// Random texts, so that no program contains them.
 	hidden, public, name := "hidden-"+rand.Text(), "public-"+rand.Text(), "g"+rand.Text()
 	ctx := t.Context()
 	logs := &testworld.Buffer{}
@@ -269,7 +271,7 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 		group := far.Group(name+via, config)
 		group.HandleTx("works", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
 			if !strings.Contains(string(e.Payload), hidden) {
-				return errors.New("it is not what was published")
+				return errors.New("the payload differs from the published one")
 			}
 			_, err := tx.Exec(ctx, "insert into effects values ($1, $2)", via, e.ID)
 			return err
@@ -298,7 +300,7 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 	all := func(what string) {
 		t.Helper()
 		for _, via := range []string{"redis", "nats"} {
-			await.True(t, what+": all is handled from "+via, func() bool {
+			await.True(t, what+": all events are handled from "+via, func() bool {
 				return testworld.Ask[int](far[via], "select count(*)::int from effects where via = $1", via) == rounds*each
 			})
 		}
@@ -313,22 +315,22 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 	publish()
 	natsServer.Restart()
 	all("after NATS was killed")
-	await.True(t, "what fails is dead", func() bool {
+	await.True(t, "failed events are dead letters", func() bool {
 		return testworld.Ask[int](far["nats"], "select count(*)::int from posthorn.dead_letters") == 2*2*rounds*each
 	})
-	await.True(t, "all is archived", func() bool {
+	await.True(t, "all events are archived", func() bool {
 		_, n := archived(t, archiveDir)
 		return n == 2*rounds*each
 	})
 
-	// What is found where. The control is what must be found there.
+	// search reports plaintext in a place. It must find the control there.
 	search := func(where, control string, finds func(text string) bool) {
 		t.Helper()
 		if finds(hidden) {
 			t.Errorf("plaintext is in %s", where)
 		}
 		if !finds(control) {
-			t.Errorf("the search in %s does not find what is there", where)
+			t.Errorf("the search in %s does not find the control", where)
 		}
 	}
 	in := func(text string) func(string) bool { return func(s string) bool { return strings.Contains(text, s) } }
@@ -345,7 +347,7 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 		}
 		for where, pid := range map[string]int{"the memory of Redis": redisPID, "the memory of the relay": relayPID} {
 			var found map[string]bool
-			await.True(t, "the search finds something in "+where, func() bool { // a collector may just have passed
+			await.True(t, "the search finds something in "+where, func() bool { // a garbage collection may just have removed it
 				found = inMemory(t, pid, hidden, public)
 				if !found[public] {
 					publish()
@@ -356,7 +358,7 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 		}
 	}
 	origin.Exec("checkpoint")
-	far["nats"].Exec("select '" + public + "'") // nothing that is open goes there by itself
+	far["nats"].Exec("select '" + public + "'") // no public payload is sent there otherwise
 	if err := redisServer.Client.Save(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}

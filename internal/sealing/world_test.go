@@ -10,7 +10,7 @@ import (
 // world is a database with an open client.
 type world struct{ *testworld.World }
 
-// soon is a relay's configuration for tests.
+// soon is the configuration of a relay in tests.
 func soon() posthorn.RelayConfig {
 	return posthorn.RelayConfig{
 		BatchSize: 50, IdlePoll: 20 * time.Millisecond, LeaseFor: 30 * time.Second,

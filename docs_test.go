@@ -143,6 +143,35 @@ func TestDesignNamesWhatExists(t *testing.T) {
 	}
 }
 
+var testName = regexp.MustCompile("`(Test[A-Z]\\w*)[`/]")
+
+// A promise in docs/guarantees.md whose test is gone would still look kept.
+func TestPagesNameTestsThatExist(t *testing.T) {
+	code := testCode(t)
+	named := 0
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md"} {
+		pages, err := filepath.Glob(pattern)
+		if err != nil || len(pages) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, pages, err)
+		}
+		for _, page := range pages {
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, match := range testName.FindAllStringSubmatch(string(text), -1) {
+				named++
+				if !strings.Contains(code, "func "+match[1]+"(") {
+					t.Errorf("%s names %s, which is no test", page, match[1])
+				}
+			}
+		}
+	}
+	if named < 50 {
+		t.Errorf("found %d names of tests; the pages have changed", named)
+	}
+}
+
 // isInTree finds files by their path, SQL also by folder or name alone, and Go also by name alone.
 func isInTree(path string) bool {
 	for _, pattern := range []string{path, "schema/functions/" + path, "schema/functions/*/" + path, "internal/*/" + path} {

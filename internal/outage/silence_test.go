@@ -19,29 +19,28 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// The database's host falls silent while work is in hand: no connection is closed,
-// and nothing answers. The URL has a second address, and work of every kind goes
-// on there.
-func TestWorkGoesOnWhenTheDatabaseFallsSilent(t *testing.T) {
+// The host of the database becomes silent during work: it closes no connection and does
+// not reply. Work of every kind continues at the second address of the URL.
+func TestWorkContinuesWhenTheDatabaseIsSilent(t *testing.T) {
 	t.Parallel()
 	said := workThrough(t, time.Hour, (*testpg.Proxy).Silence)
 	if n := strings.Count(said, "the database does not answer; its connections are closed"); n != 1 {
-		t.Errorf("it was said %d times that the database is silent:\n%s", n, said)
+		t.Errorf("%d log messages say that the database is silent:\n%s", n, said)
 	}
 }
 
-// A firewall forgets all connections, while new ones work. Each statement finds
-// out by itself; those of handlers have the handler's time.
-func TestWorkGoesOnWhenConnectionsAreForgotten(t *testing.T) {
+// A firewall forgets all connections, while new connections work. Each statement fails
+// separately. Statements of a handler fail at the latest with the timeout of the handler.
+func TestWorkContinuesWhenConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()
 	said := workThrough(t, 3*time.Second, (*testpg.Proxy).Forget)
 	if strings.Contains(said, "the database does not answer") {
-		t.Errorf("the database was taken for silent:\n%s", said)
+		t.Errorf("a log message says that the database is silent:\n%s", said)
 	}
 }
 
-// workThrough does work of every kind while something happens to the connections,
-// and returns what is logged.
+// workThrough runs work of every kind while happen disturbs the connections, and returns
+// the log.
 func workThrough(t *testing.T, timeout time.Duration, happen func(*testpg.Proxy)) (said string) {
 	t.Helper()
 	const leaseFor = 3 * time.Second
@@ -72,7 +71,7 @@ func workThrough(t *testing.T, timeout time.Duration, happen func(*testpg.Proxy)
 				deliveries, _ := g.Fetch(ctx, 10)
 				for _, d := range deliveries {
 					if s.did(ctx, d.Payload) == nil {
-						_ = d.Ack(ctx) // or it comes again
+						_ = d.Ack(ctx) // if this fails, the event is delivered again
 					}
 				}
 			})
@@ -82,7 +81,7 @@ func workThrough(t *testing.T, timeout time.Duration, happen func(*testpg.Proxy)
 			s.loop(func(ctx context.Context) {
 				for d, err := range g.Deliveries(ctx) {
 					if err == nil && s.did(ctx, d.Payload) == nil {
-						_ = d.Ack(ctx) // or it comes again
+						_ = d.Ack(ctx) // if this fails, the event is delivered again
 					}
 				}
 			})
@@ -99,7 +98,7 @@ func workThrough(t *testing.T, timeout time.Duration, happen func(*testpg.Proxy)
 				defer listener.Close()
 				for e, err := range listener.Events(ctx) {
 					if err == nil {
-						_ = s.did(ctx, e.Payload) // it fails at the end of the test
+						_ = s.did(ctx, e.Payload) // fails only when the test ends
 					}
 				}
 			})
@@ -131,8 +130,8 @@ func workThrough(t *testing.T, timeout time.Duration, happen func(*testpg.Proxy)
 	posthorntest.Run(t, host.far)
 	host.add(0, 3)
 	for name, work := range works {
-		await.True(t, name+" is in hand", func() bool {
-			work.look()
+		await.True(t, name+" has started", func() bool {
+			work.countMissing()
 			return isClosed(work.reached)
 		})
 	}
@@ -140,13 +139,13 @@ func workThrough(t *testing.T, timeout time.Duration, happen func(*testpg.Proxy)
 	close(host.silent)
 	host.add(3, 6)
 	for name, work := range works {
-		await.True(t, name+" goes on", func() bool { return work.look() == 0 })
+		await.True(t, name+" continues", func() bool { return work.countMissing() == 0 })
 	}
 	return host.logs.String()
 }
 
-// Nothing answers at first, and the second address does.
-func TestOpenPassesOverAnAddressThatIsSilent(t *testing.T) {
+// Open connects to the second address of the URL if the first one does not reply.
+func TestOpenSkipsASilentAddress(t *testing.T) {
 	t.Parallel()
 	proxy := testpg.NewProxy(t, posthorntest.Database(t))
 	proxy.Silence()
@@ -157,18 +156,19 @@ func TestOpenPassesOverAnAddressThatIsSilent(t *testing.T) {
 	}
 	defer c.Close()
 	if said := logs.String(); !strings.Contains(said, "address="+proxy.Address()) {
-		t.Errorf("it was not said which database is silent: %s", said)
+		t.Errorf("no log message names the silent address: %s", said)
 	}
 }
 
-// silentHost is a database behind a proxy that falls silent, and beside it.
+// silentHost is a database that is reached directly and through a proxy, which the test
+// silences.
 type silentHost struct {
 	t      *testing.T
 	proxy  *testpg.Proxy
-	near   *testworld.World // asks the server itself
-	far    *posthorn.Client // asks the proxy first
+	near   *testworld.World // connects to the server
+	far    *posthorn.Client // connects to the proxy first
 	logs   *testworld.Buffer
-	silent chan struct{} // closed when it is
+	silent chan struct{} // closed when the proxy is silent
 }
 
 func newSilentHost(t *testing.T) *silentHost {
@@ -200,8 +200,8 @@ func (s *silentHost) add(from, to int) {
 // silentWork is work of one kind: events or jobs with the numbers from 0 to 5.
 type silentWork struct {
 	*silentHost
-	missing func() int    // how much is to be done, if did does not know
-	reached chan struct{} // closed when the third one is in hand
+	missing func() int    // returns the number that is not done; nil if did records them
+	reached chan struct{} // closed when the work has reached the third one
 	table   string
 	once    sync.Once
 
@@ -209,8 +209,8 @@ type silentWork struct {
 	done map[int]bool
 }
 
-// look is how much is to be done.
-func (s *silentWork) look() int {
+// countMissing returns the number of events or jobs that are not done yet.
+func (s *silentWork) countMissing() int {
 	if s.missing != nil {
 		return s.missing()
 	}
@@ -219,7 +219,8 @@ func (s *silentWork) look() int {
 	return 6 - len(s.done)
 }
 
-// did notes an event or a job. The third one is in hand while the host falls silent.
+// did records an event or a job as done. It returns from the third one only after the
+// host has become silent.
 func (s *silentWork) did(ctx context.Context, payload []byte) error {
 	n, err := strconv.Atoi(string(payload))
 	if err != nil {
@@ -243,7 +244,7 @@ func (s *silentWork) handle(ctx context.Context, e posthorn.Event) error {
 	return s.did(ctx, e.Payload)
 }
 
-// countEffects counts what handlers in transactions have committed.
+// countEffects lets missing count the rows that transactions have committed to a table.
 func (s *silentWork) countEffects(table string) {
 	s.table = table
 	s.near.Exec("create table " + table + " (n int)")
@@ -276,7 +277,7 @@ func (s *silentWork) Write(ctx context.Context, batch posthorn.SinkBatch) error 
 	return nil
 }
 
-// loop does something again and again until the test ends.
+// loop calls do repeatedly until the test ends.
 func (s *silentWork) loop(do func(ctx context.Context)) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var loop sync.WaitGroup

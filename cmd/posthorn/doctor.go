@@ -42,7 +42,7 @@ func newDoctor(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		findings := doctor.Examine(cmd.Context(), conn, doctor.Options{Keepers: tryKeepers(cmd.Context(), urls)})
+		findings := doctor.Examine(cmd.Context(), conn, tryKeepers(cmd.Context(), urls))
 		if err := cmd.Context().Err(); err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func newDoctor(a *app) *cobra.Command {
 	return cmd
 }
 
-// tryKeepers says of each keeper that is given whether it opens.
+// tryKeepers opens each keeper that is given, and returns the errors.
 func tryKeepers(ctx context.Context, urls map[string]string) map[string]error {
 	tried := map[string]error{}
 	for name, url := range urls {

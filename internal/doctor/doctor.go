@@ -1,100 +1,88 @@
-// Package doctor examines an installation and says what is wrong with it, and
-// what to do.
+// Package doctor examines an installation: what is wrong with it, and what to do.
 //
-// It owns the judgement: what is well, what is worth a warning and what is not.
-// The facts come from internal/pg and package schema. It changes nothing.
+// Almost all checks are the function posthorn.doctor, which psql can call too. This
+// package has the others: those that need the program, its clock, its schema or its
+// keepers. It changes nothing.
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/schema"
 )
 
-// Level is how bad a finding is.
-type Level string
-
-// The levels.
+// The levels of findings.
 const (
-	OK   Level = "ok"
-	Warn Level = "warn" // it works, but not for long, not fast or not safely
-	Fail Level = "fail" // it does not work, or loses what it promises to keep
+	OK   = "ok"
+	Warn = "warn" // it works, but not for long, not fast or not safely
+	Fail = "fail" // it does not work, or loses events
 )
 
-// Finding is what one check found.
-type Finding struct {
-	Check  string `json:"check"`
-	Level  Level  `json:"level"`
-	Found  string `json:"found"`
-	Advice string `json:"advice,omitempty"`
-}
+// Finding is a result of one check.
+type Finding = pg.Finding
 
-// check examines one thing. Several findings are possible; none is none.
-type check struct {
-	name    string
-	examine func(ctx context.Context, db pg.DB) ([]Finding, error)
-}
-
-// Options say what is known of the process that examines.
-type Options struct {
-	// Keepers are those that it was given for confidential streams, by name, and why
-	// each does not open, or nil.
-	Keepers map[string]error
-}
-
-// The others make sense only when the first have not failed.
-var (
-	first = []check{{"server", server}, {"rights", rights}, {"schema", installed}}
-	rest  = []check{
-		{"settings", settings},
-		{"roles", roles},
-		{"cluster", cluster},
-		{"held-back log", heldBack},
-		{"clock", clock},
-		{"partitions", partitions},
-		{"upkeep", upkeep},
-		{"groups", groups},
-		{"subscriptions", subscriptions},
-		{"relays", relays},
-		{"archives", archives},
-		{"imports", imports},
-		{"jobs", jobs},
-		{"bloat", bloat},
-	}
+const (
+	oldestServer = 150000
+	newestServer = 190000 // the first that is untested
+	deadline     = 30 * time.Second
+	// A small difference is the network; a larger one confuses people who compare logs.
+	clockTolerance = 2 * time.Second
+	sealed         = "confidential streams" // a check of the database, too
 )
 
-// Examine runs all checks, in order. A check that cannot be made has failed.
-func Examine(ctx context.Context, db pg.DB, options Options) []Finding {
+// Examine runs all checks, in order. Keepers are those that this process was given
+// for confidential streams, by name, with the error of each that does not open. A
+// check that cannot be made has failed.
+func Examine(ctx context.Context, db pg.DB, keepers map[string]error) []Finding {
+	ctx, cancel := context.WithTimeoutCause(ctx, deadline, fmt.Errorf("no answer within %s", deadline))
+	defer cancel()
 	var findings []Finding
-	for _, c := range first {
-		if findings = append(findings, examine(ctx, db, []check{c})...); Worst(findings) == Fail {
+	add := func(check string, examine func(context.Context, pg.DB) ([]Finding, error)) {
+		found, err := examine(ctx, db)
+		if err != nil {
+			found = []Finding{fail("could not be examined: "+cause(ctx, err).Error(), "run it as the owner of the schema, or as a role with posthorn_admin")}
+		}
+		for i := range found {
+			found[i].Check = cmp.Or(found[i].Check, check)
+		}
+		findings = append(findings, found...)
+	}
+	for _, required := range []struct {
+		name    string
+		examine func(context.Context, pg.DB) ([]Finding, error)
+	}{{"server", server}, {"rights", rights}, {"schema", installed}} {
+		if add(required.name, required.examine); Worst(findings) == Fail {
 			return findings
 		}
 	}
-	findings = append(findings, examine(ctx, db, rest)...)
-	return append(findings, examine(ctx, db, []check{{"confidential streams", options.confidential}})...)
-}
-
-func examine(ctx context.Context, db pg.DB, checks []check) []Finding {
-	var findings []Finding
-	for _, c := range checks {
-		found, err := c.examine(ctx, db)
-		if err != nil {
-			found = []Finding{fail("could not be examined: "+err.Error(), "run it as the owner of the schema, or as a role with posthorn_admin")}
-		}
-		for _, f := range found {
-			f.Check = c.name
-			findings = append(findings, f)
-		}
+	add("clock", clock)
+	add("doctor", pg.Doctor)
+	known := len(findings)
+	add(sealed, func(ctx context.Context, db pg.DB) ([]Finding, error) { return checkKeepers(ctx, db, keepers) })
+	if len(findings) > known { // then not all is well with them
+		findings = slices.DeleteFunc(findings, func(f Finding) bool { return f.Check == sealed && f.Level == OK })
 	}
 	return findings
 }
 
+// cause is the reason for which the context ended, where that is why a check failed.
+func cause(ctx context.Context, err error) error {
+	if ended := context.Cause(ctx); ended != nil {
+		return ended
+	}
+	return err
+}
+
 // Worst is the highest level among findings.
-func Worst(findings []Finding) Level {
+func Worst(findings []Finding) string {
 	worst := OK
 	for _, f := range findings {
 		if f.Level == Fail || worst == OK {
@@ -110,30 +98,141 @@ func warn(found, advice string) Finding { return Finding{Level: Warn, Found: fou
 
 func fail(found, advice string) Finding { return Finding{Level: Fail, Found: found, Advice: advice} }
 
-// orOK is for checks that only speak when something is wrong.
-func orOK(findings []Finding, well string) []Finding {
-	if len(findings) == 0 {
-		return []Finding{ok(well)}
+func server(ctx context.Context, db pg.DB) ([]Finding, error) {
+	s, err := pg.ServerState(ctx, db)
+	if err != nil {
+		return nil, err
 	}
-	return findings
+	found := "PostgreSQL " + s.Version
+	switch {
+	case s.Number < oldestServer:
+		return []Finding{fail(found, "upgrade it: Posthorn needs PostgreSQL 15 or newer")}, nil
+	case s.IsStandby:
+		return []Finding{fail(found+", a standby", "connect to the primary: publishing and claiming both write")}, nil
+	case s.Number >= newestServer:
+		return []Finding{warn(found, "this binary was tested with PostgreSQL 15 to 18; look for a newer one")}, nil
+	}
+	return []Finding{ok(found)}, nil
 }
 
-// rough is a period as people say it: "12s", "5m", "3h5m", "9 days".
-func rough(d time.Duration) string {
-	switch {
-	case d >= 48*time.Hour:
-		return fmt.Sprintf("%.0f days", d.Hours()/24)
-	case d >= time.Hour:
-		d = d.Round(time.Minute)
+// rights finds something only where rights are missing: one line instead of one for
+// each check.
+func rights(ctx context.Context, db pg.DB) ([]Finding, error) {
+	r, err := pg.OwnRights(ctx, db)
+	if err != nil || r.Examines {
+		return nil, err
+	}
+	role := pgx.Identifier{r.Role}.Sanitize()
+	advice := "as the owner of the schema: grant posthorn_admin to " + role
+	if !r.AdminRole {
+		advice = "as the owner of the schema: select posthorn.grant_role('admin', '" + strings.ReplaceAll(r.Role, "'", "''") + "')"
+	}
+	return []Finding{fail("role "+role+" may not read Posthorn's tables, so nothing can be examined", advice)}, nil
+}
+
+func installed(ctx context.Context, db pg.DB) ([]Finding, error) {
+	s, err := schema.Status(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	found := fmt.Sprintf("%s: database has %s, binary %s", s.Standing, s.Database, s.Binary)
+	switch s.Standing {
+	case schema.Absent:
+		return []Finding{fail("not installed", "run: posthorn migrate")}, nil
+	case schema.Behind:
+		return []Finding{fail(found, "run: posthorn migrate")}, nil
+	case schema.TooNew:
+		return []Finding{fail(found, "upgrade this binary; "+s.AppliedBy+" migrated the database")}, nil
+	case schema.OtherHistory:
+		return []Finding{fail(found, "use a new database, or delete all events with: drop schema posthorn cascade; then run: posthorn migrate")}, nil
+	case schema.Ahead:
+		return []Finding{warn(found, "upgrade this binary; it works meanwhile")}, nil
 	default:
-		d = d.Round(time.Second)
+		return objects(ctx, db, found)
 	}
-	text := d.String()
-	if short, whole := strings.CutSuffix(text, "m0s"); whole {
-		text = short + "m"
+}
+
+// objects compares the schema with the list of its objects.
+func objects(ctx context.Context, db pg.DB, well string) ([]Finding, error) {
+	compared, err := schema.Compare(ctx, db)
+	if err != nil {
+		return nil, err
 	}
-	if short, whole := strings.CutSuffix(text, "h0m"); whole {
-		text = short + "h"
+	var findings []Finding
+	if len(compared.Missing) > 0 {
+		findings = append(findings, fail("it lacks "+first(compared.Missing),
+			"make functions and views again: update posthorn.schema_version set functions_hash = ''; then run: posthorn migrate; restore tables from a backup"))
 	}
-	return text
+	if len(compared.Unexpected) > 0 {
+		findings = append(findings, warn("schema posthorn holds objects that are not Posthorn's: "+first(compared.Unexpected),
+			"move them, since removing Posthorn would remove them: alter table posthorn.NAME set schema public"))
+	}
+	if len(findings) == 0 {
+		findings = append(findings, ok(well))
+	}
+	return findings, nil
+}
+
+// first returns the first ten of many names.
+func first(names []string) string {
+	if more := len(names) - 10; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:10], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+func clock(ctx context.Context, db pg.DB) ([]Finding, error) {
+	before := time.Now()
+	theirs, err := pg.Now(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	difference := theirs.Sub(before.Add(time.Since(before) / 2))
+	if difference.Abs() <= clockTolerance {
+		return []Finding{ok("database and client agree to " + difference.Abs().Round(time.Millisecond).String())}, nil
+	}
+	which := "ahead of"
+	if difference < 0 {
+		which = "behind"
+	}
+	return []Finding{warn(fmt.Sprintf("the database is %s %s this machine", difference.Abs().Round(time.Second), which),
+		"keep both in step with NTP; the database's clock decides everything")}, nil
+}
+
+// checkKeepers finds keepers that do not open, such as key files that others may
+// read, and those that streams need and this process was not given.
+func checkKeepers(ctx context.Context, db pg.DB, given map[string]error) ([]Finding, error) {
+	needed, err := pg.NeededKeepers(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	var findings []Finding
+	for name, err := range given {
+		if err != nil {
+			findings = append(findings, fail(fmt.Sprintf("%s does not open: %v", keeperNamed(name), err), "see docs/sealing.md"))
+		}
+	}
+	for _, k := range needed {
+		if _, have := given[k.Name]; have {
+			continue
+		}
+		flag := "--seal-key URL"
+		if k.Name != "" {
+			flag = "--keeper " + k.Name + "=URL"
+		}
+		findings = append(findings, Finding{
+			Level: Warn, Namespace: k.Namespace, Subject: k.Stream,
+			Found:  fmt.Sprintf("%s, which stream %s of namespace %s needs, is not configured here", keeperNamed(k.Name), k.Stream, k.Namespace),
+			Advice: "a process with these settings cannot read or publish there; give " + flag,
+		})
+	}
+	return findings, nil
+}
+
+// keeperNamed is a keeper in words. The one of --seal-key has no name.
+func keeperNamed(name string) string {
+	if name == "" {
+		return "the keeper of --seal-key"
+	}
+	return fmt.Sprintf("keeper %q", name)
 }

@@ -3,7 +3,6 @@ package doctor
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -37,7 +36,7 @@ func TestExamineFinds(t *testing.T) {
 	const held = "create or replace view posthorn.oldest_transaction as select "
 	for name, test := range map[string]struct {
 		check   string
-		level   Level
+		level   string
 		found   string
 		illness []string
 	}{
@@ -47,36 +46,50 @@ func TestExamineFinds(t *testing.T) {
 		"restored":      {"cluster", Fail, "restored", []string{"update posthorn.cluster set system_identifier = 1"}},
 		"cached ids":    {"cluster", Fail, "caches 5 ids", []string{"alter sequence posthorn.event_id cache 5"}},
 		"clock":         {"cluster", Warn, "went back", []string{"update posthorn.cluster set clock_low = now()"}},
-		"fast database": {"clock", Warn, "is 1h ahead of", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '1 hour'"}},
-		"slow database": {"clock", Warn, "is 1h behind", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() - interval '1 hour'"}},
+		"fast database": {"clock", Warn, "is 1h0m0s ahead of", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '1 hour'"}},
+		"slow database": {"clock", Warn, "is 1h0m0s behind", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() - interval '1 hour'"}},
 		"held":          {"held-back log", Warn, `"app", pid 7, has been open for 5m`, []string{held + "7 as pid, now() - interval '5 minutes' as since, text 'app' as application_name"}},
 		"held for long": {"held-back log", Fail, "open for 2h", []string{held + "7 as pid, now() - interval '2 hours' as since, text 'app' as application_name"}},
 		"prepared":      {"held-back log", Fail, "prepared transaction x has been", []string{held + "null::int as pid, now() - interval '2 hours' as since, text 'prepared transaction x' as application_name"}},
 		"no partitions": {"partitions", Fail, "run out", []string{dropPartitions}},
 		"unplaced":      {"partitions", Warn, "1 event in events_default", []string{dropPartitions, publish, "select posthorn.define_group('default', 'g')"}},
 		"untended":      {"upkeep", Warn, "for 5h", []string{"update posthorn.cluster set maintained_at = now() - interval '5 hours'"}},
-		"never tended":  {"upkeep", Warn, "nobody has ever", []string{"update posthorn.cluster set maintained_at = null"}},
+		"never tended":  {"upkeep", Warn, "no process has ever", []string{"update posthorn.cluster set maintained_at = null"}},
 		"overdue":       {"upkeep", Fail, "due for", []string{"select posthorn.publish('default', 'a', deliver_at => now() + interval '1 hour')", "update posthorn.delayed set deliver_at = now() - interval '1 minute'"}},
 		"restored log":  {"cluster", OK, "the one that the log comes from", []string{"update posthorn.cluster set clock_low = now()", "insert into posthorn.archive_restores (location, upto) values ('file:///a', 1)"}},
 		"dropped":       {"schema", Fail, "it lacks function outcomes", []string{"drop function posthorn.outcomes cascade"}},
 		"strangers":     {"schema", Warn, "not Posthorn's: table orders", []string{"create table posthorn.orders ()"}},
-		"unread":        {"groups", Warn, "group g of namespace default has work, 1 events to read, and nobody has claimed any for 6m", []string{"select posthorn.define_group('default', 'g')", publish, "update posthorn.cursors set at = now() - interval '6 minutes'"}},
-		"read":          {"groups", OK, "1 have work, each with a claim in the last 5m; group g of namespace default has most, 1 events", []string{"select posthorn.define_group('default', 'g')", publish}},
-		"behind": {"groups", Warn, "group g of namespace default is read, but is 1 events behind, the oldest of them from 2h ago", []string{
+		"unread":        {"groups", Warn, "group g of namespace default has 1 event to read, and no worker has claimed any for 2h", []string{"select posthorn.define_group('default', 'g')", publish, later}},
+		"read":          {"groups", OK, "1 group with events to read; workers have claimed some from each in the last 5m", []string{"select posthorn.define_group('default', 'g')", publish}},
+		"behind": {"groups", Warn, "workers read group g of namespace default, but it is 1 event behind; the oldest was published 2h ago", []string{
 			"select posthorn.define_group('default', 'g')", publish, later, "update posthorn.cursors set at = posthorn.now()",
 		}},
-		"idle relay": {"relays", Warn, "relay r of namespace default has 1 events to write, and no process runs it", []string{relay, publish}},
+		"idle relay": {"relays", Warn, "relay r of namespace default has 1 event to write, and no process runs it", []string{relay, publish}},
 		"failing relay": {"relays", Warn, "relay r of namespace default cannot write: no broker", []string{
 			relay, "insert into posthorn.retries (group_id, event_id, attempts, due_at, error) select group_id, 1, 1, now(), 'no broker' from posthorn.relays",
 		}},
-		"idle archive": {"archives", Warn, "archive a of namespace default has 1 events to write, and no process runs it", []string{archive, publish, later}},
+		"relay without its broker": {"relays", Warn, "relay r of namespace default cannot write: connection refused", []string{
+			relay, stuck, "update posthorn.relays set error = 'connection refused', failed_at = now()",
+		}},
+		"relay with a stuck stream": {"relays", Warn, "relay r of namespace default cannot write 1 stream: no room", []string{
+			relay, stuck, "update posthorn.relays set error = 'no room', failed_at = now() - interval '1 minute'",
+			"insert into posthorn.relayed (group_id, stream_id, first_id, last_id, at, epoch) select group_id, 1, 1, 1, now(), 1 from posthorn.relays",
+		}},
+		"idle archive": {"archives", Warn, "archive a of namespace default has 1 event to write, and no process runs it", []string{archive, publish, later}},
 		"failing archive": {"archives", Warn, "archive a of namespace default cannot write: no bucket", []string{
 			archive, "insert into posthorn.archive_streams (archive_id, stream_id, failures, error) select id, 1, 1, 'no bucket' from posthorn.archives",
 		}},
-		"due":       {"jobs", OK, "2 wait for a worker, the oldest for ", []string{"select posthorn.enqueue('default', 'a', tags => '{x,y}') from generate_series(1, 2)"}},
-		"untaken":   {"jobs", Warn, "2 jobs tagged x in namespace default wait for a worker, the oldest for 3h", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
-		"untagged":  {"jobs", Warn, "1 jobs without tags", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
-		"stalled":   {"jobs", Warn, "1 jobs in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
+		"due":      {"jobs", OK, "2 jobs wait for a worker, the oldest for ", []string{"select posthorn.enqueue('default', 'a', tags => '{x,y}') from generate_series(1, 2)"}},
+		"untaken":  {"jobs", Warn, "2 jobs tagged x in namespace default have waited for a worker, the oldest for 3h", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
+		"untagged": {"jobs", Warn, "1 job without tags", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
+		"limited": {"jobs", OK, "2 jobs wait for a worker", []string{
+			"select posthorn.set_job_limit('default', 'x', max_running => 1)", "select posthorn.enqueue('default', 'a', tags => '{x}')",
+			"select posthorn.claim_jobs('default', 'w', '{x}')", longDue,
+		}},
+		"parked": {"jobs", OK, "2 jobs are held back by tags that are paused or at their limit", []string{
+			"select posthorn.pause_job_tag('default', 'y')", longDue, "select posthorn.claim_jobs('default', 'w', '{x}')",
+		}},
+		"stalled":   {"jobs", Warn, "1 job in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
 		"no keeper": {"confidential streams", Warn, `keeper "vault", which stream patients of namespace default needs, is not configured here`, []string{confide}},
 		"no seal key": {"confidential streams", Warn, "the keeper of --seal-key, which stream patients of namespace default needs, is not configured here", []string{
 			"select posthorn.set_stream_policy('default', 'patients', 'confidential')",
@@ -94,10 +107,10 @@ func TestExamineFinds(t *testing.T) {
 		"failing import": {"imports", Warn, "import i of namespace default cannot go on: stream 's': refused", []string{
 			anImport, leadImport, "insert into posthorn.import_streams (import_id, stream, error) select id, 's', 'refused' from posthorn.imports",
 		}},
-		"slow import": {"imports", Warn, "import i of namespace default is 7 events behind redis://r, the oldest of them there for 1h", []string{
+		"slow import": {"imports", Warn, "import i of namespace default is 7 events behind redis://r; the oldest has been there for 1h", []string{
 			anImport, leadImport, "select posthorn.note_import_lag(i.id, i.owner, i.epoch, '{s}', '{7}', array[now() - interval '1 hour']) from posthorn.imports i",
 		}},
-		"trimmed": {"imports", Fail, "redis://r removed them before they were imported, of s", []string{
+		"trimmed": {"imports", Fail, "redis://r removed them before they were imported, from s", []string{
 			anImport, "insert into posthorn.import_streams (import_id, stream, trimmed_at) select id, 's', now() from posthorn.imports",
 		}},
 		"stopped": {"subscriptions", Warn, "picky of group g in namespace default was stopped", []string{
@@ -108,7 +121,7 @@ func TestExamineFinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn := connect(t, posthorntest.Database(t), test.illness...)
-			for _, f := range Examine(t.Context(), conn, Options{}) {
+			for _, f := range Examine(t.Context(), conn, nil) {
 				if f.Check == test.check && f.Level == test.level && strings.Contains(f.Found, test.found) {
 					if (f.Advice == "") != (f.Level == OK) {
 						t.Errorf("advice %q", f.Advice)
@@ -116,15 +129,17 @@ func TestExamineFinds(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("not found in %+v", Examine(t.Context(), conn, Options{}))
+			t.Errorf("not found in %+v", Examine(t.Context(), conn, nil))
 		})
 	}
 }
 
 const (
+	longDue        = "select posthorn.enqueue('default', 'a', tags => '{x,y}', run_at => posthorn.now() - interval '3 hours') from generate_series(1, 2)"
 	confide        = "select posthorn.set_stream_policy('default', 'patients', 'confidential', kms_key_id => 'vault', dek_rotation_days => 7)"
 	later          = "create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '2 hours'"
 	relay          = "select posthorn.define_relay('default', 'r')"
+	stuck          = "insert into posthorn.leases (group_id, namespace_id, slot, ids) select r.group_id, g.namespace_id, 1, '{1}' from posthorn.relays r join posthorn.groups g on g.id = r.group_id"
 	archive        = "select posthorn.define_archive('default', 'a', 'file:///a')"
 	publish        = "select posthorn.publish('default', 'a')"
 	dropPartitions = `do $$ declare p regclass; begin
@@ -136,7 +151,7 @@ const (
 func TestExamineOfAHealthyDatabase(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, posthorntest.Database(t), publish, "select posthorn.define_group('default', 'g')")
-	for _, f := range Examine(t.Context(), conn, Options{}) {
+	for _, f := range Examine(t.Context(), conn, nil) {
 		if f.Level != OK && f.Check != "settings" {
 			t.Errorf("%+v", f)
 		}
@@ -147,7 +162,7 @@ func TestExamineOfAHealthyDatabase(t *testing.T) {
 func TestExamineWithoutRights(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, posthorntest.Database(t), "set role pg_monitor")
-	findings := Examine(t.Context(), conn, Options{})
+	findings := Examine(t.Context(), conn, nil)
 	if len(findings) != 2 || findings[1].Level != Fail || findings[1].Advice != `as the owner of the schema: grant posthorn_admin to "pg_monitor"` {
 		t.Errorf("%+v", findings)
 	}
@@ -158,22 +173,30 @@ func TestExamineAsAdmin(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, posthorntest.Database(t), publish, "select posthorn.define_group('default', 'g')", relay, archive,
 		"select posthorn.enqueue('default', 'a')", "set role posthorn_admin")
-	for _, f := range Examine(t.Context(), conn, Options{}) {
+	for _, f := range Examine(t.Context(), conn, nil) {
 		if f.Level == Fail {
 			t.Errorf("%+v", f)
 		}
 	}
 }
 
-func TestPeriodsAreRead(t *testing.T) {
+// Names in the advice can be copied into a shell, and periods and numbers are read.
+func TestWords(t *testing.T) {
 	t.Parallel()
-	for d, want := range map[time.Duration]string{
-		0: "0s", 12600 * time.Millisecond: "13s", 5*time.Minute + 100*time.Millisecond: "5m", 100 * time.Second: "1m40s",
-		time.Hour - time.Millisecond: "1h", 3*time.Hour + time.Second: "3h", 3*time.Hour + 5*time.Minute: "3h5m", 20 * time.Hour: "20h",
-		9 * 24 * time.Hour: "9 days",
+	conn := connect(t, posthorntest.Database(t))
+	for want, sql := range map[string]string{
+		`posthorn --namespace shop groups delete a.v2`:             "posthorn.command_line('shop', 'groups delete', 'a.v2')",
+		`posthorn --namespace shop groups delete -- '--json x'`:    "posthorn.command_line('shop', 'groups delete', '--json x')",
+		`posthorn --namespace shop groups delete 'a'\''b' '$HOME'`: "posthorn.command_line('shop', 'groups delete', 'a''b', '$HOME')",
+		`posthorn --namespace shop groups subscribe -- a -b`:       "posthorn.command_line('shop', 'groups subscribe', 'a', '-b')",
+		"0s 13s 5m 1m40s":                "concat_ws(' ', posthorn.in_words('0s'), posthorn.in_words('12.6s'), posthorn.in_words('5m 0.1s'), posthorn.in_words('100s'))",
+		"1h 3h 3h5m 20h":                 "concat_ws(' ', posthorn.in_words('59m 59.999s'), posthorn.in_words('3h 1s'), posthorn.in_words('3h 5m'), posthorn.in_words('20h'))",
+		"9 days":                         "posthorn.in_words('9 days')",
+		"1 job, 0 jobs, at least 7 jobs": "concat_ws(', ', posthorn.counted(1, 'job'), posthorn.counted(0, 'job'), posthorn.counted(7, 'job', 7))",
 	} {
-		if got := rough(d); got != want {
-			t.Errorf("%v is %q, not %q", d, got, want)
+		var got string
+		if err := conn.QueryRow(t.Context(), "select "+sql).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %q, %v; want %q", sql, got, err, want)
 		}
 	}
 }

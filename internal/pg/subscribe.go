@@ -113,23 +113,3 @@ func SubscriptionsNamed(ctx context.Context, db DB, group Group, names []string)
 	return list(ctx, db, "look for subscriptions", pgx.RowTo[string],
 		"select s.name from posthorn.subscriptions s where s.group_no = $1::bigint and s.name = any ($2::text[])", group.ID, names)
 }
-
-// Stopped is a subscription that was stopped, because its condition failed or
-// took too long.
-type Stopped struct {
-	Namespace string
-	Group     string
-	Name      string
-	Error     string
-	At        time.Time
-}
-
-// StoppedSubscriptions returns the subscriptions of all groups that were stopped,
-// the first ones first, up to a limit.
-func StoppedSubscriptions(ctx context.Context, db DB, limit int) ([]Stopped, error) {
-	return list(ctx, db, "look for stopped subscriptions", pgx.RowToStructByPos[Stopped], `
-		select s.namespace, s.group_id, s.name, coalesce(s.error, ''), s.stopped_at
-		from posthorn.subscriptions s
-		where s.stopped_at is not null
-		order by s.stopped_at, s.id limit $1::int`, limit)
-}

@@ -47,8 +47,11 @@ func (l *leadership) setAside(pending []*part, cause error) []pg.Aside {
 		l.owed += len(ids)
 		names = append(names, p.name)
 	}
-	l.Log.Warn("the broker does not take some streams; their events are set aside and tried again",
-		"streams", len(names), "such_as", names[0], "error", cause)
+	said := "the broker does not take some streams; their events are set aside and tried again"
+	if l.down { // nothing was written for a while: another stream may show whether the broker is there
+		said = "the broker takes nothing; events are set aside, and other streams are tried"
+	}
+	l.Log.Warn(said, "streams", len(names), "such_as", names[0], "error", cause)
 	return aside
 }
 

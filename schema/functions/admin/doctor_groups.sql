@@ -1,0 +1,80 @@
+-- By index alone, and one event at most: pending counts up to ten thousand for each group.
+create or replace function posthorn.oldest_unread(g posthorn.groups)
+returns timestamptz
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+declare
+  c posthorn.cursors;
+begin
+  select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
+  return (
+    select e.created_at from posthorn.events e
+    where e.namespace_id = g.namespace_id
+      and e.id > case when c.target is not null and c.pos > c.base_seq then c.pos else c.base_seq end
+      and e.created_at >= coalesce(c.seek_from, '-infinity') and not pg_visible_in_snapshot(e.xid, c.base)
+    order by e.id limit 1);
+end $$;
+comment on function posthorn.oldest_unread(posthorn.groups) is
+  'When the first event was published that a group has not been handed; null if there is none. Late events are left out.';
+
+-- A group that is read may be behind for long: after a seek it reads old events.
+create or replace function posthorn.examine_groups()
+returns table (level text, namespace text, subject text, found text, advice text)
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  with waiting as materialized (
+    select n.namespace, g.name, g as whole, posthorn.now() - o.oldest as age, posthorn.now() - greatest(c.at, o.oldest) as idle,
+      exists (select from posthorn.leases l where l.group_id = g.id and l.until > posthorn.now()) as leased
+    from posthorn.groups g
+    join posthorn.namespaces n on n.id = g.namespace_id
+    cross join lateral (select x.at from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1) c
+    cross join lateral (select posthorn.oldest_unread(g) as oldest) o
+    where not g.paused and posthorn.has_work(g)
+      and not exists (select from posthorn.relays r where r.group_id = g.id)
+      and not exists (select from posthorn.archives a where a.group_no = g.id)
+  ), trouble as materialized (
+    select w.*, u.unread, row_number() over (order by u.unread desc, w.idle desc) as nth
+    from waiting w cross join lateral (select not w.leased and w.idle >= interval '5 minutes' as unread) u
+    where u.unread or w.age >= interval '1 hour'
+  )
+  select 'warn', t.namespace, t.name, case
+      when t.unread then format('group %s of namespace %s has %s to read, and no worker has claimed any for %s',
+        posthorn.shell_word(t.name), t.namespace, posthorn.counted(p.events, 'event'), posthorn.in_words(t.idle))
+      else format('workers read group %s of namespace %s, but it is %s behind; the oldest was published %s ago',
+        posthorn.shell_word(t.name), t.namespace, posthorn.counted(p.events, 'event'), posthorn.in_words(t.age)) end,
+    case when t.unread then format('start its workers, or: %s; retention keeps what it has not read',
+        posthorn.command_line(t.namespace, 'groups delete', t.name))
+      else 'start more workers for it, unless it was sent back to old events' end
+  from trouble t
+  -- Counted for those that are shown.
+  cross join lateral (select case when t.nth <= 10 then (select x.events from posthorn.pending(t.whole) x) end as events) p
+  union all
+  select 'ok', null, null, case when w.n = 0 then 'none has events to read'
+    else posthorn.counted(w.n, 'group') || ' with events to read; workers have claimed some from each in the last 5m' end, null
+  from (select count(*) as n from waiting x) w
+$$;
+comment on function posthorn.examine_groups() is 'Groups that no worker reads, and groups that are far behind.';
+
+create or replace function posthorn.examine_subscriptions()
+returns table (level text, namespace text, subject text, found text, advice text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  (select 'warn', s.namespace, s.name,
+    format('%s of group %s in namespace %s was stopped at %s: %s', posthorn.shell_word(s.name), posthorn.shell_word(g.name), n.namespace,
+      to_char(s.stopped_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), s.error),
+    format('mend its condition: %s; it then gets what it missed', posthorn.command_line(n.namespace, 'groups subscribe', g.name, s.name))
+  from posthorn.subscriptions s
+  join posthorn.groups g on g.id = s.group_no
+  join posthorn.namespaces n on n.id = g.namespace_id
+  where s.stopped_at is not null
+  order by s.stopped_at limit 100)
+  union all
+  select 'ok', null, null, 'none is stopped', null
+$$;
+comment on function posthorn.examine_subscriptions() is 'Subscriptions that were stopped because their condition failed.';

@@ -301,3 +301,44 @@ func isClosed(c <-chan struct{}) bool {
 		return false
 	}
 }
+
+// A busy server answers open connections and accepts no new ones. A statement that
+// takes long is not called off.
+func TestABusyDatabaseIsNotSilent(t *testing.T) {
+	t.Parallel()
+	host := newSilentHost(t)
+	ctx := await.Context(t)
+	slow, err := host.far.Pool().Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Release()
+	quick, err := host.far.Pool().Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer quick.Release()
+	unlock := testpg.Lock(t, host.near.Pool(), "nodes")
+	host.proxy.Busy()
+	waited := make(chan error, 1)
+	go func() {
+		_, err := slow.Exec(ctx, "select from posthorn.nodes")
+		waited <- err
+	}()
+	await.True(t, "the slow statement is suspected and its server probed", func() bool {
+		if _, err := quick.Exec(ctx, "select 1"); err != nil {
+			t.Fatal(err)
+		}
+		return host.proxy.Unanswered() > 0
+	})
+	if _, err := quick.Exec(ctx, "select 1"); err != nil {
+		t.Error(err)
+	}
+	unlock()
+	if err := <-waited; err != nil {
+		t.Error(err)
+	}
+	if said := host.logs.String(); strings.Contains(said, "the database does not answer") {
+		t.Errorf("the database was taken for silent:\n%s", said)
+	}
+}

@@ -112,14 +112,15 @@ func (m *monitor) connect(ctx context.Context, network, address string) (net.Con
 		}
 		return conn, err
 	}
+	began := time.Now()
 	conn, err := m.dial(ctx, network, address)
 	if err != nil {
 		if isTimeout(err) {
-			m.foundSilent(address)
+			m.unanswered(address, began)
 		}
 		return nil, err
 	}
-	c := &watchedConn{Conn: conn, monitor: m, network: network, address: address, opened: time.Now()}
+	c := &watchedConn{Conn: conn, monitor: m, network: network, address: address, opened: began, lastHeard: lastHeard(address)}
 	c.timer = time.AfterFunc(suspectAfter, c.wait)
 	c.timer.Stop()
 	m.mu.Lock()
@@ -174,9 +175,30 @@ func (m *monitor) suspect(network, address string) {
 		m.probed[address] = time.Now()
 	}
 	m.mu.Unlock()
-	if !recently && !m.probe(network, address) {
+	if recently {
+		return
+	}
+	began := time.Now()
+	if !m.probe(network, address) {
+		m.unanswered(address, began)
+	}
+}
+
+// unanswered is called when a new connection has got no answer in time. A busy
+// server may accept connections later than that, but it answers on open ones.
+func (m *monitor) unanswered(address string, began time.Time) {
+	if lastHeard(address).Load() < began.UnixNano() {
 		m.foundSilent(address)
 	}
+}
+
+// heard has the time, in nanoseconds, at which any connection of this process to an
+// address last received something. All monitors of the process share it.
+var heard sync.Map // of *atomic.Int64, by address
+
+func lastHeard(address string) *atomic.Int64 {
+	t, _ := heard.LoadOrStore(address, new(atomic.Int64))
+	return t.(*atomic.Int64)
 }
 
 // probe asks whether the server speaks TLS, which it tells anyone. An error that
@@ -220,8 +242,9 @@ type watchedConn struct {
 	network, address string
 	opened           time.Time
 
-	heard  atomic.Bool // something has arrived
-	silent atomic.Bool // it was closed because the peer is
+	heard     atomic.Bool   // something has arrived
+	lastHeard *atomic.Int64 // from the address, on any connection
+	silent    atomic.Bool   // it was closed because the peer is
 
 	mu      sync.Mutex
 	waiting int         // reads and writes that are under way
@@ -232,8 +255,11 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 	c.begin()
 	n, err := c.Conn.Read(b)
 	c.end()
-	if n > 0 && !c.heard.Swap(true) {
-		c.monitor.answers(c.address)
+	if n > 0 {
+		c.lastHeard.Store(time.Now().UnixNano())
+		if !c.heard.Swap(true) {
+			c.monitor.answers(c.address)
+		}
 	}
 	return n, c.explain(err)
 }
@@ -295,7 +321,7 @@ func (c *watchedConn) Close() error {
 	delete(m.conns, c)
 	m.mu.Unlock()
 	if open && !c.heard.Load() && time.Since(c.opened) > m.connectTimeout*9/10 {
-		m.foundSilent(c.address)
+		m.unanswered(c.address, c.opened)
 	}
 	return c.Conn.Close()
 }

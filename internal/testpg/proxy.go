@@ -19,9 +19,10 @@ type Proxy struct {
 	network  string   // of the address of Postgres
 	address  string
 
-	mu     sync.Mutex
-	silent bool
-	conns  map[*proxied]struct{}
+	mu         sync.Mutex
+	silent     bool
+	unanswered int // connections without an answer that the client has closed
+	conns      map[*proxied]struct{}
 }
 
 // proxied is the connection of a client.
@@ -88,6 +89,21 @@ func (p *Proxy) Silence() { p.mute(true) }
 // answers, and new ones work.
 func (p *Proxy) Forget() { p.mute(false) }
 
+// Busy simulates a server that has no time for new connections: they get no answer,
+// while open connections work.
+func (p *Proxy) Busy() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent = true
+}
+
+// Unanswered returns how many clients have closed a connection that got no answer.
+func (p *Proxy) Unanswered() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unanswered
+}
+
 // Speak forwards new connections again.
 func (p *Proxy) Speak() {
 	p.mu.Lock()
@@ -117,6 +133,9 @@ func (p *Proxy) serve(client net.Conn) {
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		if c.server == nil {
+			p.unanswered++
+		}
 		delete(p.conns, c)
 	}()
 	if c.server != nil {

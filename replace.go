@@ -24,8 +24,9 @@ type ReplaceConfig struct {
 	// that moves the projection to the position of its replacement. It may run
 	// more than once; all runs but the last are rolled back.
 	Swap func(ctx context.Context, tx pgx.Tx) error
-	// Progress, if given, hears now and then how many of the IDs to replay are
-	// done.
+	// Progress, if given, is called now and then with the number of IDs that are
+	// replayed, and at the end with done equal to total. When there is nothing to
+	// replay, it is not called.
 	Progress func(done, total int64)
 	// Partial builds from what the log still has; see [RebuildConfig].
 	Partial bool
@@ -98,6 +99,7 @@ func (r *replacement) begin(ctx context.Context) error {
 		return err
 	}
 	r.engine = project.New(r.projection.worker(r.group))
+	r.total = s.RebuildTotal // read here, because a short replay ends before the first look
 	if s.RebuildBeganAt != nil {
 		r.began = *s.RebuildBeganAt
 	}
@@ -198,7 +200,7 @@ func (r *replacement) look(ctx context.Context, took int) (bool, error) {
 }
 
 func (r *replacement) report(done int64) {
-	if r.config.Progress != nil {
+	if r.config.Progress != nil && r.total > 0 {
 		r.config.Progress(done, r.total)
 	}
 }

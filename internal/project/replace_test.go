@@ -7,9 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 )
 
 // replaceConfig builds applied_new and lets it take the place of applied. The
@@ -76,6 +78,35 @@ func TestReplaceUnderLoad(t *testing.T) {
 	p.wantApplied("applied", want)
 	if s := p.status("totals"); s.RebuiltAt == nil || p.status("totals (replacement)").Projection != "" {
 		t.Errorf("in the end: %+v and %+v", s, p.status("totals (replacement)"))
+	}
+}
+
+// A replay that ends within its first lease reports all of its IDs too, and one
+// of an empty log reports nothing.
+func TestReplaceReportsAShortReplay(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 10} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			p := newProjected(t)
+			keep(p.ph, "applied")
+			p.run(p.ph)
+			var want [][2]int64
+			await.True(t, "a projection", func() bool { return p.status("totals").Projection != "" })
+			if n > 0 {
+				p.wantApplied("applied", p.publish(n))
+				want = [][2]int64{{int64(n), int64(n)}}
+			}
+			var got [][2]int64
+			config := replaceConfig()
+			config.Progress = func(done, total int64) { got = append(got, [2]int64{done, total}) }
+			if err := p.ph.Replace(t.Context(), "totals", "order.>", config, into("applied_new")); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("reports of progress (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

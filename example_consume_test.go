@@ -149,19 +149,19 @@ func ExampleGroupConfig_delays() {
 	})
 }
 
-func ExampleClient_Outcomes() {
-	outcomes, err := ph.Outcomes(ctx, 42)
+func ExampleClient_Admin_outcomes() {
+	outcomes, err := ph.Admin().Outcomes(ctx, 42)
 	if err != nil {
 		log.Fatal(err)
 	}
 	for _, o := range outcomes {
-		log.Println(o.Group, o.State, o.Handler, o.Attempts, o.Error)
+		log.Println(o.Group, o.State, o.Subscription, o.Attempts, o.Error)
 	}
 }
 
-func ExampleClient_Seek() {
+func ExampleClient_Admin_seek() {
 	yesterday := time.Now().Add(-24 * time.Hour)
-	if err := ph.Seek(ctx, "search", posthorn.At(yesterday)); err != nil {
+	if err := ph.Admin().Seek(ctx, "search", posthorn.At(yesterday)); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -262,8 +262,8 @@ func ExampleClient_PublishTo() {
 	}
 }
 
-func ExampleClient_Subscriptions() {
-	subscriptions, err := ph.Subscriptions(ctx, "billing")
+func ExampleClient_Admin_subscriptions() {
+	subscriptions, err := ph.Admin().Subscriptions(ctx, "billing")
 	if err != nil {
 		log.Fatal(err)
 	}

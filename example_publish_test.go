@@ -180,8 +180,8 @@ func ExampleClient_Schedule_everyAndAt() {
 	}
 }
 
-func ExampleClient_Schedules() {
-	schedules, err := ph.Schedules(ctx)
+func ExampleClient_Admin_schedules() {
+	schedules, err := ph.Admin().Schedules(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func ExampleReader() {
@@ -40,14 +41,14 @@ func ExampleReader() {
 	// true
 }
 
-func ExampleClient_DeadLetters() {
-	for letter, err := range ph.DeadLetters(ctx, "billing", posthorn.DeadLetterFilter{Type: "order.placed"}) {
+func ExampleClient_Admin_deadLetters() {
+	for letter, err := range ph.Admin().DeadLetters(ctx, admin.DeadLetterFilter{Group: "billing", Type: "order.placed"}) {
 		if err != nil {
 			log.Fatal(err)
 		}
 		fmt.Println(letter.EventID, letter.Subscription, letter.Attempts, letter.Error)
 	}
-	n, err := ph.Redrive(ctx, "billing", posthorn.DeadLetterFilter{Error: "bank is closed"})
+	n, err := ph.Admin().Redrive(ctx, admin.DeadLetterFilter{Group: "billing", Error: "bank is closed"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -200,8 +201,8 @@ func ExampleClient_Stats() {
 	}
 }
 
-func ExampleClient_Groups() {
-	groups, err := ph.Groups(ctx)
+func ExampleClient_Admin_groups() {
+	groups, err := ph.Admin().Groups(ctx)
 	if err != nil {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 )
 
@@ -105,22 +106,21 @@ func ExampleJob_Complete() {
 	})
 }
 
-func ExampleClient_Job() {
+func ExampleClient_Admin_job() {
 	http.HandleFunc("GET /reports/{id}", func(w http.ResponseWriter, r *http.Request) {
 		var id int64 // from the path
-		job, err := ph.Job(r.Context(), id)
+		job, err := ph.Admin().Job(r.Context(), id)
 		switch {
 		case errors.Is(err, posthorn.ErrNotFound):
 			http.NotFound(w, r)
-		case err == nil && job.Status == posthorn.JobCompleted:
+		case err == nil && job.Status == admin.JobCompleted:
 			_, _ = w.Write(job.Result)
 		}
 	})
 }
 
-func ExampleClient_SetJobLimit() {
-	five, hundred := 5, 100
-	err := ph.SetJobLimit(ctx, "mail", posthorn.JobLimit{MaxRunning: &five, MaxStarted: &hundred, Period: time.Minute})
+func ExampleClient_Admin_jobLimit() {
+	err := ph.Admin().SetJobLimit(ctx, "mail", admin.JobLimit{MaxRunning: 5, MaxStarted: 100, Period: time.Minute})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -158,8 +158,8 @@ func ExampleClient_Project() {
 	}
 }
 
-func ExampleClient_Projections() {
-	projections, err := ph.Projections(ctx)
+func ExampleClient_Admin_projections() {
+	projections, err := ph.Admin().Projections(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -168,13 +168,13 @@ func ExampleClient_Projections() {
 	}
 }
 
-func ExampleClient_Rebuild() {
-	err := ph.Rebuild(ctx, "totals", posthorn.RebuildConfig{
-		Reset: func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "truncate totals")
-			return err
-		},
-		Progress: func(done, total int64) { log.Printf("%d of %d", done, total) },
+func ExampleClient_Admin_rebuild() {
+	err := ph.Admin().RebuildProjection(ctx, "totals", admin.RebuildConfig{Truncate: []string{"totals"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = ph.Admin().AwaitRebuilt(ctx, "totals", func(p admin.ProjectionStatus) {
+		log.Printf("%d of %d", p.RebuildDone, p.RebuildTotal)
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -248,7 +248,10 @@ func TestProjectionOfTheGuide(t *testing.T) {
 			return err
 		}
 	}
-	if err := w.Rebuild(t.Context(), "totals", posthorn.RebuildConfig{Reset: run("truncate totals")}); err != nil {
+	if err := w.Admin().RebuildProjection(t.Context(), "totals", admin.RebuildConfig{Reset: run("truncate totals")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Admin().AwaitRebuilt(t.Context(), "totals", nil); err != nil {
 		t.Fatal(err)
 	}
 	want("when rebuilt")

@@ -45,7 +45,7 @@ type GroupConfig struct {
 	SetAside bool
 
 	// Start is where a new group begins to read. Default: with what is published
-	// from now on. One that exists goes on where it stood; [Client.Seek] moves
+	// from now on. One that exists goes on where it stood; [admin.Admin.Seek] moves
 	// it.
 	Start Moment
 

@@ -146,12 +146,3 @@ func (i inlet) Read(ctx context.Context, after map[string]string, limit int, wai
 	}
 	return entries, err
 }
-
-// ImportStatus is where an import stands, over all processes: which process leads
-// it, how far it is, and how much its broker has left.
-type ImportStatus = pg.ImportStatus
-
-// Imports returns where the imports of the client's namespace stand, by name.
-func (c *Client) Imports(ctx context.Context) ([]ImportStatus, error) {
-	return pg.ListImports(ctx, c.control, c.namespace)
-}

@@ -6,12 +6,11 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/observe"
-	"github.com/posthorn/posthorn/internal/pg"
 )
 
 // GroupStats is what this process has done for a group or projection, or for the
 // jobs of some tags, since the client was opened. What all processes have done,
-// [Client.Groups] shows.
+// [admin.Admin.Groups] shows.
 type GroupStats struct {
 	Group      string   // or which jobs, in words
 	Jobs       bool     // it is about jobs
@@ -75,13 +74,4 @@ func handlerStats(c observe.Counts) HandlerStats {
 // of single events are called in one.
 func (c *Client) TraceContext(ctx context.Context, e Event) context.Context {
 	return c.telemetry.Continue(ctx, e.Metadata)
-}
-
-// GroupStatus is where a group stands, over all processes: how far it has read,
-// what is in flight, and what has failed.
-type GroupStatus = pg.GroupStatus
-
-// Groups returns where the groups of the client's namespace stand, by name.
-func (c *Client) Groups(ctx context.Context) ([]GroupStatus, error) {
-	return pg.ListGroups(ctx, c.control, c.namespace)
 }

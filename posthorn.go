@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/observe"
@@ -266,7 +267,7 @@ func (c *Client) connect(ctx context.Context) error {
 	if err := schema.Check(ctx, c.control); err != nil {
 		return err
 	}
-	if err := pg.CheckNamespace(ctx, c.control, c.namespace); err != nil {
+	if err := c.Admin().In(c.control).CheckNamespace(ctx); err != nil {
 		return err
 	}
 	if err := c.setUpSealing(ctx); err != nil {
@@ -310,10 +311,10 @@ func (c *Client) migrate(ctx context.Context) error {
 	if _, err := schema.Migrate(ctx, c.work, schema.Options{Logger: c.log}); err != nil {
 		return err
 	}
-	if err := pg.CheckNamespace(ctx, c.work, c.namespace); !errors.Is(err, ErrNotFound) {
+	if err := c.Admin().CheckNamespace(ctx); !errors.Is(err, ErrNotFound) {
 		return err
 	}
-	return pg.DefineNamespace(ctx, c.work, c.namespace, nil)
+	return c.Admin().DefineNamespace(ctx, nil)
 }
 
 // Namespace is the tenant that the client works for.
@@ -330,6 +331,10 @@ func (c *Client) Pool() *pgxpool.Pool { return c.work }
 // reached, warnings and errors whose attribute "error" says so are left out. The
 // beginning of such an outage is logged once, and its end with their number.
 func (c *Client) Logger() *slog.Logger { return c.log }
+
+// Admin looks at the client's namespace and operates it, on connections of
+// [Client.Pool]. It opens payloads of dead letters as the client does.
+func (c *Client) Admin() *admin.Admin { return admin.New(c.work, c.namespace).Opening(c.box) }
 
 // Close ends what the client has opened, after publishers have sent what they
 // hold; what was fetched and not answered goes back, and listeners end. End Run

@@ -66,7 +66,7 @@ type Projection struct {
 //
 // An event that cannot be applied is rolled back and tried again without end,
 // and nothing after it is applied: a projection skips nothing. Its status says
-// what is wrong. See [Client.Rebuild] for starting over.
+// what is wrong. See [admin.Admin.RebuildProjection] for starting over.
 func (c *Client) Project(name, patterns string, config ProjectionConfig, apply Apply) *Projection {
 	p := &Projection{
 		client: c, name: name, patterns: splitPatterns(patterns), config: config.withDefaults(), apply: apply,

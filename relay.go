@@ -203,12 +203,3 @@ func (r *Relay) engine(group pg.Group, origin string) relay.Config {
 	}
 	return config
 }
-
-// RelayStatus is where a relay stands, over all processes: who leads it, how far
-// it is, and which streams are stuck.
-type RelayStatus = pg.RelayStatus
-
-// Relays returns where the relays of the client's namespace stand, by name.
-func (c *Client) Relays(ctx context.Context) ([]RelayStatus, error) {
-	return pg.ListRelays(ctx, c.control, c.namespace)
-}

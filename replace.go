@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/project"
 	"github.com/posthorn/posthorn/internal/worker"
@@ -28,7 +29,7 @@ type ReplaceConfig struct {
 	// replayed, and at the end with done equal to total. When there is nothing to
 	// replay, it is not called.
 	Progress func(done, total int64)
-	// Partial builds from what the log still has; see [RebuildConfig].
+	// Partial builds from what the log still has; see [admin.RebuildConfig].
 	Partial bool
 }
 
@@ -38,7 +39,8 @@ type ReplaceConfig struct {
 // work is done here, in this call.
 //
 // Called again after a crash or an error it goes on where it was. When an event
-// cannot be applied it returns that error. [Client.AbandonReplacement] gives up.
+// cannot be applied it returns that error. [admin.Admin.AbandonReplacement]
+// gives up.
 //
 // From the swap on, the processes that keep the projection write to the new
 // tables, so they must fit what those write. Where they do not, give the new
@@ -65,13 +67,6 @@ func (c *Client) Replace(ctx context.Context, name, patterns string, config Repl
 	return nil
 }
 
-// AbandonReplacement gives up what [Client.Replace] has begun for a projection.
-// The tables that it has built stay behind. It fails with [ErrNotFound] when
-// there is nothing to give up.
-func (c *Client) AbandonReplacement(ctx context.Context, name string) error {
-	return pg.AbandonReplacement(ctx, c.control, c.namespace, name)
-}
-
 // replacement is a projection that takes the place of another.
 type replacement struct {
 	client     *Client
@@ -90,7 +85,7 @@ type replacement struct {
 var errFinished = errors.New("the replacement has just taken its place")
 
 func (r *replacement) begin(ctx context.Context) error {
-	var s pg.ProjectionStatus
+	var s admin.ProjectionStatus
 	var err error
 	for again := true; again; again = errors.Is(err, errFinished) && ctx.Err() == nil {
 		s, err = r.join(ctx)
@@ -100,20 +95,18 @@ func (r *replacement) begin(ctx context.Context) error {
 	}
 	r.engine = project.New(r.projection.worker(r.group))
 	r.total = s.RebuildTotal // read here, because a short replay ends before the first look
-	if s.RebuildBeganAt != nil {
-		r.began = *s.RebuildBeganAt
-	}
+	r.began = s.RebuildBeganAt
 	return nil
 }
 
 // join makes the replacement, or finds the one that has begun.
-func (r *replacement) join(ctx context.Context) (s pg.ProjectionStatus, err error) {
+func (r *replacement) join(ctx context.Context) (s admin.ProjectionStatus, err error) {
 	err = r.client.again(ctx, func(tx pgx.Tx) (err error) {
 		var fresh bool
 		if r.group, fresh, err = pg.BeginReplacement(ctx, tx, r.client.namespace, r.name, r.config.Partial); err != nil {
 			return err
 		}
-		s, err = pg.StatusOfProjection(ctx, tx, r.client.namespace, r.group.Name)
+		s, err = r.client.Admin().In(tx).Projection(ctx, r.group.Name)
 		switch {
 		case errors.Is(err, ErrNotFound) && !fresh:
 			return errFinished
@@ -159,19 +152,19 @@ func (r *replacement) keepGoing(ctx context.Context) error {
 // finishedElsewhere tells whether a replacement that is gone has taken its place:
 // another process may work on it too, or an answer got lost.
 func (r *replacement) finishedElsewhere(ctx context.Context, gone error) error {
-	s, err := pg.StatusOfProjection(ctx, r.client.control, r.client.namespace, r.name)
+	s, err := r.client.Admin().Projection(ctx, r.name)
 	if err != nil {
 		return err
 	}
-	if s.RebuildBeganAt == nil || !s.RebuildBeganAt.Equal(r.began) {
+	if !s.RebuildBeganAt.Equal(r.began) {
 		return fmt.Errorf("the replacement was abandoned: %w", gone)
 	}
 	r.report(r.total)
 	return nil
 }
 
-func (r *replacement) status(ctx context.Context) (pg.ProjectionStatus, error) {
-	return pg.StatusOfProjection(ctx, r.client.control, r.client.namespace, r.group.Name)
+func (r *replacement) status(ctx context.Context) (admin.ProjectionStatus, error) {
+	return r.client.Admin().Projection(ctx, r.group.Name)
 }
 
 // look reports progress now and then, and finishes when the end is near. It is
@@ -237,4 +230,15 @@ func (r *replacement) finish(ctx context.Context) (done bool, err error) {
 		return false, nil
 	}
 	return done && err == nil, err
+}
+
+// lookEvery is how often progress is asked for.
+const lookEvery = 250 * time.Millisecond
+
+// again runs a transaction, again when it collided with another one: of a worker, which
+// it waits for and which may wait for it.
+func (c *Client) again(ctx context.Context, do func(tx pgx.Tx) error) error {
+	return worker.Retry{}.Do(ctx, func(ctx context.Context) error {
+		return pgx.BeginTxFunc(ctx, c.work, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
+	})
 }

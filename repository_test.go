@@ -81,7 +81,7 @@ func TestOptionsAreDocumented(t *testing.T) {
 func TestTheLibraryNeedsLittle(t *testing.T) {
 	t.Parallel()
 	allowed := []string{
-		"github.com/posthorn/posthorn/internal/", "github.com/posthorn/posthorn/schema", "github.com/posthorn/posthorn/seal",
+		"github.com/posthorn/posthorn/admin", "github.com/posthorn/posthorn/internal/", "github.com/posthorn/posthorn/schema", "github.com/posthorn/posthorn/seal",
 		"github.com/jackc/", "golang.org/x/sync/", "golang.org/x/text/",
 		"go.opentelemetry.io/otel", "go.opentelemetry.io/auto/sdk", "github.com/go-logr/", "github.com/cespare/xxhash/",
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 // Schedule publishes an event at its times. Name, Type and one of Cron, Every and
@@ -60,11 +60,11 @@ func (c *Client) Schedule(ctx context.Context, db DB, s Schedule) (id string, er
 	if err != nil {
 		return "", fmt.Errorf("schedule %s: %w", s.Name, err)
 	}
-	return pg.DefineSchedule(ctx, db, c.namespace, encoded)
+	return c.Admin().In(db).DefineSchedule(ctx, encoded)
 }
 
-func (c *Client) encodeSchedule(s Schedule) (pg.Schedule, error) {
-	encoded := pg.Schedule{
+func (c *Client) encodeSchedule(s Schedule) (admin.Schedule, error) {
+	encoded := admin.Schedule{
 		Name: s.Name, Type: s.Type, TimeZone: s.TimeZone, CatchUp: string(s.CatchUp), Stream: s.Stream, Key: s.Key,
 	}
 	var err error
@@ -102,73 +102,5 @@ func (s Schedule) expression() (string, error) {
 
 // Unschedule deletes a schedule, and reports whether there was one.
 func (c *Client) Unschedule(ctx context.Context, db DB, name string) (bool, error) {
-	return pg.Unschedule(ctx, db, c.namespace, name)
-}
-
-// RunScheduleNow publishes the event of a schedule once more, also while it is
-// paused, and returns its id. The times of the schedule stay as they are.
-func (c *Client) RunScheduleNow(ctx context.Context, db DB, name string) (int64, error) {
-	id, err := pg.RunScheduleNow(ctx, db, c.namespace, name)
-	if err == nil {
-		c.watch.Published()
-	}
-	return id, err
-}
-
-// PauseSchedule lets a schedule publish nothing, until [Client.ResumeSchedule].
-func (c *Client) PauseSchedule(ctx context.Context, name string) error {
-	return pg.PauseSchedule(ctx, c.control, c.namespace, name)
-}
-
-// ResumeSchedule lets a paused schedule go on with its next time. What it missed
-// is not made up for.
-func (c *Client) ResumeSchedule(ctx context.Context, name string) error {
-	return pg.ResumeSchedule(ctx, c.control, c.namespace, name)
-}
-
-// ScheduleState is how a schedule stands.
-type ScheduleState string
-
-// The states of a schedule.
-const (
-	ScheduleActive    ScheduleState = "active"
-	ScheduleFailing   ScheduleState = "failing" // it could not publish, and tries again
-	SchedulePaused    ScheduleState = "paused"
-	ScheduleCompleted ScheduleState = "completed" // its one time has passed
-)
-
-// ScheduleStatus is a schedule as it stands.
-type ScheduleStatus struct {
-	ID        string
-	Name      string
-	State     ScheduleState
-	Cron      string // also for Every and At, as @every and @at
-	TimeZone  string
-	CatchUp   CatchUp
-	NextRunAt time.Time // zero: never
-	LastRunAt time.Time // zero: not yet
-	Type      string
-	Payload   json.RawMessage
-	Stream    string
-	Key       string
-	Metadata  json.RawMessage
-	Failures  int    // in a row
-	LastError string // of the last of them
-}
-
-// Schedules lists the schedules of the namespace, by name.
-func (c *Client) Schedules(ctx context.Context) ([]ScheduleStatus, error) {
-	found, err := pg.ListSchedules(ctx, c.control, c.namespace)
-	if err != nil {
-		return nil, err
-	}
-	schedules := make([]ScheduleStatus, len(found))
-	for i, s := range found {
-		schedules[i] = ScheduleStatus{
-			ID: s.TaskID, Name: s.Name, State: ScheduleState(s.State), Cron: s.Cron, TimeZone: s.TimeZone, CatchUp: CatchUp(s.CatchUp),
-			NextRunAt: orZero(s.NextRunAt), LastRunAt: orZero(s.LastRunAt), Type: s.Type, Payload: s.Payload, Stream: s.Stream, Key: s.Key,
-			Metadata: s.Metadata, Failures: s.Failures, LastError: s.LastError,
-		}
-	}
-	return schedules, nil
+	return c.Admin().In(db).Unschedule(ctx, name)
 }

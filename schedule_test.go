@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
@@ -85,38 +86,38 @@ func TestSchedules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := client.PauseSchedule(ctx, "cron"); err != nil {
+	if err := client.Admin().PauseSchedule(ctx, "cron"); err != nil {
 		t.Fatal(err)
 	}
-	got, err := client.Schedules(ctx)
+	got, err := client.Admin().Schedules(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	none := json.RawMessage("{}")
-	want := []posthorn.ScheduleStatus{
+	want := []admin.ScheduleStatus{
 		{
-			Name: "at", State: posthorn.ScheduleActive, Cron: "@at 2999-01-02T03:04:05Z", TimeZone: "UTC", CatchUp: posthorn.CatchUpAll,
+			Name: "at", State: "active", Cron: "@at 2999-01-02T03:04:05Z", TimeZone: "UTC", CatchUp: "all",
 			Type: "e", Payload: none, Stream: "s", Key: "k", Metadata: none,
 		},
 		{
-			Name: "cron", State: posthorn.SchedulePaused, Cron: "0 8 * * *", TimeZone: "Europe/Berlin", CatchUp: posthorn.CatchUpOnce,
+			Name: "cron", State: "paused", Cron: "0 8 * * *", TimeZone: "Europe/Berlin", CatchUp: "once",
 			Type: "e", Payload: none, Stream: "default", Metadata: json.RawMessage(`{"a":1}`),
 		},
 		{
-			Name: "every", State: posthorn.ScheduleActive, Cron: "@every 1h30m0s", TimeZone: "UTC", CatchUp: posthorn.CatchUpOnce,
+			Name: "every", State: "active", Cron: "@every 1h30m0s", TimeZone: "UTC", CatchUp: "once",
 			Type: "e", Payload: json.RawMessage("[1]"), Stream: "default", Metadata: none,
 		},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(posthorn.ScheduleStatus{}, "ID", "NextRunAt")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(admin.ScheduleStatus{}, "TaskID", "Namespace", "FiredBy", "NextRunAt", "CreatedAt", "UpdatedAt")); diff != "" {
 		t.Errorf("schedules (-want +got):\n%s", diff)
 	}
 	if !got[0].NextRunAt.Equal(at) || !got[1].NextRunAt.IsZero() {
 		t.Errorf("next runs %v and %v", got[0].NextRunAt, got[1].NextRunAt)
 	}
-	if err := client.ResumeSchedule(ctx, "cron"); err != nil {
+	if err := client.Admin().ResumeSchedule(ctx, "cron"); err != nil {
 		t.Error(err)
 	}
-	if id, err := client.RunScheduleNow(ctx, db, "cron"); err != nil || id == 0 {
+	if id, err := client.Admin().In(db).RunScheduleNow(ctx, "cron"); err != nil || id == 0 {
 		t.Errorf("run now: %d, %v", id, err)
 	}
 	for _, want := range []bool{true, false} {
@@ -124,7 +125,7 @@ func TestSchedules(t *testing.T) {
 			t.Errorf("unschedule: %v, %v, want %v", was, err, want)
 		}
 	}
-	if err := client.PauseSchedule(ctx, "cron"); !errors.Is(err, posthorn.ErrNotFound) {
+	if err := client.Admin().PauseSchedule(ctx, "cron"); !errors.Is(err, posthorn.ErrNotFound) {
 		t.Errorf("pause what is gone: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/pg"
 )
@@ -28,7 +29,7 @@ type Subscription struct {
 
 	// ExpireAfter removes the subscription when nobody has consumed its group for
 	// that long, and the group with the last one: 10 seconds or more. Default:
-	// it stays until [Client.Unsubscribe].
+	// it stays until [admin.Admin.Unsubscribe].
 	ExpireAfter time.Duration
 }
 
@@ -51,7 +52,7 @@ const Subscribed = "*subscribed*" // is no pattern
 // [Client.Run], or the first Fetch, makes it, or changes what it wants: whoever
 // starts last changes it for all. It gets what the group has not read yet. A
 // subscription that a program does not have any more stays, and its events become
-// dead letters, until [Client.Unsubscribe].
+// dead letters, until [admin.Admin.Unsubscribe].
 func (g *Group) Subscribe(name string, want Subscription) {
 	encoded, err := want.encode()
 	g.mu.Lock()
@@ -75,12 +76,12 @@ func (g *Group) Subscribe(name string, want Subscription) {
 // subscription is one that the program has.
 type subscription struct {
 	name string
-	want pg.Subscription
+	want admin.Subscription
 	made bool // the database has it from us; guarded by the group's lock
 }
 
-func (s Subscription) encode() (pg.Subscription, error) {
-	encoded := pg.Subscription{Condition: s.Condition, ExpireAfter: s.ExpireAfter}
+func (s Subscription) encode() (admin.Subscription, error) {
+	encoded := admin.Subscription{Condition: s.Condition, ExpireAfter: s.ExpireAfter}
 	var err error
 	if encoded.Filter, err = json.Marshal(s.Filter); err != nil {
 		return encoded, invalid(fmt.Sprintf("filter: %v", err), "Give a Payload that encodes as JSON.")
@@ -115,7 +116,7 @@ func (g *Group) subscribe(ctx context.Context, again bool, ready func(name strin
 	g.mu.Unlock()
 	var wrong error
 	for _, s := range wanted {
-		_, err := pg.Subscribe(ctx, g.client.control, g.client.namespace, g.name, s.name, s.want)
+		_, err := g.client.Admin().In(g.client.control).Subscribe(ctx, g.name, s.name, s.want)
 		switch {
 		case err == nil:
 			g.mu.Lock()

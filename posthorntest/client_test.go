@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -49,11 +50,11 @@ func TestDrainWaitsForWhatHandlersPublish(t *testing.T) {
 	posthorntest.Drain(t, ph)
 	equal(t, "shipped", shipped.Load(), 6)
 	equal(t, "published", len(posthorntest.Published(t, ph, "order.*")), 12)
-	var paid []posthorn.State
+	var paid []admin.State
 	for _, e := range posthorntest.Published(t, ph, "*.paid") {
 		paid = append(paid, posthorntest.State(t, ph, e.ID, "shipping"))
 	}
-	equal(t, "states", paid, slices.Repeat([]posthorn.State{posthorn.Completed}, 6))
+	equal(t, "states", paid, slices.Repeat([]admin.State{admin.Completed}, 6))
 }
 
 // Drain does not wait for a retry that is due later, in any order of groups. Advance
@@ -74,7 +75,7 @@ func TestAdvanceToTheNextAttempt(t *testing.T) {
 			posthorntest.Run(t, ph)
 			first := posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed", Key: "a"})[0]
 			posthorntest.Drain(t, ph)
-			equal(t, "after the first attempt", posthorntest.State(t, ph, first, "billing"), posthorn.Retrying)
+			equal(t, "after the first attempt", posthorntest.State(t, ph, first, "billing"), admin.Retrying)
 
 			// The second event waits in the slot of the first, if the group has an
 			// order. Then it fails once.
@@ -82,10 +83,10 @@ func TestAdvanceToTheNextAttempt(t *testing.T) {
 			posthorntest.Drain(t, ph)
 			posthorntest.Advance(t, ph, time.Hour)
 			posthorntest.Drain(t, ph)
-			equal(t, "after the second attempt", posthorntest.State(t, ph, first, "billing"), posthorn.Completed)
+			equal(t, "after the second attempt", posthorntest.State(t, ph, first, "billing"), admin.Completed)
 			posthorntest.Advance(t, ph, 2*time.Hour)
 			posthorntest.Drain(t, ph)
-			equal(t, "the second event", posthorntest.State(t, ph, second, "billing"), posthorn.Completed)
+			equal(t, "the second event", posthorntest.State(t, ph, second, "billing"), admin.Completed)
 		})
 	}
 }
@@ -104,7 +105,7 @@ func TestAdvanceToDelayedEvents(t *testing.T) {
 	posthorntest.Drain(t, ph)
 	equal(t, "handled before it is due", handled.Load(), 0)
 	equal(t, "published before it is due", len(posthorntest.Published(t, ph, ">")), 0)
-	equal(t, "state", posthorntest.State(t, ph, id, "billing"), posthorn.Delayed)
+	equal(t, "state", posthorntest.State(t, ph, id, "billing"), admin.Delayed)
 	posthorntest.SetClock(t, ph, due)
 	posthorntest.Drain(t, ph)
 	equal(t, "handled", handled.Load(), 1)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -19,7 +20,7 @@ func Example() {
 
 		id := posthorntest.Publish(t, ph, posthorn.Message{Type: "order.placed"})[0]
 		posthorntest.Drain(t, ph)
-		if state := posthorntest.State(t, ph, id, "billing"); state != posthorn.Completed {
+		if state := posthorntest.State(t, ph, id, "billing"); state != admin.Completed {
 			t.Errorf("the order is %s", state)
 		}
 

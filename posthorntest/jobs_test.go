@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -32,19 +33,19 @@ func TestDrainWaitsForJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := func(status string) int64 {
-		n, err := ph.CountJobs(t.Context(), posthorn.JobFilter{Status: status})
+		n, err := ph.Admin().CountJobs(t.Context(), admin.JobFilter{Status: status})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
 	posthorntest.Drain(t, ph)
-	if done, pending := count(posthorn.JobCompleted), count(posthorn.JobPending); done != 1 || pending != 2 {
+	if done, pending := count(admin.JobCompleted), count(admin.JobPending); done != 1 || pending != 2 {
 		t.Errorf("%d done, %d pending", done, pending)
 	}
 	posthorntest.Advance(t, ph, 6*time.Minute)
 	posthorntest.Drain(t, ph)
-	if done := count(posthorn.JobCompleted); done != 2 {
+	if done := count(admin.JobCompleted); done != 2 {
 		t.Errorf("%d done after the retry", done)
 	}
 }

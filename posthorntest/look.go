@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/consume"
 )
 
@@ -28,11 +29,11 @@ func Published(t testing.TB, ph *posthorn.Client, pattern string) []posthorn.Eve
 	return found
 }
 
-// State returns the state of an event in a group, for example [posthorn.Completed] or
-// [posthorn.Retrying].
-func State(t testing.TB, ph *posthorn.Client, event int64, group string) posthorn.State {
+// State returns the state of an event in a group, for example [admin.Completed] or
+// [admin.Retrying].
+func State(t testing.TB, ph *posthorn.Client, event int64, group string) admin.State {
 	t.Helper()
-	outcomes, err := ph.Outcomes(t.Context(), event)
+	outcomes, err := ph.Admin().Outcomes(t.Context(), event)
 	if err != nil {
 		t.Fatal(err)
 	}

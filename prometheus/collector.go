@@ -23,8 +23,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/metrics"
-	"github.com/posthorn/posthorn/internal/pg"
 )
 
 // Config configures a collector. The zero value has sound defaults.
@@ -48,17 +48,16 @@ type Collector struct {
 // NewCollector returns a collector for the groups and imports of a client's
 // namespace, and for the client's handlers.
 func NewCollector(ph *posthorn.Client, config Config) *Collector {
-	return config.collector(metrics.Source{Namespace: ph.Namespace(), Groups: ph.Groups, Imports: ph.Imports, Stats: ph.Stats})
+	return config.collector(metrics.Source{Namespace: ph.Namespace(), Groups: ph.Admin().Groups, Imports: ph.Admin().Imports, Stats: ph.Stats})
 }
 
 // NewGroupCollector returns a collector for the groups and imports of a namespace,
 // for programs that monitor Posthorn and have no handlers. db is a pool or a
 // connection.
 func NewGroupCollector(db posthorn.DB, namespace string, config Config) *Collector {
-	groups := func(ctx context.Context) ([]posthorn.GroupStatus, error) { return pg.ListGroups(ctx, db, namespace) }
-	imports := func(ctx context.Context) ([]posthorn.ImportStatus, error) { return pg.ListImports(ctx, db, namespace) }
+	a := admin.New(db, namespace)
 	stats := func() []posthorn.GroupStats { return nil }
-	return config.collector(metrics.Source{Namespace: namespace, Groups: groups, Imports: imports, Stats: stats})
+	return config.collector(metrics.Source{Namespace: namespace, Groups: a.Groups, Imports: a.Imports, Stats: stats})
 }
 
 func (c Config) collector(source metrics.Source) *Collector {

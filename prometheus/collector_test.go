@@ -156,7 +156,7 @@ func TestGroupCollector(t *testing.T) {
 	ph := posthorntest.Open(t, posthorn.Config{Namespace: "shop"})
 	ph.Group("billing", posthorn.GroupConfig{}).Handle("charge", ">", func(context.Context, posthorn.Event) error { return nil })
 	posthorntest.Run(t, ph)()
-	if err := ph.PauseGroup(t.Context(), "billing"); err != nil {
+	if err := ph.Admin().PauseGroup(t.Context(), "billing"); err != nil {
 		t.Fatal(err)
 	}
 	posthorntest.Publish(t, ph, posthorn.Message{Type: "a"}, posthorn.Message{Type: "b"})

@@ -22,8 +22,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/testpg"
 	"github.com/posthorn/posthorn/internal/token"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -33,15 +33,14 @@ import (
 // the header that carries it.
 func (s *served) issue(t testing.TB, namespace string, scopes []scope, streams ...string) string {
 	t.Helper()
-	made := token.New()
-	hash := made.Hash()
 	names := make([]string, len(scopes))
 	for i := range scopes {
 		names[i] = string(scopes[i])
 	}
-	if _, err := pg.CreateToken(t.Context(), s.ph.Pool(), pg.Token{
-		Name: strings.Join(names, " "), Namespace: namespace, Hash: hash[:], Prefix: made.Prefix, Scopes: names, Streams: streams,
-	}); err != nil {
+	made, err := admin.New(s.ph.Pool(), namespace).CreateToken(t.Context(), admin.NewToken{
+		Name: strings.Join(names, " "), AllNamespaces: namespace == "", Scopes: names, Streams: streams,
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	return "Authorization: Bearer " + made.Secret
@@ -184,7 +183,7 @@ func TestTokensOfOtherNamespaces(t *testing.T) {
 	unknown := s.call(t, "GET", "/v1/events/1?namespace=nowhere", nil, here).wantProblem(t, 404, "namespace nowhere does not exist")
 	equal(t, "what it says of both", strings.ReplaceAll(known.Detail, "other", "nowhere"), unknown.Detail)
 
-	var seen list[namespaceView]
+	var seen list[admin.Namespace]
 	s.call(t, "GET", "/v1/namespaces", nil, here).want(t, 200, &seen)
 	equal(t, "namespaces", len(seen.Items), 1)
 	s.call(t, "GET", "/v1/namespaces", nil, everywhere).want(t, 200, &seen)
@@ -620,7 +619,7 @@ func TestRestrictedStreamsElsewhere(t *testing.T) {
 	got := s.claim(t, "g", `{}`, named)
 	s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/settle", got.Lease),
 		`{"attempt":1,"failures":[{"event":1,"permanent":true},{"event":2,"permanent":true}]}`, named).want(t, 204)
-	var letters list[pg.DeadLetter]
+	var letters list[admin.DeadLetter]
 	s.call(t, "GET", "/v1/dead-letters", nil, named).want(t, 200, &letters)
 	equal(t, "dead letters", len(letters.Items), 2)
 	s.call(t, "GET", "/v1/dead-letters", nil, others).want(t, 200, &letters)
@@ -643,7 +642,7 @@ func TestRestrictedStreamsElsewhere(t *testing.T) {
 	s.call(t, "PUT", "/v1/schedules/pay", daily, others).wantProblem(t, 403, "payroll")
 	s.call(t, "PUT", "/v1/schedules/pay", daily, named).want(t, 200)
 	s.call(t, "PUT", "/v1/schedules/pay", `{"cron_expression":"@daily","event_type":"a"}`, others).wantProblem(t, 404, "does not exist")
-	var schedules list[pg.ScheduleStatus]
+	var schedules list[admin.ScheduleStatus]
 	s.call(t, "GET", "/v1/schedules", nil, others).want(t, 200, &schedules)
 	equal(t, "schedules", len(schedules.Items), 0)
 	for _, route := range []string{"GET /v1/schedules/pay", "DELETE /v1/schedules/pay", "POST /v1/schedules/pay/run", "POST /v1/schedules/pay/pause"} {

@@ -2,12 +2,13 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"reflect"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -26,17 +27,17 @@ type listDeadLettersInput struct {
 
 // chosen says which dead letters are meant, in a body.
 type chosen struct {
-	All          bool       `json:"all,omitempty" doc:"Really all of them: needed when nothing else is said"`
-	IDs          []int64    `json:"ids,omitempty" doc:"Of dead letters"`
-	Group        string     `json:"group,omitempty" doc:"Default: all groups"`
-	Event        int64      `json:"event,omitempty" minimum:"1"`
-	Type         string     `json:"type,omitempty"`
-	Subscription string     `json:"subscription,omitempty"`
-	Reason       string     `json:"reason,omitempty"`
-	Error        string     `json:"error,omitempty" doc:"A part of it"`
-	FailedAfter  *time.Time `json:"failed_after,omitempty"`
-	FailedBefore *time.Time `json:"failed_before,omitempty"`
-	Limit        int        `json:"limit,omitempty" minimum:"1" doc:"The first ones only, oldest first"`
+	All          bool      `json:"all,omitempty" doc:"Really all of them: needed when nothing else is said"`
+	IDs          []int64   `json:"ids,omitempty" doc:"Of dead letters"`
+	Group        string    `json:"group,omitempty" doc:"Default: all groups"`
+	Event        int64     `json:"event,omitempty" minimum:"1"`
+	Type         string    `json:"type,omitempty"`
+	Subscription string    `json:"subscription,omitempty"`
+	Reason       string    `json:"reason,omitempty"`
+	Error        string    `json:"error,omitempty" doc:"A part of it"`
+	FailedAfter  time.Time `json:"failed_after,omitzero"`
+	FailedBefore time.Time `json:"failed_before,omitzero"`
+	Limit        int       `json:"limit,omitempty" minimum:"1" doc:"The first ones only, oldest first"`
 }
 
 type chosenInput struct {
@@ -49,7 +50,7 @@ type deadLetterInput struct {
 	ID int64 `path:"id" minimum:"1" doc:"Of the dead letter"`
 }
 
-type deadLetterOutput struct{ Body pg.DeadLetter }
+type deadLetterOutput struct{ Body admin.DeadLetter }
 
 type countOutput struct {
 	Body struct {
@@ -57,7 +58,7 @@ type countOutput struct {
 	}
 }
 
-type onDeadLetters func(ctx context.Context, db pg.DB, namespace, group string, filter pg.DeadLetterFilter) (int64, error)
+type onDeadLetters func(a *admin.Admin, ctx context.Context, filter admin.DeadLetterFilter) (int64, error)
 
 func (s *Server) deadLetters() {
 	register(s, operation{
@@ -83,8 +84,8 @@ func (s *Server) deadLetters() {
 			return s.chosenDeadLetters(ctx, c, input.Body, do)
 		})
 	}
-	onMany("redrive", "Bring dead letters back, with all their attempts again", pg.Redrive)
-	onMany("purge", "Delete dead letters for good", pg.Purge)
+	onMany("redrive", "Bring dead letters back, with all their attempts again", (*admin.Admin).Redrive)
+	onMany("purge", "Delete dead letters for good", (*admin.Admin).Purge)
 
 	onOne := func(method, suffix, id, summary string, do onDeadLetters) {
 		register(s, operation{
@@ -92,7 +93,7 @@ func (s *Server) deadLetters() {
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
 			description: "404 when there is no such dead letter, or no longer.",
 		}, func(ctx context.Context, c caller, input *deadLetterInput) (*struct{}, error) {
-			n, err := do(ctx, s.client.Pool(), c.namespace, "", pg.DeadLetterFilter{IDs: []int64{input.ID}, NotStreams: c.hidden})
+			n, err := do(s.admin(c), ctx, admin.DeadLetterFilter{IDs: []int64{input.ID}, NotStreams: c.hidden})
 			if err == nil && n == 0 {
 				err = noDeadLetter(input.ID)
 			}
@@ -100,24 +101,23 @@ func (s *Server) deadLetters() {
 			return nil, err
 		})
 	}
-	onOne(http.MethodPost, "/redrive", "redrive-dead-letter", "Bring a dead letter back", pg.Redrive)
-	onOne(http.MethodDelete, "", "purge-dead-letter", "Delete a dead letter for good", pg.Purge)
+	onOne(http.MethodPost, "/redrive", "redrive-dead-letter", "Bring a dead letter back", (*admin.Admin).Redrive)
+	onOne(http.MethodDelete, "", "purge-dead-letter", "Delete a dead letter for good", (*admin.Admin).Purge)
 }
 
-func (s *Server) listDeadLetters(ctx context.Context, c caller, input *listDeadLettersInput) (*listOf[pg.DeadLetter], error) {
-	filter := pg.DeadLetterFilter{
-		Event: input.Event, Type: input.Type, Reason: input.Reason, Error: input.Error, Limit: input.Limit, NotStreams: c.hidden,
-		Subscription: given(input.Subscription), FailedAfter: given(input.FailedAfter), FailedBefore: given(input.FailedBefore),
+func (s *Server) listDeadLetters(ctx context.Context, c caller, input *listDeadLettersInput) (*listOf[admin.DeadLetter], error) {
+	filter := admin.DeadLetterFilter{
+		Group: input.Group, EventID: input.Event, Type: input.Type, Reason: input.Reason, Error: input.Error, Limit: input.Limit,
+		NotStreams: c.hidden, Subscription: input.Subscription, FailedAfter: input.FailedAfter, FailedBefore: input.FailedBefore,
 	}
 	var err error
 	if filter.After, err = readCursor("dead-letters", input.Cursor); err != nil {
 		return nil, err
 	}
-	found, err := pg.ListDeadLetters(ctx, s.client.Pool(), c.namespace, input.Group, filter)
+	found, err := s.findDeadLetters(ctx, c, filter)
 	if err != nil {
 		return nil, err
 	}
-	s.openDeadLetters(ctx, c.namespace, found)
 	next := ""
 	if len(found) == input.Limit {
 		next = writeCursor("dead-letters", found[len(found)-1].ID)
@@ -125,24 +125,29 @@ func (s *Server) listDeadLetters(ctx context.Context, c caller, input *listDeadL
 	return page(found, next), nil
 }
 
-// given is nil for a value that was not.
-func given[T comparable](value T) *T {
-	var none T
-	if value == none {
-		return nil
+// findDeadLetters opens payloads that open here, and leaves the others out.
+func (s *Server) findDeadLetters(ctx context.Context, c caller, filter admin.DeadLetterFilter) ([]admin.DeadLetter, error) {
+	var found []admin.DeadLetter
+	for letter, err := range s.admin(c).DeadLetters(ctx, filter) {
+		if err != nil {
+			return nil, err
+		}
+		if letter.Sealed {
+			letter.Payload = json.RawMessage("null")
+		}
+		found = append(found, letter)
 	}
-	return &value
+	return found, nil
 }
 
 func (s *Server) getDeadLetter(ctx context.Context, c caller, input *deadLetterInput) (*deadLetterOutput, error) {
-	found, err := pg.ListDeadLetters(ctx, s.client.Pool(), c.namespace, "", pg.DeadLetterFilter{IDs: []int64{input.ID}, NotStreams: c.hidden})
+	found, err := s.findDeadLetters(ctx, c, admin.DeadLetterFilter{IDs: []int64{input.ID}, NotStreams: c.hidden})
 	if err != nil {
 		return nil, err
 	}
 	if len(found) == 0 {
 		return nil, noDeadLetter(input.ID)
 	}
-	s.openDeadLetters(ctx, c.namespace, found[:1])
 	return &deadLetterOutput{found[0]}, nil
 }
 
@@ -151,21 +156,22 @@ func noDeadLetter(id int64) error {
 }
 
 func (s *Server) chosenDeadLetters(ctx context.Context, c caller, which chosen, do onDeadLetters) (*countOutput, error) {
-	filter := pg.DeadLetterFilter{
-		IDs: which.IDs, Event: which.Event, Type: which.Type, Reason: which.Reason, Error: which.Error, Limit: which.Limit, NotStreams: c.hidden,
-		Subscription: given(which.Subscription), FailedAfter: which.FailedAfter, FailedBefore: which.FailedBefore,
+	filter := admin.DeadLetterFilter{
+		Group: which.Group, IDs: which.IDs, EventID: which.Event, Type: which.Type, Reason: which.Reason, Error: which.Error,
+		Limit: which.Limit, NotStreams: c.hidden, Subscription: which.Subscription,
+		FailedAfter: which.FailedAfter, FailedBefore: which.FailedBefore,
 	}
 	if !which.All && reflect.DeepEqual(which, chosen{Limit: which.Limit}) {
 		return nil, badRequest("nothing says which dead letters are meant", `Name some, or send {"all": true}.`)
 	}
 	if which.Group != "" { // where there are no dead letters at all, nothing else would look for it
-		if _, err := pg.FindGroup(ctx, s.client.Pool(), c.namespace, which.Group); err != nil {
+		if _, err := s.admin(c).Group(ctx, which.Group); err != nil {
 			return nil, err
 		}
 	}
 	var output countOutput
 	var err error
-	output.Body.Count, err = do(ctx, s.client.Pool(), c.namespace, which.Group, filter)
+	output.Body.Count, err = do(s.admin(c), ctx, filter)
 	s.waits.newsForAll()
 	return &output, err
 }

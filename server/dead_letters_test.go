@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -26,7 +26,7 @@ func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.fail(t, "g", 3)
-	var found list[pg.DeadLetter]
+	var found list[admin.DeadLetter]
 	s.call(t, "GET", "/v1/dead-letters?limit=2&group=g&error=glass&failed_after=2020-01-01T00:00:00Z", nil).want(t, 200, &found)
 	equal(t, "first page", len(found.Items), 2)
 	s.call(t, "GET", "/v1/dead-letters?limit=2&cursor="+found.Next, nil).want(t, 200, &found)
@@ -35,7 +35,7 @@ func TestDeadLetters(t *testing.T) {
 	s.call(t, "GET", "/v1/dead-letters?reason=none", nil).want(t, 200, &found)
 	equal(t, "those of another reason", len(found.Items), 0)
 
-	var one pg.DeadLetter
+	var one admin.DeadLetter
 	s.call(t, "GET", "/v1/dead-letters/1", nil).want(t, 200, &one)
 	equal(t, "error", one.Error, "broken glass")
 	s.call(t, "POST", "/v1/dead-letters/1/redrive", nil).want(t, 204)

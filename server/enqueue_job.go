@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
@@ -58,14 +59,14 @@ func (s *Server) enqueueJob(ctx context.Context, c caller, input *enqueueInput) 
 	output := &enqueueOutput{Status: http.StatusCreated, Location: fmt.Sprint("/events/", made.ID)}
 	if made.New {
 		// It is not read back: a worker may have it by now.
-		output.Body = viewOfJob(pg.Job{
+		output.Body = viewOfJob(admin.JobStatus{
 			ID: made.ID, Title: job.Title, Description: job.Description, Tags: made.Tags, Status: "PENDING",
 			Payload: payloadOf(job), Priority: job.Priority, RunAt: runAt(job, made), MaxRetries: *job.MaxRetries,
 			UniqueKey: job.UniqueKey, CreatedAt: made.CreatedAt, UpdatedAt: made.CreatedAt,
 		})
 		return output, nil
 	}
-	known, err := pg.GetJob(ctx, s.client.Pool(), c.namespace, made.ID)
+	known, err := s.admin(c).Job(ctx, made.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +149,7 @@ func runAt(job pg.NewJob, made pg.Enqueued) time.Time {
 }
 
 // isReplay reports whether a job is what the same request made before.
-func isReplay(job pg.NewJob, known pg.Job) bool {
+func isReplay(job pg.NewJob, known admin.JobStatus) bool {
 	var sent, stored bytes.Buffer
 	_ = json.Compact(&sent, payloadOf(job)) // both were decoded before
 	_ = json.Compact(&stored, known.Payload)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
@@ -87,7 +88,7 @@ func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*an
 	return &anyOutput{"application/json", view}, nil
 }
 
-func (s *Server) eventOutcomes(ctx context.Context, c caller, input *eventInput) (*listOf[pg.Outcome], error) {
+func (s *Server) eventOutcomes(ctx context.Context, c caller, input *eventInput) (*listOf[admin.Outcome], error) {
 	if len(c.hidden) > 0 { // the errors in there may tell of what is in the event
 		found, err := pg.FindEvent(ctx, s.client.Pool(), c.namespace, input.ID)
 		if err == nil && !c.mayRead(found.Stream) {
@@ -97,6 +98,6 @@ func (s *Server) eventOutcomes(ctx context.Context, c caller, input *eventInput)
 			return nil, err
 		}
 	}
-	outcomes, err := pg.Outcomes(ctx, s.client.Pool(), c.namespace, input.ID)
+	outcomes, err := s.admin(c).Outcomes(ctx, input.ID)
 	return page(outcomes, ""), err
 }

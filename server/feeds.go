@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 const (
@@ -47,7 +47,7 @@ func (fs *feeds) use(ctx context.Context, namespace string) (client *posthorn.Cl
 	if namespace == fs.client.Namespace() {
 		return fs.client, func() {}, nil
 	}
-	if err := pg.CheckNamespace(ctx, fs.client.Pool(), namespace); err != nil {
+	if err := admin.New(fs.client.Pool(), namespace).CheckNamespace(ctx); err != nil {
 		return nil, nil, err
 	}
 	f, err := fs.join(namespace)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/token"
 )
@@ -41,7 +42,7 @@ func newGate(db pg.DB, always bool, now func() time.Time) *gate {
 	return &gate{
 		always: always,
 		required: newMemo(1, 1, now, func(ctx context.Context, _ struct{}) (bool, error) {
-			return pg.TokensRequired(ctx, db)
+			return admin.New(db, "").TokensRequired(ctx)
 		}),
 		friends:   newMemo(mostTokens, looksAtOnce, now, find),
 		strangers: newMemo(mostTokens, looksAtOnce, now, find),

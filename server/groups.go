@@ -2,37 +2,17 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
-// groupSettings is what there is to say of a group. What is left out stays as it
-// is.
-type groupSettings struct {
-	Order     string           `json:"order,omitempty" enum:"none,key,stream,total" doc:"Whether events of one key, of one stream, or all of them, come one after another"`
-	Slots     int              `json:"slots,omitempty" doc:"In a group ordered by key: how many keys at once"`
-	Attempts  *int             `json:"attempts,omitempty" doc:"Deliveries before an event becomes a dead letter; 0 for no limit"`
-	Delays    []string         `json:"delays,omitempty" doc:"Before each further attempt, such as 10 seconds or 00:05:00; instead of backoff"`
-	Backoff   *backoffSettings `json:"backoff,omitempty"`
-	OnFailure string           `json:"on_failure,omitempty" enum:"block,set_aside" doc:"In ordered groups: whether a failed event keeps those behind it waiting"`
-	ReadAhead int              `json:"read_ahead,omitempty" doc:"In ordered groups: how many events may wait"`
-	Start     string           `json:"start,omitempty" doc:"Where a new group starts: beginning, end or a time. Default: end"`
-}
-
-type backoffSettings struct {
-	From   string   `json:"from,omitempty" example:"1 second"`
-	To     string   `json:"to,omitempty" example:"5 minutes"`
-	Factor float64  `json:"factor,omitempty" example:"2"`
-	Jitter *float64 `json:"jitter,omitempty" doc:"The part of a delay that is random, from 0 to 1"`
-}
-
 type groupView struct {
-	pg.GroupStatus
-	Policy *pg.GroupPolicy `json:"policy,omitempty"`
+	admin.GroupStatus
+	Policy *admin.GroupPolicy `json:"policy,omitempty"`
 }
 
 type groupInput struct {
@@ -43,7 +23,7 @@ type groupInput struct {
 type defineGroupInput struct {
 	in.Namespace
 	Name string `path:"name" doc:"The name of the group"`
-	Body *groupSettings
+	Body *admin.GroupSettings
 }
 
 type seekInput struct {
@@ -62,8 +42,8 @@ func (s *Server) groups() {
 		summary:     "Groups, and where they stand",
 		description: "Each with its position in the log, how far it is behind, and how many events are retried or dead.",
 		scope:       scopeRead,
-	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[pg.GroupStatus], error) {
-		all, err := pg.ListGroups(ctx, s.client.Pool(), c.namespace)
+	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[admin.GroupStatus], error) {
+		all, err := s.admin(c).Groups(ctx)
 		return page(all, ""), err
 	})
 
@@ -88,19 +68,19 @@ func (s *Server) groups() {
 		scope:       scopeAdmin,
 	}, s.deleteGroup)
 
-	onGroup := func(verb, summary string, do func(ctx context.Context, db pg.DB, namespace, group string) error) {
+	onGroup := func(verb, summary string, do func(a *admin.Admin, ctx context.Context, group string) error) {
 		register(s, operation{
 			method: http.MethodPost, path: "/v1/groups/{name}/" + verb, id: verb + "-group", group: "groups",
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
 			description: "Leases that were claimed before stay valid. A second call changes nothing.",
 		}, func(ctx context.Context, c caller, input *groupInput) (*struct{}, error) {
-			err := do(ctx, s.client.Pool(), c.namespace, input.Name)
+			err := do(s.admin(c), ctx, input.Name)
 			s.waits.news(groupName{c.namespace, input.Name})
 			return nil, err
 		})
 	}
-	onGroup("pause", "Hand out nothing until it is resumed", pg.PauseGroup)
-	onGroup("resume", "Hand out events again", pg.ResumeGroup)
+	onGroup("pause", "Hand out nothing until it is resumed", (*admin.Admin).PauseGroup)
+	onGroup("resume", "Hand out events again", (*admin.Admin).ResumeGroup)
 
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/groups/{name}/seek", id: "seek-group", group: "groups",
@@ -117,39 +97,35 @@ func (s *Server) getGroup(ctx context.Context, c caller, input *groupInput) (*gr
 }
 
 func (s *Server) groupNamed(ctx context.Context, c caller, name string) (*groupOutput, error) {
-	status, err := pg.StatusOfGroup(ctx, s.client.Pool(), c.namespace, name)
+	status, err := s.admin(c).Group(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	policy, err := pg.PolicyOfGroup(ctx, s.client.Pool(), c.namespace, name)
+	policy, err := s.admin(c).GroupPolicy(ctx, name)
 	return &groupOutput{groupView{status, &policy}}, err
 }
 
 func (s *Server) defineGroup(ctx context.Context, c caller, input *defineGroupInput) (*groupOutput, error) {
-	policy := groupSettings{}
+	var settings admin.GroupSettings
 	if input.Body != nil {
-		policy = *input.Body
-	}
-	document, err := json.Marshal(policy)
-	if err != nil {
-		return nil, err
+		settings = *input.Body
 	}
 	if err := s.checkDefine(ctx, c, input.Name); err != nil {
 		return nil, err
 	}
-	if err := pg.DefineGroupBy(ctx, s.client.Pool(), c.namespace, input.Name, string(document)); err != nil {
+	if err := s.admin(c).DefineGroup(ctx, input.Name, settings); err != nil {
 		return nil, err
 	}
 	return s.groupNamed(ctx, c, input.Name)
 }
 
-type deletedOutput struct{ Body pg.Deleted }
+type deletedOutput struct{ Body admin.DeletedGroup }
 
 func (s *Server) deleteGroup(ctx context.Context, c caller, input *groupInput) (*deletedOutput, error) {
 	if err := s.checkRemove(ctx, c, input.Name, nil); err != nil {
 		return nil, err
 	}
-	deleted, err := pg.DeleteGroup(ctx, s.client.Pool(), c.namespace, input.Name)
+	deleted, err := s.admin(c).DeleteGroup(ctx, input.Name)
 	return &deletedOutput{deleted}, err
 }
 
@@ -161,22 +137,22 @@ func (s *Server) seekGroup(ctx context.Context, c caller, input *seekInput) (*st
 	if err := s.checkClaim(ctx, c, input.Name); err != nil {
 		return nil, err
 	}
-	err = pg.Seek(ctx, s.client.Pool(), c.namespace, input.Name, to)
+	err = s.admin(c).Seek(ctx, input.Name, to)
 	s.waits.news(groupName{c.namespace, input.Name})
 	return nil, err
 }
 
 // moment reads a place in the log.
-func moment(text string) (pg.Moment, error) {
+func moment(text string) (posthorn.Moment, error) {
 	switch text {
 	case "beginning":
-		return pg.Beginning, nil
+		return posthorn.Beginning, nil
 	case "end":
-		return pg.End, nil
+		return posthorn.End, nil
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return pg.Moment{}, badRequest("this is no moment: "+text, "Give beginning, end, or a time like 2026-01-31T12:00:00Z.")
+		return posthorn.Moment{}, badRequest("this is no moment: "+text, "Give beginning, end, or a time like 2026-01-31T12:00:00Z.")
 	}
-	return pg.At(at), nil
+	return posthorn.At(at), nil
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -25,7 +25,7 @@ func TestGroups(t *testing.T) {
 	s.call(t, "PUT", "/v1/groups/billing", `{"attempts":5,"delays":["00:00:10"]}`).want(t, 200, &group)
 	equal(t, "changed policy", fmt.Sprint(group.Order, group.Policy.Attempts), "key5")
 	s.call(t, "PUT", "/v1/groups/plain", nil).want(t, 200)
-	var all list[pg.GroupStatus]
+	var all list[admin.GroupStatus]
 	s.call(t, "GET", "/v1/groups", nil).want(t, 200, &all)
 	equal(t, "groups", len(all.Items), 2)
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -38,7 +38,7 @@ type jobView struct {
 	Logs         []jobEntryView  `json:"logs,omitzero" doc:"What was done to it, in order; with include_logs"`
 }
 
-func viewOfJob(j pg.Job) jobView {
+func viewOfJob(j admin.JobStatus) jobView {
 	view := jobView{
 		ID: j.ID, Title: j.Title, Tags: joinTags(j.Tags), Status: j.Status, Payload: j.Payload,
 		RetryCount: j.RetryCount, MaxRetries: j.MaxRetries, NextRetryAt: utc(j.NextRetryAt),
@@ -53,7 +53,7 @@ func viewOfJob(j pg.Job) jobView {
 		view.Description = &j.Description
 	}
 	if j.RunAt.After(j.CreatedAt) {
-		view.RunAt = utc(&j.RunAt)
+		view.RunAt = utc(j.RunAt)
 	}
 	if j.Status == "PROCESSING" {
 		view.WorkerID, view.Attempt, view.LeaseUntil = j.Worker, j.Attempt, utc(j.LeaseUntil)
@@ -73,7 +73,7 @@ type jobEntryView struct {
 	CreatedAt       time.Time `json:"created_at"`
 }
 
-func viewOfEntry(e pg.JobEntry) jobEntryView {
+func viewOfEntry(e admin.JobEntry) jobEntryView {
 	return jobEntryView{
 		ID: e.ID, WorkerID: e.Worker, Action: e.Action, StatusCode: e.StatusCode, ErrorMessage: e.ErrorMessage,
 		ExecutionTimeMS: e.ExecutionTimeMS, Reason: e.Reason, CreatedAt: e.CreatedAt.UTC(),
@@ -89,7 +89,7 @@ type getJobInput struct {
 type jobOutput struct{ Body jobView }
 
 func (s *Server) getJob(ctx context.Context, c caller, input *getJobInput) (*jobOutput, error) {
-	job, err := pg.GetJob(ctx, s.client.Pool(), c.namespace, input.ID)
+	job, err := s.admin(c).Job(ctx, input.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (s *Server) getJob(ctx context.Context, c caller, input *getJobInput) (*job
 	if !input.IncludeLogs {
 		return output, nil
 	}
-	history, err := pg.JobHistory(ctx, s.client.Pool(), c.namespace, input.ID)
+	history, err := s.admin(c).JobLog(ctx, input.ID)
 	output.Body.Logs = make([]jobEntryView, len(history))
 	for i, entry := range history {
 		output.Body.Logs[i] = viewOfEntry(entry)
@@ -137,7 +137,7 @@ type listJobsOutput struct {
 }
 
 func (s *Server) listJobs(ctx context.Context, c caller, input *listJobsInput) (*listJobsOutput, error) {
-	filter := pg.JobFilter{Status: input.Status, Limit: input.Limit, Skip: input.Offset}
+	filter := admin.JobFilter{Status: input.Status, Limit: input.Limit, Offset: input.Offset}
 	if input.Tags != "" {
 		var err error
 		if filter.Tags, err = splitTags(input.Tags); err != nil {
@@ -148,7 +148,7 @@ func (s *Server) listJobs(ctx context.Context, c caller, input *listJobsInput) (
 		stalled := input.Stalled == "true"
 		filter.Stalled = &stalled
 	}
-	jobs, err := pg.ListJobs(ctx, s.client.Pool(), c.namespace, filter)
+	jobs, err := s.admin(c).Jobs(ctx, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -161,6 +161,6 @@ func (s *Server) listJobs(ctx context.Context, c caller, input *listJobsInput) (
 			NextRetryAt: utc(j.NextRetryAt), CreatedAt: j.CreatedAt.UTC(), UpdatedAt: j.UpdatedAt.UTC(), Stalled: j.Stalled,
 		}
 	}
-	output.Body.Total, err = pg.CountJobs(ctx, s.client.Pool(), c.namespace, filter)
+	output.Body.Total, err = s.admin(c).CountJobs(ctx, filter)
 	return &output, err
 }

@@ -92,7 +92,7 @@ func (s *Server) gauges() []metrics.Family {
 
 func (s *Server) serveMetrics() {
 	source := metrics.Source{
-		Namespace: s.client.Namespace(), Groups: s.client.Groups, Imports: s.client.Imports, Stats: s.client.Stats, Timeout: metrics.Timeout, Logger: s.log,
+		Namespace: s.client.Namespace(), Groups: s.client.Admin().Groups, Imports: s.client.Admin().Imports, Stats: s.client.Stats, Timeout: metrics.Timeout, Logger: s.log,
 	}
 	s.handle(operation{
 		method: http.MethodGet, path: "/metrics", id: "metrics", group: "server",

@@ -4,17 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"time"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
-
-type namespaceView struct {
-	Name      string          `json:"name" example:"shop"`
-	CreatedAt time.Time       `json:"created_at"`
-	Metadata  json.RawMessage `json:"metadata"`
-}
 
 func (s *Server) namespaces() {
 	register(s, operation{
@@ -32,15 +25,15 @@ func (s *Server) namespaces() {
 	}, s.defineNamespace)
 }
 
-func (s *Server) listNamespaces(ctx context.Context, c caller, _ *anyInput) (*listOf[namespaceView], error) {
-	all, err := pg.ListNamespaces(ctx, s.client.Pool())
+func (s *Server) listNamespaces(ctx context.Context, c caller, _ *anyInput) (*listOf[admin.Namespace], error) {
+	all, err := s.admin(c).Namespaces(ctx)
 	if err != nil {
 		return nil, err
 	}
-	views := make([]namespaceView, 0, len(all))
+	views := make([]admin.Namespace, 0, len(all))
 	for _, n := range all {
 		if !c.bound || n.Name == c.namespace {
-			views = append(views, namespaceView(n))
+			views = append(views, n)
 		}
 	}
 	return page(views, ""), nil
@@ -65,5 +58,5 @@ func (s *Server) defineNamespace(ctx context.Context, c caller, input *namespace
 			return nil, err
 		}
 	}
-	return nil, pg.DefineNamespace(ctx, s.client.Pool(), input.Name, metadata)
+	return nil, admin.New(s.client.Pool(), input.Name).DefineNamespace(ctx, metadata)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -18,7 +18,7 @@ type projectionInput struct {
 	Name string `path:"name" doc:"The name of the projection"`
 }
 
-type projectionOutput struct{ Body pg.ProjectionStatus }
+type projectionOutput struct{ Body admin.ProjectionStatus }
 
 func (s *Server) nodes() {
 	register(s, operation{
@@ -26,8 +26,8 @@ func (s *Server) nodes() {
 		summary:     "Nodes, and what they do",
 		description: "Processes that have registered, with their last heartbeat, their leases and their handlers.",
 		scope:       scopeRead,
-	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[pg.NodeStatus], error) {
-		all, err := pg.ListNodes(ctx, s.client.Pool(), c.namespace)
+	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[admin.NodeStatus], error) {
+		all, err := s.admin(c).Nodes(ctx)
 		return page(all, ""), err
 	})
 
@@ -38,7 +38,7 @@ func (s *Server) nodes() {
 		scope:       scopeAdmin,
 	}, func(ctx context.Context, c caller, input *nodeInput) (output *countOutput, err error) {
 		output = &countOutput{}
-		output.Body.Count, err = pg.RemoveNode(ctx, s.client.Pool(), c.namespace, input.ID)
+		output.Body.Count, err = s.admin(c).RemoveNode(ctx, input.ID)
 		s.waits.newsForAll()
 		return output, err
 	})
@@ -50,8 +50,8 @@ func (s *Server) projections() {
 		summary:     "Projections, and where they stand",
 		description: "Each with its position in the log, how far it is behind, and the error at which it stands still.",
 		scope:       scopeRead,
-	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[pg.ProjectionStatus], error) {
-		all, err := pg.ListProjections(ctx, s.client.Pool(), c.namespace)
+	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[admin.ProjectionStatus], error) {
+		all, err := s.admin(c).Projections(ctx)
 		return page(all, ""), err
 	})
 
@@ -61,7 +61,7 @@ func (s *Server) projections() {
 		description: "Its position in the log, how far it is behind, and the error at which it stands still.",
 		scope:       scopeRead,
 	}, func(ctx context.Context, c caller, input *projectionInput) (*projectionOutput, error) {
-		status, err := pg.StatusOfProjection(ctx, s.client.Pool(), c.namespace, input.Name)
+		status, err := s.admin(c).Projection(ctx, input.Name)
 		return &projectionOutput{status}, err
 	})
 }

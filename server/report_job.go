@@ -193,7 +193,7 @@ func (s *Server) failJob(ctx context.Context, c caller, input *jobReportInput) (
 	if err != nil {
 		return nil, err
 	}
-	scheduled := isTrue(report.RetryScheduled)
+	scheduled := valueOf(report.RetryScheduled)
 	if !scheduled && !report.Repeated && !body.Permanent {
 		return &failOutput{http.StatusBadRequest, exhaustedView{
 			"Max retries exceeded", valueOf(report.RetryCount), valueOf(report.MaxRetries),
@@ -202,21 +202,22 @@ func (s *Server) failJob(ctx context.Context, c caller, input *jobReportInput) (
 	return &failOutput{http.StatusOK, failureView{
 		EventID: report.Job, WorkerID: report.Worker, Action: report.Action, StatusCode: report.StatusCode,
 		ErrorMessage: report.ErrorMessage, ExecutionTimeMS: report.ExecutionTimeMS, RetryScheduled: scheduled,
-		NextRetryAt: utc(report.NextRetryAt), CreatedAt: report.CreatedAt.UTC(),
+		NextRetryAt: utc(valueOf(report.NextRetryAt)), CreatedAt: report.CreatedAt.UTC(),
 	}}, nil
 }
 
-func isTrue(b *bool) bool { return b != nil && *b }
-
-func valueOf(n *int) int {
-	if n == nil {
-		return 0
+// valueOf is a value that may be missing; zero if it is.
+func valueOf[T any](v *T) T {
+	if v == nil {
+		var none T
+		return none
 	}
-	return *n
+	return *v
 }
 
-func utc(t *time.Time) *time.Time {
-	if t == nil {
+// utc is a time in UTC; none if it is zero.
+func utc(t time.Time) *time.Time {
+	if t.IsZero() {
 		return nil
 	}
 	moment := t.UTC()

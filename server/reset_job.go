@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -16,23 +16,24 @@ type manageJobInput struct {
 }
 
 func (s *Server) resetJob(ctx context.Context, c caller, input *manageJobInput) (*jobOutput, error) {
-	return s.changeJob(ctx, c, input, pg.ResetJob)
+	return s.changeJob(ctx, c, input, (*admin.Admin).ResetJob)
 }
 
 func (s *Server) cancelJob(ctx context.Context, c caller, input *manageJobInput) (*jobOutput, error) {
-	return s.changeJob(ctx, c, input, pg.CancelJob)
+	return s.changeJob(ctx, c, input, (*admin.Admin).CancelJob)
 }
 
 // changeJob answers with the job as the change has left it, whoever takes it next.
 func (s *Server) changeJob(ctx context.Context, c caller, input *manageJobInput,
-	change func(context.Context, pg.DB, string, int64, string) error,
+	change func(a *admin.Admin, ctx context.Context, id int64, reason string) error,
 ) (*jobOutput, error) {
 	var output jobOutput
 	err := pgx.BeginFunc(ctx, s.client.Pool(), func(tx pgx.Tx) error {
-		if err := change(ctx, tx, c.namespace, input.ID, input.Reason); err != nil {
+		a := s.admin(c).In(tx)
+		if err := change(a, ctx, input.ID, input.Reason); err != nil {
 			return err
 		}
-		job, err := pg.GetJob(ctx, tx, c.namespace, input.ID)
+		job, err := a.Job(ctx, input.ID)
 		output.Body = viewOfJob(job)
 		return err
 	})

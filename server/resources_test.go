@@ -8,15 +8,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
-	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	var schedule pg.ScheduleStatus
+	var schedule admin.ScheduleStatus
 	put := `{"cron_expression":"0 7 * * *","event_type":"report.due","timezone":"Europe/Berlin","payload":{"kind":"daily"},"metadata":{"a":1},"stream":"reports","key":"k"}`
 	s.call(t, "PUT", "/v1/schedules/reports", put).want(t, 200, &schedule)
 	equal(t, "schedule", fmt.Sprint(schedule.Cron, schedule.TimeZone, schedule.State), "0 7 * * *Europe/Berlinactive")
@@ -29,7 +29,7 @@ func TestSchedules(t *testing.T) {
 	var event eventView
 	s.call(t, "GET", fmt.Sprintf("/v1/events/%d", ran.ID), nil).want(t, 200, &event)
 	equal(t, "stream of the event", event.Stream, "reports")
-	var all list[pg.ScheduleStatus]
+	var all list[admin.ScheduleStatus]
 	s.call(t, "GET", "/v1/schedules", nil).want(t, 200, &all)
 	equal(t, "schedules", len(all.Items), 1)
 	s.call(t, "DELETE", "/v1/schedules/reports", nil).want(t, 204)
@@ -64,7 +64,7 @@ func TestSubscriptions(t *testing.T) {
 	lease := s.claim(t, "g", `{"wait":60}`)
 	equal(t, "events", len(lease.Events), 1)
 	equal(t, "subscriptions", lease.Events[0].Subscriptions, []string{"big"})
-	var all list[pg.SubscriptionStatus]
+	var all list[admin.SubscriptionStatus]
 	s.call(t, "GET", "/v1/subscriptions?group=g", nil).want(t, 200, &all)
 	equal(t, "subscription", fmt.Sprint(len(all.Items), all.Items[0].Name, all.Items[0].ExpireAfterSeconds), "1big3600")
 	s.call(t, "DELETE", "/v1/subscriptions/g/big", nil).want(t, 200)
@@ -83,7 +83,7 @@ func TestStreams(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "a", Stream: "a"}, posthorn.Message{Type: "a", Stream: "b"})
-	var found list[pg.Stream]
+	var found list[admin.Stream]
 	s.call(t, "GET", "/v1/streams?limit=2", nil).want(t, 200, &found)
 	equal(t, "first page", fmt.Sprint(found.Items[0].Name, found.Items[1].Name), "ab")
 	s.call(t, "GET", "/v1/streams?limit=2&cursor="+found.Next, nil).want(t, 200, &found)
@@ -97,18 +97,18 @@ func TestNodesAndProjections(t *testing.T) {
 	s := serve(t)
 	s.ph.Project("totals", "order.*", posthorn.ProjectionConfig{}, func(context.Context, pgx.Tx, []posthorn.Event) error { return nil })
 	posthorntest.Run(t, s.ph)
-	var nodes list[pg.NodeStatus]
+	var nodes list[admin.NodeStatus]
 	await.True(t, "a node is registered", func() bool {
 		s.call(t, "GET", "/v1/nodes", nil).want(t, 200, &nodes)
 		return len(nodes.Items) > 0
 	})
 	equal(t, "node", nodes.Items[0].ID, s.ph.NodeID())
-	var projections list[pg.ProjectionStatus]
+	var projections list[admin.ProjectionStatus]
 	await.True(t, "the projection is defined", func() bool {
 		s.call(t, "GET", "/v1/projections", nil).want(t, 200, &projections)
 		return len(projections.Items) > 0
 	})
-	var one pg.ProjectionStatus
+	var one admin.ProjectionStatus
 	s.call(t, "GET", "/v1/projections/totals", nil).want(t, 200, &one)
 	equal(t, "projection", one.Projection, "totals")
 	s.call(t, "GET", "/v1/projections/none", nil).wantProblem(t, 404, "none")

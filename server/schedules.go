@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -31,7 +32,7 @@ type putScheduleInput struct {
 	}
 }
 
-type scheduleOutput struct{ Body pg.ScheduleStatus }
+type scheduleOutput struct{ Body admin.ScheduleStatus }
 
 type idOutput struct {
 	Body struct {
@@ -45,9 +46,9 @@ func (s *Server) schedules() {
 		summary:     "Schedules",
 		description: "Each with its cron expression, its event, and when it fires next.",
 		scope:       scopeRead,
-	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[pg.ScheduleStatus], error) {
-		all, err := pg.ListSchedules(ctx, s.client.Pool(), c.namespace)
-		return page(visible(c, all, func(s pg.ScheduleStatus) string { return s.Stream }), ""), err
+	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[admin.ScheduleStatus], error) {
+		all, err := s.admin(c).Schedules(ctx)
+		return page(visible(c, all, func(s admin.ScheduleStatus) string { return s.Stream }), ""), err
 	})
 
 	register(s, operation{
@@ -73,7 +74,7 @@ func (s *Server) schedules() {
 		scope:       scopeAdmin, status: http.StatusNoContent,
 	}, s.deleteSchedule)
 
-	onSchedule := func(verb, summary string, do func(ctx context.Context, db pg.DB, namespace, name string) error) {
+	onSchedule := func(verb, summary string, do func(a *admin.Admin, ctx context.Context, name string) error) {
 		register(s, operation{
 			method: http.MethodPost, path: "/v1/schedules/{name}/" + verb, id: verb + "-schedule", group: "schedules",
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
@@ -82,11 +83,11 @@ func (s *Server) schedules() {
 			if err := s.checkSchedule(ctx, c, input.Name); err != nil {
 				return nil, err
 			}
-			return nil, do(ctx, s.client.Pool(), c.namespace, input.Name)
+			return nil, do(s.admin(c), ctx, input.Name)
 		})
 	}
-	onSchedule("pause", "Publish nothing until it is resumed", pg.PauseSchedule)
-	onSchedule("resume", "Go on with the next time", pg.ResumeSchedule)
+	onSchedule("pause", "Publish nothing until it is resumed", (*admin.Admin).PauseSchedule)
+	onSchedule("resume", "Go on with the next time", (*admin.Admin).ResumeSchedule)
 
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/schedules/{name}/run", id: "run-schedule", group: "schedules",
@@ -98,15 +99,15 @@ func (s *Server) schedules() {
 			return nil, err
 		}
 		output = &idOutput{}
-		output.Body.ID, err = pg.RunScheduleNow(ctx, s.client.Pool(), c.namespace, input.Name)
+		output.Body.ID, err = s.admin(c).RunScheduleNow(ctx, input.Name)
 		return output, err
 	})
 }
 
 func (s *Server) scheduleNamed(ctx context.Context, c caller, name string) (*scheduleOutput, error) {
-	status, err := pg.StatusOfSchedule(ctx, s.client.Pool(), c.namespace, name)
+	status, err := s.admin(c).Schedule(ctx, name)
 	if err == nil && !c.mayRead(status.Stream) {
-		err = pg.NoSchedule(c.namespace, name)
+		err = noSchedule(c, name)
 	}
 	return &scheduleOutput{status}, err
 }
@@ -127,10 +128,10 @@ func (s *Server) putSchedule(ctx context.Context, c caller, input *putScheduleIn
 		return nil, err
 	}
 	// A name that is taken in a stream which it may not read is not its to change.
-	if there, err := pg.StatusOfSchedule(ctx, s.client.Pool(), c.namespace, input.Name); err == nil && !c.mayRead(there.Stream) {
-		return nil, pg.NoSchedule(c.namespace, input.Name)
+	if there, err := s.admin(c).Schedule(ctx, input.Name); err == nil && !c.mayRead(there.Stream) {
+		return nil, noSchedule(c, input.Name)
 	}
-	schedule := pg.Schedule{
+	schedule := admin.Schedule{
 		Name: input.Name, Cron: b.Cron, Type: b.Type, Payload: b.Payload, TimeZone: b.TimeZone, CatchUp: b.CatchUp,
 		Stream: b.Stream, Key: b.Key, Active: b.Active,
 	}
@@ -140,7 +141,7 @@ func (s *Server) putSchedule(ctx context.Context, c caller, input *putScheduleIn
 			return nil, err
 		}
 	}
-	if _, err := pg.DefineSchedule(ctx, s.client.Pool(), c.namespace, schedule); err != nil {
+	if _, err := s.admin(c).DefineSchedule(ctx, schedule); err != nil {
 		return nil, err
 	}
 	return s.scheduleNamed(ctx, c, input.Name)
@@ -150,9 +151,14 @@ func (s *Server) deleteSchedule(ctx context.Context, c caller, input *scheduleIn
 	if err := s.checkSchedule(ctx, c, input.Name); err != nil {
 		return nil, err
 	}
-	was, err := pg.Unschedule(ctx, s.client.Pool(), c.namespace, input.Name)
+	was, err := s.admin(c).Unschedule(ctx, input.Name)
 	if err == nil && !was {
-		err = pg.NoSchedule(c.namespace, input.Name)
+		err = noSchedule(c, input.Name)
 	}
 	return nil, err
+}
+
+// noSchedule says of a schedule that is hidden from the caller that there is none.
+func noSchedule(c caller, name string) error {
+	return notFound(fmt.Sprintf("schedule '%s' does not exist in namespace %s", name, c.namespace), "See: posthorn schedules list")
 }

@@ -109,20 +109,6 @@ func (s *Server) openLease(ctx context.Context, c caller, lease pg.Lease) ([]eve
 	return views, nil
 }
 
-// openDeadLetters opens what opens.
-func (s *Server) openDeadLetters(ctx context.Context, namespace string, letters []pg.DeadLetter) {
-	for i := range letters {
-		d := &letters[i]
-		payload, opened, err := s.box.OpenPayload(ctx, namespace, d.Stream, d.Metadata, d.Payload)
-		switch {
-		case err != nil:
-			d.Payload, d.Sealed = json.RawMessage("null"), true
-		case opened:
-			d.Payload = payload
-		}
-	}
-}
-
 // open opens an event of a live stream. When it does not open yet the stream ends,
 // and its reader comes back to this event; but not to a server that has no keeper.
 func (st *eventStream) open(ctx context.Context, e posthorn.Event) (eventView, error) {

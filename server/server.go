@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/outage"
 	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/internal/token"
@@ -124,6 +125,11 @@ func New(client *posthorn.Client, options Options) *Server {
 	s.routes()
 	s.handler = s.watched(s.hurried(compressed(allowOrigins(options.CORSOrigins, s.checked(traced(http.HandlerFunc(s.route)))))))
 	return s
+}
+
+// admin operates the namespace of a caller. Payloads of dead letters are opened.
+func (s *Server) admin(c caller) *admin.Admin {
+	return admin.New(s.client.Pool(), c.namespace).Opening(s.box)
 }
 
 // ServeHTTP answers one request.

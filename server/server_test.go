@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/posthorn/posthorn/admin"
 )
 
 func TestHealth(t *testing.T) {
@@ -89,7 +91,7 @@ func TestNamespaces(t *testing.T) {
 	s.call(t, "PUT", "/v1/namespaces/shop", `{"metadata":{"team":"x"}}`).want(t, 204)
 	s.call(t, "PUT", "/v1/namespaces/Shop", nil).wantProblem(t, 400, "not a valid name")
 	s.call(t, "PUT", "/v1/namespaces/shop", `{"meta":{}}`).wantProblem(t, 400, "unexpected")
-	var all list[namespaceView]
+	var all list[admin.Namespace]
 	s.call(t, "GET", "/v1/namespaces", nil).want(t, 200, &all)
 	equal(t, "namespaces", len(all.Items), 2)
 	equal(t, "metadata", string(all.Items[1].Metadata), `{"team":"x"}`)

@@ -5,7 +5,7 @@ import (
 	"encoding/base64"
 	"net/http"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -23,12 +23,12 @@ func (s *Server) streams() {
 	}, s.listStreams)
 }
 
-func (s *Server) listStreams(ctx context.Context, c caller, input *streamsInput) (*listOf[pg.Stream], error) {
+func (s *Server) listStreams(ctx context.Context, c caller, input *streamsInput) (*listOf[admin.Stream], error) {
 	after, err := base64.RawURLEncoding.DecodeString(input.Cursor)
 	if err != nil || !isText(string(after)) {
 		return nil, badRequest("the cursor is none of this list", "Give next of the page before.")
 	}
-	found, err := pg.ListStreams(ctx, s.client.Pool(), c.namespace, string(after), input.Limit)
+	found, err := s.admin(c).Streams(ctx, admin.StreamFilter{After: string(after), Limit: input.Limit})
 	if err != nil {
 		return nil, err
 	}
@@ -36,5 +36,5 @@ func (s *Server) listStreams(ctx context.Context, c caller, input *streamsInput)
 	if len(found) == input.Limit {
 		next = base64.RawURLEncoding.EncodeToString([]byte(found[len(found)-1].Name))
 	}
-	return page(visible(c, found, func(s pg.Stream) string { return s.Name }), next), nil
+	return page(visible(c, found, func(s admin.Stream) string { return s.Name }), next), nil
 }

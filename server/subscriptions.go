@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -50,8 +50,8 @@ func (s *Server) subscriptions() {
 		summary:     "Subscriptions of a group",
 		description: "Each with its filter or condition, and how many events it gets again.",
 		scope:       scopeRead,
-	}, func(ctx context.Context, c caller, input *listSubscriptionsInput) (*listOf[pg.SubscriptionStatus], error) {
-		all, err := pg.ListSubscriptions(ctx, s.client.Pool(), c.namespace, input.Group)
+	}, func(ctx context.Context, c caller, input *listSubscriptionsInput) (*listOf[admin.SubscriptionStatus], error) {
+		all, err := s.admin(c).Subscriptions(ctx, input.Group)
 		return page(all, ""), err
 	})
 
@@ -72,7 +72,7 @@ func (s *Server) subscriptions() {
 			return nil, err
 		}
 		output = &owedOutput{}
-		output.Body.Owed, err = pg.Unsubscribe(ctx, s.client.Pool(), c.namespace, input.Group, input.Name)
+		output.Body.Owed, err = s.admin(c).Unsubscribe(ctx, input.Group, input.Name)
 		return output, err
 	})
 }
@@ -85,7 +85,7 @@ func (s *Server) putSubscription(ctx context.Context, c caller, input *putSubscr
 	if b.Condition != "" && b.Filter != nil {
 		return nil, badRequest("there are both filter and conditions_sql", "Send one of them.")
 	}
-	subscription := pg.Subscription{Condition: b.Condition, ExpireAfter: seconds(b.ExpireAfter)}
+	subscription := admin.Subscription{Condition: b.Condition, ExpireAfter: seconds(b.ExpireAfter)}
 	if b.Filter != nil {
 		if _, ok := b.Filter["conditions_sql"]; ok {
 			return nil, badRequest("conditions_sql is not a field of filters", "It goes beside the filter.")
@@ -104,6 +104,6 @@ func (s *Server) putSubscription(ctx context.Context, c caller, input *putSubscr
 		return nil, err
 	}
 	output = &putSubscriptionOutput{}
-	output.Body.ID, err = pg.Subscribe(ctx, s.client.Pool(), c.namespace, input.Group, input.Name, subscription)
+	output.Body.ID, err = s.admin(c).Subscribe(ctx, input.Group, input.Name, subscription)
 	return output, err
 }

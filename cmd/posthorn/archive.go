@@ -9,12 +9,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/archive"
-	"github.com/posthorn/posthorn/internal/pg"
 )
 
 const archiveLong = `Write the events of a namespace to object storage, until Ctrl-C: all that the log
@@ -125,13 +124,13 @@ BEHIND how long the oldest of them has waited.`,
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			archives, err := pg.ListArchives(cmd.Context(), conn, a.namespace)
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			archives, err := adm.Archives(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]pg.ArchiveStatus{}, archives...))
+				return printJSON(cmd.OutOrStdout(), append([]admin.ArchiveStatus{}, archives...))
 			}
 			t := newTable(cmd.OutOrStdout(), "archive", "location", "state", "lag", "behind", "segments", "events", "size")
 			for _, s := range archives {
@@ -143,7 +142,7 @@ BEHIND how long the oldest of them has waited.`,
 	return cmd
 }
 
-func archiveState(s pg.ArchiveStatus) string {
+func archiveState(s admin.ArchiveStatus) string {
 	switch {
 	case s.Paused:
 		return "paused"
@@ -179,8 +178,8 @@ func newArchiveShow(a *app) *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			return a.showArchive(cmd, conn, archiveName(args), *asJSON)
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			return a.showArchive(cmd, adm, archiveName(args), *asJSON)
 		})
 	}
 	return cmd
@@ -193,38 +192,29 @@ func archiveName(args []string) string {
 	return args[0]
 }
 
-func (a *app) showArchive(cmd *cobra.Command, conn *pgx.Conn, name string, asJSON bool) error {
-	archives, err := pg.ListArchives(cmd.Context(), conn, a.namespace)
+func (a *app) showArchive(cmd *cobra.Command, adm *admin.Admin, name string, asJSON bool) error {
+	status, err := adm.Archive(cmd.Context(), name)
 	if err != nil {
 		return err
 	}
-	var status *pg.ArchiveStatus
-	for i := range archives {
-		if archives[i].Archive == name {
-			status = &archives[i]
-		}
-	}
-	if status == nil {
-		return hintError{fmt.Errorf("archive %q: %w", name, pg.ErrNotFound), "posthorn archive list shows those of namespace " + a.namespace}
-	}
-	streams, err := pg.ListArchiveStreams(cmd.Context(), conn, a.namespace, name)
+	streams, err := adm.ArchivedStreams(cmd.Context(), name)
 	if err != nil {
 		return err
 	}
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), struct {
-			pg.ArchiveStatus
-			EachStream []pg.ArchiveStreamStatus `json:"each_stream"`
-		}{*status, append([]pg.ArchiveStreamStatus{}, streams...)})
+			admin.ArchiveStatus
+			EachStream []admin.ArchivedStream `json:"each_stream"`
+		}{status, append([]admin.ArchivedStream{}, streams...)})
 	}
 	f := newFields(cmd.OutOrStdout())
 	f.field("archive", status.Archive)
 	f.field("location", status.Location)
-	f.field("state", archiveState(*status))
+	f.field("state", archiveState(status))
 	f.field("lag", fmt.Sprintf("%d events %s", status.LagEvents, roughSeconds(status.LagSeconds)))
 	f.field("waiting for a segment", fmt.Sprintf("%d events, %s", status.PendingEvents, roughBytes(status.PendingBytes)))
 	f.field("oldest of them read", status.OldestPart)
-	f.field("segments to write", status.UnwrittenSegment)
+	f.field("segments to write", status.UnwrittenSegments)
 	f.field("written", fmt.Sprintf("%d events in %d segments, %s of %s", status.Events, status.Segments, roughBytes(status.Size), roughBytes(status.Bytes)))
 	f.field("last written", status.LastWrittenAt)
 	if err := f.flush(); err != nil {
@@ -234,19 +224,12 @@ func (a *app) showArchive(cmd *cobra.Command, conn *pgx.Conn, name string, asJSO
 	t := newTable(cmd.OutOrStdout(), "stream", "first", "last", "segments", "events", "waiting", "owner", "error")
 	for _, s := range streams {
 		owner := s.OwnerID
-		if s.LeaseUntil == nil || s.LeaseUntil.Before(time.Now()) {
+		if s.LeaseUntil.Before(time.Now()) {
 			owner = ""
 		}
-		t.row(s.Stream, number(s.FirstID), number(s.LastID), s.Segments, s.Events, s.PendingEvents, owner, s.Error)
+		t.row(s.Stream, numberOf(s.FirstID), numberOf(s.LastID), s.Segments, s.Events, s.PendingEvents, owner, s.Error)
 	}
 	return t.flush()
-}
-
-func number(n *int64) any {
-	if n == nil {
-		return nil
-	}
-	return *n
 }
 
 func newArchiveRelist(a *app) *cobra.Command {
@@ -259,8 +242,8 @@ archive writes them.`,
 		Example: "  posthorn archive relist",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-				n, err := pg.RelistArchive(cmd.Context(), conn, a.namespace, archiveName(args))
+			return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+				n, err := adm.RelistArchive(cmd.Context(), archiveName(args))
 				if err != nil {
 					return err
 				}

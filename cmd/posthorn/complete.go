@@ -5,18 +5,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 // names lists the names that an argument of a command may have.
-type names func(ctx context.Context, conn *pgx.Conn, namespace string) ([]string, error)
+type names func(ctx context.Context, adm *admin.Admin) ([]string, error)
 
-func namesOf[T any](list func(context.Context, pg.DB, string) ([]T, error), name func(T) string) names {
-	return func(ctx context.Context, conn *pgx.Conn, namespace string) ([]string, error) {
-		found, err := list(ctx, conn, namespace)
+func namesOf[T any](list func(*admin.Admin, context.Context) ([]T, error), name func(T) string) names {
+	return func(ctx context.Context, adm *admin.Admin) ([]string, error) {
+		found, err := list(adm, ctx)
 		all := make([]string, len(found))
 		for i, x := range found {
 			all[i] = name(x)
@@ -29,23 +28,21 @@ func namesOf[T any](list func(context.Context, pg.DB, string) ([]T, error), name
 const mostStreams = 200
 
 var (
-	groupNames  = namesOf(pg.ListGroups, func(g pg.GroupStatus) string { return g.Group })
-	streamNames = namesOf(func(ctx context.Context, db pg.DB, namespace string) ([]pg.Stream, error) {
-		return pg.ListStreams(ctx, db, namespace, "", mostStreams)
-	}, func(s pg.Stream) string { return s.Name })
-	namespaceNames = namesOf(func(ctx context.Context, db pg.DB, _ string) ([]pg.Namespace, error) {
-		return pg.ListNamespaces(ctx, db)
-	}, func(n pg.Namespace) string { return n.Name })
+	groupNames  = namesOf((*admin.Admin).Groups, func(g admin.GroupStatus) string { return g.Group })
+	streamNames = namesOf(func(adm *admin.Admin, ctx context.Context) ([]admin.Stream, error) {
+		return adm.Streams(ctx, admin.StreamFilter{Limit: mostStreams})
+	}, func(s admin.Stream) string { return s.Name })
+	namespaceNames = namesOf((*admin.Admin).Namespaces, func(n admin.Namespace) string { return n.Name })
 
 	// By the command that holds others, whose first argument is such a name.
 	namesFor = map[string]names{
 		"groups":      groupNames,
-		"imports":     namesOf(pg.ListImports, func(i pg.ImportStatus) string { return i.Import }),
-		"projections": namesOf(pg.ListProjections, func(p pg.ProjectionStatus) string { return p.Projection }),
-		"relays":      namesOf(pg.ListRelays, func(r pg.RelayStatus) string { return r.Relay }),
-		"schedules":   namesOf(pg.ListSchedules, func(s pg.ScheduleStatus) string { return s.Name }),
+		"imports":     namesOf((*admin.Admin).Imports, func(i admin.ImportStatus) string { return i.Import }),
+		"projections": namesOf((*admin.Admin).Projections, func(p admin.ProjectionStatus) string { return p.Projection }),
+		"relays":      namesOf((*admin.Admin).Relays, func(r admin.RelayStatus) string { return r.Relay }),
+		"schedules":   namesOf((*admin.Admin).Schedules, func(s admin.ScheduleStatus) string { return s.Name }),
 		"streams":     streamNames,
-		"nodes":       namesOf(pg.ListNodes, func(n pg.NodeStatus) string { return n.ID }),
+		"nodes":       namesOf((*admin.Admin).Nodes, func(n admin.NodeStatus) string { return n.ID }),
 	}
 )
 
@@ -88,8 +85,8 @@ func (a *app) completion(list names) cobra.CompletionFunc {
 		defer cancel()
 		a.fromEnvironment()
 		var found []string
-		err := a.withDatabase(ctx, func(conn *pgx.Conn) (err error) {
-			found, err = list(ctx, conn, a.namespace)
+		err := a.withAdmin(ctx, func(adm *admin.Admin) (err error) {
+			found, err = list(ctx, adm)
 			return err
 		})
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/schema"
 )
 
@@ -33,7 +33,7 @@ func connect(ctx context.Context, url string, log *slog.Logger) (*pgx.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	conn, err := pg.Connect(ctx, config, log)
+	conn, err := admin.Connect(ctx, config, log)
 	if err != nil {
 		return nil, unreachable(config, err)
 	}
@@ -71,7 +71,6 @@ func databaseConfig(url string) (*pgx.ConnConfig, error) {
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "posthorn"
 	}
-	config.DialFunc = pg.Dial
 	// A command runs a statement once. Preparing it gains nothing, and does not
 	// work through every pooler.
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -134,9 +133,14 @@ func (a *app) withDatabase(ctx context.Context, use func(conn *pgx.Conn) error) 
 		return err
 	}
 	if a.namespaceGiven {
-		if err := pg.CheckNamespace(ctx, conn, a.namespace); err != nil {
+		if err := admin.New(conn, a.namespace).CheckNamespace(ctx); err != nil {
 			return err
 		}
 	}
 	return use(conn)
+}
+
+// withAdmin is withDatabase for commands that look and operate.
+func (a *app) withAdmin(ctx context.Context, use func(adm *admin.Admin) error) error {
+	return a.withDatabase(ctx, func(conn *pgx.Conn) error { return use(admin.New(conn, a.namespace)) })
 }

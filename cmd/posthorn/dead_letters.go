@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newDeadLetters(a *app) *cobra.Command {
@@ -28,14 +27,11 @@ func newDeadLetters(a *app) *cobra.Command {
 }
 
 // deadLetterFlags say which dead letters are meant.
-type deadLetterFlags struct {
-	group  string
-	filter pg.DeadLetterFilter
-}
+type deadLetterFlags struct{ filter admin.DeadLetterFilter }
 
 func (f *deadLetterFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.group, "group", "", "only of this group (default: all groups of the namespace)")
+	flags.StringVar(&f.filter.Group, "group", "", "only of this group (default: all groups of the namespace)")
 	flags.Int64SliceVar(&f.filter.IDs, "id", nil, "only these, by their ids")
 	flags.StringVar(&f.filter.Type, "type", "", "only of events of this type")
 	flags.StringVar(&f.filter.Error, "error", "", "only with this text in the error")
@@ -43,11 +39,11 @@ func (f *deadLetterFlags) add(cmd *cobra.Command) {
 
 // confirm asks before a command does something to all dead letters that are
 // meant, and says how many those are.
-func (f *deadLetterFlags) confirm(cmd *cobra.Command, conn *pgx.Conn, namespace string, yes bool, verb string) error {
+func (f *deadLetterFlags) confirm(cmd *cobra.Command, adm *admin.Admin, yes bool, verb string) error {
 	if yes {
 		return nil
 	}
-	n, err := pg.CountDeadLetters(cmd.Context(), conn, namespace, f.group, f.filter)
+	n, err := adm.CountDeadLetters(cmd.Context(), f.filter)
 	if err != nil {
 		return err
 	}
@@ -56,7 +52,7 @@ func (f *deadLetterFlags) confirm(cmd *cobra.Command, conn *pgx.Conn, namespace 
 
 // chosen refuses to mean everything by accident.
 func (f *deadLetterFlags) chosen(all bool) error {
-	narrow := f.group != "" || len(f.filter.IDs) > 0 || f.filter.Type != "" || f.filter.Error != ""
+	narrow := f.filter.Group != "" || len(f.filter.IDs) > 0 || f.filter.Type != "" || f.filter.Error != ""
 	if !all && !narrow {
 		return usageError{errors.New("which dead letters?"), "say --id, --type, --error, --group or --all"}
 	}
@@ -80,10 +76,13 @@ func newDeadLettersList(a *app) *cobra.Command {
 	keepers.add(cmd)
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+		if !*asJSON {
+			keepers = keeperFlags{} // payloads are not shown
+		}
+		return a.withDeadLetters(cmd.Context(), keepers, func(adm *admin.Admin) error {
 			shown := f.filter.Limit
 			f.filter.Limit++ // to see whether there are more
-			letters, err := pg.ListDeadLetters(cmd.Context(), conn, a.namespace, f.group, f.filter)
+			letters, err := collect(adm.DeadLetters(cmd.Context(), f.filter))
 			if err != nil {
 				return err
 			}
@@ -91,10 +90,7 @@ func newDeadLettersList(a *app) *cobra.Command {
 				return err
 			}
 			if *asJSON {
-				if err := a.openDeadLetters(cmd.Context(), conn, keepers, letters); err != nil {
-					return err
-				}
-				return printJSON(cmd.OutOrStdout(), append([]pg.DeadLetter{}, letters...))
+				return printJSON(cmd.OutOrStdout(), append([]admin.DeadLetter{}, letters...))
 			}
 			t := newTable(cmd.OutOrStdout(), "id", "group", "event", "type", "attempts", "failed at", "reason", "error")
 			for _, d := range letters {

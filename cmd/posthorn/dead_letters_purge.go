@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newDeadLettersPurge(a *app) *cobra.Command {
@@ -26,11 +25,11 @@ func newDeadLettersPurge(a *app) *cobra.Command {
 		if err := f.chosen(*all); err != nil {
 			return err
 		}
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			if err := f.confirm(cmd, conn, a.namespace, *yes, "delete %d dead letters for good"); err != nil {
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			if err := f.confirm(cmd, adm, *yes, "delete %d dead letters for good"); err != nil {
 				return err
 			}
-			n, err := pg.Purge(cmd.Context(), conn, a.namespace, f.group, f.filter)
+			n, err := adm.Purge(cmd.Context(), f.filter)
 			if err != nil {
 				return err
 			}

@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newDeadLettersRedrive(a *app) *cobra.Command {
@@ -29,11 +28,11 @@ have all their attempts again.`,
 		if err := f.chosen(*all); err != nil {
 			return err
 		}
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			if err := f.confirm(cmd, conn, a.namespace, *yes || !*all, "redrive %d dead letters"); err != nil {
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			if err := f.confirm(cmd, adm, *yes || !*all, "redrive %d dead letters"); err != nil {
 				return err
 			}
-			n, err := pg.Redrive(cmd.Context(), conn, a.namespace, f.group, f.filter)
+			n, err := adm.Redrive(cmd.Context(), f.filter)
 			if err != nil {
 				return err
 			}

@@ -6,13 +6,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/sealing"
 )
 
@@ -31,19 +33,16 @@ func newDeadLettersShow(a *app) *cobra.Command {
 		if err != nil || id <= 0 {
 			return usageError{fmt.Errorf("%q is no id of a dead letter", args[0]), "run: posthorn dead-letters list"}
 		}
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			found, err := pg.ListDeadLetters(cmd.Context(), conn, a.namespace, "", pg.DeadLetterFilter{IDs: []int64{id}})
+		return a.withDeadLetters(cmd.Context(), keepers, func(adm *admin.Admin) error {
+			found, err := collect(adm.DeadLetters(cmd.Context(), admin.DeadLetterFilter{IDs: []int64{id}}))
 			if err != nil {
 				return err
 			}
 			if len(found) == 0 {
 				return hintError{
-					fmt.Errorf("dead letter %d in namespace %s: %w", id, a.namespace, pg.ErrNotFound),
+					fmt.Errorf("dead letter %d in namespace %s: %w", id, a.namespace, posthorn.ErrNotFound),
 					"run: posthorn dead-letters list",
 				}
-			}
-			if err := a.openDeadLetters(cmd.Context(), conn, keepers, found); err != nil {
-				return err
 			}
 			if *asJSON {
 				return printJSON(cmd.OutOrStdout(), found[0])
@@ -54,21 +53,29 @@ func newDeadLettersShow(a *app) *cobra.Command {
 	return cmd
 }
 
-// openDeadLetters opens what opens. The rest is shown as it is.
-func (a *app) openDeadLetters(ctx context.Context, conn *pgx.Conn, keepers keeperFlags, letters []pg.DeadLetter) error {
-	return keepers.withBox(ctx, conn, a.log, func(box *sealing.Box) error {
-		for i := range letters {
-			d := &letters[i]
-			payload, opened, err := box.OpenPayload(ctx, a.namespace, d.Stream, d.Metadata, d.Payload)
-			if d.Sealed = err != nil; opened {
-				d.Payload = payload
-			}
-		}
-		return nil
+// withDeadLetters is withAdmin with payloads of dead letters opened, as far as they
+// open with the keepers.
+func (a *app) withDeadLetters(ctx context.Context, keepers keeperFlags, use func(adm *admin.Admin) error) error {
+	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
+		return keepers.withBox(ctx, conn, a.log, func(box *sealing.Box) error {
+			return use(admin.New(conn, a.namespace).Opening(box))
+		})
 	})
 }
 
-func printDeadLetter(w io.Writer, d pg.DeadLetter) error {
+// collect reads all that an iterator yields, up to an error.
+func collect[T any](all iter.Seq2[T, error]) ([]T, error) {
+	var list []T
+	for item, err := range all {
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, item)
+	}
+	return list, nil
+}
+
+func printDeadLetter(w io.Writer, d admin.DeadLetter) error {
 	f := newFields(w)
 	f.field("id", d.ID)
 	f.field("group", d.Group)

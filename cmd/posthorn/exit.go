@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/schema"
 )
 
@@ -45,10 +45,10 @@ var sqlStateExits = map[string]int{
 
 // The same, where they are not from the database.
 var sentinelExits = map[error]int{
-	pg.ErrNotFound: exitNotFound,
-	pg.ErrConflict: exitConflict,
-	pg.ErrInvalid:  exitUsage,
-	pg.ErrRefused:  exitRefused,
+	posthorn.ErrNotFound: exitNotFound,
+	posthorn.ErrConflict: exitConflict,
+	posthorn.ErrInvalid:  exitUsage,
+	posthorn.ErrRefused:  exitRefused,
 }
 
 func exitCode(err error) int {

@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newGroups(a *app) *cobra.Command {
@@ -46,13 +45,13 @@ and BEHIND the age of the oldest of them.`,
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			groups, err := pg.ListGroups(cmd.Context(), conn, a.namespace)
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			groups, err := adm.Groups(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]pg.GroupStatus{}, groups...))
+				return printJSON(cmd.OutOrStdout(), append([]admin.GroupStatus{}, groups...))
 			}
 			t := newTable(cmd.OutOrStdout(), "group", "order", "state", "lag", "behind", "leases", "retries", "dead letters")
 			for _, g := range groups {
@@ -64,7 +63,7 @@ and BEHIND the age of the oldest of them.`,
 	return cmd
 }
 
-func groupState(g pg.GroupStatus) string {
+func groupState(g admin.GroupStatus) string {
 	switch {
 	case g.Paused:
 		return "paused"

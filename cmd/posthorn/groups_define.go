@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 )
 
 const groupsDefineLong = `Make a group, or change the policy of one. What is not given stays as it is.
@@ -26,11 +26,11 @@ const groupsDefineExample = `  posthorn groups define billing
   posthorn groups define mail --delays 1s,1m,1h`
 
 type groupFlags struct {
-	config       pg.GroupConfig
+	settings     admin.GroupSettings
 	attempts     int
 	delays       []time.Duration
-	backoff      pg.Backoff
-	from         string
+	from, to     time.Duration // of the backoff
+	start        string
 	changesTries bool
 }
 
@@ -44,14 +44,14 @@ func newGroupsDefine(a *app) *cobra.Command {
 	}
 	var f groupFlags
 	flags := cmd.Flags()
-	flags.StringVar(&f.config.Order, "order", "", "none, key, stream or total (default none)")
-	numberVar(flags, &f.config.Slots, "slots", 0, 1, 1024, "how many keys may be worked on at once, with --order key (default 16)")
+	flags.StringVar(&f.settings.Order, "order", "", "none, key, stream or total (default none)")
+	numberVar(flags, &f.settings.Slots, "slots", 0, 1, 1024, "how many keys may be worked on at once, with --order key (default 16)")
 	numberVar(flags, &f.attempts, "attempts", 0, 0, 999_999_999, "deliveries before an event becomes a dead letter, 0 for no limit (default 5)")
 	flags.DurationSliceVar(&f.delays, "delays", nil, "delays before each further attempt")
-	flags.DurationVar(&f.backoff.From, "backoff-from", 0, "the first delay (default 1s)")
-	flags.DurationVar(&f.backoff.To, "backoff-to", 0, "the longest delay (default 5m0s)")
-	flags.StringVar(&f.config.OnFailure, "on-failure", "", "block or set_aside, in ordered groups (default block)")
-	flags.StringVar(&f.from, "from", "", "where a new group begins: now, beginning or a TIME (default now)")
+	flags.DurationVar(&f.from, "backoff-from", 0, "the first delay (default 1s)")
+	flags.DurationVar(&f.to, "backoff-to", 0, "the longest delay (default 5m0s)")
+	flags.StringVar(&f.settings.OnFailure, "on-failure", "", "block or set_aside, in ordered groups (default block)")
+	flags.StringVar(&f.start, "from", "", "where a new group begins: now, beginning or a TIME (default now)")
 	cmd.MarkFlagsMutuallyExclusive("delays", "backoff-from")
 	cmd.MarkFlagsMutuallyExclusive("delays", "backoff-to")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -60,7 +60,7 @@ func newGroupsDefine(a *app) *cobra.Command {
 				return usageError{fmt.Errorf("--%s must be more than 0", name), "leave it out to keep what is, or for the default"}
 			}
 		}
-		delays := slices.Concat(f.delays, []time.Duration{f.backoff.From, f.backoff.To})
+		delays := slices.Concat(f.delays, []time.Duration{f.from, f.to})
 		if slices.ContainsFunc(delays, func(d time.Duration) bool { return d < 0 }) {
 			return usageError{errors.New("a delay cannot be negative"), "write periods like 1s,1m,1h"}
 		}
@@ -72,26 +72,47 @@ func newGroupsDefine(a *app) *cobra.Command {
 
 func (a *app) defineGroup(cmd *cobra.Command, name string, f groupFlags) error {
 	ctx := cmd.Context()
-	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-		config := f.config
-		config.Delays = f.delays
-		if f.changesTries {
-			config.Attempts = &f.attempts
-		}
-		if f.backoff != (pg.Backoff{}) {
-			config.Backoff = &f.backoff
-		}
-		if f.from != "" {
-			start, err := parseMoment(ctx, conn, f.from)
+	settings := f.settings
+	for _, delay := range f.delays {
+		settings.Delays = append(settings.Delays, inSQL(delay))
+	}
+	if f.changesTries {
+		settings.Attempts = &f.attempts
+	}
+	if f.from != 0 || f.to != 0 {
+		settings.Backoff = &admin.BackoffSettings{From: inSQL(f.from), To: inSQL(f.to)}
+	}
+	return a.withAdmin(ctx, func(adm *admin.Admin) error {
+		if f.start != "" {
+			start, err := parseMoment(ctx, adm, f.start)
 			if err != nil {
 				return err
 			}
-			config.Start = &start
+			settings.Start = momentInSQL(start)
 		}
-		if _, err := pg.DefineGroup(ctx, conn, a.namespace, name, config); err != nil {
+		if err := adm.DefineGroup(ctx, name, settings); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "group %s is defined\n", name)
 		return err
 	})
+}
+
+// inSQL is a period as Postgres reads it; none if it is 0.
+func inSQL(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d microseconds", d.Microseconds())
+}
+
+// momentInSQL is a place in the log as the settings of a group have it.
+func momentInSQL(m posthorn.Moment) string {
+	switch m {
+	case posthorn.Beginning:
+		return "beginning"
+	case posthorn.End:
+		return "end"
+	}
+	return m.Time.Format(time.RFC3339Nano)
 }

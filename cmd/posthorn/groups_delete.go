@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newGroupsDelete(a *app) *cobra.Command {
@@ -22,8 +21,8 @@ dead letters. Events stay in the log, for other groups.`,
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
-		return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-			s, err := pg.StatusOfGroup(ctx, conn, a.namespace, args[0])
+		return a.withAdmin(ctx, func(adm *admin.Admin) error {
+			s, err := adm.Group(ctx, args[0])
 			if err != nil {
 				return err
 			}
@@ -31,7 +30,7 @@ dead letters. Events stay in the log, for other groups.`,
 			if err := confirm(cmd, *yes, question); err != nil {
 				return err
 			}
-			d, err := pg.DeleteGroup(ctx, conn, a.namespace, args[0])
+			d, err := adm.DeleteGroup(ctx, args[0])
 			if err != nil {
 				return err
 			}

@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 const groupsSeekLong = `Move a group: it is handed every event published from then on, again if it had
@@ -26,12 +25,12 @@ func newGroupsSeek(a *app) *cobra.Command {
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-				to, err := parseMoment(ctx, conn, args[1])
+			return a.withAdmin(ctx, func(adm *admin.Admin) error {
+				to, err := parseMoment(ctx, adm, args[1])
 				if err != nil {
 					return err
 				}
-				if err := pg.Seek(ctx, conn, a.namespace, args[0], to); err != nil {
+				if err := adm.Seek(ctx, args[0], to); err != nil {
 					return err
 				}
 				where := args[1]

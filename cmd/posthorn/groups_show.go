@@ -5,17 +5,16 @@ import (
 	"io"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 // groupDetails is what is printed about one group.
 type groupDetails struct {
-	pg.GroupStatus
-	Policy        pg.GroupPolicy          `json:"policy"`
-	Subscriptions []pg.SubscriptionStatus `json:"subscriptions"`
+	admin.GroupStatus
+	Policy        admin.GroupPolicy          `json:"policy"`
+	Subscriptions []admin.SubscriptionStatus `json:"subscriptions"`
 }
 
 func newGroupsShow(a *app) *cobra.Command {
@@ -27,20 +26,20 @@ func newGroupsShow(a *app) *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
 			var d groupDetails
 			var err error
-			if d.GroupStatus, err = pg.StatusOfGroup(cmd.Context(), conn, a.namespace, args[0]); err != nil {
+			if d.GroupStatus, err = adm.Group(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			if d.Policy, err = pg.PolicyOfGroup(cmd.Context(), conn, a.namespace, args[0]); err != nil {
+			if d.Policy, err = adm.GroupPolicy(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			if d.Subscriptions, err = pg.ListSubscriptions(cmd.Context(), conn, a.namespace, args[0]); err != nil {
+			if d.Subscriptions, err = adm.Subscriptions(cmd.Context(), args[0]); err != nil {
 				return err
 			}
 			if *asJSON {
-				d.Subscriptions = append([]pg.SubscriptionStatus{}, d.Subscriptions...)
+				d.Subscriptions = append([]admin.SubscriptionStatus{}, d.Subscriptions...)
 				return printJSON(cmd.OutOrStdout(), d)
 			}
 			if err := printGroup(cmd.OutOrStdout(), d); err != nil {
@@ -79,39 +78,39 @@ func printGroup(w io.Writer, d groupDetails) error {
 	return f.flush()
 }
 
-func heldBackBy(g pg.GroupStatus) string {
+func heldBackBy(g admin.GroupStatus) string {
 	switch {
 	case g.HeldForSeconds == 0:
 		return ""
-	case g.HeldByPID == nil:
+	case g.HeldByPID == 0:
 		return fmt.Sprintf("%s, for %s", g.HeldByApplication, roughSeconds(g.HeldForSeconds))
 	default:
-		return fmt.Sprintf("a transaction of %q, pid %d, for %s", g.HeldByApplication, *g.HeldByPID, roughSeconds(g.HeldForSeconds))
+		return fmt.Sprintf("a transaction of %q, pid %d, for %s", g.HeldByApplication, g.HeldByPID, roughSeconds(g.HeldForSeconds))
 	}
 }
 
-func attempts(p pg.GroupPolicy) string {
+func attempts(p admin.GroupPolicy) string {
 	if p.Attempts == 0 {
 		return "no limit"
 	}
 	return fmt.Sprint(p.Attempts)
 }
 
-func delays(p pg.GroupPolicy) string {
+func delays(p admin.GroupPolicy) string {
 	if p.Delays != nil {
 		return strings.Join(p.Delays, ", ")
 	}
 	return fmt.Sprintf("%s × %g, up to %s, jitter %g", p.BackoffFrom, p.BackoffFactor, p.BackoffTo, p.BackoffJitter)
 }
 
-func printSubscriptions(w io.Writer, subscriptions []pg.SubscriptionStatus) error {
+func printSubscriptions(w io.Writer, subscriptions []admin.SubscriptionStatus) error {
 	if _, err := fmt.Fprintln(w); err != nil {
 		return err
 	}
 	t := newTable(w, "subscription", "state", "since", "owed", "expires", "wants", "error")
 	for _, s := range subscriptions {
-		since := &s.CreatedAt
-		if s.StoppedAt != nil {
+		since := s.CreatedAt
+		if !s.StoppedAt.IsZero() {
 			since = s.StoppedAt
 		}
 		t.row(s.Name, s.State, since, s.Owed, s.ExpiresAt, wants(s), s.Error)
@@ -120,7 +119,7 @@ func printSubscriptions(w io.Writer, subscriptions []pg.SubscriptionStatus) erro
 }
 
 // wants is a filter or a condition, as it was given.
-func wants(s pg.SubscriptionStatus) string {
+func wants(s admin.SubscriptionStatus) string {
 	switch {
 	case s.Condition == "" && string(s.Filter) == "{}":
 		return "everything"

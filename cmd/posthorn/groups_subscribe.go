@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 const groupsSubscribeLong = `Make a subscription of a group, or change what it wants: NAME gets the events
@@ -64,8 +63,8 @@ func newGroupsSubscribe(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			id, err := pg.Subscribe(cmd.Context(), conn, a.namespace, args[0], args[1], want)
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			id, err := adm.Subscribe(cmd.Context(), args[0], args[1], want)
 			if err != nil {
 				return err
 			}
@@ -79,8 +78,8 @@ func newGroupsSubscribe(a *app) *cobra.Command {
 	return cmd
 }
 
-func (f subscribeFlags) subscription() (pg.Subscription, error) {
-	s := pg.Subscription{Condition: f.condition, ExpireAfter: f.expireAfter}
+func (f subscribeFlags) subscription() (admin.Subscription, error) {
+	s := admin.Subscription{Condition: f.condition, ExpireAfter: f.expireAfter}
 	var err error
 	if s.Params, err = document("params", []byte(f.params)); err != nil {
 		return s, err
@@ -119,12 +118,12 @@ want.`,
 	yes := yesFlag(cmd)
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
 			question := fmt.Sprintf("remove subscription %s of group %s with what is owed to it", args[1], args[0])
 			if err := confirm(cmd, *yes, question); err != nil {
 				return err
 			}
-			owed, err := pg.Unsubscribe(cmd.Context(), conn, a.namespace, args[0], args[1])
+			owed, err := adm.Unsubscribe(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return err
 			}

@@ -5,16 +5,15 @@ import (
 	"io"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 // importDetails is what is printed about one import.
 type importDetails struct {
-	pg.ImportStatus
-	Known []pg.ImportStream `json:"streams_at_broker"`
+	admin.ImportStatus
+	Known []admin.ImportedStream `json:"streams_at_broker"`
 }
 
 func newImports(a *app) *cobra.Command {
@@ -43,13 +42,13 @@ cannot go on.`,
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			imports, err := pg.ListImports(cmd.Context(), conn, a.namespace)
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			imports, err := adm.Imports(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]pg.ImportStatus{}, imports...))
+				return printJSON(cmd.OutOrStdout(), append([]admin.ImportStatus{}, imports...))
 			}
 			t := newTable(cmd.OutOrStdout(), "import", "from", "state", "leader", "imported", "lag", "behind", "looked", "error")
 			for _, i := range imports {
@@ -61,7 +60,7 @@ cannot go on.`,
 	return cmd
 }
 
-func importState(i pg.ImportStatus) string {
+func importState(i admin.ImportStatus) string {
 	switch {
 	case i.Owner == "":
 		return "nobody leads"
@@ -78,14 +77,14 @@ func importState(i pg.ImportStatus) string {
 	}
 }
 
-func importLag(i pg.ImportStatus) string {
+func importLag(i admin.ImportStatus) string {
 	if i.LagEvents == nil {
 		return "unknown"
 	}
 	return fmt.Sprint(*i.LagEvents)
 }
 
-func importBehind(i pg.ImportStatus) string {
+func importBehind(i admin.ImportStatus) string {
 	if i.LagSeconds == nil {
 		return "unknown"
 	}
@@ -101,14 +100,17 @@ func newImportsShow(a *app) *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
 			var d importDetails
 			var err error
-			if d.ImportStatus, d.Known, err = pg.StatusOfImport(cmd.Context(), conn, a.namespace, args[0]); err != nil {
+			if d.ImportStatus, err = adm.Import(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			if d.Known, err = adm.ImportedStreams(cmd.Context(), args[0]); err != nil {
 				return err
 			}
 			if *asJSON {
-				d.Known = append([]pg.ImportStream{}, d.Known...)
+				d.Known = append([]admin.ImportedStream{}, d.Known...)
 				return printJSON(cmd.OutOrStdout(), d)
 			}
 			return printImport(cmd.OutOrStdout(), d)
@@ -160,8 +162,8 @@ that the broker has, and imports again what the log has already.`,
 		Example: "  posthorn imports delete import",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-				return pg.DeleteImport(cmd.Context(), conn, a.namespace, args[0])
+			return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+				return adm.DeleteImport(cmd.Context(), args[0])
 			})
 		},
 	}

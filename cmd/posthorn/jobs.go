@@ -8,10 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newJobs(a *app) *cobra.Command {
@@ -54,7 +53,7 @@ A job is stalled when its worker has said nothing of it for 30 seconds.`,
   posthorn jobs list --stalled --watch`,
 		Args: cobra.NoArgs,
 	}
-	f := pg.JobFilter{NewestFirst: true}
+	f := admin.JobFilter{NewestFirst: true}
 	flags := cmd.Flags()
 	flags.StringVar(&f.Status, "status", "", "only pending, processing, completed, failed or cancelled ones")
 	flags.StringArrayVar(&f.Tags, "tag", nil, "only those with this tag; repeated: with any of them")
@@ -68,13 +67,13 @@ A job is stalled when its worker has said nothing of it for 30 seconds.`,
 		if *stalled {
 			f.Stalled = stalled
 		}
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
 			if *watch {
-				return a.watchJobs(cmd.Context(), conn, cmd.OutOrStdout(), f)
+				return a.watchJobs(cmd.Context(), adm, cmd.OutOrStdout(), f)
 			}
 			shown := f.Limit
 			f.Limit++ // to see whether there are more
-			jobs, err := pg.ListJobs(cmd.Context(), conn, a.namespace, f)
+			jobs, err := adm.Jobs(cmd.Context(), f)
 			if err != nil {
 				return err
 			}
@@ -82,7 +81,7 @@ A job is stalled when its worker has said nothing of it for 30 seconds.`,
 				return err
 			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]pg.Job{}, jobs...))
+				return printJSON(cmd.OutOrStdout(), append([]admin.JobStatus{}, jobs...))
 			}
 			return printJobs(cmd.OutOrStdout(), jobs)
 		})
@@ -91,13 +90,13 @@ A job is stalled when its worker has said nothing of it for 30 seconds.`,
 }
 
 // watchJobs prints the list again and again, each over the last.
-func (a *app) watchJobs(ctx context.Context, conn *pgx.Conn, w io.Writer, f pg.JobFilter) error {
+func (a *app) watchJobs(ctx context.Context, adm *admin.Admin, w io.Writer, f admin.JobFilter) error {
 	clear := ""
 	if isTerminal(terminalOf(w)) {
 		clear = "\x1b[H\x1b[2J"
 	}
 	for {
-		jobs, err := pg.ListJobs(ctx, conn, a.namespace, f)
+		jobs, err := adm.Jobs(ctx, f)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -118,7 +117,7 @@ func (a *app) watchJobs(ctx context.Context, conn *pgx.Conn, w io.Writer, f pg.J
 	}
 }
 
-func printJobs(w io.Writer, jobs []pg.Job) error {
+func printJobs(w io.Writer, jobs []admin.JobStatus) error {
 	t := newTable(w, "id", "status", "tags", "attempt", "due", "worker", "title")
 	for _, j := range jobs {
 		t.row(j.ID, jobState(j), strings.Join(j.Tags, ","), j.Attempt, jobDue(j), j.Worker, j.Title)
@@ -126,7 +125,7 @@ func printJobs(w io.Writer, jobs []pg.Job) error {
 	return t.flush()
 }
 
-func jobState(j pg.Job) string {
+func jobState(j admin.JobStatus) string {
 	state := strings.ToLower(j.Status)
 	if j.Stalled {
 		state += ", stalled"
@@ -135,14 +134,14 @@ func jobState(j pg.Job) string {
 }
 
 // jobDue is when a job that waits is due; others are not.
-func jobDue(j pg.Job) *time.Time {
+func jobDue(j admin.JobStatus) time.Time {
 	switch {
-	case j.Status != "PENDING":
-		return nil
-	case j.NextRetryAt != nil:
+	case j.Status != admin.JobPending:
+		return time.Time{}
+	case !j.NextRetryAt.IsZero():
 		return j.NextRetryAt
 	}
-	return &j.RunAt
+	return j.RunAt
 }
 
 func jobID(text string) (int64, error) {

@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newJobsRetry(a *app) *cobra.Command {
-	cmd := a.onJobs(pg.ResetJob, "is pending again")
+	cmd := a.onJobs((*admin.Admin).ResetJob, "is pending again")
 	cmd.Use = "retry ID…"
 	cmd.Short = "Let jobs begin anew that have failed for good, or that a worker has"
 	cmd.Long = `Let jobs begin anew: those that have failed for good, with their retries as at
@@ -21,7 +20,7 @@ first, or those that a worker has, which can say nothing more of them.`
 }
 
 func newJobsCancel(a *app) *cobra.Command {
-	cmd := a.onJobs(pg.CancelJob, "is cancelled")
+	cmd := a.onJobs((*admin.Admin).CancelJob, "is cancelled")
 	cmd.Use = "cancel ID…"
 	cmd.Short = "End jobs that are not finished"
 	cmd.Long = cmd.Short + `. A worker that has one can say nothing
@@ -31,7 +30,7 @@ more of it.`
 }
 
 // onJobs is a command that does one thing to jobs, one after the other.
-func (a *app) onJobs(do func(ctx context.Context, db pg.DB, namespace string, id int64, reason string) error, done string) *cobra.Command {
+func (a *app) onJobs(do func(adm *admin.Admin, ctx context.Context, id int64, reason string) error, done string) *cobra.Command {
 	cmd := &cobra.Command{Args: cobra.MinimumNArgs(1)}
 	reason := cmd.Flags().String("reason", "", "why, for the log of the job")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -42,9 +41,9 @@ func (a *app) onJobs(do func(ctx context.Context, db pg.DB, namespace string, id
 				return err
 			}
 		}
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
 			for _, id := range ids {
-				if err := do(cmd.Context(), conn, a.namespace, id, *reason); err != nil {
+				if err := do(adm, cmd.Context(), id, *reason); err != nil {
 					return err
 				}
 				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "job %d %s\n", id, done); err != nil {

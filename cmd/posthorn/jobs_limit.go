@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"time"
+	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newJobsPause(a *app) *cobra.Command {
@@ -18,8 +18,8 @@ func newJobsPause(a *app) *cobra.Command {
 		Example: "  posthorn jobs pause mail",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-				if err := pg.PauseJobTag(cmd.Context(), conn, a.namespace, args[0]); err != nil {
+			return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+				if err := adm.PauseJobTag(cmd.Context(), args[0]); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "tag %s is paused\n", args[0])
@@ -36,8 +36,8 @@ func newJobsResume(a *app) *cobra.Command {
 		Example: "  posthorn jobs resume mail",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-				was, err := pg.ResumeJobTag(cmd.Context(), conn, a.namespace, args[0])
+			return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+				was, err := adm.ResumeJobTag(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
@@ -71,15 +71,15 @@ limits of the tag are removed. Jobs that are held back keep their place.`,
 	per := flags.Duration("per", 0, "the period")
 	cmd.MarkFlagsRequiredTogether("max-started", "per")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		l := pg.JobLimit{Period: *per}
-		if flags.Changed("max-running") {
-			l.MaxRunning = &running
+		l := admin.JobLimit{MaxRunning: running, MaxStarted: started, Period: *per}
+		if flags.Changed("max-running") && running == 0 {
+			l.MaxRunning = -1
 		}
-		if flags.Changed("max-started") {
-			l.MaxStarted = &started
+		if flags.Changed("max-started") && started == 0 {
+			l.MaxStarted = -1
 		}
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			if err := pg.SetJobLimit(cmd.Context(), conn, a.namespace, args[0], l); err != nil {
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			if err := adm.SetJobLimit(cmd.Context(), args[0], l); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "tag %s: %s\n", args[0], limitText(l))
@@ -89,19 +89,15 @@ limits of the tag are removed. Jobs that are held back keep their place.`,
 	return cmd
 }
 
-func limitText(l pg.JobLimit) string {
-	text := "no limit"
-	if l.MaxRunning != nil {
-		text = fmt.Sprintf("%d at once", *l.MaxRunning)
+func limitText(l admin.JobLimit) string {
+	var limits []string
+	if l.MaxRunning != 0 {
+		limits = append(limits, fmt.Sprintf("%d at once", max(l.MaxRunning, 0)))
 	}
-	if l.MaxStarted != nil {
-		started := fmt.Sprintf("%d per %v", *l.MaxStarted, l.Period)
-		if l.MaxRunning != nil {
-			return text + ", " + started
-		}
-		return started
+	if l.MaxStarted != 0 {
+		limits = append(limits, fmt.Sprintf("%d per %v", max(l.MaxStarted, 0), l.Period))
 	}
-	return text
+	return cmp.Or(strings.Join(limits, ", "), "no limit")
 }
 
 func newJobsLimits(a *app) *cobra.Command {
@@ -113,21 +109,17 @@ func newJobsLimits(a *app) *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			limits, err := pg.ListJobLimits(cmd.Context(), conn, a.namespace)
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			limits, err := adm.JobLimits(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]pg.JobLimitStatus{}, limits...))
+				return printJSON(cmd.OutOrStdout(), append([]admin.JobLimitStatus{}, limits...))
 			}
 			t := newTable(cmd.OutOrStdout(), "tag", "limit", "running", "started", "held back", "paused")
 			for _, l := range limits {
-				limit := pg.JobLimit{MaxRunning: l.MaxRunning, MaxStarted: l.MaxStarted}
-				if l.PeriodSeconds != nil {
-					limit.Period = time.Duration(*l.PeriodSeconds * float64(time.Second))
-				}
-				t.row(l.Tag, limitText(limit), l.Running, l.Started, l.HeldBack, l.PausedAt)
+				t.row(l.Tag, limitText(l.Limit()), l.Running, l.Started, l.HeldBack, l.PausedAt)
 			}
 			return t.flush()
 		})

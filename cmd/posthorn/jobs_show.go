@@ -6,16 +6,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 // jobDetails is what is printed about one job.
 type jobDetails struct {
-	pg.Job
-	Log []pg.JobEntry `json:"log"`
+	admin.JobStatus
+	Log []admin.JobEntry `json:"log"`
 }
 
 func newJobsShow(a *app) *cobra.Command {
@@ -31,16 +30,16 @@ func newJobsShow(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
 			var d jobDetails
-			if d.Job, err = pg.GetJob(cmd.Context(), conn, a.namespace, id); err != nil {
+			if d.JobStatus, err = adm.Job(cmd.Context(), id); err != nil {
 				return err
 			}
-			if d.Log, err = pg.JobHistory(cmd.Context(), conn, a.namespace, id); err != nil {
+			if d.Log, err = adm.JobLog(cmd.Context(), id); err != nil {
 				return err
 			}
 			if *asJSON {
-				d.Log = append([]pg.JobEntry{}, d.Log...)
+				d.Log = append([]admin.JobEntry{}, d.Log...)
 				return printJSON(cmd.OutOrStdout(), d)
 			}
 			return printJob(cmd.OutOrStdout(), d)
@@ -55,7 +54,7 @@ func printJob(w io.Writer, d jobDetails) error {
 	f.field("title", d.Title)
 	f.field("description", d.Description)
 	f.field("tags", strings.Join(d.Tags, ", "))
-	f.field("status", jobState(d.Job))
+	f.field("status", jobState(d.JobStatus))
 	f.field("error", d.ErrorMessage)
 	f.field("attempt", d.Attempt)
 	f.field("failures", d.RetryCount)
@@ -87,7 +86,7 @@ func printJob(w io.Writer, d jobDetails) error {
 	return printJobLog(w, d.Log)
 }
 
-func printJobLog(w io.Writer, log []pg.JobEntry) error {
+func printJobLog(w io.Writer, log []admin.JobEntry) error {
 	t := newTable(w, "at", "action", "attempt", "worker", "took", "what")
 	for _, e := range log {
 		took := ""

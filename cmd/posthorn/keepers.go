@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/seal"
 	"github.com/posthorn/posthorn/seal/keeper"
@@ -102,7 +101,7 @@ func (k keepers) config() posthorn.SealConfig {
 }
 
 // withBox seals and opens for one command.
-func (f *keeperFlags) withBox(ctx context.Context, db pg.DB, log *slog.Logger, use func(box *sealing.Box) error) error {
+func (f *keeperFlags) withBox(ctx context.Context, db posthorn.DB, log *slog.Logger, use func(box *sealing.Box) error) error {
 	open, err := f.open(ctx)
 	if err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/pg"
 )
 
 // listen takes the address, before anything that takes time is begun.
@@ -50,7 +49,7 @@ const (
 // accessAt says who gets in, and refuses to let in everybody who can reach this
 // machine, unless told to.
 func accessAt(ctx context.Context, ph *posthorn.Client, address net.Addr, insecure bool) (access, error) {
-	required, err := pg.TokensRequired(ctx, ph.Pool())
+	required, err := ph.Admin().TokensRequired(ctx)
 	switch {
 	case err != nil:
 		return "", err
@@ -62,7 +61,7 @@ func accessAt(ctx context.Context, ph *posthorn.Client, address net.Addr, insecu
 		return accessEverybody, nil
 	}
 	return "", hintError{
-		fmt.Errorf("%w to listen on %s: there is no token yet, and everyone who reaches it could do everything", pg.ErrRefused, address),
+		fmt.Errorf("%w to listen on %s: there is no token yet, and everyone who reaches it could do everything", posthorn.ErrRefused, address),
 		"make a token first, which every request must carry from then on: posthorn tokens create NAME --scope all; or listen on 127.0.0.1; or say --insecure",
 	}
 }

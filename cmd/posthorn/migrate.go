@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/schema"
 )
 
@@ -76,7 +77,7 @@ func (a *app) migrate(cmd *cobra.Command, conn *pgx.Conn, withPgCron, asJSON boo
 	}
 	done := migration{Report: report}
 	if withPgCron {
-		if done.PgCronJob, err = usePgCron(cmd.Context(), conn); err != nil {
+		if done.PgCronJob, err = a.usePgCron(cmd.Context(), conn); err != nil {
 			return err
 		}
 	}
@@ -84,6 +85,20 @@ func (a *app) migrate(cmd *cobra.Command, conn *pgx.Conn, withPgCron, asJSON boo
 		return printJSON(cmd.OutOrStdout(), done)
 	}
 	return printMigrated(cmd.OutOrStdout(), done)
+}
+
+// usePgCron registers the one job that tends the database, also where pg_cron is in
+// another database of the server.
+func (a *app) usePgCron(ctx context.Context, conn *pgx.Conn) (job int64, err error) {
+	return admin.New(conn, a.namespace).UsePgCron(ctx, func(ctx context.Context, database string) (*pgx.Conn, error) {
+		config := conn.Config()
+		config.Database = database
+		home, err := pgx.ConnectConfig(ctx, config)
+		if err != nil {
+			return nil, unreachable(config, err)
+		}
+		return home, nil
+	})
 }
 
 // warnOfStrangers names the tables of users in schema posthorn: removing Posthorn

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 )
 
 const timeHelp = `TIME is a moment such as 2026-01-31T12:00:00Z, 2026-01-31 (its first second,
@@ -15,19 +16,19 @@ such as -10m or -1h30m.`
 
 // parseMoment reads a place in the log. A time ago is counted from the
 // database's clock, since that is what events are stamped with.
-func parseMoment(ctx context.Context, db pg.DB, text string) (pg.Moment, error) {
+func parseMoment(ctx context.Context, adm *admin.Admin, text string) (posthorn.Moment, error) {
 	switch text {
 	case "beginning":
-		return pg.Beginning, nil
+		return posthorn.Beginning, nil
 	case "end", "now":
-		return pg.End, nil
+		return posthorn.End, nil
 	}
-	now, err := pg.Now(ctx, db)
+	now, err := adm.Now(ctx)
 	if err != nil {
-		return pg.Moment{}, err
+		return posthorn.Moment{}, err
 	}
 	t, err := pastTime(text, now)
-	return pg.At(t), err
+	return posthorn.At(t), err
 }
 
 func pastTime(text string, now time.Time) (time.Time, error) {

@@ -3,10 +3,9 @@ package main
 import (
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newNodes(a *app) *cobra.Command {
@@ -37,13 +36,13 @@ else the node has said of itself.`,
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			nodes, err := pg.ListNodes(cmd.Context(), conn, a.namespace)
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			nodes, err := adm.Nodes(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]pg.NodeStatus{}, nodes...))
+				return printJSON(cmd.OutOrStdout(), append([]admin.NodeStatus{}, nodes...))
 			}
 			t := newTable(cmd.OutOrStdout(), "node", "name", "state", "last heartbeat", "leases", "handlers")
 			for _, n := range nodes {
@@ -55,7 +54,7 @@ else the node has said of itself.`,
 	return cmd
 }
 
-func handlerNames(handlers []pg.HandlerOfGroup) string {
+func handlerNames(handlers []admin.NodeHandler) string {
 	names := make([]string, len(handlers))
 	for i, h := range handlers {
 		names[i] = h.Group + "/" + h.Name

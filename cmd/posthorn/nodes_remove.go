@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newNodesRemove(a *app) *cobra.Command {
@@ -23,8 +22,8 @@ working on is handled a second time, and its late answers are refused.`,
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			released, err := pg.RemoveNode(cmd.Context(), conn, a.namespace, args[0])
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			released, err := adm.RemoveNode(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 const outcomeLong = `Show what has become of one event in each group of its namespace.
@@ -40,13 +39,13 @@ func newOutcome(a *app) *cobra.Command {
 		if err != nil || event <= 0 {
 			return usageError{fmt.Errorf("%q is no id of an event", args[0]), "publish and tail print the ids of events"}
 		}
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			outcomes, err := pg.Outcomes(cmd.Context(), conn, a.namespace, event)
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			outcomes, err := adm.Outcomes(cmd.Context(), event)
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]pg.Outcome{}, outcomes...))
+				return printJSON(cmd.OutOrStdout(), append([]admin.Outcome{}, outcomes...))
 			}
 			t := newTable(cmd.OutOrStdout(), "group", "state", "subscription", "attempts", "node", "at", "due", "error")
 			for _, o := range outcomes {
@@ -66,7 +65,7 @@ func counted(n int) string {
 	return strconv.Itoa(n)
 }
 
-func whatFailed(o pg.Outcome) string {
+func whatFailed(o admin.Outcome) string {
 	switch {
 	case o.Error == "":
 		return o.Reason

@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newProjections(a *app) *cobra.Command {
@@ -40,13 +39,13 @@ apply an event; ERROR says why. It tries again and skips nothing.`,
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			projections, err := pg.ListProjections(cmd.Context(), conn, a.namespace)
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			projections, err := adm.Projections(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]pg.ProjectionStatus{}, projections...))
+				return printJSON(cmd.OutOrStdout(), append([]admin.ProjectionStatus{}, projections...))
 			}
 			t := newTable(cmd.OutOrStdout(), "projection", "state", "position", "lag", "behind", "node", "error")
 			for _, p := range projections {
@@ -58,12 +57,12 @@ apply an event; ERROR says why. It tries again and skips nothing.`,
 	return cmd
 }
 
-func projectionState(p pg.ProjectionStatus) string {
+func projectionState(p admin.ProjectionStatus) string {
 	switch {
 	case p.Paused:
 		return "paused"
 	case p.Failures > 0:
-		return fmt.Sprintf("stands still at %d", *p.FailedEvent)
+		return fmt.Sprintf("stands still at %d", p.FailedEvent)
 	case p.Rebuilding && p.Replaces != "":
 		return fmt.Sprintf("building, %d%%", percent(p))
 	case p.Rebuilding:
@@ -75,4 +74,4 @@ func projectionState(p pg.ProjectionStatus) string {
 	}
 }
 
-func percent(p pg.ProjectionStatus) int64 { return p.RebuildDone * 100 / max(p.RebuildTotal, 1) }
+func percent(p admin.ProjectionStatus) int64 { return p.RebuildDone * 100 / max(p.RebuildTotal, 1) }

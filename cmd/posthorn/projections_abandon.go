@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newProjectionsAbandon(a *app) *cobra.Command {
@@ -22,11 +21,11 @@ the log is kept for them.`,
 	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
-		return a.withDatabase(ctx, func(conn *pgx.Conn) error {
+		return a.withAdmin(ctx, func(adm *admin.Admin) error {
 			if err := confirm(cmd, *yes, "give up the replacement of projection "+args[0]); err != nil {
 				return err
 			}
-			if err := pg.AbandonReplacement(ctx, conn, a.namespace, args[0]); err != nil {
+			if err := adm.AbandonReplacement(ctx, args[0]); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "the replacement of projection %s is given up\n", args[0])

@@ -1,17 +1,12 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 const projectionsRebuildLong = `Empty the tables of a projection and replay the log into them. The truncate and
@@ -56,21 +51,21 @@ func newProjectionsRebuild(a *app) *cobra.Command {
 
 func (a *app) rebuildProjection(cmd *cobra.Command, name string, f rebuildFlags) error {
 	ctx := cmd.Context()
-	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-		if _, err := pg.StatusOfProjection(ctx, conn, a.namespace, name); err != nil {
+	return a.withAdmin(ctx, func(adm *admin.Admin) error {
+		if _, err := adm.Projection(ctx, name); err != nil {
 			return err
 		}
 		if err := confirm(cmd, *f.yes, fmt.Sprintf("truncate %s and replay the log into projection %s", strings.Join(f.tables, ", "), name)); err != nil {
 			return err
 		}
-		if err := a.beginRebuild(ctx, conn, name, f); err != nil {
+		if err := adm.RebuildProjection(ctx, name, admin.RebuildConfig{Truncate: f.tables, Partial: f.partial}); err != nil {
 			return err
 		}
 		if f.noWait {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "projection %s is being rebuilt\n", name)
 			return err
 		}
-		if err := a.awaitRebuilt(cmd, conn, name); err != nil {
+		if err := awaitRebuilt(cmd, adm, name); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "projection %s is rebuilt\n", name)
@@ -78,47 +73,16 @@ func (a *app) rebuildProjection(cmd *cobra.Command, name string, f rebuildFlags)
 	})
 }
 
-// beginRebuild tries again when a batch at work had locked the tables in another
-// order, and Postgres has ended one of the two.
-func (a *app) beginRebuild(ctx context.Context, conn *pgx.Conn, name string, f rebuildFlags) error {
-	for {
-		err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			if err := pg.RebuildProjection(ctx, tx, a.namespace, name, f.partial); err != nil {
-				return err
-			}
-			return pg.Truncate(ctx, tx, f.tables...)
-		})
-		const deadlock = "40P01"
-		var pgErr *pgconn.PgError
-		if !errors.As(err, &pgErr) || pgErr.Code != deadlock {
-			return err
-		}
-	}
-}
-
-const lookForProgress = 200 * time.Millisecond
-
 // awaitRebuilt shows how far a rebuild is, until it is done.
-func (a *app) awaitRebuilt(cmd *cobra.Command, conn *pgx.Conn, name string) error {
-	ctx := cmd.Context()
+func awaitRebuilt(cmd *cobra.Command, adm *admin.Admin, name string) error {
 	p := newProgress(cmd.ErrOrStderr(), "replayed")
 	defer p.end()
-	ticker := time.NewTicker(lookForProgress)
-	defer ticker.Stop()
-	for complained := ""; ; {
-		s, err := pg.StatusOfProjection(ctx, conn, a.namespace, name)
-		if err != nil || !s.Rebuilding {
-			return err
-		}
+	complained := ""
+	return adm.AwaitRebuilt(cmd.Context(), name, func(s admin.ProjectionStatus) {
 		p.at(int(s.RebuildDone))
 		if s.Error != "" && s.Error != complained {
 			complained = s.Error
-			fmt.Fprintf(cmd.ErrOrStderr(), "posthorn: the projection stands still at event %d: %s\n", *s.FailedEvent, oneLine.Replace(s.Error))
+			fmt.Fprintf(cmd.ErrOrStderr(), "posthorn: the projection stands still at event %d: %s\n", s.FailedEvent, oneLine.Replace(s.Error))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
+	})
 }

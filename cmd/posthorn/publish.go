@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/sealing"
 )
@@ -123,7 +124,7 @@ func timeFlag(ctx context.Context, conn *pgx.Conn, value string) (*time.Time, er
 	if value == "" {
 		return nil, nil
 	}
-	now, err := pg.Now(ctx, conn)
+	now, err := admin.New(conn, "").Now(ctx)
 	if err != nil {
 		return nil, err
 	}

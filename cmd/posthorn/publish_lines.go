@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
+	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/sealing"
 )
@@ -213,7 +214,7 @@ func (p *lineWriter[T]) flush(ctx context.Context) error {
 		p.count(len(p.batch))
 		return nil
 	}
-	if !errors.Is(err, pg.ErrInvalid) && !pg.IsPlaintext(err) && !pg.IsWrongKey(err) {
+	if !errors.Is(err, posthorn.ErrInvalid) && !pg.IsPlaintext(err) && !pg.IsWrongKey(err) {
 		p.mayBeWritten(err, p.numbers)
 		return err
 	}

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 const rebaseLong = `Make a log usable that was restored into another cluster.
@@ -27,16 +26,16 @@ func newRebase(a *app) *cobra.Command {
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
-		return a.withDatabase(ctx, func(conn *pgx.Conn) error {
+		return a.withAdmin(ctx, func(adm *admin.Admin) error {
 			if err := confirm(cmd, *yes, "rebase the log of this database"); err != nil {
 				return err
 			}
-			groups, err := pg.Rebase(ctx, conn, *force)
+			groups, err := adm.Rebase(ctx, *force)
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]pg.Rebased{}, groups...))
+				return printJSON(cmd.OutOrStdout(), append([]admin.RebasedGroup{}, groups...))
 			}
 			t := newTable(cmd.OutOrStdout(), "namespace", "group", "events owed")
 			for _, g := range groups {

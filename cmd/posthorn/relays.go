@@ -5,16 +5,15 @@ import (
 	"io"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 // relayDetails is what is printed about one relay.
 type relayDetails struct {
-	pg.RelayStatus
-	Stuck []pg.SetAside `json:"stuck"`
+	admin.RelayStatus
+	Stuck []admin.StuckStream `json:"stuck"`
 }
 
 func newRelays(a *app) *cobra.Command {
@@ -45,13 +44,13 @@ not take. ERROR is the last error of a relay that cannot write.`,
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			relays, err := pg.ListRelays(cmd.Context(), conn, a.namespace)
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			relays, err := adm.Relays(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]pg.RelayStatus{}, relays...))
+				return printJSON(cmd.OutOrStdout(), append([]admin.RelayStatus{}, relays...))
 			}
 			t := newTable(cmd.OutOrStdout(), "relay", "state", "leader", "since", "position", "lag", "behind", "stuck", "dead", "error")
 			for _, r := range relays {
@@ -63,7 +62,7 @@ not take. ERROR is the last error of a relay that cannot write.`,
 	return cmd
 }
 
-func relayState(r pg.RelayStatus) string {
+func relayState(r admin.RelayStatus) string {
 	switch {
 	case r.Paused:
 		return "paused"
@@ -89,21 +88,17 @@ func newRelaysShow(a *app) *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
 			var d relayDetails
 			var err error
-			if d.RelayStatus, err = pg.StatusOfRelay(cmd.Context(), conn, a.namespace, args[0]); err != nil {
+			if d.RelayStatus, err = adm.Relay(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			group, err := pg.FindGroup(cmd.Context(), conn, a.namespace, args[0])
-			if err != nil {
-				return err
-			}
-			if d.Stuck, err = pg.ListAside(cmd.Context(), conn, group); err != nil {
+			if d.Stuck, err = adm.StuckStreams(cmd.Context(), args[0]); err != nil {
 				return err
 			}
 			if *asJSON {
-				d.Stuck = append([]pg.SetAside{}, d.Stuck...)
+				d.Stuck = append([]admin.StuckStream{}, d.Stuck...)
 				return printJSON(cmd.OutOrStdout(), d)
 			}
 			return printRelay(cmd.OutOrStdout(), d)

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newSchedules(a *app) *cobra.Command {
@@ -37,13 +36,13 @@ func newSchedulesList(a *app) *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			schedules, err := pg.ListSchedules(cmd.Context(), conn, a.namespace)
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			schedules, err := adm.Schedules(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]pg.ScheduleStatus{}, schedules...))
+				return printJSON(cmd.OutOrStdout(), append([]admin.ScheduleStatus{}, schedules...))
 			}
 			t := newTable(cmd.OutOrStdout(), "schedule", "state", "cron", "time zone", "type", "next", "last")
 			for _, s := range schedules {

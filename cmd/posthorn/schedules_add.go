@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 const schedulesAddLong = `Make a schedule that publishes an event of TYPE, or change the one of that name:
@@ -32,7 +31,7 @@ func newSchedulesAdd(a *app) *cobra.Command {
 		Example: schedulesAddExample,
 		Args:    cobra.RangeArgs(3, 4),
 	}
-	var s pg.Schedule
+	var s admin.Schedule
 	var metadata string
 	flags := cmd.Flags()
 	flags.StringVar(&s.TimeZone, "time-zone", "", "the time zone of the fields, such as Europe/Berlin (default UTC)")
@@ -60,13 +59,13 @@ func newSchedulesAdd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) addSchedule(cmd *cobra.Command, s pg.Schedule, asJSON bool) error {
+func (a *app) addSchedule(cmd *cobra.Command, s admin.Schedule, asJSON bool) error {
 	ctx := cmd.Context()
-	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-		if _, err := pg.DefineSchedule(ctx, conn, a.namespace, s); err != nil {
+	return a.withAdmin(ctx, func(adm *admin.Admin) error {
+		if _, err := adm.DefineSchedule(ctx, s); err != nil {
 			return err
 		}
-		status, err := pg.StatusOfSchedule(ctx, conn, a.namespace, s.Name)
+		status, err := adm.Schedule(ctx, s.Name)
 		if err != nil {
 			return err
 		}

@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newSchedulesDelete(a *app) *cobra.Command {
@@ -20,15 +19,15 @@ func newSchedulesDelete(a *app) *cobra.Command {
 	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
-		return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-			s, err := pg.StatusOfSchedule(ctx, conn, a.namespace, args[0])
+		return a.withAdmin(ctx, func(adm *admin.Admin) error {
+			s, err := adm.Schedule(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			if err := confirm(cmd, *yes, fmt.Sprintf("delete schedule %s (%s, %s)", s.Name, s.Cron, s.Type)); err != nil {
 				return err
 			}
-			if _, err := pg.Unschedule(ctx, conn, a.namespace, args[0]); err != nil {
+			if _, err := adm.Unschedule(ctx, args[0]); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted schedule %s\n", args[0])

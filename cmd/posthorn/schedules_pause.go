@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newSchedulesPause(a *app) *cobra.Command {
-	cmd := a.onSchedule(pg.PauseSchedule, "is paused")
+	cmd := a.onSchedule((*admin.Admin).PauseSchedule, "is paused")
 	cmd.Use = "pause NAME"
 	cmd.Short = "Let a schedule publish nothing until it is resumed"
 	cmd.Example = "  posthorn schedules pause invoices"
@@ -19,7 +18,7 @@ func newSchedulesPause(a *app) *cobra.Command {
 }
 
 func newSchedulesResume(a *app) *cobra.Command {
-	cmd := a.onSchedule(pg.ResumeSchedule, "is resumed")
+	cmd := a.onSchedule((*admin.Admin).ResumeSchedule, "is resumed")
 	cmd.Use = "resume NAME"
 	cmd.Short = "Let a paused schedule go on with its next time"
 	cmd.Long = cmd.Short + `. What it missed is
@@ -29,12 +28,12 @@ not made up for.`
 }
 
 // onSchedule is a command that does one thing to a schedule, and says so.
-func (a *app) onSchedule(do func(ctx context.Context, db pg.DB, namespace, name string) error, done string) *cobra.Command {
+func (a *app) onSchedule(do func(adm *admin.Admin, ctx context.Context, name string) error, done string) *cobra.Command {
 	return &cobra.Command{
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-				if err := do(cmd.Context(), conn, a.namespace, args[0]); err != nil {
+			return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+				if err := do(adm, cmd.Context(), args[0]); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "schedule %s %s\n", args[0], done)

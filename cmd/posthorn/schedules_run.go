@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newSchedulesRun(a *app) *cobra.Command {
@@ -20,8 +19,8 @@ the event. The times of the schedule stay as they are.`,
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			id, err := pg.RunScheduleNow(cmd.Context(), conn, a.namespace, args[0])
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			id, err := adm.RunScheduleNow(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

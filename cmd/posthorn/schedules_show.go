@@ -5,15 +5,14 @@ import (
 	"io"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 // scheduleDetails is what is printed about one schedule.
 type scheduleDetails struct {
-	pg.ScheduleStatus
+	admin.ScheduleStatus
 	NextRuns []time.Time `json:"next_runs"`
 }
 
@@ -26,8 +25,8 @@ func newSchedulesShow(a *app) *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			d, err := a.describeSchedule(cmd.Context(), conn, args[0])
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			d, err := a.describeSchedule(cmd.Context(), adm, args[0])
 			if err != nil {
 				return err
 			}
@@ -40,15 +39,15 @@ func newSchedulesShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) describeSchedule(ctx context.Context, conn *pgx.Conn, name string) (scheduleDetails, error) {
-	status, err := pg.StatusOfSchedule(ctx, conn, a.namespace, name)
+func (a *app) describeSchedule(ctx context.Context, adm *admin.Admin, name string) (scheduleDetails, error) {
+	status, err := adm.Schedule(ctx, name)
 	d := scheduleDetails{ScheduleStatus: status, NextRuns: []time.Time{}}
-	if err != nil || status.NextRunAt == nil {
+	if err != nil || status.NextRunAt.IsZero() {
 		return d, err
 	}
 	const shown = 5
-	further, err := pg.NextRuns(ctx, conn, status.Cron, status.TimeZone, status.NextRunAt, shown-1)
-	d.NextRuns = append([]time.Time{*status.NextRunAt}, further...)
+	further, err := adm.NextRuns(ctx, status.Cron, status.TimeZone, status.NextRunAt, shown-1)
+	d.NextRuns = append([]time.Time{status.NextRunAt}, further...)
 	return d, err
 }
 

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/seal/keeper"
 )
 
@@ -48,8 +48,8 @@ func newStreamsList(a *app) *cobra.Command {
 	limitVar(cmd.Flags(), &limit, 1000, mostListed, "list so many")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			streams, err := pg.ListStreams(cmd.Context(), conn, a.namespace, *after, limit+1) // to see whether there are more
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			streams, err := adm.Streams(cmd.Context(), admin.StreamFilter{After: *after, Limit: limit + 1}) // to see whether there are more
 			if err != nil {
 				return err
 			}
@@ -57,15 +57,11 @@ func newStreamsList(a *app) *cobra.Command {
 				return err
 			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]pg.Stream{}, streams...))
-			}
-			now, err := pg.Now(cmd.Context(), conn)
-			if err != nil {
-				return err
+				return printJSON(cmd.OutOrStdout(), append([]admin.Stream{}, streams...))
 			}
 			t := newTable(cmd.OutOrStdout(), "stream", "level", "key", "key age", "keeper", "created")
 			for _, s := range streams {
-				t.row(s.Name, s.SecurityLevel, value(s.ActiveKey), keyAge(s, now), value(s.Keeper), s.CreatedAt)
+				t.row(s.Name, s.SecurityLevel, numberOf(s.ActiveKey), keyAge(s), s.Keeper, s.CreatedAt)
 			}
 			return t.flush()
 		})
@@ -73,18 +69,19 @@ func newStreamsList(a *app) *cobra.Command {
 	return cmd
 }
 
-func value[T any](v *T) any {
-	if v == nil {
+// numberOf leaves out a number that there is not.
+func numberOf[N int | int64](n N) any {
+	if n == 0 {
 		return nil
 	}
-	return *v
+	return n
 }
 
-func keyAge(s pg.Stream, now time.Time) any {
-	if s.ActiveKeyCreated == nil {
+func keyAge(s admin.Stream) any {
+	if s.ActiveKeyCreated.IsZero() {
 		return nil
 	}
-	age := now.Sub(*s.ActiveKeyCreated)
+	age := s.ActiveKeyAge
 	if age >= 48*time.Hour {
 		return fmt.Sprintf("%dd", int(age.Hours()/24))
 	}
@@ -100,20 +97,20 @@ func newStreamsShow(a *app) *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			s, err := pg.FindStream(cmd.Context(), conn, a.namespace, args[0])
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			s, err := adm.Stream(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			keys, err := pg.ListStreamKeys(cmd.Context(), conn, a.namespace, args[0])
+			keys, err := adm.StreamKeys(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			if *asJSON {
 				return printJSON(cmd.OutOrStdout(), struct {
-					pg.Stream
-					Keys []pg.StreamKeyStatus `json:"keys"`
-				}{s, append([]pg.StreamKeyStatus{}, keys...)})
+					admin.Stream
+					Keys []admin.StreamKey `json:"keys"`
+				}{s, append([]admin.StreamKey{}, keys...)})
 			}
 			return printStream(cmd, s, keys)
 		})
@@ -121,16 +118,16 @@ func newStreamsShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func printStream(cmd *cobra.Command, s pg.Stream, keys []pg.StreamKeyStatus) error {
+func printStream(cmd *cobra.Command, s admin.Stream, keys []admin.StreamKey) error {
 	f := newFields(cmd.OutOrStdout())
 	f.field("stream", s.Name)
 	f.field("level", s.SecurityLevel)
 	f.field("created at", s.CreatedAt)
 	if s.SecurityLevel == "confidential" {
-		f.field("encryption", value(s.EncryptionAlg))
-		f.field("keeper", value(s.Keeper))
-		f.field("rotation days", value(s.RotationDays))
-		f.field("active key", value(s.ActiveKey))
+		f.field("encryption", s.EncryptionAlg)
+		f.field("keeper", s.Keeper)
+		f.field("rotation days", numberOf(s.RotationDays))
+		f.field("active key", numberOf(s.ActiveKey))
 	}
 	if err := f.flush(); err != nil || len(keys) == 0 {
 		return err
@@ -161,7 +158,7 @@ one of --seal-key.`,
   posthorn streams set patients --level confidential --keeper clinic --rotation-days 7`,
 		Args: cobra.ExactArgs(1),
 	}
-	var p pg.StreamPolicy
+	var p admin.StreamPolicy
 	flags := cmd.Flags()
 	flags.StringVar(&p.SecurityLevel, "level", "", "open, restricted or confidential")
 	flags.StringVar(&p.Keeper, "keeper", "", "the name of what wraps its keys")
@@ -171,8 +168,8 @@ one of --seal-key.`,
 		if p.RotationDays == 0 && cmd.Flags().Changed("rotation-days") {
 			return usageError{errors.New("--rotation-days must be positive"), "leave it out for 30"}
 		}
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			if err := pg.SetStreamPolicy(cmd.Context(), conn, a.namespace, args[0], p); err != nil {
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			if err := adm.SetStreamPolicy(cmd.Context(), args[0], p); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "stream %s is %s\n", args[0], p.SecurityLevel)
@@ -192,8 +189,8 @@ sealed stays readable.`,
 		Example: "  posthorn streams rotate patients",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-				if err := pg.RotateStreamKey(cmd.Context(), conn, a.namespace, args[0]); err != nil {
+			return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+				if err := adm.RotateStreamKey(cmd.Context(), args[0]); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "stream %s gets a new key with its next message\n", args[0])
@@ -230,8 +227,8 @@ Events stay where they are, with their types and keys. New messages get a new ke
 		if err := confirm(cmd, *yes, what+" unreadable for good"); err != nil {
 			return err
 		}
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			n, err := pg.ShredStreamKeys(cmd.Context(), conn, a.namespace, args[0], *upTo)
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			n, err := adm.ShredStreamKeys(cmd.Context(), args[0], *upTo)
 			if err != nil {
 				return err
 			}
@@ -260,9 +257,9 @@ Without the key, what it protects is lost.`,
 			}
 			switch {
 			case errors.Is(err, os.ErrExist):
-				return fmt.Errorf("%w: there is a file %s, and it stays as it is", pg.ErrConflict, path)
+				return fmt.Errorf("%w: there is a file %s, and it stays as it is", posthorn.ErrConflict, path)
 			case errors.Is(err, os.ErrNotExist):
-				return hintError{fmt.Errorf("%w: there is no directory %s", pg.ErrNotFound, filepath.Dir(path)), "make it first, for the account alone that runs Posthorn"}
+				return hintError{fmt.Errorf("%w: there is no directory %s", posthorn.ErrNotFound, filepath.Dir(path)), "make it first, for the account alone that runs Posthorn"}
 			case err != nil:
 				return err
 			}

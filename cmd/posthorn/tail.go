@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/sealing"
 )
@@ -98,7 +99,7 @@ func (f tailFlags) cursor(ctx context.Context, db pg.DB) (string, error) {
 			return "", fmt.Errorf("read the cursor: %w", err)
 		}
 	}
-	from, err := parseMoment(ctx, db, f.from)
+	from, err := parseMoment(ctx, admin.New(db, ""), f.from)
 	if err != nil {
 		return "", err
 	}

@@ -3,10 +3,9 @@ package main
 import (
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 )
 
 func newTokens(a *app) *cobra.Command {
@@ -36,17 +35,17 @@ have them.`,
 	all := cmd.Flags().Bool("all-namespaces", false, "those of every namespace, whatever --namespace says")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
-			namespace := a.namespace
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			list := adm.Tokens
 			if *all || !a.namespaceGiven {
-				namespace = ""
+				list = adm.AllTokens
 			}
-			tokens, err := pg.ListTokens(cmd.Context(), conn, namespace)
+			tokens, err := list(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]pg.TokenStatus{}, tokens...))
+				return printJSON(cmd.OutOrStdout(), append([]admin.TokenStatus{}, tokens...))
 			}
 			t := newTable(cmd.OutOrStdout(), "id", "name", "namespace", "token", "state", "scopes", "streams", "expires", "last used")
 			for _, k := range tokens {
@@ -59,7 +58,7 @@ have them.`,
 	return cmd
 }
 
-func namespaceOf(t pg.TokenStatus) string {
+func namespaceOf(t admin.TokenStatus) string {
 	if t.Namespace == nil {
 		return "(all)"
 	}

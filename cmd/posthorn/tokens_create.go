@@ -8,11 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
-	"github.com/posthorn/posthorn/internal/token"
+	"github.com/posthorn/posthorn/admin"
 )
 
 const tokensCreateLong = `Make a token for the HTTP API and print it, this once: Posthorn keeps only its
@@ -58,36 +56,41 @@ func newTokensCreate(a *app) *cobra.Command {
 	flags.BoolVar(&f.all, "all-namespaces", false, "good in every namespace")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error { return a.createToken(cmd, conn, args[0], f) })
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error { return a.createToken(cmd, adm, args[0], f) })
 	}
 	return cmd
 }
 
-func (a *app) createToken(cmd *cobra.Command, conn *pgx.Conn, name string, f tokenFlags) error {
+func (a *app) createToken(cmd *cobra.Command, adm *admin.Admin, name string, f tokenFlags) error {
 	ctx := cmd.Context()
-	made := token.New()
-	hash := made.Hash()
-	t := pg.Token{Name: name, Hash: hash[:], Prefix: made.Prefix, Scopes: f.scopes, Streams: f.streams}
-	if !f.all {
-		t.Namespace = a.namespace
-	}
+	t := admin.NewToken{Name: name, AllNamespaces: f.all, Scopes: f.scopes, Streams: f.streams}
 	var err error
-	if t.ExpiresAt, err = f.expiry(ctx, conn); err != nil {
+	if t.ExpiresAt, err = f.expiry(ctx, adm); err != nil {
 		return err
 	}
-	before, err := pg.TokensRequired(ctx, conn)
+	before, err := adm.TokensRequired(ctx)
 	if err != nil {
 		return err
 	}
-	id, err := pg.CreateToken(ctx, conn, t)
+	made, err := adm.CreateToken(ctx, t)
 	if err != nil {
 		return err
 	}
 	if f.asJSON {
-		return printJSON(cmd.OutOrStdout(), map[string]any{"id": id, "name": name, "prefix": made.Prefix, "token": made.Secret, "expires_at": t.ExpiresAt})
+		return printJSON(cmd.OutOrStdout(), struct {
+			ID        int       `json:"id"`
+			Name      string    `json:"name"`
+			Prefix    string    `json:"prefix"`
+			Token     string    `json:"token"`
+			ExpiresAt time.Time `json:"expires_at,omitzero"`
+		}{made.ID, name, made.Prefix, made.Secret, t.ExpiresAt})
+	}
+	where := "namespace " + a.namespace
+	if f.all {
+		where = "every namespace"
 	}
 	// The token alone goes where scripts read.
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "token %d, %s, for %s; it is shown only this once\n", id, made.Prefix, where(t.Namespace))
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "token %d, %s, for %s; it is shown only this once\n", made.ID, made.Prefix, where)
 	if err == nil && !before {
 		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "it is the first: from now on every request needs a token; the way back is posthorn tokens revoke --all --open")
 	}
@@ -95,28 +98,17 @@ func (a *app) createToken(cmd *cobra.Command, conn *pgx.Conn, name string, f tok
 	return errors.Join(err, printed)
 }
 
-func where(namespace string) string {
-	if namespace == "" {
-		return "every namespace"
-	}
-	return "namespace " + namespace
-}
-
 // expiry is counted from the database's clock, which will decide.
-func (f tokenFlags) expiry(ctx context.Context, conn *pgx.Conn) (*time.Time, error) {
+func (f tokenFlags) expiry(ctx context.Context, adm *admin.Admin) (time.Time, error) {
 	if f.expiresIn == "" {
-		return nil, nil
+		return time.Time{}, nil
 	}
 	lifetime, err := parseLifetime(f.expiresIn)
 	if err != nil {
-		return nil, err
+		return time.Time{}, err
 	}
-	now, err := pg.Now(ctx, conn)
-	if err != nil {
-		return nil, err
-	}
-	until := now.Add(lifetime)
-	return &until, nil
+	now, err := adm.Now(ctx)
+	return now.Add(lifetime), err
 }
 
 // parseLifetime reads a duration, or a number of days.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/token"
 )
 
@@ -40,17 +40,17 @@ are restarted.`,
 		if *open && !*all {
 			return usageError{errors.New("--open is for --all: while there is a token, requests need one"), "say --all --open, or leave --open out"}
 		}
-		return a.withDatabase(cmd.Context(), func(conn *pgx.Conn) error {
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
 			if *all {
-				return revokeAllTokens(cmd, conn, *open, *yes)
+				return revokeAllTokens(cmd, adm, *open, *yes)
 			}
-			return revokeToken(cmd, conn, args[0])
+			return revokeToken(cmd, adm, args[0])
 		})
 	}
 	return cmd
 }
 
-func revokeAllTokens(cmd *cobra.Command, conn *pgx.Conn, open, yes bool) error {
+func revokeAllTokens(cmd *cobra.Command, adm *admin.Admin, open, yes bool) error {
 	question := "revoke all tokens, of every namespace"
 	if open {
 		question += ", and let in every program on this machine"
@@ -58,7 +58,7 @@ func revokeAllTokens(cmd *cobra.Command, conn *pgx.Conn, open, yes bool) error {
 	if err := confirm(cmd, yes, question); err != nil {
 		return err
 	}
-	n, err := pg.RevokeTokens(cmd.Context(), conn, open)
+	n, err := adm.RevokeTokens(cmd.Context(), open)
 	if err != nil {
 		return err
 	}
@@ -70,8 +70,8 @@ func revokeAllTokens(cmd *cobra.Command, conn *pgx.Conn, open, yes bool) error {
 	return err
 }
 
-func revokeToken(cmd *cobra.Command, conn *pgx.Conn, which string) error {
-	tokens, err := pg.ListTokens(cmd.Context(), conn, "")
+func revokeToken(cmd *cobra.Command, adm *admin.Admin, which string) error {
+	tokens, err := adm.AllTokens(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func revokeToken(cmd *cobra.Command, conn *pgx.Conn, which string) error {
 		if which != strconv.Itoa(t.ID) && which != t.Prefix {
 			continue
 		}
-		revoked, err := pg.RevokeToken(cmd.Context(), conn, t.ID)
+		revoked, err := adm.RevokeToken(cmd.Context(), t.ID)
 		if err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func revokeToken(cmd *cobra.Command, conn *pgx.Conn, which string) error {
 		return err
 	}
 	return hintError{
-		fmt.Errorf("%w: there is no such token", pg.ErrNotFound),
+		fmt.Errorf("%w: there is no such token", posthorn.ErrNotFound),
 		"give an id or the beginning of a token, as posthorn tokens list --all-namespaces shows it",
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/testworld"
 )
 
@@ -25,10 +26,11 @@ func (w *database) bury(g *posthorn.Group, n int) []int64 {
 	return append(ids, last...)
 }
 
-func (w *database) letters(filter posthorn.DeadLetterFilter) []int64 {
+func (w *database) letters(filter admin.DeadLetterFilter) []int64 {
 	w.T.Helper()
 	var events []int64
-	for letter, err := range w.DeadLetters(w.T.Context(), "g", filter) {
+	filter.Group = "g"
+	for letter, err := range w.Admin().DeadLetters(w.T.Context(), filter) {
 		if err != nil {
 			w.T.Fatal(err)
 		}
@@ -42,17 +44,17 @@ func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	w := newDatabase(t)
 	ids := w.bury(w.Group("g", testworld.FromBeginning()), 250)
-	testworld.Equal(t, "all", w.letters(posthorn.DeadLetterFilter{}), ids)
-	testworld.Equal(t, "the first", w.letters(posthorn.DeadLetterFilter{Limit: 120}), ids[:120])
-	testworld.Equal(t, "by type", w.letters(posthorn.DeadLetterFilter{Type: "last"}), ids[249:])
-	testworld.Equal(t, "by event", w.letters(posthorn.DeadLetterFilter{EventID: ids[7]}), ids[7:8])
-	testworld.Equal(t, "by error", len(w.letters(posthorn.DeadLetterFilter{Error: "no u", Reason: "Handler error"})), 250)
-	testworld.Equal(t, "by none of the ids", w.letters(posthorn.DeadLetterFilter{IDs: []int64{}}), nil)
-	testworld.Equal(t, "by subscription", w.letters(posthorn.DeadLetterFilter{Subscription: "charge"}), nil)
+	testworld.Equal(t, "all", w.letters(admin.DeadLetterFilter{}), ids)
+	testworld.Equal(t, "the first", w.letters(admin.DeadLetterFilter{Limit: 120}), ids[:120])
+	testworld.Equal(t, "by type", w.letters(admin.DeadLetterFilter{Type: "last"}), ids[249:])
+	testworld.Equal(t, "by event", w.letters(admin.DeadLetterFilter{EventID: ids[7]}), ids[7:8])
+	testworld.Equal(t, "by error", len(w.letters(admin.DeadLetterFilter{Error: "no u", Reason: "Handler error"})), 250)
+	testworld.Equal(t, "by none of the ids", w.letters(admin.DeadLetterFilter{IDs: []int64{}}), nil)
+	testworld.Equal(t, "by subscription", w.letters(admin.DeadLetterFilter{Subscription: "charge"}), nil)
 	later := time.Now().Add(time.Hour)
-	testworld.Equal(t, "from later on", w.letters(posthorn.DeadLetterFilter{FailedAfter: later}), nil)
-	testworld.Equal(t, "until later", len(w.letters(posthorn.DeadLetterFilter{FailedBefore: later})), 250)
-	for _, err := range w.DeadLetters(t.Context(), "nobody", posthorn.DeadLetterFilter{}) {
+	testworld.Equal(t, "from later on", w.letters(admin.DeadLetterFilter{FailedAfter: later}), nil)
+	testworld.Equal(t, "until later", len(w.letters(admin.DeadLetterFilter{FailedBefore: later})), 250)
+	for _, err := range w.Admin().DeadLetters(t.Context(), admin.DeadLetterFilter{Group: "nobody"}) {
 		testworld.WantErr(t, "letters of no group", err, posthorn.ErrNotFound)
 	}
 }
@@ -63,18 +65,18 @@ func TestDeadLettersWhilePurging(t *testing.T) {
 	w := newDatabase(t)
 	w.bury(w.Group("g", testworld.FromBeginning()), 250)
 	seen := 0
-	for letter, err := range w.DeadLetters(t.Context(), "g", posthorn.DeadLetterFilter{}) {
+	for letter, err := range w.Admin().DeadLetters(t.Context(), admin.DeadLetterFilter{Group: "g"}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		seen++
-		n, err := w.Purge(t.Context(), "g", posthorn.DeadLetterFilter{IDs: []int64{letter.ID}})
+		n, err := w.Admin().Purge(t.Context(), admin.DeadLetterFilter{Group: "g", IDs: []int64{letter.ID}})
 		if err != nil || n != 1 {
 			t.Fatalf("purged %d, %v", n, err)
 		}
 	}
 	testworld.Equal(t, "seen", seen, 250)
-	testworld.Equal(t, "left", w.letters(posthorn.DeadLetterFilter{}), nil)
+	testworld.Equal(t, "left", w.letters(admin.DeadLetterFilter{}), nil)
 }
 
 // seed 000.56
@@ -83,15 +85,15 @@ func TestRedrive(t *testing.T) {
 	w := newDatabase(t)
 	g := w.Group("g", testworld.FromBeginning())
 	ids := w.bury(g, 3)
-	if n, err := w.Purge(t.Context(), "g", posthorn.DeadLetterFilter{IDs: []int64{}}); n != 0 || err != nil {
+	if n, err := w.Admin().Purge(t.Context(), admin.DeadLetterFilter{Group: "g", IDs: []int64{}}); n != 0 || err != nil {
 		t.Errorf("purged %d by an empty list of ids, %v", n, err)
 	}
-	n, err := w.Redrive(t.Context(), "", posthorn.DeadLetterFilter{Type: "last"})
+	n, err := w.Admin().Redrive(t.Context(), admin.DeadLetterFilter{Type: "last"})
 	if n != 1 || err != nil {
 		t.Fatalf("redrove %d, %v", n, err)
 	}
 	again := w.Fetch(g, 10)
 	testworld.Equal(t, "events", testworld.IDs(again), ids[2:])
 	w.Ack(again...)
-	testworld.Equal(t, "left", w.letters(posthorn.DeadLetterFilter{}), ids[:2])
+	testworld.Equal(t, "left", w.letters(admin.DeadLetterFilter{}), ids[:2])
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testpg"
 	"github.com/posthorn/posthorn/internal/testworld"
@@ -187,7 +188,7 @@ func TestNackAndTerm(t *testing.T) {
 	}
 	testworld.Equal(t, "state", w.State(ids[0]), "DEAD")
 	var reasons []string
-	for letter, err := range w.DeadLetters(t.Context(), "g", posthorn.DeadLetterFilter{}) {
+	for letter, err := range w.Admin().DeadLetters(t.Context(), admin.DeadLetterFilter{Group: "g"}) {
 		if err != nil {
 			t.Fatal(err)
 		}

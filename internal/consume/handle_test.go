@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 )
 
@@ -46,7 +47,7 @@ func TestHandlersGetWhatTheirPatternsMatch(t *testing.T) {
 	if diff := cmp.Diff(want, w.lines()); diff != "" {
 		t.Errorf("said (-want +got):\n%s", diff)
 	}
-	if outcomes, err := ph.Outcomes(t.Context(), first); err != nil || len(outcomes) != 1 || outcomes[0].State != posthorn.Completed {
+	if outcomes, err := ph.Admin().Outcomes(t.Context(), first); err != nil || len(outcomes) != 1 || outcomes[0].State != admin.Completed {
 		t.Errorf("outcomes %+v, %v; want one that is completed", outcomes, err)
 	}
 }
@@ -89,8 +90,8 @@ func TestOnlyFailedHandlersGetTheEventAgain(t *testing.T) {
 	if left := ask[string](w, "select (select count(*) from posthorn.leases) || ' ' || (select count(*) from posthorn.retries)"); left != "0 0" {
 		t.Errorf("leases and retries left: %s", left)
 	}
-	outcomes, err := ph.Outcomes(t.Context(), id)
-	if err != nil || len(outcomes) != 1 || outcomes[0].State != posthorn.CompletedWithErrors || outcomes[0].Handler != "hopeless" {
+	outcomes, err := ph.Admin().Outcomes(t.Context(), id)
+	if err != nil || len(outcomes) != 1 || outcomes[0].State != admin.CompletedWithErrors || outcomes[0].Subscription != "hopeless" {
 		t.Errorf("outcomes %+v, %v; want one that is completed with errors", outcomes, err)
 	}
 }

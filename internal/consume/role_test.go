@@ -59,7 +59,7 @@ func TestRolesAreEnough(t *testing.T) {
 	if diff := cmp.Diff([]string{"large b", "some a"}, lines); diff != "" {
 		t.Errorf("handled (-want +got):\n%s", diff)
 	}
-	if found, err := consumer.Subscriptions(t.Context(), "billing"); err != nil || len(found) != 2 {
+	if found, err := consumer.Admin().Subscriptions(t.Context(), "billing"); err != nil || len(found) != 2 {
 		t.Errorf("subscriptions %+v, %v", found, err)
 	}
 

@@ -212,11 +212,11 @@ func TestSubscriptionsChange(t *testing.T) {
 	testworld.Equal(t, "handled", got.all(), map[string]int{"a x": 1, "b y": 1, "a z": 1})
 	testworld.Equal(t, "dead letters", w.buried("g"), []string{fmt.Sprintf("%d b 1 No handler for event y: ", ids[1])})
 
-	owed, err := w.Unsubscribe(t.Context(), "g", "b")
+	owed, err := w.Admin().Unsubscribe(t.Context(), "g", "b")
 	if err != nil || owed != 0 {
 		t.Errorf("unsubscribe: %d, %v", owed, err)
 	}
-	_, err = w.Unsubscribe(t.Context(), "g", "b")
+	_, err = w.Admin().Unsubscribe(t.Context(), "g", "b")
 	testworld.WantErr(t, "unsubscribe again", err, posthorn.ErrNotFound)
 	w.send(posthorn.Message{Type: "y"})
 	w.done("g")

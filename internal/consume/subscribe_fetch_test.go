@@ -41,7 +41,7 @@ func TestFetchSubscribed(t *testing.T) {
 	})
 	// By now one of them wants it no more, and it is owed to the other alone.
 	testworld.Equal(t, "owed", testworld.Ask[string](w, "select string_agg(subscription || ' ' || attempts, ', ' order by subscription) from posthorn.retries"), "a 1, b 1")
-	if owed, err := w.Unsubscribe(t.Context(), "g", "b"); err != nil || owed != 1 {
+	if owed, err := w.Admin().Unsubscribe(t.Context(), "g", "b"); err != nil || owed != 1 {
 		t.Fatalf("unsubscribe: %d, %v", owed, err)
 	}
 	again := w.Fetch(g, 10)

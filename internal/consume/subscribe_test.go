@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testworld"
 )
@@ -63,7 +64,7 @@ func (w *database) subscribed(n int) {
 func (w *database) buried(group string) []string {
 	w.T.Helper()
 	var letters []string
-	for letter, err := range w.DeadLetters(w.T.Context(), group, posthorn.DeadLetterFilter{}) {
+	for letter, err := range w.Admin().DeadLetters(w.T.Context(), admin.DeadLetterFilter{Group: group}) {
 		if err != nil {
 			w.T.Fatal(err)
 		}
@@ -334,12 +335,12 @@ func TestConditionFails(t *testing.T) {
 		w.send(posthorn.Message{Type: "e", Payload: payload})
 	}
 	w.done("g")
-	status, err := w.Subscriptions(t.Context(), "g")
+	status, err := w.Admin().Subscriptions(t.Context(), "g")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range status {
-		testworld.Equal(t, s.Name, s.State, posthorn.SubscriptionActive)
+		testworld.Equal(t, s.Name, s.State, "active")
 	}
 	testworld.Equal(t, "handled", got.all(), map[string]int{"all 1": 1, "all 2": 1, "all 3": 1, `all "x"`: 1, "picky 2": 1, "picky 3": 1})
 	if letters := w.buried("g"); len(letters) != 1 || !strings.Contains(letters[0], "Condition failed") {
@@ -352,10 +353,10 @@ func TestConditionFails(t *testing.T) {
 	mended.Start()
 	mended.subscribed(2)
 	await.True(t, "the condition is the new one", func() bool {
-		status, err := w.Subscriptions(t.Context(), "g")
+		status, err := w.Admin().Subscriptions(t.Context(), "g")
 		return err == nil && strings.Contains(status[1].Condition, "=")
 	})
-	if n, err := w.Redrive(t.Context(), "g", posthorn.DeadLetterFilter{}); err != nil || n != 1 {
+	if n, err := w.Admin().Redrive(t.Context(), admin.DeadLetterFilter{Group: "g"}); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	await.True(t, "it comes back", func() bool { return got.all()[`picky "x"`] == 1 })

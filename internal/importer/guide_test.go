@@ -33,7 +33,7 @@ func importOrders(ctx context.Context, ph *posthorn.Client, brokerURL string) {
 }
 
 func showImports(ctx context.Context, ph *posthorn.Client) {
-	imports, err := ph.Imports(ctx)
+	imports, err := ph.Admin().Imports(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}

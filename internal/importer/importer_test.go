@@ -13,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/testnats"
 )
 
@@ -96,11 +97,11 @@ func TestImportedEventsAreLikeOthers(t *testing.T) {
 		t.Errorf("the dead letter is of event %s of its origin", letter)
 	}
 	broken.Store(false)
-	if n, err := ph.Redrive(t.Context(), "bill", posthorn.DeadLetterFilter{}); n != 1 || err != nil {
+	if n, err := ph.Admin().Redrive(t.Context(), admin.DeadLetterFilter{Group: "bill"}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	count("the dead letter was redriven", &bill, 10)
-	if err := ph.Seek(t.Context(), "mail", posthorn.Beginning); err != nil {
+	if err := ph.Admin().Seek(t.Context(), "mail", posthorn.Beginning); err != nil {
 		t.Fatal(err)
 	}
 	count("the group that was moved has them again", &mail, 20)
@@ -161,7 +162,7 @@ func TestAConfidentialStreamRefusesPlaintext(t *testing.T) {
 	if n := ask[int](w, "select count(*) from posthorn.events where payload::text = $1", sealed); n != 2 {
 		t.Errorf("%d payloads are as they were", n)
 	}
-	s := w.status("the error is shown, and what is left", func(s posthorn.ImportStatus) bool {
+	s := w.status("the error is shown, and what is left", func(s admin.ImportStatus) bool {
 		return strings.Contains(s.Error, "stream 'patients'") && s.LagEvents != nil && *s.LagEvents == 1
 	})
 	if !strings.Contains(s.Error, "confidential") || strings.Contains(s.Error, `"n"`) {
@@ -171,7 +172,7 @@ func TestAConfidentialStreamRefusesPlaintext(t *testing.T) {
 	w.has("orders", 1, 2, 3, 4)
 	w.exec("select posthorn.set_stream_policy('default', 'patients', 'restricted')")
 	w.has("patients", 1, 2, 3)
-	w.status("it is up to date", func(s posthorn.ImportStatus) bool { return s.Error == "" && s.LagEvents != nil && *s.LagEvents == 0 })
+	w.status("it is up to date", func(s admin.ImportStatus) bool { return s.Error == "" && s.LagEvents != nil && *s.LagEvents == 0 })
 }
 
 // A log does not import what it has published itself, directly or by way of another.
@@ -214,7 +215,7 @@ func TestWhatWasTrimmedIsTold(t *testing.T) {
 			b.trim("orders", 4)
 			w.imports(b)
 			w.has("orders", 1, 2, 3, 6, 7, 8, 9)
-			w.status("it is told", func(s posthorn.ImportStatus) bool { return fmt.Sprint(s.Trimmed) == "[orders]" })
+			w.status("it is told", func(s admin.ImportStatus) bool { return fmt.Sprint(s.Trimmed) == "[orders]" })
 		})
 	}
 }
@@ -252,23 +253,23 @@ func TestLagIsShown(t *testing.T) {
 			}
 			b.write("orders", 11, 20)
 			stop := w.imports(b)
-			w.status("it is up to date", func(s posthorn.ImportStatus) bool {
+			w.status("it is up to date", func(s admin.ImportStatus) bool {
 				return s.Owner != "" && s.LagEvents != nil && *s.LagEvents == 0 && *s.LagSeconds == 0 && s.Imported >= 10 && s.Source != ""
 			})
 			stop()
-			w.status("nobody leads", func(s posthorn.ImportStatus) bool { return s.Owner == "" })
+			w.status("nobody leads", func(s admin.ImportStatus) bool { return s.Owner == "" })
 			b.write("orders", 21, 57)
 			// Held up by what it may not take, it says how much that is.
 			w.exec("select posthorn.set_stream_policy('default', 'orders', 'confidential')")
 			stop = w.imports(b)
-			s := w.status("it is behind", func(s posthorn.ImportStatus) bool { return s.Owner != "" && s.LagEvents != nil && *s.LagEvents == 37 })
+			s := w.status("it is behind", func(s admin.ImportStatus) bool { return s.Owner != "" && s.LagEvents != nil && *s.LagEvents == 37 })
 			if *s.LagSeconds <= 0 || *s.LagSeconds > 600 {
 				t.Errorf("behind for %f seconds", *s.LagSeconds)
 			}
 			stop()
 			w.exec("select posthorn.set_stream_policy('default', 'orders', 'open')")
 			w.imports(b)
-			w.status("it has caught up", func(s posthorn.ImportStatus) bool { return s.LagEvents != nil && *s.LagEvents == 0 && s.Error == "" })
+			w.status("it has caught up", func(s admin.ImportStatus) bool { return s.LagEvents != nil && *s.LagEvents == 0 && s.Error == "" })
 		})
 	}
 }
@@ -284,7 +285,7 @@ func TestABrokerIsAway(t *testing.T) {
 			w.imports(b)
 			w.has("orders", upTo(5)...)
 			b.server.Kill()
-			w.status("it says so", func(s posthorn.ImportStatus) bool { return s.Error != "" && s.FailedAt != nil })
+			w.status("it says so", func(s admin.ImportStatus) bool { return s.Error != "" && !s.FailedAt.IsZero() })
 			b.server.Restart()
 			b.sink = b.openSink()
 			w.eventually("the broker takes events", func() string {
@@ -296,7 +297,7 @@ func TestABrokerIsAway(t *testing.T) {
 				return ""
 			})
 			w.has("orders", upTo(6)...)
-			w.status("it says that it goes on", func(s posthorn.ImportStatus) bool { return s.Error == "" && s.LagEvents != nil && *s.LagEvents == 0 })
+			w.status("it says that it goes on", func(s admin.ImportStatus) bool { return s.Error == "" && s.LagEvents != nil && *s.LagEvents == 0 })
 		})
 	}
 }
@@ -312,7 +313,7 @@ func TestEntriesOfOthersArePassedOver(t *testing.T) {
 	b.write("orders", 3, 4)
 	w.imports(b)
 	w.has("orders", upTo(4)...)
-	w.status("it is up to date", func(s posthorn.ImportStatus) bool { return s.LagEvents != nil && *s.LagEvents == 0 })
+	w.status("it is up to date", func(s admin.ImportStatus) bool { return s.LagEvents != nil && *s.LagEvents == 0 })
 }
 
 // A program that says nonsense ends, with an error that keeps secrets.
@@ -368,7 +369,7 @@ func TestADeletedImportEndsTheProgram(t *testing.T) {
 	ph.Import("import", posthorn.ImportConfig{LeaseFor: time.Second}, source)
 	ended := make(chan error, 1)
 	go func() { ended <- ph.Run(t.Context()) }()
-	w.status("it has begun", func(s posthorn.ImportStatus) bool { return s.LagEvents != nil })
+	w.status("it has begun", func(s admin.ImportStatus) bool { return s.LagEvents != nil })
 	w.exec("select posthorn.delete_import('default', 'import')")
 	if err := <-ended; !errors.Is(err, posthorn.ErrNotFound) {
 		t.Error(err)

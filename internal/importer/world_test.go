@@ -16,6 +16,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testnats"
 	"github.com/posthorn/posthorn/internal/testredis"
@@ -238,12 +239,12 @@ func (w *world) eventually(what string, wrong func() string) {
 }
 
 // status waits until the status of the import is as a check wants it.
-func (w *world) status(what string, is func(s posthorn.ImportStatus) bool) posthorn.ImportStatus {
+func (w *world) status(what string, is func(s admin.ImportStatus) bool) admin.ImportStatus {
 	w.t.Helper()
 	ph := w.open()
-	var last posthorn.ImportStatus
+	var last admin.ImportStatus
 	w.eventually(what, func() string {
-		all, err := ph.Imports(w.t.Context())
+		all, err := ph.Admin().Imports(w.t.Context())
 		if err != nil || len(all) != 1 {
 			return fmt.Sprintf("%d imports, %v", len(all), err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 )
 
 // Timeout is the default of [Source.Timeout]. It is shorter than Prometheus' default
@@ -17,8 +18,8 @@ const Timeout = 5 * time.Second
 // Source has the functions that return the values of all metrics.
 type Source struct {
 	Namespace string
-	Groups    func(ctx context.Context) ([]posthorn.GroupStatus, error)
-	Imports   func(ctx context.Context) ([]posthorn.ImportStatus, error)
+	Groups    func(ctx context.Context) ([]admin.GroupStatus, error)
+	Imports   func(ctx context.Context) ([]admin.ImportStatus, error)
 	Stats     func() []posthorn.GroupStats // counters of this process
 	Timeout   time.Duration                // of the queries of Groups and Imports
 	Logger    *slog.Logger
@@ -79,49 +80,49 @@ func ofHandler(kind Kind, name, help string) Metric {
 // groupMetrics are the metrics of a group. A value of NaN adds no sample.
 var groupMetrics = []struct {
 	Metric
-	value func(posthorn.GroupStatus) float64
+	value func(admin.GroupStatus) float64
 }{
 	{
 		ofGroup("lag_events", "Events that the group has not been handed yet; an estimate beyond 10,000."),
-		func(g posthorn.GroupStatus) float64 { return float64(g.LagEvents) },
+		func(g admin.GroupStatus) float64 { return float64(g.LagEvents) },
 	},
 	{
 		ofGroup("lag_seconds", "Age of the oldest event that the group has not been handed yet."),
-		func(g posthorn.GroupStatus) float64 { return g.LagSeconds },
+		func(g admin.GroupStatus) float64 { return g.LagSeconds },
 	},
 	{ofGroup("oldest_pending_timestamp_seconds", "When that event was published; missing if there is none."), oldestPending},
 	{
 		ofGroup("leases_in_flight", "Leases that are being worked on."),
-		func(g posthorn.GroupStatus) float64 { return float64(g.Leases) },
+		func(g admin.GroupStatus) float64 { return float64(g.Leases) },
 	},
 	{
 		ofGroup("leases_expired", "Leases past their deadline that no worker has taken over yet."),
-		func(g posthorn.GroupStatus) float64 { return float64(g.ExpiredLeases) },
+		func(g admin.GroupStatus) float64 { return float64(g.ExpiredLeases) },
 	},
 	{
 		ofGroup("retries", "Events that have failed and will be retried."),
-		func(g posthorn.GroupStatus) float64 { return float64(g.Retries) },
+		func(g admin.GroupStatus) float64 { return float64(g.Retries) },
 	},
 	{
 		ofGroup("blocked_slots", "Slots of an ordered group that are blocked by a retry."),
-		func(g posthorn.GroupStatus) float64 { return float64(g.BlockedSlots) },
+		func(g admin.GroupStatus) float64 { return float64(g.BlockedSlots) },
 	},
 	{
 		ofGroup("dead_letters", "Events that have failed for good."),
-		func(g posthorn.GroupStatus) float64 { return float64(g.DeadLetters) },
+		func(g admin.GroupStatus) float64 { return float64(g.DeadLetters) },
 	},
-	{ofGroup("paused", "Whether the group is paused."), func(g posthorn.GroupStatus) float64 { return boolValue(g.Paused) }},
+	{ofGroup("paused", "Whether the group is paused."), func(g admin.GroupStatus) float64 { return boolValue(g.Paused) }},
 }
 
 // importMetrics are the metrics of an import. A value of NaN adds no sample: the lag
 // of an import is unknown until its process has asked the broker.
 var importMetrics = []struct {
 	Metric
-	value func(posthorn.ImportStatus) float64
+	value func(admin.ImportStatus) float64
 }{
 	{
 		ofImport("lag_events", "Entries of the broker that were not imported at the last look; missing before the first look."),
-		func(i posthorn.ImportStatus) float64 {
+		func(i admin.ImportStatus) float64 {
 			if i.LagEvents == nil {
 				return math.NaN()
 			}
@@ -130,7 +131,7 @@ var importMetrics = []struct {
 	},
 	{
 		ofImport("lag_seconds", "Age of the oldest of these entries."),
-		func(i posthorn.ImportStatus) float64 {
+		func(i admin.ImportStatus) float64 {
 			if i.LagSeconds == nil {
 				return math.NaN()
 			}
@@ -139,18 +140,18 @@ var importMetrics = []struct {
 	},
 	{
 		ofImport("looked_timestamp_seconds", "When the import last asked the broker for its lag."),
-		func(i posthorn.ImportStatus) float64 {
-			if i.LookedAt == nil {
+		func(i admin.ImportStatus) float64 {
+			if i.LookedAt.IsZero() {
 				return math.NaN()
 			}
 			return float64(i.LookedAt.UnixMicro()) / 1e6
 		},
 	},
-	{ofImport("running", "Whether a process runs the import."), func(i posthorn.ImportStatus) float64 { return boolValue(i.Owner != "") }},
-	{ofImport("failing", "Whether an error stops the import or one of its streams."), func(i posthorn.ImportStatus) float64 { return boolValue(i.Error != "") }},
+	{ofImport("running", "Whether a process runs the import."), func(i admin.ImportStatus) float64 { return boolValue(i.Owner != "") }},
+	{ofImport("failing", "Whether an error stops the import or one of its streams."), func(i admin.ImportStatus) float64 { return boolValue(i.Error != "") }},
 	{
 		ofImport("trimmed_streams", "Streams from which the broker removed events in the last week that had not been imported."),
-		func(i posthorn.ImportStatus) float64 { return float64(len(i.Trimmed)) },
+		func(i admin.ImportStatus) float64 { return float64(len(i.Trimmed)) },
 	},
 }
 
@@ -159,7 +160,7 @@ func ofImport(name, help string) Metric {
 }
 
 // ofImports returns the metrics of the imports.
-func ofImports(imports []posthorn.ImportStatus) []Family {
+func ofImports(imports []admin.ImportStatus) []Family {
 	families := make([]Family, len(importMetrics))
 	for n, m := range importMetrics {
 		families[n].Metric = m.Metric
@@ -172,8 +173,8 @@ func ofImports(imports []posthorn.ImportStatus) []Family {
 	return families
 }
 
-func oldestPending(g posthorn.GroupStatus) float64 {
-	if g.OldestPending == nil {
+func oldestPending(g admin.GroupStatus) float64 {
+	if g.OldestPending.IsZero() {
 		return math.NaN()
 	}
 	return float64(g.OldestPending.UnixMicro()) / 1e6
@@ -207,7 +208,7 @@ var handlerMetrics = []struct {
 
 // ofDatabase returns the metrics of the groups. reached is false if the database
 // could not be read.
-func ofDatabase(groups []posthorn.GroupStatus, reached bool) []Family {
+func ofDatabase(groups []admin.GroupStatus, reached bool) []Family {
 	reachable, oldest := Family{Metric: up}, Family{Metric: oldestTransaction}
 	reachable.Add(Sample{Value: boolValue(reached)})
 	if len(groups) > 0 { // all groups have the same value

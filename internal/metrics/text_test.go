@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/metrics"
 )
 
@@ -24,21 +25,21 @@ var hostile = []string{"b", "", `a"b\`, "a\nb", `a\nb`, "a\xffb", "\x00\t\r", "æ
 
 func source() metrics.Source {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 789012000, time.UTC)
-	var groups []posthorn.GroupStatus
+	var groups []admin.GroupStatus
 	var stats []posthorn.GroupStats
-	var imports []posthorn.ImportStatus
+	var imports []admin.ImportStatus
 	for i, name := range hostile {
 		n := int64(i)
-		g := posthorn.GroupStatus{
+		g := admin.GroupStatus{
 			Group: name, LagEvents: n * 1_000_003, LagSeconds: float64(i) / 3e7, Leases: n, ExpiredLeases: n, Retries: 999_999 + n,
 			BlockedSlots: n, DeadLetters: 1e15 + n, Paused: i%2 == 0, HeldForSeconds: 1234.5, HeldByApplication: `psql "x"`,
 		}
 		if i%3 == 0 {
-			g.OldestPending = &at
+			g.OldestPending = at
 		}
 		groups = append(groups, g)
 		lag, seconds := 7*n, float64(i)/3
-		imports = append(imports, posthorn.ImportStatus{Import: name, LookedAt: &at, LagEvents: &lag, LagSeconds: &seconds})
+		imports = append(imports, admin.ImportStatus{Import: name, LookedAt: at, LagEvents: &lag, LagSeconds: &seconds})
 		s := posthorn.GroupStats{Group: name, LeasesLost: n}
 		for j, handler := range hostile {
 			m := int64(i * j)
@@ -51,8 +52,8 @@ func source() metrics.Source {
 	}
 	return metrics.Source{
 		Namespace: "shop",
-		Groups:    func(context.Context) ([]posthorn.GroupStatus, error) { return groups, nil },
-		Imports:   func(context.Context) ([]posthorn.ImportStatus, error) { return imports, nil },
+		Groups:    func(context.Context) ([]admin.GroupStatus, error) { return groups, nil },
+		Imports:   func(context.Context) ([]admin.ImportStatus, error) { return imports, nil },
 		Stats:     func() []posthorn.GroupStats { return stats },
 		Timeout:   time.Hour, Logger: slog.New(slog.DiscardHandler),
 	}
@@ -151,16 +152,16 @@ func TestValues(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMicro(1_500_000_000_250_000)
 	s := source()
-	s.Groups = func(context.Context) ([]posthorn.GroupStatus, error) {
-		return []posthorn.GroupStatus{{
-			Group: "g", LagEvents: 1, LagSeconds: 2.5, OldestPending: &at, Leases: 3, ExpiredLeases: 4, Retries: 5,
+	s.Groups = func(context.Context) ([]admin.GroupStatus, error) {
+		return []admin.GroupStatus{{
+			Group: "g", LagEvents: 1, LagSeconds: 2.5, OldestPending: at, Leases: 3, ExpiredLeases: 4, Retries: 5,
 			BlockedSlots: 6, DeadLetters: 7, Paused: true, HeldForSeconds: 8, HeldByApplication: "psql",
 		}}, nil
 	}
 	lag, seconds := int64(15), 16.5
-	s.Imports = func(context.Context) ([]posthorn.ImportStatus, error) {
-		return []posthorn.ImportStatus{
-			{Import: "i", Owner: "o", LookedAt: &at, LagEvents: &lag, LagSeconds: &seconds, Trimmed: []string{"a", "b"}, Error: "x"},
+	s.Imports = func(context.Context) ([]admin.ImportStatus, error) {
+		return []admin.ImportStatus{
+			{Import: "i", Owner: "o", LookedAt: at, LagEvents: &lag, LagSeconds: &seconds, Trimmed: []string{"a", "b"}, Error: "x"},
 			{Import: "new"},
 		}, nil
 	}
@@ -229,8 +230,8 @@ func TestTextHasNoDuplicateSamples(t *testing.T) {
 func TestDatabaseIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s := source()
-	s.Groups = func(context.Context) ([]posthorn.GroupStatus, error) { return nil, errors.New("gone") }
-	s.Imports = func(context.Context) ([]posthorn.ImportStatus, error) { return nil, errors.New("gone") }
+	s.Groups = func(context.Context) ([]admin.GroupStatus, error) { return nil, errors.New("gone") }
+	s.Imports = func(context.Context) ([]admin.ImportStatus, error) { return nil, errors.New("gone") }
 	text := string(metrics.Text(s.Collect(t.Context())))
 	for part, want := range map[string]bool{
 		"\nposthorn_up{namespace=\"shop\"} 0\n": true, "posthorn_handler_events_total{": true, "posthorn_leases_lost_total{": true,

@@ -400,7 +400,7 @@ func TestStatsOfTransactions(t *testing.T) {
 	stop() // Run has recorded all settlements when it returns
 	h := ph.Stats()[0].Handlers[0]
 	same(t, "events, failed, dead", []int64{h.Events, h.Failed, h.Dead}, []int64{20, 10, 10})
-	groups, err := ph.Groups(t.Context())
+	groups, err := ph.Admin().Groups(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,14 +30,14 @@ func DefineArchive(ctx context.Context, db DB, namespace, name, location string,
 		settings["segment_events"] = config.SegmentEvents
 	}
 	if config.SegmentAge != 0 {
-		settings["segment_age"] = period(config.SegmentAge)
+		settings["segment_age"] = Period(config.SegmentAge)
 	}
 	encoded, _ := json.Marshal(settings) // numbers and texts cannot fail
 	err = db.QueryRow(ctx, `
 		select archive, origin::text
 		from posthorn.define_archive($1::text, $2::text, $3::text, $4::jsonb, $5::boolean)`,
 		namespace, name, location, string(encoded), moved).Scan(&archive, &origin)
-	return archive, origin, translate("define archive", err)
+	return archive, origin, Translate("define archive", err)
 }
 
 // PlanArchive reads the next events of an archive's group, and decides which are
@@ -47,7 +47,7 @@ func PlanArchive(ctx context.Context, db DB, archive, maxEvents int) (events, se
 	err = db.QueryRow(ctx, `
 		select coalesce(sum(p.events), 0)::bigint, coalesce(sum(p.segments), 0)::bigint, count(*) > 0
 		from posthorn.plan_archive($1::int, $2::int) p`, archive, maxEvents).Scan(&events, &segments, &ok)
-	return events, segments, ok, translate("plan archive", err)
+	return events, segments, ok, Translate("plan archive", err)
 }
 
 // ArchiveStream is a stream that one worker may write to an archive until a
@@ -68,19 +68,19 @@ func LeaseArchiveStream(ctx context.Context, db DB, archive int, worker string, 
 	err = db.QueryRow(ctx, `
 		select stream_id, stream, owner_id, attempt
 		from posthorn.lease_archive_stream($1::int, $2::text, $3::interval)`,
-		archive, worker, period(leaseFor)).Scan(&s.ID, &s.Name, &s.Owner, &s.Attempt)
+		archive, worker, Period(leaseFor)).Scan(&s.ID, &s.Name, &s.Owner, &s.Attempt)
 	if err == pgx.ErrNoRows {
 		return s, false, nil
 	}
-	return s, err == nil, translate("lease stream", err)
+	return s, err == nil, Translate("lease stream", err)
 }
 
 // ExtendArchiveStream moves the deadline, and notes what went wrong if anything
 // did. With 0 it gives the stream back.
 func ExtendArchiveStream(ctx context.Context, db DB, s ArchiveStream, leaseFor time.Duration, failure string) error {
-	return run(ctx, db, "extend stream",
+	return Exec(ctx, db, "extend stream",
 		"select posthorn.extend_archive_stream($1::int, $2::bigint, $3::text, $4::int, $5::interval, $6::text)",
-		s.Archive, s.ID, s.Owner, s.Attempt, period(leaseFor), optional(failure))
+		s.Archive, s.ID, s.Owner, s.Attempt, Period(leaseFor), Optional(failure))
 }
 
 // ArchiveSegment is one object of an archive.
@@ -106,7 +106,7 @@ func UnwrittenSegment(ctx context.Context, db DB, s ArchiveStream) (seg ArchiveS
 	if err == pgx.ErrNoRows {
 		return seg, false, nil
 	}
-	return seg, err == nil, translate("next segment", err)
+	return seg, err == nil, Translate("next segment", err)
 }
 
 // StoredEvent is an event as the log has it, byte for byte: payloads may be
@@ -155,7 +155,7 @@ func stored(ctx context.Context, db DB, verb, stream, sql string, args ...any) i
 	return func(yield func(StoredEvent, error) bool) {
 		rows, err := db.Query(ctx, sql, args...)
 		if err != nil {
-			yield(StoredEvent{}, translate(verb, err))
+			yield(StoredEvent{}, Translate(verb, err))
 			return
 		}
 		defer rows.Close()
@@ -163,7 +163,7 @@ func stored(ctx context.Context, db DB, verb, stream, sql string, args ...any) i
 			e := StoredEvent{}
 			var name *string
 			if err := rows.Scan(&e.ID, &name, &e.Type, &e.Key, &e.Tags, &e.Payload, &e.Metadata, &e.PublishedAt); err != nil {
-				yield(e, translate(verb, err))
+				yield(e, Translate(verb, err))
 				return
 			}
 			if e.Stream = stream; name != nil {
@@ -174,18 +174,18 @@ func stored(ctx context.Context, db DB, verb, stream, sql string, args ...any) i
 			}
 		}
 		if err := rows.Err(); err != nil {
-			yield(StoredEvent{}, translate(verb, err))
+			yield(StoredEvent{}, Translate(verb, err))
 		}
 	}
 }
 
 // FinishSegment notes that a segment is in the store, and moves the checkpoint.
 func FinishSegment(ctx context.Context, db DB, s ArchiveStream, seg ArchiveSegment, leaseFor time.Duration) error {
-	return run(ctx, db, "finish segment", `
+	return Exec(ctx, db, "finish segment", `
 		select posthorn.finish_segment($1::int, $2::bigint, $3::text, $4::int, $5::bigint, $6::bigint, $7::text, $8::int,
 			$9::timestamptz, $10::timestamptz, $11::int[], $12::interval)`,
 		s.Archive, s.ID, s.Owner, s.Attempt, seg.FirstID, seg.Size, seg.SHA256, seg.Events,
-		seg.FirstAt, seg.LastAt, seg.KeyVersions, period(leaseFor))
+		seg.FirstAt, seg.LastAt, seg.KeyVersions, Period(leaseFor))
 }
 
 // ArchiveDay is what a stream has of a day in an archive.
@@ -200,14 +200,14 @@ type ArchiveDay struct {
 
 // UnlistedDays returns the days whose manifests lack segments.
 func UnlistedDays(ctx context.Context, db DB, s ArchiveStream) ([]ArchiveDay, error) {
-	return list(ctx, db, "unlisted days", func(row pgx.CollectableRow) (d ArchiveDay, err error) {
+	return Collect(ctx, db, "unlisted days", func(row pgx.CollectableRow) (d ArchiveDay, err error) {
 		return d, row.Scan(&d.Day, &d.Segments)
 	}, "select day, segments from posthorn.unlisted_days($1::int, $2::bigint)", s.Archive, s.ID)
 }
 
 // ListSegments returns the segments of a day that are written, by their first ids.
 func ListSegments(ctx context.Context, db DB, s ArchiveStream, day time.Time) ([]ArchiveSegment, error) {
-	return list(ctx, db, "list segments", func(row pgx.CollectableRow) (x ArchiveSegment, err error) {
+	return Collect(ctx, db, "list segments", func(row pgx.CollectableRow) (x ArchiveSegment, err error) {
 		return x, row.Scan(&x.FirstID, &x.LastID, &x.Events, &x.Bytes, &x.Size, &x.SHA256, &x.FirstAt, &x.LastAt, &x.KeyVersions)
 	}, `
 		select first_id, last_id, events, bytes, size, sha256, first_at, last_at, key_versions
@@ -216,7 +216,7 @@ func ListSegments(ctx context.Context, db DB, s ArchiveStream, day time.Time) ([
 
 // ListDays returns the days of a stream in an archive.
 func ListDays(ctx context.Context, db DB, s ArchiveStream) ([]ArchiveDay, error) {
-	return list(ctx, db, "list days", func(row pgx.CollectableRow) (d ArchiveDay, err error) {
+	return Collect(ctx, db, "list days", func(row pgx.CollectableRow) (d ArchiveDay, err error) {
 		return d, row.Scan(&d.Day, &d.Segments, &d.Events, &d.FirstID, &d.LastID, &d.SHA256)
 	}, `
 		select day, segments, events, first_id, last_id, coalesce(sha256, '')
@@ -225,90 +225,21 @@ func ListDays(ctx context.Context, db DB, s ArchiveStream) ([]ArchiveDay, error)
 
 // FinishDay notes that the manifest of a day is in the store.
 func FinishDay(ctx context.Context, db DB, s ArchiveStream, day time.Time, segments int, sha256 string, leaseFor time.Duration) error {
-	return run(ctx, db, "finish day",
+	return Exec(ctx, db, "finish day",
 		"select posthorn.finish_day($1::int, $2::bigint, $3::text, $4::int, $5::date, $6::bigint, $7::text, $8::interval)",
-		s.Archive, s.ID, s.Owner, s.Attempt, pgtype.Date{Time: day, Valid: true}, segments, sha256, period(leaseFor))
+		s.Archive, s.ID, s.Owner, s.Attempt, pgtype.Date{Time: day, Valid: true}, segments, sha256, Period(leaseFor))
 }
 
 // FinishArchiveStream notes that the manifest of the stream is in the store, and
 // gives the stream back.
 func FinishArchiveStream(ctx context.Context, db DB, s ArchiveStream) error {
-	return run(ctx, db, "finish stream",
+	return Exec(ctx, db, "finish stream",
 		"select posthorn.finish_archive_stream($1::int, $2::bigint, $3::text, $4::int)", s.Archive, s.ID, s.Owner, s.Attempt)
-}
-
-// RelistArchive has all manifests of an archive written again, and returns of how
-// many streams.
-func RelistArchive(ctx context.Context, db DB, namespace, name string) (int64, error) {
-	return one[int64](ctx, db, "relist archive", "select posthorn.relist_archive($1::text, $2::text)", namespace, name)
 }
 
 // Unarchived returns those of some ids of a stream that an archive has yet to
 // write.
 func Unarchived(ctx context.Context, db DB, namespace, stream string, ids []int64) ([]int64, error) {
-	return list(ctx, db, "unarchived", pgx.RowTo[int64],
+	return Collect(ctx, db, "unarchived", pgx.RowTo[int64],
 		"select i from posthorn.unarchived($1::text, $2::text, $3::bigint[]) i", namespace, stream, ids)
-}
-
-// ArchiveStatus is what an archive has written, and what is on its way.
-type ArchiveStatus struct {
-	Archive          string     `json:"archive"`
-	Location         string     `json:"location"`
-	Paused           bool       `json:"paused"`
-	LagEvents        int64      `json:"lag_events"` // not written yet; an estimate beyond 10,000
-	LagSeconds       float64    `json:"lag_seconds"`
-	Streams          int64      `json:"streams"`
-	PendingEvents    int64      `json:"pending_events"` // read, and in no segment yet
-	PendingBytes     int64      `json:"pending_bytes"`
-	OldestPart       *time.Time `json:"oldest_part,omitempty"`
-	UnwrittenSegment int64      `json:"unwritten_segments"`
-	Segments         int64      `json:"segments"`
-	Events           int64      `json:"events"`
-	Bytes            int64      `json:"bytes"` // of payloads and metadata
-	Size             int64      `json:"size"`  // of the objects
-	LastWrittenAt    *time.Time `json:"last_written_at,omitempty"`
-	FailingStreams   int64      `json:"failing_streams"`
-	Error            string     `json:"error,omitempty"`
-	CreatedAt        time.Time  `json:"created_at"`
-}
-
-// ListArchives returns the archives of a namespace.
-func ListArchives(ctx context.Context, db DB, namespace string) ([]ArchiveStatus, error) {
-	return list(ctx, db, "list archives", func(row pgx.CollectableRow) (s ArchiveStatus, err error) {
-		return s, row.Scan(&s.Archive, &s.Location, &s.Paused, &s.LagEvents, &s.LagSeconds, &s.Streams, &s.PendingEvents, &s.PendingBytes,
-			&s.OldestPart, &s.UnwrittenSegment, &s.Segments, &s.Events, &s.Bytes, &s.Size, &s.LastWrittenAt, &s.FailingStreams, &s.Error, &s.CreatedAt)
-	}, `
-		select name, location, paused, lag_events::bigint, coalesce(extract(epoch from posthorn.now() - lag_since), 0)::float8,
-			streams, pending_events, pending_bytes, oldest_part, unwritten_segments, segments, events, bytes, size,
-			last_written_at, failing, coalesce(error, ''), created_at
-		from posthorn.archive_status where namespace = $1::text order by name`, namespace)
-}
-
-// ArchiveStreamStatus is what a stream has in an archive.
-type ArchiveStreamStatus struct {
-	Stream            string     `json:"stream"`
-	Segments          int64      `json:"segments"`
-	Events            int64      `json:"events"`
-	FirstID           *int64     `json:"first_id,omitempty"`
-	LastID            *int64     `json:"last_id,omitempty"`
-	FirstDay          *string    `json:"first_day,omitempty"`
-	LastDay           *string    `json:"last_day,omitempty"`
-	PendingEvents     int64      `json:"pending_events"`
-	PendingBytes      int64      `json:"pending_bytes"`
-	UnwrittenSegments int64      `json:"unwritten_segments"`
-	OwnerID           string     `json:"owner_id,omitempty"`
-	LeaseUntil        *time.Time `json:"lease_until,omitempty"`
-	Checkpoint        *int64     `json:"checkpoint,omitempty"`
-	Error             string     `json:"error,omitempty"`
-}
-
-// ListArchiveStreams returns the streams of an archive.
-func ListArchiveStreams(ctx context.Context, db DB, namespace, name string) ([]ArchiveStreamStatus, error) {
-	return list(ctx, db, "list archived streams", func(row pgx.CollectableRow) (s ArchiveStreamStatus, err error) {
-		return s, row.Scan(&s.Stream, &s.Segments, &s.Events, &s.FirstID, &s.LastID, &s.FirstDay, &s.LastDay,
-			&s.PendingEvents, &s.PendingBytes, &s.UnwrittenSegments, &s.OwnerID, &s.LeaseUntil, &s.Checkpoint, &s.Error)
-	}, `
-		select stream, segments, events, first_id, last_id, first_day::text, last_day::text, pending_events, pending_bytes,
-			unwritten_segments, coalesce(owner_id, ''), lease_until, checkpoint, coalesce(error, '')
-		from posthorn.archive_stream_status where namespace = $1::text and name = $2::text order by stream`, namespace, name)
 }

@@ -23,19 +23,19 @@ func BeginReplay(ctx context.Context, db DB, namespace, name, target string) (Re
 	err := db.QueryRow(ctx, `
 		select run::text, position_reached, events_done from posthorn.begin_replay($1::text, $2::text, $3::text)`,
 		namespace, name, target).Scan(&r.Run, &r.Position, &r.Events)
-	return r, translate("begin replay", err)
+	return r, Translate("begin replay", err)
 }
 
 // EndReplay notes that a replay is complete.
 func EndReplay(ctx context.Context, db DB, r Replay) error {
-	return run(ctx, db, "end replay", "select posthorn.end_replay($1::text, $2::text, $3::uuid)", r.Namespace, r.Name, r.Run)
+	return Exec(ctx, db, "end replay", "select posthorn.end_replay($1::text, $2::text, $3::uuid)", r.Namespace, r.Name, r.Run)
 }
 
 // ReplayToGroup gives a group archived events again, and moves the position, in
 // one transaction. Ids ascend.
 func ReplayToGroup(ctx context.Context, db DB, r Replay, group string, events []StoredEvent) error {
 	c := storedColumns(events)
-	return run(ctx, db, "replay", `
+	return Exec(ctx, db, "replay", `
 		select posthorn.replay_to_group($1::text, $2::text, $3::uuid, $4::text, $5::bigint[], $6::text[], $7::text[], $8::text[],
 			$9::text[], $10::text[]::json[], $11::text[]::json[], $12::timestamptz[])`,
 		r.Namespace, r.Name, r.Run, group, c.ids, c.streams, c.types, c.keys, c.tags, c.payloads, c.metadata, c.times)
@@ -45,7 +45,7 @@ func ReplayToGroup(ctx context.Context, db DB, r Replay, group string, events []
 // transaction. Ids ascend.
 func ReplayToStream(ctx context.Context, db DB, r Replay, stream string, events []StoredEvent) error {
 	c := storedColumns(events)
-	return run(ctx, db, "replay", `
+	return Exec(ctx, db, "replay", `
 		select posthorn.replay_to_stream($1::text, $2::text, $3::uuid, $4::text, $5::bigint[], $6::text[], $7::text[],
 			$8::text[], $9::text[]::json[], $10::text[]::json[])`,
 		r.Namespace, r.Name, r.Run, stream, c.ids, c.types, c.keys, c.tags, c.payloads, c.metadata)
@@ -54,7 +54,7 @@ func ReplayToStream(ctx context.Context, db DB, r Replay, stream string, events 
 // BeginRestore begins to restore the log, or goes on, and returns the last id that
 // was restored. It fails with [ErrRefused] where something was published.
 func BeginRestore(ctx context.Context, db DB, location string, upto int64, since time.Time) (int64, error) {
-	return one[int64](ctx, db, "restore",
+	return Value[int64](ctx, db, "restore",
 		"select posthorn.begin_restore($1::text, $2::bigint, $3::timestamptz)", location, upto, since)
 }
 
@@ -75,10 +75,10 @@ func RestoreEvents(ctx context.Context, db DB, events []StoredEvent) error {
 		numbers[i] = known[k]
 	}
 	c := storedColumns(events)
-	if err := run(ctx, db, "restore", "select posthorn.cover_times($1::timestamptz[])", c.times); err != nil {
+	if err := Exec(ctx, db, "restore", "select posthorn.cover_times($1::timestamptz[])", c.times); err != nil {
 		return err
 	}
-	return run(ctx, db, "restore", `
+	return Exec(ctx, db, "restore", `
 		select posthorn.restore_events($1::text[], $2::text[], $3::bigint[], $4::int[], $5::text[], $6::text[], $7::text[],
 			$8::text[]::json[], $9::text[]::json[], $10::timestamptz[])`,
 		namespaces, streams, c.ids, numbers, c.types, c.keys, c.tags, c.payloads, c.metadata, c.times)
@@ -86,7 +86,7 @@ func RestoreEvents(ctx context.Context, db DB, events []StoredEvent) error {
 
 // EndRestore notes that a restore is complete.
 func EndRestore(ctx context.Context, db DB) error {
-	return run(ctx, db, "restore", "select posthorn.end_restore()")
+	return Exec(ctx, db, "restore", "select posthorn.end_restore()")
 }
 
 // archivedColumns are events as the functions take them.
@@ -115,5 +115,5 @@ func storedColumns(events []StoredEvent) (c archivedColumns) {
 // CheckConfidential fails with [ErrRefused] when one of some streams, whose events
 // are sealed, is not confidential in this database.
 func CheckConfidential(ctx context.Context, db DB, namespaces, streams []string) error {
-	return run(ctx, db, "restore", "select posthorn.check_confidential($1::text[], $2::text[])", namespaces, streams)
+	return Exec(ctx, db, "restore", "select posthorn.check_confidential($1::text[], $2::text[])", namespaces, streams)
 }

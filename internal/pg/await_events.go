@@ -18,6 +18,6 @@ func AwaitEvents(ctx context.Context, db DB, p Progress, patience time.Duration)
 	var now Progress
 	err := db.QueryRow(Within(ctx, lookTime+patience),
 		"select seen::text, arrived, drawn from posthorn.await_events($1::text::pg_snapshot, $2::text::interval)",
-		p.Seen, period(patience)).Scan(&now.Seen, &now.Arrived, &now.Drawn)
-	return now, translate("look for news", err)
+		p.Seen, Period(patience)).Scan(&now.Seen, &now.Arrived, &now.Drawn)
+	return now, Translate("look for news", err)
 }

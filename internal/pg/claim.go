@@ -11,12 +11,12 @@ import (
 // transaction. No lease is held when there is nothing to do. [Pool.Take] is
 // faster.
 func Claim(ctx context.Context, db DB, namespace, group, node string, maxEvents int, leaseFor time.Duration) (Lease, error) {
-	rows, err := db.Query(ctx, claimSQL, namespace, group, node, maxEvents, period(leaseFor))
+	rows, err := db.Query(ctx, claimSQL, namespace, group, node, maxEvents, Period(leaseFor))
 	if err != nil {
-		return Lease{}, translate("claim", err)
+		return Lease{}, Translate("claim", err)
 	}
 	lease, err := collectLease(rows)
-	return lease, translate("claim", err)
+	return lease, Translate("claim", err)
 }
 
 const claimSQL = `

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -48,7 +49,7 @@ func TestExtend(t *testing.T) {
 		defineGroup(t, pool, "g", pg.GroupConfig{})
 		publish(t, pool, pg.Message{Type: "a"})
 		until := must(pg.Extend(t.Context(), pool, claim(t, pool, "g"), 90*time.Minute))(t)
-		now := must(pg.Now(t.Context(), pool))(t)
+		now := must(admin.New(pool, "").Now(t.Context()))(t)
 		if left := until.Sub(now); left < 89*time.Minute || left > 90*time.Minute {
 			t.Errorf("%v left", left)
 		}
@@ -81,7 +82,7 @@ func TestSettleWithFailures(t *testing.T) {
 		again.Delivery = 2
 		diffEvents(t, []pg.Event{again}, claim(t, pool, "g").Events)
 
-		dead := must(pg.ListDeadLetters(t.Context(), pool, ns, "g", pg.DeadLetterFilter{}))(t)
+		dead := must(deadLetters(t.Context(), admin.New(pool, ns), admin.DeadLetterFilter{Group: "g"}))(t)
 		if len(dead) != 1 || dead[0].EventID != first || dead[0].Error != "zero \uFFFD and \uFFFD" ||
 			dead[0].Reason != "broken" || dead[0].Stack != "main.go:7" || dead[0].Key != messages[1].Key {
 			t.Errorf("dead letters: %+v", dead)
@@ -105,7 +106,7 @@ func TestSettleUntilAgain(t *testing.T) {
 			t.Errorf("a failure that was not recorded: %v", err)
 		}
 		check(t, pg.Settle(t.Context(), pool, lease))
-		dead := must(pg.ListDeadLetters(t.Context(), pool, ns, "g", pg.DeadLetterFilter{}))(t)
+		dead := must(deadLetters(t.Context(), admin.New(pool, ns), admin.DeadLetterFilter{Group: "g"}))(t)
 		var retries int
 		check(t, pool.QueryRow(t.Context(), "select count(*) from posthorn.retries where attempts = 1").Scan(&retries))
 		if len(dead) != 1 || retries != 1 {
@@ -123,18 +124,18 @@ func TestRedriveAndPurge(t *testing.T) {
 		}
 		check(t, pg.Settle(t.Context(), pool, claim(t, pool, "g"), failures...))
 
-		filter := pg.DeadLetterFilter{Type: messages[1].Type}
-		if n := must(pg.Redrive(t.Context(), pool, ns, "g", filter))(t); n != 1 {
+		filter := admin.DeadLetterFilter{Type: messages[1].Type}
+		if n := must(admin.New(pool, ns).Redrive(t.Context(), filter))(t); n != 1 {
 			t.Errorf("redrove %d", n)
 		}
 		diffEvents(t, []pg.Event{delivered(messages[1], failures[1].Event)}, claim(t, pool, "g").Events)
 
-		dead := must(pg.ListDeadLetters(t.Context(), pool, ns, "", pg.DeadLetterFilter{Limit: 2}))(t)
-		filter = pg.DeadLetterFilter{IDs: []int64{dead[0].ID, dead[1].ID}}
-		if n := must(pg.Purge(t.Context(), pool, ns, "", filter))(t); n != 2 {
+		dead := must(deadLetters(t.Context(), admin.New(pool, ns), admin.DeadLetterFilter{Limit: 2}))(t)
+		filter = admin.DeadLetterFilter{IDs: []int64{dead[0].ID, dead[1].ID}}
+		if n := must(admin.New(pool, ns).Purge(t.Context(), filter))(t); n != 2 {
 			t.Errorf("purged %d", n)
 		}
-		if dead = must(pg.ListDeadLetters(t.Context(), pool, ns, "", pg.DeadLetterFilter{}))(t); len(dead) != 1 {
+		if dead = must(deadLetters(t.Context(), admin.New(pool, ns), admin.DeadLetterFilter{}))(t); len(dead) != 1 {
 			t.Errorf("%d left", len(dead))
 		}
 	})

@@ -72,7 +72,7 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 	defer cancel()
 	batch := &pgx.Batch{}
 	if err := e.queue(batch); err != nil {
-		return translate("settle", err)
+		return Translate("settle", err)
 	}
 	batch.Queue("commit")
 	if e.Another {
@@ -81,14 +81,14 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 	results := conn.SendBatch(ctx, batch)
 	defer func() { _ = results.Close() }() // of what comes after the commit
 	if _, err := results.Exec(); err != nil {
-		return translate("settle", err)
+		return Translate("settle", err)
 	}
 	tag, err := results.Exec()
 	if err == nil && tag.String() == "ROLLBACK" {
 		err = pgx.ErrTxCommitRollback
 	}
 	if err != nil {
-		return &CommitError{translate("commit", err)}
+		return &CommitError{Translate("commit", err)}
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 // queue queues the statement that settles.
 func (e Ending) queue(batch *pgx.Batch) error {
 	if e.First != 0 {
-		batch.Queue(settleProjectionSQL, e.Lease.ID, e.Lease.Attempt, e.First, e.UpTo, period(e.LeaseFor))
+		batch.Queue(settleProjectionSQL, e.Lease.ID, e.Lease.Attempt, e.First, e.UpTo, Period(e.LeaseFor))
 		return nil
 	}
 	document, err := failuresDocument(e.Failures)
@@ -106,7 +106,7 @@ func (e Ending) queue(batch *pgx.Batch) error {
 	if e.UpTo == 0 {
 		batch.Queue(settleSQL, e.Lease.ID, e.Lease.Attempt, document)
 	} else {
-		batch.Queue(settleUntilSQL, e.Lease.ID, e.Lease.Attempt, e.UpTo, period(e.LeaseFor), document)
+		batch.Queue(settleUntilSQL, e.Lease.ID, e.Lease.Attempt, e.UpTo, Period(e.LeaseFor), document)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -43,7 +44,7 @@ func TestCommitSettles(t *testing.T) {
 		if status := conn.Conn().PgConn().TxStatus(); status != 'I' {
 			t.Errorf("at the end: %c", status)
 		}
-		dead := must(pg.ListDeadLetters(t.Context(), pool, ns, "g", pg.DeadLetterFilter{}))(t)
+		dead := must(deadLetters(t.Context(), admin.New(pool, ns), admin.DeadLetterFilter{Group: "g"}))(t)
 		if len(dead) != 2 || dead[0].Error+dead[1].Error != "it's \\ odd" {
 			t.Errorf("dead letters: %+v", dead)
 		}

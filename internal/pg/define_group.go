@@ -71,7 +71,7 @@ func startText(start *Moment) (string, error) {
 func (d Delays) MarshalJSON() ([]byte, error) {
 	texts := make([]string, len(d))
 	for i, delay := range d {
-		texts[i] = period(delay)
+		texts[i] = Period(delay)
 	}
 	return json.Marshal(texts)
 }
@@ -80,10 +80,10 @@ func (d Delays) MarshalJSON() ([]byte, error) {
 func (b Backoff) MarshalJSON() ([]byte, error) {
 	fields := map[string]any{}
 	if b.From != 0 {
-		fields["from"] = period(b.From)
+		fields["from"] = Period(b.From)
 	}
 	if b.To != 0 {
-		fields["to"] = period(b.To)
+		fields["to"] = Period(b.To)
 	}
 	if b.Factor != 0 {
 		fields["factor"] = b.Factor
@@ -105,16 +105,16 @@ type Group struct {
 func DefineGroup(ctx context.Context, db DB, namespace, name string, config GroupConfig) (Group, error) {
 	document, err := json.Marshal(config)
 	if err != nil {
-		return Group{}, translate("define group", err)
+		return Group{}, Translate("define group", err)
 	}
-	id, err := one[int64](ctx, db, "define group", "select posthorn.define_group($1::text, $2::text, $3::jsonb)",
+	id, err := Value[int64](ctx, db, "define group", "select posthorn.define_group($1::text, $2::text, $3::jsonb)",
 		namespace, name, string(document))
 	return Group{id, namespace, name}, err
 }
 
 // FindGroup finds a group by its name.
 func FindGroup(ctx context.Context, db DB, namespace, name string) (Group, error) {
-	id, err := one[int64](ctx, db, "find group", `
+	id, err := Value[int64](ctx, db, "find group", `
 		select g.id::bigint
 		from posthorn.groups g
 		join posthorn.namespaces n on n.id = g.namespace_id
@@ -132,29 +132,4 @@ func noGroup(namespace, name string) error {
 		sentinel: ErrNotFound,
 		hint:     "Make it first, or look for it in another namespace.",
 	}
-}
-
-// PauseGroup lets claims of a group return nothing, until ResumeGroup.
-func PauseGroup(ctx context.Context, db DB, namespace, group string) error {
-	return run(ctx, db, "pause group", "select posthorn.pause_group($1::text, $2::text)", namespace, group)
-}
-
-// ResumeGroup lets a paused group claim again, from where it stood.
-func ResumeGroup(ctx context.Context, db DB, namespace, group string) error {
-	return run(ctx, db, "resume group", "select posthorn.resume_group($1::text, $2::text)", namespace, group)
-}
-
-// Deleted is what a group held when it was deleted.
-type Deleted struct {
-	Leases      int64 `json:"leases"`
-	Retries     int64 `json:"retries"`
-	DeadLetters int64 `json:"dead_letters"`
-}
-
-// DeleteGroup removes a group with all it holds.
-func DeleteGroup(ctx context.Context, db DB, namespace, group string) (Deleted, error) {
-	var d Deleted
-	err := db.QueryRow(ctx, "select leases, retries, dead_letters from posthorn.delete_group($1::text, $2::text)",
-		namespace, group).Scan(&d.Leases, &d.Retries, &d.DeadLetters)
-	return d, translate("delete group", err)
 }

@@ -1,6 +1,6 @@
-// Package pg calls the functions of the schema posthorn: one Go function for
-// each, in a file named like the SQL file that defines it. It is the only place
-// with SQL text, apart from the runner in package schema.
+// Package pg calls the functions of the schema posthorn that the engines need: one Go
+// function for each, in a file named like the SQL file that defines it. Package admin
+// has those that look and operate.
 //
 // It owns the statements, the shapes of what goes in and comes out, and the
 // translation of errors. It decides nothing: when to claim, what a failure means
@@ -27,25 +27,25 @@ type DB interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// one runs a statement that yields one value.
-func one[T any](ctx context.Context, db DB, verb, sql string, args ...any) (T, error) {
+// Value runs a statement that yields one value.
+func Value[T any](ctx context.Context, db DB, verb, sql string, args ...any) (T, error) {
 	var value T
 	err := db.QueryRow(ctx, sql, args...).Scan(&value)
-	return value, translate(verb, err)
+	return value, Translate(verb, err)
 }
 
-// run runs a statement that yields nothing.
-func run(ctx context.Context, db DB, verb, sql string, args ...any) error {
+// Exec runs a statement that yields nothing.
+func Exec(ctx context.Context, db DB, verb, sql string, args ...any) error {
 	_, err := db.Exec(ctx, sql, args...)
-	return translate(verb, err)
+	return Translate(verb, err)
 }
 
-// list runs a statement and scans each of its rows.
-func list[T any](ctx context.Context, db DB, verb string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+// Collect runs a statement and scans each of its rows.
+func Collect[T any](ctx context.Context, db DB, verb string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, translate(verb, err)
+		return nil, Translate(verb, err)
 	}
 	values, err := pgx.CollectRows(rows, scan)
-	return values, translate(verb, err)
+	return values, Translate(verb, err)
 }

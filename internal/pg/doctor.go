@@ -18,7 +18,7 @@ type Finding struct {
 
 // Doctor examines the installation, as far as the database can.
 func Doctor(ctx context.Context, db DB) ([]Finding, error) {
-	return list(ctx, db, "examine the installation", pgx.RowToStructByPos[Finding], `
+	return Collect(ctx, db, "examine the installation", pgx.RowToStructByPos[Finding], `
 		select d."check", d.level, coalesce(d.namespace, ''), coalesce(d.subject, ''), d.found, coalesce(d.advice, '')
 		from posthorn.doctor() d`)
 }
@@ -31,7 +31,7 @@ type NeededKeeper struct {
 
 // NeededKeepers returns the keepers that streams need, or keys of theirs.
 func NeededKeepers(ctx context.Context, db DB) ([]NeededKeeper, error) {
-	return list(ctx, db, "read the keepers of streams", pgx.RowToStructByPos[NeededKeeper],
+	return Collect(ctx, db, "read the keepers of streams", pgx.RowToStructByPos[NeededKeeper],
 		"select keeper, namespace, stream from posthorn.needed_keepers()")
 }
 
@@ -47,7 +47,7 @@ func ServerState(ctx context.Context, db DB) (Server, error) {
 	var s Server
 	err := db.QueryRow(ctx, "select current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery()").
 		Scan(&s.Number, &s.Version, &s.IsStandby)
-	return s, translate("read the server's version", err)
+	return s, Translate("read the server's version", err)
 }
 
 // Rights are whether the role of the session may examine the installation.
@@ -66,5 +66,5 @@ func OwnRights(ctx context.Context, db DB) (Rights, error) {
 		from pg_namespace n
 		join pg_class c on c.relnamespace = n.oid
 		where n.nspname = 'posthorn' and c.relname in ('config', 'cursors', 'schema_version')`).Scan(&r.Role, &r.Examines, &r.AdminRole)
-	return r, translate("read the rights of this role", err)
+	return r, Translate("read the rights of this role", err)
 }

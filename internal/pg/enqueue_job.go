@@ -17,12 +17,12 @@ type Enqueued struct {
 
 // EnqueueJob is [Enqueue] for those who want to know more than the id.
 func EnqueueJob(ctx context.Context, db DB, namespace string, j NewJob) (Enqueued, error) {
-	rows, err := list(ctx, db, "enqueue", pgx.RowToStructByPos[Enqueued], `
+	rows, err := Collect(ctx, db, "enqueue", pgx.RowToStructByPos[Enqueued], `
 		select id, is_new, coalesce(labels, '{}'), coalesce(created_at, 'epoch')
 		from posthorn.enqueue_job($1::text, $2::text, $3::json, $4::text[], $5::text, $6::int, $7::timestamptz, $8::int, $9::text,
 			$10::text::interval, $11::text::interval[], $12::json)`,
-		namespace, j.Title, j.payload(), tagsOf(j.Tags), optional(j.Description), j.Priority, j.RunAt, j.maxRetries(),
-		optional(j.UniqueKey), j.uniqueFor(), j.retryDelays(), object(j.Metadata))
+		namespace, j.Title, j.payload(), tagsOf(j.Tags), Optional(j.Description), j.Priority, j.RunAt, j.maxRetries(),
+		Optional(j.UniqueKey), j.uniqueFor(), j.retryDelays(), object(j.Metadata))
 	if err != nil {
 		return Enqueued{}, err
 	}

@@ -54,6 +54,21 @@ func (e *Error) Unwrap() []error {
 	return []error{e.sentinel, e.cause}
 }
 
+// NotFound is an [ErrNotFound] that was found here, with what to do about it.
+func NotFound(message, hint string) error {
+	return &Error{Message: message, sentinel: ErrNotFound, hint: hint}
+}
+
+// Invalid is an [ErrInvalid] that was found here, with what to do about it.
+func Invalid(message, hint string) error {
+	return &Error{Message: message, sentinel: ErrInvalid, hint: hint}
+}
+
+// Refused is an [ErrRefused] that was found here, with what to do about it.
+func Refused(message, hint string) error {
+	return &Error{Message: message, sentinel: ErrRefused, hint: hint}
+}
+
 const insufficientPrivilege = "42501"
 
 // deniedError is a refusal of Postgres, with the roles that would help.
@@ -66,9 +81,9 @@ func (deniedError) Hint() string {
 		"grant posthorn_publisher to app; docs/operations.md says what each may do"
 }
 
-// translate says what was attempted, and turns the errors of the schema into
+// Translate says what was attempted, and turns the errors of the schema into
 // [*Error]. Those of Postgres itself stay as they are.
-func translate(verb string, err error) error {
+func Translate(verb string, err error) error {
 	if err == nil {
 		return nil
 	}

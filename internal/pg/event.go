@@ -52,8 +52,8 @@ type Lease struct {
 // Held reports whether there is a lease at all; its zero value is none.
 func (l Lease) Held() bool { return l.ID != 0 }
 
-// optional makes an empty text null.
-func optional(s string) *string {
+// Optional makes an empty text null.
+func Optional(s string) *string {
 	if s == "" {
 		return nil
 	}
@@ -73,11 +73,11 @@ func periodOr(d time.Duration) *string {
 	if d == 0 {
 		return nil
 	}
-	text := period(d)
+	text := Period(d)
 	return &text
 }
 
-// period is a duration as Postgres reads it, with all the digits it can keep.
-func period(d time.Duration) string {
+// Period is a duration as Postgres reads it, with all the digits it can keep.
+func Period(d time.Duration) string {
 	return fmt.Sprintf("%d microseconds", d.Microseconds())
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -21,16 +22,16 @@ func TestDefineGroup(t *testing.T) {
 		if found := must(pg.FindGroup(t.Context(), pool, ns, "g"))(t); found != group {
 			t.Errorf("found %v, want %v", found, group)
 		}
-		want := pg.GroupPolicy{
+		want := admin.GroupPolicy{
 			Slots: 3, Attempts: 7, BackoffFrom: "00:00:01.5", BackoffTo: "01:00:00", BackoffFactor: 3,
 			OnFailure: "set_aside", ReadAhead: 99,
 		}
-		got := must(pg.PolicyOfGroup(t.Context(), pool, ns, "g"))(t)
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(pg.GroupPolicy{}, "CreatedAt")); diff != "" {
+		got := must(admin.New(pool, ns).GroupPolicy(t.Context(), "g"))(t)
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(admin.GroupPolicy{}, "CreatedAt")); diff != "" {
 			t.Errorf("policy (-want +got):\n%s", diff)
 		}
 		defineGroup(t, pool, "g", pg.GroupConfig{Delays: pg.Delays{time.Second, time.Minute}})
-		got = must(pg.PolicyOfGroup(t.Context(), pool, ns, "g"))(t)
+		got = must(admin.New(pool, ns).GroupPolicy(t.Context(), "g"))(t)
 		if diff := cmp.Diff([]string{"00:00:01", "00:01:00"}, got.Delays); diff != "" || got.Attempts != 3 {
 			t.Errorf("policy %+v", got)
 		}
@@ -40,8 +41,8 @@ func TestDefineGroup(t *testing.T) {
 func TestGroupThatDoesNotExist(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		_, find := pg.FindGroup(t.Context(), pool, ns, "none")
-		_, status := pg.StatusOfGroup(t.Context(), pool, ns, "none")
-		_, policy := pg.PolicyOfGroup(t.Context(), pool, ns, "none")
+		_, status := admin.New(pool, ns).Group(t.Context(), "none")
+		_, policy := admin.New(pool, ns).GroupPolicy(t.Context(), "none")
 		_, claim := pg.Claim(t.Context(), pool, ns, "none", "node", 1, time.Second)
 		_, take := pool.Take(t.Context(), takeOf(pg.Group{ID: 4711, Namespace: ns, Name: "none"}))
 		for _, err := range []error{find, status, policy, claim, take} {
@@ -59,13 +60,13 @@ func TestGroupStatus(t *testing.T) {
 		defineGroup(t, pool, "behind", pg.GroupConfig{Order: "stream"})
 		publish(t, pool, pg.Message{Type: "a"})
 		lease := claim(t, pool, "ahead")
-		check(t, pg.PauseGroup(t.Context(), pool, ns, "behind"))
-		got := must(pg.ListGroups(t.Context(), pool, ns))(t)
-		want := []pg.GroupStatus{
+		check(t, admin.New(pool, ns).PauseGroup(t.Context(), "behind"))
+		got := must(admin.New(pool, ns).Groups(t.Context()))(t)
+		want := []admin.GroupStatus{
 			{Namespace: ns, Group: "ahead", Order: "none", Position: lease.Events[0].ID, Leases: 1},
 			{Namespace: ns, Group: "behind", Order: "stream", Paused: true, LagEvents: 1},
 		}
-		volatile := cmpopts.IgnoreFields(pg.GroupStatus{}, "LagSeconds", "OldestPending", "HeldByPID", "HeldForSeconds", "HeldByApplication")
+		volatile := cmpopts.IgnoreFields(admin.GroupStatus{}, "LagSeconds", "OldestPending", "HeldByPID", "HeldForSeconds", "HeldByApplication")
 		if diff := cmp.Diff(want, got, volatile); diff != "" {
 			t.Errorf("status (-want +got):\n%s", diff)
 		}
@@ -76,15 +77,15 @@ func TestPausedGroup(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		group := defineGroup(t, pool, "g", pg.GroupConfig{})
 		publish(t, pool, pg.Message{Type: "a"})
-		check(t, pg.PauseGroup(t.Context(), pool, ns, "g"))
+		check(t, admin.New(pool, ns).PauseGroup(t.Context(), "g"))
 		if take(t, pool, group).Held() || must(pg.HasWork(t.Context(), pool, group))(t) {
 			t.Error("there is work")
 		}
-		check(t, pg.ResumeGroup(t.Context(), pool, ns, "g"))
+		check(t, admin.New(pool, ns).ResumeGroup(t.Context(), "g"))
 		if !take(t, pool, group).Held() {
 			t.Error("there is no work")
 		}
-		if d := must(pg.DeleteGroup(t.Context(), pool, ns, "g"))(t); d.Leases != 1 {
+		if d := must(admin.New(pool, ns).DeleteGroup(t.Context(), "g"))(t); d.Leases != 1 {
 			t.Errorf("deleted %+v", d)
 		}
 	})
@@ -93,14 +94,14 @@ func TestPausedGroup(t *testing.T) {
 func TestSeek(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		publish(t, pool, pg.Message{Type: "a"})
-		between := must(pg.Now(t.Context(), pool))(t)
+		between := must(admin.New(pool, "").Now(t.Context()))(t)
 		publish(t, pool, pg.Message{Type: "b"})
 		group := defineGroup(t, pool, "g", pg.GroupConfig{})
 		for _, test := range []struct {
 			to   pg.Moment
 			want int
 		}{{pg.Beginning, 2}, {pg.At(between), 1}, {pg.End, 0}} {
-			check(t, pg.Seek(t.Context(), pool, ns, "g", test.to))
+			check(t, admin.New(pool, ns).Seek(t.Context(), "g", test.to))
 			if got := take(t, pool, group); len(got.Events) != test.want {
 				t.Errorf("%d events from %v, want %d", len(got.Events), test.to, test.want)
 			}
@@ -111,7 +112,7 @@ func TestSeek(t *testing.T) {
 func TestGroupStarts(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		publish(t, pool, pg.Message{Type: "a"})
-		between := pg.At(must(pg.Now(t.Context(), pool))(t))
+		between := pg.At(must(admin.New(pool, "").Now(t.Context()))(t))
 		publish(t, pool, pg.Message{Type: "b"})
 		for name, start := range map[string]*pg.Moment{"beginning": &pg.Beginning, "between": &between, "end": &pg.End, "now": nil} {
 			group := defineGroup(t, pool, name, pg.GroupConfig{Start: start})

@@ -28,11 +28,11 @@ type ClaimedJob struct {
 // ClaimJobs hands a worker the oldest due jobs that have any of some tags, those
 // of higher priority first; without tags, jobs that have none.
 func ClaimJobs(ctx context.Context, db DB, namespace, worker string, tags []string, maxJobs int, leaseFor time.Duration) ([]ClaimedJob, error) {
-	return list(ctx, db, "claim jobs", pgx.RowToStructByPos[ClaimedJob], `
+	return Collect(ctx, db, "claim jobs", pgx.RowToStructByPos[ClaimedJob], `
 		select id, attempt, title, coalesce(description, ''), tags, payload, metadata, priority, retry_count, max_retries, run_at,
 			created_at, lease_until
 		from posthorn.claim_jobs($1::text, $2::text, $3::text[], $4::int, $5::text::interval)`,
-		namespace, worker, tagsOf(tags), maxJobs, period(leaseFor))
+		namespace, worker, tagsOf(tags), maxJobs, Period(leaseFor))
 }
 
 // HeldJob is a worker's hold of a job: what fences it from all others.
@@ -53,9 +53,9 @@ func (h HeldJob) attempt() *int {
 // StartJob records that a worker has begun with its job; again, it returns the
 // same entry.
 func StartJob(ctx context.Context, db DB, h HeldJob) (JobEntry, error) {
-	rows, err := list(ctx, db, "start job", pgx.RowToStructByPos[JobEntry],
+	rows, err := Collect(ctx, db, "start job", pgx.RowToStructByPos[JobEntry],
 		"select"+entryFields+" from posthorn.start_job($1::bigint, $2::text, $3::int, $4::text)",
-		h.ID, h.Worker, h.attempt(), optional(h.Namespace))
+		h.ID, h.Worker, h.attempt(), Optional(h.Namespace))
 	if err != nil {
 		return JobEntry{}, err
 	}
@@ -68,12 +68,12 @@ func StartJob(ctx context.Context, db DB, h HeldJob) (JobEntry, error) {
 func HeartbeatJob(ctx context.Context, db DB, h HeldJob, leaseFor *time.Duration, progress json.RawMessage) (time.Time, error) {
 	var until *string
 	if leaseFor != nil {
-		text := period(*leaseFor)
+		text := Period(*leaseFor)
 		until = &text
 	}
-	return one[time.Time](ctx, db, "heartbeat job",
+	return Value[time.Time](ctx, db, "heartbeat job",
 		"select posthorn.heartbeat_job($1::bigint, $2::text, $3::int, $4::text::interval, $5::json, $6::text)",
-		h.ID, h.Worker, h.attempt(), until, object(progress), optional(h.Namespace))
+		h.ID, h.Worker, h.attempt(), until, object(progress), Optional(h.Namespace))
 }
 
 // JobReport is what was recorded of an attempt that ended.
@@ -99,7 +99,7 @@ const reportFields = `
 	retry_scheduled, next_retry_at, retry_count, max_retries, created_at, repeated`
 
 func report(ctx context.Context, db DB, verb, call string, args ...any) (JobReport, error) {
-	rows, err := list(ctx, db, verb, pgx.RowToStructByPos[JobReport], "select"+reportFields+" from "+call, args...)
+	rows, err := Collect(ctx, db, verb, pgx.RowToStructByPos[JobReport], "select"+reportFields+" from "+call, args...)
 	if err != nil {
 		return JobReport{}, err
 	}
@@ -118,13 +118,13 @@ type JobDone struct {
 func CompleteJob(ctx context.Context, db DB, h HeldJob, d JobDone) (JobReport, error) {
 	return report(ctx, db, "complete job",
 		"posthorn.complete_job($1::bigint, $2::text, $3::int, $4::int, $5::bigint, $6::json, $7::text)",
-		h.ID, h.Worker, h.attempt(), d.StatusCode, d.ExecutionTimeMS, object(d.Result), optional(h.Namespace))
+		h.ID, h.Worker, h.attempt(), d.StatusCode, d.ExecutionTimeMS, object(d.Result), Optional(h.Namespace))
 }
 
 // CompleteJobs finishes several jobs of one worker, each fenced by its attempt,
 // and returns the ids of those that it had. executionTimesMS may be nil.
 func CompleteJobs(ctx context.Context, db DB, worker string, jobs []int64, attempts []int32, executionTimesMS []int64) ([]int64, error) {
-	return list(ctx, db, "complete jobs", pgx.RowTo[int64],
+	return Collect(ctx, db, "complete jobs", pgx.RowTo[int64],
 		"select posthorn.complete_jobs($1::text, $2::bigint[], $3::int[], $4::bigint[])", worker, jobs, attempts, executionTimesMS)
 }
 
@@ -142,24 +142,24 @@ type JobFailure struct {
 func FailJob(ctx context.Context, db DB, h HeldJob, f JobFailure) (JobReport, error) {
 	var retryIn *string
 	if f.RetryIn != nil {
-		text := period(*f.RetryIn)
+		text := Period(*f.RetryIn)
 		retryIn = &text
 	}
 	return report(ctx, db, "fail job", `
 		posthorn.fail_job($1::bigint, $2::text, $3::text, $4::int, $5::int, $6::bigint, $7::boolean, $8::text::interval, $9::text)`,
-		h.ID, h.Worker, optional(storable(f.Error)), h.attempt(), f.StatusCode, f.ExecutionTimeMS, f.Permanent, retryIn, optional(h.Namespace))
+		h.ID, h.Worker, Optional(Storable(f.Error)), h.attempt(), f.StatusCode, f.ExecutionTimeMS, f.Permanent, retryIn, Optional(h.Namespace))
 }
 
 // ReleaseJobs gives back jobs of one worker that it did not finish, and returns
 // the ids of those that it had. They count as not tried.
 func ReleaseJobs(ctx context.Context, db DB, worker string, jobs []int64, attempts []int32, reason string) ([]int64, error) {
-	return list(ctx, db, "release jobs", pgx.RowTo[int64],
-		"select posthorn.release_jobs($1::text, $2::bigint[], $3::int[], $4::text)", worker, jobs, attempts, optional(storable(reason)))
+	return Collect(ctx, db, "release jobs", pgx.RowTo[int64],
+		"select posthorn.release_jobs($1::text, $2::bigint[], $3::int[], $4::text)", worker, jobs, attempts, Optional(Storable(reason)))
 }
 
 // HeartbeatJobs moves the deadlines of several jobs of one worker to that long
 // from now, and returns the ids of those that it still has.
 func HeartbeatJobs(ctx context.Context, db DB, worker string, jobs []int64, attempts []int32, leaseFor time.Duration) ([]int64, error) {
-	return list(ctx, db, "heartbeat jobs", pgx.RowTo[int64],
-		"select posthorn.heartbeat_jobs($1::text, $2::bigint[], $3::int[], $4::text::interval)", worker, jobs, attempts, period(leaseFor))
+	return Collect(ctx, db, "heartbeat jobs", pgx.RowTo[int64],
+		"select posthorn.heartbeat_jobs($1::text, $2::bigint[], $3::int[], $4::text::interval)", worker, jobs, attempts, Period(leaseFor))
 }

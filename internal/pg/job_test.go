@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -31,13 +32,13 @@ func TestEnqueueKeepsEverything(t *testing.T) {
 			Priority: 3, MaxRetries: &retries, RetryDelays: []time.Duration{1500 * time.Millisecond, time.Hour},
 			UniqueKey: "k", UniqueFor: time.Minute, Metadata: json.RawMessage(`{"m":1}`),
 		}))(t)
-		got := must(pg.GetJob(t.Context(), db, ns, id))(t)
-		want := pg.Job{
+		got := must(admin.New(db, ns).Job(t.Context(), id))(t)
+		want := admin.JobStatus{
 			ID: id, Title: "send", Description: "a mail", Tags: []string{"mail", `o'"dd{}\`}, Status: "PENDING",
 			Payload: json.RawMessage(`{"b":1, "a":2}`), Metadata: json.RawMessage(`{"m":1}`), Priority: 3, MaxRetries: 7,
 			RetryDelays: []time.Duration{1500 * time.Millisecond, time.Hour}, UniqueKey: "k",
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(pg.Job{}, "RunAt", "CreatedAt", "UpdatedAt")); diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(admin.JobStatus{}, "RunAt", "CreatedAt", "UpdatedAt")); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -53,7 +54,7 @@ func TestEnqueueManyKeepsOrder(t *testing.T) {
 				t.Fatalf("%d ids for %d jobs", len(ids), len(jobs))
 			}
 			for i, id := range ids[:min(len(ids), 4)] {
-				got := must(pg.GetJob(t.Context(), db, ns, id))(t)
+				got := must(admin.New(db, ns).Job(t.Context(), id))(t)
 				if got.Title != jobs[i].Title || got.Priority != jobs[i].Priority || jobs[i].RunAt != nil && !got.RunAt.Equal(at) {
 					t.Errorf("job %d is %+v", i, got)
 				}
@@ -89,13 +90,13 @@ func TestJobFromClaimToEnd(t *testing.T) {
 			t.Errorf("repeated: %+v", again)
 		}
 		var story []string
-		for _, e := range must(pg.JobHistory(ctx, db, ns, id))(t) {
+		for _, e := range must(admin.New(db, ns).JobLog(ctx, id))(t) {
 			story = append(story, e.Action)
 		}
 		if diff := cmp.Diff([]string{"PICKED", "STARTED", "FAILED", "PICKED", "COMPLETED"}, story); diff != "" {
 			t.Error(diff)
 		}
-		if got := must(pg.GetJob(ctx, db, "", id))(t); string(got.Result) != `[1]` || got.Status != "COMPLETED" {
+		if got := must(admin.New(db, ns).Job(ctx, id))(t); string(got.Result) != `[1]` || got.Status != "COMPLETED" {
 			t.Errorf("job: %+v", got)
 		}
 	})
@@ -117,7 +118,7 @@ func TestReleasedJobsAreCountedAsNotTried(t *testing.T) {
 		if ids := must(pg.HeartbeatJobs(ctx, db, "w", []int64{id, id + 1}, []int32{int32(job.Attempt), 1}, time.Hour))(t); len(ids) != 1 || ids[0] != id {
 			t.Errorf("still has %v", ids)
 		}
-		if until := *must(pg.GetJob(ctx, db, ns, id))(t).LeaseUntil; !until.After(job.LeaseUntil) {
+		if until := must(admin.New(db, ns).Job(ctx, id))(t).LeaseUntil; !until.After(job.LeaseUntil) {
 			t.Errorf("the lease ends at %v, as before", until)
 		}
 		if ids := must(pg.ReleaseJobs(ctx, db, "w", []int64{id}, []int32{int32(job.Attempt)}, ""))(t); len(ids) != 1 {
@@ -137,25 +138,25 @@ func TestJobsAreListedByWhatTheyAre(t *testing.T) {
 	everyMode(t, func(t *testing.T, db *pg.Pool) {
 		ctx := t.Context()
 		ids := must(pg.EnqueueMany(ctx, db, ns, []pg.NewJob{{Title: "a", Tags: []string{"x"}}, {Title: "b", Tags: []string{"y"}}, {Title: "c", Tags: []string{"x", "y"}}}))(t)
-		check(t, pg.CancelJob(ctx, db, ns, ids[0], "not needed"))
+		check(t, admin.New(db, ns).CancelJob(ctx, ids[0], "not needed"))
 		no := false
 		for _, c := range []struct {
-			filter pg.JobFilter
+			filter admin.JobFilter
 			want   []int64
 		}{
-			{pg.JobFilter{}, ids},
-			{pg.JobFilter{NewestFirst: true, Limit: 1, Skip: 1}, ids[1:2]},
-			{pg.JobFilter{Tags: []string{"x"}, Status: "PENDING", Stalled: &no}, ids[2:]},
+			{admin.JobFilter{}, ids},
+			{admin.JobFilter{NewestFirst: true, Limit: 1, Offset: 1}, ids[1:2]},
+			{admin.JobFilter{Tags: []string{"x"}, Status: "PENDING", Stalled: &no}, ids[2:]},
 		} {
 			var got []int64
-			for _, j := range must(pg.ListJobs(ctx, db, ns, c.filter))(t) {
+			for _, j := range must(admin.New(db, ns).Jobs(ctx, c.filter))(t) {
 				got = append(got, j.ID)
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%+v: %s", c.filter, diff)
 			}
 		}
-		if n := must(pg.CountJobs(ctx, db, ns, pg.JobFilter{Tags: []string{"x"}}))(t); n != 2 {
+		if n := must(admin.New(db, ns).CountJobs(ctx, admin.JobFilter{Tags: []string{"x"}}))(t); n != 2 {
 			t.Errorf("counted %d", n)
 		}
 	})
@@ -164,14 +165,13 @@ func TestJobsAreListedByWhatTheyAre(t *testing.T) {
 func TestJobLimitsAndPauses(t *testing.T) {
 	everyMode(t, func(t *testing.T, db *pg.Pool) {
 		ctx := t.Context()
-		one, many := 1, 100
-		check(t, pg.SetJobLimit(ctx, db, ns, "x", pg.JobLimit{MaxRunning: &one, MaxStarted: &many, Period: time.Minute}))
-		check(t, pg.PauseJobTag(ctx, db, ns, "y"))
-		got := must(pg.ListJobLimits(ctx, db, ns))(t)
-		if len(got) != 2 || *got[0].MaxRunning != 1 || *got[0].PeriodSeconds != 60 || got[1].PausedAt == nil {
+		check(t, admin.New(db, ns).SetJobLimit(ctx, "x", admin.JobLimit{MaxRunning: 1, MaxStarted: 100, Period: time.Minute}))
+		check(t, admin.New(db, ns).PauseJobTag(ctx, "y"))
+		got := must(admin.New(db, ns).JobLimits(ctx))(t)
+		if len(got) != 2 || got[0].MaxRunning != 1 || got[0].PeriodSeconds != 60 || got[1].PausedAt.IsZero() {
 			t.Errorf("limits: %+v", got)
 		}
-		if was := must(pg.ResumeJobTag(ctx, db, ns, "y"))(t); !was {
+		if was := must(admin.New(db, ns).ResumeJobTag(ctx, "y"))(t); !was {
 			t.Error("it was paused")
 		}
 	})

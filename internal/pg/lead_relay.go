@@ -29,19 +29,19 @@ func LeadRelay(ctx context.Context, db DB, group Group, owner string, leaseFor t
 		select coalesce(term, 0), coalesce(leader, ''), patterns,
 			coalesce((select r.imported from posthorn.relays r where r.group_id = $1::bigint), false)
 		from posthorn.lead_relay($1::bigint, $2::text, $3::text::interval, $4::bigint)`,
-		group.ID, owner, period(leaseFor), given).Scan(&lead.Epoch, &lead.Leader, &lead.Streams, &lead.Imported)
-	return lead, translate("lead relay", err)
+		group.ID, owner, Period(leaseFor), given).Scan(&lead.Epoch, &lead.Leader, &lead.Streams, &lead.Imported)
+	return lead, Translate("lead relay", err)
 }
 
 // ResignRelay gives the lead back, so that another process has it at once.
 func ResignRelay(ctx context.Context, db DB, lead Lead) error {
-	return run(ctx, db, "resign relay", "select posthorn.resign_relay($1::bigint, $2::text, $3::bigint)",
+	return Exec(ctx, db, "resign relay", "select posthorn.resign_relay($1::bigint, $2::text, $3::bigint)",
 		lead.Group.ID, lead.Owner, lead.Epoch)
 }
 
 // NoteRelayError notes the error that keeps a relay from writing; "": it writes
 // again.
 func NoteRelayError(ctx context.Context, db DB, lead Lead, text string) error {
-	return run(ctx, db, "note relay error", "select posthorn.note_relay_error($1::bigint, $2::text, $3::bigint, $4::text)",
-		lead.Group.ID, lead.Owner, lead.Epoch, optional(storable(text)))
+	return Exec(ctx, db, "note relay error", "select posthorn.note_relay_error($1::bigint, $2::text, $3::bigint, $4::text)",
+		lead.Group.ID, lead.Owner, lead.Epoch, Optional(Storable(text)))
 }

@@ -24,14 +24,14 @@ func GroupOfLease(ctx context.Context, db DB, namespace string, lease int64) (gr
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", noLease("look for lease", lease)
 	}
-	return group, translate("look for lease", err)
+	return group, Translate("look for lease", err)
 }
 
 // SettleIn is [Settle] within a namespace.
 func SettleIn(ctx context.Context, db DB, namespace string, lease Lease, failures ...Failure) (group string, err error) {
 	document, err := failuresDocument(failures)
 	if err != nil {
-		return "", translate("settle", err)
+		return "", Translate("settle", err)
 	}
 	return leaseIn(ctx, db, "settle", "posthorn.settle(l.id, $3::int, $4::jsonb)::text", lease, namespace, nil, document)
 }
@@ -58,7 +58,7 @@ func leaseIn(ctx context.Context, db DB, verb, call string, lease Lease, namespa
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", noLease(verb, lease.ID)
 	}
-	return group, translate(verb, err)
+	return group, Translate(verb, err)
 }
 
 func noLease(verb string, lease int64) error {
@@ -70,5 +70,5 @@ func noLease(verb string, lease int64) error {
 
 // DefineGroupBy is [DefineGroup] with a policy in the form of the function.
 func DefineGroupBy(ctx context.Context, db DB, namespace, name, policy string) error {
-	return run(ctx, db, "define group", "select posthorn.define_group($1::text, $2::text, $3::jsonb)", namespace, name, policy)
+	return Exec(ctx, db, "define group", "select posthorn.define_group($1::text, $2::text, $3::jsonb)", namespace, name, policy)
 }

@@ -16,6 +16,6 @@ type Maintained struct {
 // MaintainEventsTable makes partitions ahead, and drops those past retention
 // that nobody is owed.
 func MaintainEventsTable(ctx context.Context, db DB) ([]Maintained, error) {
-	return list(ctx, db, "maintain events table", pgx.RowToStructByPos[Maintained],
+	return Collect(ctx, db, "maintain events table", pgx.RowToStructByPos[Maintained],
 		"select action, partition, detail from posthorn.maintain_events_table()")
 }

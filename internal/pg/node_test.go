@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -29,16 +30,16 @@ func TestNode(t *testing.T) {
 		publish(t, pool, pg.Message{Type: "a"})
 		must(pg.Claim(ctx, pool, ns, "g", node, 1, time.Minute))(t)
 
-		want := []pg.NodeStatus{
+		want := []admin.NodeStatus{
 			{
 				ID: node, Namespace: ns, DisplayName: "API server", Description: "takes orders",
 				Metadata: json.RawMessage(`{"role": "producer"}`), State: "alive", Leases: 1,
-				Handlers: []pg.HandlerOfGroup{{"g", "charge", handlers[0].Patterns}, {"g", "mail", handlers[1].Patterns}},
+				Handlers: []admin.NodeHandler{{Group: "g", Name: "charge", Patterns: handlers[0].Patterns}, {Group: "g", Name: "mail", Patterns: handlers[1].Patterns}},
 			},
-			{ID: "plain", Namespace: ns, Metadata: json.RawMessage("{}"), State: "alive", Handlers: []pg.HandlerOfGroup{}},
+			{ID: "plain", Namespace: ns, Metadata: json.RawMessage("{}"), State: "alive", Handlers: []admin.NodeHandler{}},
 		}
-		times := cmpopts.IgnoreFields(pg.NodeStatus{}, "RegisteredAt", "LastHeartbeat")
-		if diff := cmp.Diff(want, must(pg.ListNodes(ctx, pool, ns))(t), times); diff != "" {
+		times := cmpopts.IgnoreFields(admin.NodeStatus{}, "RegisteredAt", "LastHeartbeat")
+		if diff := cmp.Diff(want, must(admin.New(pool, ns).Nodes(ctx))(t), times); diff != "" {
 			t.Errorf("nodes (-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff([]pg.NodeHandler{{node, handlers[0]}, {node, handlers[1]}}, must(pg.GroupHandlers(ctx, pool, ns, "g"))(t)); diff != "" {
@@ -75,21 +76,21 @@ func TestOutcomes(t *testing.T) {
 			pg.Failure{Event: event, Subscription: "charge", Error: "declined", Permanent: true},
 			pg.Failure{Event: event, Subscription: "mail", Error: "timeout", RetryIn: &soon}))
 
-		want := []pg.Outcome{
-			{Group: "busy", State: pg.Processing, Attempts: 1, Node: "node"},
-			{Group: "done", State: pg.Completed},
-			{Group: "failed", State: pg.Retrying, Subscription: "charge", Attempts: 1, Error: "declined", Reason: "Handler error", Node: "node"},
-			{Group: "failed", State: pg.Retrying, Subscription: "mail", Attempts: 1, Error: "timeout"},
-			{Group: "late", State: pg.Pending},
+		want := []admin.Outcome{
+			{Group: "busy", State: admin.Processing, Attempts: 1, Node: "node"},
+			{Group: "done", State: admin.Completed},
+			{Group: "failed", State: admin.Retrying, Subscription: "charge", Attempts: 1, Error: "declined", Reason: "Handler error", Node: "node"},
+			{Group: "failed", State: admin.Retrying, Subscription: "mail", Attempts: 1, Error: "timeout"},
+			{Group: "late", State: admin.Pending},
 		}
-		got := must(pg.Outcomes(ctx, pool, ns, event))(t)
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(pg.Outcome{}, "At", "DueAt")); diff != "" {
+		got := must(admin.New(pool, ns).Outcomes(ctx, event))(t)
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(admin.Outcome{}, "At", "DueAt")); diff != "" {
 			t.Fatalf("outcomes (-want +got):\n%s", diff)
 		}
-		if got[0].At == nil || got[1].At != nil || got[2].DueAt != nil || got[3].DueAt == nil {
+		if got[0].At.IsZero() || !got[1].At.IsZero() || !got[2].DueAt.IsZero() || got[3].DueAt.IsZero() {
 			t.Errorf("times: %+v", got)
 		}
-		if _, err := pg.Outcomes(ctx, pool, ns, 4711); !errors.Is(err, pg.ErrNotFound) {
+		if _, err := admin.New(pool, ns).Outcomes(ctx, 4711); !errors.Is(err, pg.ErrNotFound) {
 			t.Errorf("unknown event: %v", err)
 		}
 	})

@@ -2,6 +2,7 @@ package pg_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/posthorntest"
 )
@@ -152,7 +154,7 @@ func TestARefusalNamesTheRoles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err = pg.Redrive(t.Context(), conn, "default", "", pg.DeadLetterFilter{})
+	_, err = admin.New(conn, "default").Redrive(t.Context(), admin.DeadLetterFilter{})
 	var hinted interface{ Hint() string }
 	if !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "posthorn_publisher") {
 		t.Errorf("got %v, with no hint that names a role", err)
@@ -162,4 +164,16 @@ func TestARefusalNamesTheRoles(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// deadLetters are all that a filter means.
+func deadLetters(ctx context.Context, a *admin.Admin, filter admin.DeadLetterFilter) ([]admin.DeadLetter, error) {
+	var found []admin.DeadLetter
+	for letter, err := range a.DeadLetters(ctx, filter) {
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, letter)
+	}
+	return found, nil
 }

@@ -20,9 +20,9 @@ func PublishMany(ctx context.Context, db DB, namespace string, messages []Messag
 	}
 	document, err := json.Marshal(messages)
 	if err != nil {
-		return nil, translate("publish", err)
+		return nil, Translate("publish", err)
 	}
-	return list(ctx, db, "publish", pgx.RowTo[int64],
+	return Collect(ctx, db, "publish", pgx.RowTo[int64],
 		"select posthorn.publish_many($1::text, $2::jsonb)", namespace, string(document))
 }
 
@@ -36,7 +36,7 @@ func PublishBatch(ctx context.Context, db DB, namespace string, messages []Messa
 		return nil, nil
 	}
 	c := columnsOf(messages)
-	return list(ctx, db, "publish", pgx.RowTo[int64], `
+	return Collect(ctx, db, "publish", pgx.RowTo[int64], `
 		select posthorn.publish_batch($1::text, $2::text[], $3::json[], $4::text[], $5::text[], $6::text[], $7::json[])`,
 		namespace, c.types, c.payloads, c.streams, c.keys, c.tags, c.metadata)
 }

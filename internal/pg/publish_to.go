@@ -14,7 +14,7 @@ func PublishTo(ctx context.Context, db DB, namespace, group, subscription string
 		return nil, nil
 	}
 	c := columnsOf(messages)
-	return list(ctx, db, "publish", pgx.RowTo[int64], `
+	return Collect(ctx, db, "publish", pgx.RowTo[int64], `
 		select posthorn.publish_to($1::text, $2::text, $3::text, m.type, m.payload, coalesce(m.stream, 'default'), m.key,
 			m.tags::text[], m.metadata, m.deliver_at)
 		from unnest($4::text[], $5::json[], $6::text[], $7::text[], $8::text[], $9::json[], $10::timestamptz[])

@@ -9,13 +9,13 @@ import (
 
 // CursorAt returns a cursor for [ReadEvents] that stands at a moment.
 func CursorAt(ctx context.Context, db DB, at Moment) (string, error) {
-	return one[string](ctx, db, "place a cursor", "select posthorn.cursor_at($1::timestamptz)", at)
+	return Value[string](ctx, db, "place a cursor", "select posthorn.cursor_at($1::timestamptz)", at)
 }
 
 // CursorAfter returns a cursor that stands after an event of which only the id is
 // known. Some of what was published just before it may come again.
 func CursorAfter(ctx context.Context, db DB, namespace string, event int64) (string, error) {
-	return one[string](ctx, db, "place a cursor", "select posthorn.cursor_after($1::text, $2::bigint)", namespace, event)
+	return Value[string](ctx, db, "place a cursor", "select posthorn.cursor_after($1::text, $2::bigint)", namespace, event)
 }
 
 // ReadEvents reads the next events after a cursor, and returns the cursor to go
@@ -69,7 +69,7 @@ func readLog(cursor string) string {
 func readBatch(ctx context.Context, db DB, sql string, args ...any) (Batch, error) {
 	var b Batch
 	var err error
-	b.Events, err = list(ctx, db, "read events", func(row pgx.CollectableRow) (Event, error) {
+	b.Events, err = Collect(ctx, db, "read events", func(row pgx.CollectableRow) (Event, error) {
 		var e Event
 		var cursor, next *string
 		err := row.Scan(&e.ID, &e.Stream, &e.Type, &e.Key, &e.Tags, (*[]byte)(&e.Payload), (*[]byte)(&e.Metadata), &e.PublishedAt, &cursor, &next, &b.AtEnd)

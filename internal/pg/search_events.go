@@ -17,7 +17,7 @@ type Found struct {
 
 // FindEvent returns the event of a namespace that has that id, or [ErrNotFound].
 func FindEvent(ctx context.Context, db DB, namespace string, id int64) (Found, error) {
-	found, err := list(ctx, db, "find event", scanFound, `
+	found, err := Collect(ctx, db, "find event", scanFound, `
 		select id, stream, type, coalesce(key, ''), tags, payload, metadata, published_at, deliver_at
 		from posthorn.find_event($1::text, $2::bigint)`, namespace, id)
 	if err != nil {
@@ -65,7 +65,7 @@ func SearchEvents(ctx context.Context, db DB, namespace string, s Search) ([]Eve
 	if s.After != 0 {
 		after = &s.After
 	}
-	found, err := list(ctx, db, "search events", func(row pgx.CollectableRow) (Event, error) {
+	found, err := Collect(ctx, db, "search events", func(row pgx.CollectableRow) (Event, error) {
 		var e Event
 		var goOn *int64
 		err := row.Scan(&e.ID, &e.Stream, &e.Type, &e.Key, &e.Tags, (*[]byte)(&e.Payload), (*[]byte)(&e.Metadata), &e.PublishedAt, &goOn)
@@ -95,5 +95,5 @@ func SearchEvents(ctx context.Context, db DB, namespace string, s Search) ([]Eve
 // FirstUsed returns how many of some dedup keys were first used by the
 // transaction of db.
 func FirstUsed(ctx context.Context, db DB, namespace string, keys []string) (int64, error) {
-	return one[int64](ctx, db, "look at dedup keys", "select posthorn.first_used($1::text, $2::text[])", namespace, keys)
+	return Value[int64](ctx, db, "look at dedup keys", "select posthorn.first_used($1::text, $2::text[])", namespace, keys)
 }

@@ -19,13 +19,7 @@ var (
 // At is the moment of a time.
 func At(t time.Time) Moment { return Moment{Time: t, Valid: true} }
 
-// Seek moves a group: it is handed every event published from then on. Whoever
-// works on something of the group loses the lease; what has failed stays owed.
-func Seek(ctx context.Context, db DB, namespace, group string, to Moment) error {
-	return run(Within(ctx, longTime), db, "seek", "select posthorn.seek($1::text, $2::text, $3::timestamptz)", namespace, group, to)
-}
-
 // Now is the time that everything is decided by: the database's.
 func Now(ctx context.Context, db DB) (time.Time, error) {
-	return one[time.Time](ctx, db, "read the time", "select posthorn.now()")
+	return Value[time.Time](ctx, db, "read the time", "select posthorn.now()")
 }

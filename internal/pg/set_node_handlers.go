@@ -18,9 +18,9 @@ type Handler struct {
 func SetNodeHandlers(ctx context.Context, db DB, namespace, node, group string, handlers []Handler) error {
 	document, err := json.Marshal(append([]Handler{}, handlers...))
 	if err != nil {
-		return translate("set node handlers", err)
+		return Translate("set node handlers", err)
 	}
-	return run(ctx, db, "set node handlers", "select posthorn.set_node_handlers($1::text, $2::text, $3::text, $4::jsonb)",
+	return Exec(ctx, db, "set node handlers", "select posthorn.set_node_handlers($1::text, $2::text, $3::text, $4::jsonb)",
 		namespace, node, group, string(document))
 }
 
@@ -32,6 +32,6 @@ type NodeHandler struct {
 
 // GroupHandlers returns what the live nodes of a group can handle.
 func GroupHandlers(ctx context.Context, db DB, namespace, group string) ([]NodeHandler, error) {
-	return list(ctx, db, "list handlers", pgx.RowToStructByPos[NodeHandler],
+	return Collect(ctx, db, "list handlers", pgx.RowToStructByPos[NodeHandler],
 		"select node, handler, patterns from posthorn.group_handlers($1::text, $2::text)", namespace, group)
 }

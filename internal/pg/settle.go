@@ -25,7 +25,7 @@ type Failure struct {
 func (f Failure) MarshalJSON() ([]byte, error) {
 	retryIn := ""
 	if f.RetryIn != nil {
-		retryIn = period(*f.RetryIn)
+		retryIn = Period(*f.RetryIn)
 	}
 	return json.Marshal(struct {
 		Event        int64  `json:"event"`
@@ -37,21 +37,21 @@ func (f Failure) MarshalJSON() ([]byte, error) {
 		RetryIn      string `json:"retry_in,omitempty"`
 		Released     bool   `json:"released,omitempty"`
 	}{
-		f.Event, storable(f.Subscription), storable(f.Error), storable(f.Stack), storable(f.Reason),
+		f.Event, Storable(f.Subscription), Storable(f.Error), Storable(f.Stack), Storable(f.Reason),
 		f.Permanent, retryIn, f.Released,
 	})
 }
 
-func storable(s string) string { return strings.ReplaceAll(s, "\x00", "\uFFFD") }
+func Storable(s string) string { return strings.ReplaceAll(s, "\x00", "\uFFFD") }
 
 // Settle ends a lease: what is not listed as failed is done. It fails with
 // [ErrLeaseLost], and changes nothing, when the lease is not held any more.
 func Settle(ctx context.Context, db DB, lease Lease, failures ...Failure) error {
 	document, err := failuresDocument(failures)
 	if err != nil {
-		return translate("settle", err)
+		return Translate("settle", err)
 	}
-	return run(ctx, db, "settle", settleSQL, lease.ID, lease.Attempt, document)
+	return Exec(ctx, db, "settle", settleSQL, lease.ID, lease.Attempt, document)
 }
 
 const settleSQL = "select posthorn.settle($1::bigint, $2::int, $3::jsonb)"
@@ -62,9 +62,9 @@ const settleSQL = "select posthorn.settle($1::bigint, $2::int, $3::jsonb)"
 func SettleUntil(ctx context.Context, db DB, lease Lease, event int64, leaseFor time.Duration, failures ...Failure) error {
 	document, err := failuresDocument(failures)
 	if err != nil {
-		return translate("settle", err)
+		return Translate("settle", err)
 	}
-	return run(ctx, db, "settle", settleUntilSQL, lease.ID, lease.Attempt, event, period(leaseFor), document)
+	return Exec(ctx, db, "settle", settleUntilSQL, lease.ID, lease.Attempt, event, Period(leaseFor), document)
 }
 
 const settleUntilSQL = "select posthorn.settle_until($1::bigint, $2::int, $3::bigint, $4::text::interval, $5::jsonb)"
@@ -80,17 +80,17 @@ func failuresDocument(failures []Failure) (string, error) {
 // Extend moves the deadline of a lease to that long from now, and returns it. It
 // fails with [ErrLeaseLost] when the lease is not held any more.
 func Extend(ctx context.Context, db DB, lease Lease, leaseFor time.Duration) (time.Time, error) {
-	return one[time.Time](ctx, db, "extend", "select posthorn.extend($1::bigint, $2::int, $3::text::interval)",
-		lease.ID, lease.Attempt, period(leaseFor))
+	return Value[time.Time](ctx, db, "extend", "select posthorn.extend($1::bigint, $2::int, $3::text::interval)",
+		lease.ID, lease.Attempt, Period(leaseFor))
 }
 
 // Release gives a lease back untouched. It counts as no delivery.
 func Release(ctx context.Context, db DB, lease Lease) error {
-	return run(ctx, db, "release", "select posthorn.release($1::bigint, $2::int)", lease.ID, lease.Attempt)
+	return Exec(ctx, db, "release", "select posthorn.release($1::bigint, $2::int)", lease.ID, lease.Attempt)
 }
 
 // ReleaseNode gives back every lease of a node, and returns how many. It also
 // finds those that were taken in calls whose answer never arrived.
 func ReleaseNode(ctx context.Context, db DB, namespace, node string) (int64, error) {
-	return one[int64](ctx, db, "release node", "select posthorn.release_node($1::text, $2::text)", namespace, node)
+	return Value[int64](ctx, db, "release node", "select posthorn.release_node($1::text, $2::text)", namespace, node)
 }

@@ -68,9 +68,9 @@ func comma(text []byte, i int) []byte {
 func SettleRelay(ctx context.Context, db DB, lead Lead, window Window, report RelayReport) error {
 	document, err := report.MarshalJSON()
 	if err != nil {
-		return translate("settle", err)
+		return Translate("settle", err)
 	}
-	return run(ctx, db, "settle", "select posthorn.settle_relay($1::bigint, $2::text, $3::bigint, $4::bigint, $5::int, $6::jsonb)",
+	return Exec(ctx, db, "settle", "select posthorn.settle_relay($1::bigint, $2::text, $3::bigint, $4::bigint, $5::int, $6::jsonb)",
 		lead.Group.ID, lead.Owner, lead.Epoch, window.ID, window.Attempt, string(document))
 }
 
@@ -90,11 +90,11 @@ func SettleAside(ctx context.Context, db DB, lead Lead, leases []SettledAside, r
 	}
 	rest, err := report.MarshalJSON()
 	if err != nil {
-		return nil, translate("settle", err)
+		return nil, Translate("settle", err)
 	}
 	head, err := json.Marshal(list)
 	if err != nil {
-		return nil, translate("settle", err)
+		return nil, Translate("settle", err)
 	}
 	type row struct {
 		Stream int64
@@ -104,12 +104,12 @@ func SettleAside(ctx context.Context, db DB, lead Lead, leases []SettledAside, r
 	rows, err := db.Query(ctx, "select stream_id, done from posthorn.settle_aside($1::bigint, $2::text, $3::bigint, $4::jsonb)",
 		lead.Group.ID, lead.Owner, lead.Epoch, document)
 	if err != nil {
-		return nil, translate("settle", err)
+		return nil, Translate("settle", err)
 	}
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
 	done := map[int64]int{}
 	for _, r := range found {
 		done[r.Stream] += r.Done
 	}
-	return done, translate("settle", err)
+	return done, Translate("settle", err)
 }

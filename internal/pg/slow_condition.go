@@ -59,14 +59,14 @@ func claimInTime(ctx context.Context, db batcher, take Take) (Lease, error) {
 		if take.Settle.Held() {
 			batch.Queue(settleSQL, take.Settle.ID, take.Settle.Attempt, "[]")
 		}
-		batch.Queue(claimSQL, take.Group.Namespace, take.Group.Name, take.Node, take.MaxEvents, period(take.LeaseFor))
+		batch.Queue(claimSQL, take.Group.Namespace, take.Group.Name, take.Node, take.MaxEvents, Period(take.LeaseFor))
 		lease, err := receiveClaim(db.SendBatch(Within(ctx, limit+LeaseTime(take.LeaseFor)), batch), batch.Len())
 		if !again || !wasCutOff(err) || ctx.Err() != nil {
-			return lease, translate("claim", err)
+			return lease, Translate("claim", err)
 		}
 		group, findErr := FindGroup(ctx, db, take.Group.Namespace, take.Group.Name)
 		if findErr != nil || !stopSlowConditions(ctx, db, group.ID, take.MaxEvents, limit) {
-			return Lease{}, translate("claim", err)
+			return Lease{}, Translate("claim", err)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func stopSlowConditions(ctx context.Context, db batcher, group int64, maxEvents 
 		ID   int
 		Most float64
 	}
-	conditions, err := list(ctx, db, "look for conditions", pgx.RowToStructByPos[condition],
+	conditions, err := Collect(ctx, db, "look for conditions", pgx.RowToStructByPos[condition],
 		"select condition_id, extract(epoch from most)::float8 from posthorn.conditions_to_try($1::bigint)", group)
 	if err != nil {
 		return false
@@ -136,5 +136,5 @@ func tryCondition(ctx context.Context, db batcher, group int64, condition, maxEv
 }
 
 func stopCondition(ctx context.Context, db DB, group int64, condition int, reason string) error {
-	return run(ctx, db, "stop condition", "select posthorn.stop_condition($1::bigint, $2::int, $3::text)", group, condition, reason)
+	return Exec(ctx, db, "stop condition", "select posthorn.stop_condition($1::bigint, $2::int, $3::text)", group, condition, reason)
 }

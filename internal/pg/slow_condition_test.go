@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -22,7 +23,7 @@ func TestClaimIsCutOffByASlowConditionOnce(t *testing.T) {
 				ctx := t.Context()
 				group := defineGroup(t, pool, "slow-"+how, pg.GroupConfig{})
 				for name, condition := range map[string]string{"endless": "public.endless(e.type)", "quick": "e.type = 'a'"} {
-					must(pg.Subscribe(ctx, pool, ns, group.Name, name, pg.Subscription{Condition: condition}))(t)
+					must(admin.New(pool, ns).Subscribe(ctx, group.Name, name, admin.Subscription{Condition: condition}))(t)
 				}
 				must(pg.KeepSubscriptions(ctx, pool, group))(t)
 				event := publish(t, pool, pg.Message{Type: "a"})
@@ -40,7 +41,7 @@ func TestClaimIsCutOffByASlowConditionOnce(t *testing.T) {
 					t.Fatalf("events %+v, want %d", lease.Events, event)
 				}
 				check(t, pg.Settle(ctx, pool, lease))
-				for _, s := range must(pg.ListSubscriptions(ctx, pool, ns, group.Name))(t) {
+				for _, s := range must(admin.New(pool, ns).Subscriptions(ctx, group.Name))(t) {
 					if (s.Name == "endless") != (s.State == "stopped" && strings.Contains(s.Error, "took longer than 2s")) {
 						t.Errorf("%s is %s: %s", s.Name, s.State, s.Error)
 					}

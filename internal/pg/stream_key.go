@@ -28,7 +28,7 @@ type StreamKey struct {
 func LoadStreamKeys(ctx context.Context, db DB, namespace, stream string) (StreamKeys, error) {
 	var found StreamKeys
 	var period *float64
-	keys, err := list(ctx, db, "load stream keys", func(row pgx.CollectableRow) (key StreamKey, err error) {
+	keys, err := Collect(ctx, db, "load stream keys", func(row pgx.CollectableRow) (key StreamKey, err error) {
 		var version *int64
 		var age *float64
 		var retired *bool
@@ -57,7 +57,7 @@ func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Se
 // AddStreamKey adds the next key of a stream. If another has its version it is
 // [ErrConflict].
 func AddStreamKey(ctx context.Context, db DB, namespace, stream string, key StreamKey) error {
-	return run(ctx, db, "add stream key",
+	return Exec(ctx, db, "add stream key",
 		"select posthorn.add_stream_key($1::text, $2::text, $3::bigint, $4::text, $5::bytea)",
 		namespace, stream, key.Version, key.Keeper, key.Key)
 }
@@ -65,39 +65,6 @@ func AddStreamKey(ctx context.Context, db DB, namespace, stream string, key Stre
 // UseStreamKey counts messages that a key may have sealed, and returns the sum.
 // Without the key it is [ErrNotFound].
 func UseStreamKey(ctx context.Context, db DB, namespace, stream string, version, n int64) (int64, error) {
-	return one[int64](ctx, db, "use stream key",
+	return Value[int64](ctx, db, "use stream key",
 		"select posthorn.use_stream_key($1::text, $2::text, $3::bigint, $4::bigint)", namespace, stream, version, n)
-}
-
-// RotateStreamKey lets a confidential stream have a new key.
-func RotateStreamKey(ctx context.Context, db DB, namespace, stream string) error {
-	return run(ctx, db, "rotate stream key", "select posthorn.rotate_stream_key($1::text, $2::text)", namespace, stream)
-}
-
-// ShredStreamKeys destroys the keys of a stream up to a version, or all of them
-// when that is 0, and returns how many.
-func ShredStreamKeys(ctx context.Context, db DB, namespace, stream string, upTo int) (int64, error) {
-	var limit *int
-	if upTo != 0 {
-		limit = &upTo
-	}
-	return one[int64](ctx, db, "shred stream keys",
-		"select posthorn.shred_stream_keys($1::text, $2::text, $3::int)", namespace, stream, limit)
-}
-
-// StreamKeyStatus is a key as people see it.
-type StreamKeyStatus struct {
-	Version     int        `json:"version"`
-	CreatedAt   time.Time  `json:"created_at"`
-	Keeper      string     `json:"keeper"`
-	Used        int64      `json:"used"`
-	RetiredAt   *time.Time `json:"retired_at"`
-	DestroyedAt *time.Time `json:"destroyed_at"`
-}
-
-// ListStreamKeys returns the keys that a stream has and had.
-func ListStreamKeys(ctx context.Context, db DB, namespace, stream string) ([]StreamKeyStatus, error) {
-	return list(ctx, db, "list stream keys", pgx.RowToStructByPos[StreamKeyStatus], `
-		select version, created_at, keeper, used, retired_at, destroyed_at
-		from posthorn.list_stream_keys($1::text, $2::text)`, namespace, stream)
 }

@@ -8,34 +8,16 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// StreamPolicy says who may read a stream, and whether its payloads are sealed.
-type StreamPolicy struct {
-	SecurityLevel string // open, restricted or confidential
-	Keeper        string // the name of what wraps the keys; "" for whatever each process has as its own
-	RotationDays  int    // the age at which a key is replaced; 0 leaves it to the processes
-}
-
-// SetStreamPolicy says who may read a stream, and whether its payloads are sealed.
-func SetStreamPolicy(ctx context.Context, db DB, namespace, stream string, p StreamPolicy) error {
-	var days *int
-	if p.RotationDays != 0 {
-		days = &p.RotationDays
-	}
-	return run(ctx, db, "set stream policy", `
-		select posthorn.set_stream_policy($1::text, $2::text, $3::text, null, $4::text, $5::int)`,
-		namespace, stream, p.SecurityLevel, optional(p.Keeper), days)
-}
-
 // RestrictedStreams returns the streams of a namespace that are not for everyone.
 func RestrictedStreams(ctx context.Context, db DB, namespace string) ([]string, error) {
-	return list(ctx, db, "restricted streams", pgx.RowTo[string],
+	return Collect(ctx, db, "restricted streams", pgx.RowTo[string],
 		"select posthorn.restricted_streams($1::text)", namespace)
 }
 
 // ConfidentialStreams returns the streams of a namespace whose payloads must be
 // sealed: among some, or of all so many of them.
 func ConfidentialStreams(ctx context.Context, db DB, namespace string, among []string, limit int) ([]string, error) {
-	return list(ctx, db, "confidential streams", pgx.RowTo[string],
+	return Collect(ctx, db, "confidential streams", pgx.RowTo[string],
 		"select posthorn.confidential_streams($1::text, $2::text[], $3::int)", namespace, among, limit)
 }
 
@@ -57,20 +39,20 @@ func constraint(err error) string {
 
 // GroupStreams returns which of some streams a group may hand out.
 func GroupStreams(ctx context.Context, db DB, namespace, group string, streams []string) ([]string, error) {
-	return list(ctx, db, "streams of group", pgx.RowTo[string],
+	return Collect(ctx, db, "streams of group", pgx.RowTo[string],
 		"select posthorn.group_streams($1::text, $2::text, $3::text[])", namespace, group, streams)
 }
 
 // HeldStreams returns of which of some streams a group has failed events, direct
 // messages or dead letters; with a subscription, those that go with it.
 func HeldStreams(ctx context.Context, db DB, namespace, group string, streams []string, subscription *string) ([]string, error) {
-	return list(ctx, db, "streams that a group holds", pgx.RowTo[string],
+	return Collect(ctx, db, "streams that a group holds", pgx.RowTo[string],
 		"select posthorn.held_streams($1::text, $2::text, $3::text[], $4::text)", namespace, group, streams, subscription)
 }
 
 // LeaseStreams returns of which of some streams a lease has failed events or direct
 // messages.
 func LeaseStreams(ctx context.Context, db DB, namespace string, lease int64, streams []string) ([]string, error) {
-	return list(ctx, db, "streams of lease", pgx.RowTo[string],
+	return Collect(ctx, db, "streams of lease", pgx.RowTo[string],
 		"select posthorn.lease_streams($1::text, $2::bigint, $3::text[])", namespace, lease, streams)
 }

@@ -58,7 +58,7 @@ func (s *streams) learn(ctx context.Context, db DB, ids []int64) (map[int64]stri
 		ID   int64
 		Name string
 	}
-	rows, err := list(ctx, db, "look up streams", pgx.RowToStructByPos[stream],
+	rows, err := Collect(ctx, db, "look up streams", pgx.RowToStructByPos[stream],
 		"select id, name from posthorn.streams where id = any ($1::bigint[])", ids)
 	if err != nil {
 		return nil, err

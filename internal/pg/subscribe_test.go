@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -20,11 +21,11 @@ func TestSubscribe(t *testing.T) {
 			t.Error("a group without subscriptions has some")
 		}
 		filter := json.RawMessage(`{"type": ["a.*"], "payload": {"n": 12345678901234567890}}`)
-		id := must(pg.Subscribe(ctx, pool, ns, "g", "some", pg.Subscription{Filter: filter, ExpireAfter: 90 * time.Second}))(t)
-		if again := must(pg.Subscribe(ctx, pool, ns, "g", "some", pg.Subscription{Filter: filter}))(t); again != id {
+		id := must(admin.New(pool, ns).Subscribe(ctx, "g", "some", admin.Subscription{Filter: filter, ExpireAfter: 90 * time.Second}))(t)
+		if again := must(admin.New(pool, ns).Subscribe(ctx, "g", "some", admin.Subscription{Filter: filter}))(t); again != id {
 			t.Errorf("made again it is %d, was %d", again, id)
 		}
-		must(pg.Subscribe(ctx, pool, ns, "g", "few", pg.Subscription{
+		must(admin.New(pool, ns).Subscribe(ctx, "g", "few", admin.Subscription{
 			Condition: "e.key = s.params->>'key'", Params: json.RawMessage(`{"key": "k"}`), ExpireAfter: 90 * time.Second,
 		}))(t)
 		if filtered := must(pg.KeepSubscriptions(ctx, pool, group))(t); !filtered {
@@ -41,16 +42,16 @@ func TestSubscribe(t *testing.T) {
 		}
 		check(t, pg.Settle(ctx, pool, lease, pg.Failure{Event: both, Subscription: "few", Error: "no"}))
 		var got []string
-		for _, s := range must(pg.ListSubscriptions(ctx, pool, ns, "g"))(t) {
-			got = append(got, fmt.Sprint(s.Name, " ", s.State, " ", s.Owed, " ", s.ExpireAfterSeconds, " ", s.ExpiresAt != nil, " ", s.Condition, string(s.Params)))
+		for _, s := range must(admin.New(pool, ns).Subscriptions(ctx, "g"))(t) {
+			got = append(got, fmt.Sprint(s.Name, " ", s.State, " ", s.Owed, " ", s.ExpireAfterSeconds, " ", !s.ExpiresAt.IsZero(), " ", s.Condition, string(s.Params)))
 		}
 		if diff := cmp.Diff([]string{`few active 1 90 true e.key = s.params->>'key'{"key": "k"}`, "some active 0 0 false "}, got); diff != "" {
 			t.Errorf("subscriptions (-want +got):\n%s", diff)
 		}
-		if owed := must(pg.Unsubscribe(ctx, pool, ns, "g", "few"))(t); owed != 1 {
+		if owed := must(admin.New(pool, ns).Unsubscribe(ctx, "g", "few"))(t); owed != 1 {
 			t.Errorf("%d were owed", owed)
 		}
-		if _, err := pg.ListSubscriptions(ctx, pool, ns, "nowhere"); !errors.Is(err, pg.ErrNotFound) {
+		if _, err := admin.New(pool, ns).Subscriptions(ctx, "nowhere"); !errors.Is(err, pg.ErrNotFound) {
 			t.Errorf("of no group: %v", err)
 		}
 	})
@@ -59,7 +60,7 @@ func TestSubscribe(t *testing.T) {
 func TestPublishTo(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		ctx := t.Context()
-		must(pg.Subscribe(ctx, pool, ns, "g", "a", pg.Subscription{}))(t)
+		must(admin.New(pool, ns).Subscribe(ctx, "g", "a", admin.Subscription{}))(t)
 		group := must(pg.FindGroup(ctx, pool, ns, "g"))(t)
 		later := time.Now().Add(time.Hour)
 		messages := []pg.Message{
@@ -90,7 +91,7 @@ func TestTakeFewOfMany(t *testing.T) {
 	later := time.Hour
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		ctx := t.Context()
-		must(pg.Subscribe(ctx, pool, ns, "g", "a", pg.Subscription{Filter: json.RawMessage(`{"type": "wanted"}`)}))(t)
+		must(admin.New(pool, ns).Subscribe(ctx, "g", "a", admin.Subscription{Filter: json.RawMessage(`{"type": "wanted"}`)}))(t)
 		group := must(pg.FindGroup(ctx, pool, ns, "g"))(t)
 		messages := make([]pg.Message, 600)
 		for i := range messages {

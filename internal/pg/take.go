@@ -58,12 +58,12 @@ func (p *Pool) Take(ctx context.Context, take Take) (Lease, error) {
 				take.Settle = Lease{}
 			}
 			if !stopSlowConditions(ctx, conn, take.Group.ID, take.MaxEvents, limit) {
-				return Lease{}, translate("take", err)
+				return Lease{}, Translate("take", err)
 			}
 			tried = true
 			continue
 		case err != nil:
-			return Lease{}, translate("take", err)
+			return Lease{}, Translate("take", err)
 		case len(lease.Events) > asked:
 			return cutLease(ctx, conn, lease, asked)
 		case !lease.Held() || len(lease.Events) > 0 || time.Since(began) > time.Second:
@@ -80,7 +80,7 @@ const mostEvents = 10_000
 // cutLease keeps the first events of a lease and gives back the rest.
 func cutLease(ctx context.Context, db DB, lease Lease, keep int) (Lease, error) {
 	lease.Events = lease.Events[:keep]
-	err := run(ctx, db, "take", "select posthorn.cut_lease($1::bigint, $2::int, $3::bigint)",
+	err := Exec(ctx, db, "take", "select posthorn.cut_lease($1::bigint, $2::int, $3::bigint)",
 		lease.ID, lease.Attempt, lease.Events[keep-1].ID)
 	if err != nil {
 		return Lease{}, err

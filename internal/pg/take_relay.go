@@ -62,7 +62,7 @@ func (p *Pool) TakeRelay(ctx context.Context, take RelayTake) (Window, error) {
 	b := binary.BigEndian
 	call := call{
 		statement: takeRelayStatement, token: newToken(), maxEvents: take.MaxEvents,
-		args: []any{take.Lead.Group.ID, take.Lead.Owner, take.Lead.Epoch, take.MaxEvents, period(take.LeaseFor), nil, take.Again},
+		args: []any{take.Lead.Group.ID, take.Lead.Owner, take.Lead.Epoch, take.MaxEvents, Period(take.LeaseFor), nil, take.Again},
 	}
 	again := []byte{0}
 	if take.Again {
@@ -72,7 +72,7 @@ func (p *Pool) TakeRelay(ctx context.Context, take RelayTake) (Window, error) {
 	if take.Settled != nil {
 		report, err := take.Report.MarshalJSON()
 		if err != nil {
-			return Window{}, translate("take", err)
+			return Window{}, Translate("take", err)
 		}
 		call.settle = append(take.Lead.parameters(), b.AppendUint64(nil, uint64(take.Settled.ID)),
 			b.AppendUint32(nil, uint32(take.Settled.Attempt)), append([]byte{1}, report...)) // the version of jsonb's format
@@ -84,7 +84,7 @@ func (p *Pool) TakeRelay(ctx context.Context, take RelayTake) (Window, error) {
 	}
 	taken, events, ids, err := p.call(ctx, call)
 	if err != nil || len(taken) == 0 {
-		return Window{}, translate("take", err)
+		return Window{}, Translate("take", err)
 	}
 	first := taken[0]
 	return Window{Lease{ID: first.lease, Attempt: int(first.attempt), Events: events}, ids, first.third != 0}, nil
@@ -96,16 +96,16 @@ func (p *Pool) TakeAside(ctx context.Context, lead Lead, streams []int64, leaseF
 	ctx = Within(ctx, LeaseTime(leaseFor))
 	list, err := pgtype.NewMap().Encode(pgtype.Int8ArrayOID, pgtype.BinaryFormatCode, streams, nil)
 	if err != nil {
-		return nil, translate("take", err)
+		return nil, Translate("take", err)
 	}
 	token := newToken()
 	taken, events, ids, err := p.call(ctx, call{
 		statement: takeAsideStatement, token: token, maxEvents: mostEvents,
 		parameters: append(lead.parameters(), list, interval(leaseFor), token),
-		args:       []any{lead.Group.ID, lead.Owner, lead.Epoch, streams, period(leaseFor), nil},
+		args:       []any{lead.Group.ID, lead.Owner, lead.Epoch, streams, Period(leaseFor), nil},
 	})
 	if err != nil {
-		return nil, translate("take", err)
+		return nil, Translate("take", err)
 	}
 	windows := make([]Window, len(taken))
 	at := map[int64]*Window{}
@@ -268,14 +268,14 @@ type SetAside struct {
 
 // ListAside returns what a relay has set aside, by stream.
 func ListAside(ctx context.Context, db DB, group Group) ([]SetAside, error) {
-	return list(ctx, db, "list what is set aside", pgx.RowToStructByPos[SetAside],
+	return Collect(ctx, db, "list what is set aside", pgx.RowToStructByPos[SetAside],
 		"select stream_id, stream, events, oldest, since from posthorn.list_aside($1::bigint)", group.ID)
 }
 
 // StreamsAhead returns the names of the streams of the next events of a namespace,
 // after an id and as far as that many.
 func StreamsAhead(ctx context.Context, db DB, namespace string, after int64, events int) ([]string, error) {
-	return list(ctx, db, "look ahead", pgx.RowTo[string], `
+	return Collect(ctx, db, "look ahead", pgx.RowTo[string], `
 		select s.name
 		from posthorn.streams s
 		where s.id = any (array(

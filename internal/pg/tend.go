@@ -17,7 +17,7 @@ type Tended struct {
 // Tend does whatever upkeep is due. Any number of nodes may call it at once. A
 // part that fails does not make it fail: see Errors.
 func Tend(ctx context.Context, db DB) (Tended, error) {
-	report, err := one[map[string]json.RawMessage](Within(ctx, longTime), db, "tend", "select posthorn.tend()")
+	report, err := Value[map[string]json.RawMessage](Within(ctx, longTime), db, "tend", "select posthorn.tend()")
 	if err != nil {
 		return Tended{}, err
 	}
@@ -40,5 +40,5 @@ func Tend(ctx context.Context, db DB) (Tended, error) {
 // CancelDelayed takes back a message that has not entered the log, and reports
 // whether it was there.
 func CancelDelayed(ctx context.Context, db DB, namespace string, id int64) (bool, error) {
-	return one[bool](ctx, db, "cancel delayed", "select posthorn.cancel_delayed($1::text, $2::bigint)", namespace, id)
+	return Value[bool](ctx, db, "cancel delayed", "select posthorn.cancel_delayed($1::text, $2::bigint)", namespace, id)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -44,11 +45,11 @@ func TestRebase(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		defineGroup(t, pool, "g", pg.GroupConfig{})
 		publish(t, pool, pg.Message{Type: "a"})
-		if _, err := pg.Rebase(t.Context(), pool, false); !errors.Is(err, pg.ErrRefused) {
+		if _, err := admin.New(pool, "").Rebase(t.Context(), false); !errors.Is(err, pg.ErrRefused) {
 			t.Errorf("without need: %v", err)
 		}
-		got := must(pg.Rebase(t.Context(), pool, true))(t)
-		if diff := cmp.Diff([]pg.Rebased{{Namespace: ns, Group: "g", Events: 1}}, got); diff != "" {
+		got := must(admin.New(pool, "").Rebase(t.Context(), true))(t)
+		if diff := cmp.Diff([]admin.RebasedGroup{{Namespace: ns, Group: "g", Events: 1}}, got); diff != "" {
 			t.Errorf("rebased (-want +got):\n%s", diff)
 		}
 	})
@@ -56,10 +57,10 @@ func TestRebase(t *testing.T) {
 
 func TestDefineNamespace(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
-		check(t, pg.DefineNamespace(t.Context(), pool, "shop", json.RawMessage(`{"owner":"us"}`)))
-		check(t, pg.DefineNamespace(t.Context(), pool, "office", nil))
+		check(t, admin.New(pool, "shop").DefineNamespace(t.Context(), json.RawMessage(`{"owner":"us"}`)))
+		check(t, admin.New(pool, "office").DefineNamespace(t.Context(), nil))
 		must(pg.Publish(t.Context(), pool, "shop", pg.Message{Type: "a"}))(t)
-		if err := pg.DefineNamespace(t.Context(), pool, "Shop", nil); !errors.Is(err, pg.ErrInvalid) {
+		if err := admin.New(pool, "Shop").DefineNamespace(t.Context(), nil); !errors.Is(err, pg.ErrInvalid) {
 			t.Errorf("got %v", err)
 		}
 	})

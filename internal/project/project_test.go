@@ -87,7 +87,7 @@ func TestProjectionStandsStillAtAFailure(t *testing.T) {
 	published := p.publish(200)
 	bad := published[120]
 	var mended atomic.Bool
-	totals := p.ph.Project("totals", "order.>", quick, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+	p.ph.Project("totals", "order.>", quick, func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 		if err := into("applied")(ctx, tx, events); err != nil {
 			return err
 		}
@@ -98,11 +98,11 @@ func TestProjectionStandsStillAtAFailure(t *testing.T) {
 	})
 	p.run(p.ph)
 	await.True(t, "ten failures", func() bool { return p.status("totals").Failures >= 10 })
-	s, err := totals.Status(t.Context())
+	s, err := p.ph.Admin().Projection(t.Context(), "totals")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.FailedEvent == nil || *s.FailedEvent != bad || s.Error != "no such product" || s.Position != bad-1 || s.LagEvents != 80 || s.LagSeconds <= 0 {
+	if s.FailedEvent != bad || s.Error != "no such product" || s.Position != bad-1 || s.LagEvents != 80 || s.LagSeconds <= 0 {
 		t.Errorf("status is %+v, want it to stand still before event %d", s, bad)
 	}
 	if diff := cmp.Diff(published[:120], p.in("applied")); diff != "" {
@@ -278,7 +278,7 @@ func TestProjectionIsNoGroup(t *testing.T) {
 	if err := group.Run(t.Context()); !errors.Is(err, posthorn.ErrRefused) {
 		t.Errorf("Run of a group with that name returned %v, want ErrRefused", err)
 	}
-	if err := p.ph.Seek(t.Context(), "totals", posthorn.Beginning); !errors.Is(err, posthorn.ErrRefused) {
+	if err := p.ph.Admin().Seek(t.Context(), "totals", posthorn.Beginning); !errors.Is(err, posthorn.ErrRefused) {
 		t.Errorf("Seek returned %v, want ErrRefused", err)
 	}
 }
@@ -296,16 +296,16 @@ func TestProjectionOnANameOfAGroup(t *testing.T) {
 func TestProjectionLag(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	totals := keep(p.ph, "applied")
-	if _, _, err := totals.Lag(t.Context()); !errors.Is(err, posthorn.ErrNotFound) {
+	keep(p.ph, "applied")
+	if _, err := p.ph.Admin().Projection(t.Context(), "totals"); !errors.Is(err, posthorn.ErrNotFound) {
 		t.Errorf("before the first run: %v, want ErrNotFound", err)
 	}
 	stop := p.run(p.ph)
 	p.wantApplied("applied", p.publish(3))
 	stop()
 	p.publish(5)
-	pending, age, err := totals.Lag(t.Context())
-	if err != nil || pending != 5 || age <= 0 {
-		t.Errorf("lag is %d events, %v: %v; want 5 events and some time", pending, age, err)
+	s, err := p.ph.Admin().Projection(t.Context(), "totals")
+	if err != nil || s.LagEvents != 5 || s.LagSeconds <= 0 {
+		t.Errorf("lag is %d events, %v seconds: %v; want 5 events and some time", s.LagEvents, s.LagSeconds, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testworld"
 )
@@ -44,15 +45,8 @@ func TestRebuildUnderLoad(t *testing.T) {
 			load := p.load()
 			for i := range 3 {
 				await.True(t, "more to replay", func() bool { return load.count() > 100*i+100 })
-				var last, total int64
-				if err := p.ph.Rebuild(t.Context(), "totals", posthorn.RebuildConfig{
-					Reset:    emptied(reset),
-					Progress: func(done, of int64) { last, total = done, of },
-				}); err != nil {
+				if err := rebuild(t.Context(), p.ph, "totals", admin.RebuildConfig{Reset: emptied(reset)}); err != nil {
 					t.Fatal(err)
-				}
-				if last != total || total < 0 {
-					t.Errorf("progress ended at %d of %d", last, total)
 				}
 			}
 			want = append(want, load.end()...)
@@ -91,7 +85,7 @@ func TestRebuildProgress(t *testing.T) {
 
 	rebuilt := make(chan error, 1)
 	go func() {
-		rebuilt <- p.ph.Rebuild(t.Context(), "totals", posthorn.RebuildConfig{Reset: emptied("truncate applied")})
+		rebuilt <- rebuild(t.Context(), p.ph, "totals", admin.RebuildConfig{Reset: emptied("truncate applied")})
 	}()
 	await.True(t, "a rebuild", func() bool { return p.status("totals").Rebuilding })
 	if s := p.status("totals"); s.RebuildDone != 0 || s.RebuildTotal != 100 || s.LagEvents != 100 {
@@ -106,7 +100,7 @@ func TestRebuildProgress(t *testing.T) {
 	if err := <-rebuilt; err != nil {
 		t.Fatal(err)
 	}
-	if s := p.status("totals"); s.Rebuilding || s.RebuiltAt == nil || s.LagEvents != 0 {
+	if s := p.status("totals"); s.Rebuilding || s.RebuiltAt.IsZero() || s.LagEvents != 0 {
 		t.Errorf("in the end: %+v", s)
 	}
 	p.wantApplied("applied", published)
@@ -168,7 +162,7 @@ func rebuildAgainstADeadlock(t *testing.T, soon string) {
 	ph.Project("totals", "order.>", quick, apply)
 	stop := p.run(ph)
 	<-inside
-	if err := ph.Rebuild(t.Context(), "totals", posthorn.RebuildConfig{Reset: reset}); err != nil {
+	if err := rebuild(t.Context(), ph, "totals", admin.RebuildConfig{Reset: reset}); err != nil {
 		t.Fatal(err)
 	}
 	p.wantApplied("applied", want)
@@ -211,7 +205,7 @@ func TestRebuildDuringABatch(t *testing.T) {
 	})
 	p.run(p.ph)
 	<-inside
-	err := p.ph.Rebuild(t.Context(), "totals", posthorn.RebuildConfig{Reset: func(ctx context.Context, tx pgx.Tx) error {
+	err := rebuild(t.Context(), p.ph, "totals", admin.RebuildConfig{Reset: func(ctx context.Context, tx pgx.Tx) error {
 		select {
 		case <-fenced:
 		default:
@@ -234,7 +228,7 @@ func TestRebuildIsRolledBackWhenResetFails(t *testing.T) {
 	want := p.publish(5)
 	p.wantApplied("applied", want)
 	broken := errors.New("broken")
-	err := p.ph.Rebuild(t.Context(), "totals", posthorn.RebuildConfig{Reset: func(ctx context.Context, tx pgx.Tx) error {
+	err := rebuild(t.Context(), p.ph, "totals", admin.RebuildConfig{Reset: func(ctx context.Context, tx pgx.Tx) error {
 		tx.Exec(ctx, "truncate applied")
 		return broken
 	}})
@@ -250,15 +244,15 @@ func TestRebuildIsRolledBackWhenResetFails(t *testing.T) {
 func TestRebuildOfNothing(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
-	config := posthorn.RebuildConfig{Reset: emptied("truncate applied")}
-	if err := p.ph.Rebuild(t.Context(), "totals", config); !errors.Is(err, posthorn.ErrNotFound) {
+	config := admin.RebuildConfig{Reset: emptied("truncate applied")}
+	if err := rebuild(t.Context(), p.ph, "totals", config); !errors.Is(err, posthorn.ErrNotFound) {
 		t.Errorf("no projection: %v, want ErrNotFound", err)
 	}
-	if err := p.ph.Rebuild(t.Context(), "totals", posthorn.RebuildConfig{}); !errors.Is(err, posthorn.ErrInvalid) {
+	if err := rebuild(t.Context(), p.ph, "totals", admin.RebuildConfig{}); !errors.Is(err, posthorn.ErrInvalid) {
 		t.Errorf("no Reset: %v, want ErrInvalid", err)
 	}
 	p.exec("select posthorn.define_projection('default', 'totals')")
-	if err := p.ph.Rebuild(t.Context(), "totals", config); err != nil { // nobody runs it, and nobody has to
+	if err := rebuild(t.Context(), p.ph, "totals", config); err != nil { // nobody runs it, and nobody has to
 		t.Errorf("empty log: %v", err)
 	}
 }

@@ -76,7 +76,7 @@ func TestReplaceUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.wantApplied("applied", want)
-	if s := p.status("totals"); s.RebuiltAt == nil || p.status("totals (replacement)").Projection != "" {
+	if s := p.status("totals"); s.RebuiltAt.IsZero() || p.status("totals (replacement)").Projection != "" {
 		t.Errorf("in the end: %+v and %+v", s, p.status("totals (replacement)"))
 	}
 }
@@ -236,11 +236,11 @@ func TestAbandonReplacement(t *testing.T) {
 	p.run(p.ph)
 	want := p.publish(10)
 	p.wantApplied("applied", want)
-	if err := p.ph.AbandonReplacement(t.Context(), "totals"); !errors.Is(err, posthorn.ErrNotFound) {
+	if err := p.ph.Admin().AbandonReplacement(t.Context(), "totals"); !errors.Is(err, posthorn.ErrNotFound) {
 		t.Errorf("nothing to abandon: %v, want ErrNotFound", err)
 	}
 	err := p.ph.Replace(t.Context(), "totals", "order.>", replaceConfig(), func(context.Context, pgx.Tx, []posthorn.Event) error {
-		if err := p.ph.AbandonReplacement(t.Context(), "totals"); err != nil {
+		if err := p.ph.Admin().AbandonReplacement(t.Context(), "totals"); err != nil {
 			t.Error(err)
 		}
 		return nil

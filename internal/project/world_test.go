@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
@@ -146,9 +147,9 @@ func (p *projected) awaitApplied(table string, n int) {
 }
 
 // status returns where a projection stands; it is empty while there is none.
-func (p *projected) status(name string) posthorn.ProjectionStatus {
+func (p *projected) status(name string) admin.ProjectionStatus {
 	p.t.Helper()
-	all, err := p.ph.Projections(p.t.Context())
+	all, err := p.ph.Admin().Projections(p.t.Context())
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func (p *projected) status(name string) posthorn.ProjectionStatus {
 			return s
 		}
 	}
-	return posthorn.ProjectionStatus{}
+	return admin.ProjectionStatus{}
 }
 
 // wantApplied checks that a table holds each event once, once all are there.
@@ -276,4 +277,12 @@ func dying(table string, batches ...int64) posthorn.Apply {
 		}
 		return nil
 	}
+}
+
+// rebuild begins a rebuild of a projection, and returns when it is done.
+func rebuild(ctx context.Context, ph *posthorn.Client, name string, config admin.RebuildConfig) error {
+	if err := ph.Admin().RebuildProjection(ctx, name, config); err != nil {
+		return err
+	}
+	return ph.Admin().AwaitRebuilt(ctx, name, nil)
 }

@@ -27,7 +27,7 @@ func relayOrders(ctx context.Context, ph *posthorn.Client, url string) {
 }
 
 func showRelays(ctx context.Context, ph *posthorn.Client) {
-	relays, err := ph.Relays(ctx)
+	relays, err := ph.Admin().Relays(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testpg"
 	"github.com/posthorn/posthorn/internal/testworld"
@@ -196,15 +197,15 @@ func (w *world) settled(relay string) bool {
 	return s.LagEvents == 0 && s.Leases == 0 && s.Retries == 0
 }
 
-func (w *world) relayStatus(name string) posthorn.RelayStatus {
+func (w *world) relayStatus(name string) admin.RelayStatus {
 	w.T.Helper()
-	relays, err := w.Relays(w.T.Context())
+	relays, err := w.Admin().Relays(w.T.Context())
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	i := slices.IndexFunc(relays, func(s posthorn.RelayStatus) bool { return s.Relay == name })
+	i := slices.IndexFunc(relays, func(s admin.RelayStatus) bool { return s.Relay == name })
 	if i < 0 {
-		return posthorn.RelayStatus{LagEvents: -1}
+		return admin.RelayStatus{LagEvents: -1}
 	}
 	return relays[i]
 }
@@ -313,8 +314,8 @@ func TestRelayWaitsForABrokerThatIsDown(t *testing.T) {
 	r.mix(3, 40, "a", "b")
 	r.relay(soon(), r.sink)
 	await.True(t, "it has tried often", func() bool { return calls.Load() > 20 })
-	if s := r.relayStatus("out"); s.SetAside != 0 || s.Leases == 0 || s.LagEvents != 240 || s.OldestPending == nil ||
-		!strings.Contains(s.Error, "connection refused") || s.FailedAt == nil {
+	if s := r.relayStatus("out"); s.SetAside != 0 || s.Leases == 0 || s.LagEvents != 240 || s.OldestPending.IsZero() ||
+		!strings.Contains(s.Error, "connection refused") || s.FailedAt.IsZero() {
 		t.Errorf("while the broker is down: %+v", s)
 	}
 	if n := testworld.Ask[int](r.world, "select lag_events from posthorn.group_status where group_name = 'out'"); n != 240 {
@@ -322,7 +323,7 @@ func TestRelayWaitsForABrokerThatIsDown(t *testing.T) {
 	}
 	r.sink.before(nil)
 	r.awaitWritten()
-	await.True(t, "the error is gone", func() bool { s := r.relayStatus("out"); return s.Error == "" && s.FailedAt == nil })
+	await.True(t, "the error is gone", func() bool { s := r.relayStatus("out"); return s.Error == "" && s.FailedAt.IsZero() })
 }
 
 // A sink that panics is one that fails.
@@ -476,7 +477,7 @@ func TestStuckStreamsHaveABound(t *testing.T) {
 	r.sink.set(not("b"))
 	r.mix(20, 30, "a", "b")
 	r.relay(config, r.sink)
-	var s posthorn.RelayStatus
+	var s admin.RelayStatus
 	await.True(t, "it has set aside what it may", func() bool {
 		s = r.relayStatus("out")
 		return s.SetAside > 150
@@ -722,7 +723,7 @@ func TestRelayIsAGroup(t *testing.T) {
 	end := r.relay(soon(), r.sink)
 	r.send("a", 60)
 	r.awaitWritten()
-	groups, err := r.Groups(t.Context())
+	groups, err := r.Admin().Groups(t.Context())
 	if err != nil || len(groups) != 1 || groups[0].Group != "out" || groups[0].LagEvents != 0 {
 		t.Errorf("groups: %+v, %v", groups, err)
 	}
@@ -744,7 +745,7 @@ func TestRelayIsAGroup(t *testing.T) {
 	r.awaitWritten()
 
 	// Moved back, it writes again; and what it writes again was not written.
-	if err := r.Seek(t.Context(), "out", posthorn.Beginning); err != nil {
+	if err := r.Admin().Seek(t.Context(), "out", posthorn.Beginning); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "it is written again", func() bool {
@@ -757,7 +758,7 @@ func TestRelayIsAGroup(t *testing.T) {
 	// written would be written all the same.
 	end()
 	left := r.send("a", 30)
-	if err := r.Seek(t.Context(), "out", posthorn.End); err != nil {
+	if err := r.Admin().Seek(t.Context(), "out", posthorn.End); err != nil {
 		t.Fatal(err)
 	}
 	two := r.other()

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testnats"
 	"github.com/posthorn/posthorn/internal/testredis"
@@ -157,9 +158,9 @@ func (h *hospital) read(t *testing.T, group string, from posthorn.KeysFrom, fail
 }
 
 // letters returns the dead letters of a group.
-func (r *reader) letters(group string) (found []posthorn.DeadLetter) {
+func (r *reader) letters(group string) (found []admin.DeadLetter) {
 	r.T.Helper()
-	for letter, err := range r.DeadLetters(r.T.Context(), group, posthorn.DeadLetterFilter{}) {
+	for letter, err := range r.Admin().DeadLetters(r.T.Context(), admin.DeadLetterFilter{Group: group}) {
 		if errors.Is(err, posthorn.ErrNotFound) {
 			return nil // the group does not exist yet
 		}

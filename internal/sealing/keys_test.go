@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"gocloud.dev/secrets/localsecrets"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) { posthorntest.Main(m) }
 type store struct{ sealing.Keys }
 
 func (s store) Shred(ctx context.Context, at seal.Stream) error {
-	_, err := pg.ShredStreamKeys(ctx, s.DB, at.Namespace, at.Name, 0)
+	_, err := admin.New(s.DB, at.Namespace).ShredStreamKeys(ctx, at.Name, 0)
 	return err
 }
 
@@ -36,10 +37,10 @@ func TestStore(t *testing.T) {
 		}
 		t.Cleanup(pool.Close)
 		for _, at := range []seal.Stream{sealtest.Patients, sealtest.Others} {
-			if err := pg.DefineNamespace(t.Context(), pool, at.Namespace, nil); err != nil {
+			if err := admin.New(pool, at.Namespace).DefineNamespace(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
-			if err := pg.SetStreamPolicy(t.Context(), pool, at.Namespace, at.Name, pg.StreamPolicy{SecurityLevel: "confidential"}); err != nil {
+			if err := admin.New(pool, at.Namespace).SetStreamPolicy(t.Context(), at.Name, admin.StreamPolicy{SecurityLevel: "confidential"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -57,7 +58,7 @@ func TestPublishersDoNotStopStreams(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	at := seal.Stream{Namespace: "default", Name: "patients"}
-	if err := pg.SetStreamPolicy(t.Context(), pool, at.Namespace, at.Name, pg.StreamPolicy{SecurityLevel: "confidential"}); err != nil {
+	if err := admin.New(pool, at.Namespace).SetStreamPolicy(t.Context(), at.Name, admin.StreamPolicy{SecurityLevel: "confidential"}); err != nil {
 		t.Fatal(err)
 	}
 	keeper := localsecrets.NewKeeper([32]byte{1})
@@ -92,7 +93,7 @@ func TestPublishersDoNotStopStreams(t *testing.T) {
 	if version := sealedBy(); version != 1 {
 		t.Errorf("key %d seals, want 1", version)
 	}
-	if err := pg.RotateStreamKey(t.Context(), pool, at.Namespace, at.Name); err != nil {
+	if err := admin.New(pool, at.Namespace).RotateStreamKey(t.Context(), at.Name); err != nil {
 		t.Fatal(err)
 	}
 	if version := sealedBy(); version != 3 {

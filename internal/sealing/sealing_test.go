@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -83,7 +84,7 @@ func (w *world) publishSecret(stream string, payload any) int64 {
 // exist.
 func (w *world) became(event int64) string {
 	w.T.Helper()
-	outcomes, err := w.Outcomes(w.T.Context(), event)
+	outcomes, err := w.Admin().Outcomes(w.T.Context(), event)
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -312,7 +313,7 @@ func TestShredding(t *testing.T) {
 	testworld.Equal(t, "read", read, []int64{old, other, recent})
 	c.Start()
 	await.True(t, "the event is buried", func() bool { return c.became(old) == "COMPLETED_WITH_ERRORS" && c.became(recent) == "COMPLETED" })
-	for d, err := range fresh.DeadLetters(ctx, "ward", posthorn.DeadLetterFilter{}) {
+	for d, err := range fresh.Admin().DeadLetters(ctx, admin.DeadLetterFilter{Group: "ward"}) {
 		if err != nil || !d.Sealed || !seal.IsSealed(d.Payload) || !strings.Contains(d.Error, "does not exist or was destroyed") {
 			t.Errorf("dead letter %s: %s, %v", d.Payload, d.Error, err)
 		}
@@ -478,7 +479,7 @@ func TestDecodeErrorsOfSealedEventsQuoteNothing(t *testing.T) {
 	posthorn.On(group, "typed", ">", func(context.Context, posthorn.Event, wrong) error { return nil })
 	c.Start()
 	await.True(t, "the event is buried", func() bool {
-		for d, err := range c.DeadLetters(t.Context(), "ward", posthorn.DeadLetterFilter{}) {
+		for d, err := range c.Admin().DeadLetters(t.Context(), admin.DeadLetterFilter{Group: "ward"}) {
 			if errors.Is(err, posthorn.ErrNotFound) {
 				return false // the group does not exist yet
 			}

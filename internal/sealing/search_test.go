@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/internal/testworld"
@@ -212,7 +213,7 @@ func TestPlaintextIsNowhere(t *testing.T) {
 	bad.Key = strings.Repeat("k", 300)
 	_, err = client.Publish(ctx, pool, bad)
 	said.WriteString(errorText(err))
-	for d, err := range client.DeadLetters(ctx, "ward", posthorn.DeadLetterFilter{}) {
+	for d, err := range client.Admin().DeadLetters(ctx, admin.DeadLetterFilter{Group: "ward"}) {
 		said.WriteString(d.Error + d.Stack + d.Reason + errorText(err))
 	}
 	w.Exec("select posthorn.shred_stream_keys('default', 'patients')")

@@ -28,6 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/archive"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testnats"
@@ -385,7 +386,7 @@ func TestPlaintextIsNowhereOnTheWay(t *testing.T) {
 	search("metrics", name, in(scraped(t, far["nats"].Client)+scraped(t, origin.Client)))
 	var said strings.Builder
 	for _, via := range []string{"redis", "nats"} {
-		for d, err := range far[via].DeadLetters(ctx, name+via, posthorn.DeadLetterFilter{}) {
+		for d, err := range far[via].Admin().DeadLetters(ctx, admin.DeadLetterFilter{Group: name + via}) {
 			said.WriteString(d.Error + d.Stack + d.Reason + errorText(err))
 		}
 	}

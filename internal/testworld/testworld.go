@@ -233,7 +233,7 @@ func (w *World) Ack(deliveries ...*posthorn.Delivery) {
 // State is an event's state in the one group that there is.
 func (w *World) State(event int64) string {
 	w.T.Helper()
-	outcomes, err := w.Outcomes(w.T.Context(), event)
+	outcomes, err := w.Admin().Outcomes(w.T.Context(), event)
 	if err != nil {
 		w.T.Fatal(err)
 	}

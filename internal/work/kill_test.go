@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testworld"
 )
@@ -66,7 +67,7 @@ func TestJobsSurviveTheirProcesses(t *testing.T) {
 	}
 	expired := 0
 	for _, id := range ids {
-		log, err := w.JobLog(t.Context(), id)
+		log, err := w.Admin().JobLog(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +98,7 @@ func (w *world) awaitStuck() (worker string) {
 }
 
 // tellStory says what is impossible about a log, if anything is.
-func tellStory(job posthorn.JobStatus, log []posthorn.JobEntry) string {
+func tellStory(job admin.JobStatus, log []admin.JobEntry) string {
 	held, attempt, ends := "", 0, 0
 	for _, e := range log {
 		switch {
@@ -115,7 +116,7 @@ func tellStory(job posthorn.JobStatus, log []posthorn.JobEntry) string {
 			return e.Action + " by somebody who did not have it"
 		case e.Action == "STARTED":
 			continue
-		case e.Action == "COMPLETED" || e.Action == "FAILED" && e.NextRetryAt == nil:
+		case e.Action == "COMPLETED" || e.Action == "FAILED" && e.NextRetryAt.IsZero():
 			ends++
 		}
 		held = ""

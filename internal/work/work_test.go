@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testworld"
 )
@@ -30,12 +31,12 @@ func (w *world) enqueue(jobs ...posthorn.NewJob) []int64 {
 }
 
 // status waits until a job has a status.
-func (w *world) status(id int64, want string) posthorn.JobStatus {
+func (w *world) status(id int64, want string) admin.JobStatus {
 	w.T.Helper()
-	var job posthorn.JobStatus
+	var job admin.JobStatus
 	await.True(w.T, fmt.Sprintf("job %d is %s", id, want), func() bool {
 		var err error
-		if job, err = w.Job(w.T.Context(), id); err != nil {
+		if job, err = w.Admin().Job(w.T.Context(), id); err != nil {
 			w.T.Fatal(err)
 		}
 		return job.Status == want
@@ -46,7 +47,7 @@ func (w *world) status(id int64, want string) posthorn.JobStatus {
 // story is what the log tells of a job.
 func (w *world) story(id int64) string {
 	w.T.Helper()
-	entries, err := w.JobLog(w.T.Context(), id)
+	entries, err := w.Admin().JobLog(w.T.Context(), id)
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestWorkDoesJobs(t *testing.T) {
 		Title: "send", Description: "a mail", Tags: []string{"mail", "other"}, Payload: map[string]int{"user": 7},
 		Priority: 2, MaxRetries: 5, Metadata: map[string]any{"why": "test"},
 	})[0]
-	job := w.status(id, posthorn.JobCompleted)
+	job := w.status(id, admin.JobCompleted)
 	if string(job.Progress) != "50" || string(job.Result) != `{"sent":1}` {
 		t.Errorf("progress %s, result %s", job.Progress, job.Result)
 	}
@@ -152,26 +153,26 @@ func TestErrorsOfJobs(t *testing.T) {
 		posthorn.NewJob{Title: "panic", Tags: mail, MaxRetries: posthorn.NoRetries},
 		posthorn.NewJob{Title: "slow", Tags: mail, RetryDelays: at},
 	)
-	w.status(ids[0], posthorn.JobCompleted)
+	w.status(ids[0], admin.JobCompleted)
 	if s := w.story(ids[0]); s != "PICKED FAILED PICKED COMPLETED" {
 		t.Errorf("plain: %s", s)
 	}
-	if job := w.status(ids[1], posthorn.JobFailed); job.ErrorMessage != "never" || job.Attempt != 1 {
+	if job := w.status(ids[1], admin.JobFailed); job.ErrorMessage != "never" || job.Attempt != 1 {
 		t.Errorf("permanent: %+v", job)
 	}
-	if job := w.status(ids[3], posthorn.JobFailed); !strings.HasPrefix(job.ErrorMessage, "panic: oh\n\n") || !strings.Contains(job.ErrorMessage, "work_test.go") {
+	if job := w.status(ids[3], admin.JobFailed); !strings.HasPrefix(job.ErrorMessage, "panic: oh\n\n") || !strings.Contains(job.ErrorMessage, "work_test.go") {
 		t.Errorf("panic: %s", job.ErrorMessage)
 	}
-	w.status(ids[4], posthorn.JobCompleted)
-	log, err := w.JobLog(t.Context(), ids[4])
+	w.status(ids[4], admin.JobCompleted)
+	log, err := w.Admin().JobLog(t.Context(), ids[4])
 	if err != nil || !strings.Contains(log[1].ErrorMessage, "used up its time") {
 		t.Errorf("slow: %+v, %v", log, err)
 	}
-	job := w.status(ids[2], posthorn.JobPending)
+	job := w.status(ids[2], admin.JobPending)
 	for job.RetryCount == 0 { // it may not have been tried yet
-		job = w.status(ids[2], posthorn.JobPending)
+		job = w.status(ids[2], admin.JobPending)
 	}
-	if job.NextRetryAt == nil || time.Until(*job.NextRetryAt) < 50*time.Minute {
+	if time.Until(job.NextRetryAt) < 50*time.Minute {
 		t.Errorf("later: %+v", job)
 	}
 }
@@ -187,11 +188,11 @@ func TestWorkOnDecodes(t *testing.T) {
 	})
 	w.Start()
 	ids := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail, Payload: letter{"me"}}, posthorn.NewJob{Title: "b", Tags: mail, Payload: []int{1}})
-	w.status(ids[0], posthorn.JobCompleted)
+	w.status(ids[0], admin.JobCompleted)
 	if l := <-got; l.To != "me" {
 		t.Errorf("got %+v", l)
 	}
-	if job := w.status(ids[1], posthorn.JobFailed); !strings.Contains(job.ErrorMessage, "does not fit") {
+	if job := w.status(ids[1], admin.JobFailed); !strings.Contains(job.ErrorMessage, "does not fit") {
 		t.Errorf("undecodable: %+v", job)
 	}
 }
@@ -212,12 +213,12 @@ func TestUnfinishedJobsGoBack(t *testing.T) {
 	stop := first.Start()
 	<-begun
 	stop()
-	if job := w.status(id, posthorn.JobPending); job.RetryCount != 0 || job.ErrorMessage != "" {
+	if job := w.status(id, admin.JobPending); job.RetryCount != 0 || job.ErrorMessage != "" {
 		t.Errorf("it went back as %+v", job)
 	}
 	w.Work(mail, posthorn.WorkConfig{}, func(context.Context, posthorn.Job) error { return nil })
 	w.Start()
-	if job := w.status(id, posthorn.JobCompleted); job.Attempt != 2 {
+	if job := w.status(id, admin.JobCompleted); job.Attempt != 2 {
 		t.Errorf("attempt %d", job.Attempt)
 	}
 	if s := w.story(id); s != "PICKED RESET PICKED COMPLETED" {
@@ -246,9 +247,9 @@ func TestLongJobsKeepTheirLeases(t *testing.T) {
 			return testworld.Ask[bool](w, "select lease_until = posthorn.now() + $1 from posthorn.running_jobs", lease)
 		})
 	}
-	await.True(t, "the beginning is logged", func() bool { return w.status(id, posthorn.JobProcessing).StartedAt != nil })
+	await.True(t, "the beginning is logged", func() bool { return !w.status(id, admin.JobProcessing).StartedAt.IsZero() })
 	close(release)
-	w.status(id, posthorn.JobCompleted)
+	w.status(id, admin.JobCompleted)
 	if s := w.story(id); s != "PICKED STARTED COMPLETED" {
 		t.Errorf("the log says %s", s)
 	}
@@ -258,8 +259,10 @@ func TestLongJobsKeepTheirLeases(t *testing.T) {
 func TestHandlersOfLostJobsEnd(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(w *world, id int64) error{
-		"cancelled": func(w *world, id int64) error { return w.CancelJob(w.T.Context(), w.Pool(), id, "not needed") },
-		"reset":     func(w *world, id int64) error { return w.RetryJob(w.T.Context(), w.Pool(), id, "stuck") },
+		"cancelled": func(w *world, id int64) error {
+			return w.Admin().In(w.Pool()).CancelJob(w.T.Context(), id, "not needed")
+		},
+		"reset": func(w *world, id int64) error { return w.Admin().In(w.Pool()).ResetJob(w.T.Context(), id, "stuck") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -283,9 +286,9 @@ func TestHandlersOfLostJobsEnd(t *testing.T) {
 			if cause := <-ended; !errors.Is(cause, posthorn.ErrLeaseLost) {
 				t.Errorf("it ended with %v", cause)
 			}
-			want, story := posthorn.JobCancelled, "PICKED CANCELLED"
+			want, story := admin.JobCancelled, "PICKED CANCELLED"
 			if name == "reset" {
-				want, story = posthorn.JobCompleted, "PICKED RESET PICKED COMPLETED"
+				want, story = admin.JobCompleted, "PICKED RESET PICKED COMPLETED"
 			}
 			w.status(id, want)
 			if s := strings.ReplaceAll(w.story(id), "STARTED ", ""); s != story {
@@ -320,7 +323,7 @@ func TestJobsCompleteInTransactions(t *testing.T) {
 	})
 	w.Start()
 	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail, RetryDelays: []time.Duration{0}})[0]
-	w.status(id, posthorn.JobCompleted)
+	w.status(id, admin.JobCompleted)
 	if n := testworld.Ask[int](w, "select count(*) from effects"); n != 1 {
 		t.Errorf("%d effects", n)
 	}
@@ -369,7 +372,7 @@ func TestCompletedJobsAreNotLost(t *testing.T) {
 	(&world{&testworld.World{Client: ph, T: t, URL: w.URL}}).Start()
 	ids := w.enqueue(posthorn.NewJob{Title: "completes itself", Tags: mail}, posthorn.NewJob{Title: "beside", Tags: mail})
 	for _, id := range ids {
-		if job := w.status(id, posthorn.JobCompleted); job.Attempt != 1 {
+		if job := w.status(id, admin.JobCompleted); job.Attempt != 1 {
 			t.Errorf("job %d needed %d attempts", id, job.Attempt)
 		}
 	}
@@ -399,7 +402,7 @@ func TestFailuresOfJobsAreLogged(t *testing.T) {
 	})
 	(&world{&testworld.World{Client: ph, T: t, URL: w.URL}}).Start()
 	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail, RetryDelays: []time.Duration{0}})[0]
-	w.status(id, posthorn.JobFailed)
+	w.status(id, admin.JobFailed)
 	for _, text := range []string{
 		fmt.Sprintf("job=%d title=a attempt=1 error=\"panic: no paper\"", id), "level=WARN", "next_attempt=", "work_test.go",
 		fmt.Sprintf("job=%d title=a attempt=2 error=\"no printer\"", id), "level=ERROR",
@@ -415,7 +418,7 @@ func TestResultsThatCannotBeKept(t *testing.T) {
 	w.Work(mail, posthorn.WorkConfig{}, func(_ context.Context, job posthorn.Job) error { return job.SetResult("\x00") })
 	w.Start()
 	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail})[0]
-	if job := w.status(id, posthorn.JobFailed); !strings.Contains(job.ErrorMessage, "its result cannot be kept") || job.Attempt != 1 {
+	if job := w.status(id, admin.JobFailed); !strings.Contains(job.ErrorMessage, "its result cannot be kept") || job.Attempt != 1 {
 		t.Errorf("%+v", job)
 	}
 }
@@ -440,7 +443,7 @@ func TestEnqueueIsPartOfTheTransaction(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range ids {
-			if _, err := w.Job(t.Context(), id); !errors.Is(err, want) {
+			if _, err := w.Admin().Job(t.Context(), id); !errors.Is(err, want) {
 				t.Errorf("committed %v: %v", commit, err)
 			}
 		}
@@ -502,8 +505,8 @@ func TestStatsCountJobs(t *testing.T) {
 	})
 	stop := w.Start()
 	ids := w.enqueue(posthorn.NewJob{Title: "good", Tags: mail}, posthorn.NewJob{Title: "bad", Tags: mail})
-	w.status(ids[0], posthorn.JobCompleted)
-	w.status(ids[1], posthorn.JobFailed)
+	w.status(ids[0], admin.JobCompleted)
+	w.status(ids[1], admin.JobFailed)
 	stop()
 	got := w.Stats()[0]
 	want := fmt.Sprint("jobs tagged mail ", 2, 1, 1)

@@ -1,0 +1,106 @@
+package admin_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// looks are all calls that list something. A field without a column is an error of
+// each of them, as soon as there is a row.
+func looks(t *testing.T, a *admin.Admin) map[string]func() (int, error) {
+	ctx := t.Context()
+	return map[string]func() (int, error){
+		"groups":     func() (int, error) { all, err := a.Groups(ctx); return len(all), err },
+		"jobs":       func() (int, error) { all, err := a.Jobs(ctx, admin.JobFilter{}); return len(all), err },
+		"job limits": func() (int, error) { all, err := a.JobLimits(ctx); return len(all), err },
+		"archives":   func() (int, error) { all, err := a.Archives(ctx); return len(all), err },
+		"imports":    func() (int, error) { all, err := a.Imports(ctx); return len(all), err },
+		"relays":     func() (int, error) { all, err := a.Relays(ctx); return len(all), err },
+		"projections": func() (int, error) {
+			all, err := a.Projections(ctx)
+			return len(all), err
+		},
+		"schedules":  func() (int, error) { all, err := a.Schedules(ctx); return len(all), err },
+		"streams":    func() (int, error) { all, err := a.Streams(ctx, admin.StreamFilter{}); return len(all), err },
+		"nodes":      func() (int, error) { all, err := a.Nodes(ctx); return len(all), err },
+		"tokens":     func() (int, error) { all, err := a.Tokens(ctx); return len(all), err },
+		"namespaces": func() (int, error) { all, err := a.Namespaces(ctx); return len(all), err },
+	}
+}
+
+// Each list but those of namespaces and streams is empty in a new namespace, and shows
+// what was made there.
+func TestLists(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	a := ph.Admin()
+	for name, look := range looks(t, a) {
+		if n, err := look(); err != nil || n > 0 && name != "namespaces" && name != "streams" {
+			t.Errorf("%s of a new namespace: %d, %v", name, n, err)
+		}
+	}
+	for _, sql := range []string{
+		"select posthorn.define_group('default', 'g')",
+		"select posthorn.enqueue('default', 'job', retry_delays => '{1 minute}')",
+		"select posthorn.set_job_limit('default', 'x', 0, 5, '1 minute')",
+		"select posthorn.define_archive('default', 'cold', 'file:///cold')",
+		"select posthorn.define_import('default', 'from', 'redis://there', 'redis', '{>}')",
+		"select posthorn.define_relay('default', 'to')",
+		"select posthorn.define_projection('default', 'totals')",
+		"select posthorn.schedule('default', 'nightly', '@daily', 'e')",
+		"select posthorn.publish('default', 'e', '{}')",
+		"select posthorn.register_node('default', 'node')",
+	} {
+		if _, err := ph.Pool().Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	if _, err := a.CreateToken(t.Context(), admin.NewToken{Name: "n", Scopes: []string{"read"}}); err != nil {
+		t.Fatal(err)
+	}
+	for name, look := range looks(t, a) {
+		if n, err := look(); err != nil || n == 0 {
+			t.Errorf("%s: %d, %v", name, n, err)
+		}
+	}
+	jobs, err := a.Jobs(t.Context(), admin.JobFilter{Status: admin.JobPending})
+	if err != nil || !slices.Equal(jobs[0].RetryDelays, []time.Duration{time.Minute}) {
+		t.Errorf("jobs are %+v, %v", jobs, err)
+	}
+	limits, err := a.JobLimits(t.Context())
+	if want := (admin.JobLimit{MaxRunning: -1, MaxStarted: 5, Period: time.Minute}); err != nil || limits[0].Limit() != want {
+		t.Errorf("limits are %+v, %v; want %+v", limits, err, want)
+	}
+}
+
+// What does not exist is not found, under its name.
+func TestNotFound(t *testing.T) {
+	t.Parallel()
+	a := posthorntest.Open(t, posthorn.Config{}).Admin()
+	ctx := t.Context()
+	for name, look := range map[string]func() error{
+		"group":         func() error { _, err := a.Group(ctx, "none"); return err },
+		"policy":        func() error { _, err := a.GroupPolicy(ctx, "none"); return err },
+		"subscriptions": func() error { _, err := a.Subscriptions(ctx, "none"); return err },
+		"job":           func() error { _, err := a.Job(ctx, 7); return err },
+		"archive":       func() error { _, err := a.Archive(ctx, "none"); return err },
+		"import":        func() error { _, err := a.Import(ctx, "none"); return err },
+		"relay":         func() error { _, err := a.Relay(ctx, "none"); return err },
+		"stuck streams": func() error { _, err := a.StuckStreams(ctx, "none"); return err },
+		"projection":    func() error { _, err := a.Projection(ctx, "none"); return err },
+		"schedule":      func() error { _, err := a.Schedule(ctx, "none"); return err },
+		"stream":        func() error { _, err := a.Stream(ctx, "none"); return err },
+		"outcomes":      func() error { _, err := a.Outcomes(ctx, 7); return err },
+		"deletion":      func() error { _, err := a.DeleteGroup(ctx, "none"); return err },
+	} {
+		if err := look(); !errors.Is(err, posthorn.ErrNotFound) || posthorn.Hint(err) == "" {
+			t.Errorf("%s: %v (%s)", name, err, posthorn.Hint(err))
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// DeadLetter is an event that failed for good: the whole event, and why.
+type DeadLetter struct {
+	ID           int64           `json:"id"` // of the dead letter
+	Group        string          `json:"group" db:"group_name"`
+	Subscription string          `json:"subscription,omitempty"` // the handler that failed; "": the event as a whole
+	EventID      int64           `json:"event_id"`
+	Stream       string          `json:"stream"`
+	Type         string          `json:"type"`
+	Key          string          `json:"key,omitempty"`
+	Tags         []string        `json:"tags,omitempty"`
+	Payload      json.RawMessage `json:"payload"`
+	Metadata     json.RawMessage `json:"metadata"`
+	PublishedAt  time.Time       `json:"published_at"`
+	Attempts     int             `json:"attempts"`
+	Reason       string          `json:"reason"` // in a few words
+	Error        string          `json:"error,omitempty"`
+	Stack        string          `json:"stack,omitempty"` // of a panic
+	Node         string          `json:"node,omitempty"`  // that had it last
+	FailedAt     time.Time       `json:"failed_at"`
+
+	// Sealed: the payload is confidential, does not open here, and is as it is in the
+	// log.
+	Sealed bool `json:"sealed,omitempty" db:"-" doc:"It is confidential and does not open here"`
+}
+
+// DeadLetterFilter says which dead letters are meant: those that match all of its
+// fields. The zero value means all of the namespace.
+type DeadLetterFilter struct {
+	Group        string    `json:"-"`               // "": all groups
+	IDs          []int64   `json:"ids,omitzero"`    // of dead letters; nil for any, empty for none
+	After        int64     `json:"after,omitempty"` // those with higher ids
+	EventID      int64     `json:"event,omitempty"`
+	Type         string    `json:"type,omitempty"`
+	NotStreams   []string  `json:"not_streams,omitempty"` // those of other streams only
+	Subscription string    `json:"subscription,omitempty"`
+	Reason       string    `json:"reason,omitempty"`
+	Error        string    `json:"error,omitempty"` // a part of it
+	FailedBefore time.Time `json:"failed_before,omitzero"`
+	FailedAfter  time.Time `json:"failed_after,omitzero"`
+	Limit        int       `json:"limit,omitempty"`  // the first ones only, oldest first
+	Offset       int       `json:"offset,omitempty"` // leave out so many at the beginning
+}
+
+// deadLetterPage is how many are read at once; each may be as large as an event.
+const deadLetterPage = 100
+
+// DeadLetters yields dead letters, oldest first. It reads them page by page, so they
+// may be redriven or purged meanwhile. It ends after an error.
+func (a *Admin) DeadLetters(ctx context.Context, filter DeadLetterFilter) iter.Seq2[DeadLetter, error] {
+	return func(yield func(DeadLetter, error) bool) {
+		page := filter
+		for left := filter.Limit; left > 0 || filter.Limit == 0; left -= page.Limit {
+			page.Limit = deadLetterPage
+			if filter.Limit > 0 {
+				page.Limit = min(left, deadLetterPage)
+			}
+			letters, err := a.deadLetters(ctx, page)
+			if err != nil {
+				yield(DeadLetter{}, err)
+				return
+			}
+			for _, letter := range letters {
+				a.open(ctx, &letter)
+				if !yield(letter, nil) {
+					return
+				}
+				page.After, page.Offset = letter.ID, 0
+			}
+			if len(letters) < page.Limit {
+				return
+			}
+		}
+	}
+}
+
+func (a *Admin) deadLetters(ctx context.Context, filter DeadLetterFilter) ([]DeadLetter, error) {
+	document, err := json.Marshal(filter)
+	if err != nil {
+		return nil, pg.Translate("list dead letters", err)
+	}
+	return pg.Rows[DeadLetter](ctx, a.db, "list dead letters",
+		"select * from posthorn.list_dead_letters($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), string(document))
+}
+
+// open opens the payload, if there is something to open it with.
+func (a *Admin) open(ctx context.Context, letter *DeadLetter) {
+	if a.opener == nil {
+		return
+	}
+	plain, opened, err := a.opener.OpenPayload(ctx, a.namespace, letter.Stream, letter.Metadata, letter.Payload)
+	if letter.Sealed = err != nil; opened {
+		letter.Payload = plain
+	}
+}
+
+// CountDeadLetters returns how many dead letters a filter means.
+func (a *Admin) CountDeadLetters(ctx context.Context, filter DeadLetterFilter) (int64, error) {
+	return a.onDeadLetters(ctx, "count dead letters", "select posthorn.count_dead_letters($1::text, $2::text, $3::jsonb)", filter)
+}
+
+// Redrive brings dead letters back, due now and with all their attempts again, and
+// returns how many.
+func (a *Admin) Redrive(ctx context.Context, filter DeadLetterFilter) (int64, error) {
+	return a.onDeadLetters(ctx, "redrive", "select posthorn.redrive($1::text, $2::text, $3::jsonb)", filter)
+}
+
+// Purge deletes dead letters for good, and returns how many.
+func (a *Admin) Purge(ctx context.Context, filter DeadLetterFilter) (int64, error) {
+	return a.onDeadLetters(ctx, "purge", "select posthorn.purge($1::text, $2::text, $3::jsonb)", filter)
+}
+
+func (a *Admin) onDeadLetters(ctx context.Context, verb, sql string, filter DeadLetterFilter) (int64, error) {
+	document, err := json.Marshal(filter)
+	if err != nil {
+		return 0, pg.Translate(verb, err)
+	}
+	return pg.Value[int64](ctx, a.db, verb, sql, a.namespace, pg.Optional(filter.Group), string(document))
+}

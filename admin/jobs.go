@@ -1,0 +1,180 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// The statuses of jobs, for [JobFilter].Status and [JobStatus].Status.
+const (
+	JobPending    = "PENDING"
+	JobProcessing = "PROCESSING"
+	JobCompleted  = "COMPLETED"
+	JobFailed     = "FAILED" // for good
+	JobCancelled  = "CANCELLED"
+)
+
+// JobStatus is a job as it stands.
+type JobStatus struct {
+	ID           int64           `json:"id"`
+	Title        string          `json:"title"`
+	Description  string          `json:"description,omitempty"`
+	Tags         []string        `json:"tags"`
+	Status       string          `json:"status"` // see [JobPending]
+	Payload      json.RawMessage `json:"payload"`
+	Metadata     json.RawMessage `json:"metadata,omitempty"`
+	Priority     int             `json:"priority"`
+	RunAt        time.Time       `json:"run_at"`      // not before
+	RetryCount   int             `json:"retry_count"` // attempts that failed
+	MaxRetries   int             `json:"max_retries"`
+	RetryDelays  []time.Duration `json:"-" db:"retry_delays"` // before further attempts; none: 5 minutes each
+	NextRetryAt  time.Time       `json:"next_retry_at,omitzero"`
+	UniqueKey    string          `json:"unique_key,omitempty"`
+	Attempt      int             `json:"attempt"`             // the one that runs, or ended last; 0 before the first
+	Worker       string          `json:"worker_id,omitempty"` // that has it, or had it last
+	PickedAt     time.Time       `json:"picked_at,omitzero"`
+	StartedAt    time.Time       `json:"started_at,omitzero"`
+	LeaseUntil   time.Time       `json:"lease_until,omitzero"`
+	Progress     json.RawMessage `json:"progress,omitempty"`
+	Result       json.RawMessage `json:"result,omitempty"`
+	ErrorMessage string          `json:"error_message,omitempty"` // of the last attempt that failed
+	Stalled      bool            `json:"stalled,omitempty"`       // its worker has said nothing for 30 seconds
+	CreatedAt    time.Time       `json:"created_at"`
+	UpdatedAt    time.Time       `json:"updated_at"`
+	FinishedAt   time.Time       `json:"finished_at,omitzero"`
+}
+
+// Job returns a job. Jobs that are finished are kept for job_retention_period.
+func (a *Admin) Job(ctx context.Context, id int64) (JobStatus, error) {
+	found, err := pg.Rows[JobStatus](ctx, a.db, "show job", "select * from posthorn.get_job($1::bigint, $2::text)", id, a.namespace)
+	if err == nil && len(found) == 0 { // it was dropped meanwhile
+		err = pg.NotFound(fmt.Sprintf("show job: job %d does not exist", id),
+			"Ids are what enqueue returned. Finished jobs are kept for job_retention_period.")
+	}
+	if err != nil {
+		return JobStatus{}, err
+	}
+	return found[0], nil
+}
+
+// JobFilter says which jobs are meant: all of the namespace, unless it says more.
+type JobFilter struct {
+	Status      string   // see [JobPending]; "": any
+	Tags        []string // any of them
+	Stalled     *bool    // only those whose workers have said nothing for 30 seconds, or only others; nil: any
+	Limit       int      // of a list. Default: 20
+	Offset      int64    // leave out so many at the beginning of a list
+	NewestFirst bool     // Default: oldest first
+}
+
+// Jobs returns a page of jobs.
+func (a *Admin) Jobs(ctx context.Context, f JobFilter) ([]JobStatus, error) {
+	return pg.Rows[JobStatus](ctx, a.db, "list jobs", `
+		select * from posthorn.list_jobs($1::text, $2::text, $3::text[], $4::boolean, $5::int, $6::bigint, $7::boolean)`,
+		a.namespace, pg.Optional(f.Status), list(f.Tags), f.Stalled, cmp.Or(f.Limit, 20), f.Offset, f.NewestFirst)
+}
+
+// CountJobs returns how many jobs a filter means, on all pages.
+func (a *Admin) CountJobs(ctx context.Context, f JobFilter) (int64, error) {
+	return pg.Value[int64](ctx, a.db, "count jobs", "select posthorn.count_jobs($1::text, $2::text, $3::text[], $4::boolean)",
+		a.namespace, pg.Optional(f.Status), list(f.Tags), f.Stalled)
+}
+
+// JobEntry is an entry of the log of a job: what was done to it, and by which worker.
+type JobEntry struct {
+	ID              int64     `json:"id"`
+	Job             int64     `json:"event_id"`
+	Worker          string    `json:"worker_id,omitempty"`
+	Action          string    `json:"action"` // PICKED, STARTED, COMPLETED, FAILED, EXPIRED, RESET or CANCELLED
+	Attempt         int       `json:"attempt"`
+	StatusCode      *int      `json:"status_code,omitempty"`
+	ExecutionTimeMS *int64    `json:"execution_time_ms,omitempty"`
+	RetryCount      int       `json:"retry_count,omitempty"`  // of failures
+	NextRetryAt     time.Time `json:"next_retry_at,omitzero"` // of failures; zero: it was the last
+	ErrorMessage    string    `json:"error_message,omitempty"`
+	Reason          string    `json:"reason,omitempty"` // of RESET and CANCELLED
+	CreatedAt       time.Time `json:"created_at"`
+}
+
+// JobLog returns what was done to a job, in order.
+func (a *Admin) JobLog(ctx context.Context, id int64) ([]JobEntry, error) {
+	return pg.Rows[JobEntry](ctx, a.db, "show job", "select * from posthorn.job_history($1::bigint, $2::text)", id, a.namespace)
+}
+
+// ResetJob makes a job pending again that a worker has, or that has failed for good;
+// then with its retries as at first. The worker is fenced out.
+func (a *Admin) ResetJob(ctx context.Context, id int64, reason string) error {
+	return pg.Exec(ctx, a.db, "reset job", "select posthorn.reset_job($1::bigint, $2::text, $3::text)",
+		id, pg.Optional(pg.Storable(reason)), a.namespace)
+}
+
+// CancelJob ends a job that is not finished. If a worker has it, its context ends
+// within seconds, and what it reports is refused. Cancelling again changes nothing.
+func (a *Admin) CancelJob(ctx context.Context, id int64, reason string) error {
+	return pg.Exec(ctx, a.db, "cancel job", "select posthorn.cancel_job($1::bigint, $2::text, $3::text)",
+		id, pg.Optional(pg.Storable(reason)), a.namespace)
+}
+
+// JobLimit is how many jobs with a tag may run, over all workers. The zero value
+// allows any number. A negative number allows none at all.
+type JobLimit struct {
+	MaxRunning int           // at once
+	MaxStarted int           // in a period
+	Period     time.Duration // with MaxStarted
+}
+
+// SetJobLimit sets how many jobs with a tag may run at once, and how many may start in
+// a period. Jobs that are held back keep their place.
+func (a *Admin) SetJobLimit(ctx context.Context, tag string, l JobLimit) error {
+	most := func(n int) *int {
+		if n == 0 {
+			return nil
+		}
+		n = max(n, 0)
+		return &n
+	}
+	return pg.Exec(ctx, a.db, "set job limit", "select posthorn.set_job_limit($1::text, $2::text, $3::int, $4::int, $5::text::interval)",
+		a.namespace, tag, most(l.MaxRunning), most(l.MaxStarted), period(l.Period))
+}
+
+// PauseJobTag hands out no jobs with a tag until [Admin.ResumeJobTag]. Workers keep
+// those that they have.
+func (a *Admin) PauseJobTag(ctx context.Context, tag string) error {
+	return pg.Exec(ctx, a.db, "pause tag", "select posthorn.pause_job_tag($1::text, $2::text)", a.namespace, tag)
+}
+
+// ResumeJobTag hands out jobs with a tag again, and reports whether it was paused.
+func (a *Admin) ResumeJobTag(ctx context.Context, tag string) (bool, error) {
+	return pg.Value[bool](ctx, a.db, "resume tag", "select posthorn.resume_job_tag($1::text, $2::text)", a.namespace, tag)
+}
+
+// JobLimitStatus is a tag that is paused or has limits, and what it has used of them.
+type JobLimitStatus struct {
+	Tag           string    `json:"tag"`
+	MaxRunning    int       `json:"max_running,omitempty"` // as in [JobLimit]
+	MaxStarted    int       `json:"max_started,omitempty"`
+	PeriodSeconds float64   `json:"period_seconds,omitempty"`
+	PausedAt      time.Time `json:"paused_at,omitzero"`
+	Running       int64     `json:"running"`
+	Started       int64     `json:"started"`               // in the last period
+	HeldBack      int64     `json:"held_back" db:"parked"` // jobs that wait for the limit
+}
+
+// Limit returns the limit of the tag.
+func (s JobLimitStatus) Limit() JobLimit {
+	return JobLimit{s.MaxRunning, s.MaxStarted, seconds(s.PeriodSeconds)}
+}
+
+// JobLimits returns the tags that are paused or have limits.
+func (a *Admin) JobLimits(ctx context.Context) ([]JobLimitStatus, error) {
+	return pg.Rows[JobLimitStatus](ctx, a.db, "list job limits", `
+		select tag, coalesce(nullif(max_running, 0), -1 - max_running) as max_running,
+			coalesce(nullif(max_started, 0), -1 - max_started) as max_started,
+			extract(epoch from period) as period_seconds, paused_at, running, started, parked
+		from posthorn.list_job_limits($1::text)`, a.namespace)
+}

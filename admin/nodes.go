@@ -1,0 +1,42 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// NodeStatus is a node: a process that has registered.
+type NodeStatus struct {
+	ID            string          `json:"node_id"`
+	Namespace     string          `json:"namespace"`
+	DisplayName   string          `json:"display_name,omitempty"`
+	Description   string          `json:"description,omitempty"`
+	Metadata      json.RawMessage `json:"metadata"`
+	RegisteredAt  time.Time       `json:"registered_at"`
+	LastHeartbeat time.Time       `json:"last_heartbeat"`
+	State         string          `json:"state"`  // alive, or stale after 90 seconds without a heartbeat
+	Leases        int64           `json:"leases"` // batches that it works on
+	Handlers      []NodeHandler   `json:"handlers"`
+}
+
+// NodeHandler is a handler of a node, and the group that it works for.
+type NodeHandler struct {
+	Group    string   `json:"group"`
+	Name     string   `json:"name"`
+	Patterns []string `json:"patterns"`
+}
+
+// Nodes returns the nodes of the namespace, by their ids.
+func (a *Admin) Nodes(ctx context.Context) ([]NodeStatus, error) {
+	return pg.Rows[NodeStatus](ctx, a.db, "list nodes",
+		"select * from posthorn.node_status where namespace = $1::text order by node_id", a.namespace)
+}
+
+// RemoveNode removes a node that is known to be dead and gives back all its leases,
+// and returns how many those were. The node need not be registered.
+func (a *Admin) RemoveNode(ctx context.Context, node string) (int64, error) {
+	return pg.RemoveNode(ctx, a.db, a.namespace, node)
+}

@@ -1,0 +1,157 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
+)
+
+// ProjectionStatus is where a projection stands.
+type ProjectionStatus struct {
+	Namespace     string    `json:"namespace"`
+	Projection    string    `json:"projection"`
+	Replaces      string    `json:"replaces,omitempty"` // the projection whose place it takes when it has caught up
+	Paused        bool      `json:"paused"`
+	Position      int64     `json:"position"`    // every event up to this id is applied
+	LagEvents     int64     `json:"lag_events"`  // events that it has yet to look at; an estimate beyond 10,000
+	LagSeconds    float64   `json:"lag_seconds"` // age of the first of them
+	OldestPending time.Time `json:"oldest_pending,omitzero"`
+	Node          string    `json:"node,omitempty"` // that works on it now
+
+	// Failures counts the attempts at the event at which it stands still; 0: it does
+	// not stand still.
+	Failures    int       `json:"failures"`
+	FailedEvent int64     `json:"failed_event,omitempty"`
+	Error       string    `json:"error,omitempty"`
+	FailedAt    time.Time `json:"failed_at,omitzero"`
+	RetryAt     time.Time `json:"retry_at,omitzero"`
+
+	// Rebuilding holds until everything is applied again that was in the log when the
+	// rebuild began. RebuildDone and RebuildTotal are counted in ids.
+	Rebuilding     bool      `json:"rebuilding"`
+	RebuildDone    int64     `json:"rebuild_done"`
+	RebuildTotal   int64     `json:"rebuild_total"`
+	RebuildBeganAt time.Time `json:"rebuild_began_at,omitzero"`
+	RebuiltAt      time.Time `json:"rebuilt_at,omitzero"`
+}
+
+const selectProjections = `
+	select * from posthorn.projection_status
+	where namespace = $1::text and projection = coalesce($2::text, projection)
+	order by projection`
+
+// Projections returns where the projections of the namespace stand, by name. A
+// replacement that is being built is listed too.
+func (a *Admin) Projections(ctx context.Context) ([]ProjectionStatus, error) {
+	return pg.Rows[ProjectionStatus](ctx, a.db, "list projections", selectProjections, a.namespace, nil)
+}
+
+// Projection returns where one projection stands.
+func (a *Admin) Projection(ctx context.Context, name string) (ProjectionStatus, error) {
+	found, err := pg.Rows[ProjectionStatus](ctx, a.db, "show projection", selectProjections, a.namespace, name)
+	return only(a, found, err, "projection", name, keptByPrograms)
+}
+
+// RebuildConfig says how the tables of a projection are emptied. One of Truncate and
+// Reset is required.
+type RebuildConfig struct {
+	// Truncate are tables, named as in SQL.
+	Truncate []string
+	// Reset empties the tables in another way. It may run more than once; all runs but
+	// the last are rolled back.
+	Reset func(ctx context.Context, tx pgx.Tx) error
+	// Partial rebuilds from what the log still has. Without it a rebuild is refused when
+	// retention has removed events that the projection had applied, since it would lack
+	// them.
+	Partial bool
+}
+
+// RebuildProjection empties a projection and moves it to the beginning of the log, in
+// one transaction. The processes that keep the projection replay the log into it;
+// [Admin.AwaitRebuilt] waits for that. Readers see the projection grow anew.
+//
+// A long transaction that reads the tables makes it wait.
+func (a *Admin) RebuildProjection(ctx context.Context, name string, config RebuildConfig) error {
+	db, ok := a.db.(interface {
+		BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+	})
+	switch {
+	case !ok:
+		return fmt.Errorf("rebuild projection: %w", pg.Invalid("it needs a pool or a connection", "It begins a transaction of its own."))
+	case len(config.Truncate) == 0 && config.Reset == nil:
+		return fmt.Errorf("rebuild projection: %w", pg.Invalid("nothing says how the tables are emptied", "Name them in Truncate, or give a function as Reset."))
+	}
+	return worker.Retry{}.Do(ctx, func(ctx context.Context) error {
+		return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			return a.rebuild(ctx, tx, name, config)
+		})
+	})
+}
+
+func (a *Admin) rebuild(ctx context.Context, tx pgx.Tx, name string, config RebuildConfig) error {
+	err := pg.Exec(ctx, tx, "rebuild projection", "select posthorn.rebuild_projection($1::text, $2::text, $3::boolean)", a.namespace, name, config.Partial)
+	if err == nil && len(config.Truncate) > 0 {
+		err = truncate(ctx, tx, config.Truncate)
+	}
+	if err == nil && config.Reset != nil {
+		err = config.Reset(ctx, worker.HoldTx(tx))
+	}
+	return err
+}
+
+// truncate empties tables with the rights of the connected role. Postgres itself reads
+// the names and quotes them.
+func truncate(ctx context.Context, tx pgx.Tx, tables []string) error {
+	quoted := make([]string, len(tables))
+	for i, table := range tables {
+		var err error
+		if quoted[i], err = pg.Value[string](ctx, tx, "truncate "+table, `
+			select format('%I.%I', n.nspname, c.relname)
+			from pg_catalog.pg_class c
+			join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+			where c.oid = $1::text::regclass`, table); err != nil {
+			return err
+		}
+	}
+	return pg.Exec(ctx, tx, "truncate", "truncate table "+strings.Join(quoted, ", "))
+}
+
+// lookEvery is how often progress is asked for.
+const lookEvery = 250 * time.Millisecond
+
+// AwaitRebuilt returns when everything is applied again that was in the log when the
+// rebuild of a projection began. Progress, if given, is called now and then, and at
+// the end.
+func (a *Admin) AwaitRebuilt(ctx context.Context, name string, progress func(ProjectionStatus)) error {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		status, err := a.Projection(ctx, name)
+		if err != nil {
+			return err
+		}
+		if progress != nil {
+			progress(status)
+		}
+		if !status.Rebuilding {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// AbandonReplacement gives up the replacement of a projection that a program has begun
+// to build. The tables that it has built stay behind.
+func (a *Admin) AbandonReplacement(ctx context.Context, name string) error {
+	return pg.Exec(ctx, a.db, "abandon replacement", "select posthorn.abandon_replacement($1::text, $2::text)", a.namespace, name)
+}

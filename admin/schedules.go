@@ -1,0 +1,109 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// Schedule publishes an event at its times. Name, Cron and Type are required. A
+// program that has a schedule says so with posthorn.Client.Schedule.
+type Schedule struct {
+	Name     string
+	Cron     string          // five fields, or @daily, "@every 90s", "@at 2026-12-01T08:00:00Z" and the like
+	Type     string          // of the event
+	Payload  json.RawMessage // Default: {}
+	TimeZone string          // Default: UTC
+	CatchUp  string          // skip, once or all: what happens to times that were missed. Default: once
+	Stream   string          // Default: default
+	Key      string
+	Metadata json.RawMessage // Default: {}
+	Active   *bool           // Default: as it is; a new schedule is active
+}
+
+// DefineSchedule makes a schedule, or changes the one of that name, and returns its
+// id. Defining the same again changes nothing, and the next time stays.
+func (a *Admin) DefineSchedule(ctx context.Context, s Schedule) (id string, err error) {
+	if len(s.Payload) == 0 {
+		s.Payload = json.RawMessage("{}")
+	}
+	return pg.Value[string](ctx, a.db, "schedule", `
+		select posthorn.schedule($1::text, $2::text, $3::text, $4::text, $5::json, $6::text, $7::text, $8::text, $9::text,
+			$10::json, $11::boolean)::text`,
+		a.namespace, s.Name, s.Cron, s.Type, s.Payload, cmp.Or(s.TimeZone, "UTC"), cmp.Or(s.CatchUp, "once"),
+		cmp.Or(s.Stream, "default"), pg.Optional(s.Key), object(s.Metadata), s.Active)
+}
+
+// Unschedule deletes a schedule, and reports whether there was one. The events that it
+// has published stay.
+func (a *Admin) Unschedule(ctx context.Context, name string) (bool, error) {
+	return pg.Value[bool](ctx, a.db, "unschedule", "select posthorn.unschedule($1::text, $2::text)", a.namespace, name)
+}
+
+// PauseSchedule lets a schedule publish nothing, until [Admin.ResumeSchedule].
+func (a *Admin) PauseSchedule(ctx context.Context, name string) error {
+	return pg.Exec(ctx, a.db, "pause schedule", "select posthorn.pause_schedule($1::text, $2::text)", a.namespace, name)
+}
+
+// ResumeSchedule lets a paused schedule go on with its next time. Times that it missed
+// are not made up for.
+func (a *Admin) ResumeSchedule(ctx context.Context, name string) error {
+	return pg.Exec(ctx, a.db, "resume schedule", "select posthorn.resume_schedule($1::text, $2::text)", a.namespace, name)
+}
+
+// RunScheduleNow publishes the event of a schedule, also while it is paused, and
+// returns the event's id. The times of the schedule stay as they are.
+func (a *Admin) RunScheduleNow(ctx context.Context, name string) (int64, error) {
+	return pg.Value[int64](ctx, a.db, "run schedule", "select posthorn.run_schedule_now($1::text, $2::text)", a.namespace, name)
+}
+
+// NextRuns returns when a cron expression is due, in order, after a time, or from now
+// on if that is zero.
+func (a *Admin) NextRuns(ctx context.Context, cron, timeZone string, after time.Time, howMany int) ([]time.Time, error) {
+	return pg.Value[[]time.Time](ctx, a.db, "next runs",
+		"select array(select posthorn.next_runs($1::text, $2::text, $3::timestamptz, $4::int))", cron, timeZone, given(after), howMany)
+}
+
+// ScheduleStatus is a schedule as it stands.
+type ScheduleStatus struct {
+	Namespace string          `json:"namespace"`
+	Name      string          `json:"name"`
+	State     string          `json:"state"`           // active, failing, paused, or completed when its one time has passed
+	Cron      string          `json:"cron_expression"` // @every and @at for steps and single times
+	TimeZone  string          `json:"timezone"`
+	Type      string          `json:"event_type"`
+	NextRunAt time.Time       `json:"next_run_at,omitzero"` // zero: never
+	LastRunAt time.Time       `json:"last_run_at,omitzero"` // zero: not yet
+	CatchUp   string          `json:"catch_up"`
+	Stream    string          `json:"stream"`
+	Key       string          `json:"key,omitempty"`
+	Payload   json.RawMessage `json:"payload"`
+	Metadata  json.RawMessage `json:"metadata"`
+	Failures  int             `json:"failures"` // in a row
+	LastError string          `json:"last_error,omitempty"`
+	FiredBy   string          `json:"fired_by"` // tend or pg_cron
+	TaskID    string          `json:"task_id"`
+	CreatedAt time.Time       `json:"created_at"`
+	UpdatedAt time.Time       `json:"updated_at"`
+}
+
+const selectSchedules = `
+	select namespace, name, state, cron_expression, timezone, event_type, next_run_at, last_run_at, catch_up, stream, key,
+		payload, metadata, failures, last_error, fired_by, task_id::text, created_at, updated_at
+	from posthorn.schedules
+	where namespace = $1::text and name = coalesce($2::text, name)
+	order by name`
+
+// Schedules returns the schedules of the namespace, by name.
+func (a *Admin) Schedules(ctx context.Context) ([]ScheduleStatus, error) {
+	return pg.Rows[ScheduleStatus](ctx, a.db, "list schedules", selectSchedules, a.namespace, nil)
+}
+
+// Schedule returns one schedule.
+func (a *Admin) Schedule(ctx context.Context, name string) (ScheduleStatus, error) {
+	found, err := pg.Rows[ScheduleStatus](ctx, a.db, "show schedule", selectSchedules, a.namespace, name)
+	return only(a, found, err, "schedule", name, "See: posthorn schedules list")
+}

@@ -1,0 +1,60 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Rows runs a statement and puts each row into a struct by the names of its
+// columns. The name of a field's column is that of its tag db, else that of its tag
+// json; db:"-" leaves a field out. A field whose column is null keeps its zero value.
+// Each field needs a column; columns without a field are ignored.
+func Rows[T any](ctx context.Context, db DB, verb, sql string, args ...any) ([]T, error) {
+	return Collect(ctx, db, verb, scanByName[T], sql, args...)
+}
+
+func scanByName[T any](row pgx.CollectableRow) (T, error) {
+	var value T
+	fields := columnFields(reflect.TypeFor[T]())
+	columns := row.FieldDescriptions()
+	into, from := make([]any, len(columns)), make([]reflect.Value, len(columns))
+	for i, column := range columns {
+		if field, ok := fields[column.Name]; ok {
+			from[i] = reflect.New(reflect.PointerTo(field.Type)) // null leaves it nil
+			into[i] = from[i].Interface()
+		}
+	}
+	if err := row.Scan(into...); err != nil {
+		return value, err
+	}
+	for i, column := range columns {
+		field, ok := fields[column.Name]
+		if ok && !from[i].Elem().IsNil() {
+			reflect.ValueOf(&value).Elem().FieldByIndex(field.Index).Set(from[i].Elem().Elem())
+		}
+		delete(fields, column.Name)
+	}
+	for name := range fields {
+		return value, fmt.Errorf("the statement has no column %s for %T", name, value)
+	}
+	return value, nil
+}
+
+// columnFields are the fields of a struct by their columns.
+func columnFields(t reflect.Type) map[string]reflect.StructField {
+	fields := map[string]reflect.StructField{}
+	for _, field := range reflect.VisibleFields(t) {
+		name, given := field.Tag.Lookup("db")
+		if !given {
+			name, _, _ = strings.Cut(field.Tag.Get("json"), ",")
+		}
+		if name != "" && name != "-" && field.IsExported() {
+			fields[name] = field
+		}
+	}
+	return fields
+}

@@ -20,7 +20,7 @@ func newDatabase(t *testing.T) *database {
 // other is another process.
 func (w *database) other() *database {
 	w.T.Helper()
-	return &database{w.World.Other()}
+	return &database{w.Other()}
 }
 
 // create lets a fetch make a group and its subscriptions while there is nothing to

@@ -17,5 +17,5 @@ func newWorld(t *testing.T) *world {
 // other is another process.
 func (w *world) other() *world {
 	w.T.Helper()
-	return &world{w.World.Other()}
+	return &world{w.Other()}
 }

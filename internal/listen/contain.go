@@ -9,8 +9,8 @@ import (
 )
 
 // contains reports whether one document contains another, as jsonb's @> does. An
-// array contains a value that is no document as if it were an array with it
-// alone, but only here, at the top.
+// array contains a scalar that is one of its elements, but only here, at the top
+// level.
 func contains(have, want any) bool {
 	if list, ok := have.([]any); ok && !isDocument(want) {
 		return slices.ContainsFunc(list, func(one any) bool { return same(one, want) })
@@ -18,8 +18,8 @@ func contains(have, want any) bool {
 	return holds(have, want)
 }
 
-// holds reports whether have has all that want has, at the same places. Of an
-// array only which elements there are counts, not where or how often.
+// holds reports whether have has every field and element of want, at the same
+// level. The order and the number of equal elements of an array do not count.
 func holds(have, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -28,8 +28,8 @@ func holds(have, want any) bool {
 			if !ok {
 				return false
 			}
-			held, there := have[name]
-			ok = there && holds(held, value)
+			found, exists := have[name]
+			ok = exists && holds(found, value)
 		}
 		return ok
 	case []any:
@@ -53,8 +53,8 @@ func isDocument(value any) bool {
 	return false
 }
 
-// same compares what is no document. Numbers are equal by their value, whatever
-// way and however large they are written.
+// same compares scalars. Numbers are equal if their values are, in any notation and
+// of any size.
 func same(a, b any) bool {
 	if isDocument(a) || isDocument(b) {
 		return false
@@ -79,7 +79,7 @@ func decimalOf(number json.Number) decimal {
 	whole, fraction, _ := strings.Cut(mantissa, ".")
 	shift, err := strconv.Atoi(cmp.Or(exponent, "0"))
 	if err != nil {
-		return decimal{digits: string(number)} // equal to nothing that is written otherwise
+		return decimal{digits: string(number)} // equal only to the same text
 	}
 	digits := strings.TrimLeft(whole+fraction, "0")
 	d := decimal{negative, strings.TrimRight(digits, "0"), len(whole) + shift - (len(whole+fraction) - len(digits))}

@@ -12,7 +12,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// Documents that stand for what makes a difference to jsonb's @>.
+// documents has an example of each case that jsonb's @> distinguishes.
 var documents = []string{
 	`null`, `true`, `false`, `0`, `-0`, `1`, `1.0`, `10e-1`, `0.1e+1`, `-1`, `100`, `1e2`, `1E2`, `12345678901234567890.1`,
 	`12345678901234567890.10`, `0.00012`, `12e-5`, `""`, `"1"`, `"a"`, `"\u0061"`, `"ä"`, `"\u00e4"`, `"\ud83d\ude00"`, `"😀"`, `"<a>"`,
@@ -22,7 +22,7 @@ var documents = []string{
 	`{"a": [{"b": 1}]}`, `{"a": [{"b": 1, "c": 2}, 3]}`, `{"a": 1, "a": 2}`, `{"": 1}`, `{"A": 1}`, `[true]`, `[false, true]`,
 }
 
-// What @> says of each pair is what contains says.
+// For every pair of documents, contains returns the result of @>.
 func TestContainsAsPostgresDoes(t *testing.T) {
 	t.Parallel()
 	pairs := [][2]string{}
@@ -65,7 +65,7 @@ func TestContainsAsPostgresDoes(t *testing.T) {
 	}
 }
 
-// someDocument is of few names and values, so that some are alike.
+// someDocument has few names and values, so that some documents are equal.
 func someDocument(chance *rand.Rand, depth int) string {
 	switch n := chance.IntN(6); {
 	case n < 2 || depth == 0:
@@ -92,7 +92,7 @@ func comma(i int) string {
 	return ", "
 }
 
-// partOf leaves out some of a document.
+// partOf returns a document without some of its fields and elements.
 func partOf(chance *rand.Rand, text string) string {
 	var value any
 	if json.Unmarshal([]byte(text), &value) != nil {

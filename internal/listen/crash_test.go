@@ -15,8 +15,8 @@ import (
 	"github.com/posthorn/posthorn/localpg"
 )
 
-// A server that is killed and started again in between takes nothing from
-// anyone: neither from those who share the read, nor from one who catches up.
+// No listener misses an event or gets it twice when the server is killed and started
+// again, whether it shares the read or is catching up.
 // seed 001.50-59
 func TestListenThroughACrash(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,6 @@
 package listen
 
-// Contains is whether a document contains another.
+// Contains reports whether a document contains another.
 func Contains(have, want string) (bool, error) {
 	h, err := decode([]byte(have))
 	if err != nil {
@@ -10,7 +10,7 @@ func Contains(have, want string) (bool, error) {
 	return contains(h, w), err
 }
 
-// IsLive reports whether a listener gets what all share.
+// IsLive reports whether a listener has joined the shared read.
 func (l *Listener) IsLive() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Filter says which events are wanted. It has the fields of the public one.
+// Filter selects events. It has the fields of posthorn.Filter.
 type Filter struct {
 	Types, Streams   []string
 	Keys             []string
@@ -29,7 +29,7 @@ type document struct {
 	Payload json.RawMessage `json:"payload,omitempty"`
 }
 
-// names are a list, or in documents that people write also one text.
+// names is a list of names. In JSON, a list of one name may be written as a string.
 type names []string
 
 func (n *names) UnmarshalJSON(text []byte) error {
@@ -60,8 +60,8 @@ func (f Filter) MarshalJSON() ([]byte, error) {
 	return json.Marshal(d)
 }
 
-// UnmarshalJSON reads a filter. A field that it does not know is an error: to
-// leave it out would let more events pass.
+// UnmarshalJSON reads a filter. An unknown field is an error, because a filter
+// without it would let more events pass.
 func (f *Filter) UnmarshalJSON(text []byte) error {
 	var d document
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -76,7 +76,7 @@ func (f *Filter) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Compile makes a filter ready to be asked, and says what is wrong with it.
+// Compile checks a filter and makes a matcher of it.
 func (f Filter) Compile() (*Matcher, error) {
 	for _, pattern := range slices.Concat(f.Types, f.Streams) {
 		if !consume.ValidPattern(pattern) {
@@ -97,7 +97,7 @@ func (f Filter) Compile() (*Matcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the payload cannot be written as JSON: %w", err)
 	}
-	m := &Matcher{payload: nothing}
+	m := &Matcher{payload: anyPayload}
 	for _, list := range []struct{ from, to *names }{
 		{&d.Types, &m.types}, {&d.Streams, &m.streams}, {&d.Keys, &m.keys}, {&d.TagsAny, &m.tagsAny}, {&d.TagsAll, &m.tagsAll},
 	} {
@@ -117,17 +117,17 @@ func (f Filter) Compile() (*Matcher, error) {
 	return m, err
 }
 
-// Matcher is a filter that is ready to be asked.
+// Matcher is a compiled filter.
 type Matcher struct {
 	name                                   string // the same for identical filters
 	types, streams, keys, tagsAny, tagsAll names
 	payload                                any
 }
 
-// nothing is the payload of a filter that does not look at it.
-var nothing = new(struct{})
+// anyPayload is the payload of a filter without a condition on the payload.
+var anyPayload = new(struct{})
 
-// passes reports whether an event is wanted.
+// passes reports whether an event passes the filter.
 func (m *Matcher) passes(s *subject) bool {
 	switch {
 	case len(m.keys) > 0 && !slices.Contains(m.keys, s.Key),
@@ -137,11 +137,11 @@ func (m *Matcher) passes(s *subject) bool {
 		slices.ContainsFunc(m.tagsAll, func(tag string) bool { return !s.hasTag(tag) }):
 		return false
 	}
-	return m.payload == nothing || s.contains(m.payload)
+	return m.payload == anyPayload || s.contains(m.payload)
 }
 
-// subject is an event that filters are asked about. Its payload is decoded when
-// the first of them wants to look into it.
+// subject is an event that filters are checked against. Its payload is decoded for
+// the first filter with a condition on the payload.
 type subject struct {
 	*pg.Event
 	payload any
@@ -160,7 +160,7 @@ func (s *subject) contains(want any) bool {
 	return !s.broken && contains(s.payload, want)
 }
 
-// decode keeps numbers as they are written.
+// decode reads JSON, and keeps the notation of numbers.
 func decode(text []byte) (value any, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()

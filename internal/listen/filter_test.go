@@ -52,7 +52,7 @@ func TestFilterAsJSON(t *testing.T) {
 	}
 }
 
-// However it is written, an identical filter has one name, and no other has it.
+// Identical filters have the same name, in any notation; different ones do not.
 func TestIdenticalFilters(t *testing.T) {
 	t.Parallel()
 	alike := [][]Filter{
@@ -89,8 +89,8 @@ func TestIdenticalFilters(t *testing.T) {
 	}
 }
 
-// A payload that is no JSON passes nobody who wants to look into it, and stops
-// nobody else.
+// An event whose payload is not JSON passes no filter with a condition on the
+// payload; other filters are not affected.
 func TestBrokenPayload(t *testing.T) {
 	t.Parallel()
 	s := &subject{Event: &pg.Event{Payload: []byte(`{"a`)}}
@@ -99,8 +99,8 @@ func TestBrokenPayload(t *testing.T) {
 	}
 }
 
-// Those who are at the same filter are asked once, and nothing is left of them
-// when they go. seed 001.50-59
+// A filter that several listeners share is checked once, and is removed from the
+// index with its last listener. seed 001.50-59
 func TestIdenticalFiltersShare(t *testing.T) {
 	t.Parallel()
 	x := newIndex()
@@ -145,7 +145,7 @@ func TestIdenticalFiltersShare(t *testing.T) {
 	}
 }
 
-// Ten thousand filters, of a key each, cost an event hardly more than one.
+// With ten thousand filters, each for one key, an event costs hardly more than with one.
 func BenchmarkFind(b *testing.B) {
 	for _, filters := range []int{1, 10_000} {
 		b.Run("", func(b *testing.B) {

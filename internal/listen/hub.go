@@ -13,45 +13,45 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// Config says what a hub reads, and how.
+// Config describes the log that a hub reads.
 type Config struct {
 	Pool      *pg.Pool
 	Namespace string
 	Watch     *logwatch.Watcher
 	Log       *slog.Logger
-	Closed    error // that listeners get when the hub is closed
+	Closed    error // the error of listeners when the hub is closed
 }
 
 const (
 	batchSize = 1000
-	replays   = 2 // that read at the same time, for all listeners
+	replays   = 2 // listeners that catch up at the same time
 
-	// poll is how often to look for what there was no news of: an event whose
-	// transaction stayed open for long.
+	// poll is how often to scan the log without a notification: an event whose
+	// transaction stayed open for long causes none.
 	poll = 250 * time.Millisecond
 )
 
-// Hub is what the listeners of a client share. It is safe for use by any number
+// Hub reads the log for all listeners of a client. It is safe for use by any number
 // of goroutines.
 type Hub struct {
 	Config
-	turns   chan struct{} // who holds one may read for one listener
+	replays chan struct{} // has one entry for each listener that is catching up
 	ctx     context.Context
 	end     context.CancelFunc
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	reading *reading // nil while nobody listens
+	reading *reading // nil while there are no listeners
 }
 
-// NewHub returns a hub. It has to be closed.
+// NewHub returns a hub, which the caller has to close.
 func NewHub(config Config) *Hub {
-	h := &Hub{Config: config, turns: make(chan struct{}, replays)}
+	h := &Hub{Config: config, replays: make(chan struct{}, replays)}
 	h.ctx, h.end = context.WithCancel(context.Background())
 	return h
 }
 
-// Close ends all listeners, and returns when nothing reads any more.
+// Close ends all listeners, and returns when no goroutine reads any more.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.end()
@@ -62,15 +62,16 @@ func (h *Hub) Close() {
 	h.running.Wait()
 }
 
-// admission is where a listener was let in: it gets what comes after.
+// admission is the position at which a listener joined the shared read: it receives
+// the events after it.
 type admission struct {
 	reading  *reading
 	position string
 	err      error
 }
 
-// admit lets a listener in. The position stands between two looks at the log,
-// of which the first was taken after admit was called.
+// admit adds a listener to the shared read. The position of the admission lies
+// between two scans of the log; the first of them began after admit was called.
 func (h *Hub) admit(ctx context.Context, l *Listener) (admission, error) {
 	admitted := make(chan admission, 1)
 	h.mu.Lock()
@@ -93,7 +94,7 @@ func (h *Hub) admit(ctx context.Context, l *Listener) (admission, error) {
 	}
 }
 
-// leave takes a listener out. After the last one the hub reads no more.
+// leave removes a listener. The hub stops reading when the last one is removed.
 func (h *Hub) leave(l *Listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,7 +106,7 @@ func (h *Hub) leave(l *Listener) {
 	}
 }
 
-// read begins to read. The caller holds the lock.
+// read starts a reading. The caller holds the lock.
 func (h *Hub) read() {
 	ctx, cancel := context.WithCancel(h.ctx)
 	r := &reading{
@@ -116,32 +117,32 @@ func (h *Hub) read() {
 	h.running.Go(func() { r.run(ctx) })
 }
 
-// reading is one read of the log, for as long as anybody listens. What is below
-// its goroutine's own is guarded by the lock of the hub.
+// reading is one read of the log, which lasts while there are listeners. Only its
+// goroutine uses cursor and clean; the lock of the hub guards the fields from over on.
 type reading struct {
 	hub    *Hub
 	cancel context.CancelFunc
 	cursor string
-	clean  bool // cursor stands between two looks
+	clean  bool // cursor lies between two scans
 
-	position atomic.Pointer[string] // the cursor, when what came before it has been handed out
-	called   chan struct{}          // receives when somebody waits
+	position atomic.Pointer[string] // the cursor, once all events before it are in the queues
+	called   chan struct{}          // receives when a listener waits for admission
 
 	over     bool
 	index    *index
-	waiting  map[*Listener]chan<- admission // came since the last look
-	boarding map[*Listener]chan<- admission // came before it
+	waiting  map[*Listener]chan<- admission // asked since the last scan began
+	boarding map[*Listener]chan<- admission // asked before the last scan began
 }
 
 func (r *reading) run(ctx context.Context) {
-	news, end := r.hub.Watch.Subscribe()
+	notified, end := r.hub.Watch.Subscribe()
 	defer end()
 	defer r.hub.Watch.KeepRunning()()
 	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: r.hub.Log, What: "cannot read for listeners yet"}}
 	for ctx.Err() == nil {
 		var caughtUp bool
 		err := retry.Do(ctx, func(ctx context.Context) (err error) {
-			caughtUp, err = r.look(ctx)
+			caughtUp, err = r.scan(ctx)
 			return err
 		})
 		switch {
@@ -151,14 +152,14 @@ func (r *reading) run(ctx context.Context) {
 			r.finish(err)
 			r.hub.mu.Unlock()
 		case caughtUp:
-			r.rest(ctx, news)
+			r.rest(ctx, notified)
 		}
 	}
 }
 
-// look reads some events and hands them out. It reports whether these were all
-// that there were when it began to look.
-func (r *reading) look(ctx context.Context) (caughtUp bool, err error) {
+// scan reads a batch of events and puts them into the queues. It reports whether it
+// has reached the end that the log had when the scan began.
+func (r *reading) scan(ctx context.Context) (caughtUp bool, err error) {
 	h := r.hub
 	h.mu.Lock()
 	if r.boarding == nil {
@@ -194,8 +195,8 @@ func (r *reading) look(ctx context.Context) (caughtUp bool, err error) {
 	return fresh && batch.AtEnd, nil
 }
 
-// handOut puts each event into the queues of those who want it. Whoever lets
-// theirs overflow is out.
+// handOut puts each event into the queues of the listeners whose filters it passes,
+// and removes listeners whose queues overflow.
 func (r *reading) handOut(batch pg.Batch) {
 	var before string
 	if position := r.position.Load(); position != nil {
@@ -206,7 +207,7 @@ func (r *reading) handOut(batch pg.Batch) {
 		s := subject{Event: &batch.Events[i]}
 		var shared *pg.Event
 		r.index.find(&s, func(e *entry) {
-			if shared == nil { // by itself: a queue that keeps it must not keep the whole batch
+			if shared == nil { // a copy, so that a queue with this event does not keep the whole batch in memory
 				shared = new(pg.Event)
 				*shared = batch.Events[i]
 			}
@@ -223,7 +224,7 @@ func (r *reading) handOut(batch pg.Batch) {
 	}
 }
 
-// board lets in those who came before the last look.
+// board adds the listeners that asked before the last scan.
 func (r *reading) board(position string) {
 	for l, admitted := range r.boarding {
 		r.index.add(l)
@@ -232,13 +233,13 @@ func (r *reading) board(position string) {
 	clear(r.boarding)
 }
 
-// rest waits for news, or for somebody who wants to be let in.
-func (r *reading) rest(ctx context.Context, news <-chan struct{}) {
+// rest waits for a notification, or for a listener that asks for admission.
+func (r *reading) rest(ctx context.Context, notified <-chan struct{}) {
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-news:
+	case <-notified:
 	case <-r.called:
 	case <-timer.C:
 	}
@@ -251,7 +252,7 @@ func (r *reading) call() {
 	}
 }
 
-// finish ends it with an error for all who listen. The caller holds the lock.
+// finish ends the reading, with an error for all listeners. The caller holds the lock.
 func (r *reading) finish(err error) {
 	if r.over {
 		return
@@ -272,7 +273,7 @@ func (r *reading) finish(err error) {
 	r.endIfIdle()
 }
 
-// endIfIdle ends it when nobody listens. The caller holds the lock.
+// endIfIdle ends the reading when there are no listeners. The caller holds the lock.
 func (r *reading) endIfIdle() {
 	if !r.over && r.index.isEmpty() && len(r.waiting) == 0 && len(r.boarding) == 0 {
 		r.over = true

@@ -2,16 +2,17 @@ package listen
 
 import "slices"
 
-// index finds the filters that an event may pass. Each is kept under what
-// narrows it down most: its keys, else its types, else its streams, as far as
-// these are no patterns. Only those without are asked about every event.
+// index finds the filters that an event may pass. Each filter is indexed by its
+// most selective field: by its keys, else by its types, else by its streams; types
+// and streams count only if none is a pattern. Filters without such a field are
+// checked against every event.
 type index struct {
 	byName                  map[string]*entry
 	byKey, byType, byStream map[string][]*entry
 	rest                    []*entry
 }
 
-// entry is a filter with those who listen by it.
+// entry is a filter with its listeners.
 type entry struct {
 	*Matcher
 	listeners []*Listener
@@ -23,8 +24,8 @@ func newIndex() *index {
 	}
 }
 
-// place returns where an entry is kept, and under which names; no names: among
-// the rest.
+// place returns the map that a filter is indexed in, and its names there. The map is
+// nil for a filter that belongs to the rest.
 func (x *index) place(m *Matcher) (where map[string][]*entry, names []string) {
 	switch {
 	case len(m.keys) > 0:
@@ -37,16 +38,16 @@ func (x *index) place(m *Matcher) (where map[string][]*entry, names []string) {
 	return nil, nil
 }
 
-// exact reports whether there are patterns, and each is a name.
+// exact reports whether there are patterns, and none has a wildcard.
 func exact(patterns []string) bool {
-	return len(patterns) > 0 && !slices.ContainsFunc(patterns, isOpen)
+	return len(patterns) > 0 && !slices.ContainsFunc(patterns, hasWildcard)
 }
 
-// isOpen reports whether a pattern matches other names than itself.
-func isOpen(pattern string) bool {
+// hasWildcard reports whether a pattern matches names other than itself.
+func hasWildcard(pattern string) bool {
 	for i := range len(pattern) {
 		if pattern[i] == '*' || pattern[i] == '>' {
-			return true // only as a whole part, in a valid one
+			return true // in a valid pattern a wildcard is a whole part
 		}
 	}
 	return false
@@ -101,7 +102,7 @@ func without[T comparable](list []T, value T) []T {
 	return list[:last]
 }
 
-// find yields those who want an event.
+// find calls a function with each filter that an event passes.
 func (x *index) find(s *subject, found func(*entry)) {
 	for _, some := range [][]*entry{x.byKey[s.Key], x.byType[s.Type], x.byStream[s.Stream], x.rest} {
 		for _, e := range some {

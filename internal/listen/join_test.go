@@ -20,7 +20,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// newHub opens a hub on a database of the test's own.
+// newHub opens a hub on a new database.
 func newHub(t *testing.T) (*listen.Hub, *pg.Pool) {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(posthorntest.Database(t))
@@ -44,7 +44,7 @@ func newHub(t *testing.T) (*listen.Hub, *pg.Pool) {
 }
 
 // Listeners join the shared read, leave it and resume, again and again, while
-// others publish in transactions that overlap: each hears each event once.
+// others publish in transactions that overlap: each gets each event once.
 // seed 001.38-44, 50-59
 func TestListenersJoinUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -90,7 +90,7 @@ func TestListenersJoinUnderLoad(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				after := chance.IntN(5) // how many to hear after it has joined
+				after := chance.IntN(5) // events to read after it has joined
 				if joins >= joinsEach {
 					after = -1 // all
 				}
@@ -139,8 +139,8 @@ func TestListenersJoinUnderLoad(t *testing.T) {
 	}
 }
 
-// hearLive hears until a listener has joined and so many more came, or until the
-// last event of all. Then it closes the listener.
+// hearLive reads until the listener has joined and has received some more events, or
+// until the last event of the log. Then it closes the listener.
 func hearLive(ctx context.Context, t *testing.T, l *listen.Listener, more int) (ids []int64, last bool, cursor string) {
 	defer l.Close()
 	for {
@@ -163,8 +163,8 @@ func hearLive(ctx context.Context, t *testing.T, l *listen.Listener, more int) (
 	}
 }
 
-// publishUntil publishes one to three events in a transaction at a time, as often
-// as it gets a turn.
+// publishUntil publishes a transaction of one to three events for each turn, until it is
+// stopped.
 func publishUntil(t *testing.T, pool *pg.Pool, turns, stop <-chan struct{}) {
 	for n := 0; ; n++ {
 		select {

@@ -17,7 +17,7 @@ import (
 	"github.com/posthorn/posthorn/internal/testworld"
 )
 
-// ear is a listener, heard one event after another.
+// ear is a listener that a test reads one event after another.
 type ear struct {
 	*posthorn.Listener
 	w    *world
@@ -38,7 +38,7 @@ func (w *world) listen(config posthorn.ListenConfig) *ear {
 	return &ear{l, w, next}
 }
 
-// hear waits for n events; those before the last are done.
+// hear waits for n events, and marks all but the last as done.
 func (l *ear) hear(n int) []posthorn.Heard {
 	l.w.T.Helper()
 	var heard []posthorn.Heard
@@ -58,7 +58,7 @@ func (l *ear) ids(n int) []int64 {
 	return heardIDs(l.hear(n))
 }
 
-// until hears until an event of this type comes.
+// until reads up to an event of this type.
 func (l *ear) until(last string) []int64 {
 	l.w.T.Helper()
 	var ids []int64
@@ -71,7 +71,7 @@ func (l *ear) until(last string) []int64 {
 	}
 }
 
-// wantErr hears until it ends.
+// wantErr reads until the listener ends.
 func (l *ear) wantErr(want error) (ids []int64) {
 	l.w.T.Helper()
 	for {
@@ -101,7 +101,7 @@ func (w *world) publishOne(m posthorn.Message) int64 {
 	return ids[0]
 }
 
-// publishIn publishes in a transaction of the test's.
+// publishIn publishes in a transaction of the caller.
 func (w *world) publishIn(tx pgx.Tx) int64 {
 	w.T.Helper()
 	ids, err := w.Publish(w.T.Context(), tx, posthorn.Message{Type: "e"})
@@ -118,7 +118,7 @@ func (w *world) commit(tx pgx.Tx) {
 	}
 }
 
-// Now, a time, an event, a cursor. seed 001.50-59
+// Listeners start now, at a time, after an event or at a cursor. seed 001.50-59
 func TestListenStarts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -143,8 +143,9 @@ func TestListenStarts(t *testing.T) {
 	testworld.Equal(t, "a reader after a listener's cursor", w.Read(w.Reader(posthorn.ReaderConfig{Cursor: heard[6].Cursor()}), 0), append(all[7:], more...))
 }
 
-// What was drawn early and committed late is heard once, wherever its commit
-// falls while a listener starts, is cut off, resumes and joins. seed 001.38-44
+// An event that gets its id early and is committed late reaches a listener once,
+// whether the commit falls before or after the listener starts, is interrupted,
+// resumes or joins. seed 001.38-44
 func TestListenLosesNothingThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -197,7 +198,7 @@ func idsInLog(w *world) []int64 {
 	return ids
 }
 
-// Each hears what passes its filter, whatever index finds it.
+// Each listener gets the events that pass its filter, with every kind of index.
 func TestListenFilters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -243,7 +244,7 @@ func TestListenFilters(t *testing.T) {
 	}
 	all := w.listen(posthorn.ListenConfig{From: posthorn.Beginning})
 	w.publishOne(posthorn.Message{Type: "last"})
-	all.until("last") // so the others have got what they get
+	all.until("last") // so the other queues are filled too
 	for i, f := range filters {
 		var want []int64
 		for _, n := range f.want {
@@ -255,8 +256,8 @@ func TestListenFilters(t *testing.T) {
 	}
 }
 
-// A slow one is dropped after what fits, and its cursor resumes right there; the
-// others hear everything meanwhile. seed 001.50-59
+// A slow listener is dropped when its queue is full, and its cursor resumes after the
+// last event that fitted; the others get all events. seed 001.50-59
 func TestSlowListenerIsDropped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -289,7 +290,7 @@ func TestSlowListenerSkips(t *testing.T) {
 	testworld.Equal(t, "skipped later", slow.Skipped(), 7)
 }
 
-// A loop that is left gets the event again at which it was left.
+// After a break out of the loop, the next loop begins with the same event.
 func TestListenLoopIsLeft(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -320,8 +321,8 @@ func TestListenLoopIsLeft(t *testing.T) {
 	testworld.Equal(t, "from the start", w.listen(posthorn.ListenConfig{Cursor: start}).ids(3), ids)
 }
 
-// Who waits for the next event with a deadline goes on after it, and has then
-// dealt with what came before.
+// A program that waits for the next event with a deadline goes on after the deadline;
+// the events before it are then done.
 func TestListenNext(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -355,7 +356,7 @@ func TestListenNext(t *testing.T) {
 	}
 }
 
-// The cursor of a listener for which nothing happens moves on with the log.
+// The cursor of a listener moves on with the log though no event passes its filter.
 func TestListenCursorMovesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -383,7 +384,7 @@ func TestListenersShareConnections(t *testing.T) {
 	first := w.listen(posthorn.ListenConfig{})
 	w.PublishN(1)
 	first.hear(1)
-	const most = 1 + 5 + 1 // this query's, the client's own, and the one that hears of news
+	const most = 1 + 5 + 1 // for this query, for the client's statements, and for notifications
 	var listeners sync.WaitGroup
 	for i := range 1000 {
 		config := posthorn.ListenConfig{Filter: posthorn.Filter{Keys: []string{fmt.Sprint("key ", i/2)}}}
@@ -405,7 +406,7 @@ func TestListenersShareConnections(t *testing.T) {
 			}
 		})
 	}
-	for n := range 500 { // from the beginning too, for who is late
+	for n := range 500 { // also for listeners that begin late
 		w.publishOne(posthorn.Message{Type: "e", Key: fmt.Sprint("key ", n)})
 		if now := open(); now > most {
 			t.Fatalf("%d connections for 1000 listeners", now)
@@ -504,7 +505,7 @@ func TestListenRefuses(t *testing.T) {
 	testworld.WantErr(t, "a context that has ended", err, context.Canceled)
 }
 
-// Whoever resumes with a cursor from before the log is told, not passed over.
+// A listener that resumes with a cursor before the first event of the log gets an error.
 func TestListenFromACursorOlderThanTheLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -11,26 +11,26 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// ErrSlow is what a listener ends with that let its queue overflow.
+// ErrSlow is the error of a listener whose queue has overflowed.
 var ErrSlow = errors.New("listener is too slow")
 
-// ErrEnded is what a listener returns that was closed.
+// ErrEnded is the error of a listener that was closed.
 var ErrEnded = errors.New("listener is closed")
 
-// Item is an event that a listener gets. The event is shared: it must not be
+// Item is an event for a listener. Listeners share the event: it must not be
 // changed.
 type Item struct {
 	Event *pg.Event
 	way   string
 }
 
-// Cursor goes on right after the event.
+// Cursor is the cursor right after the event.
 func (i Item) Cursor() string { return place{i.way, i.Event.ID}.String() }
 
-// place is where a cursor stands, before it is put into words.
+// place is a cursor before it is written as text.
 type place struct {
 	text  string
-	event int64 // on a way; 0 for none
+	event int64 // added to the text; 0 for none
 }
 
 func (p place) String() string {
@@ -40,40 +40,40 @@ func (p place) String() string {
 	return p.text + "." + strconv.FormatInt(p.event, 10)
 }
 
-// Listener hears of the events that pass a filter. Next and Done are for one
-// goroutine at a time, the rest for any.
+// Listener receives the events that pass a filter. One goroutine at a time may use
+// Next and Done; the other methods are safe for any number.
 type Listener struct {
 	hub    *Hub
 	filter *Matcher
 	buffer int
 	skip   bool
 
-	entry *entry        // where the hub keeps it; guarded by the hub's lock
-	ready chan struct{} // receives when there is something to look at
+	entry *entry        // in the index of the hub; guarded by the hub's lock
+	ready chan struct{} // receives when an event or an error has arrived
 
-	// Of who calls Next, until it is live.
-	at    string // where it reads on
-	clean bool   // at stands between two looks
+	// Used by the goroutine that calls Next, until the listener is live.
+	at    string // the cursor of the next read
+	clean bool   // at lies between two scans
 
 	mu      sync.Mutex // taken under the hub's lock, never around it
-	live    *reading   // from which it gets what comes; nil while it catches up
-	hand    *Item      // returned by Next, and not done
-	replay  []Item     // read by itself, before what is in the queue
+	live    *reading   // that fills the queue; nil while the listener catches up
+	current *Item      // returned by Next, and not done
+	replay  []Item     // events from catching up; they come before the queue
 	queue   []Item
-	done    place // all before was heard, or was not for it
+	done    place // all events before it are done, or did not pass the filter
 	skipped int64
-	err     error // why it gets no more
+	err     error // that ended it
 }
 
-// NewListener returns a listener with a queue for so many events. If skip is set
-// it misses the oldest of those when there are more, otherwise it is dropped. It
-// has to be started, and closed.
+// NewListener returns a listener with a queue of buffer events. When the queue is
+// full, the listener misses the oldest event if skip is set; otherwise it ends with
+// [ErrSlow]. The caller has to start and to close it.
 func (h *Hub) NewListener(filter *Matcher, buffer int, skip bool) *Listener {
 	return &Listener{hub: h, filter: filter, buffer: buffer, skip: skip, ready: make(chan struct{}, 1)}
 }
 
-// StartNow returns when all that is committed from here on will be heard, and
-// nothing that was committed before the call.
+// StartNow starts at the end of the log. The listener receives all events that are
+// committed after StartNow has returned, and none that were committed before the call.
 func (l *Listener) StartNow(ctx context.Context) error {
 	a, err := l.hub.admit(ctx, l)
 	if err != nil {
@@ -85,15 +85,15 @@ func (l *Listener) StartNow(ctx context.Context) error {
 	return nil
 }
 
-// StartAt goes on from a cursor. It returns when it has begun to read, so that
-// one which is no good fails here.
+// StartAt starts at a cursor. It reads the first events, so that an invalid cursor is
+// an error here and not of Next.
 func (l *Listener) StartAt(ctx context.Context, cursor string) error {
 	l.at, l.done = cursor, place{text: cursor}
 	return l.catchUp(ctx)
 }
 
-// Next returns the next event, which stays the next one until [Listener.Done]. It
-// waits for one until ctx ends.
+// Next returns the next event; it returns the same event until [Listener.Done] is
+// called. It waits for an event until ctx ends.
 func (l *Listener) Next(ctx context.Context) (Item, error) {
 	for {
 		item, live, err := l.peek()
@@ -117,7 +117,7 @@ func (l *Listener) Next(ctx context.Context) (Item, error) {
 	}
 }
 
-// retryCatchUp reads events that are not live yet, again after errors that pass.
+// retryCatchUp calls catchUp, and repeats it after temporary errors.
 func (l *Listener) retryCatchUp(ctx context.Context) error {
 	var closed error
 	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: l.hub.Log, What: "a listener cannot catch up yet"}}
@@ -132,22 +132,22 @@ func (l *Listener) retryCatchUp(ctx context.Context) error {
 	return cmp.Or(closed, err)
 }
 
-// peek takes the next item in hand, if there is one.
+// peek makes the next item the current one, if there is one.
 func (l *Listener) peek() (item *Item, live bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.err == ErrEnded:
 		return nil, false, ErrEnded
-	case l.hand != nil:
+	case l.current != nil:
 	case len(l.replay) > 0:
-		l.hand = shift(&l.replay)
+		l.current = shift(&l.replay)
 	case l.live != nil && len(l.queue) > 0:
-		l.hand = shift(&l.queue)
+		l.current = shift(&l.queue)
 	default:
 		return nil, l.live != nil, l.err
 	}
-	return l.hand, true, nil
+	return l.current, true, nil
 }
 
 func shift(items *[]Item) *Item {
@@ -157,26 +157,27 @@ func shift(items *[]Item) *Item {
 	return &first
 }
 
-// Done says that what Next returned has been dealt with.
+// Done marks the event that Next returned as done.
 func (l *Listener) Done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.hand == nil {
+	if l.current == nil {
 		return
 	}
-	l.done = place{l.hand.way, l.hand.Event.ID}
-	l.hand = nil
+	l.done = place{l.current.way, l.current.Event.ID}
+	l.current = nil
 }
 
-// Cursor is where a listener with the same filter can go on that shall miss
-// nothing: after all that is done, and what was not for this one.
+// Cursor returns the position at which another listener with the same filter can go
+// on without missing an event: after all events that are done or did not pass the
+// filter.
 func (l *Listener) Cursor() string {
 	l.mu.Lock()
 	live := l.live
 	l.mu.Unlock()
 	var position *string
 	if live != nil {
-		position = live.position.Load() // before looking for what it has put into the queue
+		position = live.position.Load() // read before the queue is, since the hub fills the queue first
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,19 +187,19 @@ func (l *Listener) Cursor() string {
 	return l.done.String()
 }
 
-// isIdle reports whether it has dealt with all it got. The caller holds the lock.
-func (l *Listener) isIdle() bool { return l.hand == nil && len(l.replay) == 0 && len(l.queue) == 0 }
+// isIdle reports whether all events that have arrived are done. The caller holds the lock.
+func (l *Listener) isIdle() bool { return l.current == nil && len(l.replay) == 0 && len(l.queue) == 0 }
 
-// Skipped counts the events that it has missed.
+// Skipped returns the number of events that the listener has missed.
 func (l *Listener) Skipped() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.skipped
 }
 
-// Close ends it. What it has not heard yet it does not hear any more.
+// Close ends the listener and drops the events in its queue.
 func (l *Listener) Close() {
-	l.Cursor() // as far as it has come
+	l.Cursor() // keeps the final position
 	l.hub.leave(l)
 	l.mu.Lock()
 	l.replay, l.queue = nil, nil
@@ -206,7 +207,7 @@ func (l *Listener) Close() {
 	l.fail(ErrEnded)
 }
 
-// fail ends it, for the first reason that there is.
+// fail ends the listener with an error. The first error stays.
 func (l *Listener) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,15 +224,15 @@ func (l *Listener) wake() {
 	}
 }
 
-// push puts an event into the queue. It reports whether that was too much, and
-// the listener is to be dropped. All before position was handed out earlier.
+// push puts an event into the queue. It reports whether the queue was full, and the
+// listener has to be removed. All events before position were handed out earlier.
 func (l *Listener) push(item Item, position string) (slow bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
 		return false
 	}
-	if l.live != nil && len(l.queue) >= l.buffer { // until it is live, it is we who are slow
+	if l.live != nil && len(l.queue) >= l.buffer { // before it is live, the read is slow and not the listener
 		if !l.skip {
 			l.err = ErrSlow
 			l.wake()

@@ -6,21 +6,21 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// catchUp reads some events for this listener alone. When these were all there
-// are, it goes on with the others. It is one of a few that read at a time, and the
-// next batch is another turn: a long replay holds up nobody, and neither does one
-// whose events are dealt with slowly.
+// catchUp reads a batch of events for this listener alone. At the end of the log the
+// listener joins the shared read. Few listeners may read at the same time, and each
+// waits for that right once per batch: so neither a long replay nor a slow handler
+// delays the others for long.
 func (l *Listener) catchUp(ctx context.Context) error {
 	h := l.hub
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.ctx, cancel)()
 	select {
-	case h.turns <- struct{}{}:
+	case h.replays <- struct{}{}:
 	case <-ctx.Done():
 		return h.orClosed(ctx.Err())
 	}
-	defer func() { <-h.turns }()
+	defer func() { <-h.replays }()
 	fresh := l.clean
 	batch, err := pg.ReadLog(ctx, h.Pool, h.Namespace, l.at, batchSize)
 	if err != nil {
@@ -33,8 +33,9 @@ func (l *Listener) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// join goes on with what the hub reads. From where this listener stands to where
-// it is let in it reads by itself; should that be long, it leaves again.
+// join joins the shared read. The listener reads the events between its own position
+// and that of its admission by itself; if those are more than a batch, it leaves the
+// shared read.
 func (l *Listener) join(ctx context.Context) error {
 	joined := false
 	a, err := l.hub.admit(ctx, l)
@@ -62,7 +63,7 @@ func (l *Listener) join(ctx context.Context) error {
 	return nil
 }
 
-// take keeps what this listener wants of a batch.
+// take keeps the events of a batch that pass the filter.
 func (l *Listener) take(batch pg.Batch) {
 	var wanted []Item
 	for i := range batch.Events {
@@ -73,13 +74,13 @@ func (l *Listener) take(batch pg.Batch) {
 	l.at, l.clean = batch.Next, batch.AtEnd
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.hand == nil && len(l.replay) == 0 && len(wanted) == 0 {
+	if l.current == nil && len(l.replay) == 0 && len(wanted) == 0 {
 		l.done = place{text: batch.Next}
 	}
 	l.replay = append(l.replay, wanted...)
 }
 
-// orClosed says why it really failed.
+// orClosed returns Closed in place of an error that closing the hub has caused.
 func (h *Hub) orClosed(err error) error {
 	if err != nil && h.ctx.Err() != nil {
 		return h.Closed

@@ -22,10 +22,11 @@ type Source interface {
 	Streams(ctx context.Context) ([]string, error)
 	// Read returns entries that come after a position in each of some streams.
 	Read(ctx context.Context, after map[string]string, max int, wait time.Duration) ([]Entry, error)
-	// Behind returns how many entries come after a position in a stream, and when the
-	// broker got the first of them.
+	// Behind returns the number of entries after a position in a stream, and the time at
+	// which the broker got the first of them.
 	Behind(ctx context.Context, stream, position string) (events int64, oldest time.Time, err error)
-	// Keep tells the broker how far the import is: later entries must not be trimmed.
+	// Keep reports the position of the import to the broker, which must not trim later
+	// entries.
 	Keep(ctx context.Context, reader, stream, passed string) error
 }
 
@@ -34,8 +35,8 @@ type Entry struct {
 	Stream, Position string
 	Log, Namespace   string // where the event was published
 	Event            pg.Event
-	Err              error // why it is no event
-	Trimmed          bool  // it stands for entries that were removed before they were read
+	Err              error // the reason if the entry is not an event
+	Trimmed          bool  // the entry stands for entries that were removed before they were read
 }
 
 // Config describes an import and how this process runs it.
@@ -46,7 +47,7 @@ type Config struct {
 	Source Source
 
 	BatchSize int           // events of a transaction, at most
-	LeaseFor  time.Duration // after which another process leads when this one has died
+	LeaseFor  time.Duration // after which another process leads if this one has died
 
 	Log *slog.Logger
 	// Imported and Lost are called after events were published, and when the lead was
@@ -55,9 +56,9 @@ type Config struct {
 	Lost     func()
 }
 
-// Run imports whenever no other process does, until stop ends. Then it returns
-// when the batch in hand is published, which has until work ends, and the lead
-// given back. The error is one that time will not mend.
+// Run imports whenever no other process does, until stop ends. Then it publishes the
+// current batch, gives the lead back and returns, at the latest when work ends. It
+// returns an error only if a retry cannot help.
 func Run(stop, work context.Context, config Config) error {
 	config.Log = config.Log.With("import", config.Import.Name)
 	lead := worker.Lead{

@@ -13,35 +13,35 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// leadership is one leadership of a process. It reads the broker and publishes,
-// until the lead is lost or given back.
+// leadership is the work of a process while it leads. It reads the broker and
+// publishes, until the lead is lost or given back.
 type leadership struct {
 	Config
-	lead pg.ImportLead
-	kick chan struct{} // receives when the set of streams to read has changed
+	lead    pg.ImportLead
+	changed chan struct{} // receives when the set of streams to read has changed
 
 	mu        sync.Mutex
-	positions map[string]string    // as they are in the database, of all streams of the broker
-	read      map[string]string    // where to read on
-	held      map[string]time.Time // streams that the database refuses: when to try again
+	positions map[string]string    // in the database, by stream
+	read      map[string]string    // positions of the reader, by stream
+	refused   map[string]time.Time // streams that the database refuses, with the time of the next try
 	interrupt context.CancelFunc   // of the read that is under way
-	faults    map[string]string    // by activity
-	noted     *string              // the fault in the database; nil: it may have one of an earlier leadership
+	faults    map[string]string    // errors by activity
+	noted     *string              // the error in the database; nil: unknown
 }
 
 func newLeadership(config Config, lead pg.ImportLead) *leadership {
 	return &leadership{
-		Config: config, lead: lead, kick: make(chan struct{}, 1),
-		read: map[string]string{}, held: map[string]time.Time{}, faults: map[string]string{},
+		Config: config, lead: lead, changed: make(chan struct{}, 1),
+		read: map[string]string{}, refused: map[string]time.Time{}, faults: map[string]string{},
 	}
 }
 
 const (
-	lookEvery  = 2 * time.Second // how often to ask the broker for its streams and the entries that it has left
+	lookEvery  = 2 * time.Second // how often to ask the broker for its streams and their lag
 	readWait   = time.Second     // how long to wait for entries
 	firstPause = 100 * time.Millisecond
-	lastPause  = 5 * time.Second  // when the broker does not answer, and before a stream is tried again
-	brokerTime = 20 * time.Second // of one look at the broker, for each stream at most
+	lastPause  = 5 * time.Second  // between tries, at most
+	brokerTime = 20 * time.Second // of one request to the broker
 	noteTime   = 10 * time.Second // of a statement that records status
 )
 
@@ -55,7 +55,7 @@ func (l *leadership) Extend(ctx context.Context) error {
 func (l *leadership) Release(ctx context.Context) error { return pg.ResignImport(ctx, l.Pool, l.lead) }
 
 // Work imports until stop or ctx ends. One goroutine reads, one batch ahead of the
-// one that is published here; another looks which streams there are.
+// one that is published here; another watches the streams of the broker.
 func (l *leadership) Work(stop, ctx context.Context) error {
 	var err error
 	if l.positions, err = pg.ImportPositions(ctx, l.Pool, l.Import); err != nil {
@@ -65,7 +65,7 @@ func (l *leadership) Work(stop, ctx context.Context) error {
 	defer context.AfterFunc(stop, end)()
 	var all sync.WaitGroup
 	batches := make(chan batch)
-	all.Go(func() { l.look(reading) })
+	all.Go(func() { l.watchBroker(reading) })
 	all.Go(func() { l.readAhead(reading, batches) })
 	for b := range batches {
 		if err = l.publish(ctx, b); err != nil {
@@ -82,7 +82,7 @@ func (l *leadership) Work(stop, ctx context.Context) error {
 	return err
 }
 
-// batch has the entries of one read, and where each stream stood before.
+// batch has the entries of one read, and the position of each stream before them.
 type batch struct {
 	from    map[string]string
 	entries []Entry
@@ -97,7 +97,7 @@ func (l *leadership) readAhead(ctx context.Context, batches chan<- batch) {
 		after := l.wanted(cancel)
 		if len(after) == 0 {
 			cancel()
-			worker.Rest(ctx, readWait, l.kick)
+			worker.Rest(ctx, readWait, l.changed)
 			continue
 		}
 		entries, err := l.Source.Read(reading, after, l.BatchSize, readWait)
@@ -123,25 +123,25 @@ func (l *leadership) readAhead(ctx context.Context, batches chan<- batch) {
 	}
 }
 
-// wanted returns the streams to read, and where to read on in each.
+// wanted returns the streams to read, with the position to read from.
 func (l *leadership) wanted(interrupt context.CancelFunc) map[string]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.interrupt = interrupt
 	after := maps.Clone(l.read)
-	for stream, until := range l.held {
+	for stream, until := range l.refused {
 		if time.Now().Before(until) {
 			delete(after, stream)
 			continue
 		}
-		delete(l.held, stream)
+		delete(l.refused, stream)
 		l.read[stream] = l.positions[stream]
 		after[stream] = l.positions[stream]
 	}
 	return after
 }
 
-// advance moves the reading past entries.
+// advance moves the positions of the reader past entries.
 func (l *leadership) advance(entries []Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,13 +150,13 @@ func (l *leadership) advance(entries []Entry) {
 	}
 }
 
-// look asks the broker every now and then which streams it has and how many entries
-// are left, and tells it how far the import is.
-func (l *leadership) look(ctx context.Context) {
+// watchBroker regularly asks the broker for its streams and their lag, and reports the
+// positions of the import to it.
+func (l *leadership) watchBroker(ctx context.Context) {
 	kept := map[string]string{}
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := l.lookOnce(ctx, kept)
+		err := l.checkBroker(ctx, kept)
 		if ctx.Err() == nil {
 			l.fault(ctx, "look", err)
 		}
@@ -164,7 +164,7 @@ func (l *leadership) look(ctx context.Context) {
 	}
 }
 
-func (l *leadership) lookOnce(ctx context.Context, kept map[string]string) error {
+func (l *leadership) checkBroker(ctx context.Context, kept map[string]string) error {
 	listing, cancel := context.WithTimeout(ctx, brokerTime)
 	found, err := l.Source.Streams(listing)
 	cancel()
@@ -185,8 +185,8 @@ func (l *leadership) lookOnce(ctx context.Context, kept map[string]string) error
 	return pg.NoteImportLag(noting, l.Pool, l.lead, lags)
 }
 
-// lag asks how many entries of a stream the broker has left. A position that was
-// kept before need not be kept again.
+// lag returns the number of entries of a stream that are not imported yet, and reports
+// the position to the broker unless it has been reported before.
 func (l *leadership) lag(ctx context.Context, stream, position string, kept map[string]string) (pg.StreamLag, error) {
 	ctx, cancel := context.WithTimeout(ctx, brokerTime)
 	defer cancel()
@@ -207,8 +207,8 @@ func (l *leadership) lag(ctx context.Context, stream, position string, kept map[
 	return lag, nil
 }
 
-// follow begins to read new streams, and returns where the import is in each
-// stream of the broker that it is for.
+// follow begins to read new streams, and returns the position of the import in each
+// stream of the broker that matches its patterns.
 func (l *leadership) follow(found []string) map[string]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,14 +228,14 @@ func (l *leadership) follow(found []string) map[string]string {
 			l.interrupt()
 		}
 		select {
-		case l.kick <- struct{}{}:
+		case l.changed <- struct{}{}:
 		default:
 		}
 	}
 	return positions
 }
 
-// fault records the error of an activity in the database, or that it is over.
+// fault records the error of an activity in the database; nil ends an earlier one.
 func (l *leadership) fault(ctx context.Context, activity string, err error) {
 	text := ""
 	if err != nil {

@@ -17,11 +17,12 @@ type part struct {
 	at []string
 }
 
-// mostBytes bounds the payloads of one statement, but for that of its first event.
+// mostBytes ends a statement: no entry is added to one whose payloads have so many
+// bytes.
 const mostBytes = 8 << 20
 
-// publish publishes a batch, in a transaction for each of its rounds; mostly it
-// has one.
+// publish publishes a batch, in a transaction for each of its rounds. Most batches have
+// one round.
 func (l *leadership) publish(ctx context.Context, b batch) error {
 	for _, round := range l.rounds(b) {
 		if err := l.write(ctx, l.current(round)); err != nil {
@@ -31,8 +32,8 @@ func (l *leadership) publish(ctx context.Context, b batch) error {
 	return nil
 }
 
-// rounds sorts the entries of a batch by stream. A stream whose next events are from
-// another log goes on in the next round, and so do all entries after too many bytes.
+// rounds sorts the entries of a batch by stream. A new round begins where the next
+// event of a stream is from another log, and after mostBytes.
 func (l *leadership) rounds(b batch) [][]*part {
 	rounds := [][]*part{nil}
 	open := map[string]*part{}
@@ -57,16 +58,15 @@ func (l *leadership) rounds(b batch) [][]*part {
 	return rounds
 }
 
-// current leaves out the parts of streams that do not stand where they begin: they
-// were held since they were read.
+// current leaves out parts that do not begin at the position of their stream: an
+// earlier event of the stream was refused after they were read.
 func (l *leadership) current(parts []*part) []*part {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.DeleteFunc(parts, func(p *part) bool { return p.From != l.positions[p.Stream] })
 }
 
-// add adds an entry to its part. An entry that is no event is passed over and
-// logged.
+// add adds an entry to its part. An entry that is not an event is skipped and logged.
 func (l *leadership) add(p *part, e *Entry) {
 	p.Passed = e.Position
 	switch {
@@ -83,9 +83,8 @@ func (l *leadership) add(p *part, e *Entry) {
 	}
 }
 
-// write publishes parts. An event that the database refuses holds up its own stream
-// only: the others are published without it, and of its own stream the earlier
-// events.
+// write publishes parts. An event that the database refuses stops only its own
+// stream, whose earlier events are published, as are the other streams.
 func (l *leadership) write(ctx context.Context, parts []*part) error {
 	if len(parts) == 0 {
 		return nil
@@ -104,10 +103,10 @@ func (l *leadership) write(ctx context.Context, parts []*part) error {
 	}
 	p := parts[0]
 	if len(p.Events) < 2 {
-		return l.hold(ctx, p, err)
+		return l.postpone(ctx, p, err)
 	}
 	first, second := p.halves()
-	if err := l.write(ctx, []*part{first}); err != nil || l.isHeld(p.Stream) {
+	if err := l.write(ctx, []*part{first}); err != nil || l.isRefused(p.Stream) {
 		return err
 	}
 	return l.write(ctx, []*part{second})
@@ -142,10 +141,10 @@ func (l *leadership) finish(ctx context.Context, parts []*part) error {
 	return nil
 }
 
-// hold puts off a stream that the database refuses.
-func (l *leadership) hold(ctx context.Context, p *part, cause error) error {
+// postpone delays a stream that the database refuses.
+func (l *leadership) postpone(ctx context.Context, p *part, cause error) error {
 	l.mu.Lock()
-	l.held[p.Stream] = time.Now().Add(lastPause)
+	l.refused[p.Stream] = time.Now().Add(lastPause)
 	l.mu.Unlock()
 	l.Log.Error("a stream cannot be imported, trying again", "stream", p.Stream, "position", p.Passed, "error", cause)
 	ctx, cancel := context.WithTimeout(ctx, noteTime)
@@ -153,9 +152,9 @@ func (l *leadership) hold(ctx context.Context, p *part, cause error) error {
 	return pg.NoteImportError(ctx, l.Pool, l.lead, p.Stream, worker.Clip(cause.Error()))
 }
 
-func (l *leadership) isHeld(stream string) bool {
+func (l *leadership) isRefused(stream string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, held := l.held[stream]
-	return held
+	_, refused := l.refused[stream]
+	return refused
 }

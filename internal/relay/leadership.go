@@ -10,34 +10,34 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// leadership is one leadership of a process. It reads windows of the log and
+// leadership is the work of a process while it leads. It reads windows of the log and
 // writes them to the broker, until the lead is lost or given back.
 type leadership struct {
 	Config
 	lead pg.Lead
 
-	ctx   context.Context // ends with the lead, or a little before: nothing is written then
+	ctx   context.Context // ends a little before the lead may end; nothing is written after that
 	end   context.CancelCauseFunc
-	going context.Context // ends with ctx, and when nothing more is to be begun
+	going context.Context // ends with ctx, and when no new work may begin
 
-	wanted map[string]bool // streams, by whether the relay is for them; used by the writer alone
+	wanted map[string]bool // caches isFor; used by the writer only
 
 	status status
 
 	mu       sync.Mutex
 	stuck    map[int64]*stuck
-	owed     int           // events of all of them
-	changed  chan struct{} // closed and made anew when stuck or owed change
-	suspects int           // streams that were set aside since the broker took anything
-	down     bool          // the broker takes nothing, and that was logged
-	full     bool          // too much is set aside, and that was logged
-	moved    map[string]bool
+	owed     int             // events of all stuck streams
+	changed  chan struct{}   // closed and replaced when stuck or owed changes
+	suspects int             // streams set aside since the broker last took an event
+	down     bool            // it was logged that the broker takes nothing
+	full     bool            // it was logged that too many events are set aside
+	written  map[string]bool // streams to trim
 }
 
 func newLeadership(config Config, lead pg.Lead) *leadership {
 	return &leadership{
 		Config: config, lead: lead, wanted: map[string]bool{}, stuck: map[int64]*stuck{},
-		changed: make(chan struct{}), moved: map[string]bool{},
+		changed: make(chan struct{}), written: map[string]bool{},
 	}
 }
 
@@ -50,7 +50,7 @@ func (l *leadership) Extend(ctx context.Context) error {
 // Release gives the lead back.
 func (l *leadership) Release(ctx context.Context) error { return pg.ResignRelay(ctx, l.Pool, l.lead) }
 
-// Work relays until stop or ctx ends. All that it starts ends before it returns.
+// Work relays until stop or ctx ends. Its goroutines end before it returns.
 func (l *leadership) Work(stop, ctx context.Context) error {
 	l.ctx, l.end = context.WithCancelCause(ctx)
 	defer l.end(nil)
@@ -94,13 +94,13 @@ type settled struct {
 // next is fetched.
 const windowsAhead = 2
 
-// fetch takes windows and settles them, in one round trip where both are due,
-// until stop or the lead ends. It returns when all that was written is settled.
+// fetch takes windows and settles them, in one round trip where both are due, until
+// stop or the lead ends. It returns when all windows that were written are settled.
 func (l *leadership) fetch(windows chan<- *pg.Window, written <-chan settled) {
-	again := true
+	retries := true // the next window may have redriven dead letters
 	for taken, rest := 0, false; l.going.Err() == nil; {
 		s, ok := l.await(written, taken < windowsAhead && !rest)
-		if !ok && taken == windowsAhead { // it waited for nothing
+		if !ok && taken == windowsAhead { // woken without a window that was written
 			continue
 		}
 		if ok {
@@ -110,14 +110,14 @@ func (l *leadership) fetch(windows chan<- *pg.Window, written <-chan settled) {
 			l.settle(s, ok)
 			break
 		}
-		w, err := l.Pool.TakeRelay(l.ctx, l.take(s, ok, again))
+		w, err := l.Pool.TakeRelay(l.ctx, l.take(s, ok, retries))
 		if err != nil {
 			l.end(err)
 			break
 		}
 		l.wasSettled(s)
 		rest = !w.Held()
-		again = !w.Retries
+		retries = !w.Retries // in turn, so that neither kind delays the other
 		if w.Held() {
 			taken++
 			windows <- &w
@@ -129,16 +129,16 @@ func (l *leadership) fetch(windows chan<- *pg.Window, written <-chan settled) {
 	}
 }
 
-func (l *leadership) take(s settled, ok, again bool) pg.RelayTake {
-	take := pg.RelayTake{Lead: l.lead, MaxEvents: l.BatchSize, LeaseFor: l.LeaseFor, Again: again}
+func (l *leadership) take(s settled, ok, retries bool) pg.RelayTake {
+	take := pg.RelayTake{Lead: l.lead, MaxEvents: l.BatchSize, LeaseFor: l.LeaseFor, Again: retries}
 	if ok {
 		take.Settled, take.Report = s.window, s.report
 	}
 	return take
 }
 
-// await waits for a window that was written. It returns early when a window can be
-// taken: at once, or with news.
+// await waits for a window that was written. It returns at once if a window can be
+// taken, and early after a notification.
 func (l *leadership) await(written <-chan settled, take bool) (s settled, ok bool) {
 	if take {
 		select {
@@ -169,8 +169,8 @@ func (l *leadership) settle(s settled, ok bool) {
 	l.wasSettled(s)
 }
 
-// wasSettled reports the dead letters of a window that was settled, and wakes the
-// retries of streams that it has set aside.
+// wasSettled reports the dead letters of a settled window, and wakes the retries of
+// the streams that the window has set aside.
 func (l *leadership) wasSettled(s settled) {
 	if len(s.report.Failures) > 0 {
 		l.Buried(l.ctx, s.report.Failures)
@@ -193,10 +193,10 @@ func (l *leadership) trim() {
 	trouble := worker.Trouble{Log: l.Log, What: "cannot trim a stream yet"}
 	for worker.Pause(l.going, l.TrimEvery) {
 		l.mu.Lock()
-		moved := l.moved
-		l.moved = map[string]bool{}
+		written := l.written
+		l.written = map[string]bool{}
 		l.mu.Unlock()
-		for stream := range moved {
+		for stream := range written {
 			if l.going.Err() != nil {
 				return
 			}
@@ -204,18 +204,18 @@ func (l *leadership) trim() {
 				trouble.Over()
 			} else if l.ctx.Err() == nil {
 				trouble.Report(fmt.Errorf("%s: %w", stream, err))
-				l.noteMoved(stream) // once more, next time
+				l.noteWritten(stream) // retried with the next round
 			}
 		}
 	}
 }
 
-// noteMoved notes a stream that was written to, for trim.
-func (l *leadership) noteMoved(stream string) {
+// noteWritten notes a stream that was written to, for trim.
+func (l *leadership) noteWritten(stream string) {
 	if l.Trim == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.moved[stream] = true
+	l.written[stream] = true
 }

@@ -17,7 +17,7 @@ type Config struct {
 	Owner string // supervisor-{host}-{pid}-{8 hex}
 
 	// Write writes events to the broker, those of each stream in their order. Its
-	// errors are a sink's.
+	// errors are those of posthorn.Sink.
 	Write func(ctx context.Context, events []pg.Event) error
 	// Trim removes entries of a stream from the broker that are not needed any more;
 	// may be nil.
@@ -25,20 +25,21 @@ type Config struct {
 	News <-chan struct{} // receives when there may be events to read; may be nil
 
 	BatchSize int // events of a window, at most
-	MaxAside  int // events of stuck streams that may wait beside the log
+	MaxAside  int // events that may be set aside; more are not read
 	LeaseFor  time.Duration
 	Timeout   time.Duration // of one call of Write
-	IdlePoll  time.Duration // how often to look for events without news
+	IdlePoll  time.Duration // how often to look for events without a notification
 	TrimEvery time.Duration
 	Backoff   Backoff // after failures
 
 	Log *slog.Logger
-	// Buried is called with dead letters, and Lost when the lead was lost.
+	// Buried is called with new dead letters, and Lost after the lead was lost.
 	Buried func(ctx context.Context, failures []pg.Failure)
 	Lost   func()
 }
 
-// Backoff grows from try to try, up to To; a quarter of it is random.
+// Backoff is a delay that grows with each try, up to To; up to a quarter of it is
+// taken off at random.
 type Backoff struct {
 	From, To time.Duration
 	Factor   float64
@@ -55,9 +56,9 @@ func (b Backoff) after(tries int) time.Duration {
 	return time.Duration(d * (1 - rand.Float64()/4))
 }
 
-// Run relays whenever no other process does, until stop ends. Then it takes
-// nothing more, and returns when the window in hand is written and the lead given
-// back, which has until work ends. The error is one that time will not mend.
+// Run relays whenever no other process does, until stop ends. Then it takes no more
+// windows, writes the current one, gives the lead back and returns, at the latest
+// when work ends. It returns an error only if a retry cannot help.
 func Run(stop, work context.Context, config Config) error {
 	config.Log = config.Log.With("relay", config.Group.Name)
 	lead := worker.Lead{

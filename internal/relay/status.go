@@ -7,18 +7,18 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// status is the error of a relay as the database has it, for the status views.
+// status is the error that the database has for the relay; status views show it.
 type status struct {
 	mu    sync.Mutex
 	error string
-	known bool // false: the database may have one of an earlier leadership
+	known bool // false: the database may have an error of an earlier leadership
 }
 
 // noteFailure records the error that keeps the relay from writing.
 func (l *leadership) noteFailure(cause error) { l.noteError(worker.Clip(cause.Error())) }
 
-// noteSuccess records that the relay writes again, when no stream is stuck any
-// more.
+// noteSuccess records that the relay writes without an error, unless a stream is still
+// stuck.
 func (l *leadership) noteSuccess() {
 	l.mu.Lock()
 	stuck := len(l.stuck) > 0

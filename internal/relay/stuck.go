@@ -9,9 +9,9 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// stuck is a stream that the broker does not take. It is written with the others
-// again when none of its events are owed: neither events that the database has set
-// aside, nor events of windows that are not settled yet.
+// stuck is a stream that the broker refuses. It stays stuck while any of its events
+// are owed: events that are set aside in the database, and events of windows that are
+// not settled yet. After that it is written with the other streams again.
 type stuck struct {
 	name  string
 	owed  int // events
@@ -19,10 +19,10 @@ type stuck struct {
 	next  time.Time // when to try again
 }
 
-// atOnce is how many stuck streams are tried in one call.
+// atOnce is how many stuck streams one call of Write may contain.
 const atOnce = 16
 
-// remember begins with the streams that earlier leaderships have set aside.
+// remember restores the stuck streams of earlier leaderships.
 func (l *leadership) remember(aside []pg.SetAside) {
 	now := time.Now()
 	for _, s := range aside {
@@ -47,15 +47,15 @@ func (l *leadership) setAside(pending []*part, cause error) []pg.Aside {
 		l.owed += len(ids)
 		names = append(names, p.name)
 	}
-	said := "the broker does not take some streams; their events are set aside and tried again"
-	if l.down { // nothing was written for a while: another stream may show whether the broker is there
-		said = "the broker takes nothing; events are set aside, and other streams are tried"
+	message := "the broker does not take some streams; their events are set aside and tried again"
+	if l.down { // the next streams show whether the broker is down
+		message = "the broker takes nothing; events are set aside, and other streams are tried"
 	}
-	l.Log.Warn(said, "streams", len(names), "such_as", names[0], "error", cause)
+	l.Log.Warn(message, "streams", len(names), "such_as", names[0], "error", cause)
 	return aside
 }
 
-// retry tries the heads of stuck streams, beside the windows.
+// retry writes the first events of stuck streams, beside the windows.
 func (l *leadership) retry() {
 	for l.going.Err() == nil {
 		due, wait, changed := l.due()
@@ -69,8 +69,8 @@ func (l *leadership) retry() {
 	}
 }
 
-// due returns the stuck streams to try now, the longest waiting first, or how long
-// none has to be tried.
+// due returns the stuck streams to try now, the longest waiting first, or the time
+// until the next one is due.
 func (l *leadership) due() (due []int64, wait time.Duration, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +106,7 @@ func (l *leadership) retryOnce(due []int64) error {
 		a.parts = append(a.parts, p)
 	}
 	if len(a.pending()) > 0 && l.call(a) {
-		l.alive()
+		l.noteUp()
 	}
 	if len(a.pending()) > 0 && l.ctx.Err() == nil {
 		l.noteFailure(a.err)
@@ -136,8 +136,8 @@ func (l *leadership) retryOnce(due []int64) error {
 	return nil
 }
 
-// postpone sets when streams are tried again. A stream without a window here has
-// one that is not settled yet.
+// postpone sets the times of the next tries. A stream without a window was not tried:
+// its events are in a window that is not settled yet.
 func (l *leadership) postpone(streams []int64, windows []pg.Window) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,8 +150,8 @@ func (l *leadership) postpone(streams []int64, windows []pg.Window) {
 	}
 }
 
-// wentOn notes which events were written. A stream of which none are owed any more
-// is written with the others again, from the next window on.
+// wentOn notes that events of stuck streams were written. A stream without owed events
+// is no longer stuck, from the next window on.
 func (l *leadership) wentOn(parts []*part, done map[int64]int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +160,7 @@ func (l *leadership) wentOn(parts []*part, done map[int64]int) {
 		s.owed -= done[p.stream]
 		l.owed -= done[p.stream]
 		if len(p.events) == 0 {
-			s.tries, s.next = 0, time.Now() // all of its head: go on
+			s.tries, s.next = 0, time.Now() // all events of this try were written: go on at once
 		}
 		if s.owed == 0 {
 			delete(l.stuck, p.stream)

@@ -13,24 +13,24 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// part has the events of one stream in a window, and how far they are written.
+// part has the events of one stream in a window, and the ids that are written.
 type part struct {
 	stream      int64
 	name        string
 	events      []pg.Event // not written yet, in order
-	first, last int64      // ids of the written ones; 0: none
+	first, last int64      // written ids; 0: none
 }
 
 // attempt is an attempt to write the parts of a window, or events that were set
 // aside.
 type attempt struct {
 	parts    []*part
-	failures []pg.Failure // of events that the broker will never take
-	whole    []pg.Event   // all of them, as they came
+	failures []pg.Failure // of events that the broker refuses for good
+	whole    []pg.Event   // the window in the order of the log; nil if some events are left out
 	err      error        // of the last call
 }
 
-// pending are the parts that are not all written.
+// pending returns the parts with events to write.
 func (a *attempt) pending() []*part {
 	var pending []*part
 	for _, p := range a.parts {
@@ -41,14 +41,14 @@ func (a *attempt) pending() []*part {
 	return pending
 }
 
-// events are those to write now.
+// events returns the events to write.
 func (a *attempt) events(pending []*part) []pg.Event {
 	n := 0
 	for _, p := range pending {
 		n += len(p.events)
 	}
 	if n == len(a.whole) {
-		return a.whole // in the order of the log
+		return a.whole // without a copy
 	}
 	if len(pending) == 1 {
 		return pending[0].events
@@ -60,7 +60,7 @@ func (a *attempt) events(pending []*part) []pg.Event {
 	return events
 }
 
-// relayed are the streams that were written to.
+// relayed returns the streams that were written to.
 func (a *attempt) relayed() []pg.Relayed {
 	var relayed []pg.Relayed
 	for _, p := range a.parts {
@@ -85,7 +85,7 @@ func (l *leadership) call(a *attempt) (wrote bool) {
 		a.failures = append(a.failures, refused...)
 		if done {
 			wrote = true
-			l.noteMoved(p.name)
+			l.noteWritten(p.name)
 		}
 	}
 	if some && len(byEvent) > 0 && !wrote {
@@ -110,8 +110,9 @@ func (l *leadership) writeSafely(events []pg.Event) (err error) {
 	return l.Write(ctx, events)
 }
 
-// judge removes written events from the part, up to the first that was not written,
-// and events that the broker will never take. It reports whether any were written.
+// judge removes from the part the events before the first one to retry: written
+// events, and those that the broker refuses for good. It reports whether any were
+// written.
 func (p *part) judge(errs map[int64]error) (wrote bool, refused []pg.Failure) {
 	for i := range p.events {
 		e := &p.events[i]
@@ -137,8 +138,8 @@ func refusal(event int64, err error) pg.Failure {
 	return pg.Failure{Event: event, Error: worker.Clip(err.Error()), Reason: "Refused by the broker", Permanent: true}
 }
 
-// write writes a window, and returns the report for its settlement. It returns
-// false when it has to end before that: then the whole window is written again.
+// write writes a window, and returns the report for its settlement. It returns false
+// if it had to end before: the next leader writes the whole window again.
 func (l *leadership) write(w *pg.Window) (pg.RelayReport, bool) {
 	if l.going.Err() != nil {
 		return pg.RelayReport{}, false
@@ -150,7 +151,7 @@ func (l *leadership) write(w *pg.Window) (pg.RelayReport, bool) {
 	began := time.Now()
 	for tries := 1; len(a.pending()) > 0; tries++ {
 		if l.call(a) {
-			l.alive()
+			l.noteUp()
 			began = time.Now()
 		}
 		pending := a.pending()
@@ -177,8 +178,8 @@ func (l *leadership) write(w *pg.Window) (pg.RelayReport, bool) {
 	return pg.RelayReport{Relayed: a.relayed(), Aside: aside, Failures: a.failures}, true
 }
 
-// sort splits a window into streams, and leaves out those that the relay is not
-// for. Events of stuck streams are set aside at once, behind the others.
+// sort splits a window into streams, and leaves out streams that the relay does not
+// write. Events of stuck streams are set aside at once, behind those that already are.
 func (l *leadership) sort(w *pg.Window) (*attempt, []pg.Aside) {
 	a := &attempt{whole: w.Events}
 	parts := map[int64]*part{}
@@ -224,7 +225,7 @@ func (l *leadership) sort(w *pg.Window) (*attempt, []pg.Aside) {
 	return a, list
 }
 
-// isFor reports whether the relay is for a stream.
+// isFor reports whether the relay writes a stream.
 func (l *leadership) isFor(stream string) bool {
 	wanted, known := l.wanted[stream]
 	if !known {
@@ -237,24 +238,25 @@ func (l *leadership) isFor(stream string) bool {
 	return wanted
 }
 
-// writeAgain writes redriven dead letters: once, since each of them waits by itself.
+// writeAgain writes redriven dead letters. It tries once, since each of them is retried
+// by itself.
 func (l *leadership) writeAgain(w *pg.Window) (pg.RelayReport, bool) {
 	a, aside := l.sort(w)
-	held := map[int64]bool{}
-	later := l.Backoff.To
+	later := map[int64]bool{} // events of stuck streams
+	retryIn := l.Backoff.To
 	l.mu.Lock()
-	for _, s := range aside { // not among those: the log may have dropped them
+	for _, s := range aside { // not set aside: the log may have dropped these events
 		l.stuck[s.StreamID].owed -= len(s.IDs)
 		l.owed -= len(s.IDs)
 		for _, id := range s.IDs {
-			held[id] = true
+			later[id] = true
 		}
 	}
 	l.mu.Unlock()
 	report := pg.RelayReport{}
 	if len(a.pending()) > 0 {
 		if l.call(a) {
-			l.alive()
+			l.noteUp()
 		}
 		if l.ctx.Err() != nil {
 			return report, false
@@ -266,35 +268,35 @@ func (l *leadership) writeAgain(w *pg.Window) (pg.RelayReport, bool) {
 			report.Failures = append(report.Failures, pg.Failure{Event: e.ID, Error: worker.Clip(a.err.Error()), Reason: "Not written"})
 		}
 	}
-	for id := range held {
-		report.Failures = append(report.Failures, pg.Failure{Event: id, Released: true, RetryIn: &later})
+	for id := range later {
+		report.Failures = append(report.Failures, pg.Failure{Event: id, Released: true, RetryIn: &retryIn})
 	}
 	return report, true
 }
 
-// How long to try again in place, in units of Backoff.From: a stream while others
-// are written, and all of a window while none is.
+// How long a stream is retried before it is stuck, in units of Backoff.From: while
+// other streams of its window were written, and while none was.
 const (
-	shortly = 10
-	long    = 50
+	patienceBeside = 10
+	patienceAlone  = 50
 )
 
-// isStuck decides whether the streams that are pending are stuck, rather than the
-// broker down: others of the window were written. Where no others were, the pending
-// streams may be taken for stuck if that lets others be tried: streams behind the
-// window, or streams whose events of this window are to be set aside, which nobody
-// tries before the window is settled. The more streams were taken for stuck in this
-// way already, the longer that takes.
+// isStuck decides whether the pending streams are stuck or the broker is down. They
+// are stuck if other streams of the window were written. If none were, the broker may
+// be down; but the pending streams still count as stuck after a longer time, if the
+// relay can then try other streams: streams behind the window, or stuck streams with
+// events in this window, which are not retried before it is settled. That time grows
+// with the number of streams that were set aside on such a suspicion.
 func (l *leadership) isStuck(a *attempt, pending []*part, aside []pg.Aside, since time.Duration) bool {
 	for _, p := range a.parts {
 		if len(p.events) == 0 && p.last != 0 {
-			return since >= shortly*l.Backoff.From
+			return since >= patienceBeside*l.Backoff.From
 		}
 	}
 	l.mu.Lock()
 	suspects := l.suspects
 	l.mu.Unlock()
-	if since < time.Duration(1+suspects)*long*l.Backoff.From || len(aside) == 0 && !l.holdsUpOthers(pending) {
+	if since < time.Duration(1+suspects)*patienceAlone*l.Backoff.From || len(aside) == 0 && !l.holdsUpOthers(pending) {
 		return false
 	}
 	l.mu.Lock()
@@ -303,11 +305,11 @@ func (l *leadership) isStuck(a *attempt, pending []*part, aside []pg.Aside, sinc
 	return true
 }
 
-// ahead is how many ids to look for streams that are held up.
+// ahead is how many ids holdsUpOthers looks at.
 const ahead = 100_000
 
-// holdsUpOthers reports whether there are other streams in the log behind those
-// that are pending.
+// holdsUpOthers reports whether the log has events of other streams behind the pending
+// ones.
 func (l *leadership) holdsUpOthers(pending []*part) bool {
 	var last int64
 	skip := map[string]bool{}
@@ -327,7 +329,7 @@ func (l *leadership) holdsUpOthers(pending []*part) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return !skip[name] && consume.MatchesAny(l.lead.Streams, name) })
 }
 
-// reportDown logs, once, that nothing can be written.
+// reportDown logs, once, that the broker takes nothing.
 func (l *leadership) reportDown(a *attempt, pending []*part, tries int) {
 	if tries < 3 || len(pending) < len(a.parts) {
 		return
@@ -340,8 +342,8 @@ func (l *leadership) reportDown(a *attempt, pending []*part, tries int) {
 	l.down = true
 }
 
-// alive notes that the broker has taken an event.
-func (l *leadership) alive() {
+// noteUp notes that the broker has taken an event.
+func (l *leadership) noteUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.suspects = 0
@@ -351,7 +353,7 @@ func (l *leadership) alive() {
 	l.down = false
 }
 
-// awaitRoom waits while too much is set aside.
+// awaitRoom waits while too many events are set aside.
 func (l *leadership) awaitRoom(aside []pg.Aside) bool {
 	own := 0
 	for _, s := range aside {

@@ -14,8 +14,8 @@ import (
 	"github.com/posthorn/posthorn/internal/tests3"
 )
 
-// A store that is not there, or cannot be read, is no archive that is well and none
-// that is damaged.
+// A store that does not exist or cannot be read is an error, neither a sound archive nor
+// a damaged one.
 func TestAnArchiveThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	_, err := archive.OpenExisting(t.Context(), "file://"+t.TempDir()+"/typo")

@@ -12,8 +12,8 @@ import (
 	"github.com/posthorn/posthorn/archive"
 )
 
-// Whatever a log may have is in the archive as it is, at a path that says where it
-// is from; verified, and restored into another database, it is the same, byte for
+// Every kind of event is archived unchanged, at a path made of its namespace, stream and
+// day; after verifying and restoring into another database it is the same, byte for
 // byte.
 //
 // seed 003, the archive

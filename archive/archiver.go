@@ -15,16 +15,17 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// Config is how an archive is written. The zero value is sound.
+// Config describes an archive and how this process writes it. The zero value is a sound
+// default.
 type Config struct {
 	Namespace string // default "default"
 	// Name names the archive and its group; default "archive". All processes that
 	// use the name share the work.
 	Name string
-	// A segment is cut when it has that many bytes of payloads and metadata, or that
-	// many events, or its oldest event was read that long ago. Defaults: 8 MiB,
-	// 100,000, 5 minutes. They are kept in the database: the process that was started
-	// last sets them for all.
+	// A segment ends when its payloads and metadata have SegmentBytes, when it has
+	// SegmentEvents, or when its first event was read SegmentAge ago. Defaults: 8 MiB,
+	// 100,000, 5 minutes. The database keeps these settings: the most recently started
+	// process sets them for all processes.
 	SegmentBytes  int64
 	SegmentEvents int
 	SegmentAge    time.Duration
@@ -34,7 +35,7 @@ type Config struct {
 	// LeaseFor is how long a worker has a stream without a heartbeat; default one
 	// minute. When a process dies, others take its streams over after that.
 	LeaseFor time.Duration
-	// Moved says that the archive was copied, whole, to where the store is now.
+	// Moved confirms that the whole archive was copied to the location of this store.
 	Moved  bool
 	Logger *slog.Logger // default slog.Default()
 }
@@ -46,8 +47,9 @@ const (
 
 	defaultLease = time.Minute
 	poll         = time.Second
-	windowEvents = 10000 // that a call reads
-	turn         = 64    // segments of a stream before another has its turn
+	windowEvents = 10000 // events that one call plans
+
+	segmentsPerLease = 64 // of a stream, before another stream has its turn
 )
 
 // Archiver writes the events of a namespace to a store.
@@ -85,8 +87,8 @@ func New(db *pgxpool.Pool, store *Store, config Config) *Archiver {
 	}
 }
 
-// Define makes the archive, or finds it; Run does it too. It fails with a conflict
-// when the archive is in another place.
+// Define creates the archive, or finds it; Run does so too. It fails with a conflict
+// if the archive is in another location.
 func (a *Archiver) Define(ctx context.Context) error {
 	var err error
 	a.id, a.origin, err = pg.DefineArchive(ctx, a.db, a.config.Namespace, a.config.Name, a.store.location, pg.ArchiveConfig{
@@ -95,10 +97,10 @@ func (a *Archiver) Define(ctx context.Context) error {
 	return err
 }
 
-// Run writes the archive until ctx ends; any number of processes may. While the
-// store or the database fails it tries again, and loses nothing. It returns an
-// error only if time will not mend it: the archive cannot be defined, was deleted,
-// or may not be written by this role.
+// Run writes the archive until ctx ends. Any number of processes may run it. Errors of
+// the store and the database are retried, and no event is lost. Run returns an error
+// only if a retry cannot help: the archive cannot be defined, it was deleted, or this
+// role may not write it.
 func (a *Archiver) Run(ctx context.Context) error {
 	if err := a.Define(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -118,8 +120,8 @@ func (a *Archiver) Run(ctx context.Context) error {
 	return nil
 }
 
-// plan reads the log, and decides which events are a segment, until ctx ends. The
-// error is one that time will not mend.
+// plan reads the log and plans segments until ctx ends. It returns an error only if a
+// retry cannot help.
 func (a *Archiver) plan(ctx context.Context) error {
 	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: a.log, What: "the archive cannot read on"}}
 	for {

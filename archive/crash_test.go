@@ -172,8 +172,9 @@ func TestEveryEventIsArchivedOnceThoughTheStoreIsKilled(t *testing.T) {
 	w.everythingArchived(a)
 }
 
-// An object that is there already is the segment of one who crashed before noting
-// it, if it has the same content. If not, it is left alone, and the archive says so.
+// An existing object with the same contents counts as the segment: its writer crashed
+// before it recorded it. An object with other contents stays, and the archive reports
+// it.
 func TestAnObjectIsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"files", "s3"} {
@@ -210,13 +211,13 @@ func TestAnObjectIsWrittenOnce(t *testing.T) {
 			w.await("select coalesce(bool_or(failures > 0), false) from posthorn.archive_streams")
 			stop()
 			if content, _ := os.ReadFile(path); string(content) != "somebody's" {
-				t.Error("what somebody else wrote is gone")
+				t.Error("the object of another writer is gone")
 			}
 		})
 	}
 }
 
-// Two archives do not write over each other.
+// Two archives do not overwrite each other.
 func TestAnArchiveHasAPlaceOfItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -22,7 +22,7 @@ func hinted(err error, hint string) error { return &hintedError{err, hint} }
 
 func (e *hintedError) Unwrap() error { return e.error }
 
-// Hint is what to do about it.
+// Hint returns advice on how to resolve the error.
 func (e *hintedError) Hint() string { return e.hint }
 
 // kindError is an error that is also one of the sentinels that SQL functions
@@ -34,26 +34,26 @@ type kindError struct {
 
 func (e *kindError) Unwrap() []error { return []error{e.error, e.kind} }
 
-func invalid(what, hint string) error {
-	return hinted(&kindError{errors.New(what), pg.ErrInvalid}, hint)
+func invalid(text, hint string) error {
+	return hinted(&kindError{errors.New(text), pg.ErrInvalid}, hint)
 }
 
-func notFound(what, hint string) error {
-	return hinted(&kindError{errors.New(what), pg.ErrNotFound}, hint)
+func notFound(text, hint string) error {
+	return hinted(&kindError{errors.New(text), pg.ErrNotFound}, hint)
 }
 
-// storeError is that a store could not be looked at: nothing is known of the
-// archive in it.
+// storeError is the error of a store that could not be read: the state of the archive
+// in it is unknown.
 type storeError struct{ error }
 
 func (e *storeError) Unwrap() error { return e.error }
 
-const lookAtURL = "Look whether the URL is the one that the archive is written to."
+const checkURL = "Check that the URL is the one that the archive is written to."
 
-// unreadable says why a store could not be read.
-func unreadable(what string, err error) error {
+// unreadable adds advice to the error of a store that could not be read.
+func unreadable(action string, err error) error {
 	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", action, err)
 	}
 	status := 0
 	if answer, ok := errors.AsType[interface {
@@ -64,22 +64,22 @@ func unreadable(what string, err error) error {
 	}
 	denied := gcerrors.Code(err) == gcerrors.PermissionDenied || errors.Is(err, fs.ErrPermission) ||
 		status == http.StatusUnauthorized || status == http.StatusForbidden
-	err = fmt.Errorf("%s: %w", what, err)
+	err = fmt.Errorf("%s: %w", action, err)
 	switch {
 	case denied:
 		err = hinted(&kindError{err, pg.ErrRefused}, "The store refuses these credentials, or they may not read it.")
 	case gcerrors.Code(err) == gcerrors.NotFound:
-		err = hinted(&kindError{err, pg.ErrNotFound}, lookAtURL)
+		err = hinted(&kindError{err, pg.ErrNotFound}, checkURL)
 	default:
-		err = hinted(err, "Look whether the store answers, and whether there are credentials for it in the environment.")
+		err = hinted(err, "Check that the store answers, and that the environment has credentials for it.")
 	}
 	return &storeError{err}
 }
 
-func refused(what, hint string) error {
-	return hinted(&kindError{errors.New(what), pg.ErrRefused}, hint)
+func refused(text, hint string) error {
+	return hinted(&kindError{errors.New(text), pg.ErrRefused}, hint)
 }
 
-func conflict(what, hint string) error {
-	return hinted(&kindError{errors.New(what), pg.ErrConflict}, hint)
+func conflict(text, hint string) error {
+	return hinted(&kindError{errors.New(text), pg.ErrConflict}, hint)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/posthorn/posthorn/archive"
 )
 
-// A program that archives what it publishes.
+// A program that publishes events and archives them.
 func Example() {
 	run := func(ctx context.Context, ph *posthorn.Client) error {
 		store, err := archive.Open(ctx, "s3://events?region=eu-central-1")

@@ -16,10 +16,10 @@ const (
 	longestDirectory = 200
 )
 
-// directoryOf is a stream's name as a part of a path: what is not a letter, digit,
-// "-", ":", a single "_" or a "." inside is percent-encoded: gocloud reads "__0x" as the
-// beginning of an escape of its own. Where that gets too long, it ends
-// with a hash of the name; the manifest has it in full.
+// directoryOf returns a stream's name as a part of a path. Letters, digits, "-", ":",
+// single "_" and "." after the first place stay; all other bytes are percent-encoded,
+// also the second "_" of "__", since gocloud reads "__0x" as an escape of its own. A
+// name that gets too long ends with a hash; the manifest has the full name.
 func directoryOf(stream string) string {
 	var b strings.Builder
 	for i := range len(stream) {
@@ -43,10 +43,10 @@ func directoryOf(stream string) string {
 	return cut + "~" + hex.EncodeToString(sum[:16])
 }
 
-// prefixOf is where all of a stream is, with a slash at its end.
+// prefixOf returns the prefix of all objects of a stream, with a slash at its end.
 func prefixOf(namespace, stream string) string { return namespace + "/" + directoryOf(stream) + "/" }
 
-// dayPrefix is where a day of a stream is.
+// dayPrefix returns the prefix of the objects of a day of a stream.
 func dayPrefix(namespace, stream string, day time.Time) string {
 	return prefixOf(namespace, stream) + day.Format("2006/01/02/")
 }

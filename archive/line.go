@@ -73,8 +73,8 @@ func appendDocument(b []byte, name string, document []byte) []byte {
 	return appendText(b, string(document))
 }
 
-// appendText writes a JSON string that differs from the text only where it must:
-// the same text is the same bytes, whatever the version of a library.
+// appendText writes a JSON string with the fewest possible escapes. It uses no library,
+// so that the same text gives the same bytes in every version of Posthorn.
 func appendText(b []byte, text string) []byte {
 	b = append(b, '"')
 	for i := range len(text) {
@@ -91,7 +91,7 @@ func appendText(b []byte, text string) []byte {
 	return append(b, '"')
 }
 
-// parseLine is what appendLine wrote.
+// parseLine reads a line of appendLine.
 func parseLine(text []byte) (pg.StoredEvent, error) {
 	var l line
 	if err := json.Unmarshal(text, &l); err != nil {
@@ -115,7 +115,8 @@ func documentOf(verbatim json.RawMessage, text *string) []byte {
 	return verbatim
 }
 
-// sameEvent compares all that an archive keeps, and says what differs.
+// sameEvent compares the archived fields of events. It returns the name of the first
+// one that differs, or an empty string.
 func sameEvent(a, b *pg.StoredEvent) (differs string) {
 	switch {
 	case a.Stream != b.Stream:

@@ -15,7 +15,7 @@ const formatVersion = 1
 // stream has.
 type streamManifest struct {
 	Format    int    `json:"format"`
-	Archive   string `json:"archive"` // who writes it: no other may
+	Archive   string `json:"archive"` // id of the archive; no other archive may write here
 	Namespace string `json:"namespace"`
 	Stream    string `json:"stream"`
 	Days      []day  `json:"days"`
@@ -85,7 +85,7 @@ func (s *Store) readStream(ctx context.Context, namespace, directory string) (st
 	return m, nil
 }
 
-// readDay reads the manifest of a day, as the stream's manifest has it.
+// readDay reads the manifest of a day, and compares it with the stream's manifest.
 func (s *Store) readDay(ctx context.Context, stream *streamManifest, d day) (dayManifest, error) {
 	var m dayManifest
 	date, err := time.Parse(time.DateOnly, d.Day)

@@ -15,7 +15,7 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// Range is what of an archive is meant: zero values leave out nothing.
+// Range selects events of an archive. A zero field does not restrict the selection.
 type Range struct {
 	Namespaces []string
 	Streams    []string
@@ -39,20 +39,20 @@ func (r *Range) hasEvent(e *pg.StoredEvent) bool {
 
 func (r *Range) hasIDs(first, last int64) bool { return last >= r.FromID && first <= r.upto() }
 
-// hasDay: a day has the events of one day, by UTC.
+// hasDay reports whether a day, in UTC, may have events of the range.
 func (r *Range) hasDay(d *day) bool {
 	date, err := time.Parse(time.DateOnly, d.Day)
 	return r.hasIDs(d.First, d.Last) && (err != nil ||
 		(r.From.IsZero() || date.AddDate(0, 0, 1).After(r.From)) && (r.To.IsZero() || date.Before(r.To)))
 }
 
-// segmentRef is a segment, and where it is.
+// segmentRef is a segment and its key in the store.
 type segmentRef struct {
 	segment
 	namespace, stream, key string
 }
 
-// streams yields the manifests of all streams in a range, or what is wrong with one.
+// streams yields the manifests of all streams in a range, or the error of one.
 func (s *Store) streams(ctx context.Context, r Range) iter.Seq2[streamManifest, error] {
 	return func(yield func(streamManifest, error) bool) {
 		namespaces := r.Namespaces
@@ -63,7 +63,7 @@ func (s *Store) streams(ctx context.Context, r Range) iter.Seq2[streamManifest, 
 				return
 			}
 			if len(namespaces) == 0 {
-				yield(streamManifest{}, &storeError{notFound("there is no archive in "+s.location, lookAtURL)})
+				yield(streamManifest{}, &storeError{notFound("there is no archive in "+s.location, checkURL)})
 				return
 			}
 		}
@@ -73,7 +73,7 @@ func (s *Store) streams(ctx context.Context, r Range) iter.Seq2[streamManifest, 
 				return
 			}
 			if err == nil && len(directories) == 0 {
-				err := notFound(fmt.Sprintf("there is no archive of namespace %s in %s", namespace, s.location), lookAtURL)
+				err := notFound(fmt.Sprintf("there is no archive of namespace %s in %s", namespace, s.location), checkURL)
 				if !yield(streamManifest{}, &storeError{err}) {
 					return
 				}
@@ -96,8 +96,8 @@ func (s *Store) streams(ctx context.Context, r Range) iter.Seq2[streamManifest, 
 	}
 }
 
-// How often, and after how long, a day is read again that is not as the stream's
-// manifest has it: an archiver may just be writing both.
+// A day that differs from the stream's manifest is read again, since an archiver may
+// be writing both at this moment.
 const (
 	rereads     = 10
 	rereadAfter = 250 * time.Millisecond
@@ -121,8 +121,8 @@ func (s *Store) days(ctx context.Context, stream streamManifest, r Range) iter.S
 	}
 }
 
-// rereadDay reads a day by the stream's manifest as it is now. If that is what it
-// was, the day is altered.
+// rereadDay reads the stream's manifest and the day again. If the manifest has not
+// changed, the day was altered.
 func (s *Store) rereadDay(ctx context.Context, stream streamManifest, d day, altered error) (dayManifest, error) {
 	now, err := s.readStream(ctx, stream.Namespace, directoryOf(stream.Stream))
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *Store) rereadDay(ctx context.Context, stream streamManifest, d day, alt
 	return s.readDay(ctx, &now, now.Days[i])
 }
 
-// chained compares a day with what the stream's manifest says of it.
+// chained compares a day with its entry in the stream's manifest.
 func chained(d day, m dayManifest) error {
 	sum := day{Day: d.Day, SHA256: d.SHA256, First: math.MaxInt64}
 	for _, seg := range m.Segments {
@@ -162,8 +162,7 @@ func (m *dayManifest) segments(r Range) []segmentRef {
 	return refs
 }
 
-// segments lists the segments in a range by their first ids, or fails with the
-// first thing that is wrong.
+// segments lists the segments in a range by their first ids. The first error ends it.
 func (s *Store) segments(ctx context.Context, r Range) ([]segmentRef, error) {
 	var refs []segmentRef
 	for stream, err := range s.streams(ctx, r) {

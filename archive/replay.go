@@ -15,21 +15,21 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-// ReplayConfig is what to replay, and where to: to a group or to a stream of the
-// range's only namespace.
+// ReplayConfig selects the events to replay, and their target: a group or a stream.
+// The range has one namespace, which the target belongs to.
 type ReplayConfig struct {
 	Range
-	// ToGroup gives a group the events again, with their ids and times, as retries:
-	// nobody else gets them.
+	// ToGroup replays the events to one group only, as retries, with their ids and
+	// times.
 	ToGroup string
-	// ToStream publishes them anew. Their metadata says archived_id, archived_stream
-	// and archived_at. Sealed payloads open only in the stream that they were sealed
+	// ToStream publishes copies of the events, whose metadata has archived_id,
+	// archived_stream and archived_at. Sealed payloads open only in the stream that they were sealed
 	// for: replayed into another, they are refused.
 	ToStream string
-	// Name is what the position is kept under. One of the same name that has not
-	// ended is gone on with; default: a name made of all the rest.
+	// Name identifies the replay: an unfinished replay of the same name is continued.
+	// Default: a name made from all other fields.
 	Name string
-	// Progress is told after each batch how many events were replayed.
+	// Progress is called after each batch with the number of replayed events.
 	Progress func(events int64)
 }
 
@@ -40,9 +40,9 @@ const (
 	batchBytes  = 4 << 20
 )
 
-// Replay replays archived events, in the order of their ids, and returns how many
-// it has, those of an earlier attempt included. Ended anyhow and called again, it
-// goes on and repeats nothing.
+// Replay replays archived events, in the order of their ids, and returns their number,
+// with those of earlier attempts. After an interruption, call it again: it goes on and
+// repeats no event.
 func (s *Store) Replay(ctx context.Context, db *pgxpool.Pool, config ReplayConfig) (int64, error) {
 	if len(config.Namespaces) != 1 || (config.ToGroup == "") == (config.ToStream == "") {
 		return 0, invalid("a replay is of one namespace, to a group or to a stream", "Give one of the two.")
@@ -82,8 +82,8 @@ func (s *Store) Replay(ctx context.Context, db *pgxpool.Pool, config ReplayConfi
 	return replay.Events, pg.EndReplay(ctx, db, replay)
 }
 
-// target says what is replayed and where to. Of two replays with the same, the
-// second goes on where the first has stopped.
+// target describes the events and the target of a replay. A second replay with the same
+// description goes on where the first has stopped.
 func (c *ReplayConfig) target(location string) string {
 	text, _ := json.Marshal(struct { // texts, numbers and times cannot fail
 		From    string   `json:"from"`
@@ -121,8 +121,8 @@ func (c *ReplayConfig) send(ctx context.Context, db *pgxpool.Pool, replay pg.Rep
 	return pg.ReplayToStream(ctx, db, replay, c.ToStream, batch)
 }
 
-// archivedMetadata is the metadata of an event with what it was added. An event
-// that was replayed before keeps what that said.
+// archivedMetadata returns the metadata of an event with archived_id, archived_stream
+// and archived_at added. An event that was replayed before keeps its values.
 func archivedMetadata(e *pg.StoredEvent) ([]byte, error) {
 	members := map[string]json.RawMessage{}
 	if err := json.Unmarshal(e.Metadata, &members); err != nil {
@@ -154,7 +154,7 @@ func after(refs []segmentRef, id int64) []segmentRef {
 	return rest
 }
 
-// batches yields events together, as many as a transaction takes well.
+// batches yields batches of events, each for one transaction.
 func batches(events iter.Seq2[pg.StoredEvent, error], most int) iter.Seq2[[]pg.StoredEvent, error] {
 	return func(yield func([]pg.StoredEvent, error) bool) {
 		var batch []pg.StoredEvent

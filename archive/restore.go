@@ -10,11 +10,11 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// RestoreConfig is what to restore.
+// RestoreConfig selects the events to restore.
 type RestoreConfig struct {
-	// From leaves out what was published before; default: nothing.
+	// From leaves out events that were published earlier. Default: none.
 	From time.Time
-	// Progress is told after each batch how many events were restored.
+	// Progress is called after each batch with the number of restored events.
 	Progress func(events int64)
 }
 
@@ -24,8 +24,8 @@ const (
 )
 
 // Restore writes all events of the store, of all its namespaces, to the log of an
-// installation in which nothing was published: with their ids and times. It returns
-// how many it restored. Ended anyhow and called again, it goes on.
+// installation without published events; ids and times stay. It returns the number of
+// restored events. After an interruption, call it again: it goes on.
 func (s *Store) Restore(ctx context.Context, db *pgxpool.Pool, config RestoreConfig) (int64, error) {
 	r := Range{From: config.From}
 	refs, err := s.segments(ctx, r)
@@ -33,7 +33,7 @@ func (s *Store) Restore(ctx context.Context, db *pgxpool.Pool, config RestoreCon
 		return 0, err
 	}
 	if len(refs) == 0 {
-		return 0, refused("there is nothing to restore in "+s.location, "Look whether the URL is the one that the archive was written to.")
+		return 0, refused("there is nothing to restore in "+s.location, "Check that the URL is the one that the archive was written to.")
 	}
 	upto, since := int64(0), time.Now()
 	var namespaces, streams []string // with sealed events
@@ -42,7 +42,7 @@ func (s *Store) Restore(ctx context.Context, db *pgxpool.Pool, config RestoreCon
 			namespaces, streams = append(namespaces, ref.namespace), append(streams, ref.stream)
 		}
 		upto = max(upto, ref.Last)
-		// Of the first event, which is not always the earliest: its day is.
+		// The first event is not always the earliest, but all are of the same day.
 		if first := ref.FirstAt.UTC().Truncate(24 * time.Hour); first.Before(since) {
 			since = first
 		}
@@ -74,8 +74,8 @@ func (s *Store) Restore(ctx context.Context, db *pgxpool.Pool, config RestoreCon
 	return n, pg.EndRestore(ctx, db)
 }
 
-// writeBatch writes a batch. It locks the sequence after it may have made
-// partitions, and a reader may do it the other way round: then it begins again.
+// writeBatch writes a batch. It is repeated after a deadlock: it creates partitions
+// and then locks the sequence, and a reader may lock both in the other order.
 func writeBatch(ctx context.Context, db pg.DB, batch []pg.StoredEvent) error {
 	return worker.Retry{Collisions: restoreTries}.Do(ctx, func(ctx context.Context) error {
 		return pg.RestoreEvents(ctx, db, batch)

@@ -18,8 +18,8 @@ import (
 )
 
 // An archive of many events, of streams and months, with ids that overlap between
-// segments, restores to the same log; broken off, it goes on. A group that was
-// there before gets each event once, in spite of their old times.
+// segments, restores to the same log; an interrupted restore goes on. A group that was
+// defined before gets each event once, despite their old times.
 //
 // seed 003, the archive
 func TestRestore(t *testing.T) {
@@ -40,7 +40,7 @@ func TestRestore(t *testing.T) {
 
 	other := worldOn(t, "file://"+w.dir, w.dir)
 	if _, err := other.store.Restore(t.Context(), other.db, archive.RestoreConfig{}); err == nil || !strings.Contains(err.Error(), "retention") {
-		t.Fatalf("restored what retention drops at once: %v", err)
+		t.Fatalf("restored events that retention drops at once: %v", err)
 	}
 	other.exec("update posthorn.config set value = '10 years' where key = 'partition_retention_period'")
 	ph := posthorntest.Open(t, posthorn.Config{DatabaseURL: other.url})
@@ -81,8 +81,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// Whoever draws an id while a restore runs, or has drawn one, does not get one of
-// the archive's.
+// A transaction that gets an id before or during a restore does not get an id of an
+// archived event.
 func TestRestoreGuardsItsIDs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -118,7 +118,7 @@ func TestRestoreGuardsItsIDs(t *testing.T) {
 			}
 		})
 	}
-	// A batch that was broken off leaves the sequence ahead: that is no obstacle.
+	// An interrupted batch leaves the sequence ahead, which does no harm.
 	other := worldOn(t, "file://"+w.dir, w.dir)
 	err := pgx.BeginFunc(t.Context(), other.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `
@@ -148,8 +148,8 @@ func TestRestoreGuardsItsIDs(t *testing.T) {
 	}
 }
 
-// Streams whose events are sealed have to be confidential before they are restored: what is published to them next
-// must not be stored in plain text.
+// Streams whose events are sealed have to be confidential before they are restored:
+// the next events of these streams must not be stored in plain text.
 func TestRestoreKeepsStreamsConfidential(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

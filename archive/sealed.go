@@ -8,7 +8,7 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-// keyVersion is the version of the key that sealed a payload, if it is sealed: the
+// keyVersion returns the version of the key of a sealed payload: the
 // four bytes after the first one of its message (docs/sealing.md).
 func keyVersion(payload []byte) (int32, bool) {
 	const member = `"posthorn_sealed"`

@@ -17,8 +17,8 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// A window of that many bytes costs little compression, and lets a reader have
-// segments of many streams open at once.
+// window is the size of the compression window. It costs little compression, and lets a
+// reader keep segments of many streams open.
 const window = 256 << 10
 
 var errAltered = errors.New("its checksum is not the one that was noted")
@@ -41,10 +41,10 @@ func newEncoder() (*encoder, error) {
 // encoded is a segment as an object.
 type encoded struct {
 	data    []byte
-	content [sha256.Size]byte // hash of what is compressed
+	content [sha256.Size]byte // hash before compression
 }
 
-// encode compresses events, and fills in what is known of a segment only then.
+// encode compresses events, and sets the fields of the segment that depend on them.
 func (c *encoder) encode(events iter.Seq2[pg.StoredEvent, error], seg *pg.ArchiveSegment) (encoded, error) {
 	var buffer bytes.Buffer
 	c.zstd.Reset(&buffer)
@@ -81,8 +81,8 @@ func (c *encoder) encode(events iter.Seq2[pg.StoredEvent, error], seg *pg.Archiv
 	return encoded{buffer.Bytes(), [sha256.Size]byte(content.Sum(nil))}, nil
 }
 
-// sameContent reports whether an object decompresses to what an encoded segment
-// does. Another version of the compressor may have written it.
+// sameContent reports whether an object has the contents of an encoded segment. The
+// bytes may differ, since another version of the compressor may have written them.
 func (x *encoded) sameContent(object []byte) bool {
 	if bytes.Equal(x.data, object) {
 		return true
@@ -99,8 +99,8 @@ func (x *encoded) sameContent(object []byte) bool {
 	return hex.EncodeToString(content.Sum(nil)) == hex.EncodeToString(x.content[:])
 }
 
-// A writer of ours needs no larger window than it says; one who makes a segment up
-// does not get more memory than this.
+// maxWindow limits the memory that a forged segment can make a reader use. Segments of
+// an archiver need less.
 const maxWindow = 64 << 20
 
 func newDecoder(object []byte) (*zstd.Decoder, error) {
@@ -108,8 +108,8 @@ func newDecoder(object []byte) (*zstd.Decoder, error) {
 		zstd.WithDecoderMaxWindow(maxWindow))
 }
 
-// readSegment yields the events of a segment in order, after its size and checksum
-// were found to be those of its manifest, and an error for whatever is wrong.
+// readSegment compares a segment with its size and checksum in the manifest, and then
+// yields its events in order. It yields an error and ends if a check fails.
 func (s *Store) readSegment(ctx context.Context, ref segmentRef) iter.Seq2[pg.StoredEvent, error] {
 	return func(yield func(pg.StoredEvent, error) bool) {
 		object, err := s.get(ctx, ref.key)

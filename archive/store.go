@@ -20,11 +20,12 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Store is where archives are. Any number of goroutines may use it.
+// Store is a bucket or directory with archives. It is safe for use by any number of
+// goroutines.
 type Store struct {
 	bucket   *blob.Bucket
 	location string
-	dir      string // of files: what was written to them has to reach the disk
+	dir      string // the directory of a file store, whose files are synced; otherwise empty
 }
 
 // Open opens a store by its URL: file:///directory, or s3://bucket/prefix with the
@@ -51,7 +52,7 @@ func OpenExisting(ctx context.Context, address string) (*Store, error) {
 	return s, nil
 }
 
-// firstAnswer is how long a store may take to answer before it is taken for away.
+// firstAnswer is how long OpenExisting waits for an answer of the store.
 const firstAnswer = 30 * time.Second
 
 func open(ctx context.Context, address string, create bool) (*Store, error) {
@@ -99,7 +100,7 @@ func openFiles(u *url.URL, create bool) (*Store, error) {
 		return nil, fmt.Errorf("open files: %w", err)
 	}
 	if info, err := os.Stat(dir); !create && (errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir()) {
-		return nil, notFound(fmt.Sprintf("there is no directory %s", dir), lookAtURL)
+		return nil, notFound(fmt.Sprintf("there is no directory %s", dir), checkURL)
 	}
 	// Temporary files are beside the others: a rename must not leave the disk.
 	bucket, err := fileblob.OpenBucket(dir, &fileblob.Options{
@@ -119,7 +120,7 @@ func (s *Store) Location() string { return s.location }
 const reachTime = 10 * time.Second
 
 // Reach returns an error if the bucket does not exist or does not answer. Credentials
-// that may write and not list are good.
+// that may write but not list suffice.
 func (s *Store) Reach(ctx context.Context) error {
 	if s.dir != "" {
 		return nil
@@ -144,10 +145,11 @@ func (s *Store) Reach(ctx context.Context) error {
 // Close closes the store, which nothing may be using.
 func (s *Store) Close() error { return s.bucket.Close() }
 
-// errExists is what putting a new object fails with when there is one.
+// errExists is the error of put for a new object whose key is taken.
 var errExists = errors.New("the object exists")
 
-// put writes an object whole or not at all. If fresh, there must be none yet.
+// put writes an object whole or not at all. If fresh is set, it fails with [errExists]
+// when the object exists.
 func (s *Store) put(ctx context.Context, key string, data []byte, fresh bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // before Close, it undoes the write
@@ -188,7 +190,7 @@ func contentType(key string) string {
 	return "application/zstd"
 }
 
-// syncDirectories has the entries of a new file on the disk too, up to the root.
+// syncDirectories syncs the directories above a new file, up to the root of the store.
 func (s *Store) syncDirectories(key string) error {
 	if s.dir == "" {
 		return nil
@@ -218,8 +220,8 @@ func (s *Store) get(ctx context.Context, key string) ([]byte, error) {
 	return data, nil
 }
 
-// directories lists what looks like directories below a prefix, which is "" or
-// ends with a slash.
+// directories lists the parts of keys that follow a prefix, up to the next slash. The
+// prefix is empty or ends with a slash.
 func (s *Store) directories(ctx context.Context, prefix string) ([]string, error) {
 	var names []string
 	list := s.bucket.List(&blob.ListOptions{Prefix: prefix, Delimiter: "/"})

@@ -12,18 +12,19 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// VerifyConfig is what to verify, and against what.
+// VerifyConfig selects the events to verify, and the log to compare them with.
 type VerifyConfig struct {
 	Range
-	// Log is the database that the archive is of. Given one, each event of its log in
-	// the range must be in the archive, as it is there; what an archiver has yet to
-	// write is counted, and no problem. Namespaces has to have one.
+	// Log, if set, is the database that the archive belongs to: then each event of its
+	// log in the range must be in the archive, unchanged. Events that an archiver has
+	// not written yet are counted as waiting, not as problems. Namespaces is required
+	// with Log.
 	Log pg.DB
-	// Progress is told now and then how many events were read.
+	// Progress is called now and then with the number of events that were read.
 	Progress func(events int64)
 }
 
-// Report is what [Store.Verify] found.
+// Report is the result of [Store.Verify].
 type Report struct {
 	Streams  int64     `json:"streams"`
 	Days     int64     `json:"days"`
@@ -36,7 +37,7 @@ type Report struct {
 	Further  int64     `json:"further_problems"` // that are not in Problems
 }
 
-// Problem is something that is wrong with an archive.
+// Problem is one defect of an archive.
 type Problem struct {
 	Stream string `json:"stream,omitempty"`
 	What   string `json:"what"`
@@ -49,8 +50,8 @@ const (
 )
 
 // Verify reads all segments of a range and compares them with their manifests.
-// What is wrong goes into the report. It fails only when it cannot look: there is no
-// archive, or the store does not let it be read.
+// The report lists the defects. Verify returns an error only if it cannot read the
+// store, or if there is no archive.
 func (s *Store) Verify(ctx context.Context, config VerifyConfig) (Report, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -173,7 +174,7 @@ func (v *verifier) verifySegment(ctx context.Context, ref segmentRef, day string
 	}
 }
 
-// compare goes through the log and the archive side by side, by ids.
+// compare reads the log and the archive in step, in the order of ids.
 func (v *verifier) compare(ctx context.Context, namespace string) error {
 	r := v.config.Range
 	r.Namespaces = []string{namespace}
@@ -217,8 +218,8 @@ func (v *verifier) compare(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// explain finds out of events that were not there whether an archiver has yet to
-// write them, or has written them since.
+// explain decides about events that are not in the archive: an archiver has not
+// written them yet, has written them meanwhile, or they are missing.
 func (v *verifier) explain(ctx context.Context, namespace string, missing map[int64]string, known []segmentRef) error {
 	byStream := map[string][]int64{}
 	for id, stream := range missing {
@@ -254,8 +255,7 @@ func (v *verifier) explain(ctx context.Context, namespace string, missing map[in
 	return nil
 }
 
-// writtenSince reads the segments that were not known, for events that would be in
-// one.
+// writtenSince looks for events in the segments that were written meanwhile.
 func (v *verifier) writtenSince(ctx context.Context, namespace, stream string, ids []int64, known []segmentRef) (map[int64]bool, error) {
 	r := Range{Namespaces: []string{namespace}, Streams: []string{stream}, FromID: ids[0], ToID: ids[len(ids)-1]}
 	old := map[string]bool{}
@@ -282,9 +282,8 @@ func (v *verifier) writtenSince(ctx context.Context, namespace, stream string, i
 	return written, ctx.Err()
 }
 
-// logEvents yields the events of the log in a range, a batch at a time. It calls
-// afterBatch when a batch was read: only then is the connection free for another
-// statement.
+// logEvents yields the events of the log in a range. It reads them in batches and calls
+// afterBatch after each, when the connection is free for another statement.
 func logEvents(ctx context.Context, db pg.DB, namespace string, r Range, afterBatch func() error) iter.Seq2[pg.StoredEvent, error] {
 	return func(yield func(pg.StoredEvent, error) bool) {
 		after := max(r.FromID, 1) - 1

@@ -9,8 +9,7 @@ import (
 	"github.com/posthorn/posthorn/archive"
 )
 
-// Whatever is damaged, missing or made up in a store, verifying says so: from the
-// store alone.
+// Verify reports damaged, missing and forged objects, from the store alone.
 //
 // seed 003, the archive
 func TestVerifyFindsDamage(t *testing.T) {
@@ -95,8 +94,8 @@ func truncate(w *world, path string) {
 	}
 }
 
-// Against the log, verifying finds what is not there or is something else, tells it
-// from what an archiver has yet to write, and looks at a range only when asked.
+// Compared with the log, Verify reports missing and changed events, counts the events
+// that an archiver has not written yet, and keeps to the range.
 //
 // seed 003, the archive
 func TestVerifyAgainstTheLog(t *testing.T) {

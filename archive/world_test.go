@@ -24,7 +24,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// world is a database and a store, with what a test says there.
+// world is a database and a store, with helpers of the tests.
 type world struct {
 	*testing.T
 	url   string
@@ -93,7 +93,7 @@ func (w *world) run(config archive.Config) (stop func()) {
 	return stop
 }
 
-// archived returns when all that is visible is in the store, manifests included.
+// archived waits until all visible events and their manifests are in the store.
 func (w *world) archived() {
 	w.Helper()
 	w.archivedIn("default")
@@ -107,7 +107,7 @@ func (w *world) archivedIn(namespace string) {
 		from posthorn.archive_status s where s.namespace = $1`, namespace)
 }
 
-// archive writes all that is visible.
+// archive writes all visible events.
 func (w *world) archive(config archive.Config) {
 	w.Helper()
 	stop := w.run(config)
@@ -145,7 +145,7 @@ func (w *world) publish(stream string, n int) {
 		from generate_series(1, $2::int) n`, stream, n)
 }
 
-// event is all that an event is.
+// event has all fields of an event.
 type event struct {
 	Namespace, Stream, Type, Key string
 	Tags                         []string
@@ -196,8 +196,8 @@ type line struct {
 	MetadataText *string `json:"metadata_text"`
 }
 
-// objects reads what is in the files of a store, without the package's help, and
-// fails where an event is there twice.
+// objects reads the events in the files of a store without the package under test, and
+// fails if an event occurs twice.
 func (w *world) objects() map[int64]event {
 	w.Helper()
 	all := map[int64]event{}

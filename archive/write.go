@@ -21,7 +21,7 @@ func (a *Archiver) writeStream(encoder *encoder, s *leasedStream) error {
 }
 
 func (a *Archiver) writeSegments(ctx context.Context, encoder *encoder, stream pg.ArchiveStream) error {
-	for range turn {
+	for range segmentsPerLease {
 		seg, found, err := pg.UnwrittenSegment(ctx, a.db, stream)
 		if err != nil || !found {
 			return err
@@ -42,7 +42,7 @@ func (a *Archiver) writeSegment(ctx context.Context, encoder *encoder, stream pg
 	}
 	if seg.Events < planned {
 		a.log.Error("events were dropped before they were archived", "stream", stream.Name, "events", planned-seg.Events,
-			"first", seg.FirstID, "last", seg.LastID, "hint", "retention_hard_limit drops what is still owed")
+			"first", seg.FirstID, "last", seg.LastID, "hint", "retention_hard_limit drops events that are not archived yet")
 	}
 	if seg.Events > 0 {
 		key := dayPrefix(a.config.Namespace, stream.Name, seg.Day) + segmentName(seg.FirstID, seg.LastID)
@@ -57,8 +57,8 @@ func (a *Archiver) writeSegment(ctx context.Context, encoder *encoder, stream pg
 	return pg.FinishSegment(ctx, a.db, stream, seg, a.config.LeaseFor)
 }
 
-// adopt takes an object that is there for ours: the worker that wrote it crashed
-// before that was recorded. The contents must be the same.
+// adopt accepts an existing object as the segment if it has the same contents: an
+// earlier worker wrote it, and crashed before it recorded the segment.
 func (a *Archiver) adopt(ctx context.Context, key string, ours encoded, seg *pg.ArchiveSegment) error {
 	theirs, err := a.store.get(ctx, key)
 	if err != nil {
@@ -73,8 +73,8 @@ func (a *Archiver) adopt(ctx context.Context, key string, ours encoded, seg *pg.
 	return nil
 }
 
-// writeManifests writes those of the days that have new segments, then the
-// stream's.
+// writeManifests writes the manifests of the days with new segments, then that of the
+// stream.
 func (a *Archiver) writeManifests(ctx context.Context, stream pg.ArchiveStream) error {
 	if err := a.checkOrigin(ctx, stream); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (a *Archiver) checkOrigin(ctx context.Context, stream pg.ArchiveStream) err
 		return conflict(fmt.Sprintf("%s/%s is of another archive or stream", a.store.location, prefixOf(a.config.Namespace, stream.Name)),
 			"Give this archive a bucket or directory of its own.")
 	}
-	return nil // one that is damaged is written anew
+	return nil // a damaged manifest is replaced
 }
 
 func (a *Archiver) writeDay(ctx context.Context, stream pg.ArchiveStream, date time.Time) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// writer is the kind of work that streams with unwritten segments are.
+// writer is the [worker.Kind] that writes streams with unwritten segments.
 type writer struct {
 	*Archiver
 	heartbeat worker.Heartbeat[*leasedStream]
@@ -35,7 +35,7 @@ func newWriter(a *Archiver) *writer {
 	return w
 }
 
-// Room is how many streams to take.
+// Room returns the number of streams to take.
 func (w *writer) Room(context.Context) int { return 1 }
 
 // Rest waits for segments.
@@ -60,10 +60,10 @@ func (w *writer) Take(work context.Context, _ int, _ *leasedStream) (*leasedStre
 
 // Runner returns a function that writes streams, one after another.
 func (w *writer) Runner(*worker.Worker) func(work context.Context, s *leasedStream) bool {
-	encoder, wrong := newEncoder()
+	encoder, encoderErr := newEncoder()
 	return func(work context.Context, s *leasedStream) bool {
 		defer w.heartbeat.Remove(s)
-		err := wrong
+		err := encoderErr
 		if err == nil {
 			err = w.writeStream(encoder, s)
 		}
@@ -90,11 +90,11 @@ func (w *writer) Finish(context.Context, *leasedStream) {}
 // Lost has nothing to do either.
 func (w *writer) Lost(*leasedStream) {}
 
-// Release gives a stream back that others may go on with at once.
+// Release gives a stream back, so that another worker can take it at once.
 func (w *writer) Release(work context.Context, s *leasedStream) { w.giveBack(work, s, 0, "") }
 
-// giveBack gives a stream back, with the error that it failed with. Where that
-// fails too, the lease expires.
+// giveBack gives a stream back with an error, to be tried again after rest. If that
+// fails, the lease expires.
 func (w *writer) giveBack(work context.Context, s *leasedStream, rest time.Duration, failure string) {
 	defer w.heartbeat.Remove(s)
 	ctx, cancel := worker.Outlast(work, worker.LastWords)

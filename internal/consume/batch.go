@@ -8,7 +8,7 @@ import (
 
 // chunkEnd returns the end of the batch that begins at start. Only handlers of
 // batches get more than one event, and only at the first delivery: a retried event
-// comes alone, so that it does not fail its neighbours again.
+// is handled alone, so that it does not fail the others of a batch again.
 func (w *groupWorker) chunkEnd(l *lease, start int, transactional bool) int {
 	if w.Together || !w.router.table.batches || !l.batchable(start, transactional) {
 		return start + 1
@@ -65,8 +65,8 @@ func (l *lease) eventsFor(h *Handler, start, end int) []pg.Event {
 }
 
 // judgeBatch turns the error of a batch into failures of its events: all of them
-// failed, unless the error names the failed ones. Then the others are done or, if
-// they were rolled back too, go back as they were.
+// failed, unless the error names the failed ones. Then the others are done; if they
+// were rolled back too, they are given back without a failure.
 func (w *groupWorker) judgeBatch(l *lease, subscription string, batch []pg.Event, undone bool, err error) []pg.Failure {
 	named, some := AsEventErrors(err)
 	var failures []pg.Failure
@@ -84,8 +84,8 @@ func (w *groupWorker) judgeBatch(l *lease, subscription string, batch []pg.Event
 	return failures
 }
 
-// holdsBack reports whether later events have to wait: for an event that is tried
-// again, not for a dead letter.
+// holdsBack reports whether later events have to wait. They wait for a retry, but not
+// for a dead letter.
 func holdsBack(failures []pg.Failure) bool {
 	for _, f := range failures {
 		if !f.Permanent {

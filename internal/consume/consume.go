@@ -25,19 +25,19 @@ type Config struct {
 	Together      bool // all handlers of an event run in one transaction
 	BuryUnhandled bool // an event without a handler becomes a dead letter; otherwise it is passed over
 
-	Attempts    int                              // before an event is a dead letter; 0 for no limit
-	Delay       func(delivery int) time.Duration // after a failure, about: for the log
+	Attempts    int                              // before an event is a dead letter; 0: no limit
+	Delay       func(delivery int) time.Duration // the approximate delay after a failure, for the log
 	BatchSize   int                              // events per lease, at most
 	Concurrency int                              // handlers that run at once, at most
-	LeaseFor    time.Duration                    // deadline of a lease; it moves while a worker has it
+	LeaseFor    time.Duration                    // length of a lease; heartbeats extend it
 	Timeout     time.Duration                    // of one call of a handler; 0 for none
-	IdlePoll    time.Duration                    // how often to look for work without news
+	IdlePoll    time.Duration                    // how often to look for work without a notification
 
 	Log     *slog.Logger
 	Observe Observer
 }
 
-// group is the kind of work that leases of a group are.
+// group is the [worker.Kind] that handles leases of a group.
 type group struct {
 	Config
 	heartbeat worker.Heartbeat[*lease]
@@ -49,12 +49,12 @@ type group struct {
 	opening   worker.Trouble
 }
 
-// Run consumes until stop ends. Then it takes nothing more and returns when its
-// leases are done and settled. The contexts of handlers come from work, so when that
-// ends too, they should return; events that they leave undone go back.
+// Run consumes until stop ends. Then it takes no more leases, and returns when its
+// leases are settled. The contexts of handlers end with work: handlers should return
+// then, and their unfinished events are given back.
 func Run(stop, work context.Context, config Config) {
 	g := newGroup(config)
-	_ = worker.Run(stop, work, g, worker.Config{Workers: g.Concurrency, Log: g.Log}) // nothing ends it
+	_ = worker.Run(stop, work, g, worker.Config{Workers: g.Concurrency, Log: g.Log}) // no error of Take ends it
 }
 
 func newGroup(config Config) *group {
@@ -88,10 +88,10 @@ func newGroup(config Config) *group {
 // KeepAlive extends leases until ctx ends.
 func (g *group) KeepAlive(ctx context.Context) { g.heartbeat.Run(ctx) }
 
-// Room is how many events to take.
+// Room returns the number of events to take.
 func (g *group) Room(context.Context) int { return g.batch.Next() }
 
-// Rest waits for news.
+// Rest waits for a notification.
 func (g *group) Rest(stop context.Context) bool { return worker.Rest(stop, g.IdlePoll, g.News) }
 
 // leaveToExpire reports a lease that is not extended any more.

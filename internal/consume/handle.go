@@ -9,8 +9,8 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// This file is the way of an event through a process: Take, workOff, plain, judge,
-// finish, Finish.
+// This file follows an event through a process: Take, workOff, plain, judge, finish,
+// Finish.
 
 // groupWorker works through one lease at a time.
 type groupWorker struct {
@@ -57,19 +57,19 @@ func (g *group) take(work context.Context, n int, settle pg.Lease) (*lease, erro
 	if err != nil || !taken.Held() {
 		return nil, err
 	}
-	return g.hold(work, taken, asked), nil
+	return g.keep(work, taken, asked), nil
 }
 
-// hold begins to keep a lease alive.
-func (g *group) hold(work context.Context, taken pg.Lease, asked time.Time) *lease {
+// keep starts the heartbeats of a lease.
+func (g *group) keep(work context.Context, taken pg.Lease, asked time.Time) *lease {
 	l := &lease{Lease: taken, done: make([]bool, len(taken.Events))}
 	l.Init(work, asked, g.LeaseFor)
 	g.heartbeat.Add(l)
 	return l
 }
 
-// workOff calls the handlers of a lease. It reports whether all events are done
-// and the lease is yet to be settled.
+// workOff calls the handlers of a lease. It reports whether all events are done and the
+// lease has to be settled.
 func (w *groupWorker) workOff(work context.Context, l *lease) bool {
 	w.Observe.Took(l.Lease)
 	l.Step()
@@ -97,8 +97,7 @@ func (w *groupWorker) workOff(work context.Context, l *lease) bool {
 	return false
 }
 
-// sideBySide handles the events of a lease at the same time, as far as there are
-// slots.
+// sideBySide handles the events of a lease in parallel, on all free slots.
 func (w *groupWorker) sideBySide(l *lease) {
 	begun := w.SideBySide(l.Context(), len(l.Events), func(i int) { w.finish(l, i, i+1, w.plain(l, i, i+1)) })
 	l.leave(begun)
@@ -146,8 +145,8 @@ func (w *groupWorker) plain(l *lease, start, end int) []pg.Failure {
 	return failures
 }
 
-// judge turns the error of a handler into a failure of its event. After the context
-// has ended the error is not the handler's: the event goes back as it was.
+// judge turns the error of a handler into a failure of its event. If the context has
+// ended, the handler is not to blame: the event is given back without a failure.
 func (w *groupWorker) judge(l *lease, e *pg.Event, subscription string, err error) pg.Failure {
 	if l.Context().Err() != nil {
 		return released(e.ID, subscription)
@@ -157,7 +156,7 @@ func (w *groupWorker) judge(l *lease, e *pg.Event, subscription string, err erro
 	return f
 }
 
-// failure turns an error into a failure as settle reads it.
+// failure turns an error into an argument of posthorn.settle.
 func failure(event int64, subscription string, err error) pg.Failure {
 	f := pg.Failure{Event: event, Subscription: subscription, Error: worker.Clip(err.Error()), Reason: reasonFailed}
 	if _, ok := errors.AsType[*worker.PermanentError](err); ok {
@@ -173,14 +172,14 @@ func failure(event int64, subscription string, err error) pg.Failure {
 	return f
 }
 
-// The reasons of dead letters; their names are seed 000's.
+// The reasons of dead letters, as seed 000 names them.
 const (
 	reasonFailed    = "Handler error"
 	reasonNoHandler = "No handler for event %s"
 )
 
-// report logs a failure of an event, with the time of its next attempt or that it
-// was the last.
+// report logs a failure of an event: as a dead letter, or with the time of the next
+// attempt.
 func (g *group) report(e *pg.Event, f pg.Failure, err error) {
 	if f.Released {
 		return
@@ -200,8 +199,8 @@ func (g *group) report(e *pg.Event, f pg.Failure, err error) {
 	g.failing.Report(false, "a handler failed; its event is tried again", append(attributes, "next_attempt", time.Now().Add(after))...)
 }
 
-// finish notes that events are done, except for failures. A failure is settled soon,
-// with others of its lease, though the lease goes on.
+// finish marks events as done, with their failures. Failures are settled soon, together
+// with others of the lease, before the lease ends.
 func (g *group) finish(l *lease, start, end int, failures []pg.Failure) {
 	l.mu.Lock()
 	for i := start; i < end; i++ {
@@ -216,11 +215,12 @@ func (g *group) finish(l *lease, start, end int, failures []pg.Failure) {
 	}
 }
 
-// failureWait is how long a failure waits for others to be settled with it.
+// failureWait is how long a failure waits to be settled together with others.
 const failureWait = 50 * time.Millisecond
 
-// extend extends a lease, or settles the events of it that are done, which extends
-// it too: so a crash repeats little, and a failed event comes again in time.
+// extend extends a lease. If some of its events are done or have failed, it settles
+// them, which extends the lease too: so a crash repeats little, and retries are not
+// late.
 func (g *group) extend(ctx context.Context, l *lease) (time.Duration, error) {
 	s := l.unsettled()
 	if s.head == l.head && len(s.failures) == 0 {
@@ -236,7 +236,7 @@ func (g *group) extend(ctx context.Context, l *lease) (time.Duration, error) {
 	return g.LeaseFor / 2, err
 }
 
-// Finish settles a lease. It repeats that for as long as the lease may be ours.
+// Finish settles a lease. It retries while this process may still have the lease.
 func (g *group) Finish(work context.Context, l *lease) {
 	defer g.heartbeat.Remove(l)
 	ctx, cancel := worker.Outlast(work, g.LeaseFor)
@@ -252,12 +252,12 @@ func (g *group) Finish(work context.Context, l *lease) {
 	switch {
 	case l.Lost():
 		g.Lost(l)
-	case err != nil && pg.IsFinal(err): // the settlement is refused, which time will not change
+	case err != nil && pg.IsFinal(err): // the settlement is refused for good
 		g.Log.Error("cannot settle", "lease", l.ID, "error", err)
 	}
 }
 
-// Lost reports a lease that another worker has now.
+// Lost reports a lease that another worker has taken over.
 func (g *group) Lost(l *lease) {
 	g.heartbeat.Remove(l)
 	g.Observe.LeaseLost()

@@ -8,12 +8,12 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Handler answers to one subscription of a group: its name. One of the four
-// functions is set.
+// Handler handles one subscription of a group, which has the same name. One of the
+// four functions is set.
 type Handler struct {
 	Name     string
-	Patterns []string // of types; without any, the database says what it is for
-	Notes    any      // the observer's
+	Patterns []string // of types; none: the subscription of that name selects the events
+	Notes    any      // for the observer
 
 	Each    func(ctx context.Context, e pg.Event) error
 	EachTx  func(ctx context.Context, tx pgx.Tx, e pg.Event) error

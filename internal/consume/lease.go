@@ -19,10 +19,10 @@ type lease struct {
 
 	mu       sync.Mutex
 	done     []bool       // by event
-	failures []pg.Failure // that are not recorded yet
+	failures []pg.Failure // not settled yet
 }
 
-// leave notes that the events from one on go back untried.
+// leave gives back the events from an index on, without a failure.
 func (l *lease) leave(from int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -31,15 +31,15 @@ func (l *lease) leave(from int) {
 	}
 }
 
-// settlement is the part of a lease that is done and not recorded yet.
+// settlement is the part of a lease that is done and not settled yet.
 type settlement struct {
 	head     int   // events at the head that are done
 	upTo     int64 // the id of the last of them
 	failures []pg.Failure
 }
 
-// unsettled returns the events that are done and not recorded yet. The caller runs
-// in Settle or in a heartbeat.
+// unsettled returns the events that are done and not settled yet. It is called in
+// Settle or in a heartbeat.
 func (l *lease) unsettled() settlement {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,8 @@ func (l *lease) unsettled() settlement {
 	return s
 }
 
-// settled notes that a settlement was recorded. The caller runs as that of unsettled.
+// settled notes that the database has a settlement. It is called in Settle or in a
+// heartbeat.
 func (l *lease) settled(s settlement) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +63,7 @@ func (l *lease) settled(s settlement) {
 	l.failures = l.failures[len(s.failures):]
 }
 
-// clean reports whether no failure of a lease is left to record.
+// clean reports whether all failures of a lease are settled.
 func (l *lease) clean() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,18 +89,18 @@ func elsewhere(event int64, subscription string) pg.Failure {
 	return pg.Failure{Event: event, Subscription: subscription, Released: true, RetryIn: &after}
 }
 
-// handOverIn is how long such an event waits, so that a node which lacks the
-// handler does not take it again and again.
+// handOverIn is the delay of an event for another node, so that a node without the
+// handler does not take it repeatedly.
 var handOverIn = time.Second
 
-// released gives an event back that was not tried.
+// released gives back an event that was not handled.
 func released(event int64, subscription string) pg.Failure {
 	return pg.Failure{Event: event, Subscription: subscription, Released: true}
 }
 
-// Failures turns the error of a program that fetched an event into failures as
-// settle reads them: one for each subscription of the delivery, or one for the event
-// as a whole.
+// Failures turns the error of a program that fetched an event into arguments of
+// posthorn.settle: one for each subscription of the delivery, or one for the whole
+// event.
 func Failures(e *pg.Event, err error) []pg.Failure {
 	if len(e.Subscriptions) == 0 {
 		return []pg.Failure{failure(e.ID, "", err)}
@@ -111,5 +112,5 @@ func Failures(e *pg.Event, err error) []pg.Failure {
 	return failures
 }
 
-// Released gives an event back that was not tried. It counts as no delivery.
+// Released gives back an event that was not handled. The delivery does not count.
 func Released(event int64) pg.Failure { return released(event, "") }

@@ -10,27 +10,25 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// Observer hears of what happens. Its methods are called from many goroutines,
-// around every event: they must be quick and must not block.
+// Observer is notified of leases, handlers and settlements, for metrics and traces. Its
+// methods are called from many goroutines, for every event: they must not block.
 type Observer interface {
-	// Took: a lease was taken.
+	// Took is called after a lease was taken.
 	Took(lease pg.Lease)
-	// Handling: a handler is about to be called for events. It gets the context
-	// that is returned.
+	// Handling is called before a handler, which gets the returned context.
 	Handling(ctx context.Context, h *Handler, events []pg.Event) context.Context
-	// Handled: it has returned. The context is what Handling returned.
+	// Handled is called after a handler, with the context that Handling returned.
 	Handled(ctx context.Context, h *Handler, events []pg.Event, took time.Duration, err error)
-	// Settling: events are about to be settled, in a call that gets the context
-	// that is returned.
+	// Settling is called before events are settled, with the returned context.
 	Settling(ctx context.Context, events []pg.Event) context.Context
-	// Settled: the call has returned. Without an error it holds that these events
-	// are done, but for the failures. Those may be of earlier events of the lease.
+	// Settled is called after that. If err is nil, the events are done except for the
+	// failures, which may belong to earlier events of the lease.
 	Settled(ctx context.Context, events []pg.Event, failures []pg.Failure, took time.Duration, err error)
-	// LeaseLost: a lease was taken over by others while we worked on it.
+	// LeaseLost is called when another worker has taken a lease over.
 	LeaseLost()
 }
 
-// Unobserved is an Observer to whom nothing matters.
+// Unobserved is an Observer that does nothing.
 type Unobserved struct{}
 
 // Took does nothing.
@@ -51,7 +49,7 @@ func (Unobserved) Settled(context.Context, []pg.Event, []pg.Failure, time.Durati
 // LeaseLost does nothing.
 func (Unobserved) LeaseLost() {}
 
-// call runs a handler under the observer's eyes.
+// call runs a handler between Handling and Handled of the observer.
 func (g *group) call(ctx context.Context, h *Handler, tx pgx.Tx, events []pg.Event) error {
 	ctx = g.Observe.Handling(ctx, h, events)
 	began := time.Now()
@@ -60,7 +58,7 @@ func (g *group) call(ctx context.Context, h *Handler, tx pgx.Tx, events []pg.Eve
 	return err
 }
 
-// observeSettle runs what settles events under the observer's eyes.
+// observeSettle runs a settlement between Settling and Settled of the observer.
 func (g *group) observeSettle(ctx context.Context, events []pg.Event, failures []pg.Failure, settle func(ctx context.Context) error) error {
 	ctx = g.Observe.Settling(ctx, events)
 	began := time.Now()

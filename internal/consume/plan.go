@@ -7,8 +7,8 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// plan finds the routes of a lease. Before an event is given up because no node is
-// known to have a handler for it, plan asks the other nodes.
+// plan finds the routes of a lease. Before an event is buried for lack of a handler,
+// plan asks the other nodes for their handlers.
 func (w *groupWorker) plan(l *lease) *table {
 	table := w.router.refresh()
 	if w.findRoutes(l) || w.AskOthers == nil {
@@ -39,7 +39,7 @@ func (w *groupWorker) findRoutes(l *lease) bool {
 	l.routes = make([]*route, len(l.Events))
 	for i := range l.Events {
 		l.routes[i] = w.router.of(&l.Events[i])
-		known = known && len(l.routes[i].nobody) == 0
+		known = known && len(l.routes[i].unknown) == 0
 	}
 	return known
 }
@@ -57,13 +57,13 @@ func (w *groupWorker) unhandled(e *pg.Event, r *route) []pg.Failure {
 	for _, name := range r.elsewhere {
 		failures = append(failures, elsewhere(e.ID, name))
 	}
-	for _, name := range r.nobody {
+	for _, name := range r.unknown {
 		failures = append(failures, w.noHandler(e, name))
 	}
 	return failures
 }
 
-// noHandler makes a dead letter of an event that no node has a handler for.
+// noHandler buries an event that no node has a handler for.
 func (g *group) noHandler(e *pg.Event, subscription string) pg.Failure {
 	f := pg.Failure{
 		Event: e.ID, Subscription: subscription, Permanent: true,

@@ -13,11 +13,11 @@ import (
 // It may change while it is used.
 type Routes struct{ table atomic.Pointer[table] }
 
-// table is what Routes knew at one moment. It never changes.
+// table is an immutable state of Routes.
 type table struct {
 	handlers []*Handler
 	others   []Other
-	// What kinds there are, so that workers know how to run them.
+	// Kinds of handlers in the table; workers choose how to run a lease by them.
 	transactional, batches bool
 }
 
@@ -27,7 +27,7 @@ type Other struct {
 	Patterns []string
 }
 
-// NewRoutes returns routes to nobody.
+// NewRoutes returns routes without handlers.
 func NewRoutes() *Routes {
 	r := &Routes{}
 	r.table.Store(&table{})
@@ -39,17 +39,17 @@ func (r *Routes) SetHandlers(handlers []*Handler) {
 	r.change(func(t *table) { t.handlers = slices.Clone(handlers) })
 }
 
-// SetOthers replaces the handlers of other nodes. Those that this process has
-// too do not count.
+// SetOthers replaces the handlers of other nodes. Handlers that this process has too
+// are ignored.
 func (r *Routes) SetOthers(others []Other) {
 	r.change(func(t *table) { t.others = slices.Clone(others) })
 }
 
-func (r *Routes) change(what func(*table)) {
+func (r *Routes) change(edit func(*table)) {
 	for {
 		old := r.table.Load()
 		fresh := &table{handlers: old.handlers, others: old.others}
-		what(fresh)
+		edit(fresh)
 		for _, h := range fresh.handlers {
 			fresh.transactional = fresh.transactional || h.transactional()
 			fresh.batches = fresh.batches || h.Batch != nil || h.BatchTx != nil
@@ -73,16 +73,16 @@ func (t *table) elsewhere(name string) bool {
 	return slices.ContainsFunc(t.others, func(o Other) bool { return o.Name == name })
 }
 
-// route is what has to happen with an event.
+// route has the handlers of an event.
 type route struct {
 	plain         []*Handler
 	transactional []*Handler
 	elsewhere     []string // handlers that other nodes have
-	nobody        []string // subscriptions it is owed to that nobody knows
+	unknown       []string // subscriptions without a known handler
 }
 
 func (r *route) empty() bool {
-	return len(r.plain)+len(r.transactional)+len(r.elsewhere)+len(r.nobody) == 0
+	return len(r.plain)+len(r.transactional)+len(r.elsewhere)+len(r.unknown) == 0
 }
 
 func (r *route) add(h *Handler) {
@@ -93,8 +93,8 @@ func (r *route) add(h *Handler) {
 	}
 }
 
-// router finds routes. It belongs to one goroutine, and remembers what it found
-// for a type, or for subscriptions, as long as the table stays.
+// router finds routes. One goroutine uses it. It caches the routes of types and of
+// subscriptions until the table changes.
 type router struct {
 	routes *Routes
 	table  *table
@@ -102,8 +102,8 @@ type router struct {
 	byOwed map[string]*route
 }
 
-// refresh notices new handlers. Workers call it once a lease, so that a lease is
-// worked off by one table.
+// refresh loads the current table. Workers call it once per lease, so that one table
+// applies to the whole lease.
 func (r *router) refresh() *table {
 	if now := r.routes.table.Load(); now != r.table {
 		r.table, r.byType, r.byOwed = now, map[string]*route{}, map[string]*route{}
@@ -134,8 +134,8 @@ func (r *router) of(e *pg.Event) *route {
 	return found
 }
 
-// remember keeps a route. Whoever makes up types without end does not fill the
-// memory.
+// remember caches a route. The size of the cache is limited, since there may be any
+// number of types.
 func remember(known map[string]*route, key string, found *route) {
 	if len(known) == 1000 {
 		clear(known)
@@ -143,11 +143,11 @@ func remember(known map[string]*route, key string, found *route) {
 	known[key] = found
 }
 
-// owed is the route of an event that is for some handlers only: those whose
-// subscriptions want it, or when it comes again those that have failed. They get
-// it even if their patterns have changed since.
+// owed returns the route of an event that names its subscriptions: those that match it
+// or, at a retry, those that have failed. Their handlers get the event even if their
+// patterns have changed since.
 func (r *router) owed(e *pg.Event) *route {
-	key := strings.Join(e.Subscriptions, "\n") // no name has one
+	key := strings.Join(e.Subscriptions, "\n") // names have no line breaks
 	if known, ok := r.byOwed[key]; ok {
 		return known
 	}
@@ -163,14 +163,15 @@ func (r *router) owed(e *pg.Event) *route {
 		case r.table.elsewhere(name):
 			found.elsewhere = append(found.elsewhere, name)
 		default:
-			found.nobody = append(found.nobody, name)
+			found.unknown = append(found.unknown, name)
 		}
 	}
 	remember(r.byOwed, key, found)
 	return found
 }
 
-// handedOver is the same route where it is not certain that nobody has a handler.
+// handedOver returns the route for when other nodes could not be asked: they may have
+// the unknown handlers.
 func (r *route) handedOver() *route {
-	return &route{plain: r.plain, transactional: r.transactional, elsewhere: slices.Concat(r.elsewhere, r.nobody)}
+	return &route{plain: r.plain, transactional: r.transactional, elsewhere: slices.Concat(r.elsewhere, r.unknown)}
 }

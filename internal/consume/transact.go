@@ -10,12 +10,12 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// inTransactions runs the events of a lease in order, each in a transaction that
-// also moves the head of the lease past it: its effect and its acknowledgement
-// are one.
+// inTransactions runs the events of a lease in order, each in a transaction that also
+// moves the head of the lease past it: the effect and the acknowledgement commit
+// together.
 //
-// An event that several handlers want in a transaction is acknowledged with the
-// first, which leaves it owed to the others: they get it again, each by itself.
+// If several handlers of an event need a transaction, the event is acknowledged for the
+// first one only, and delivered again to each of the others by itself.
 func (w *groupWorker) inTransactions(l *lease) {
 	ctx := l.Context()
 	defer w.pipeline.End(ctx)
@@ -40,9 +40,8 @@ func (w *groupWorker) inTransactions(l *lease) {
 	}
 }
 
-// backOff gives a lease back when the database would not have it settled. If it
-// was settled all the same, and only the answer is missing, it is shorter by
-// that.
+// backOff gives a lease back after an error of the database. If a settlement has
+// succeeded and only its result was lost, the rest of the lease is given back.
 func (w *groupWorker) backOff(l *lease, err error) {
 	ctx := l.Context()
 	if ctx.Err() == nil {
@@ -53,8 +52,8 @@ func (w *groupWorker) backOff(l *lease, err error) {
 	worker.Pause(ctx, worker.TroubleWait)
 }
 
-// transact runs one chunk, and returns the failures in it that are not settled with
-// it. An error is the database's.
+// transact runs one chunk in a transaction. It returns the failures that still have to
+// be settled, or an error of the database.
 func (w *groupWorker) transact(l *lease, start, end int) (failures []pg.Failure, err error) {
 	inside := w.participants(l, start, end)
 	var others []pg.Failure // for handlers that are not inside
@@ -76,7 +75,7 @@ func (w *groupWorker) transact(l *lease, start, end int) (failures []pg.Failure,
 	if err != nil || handlerErr == nil {
 		return nil, err
 	}
-	if !w.Together { // together, they all start over
+	if !w.Together { // with Together, all handlers are rolled back
 		failures = append(failures, others...)
 	}
 	failures = append(failures, w.blame(l, inside[0], start, end, handlerErr)...)
@@ -84,8 +83,8 @@ func (w *groupWorker) transact(l *lease, start, end int) (failures []pg.Failure,
 	return failures, nil
 }
 
-// participants are the handlers that run in the transaction: the first that wants
-// one, or all of them together.
+// participants returns the handlers that run in the transaction: the first one that
+// needs it or, with Together, all of them.
 func (w *groupWorker) participants(l *lease, start, end int) []*Handler {
 	if w.Together {
 		var all []*Handler
@@ -104,8 +103,8 @@ func (w *groupWorker) participants(l *lease, start, end int) []*Handler {
 	return nil
 }
 
-// owedToOthers returns the failures for other handlers in transactions: their part is
-// yet to be done.
+// owedToOthers gives events back for the other handlers in transactions, which run
+// later.
 func (l *lease) owedToOthers(leader *Handler, start, end int) []pg.Failure {
 	var owed []pg.Failure
 	for i := start; i < end; i++ {
@@ -118,11 +117,11 @@ func (l *lease) owedToOthers(leader *Handler, start, end int) []pg.Failure {
 	return owed
 }
 
-// tries is how often a transaction is begun that collides with others. If that is
-// not enough, it is a failure of the event, to be tried later.
+// tries is the number of attempts of a transaction that collides with others. After
+// that the event has failed, and is retried later.
 const tries = 5
 
-// retried runs the transaction, again if it collided with another.
+// retried runs the transaction, and repeats it after collisions.
 func (w *groupWorker) retried(l *lease, inside []*Handler, start, end int, owed []pg.Failure) (handlerErr, err error) {
 	err = worker.Retry{Collisions: tries}.Do(l.Context(), func(context.Context) (err error) {
 		handlerErr, err = w.once(l, inside, start, end, owed)
@@ -164,8 +163,8 @@ func (w *groupWorker) once(l *lease, inside []*Handler, start, end int, owed []p
 }
 
 // commit settles a lease up to an event and commits. It reports whether that was
-// the last one. The next transaction may begin at once if what comes next happens
-// in it; it should not lie idle while other handlers run.
+// the last one. The next transaction begins in the same round trip if the next event
+// needs only that; it must not lie idle while plain handlers run.
 func (w *groupWorker) commit(ctx context.Context, l *lease, end int, owed []pg.Failure) (over bool, err error) {
 	s := l.unsettled()
 	before := l.Events[l.head:end]
@@ -183,8 +182,8 @@ func (w *groupWorker) commit(ctx context.Context, l *lease, end int, owed []pg.F
 	return over, err
 }
 
-// blame turns the error of a transaction into failures of its events: all their
-// effects are rolled back.
+// blame turns the error of a transaction into failures of its events. Their effects are
+// rolled back.
 func (w *groupWorker) blame(l *lease, leader *Handler, start, end int, err error) []pg.Failure {
 	subscription := leader.Name
 	if w.Together {

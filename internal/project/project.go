@@ -14,21 +14,21 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// Config says which projection to keep, and how.
+// Config describes a projection and how this process runs it.
 type Config struct {
 	Pool  *pg.Pool             // for our own statements
 	Work  *worker.Transactions // of batches
 	Group pg.Group
 	Node  string
 
-	Patterns []string // of the types that are applied; others are passed over
+	Patterns []string // types of the events to apply; other events are skipped
 	Apply    func(ctx context.Context, tx pgx.Tx, events []pg.Event) error
 	News     <-chan struct{} // receives when there may be work; may be nil
 
 	BatchSize int           // events per transaction, at most
-	LeaseFor  time.Duration // deadline of a lease; it moves while it is worked on
+	LeaseFor  time.Duration // length of a lease; heartbeats extend it
 	Timeout   time.Duration // of one call of Apply; 0 for none
-	IdlePoll  time.Duration // how often to look for work without news
+	IdlePoll  time.Duration // how often to look for work without a notification
 
 	Log *slog.Logger
 }
@@ -36,7 +36,7 @@ type Config struct {
 // Projection applies the events of one projection, one lease at a time.
 type Projection struct {
 	Config
-	size      int // events per transaction: fewer after a failure, more as it goes well
+	size      int // events per transaction: halved after a failure, doubled after a success
 	pipeline  *worker.Pipeline
 	heartbeat worker.Heartbeat[*lease]
 	trouble   worker.Trouble
@@ -71,15 +71,14 @@ func New(config Config) *Projection {
 	return p
 }
 
-// Run applies events until stop ends. Then it takes nothing more, and returns
-// when the lease in hand is done; that has until work ends.
+// Run applies events until stop ends. Then it takes no more leases, and returns when
+// the current lease is done, or when work ends.
 func (p *Projection) Run(stop, work context.Context) {
-	_ = worker.Run(stop, work, p, worker.Config{Workers: 1, Log: p.Log}) // nothing ends it
+	_ = worker.Run(stop, work, p, worker.Config{Workers: 1, Log: p.Log}) // no error of Take ends it
 }
 
-// Next takes a lease and applies its events, for a caller that has something to do
-// between leases. It returns how many events it took: none when there is nothing
-// to do. The error is an [*EventError], [pg.ErrLeaseLost], or the database's.
+// Next takes a lease and applies its events, for a caller that has other work between
+// leases. It returns the number of events that it took. The error is an [*EventError], [pg.ErrLeaseLost], or the database's.
 func (p *Projection) Next(work context.Context) (took int, err error) {
 	l, err := p.Take(work, p.BatchSize, nil)
 	if err != nil || l == nil {
@@ -89,13 +88,13 @@ func (p *Projection) Next(work context.Context) (took int, err error) {
 	return len(l.Events), err
 }
 
-// Room is how many events to take.
+// Room returns the number of events to take.
 func (p *Projection) Room(context.Context) int { return p.BatchSize }
 
-// Rest waits for news.
+// Rest waits for a notification.
 func (p *Projection) Rest(stop context.Context) bool { return worker.Rest(stop, p.IdlePoll, p.News) }
 
-// KeepAlive extends the lease in hand until ctx ends.
+// KeepAlive extends the current lease until ctx ends.
 func (p *Projection) KeepAlive(ctx context.Context) { p.heartbeat.Run(ctx) }
 
 // Take takes a lease. The last one was settled in its transactions.
@@ -125,7 +124,7 @@ func (p *Projection) Finish(context.Context, *lease) {}
 // Lost has nothing to do either.
 func (p *Projection) Lost(*lease) {}
 
-// Release gives a lease back that was not begun.
+// Release gives back a lease that was not started.
 func (p *Projection) Release(work context.Context, l *lease) { _ = p.release(work, l) } // or it expires
 
 func (p *Projection) release(work context.Context, l *lease) error {
@@ -139,7 +138,7 @@ func (p *Projection) release(work context.Context, l *lease) error {
 	return err
 }
 
-// report logs how a lease went, and makes a pause after trouble with the database.
+// report logs the error of a lease, and pauses after an error of the database.
 func (p *Projection) report(work context.Context, err error) {
 	stands, failed := errors.AsType[*EventError](err)
 	switch {
@@ -152,7 +151,7 @@ func (p *Projection) report(work context.Context, err error) {
 		}
 		p.failing.Report(true, "projection stands still at an event that it cannot apply", attributes...)
 	case errors.Is(err, pg.ErrLeaseLost):
-		p.Log.Warn("lease lost: what was not committed is applied again", "error", err)
+		p.Log.Warn("lease lost: uncommitted events are applied again", "error", err)
 	case work.Err() == nil:
 		p.trouble.Report(err)
 		worker.Pause(work, worker.TroubleWait)
@@ -177,8 +176,8 @@ func (p *Projection) workOff(l *lease) error {
 		case ctx.Err() != nil:
 			return p.release(ctx, l)
 		case !isRefused:
-			// It is taken anew, and not gone on with: a commit whose answer was lost
-			// may have happened.
+			// The lease is given back and taken again: the commit may have succeeded
+			// although its result was lost.
 			_ = p.release(ctx, l)
 			return err
 		case end-start > 1:
@@ -190,8 +189,8 @@ func (p *Projection) workOff(l *lease) error {
 	return nil
 }
 
-// tries is how often a transaction is begun that collides with others, such as a
-// rebuild that empties the tables.
+// tries is the number of attempts of a transaction that collides with others, such as
+// with a rebuild that empties the tables.
 const tries = 5
 
 // apply applies events in one transaction and settles them there.
@@ -228,8 +227,8 @@ func (p *Projection) apply(l *lease, start, end int) error {
 	return err
 }
 
-// ApplyIn claims and applies events in a transaction of the caller's, which alone
-// decides what becomes of them, and reports whether there were any.
+// ApplyIn claims and applies events in a transaction of the caller. It has an effect only
+// if the caller commits. It reports whether there were events.
 func (p *Projection) ApplyIn(ctx context.Context, tx pgx.Tx) (bool, error) {
 	taken, err := pg.Claim(ctx, tx, p.Group.Namespace, p.Group.Name, p.Node, p.BatchSize, p.LeaseFor)
 	if err != nil || !taken.Held() {
@@ -244,12 +243,12 @@ func (p *Projection) ApplyIn(ctx context.Context, tx pgx.Tx) (bool, error) {
 	return true, pg.SettleProjection(ctx, tx, taken, first, last, p.LeaseFor)
 }
 
-// call runs Apply. Its error is a refusal, or the database's.
+// call runs Apply. Its error is a refusal or an error of the database.
 func (p *Projection) call(ctx context.Context, tx pgx.Tx, events []pg.Event) error {
 	return Blame(ctx, tx, worker.Call(ctx, time.Now(), p.Timeout, func(ctx context.Context) error { return p.Apply(ctx, tx, events) }))
 }
 
-// wanted are the events that the projection is for.
+// wanted returns the events whose types match the patterns.
 func (p *Projection) wanted(events []pg.Event) []pg.Event {
 	var wanted []pg.Event
 	for i := range events {
@@ -260,11 +259,11 @@ func (p *Projection) wanted(events []pg.Event) []pg.Event {
 	return wanted
 }
 
-// brief is how long an extension may take: it may wait for a rebuild that waits
-// for the tables of our transaction, which in turn waits for the extension.
+// brief limits an extension, which may be part of a deadlock: it may wait for a rebuild,
+// the rebuild for the tables of a batch, and the batch for the extension.
 const brief = time.Second
 
-// extend extends the lease in hand.
+// extend extends the current lease.
 func (p *Projection) extend(ctx context.Context, l *lease) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, brief)
 	defer cancel()
@@ -272,7 +271,7 @@ func (p *Projection) extend(ctx context.Context, l *lease) (time.Duration, error
 	return p.LeaseFor, err
 }
 
-// EventError is why a projection stands still.
+// EventError is the error of the event at which a projection stands still.
 type EventError struct {
 	Event   int64
 	Type    string

@@ -11,29 +11,29 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// refusal is an error that comes from the events, or from the function that
-// applies them. All others are the database's, and pass.
+// refusal is an error caused by the events, or by the function that applies them. All
+// other errors are temporary errors of the database.
 type refusal struct{ err error }
 
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// Refused reports whether an error comes from the events, or from the function
-// that applies them.
+// Refused reports whether an error was caused by the events, or by the function that
+// applies them.
 func Refused(err error) bool {
 	_, ok := errors.AsType[*refusal](err)
 	return ok
 }
 
-// Passes reports whether an error is trouble with the database that passes.
+// Passes reports whether an error is a temporary error of the database.
 func Passes(err error) bool {
 	_, answered := errors.AsType[*pgconn.PgError](err)
 	return !Refused(err) && (!answered || pg.IsCollision(err) || pg.IsOutage(err))
 }
 
-// Blame tells whether the error of a function that used tx is its own, and so
-// [Refused], or the database's. When the connection is gone it is the database's,
-// unless the function has used up its time.
+// Blame marks the error of a function that used tx as [Refused], unless it is an error
+// of the database. After the connection was lost, any error but a timeout counts as one
+// of the database.
 func Blame(ctx context.Context, tx pgx.Tx, err error) error {
 	switch {
 	case err == nil:

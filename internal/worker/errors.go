@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// PermanentError is one that no further attempt will mend.
+// PermanentError is an error that a retry cannot resolve.
 type PermanentError struct{ Err error }
 
 func (e *PermanentError) Error() string { return e.Err.Error() }
 func (e *PermanentError) Unwrap() error { return e.Err }
 
-// RetryError says when to try again.
+// RetryError is an error with the delay before the next attempt.
 type RetryError struct {
 	After time.Duration
 	Err   error
@@ -24,8 +24,8 @@ type RetryError struct {
 func (e *RetryError) Error() string { return e.Err.Error() }
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// ReleaseError is no failure of the event: it goes back as it was, for that long,
-// and the attempt does not count.
+// ReleaseError gives the event back without a failure: it is delivered again after a
+// delay, and the attempt does not count.
 type ReleaseError struct {
 	After time.Duration
 	Err   error
@@ -48,7 +48,8 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Clip keeps errors that quote whole documents from filling the table.
+// Clip shortens the text of an error: some quote whole documents, which would fill the
+// table.
 func Clip(s string) string {
 	const most = 16 << 10
 	if len(s) <= most {
@@ -57,9 +58,8 @@ func Clip(s string) string {
 	return s[:most] + " …"
 }
 
-// Call calls a handler, whose time began and has a limit, if that is not 0. A panic is
-// an error, and so is a handler that comes too late: another process may have its
-// event.
+// Call calls a handler. A panic is an error. If limit is not 0, the context of the
+// handler ends that long after began, with [ErrTimeout].
 func Call(ctx context.Context, began time.Time, limit time.Duration, handler func(ctx context.Context) error) (err error) {
 	if limit > 0 {
 		t := &timeout{Context: ctx, deadline: began.Add(limit)}
@@ -77,18 +77,18 @@ func Call(ctx context.Context, began time.Time, limit time.Duration, handler fun
 	return handler(ctx)
 }
 
-// ErrTimeout is that a handler came too late.
+// ErrTimeout is the error of a handler that has exceeded its time limit.
 var ErrTimeout = errors.New("the handler has used up its time")
 
-// timeout is the context of one call of a handler: it ends when its time is over,
-// or the call. Most handlers return before they ask for its channel, and a timer
-// costs more than the rest of the work for an event, so it is made when asked for.
+// timeout is the context of one call of a handler: it ends with the time limit or with
+// the call. A timer costs more than all other work for an event, and most handlers
+// never use the context's channel, so the timer is created on first use.
 type timeout struct {
 	context.Context // of the work
 	deadline        time.Time
 
 	mu   sync.Mutex
-	real context.Context // from when it was asked for
+	real context.Context // created on first use
 	stop context.CancelFunc
 	over bool
 }

@@ -19,12 +19,12 @@ type Hold struct {
 	end context.CancelCauseFunc
 
 	busy  sync.Mutex // held during a statement about it
-	over  bool       // it is finished or lost
-	doubt bool       // an answer did not arrive: it may be finished
-	until time.Time  // no other process has it before
+	over  bool       // the hold is finished or lost
+	doubt bool       // the result of a statement is unknown: the hold may be finished
+	until time.Time  // no other process can take it before
 
-	lapse  *time.Timer   // ends ctx before until; nil: nothing does
-	margin time.Duration // how long before
+	lapse  *time.Timer   // ends ctx before until; nil: ctx does not lapse
+	margin time.Duration // between the end of ctx and until
 
 	steps atomic.Int64 // of work, so far
 
@@ -35,8 +35,8 @@ type Hold struct {
 	stuck bool      // steps do not grow, and that was reported
 }
 
-// Init begins a hold that was asked for at a time, and lasts for leaseFor from then
-// on. Its context comes from work.
+// Init starts a hold that lasts for leaseFor, counted from when it was asked for. Its
+// context is derived from work.
 func (h *Hold) Init(work context.Context, asked time.Time, leaseFor time.Duration) {
 	h.ctx, h.end = context.WithCancelCause(work)
 	h.until = asked.Add(leaseFor)
@@ -44,41 +44,41 @@ func (h *Hold) Init(work context.Context, asked time.Time, leaseFor time.Duratio
 
 func (h *Hold) hold() *Hold { return h }
 
-// ErrLapsed is the cause of the end of a hold that was not extended in time.
+// ErrLapsed is the cause of the end of a context whose hold was not extended in time.
 var ErrLapsed = errors.New("it could not be extended in time")
 
-// safe is the part of a lease that is used where effects outside of the database
-// must end with it. The rest is for clocks that differ in speed, and for a write
-// that was called off and is still under way.
+// safe is the usable part of a lease, where writes outside of the database must end
+// before the lease does. The rest allows for clocks of different speed, and for a
+// cancelled write that still arrives.
 const safe = 0.8
 
-// Lapse has the context end, with [ErrLapsed], when most of the lease has passed
-// and it was not extended. It is called after Init.
+// Lapse makes the context end, with [ErrLapsed], when most of the lease has passed
+// without an extension. It is called after Init.
 func (h *Hold) Lapse(leaseFor time.Duration) {
 	h.margin = time.Duration((1 - safe) * float64(leaseFor))
 	h.lapse = time.AfterFunc(time.Until(h.until)-h.margin, func() { h.end(ErrLapsed) })
 }
 
-// Lapsed reports whether it is too late to extend the hold. A process that stood
-// still may find that out before the context ends.
+// Lapsed reports whether it is too late to extend the hold. After a pause of the whole
+// process that may be so before the context has ended.
 func (h *Hold) Lapsed() bool {
 	h.busy.Lock()
 	defer h.busy.Unlock()
 	return h.lapse != nil && time.Until(h.until) <= h.margin
 }
 
-// Context ends when the hold is lost, with the cause [pg.ErrLeaseLost], or when
-// there is no more time for work.
+// Context returns the context of the work. It ends with the cause [pg.ErrLeaseLost] when
+// the hold is lost, and otherwise with the context given to Init.
 func (h *Hold) Context() context.Context { return h.ctx }
 
-// Step notes that the work goes on. A hold without steps for too long is not
-// extended any more; one that has had none yet waits for its turn.
+// Step notes progress. A hold without progress for too long is not extended any more;
+// that time does not begin before the first step.
 func (h *Hold) Step() { h.steps.Add(1) }
 
-// Lost reports whether the database says that this process does not hold it.
+// Lost reports whether another process has taken the hold over.
 func (h *Hold) Lost() bool { return errors.Is(context.Cause(h.ctx), pg.ErrLeaseLost) }
 
-// Over reports whether it is finished or lost.
+// Over reports whether the hold is finished or lost.
 func (h *Hold) Over() bool {
 	h.busy.Lock()
 	defer h.busy.Unlock()
@@ -88,7 +88,7 @@ func (h *Hold) Over() bool {
 // Settle runs a statement about the hold, while no heartbeat extends it. The function
 // reports whether the statement ends the hold; after that, and after
 // [pg.ErrLeaseLost], there are no more heartbeats. See [Hold.Gone] for a statement
-// that is repeated because its answer did not arrive.
+// that is repeated because its result is unknown.
 func (h *Hold) Settle(settle func() (over bool, err error)) error {
 	h.busy.Lock()
 	defer h.busy.Unlock()
@@ -136,8 +136,8 @@ func (h *Hold) Close() {
 	h.end(nil)
 }
 
-// Extended notes that the hold lasts for leaseFor from a time on. The caller runs in
-// Settle or in a heartbeat.
+// Extended notes an extension: the hold lasts for leaseFor, counted from a time. It is
+// called in Settle or in a heartbeat.
 func (h *Hold) Extended(from time.Time, leaseFor time.Duration) {
 	if until := from.Add(leaseFor); until.After(h.until) {
 		h.until = until
@@ -147,11 +147,9 @@ func (h *Hold) Extended(from time.Time, leaseFor time.Duration) {
 	}
 }
 
-// Gone notes that the database says that this process does not hold it. That ends
-// the work, unless the hold was finished before by a statement whose answer did not
-// arrive. The error becomes the cause of the end of its
-// context; mostly it is [pg.ErrLeaseLost]. The caller runs in Settle or in a
-// heartbeat.
+// Gone notes that the database refuses the hold to this process. The context ends with
+// err, mostly [pg.ErrLeaseLost], unless an earlier statement with an unknown result may
+// have finished the hold. It is called in Settle or in a heartbeat.
 func (h *Hold) Gone(err error) {
 	h.over = true
 	if !h.doubt || time.Now().After(h.until) {
@@ -174,15 +172,14 @@ type Heartbeat[T holder] struct {
 	// Every is how long after one extension the next one is due: a part of the
 	// lease. An extension may take as long.
 	Every time.Duration
-	// AtOnce is how many holds ExtendAll gets at most.
+	// AtOnce is the largest number of holds in a call of ExtendAll.
 	AtOnce int
-	// Patience is how long work may go on without a step. Then the hold is left to
-	// expire, since it keeps the work from other processes. 0: for ever.
+	// Patience is how long work may go on without a step. After that the hold is left
+	// to expire, so that other processes get the work. 0: without limit.
 	Patience time.Duration
 	// Stuck reports a hold that is left to expire.
 	Stuck func(thing T)
-	// Extend extends a hold, and returns for how long. A hold that is lost is not
-	// extended again.
+	// Extend extends a hold, and returns its new length.
 	Extend func(ctx context.Context, thing T) (leaseFor time.Duration, err error)
 	// Trouble reports errors of Extend; may be nil.
 	Trouble *Trouble
@@ -192,7 +189,7 @@ type Heartbeat[T holder] struct {
 
 	mu     sync.Mutex
 	things map[*Hold]T
-	next   time.Time // when it looks again
+	next   time.Time // of the next check
 	wake   chan struct{}
 	none   chan struct{} // closed when there are no holds; made by Drained
 }
@@ -203,18 +200,18 @@ func (b *Heartbeat[T]) Init() {
 	b.wake = make(chan struct{}, 1)
 }
 
-// Add begins to extend a hold, unless that has begun.
+// Add starts the heartbeats of a hold, if they have not started.
 func (b *Heartbeat[T]) Add(thing T) {
 	h := thing.hold()
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, there := b.things[h]; there {
+	if _, exists := b.things[h]; exists {
 		return
 	}
 	h.moved, h.due = now, now.Add(b.Every)
 	b.things[h] = thing
-	b.lookAt(h.due)
+	b.checkAt(h.due)
 }
 
 // Remove ends the heartbeats of a hold, and closes it.
@@ -252,19 +249,20 @@ func (b *Heartbeat[T]) Drained(ctx context.Context) {
 	}
 }
 
-// Hasten makes a heartbeat due in that time at the latest.
+// Hasten makes the next heartbeat of a hold due within a time.
 func (b *Heartbeat[T]) Hasten(thing T, in time.Duration) {
 	h := thing.hold()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if at := time.Now().Add(in); at.Before(h.due) {
 		h.due = at
-		b.lookAt(at)
+		b.checkAt(at)
 	}
 }
 
-// lookAt wakes the heartbeat if it would look later. The caller holds the lock.
-func (b *Heartbeat[T]) lookAt(at time.Time) {
+// checkAt makes the heartbeat check its holds at a time at the latest. The caller holds
+// the lock.
+func (b *Heartbeat[T]) checkAt(at time.Time) {
 	if at.Before(b.next) {
 		b.next = at
 		select {
@@ -274,7 +272,7 @@ func (b *Heartbeat[T]) lookAt(at time.Time) {
 	}
 }
 
-// While extends for as long as a function runs. It outlives ctx, whose values it has.
+// While extends holds while a function runs, also after ctx has ended.
 func (b *Heartbeat[T]) While(ctx context.Context, run func()) {
 	ctx, enough := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
@@ -310,8 +308,8 @@ func (b *Heartbeat[T]) Run(ctx context.Context) {
 	}
 }
 
-// due returns the holds whose heartbeat is due. When one is, those follow that will
-// be due soon.
+// due returns the holds whose heartbeat is due and, if there is one, those that will be
+// due soon. Otherwise it returns the time until the next one is due.
 func (b *Heartbeat[T]) due() (due []T, wait time.Duration) {
 	now := time.Now()
 	b.mu.Lock()
@@ -337,13 +335,13 @@ func (b *Heartbeat[T]) due() (due []T, wait time.Duration) {
 	return due, 0
 }
 
-// soon is when to look again at a hold that a statement was just about.
+// soon is the delay of a heartbeat while another statement about the hold runs.
 const soon = 20 * time.Millisecond
 
-// extendFree extends holds that no statement is about now.
+// extendFree extends the holds that no other statement is using.
 func (b *Heartbeat[T]) extendFree(ctx context.Context, things []T) {
 	now := time.Now()
-	var held []T
+	var free []T
 	for _, thing := range things {
 		h := thing.hold()
 		if !h.busy.TryLock() {
@@ -354,23 +352,23 @@ func (b *Heartbeat[T]) extendFree(ctx context.Context, things []T) {
 		switch {
 		case h.over:
 		case !h.isStuck(now, b.Patience):
-			held = append(held, thing)
+			free = append(free, thing)
 		case !h.stuck:
 			h.stuck = true
 			b.Stuck(thing)
 		}
 	}
-	if len(held) == 0 {
+	if len(free) == 0 {
 		return
 	}
 	// Not interrupted: its result would be in doubt.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(b.Every, time.Second))
 	defer cancel()
 	if b.ExtendAll != nil {
-		b.ExtendAll(ctx, held)
+		b.ExtendAll(ctx, free)
 		return
 	}
-	for _, thing := range held {
+	for _, thing := range free {
 		b.extend(ctx, thing)
 	}
 }

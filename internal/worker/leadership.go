@@ -11,27 +11,26 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Leadership is the work of a process from when it got a lead until it loses the
-// lead or gives it back.
+// Leadership is the work of a process while it has a lead.
 type Leadership interface {
 	// Extend keeps the lead. It fails with [pg.ErrLeaseLost] when another process has it.
 	Extend(ctx context.Context) error
-	// Work works until stop or ctx ends. ctx ends when the lead is lost, and when it
-	// was not extended in time: nothing may be written from then on.
+	// Work works until stop or ctx ends. ctx ends when the lead is lost or was not
+	// extended in time: nothing may be written after that.
 	Work(stop, ctx context.Context) error
 	// Release gives the lead back, so that another process has it at once.
 	Release(ctx context.Context) error
 }
 
-// Lead is the right to do something that one process at a time does, such as to
-// write a stream to a broker. The other processes stand by.
+// Lead is the right to work that only one process may do at a time, such as writing a
+// log to a broker. The other processes stand by.
 type Lead struct {
 	// Acquire asks for the lead. It returns nil and the name of the owner when
 	// another process has it.
 	Acquire func(ctx context.Context) (l Leadership, owner string, err error)
 
 	Owner    string        // the name of this process
-	LeaseFor time.Duration // after which another process leads when this one has died
+	LeaseFor time.Duration // after which another process leads if this one has died
 	AskEvery time.Duration // how often to ask for a lead that another process has
 	Log      *slog.Logger
 	Lost     func() // called when the lead was lost
@@ -43,9 +42,9 @@ type heldLead struct {
 	Leadership
 }
 
-// Run leads whenever no other process does, until stop ends. Then it returns when
-// the work in hand is done, which has until work ends, and the lead is given back.
-// The error is one of Acquire that time will not mend.
+// Run leads whenever no other process does, until stop ends. Then it waits for the
+// current work, at most until work ends, gives the lead back and returns. It returns an
+// error of Acquire that a retry cannot resolve.
 func (l *Lead) Run(stop, work context.Context) error {
 	asking := Retry{Outages: true, Trouble: &Trouble{Log: l.Log, What: "cannot ask for the lead yet"}}
 	working := &Trouble{Log: l.Log, What: "cannot work as the leader yet"}
@@ -77,8 +76,8 @@ func (l *Lead) Run(stop, work context.Context) error {
 	return nil
 }
 
-// acquire asks for the lead. It is not interrupted: nothing would give back a lead
-// whose answer was not awaited.
+// acquire asks for the lead. It does not stop with ctx, because nothing would give back
+// a lead that the database has granted meanwhile.
 func (l *Lead) acquire(ctx, work context.Context) (held *heldLead, owner string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(l.LeaseFor/2, LastWords))
 	defer cancel()
@@ -93,8 +92,7 @@ func (l *Lead) acquire(ctx, work context.Context) (held *heldLead, owner string,
 	return held, owner, nil
 }
 
-// lead works for as long as this process leads. It reports whether it still does,
-// as far as it knows.
+// lead works while this process leads. It returns false if the lead was lost.
 func (l *Lead) lead(stop, work context.Context, held *heldLead, trouble *Trouble) bool {
 	heartbeat := Heartbeat[*heldLead]{
 		Every: l.LeaseFor / 3, Trouble: &Trouble{Log: l.Log, What: "cannot extend the lead yet"},
@@ -125,8 +123,8 @@ func (l *Lead) lead(stop, work context.Context, held *heldLead, trouble *Trouble
 	return loss == nil
 }
 
-// loss returns why the lead was lost; nil: as far as is known, it was not. A
-// process that stood still learns of it by any error.
+// loss returns the reason why the lead was lost, or nil. After a pause of the whole
+// process, any error of the work may be the first sign of it.
 func (h *heldLead) loss(err error) error {
 	cause := context.Cause(h.Context())
 	switch {

@@ -13,8 +13,7 @@ type Worker struct {
 	hasSlot bool
 }
 
-// acquireSlot waits for a slot. It reports whether there is one, and false when
-// stop has ended.
+// acquireSlot waits for a slot. It returns false when stop has ended.
 func (w *Worker) acquireSlot(stop context.Context) bool {
 	if stop.Err() != nil {
 		return false
@@ -27,7 +26,7 @@ func (w *Worker) acquireSlot(stop context.Context) bool {
 	return w.hasSlot
 }
 
-// releaseSlot gives up the slot: the rest of the batch needs none.
+// releaseSlot gives the slot to other workers.
 func (w *Worker) releaseSlot() {
 	if w.hasSlot {
 		w.hasSlot = false
@@ -35,21 +34,21 @@ func (w *Worker) releaseSlot() {
 	}
 }
 
-// SideBySide runs n items at the same time, as far as there are slots, until ctx
-// ends. It returns how many it has begun, when all of those are done. It starts
-// alone, since most batches are done before another goroutine has woken up, and
-// gets help as soon as an item takes its time.
+// SideBySide runs n items in parallel, on all free slots, until ctx ends. It returns the
+// number of items that it has started, once those are done. It starts with one
+// goroutine, since most batches are done before a second one has woken up, and starts
+// others when an item is slow.
 func (w *Worker) SideBySide(ctx context.Context, n int, run func(i int)) int {
 	p := &parallel{ctx: ctx, slots: w.slots, n: n, run: run}
-	p.askAgain(quickEnough)
+	p.helpAfter(quickEnough)
 	p.workOn()
 	w.releaseSlot() // for other workers, while items take their time here
 	p.finish()
 	return min(n, int(p.next.Load()))
 }
 
-// quickEnough is how long an item may take before others help with the batch, and
-// slowEnough how often to look for free slots at least.
+// quickEnough is how long an item may take before other goroutines help with the batch,
+// and slowEnough is the longest interval between checks for free slots.
 const (
 	quickEnough = time.Millisecond
 	slowEnough  = 50 * time.Millisecond
@@ -65,21 +64,21 @@ type parallel struct {
 
 	mu      sync.Mutex
 	over    bool
-	again   *time.Timer // asks for help the next time
+	timer   *time.Timer // of the next check for free slots
 	helpers sync.WaitGroup
 }
 
-// askAgain gets help after a while, and again for as long as items are left: slots
-// that are busy now may be free later.
-func (p *parallel) askAgain(after time.Duration) {
+// helpAfter checks for free slots after a while, and repeats that while items are left:
+// slots that are busy now may be free later.
+func (p *parallel) helpAfter(after time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over || p.left() <= 0 {
 		return
 	}
-	p.again = time.AfterFunc(after, func() {
+	p.timer = time.AfterFunc(after, func() {
 		p.getHelp()
-		p.askAgain(min(2*after, slowEnough))
+		p.helpAfter(min(2*after, slowEnough))
 	})
 }
 
@@ -100,7 +99,7 @@ func (p *parallel) workOn() {
 	}
 }
 
-// getHelp uses the free slots for the items that are left.
+// getHelp starts a goroutine on each free slot, for the items that are left.
 func (p *parallel) getHelp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,8 +123,8 @@ func (p *parallel) getHelp() {
 func (p *parallel) finish() {
 	p.mu.Lock()
 	p.over = true
-	if p.again != nil {
-		p.again.Stop()
+	if p.timer != nil {
+		p.timer.Stop()
 	}
 	p.mu.Unlock()
 	p.helpers.Wait()

@@ -12,24 +12,24 @@ import (
 // variable for tests, which set it before they begin.
 var TroubleWait = 2 * time.Second
 
-// LastWords is how long a process that ends tries to record results and give leases
-// back.
+// LastWords is how long a process that is stopping tries to record results and to give
+// leases back.
 const LastWords = 10 * time.Second
 
-// Retry says how to repeat statements that the database refuses for a moment. The
-// zero value repeats after collisions alone, without end.
+// Retry repeats statements after temporary errors. The zero value repeats them after
+// collisions only, without limit.
 type Retry struct {
-	Collisions int           // how often to try, with collisions; 0 for no limit
+	Collisions int           // most attempts, if they collide; 0: no limit
 	Outages    bool          // repeat after all errors that are not [pg.IsFinal], after a pause
 	Each       time.Duration // deadline of each attempt; 0: the context's
 	Trouble    *Trouble      // reports errors that are repeated after a pause; may be nil
 }
 
-// collisionWait is how long to wait for the other transaction, at first, at most.
+// collisionWait is the longest pause after the first collision.
 const collisionWait = 10 * time.Millisecond
 
-// Do calls a function until it succeeds, its error is not one to be repeated, or
-// ctx ends. It returns the last error.
+// Do calls a function until it succeeds, until its error is not temporary, or until ctx
+// ends. It returns the last error.
 func (r Retry) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	collisions := 0
 	for {
@@ -66,26 +66,25 @@ func (r Retry) once(ctx context.Context, fn func(ctx context.Context) error) err
 	return fn(ctx)
 }
 
-// Outlast returns a context for statements that have to be made although ctx has
-// ended, or may end meanwhile: it keeps the values of ctx, and ends when d has
-// passed, or a while after ctx.
+// Outlast returns a context for statements that must run even if ctx has ended. It has
+// the values of ctx, and ends after d, or [LastWords] after the end of ctx.
 func Outlast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
 	forget := context.AfterFunc(ctx, func() { time.AfterFunc(LastWords, cancel) })
 	return longer, func() { forget(); cancel() }
 }
 
-// Pause waits, and reports whether ctx still holds.
+// Pause waits for d. It returns false when ctx has ended.
 func Pause(ctx context.Context, d time.Duration) bool { return Rest(ctx, d, nil) }
 
-// Rest waits for news, for that long at most, and reports whether ctx still holds.
-func Rest(ctx context.Context, d time.Duration, news <-chan struct{}) bool {
+// Rest waits for a notification, at most for d. It returns false when ctx has ended.
+func Rest(ctx context.Context, d time.Duration, notified <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-news:
+	case <-notified:
 	case <-timer.C:
 	}
 	return true

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// Sizer finds out how much to take at once: enough that taking is cheap beside
-// the work, little enough that a batch is done in about a second, so that other
-// nodes get their part and little is repeated after a crash. It is safe for use by
-// any number of goroutines.
+// Sizer adapts the size of batches: large enough that taking them costs little, and
+// small enough that one takes about a second, so that other nodes get a share and a
+// crash repeats little. It is safe for use by any number of goroutines.
 type Sizer struct {
 	mu         sync.Mutex
 	size, most int
@@ -20,17 +19,17 @@ const (
 	tooLong    = time.Second
 )
 
-// NewSizer returns one that begins small and grows up to most.
+// NewSizer returns a Sizer that begins with a small size and grows up to most.
 func NewSizer(most int) *Sizer { return &Sizer{size: min(firstBatch, most), most: most} }
 
-// Next is how much to take.
+// Next returns the size of the next batch.
 func (s *Sizer) Next() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.size
 }
 
-// Took learns from a batch of n things.
+// Took adapts the size to the duration of a batch of n items.
 func (s *Sizer) Took(n int, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

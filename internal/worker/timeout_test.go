@@ -47,12 +47,12 @@ func TestTimeoutEndsWithTheCall(t *testing.T) {
 	}
 }
 
-func TestTimeoutEndsWithTheFlight(t *testing.T) {
+func TestTimeoutEndsWithTheWork(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	cause := errors.New("lost")
-	flight, end := context.WithCancelCause(context.WithValue(t.Context(), key{}, 7))
-	c := newTimeout(flight, time.Hour)
+	work, end := context.WithCancelCause(context.WithValue(t.Context(), key{}, 7))
+	c := newTimeout(work, time.Hour)
 	if deadline, ok := c.Deadline(); !ok || time.Until(deadline) > time.Hour || c.Value(key{}) != 7 {
 		t.Errorf("deadline %v, value %v", deadline, c.Value(key{}))
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Transactions are those of handlers. They leave half of the pool's connections to
-// other users of the pool: handlers that use it inside of their transactions would
-// otherwise wait for each other.
+// Transactions runs the transactions of handlers. They use at most half of the pool's
+// connections: handlers that take another connection of the pool inside of their
+// transactions would otherwise wait for each other.
 type Transactions struct {
 	pool  *pgxpool.Pool
 	slots chan struct{}
-	ended atomic.Int64 // transactions so far
+	ended atomic.Int64 // number of ended transactions
 	log   *slog.Logger
 }
 
@@ -50,7 +50,7 @@ func (t *Transactions) release(conn *pgxpool.Conn) {
 	<-t.slots
 }
 
-// How often Watch looks, and after how many looks without change it warns.
+// Watch checks every watchEvery, and warns after watchLooks checks without a change.
 const (
 	watchEvery = time.Second
 	watchLooks = 3
@@ -93,11 +93,11 @@ func (t *Transactions) Pipeline(leaseFor time.Duration) *Pipeline {
 	return &Pipeline{from: t, leaseFor: leaseFor}
 }
 
-// PipelineFor is how long a connection is kept from event to event: other groups have
-// handlers too, and do not wait for the end of a lease.
+// PipelineFor is how long a pipeline keeps its connection. It is shorter than a lease,
+// so that handlers of other groups do not wait for the end of one.
 const PipelineFor = 20 * time.Millisecond
 
-// Begin opens a transaction, unless one is open that nothing has happened in.
+// Begin opens a transaction, unless Commit has opened one already.
 func (p *Pipeline) Begin(ctx context.Context) error {
 	if p.conn != nil {
 		return nil
@@ -159,9 +159,9 @@ var (
 	errBusy      = errors.New("the handler returned before it had read, or closed, the rows of a query")
 )
 
-// Blame tells whose error it is when a transaction cannot be settled and committed:
-// its handler's, which ignored an error of one of its statements or broke a
-// deferred constraint, or the database's.
+// Blame returns the error of a commit as the handler's error if the handler ignored an
+// error of a statement or violated a deferred constraint. Otherwise it returns it
+// unchanged, as the database's error.
 func Blame(err error) (handlerErr, _ error) {
 	if pg.IsFailedTransaction(err) {
 		return errSwallowed, nil
@@ -172,13 +172,12 @@ func Blame(err error) (handlerErr, _ error) {
 	return nil, err
 }
 
-// HoldTx returns a transaction that may be used but not ended: statements of ours
-// are part of it.
+// HoldTx returns a transaction that a callback can use but not end, because statements
+// of Posthorn follow in it.
 func HoldTx(tx pgx.Tx) pgx.Tx { return &heldTx{Tx: tx} }
 
-// heldTx is a transaction that a handler may use but not end. When the handler has
-// returned it is over, since the connection goes on with the transactions of other
-// events.
+// heldTx is a transaction that a handler can use but not end. It is closed when the
+// handler has returned, since the connection is then used for other events.
 type heldTx struct {
 	pgx.Tx
 	over atomic.Bool

@@ -9,8 +9,8 @@ import (
 	"github.com/posthorn/posthorn/internal/outage"
 )
 
-// Trouble logs an error of one activity that is tried again: once when it begins to
-// fail, and once when it works again. Package outage logs an outage of the database,
+// Trouble logs errors of one activity that is retried: once when it begins to fail, and
+// once when it works again. Package outage logs an outage of the database,
 // which makes all activities fail, in place of every Trouble. A nil Trouble logs
 // nothing. It is safe for use by any number of goroutines.
 type Trouble struct {
@@ -52,14 +52,14 @@ func (t *Trouble) Over() {
 	t.times, t.reported = 0, false
 }
 
-// How many failures are logged in a period, at most.
+// At most mostFailures are logged in a failurePeriod.
 const (
 	mostFailures  = 20
 	failurePeriod = 10 * time.Second
 )
 
-// Failures logs failures of handlers: so many in a period at most, and then how
-// many it has left out. Last attempts are counted by themselves.
+// Failures logs failures of handlers: a limited number in each period, and then the
+// number of failures that it has left out. Last attempts are counted separately.
 type Failures struct {
 	Log *slog.Logger
 
@@ -69,8 +69,7 @@ type Failures struct {
 	leftOut int
 }
 
-// Report logs a failure: as an error when it was the last attempt, otherwise as a
-// warning.
+// Report logs a failure: as an error after the last attempt, otherwise as a warning.
 func (f *Failures) Report(last bool, message string, attributes ...any) {
 	level := slog.LevelWarn
 	if last {

@@ -11,35 +11,34 @@ import (
 )
 
 // Kind is a kind of work. B is the batch of one worker, such as a lease; the zero B
-// is none.
+// means no batch.
 type Kind[B comparable] interface {
-	// Room returns how much to take next. It may wait, and returns 0 when stop has
-	// ended.
+	// Room returns the number of items to take next. It may wait, and returns 0 when
+	// stop has ended.
 	Room(stop context.Context) int
-	// Take finishes the batch done, if there is one, and takes up to n more items, if
-	// there are any. When it fails with [pg.ErrLeaseLost], done was lost.
+	// Take finishes the batch done, unless it is zero, and takes up to n more items. If
+	// there are none it returns the zero B. [pg.ErrLeaseLost] means that done was lost.
 	Take(work context.Context, n int, done B) (B, error)
-	// Runner returns a function that runs batches, one after another, on a worker. It
-	// reports whether the batch went well and is yet to be finished.
+	// Runner returns a function that runs batches, one after another, on a worker. The
+	// function reports whether the batch succeeded and has to be finished.
 	Runner(w *Worker) func(work context.Context, batch B) (finish bool)
-	// Finish finishes a batch that went well. It repeats statements that the database
-	// refuses for a moment.
+	// Finish finishes a batch that succeeded. It retries after temporary errors.
 	Finish(work context.Context, batch B)
-	// Release gives back a batch that was not begun.
+	// Release gives back a batch that was not started.
 	Release(work context.Context, batch B)
-	// Lost reports a batch that was lost although it went well.
+	// Lost is called with a batch that succeeded but was lost before it was finished.
 	Lost(batch B)
 	// KeepAlive extends leases until ctx ends.
 	KeepAlive(ctx context.Context)
-	// Rest waits until there may be more to take. It reports whether stop still holds.
+	// Rest waits until there may be more work. It returns false when stop has ended.
 	Rest(stop context.Context) bool
 }
 
-// Config says how to work.
+// Config configures a loop.
 type Config struct {
-	Workers int // batches, and items that run at once, at most
+	Workers int // most batches, and most items, that run at once
 	Log     *slog.Logger
-	Ends    func(err error) bool // errors of Take that end the work; nil: none does
+	Ends    func(err error) bool // reports whether an error of Take ends the loop; nil: none does
 }
 
 // loop is one run of a kind of work.
@@ -47,15 +46,15 @@ type loop[B comparable] struct {
 	Config
 	kind    Kind[B]
 	slots   chan struct{} // has one entry for each item that runs
-	turn    chan struct{} // has one entry while a worker takes
+	turn    chan struct{} // has one entry while a worker takes a batch
 	trouble Trouble
 	end     func()
-	ended   error // ended the work; of the worker that has the turn
+	ended   error // the error that ended the loop; guarded by turn
 }
 
-// Run works until stop ends. Then it takes nothing more, and returns when the
-// batches of its workers are finished or given back; when work ends too, that
-// should be soon. The error is one of Take that ended it.
+// Run works until stop ends. Then it takes no more batches, and returns when the
+// batches of its workers are finished or given back. The end of work tells them to
+// hurry. Run returns the error of Take that ended the loop.
 func Run[B comparable](stop, work context.Context, kind Kind[B], config Config) error {
 	stop, end := context.WithCancel(stop)
 	defer end()
@@ -75,8 +74,8 @@ func Run[B comparable](stop, work context.Context, kind Kind[B], config Config) 
 	return l.ended
 }
 
-// runWorker takes batches and runs them, one at a time. A batch that went well is
-// finished with the next take.
+// runWorker takes batches and runs them, one at a time. A batch that succeeded is
+// finished by the next take, in the same round trip.
 func (l *loop[B]) runWorker(stop, work context.Context) {
 	w := &Worker{slots: l.slots}
 	run := l.kind.Runner(w)
@@ -93,8 +92,8 @@ func (l *loop[B]) runWorker(stop, work context.Context) {
 	}
 }
 
-// next finishes the last batch and takes another. It returns with a slot, or
-// reports that stop has ended.
+// next finishes the last batch and takes another. It acquires a slot for the batch, or
+// returns false when stop has ended.
 func (l *loop[B]) next(w *Worker, stop, work context.Context, done B) (batch B, ok bool) {
 	var none B
 	if !l.awaitTurn(stop, work, &done) {
@@ -128,7 +127,7 @@ func (l *loop[B]) next(w *Worker, stop, work context.Context, done B) (batch B, 
 	}
 }
 
-// judge looks at the error of a take, and returns the batch that is still to be
+// judge handles the error of a take, and returns the batch that still has to be
 // finished.
 func (l *loop[B]) judge(stop context.Context, done B, err error) B {
 	var none B
@@ -149,10 +148,10 @@ func (l *loop[B]) judge(stop context.Context, done B, err error) B {
 	return done
 }
 
-// patience is how long a batch that is done waits to be finished with the next take.
+// patience is how long a batch waits to be finished by the next take.
 const patience = 5 * time.Millisecond
 
-// awaitTurn waits until this worker may take.
+// awaitTurn waits until this worker may take a batch.
 func (l *loop[B]) awaitTurn(stop, work context.Context, done *B) bool {
 	select {
 	case l.turn <- struct{}{}:

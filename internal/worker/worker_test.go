@@ -18,8 +18,8 @@ type thing struct{ worker.Hold }
 
 var errNetwork = errors.New("the connection broke")
 
-// What is finished by a statement whose answer was lost is not lost when the
-// statement is repeated; unless others may have it by then.
+// A hold that was finished by a statement with an unknown result is not lost when the
+// repeated statement is refused, unless another process may have it by then.
 func TestALostAnswer(t *testing.T) {
 	for _, expired := range []bool{false, true} {
 		leaseFor := time.Hour
@@ -36,7 +36,7 @@ func TestALostAnswer(t *testing.T) {
 	}
 }
 
-// Nothing is extended while the database is told of it, and nothing that is over.
+// A hold is not extended while a statement about it runs, nor after it is over.
 func TestHeartbeatsKeepOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -79,8 +79,7 @@ func TestHeartbeatsKeepOut(t *testing.T) {
 	})
 }
 
-// Collisions are repeated at once, outages after a pause, and that is reported
-// once; what will not change is returned.
+// Outages are retried after a pause and logged once; permanent errors are returned.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -104,8 +103,8 @@ func TestRetry(t *testing.T) {
 	})
 }
 
-// A handler that fails without end does not fill the log, and the log says how
-// much it lacks.
+// A handler that always fails does not fill the log, and the log has the number of
+// failures that were left out.
 func TestFailuresAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

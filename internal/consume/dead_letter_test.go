@@ -59,7 +59,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// Each page begins where the last one ended, whatever is gone by then.
+// Each page begins where the last one ended, also after rows were removed.
 func TestDeadLettersWhilePurging(t *testing.T) {
 	t.Parallel()
 	w := newDatabase(t)

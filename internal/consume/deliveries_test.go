@@ -35,7 +35,7 @@ func TestDeliveries(t *testing.T) {
 	w.Nothing(g)
 }
 
-// Leaving the loop gives back what it was given and what was fetched ahead.
+// Leaving the loop gives back its event and the events that were fetched ahead.
 func TestDeliveriesGiveBack(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(*testing.T, *posthorn.Group){
@@ -72,8 +72,8 @@ func TestDeliveriesGiveBack(t *testing.T) {
 	}
 }
 
-// When its context ends, what the loop was given may still be answered, and only
-// the rest goes back.
+// When its context ends, the current event can still be acknowledged; only the others
+// are given back.
 func TestDeliveriesEnd(t *testing.T) {
 	t.Parallel()
 	w := newDatabase(t)
@@ -102,8 +102,8 @@ func TestDeliveriesEnd(t *testing.T) {
 	}
 }
 
-// Asking for the next event keeps alive what waits for its turn, also while
-// answers are saved.
+// The leases of waiting events are extended while the loop runs, also during
+// acknowledgements.
 func TestDeliveriesKeepTheirLease(t *testing.T) {
 	t.Parallel()
 	w := newDatabase(t)
@@ -137,7 +137,7 @@ func TestDeliveriesKeepTheirLease(t *testing.T) {
 	testworld.Equal(t, "events", seen, ids)
 }
 
-// What is nacked in an ordered group takes the rest of its lease out of the loop.
+// In an ordered group a nack removes the rest of its lease from the loop.
 func TestDeliveriesInOrder(t *testing.T) {
 	t.Parallel()
 	w := newDatabase(t)

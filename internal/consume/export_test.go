@@ -1,5 +1,5 @@
 package consume
 
-// What tests wait for, or set before they begin.
+// Variables that tests read, or set before they begin.
 
 var HandOverIn = &handOverIn

@@ -39,7 +39,7 @@ func TestFetchAndAck(t *testing.T) {
 	testworld.WantErr(t, "another second answer", deliveries[0].Nack(t.Context(), errors.New("no")), posthorn.ErrConflict)
 }
 
-// Whoever waits hears of events that plain SQL publishes, without Run.
+// A waiting fetch is notified of events that plain SQL publishes, without Run.
 func TestFetchWaits(t *testing.T) {
 	t.Parallel()
 	w := newDatabase(t)
@@ -162,7 +162,7 @@ func TestExtend(t *testing.T) {
 	other.Ack(second...)
 }
 
-// seed 002.13, 002.14, 002.15: what failed comes again until its attempts run out.
+// seed 002.13, 002.14, 002.15: a failed event is retried until its attempts run out.
 func TestNackAndTerm(t *testing.T) {
 	t.Parallel()
 	w := newDatabase(t)
@@ -197,8 +197,8 @@ func TestNackAndTerm(t *testing.T) {
 	testworld.Equal(t, "dead letters", reasons, []string{"hopeless", "still busy"})
 }
 
-// What is done at the head of a lease is not repeated after a crash, although the
-// rest takes its time.
+// Events that are done at the head of a lease are not repeated after a crash, although
+// others of the lease are not done.
 func TestAnswersAreSavedEarly(t *testing.T) {
 	t.Parallel()
 	w := newDatabase(t)
@@ -218,7 +218,7 @@ func TestAnswersAreSavedEarly(t *testing.T) {
 	testworld.WantErr(t, "late ack", deliveries[2].Ack(t.Context()), posthorn.ErrLeaseLost)
 }
 
-// In an ordered group a failure holds back what follows, also in hand.
+// In an ordered group a failure holds back the later events, also those of its lease.
 func TestNackHoldsBack(t *testing.T) {
 	t.Parallel()
 	w := newDatabase(t)
@@ -245,7 +245,7 @@ func TestNackHoldsBack(t *testing.T) {
 	testworld.Equal(t, "attempts", attempts, []int{2, 1, 1, 1})
 }
 
-// An answer that could not be saved can be given again.
+// An acknowledgement that could not be saved can be repeated.
 func TestAckAgainAfterTrouble(t *testing.T) {
 	t.Parallel()
 	w := newDatabase(t)
@@ -330,7 +330,7 @@ func TestCloseEndsFetch(t *testing.T) {
 	testworld.WantErr(t, "fetch", <-ended, posthorn.ErrClosed)
 }
 
-// Run waits for what was fetched as it does for handlers.
+// Run waits for fetched events as it does for handlers.
 func TestRunWaitsForFetched(t *testing.T) {
 	t.Parallel()
 	w := newDatabase(t)
@@ -469,5 +469,5 @@ func TestPublishedIsQueuedAndLogged(t *testing.T) {
 	testworld.Equal(t, "log", testworld.Ask[string](w, `select concat_ws(' ', event_id = $1, namespace, event_type, payload, metadata->>'trace', producer_node_id = $2,
 		emitted_at > now() - interval '1 hour') from posthorn.event_log`, id, w.NodeID()), `t default user.created {"user": "123"} x t t`)
 	w.Nothing(g)
-	testworld.Equal(t, "log after it was handled", logged(), 1) // what is done stays in the log
+	testworld.Equal(t, "log after it was handled", logged(), 1) // events stay in the log
 }

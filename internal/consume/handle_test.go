@@ -52,8 +52,8 @@ func TestHandlersGetWhatTheirPatternsMatch(t *testing.T) {
 	}
 }
 
-// What has succeeded is not run again; handlers that failed for now are tried
-// again also when another has failed for good.
+// Handlers that have succeeded are not run again; those that failed are retried, also
+// when another has failed for good.
 //
 // seed 002.19–22, 002.24, 002.26
 func TestOnlyFailedHandlersGetTheEventAgain(t *testing.T) {

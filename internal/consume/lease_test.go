@@ -46,7 +46,7 @@ func TestLeasesLiveWhileHandlersRun(t *testing.T) {
 	}
 }
 
-// What is done at the head of a lease is settled while its tail is worked on, so
+// Events that are done at the head of a lease are settled while its tail is handled, so
 // that a crash repeats little.
 func TestTheHeadIsSettledWhileTheTailIsHandled(t *testing.T) {
 	w := newWorld(t)
@@ -74,7 +74,7 @@ func TestTheHeadIsSettledWhileTheTailIsHandled(t *testing.T) {
 	}
 }
 
-// Guarantee 4: who has lost a lease hears of it, and settles nothing.
+// Guarantee 4: a worker that has lost a lease gets an error, and settles nothing.
 func TestALostLeaseEndsItsHandlers(t *testing.T) {
 	w := newWorld(t)
 	config := quick
@@ -104,7 +104,7 @@ func TestALostLeaseEndsItsHandlers(t *testing.T) {
 	}
 }
 
-// Run drains: what handlers finish in time is settled.
+// Run drains: events that handlers finish in time are settled.
 //
 // seed 000.50
 func TestDrain(t *testing.T) {
@@ -133,8 +133,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// Handlers that take longer than DrainFor are told so; what they leave undone
-// goes to others at once, and counts as no attempt.
+// The contexts of handlers end after DrainFor; unfinished events go to other workers at
+// once, and the attempt does not count.
 func TestDrainIsBounded(t *testing.T) {
 	for _, transactional := range []bool{false, true} {
 		t.Run(fmt.Sprintf("transactional %v", transactional), func(t *testing.T) {

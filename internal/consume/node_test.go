@@ -12,7 +12,7 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// seed 000.10: a node's id is {host}-{pid}-{8 hex}, or what it was told, cleaned.
+// seed 000.10: a node's id is {host}-{pid}-{8 hex}, or the configured one, cleaned.
 func TestNodeID(t *testing.T) {
 	w := newWorld(t)
 	one, other := w.open().NodeID(), w.open().NodeID()
@@ -30,7 +30,7 @@ func TestNodeID(t *testing.T) {
 	}
 }
 
-// seed 000.50–51, 000.65: the options are what they say, and what was opened is
+// seed 000.50–51, 000.65: the options have their effects, and all connections are
 // closed.
 func TestConnections(t *testing.T) {
 	w := newWorld(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/posthorn/posthorn/internal/consume"
 )
 
-// Go and SQL agree on what a pattern is, and on what it matches.
+// Go and SQL accept the same patterns, which match the same types.
 func TestPatternsMeanTheSameInSQL(t *testing.T) {
 	w := newWorld(t)
 	parts := []string{"order", "placed", "*", ">", "", "a b", "Ü", "%", "_", "\\", "x*"}

@@ -16,7 +16,7 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// What a transaction has set for itself is not there in the next one on the same
+// A setting that is local to a transaction does not reach the next one on the same
 // connection.
 func TestTransactionsInheritNothing(t *testing.T) {
 	w := newWorld(t)
@@ -75,7 +75,7 @@ func TestATransactionEndsWithItsHandler(t *testing.T) {
 	}
 }
 
-// What only the commit finds out is a failure of the event, not of the database.
+// A violated deferred constraint is a failure of the event, not of the database.
 func TestDeferredConstraints(t *testing.T) {
 	w := newWorld(t)
 	w.exec("create table effects (handler text, event bigint unique deferrable initially deferred)")

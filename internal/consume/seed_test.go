@@ -29,8 +29,8 @@ func (w *world) replaceTake(body string) {
 	) returns table (lease bigint, attempt int) language plpgsql as $$ begin ` + body + ` end $$`)
 }
 
-// recordTakes notes in a table what is asked of posthorn.take, how many events the
-// lease has that it settles, and when.
+// recordTakes writes the arguments of each call of posthorn.take to a table, with the
+// number of events that it settles and the time.
 func (w *world) recordTakes() {
 	w.t.Helper()
 	w.exec("create table public.takes (max_events int, lease_for interval, settled int, at timestamptz default clock_timestamp())")
@@ -97,7 +97,7 @@ func TestAsTheSeedSystemsHadIt(t *testing.T) {
 	if n := ask[int](w, "select count(*) from user_events where user_id = 'bad'"); n != 0 {
 		t.Error("what failed has left the effect of another handler")
 	}
-	// More only after a window that was empty; the rest of what that finds is given back.
+	// More only after an empty window; the rest of the events found then is given back.
 	if asked := ask[string](w, "select string_agg(distinct max_events || ' for ' || lease_for, ', ') from public.takes where max_events > 9 and settled is distinct from 0"); asked != "10 for 00:00:30" {
 		t.Errorf("took %s", asked)
 	}
@@ -106,7 +106,7 @@ func TestAsTheSeedSystemsHadIt(t *testing.T) {
 	}
 }
 
-// buffer collects what is logged.
+// buffer collects log messages.
 type buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -151,8 +151,8 @@ func TestTroubleWhileTaking(t *testing.T) {
 	w.settled("billing")
 }
 
-// seed 000.38, 000.46, 002.13: without news, workers look for events at the pace they
-// were told.
+// seed 000.38, 000.46, 002.13: without notifications, workers look for events at the
+// configured interval.
 func TestIdlePoll(t *testing.T) {
 	w := newWorld(t)
 	w.recordTakes()

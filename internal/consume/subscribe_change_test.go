@@ -13,8 +13,8 @@ import (
 	"github.com/posthorn/posthorn/internal/testworld"
 )
 
-// What has patterns and what has a subscription do not go together: the former
-// would get nothing that no subscription wants.
+// Handlers with patterns and subscriptions exclude each other: the handlers would miss
+// the events that match no subscription.
 func TestSubscriptionsAndPatternsAreNotMixed(t *testing.T) {
 	t.Parallel()
 	nothing := func(context.Context, posthorn.Event) error { return nil }
@@ -136,7 +136,7 @@ func TestHandlerBecomesSubscription(t *testing.T) {
 	testworld.Equal(t, "dead letters", len(w.buried("g")), 0)
 }
 
-// loud is a client of the same database, and what it logs.
+// loud is a client of the same database, with its log messages.
 func (w *database) loud() (*database, *testworld.Buffer) {
 	w.T.Helper()
 	log := &testworld.Buffer{}

@@ -14,8 +14,8 @@ import (
 	"github.com/posthorn/posthorn/internal/testworld"
 )
 
-// Whoever fetches is told which subscriptions an event is for; what fails comes
-// again for those alone.
+// A fetched event names its subscriptions; after a failure it is retried for those
+// that failed only.
 //
 // seed 001.45
 func TestFetchSubscribed(t *testing.T) {
@@ -77,7 +77,7 @@ func TestFetchSubscribedFewOfMany(t *testing.T) {
 		}
 		w.Ack(deliveries...)
 	}
-	slices.Sort(got) // what was cut off comes when its turn is
+	slices.Sort(got) // the events that were cut off come later
 	testworld.Equal(t, "events", got, want)
 	w.Nothing(g)
 }

@@ -73,7 +73,7 @@ func (w *database) buried(group string) []string {
 	return letters
 }
 
-// tally counts what handlers were called with.
+// tally counts the calls of handlers.
 type tally struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -127,8 +127,8 @@ func TestFilterAsJSON(t *testing.T) {
 	}
 }
 
-// Each subscription gets what it wants, in every form of handler, and what none
-// wants is passed over.
+// Each subscription gets the events that match it, with every form of handler; events
+// that match none are skipped.
 //
 // seed 001.21, 001.23, 001.50
 func TestSubscribe(t *testing.T) {
@@ -186,8 +186,8 @@ func TestSubscribe(t *testing.T) {
 	testworld.Equal(t, "dead letters", len(w.buried("g")), 0)
 }
 
-// What one subscription's handler fails at comes again for it alone, after its own
-// delay, and is buried for it alone.
+// An event that one subscription's handler fails at is retried for that subscription
+// only, after its own delay, and buried for it only.
 //
 // seed 001.45, 001.46, 001.47, 001.48, 001.49
 func TestSubscriptionFailsAlone(t *testing.T) {
@@ -228,8 +228,8 @@ func TestSubscriptionFailsAlone(t *testing.T) {
 	})
 }
 
-// A handler that does not get on holds up neither the other subscriptions of its
-// group nor what is read ahead, and its time is limited.
+// A handler that hangs stops neither the other subscriptions of its group nor reading
+// ahead, and its time is limited.
 //
 // seed 001.50, 001.54, 001.55, 001.57, 001.59
 func TestSlowSubscriptionHoldsUpNobody(t *testing.T) {
@@ -257,7 +257,7 @@ func TestSlowSubscriptionHoldsUpNobody(t *testing.T) {
 	})
 	w.Start()
 	w.subscribed(2)
-	const slow, events = 5, 500 // half of what may run at once
+	const slow, events = 5, 500 // half of the concurrency
 	for range slow {
 		w.send(posthorn.Message{Type: "e", Key: "slow"})
 	}

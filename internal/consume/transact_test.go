@@ -19,7 +19,8 @@ func book(ctx context.Context, tx pgx.Tx, by string, e posthorn.Event) error {
 	return err
 }
 
-// Effect and acknowledgement are one, also for what the handler publishes.
+// Effect and acknowledgement commit together, also for events that the handler
+// publishes.
 //
 // seed 000.4
 func TestAFailedTransactionLeavesNoEffect(t *testing.T) {
@@ -51,7 +52,7 @@ func TestAFailedTransactionLeavesNoEffect(t *testing.T) {
 }
 
 // Several handlers in transactions of one event: each has its effect once,
-// whatever becomes of the others, and a plain one beside them too.
+// also if others fail, and so has a plain one beside them.
 //
 // seed 000.67
 func TestEachTransactionByItself(t *testing.T) {
@@ -186,7 +187,7 @@ func TestCollisionsAreNoFailures(t *testing.T) {
 	}
 }
 
-// A batch that fails comes again event by event, and only what is bad stays bad.
+// A failed batch is retried event by event, and only the bad event fails again.
 func TestBatches(t *testing.T) {
 	for _, transactional := range []bool{false, true} {
 		t.Run(fmt.Sprintf("transactional %v", transactional), func(t *testing.T) {
@@ -270,7 +271,7 @@ func TestTroubleWithTheDatabase(t *testing.T) {
 	w.exec("create table effects (handler text, event bigint)")
 	ph := w.open()
 	config := quick
-	config.LeaseFor = time.Second // what was taken in a call that failed comes back with it
+	config.LeaseFor = time.Second // a lease whose take has failed expires soon
 	ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
 		return book(ctx, tx, "book", e)
 	})

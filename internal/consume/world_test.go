@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	posthorntest.Main(m)
 }
 
-// world is a database, and what its groups' handlers have said.
+// world is a database, with the lines that handlers have recorded.
 type world struct {
 	t    *testing.T
 	url  string
@@ -143,7 +143,7 @@ func (w *world) stopClock() (move func(time.Duration)) {
 	return move
 }
 
-// say notes what a handler did.
+// say records a line for a handler.
 func (w *world) say(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,7 +156,7 @@ func (w *world) lines() []string {
 	return slices.Clone(w.said)
 }
 
-// awaitLines returns when handlers have said that much.
+// awaitLines waits until handlers have recorded that many lines.
 func (w *world) awaitLines(n int) []string {
 	w.t.Helper()
 	await.True(w.t, fmt.Sprintf("%d lines", n), func() bool { return len(w.lines()) >= n })

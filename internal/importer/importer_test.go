@@ -17,8 +17,8 @@ import (
 	"github.com/posthorn/posthorn/internal/testnats"
 )
 
-// What a broker has comes into streams of the same names, in order, with its origin;
-// also what comes later, in streams that come later.
+// Entries of a broker are published to streams of the same names, in order, with their
+// origin; also later entries, and new streams.
 func TestImport(t *testing.T) {
 	t.Parallel()
 	for _, kind := range kinds {
@@ -60,8 +60,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// Several groups share an import, and what they can do with events of the log they
-// can do with these.
+// Several groups share an import, whose events they handle like all others.
 func TestImportedEventsAreLikeOthers(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld(t), newBroker(t, "redis")
@@ -107,7 +106,7 @@ func TestImportedEventsAreLikeOthers(t *testing.T) {
 	count("the group that was moved has them again", &mail, 20)
 }
 
-// What a broker has twice is imported once, wherever it comes again, and the order of
+// An event that a broker has twice is imported once, at any distance, and the order of
 // the stream is kept; an event that was committed late is no repeat.
 //
 // Seed 003.3, 003.26
@@ -143,8 +142,8 @@ func TestRepeatsAreDropped(t *testing.T) {
 	w.has("orders", append(want, 301, 401, 402)...)
 }
 
-// A confidential stream takes what is sealed, as it is, and nothing else; it holds
-// up no other stream, and goes on when it may.
+// A confidential stream takes sealed payloads, unchanged, and refuses others. A refused
+// entry stops no other stream, and its stream goes on when it is allowed.
 func TestAConfidentialStreamRefusesPlaintext(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld(t), newBroker(t, "nats")
@@ -175,7 +174,7 @@ func TestAConfidentialStreamRefusesPlaintext(t *testing.T) {
 	w.status("it is up to date", func(s admin.ImportStatus) bool { return s.Error == "" && s.LagEvents != nil && *s.LagEvents == 0 })
 }
 
-// A log does not import what it has published itself, directly or by way of another.
+// A log does not import events that it has published itself, directly or by way of another.
 func TestNothingGoesInCircles(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld(t), newBroker(t, "redis")
@@ -199,8 +198,8 @@ func TestNothingGoesInCircles(t *testing.T) {
 	}
 }
 
-// What a broker has removed before it was imported is told, and the import goes on
-// with what is there.
+// Entries that the broker has removed before they were imported are reported, and the
+// import goes on with the next ones.
 func TestWhatWasTrimmedIsTold(t *testing.T) {
 	t.Parallel()
 	for _, kind := range kinds {
@@ -249,7 +248,7 @@ func TestLagIsShown(t *testing.T) {
 			w, b := newWorld(t), newBroker(t, kind)
 			if kind == "redis" {
 				b.write("orders", 1, 10)
-				b.trim("orders", 4) // what went before it began is no lag
+				b.trim("orders", 4) // entries removed before it began are no lag
 			}
 			b.write("orders", 11, 20)
 			stop := w.imports(b)
@@ -259,7 +258,7 @@ func TestLagIsShown(t *testing.T) {
 			stop()
 			w.status("nobody leads", func(s admin.ImportStatus) bool { return s.Owner == "" })
 			b.write("orders", 21, 57)
-			// Held up by what it may not take, it says how much that is.
+			// Stopped by a refused entry, it reports its lag.
 			w.exec("select posthorn.set_stream_policy('default', 'orders', 'confidential')")
 			stop = w.imports(b)
 			s := w.status("it is behind", func(s admin.ImportStatus) bool { return s.Owner != "" && s.LagEvents != nil && *s.LagEvents == 37 })

@@ -17,8 +17,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// With these in the environment the test binary is a process that imports, handles
-// what it has imported in transactions, says so line by line, and is killed.
+// With these in the environment the test binary is a process that imports,
+// handles the imported events in transactions, prints a line for each, and is killed.
 const (
 	asVictim   = "POSTHORN_TEST_IMPORT_VICTIM"
 	victimKind = "POSTHORN_TEST_IMPORT_KIND"

@@ -65,7 +65,7 @@ func newBroker(t *testing.T, kind string) *broker {
 	return b
 }
 
-// openSink opens a sink that does not know what others have written.
+// openSink opens a sink that does not know the entries of other sinks.
 func (b *broker) openSink() posthorn.Sink {
 	b.t.Helper()
 	var sink interface {

@@ -87,7 +87,7 @@ func (p *projected) killInside(task string) {
 	posthorntest.Advance(p.t, p.ph, quick.LeaseFor)
 }
 
-// TestProjectionProcess is what the process runs that others kill.
+// TestProjectionProcess runs in the processes that other tests kill.
 func TestProjectionProcess(t *testing.T) {
 	url := os.Getenv(childURL)
 	if url == "" {

@@ -16,8 +16,8 @@ import (
 	"github.com/posthorn/posthorn/internal/testworld"
 )
 
-// What was published before there was a projection, and in which order, does not
-// matter: seed 002.30.
+// A projection applies the events that were published before it was defined, in any
+// order: seed 002.30.
 func TestProjectionStartsAtTheBeginning(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
@@ -70,7 +70,7 @@ func TestProjectionHasOneWorkerAtATime(t *testing.T) {
 	}
 	load := p.load()
 	p.awaitApplied("applied", 100)
-	stops[0]() // what it held, another goes on with
+	stops[0]() // another process continues its lease
 	n := len(p.in("applied"))
 	p.awaitApplied("applied", n+100)
 	p.wantApplied("applied", load.end())
@@ -116,8 +116,8 @@ func TestProjectionStandsStillAtAFailure(t *testing.T) {
 	await.True(t, "no failure", func() bool { s := p.status("totals"); return s.Failures == 0 && s.Error == "" })
 }
 
-// A node that starts may bring what mends the failure: it does not wait for the
-// next attempt to be due.
+// A node that starts may have the code that resolves the failure: it does not wait for
+// the next attempt to be due.
 func TestProjectionTriesAtOnceWhenANodeStarts(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)

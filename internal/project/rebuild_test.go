@@ -25,8 +25,8 @@ func emptied(with string) func(ctx context.Context, tx pgx.Tx) error {
 
 // Seed 002.30: rebuilt in place while others publish, with transactions that
 // commit late and a worker that dies in the middle, a projection has every event
-// once. It does not matter how the tables are emptied: a delete does not see
-// what a batch that is not committed has written.
+// once. The tables may be emptied in either way: a delete does not see the
+// rows of an uncommitted batch.
 func TestRebuildUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, reset := range map[string]string{"truncate": "truncate applied", "delete": "delete from applied"} {
@@ -107,7 +107,7 @@ func TestRebuildProgress(t *testing.T) {
 }
 
 // A batch and a rebuild that take the tables in opposite orders block each
-// other. Whichever gives way tries again, and nobody hears of it.
+// other. The one that Postgres ends is retried, without an error.
 func TestRebuildAgainstADeadlock(t *testing.T) {
 	t.Parallel()
 	for name, soon := range map[string]string{"the batch gives way": "10ms", "the rebuild gives way": "20s"} {

@@ -66,7 +66,7 @@ func (c *child) says(t *testing.T, what string) {
 	}
 }
 
-// TestRelayProcess is what the processes run that others kill or stop.
+// TestRelayProcess runs in the processes that other tests kill or stop.
 func TestRelayProcess(t *testing.T) {
 	url := os.Getenv(relayURL)
 	if url == "" {
@@ -171,7 +171,7 @@ func says(t *testing.T, l *testworld.Buffer, what string) {
 	await.True(t, "the log says: "+what, func() bool { return strings.Contains(l.String(), what) })
 }
 
-// A lead that ends while the process asks what it has set aside is lost like any other.
+// A lead that ends while the process lists the streams set aside is lost like any other.
 func TestRelayLosesALeadThatItHasJustTaken(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)

@@ -24,13 +24,13 @@ import (
 	"github.com/posthorn/posthorn/internal/testworld"
 )
 
-// table is a broker for tests: a table, to which it appends whatever it is given.
+// table is a broker for tests: a table, to which events are appended.
 type table struct {
 	pool *pgxpool.Pool
-	name string // who writes
+	name string // of the writer
 
 	mu   sync.Mutex
-	fail func(posthorn.Event) error                      // what it does not take
+	fail func(posthorn.Event) error                      // refuses an event
 	call func(context.Context, posthorn.SinkBatch) error // before each call
 }
 
@@ -43,11 +43,11 @@ func (s *table) Write(ctx context.Context, batch posthorn.SinkBatch) error {
 			return err
 		}
 	}
-	failed, held := posthorn.EventErrors{}, map[string]error{}
+	failed, blocked := posthorn.EventErrors{}, map[string]error{}
 	var ids []int64
 	var streams []string
 	for _, e := range batch.Events {
-		err := held[e.Stream]
+		err := blocked[e.Stream]
 		if err == nil && fail != nil {
 			err = fail(e)
 		}
@@ -56,7 +56,7 @@ func (s *table) Write(ctx context.Context, batch posthorn.SinkBatch) error {
 			ids, streams = append(ids, e.ID), append(streams, e.Stream)
 			continue
 		case !strings.Contains(err.Error(), "never"): // Permanent ones hold nothing back
-			held[e.Stream] = err
+			blocked[e.Stream] = err
 		}
 		failed[e.ID] = err
 	}
@@ -80,10 +80,10 @@ func (s *table) before(call func(context.Context, posthorn.SinkBatch) error) {
 	s.call = call
 }
 
-// down is what a broker says that is not there.
+// down is the call of a broker that is down.
 func down(context.Context, posthorn.SinkBatch) error { return errors.New("connection refused") }
 
-// not takes nothing of some streams.
+// not refuses some streams.
 func not(streams ...string) func(posthorn.Event) error {
 	return func(e posthorn.Event) error {
 		if slices.Contains(streams, e.Stream) {
@@ -210,8 +210,8 @@ func (w *world) relayStatus(name string) admin.RelayStatus {
 	return relays[i]
 }
 
-// Seed 003.1, 003.2, 003.3: what is published is written, once where nothing
-// fails, in the order of its stream.
+// Seed 003.1, 003.2, 003.3: every published event is written, in the order of its
+// stream, and once if nothing fails.
 func TestRelayWritesTheLog(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
@@ -289,7 +289,7 @@ func TestRelayOfSomeStreams(t *testing.T) {
 	if !testworld.Ask[bool](r.world, "select published_at is null from posthorn.outbox_event where id = $1", other) {
 		t.Error("an event looks published whose stream nobody relays")
 	}
-	// Others change what it is for, for whoever leads now.
+	// Another client changes the patterns, also for the leader.
 	two := r.other()
 	config.Streams = []string{"other"}
 	two.Relay("out", config, two.broker("two"))
@@ -361,9 +361,9 @@ func TestRelayCallsOffASinkThatHangs(t *testing.T) {
 	r.awaitWritten()
 }
 
-// Seed 003.3, 003.13: a stream that is not taken does not stop the others, and
-// when it is taken again it comes in its order: also what was set aside meanwhile,
-// and by a process before.
+// Seed 003.3, 003.13: a refused stream does not stop the others. When the broker takes
+// it again it is written in its order, with the events that were set aside, also by an
+// earlier process.
 func TestStuckStreamStopsNoOther(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
@@ -539,8 +539,8 @@ func TestRefusedEventIsADeadLetter(t *testing.T) {
 	})
 }
 
-// What came back from the dead letters and is not taken waits by itself: neither
-// windows nor its stream wait for it.
+// A redriven event that is refused waits by itself: neither windows nor its stream wait
+// for it.
 func TestRedrivenEventWaitsByItself(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
@@ -617,7 +617,8 @@ func TestOneProcessRelays(t *testing.T) {
 	}
 }
 
-// Seed 003.14–16, 003.19–22: who works on which stream, by what name, and how far.
+// Seed 003.14–16, 003.19–22: stream leases show the worker and the position of each
+// stream.
 func TestStreamLeases(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
@@ -704,7 +705,7 @@ func TestOutboxEvents(t *testing.T) {
 	if wrong != 0 {
 		t.Errorf("%d look published before they were written", wrong)
 	}
-	// A second relay owes what it has not written yet.
+	// Events that a second relay has not written yet are not published.
 	two := r.other()
 	sink := two.broker("two")
 	sink.before(down)
@@ -744,7 +745,7 @@ func TestRelayIsAGroup(t *testing.T) {
 	r.Exec("select posthorn.resume_group('default', 'out')")
 	r.awaitWritten()
 
-	// Moved back, it writes again; and what it writes again was not written.
+	// Moved back, it writes events again, which count as unpublished until then.
 	if err := r.Admin().Seek(t.Context(), "out", posthorn.Beginning); err != nil {
 		t.Fatal(err)
 	}
@@ -754,8 +755,8 @@ func TestRelayIsAGroup(t *testing.T) {
 	if n := testworld.Ask[int](r.world, "select count(*) from posthorn.outbox_event where published_at is null"); n != 0 {
 		t.Errorf("%d look unpublished", n)
 	}
-	// Moved to the end, it leaves out what it has not; nobody runs it, for what is being
-	// written would be written all the same.
+	// Moved to the end, it skips the events before. No process runs it here, because the
+	// window of a running leader would still be written.
 	end()
 	left := r.send("a", 30)
 	if err := r.Admin().Seek(t.Context(), "out", posthorn.End); err != nil {
@@ -874,8 +875,8 @@ func (s *trimming) of(stream string) int {
 	return s.trimmed[stream]
 }
 
-// Streams that were written to are trimmed, with the word of the archives; what
-// failed is tried again.
+// Streams that were written to are trimmed if the archives allow it; failures are
+// retried.
 func TestRelayTrims(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)

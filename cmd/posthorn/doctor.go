@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/internal/doctor"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/seal/keeper"
 )
 
@@ -42,7 +42,7 @@ func newDoctor(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		findings := doctor.Examine(cmd.Context(), conn, tryKeepers(cmd.Context(), urls))
+		findings := admin.Doctor(cmd.Context(), conn, tryKeepers(cmd.Context(), urls))
 		if err := cmd.Context().Err(); err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func newDoctor(a *app) *cobra.Command {
 		} else {
 			err = printFindings(cmd.OutOrStdout(), findings)
 		}
-		if err == nil && doctor.Worst(findings) == doctor.Fail {
+		if err == nil && admin.Worst(findings) == admin.Fail {
 			err = errors.New("the database needs attention")
 		}
 		return err
@@ -71,7 +71,7 @@ func tryKeepers(ctx context.Context, urls map[string]string) map[string]error {
 	return tried
 }
 
-func printFindings(w io.Writer, findings []doctor.Finding) error {
+func printFindings(w io.Writer, findings []admin.Finding) error {
 	var lines strings.Builder
 	for _, f := range findings {
 		fmt.Fprintf(&lines, "%-4s  %s: %s\n", f.Level, f.Check, oneLine.Replace(f.Found))

@@ -1,9 +1,4 @@
-// Package doctor examines an installation: what is wrong with it, and what to do.
-//
-// Almost all checks are the function posthorn.doctor, which psql can call too. This
-// package has the others: those that need the program, its clock, its schema or its
-// keepers. It changes nothing.
-package doctor
+package admin
 
 import (
 	"cmp"
@@ -26,8 +21,15 @@ const (
 	Fail = "fail" // it does not work, or loses events
 )
 
-// Finding is a result of one check.
-type Finding = pg.Finding
+// Finding is a result of one check of an installation.
+type Finding struct {
+	Check     string `json:"check"`
+	Level     string `json:"level"` // OK, Warn or Fail
+	Namespace string `json:"namespace,omitempty"`
+	Subject   string `json:"subject,omitempty"` // the name of the group, relay, tag … that is in trouble
+	Found     string `json:"found"`
+	Advice    string `json:"advice,omitempty"`
+}
 
 const (
 	oldestServer = 150000
@@ -38,14 +40,17 @@ const (
 	sealed         = "confidential streams" // a check of the database, too
 )
 
-// Examine runs all checks, in order. Keepers are those that this process was given
-// for confidential streams, by name, with the error of each that does not open. A
-// check that cannot be made has failed.
-func Examine(ctx context.Context, db pg.DB, keepers map[string]error) []Finding {
+// Doctor examines an installation, and changes nothing. Almost all checks are the
+// function posthorn.doctor, which psql can call too; Doctor adds those that need the
+// program: its schema, its clock and its keepers.
+//
+// Keepers are those that this process was given for confidential streams, by name,
+// with the error of each that does not open. A check that cannot be made has failed.
+func Doctor(ctx context.Context, db DB, keepers map[string]error) []Finding {
 	ctx, cancel := context.WithTimeoutCause(ctx, deadline, fmt.Errorf("no answer within %s", deadline))
 	defer cancel()
 	var findings []Finding
-	add := func(check string, examine func(context.Context, pg.DB) ([]Finding, error)) {
+	add := func(check string, examine func(context.Context, DB) ([]Finding, error)) {
 		found, err := examine(ctx, db)
 		if err != nil {
 			found = []Finding{fail("could not be examined: "+cause(ctx, err).Error(), "run it as the owner of the schema, or as a role with posthorn_admin")}
@@ -57,16 +62,16 @@ func Examine(ctx context.Context, db pg.DB, keepers map[string]error) []Finding 
 	}
 	for _, required := range []struct {
 		name    string
-		examine func(context.Context, pg.DB) ([]Finding, error)
+		examine func(context.Context, DB) ([]Finding, error)
 	}{{"server", server}, {"rights", rights}, {"schema", installed}} {
 		if add(required.name, required.examine); Worst(findings) == Fail {
 			return findings
 		}
 	}
 	add("clock", clock)
-	add("doctor", pg.Doctor)
+	add("doctor", inDatabase)
 	known := len(findings)
-	add(sealed, func(ctx context.Context, db pg.DB) ([]Finding, error) { return checkKeepers(ctx, db, keepers) })
+	add(sealed, func(ctx context.Context, db DB) ([]Finding, error) { return checkKeepers(ctx, db, keepers) })
 	if len(findings) > known { // then not all is well with them
 		findings = slices.DeleteFunc(findings, func(f Finding) bool { return f.Check == sealed && f.Level == OK })
 	}
@@ -98,39 +103,53 @@ func warn(found, advice string) Finding { return Finding{Level: Warn, Found: fou
 
 func fail(found, advice string) Finding { return Finding{Level: Fail, Found: found, Advice: advice} }
 
-func server(ctx context.Context, db pg.DB) ([]Finding, error) {
-	s, err := pg.ServerState(ctx, db)
-	if err != nil {
+func inDatabase(ctx context.Context, db DB) ([]Finding, error) {
+	return pg.Rows[Finding](ctx, db, "examine the installation", "select * from posthorn.doctor()")
+}
+
+func server(ctx context.Context, db DB) ([]Finding, error) {
+	var number int
+	var version string
+	var standby bool
+	if err := db.QueryRow(ctx, "select current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery()").
+		Scan(&number, &version, &standby); err != nil {
 		return nil, err
 	}
-	found := "PostgreSQL " + s.Version
+	found := "PostgreSQL " + version
 	switch {
-	case s.Number < oldestServer:
+	case number < oldestServer:
 		return []Finding{fail(found, "upgrade it: Posthorn needs PostgreSQL 15 or newer")}, nil
-	case s.IsStandby:
+	case standby:
 		return []Finding{fail(found+", a standby", "connect to the primary: publishing and claiming both write")}, nil
-	case s.Number >= newestServer:
+	case number >= newestServer:
 		return []Finding{warn(found, "this binary was tested with PostgreSQL 15 to 18; look for a newer one")}, nil
 	}
 	return []Finding{ok(found)}, nil
 }
 
 // rights finds something only where rights are missing: one line instead of one for
-// each check.
-func rights(ctx context.Context, db pg.DB) ([]Finding, error) {
-	r, err := pg.OwnRights(ctx, db)
-	if err != nil || r.Examines {
+// each check. It needs none itself.
+func rights(ctx context.Context, db DB) ([]Finding, error) {
+	var role string
+	var examines, adminRole bool // examines also where there is no schema yet
+	err := db.QueryRow(ctx, `
+		select current_user::text, coalesce(bool_and(has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select')), true),
+			exists (select from pg_roles where rolname = 'posthorn_admin')
+		from pg_namespace n
+		join pg_class c on c.relnamespace = n.oid
+		where n.nspname = 'posthorn' and c.relname in ('config', 'cursors', 'schema_version')`).Scan(&role, &examines, &adminRole)
+	if err != nil || examines {
 		return nil, err
 	}
-	role := pgx.Identifier{r.Role}.Sanitize()
-	advice := "as the owner of the schema: grant posthorn_admin to " + role
-	if !r.AdminRole {
-		advice = "as the owner of the schema: select posthorn.grant_role('admin', '" + strings.ReplaceAll(r.Role, "'", "''") + "')"
+	quoted := pgx.Identifier{role}.Sanitize()
+	advice := "as the owner of the schema: grant posthorn_admin to " + quoted
+	if !adminRole {
+		advice = "as the owner of the schema: select posthorn.grant_role('admin', '" + strings.ReplaceAll(role, "'", "''") + "')"
 	}
-	return []Finding{fail("role "+role+" may not read Posthorn's tables, so nothing can be examined", advice)}, nil
+	return []Finding{fail("role "+quoted+" may not read Posthorn's tables, so nothing can be examined", advice)}, nil
 }
 
-func installed(ctx context.Context, db pg.DB) ([]Finding, error) {
+func installed(ctx context.Context, db DB) ([]Finding, error) {
 	s, err := schema.Status(ctx, db)
 	if err != nil {
 		return nil, err
@@ -153,7 +172,7 @@ func installed(ctx context.Context, db pg.DB) ([]Finding, error) {
 }
 
 // objects compares the schema with the list of its objects.
-func objects(ctx context.Context, db pg.DB, well string) ([]Finding, error) {
+func objects(ctx context.Context, db DB, well string) ([]Finding, error) {
 	compared, err := schema.Compare(ctx, db)
 	if err != nil {
 		return nil, err
@@ -181,9 +200,9 @@ func first(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func clock(ctx context.Context, db pg.DB) ([]Finding, error) {
+func clock(ctx context.Context, db DB) ([]Finding, error) {
 	before := time.Now()
-	theirs, err := pg.Now(ctx, db)
+	theirs, err := pg.Value[time.Time](ctx, db, "read the time", "select posthorn.now()")
 	if err != nil {
 		return nil, err
 	}
@@ -201,8 +220,13 @@ func clock(ctx context.Context, db pg.DB) ([]Finding, error) {
 
 // checkKeepers finds keepers that do not open, such as key files that others may
 // read, and those that streams need and this process was not given.
-func checkKeepers(ctx context.Context, db pg.DB, given map[string]error) ([]Finding, error) {
-	needed, err := pg.NeededKeepers(ctx, db)
+func checkKeepers(ctx context.Context, db DB, given map[string]error) ([]Finding, error) {
+	type need struct {
+		Keeper    string `db:"keeper"`
+		Namespace string `db:"namespace"`
+		Stream    string `db:"stream"`
+	}
+	needed, err := pg.Rows[need](ctx, db, "read the keepers of streams", "select * from posthorn.needed_keepers()")
 	if err != nil {
 		return nil, err
 	}
@@ -213,16 +237,16 @@ func checkKeepers(ctx context.Context, db pg.DB, given map[string]error) ([]Find
 		}
 	}
 	for _, k := range needed {
-		if _, have := given[k.Name]; have {
+		if _, have := given[k.Keeper]; have {
 			continue
 		}
 		flag := "--seal-key URL"
-		if k.Name != "" {
-			flag = "--keeper " + k.Name + "=URL"
+		if k.Keeper != "" {
+			flag = "--keeper " + k.Keeper + "=URL"
 		}
 		findings = append(findings, Finding{
 			Level: Warn, Namespace: k.Namespace, Subject: k.Stream,
-			Found:  fmt.Sprintf("%s, which stream %s of namespace %s needs, is not configured here", keeperNamed(k.Name), k.Stream, k.Namespace),
+			Found:  fmt.Sprintf("%s, which stream %s of namespace %s needs, is not configured here", keeperNamed(k.Keeper), k.Stream, k.Namespace),
 			Advice: "a process with these settings cannot read or publish there; give " + flag,
 		})
 	}

@@ -19,7 +19,7 @@ up: ## runs Posthorn with its own Postgres server; Ctrl-C stops both; ARGS="--pg
 	@exec scripts/up $(ARGS)
 
 build: ## builds bin/posthorn
-	@go build -o bin/posthorn ./cmd/posthorn && touch bin/.whole
+	@go build -o bin/posthorn ./cmd/posthorn
 
 test: ## runs the tests on the installed Postgres (15 or newer), and those that depend on its version also on 18
 	@scripts/deps
@@ -40,7 +40,6 @@ bench: ## compares Posthorn with Postgres and other systems; prints the table of
 
 lint: ## checks style, error handling and the direction of imports
 	go vet ./...
-	go vet -tags small ./cmd/posthorn
 	go run $(LINTER) run ./...
 
 generate: ## writes schema/revision and docs/sql.md after a change of SQL

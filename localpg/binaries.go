@@ -15,10 +15,6 @@ import (
 // minMajor is the oldest PostgreSQL that Posthorn runs on.
 const minMajor = 15
 
-// ErrNoDownloader is the error of a program built with the tag small, which can run
-// only a PostgreSQL that is installed on the machine.
-var ErrNoDownloader = errors.New("this program was built small, without a downloader")
-
 // binaries are the programs of one PostgreSQL installation.
 type binaries struct {
 	dir     string

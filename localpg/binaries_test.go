@@ -64,8 +64,8 @@ func TestSearchPrefersPath(t *testing.T) {
 	}
 }
 
-// make up chooses the build without downloader if scripts/deps finds a Postgres, so
-// the script must search the same places as this package.
+// scripts/deps installs a Postgres where it finds none, so it must search the same
+// places as this package.
 func TestScriptSearchesSamePlaces(t *testing.T) {
 	t.Parallel()
 	script, err := os.ReadFile("../scripts/deps")

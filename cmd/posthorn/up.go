@@ -132,9 +132,6 @@ func (a *app) upWithServer(cmd *cobra.Command, web *web, data string, port int) 
 		if cmd.Context().Err() != nil {
 			return nil // told to stop while it started
 		}
-		if errors.Is(err, localpg.ErrNoDownloader) {
-			return hintError{err, "the whole program downloads PostgreSQL: make build && bin/posthorn up"}
-		}
 		return err
 	}
 	a.databaseURL = server.URL()

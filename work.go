@@ -27,8 +27,9 @@ type WorkConfig struct {
 	// sooner; longer survives a longer outage of the database without doing jobs
 	// twice. Default: one minute.
 	LeaseFor time.Duration
-	// Timeout of one attempt, after which its context ends and it counts as
-	// failed. Negative for none. Default: one hour.
+	// Timeout of one attempt, after which its context ends. An error that the
+	// handler then returns is a failure as any other; nil says that the work is
+	// done. Negative for none. Default: one hour.
 	Timeout time.Duration
 }
 

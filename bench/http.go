@@ -137,7 +137,7 @@ func (b *bench) asking(ctx context.Context, work httpWork, n int, figure func([]
 		if err != nil {
 			return 0, err
 		}
-		if _, err := d.Exec(ctx, "vacuum analyze posthorn.open_jobs, posthorn.ready_jobs, posthorn.running_jobs"); err != nil {
+		if _, err := d.Exec(ctx, "vacuum analyze posthorn.enqueued_jobs, posthorn.ready_jobs, posthorn.running_jobs"); err != nil {
 			return 0, err
 		}
 		taken := make([]time.Duration, n)

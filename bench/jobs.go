@@ -78,7 +78,7 @@ func (d *database) workingOff(ctx context.Context, n, size int) (side, error) {
 		if err := d.enqueue(ctx, n); err != nil {
 			return 0, err
 		}
-		if _, err := d.Exec(ctx, "vacuum analyze posthorn.open_jobs, posthorn.ready_jobs, posthorn.running_jobs"); err != nil {
+		if _, err := d.Exec(ctx, "vacuum analyze posthorn.enqueued_jobs, posthorn.ready_jobs, posthorn.running_jobs"); err != nil {
 			return 0, err
 		}
 		speed, err := crew.run(ctx, n, func(ctx context.Context, i int, conn *pgx.Conn) (done int, err error) {
@@ -97,7 +97,7 @@ func (d *database) workingOff(ctx context.Context, n, size int) (side, error) {
 		if err != nil {
 			return 0, err
 		}
-		left, err := d.count(ctx, "posthorn.open_jobs")
+		left, err := d.count(ctx, "(select from posthorn.ready_jobs union all select from posthorn.running_jobs) j")
 		if err == nil && left > 0 {
 			err = fmt.Errorf("%d jobs are left", left)
 		}

@@ -86,17 +86,19 @@ const unfinishedSQL = `
 	having count(*) > 0
 	union all
 	select format('%s jobs are due', count(*))
-	from posthorn.open_jobs o
-	join posthorn.namespaces n on n.id = o.namespace_id
-	where n.namespace = $1 and o.due_at <= posthorn.now()
-		and case o.tags when '{}' then '{""}' else o.tags end && $3::text[]
-		and not exists (select from posthorn.running_jobs r where r.job = o.id)
-		and not exists (select from posthorn.parked_jobs p where p.job = o.id)
+	from (
+		select r.namespace_id, r.job, r.month from posthorn.ready_jobs r
+		union
+		select w.namespace_id, w.job, w.month from posthorn.waiting_jobs w where w.due_at <= posthorn.now()
+	) d
+	join posthorn.namespaces n on n.id = d.namespace_id
+	join posthorn.enqueued_jobs o on o.namespace_id = d.namespace_id and o.id = d.job and o.month = d.month
+	where n.namespace = $1 and posthorn.ready_tags(o.tags) && $3::text[]
 	having count(*) > 0
 	union all
 	select format('%s jobs are in progress', count(*))
 	from posthorn.running_jobs r
-	join posthorn.open_jobs o on o.id = r.job
+	join posthorn.enqueued_jobs o on o.namespace_id = r.namespace_id and o.id = r.job and o.month = r.month
 	join posthorn.namespaces n on n.id = o.namespace_id
-	where n.namespace = $1 and case o.tags when '{}' then '{""}' else o.tags end && $3::text[]
+	where n.namespace = $1 and posthorn.ready_tags(o.tags) && $3::text[]
 	having count(*) > 0`

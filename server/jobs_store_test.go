@@ -28,7 +28,7 @@ func TestJobsAreFoundByIndex(t *testing.T) {
 		return tx.QueryRow(t.Context(), `
 			select sum(seq_tup_read + idx_tup_fetch)
 			from pg_stat_xact_user_tables
-			where schemaname = 'posthorn' and relname in ('open_jobs', 'ready_jobs', 'waiting_jobs', 'running_jobs')`).Scan(&rows)
+			where schemaname = 'posthorn' and relname in ('enqueued_jobs', 'ready_jobs', 'waiting_jobs', 'running_jobs')`).Scan(&rows)
 	})
 	if err != nil {
 		t.Fatal(err)

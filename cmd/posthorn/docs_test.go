@@ -53,7 +53,7 @@ func TestReadme(t *testing.T) {
 		t.Errorf("after the README: %d dead letters and %d retries, want the one dead letter redriven", dead, retries)
 	}
 	var unfinished int
-	if err := conn.QueryRow(context.Background(), "select count(*) from posthorn.open_jobs").Scan(&unfinished); err != nil {
+	if err := conn.QueryRow(context.Background(), "select count(*) from posthorn.jobs where finished_at is null").Scan(&unfinished); err != nil {
 		t.Fatal(err)
 	}
 	if unfinished != 0 {

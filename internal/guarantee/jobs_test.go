@@ -160,7 +160,7 @@ func TestJobsAreTakenInOrder(t *testing.T) {
 	s := database(t)
 	s.exec(`select posthorn.enqueue('default', 'a', tags => (array['{x}', '{y}', '{x,y}', '{y,z}'])[1 + i % 4]::text[], priority => i % 7 - 3,
 		run_at => posthorn.now() - (i * 37 % 11) * interval '1 hour') from generate_series(1, 200) i`)
-	want := column[int64](s, "select id from posthorn.open_jobs order by priority desc, run_at, id")
+	want := column[int64](s, "select id from posthorn.jobs order by priority desc, run_at, id")
 	s.exec("begin")
 	equal(t, "order of one claim", s.claimJobs("w", "{x,y}", 200), want)
 	s.exec("rollback")
@@ -320,8 +320,8 @@ func TestClaimOfJobsInAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// Finished jobs and their log are dropped by whole months after their retention. Open
-// jobs stay.
+// Finished jobs and their log go by whole months when they are past retention. A
+// job that is open then stays, and goes when it is past retention itself.
 //
 // seed 004.37
 func TestRetentionOfJobs(t *testing.T) {
@@ -342,8 +342,11 @@ func TestRetentionOfJobs(t *testing.T) {
 	equal(t, "log", s.jobLog(done), "")
 	equal(t, "open", s.claimJobs("w", "{y}", 1), []int64{open})
 	s.exec("select posthorn.complete_job($1, 'w')", open)
-	equal(t, "in the default partitions", value[int](s,
-		"select (select count(*) from posthorn.finished_jobs_default) + (select count(*) from posthorn.job_log_default)"), 0)
+	s.turnClock(310 * day)
+	s.exec("select posthorn.sweep_jobs()")
+	s.refused("PH001", "select posthorn.get_job($1)", open)
+	equal(t, "rows left", value[int](s, `select (select count(*) from posthorn.enqueued_jobs)
+		+ (select count(*) from posthorn.finished_jobs) + (select count(*) from posthorn.job_log_entries)`), 0)
 }
 
 // Rows of the job log are never changed.
@@ -355,7 +358,7 @@ func TestJobLogIsAppendOnly(t *testing.T) {
 	s.job("{x}")
 	s.claimJobs("w", "{x}", 1)
 	for _, change := range []string{
-		"update posthorn.job_log set action = 'COMPLETED'", "delete from posthorn.job_log", "truncate posthorn.job_log",
+		"update posthorn.job_log set action = 'COMPLETED'", "delete from posthorn.job_log", "truncate posthorn.job_log_entries", "truncate posthorn.finished_jobs",
 	} {
 		s.refused("PH005", change)
 	}
@@ -391,16 +394,16 @@ func TestRolesOfJobs(t *testing.T) {
 		for _, call := range calls {
 			s.refused("42501", "select posthorn."+call)
 		}
-		for _, table := range []string{"open_jobs", "ready_jobs", "running_jobs", "job_limits", "job_keys"} {
+		for _, table := range []string{"enqueued_jobs", "ready_jobs", "running_jobs", "job_limits", "job_keys"} {
 			s.refused("42501", "delete from posthorn."+table)
 		}
 	}
 	may("posthorn_publisher", publisher)
-	mayNot("posthorn_publisher", append(admin, "claim_jobs('default', 'w', '{x}', 1)", "complete_job(2, 'w')", "list_jobs('default')", "offer_jobs('{2}', now())")...)
+	mayNot("posthorn_publisher", append(admin, "claim_jobs('default', 'w', '{x}', 1)", "complete_job(2, 'w')", "list_jobs('default')", "offer_jobs(null, now())")...)
 	may("posthorn_consumer", consumer)
-	mayNot("posthorn_consumer", append(admin[:4:4], "reset_job(2)", "cancel_job(2)", "enqueue('default', 'a', '{}'::json)", "expire_jobs()", "finish_jobs(null, '{2}', 'FAILED', null, now())")...)
+	mayNot("posthorn_consumer", append(admin[:4:4], "reset_job(2)", "cancel_job(2)", "enqueue('default', 'a', '{}'::json)", "expire_jobs()", "finish_jobs(null, 'FAILED', null, now())")...)
 	may("posthorn_admin", admin)
-	mayNot("posthorn_admin", "finish_jobs(null, '{2}', 'FAILED', null, now())", "offer_jobs('{2}', now())", "withdraw_job(null)")
+	mayNot("posthorn_admin", "finish_jobs(null, 'FAILED', null, now())", "offer_jobs(null, now())", "withdraw_job(null)")
 }
 
 // Invalid arguments are refused with a hint; unusual ones are stored unchanged.
@@ -417,6 +420,7 @@ func TestBadArgumentsOfJobs(t *testing.T) {
 		"enqueue('default', 'a', retry_delays => '{-1 second}')", "enqueue('default', 'a', retry_delays => array[null::interval])",
 		"enqueue_many('default', '{}')", "enqueue_many('default', '[1]')", `enqueue_many('default', '[{"titel": "a"}]')`, `enqueue_many('default', '[{"title": "a", "tags": "x"}]')`,
 		`enqueue_many('default', '[{"title": "a", "priority": 1e99}]')`, "enqueue_batch('default', '{a,b}', array['{}'::json])",
+		"enqueue_batch('default', '{a}', array['{}'::json], array['{x'])", "enqueue_batch('default', '{a}', array['{}'::json], array['x'])",
 		"claim_jobs('default', '', '{x}')", "claim_jobs('default', null, '{x}')", "claim_jobs('default', 'w', '{\"\"}')", "claim_jobs('default', 'w', '{x}', lease_for => '0')",
 		"heartbeat_job(1, 'w', lease_for => '2 days')", "heartbeat_jobs('w', '{1}', '{1,2}')", "complete_jobs('w', '{1}', '{1,2}')", "release_jobs('w', '{1}', '{1,2}')",
 		"fail_job(1, 'w', retry_in => '-1 second')", "list_jobs('default', 'DONE')", "set_job_limit('default', 'x', -1)", "set_job_limit('default', 'x', max_started => 1)",

@@ -92,7 +92,7 @@ func (w *world) awaitStuck() (worker string) {
 	await.True(w.T, "a worker is stuck, or all jobs have ended", func() bool {
 		worker = testworld.Ask[string](w, `select coalesce(min(worker), '') from posthorn.running_jobs where progress::text = '"stuck"'
 			and lease_until > posthorn.now()`)
-		return worker != "" || testworld.Ask[int](w, "select count(*) from posthorn.open_jobs") == 0
+		return worker != "" || testworld.Ask[int](w, "select count(*) from posthorn.jobs where finished_at is null") == 0
 	})
 	return worker
 }

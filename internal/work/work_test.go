@@ -332,6 +332,20 @@ func TestJobsCompleteInTransactions(t *testing.T) {
 	}
 }
 
+// A handler that returns nil has done its job, although its time was over.
+func TestHandlerThatIsDoneAfterItsTimeout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Client.Work(mail, posthorn.WorkConfig{Timeout: time.Millisecond}, func(ctx context.Context, _ posthorn.Job) error {
+		<-ctx.Done()
+		return nil
+	})
+	w.Start()
+	if job := w.status(w.enqueue(posthorn.NewJob{Title: "slow", Tags: mail})[0], admin.JobCompleted); job.Attempt != 1 {
+		t.Errorf("it needed %d attempts", job.Attempt)
+	}
+}
+
 // While a transaction of a handler finishes its job, the heartbeat leaves that job
 // alone: it would wait for the transaction, and so extend no job, and then take the
 // job for lost.

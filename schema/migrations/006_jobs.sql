@@ -1,17 +1,18 @@
 -- Jobs: units of work for exactly one worker, found by tags.
 --
---   open_jobs ─ ready_jobs            a job that may be taken now: a row under each of its tags
---            ├ waiting_jobs           or one that is due later
---            ├ parked_jobs            or one that a tag with a limit holds back
---            ├ running_jobs           or one that a worker has
---            └ job_keys               its unique key, which must not be enqueued twice
---   finished_jobs                     jobs that have ended, by month
---   job_log                           actions of workers, by month: append-only
---   job_limits ─ running_tags, job_starts   limits of tags, and how much of them is used
---   job_hints                         where to begin to look when dead rows pile up
+--   enqueued_jobs ─ ready_jobs        a job that may be taken now: a row under each of its tags
+--                 ├ waiting_jobs      or one that is due later
+--                 ├ parked_jobs       or one that a tag with a limit holds back
+--                 ├ running_jobs      or one that a worker has
+--                 ├ finished_jobs     or one that is completed, failed for good or cancelled
+--                 ├ retried_jobs      its earlier attempts, until it is finished
+--                 └ job_keys          keys under which no second job is enqueued
+--   job_log_entries                   log of attempts that did not complete their job: append-only
+--   job_limits ─ running_tags, job_starts   what tags allow, and what they have used
+--   job_hints                         where claims begin to look while dead rows pile up
 --
--- Taking a job deletes its rows in ready_jobs and writes one in running_jobs; the job itself, with its
--- payload, is written when it is enqueued, when an attempt fails, and when it is finished.
+-- A job is written once, into the partition of its month, and stays there. All other rows are narrow. A job without
+-- trouble leaves one of them, in finished_jobs; the view job_log reads its story from that row.
 
 create type posthorn.claimed_job as (
   id bigint,
@@ -30,11 +31,22 @@ create type posthorn.claimed_job as (
 );
 comment on type posthorn.claimed_job is 'A job as it is handed to a worker.';
 
-create type posthorn.picked_job as (
+-- Where a job stands: the index and the partition of its row in enqueued_jobs.
+create type posthorn.job_ref as (
   id bigint,
-  place tid
+  namespace_id int,
+  month date
 );
-comment on type posthorn.picked_job is 'A job that may be taken, and the place of its row in ready_jobs that is locked for that.';
+comment on type posthorn.job_ref is 'Where a job stands.';
+
+-- The jobs of a claim, in order, and the months between which they were enqueued.
+create type posthorn.picked_jobs as (
+  jobs bigint[],                       -- null: nothing
+  attempts int[],
+  first_month date,
+  last_month date
+);
+comment on type posthorn.picked_jobs is 'The jobs of a claim.';
 
 create type posthorn.job_report as (
   log_id bigint,
@@ -61,19 +73,14 @@ comment on sequence posthorn.job_log_id is 'The ids of entries in the job log.';
 create sequence posthorn.job_news;
 comment on sequence posthorn.job_news is 'Drawn from whenever jobs become ready: programs that wait for jobs look at it, which costs nothing.';
 
-create table posthorn.open_jobs (
-  id bigint primary key default nextval('posthorn.job_id'),
-  namespace_id int not null,
-  priority int not null,
-  retry_count int not null default 0,  -- attempts that failed
-  max_retries int not null,
-  attempt int not null default 0,      -- the last attempt that ended
-  expiries int not null default 0,     -- attempts whose worker went silent
-  due_at timestamptz not null,         -- its place in the queue: run_at, then when it is to be tried again
+create table posthorn.enqueued_jobs (
+  id bigint not null default nextval('posthorn.job_id'),
   run_at timestamptz not null,
-  next_retry_at timestamptz,
   created_at timestamptz not null,
-  updated_at timestamptz not null,
+  namespace_id int not null,
+  month date not null,                 -- in which it was enqueued, see job_month: its partition
+  priority int not null,
+  max_retries int not null,
   title text not null,
   description text,
   unique_key text,
@@ -81,16 +88,22 @@ create table posthorn.open_jobs (
   retry_delays interval[],             -- null: 5 minutes each
   payload json not null,
   metadata json
-);
-comment on table posthorn.open_jobs is 'Jobs that are not finished.';
-create index open_jobs_namespace on posthorn.open_jobs (namespace_id, id);
+) partition by list (month);
+comment on table posthorn.enqueued_jobs is 'Jobs as they were enqueued.';
+-- The only index, since each one costs every job something: a look-up by id alone probes each namespace.
+create index enqueued_jobs_namespace on posthorn.enqueued_jobs (namespace_id, id);
+create table posthorn.enqueued_jobs_default partition of posthorn.enqueued_jobs default;
+comment on table posthorn.enqueued_jobs_default is 'Jobs of months that have no partition: not yet, or not any more.';
 
 create table posthorn.ready_jobs (
   namespace_id int not null,
-  tag text collate "C" not null,       -- empty for jobs without tags
   rank int not null,                   -- the priority, negated
   due_at timestamptz not null,
   job bigint not null,
+  month date not null,                 -- of the job
+  attempt int not null,                -- the last attempt that ended; 0 before the first
+  plain boolean not null,              -- the job has one row here and no unique key: this row is all that a claim takes
+  tag text collate "C" not null,       -- empty for jobs without tags
   primary key (namespace_id, tag, rank, due_at, job)
 );
 comment on table posthorn.ready_jobs is 'Jobs that may be taken, a row under each tag, in the order in which they are.';
@@ -98,33 +111,50 @@ comment on table posthorn.ready_jobs is 'Jobs that may be taken, a row under eac
 create table posthorn.waiting_jobs (
   due_at timestamptz not null,
   job bigint not null,
+  namespace_id int not null,
+  month date not null,
   primary key (due_at, job)
 );
 comment on table posthorn.waiting_jobs is 'Jobs that are due later.';
 
 create table posthorn.parked_jobs (
   namespace_id int not null,
-  tag text collate "C" not null,       -- the one that holds it back
   rank int not null,
   due_at timestamptz not null,
   job bigint not null,
+  month date not null,
+  tag text collate "C" not null,       -- the one that holds it back
   primary key (namespace_id, tag, rank, due_at, job)
 );
 comment on table posthorn.parked_jobs is 'Jobs that a tag which is paused or at its limit holds back.';
 
 create table posthorn.running_jobs (
   job bigint primary key,
-  namespace_id int not null,
-  attempt int not null,
+  picked_at timestamptz not null,
+  picked_log bigint not null,          -- the id of PICKED in the job log
+  seen_at timestamptz not null,        -- the last sign of its worker
   lease_until timestamptz not null,
   lease_for interval not null,         -- of the claim: heartbeats extend by it
-  picked_at timestamptz not null,
-  seen_at timestamptz not null,        -- the last word of its worker
-  started_at timestamptz,
+  namespace_id int not null,
+  month date not null,
+  attempt int not null,
   worker text not null,
+  started_at timestamptz,
+  started_log bigint,                  -- the id of STARTED in the job log
   progress json
 ) with (fillfactor = 80);
 comment on table posthorn.running_jobs is 'Jobs that a worker has, and until when.';
+
+create table posthorn.retried_jobs (
+  job bigint primary key,
+  attempt int not null,                -- the last attempt that ended
+  retry_count int not null default 0,  -- attempts that failed
+  expiries int not null default 0,     -- attempts whose worker went silent
+  due_at timestamptz,                  -- its place in the queue; null: run_at
+  next_retry_at timestamptz,
+  updated_at timestamptz not null
+);
+comment on table posthorn.retried_jobs is 'Earlier attempts at jobs that are not finished.';
 
 create table posthorn.job_keys (
   namespace_id int not null,
@@ -137,42 +167,39 @@ comment on table posthorn.job_keys is 'Keys under which no second job is enqueue
 create index job_keys_expires_at on posthorn.job_keys (expires_at) where expires_at is not null;
 
 create table posthorn.finished_jobs (
-  id bigint not null,
-  namespace_id int not null,
-  priority int not null,
-  retry_count int not null,
-  max_retries int not null,
-  attempt int not null,
-  run_at timestamptz not null,
-  created_at timestamptz not null,
+  job bigint not null,
   finished_at timestamptz not null,
+  picked_at timestamptz,               -- of COMPLETED, as all that the job log shows from here
+  picked_log bigint,                   -- the ids of PICKED, STARTED and COMPLETED in the job log
+  completed_log bigint,
+  namespace_id int not null,
+  month date not null,                 -- of the job
+  attempt int not null,                -- the last one
+  retry_count int not null,
   status text not null
     constraint finished_jobs_status_check check (status in ('COMPLETED', 'FAILED', 'CANCELLED')),
-  title text not null,
-  description text,
-  unique_key text,
   worker text,                         -- the last worker
+  started_at timestamptz,
+  started_log bigint,
+  execution_time_ms bigint,
+  status_code int,
   error_message text,
-  tags text[] not null,
-  retry_delays interval[],
-  payload json not null,
-  metadata json,
   progress json,
   result json
-) partition by range (finished_at);
-comment on table posthorn.finished_jobs is 'Jobs that are completed, failed for good or cancelled.';
-create index finished_jobs_id on posthorn.finished_jobs (id);
-create index finished_jobs_namespace on posthorn.finished_jobs (namespace_id, id);
+) partition by list (month);
+comment on table posthorn.finished_jobs is 'How jobs ended that are completed, failed for good or cancelled.';
+create index finished_jobs_job on posthorn.finished_jobs (job);
+create index finished_jobs_other_end on posthorn.finished_jobs (namespace_id, job) where status <> 'COMPLETED';
 create table posthorn.finished_jobs_default partition of posthorn.finished_jobs default;
-comment on table posthorn.finished_jobs_default is 'Rows whose time no other partition covers.';
+comment on table posthorn.finished_jobs_default is 'How jobs ended of months that have no partition.';
 
-create table posthorn.job_log (
+create table posthorn.job_log_entries (
   id bigint not null default nextval('posthorn.job_log_id'),
   event_id bigint not null,            -- the job, by seed 004's name
   worker_id text,                      -- null if no worker had it
   action text not null
-    constraint job_log_action_check
-    check (action in ('PICKED', 'STARTED', 'COMPLETED', 'FAILED', 'EXPIRED', 'RESET', 'CANCELLED')),
+    constraint job_log_entries_action_check
+    check (action in ('PICKED', 'STARTED', 'FAILED', 'EXPIRED', 'RESET', 'CANCELLED', 'SNOOZED')),
   attempt int not null,
   status_code int,
   execution_time_ms bigint,
@@ -182,10 +209,10 @@ create table posthorn.job_log (
   reason text,                         -- of RESET and CANCELLED
   created_at timestamptz not null
 ) partition by range (created_at);
-comment on table posthorn.job_log is 'The actions on each job, and the workers. Append-only.';
-create index job_log_event on posthorn.job_log (event_id, id);
-create table posthorn.job_log_default partition of posthorn.job_log default;
-comment on table posthorn.job_log_default is 'Rows whose time no other partition covers.';
+comment on table posthorn.job_log_entries is 'The job log of attempts that did not complete their job. Append-only.';
+create index job_log_entries_event on posthorn.job_log_entries (event_id, id);
+create table posthorn.job_log_entries_default partition of posthorn.job_log_entries default;
+comment on table posthorn.job_log_entries_default is 'Rows whose time no other partition covers.';
 
 create function posthorn.refuse_log_change()
 returns trigger
@@ -198,14 +225,36 @@ begin
 end $$;
 comment on function posthorn.refuse_log_change() is 'Trigger: keeps the job log append-only.';
 create trigger append_only
-before update or delete on posthorn.job_log
+before update or delete on posthorn.job_log_entries
 for each row execute function posthorn.refuse_log_change();
 create trigger append_only_truncate
-before truncate on posthorn.job_log
+before truncate on posthorn.job_log_entries
 for each statement execute function posthorn.refuse_log_change();
 create trigger append_only_truncate
-before truncate on posthorn.job_log_default
+before truncate on posthorn.job_log_entries_default
 for each statement execute function posthorn.refuse_log_change();
+create function posthorn.refuse_history_change()
+returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if tg_op = 'DELETE' and (old.status <> 'COMPLETED' or old.finished_at < posthorn.now() - posthorn.setting('job_retention_period')::interval) then
+    return old; -- the log of the others is in job_log_entries, so reset_job may delete them
+  end if;
+  raise exception 'a completed job is its own log, which is append-only: % is refused', lower(tg_op)
+    using errcode = 'PH005', hint = 'Retention drops whole partitions: see maintain_job_tables().';
+end $$;
+comment on function posthorn.refuse_history_change() is 'Trigger: keeps the log of completed jobs append-only.';
+create trigger append_only
+before update or delete on posthorn.finished_jobs
+for each row execute function posthorn.refuse_history_change();
+create trigger append_only_truncate
+before truncate on posthorn.finished_jobs
+for each statement execute function posthorn.refuse_history_change();
+create trigger append_only_truncate
+before truncate on posthorn.finished_jobs_default
+for each statement execute function posthorn.refuse_history_change();
 
 create table posthorn.job_limits (
   namespace_id int not null,

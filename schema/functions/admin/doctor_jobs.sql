@@ -34,14 +34,16 @@ as $$
   from late cross join lateral (
     select count(*) as jobs, min(x.due_at) as due_at
     from (
-      select y.due_at, y.job from posthorn.ready_jobs y
+      select y.due_at, y.job, y.month from posthorn.ready_jobs y
       where y.namespace_id = late.namespace_id and y.tag = late.tag and y.rank = late.rank
         and y.due_at < (select posthorn.now() - interval '5 minutes')
       order by y.due_at limit 1000) x
     where not exists (
       select from full_tags t
       where t.namespace_id = late.namespace_id
-        and t.tag = any ((select o.tags from posthorn.open_jobs o where o.id = x.job)::text[]))
+        and t.tag = any ((
+          select o.tags from posthorn.enqueued_jobs o
+          where o.namespace_id = late.namespace_id and o.id = x.job and o.month = x.month)::text[]))
   ) r
   where r.jobs > 0
   group by late.namespace_id, late.tag

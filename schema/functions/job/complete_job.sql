@@ -18,44 +18,34 @@ as $$
 #variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
+  held posthorn.running_jobs;
   report posthorn.job_report;
-  ns int;
 begin
   if complete_job.result is not null then
     perform posthorn.check_message('job', null, complete_job.result, '{}', null);
   end if;
   perform posthorn.commit_firmly();
-  with held as (
-    delete from posthorn.running_jobs r
-    where r.job = complete_job.job and r.worker = complete_job.worker
-      and (complete_job.attempt is null or r.attempt = complete_job.attempt)
-      and (complete_job.namespace is null or r.namespace_id = posthorn.namespace_id(complete_job.namespace))
-    returning r.*
-  ), gone as (
-    delete from posthorn.open_jobs o using held h where o.id = h.job returning o.*
-  ), done as (
-    insert into posthorn.finished_jobs (id, namespace_id, priority, retry_count, max_retries, attempt, run_at, created_at,
-      finished_at, status, title, description, unique_key, worker, tags, retry_delays, payload, metadata, progress, result)
-    select g.id, g.namespace_id, g.priority, g.retry_count, g.max_retries, h.attempt, g.run_at, g.created_at,
-      at, 'COMPLETED', g.title, g.description, g.unique_key, h.worker, g.tags, g.retry_delays, g.payload, g.metadata,
-      h.progress, complete_job.result
-    from gone g, held h
-    returning namespace_id
-  ), entry as (
-    insert into posthorn.job_log (event_id, worker_id, action, attempt, status_code, execution_time_ms, created_at)
-    select h.job, h.worker, 'COMPLETED', h.attempt, complete_job.status_code, complete_job.execution_time_ms, at from held h
-    returning *
-  )
-  select d.namespace_id, e.id, e.event_id, e.worker_id, e.action, e.attempt, e.status_code, e.execution_time_ms, e.created_at
-  into ns, report.log_id, report.event_id, report.worker_id, report.action, report.attempt, report.status_code,
-    report.execution_time_ms, report.created_at
-  from entry e, done d;
+  delete from posthorn.running_jobs r
+  where r.job = complete_job.job and r.worker = complete_job.worker
+    and (complete_job.attempt is null or r.attempt = complete_job.attempt)
+    and (complete_job.namespace is null or r.namespace_id = posthorn.namespace_id(complete_job.namespace))
+  returning r.* into held;
   if not found then
     return posthorn.recorded(complete_job.job, complete_job.worker, 'COMPLETED', complete_job.attempt, complete_job.namespace);
   end if;
-  report.repeated := false;
-  if exists (select from posthorn.job_limits l where l.namespace_id = ns) then
-    perform posthorn.release_tags(array[complete_job.job]);
+  insert into posthorn.finished_jobs (job, finished_at, picked_at, picked_log, completed_log, namespace_id, month, attempt,
+    retry_count, status, worker, started_at, started_log, execution_time_ms, status_code, progress, result)
+  values (held.job, at, held.picked_at, held.picked_log, nextval('posthorn.job_log_id'), held.namespace_id, held.month, held.attempt,
+    coalesce((select s.retry_count from posthorn.retried_jobs s where s.job = held.job), 0), 'COMPLETED', held.worker,
+    held.started_at, held.started_log, complete_job.execution_time_ms, complete_job.status_code, held.progress, complete_job.result)
+  returning completed_log, job, worker, status, attempt, status_code, execution_time_ms, finished_at, false
+  into report.log_id, report.event_id, report.worker_id, report.action, report.attempt, report.status_code,
+    report.execution_time_ms, report.created_at, report.repeated;
+  if held.attempt > 1 then
+    delete from posthorn.retried_jobs s where s.job = held.job;
+  end if;
+  if exists (select from posthorn.job_limits l where l.namespace_id = held.namespace_id) then
+    perform posthorn.release_tags(array[held.job]);
   end if;
   return report;
 end $$;
@@ -73,12 +63,15 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 set jit = off
 as $$
 #variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
   done bigint[];
+  again bigint[];
 begin
   if coalesce(cardinality(complete_jobs.attempts), cardinality(complete_jobs.jobs)) is distinct from cardinality(complete_jobs.jobs)
     or coalesce(cardinality(complete_jobs.execution_times_ms), cardinality(complete_jobs.jobs)) <> cardinality(complete_jobs.jobs)
@@ -89,30 +82,25 @@ begin
   perform posthorn.commit_firmly();
   with held as (
     delete from posthorn.running_jobs r
-    where r.job = any (complete_jobs.jobs) and r.worker = complete_jobs.worker
-      and (complete_jobs.attempts is null or (r.job, r.attempt) in (
-        select x.job, x.attempt from unnest(complete_jobs.jobs, complete_jobs.attempts) x (job, attempt)))
-    returning r.job, r.attempt, r.progress
-  ), taken as (
-    delete from posthorn.open_jobs o where o.id = any (array(select h.job from held h)) returning o.*
-  ), gone as (
-    select t.*, h.attempt as last_attempt, h.progress from taken t join held h on h.job = t.id
+    using (
+      select u.job, u.attempt, u.execution_time_ms
+      from unnest(complete_jobs.jobs, complete_jobs.attempts, complete_jobs.execution_times_ms) u (job, attempt, execution_time_ms)
+      order by u.job) u -- in the order of heartbeats, which lock the same rows
+    where r.job = u.job and r.worker = complete_jobs.worker and (complete_jobs.attempts is null or r.attempt = u.attempt)
+    returning r.*, u.execution_time_ms
   ), finished as (
-    insert into posthorn.finished_jobs (id, namespace_id, priority, retry_count, max_retries, attempt, run_at, created_at,
-      finished_at, status, title, description, unique_key, worker, tags, retry_delays, payload, metadata, progress)
-    select g.id, g.namespace_id, g.priority, g.retry_count, g.max_retries, g.last_attempt, g.run_at, g.created_at,
-      at, 'COMPLETED', g.title, g.description, g.unique_key, complete_jobs.worker, g.tags, g.retry_delays, g.payload, g.metadata,
-      g.progress
-    from gone g
-  ), entry as (
-    insert into posthorn.job_log (event_id, worker_id, action, attempt, execution_time_ms, created_at)
-    select h.job, complete_jobs.worker, 'COMPLETED', h.attempt, x.execution_time_ms, at
+    insert into posthorn.finished_jobs (job, finished_at, picked_at, picked_log, completed_log, namespace_id, month, attempt,
+      retry_count, status, worker, started_at, started_log, execution_time_ms, progress)
+    select h.job, at, h.picked_at, h.picked_log, nextval('posthorn.job_log_id'), h.namespace_id, h.month, h.attempt,
+      case when h.attempt > 1 then (select s.retry_count from posthorn.retried_jobs s where s.job = h.job) else 0 end,
+      'COMPLETED', h.worker, h.started_at, h.started_log, h.execution_time_ms, h.progress
     from held h
-    left join (
-      select distinct on (u.job) u.* from unnest(complete_jobs.jobs, complete_jobs.execution_times_ms) u (job, execution_time_ms)) x
-      on x.job = h.job
+    returning job, attempt
   )
-  select array_agg(h.job) into done from held h;
+  select array_agg(f.job), array_agg(f.job) filter (where f.attempt > 1) into done, again from finished f;
+  if again is not null then
+    delete from posthorn.retried_jobs s where s.job = any (again);
+  end if;
   if exists (select from posthorn.job_limits) then
     perform posthorn.release_tags(done);
   end if;
@@ -169,12 +157,12 @@ declare
   ns int := case when job_status.namespace is not null then posthorn.namespace_id(job_status.namespace) end;
   status text;
 begin
-  select case when r.job is null then 'PENDING' else 'PROCESSING' end into status
-  from posthorn.open_jobs o left join posthorn.running_jobs r on r.job = o.id
-  where o.id = job_status.job and (ns is null or o.namespace_id = ns);
-  if not found then
-    select f.status into status from posthorn.finished_jobs f where f.id = job_status.job and (ns is null or f.namespace_id = ns);
-  end if;
+  select coalesce(f.status, case when r.job is null then 'PENDING' else 'PROCESSING' end) into status
+  from posthorn.namespaces n
+  join posthorn.enqueued_jobs o on o.namespace_id = n.id and o.id = job_status.job
+  left join posthorn.running_jobs r on r.job = o.id
+  left join posthorn.finished_jobs f on f.job = o.id and f.month = o.month
+  where ns is null or n.id = ns;
   if status is null then
     raise exception 'job % does not exist', coalesce(job_status.job::text, 'null')
       using errcode = 'PH001', hint = 'Use the id that enqueue returned. Finished jobs are kept for job_retention_period.';

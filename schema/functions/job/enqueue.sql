@@ -34,15 +34,16 @@ begin
       return known;
     end if;
   end if;
-  insert into posthorn.open_jobs (id, namespace_id, priority, max_retries, due_at, run_at, created_at, updated_at,
+  insert into posthorn.enqueued_jobs (id, run_at, created_at, namespace_id, month, priority, max_retries,
     title, description, unique_key, tags, retry_delays, payload, metadata)
-  values (new_id, ns, enqueue.priority, enqueue.max_retries, due, due, at, at,
+  values (new_id, due, at, ns, posthorn.job_month(at), enqueue.priority, enqueue.max_retries,
     enqueue.title, enqueue.description, enqueue.unique_key, labels, enqueue.retry_delays, enqueue.payload, enqueue.metadata);
   if due > at then
-    insert into posthorn.waiting_jobs (due_at, job) values (due, new_id);
+    insert into posthorn.waiting_jobs (due_at, job, namespace_id, month) values (due, new_id, ns, posthorn.job_month(at));
   else
-    insert into posthorn.ready_jobs (namespace_id, tag, rank, due_at, job)
-    select ns, t, -enqueue.priority, due, new_id from unnest(case labels when '{}' then '{""}' else labels end) t;
+    insert into posthorn.ready_jobs (namespace_id, rank, due_at, job, month, attempt, plain, tag)
+    select ns, -enqueue.priority, due, new_id, posthorn.job_month(at), 0, posthorn.is_plain(labels, enqueue.unique_key), t
+    from unnest(posthorn.ready_tags(labels)) t;
     perform nextval('posthorn.job_news');
   end if;
   return new_id;
@@ -184,6 +185,19 @@ end $$;
 comment on function posthorn.keep_job_key(int, text, bigint, timestamptz, interval) is
   'The id of the job that has a key: the new one, unless a pending job has it, or unique_for has not passed.';
 
+create or replace function posthorn.to_tags(literal text)
+returns text[]
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return literal::text[];
+exception when invalid_text_representation then
+  raise exception 'tags are not an array literal: %', left(literal, 100)
+    using errcode = 'PH004', hint = 'Write the tags of each job as in {mail,urgent}.';
+end $$;
+comment on function posthorn.to_tags(text) is 'The tags of an array literal.';
+
 -- Tags are array literals ('{a,b}'), since arrays of arrays must have one length.
 create or replace function posthorn.enqueue_batch(
   namespace text,
@@ -229,7 +243,7 @@ begin
   end if;
   perform posthorn.commit_firmly();
   with labels as materialized (
-    select t.tags, posthorn.job_tags(t.tags::text[]) as labels
+    select t.tags, posthorn.job_tags(posthorn.to_tags(t.tags)) as labels
     from (select distinct coalesce(x, '{}') as tags from unnest(enqueue_batch.tags) x union select '{}') t
   ), job as materialized (
     select nextval('posthorn.job_id') as id, j.*, coalesce(j.job_run_at, at) as due, l.labels
@@ -239,17 +253,18 @@ begin
     join labels l on l.tags = coalesce(j.tags, '{}')
     order by j.nth
   ), made as (
-    insert into posthorn.open_jobs (id, namespace_id, priority, max_retries, due_at, run_at, created_at, updated_at,
+    insert into posthorn.enqueued_jobs (id, run_at, created_at, namespace_id, month, priority, max_retries,
       title, tags, payload, metadata)
-    select j.id, ns, coalesce(j.priority, 0), coalesce(j.max_retries, 3), j.due, j.due, at, at,
+    select j.id, j.due, at, ns, posthorn.job_month(at), coalesce(j.priority, 0), coalesce(j.max_retries, 3),
       j.title, j.labels, j.payload, j.metadata
     from job j
   ), later as (
-    insert into posthorn.waiting_jobs (due_at, job) select j.due, j.id from job j where j.due > at
+    insert into posthorn.waiting_jobs (due_at, job, namespace_id, month)
+    select j.due, j.id, ns, posthorn.job_month(at) from job j where j.due > at
   ), ready as (
-    insert into posthorn.ready_jobs (namespace_id, tag, rank, due_at, job)
-    select ns, t, -coalesce(j.priority, 0), j.due, j.id
-    from job j, unnest(case j.labels when '{}' then '{""}' else j.labels end) t
+    insert into posthorn.ready_jobs (namespace_id, rank, due_at, job, month, attempt, plain, tag)
+    select ns, -coalesce(j.priority, 0), j.due, j.id, posthorn.job_month(at), 0, posthorn.is_plain(j.labels, null), t
+    from job j, unnest(posthorn.ready_tags(j.labels)) t
     where j.due <= at
   )
   select array_agg(j.id order by j.nth) into ids from job j;
@@ -313,7 +328,7 @@ end $$;
 comment on function posthorn.enqueue_many(text, jsonb) is
   'Enqueues a JSON array of jobs with enqueue''s argument names as fields, and returns their ids.';
 
-create or replace function posthorn.offer_jobs(jobs bigint[], at timestamptz)
+create or replace function posthorn.offer_jobs(jobs posthorn.job_ref[], at timestamptz)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -322,16 +337,40 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
-  insert into posthorn.waiting_jobs (due_at, job)
-  select o.due_at, o.id from posthorn.open_jobs o
-  where o.id = any (offer_jobs.jobs) and o.due_at > offer_jobs.at;
-  insert into posthorn.ready_jobs (namespace_id, tag, rank, due_at, job)
-  select o.namespace_id, t, -o.priority, o.due_at, o.id
-  from posthorn.open_jobs o, unnest(case o.tags when '{}' then '{""}' else o.tags end) t
-  where o.id = any (offer_jobs.jobs) and o.due_at <= offer_jobs.at;
+  with job as materialized (
+    select o.*, coalesce(s.due_at, o.run_at) as due_at, coalesce(s.attempt, 0) as attempt
+    from unnest(offer_jobs.jobs) p
+    join posthorn.enqueued_jobs o on o.namespace_id = p.namespace_id and o.id = p.id and o.month = p.month
+    left join posthorn.retried_jobs s on s.job = p.id
+  ), later as (
+    insert into posthorn.waiting_jobs (due_at, job, namespace_id, month)
+    select j.due_at, j.id, j.namespace_id, j.month from job j where j.due_at > offer_jobs.at
+  )
+  insert into posthorn.ready_jobs (namespace_id, rank, due_at, job, month, attempt, plain, tag)
+  select j.namespace_id, -j.priority, j.due_at, j.id, j.month, j.attempt, posthorn.is_plain(j.tags, j.unique_key), t
+  from job j, unnest(posthorn.ready_tags(j.tags)) t
+  where j.due_at <= offer_jobs.at;
   if found then
     perform nextval('posthorn.job_news');
   end if;
 end $$;
-comment on function posthorn.offer_jobs(bigint[], timestamptz) is
-  'Puts open jobs where workers find them: at once, or when they are due.';
+comment on function posthorn.offer_jobs(posthorn.job_ref[], timestamptz) is
+  'Puts jobs where workers find them: at once, or when they are due.';
+
+create or replace function posthorn.job_month(at timestamptz)
+returns date
+language sql immutable parallel safe
+return date_trunc('month', at at time zone 'UTC')::date;
+comment on function posthorn.job_month(timestamptz) is 'The month whose partition has the jobs that are enqueued at that time.';
+
+create or replace function posthorn.ready_tags(tags text[])
+returns text[]
+language sql immutable parallel safe
+return case when tags = '{}' then '{""}' else tags end;
+comment on function posthorn.ready_tags(text[]) is 'The tags under which a job with these tags stands in ready_jobs.';
+
+create or replace function posthorn.is_plain(tags text[], unique_key text)
+returns boolean
+language sql immutable parallel safe
+return unique_key is null and cardinality(tags) <= 1;
+comment on function posthorn.is_plain(text[], text) is 'Whether one row in ready_jobs is all that a claim of such a job takes.';

@@ -27,7 +27,8 @@ begin
   enqueue_job.is_new := enqueue_job.id = currval('posthorn.job_id');
   if enqueue_job.is_new then
     select o.tags, o.created_at into enqueue_job.labels, enqueue_job.created_at
-    from posthorn.open_jobs o where o.id = enqueue_job.id;
+    from posthorn.enqueued_jobs o
+    where o.namespace_id = posthorn.namespace_id(enqueue_job.namespace) and o.id = enqueue_job.id;
   end if;
   return next;
 end $$;

@@ -1,24 +1,23 @@
 create or replace view posthorn.jobs as
-select o.id, (select n.namespace from posthorn.namespaces n where n.id = o.namespace_id) as namespace, o.title, o.description, o.tags,
-  case when r.job is null then 'PENDING' else 'PROCESSING' end as status,
-  o.payload, o.metadata, o.priority, o.run_at, o.retry_count, o.max_retries, o.retry_delays,
-  case when r.job is null then o.next_retry_at end as next_retry_at,
-  o.unique_key, coalesce(r.attempt, o.attempt) as attempt, r.worker as worker_id, r.picked_at, r.started_at, r.lease_until,
-  r.progress, null::json as result, null::text as error_message,
+select o.id, n.namespace, o.title, o.description, o.tags,
+  coalesce(f.status, case when r.job is null then 'PENDING' else 'PROCESSING' end) as status,
+  o.payload, o.metadata, o.priority, o.run_at, coalesce(f.retry_count, s.retry_count, 0) as retry_count, o.max_retries, o.retry_delays,
+  case when r.job is null then s.next_retry_at end as next_retry_at,
+  o.unique_key, coalesce(r.attempt, f.attempt, s.attempt, 0) as attempt, coalesce(r.worker, f.worker) as worker_id,
+  r.picked_at, r.started_at, r.lease_until,
+  coalesce(r.progress, f.progress) as progress, f.result, f.error_message,
   coalesce(r.seen_at < posthorn.now() - interval '30 seconds', false) as stalled,
-  o.created_at, coalesce(r.seen_at, o.updated_at) as updated_at, null::timestamptz as finished_at,
+  o.created_at, coalesce(f.finished_at, r.seen_at, s.updated_at, o.created_at) as updated_at, f.finished_at,
   o.namespace_id
-from posthorn.open_jobs o
+from posthorn.namespaces n
+join posthorn.enqueued_jobs o on o.namespace_id = n.id
 left join posthorn.running_jobs r on r.job = o.id
-union all
-select f.id, (select n.namespace from posthorn.namespaces n where n.id = f.namespace_id), f.title, f.description, f.tags, f.status, f.payload, f.metadata, f.priority, f.run_at,
-  f.retry_count, f.max_retries, f.retry_delays, null, f.unique_key, f.attempt, f.worker, null, null, null,
-  f.progress, f.result, f.error_message, false, f.created_at, f.finished_at, f.finished_at,
-  f.namespace_id
-from posthorn.finished_jobs f;
+left join posthorn.retried_jobs s on s.job = o.id
+left join posthorn.finished_jobs f on f.job = o.id and f.month = o.month;
 comment on view posthorn.jobs is 'Every job and its status, finished or not.';
 
--- From each table as many ids as the page could need, by index; the rows are read only for the page.
+-- All jobs, and the completed ones, are read in order by index. There are few of the others, so all of those are looked
+-- at. The rows are read only for the page.
 create or replace function posthorn.list_jobs(
   namespace text,
   status text default null,
@@ -39,62 +38,79 @@ as $$
 #variable_conflict use_column
 declare
   ns int := posthorn.check_job_filter(list_jobs.namespace, list_jobs.status);
-  labels text[] := coalesce(list_jobs.tags, '{}');
-  upto bigint := list_jobs.max_jobs + list_jobs.skip;
   page bigint[];
 begin
   if (list_jobs.max_jobs between 1 and 10000) is not true or (list_jobs.skip between 0 and 1000000000) is not true then
     raise exception 'max_jobs must be 1 to 10000, and skip 0 to 1000000000' using errcode = 'PH004';
   end if;
-  if list_jobs.newest_first then
+  if (coalesce(list_jobs.status, 'COMPLETED') <> 'COMPLETED' or list_jobs.stalled) is true then
     page := array(
-      select p.id from (
-        (select o.id from posthorn.open_jobs o
-        where coalesce(list_jobs.status, 'PENDING') = 'PENDING' and list_jobs.stalled is not true and o.namespace_id = ns
-          and (labels = '{}' or o.tags && labels)
-          and not exists (select from posthorn.running_jobs r where r.job = o.id)
-        order by o.id desc limit upto)
-        union all
-        (select r.job from posthorn.running_jobs r join posthorn.open_jobs o on o.id = r.job
-        where coalesce(list_jobs.status, 'PROCESSING') = 'PROCESSING' and r.namespace_id = ns
-          and (labels = '{}' or o.tags && labels)
-          and (list_jobs.stalled is null or list_jobs.stalled = (r.seen_at < posthorn.now() - interval '30 seconds'))
-        order by r.job desc limit upto)
-        union all
-        (select f.id from posthorn.finished_jobs f
-        where (list_jobs.status is null or f.status = list_jobs.status) and list_jobs.stalled is not true and f.namespace_id = ns
-          and (labels = '{}' or f.tags && labels)
-        order by f.id desc limit upto)) p (id)
-      order by p.id desc limit list_jobs.max_jobs offset list_jobs.skip);
+      select j.id from posthorn.few_jobs(ns, list_jobs.status, list_jobs.tags, list_jobs.stalled) j
+      order by case when list_jobs.newest_first then -j.id else j.id end
+      limit list_jobs.max_jobs offset list_jobs.skip);
+  elsif list_jobs.newest_first then
+    page := array(
+      select j.id from posthorn.listed_jobs(ns, list_jobs.status, list_jobs.tags, list_jobs.stalled) j
+      order by j.id desc limit list_jobs.max_jobs offset list_jobs.skip);
   else
     page := array(
-      select p.id from (
-        (select o.id from posthorn.open_jobs o
-        where coalesce(list_jobs.status, 'PENDING') = 'PENDING' and list_jobs.stalled is not true and o.namespace_id = ns
-          and (labels = '{}' or o.tags && labels)
-          and not exists (select from posthorn.running_jobs r where r.job = o.id)
-        order by o.id limit upto)
-        union all
-        (select r.job from posthorn.running_jobs r join posthorn.open_jobs o on o.id = r.job
-        where coalesce(list_jobs.status, 'PROCESSING') = 'PROCESSING' and r.namespace_id = ns
-          and (labels = '{}' or o.tags && labels)
-          and (list_jobs.stalled is null or list_jobs.stalled = (r.seen_at < posthorn.now() - interval '30 seconds'))
-        order by r.job limit upto)
-        union all
-        (select f.id from posthorn.finished_jobs f
-        where (list_jobs.status is null or f.status = list_jobs.status) and list_jobs.stalled is not true and f.namespace_id = ns
-          and (labels = '{}' or f.tags && labels)
-        order by f.id limit upto)) p (id)
-      order by p.id limit list_jobs.max_jobs offset list_jobs.skip);
+      select j.id from posthorn.listed_jobs(ns, list_jobs.status, list_jobs.tags, list_jobs.stalled) j
+      order by j.id limit list_jobs.max_jobs offset list_jobs.skip);
   end if;
   return query
     select j.*
     from unnest(page) with ordinality p (id, nth)
-    cross join lateral (select x.* from posthorn.jobs x where x.id = p.id offset 0) j
+    cross join lateral (select x.* from posthorn.jobs x where x.namespace_id = ns and x.id = p.id offset 0) j
     order by p.nth;
 end $$;
 comment on function posthorn.list_jobs(text, text, text[], boolean, int, bigint, boolean) is
   'One page of a namespace''s jobs with any of some tags, oldest or newest first.';
+
+create or replace function posthorn.few_jobs(namespace_id int, status text, tags text[], stalled boolean)
+returns table (id bigint)
+language sql stable
+begin atomic
+  select j.id from (
+    select r.job, r.month from posthorn.ready_jobs r where r.namespace_id = few_jobs.namespace_id and few_jobs.status = 'PENDING'
+    union
+    select w.job, w.month from posthorn.waiting_jobs w where w.namespace_id = few_jobs.namespace_id and few_jobs.status = 'PENDING'
+    union
+    select p.job, p.month from posthorn.parked_jobs p where p.namespace_id = few_jobs.namespace_id and few_jobs.status = 'PENDING'
+  ) j (id, month)
+  where few_jobs.stalled is not true and (coalesce(few_jobs.tags, '{}') = '{}' or exists (
+    select from posthorn.enqueued_jobs o
+    where o.namespace_id = few_jobs.namespace_id and o.id = j.id and o.month = j.month and o.tags && few_jobs.tags))
+  union all
+  select r.job from posthorn.running_jobs r
+  where r.namespace_id = few_jobs.namespace_id and coalesce(few_jobs.status, 'PROCESSING') = 'PROCESSING'
+    and (few_jobs.stalled is null or few_jobs.stalled = (r.seen_at < posthorn.now() - interval '30 seconds'))
+    and (coalesce(few_jobs.tags, '{}') = '{}' or exists (
+      select from posthorn.enqueued_jobs o
+      where o.namespace_id = r.namespace_id and o.id = r.job and o.month = r.month and o.tags && few_jobs.tags))
+  union all
+  select f.job from posthorn.finished_jobs f
+  where f.namespace_id = few_jobs.namespace_id and f.status = few_jobs.status and f.status <> 'COMPLETED' and few_jobs.stalled is not true
+    and (coalesce(few_jobs.tags, '{}') = '{}' or exists (
+      select from posthorn.enqueued_jobs o
+      where o.namespace_id = f.namespace_id and o.id = f.job and o.month = f.month and o.tags && few_jobs.tags));
+end;
+comment on function posthorn.few_jobs(int, text, text[], boolean) is 'The jobs of a status that few jobs have, or that are stalled.';
+
+-- Inlined into the query that calls it, so that the index is read in order. For the other statuses, see few_jobs.
+create or replace function posthorn.listed_jobs(namespace_id int, status text, tags text[], stalled boolean)
+returns table (id bigint)
+language sql stable
+begin atomic
+  select o.id from posthorn.enqueued_jobs o
+  where o.namespace_id = listed_jobs.namespace_id
+    and (coalesce(listed_jobs.tags, '{}') = '{}' or o.tags && listed_jobs.tags)
+    and (listed_jobs.status is null or exists (
+      select from posthorn.finished_jobs f where f.job = o.id and f.month = o.month and f.status = listed_jobs.status))
+    and (listed_jobs.stalled is null or not exists (
+      select from posthorn.running_jobs r where r.job = o.id and r.seen_at < posthorn.now() - interval '30 seconds'));
+end;
+comment on function posthorn.listed_jobs(int, text, text[], boolean) is
+  'The jobs of all statuses, or of COMPLETED, that a filter means.';
 
 create or replace function posthorn.check_job_filter(namespace text, status text)
 returns int
@@ -120,12 +136,11 @@ as $$
 declare
   ns int := posthorn.check_job_filter(count_jobs.namespace, count_jobs.status);
 begin
+  if (coalesce(count_jobs.status, 'COMPLETED') <> 'COMPLETED' or count_jobs.stalled) is true then
+    return (select count(*) from posthorn.few_jobs(ns, count_jobs.status, count_jobs.tags, count_jobs.stalled));
+  end if;
   return (
-    select count(*) from posthorn.jobs j
-    where j.namespace_id = ns
-      and (count_jobs.status is null or j.status = count_jobs.status)
-      and (coalesce(count_jobs.tags, '{}') = '{}' or j.tags && count_jobs.tags)
-      and (count_jobs.stalled is null or j.stalled = count_jobs.stalled));
+    select count(*) from posthorn.listed_jobs(ns, count_jobs.status, count_jobs.tags, count_jobs.stalled));
 end $$;
 comment on function posthorn.count_jobs(text, text, text[], boolean) is 'The number of jobs that a filter of list_jobs means.';
 

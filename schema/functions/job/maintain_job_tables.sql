@@ -8,39 +8,99 @@ as $$
 declare
   keep timestamptz := posthorn.now() - posthorn.setting('job_retention_period')::interval;
   parent text;
-  month timestamptz;
+  month date;
   old record;
 begin
-  foreach parent in array array['finished_jobs', 'job_log'] loop
-    for month in select generate_series(date_trunc('month', posthorn.now()), posthorn.now() + interval '2 months', interval '1 month') loop
+  if current_setting('transaction_isolation') <> 'read committed' then
+    -- A question that is asked under a lock needs a snapshot that is newer than the lock.
+    raise exception 'Posthorn cannot maintain partitions at isolation level %', current_setting('transaction_isolation')
+      using errcode = 'PH005', hint = 'Call maintain_job_tables in a read committed transaction.';
+  end if;
+  foreach parent in array array['enqueued_jobs', 'finished_jobs', 'job_log_entries'] loop
+    for month in select generate_series(posthorn.job_month(posthorn.now()), posthorn.now() + interval '2 months', interval '1 month') loop
       begin
         if posthorn.make_job_partition(parent, month) then
-          return query select 'created', format('%s_%s', parent, to_char(month, 'YYYYMM')), format('until %s', month + interval '1 month');
+          return query select 'created', format('%s_%s', parent, to_char(month, 'YYYYMM')), format('until %s', (month + interval '1 month')::date);
         end if;
       exception when lock_not_available then
         return query select 'postponed', format('%s_%s', parent, to_char(month, 'YYYYMM')), 'an open transaction uses the table';
       end;
     end loop;
-    for old in
-      select c.oid::regclass as name, c.relname::text as label
-      from pg_inherits i join pg_class c on c.oid = i.inhrelid
-      where i.inhparent = format('posthorn.%I', parent)::regclass and c.relname ~ '_[0-9]{6}$'
-        and to_date(right(c.relname, 6), 'YYYYMM') + interval '1 month' <= keep
-    loop
-      begin
-        execute format('drop table %s', old.name);
+  end loop;
+  for old in
+    select x.label, x.parent, x.month
+    from (
+      select c.relname::text as label, p.relname::text as parent, to_date(right(c.relname, 6), 'YYYYMM') as month
+      from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_class p on p.oid = i.inhparent
+      where p.oid = any (array['posthorn.enqueued_jobs', 'posthorn.job_log_entries']::regclass[]) and c.relname ~ '_[0-9]{6}$') x
+    where x.month + interval '1 month' <= keep
+    order by x.label
+  loop
+    begin
+      if old.parent = 'job_log_entries' then
+        execute format('drop table posthorn.%I', old.label);
         return query select 'dropped', old.label, 'past job_retention_period';
-      exception when lock_not_available then
-        return query select 'postponed', old.label, 'an open transaction uses the table';
-      end;
-    end loop;
+      else
+        return query select x.action, old.label, x.detail from posthorn.drop_jobs(old.month, keep) x;
+      end if;
+    exception when lock_not_available then
+      return query select 'postponed', old.label, 'an open transaction uses the table';
+    end;
   end loop;
 end $$;
 comment on function posthorn.maintain_job_tables() is
   'Makes the next months of job tables and drops those past job_retention_period.';
 
--- Attaching takes a lock that writers do not notice, except on the default partition, which has no writers.
-create or replace function posthorn.make_job_partition(parent text, month timestamptz)
+-- Jobs of the month that are open, or ended within the retention period, move to the default partitions, which take
+-- all months without a partition: the narrow rows of open jobs stay true. Claims wait for the lock meanwhile, so there
+-- may be only so many of them.
+create or replace function posthorn.drop_jobs(month date, keep timestamptz, out action text, out detail text)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  most constant int := 10000;
+  suffix text := to_char(drop_jobs.month, 'YYYYMM');
+  kept bigint[];
+begin
+  kept := posthorn.kept_jobs(drop_jobs.month, drop_jobs.keep, most + 1);
+  if cardinality(kept) <= most then
+    lock table posthorn.enqueued_jobs, posthorn.finished_jobs in access exclusive mode;
+    kept := posthorn.kept_jobs(drop_jobs.month, drop_jobs.keep, most + 1);
+  end if;
+  if cardinality(kept) > most then
+    action := 'postponed';
+    detail := format('more than %s of its jobs are open, or ended within job_retention_period', most);
+    return;
+  end if;
+  execute format('alter table posthorn.enqueued_jobs detach partition posthorn.enqueued_jobs_%s', suffix);
+  execute format('alter table posthorn.finished_jobs detach partition posthorn.finished_jobs_%s', suffix);
+  execute format('insert into posthorn.enqueued_jobs select o.* from posthorn.enqueued_jobs_%s o where o.id = any ($1)', suffix) using kept;
+  execute format('insert into posthorn.finished_jobs select f.* from posthorn.finished_jobs_%s f where f.job = any ($1)', suffix) using kept;
+  execute format('drop table posthorn.enqueued_jobs_%s, posthorn.finished_jobs_%s', suffix, suffix);
+  action := 'dropped';
+  detail := format('past job_retention_period; %s jobs are kept', cardinality(kept));
+end $$;
+comment on function posthorn.drop_jobs(date, timestamptz) is 'Drops a month of jobs; keeps those that are open or ended within the retention period.';
+
+create or replace function posthorn.kept_jobs(month date, keep timestamptz, most int)
+returns bigint[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+return array(
+  select x.job from (
+    select r.job from posthorn.ready_jobs r where r.month = kept_jobs.month
+    union select w.job from posthorn.waiting_jobs w where w.month = kept_jobs.month
+    union select p.job from posthorn.parked_jobs p where p.month = kept_jobs.month
+    union select r.job from posthorn.running_jobs r where r.month = kept_jobs.month
+    union select f.job from posthorn.finished_jobs f where f.month = kept_jobs.month and f.finished_at >= kept_jobs.keep) x
+  limit most);
+comment on function posthorn.kept_jobs(date, timestamptz, int) is
+  'The jobs of a month that are open, or ended within the retention period.';
+
+-- Under the exclusive lock, so that no other session is making a plan that lacks the new partition.
+create or replace function posthorn.make_job_partition(parent text, month date)
 returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -48,30 +108,32 @@ set timezone = 'UTC'
 as $$
 declare
   name text := format('%s_%s', parent, to_char(month, 'YYYYMM'));
-  by_time text := case parent when 'job_log' then 'created_at' else 'finished_at' end;
+  next date := month + interval '1 month';
+  by_month boolean := parent <> 'job_log_entries';
   taken boolean;
 begin
-  if (parent in ('finished_jobs', 'job_log')) is not true then
-    raise exception 'parent must be finished_jobs or job_log' using errcode = 'PH004';
+  if (parent in ('enqueued_jobs', 'finished_jobs', 'job_log_entries')) is not true then
+    raise exception 'parent must be enqueued_jobs, finished_jobs or job_log_entries' using errcode = 'PH004';
   end if;
   if to_regclass(format('posthorn.%I', name)) is not null then
     return false;
   end if;
-  execute format('select exists (select from posthorn.%I where %I >= $1 and %I < $2)', parent || '_default', by_time, by_time)
-    into taken using month, month + interval '1 month';
+  execute format('lock table posthorn.%I in access exclusive mode', parent);
+  execute format('select exists (select from posthorn.%I where %s)', parent || '_default',
+    case when by_month then 'month = $1' else 'created_at >= $1 and created_at < $2' end) into taken using month, next;
   if taken then
     return false; -- upkeep did not run for months: this month stays in the default partition
   end if;
   execute format('create table posthorn.%I (like posthorn.%I including defaults including constraints)', name, parent);
-  execute format('alter table posthorn.%I attach partition posthorn.%I for values from (%L) to (%L)',
-    parent, name, month, month + interval '1 month');
-  if parent = 'job_log' then
-    execute format('create trigger append_only_truncate before truncate on posthorn.%I
-      for each statement execute function posthorn.refuse_log_change()', name);
+  execute format('alter table posthorn.%I attach partition posthorn.%I for values %s', parent, name,
+    case when by_month then format('in (%L)', month) else format('from (%L) to (%L)', month, next) end);
+  if parent <> 'enqueued_jobs' then
+    execute format('create trigger append_only_truncate before truncate on posthorn.%I for each statement execute function posthorn.%I()',
+      name, case when by_month then 'refuse_history_change' else 'refuse_log_change' end);
   end if;
   return true;
 end $$;
-comment on function posthorn.make_job_partition(text, timestamptz) is 'Makes one month of a job table, unless it is there.';
+comment on function posthorn.make_job_partition(text, date) is 'Makes one month of a job table, unless it is there.';
 
 -- sweep calls it once a minute.
 create or replace function posthorn.sweep_jobs()
@@ -85,6 +147,16 @@ declare
   n bigint;
 begin
   select count(*) into removed from posthorn.maintain_job_tables();
+  with ended as ( -- in the default partition: jobs that have outlived their month
+    delete from posthorn.finished_jobs_default f
+    where f.ctid = any (array(
+      select x.ctid from posthorn.finished_jobs_default x
+      where x.finished_at < today - posthorn.setting('job_retention_period')::interval limit 10000 for update skip locked))
+    returning f.namespace_id, f.job
+  )
+  delete from posthorn.enqueued_jobs_default o using ended e where o.namespace_id = e.namespace_id and o.id = e.job;
+  get diagnostics n = row_count;
+  removed := removed + n;
   delete from posthorn.job_keys k
   where (k.namespace_id, k.unique_key) in (
     select x.namespace_id, x.unique_key from posthorn.job_keys x where x.expires_at <= today

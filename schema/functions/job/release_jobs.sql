@@ -10,12 +10,14 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 set jit = off
 as $$
 #variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
-  back bigint[];
+  back posthorn.running_jobs[];
 begin
   if coalesce(cardinality(release_jobs.attempts), cardinality(release_jobs.jobs)) is distinct from cardinality(release_jobs.jobs) then
     raise exception 'jobs and attempts must have one length'
@@ -24,21 +26,21 @@ begin
   perform posthorn.commit_firmly();
   with held as (
     delete from posthorn.running_jobs r
-    where r.job = any (release_jobs.jobs) and r.worker = release_jobs.worker
-      and (release_jobs.attempts is null or (r.job, r.attempt) in (
-        select x.job, x.attempt from unnest(release_jobs.jobs, release_jobs.attempts) x (job, attempt)))
-    returning r.job, r.attempt
-  ), entry as (
-    insert into posthorn.job_log (event_id, worker_id, action, attempt, reason, created_at)
-    select h.job, release_jobs.worker, 'RESET', h.attempt,
-      coalesce(posthorn.clip_error(release_jobs.reason), 'given back by its worker'), at from held h
-  ), noted as (
-    update posthorn.open_jobs o set attempt = h.attempt, updated_at = at from held h where o.id = h.job returning o.id
+    using (select u.job, u.attempt from unnest(release_jobs.jobs, release_jobs.attempts) u (job, attempt) order by u.job) u
+    where r.job = u.job and r.worker = release_jobs.worker and (release_jobs.attempts is null or r.attempt = u.attempt)
+    returning r.*
   )
-  select array_agg(n.id) into back from noted n;
-  perform posthorn.offer_jobs(back, at);
-  perform posthorn.release_tags(back);
-  return query select x from unnest(back) x;
+  select array_agg(h::posthorn.running_jobs) into back from held h;
+  if back is null then
+    return;
+  end if;
+  perform posthorn.end_attempts(back, at);
+  insert into posthorn.job_log_entries (event_id, worker_id, action, attempt, reason, created_at)
+  select h.job, h.worker, 'RESET', h.attempt, coalesce(posthorn.clip_error(release_jobs.reason), 'given back by its worker'), at
+  from unnest(back) h;
+  perform posthorn.offer_jobs(posthorn.job_refs(back), at);
+  perform posthorn.release_tags(array(select h.job from unnest(back) h));
+  return query select h.job from unnest(back) h;
 end $$;
 comment on function posthorn.release_jobs(text, bigint[], int[], text) is
   'Gives back jobs that a worker has not finished, to their old places, and returns those that it held.';

@@ -14,25 +14,21 @@ begin
   perform posthorn.commit_firmly();
   delete from posthorn.running_jobs r where r.job = reset_job.job returning r.* into held;
   if found then
-    update posthorn.open_jobs o set attempt = held.attempt, expiries = 0, updated_at = at where o.id = held.job;
+    perform posthorn.end_attempts(array[held], at);
+    update posthorn.retried_jobs s set expiries = 0 where s.job = held.job;
   else
-    with gone as (
-      delete from posthorn.finished_jobs f where f.id = reset_job.job and f.status = 'FAILED' returning f.*
-    )
-    insert into posthorn.open_jobs (id, namespace_id, priority, retry_count, max_retries, attempt, due_at, run_at, created_at,
-      updated_at, title, description, unique_key, tags, retry_delays, payload, metadata)
-    select g.id, g.namespace_id, g.priority, 0, g.max_retries, g.attempt, at, g.run_at, g.created_at,
-      at, g.title, g.description, g.unique_key, g.tags, g.retry_delays, g.payload, g.metadata
-    from gone g;
+    delete from posthorn.finished_jobs f where f.job = reset_job.job and f.status = 'FAILED'
+    returning f.job, f.namespace_id, f.month, f.attempt into held.job, held.namespace_id, held.month, held.attempt;
     if not found then
       raise exception 'job % is %: only jobs that are PROCESSING or FAILED can be reset', reset_job.job,
           posthorn.job_status(reset_job.job, reset_job.namespace)
         using errcode = 'PH002', hint = 'Enqueue it again to have it done once more.';
     end if;
+    insert into posthorn.retried_jobs (job, attempt, due_at, updated_at) values (held.job, held.attempt, at, at);
   end if;
-  insert into posthorn.job_log (event_id, action, attempt, reason, created_at)
-  select o.id, 'RESET', o.attempt, posthorn.clip_error(reset_job.reason), at from posthorn.open_jobs o where o.id = reset_job.job;
-  perform posthorn.offer_jobs(array[reset_job.job], at);
+  insert into posthorn.job_log_entries (event_id, action, attempt, reason, created_at)
+  values (held.job, 'RESET', held.attempt, posthorn.clip_error(reset_job.reason), at);
+  perform posthorn.offer_jobs(posthorn.job_refs(array[held]), at);
   perform posthorn.release_tags(array[reset_job.job]);
   return reset_job.job;
 end $$;
@@ -50,7 +46,7 @@ as $$
 declare
   at timestamptz := posthorn.now();
   status text;
-  o posthorn.open_jobs;
+  o posthorn.enqueued_jobs;
   held posthorn.running_jobs;
 begin
   perform posthorn.commit_firmly();
@@ -64,43 +60,59 @@ begin
     end if;
     delete from posthorn.running_jobs r where r.job = cancel_job.job returning r.* into held;
     exit when found;
-    select x.* into o from posthorn.open_jobs x where x.id = cancel_job.job;
-    exit when posthorn.withdraw_job(o); -- neither: another session was quicker, look again
+    select x.* into o
+    from posthorn.namespaces n join posthorn.enqueued_jobs x on x.namespace_id = n.id and x.id = cancel_job.job;
+    held := posthorn.withdraw_job(o);
+    exit when held.job is not null; -- neither: another transaction was quicker, look again
   end loop;
-  perform posthorn.finish_jobs(array[held], array[cancel_job.job], 'CANCELLED', null, at);
-  insert into posthorn.job_log (event_id, worker_id, action, attempt, reason, created_at)
-  values (cancel_job.job, null, 'CANCELLED', coalesce(held.attempt, o.attempt), posthorn.clip_error(cancel_job.reason), at);
+  if held.worker is not null then
+    perform posthorn.end_attempts(array[held], at);
+  end if;
+  perform posthorn.finish_jobs(array[held], 'CANCELLED', null, at);
+  insert into posthorn.job_log_entries (event_id, action, attempt, reason, created_at)
+  values (held.job, 'CANCELLED', held.attempt, posthorn.clip_error(cancel_job.reason), at);
   perform posthorn.release_tags(array[cancel_job.job]);
   return cancel_job.job;
 end $$;
 comment on function posthorn.cancel_job(bigint, text, text) is
   'Ends a job that is not finished; a worker that has it is fenced out. Called again, changes nothing.';
 
-create or replace function posthorn.withdraw_job(o posthorn.open_jobs)
-returns boolean
+-- Takes a pending job from where workers find it; null if it is not there any more.
+create or replace function posthorn.withdraw_job(o posthorn.enqueued_jobs)
+returns posthorn.running_jobs
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
 declare
-  labels text[] := case o.tags when '{}' then '{""}' else o.tags end;
+  labels text[] := posthorn.ready_tags(o.tags);
+  tried posthorn.retried_jobs;
+  due timestamptz;
+  gone posthorn.running_jobs;
   n bigint;
-  m bigint;
 begin
-  delete from posthorn.waiting_jobs w where w.due_at = o.due_at and w.job = o.id;
-  if found then
-    return true;
+  select s.* into tried from posthorn.retried_jobs s where s.job = o.id;
+  due := coalesce(tried.due_at, o.run_at);
+  delete from posthorn.waiting_jobs w where w.due_at = due and w.job = o.id;
+  if not found then
+    -- The row of the first tag decides who has a job.
+    delete from posthorn.ready_jobs r
+    where r.namespace_id = o.namespace_id and r.tag = labels[1] and r.rank = -o.priority and r.due_at = due and r.job = o.id;
+    get diagnostics n = row_count;
+    delete from posthorn.ready_jobs r
+    where n > 0 and r.namespace_id = o.namespace_id and r.tag = any (labels[2:]) and r.rank = -o.priority and r.due_at = due and r.job = o.id;
+    delete from posthorn.parked_jobs r
+    where n = 0 and r.namespace_id = o.namespace_id and r.tag = any (labels) and r.rank = -o.priority and r.due_at = due and r.job = o.id;
+    if n = 0 and not found then
+      return null;
+    end if;
   end if;
-  -- A claim locks the row of the first tag.
-  delete from posthorn.ready_jobs r
-  where r.namespace_id = o.namespace_id and r.tag = labels[1] and r.rank = -o.priority and r.due_at = o.due_at and r.job = o.id;
-  get diagnostics n = row_count;
-  delete from posthorn.ready_jobs r
-  where n > 0 and r.namespace_id = o.namespace_id and r.tag = any (labels) and r.rank = -o.priority and r.due_at = o.due_at and r.job = o.id;
-  delete from posthorn.parked_jobs r
-  where r.namespace_id = o.namespace_id and r.tag = any (labels) and r.rank = -o.priority and r.due_at = o.due_at and r.job = o.id;
-  get diagnostics m = row_count;
-  return n + m > 0;
+  delete from posthorn.job_keys k
+  where k.namespace_id = o.namespace_id and k.unique_key = o.unique_key and k.job = o.id and k.expires_at is null;
+  gone.job := o.id;
+  gone.namespace_id := o.namespace_id;
+  gone.month := o.month;
+  gone.attempt := coalesce(tried.attempt, 0);
+  return gone;
 end $$;
-comment on function posthorn.withdraw_job(posthorn.open_jobs) is
-  'Takes a pending job from where workers find it; false if it is not there any more.';
+comment on function posthorn.withdraw_job(posthorn.enqueued_jobs) is 'Takes a pending job from where workers find it.';

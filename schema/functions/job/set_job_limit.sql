@@ -119,7 +119,8 @@ set search_path = pg_catalog, pg_temp
 as $$
   insert into posthorn.running_tags (namespace_id, tag, job)
   select r.namespace_id, count_running_tag.tag, r.job
-  from posthorn.running_jobs r join posthorn.open_jobs o on o.id = r.job
+  from posthorn.running_jobs r
+  join posthorn.enqueued_jobs o on o.namespace_id = r.namespace_id and o.id = r.job and o.month = r.month
   where r.namespace_id = count_running_tag.namespace_id and count_running_tag.tag = any (o.tags)
   on conflict do nothing
 $$;
@@ -141,8 +142,9 @@ as $$
 $$;
 comment on function posthorn.tag_room(posthorn.job_limits, timestamptz) is 'The number of further jobs that a tag allows now.';
 
-create or replace function posthorn.pick_within_limits(namespace_id int, tags text[], max_jobs int, at timestamptz)
-returns posthorn.picked_job[]
+create or replace function posthorn.pick_within_limits(
+  namespace_id int, tags text[], max_jobs int, worker text, lease_for interval, at timestamptz
+) returns posthorn.picked_jobs
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -151,35 +153,35 @@ as $$
 #variable_conflict use_column
 declare
   ns constant int := pick_within_limits.namespace_id;
-  chosen posthorn.picked_job[] := '{}';
-  found_jobs posthorn.picked_job[];
+  picked posthorn.picked_jobs;
+  new posthorn.picked_jobs;
   want int := pick_within_limits.max_jobs;
+  room int := pick_within_limits.max_jobs;
 begin
   perform posthorn.unpark_jobs(ns, l.tag, 1000, pick_within_limits.at)
   from (
     select x.tag from posthorn.job_limits x
     where x.namespace_id = ns and x.open_at <= pick_within_limits.at order by x.tag limit 100) l;
   for round in 1..8 loop
-    found_jobs := posthorn.pick_jobs(ns, pick_within_limits.tags, want + cardinality(chosen));
-    found_jobs := array(select (f.id, f.place)::posthorn.picked_job from unnest(found_jobs) with ordinality f (id, place, nth)
-      where f.id <> all (array(select c.id from unnest(chosen) c)) order by f.nth);
-    if found_jobs = '{}' then
-      return nullif(chosen, '{}');
+    new := posthorn.pick_jobs(ns, pick_within_limits.tags, want, pick_within_limits.worker, pick_within_limits.lease_for, pick_within_limits.at);
+    if new.jobs is null then
+      return picked;
     end if;
-    chosen := chosen || posthorn.admit_jobs(ns, found_jobs, pick_within_limits.max_jobs - cardinality(chosen), pick_within_limits.at);
-    if cardinality(chosen) >= pick_within_limits.max_jobs then
-      return chosen;
+    picked := posthorn.add_picked(picked, posthorn.admit_jobs(ns, new, room, pick_within_limits.at));
+    room := pick_within_limits.max_jobs - coalesce(cardinality(picked.jobs), 0);
+    if room = 0 then
+      return picked;
     end if;
     want := least(want * 4, 2000); -- all of the found jobs were held back
   end loop;
-  perform nextval('posthorn.job_news'); -- there may be more jobs behind the parked ones: the next claim looks on
-  return nullif(chosen, '{}');
+  perform nextval('posthorn.job_news'); -- there may be more behind what was parked: the next claim looks on
+  return picked;
 end $$;
-comment on function posthorn.pick_within_limits(int, text[], int, timestamptz) is
+comment on function posthorn.pick_within_limits(int, text[], int, text, interval, timestamptz) is
   'Does the work of pick_jobs where some tags have limits: parks the jobs that are held back, and looks further.';
 
-create or replace function posthorn.admit_jobs(namespace_id int, jobs posthorn.picked_job[], max_jobs int, at timestamptz)
-returns posthorn.picked_job[]
+create or replace function posthorn.admit_jobs(namespace_id int, picked posthorn.picked_jobs, max_jobs int, at timestamptz)
+returns posthorn.picked_jobs
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -192,37 +194,44 @@ declare
   room jsonb;
   candidate record;
   barrier text;
-  admitted posthorn.picked_job[] := '{}';
-  held_back bigint[] := '{}';
-  barriers text[] := '{}';
+  admitted posthorn.picked_jobs;
+  left_over bigint[] := '{}';
+  barriers text[] := '{}';             -- of those left over; null: nothing holds it back
 begin
-  select array_agg(distinct t) into limited
-  from posthorn.open_jobs o, unnest(o.tags) t
-  where o.id = any (array(select j.id from unnest(admit_jobs.jobs) j)) and exists (select from posthorn.job_limits l where l.namespace_id = ns and l.tag = t);
-  if limited is null then
-    return admit_jobs.jobs[1:admit_jobs.max_jobs];
-  end if;
+  select coalesce(array_agg(distinct t), '{}') into limited
+  from unnest(picked.jobs) p
+  join posthorn.enqueued_jobs o on o.namespace_id = ns and o.id = p and o.month between picked.first_month and picked.last_month
+  cross join unnest(o.tags) t
+  where exists (select from posthorn.job_limits l where l.namespace_id = ns and l.tag = t);
   perform posthorn.lock_job_tags(ns, limited);
   select jsonb_object_agg(l.tag, posthorn.tag_room(l, admit_jobs.at)) into room
   from posthorn.job_limits l where l.namespace_id = ns and l.tag = any (limited);
   for candidate in
-    select o.id, j.place, array(select t from unnest(o.tags) t where t = any (limited)) as tags
-    from unnest(admit_jobs.jobs) with ordinality j (id, place, nth) join posthorn.open_jobs o on o.id = j.id order by j.nth
+    select p.id, p.attempt, array(select t from unnest(o.tags) t where t = any (limited)) as tags
+    from unnest(picked.jobs, picked.attempts) with ordinality p (id, attempt, nth)
+    join posthorn.enqueued_jobs o on o.namespace_id = ns and o.id = p.id and o.month between picked.first_month and picked.last_month
+    order by p.nth
   loop
-    exit when cardinality(admitted) = admit_jobs.max_jobs;
     select t into barrier from unnest(candidate.tags) t where (room->>t)::int <= 0 limit 1;
-    if found then
-      held_back := held_back || candidate.id;
-      barriers := barriers || barrier;
+    if barrier is not null or cardinality(admitted.jobs) = admit_jobs.max_jobs then
+      left_over := left_over || candidate.id;
+      barriers := barriers || case when cardinality(admitted.jobs) = admit_jobs.max_jobs then null else barrier end;
     else
-      admitted := admitted || (candidate.id, candidate.place)::posthorn.picked_job;
+      admitted.jobs := admitted.jobs || candidate.id;
+      admitted.attempts := admitted.attempts || candidate.attempt;
       select room || coalesce(jsonb_object_agg(t, (room->>t)::int - 1), '{}') into room from unnest(candidate.tags) t;
     end if;
   end loop;
-  perform posthorn.park_jobs(ns, held_back, barriers, admit_jobs.at);
+  perform posthorn.park_jobs(ns, left_over, barriers, admit_jobs.at);
+  admitted.first_month := picked.first_month;
+  admitted.last_month := picked.last_month;
   with used as (
     insert into posthorn.running_tags (namespace_id, tag, job)
-    select ns, t, o.id from posthorn.open_jobs o, unnest(o.tags) t where o.id = any (array(select a.id from unnest(admitted) a)) and t = any (limited)
+    select ns, t, o.id
+    from unnest(admitted.jobs) a
+    join posthorn.enqueued_jobs o on o.namespace_id = ns and o.id = a and o.month between picked.first_month and picked.last_month
+    cross join unnest(o.tags) t
+    where t = any (limited)
     returning tag
   )
   insert into posthorn.job_starts (namespace_id, tag, at, jobs)
@@ -231,8 +240,8 @@ begin
   where l.period is not null group by u.tag;
   return admitted;
 end $$;
-comment on function posthorn.admit_jobs(int, posthorn.picked_job[], int, timestamptz) is
-  'The first jobs of a list that their tags allow, up to a number; the others are parked.';
+comment on function posthorn.admit_jobs(int, posthorn.picked_jobs, int, timestamptz) is
+  'The first of some picked jobs that their tags allow, up to a number; the others are parked, or return to ready_jobs.';
 
 create or replace function posthorn.park_jobs(namespace_id int, jobs bigint[], barriers text[], at timestamptz)
 returns void
@@ -244,25 +253,21 @@ as $$
 #variable_conflict use_column
 declare
   ns constant int := park_jobs.namespace_id;
+  back posthorn.running_jobs[];
 begin
-  if park_jobs.jobs = '{}' then
-    return;
-  end if;
   with gone as (
-    delete from posthorn.ready_jobs r
-    where r.ctid = any (array(
-      select x.ctid
-      from posthorn.open_jobs o
-      cross join lateral unnest(o.tags) t
-      cross join lateral (
-        select y.ctid from posthorn.ready_jobs y
-        where y.namespace_id = ns and y.tag = t and y.rank = -o.priority and y.due_at = o.due_at and y.job = o.id offset 0) x
-      where o.id = any (park_jobs.jobs)))
+    delete from posthorn.running_jobs r where r.job = any (park_jobs.jobs) returning r.*
   )
-  insert into posthorn.parked_jobs (namespace_id, tag, rank, due_at, job)
-  select ns, p.tag, -o.priority, o.due_at, o.id
-  from unnest(park_jobs.jobs, park_jobs.barriers) p (job, tag) join posthorn.open_jobs o on o.id = p.job;
-  -- A limit per period opens by time, a limit of running jobs when one of them ends.
+  select array_agg(g::posthorn.running_jobs) into back from gone g;
+  insert into posthorn.parked_jobs (namespace_id, rank, due_at, job, month, tag)
+  select ns, -o.priority, coalesce(s.due_at, o.run_at), o.id, o.month, p.tag
+  from unnest(back) r
+  join unnest(park_jobs.jobs, park_jobs.barriers) p (job, tag) on p.job = r.job and p.tag is not null
+  join posthorn.enqueued_jobs o on o.namespace_id = ns and o.id = r.job and o.month = r.month
+  left join posthorn.retried_jobs s on s.job = r.job;
+  perform posthorn.offer_jobs(posthorn.job_refs(array(
+    select r from unnest(back) r join unnest(park_jobs.jobs, park_jobs.barriers) p (job, tag) on p.job = r.job and p.tag is null)), park_jobs.at);
+  -- Where a period is the barrier, time opens it; where running jobs are, the end of one of them does.
   update posthorn.job_limits l
   set open_at = coalesce((
     select min(s.at) from posthorn.job_starts s
@@ -271,7 +276,7 @@ begin
     and l.open_at is null;
 end $$;
 comment on function posthorn.park_jobs(int, bigint[], text[], timestamptz) is
-  'Takes jobs from where workers find them until a tag has room.';
+  'Takes picked jobs back, and keeps them until their barrier has room; a job without a barrier returns to ready_jobs.';
 
 create or replace function posthorn.unpark_jobs(namespace_id int, tag text, max_jobs int, at timestamptz)
 returns void
@@ -285,7 +290,7 @@ declare
   ns constant int := unpark_jobs.namespace_id;
   lim posthorn.job_limits;
   free int;
-  n bigint;
+  back posthorn.job_ref[];
 begin
   perform posthorn.lock_job_tags(ns, array[unpark_jobs.tag]);
   select l.* into lim from posthorn.job_limits l where l.namespace_id = ns and l.tag = unpark_jobs.tag;
@@ -300,12 +305,8 @@ begin
         order by x.rank, x.due_at, x.job limit least(free, unpark_jobs.max_jobs) for update))
       returning p.*
     )
-    insert into posthorn.ready_jobs (namespace_id, tag, rank, due_at, job)
-    select ns, t, g.rank, g.due_at, g.job from gone g join posthorn.open_jobs o on o.id = g.job, unnest(o.tags) t;
-    get diagnostics n = row_count;
-    if n > 0 then
-      perform nextval('posthorn.job_news');
-    end if;
+    select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref) into back from gone g;
+    perform posthorn.offer_jobs(back, unpark_jobs.at);
   end if;
   if lim.open_at is null then
     return;

@@ -55,6 +55,7 @@ var sqlByDefinition = map[string]string{
 type function struct {
 	name      string
 	arguments []string
+	variadic  bool // the last argument
 }
 
 func functions(s *session) []function {
@@ -62,13 +63,13 @@ func functions(s *session) []function {
 	rows, _ := s.conn.Query(s.t.Context(), `
 		select p.proname, array(
 			select format_type(t, null) || ' ' || coalesce(quote_ident(p.proargnames[i]), '')
-			from unnest(p.proargtypes) with ordinality a (t, i) order by i)
+			from unnest(p.proargtypes) with ordinality a (t, i) order by i), p.provariadic <> 0
 		from pg_proc p
 		where p.pronamespace = 'posthorn'::regnamespace and p.prokind = 'f' and p.prorettype <> 'trigger'::regtype
 		order by 1, 2`)
 	var all []function
 	var f function
-	if _, err := pgx.ForEachRow(rows, []any{&f.name, &f.arguments}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&f.name, &f.arguments, &f.variadic}, func() error {
 		all = append(all, f)
 		return nil
 	}); err != nil {
@@ -90,19 +91,27 @@ func (f function) calls() []string {
 		if !ok {
 			return nil
 		}
-		values[i] = name + " => " + value + "::" + kind
+		values[i] = f.passed(i, name, value, kind)
 	}
 	var calls []string
 	for i, argument := range f.arguments {
 		kind, name, _ := cutLast(argument)
 		for _, literal := range literals(kind) {
 			old := values[i]
-			values[i] = name + " => " + literal + "::" + kind
+			values[i] = f.passed(i, name, literal, kind)
 			calls = append(calls, "select posthorn."+f.name+"("+strings.Join(values, ", ")+")")
 			values[i] = old
 		}
 	}
 	return calls
+}
+
+// passed returns argument i of a call.
+func (f function) passed(i int, name, value, kind string) string {
+	if f.variadic && i == len(f.arguments)-1 {
+		name = "variadic " + name
+	}
+	return name + " => " + value + "::" + kind
 }
 
 func cutLast(argument string) (kind, name string, ok bool) {

@@ -72,6 +72,7 @@ begin
     when 'imports' then return query select * from posthorn.examine_imports();
     when 'jobs' then return query select * from posthorn.examine_jobs();
     when 'confidential streams' then return query select * from posthorn.examine_sealing();
+    else raise 'there is no check %', to_json(check_name) using errcode = 'PH004';
   end case;
 end $$;
 comment on function posthorn.examine(text) is 'All findings of one check, those with trouble first.';

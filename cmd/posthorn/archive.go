@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
@@ -50,7 +51,7 @@ func newArchive(a *app) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return untilTold(cmd.Context(), a.archive(cmd, args[0], config))
 	}
-	cmd.AddCommand(newArchiveList(a), newArchiveShow(a), newArchiveVerify(a), newArchiveReplay(a), newArchiveRestore(a), newArchiveRelist(a))
+	cmd.AddCommand(archiveList.of(a), archiveShow.of(a), newArchiveVerify(a), newArchiveReplay(a), newArchiveRestore(a), newArchiveRelist(a))
 	return cmd
 }
 
@@ -109,35 +110,20 @@ func (a *app) storeAndClient(
 	return store, ph, err
 }
 
-func newArchiveList(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List archives and how far they are",
-		Long: `List the archives of the namespace and how far they are.
+var archiveList = listing[admin.ArchiveStatus]{
+	about: about{
+		use:   "list",
+		short: "List archives and how far they are",
+		long: `List the archives of the namespace and how far they are.
 
 LAG is how many events are not in the store yet, an estimate beyond 10,000, and
 BEHIND how long the oldest of them has waited.`,
-		Example: "  posthorn archive list --namespace shop --json",
-		Args:    cobra.NoArgs,
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			archives, err := adm.Archives(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]admin.ArchiveStatus{}, archives...))
-			}
-			t := newTable(cmd.OutOrStdout(), "archive", "location", "state", "lag", "behind", "segments", "events", "size")
-			for _, s := range archives {
-				t.row(s.Archive, s.Location, archiveState(s), s.LagEvents, roughSeconds(s.LagSeconds), s.Segments, s.Events, roughBytes(s.Size))
-			}
-			return t.flush()
-		})
-	}
-	return cmd
+		example: "  posthorn archive list --namespace shop --json",
+	},
+	list: (*admin.Admin).Archives,
+	columns: columns[admin.ArchiveStatus]{"archive|location|state|lag|behind|segments|events|size", func(s admin.ArchiveStatus) []any {
+		return []any{s.Archive, s.Location, archiveState(s), s.LagEvents, roughSeconds(s.LagSeconds), s.Segments, s.Events, roughBytes(s.Size)}
+	}},
 }
 
 func archiveState(s admin.ArchiveStatus) string {
@@ -167,68 +153,59 @@ func roughBytes(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", size, units[unit])
 }
 
-func newArchiveShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "show [NAME]",
-		Short:   "Show an archive, stream by stream",
-		Example: "  posthorn archive show\n  posthorn archive show cold --json",
-		Args:    cobra.MaximumNArgs(1),
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			return a.showArchive(cmd, adm, archiveName(args), *asJSON)
-		})
-	}
-	return cmd
+// archiveDetails is what is printed about one archive.
+type archiveDetails struct {
+	admin.ArchiveStatus
+	EachStream []admin.ArchivedStream `json:"each_stream"`
 }
 
-func archiveName(args []string) string {
-	if len(args) == 0 {
-		return "archive"
-	}
-	return args[0]
+const defaultArchive = "archive"
+
+var archiveShow = showing[archiveDetails]{
+	about: about{
+		use:     "show [NAME]",
+		short:   "Show an archive, stream by stream",
+		example: "  posthorn archive show\n  posthorn archive show cold --json",
+	},
+	otherwise: defaultArchive,
+	load: func(ctx context.Context, adm *admin.Admin, name string) (d archiveDetails, err error) {
+		if d.ArchiveStatus, err = adm.Archive(ctx, name); err != nil {
+			return d, err
+		}
+		streams, err := adm.ArchivedStreams(ctx, name)
+		d.EachStream = append([]admin.ArchivedStream{}, streams...)
+		return d, err
+	},
+	print: printArchive,
 }
 
-func (a *app) showArchive(cmd *cobra.Command, adm *admin.Admin, name string, asJSON bool) error {
-	status, err := adm.Archive(cmd.Context(), name)
-	if err != nil {
-		return err
-	}
-	streams, err := adm.ArchivedStreams(cmd.Context(), name)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return printJSON(cmd.OutOrStdout(), struct {
-			admin.ArchiveStatus
-			EachStream []admin.ArchivedStream `json:"each_stream"`
-		}{status, append([]admin.ArchivedStream{}, streams...)})
-	}
-	f := newFields(cmd.OutOrStdout())
-	f.field("archive", status.Archive)
-	f.field("location", status.Location)
-	f.field("state", archiveState(status))
-	f.field("lag", fmt.Sprintf("%d events %s", status.LagEvents, roughSeconds(status.LagSeconds)))
-	f.field("waiting for a segment", fmt.Sprintf("%d events, %s", status.PendingEvents, roughBytes(status.PendingBytes)))
-	f.field("oldest of them read", status.OldestPart)
-	f.field("segments to write", status.UnwrittenSegments)
-	f.field("written", fmt.Sprintf("%d events in %d segments, %s of %s", status.Events, status.Segments, roughBytes(status.Size), roughBytes(status.Bytes)))
-	f.field("last written", status.LastWrittenAt)
+func printArchive(w io.Writer, d archiveDetails) error {
+	f := newFields(w)
+	f.field("archive", d.Archive)
+	f.field("location", d.Location)
+	f.field("state", archiveState(d.ArchiveStatus))
+	f.field("lag", fmt.Sprintf("%d events %s", d.LagEvents, roughSeconds(d.LagSeconds)))
+	f.field("waiting for a segment", fmt.Sprintf("%d events, %s", d.PendingEvents, roughBytes(d.PendingBytes)))
+	f.field("oldest of them read", d.OldestPart)
+	f.field("segments to write", d.UnwrittenSegments)
+	f.field("written", fmt.Sprintf("%d events in %d segments, %s of %s", d.Events, d.Segments, roughBytes(d.Size), roughBytes(d.Bytes)))
+	f.field("last written", d.LastWrittenAt)
 	if err := f.flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(cmd.OutOrStdout())
-	t := newTable(cmd.OutOrStdout(), "stream", "first", "last", "segments", "events", "waiting", "owner", "error")
-	for _, s := range streams {
-		owner := s.OwnerID
-		if s.LeaseUntil.Before(time.Now()) {
-			owner = ""
-		}
-		t.row(s.Stream, numberOf(s.FirstID), numberOf(s.LastID), s.Segments, s.Events, s.PendingEvents, owner, s.Error)
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
 	}
-	return t.flush()
+	return archivedColumns.print(w, d.EachStream)
 }
+
+var archivedColumns = columns[admin.ArchivedStream]{"stream|first|last|segments|events|waiting|owner|error", func(s admin.ArchivedStream) []any {
+	owner := s.OwnerID
+	if s.LeaseUntil.Before(time.Now()) {
+		owner = ""
+	}
+	return []any{s.Stream, numberOf(s.FirstID), numberOf(s.LastID), s.Segments, s.Events, s.PendingEvents, owner, s.Error}
+}}
 
 func newArchiveRelist(a *app) *cobra.Command {
 	return &cobra.Command{
@@ -241,7 +218,7 @@ archive writes them.`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-				n, err := adm.RelistArchive(cmd.Context(), archiveName(args))
+				n, err := adm.RelistArchive(cmd.Context(), append(args, defaultArchive)[0])
 				if err != nil {
 					return err
 				}

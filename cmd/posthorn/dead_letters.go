@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"unicode/utf8"
@@ -11,19 +12,10 @@ import (
 )
 
 func newDeadLetters(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "dead-letters",
-		Short: "See, redrive and purge events that failed for good",
-		Args:  cobra.NoArgs,
-		RunE:  help,
-	}
-	cmd.AddCommand(
-		newDeadLettersList(a),
-		newDeadLettersShow(a),
-		newDeadLettersRedrive(a),
-		newDeadLettersPurge(a),
-	)
-	return cmd
+	return holding(about{
+		use:   "dead-letters",
+		short: "See, redrive and purge events that failed for good",
+	}, newDeadLettersList(a), newDeadLettersShow(a), newDeadLettersRedrive(a), newDeadLettersPurge(a))
 }
 
 // deadLetterFlags say which dead letters are meant.
@@ -89,22 +81,87 @@ func newDeadLettersList(a *app) *cobra.Command {
 			if letters, err = cut(cmd, letters, shown); err != nil {
 				return err
 			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]admin.DeadLetter{}, letters...))
-			}
-			t := newTable(cmd.OutOrStdout(), "id", "group", "event", "type", "attempts", "failed at", "reason", "error")
-			for _, d := range letters {
-				t.row(d.ID, d.Group, d.EventID, d.Type, d.Attempts, d.FailedAt, d.Reason, shorten(d.Error, 60))
-			}
-			return t.flush()
+			return deadLetterColumns.printOrJSON(cmd.OutOrStdout(), letters, *asJSON)
 		})
 	}
 	return cmd
 }
+
+var deadLetterColumns = columns[admin.DeadLetter]{"id|group|event|type|attempts|failed at|reason|error", func(d admin.DeadLetter) []any {
+	return []any{d.ID, d.Group, d.EventID, d.Type, d.Attempts, d.FailedAt, d.Reason, shorten(d.Error, 60)}
+}}
 
 func shorten(text string, most int) string {
 	if utf8.RuneCountInString(text) <= most {
 		return text
 	}
 	return string([]rune(text)[:most-1]) + "…"
+}
+
+func newDeadLettersRedrive(a *app) *cobra.Command {
+	return onDeadLetters{
+		about: about{
+			use:   "redrive",
+			short: "Let groups try dead letters again",
+			long: `Bring dead letters back: their groups are handed them again at once, and they
+have all their attempts again.`,
+			example: `  posthorn dead-letters redrive --id 7 --id 9
+  posthorn dead-letters redrive --group billing --type order.placed
+  posthorn dead-letters redrive --all --yes`,
+		},
+		question: "redrive %d dead letters", asksForAll: true,
+		do: (*admin.Admin).Redrive, sentence: "redrove %d dead letters\n", result: "redriven",
+	}.of(a)
+}
+
+func newDeadLettersPurge(a *app) *cobra.Command {
+	return onDeadLetters{
+		about: about{
+			use:   "purge",
+			short: "Delete dead letters for good",
+			example: `  posthorn dead-letters purge --id 7
+  posthorn dead-letters purge --group billing --yes`,
+		},
+		question: "delete %d dead letters for good",
+		do:       (*admin.Admin).Purge, sentence: "purged %d dead letters\n", result: "purged",
+	}.of(a)
+}
+
+// onDeadLetters is a command that does something to all dead letters that are meant.
+type onDeadLetters struct {
+	about
+	question   string
+	asksForAll bool // and not where some are chosen
+	do         func(*admin.Admin, context.Context, admin.DeadLetterFilter) (int64, error)
+	sentence   string
+	result     string // the name of their number in JSON
+}
+
+func (d onDeadLetters) of(a *app) *cobra.Command {
+	cmd := d.command(cobra.NoArgs)
+	var f deadLetterFlags
+	f.add(cmd)
+	all := cmd.Flags().Bool("all", false, "all dead letters of the namespace")
+	yes := yesFlag(cmd)
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := f.chosen(*all); err != nil {
+			return err
+		}
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			if err := f.confirm(cmd, adm, *yes || d.asksForAll && !*all, d.question); err != nil {
+				return err
+			}
+			n, err := d.do(adm, cmd.Context(), f.filter)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(cmd.OutOrStdout(), map[string]int64{d.result: n})
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), d.sentence, n)
+			return err
+		})
+	}
+	return cmd
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -10,57 +10,38 @@ import (
 )
 
 func newGroups(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "groups",
-		Short: "See and steer those who read the log",
-		Long: `A group is a named position in the log, shared by all processes that use the
+	return holding(about{
+		use:   "groups",
+		short: "See and steer those who read the log",
+		long: `A group is a named position in the log, shared by all processes that use the
 name. Each event is handled once per group.`,
-		Args: cobra.NoArgs,
-		RunE: help,
-	}
-	cmd.AddCommand(
-		newGroupsList(a),
-		newGroupsShow(a),
+	},
+		groupsList.of(a),
+		groupsShow.of(a),
 		newGroupsDefine(a),
-		newGroupsSeek(a),
-		newGroupsPause(a),
-		newGroupsResume(a),
-		newGroupsDelete(a),
+		groupsSeek.of(a),
+		groupsPause.of(a),
+		groupsResume.of(a),
+		groupsDelete.of(a),
 		newGroupsSubscribe(a),
-		newGroupsUnsubscribe(a),
+		groupsUnsubscribe.of(a),
 	)
-	return cmd
 }
 
-func newGroupsList(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List groups and how far they are",
-		Long: `List the groups of the namespace and how far they are.
+var groupsList = listing[admin.GroupStatus]{
+	about: about{
+		use:   "list",
+		short: "List groups and how far they are",
+		long: `List the groups of the namespace and how far they are.
 
 LAG is how many events a group was not handed yet, an estimate beyond 10,000,
 and BEHIND the age of the oldest of them.`,
-		Example: "  posthorn groups list --namespace shop --json",
-		Args:    cobra.NoArgs,
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			groups, err := adm.Groups(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]admin.GroupStatus{}, groups...))
-			}
-			t := newTable(cmd.OutOrStdout(), "group", "order", "state", "lag", "behind", "leases", "retries", "dead letters")
-			for _, g := range groups {
-				t.row(g.Group, g.Order, groupState(g), g.LagEvents, roughSeconds(g.LagSeconds), g.Leases, g.Retries, g.DeadLetters)
-			}
-			return t.flush()
-		})
-	}
-	return cmd
+		example: "  posthorn groups list --namespace shop --json",
+	},
+	list: (*admin.Admin).Groups,
+	columns: columns[admin.GroupStatus]{"group|order|state|lag|behind|leases|retries|dead letters", func(g admin.GroupStatus) []any {
+		return []any{g.Group, g.Order, groupState(g), g.LagEvents, roughSeconds(g.LagSeconds), g.Leases, g.Retries, g.DeadLetters}
+	}},
 }
 
 func groupState(g admin.GroupStatus) string {
@@ -76,14 +57,41 @@ func groupState(g admin.GroupStatus) string {
 	}
 }
 
-// roughSeconds is a period for people: 1h4m0s, or nothing.
-func roughSeconds(seconds float64) string {
-	if seconds == 0 {
-		return ""
-	}
-	d := time.Duration(seconds * float64(time.Second))
-	if d < time.Second {
-		return d.Round(time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
+var groupsPause = doing{
+	about: about{
+		use:   "pause NAME",
+		short: "Let a group claim nothing until it is resumed",
+		long: `Let a group claim nothing until it is resumed. What is being worked on goes on, and
+retention keeps what the group has not read.`,
+		example: "  posthorn groups pause billing",
+	},
+	do: done("group %s is paused", (*admin.Admin).PauseGroup),
+}
+
+var groupsResume = doing{
+	about: about{
+		use:     "resume NAME",
+		short:   "Let a paused group go on from where it stood",
+		example: "  posthorn groups resume billing",
+	},
+	do: done("group %s is resumed", (*admin.Admin).ResumeGroup),
+}
+
+var groupsDelete = doing{
+	about: about{
+		use:   "delete NAME",
+		short: "Delete a group with its position, retries and dead letters",
+		long: `Delete a group with all it holds: its position in the log, leases, retries and
+dead letters. Events stay in the log, for other groups.`,
+		example: "  posthorn groups delete billing --yes",
+	},
+	json: true,
+	ask: func(ctx context.Context, adm *admin.Admin, args []string) (string, error) {
+		s, err := adm.Group(ctx, args[0])
+		return fmt.Sprintf("delete group %s with %d retries and %d dead letters", s.Group, s.Retries, s.DeadLetters), err
+	},
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+		d, err := adm.DeleteGroup(ctx, args[0])
+		return outcome{fmt.Sprintf("deleted group %s with %d leases, %d retries and %d dead letters", args[0], d.Leases, d.Retries, d.DeadLetters), d}, err
+	},
 }

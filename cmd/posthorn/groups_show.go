@@ -1,11 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
 )
@@ -17,41 +16,24 @@ type groupDetails struct {
 	Subscriptions []admin.SubscriptionStatus `json:"subscriptions"`
 }
 
-func newGroupsShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "show NAME",
-		Short:   "Show one group: where it stands, its policy and its subscriptions",
-		Example: "  posthorn groups show billing",
-		Args:    cobra.ExactArgs(1),
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			var d groupDetails
-			var err error
-			if d.GroupStatus, err = adm.Group(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if d.Policy, err = adm.GroupPolicy(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if d.Subscriptions, err = adm.Subscriptions(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if *asJSON {
-				d.Subscriptions = append([]admin.SubscriptionStatus{}, d.Subscriptions...)
-				return printJSON(cmd.OutOrStdout(), d)
-			}
-			if err := printGroup(cmd.OutOrStdout(), d); err != nil {
-				return err
-			}
-			if len(d.Subscriptions) == 0 {
-				return nil
-			}
-			return printSubscriptions(cmd.OutOrStdout(), d.Subscriptions)
-		})
-	}
-	return cmd
+var groupsShow = showing[groupDetails]{
+	about: about{
+		use:     "show NAME",
+		short:   "Show one group: where it stands, its policy and its subscriptions",
+		example: "  posthorn groups show billing",
+	},
+	load: func(ctx context.Context, adm *admin.Admin, name string) (d groupDetails, err error) {
+		if d.GroupStatus, err = adm.Group(ctx, name); err != nil {
+			return d, err
+		}
+		if d.Policy, err = adm.GroupPolicy(ctx, name); err != nil {
+			return d, err
+		}
+		found, err := adm.Subscriptions(ctx, name)
+		d.Subscriptions = append([]admin.SubscriptionStatus{}, found...)
+		return d, err
+	},
+	print: printGroup,
 }
 
 func printGroup(w io.Writer, d groupDetails) error {
@@ -75,7 +57,10 @@ func printGroup(w io.Writer, d groupDetails) error {
 	f.field("on failure", d.Policy.OnFailure)
 	f.field("read ahead", d.Policy.ReadAhead)
 	f.field("created", d.Policy.CreatedAt)
-	return f.flush()
+	if err := f.flush(); err != nil {
+		return err
+	}
+	return subscriptionColumns.printBelow(w, d.Subscriptions)
 }
 
 func heldBackBy(g admin.GroupStatus) string {
@@ -103,20 +88,13 @@ func delays(p admin.GroupPolicy) string {
 	return fmt.Sprintf("%s × %g, up to %s, jitter %g", p.BackoffFrom, p.BackoffFactor, p.BackoffTo, p.BackoffJitter)
 }
 
-func printSubscriptions(w io.Writer, subscriptions []admin.SubscriptionStatus) error {
-	if _, err := fmt.Fprintln(w); err != nil {
-		return err
+var subscriptionColumns = columns[admin.SubscriptionStatus]{"subscription|state|since|owed|expires|wants|error", func(s admin.SubscriptionStatus) []any {
+	since := s.CreatedAt
+	if !s.StoppedAt.IsZero() {
+		since = s.StoppedAt
 	}
-	t := newTable(w, "subscription", "state", "since", "owed", "expires", "wants", "error")
-	for _, s := range subscriptions {
-		since := s.CreatedAt
-		if !s.StoppedAt.IsZero() {
-			since = s.StoppedAt
-		}
-		t.row(s.Name, s.State, since, s.Owed, s.ExpiresAt, wants(s), s.Error)
-	}
-	return t.flush()
-}
+	return []any{s.Name, s.State, since, s.Owed, s.ExpiresAt, wants(s), s.Error}
+}}
 
 // wants is a filter or a condition, as it was given.
 func wants(s admin.SubscriptionStatus) string {

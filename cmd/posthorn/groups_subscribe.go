@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -105,34 +106,22 @@ func (f subscribeFlags) subscription() (admin.Subscription, error) {
 	return s, err
 }
 
-func newGroupsUnsubscribe(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "unsubscribe GROUP NAME",
-		Short: "Remove a subscription with what is owed to it",
-		Long: `Remove a subscription of a group with the events that are owed to it. Its dead
+var groupsUnsubscribe = doing{
+	about: about{
+		use:   "unsubscribe GROUP NAME",
+		short: "Remove a subscription with what is owed to it",
+		long: `Remove a subscription of a group with the events that are owed to it. Its dead
 letters stay. The group goes on handing out only what its other subscriptions
 want.`,
-		Example: "  posthorn groups unsubscribe billing large --yes",
-		Args:    cobra.ExactArgs(2),
-	}
-	yes := yesFlag(cmd)
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			question := fmt.Sprintf("remove subscription %s of group %s with what is owed to it", args[1], args[0])
-			if err := confirm(cmd, *yes, question); err != nil {
-				return err
-			}
-			owed, err := adm.Unsubscribe(cmd.Context(), args[0], args[1])
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), map[string]int64{"owed": owed})
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "removed subscription %s of group %s, to which %d events were owed\n", args[1], args[0], owed)
-			return err
-		})
-	}
-	return cmd
+		example: "  posthorn groups unsubscribe billing large --yes",
+	},
+	json: true,
+	ask: func(_ context.Context, _ *admin.Admin, args []string) (string, error) {
+		return fmt.Sprintf("remove subscription %s of group %s with what is owed to it", args[1], args[0]), nil
+	},
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+		owed, err := adm.Unsubscribe(ctx, args[0], args[1])
+		said := fmt.Sprintf("removed subscription %s of group %s, to which %d events were owed", args[1], args[0], owed)
+		return outcome{said, map[string]int64{"owed": owed}}, err
+	},
 }

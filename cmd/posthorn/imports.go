@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -17,47 +18,28 @@ type importDetails struct {
 }
 
 func newImports(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "imports",
-		Short: "See and delete what reads brokers into the log",
-		Long:  `An import publishes what a broker has from other databases; posthorn import runs one.`,
-		Args:  cobra.NoArgs,
-		RunE:  help,
-	}
-	cmd.AddCommand(newImportsList(a), newImportsShow(a), newImportsDelete(a))
-	return cmd
+	return holding(about{
+		use:   "imports",
+		short: "See and delete what reads brokers into the log",
+		long:  `An import publishes what a broker has from other databases; posthorn import runs one.`,
+	}, importsList.of(a), importsShow.of(a), importsDelete.of(a))
 }
 
-func newImportsList(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List imports, who leads them and how far they are",
-		Long: `List the imports of the namespace, who leads them and how far they are.
+var importsList = listing[admin.ImportStatus]{
+	about: about{
+		use:   "list",
+		short: "List imports, who leads them and how far they are",
+		long: `List the imports of the namespace, who leads them and how far they are.
 
 LAG is how many entries the broker had left when it was asked, at LOOKED, and BEHIND
 how long it has had the first of them. ERROR is the last error of an import that
 cannot go on.`,
-		Example: "  posthorn imports list --namespace shop --json",
-		Args:    cobra.NoArgs,
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			imports, err := adm.Imports(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]admin.ImportStatus{}, imports...))
-			}
-			t := newTable(cmd.OutOrStdout(), "import", "from", "state", "leader", "imported", "lag", "behind", "looked", "error")
-			for _, i := range imports {
-				t.row(i.Import, i.Source, importState(i), i.Owner, i.Imported, importLag(i), importBehind(i), i.LookedAt, i.Error)
-			}
-			return t.flush()
-		})
-	}
-	return cmd
+		example: "  posthorn imports list --namespace shop --json",
+	},
+	list: (*admin.Admin).Imports,
+	columns: columns[admin.ImportStatus]{"import|from|state|leader|imported|lag|behind|looked|error", func(i admin.ImportStatus) []any {
+		return []any{i.Import, i.Source, importState(i), i.Owner, i.Imported, importLag(i), importBehind(i), i.LookedAt, i.Error}
+	}},
 }
 
 func importState(i admin.ImportStatus) string {
@@ -91,33 +73,30 @@ func importBehind(i admin.ImportStatus) string {
 	return roughSeconds(*i.LagSeconds)
 }
 
-func newImportsShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "show NAME",
-		Short:   "Show one import: who leads it, and how far it is in each stream",
-		Example: "  posthorn imports show import",
-		Args:    cobra.ExactArgs(1),
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			var d importDetails
-			var err error
-			if d.ImportStatus, err = adm.Import(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if d.Known, err = adm.ImportedStreams(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if *asJSON {
-				d.Known = append([]admin.ImportedStream{}, d.Known...)
-				return printJSON(cmd.OutOrStdout(), d)
-			}
-			return printImport(cmd.OutOrStdout(), d)
-		})
-	}
-	return cmd
+var importsShow = showing[importDetails]{
+	about: about{
+		use:     "show NAME",
+		short:   "Show one import: who leads it, and how far it is in each stream",
+		example: "  posthorn imports show import",
+	},
+	load: func(ctx context.Context, adm *admin.Admin, name string) (d importDetails, err error) {
+		if d.ImportStatus, err = adm.Import(ctx, name); err != nil {
+			return d, err
+		}
+		found, err := adm.ImportedStreams(ctx, name)
+		d.Known = append([]admin.ImportedStream{}, found...)
+		return d, err
+	},
+	print: printImport,
 }
+
+var importedColumns = columns[admin.ImportedStream]{"stream|position|imported|lag|behind|lost events|error", func(s admin.ImportedStream) []any {
+	lag := "none at the broker"
+	if s.LagEvents != nil {
+		lag = fmt.Sprint(*s.LagEvents)
+	}
+	return []any{s.Stream, s.Position, s.Imported, lag, roughSeconds(s.LagSeconds), s.TrimmedAt, s.Error}
+}}
 
 func printImport(w io.Writer, d importDetails) error {
 	f := newFields(w)
@@ -135,36 +114,22 @@ func printImport(w io.Writer, d importDetails) error {
 	f.field("looked", d.LookedAt)
 	f.field("error", d.Error)
 	f.field("failed at", d.FailedAt)
-	if err := f.flush(); err != nil || len(d.Known) == 0 {
+	if err := f.flush(); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(w); err != nil {
-		return err
-	}
-	t := newTable(w, "stream", "position", "imported", "lag", "behind", "lost events", "error")
-	for _, s := range d.Known {
-		lag := "none at the broker"
-		if s.LagEvents != nil {
-			lag = fmt.Sprint(*s.LagEvents)
-		}
-		t.row(s.Stream, s.Position, s.Imported, lag, roughSeconds(s.LagSeconds), s.TrimmedAt, s.Error)
-	}
-	return t.flush()
+	return importedColumns.printBelow(w, d.Known)
 }
 
-func newImportsDelete(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "delete NAME",
-		Short: "Forget an import and how far it was",
-		Long: `Forget an import and how far it was. The events that it published stay. Programs that
+var importsDelete = doing{
+	about: about{
+		use:   "delete NAME",
+		short: "Forget an import and how far it was",
+		long: `Forget an import and how far it was. The events that it published stay. Programs that
 run it end with an error; when one is started again, it begins with the first event
 that the broker has, and imports again what the log has already.`,
-		Example: "  posthorn imports delete import",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-				return adm.DeleteImport(cmd.Context(), args[0])
-			})
-		},
-	}
+		example: "  posthorn imports delete import",
+	},
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+		return outcome{}, adm.DeleteImport(ctx, args[0])
+	},
 }

@@ -14,26 +14,22 @@ import (
 )
 
 func newJobs(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "jobs",
-		Short: "Enqueue, see and steer jobs",
-		Long: `A job is work for exactly one worker, found by tags, with a status and a
+	return holding(about{
+		use:   "jobs",
+		short: "Enqueue, see and steer jobs",
+		long: `A job is work for exactly one worker, found by tags, with a status and a
 history of its own.`,
-		Args: cobra.NoArgs,
-		RunE: help,
-	}
-	cmd.AddCommand(
+	},
 		newJobsList(a),
-		newJobsShow(a),
+		jobsShow.of(a),
 		newJobsEnqueue(a),
 		newJobsRetry(a),
 		newJobsCancel(a),
-		newJobsPause(a),
-		newJobsResume(a),
+		jobsPause.of(a),
+		jobsResume.of(a),
 		newJobsLimit(a),
-		newJobsLimits(a),
+		jobsLimits.of(a),
 	)
-	return cmd
 }
 
 // watchEvery is how often --watch looks again.
@@ -80,10 +76,7 @@ A job is stalled when its worker has said nothing of it for 30 seconds.`,
 			if jobs, err = cut(cmd, jobs, shown); err != nil {
 				return err
 			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]admin.JobStatus{}, jobs...))
-			}
-			return printJobs(cmd.OutOrStdout(), jobs)
+			return jobColumns.printOrJSON(cmd.OutOrStdout(), jobs, *asJSON)
 		})
 	}
 	return cmd
@@ -106,7 +99,7 @@ func (a *app) watchJobs(ctx context.Context, adm *admin.Admin, w io.Writer, f ad
 		if _, err := io.WriteString(terminalOf(w), clear); err != nil {
 			return err
 		}
-		if err := printJobs(w, jobs); err != nil {
+		if err := jobColumns.print(w, jobs); err != nil {
 			return err
 		}
 		select {
@@ -117,13 +110,9 @@ func (a *app) watchJobs(ctx context.Context, adm *admin.Admin, w io.Writer, f ad
 	}
 }
 
-func printJobs(w io.Writer, jobs []admin.JobStatus) error {
-	t := newTable(w, "id", "status", "tags", "attempt", "due", "worker", "title")
-	for _, j := range jobs {
-		t.row(j.ID, jobState(j), strings.Join(j.Tags, ","), j.Attempt, jobDue(j), j.Worker, j.Title)
-	}
-	return t.flush()
-}
+var jobColumns = columns[admin.JobStatus]{"id|status|tags|attempt|due|worker|title", func(j admin.JobStatus) []any {
+	return []any{j.ID, jobState(j), strings.Join(j.Tags, ","), j.Attempt, jobDue(j), j.Worker, j.Title}
+}}
 
 func jobState(j admin.JobStatus) string {
 	state := strings.ToLower(j.Status)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 
@@ -10,46 +11,30 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-func newJobsPause(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "pause TAG",
-		Short:   "Hand out no jobs with a tag until it is resumed",
-		Long:    "Hand out no jobs with a tag until it is resumed. Those that workers have go on.",
-		Example: "  posthorn jobs pause mail",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-				if err := adm.PauseJobTag(cmd.Context(), args[0]); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "tag %s is paused\n", args[0])
-				return err
-			})
-		},
-	}
+var jobsPause = doing{
+	about: about{
+		use:     "pause TAG",
+		short:   "Hand out no jobs with a tag until it is resumed",
+		long:    "Hand out no jobs with a tag until it is resumed. Those that workers have go on.",
+		example: "  posthorn jobs pause mail",
+	},
+	do: done("tag %s is paused", (*admin.Admin).PauseJobTag),
 }
 
-func newJobsResume(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "resume TAG",
-		Short:   "Hand out jobs with a paused tag again",
-		Example: "  posthorn jobs resume mail",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-				was, err := adm.ResumeJobTag(cmd.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				done := "is resumed"
-				if !was {
-					done = "was not paused"
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "tag %s %s\n", args[0], done)
-				return err
-			})
-		},
-	}
+var jobsResume = doing{
+	about: about{
+		use:     "resume TAG",
+		short:   "Hand out jobs with a paused tag again",
+		example: "  posthorn jobs resume mail",
+	},
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+		was, err := adm.ResumeJobTag(ctx, args[0])
+		sentence := fmt.Sprintf("tag %s is resumed", args[0])
+		if !was {
+			sentence = fmt.Sprintf("tag %s was not paused", args[0])
+		}
+		return outcome{sentence: sentence}, err
+	},
 }
 
 func newJobsLimit(a *app) *cobra.Command {
@@ -100,29 +85,14 @@ func limitText(l admin.JobLimit) string {
 	return cmp.Or(strings.Join(limits, ", "), "no limit")
 }
 
-func newJobsLimits(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "limits",
-		Short:   "List tags that are paused or have limits",
-		Example: "  posthorn jobs limits --json",
-		Args:    cobra.NoArgs,
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			limits, err := adm.JobLimits(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]admin.JobLimitStatus{}, limits...))
-			}
-			t := newTable(cmd.OutOrStdout(), "tag", "limit", "running", "started", "held back", "paused")
-			for _, l := range limits {
-				t.row(l.Tag, limitText(l.Limit()), l.Running, l.Started, l.HeldBack, l.PausedAt)
-			}
-			return t.flush()
-		})
-	}
-	return cmd
+var jobsLimits = listing[admin.JobLimitStatus]{
+	about: about{
+		use:     "limits",
+		short:   "List tags that are paused or have limits",
+		example: "  posthorn jobs limits --json",
+	},
+	list: (*admin.Admin).JobLimits,
+	columns: columns[admin.JobLimitStatus]{"tag|limit|running|started|held back|paused", func(l admin.JobLimitStatus) []any {
+		return []any{l.Tag, limitText(l.Limit()), l.Running, l.Started, l.HeldBack, l.PausedAt}
+	}},
 }

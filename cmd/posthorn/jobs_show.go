@@ -1,12 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
 )
@@ -17,35 +16,25 @@ type jobDetails struct {
 	Log []admin.JobEntry `json:"log"`
 }
 
-func newJobsShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "show ID",
-		Short:   "Show one job, with its payload and its log",
-		Example: "  posthorn jobs show 7",
-		Args:    cobra.ExactArgs(1),
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := jobID(args[0])
+var jobsShow = showing[jobDetails]{
+	about: about{
+		use:     "show ID",
+		short:   "Show one job, with its payload and its log",
+		example: "  posthorn jobs show 7",
+	},
+	load: func(ctx context.Context, adm *admin.Admin, name string) (d jobDetails, err error) {
+		id, err := jobID(name)
 		if err != nil {
-			return err
+			return d, err
 		}
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			var d jobDetails
-			if d.JobStatus, err = adm.Job(cmd.Context(), id); err != nil {
-				return err
-			}
-			if d.Log, err = adm.JobLog(cmd.Context(), id); err != nil {
-				return err
-			}
-			if *asJSON {
-				d.Log = append([]admin.JobEntry{}, d.Log...)
-				return printJSON(cmd.OutOrStdout(), d)
-			}
-			return printJob(cmd.OutOrStdout(), d)
-		})
-	}
-	return cmd
+		if d.JobStatus, err = adm.Job(ctx, id); err != nil {
+			return d, err
+		}
+		log, err := adm.JobLog(ctx, id)
+		d.Log = append([]admin.JobEntry{}, log...)
+		return d, err
+	},
+	print: printJob,
 }
 
 func printJob(w io.Writer, d jobDetails) error {
@@ -83,18 +72,14 @@ func printJob(w io.Writer, d jobDetails) error {
 	if _, err := io.WriteString(w, parts.String()+"\n"); err != nil {
 		return err
 	}
-	return printJobLog(w, d.Log)
+	return jobLogColumns.print(w, d.Log)
 }
 
-func printJobLog(w io.Writer, log []admin.JobEntry) error {
-	t := newTable(w, "at", "action", "attempt", "worker", "took", "what")
-	for _, e := range log {
-		took := ""
-		if e.ExecutionTimeMS != nil {
-			took = (time.Duration(*e.ExecutionTimeMS) * time.Millisecond).String()
-		}
-		what, _, _ := strings.Cut(e.ErrorMessage+e.Reason, "\n") // a stack is in --json
-		t.row(e.CreatedAt, e.Action, e.Attempt, e.Worker, took, what)
+var jobLogColumns = columns[admin.JobEntry]{"at|action|attempt|worker|took|what", func(e admin.JobEntry) []any {
+	took := ""
+	if e.ExecutionTimeMS != nil {
+		took = (time.Duration(*e.ExecutionTimeMS) * time.Millisecond).String()
 	}
-	return t.flush()
-}
+	what, _, _ := strings.Cut(e.ErrorMessage+e.Reason, "\n") // a stack is in --json
+	return []any{e.CreatedAt, e.Action, e.Attempt, e.Worker, took, what}
+}}

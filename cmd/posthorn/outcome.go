@@ -44,18 +44,15 @@ func newOutcome(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]admin.Outcome{}, outcomes...))
-			}
-			t := newTable(cmd.OutOrStdout(), "group", "state", "subscription", "attempts", "node", "at", "due", "error")
-			for _, o := range outcomes {
-				t.row(o.Group, o.State, o.Subscription, counted(o.Attempts), o.Node, o.At, o.DueAt, shorten(whatFailed(o), 60))
-			}
-			return t.flush()
+			return outcomeColumns.printOrJSON(cmd.OutOrStdout(), outcomes, *asJSON)
 		})
 	}
 	return cmd
 }
+
+var outcomeColumns = columns[admin.Outcome]{"group|state|subscription|attempts|node|at|due|error", func(o admin.Outcome) []any {
+	return []any{o.Group, o.State, o.Subscription, counted(o.Attempts), o.Node, o.At, o.DueAt, shorten(whatFailed(o), 60)}
+}}
 
 // counted leaves out a count of none: there was none, or it is not kept.
 func counted(n int) string {

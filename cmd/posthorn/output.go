@@ -105,3 +105,15 @@ func newFields(w io.Writer) fields {
 func (f fields) field(name string, value any) { _, _ = fmt.Fprintf(f.w, "%s\t%s\n", name, cell(value)) }
 
 func (f fields) flush() error { return f.w.Flush() }
+
+// roughSeconds is a period for people: 1h4m0s, or nothing.
+func roughSeconds(seconds float64) string {
+	if seconds == 0 {
+		return ""
+	}
+	d := time.Duration(seconds * float64(time.Second))
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}

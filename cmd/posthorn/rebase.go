@@ -34,15 +34,12 @@ func newRebase(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]admin.RebasedGroup{}, groups...))
-			}
-			t := newTable(cmd.OutOrStdout(), "namespace", "group", "events owed")
-			for _, g := range groups {
-				t.row(g.Namespace, g.Group, g.Events)
-			}
-			return t.flush()
+			return rebasedColumns.printOrJSON(cmd.OutOrStdout(), groups, *asJSON)
 		})
 	}
 	return cmd
 }
+
+var rebasedColumns = columns[admin.RebasedGroup]{"namespace|group|events owed", func(g admin.RebasedGroup) []any {
+	return []any{g.Namespace, g.Group, g.Events}
+}}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -17,49 +18,30 @@ type relayDetails struct {
 }
 
 func newRelays(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "relays",
-		Short: "See what writes the log to brokers",
-		Long: `A relay writes the log to a broker; posthorn relay runs one. It is a group too:
+	return holding(about{
+		use:   "relays",
+		short: "See what writes the log to brokers",
+		long: `A relay writes the log to a broker; posthorn relay runs one. It is a group too:
 posthorn groups pauses, moves and deletes it, and posthorn dead-letters has the
 events that its broker refused.`,
-		Args: cobra.NoArgs,
-		RunE: help,
-	}
-	cmd.AddCommand(newRelaysList(a), newRelaysShow(a))
-	return cmd
+	}, relaysList.of(a), relaysShow.of(a))
 }
 
-func newRelaysList(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List relays, who leads them and how far they are",
-		Long: `List the relays of the namespace, who leads them and how far they are.
+var relaysList = listing[admin.RelayStatus]{
+	about: about{
+		use:   "list",
+		short: "List relays, who leads them and how far they are",
+		long: `List the relays of the namespace, who leads them and how far they are.
 
 LAG is how many events the broker has not acknowledged, an estimate beyond 10,000,
 and BEHIND the age of the first of them. STUCK are streams that the broker does
 not take. ERROR is the last error of a relay that cannot write.`,
-		Example: "  posthorn relays list --namespace shop --json",
-		Args:    cobra.NoArgs,
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			relays, err := adm.Relays(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]admin.RelayStatus{}, relays...))
-			}
-			t := newTable(cmd.OutOrStdout(), "relay", "state", "leader", "since", "position", "lag", "behind", "stuck", "dead", "error")
-			for _, r := range relays {
-				t.row(r.Relay, relayState(r), r.Owner, r.LedSince, r.Position, r.LagEvents, roughSeconds(r.LagSeconds), r.StuckStreams, r.DeadLetters, r.Error)
-			}
-			return t.flush()
-		})
-	}
-	return cmd
+		example: "  posthorn relays list --namespace shop --json",
+	},
+	list: (*admin.Admin).Relays,
+	columns: columns[admin.RelayStatus]{"relay|state|leader|since|position|lag|behind|stuck|dead|error", func(r admin.RelayStatus) []any {
+		return []any{r.Relay, relayState(r), r.Owner, r.LedSince, r.Position, r.LagEvents, roughSeconds(r.LagSeconds), r.StuckStreams, r.DeadLetters, r.Error}
+	}},
 }
 
 func relayState(r admin.RelayStatus) string {
@@ -79,33 +61,26 @@ func relayState(r admin.RelayStatus) string {
 	}
 }
 
-func newRelaysShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "show NAME",
-		Short:   "Show one relay: who leads it, how far it is, and which streams are stuck",
-		Example: "  posthorn relays show relay",
-		Args:    cobra.ExactArgs(1),
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			var d relayDetails
-			var err error
-			if d.RelayStatus, err = adm.Relay(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if d.Stuck, err = adm.StuckStreams(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if *asJSON {
-				d.Stuck = append([]admin.StuckStream{}, d.Stuck...)
-				return printJSON(cmd.OutOrStdout(), d)
-			}
-			return printRelay(cmd.OutOrStdout(), d)
-		})
-	}
-	return cmd
+var relaysShow = showing[relayDetails]{
+	about: about{
+		use:     "show NAME",
+		short:   "Show one relay: who leads it, how far it is, and which streams are stuck",
+		example: "  posthorn relays show relay",
+	},
+	load: func(ctx context.Context, adm *admin.Admin, name string) (d relayDetails, err error) {
+		if d.RelayStatus, err = adm.Relay(ctx, name); err != nil {
+			return d, err
+		}
+		found, err := adm.StuckStreams(ctx, name)
+		d.Stuck = append([]admin.StuckStream{}, found...)
+		return d, err
+	},
+	print: printRelay,
 }
+
+var stuckColumns = columns[admin.StuckStream]{"stuck stream|events|first|published", func(s admin.StuckStream) []any {
+	return []any{s.Stream, s.Events, s.Oldest, s.Since}
+}}
 
 func printRelay(w io.Writer, d relayDetails) error {
 	f := newFields(w)
@@ -126,15 +101,8 @@ func printRelay(w io.Writer, d relayDetails) error {
 	f.field("set aside", fmt.Sprintf("%d events of %d stuck streams", d.SetAside, d.StuckStreams))
 	f.field("retries", d.Retries)
 	f.field("dead letters", d.DeadLetters)
-	if err := f.flush(); err != nil || len(d.Stuck) == 0 {
+	if err := f.flush(); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(w); err != nil {
-		return err
-	}
-	t := newTable(w, "stuck stream", "events", "first", "published")
-	for _, s := range d.Stuck {
-		t.row(s.Stream, s.Events, s.Oldest, s.Since)
-	}
-	return t.flush()
+	return stuckColumns.printBelow(w, d.Stuck)
 }

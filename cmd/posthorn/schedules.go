@@ -1,55 +1,91 @@
 package main
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
 )
 
 func newSchedules(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "schedules",
-		Short: "Publish events at their times",
-		Long: `A schedule publishes an event at the times of a cron expression. posthorn up
+	return holding(about{
+		use:   "schedules",
+		short: "Publish events at their times",
+		long: `A schedule publishes an event at the times of a cron expression. posthorn up
 fires what is due, or pg_cron does: see posthorn migrate --with-pg-cron.`,
-		Args: cobra.NoArgs,
-		RunE: help,
-	}
-	cmd.AddCommand(
-		newSchedulesList(a),
-		newSchedulesShow(a),
+	},
+		schedulesList.of(a),
+		schedulesShow.of(a),
 		newSchedulesAdd(a),
-		newSchedulesPause(a),
-		newSchedulesResume(a),
-		newSchedulesRun(a),
-		newSchedulesDelete(a),
+		schedulesPause.of(a),
+		schedulesResume.of(a),
+		schedulesRun.of(a),
+		schedulesDelete.of(a),
 	)
-	return cmd
 }
 
-func newSchedulesList(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List schedules and their next times",
-		Example: "  posthorn schedules list --namespace shop --json",
-		Args:    cobra.NoArgs,
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			schedules, err := adm.Schedules(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]admin.ScheduleStatus{}, schedules...))
-			}
-			t := newTable(cmd.OutOrStdout(), "schedule", "state", "cron", "time zone", "type", "next", "last")
-			for _, s := range schedules {
-				t.row(s.Name, s.State, s.Cron, s.TimeZone, s.Type, s.NextRunAt, s.LastRunAt)
-			}
-			return t.flush()
-		})
-	}
-	return cmd
+var schedulesList = listing[admin.ScheduleStatus]{
+	about: about{
+		use:     "list",
+		short:   "List schedules and their next times",
+		example: "  posthorn schedules list --namespace shop --json",
+	},
+	list: (*admin.Admin).Schedules,
+	columns: columns[admin.ScheduleStatus]{"schedule|state|cron|time zone|type|next|last", func(s admin.ScheduleStatus) []any {
+		return []any{s.Name, s.State, s.Cron, s.TimeZone, s.Type, s.NextRunAt, s.LastRunAt}
+	}},
+}
+
+var schedulesPause = doing{
+	about: about{
+		use:     "pause NAME",
+		short:   "Let a schedule publish nothing until it is resumed",
+		example: "  posthorn schedules pause invoices",
+	},
+	do: done("schedule %s is paused", (*admin.Admin).PauseSchedule),
+}
+
+var schedulesResume = doing{
+	about: about{
+		use:   "resume NAME",
+		short: "Let a paused schedule go on with its next time",
+		long: `Let a paused schedule go on with its next time. What it missed is
+not made up for.`,
+		example: "  posthorn schedules resume invoices",
+	},
+	do: done("schedule %s is resumed", (*admin.Admin).ResumeSchedule),
+}
+
+var schedulesRun = doing{
+	about: about{
+		use:   "run NAME",
+		short: "Publish the event of a schedule now, and print its id",
+		long: `Publish the event of a schedule now, also while it is paused, and print the id of
+the event. The times of the schedule stay as they are.`,
+		example: "  posthorn schedules run invoices",
+	},
+	json: true,
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+		id, err := adm.RunScheduleNow(ctx, args[0])
+		return outcome{fmt.Sprint(id), map[string]int64{"id": id}}, err
+	},
+}
+
+var schedulesDelete = doing{
+	about: about{
+		use:     "delete NAME",
+		short:   "Delete a schedule",
+		long:    "Delete a schedule. The events that it has published stay in the log.",
+		example: "  posthorn schedules delete invoices --yes",
+	},
+	ask: func(ctx context.Context, adm *admin.Admin, args []string) (string, error) {
+		s, err := adm.Schedule(ctx, args[0])
+		return fmt.Sprintf("delete schedule %s (%s, %s)", s.Name, s.Cron, s.Type), err
+	},
+	do: done("deleted schedule %s", func(adm *admin.Admin, ctx context.Context, name string) error {
+		_, err := adm.Unschedule(ctx, name)
+		return err
+	}),
 }

@@ -5,8 +5,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/posthorn/posthorn/admin"
 )
 
@@ -16,30 +14,17 @@ type scheduleDetails struct {
 	NextRuns []time.Time `json:"next_runs"`
 }
 
-func newSchedulesShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "show NAME",
-		Short:   "Show one schedule, its event and its next times",
-		Example: "  posthorn schedules show invoices",
-		Args:    cobra.ExactArgs(1),
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			d, err := a.describeSchedule(cmd.Context(), adm, args[0])
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), d)
-			}
-			return printSchedule(cmd.OutOrStdout(), d)
-		})
-	}
-	return cmd
+var schedulesShow = showing[scheduleDetails]{
+	about: about{
+		use:     "show NAME",
+		short:   "Show one schedule, its event and its next times",
+		example: "  posthorn schedules show invoices",
+	},
+	load:  describeSchedule,
+	print: printSchedule,
 }
 
-func (a *app) describeSchedule(ctx context.Context, adm *admin.Admin, name string) (scheduleDetails, error) {
+func describeSchedule(ctx context.Context, adm *admin.Admin, name string) (scheduleDetails, error) {
 	status, err := adm.Schedule(ctx, name)
 	d := scheduleDetails{ScheduleStatus: status, NextRuns: []time.Time{}}
 	if err != nil || status.NextRunAt.IsZero() {

@@ -7,14 +7,7 @@ import (
 )
 
 func newSchema() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "schema",
-		Short: "Work with the SQL that this binary carries",
-		Args:  cobra.NoArgs,
-		RunE:  help,
-	}
-	cmd.AddCommand(newSchemaPrint())
-	return cmd
+	return holding(about{use: "schema", short: "Work with the SQL that this binary carries"}, newSchemaPrint())
 }
 
 const schemaPrintLong = `Print the whole schema as one SQL script, which installs it into a database

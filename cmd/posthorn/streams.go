@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,24 +17,20 @@ import (
 )
 
 func newStreams(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "streams",
-		Short: "See streams, and say who may read them",
-		Long: `A stream is open to the whole namespace; restricted to API tokens that name it; or
+	return holding(about{
+		use:   "streams",
+		short: "See streams, and say who may read them",
+		long: `A stream is open to the whole namespace; restricted to API tokens that name it; or
 confidential: restricted, and its payloads are sealed before they reach the
 database. See docs/access.md and docs/sealing.md.`,
-		Args: cobra.NoArgs,
-		RunE: help,
-	}
-	cmd.AddCommand(
+	},
 		newStreamsList(a),
-		newStreamsShow(a),
+		streamsShow.of(a),
 		newStreamsSet(a),
-		newStreamsRotate(a),
+		streamsRotate.of(a),
 		newStreamsShred(a),
 		newStreamsMakeKey(),
 	)
-	return cmd
 }
 
 func newStreamsList(a *app) *cobra.Command {
@@ -56,18 +54,15 @@ func newStreamsList(a *app) *cobra.Command {
 			if streams, err = cut(cmd, streams, limit); err != nil {
 				return err
 			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]admin.Stream{}, streams...))
-			}
-			t := newTable(cmd.OutOrStdout(), "stream", "level", "key", "key age", "keeper", "created")
-			for _, s := range streams {
-				t.row(s.Name, s.SecurityLevel, numberOf(s.ActiveKey), keyAge(s), s.Keeper, s.CreatedAt)
-			}
-			return t.flush()
+			return streamColumns.printOrJSON(cmd.OutOrStdout(), streams, *asJSON)
 		})
 	}
 	return cmd
 }
+
+var streamColumns = columns[admin.Stream]{"stream|level|key|key age|keeper|created", func(s admin.Stream) []any {
+	return []any{s.Name, s.SecurityLevel, numberOf(s.ActiveKey), keyAge(s), s.Keeper, s.CreatedAt}
+}}
 
 // numberOf leaves out a number that there is not.
 func numberOf[N int | int64](n N) any {
@@ -88,59 +83,49 @@ func keyAge(s admin.Stream) any {
 	return age.Round(time.Second)
 }
 
-func newStreamsShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "show STREAM",
-		Short:   "Show a stream and its keys",
-		Example: "  posthorn streams show patients",
-		Args:    cobra.ExactArgs(1),
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			s, err := adm.Stream(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			keys, err := adm.StreamKeys(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), struct {
-					admin.Stream
-					Keys []admin.StreamKey `json:"keys"`
-				}{s, append([]admin.StreamKey{}, keys...)})
-			}
-			return printStream(cmd, s, keys)
-		})
-	}
-	return cmd
+// streamDetails is what is printed about one stream.
+type streamDetails struct {
+	admin.Stream
+	Keys []admin.StreamKey `json:"keys"`
 }
 
-func printStream(cmd *cobra.Command, s admin.Stream, keys []admin.StreamKey) error {
-	f := newFields(cmd.OutOrStdout())
-	f.field("stream", s.Name)
-	f.field("level", s.SecurityLevel)
-	f.field("created at", s.CreatedAt)
-	if s.SecurityLevel == "confidential" {
-		f.field("encryption", s.EncryptionAlg)
-		f.field("keeper", s.Keeper)
-		f.field("rotation days", numberOf(s.RotationDays))
-		f.field("active key", numberOf(s.ActiveKey))
-	}
-	if err := f.flush(); err != nil || len(keys) == 0 {
-		return err
-	}
-	if _, err := fmt.Fprintln(cmd.OutOrStdout()); err != nil {
-		return err
-	}
-	t := newTable(cmd.OutOrStdout(), "key", "created", "keeper", "messages, at most", "retired", "destroyed")
-	for _, k := range keys {
-		t.row(k.Version, k.CreatedAt, k.Keeper, k.Used, k.RetiredAt, k.DestroyedAt)
-	}
-	return t.flush()
+var streamsShow = showing[streamDetails]{
+	about: about{
+		use:     "show STREAM",
+		short:   "Show a stream and its keys",
+		example: "  posthorn streams show patients",
+	},
+	load: func(ctx context.Context, adm *admin.Admin, name string) (d streamDetails, err error) {
+		if d.Stream, err = adm.Stream(ctx, name); err != nil {
+			return d, err
+		}
+		keys, err := adm.StreamKeys(ctx, name)
+		d.Keys = append([]admin.StreamKey{}, keys...)
+		return d, err
+	},
+	print: printStream,
 }
+
+func printStream(w io.Writer, d streamDetails) error {
+	f := newFields(w)
+	f.field("stream", d.Name)
+	f.field("level", d.SecurityLevel)
+	f.field("created at", d.CreatedAt)
+	if d.SecurityLevel == "confidential" {
+		f.field("encryption", d.EncryptionAlg)
+		f.field("keeper", d.Keeper)
+		f.field("rotation days", numberOf(d.RotationDays))
+		f.field("active key", numberOf(d.ActiveKey))
+	}
+	if err := f.flush(); err != nil {
+		return err
+	}
+	return keyColumns.printBelow(w, d.Keys)
+}
+
+var keyColumns = columns[admin.StreamKey]{"key|created|keeper|messages, at most|retired|destroyed", func(k admin.StreamKey) []any {
+	return []any{k.Version, k.CreatedAt, k.Keeper, k.Used, k.RetiredAt, k.DestroyedAt}
+}}
 
 func newStreamsSet(a *app) *cobra.Command {
 	cmd := &cobra.Command{
@@ -179,25 +164,16 @@ one of --seal-key.`,
 	return cmd
 }
 
-func newStreamsRotate(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "rotate STREAM",
-		Short: "Let a confidential stream have a new key",
-		Long: `The next message is sealed with a new key, which its publisher makes. Publishers
+var streamsRotate = doing{
+	about: about{
+		use:   "rotate STREAM",
+		short: "Let a confidential stream have a new key",
+		long: `The next message is sealed with a new key, which its publisher makes. Publishers
 that run follow when they look at their keys again, within minutes. What older keys
 sealed stays readable.`,
-		Example: "  posthorn streams rotate patients",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-				if err := adm.RotateStreamKey(cmd.Context(), args[0]); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "stream %s gets a new key with its next message\n", args[0])
-				return err
-			})
-		},
-	}
+		example: "  posthorn streams rotate patients",
+	},
+	do: done("stream %s gets a new key with its next message", (*admin.Admin).RotateStreamKey),
 }
 
 func newStreamsShred(a *app) *cobra.Command {

@@ -9,17 +9,13 @@ import (
 )
 
 func newTokens(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "tokens",
-		Short: "Say who may use the HTTP API",
-		Long: `API tokens say who may use the HTTP API of posthorn serve and posthorn up, and
+	return holding(about{
+		use:   "tokens",
+		short: "Say who may use the HTTP API",
+		long: `API tokens say who may use the HTTP API of posthorn serve and posthorn up, and
 for what. From the first token on nobody gets in without one, also when all of
 them are revoked or have expired.`,
-		Args: cobra.NoArgs,
-		RunE: help,
-	}
-	cmd.AddCommand(newTokensList(a), newTokensCreate(a), newTokensRevoke(a))
-	return cmd
+	}, newTokensList(a), newTokensCreate(a), newTokensRevoke(a))
 }
 
 func newTokensList(a *app) *cobra.Command {
@@ -44,19 +40,17 @@ have them.`,
 			if err != nil {
 				return err
 			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]admin.TokenStatus{}, tokens...))
-			}
-			t := newTable(cmd.OutOrStdout(), "id", "name", "namespace", "token", "state", "scopes", "streams", "expires", "last used")
-			for _, k := range tokens {
-				t.row(k.ID, k.Name, namespaceOf(k), k.Prefix, k.State, strings.Join(k.Scopes, ", "), strings.Join(k.Streams, ", "),
-					k.ExpiresAt, k.LastUsedAt)
-			}
-			return t.flush()
+			return tokenColumns.printOrJSON(cmd.OutOrStdout(), tokens, *asJSON)
 		})
 	}
 	return cmd
 }
+
+var tokenColumns = columns[admin.TokenStatus]{"id|name|namespace|token|state|scopes|streams|expires|last used", func(k admin.TokenStatus) []any {
+	return []any{
+		k.ID, k.Name, namespaceOf(k), k.Prefix, k.State, strings.Join(k.Scopes, ", "), strings.Join(k.Streams, ", "), k.ExpiresAt, k.LastUsedAt,
+	}
+}}
 
 func namespaceOf(t admin.TokenStatus) string {
 	if t.Namespace == nil {

@@ -336,7 +336,7 @@ func TestJobsCompleteInTransactions(t *testing.T) {
 func TestHandlerThatIsDoneAfterItsTimeout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Client.Work(mail, posthorn.WorkConfig{Timeout: time.Millisecond}, func(ctx context.Context, _ posthorn.Job) error {
+	w.Work(mail, posthorn.WorkConfig{Timeout: time.Millisecond}, func(ctx context.Context, _ posthorn.Job) error {
 		<-ctx.Done()
 		return nil
 	})

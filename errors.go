@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/internal/worker"
@@ -32,8 +31,6 @@ var (
 	// was destroyed, it was altered, or no keeper is at hand. Package seal's ErrNoKey,
 	// ErrAltered and ErrNoKeeper tell which.
 	ErrSealed = sealing.ErrSealed
-	// ErrSlow: a listener did not keep up, and was dropped. Its cursor resumes.
-	ErrSlow = listen.ErrSlow
 )
 
 // Permanent marks an error that no further attempt will mend: the event becomes

@@ -131,7 +131,7 @@ func ExamplePublisher() {
 	publisher.Close() // when all of them are written
 
 	n := 0
-	for _, err := range ph.Reader(posthorn.ReaderConfig{}).Events(ctx) {
+	for _, err := range ph.Read(posthorn.ReadConfig{}).Events(ctx) {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -267,13 +267,13 @@ func Example_confidential() {
 	if _, err := ph.Publish(ctx, ph.Pool(), posthorn.Message{Type: "diagnosed", Stream: "patients", Payload: "measles"}); err != nil {
 		log.Fatal(err)
 	}
-	for e, err := range ph.Reader(posthorn.ReaderConfig{}).Events(ctx) {
+	for e, err := range ph.Read(posthorn.ReadConfig{}).Events(ctx) {
 		if err != nil {
 			log.Fatal(err)
 		}
 		fmt.Println(string(e.Payload), e.Confidential)
 	}
-	for e := range ph.Reader(posthorn.ReaderConfig{Sealed: true}).Events(ctx) {
+	for e := range ph.Read(posthorn.ReadConfig{Sealed: true}).Events(ctx) {
 		fmt.Println(seal.IsSealed(e.Payload))
 	}
 	// Output:

@@ -3,7 +3,6 @@ package posthorn_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log"
 	"net/http"
@@ -25,14 +24,14 @@ func ExampleReader() {
 		}
 	}
 
-	reader := ph.Reader(posthorn.ReaderConfig{})
+	reader := ph.Read(posthorn.ReadConfig{})
 	for e, err := range reader.Events(ctx) {
 		if err != nil {
 			log.Fatal(err)
 		}
 		fmt.Println(e.ID, e.Type)
 	}
-	// Later, perhaps in another process: ReaderConfig{Cursor: cursor}.
+	// Later, perhaps in another process: ReadConfig{Cursor: cursor}.
 	cursor := reader.Cursor()
 	fmt.Println(cursor != "")
 	// Output:
@@ -55,31 +54,26 @@ func ExampleClient_Admin_deadLetters() {
 	fmt.Println(n, "come again")
 }
 
-func ExampleClient_Listen() {
+func ExampleClient_Read() {
 	ph, ctx, end := forExample()
 	defer end()
-
-	listener, err := ph.Listen(ctx, posthorn.ListenConfig{
-		Filter: posthorn.Filter{Types: []string{"order.*"}, Keys: []string{"7"}},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer listener.Close()
-	// What is committed from here on is heard.
 	for _, key := range []string{"7", "8", "7"} {
 		if _, err := ph.Publish(ctx, ph.Pool(), posthorn.Message{Type: "order.placed", Key: key}); err != nil {
 			log.Fatal(err)
 		}
 	}
 
-	heard := 0
-	for e, err := range listener.Events(ctx) {
+	reader := ph.Read(posthorn.ReadConfig{
+		Filter: posthorn.Filter{Types: []string{"order.*"}, Keys: []string{"7"}},
+		Follow: true,
+	})
+	read := 0
+	for e, err := range reader.Events(ctx) {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(e.ID, e.Type, e.Key, e.Cursor() != "")
-		if heard++; heard == 2 {
+		fmt.Println(e.ID, e.Type, e.Key, reader.Cursor() != "")
+		if read++; read == 2 {
 			break
 		}
 	}
@@ -90,27 +84,27 @@ func ExampleClient_Listen() {
 
 // Server-sent events: the browser sends the cursor of the last event that it got
 // when it comes back.
-func ExampleListener_Events() {
+func ExampleReader_Events() {
 	http.HandleFunc("GET /orders", func(w http.ResponseWriter, r *http.Request) {
-		listener, err := ph.Listen(r.Context(), posthorn.ListenConfig{
+		config := posthorn.ReadConfig{
 			Filter: posthorn.Filter{Types: []string{"order.>"}, TagsAny: []string{"public"}},
-			Cursor: r.Header.Get("Last-Event-ID"), // none: from now on
-		})
-		if err != nil {
-			http.Error(w, posthorn.Hint(err), http.StatusBadRequest)
-			return
+			Follow: true,
+			Cursor: r.Header.Get("Last-Event-ID"),
 		}
-		defer listener.Close()
+		if config.Cursor == "" {
+			config.From = posthorn.End // from now on
+		}
+		reader := ph.Read(config)
 		w.Header().Set("Content-Type", "text/event-stream")
-		for e, err := range listener.Events(r.Context()) {
-			if err != nil {
-				return // ErrSlow, for instance: the browser comes back
-			}
-			data, err := json.Marshal(e.Event)
+		for e, err := range reader.Events(r.Context()) {
 			if err != nil {
 				return
 			}
-			fmt.Fprintf(w, "id: %s\ndata: %s\n\n", e.Cursor(), data)
+			data, err := json.Marshal(e)
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(w, "id: %s\ndata: %s\n\n", reader.Cursor(), data)
 			if err := http.NewResponseController(w).Flush(); err != nil {
 				return
 			}
@@ -118,47 +112,14 @@ func ExampleListener_Events() {
 	})
 }
 
-func ExampleListenConfig() {
-	cursor := "" // of a Heard, a Listener or a Reader
-	now := posthorn.ListenConfig{}
-	lastHour := posthorn.ListenConfig{From: posthorn.At(time.Now().Add(-time.Hour))}
-	everything := posthorn.ListenConfig{From: posthorn.Beginning}
-	resumed := posthorn.ListenConfig{Cursor: cursor}
-	afterAnEvent := posthorn.ListenConfig{AfterEvent: 4711}
-	fmt.Println(now, lastHour, everything, resumed, afterAnEvent)
-}
-
-func ExampleSkip() {
-	listener, err := ph.Listen(ctx, posthorn.ListenConfig{Buffer: 1000, Slow: posthorn.Skip})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer listener.Close()
-	for e, err := range listener.Events(ctx) {
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(e.Type, "and missed so far:", listener.Skipped())
-	}
-}
-
-func ExampleDrop() {
-	var cursor string
-	listener, err := ph.Listen(ctx, posthorn.ListenConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer listener.Close()
-	for e, err := range listener.Events(ctx) {
-		if errors.Is(err, posthorn.ErrSlow) {
-			cursor = listener.Cursor() // go on from there when there is time
-			fmt.Println("too slow, goes on from", cursor)
-			break
-		} else if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(e.Type)
-	}
+func ExampleReadConfig() {
+	cursor := "" // of a Reader
+	everything := posthorn.ReadConfig{}
+	fromNow := posthorn.ReadConfig{From: posthorn.End, Follow: true}
+	lastHour := posthorn.ReadConfig{From: posthorn.At(time.Now().Add(-time.Hour))}
+	resumed := posthorn.ReadConfig{Cursor: cursor}
+	afterAnEvent := posthorn.ReadConfig{AfterEvent: 4711}
+	fmt.Println(everything, fromNow, lastHour, resumed, afterAnEvent)
 }
 
 func ExampleFilter() {

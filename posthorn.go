@@ -317,6 +317,8 @@ func (c *Client) migrate(ctx context.Context) error {
 	return c.Admin().DefineNamespace(ctx, nil)
 }
 
+func init() { listen.Of = func(client any) *listen.Hub { return client.(*Client).hub } }
+
 // Namespace is the tenant that the client works for.
 func (c *Client) Namespace() string { return c.namespace }
 

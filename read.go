@@ -1,140 +1,155 @@
 package posthorn
 
 import (
-	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"iter"
-	"time"
+	"sync"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/sealing"
 )
 
-// ReaderConfig says where a [Reader] begins, and what it does at the end.
-type ReaderConfig struct {
+// ReadConfig says which events a [Reader] gets, and from where on. The zero value is
+// for every event from the beginning of the log to its end.
+type ReadConfig struct {
+	// Filter of the events. Readers that follow with the same filter cost hardly more
+	// than one.
+	Filter Filter
+
 	// From is where to begin. Default: [Beginning].
 	From Moment
-	// Cursor goes on where another reader stood, see [Reader.Cursor]. From is
-	// then left out.
+	// Cursor goes on where another reader stood, see [Reader.Cursor].
 	Cursor string
+	// AfterEvent goes on after an event of which only the id is known. An id says less
+	// than a cursor: events that were published within about a second before that event
+	// may come again, so that nothing is lost.
+	AfterEvent int64
+
 	// Follow waits for more at the end of the log. Default: to stop there.
 	Follow bool
+
 	// Sealed leaves the payloads of confidential streams as they are in the log.
-	// Default: they are opened, see [Config].Seal.
+	// Default: they are opened, see [Config].Seal. The filter sees them sealed.
 	Sealed bool
-	// BatchSize is how many events are read at once, and so how many may come
-	// again after [Reader.Cursor]. Default: 100.
-	BatchSize int
 }
 
-// Reader reads the log of a namespace without a group: it takes nothing from
-// anyone, and whoever reads keeps the cursor. It is for one goroutine at a time.
+// Reader reads the log of a namespace without a group: nothing is written, nothing is
+// settled, and the program keeps the cursor. A process may have thousands of readers
+// that follow: they share one read of the log, and a slow one holds up no other.
+//
+// Its loop is for one goroutine at a time.
 type Reader struct {
 	client *Client
-	config ReaderConfig
-	cursor string
+	config ReadConfig
+
+	mu       sync.Mutex
+	cursor   string           // while there is no listener
+	listener *listen.Listener // of the loop
 }
 
-// Reader returns a reader. It holds nothing and needs no closing.
-func (c *Client) Reader(config ReaderConfig) *Reader {
-	if !config.From.Valid {
-		config.From = Beginning
-	}
-	config.BatchSize = cmp.Or(config.BatchSize, 100)
+// Read returns a reader. It holds nothing outside of its loop, and needs no closing.
+func (c *Client) Read(config ReadConfig) *Reader {
 	return &Reader{client: c, config: config, cursor: config.Cursor}
 }
 
-// Cursor is where a reader can go on: after the last batch that the loop was done
-// with. It skips nothing; if the loop was left in the middle of a batch, the
-// events of that come again. It is "" before anything was read.
-func (r *Reader) Cursor() string { return r.cursor }
+// Cursor is where another reader with the same filter goes on: right after the last
+// event that the loop has got, or further on when no later event passes the filter. It
+// skips nothing, in whatever order transactions commit, and is short enough for a
+// header. It may be called beside the loop. It is "" before anything was read.
+func (r *Reader) Cursor() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listener != nil {
+		return r.listener.Cursor()
+	}
+	return r.cursor
+}
 
-// Events yields the events after the cursor, in the order in which groups see
-// them, until it has caught up or, when it follows, until ctx ends. Nothing is
-// skipped, in whatever order transactions commit. It ends after an error; calling
-// Events again goes on from the cursor.
+// Events yields the events in the order in which groups see them, each once, until the
+// end of the log, or, when the reader follows, until ctx ends. A loop that is left in
+// between may be entered again, and goes on after the last event that it got.
 //
-// An event of a confidential stream that never opens again comes without payload
-// and with [ErrSealed]; the loop may go on after it. While it does not open yet,
-// the loop ends.
+// A reader that follows gets each event right after it was committed. While its loop is
+// slow it reads by itself, and loses nothing. It waits for a database that is away;
+// every other reader ends with the error.
+//
+// An event of a confidential stream that will never open again comes without payload
+// and with [ErrSealed]; the loop may go on after it. At an event that does not open
+// yet, the loop ends.
 func (r *Reader) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		err := r.read(ctx, yield)
-		if err != nil && (ctx.Err() == nil || !r.config.Follow) {
-			yield(Event{}, err)
+		for {
+			err := r.read(ctx, yield)
+			switch {
+			case errors.Is(err, listen.ErrSlow):
+				continue
+			case err != nil && (ctx.Err() == nil || !r.config.Follow):
+				yield(Event{}, fmt.Errorf("read: %w", err))
+			}
+			return
 		}
 	}
 }
 
-// read returns an error unless the loop, or what there is, has ended.
+// readBuffer is how many events may wait for the loop of a reader that follows.
+const readBuffer = 1000
+
+// read returns an error unless the loop, or the log, has ended.
 func (r *Reader) read(ctx context.Context, yield func(Event, error) bool) error {
-	c := r.client
-	news, end := c.watch.Subscribe()
-	defer end()
-	if r.config.Follow {
-		defer c.watch.KeepRunning()()
+	l, err := r.listen(ctx)
+	if err != nil {
+		return err
 	}
+	defer r.leave(l)
 	for {
-		batch, next, err := r.next(ctx)
+		item, err := l.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-		for _, e := range batch {
-			var failed error
-			if !r.config.Sealed {
-				failed = c.box.Open(ctx, c.namespace, &e)
-			}
-			switch {
-			case failed != nil && !sealing.IsFinal(failed):
-				return failed
-			case failed != nil:
-				e.Payload = nil
-			}
-			if !yield(Event(e), failed) {
-				return nil
-			}
+		e := *item.Event // readers share what was read
+		if !r.config.Sealed {
+			err = r.client.box.Open(ctx, r.client.namespace, &e)
 		}
-		r.cursor = next
-		switch {
-		case len(batch) > 0:
-		case !r.config.Follow:
+		if err != nil && !sealing.IsFinal(err) {
+			return err
+		}
+		if err != nil {
+			e.Payload = nil
+		}
+		l.Done()
+		if !yield(Event(e), err) {
 			return nil
-		default:
-			if err := r.await(ctx, news); err != nil {
-				return err
-			}
 		}
 	}
 }
 
-func (r *Reader) next(ctx context.Context) ([]pg.Event, string, error) {
-	leave, err := r.client.enter()
-	if err != nil {
-		return nil, "", err
+func (r *Reader) listen(ctx context.Context) (*listen.Listener, error) {
+	start := listen.Start{Filter: listen.Filter(r.config.Filter), ToEnd: !r.config.Follow, Buffer: readBuffer}
+	start.From, start.Cursor, start.AfterEvent = r.config.From, r.config.Cursor, r.config.AfterEvent
+	switch cursor := r.Cursor(); {
+	case cursor != "" && cursor != r.config.Cursor:
+		start.From, start.Cursor, start.AfterEvent = Moment{}, cursor, 0
+	case !start.From.Valid && start.Cursor == "" && start.AfterEvent == 0:
+		start.From = Beginning
 	}
-	defer leave()
-	if r.cursor == "" {
-		if r.cursor, err = pg.CursorAt(ctx, r.client.control, r.config.From); err != nil {
-			return nil, "", err
-		}
+	l, err := r.client.hub.Listen(ctx, start)
+	if err == nil {
+		r.mu.Lock()
+		r.listener = l
+		r.mu.Unlock()
 	}
-	return pg.ReadEvents(ctx, r.client.control, r.client.namespace, r.cursor, r.config.BatchSize)
+	return l, err
 }
 
-// readerPoll is how often a reader looks for what there was no news of: an event
-// whose transaction stayed open for long.
-const readerPoll = 250 * time.Millisecond
-
-func (r *Reader) await(ctx context.Context, news <-chan struct{}) error {
-	timer := time.NewTimer(readerPoll)
-	defer timer.Stop()
-	select {
-	case <-news:
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-r.client.closing:
-		return ErrClosed
-	}
-	return nil
+func (r *Reader) leave(l *listen.Listener) {
+	l.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cursor, r.listener = l.Cursor(), nil
 }

@@ -13,28 +13,71 @@ func TestReader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ids := w.PublishN(25)
-	r := w.Reader(posthorn.ReaderConfig{BatchSize: 10})
-	testworld.Equal(t, "events", w.Read(r, 0), ids)
+	r := w.Read(posthorn.ReadConfig{})
+	testworld.Equal(t, "events", w.ReadIDs(r, 0), ids)
 	more := w.PublishN(2)
-	testworld.Equal(t, "events later", w.Read(r, 0), more)
-	testworld.Equal(t, "from a cursor", w.Read(w.Reader(posthorn.ReaderConfig{Cursor: r.Cursor()}), 0), nil)
-	testworld.Equal(t, "from the end", w.Read(w.Reader(posthorn.ReaderConfig{From: posthorn.End}), 0), nil)
+	testworld.Equal(t, "events later", w.ReadIDs(r, 0), more)
+	testworld.Equal(t, "from a cursor", w.ReadIDs(w.Read(posthorn.ReadConfig{Cursor: r.Cursor()}), 0), nil)
+	testworld.Equal(t, "from the end", w.ReadIDs(w.Read(posthorn.ReadConfig{From: posthorn.End}), 0), nil)
 	w.Close()
 	for _, err := range r.Events(t.Context()) {
 		testworld.WantErr(t, "when closed", err, posthorn.ErrClosed)
 	}
 }
 
-// A loop that is left within a batch gets that batch again.
-func TestReaderRepeatsWhatWasLeft(t *testing.T) {
+// A loop that is left goes on after the last event that it got, as does a reader from
+// its cursor.
+func TestReaderGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ids := w.PublishN(25)
-	r := w.Reader(posthorn.ReaderConfig{BatchSize: 10})
-	testworld.Equal(t, "first", w.Read(r, 15), ids[:15])
-	next := w.Reader(posthorn.ReaderConfig{Cursor: r.Cursor(), BatchSize: 7})
-	testworld.Equal(t, "from its cursor", w.Read(next, 0), ids[10:])
-	testworld.Equal(t, "again", w.Read(r, 0), ids[10:])
+	for _, follow := range []bool{false, true} {
+		r := w.Client.Read(posthorn.ReadConfig{Follow: follow})
+		testworld.Equal(t, "first", w.ReadIDs(r, 15), ids[:15])
+		next := w.Client.Read(posthorn.ReadConfig{Cursor: r.Cursor()})
+		testworld.Equal(t, "from its cursor", w.ReadIDs(next, 0), ids[15:])
+		testworld.Equal(t, "again", w.ReadIDs(r, 10), ids[15:])
+	}
+}
+
+// A loop that is slow reads by itself, and gets everything. seed 001.50-59
+func TestReaderIsSlow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.Client.Read(posthorn.ReadConfig{Follow: true})
+	var want, got []int64
+	want = append(want, w.PublishN(1)...)
+	for e, err := range r.Events(await.Context(t)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e.ID)
+		switch len(got) {
+		case 1:
+			want = append(want, w.PublishN(1)...) // it follows by now
+		case 2:
+			want = append(want, w.PublishN(3000)...) // more than may wait
+			w.Exec("select posthorn.publish('default', 'last', '{}')")
+		}
+		if e.Type == "last" {
+			break
+		}
+	}
+	testworld.Equal(t, "events", got[:len(got)-1], want)
+}
+
+// Only events that pass the filter come; the cursor passes over the others.
+func TestReaderFilters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	filter := posthorn.Filter{Types: []string{"rare"}}
+	ids, err := w.Publish(t.Context(), w.Pool(), posthorn.Message{Type: "e"}, posthorn.Message{Type: "rare"}, posthorn.Message{Type: "e"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := w.Client.Read(posthorn.ReadConfig{Filter: filter})
+	testworld.Equal(t, "what passes", w.ReadIDs(r, 0), ids[1:2])
+	testworld.Equal(t, "after its cursor", w.ReadIDs(w.Client.Read(posthorn.ReadConfig{Cursor: r.Cursor()}), 0), nil)
 }
 
 // What commits late has a lower id than what was read, and comes all the same.
@@ -46,20 +89,20 @@ func TestReaderSkipsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := w.Reader(posthorn.ReaderConfig{Follow: true})
+	r := w.Read(posthorn.ReadConfig{Follow: true})
 	ids := w.PublishN(3)
-	testworld.Equal(t, "events", w.Read(r, 3), ids)
-	resumed := w.Reader(posthorn.ReaderConfig{Cursor: r.Cursor(), Follow: true})
+	testworld.Equal(t, "events", w.ReadIDs(r, 3), ids)
+	resumed := w.Read(posthorn.ReadConfig{Cursor: r.Cursor(), Follow: true})
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testworld.Equal(t, "events later", w.Read(resumed, 4), append(late, ids...))
+	testworld.Equal(t, "events later", w.ReadIDs(resumed, 1), late)
 }
 
 func TestReaderFollows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	r := w.Reader(posthorn.ReaderConfig{Follow: true})
+	r := w.Read(posthorn.ReadConfig{Follow: true})
 	ctx, stop := context.WithCancel(await.Context(t))
 	defer stop()
 	publisher := w.Other()
@@ -82,9 +125,9 @@ func TestReaderFollows(t *testing.T) {
 func TestReaderRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for _, config := range []posthorn.ReaderConfig{{Cursor: "nonsense"}, {BatchSize: -1}} {
+	for _, config := range []posthorn.ReadConfig{{Cursor: "nonsense"}, {From: posthorn.End, AfterEvent: 1}, {Filter: posthorn.Filter{Types: []string{"order*"}}}} {
 		errs := 0
-		for _, err := range w.Reader(config).Events(t.Context()) {
+		for _, err := range w.Client.Read(config).Events(t.Context()) {
 			testworld.WantErr(t, "a bad reader", err, posthorn.ErrInvalid)
 			errs++
 		}
@@ -92,7 +135,7 @@ func TestReaderRefuses(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	for _, err := range w.Reader(posthorn.ReaderConfig{}).Events(ended) {
+	for _, err := range w.Read(posthorn.ReadConfig{}).Events(ended) {
 		testworld.WantErr(t, "a context that has ended", err, context.Canceled)
 	}
 }

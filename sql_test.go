@@ -124,7 +124,7 @@ func TestPublishThroughSQLIsTheSame(t *testing.T) {
 		}
 	}
 	var events []posthorn.Event
-	for e, err := range w.Reader(posthorn.ReaderConfig{}).Events(t.Context()) {
+	for e, err := range w.Read(posthorn.ReadConfig{}).Events(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}

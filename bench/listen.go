@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	hub "github.com/posthorn/posthorn/internal/listen"
+	hub "github.com/posthorn/posthorn/internal/listen"
 )
 
 // listenRows compare many listeners in one process with a single one.
@@ -117,30 +119,32 @@ func (s *listenerSet) open(ctx context.Context, listeners int) (end func() error
 			cancel()
 		}
 	}
-	listen := func(filter posthorn.Filter, handle func(posthorn.Heard), isOpen func()) {
-		l, err := s.ph.Listen(ctx, posthorn.ListenConfig{Filter: filter})
+	open := func(filter posthorn.Filter, handle func(hub.Item), isOpen func()) {
+		l, err := hub.Of(s.ph).Listen(ctx, hub.Start{Filter: hub.Filter(filter)})
 		if err != nil {
 			fail(err)
 			return
 		}
 		defer l.Close()
 		isOpen()
-		for event, err := range l.Events(ctx) {
+		for {
+			event, err := l.Next(ctx)
 			if err != nil {
 				fail(err)
 				return
 			}
 			handle(event)
+			l.Done()
 		}
 	}
 	if listeners > 1 {
 		for i := range patternListeners {
 			pattern := posthorn.Filter{Types: []string{fmt.Sprintf("*.%d.>", i%10)}}
-			running.Go(func() { listen(pattern, func(posthorn.Heard) {}, func() {}) })
+			running.Go(func() { open(pattern, func(hub.Item) {}, func() {}) })
 		}
 	}
 	for i := range listeners {
-		running.Go(func() { listen(posthorn.Filter{Keys: []string{strconv.Itoa(i)}}, s.note, opened.add) })
+		running.Go(func() { open(posthorn.Filter{Keys: []string{strconv.Itoa(i)}}, s.note, opened.add) })
 	}
 	end = func() error {
 		cancel()
@@ -158,7 +162,7 @@ func (s *listenerSet) open(ctx context.Context, listeners int) (end func() error
 	return end, nil
 }
 
-func (s *listenerSet) note(event posthorn.Heard) {
+func (s *listenerSet) note(event hub.Item) {
 	now := time.Now()
 	s.mu.Lock()
 	s.at[event.ID] = now

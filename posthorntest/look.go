@@ -18,7 +18,7 @@ func Published(t testing.TB, ph *posthorn.Client, pattern string) []posthorn.Eve
 		t.Fatalf("posthorntest: %q is not a pattern: write it like order.placed, order.* or >", pattern)
 	}
 	var found []posthorn.Event
-	for e, err := range ph.Reader(posthorn.ReaderConfig{BatchSize: 1000}).Events(t.Context()) {
+	for e, err := range ph.Read(posthorn.ReadConfig{}).Events(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}

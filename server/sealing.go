@@ -111,11 +111,10 @@ func (s *Server) openLease(ctx context.Context, c caller, lease pg.Lease) ([]eve
 
 // open opens an event of a live stream. When it does not open yet the stream ends,
 // and its reader comes back to this event; but not to a server that has no keeper.
-func (st *eventStream) open(ctx context.Context, e posthorn.Event) (eventView, error) {
-	event := pg.Event(e)
-	err := st.box.Open(ctx, st.caller.namespace, &event)
+func (st *eventStream) open(ctx context.Context, e pg.Event) (eventView, error) {
+	err := st.box.Open(ctx, st.caller.namespace, &e)
 	if err != nil && !sealing.IsFinal(err) && !errors.Is(err, seal.ErrNoKeeper) {
 		return eventView{}, err
 	}
-	return shown(event, err), nil
+	return shown(e, err), nil
 }

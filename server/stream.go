@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/sealing"
 )
 
@@ -66,8 +67,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, c caller) e
 		return s.unlessDraining(err)
 	}
 	defer release()
-	ask.listen.Sealed = true // opened here, for whoever may still read
-	listener, err := client.Listen(ctx, ask.listen)
+	listener, err := listen.Of(client).Listen(ctx, ask.start)
 	if err != nil {
 		return s.unlessDraining(err)
 	}
@@ -111,7 +111,7 @@ func (s *Server) endStream(ctx context.Context, st *eventStream, err error) {
 	var denied *problem // has been logged
 	switch {
 	case errors.As(err, &gone), ctx.Err() != nil:
-	case errors.Is(err, posthorn.ErrSlow):
+	case errors.Is(err, listen.ErrSlow):
 		_ = st.control("slow", "This reader was too slow. Come back with this id as Last-Event-ID: nothing is lost.")
 	default:
 		if !s.isDraining() && err != nil && !errors.As(err, &denied) {
@@ -129,7 +129,7 @@ type eventStream struct {
 	box      *sealing.Box
 	again    func(context.Context, caller) (caller, error) // lets it in once more
 	checked  time.Time                                     // when it was let in
-	listener *posthorn.Listener
+	listener *listen.Listener
 
 	recheckAfter time.Duration
 	out          *eventWriter
@@ -169,6 +169,7 @@ func (st *eventStream) step(ctx context.Context) error {
 	}
 	wait, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
+	st.listener.Done() // the event before was sent, or was not for this reader
 	e, err := st.listener.Next(wait)
 	switch {
 	case err != nil && wait.Err() != nil:
@@ -182,7 +183,7 @@ func (st *eventStream) step(ctx context.Context) error {
 	if !st.caller.mayRead(e.Stream) {
 		return nil
 	}
-	view, err := st.open(ctx, e.Event)
+	view, err := st.open(ctx, *e.Event)
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func TestStreamThroughKills(t *testing.T) {
 	reading.Wait()
 
 	var want []string
-	for e, err := range ph.Reader(posthorn.ReaderConfig{}).Events(t.Context()) {
+	for e, err := range ph.Read(posthorn.ReadConfig{}).Events(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}

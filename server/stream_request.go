@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/listen"
 )
 
 // streamRequest is what a reader of a stream asks for.
 type streamRequest struct {
-	listen      posthorn.ListenConfig
+	start       listen.Start
 	named       bool // events are called like their types
 	cloudEvents bool
 }
@@ -29,8 +30,8 @@ func parseStream(r *http.Request, buffer int) (ask streamRequest, err error) {
 	if err := checkParameters(query); err != nil {
 		return ask, err
 	}
-	ask.listen.Buffer = buffer
-	filter := &ask.listen.Filter
+	ask.start.Buffer = buffer
+	filter := &ask.start.Filter
 	for name, list := range map[string]*[]string{
 		"type": &filter.Types, "stream": &filter.Streams, "key": &filter.Keys, "tag": &filter.TagsAll,
 	} {
@@ -47,7 +48,7 @@ func parseStream(r *http.Request, buffer int) (ask streamRequest, err error) {
 	if ask.cloudEvents, err = parseFormat(r.Header.Get("Accept"), query.Get("format")); err != nil {
 		return ask, err
 	}
-	return ask, ask.start(r.Header, query)
+	return ask, ask.from(r.Header, query)
 }
 
 // lastEventIDOfPolyfills is how they call last_event_id if nobody tells them.
@@ -113,37 +114,37 @@ func parseFormat(accept, format string) (cloudEvents bool, err error) {
 	return false, badRequest("format is neither json nor cloudevents", "Leave it out for json.")
 }
 
-// start finds out where to begin: after the last event that the reader has seen,
+// from finds out where to begin: after the last event that the reader has seen,
 // if it says so. The header is from the last connection of a browser, a
 // parameter may be from its first.
-func (ask *streamRequest) start(header http.Header, query url.Values) error {
+func (ask *streamRequest) from(header http.Header, query url.Values) error {
 	for _, last := range []string{header.Get("Last-Event-ID"), query.Get("last_event_id"), query.Get(lastEventIDOfPolyfills)} {
 		if last != "" {
-			return ask.startAfter(last, "the last event id is none", "Send an id that a stream has sent, unchanged.")
+			return ask.after(last, "the last event id is none", "Send an id that a stream has sent, unchanged.")
 		}
 	}
 	switch from := query.Get("from"); from {
 	case "", "now":
 	case "beginning":
-		ask.listen.From = posthorn.Beginning
+		ask.start.From = posthorn.Beginning
 	default:
 		// A plus sign that is not percent-encoded arrives as a space.
 		at, err := time.Parse(time.RFC3339, strings.Replace(from, " ", "+", 1))
 		if err != nil {
-			return ask.startAfter(from, "from is no place in the log",
+			return ask.after(from, "from is no place in the log",
 				"Use now, beginning, a time like 2026-01-31T09:00:00Z, or an id that a stream has sent, unchanged.")
 		}
-		ask.listen.From = posthorn.At(at)
+		ask.start.From = posthorn.At(at)
 	}
 	return nil
 }
 
 var cursorText = regexp.MustCompile(`^[A-Za-z0-9_-]{20,}(\.[0-9]{1,18})?$`)
 
-func (ask *streamRequest) startAfter(cursor, wrong, hint string) error {
+func (ask *streamRequest) after(cursor, wrong, hint string) error {
 	if !cursorText.MatchString(cursor) {
 		return badRequest(wrong, hint)
 	}
-	ask.listen.Cursor = cursor
+	ask.start.Cursor = cursor
 	return nil
 }

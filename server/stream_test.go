@@ -187,7 +187,7 @@ func TestStreamHeartbeats(t *testing.T) {
 func afterCursor(t *testing.T, s *served, cursor string) []int64 {
 	t.Helper()
 	var ids []int64
-	for e, err := range s.ph.Reader(posthorn.ReaderConfig{Cursor: cursor}).Events(t.Context()) {
+	for e, err := range s.ph.Read(posthorn.ReadConfig{Cursor: cursor}).Events(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/listen"
 )
 
 // waits are the requests that wait for events of groups. They hold no
@@ -142,7 +143,7 @@ func (w *waits) newsForAll() {
 }
 
 func (w *waits) run(stop chan struct{}) {
-	news, end := w.client.News()
+	news, end := listen.Of(w.client).News()
 	defer end()
 	ticker := time.NewTicker(lookAnyway)
 	defer ticker.Stop()

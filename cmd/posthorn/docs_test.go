@@ -87,7 +87,7 @@ func follow(t *testing.T, conn *pgx.Conn, database, page string, replace ...stri
 // Guides to what a program does, in a database that has the group billing.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"groups.md", "jobs.md", "listen.md", "schedule.md", "subscribe.md"} {
+	for _, page := range []string{"groups.md", "jobs.md", "read.md", "schedule.md", "subscribe.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			database := posthorntest.Database(t)

@@ -36,7 +36,7 @@ func TestImport(t *testing.T) {
 			w.has("orders", upTo(2510)...)
 			w.has("later", 1, 2)
 			w.has("other")
-			for e, err := range w.open().Reader(posthorn.ReaderConfig{}).Events(t.Context()) {
+			for e, err := range w.open().Read(posthorn.ReadConfig{}).Events(t.Context()) {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/testdir"
 	"github.com/posthorn/posthorn/internal/testworld"
 	"github.com/posthorn/posthorn/localpg"
@@ -61,7 +62,7 @@ func TestListenThroughACrash(t *testing.T) {
 	var heard sync.WaitGroup
 	results := make([][]int64, 4)
 	for i := range results {
-		l := w.listen(posthorn.ListenConfig{From: posthorn.Beginning, Buffer: 1_000_000})
+		l := w.listen(listen.Start{From: posthorn.Beginning, Buffer: 1_000_000})
 		heard.Go(func() {
 			for {
 				e, err, ok := l.next()

@@ -2,7 +2,7 @@
 // log. A [Hub] reads the log while there are listeners. An index finds the filters
 // that an event may pass, identical filters are checked once, and the event is put
 // into the queues of the listeners. The hub waits for no listener: a listener whose
-// queue is full is dropped, or misses events.
+// queue is full is dropped.
 //
 // A listener that starts in the past reads by itself until it has caught up; only a
 // few listeners do so at the same time. Then it joins the shared read: the hub adds

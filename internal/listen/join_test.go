@@ -54,7 +54,7 @@ func TestListenersJoinUnderLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	staying := h.NewListener(everything, 1, true) // keeps the shared read going
+	staying := h.NewListener(everything, 1_000_000) // keeps the shared read going
 	if err := staying.StartNow(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestListenersJoinUnderLoad(t *testing.T) {
 			chance := rand.New(rand.NewPCG(uint64(i), 1))
 			cursor := beginning
 			for joins := 0; ; joins++ {
-				l := h.NewListener(everything, 1_000_000, false)
+				l := h.NewListener(everything, 1_000_000)
 				if err := l.StartAt(ctx, cursor); err != nil {
 					t.Error(err)
 					return

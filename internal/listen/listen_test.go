@@ -14,34 +14,54 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/testworld"
 )
 
 // ear is a listener that a test reads one event after another.
 type ear struct {
-	*posthorn.Listener
+	*listen.Listener
 	w    *world
-	next func() (posthorn.Heard, error, bool)
+	next func() (listen.Item, error, bool)
 }
 
 // listen opens a listener that ends with the test.
-func (w *world) listen(config posthorn.ListenConfig) *ear {
+func (w *world) listen(config listen.Start) *ear {
 	w.T.Helper()
 	ctx := await.Context(w.T)
-	l, err := w.Listen(ctx, config)
+	l, err := listen.Of(w.Client).Listen(ctx, config)
 	if err != nil {
 		w.T.Fatal(err)
 	}
 	w.T.Cleanup(l.Close)
-	next, stop := iter.Pull2(l.Events(ctx))
+	next, stop := iter.Pull2(events(ctx, l))
 	w.T.Cleanup(stop)
 	return &ear{l, w, next}
 }
 
-// hear waits for n events, and marks all but the last as done.
-func (l *ear) hear(n int) []posthorn.Heard {
+// events yields the events as they come, until ctx ends, which also closes the
+// listener, or Close is called. A loop that is left gets the event again at which it
+// was left.
+func events(ctx context.Context, l *listen.Listener) iter.Seq2[listen.Item, error] {
+	return func(yield func(listen.Item, error) bool) {
+		for {
+			item, err := l.Next(ctx)
+			if ctx.Err() != nil {
+				l.Close()
+				return
+			}
+			if errors.Is(err, listen.ErrEnded) || !yield(item, err) || err != nil {
+				return
+			}
+			l.Done()
+		}
+	}
+}
+
+// hear waits for n events; those before the last are done.
+func (l *ear) hear(n int) []listen.Item {
 	l.w.T.Helper()
-	var heard []posthorn.Heard
+	var heard []listen.Item
 	for len(heard) < n {
 		e, err, ok := l.next()
 		if err != nil || !ok {
@@ -84,7 +104,7 @@ func (l *ear) wantErr(want error) (ids []int64) {
 	}
 }
 
-func heardIDs(heard []posthorn.Heard) []int64 {
+func heardIDs(heard []listen.Item) []int64 {
 	var ids []int64
 	for _, e := range heard {
 		ids = append(ids, e.ID)
@@ -123,24 +143,24 @@ func TestListenStarts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	before := w.PublishN(5)
-	now := w.listen(posthorn.ListenConfig{})
+	now := w.listen(listen.Start{})
 	at := testworld.Ask[time.Time](w, "select created_at from posthorn.events where id = $1", before[2])
 	after := w.PublishN(3)
 	all := append(slices.Clone(before), after...)
 	testworld.Equal(t, "from now", now.ids(3), after)
-	testworld.Equal(t, "from the beginning", w.listen(posthorn.ListenConfig{From: posthorn.Beginning}).ids(8), all)
-	testworld.Equal(t, "from a time", w.listen(posthorn.ListenConfig{From: posthorn.At(at)}).ids(6), all[2:])
-	testworld.Equal(t, "after an event", w.listen(posthorn.ListenConfig{AfterEvent: before[3]}).ids(4), all[4:])
-	heard := w.listen(posthorn.ListenConfig{From: posthorn.Beginning}).hear(8)
+	testworld.Equal(t, "from the beginning", w.listen(listen.Start{From: posthorn.Beginning}).ids(8), all)
+	testworld.Equal(t, "from a time", w.listen(listen.Start{From: posthorn.At(at)}).ids(6), all[2:])
+	testworld.Equal(t, "after an event", w.listen(listen.Start{AfterEvent: before[3]}).ids(4), all[4:])
+	heard := w.listen(listen.Start{From: posthorn.Beginning}).hear(8)
 	for i, e := range heard[:7] {
-		testworld.Equal(t, "after a cursor", w.listen(posthorn.ListenConfig{Cursor: e.Cursor()}).ids(7-i), all[i+1:])
+		testworld.Equal(t, "after a cursor", w.listen(listen.Start{Cursor: e.Cursor()}).ids(7-i), all[i+1:])
 	}
-	reader := w.Reader(posthorn.ReaderConfig{})
-	w.Read(reader, 0)
-	fromReader := w.listen(posthorn.ListenConfig{Cursor: reader.Cursor()})
+	reader := w.Read(posthorn.ReadConfig{})
+	w.ReadIDs(reader, 0)
+	fromReader := w.listen(listen.Start{Cursor: reader.Cursor()})
 	more := w.PublishN(2)
 	testworld.Equal(t, "after a reader's cursor", fromReader.ids(2), more)
-	testworld.Equal(t, "a reader after a listener's cursor", w.Read(w.Reader(posthorn.ReaderConfig{Cursor: heard[6].Cursor()}), 0), append(all[7:], more...))
+	testworld.Equal(t, "a reader after a listener's cursor", w.ReadIDs(w.Read(posthorn.ReadConfig{Cursor: heard[6].Cursor()}), 0), append(all[7:], more...))
 }
 
 // An event that gets its id early and is committed late reaches a listener once,
@@ -157,8 +177,8 @@ func TestListenLosesNothingThatCommitsLate(t *testing.T) {
 		want = append(want, w.publishIn(tx))
 		late = append(late, tx)
 	}
-	alone := w.listen(posthorn.ListenConfig{}) // keeps the shared read going
-	l := w.listen(posthorn.ListenConfig{})
+	alone := w.listen(listen.Start{}) // keeps the shared read going
+	l := w.listen(listen.Start{})
 	var got []int64
 	for step := range steps {
 		if step%3 == 1 {
@@ -175,7 +195,7 @@ func TestListenLosesNothingThatCommitsLate(t *testing.T) {
 			heard := l.hear(1)
 			got = append(got, heard[0].ID)
 			l.Close()
-			l = w.listen(posthorn.ListenConfig{Cursor: heard[0].Cursor()})
+			l = w.listen(listen.Start{Cursor: heard[0].Cursor()})
 		}
 	}
 	w.publishOne(posthorn.Message{Type: "last"})
@@ -233,16 +253,16 @@ func TestListenFilters(t *testing.T) {
 	}
 	var listeners, replaying []*ear
 	for _, f := range filters {
-		listeners = append(listeners, w.listen(posthorn.ListenConfig{Filter: f.Filter}))
+		listeners = append(listeners, w.listen(listen.Start{Filter: listen.Filter(f.Filter)}))
 	}
 	var ids []int64
 	for _, m := range messages {
 		ids = append(ids, w.publishOne(m))
 	}
 	for _, f := range filters {
-		replaying = append(replaying, w.listen(posthorn.ListenConfig{Filter: f.Filter, From: posthorn.Beginning}))
+		replaying = append(replaying, w.listen(listen.Start{Filter: listen.Filter(f.Filter), From: posthorn.Beginning}))
 	}
-	all := w.listen(posthorn.ListenConfig{From: posthorn.Beginning})
+	all := w.listen(listen.Start{From: posthorn.Beginning})
 	w.publishOne(posthorn.Message{Type: "last"})
 	all.until("last") // so the other queues are filled too
 	for i, f := range filters {
@@ -261,40 +281,23 @@ func TestListenFilters(t *testing.T) {
 func TestSlowListenerIsDropped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	slow := w.listen(posthorn.ListenConfig{Buffer: 5})
-	quick := w.listen(posthorn.ListenConfig{Buffer: 5})
+	slow := w.listen(listen.Start{Buffer: 5})
+	quick := w.listen(listen.Start{Buffer: 5})
 	var ids []int64
 	for range 12 { // the quick one keeps up; the slow one is stuck
 		ids = append(ids, w.PublishN(1)...)
 		testworld.Equal(t, "the quick one", quick.ids(1), ids[len(ids)-1:])
 	}
-	testworld.Equal(t, "what fitted", slow.wantErr(posthorn.ErrSlow), ids[:5])
-	resumed := w.listen(posthorn.ListenConfig{Cursor: slow.Cursor()})
+	testworld.Equal(t, "what fitted", slow.wantErr(listen.ErrSlow), ids[:5])
+	resumed := w.listen(listen.Start{Cursor: slow.Cursor()})
 	testworld.Equal(t, "what it resumes with", resumed.ids(7), ids[5:])
-}
-
-// seed 001.50-59
-func TestSlowListenerSkips(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	slow := w.listen(posthorn.ListenConfig{Buffer: 5, Slow: posthorn.Skip})
-	all := w.listen(posthorn.ListenConfig{})
-	first := w.PublishN(1)
-	testworld.Equal(t, "first", slow.ids(1), first)
-	ids := w.PublishN(12)
-	all.hear(13)
-	testworld.Equal(t, "skipped", slow.Skipped(), 7)
-	testworld.Equal(t, "what is left", slow.ids(5), ids[7:])
-	more := w.PublishN(2)
-	testworld.Equal(t, "later", slow.ids(2), more)
-	testworld.Equal(t, "skipped later", slow.Skipped(), 7)
 }
 
 // After a break out of the loop, the next loop begins with the same event.
 func TestListenLoopIsLeft(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	l, err := w.Listen(t.Context(), posthorn.ListenConfig{})
+	l, err := listen.Of(w.Client).Listen(t.Context(), listen.Start{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +306,7 @@ func TestListenLoopIsLeft(t *testing.T) {
 	ids := w.PublishN(3)
 	var got []int64
 	for range 3 {
-		for e, err := range l.Events(t.Context()) {
+		for e, err := range events(t.Context(), l) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -317,8 +320,8 @@ func TestListenLoopIsLeft(t *testing.T) {
 		}
 	}
 	testworld.Equal(t, "heard", got, []int64{ids[0], ids[0], ids[1], ids[1], ids[2]})
-	testworld.Equal(t, "from the cursor", w.listen(posthorn.ListenConfig{Cursor: l.Cursor()}).ids(1), ids[2:])
-	testworld.Equal(t, "from the start", w.listen(posthorn.ListenConfig{Cursor: start}).ids(3), ids)
+	testworld.Equal(t, "from the cursor", w.listen(listen.Start{Cursor: l.Cursor()}).ids(1), ids[2:])
+	testworld.Equal(t, "from the start", w.listen(listen.Start{Cursor: start}).ids(3), ids)
 }
 
 // A program that waits for the next event with a deadline goes on after the deadline;
@@ -326,12 +329,13 @@ func TestListenLoopIsLeft(t *testing.T) {
 func TestListenNext(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	l, err := w.Listen(t.Context(), posthorn.ListenConfig{})
+	l, err := listen.Of(w.Client).Listen(t.Context(), listen.Start{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	next := func(ctx context.Context) int64 {
+		l.Done() // with the one before
 		e, err := l.Next(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -340,18 +344,19 @@ func TestListenNext(t *testing.T) {
 	}
 	ids := w.PublishN(2)
 	testworld.Equal(t, "first", next(t.Context()), ids[0])
-	testworld.Equal(t, "from the cursor", w.listen(posthorn.ListenConfig{Cursor: l.Cursor()}).ids(2), ids)
+	testworld.Equal(t, "from the cursor", w.listen(listen.Start{Cursor: l.Cursor()}).ids(2), ids)
 	testworld.Equal(t, "second", next(t.Context()), ids[1])
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
+	l.Done()
 	if _, err := l.Next(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("nothing happens: %v", err)
 	}
 	more := w.PublishN(1)
-	testworld.Equal(t, "from the cursor", w.listen(posthorn.ListenConfig{Cursor: l.Cursor()}).ids(1), more)
+	testworld.Equal(t, "from the cursor", w.listen(listen.Start{Cursor: l.Cursor()}).ids(1), more)
 	testworld.Equal(t, "third", next(t.Context()), more[0])
 	l.Close()
-	if _, err := l.Next(t.Context()); !errors.Is(err, posthorn.ErrClosed) {
+	if _, err := l.Next(t.Context()); !errors.Is(err, listen.ErrEnded) {
 		t.Errorf("closed: %v", err)
 	}
 }
@@ -360,14 +365,14 @@ func TestListenNext(t *testing.T) {
 func TestListenCursorMovesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	quiet := w.listen(posthorn.ListenConfig{Filter: posthorn.Filter{Types: []string{"rare"}}})
+	quiet := w.listen(listen.Start{Filter: listen.Filter{Types: []string{"rare"}}})
 	w.PublishN(3)
 	await.True(t, "the cursor is past what was for others", func() bool {
-		return len(w.Read(w.Reader(posthorn.ReaderConfig{Cursor: quiet.Cursor()}), 0)) == 0
+		return len(w.ReadIDs(w.Read(posthorn.ReadConfig{Cursor: quiet.Cursor()}), 0)) == 0
 	})
 	rare := w.publishOne(posthorn.Message{Type: "rare"})
 	w.PublishN(2)
-	resumed := w.listen(posthorn.ListenConfig{Cursor: quiet.Cursor(), Filter: posthorn.Filter{Types: []string{"rare"}}})
+	resumed := w.listen(listen.Start{Cursor: quiet.Cursor(), Filter: listen.Filter{Types: []string{"rare"}}})
 	testworld.Equal(t, "resumed before it was heard", resumed.ids(1), []int64{rare})
 	testworld.Equal(t, "heard", quiet.ids(1), []int64{rare})
 }
@@ -381,24 +386,24 @@ func TestListenersShareConnections(t *testing.T) {
 		return testworld.Ask[int](w, "select count(*)::int from pg_stat_activity where datname = current_database() and application_name = 'posthorn'")
 	}
 	w.PublishN(20)
-	first := w.listen(posthorn.ListenConfig{})
+	first := w.listen(listen.Start{})
 	w.PublishN(1)
 	first.hear(1)
 	const most = 1 + 5 + 1 // for this query, for the client's statements, and for notifications
 	var listeners sync.WaitGroup
 	for i := range 1000 {
-		config := posthorn.ListenConfig{Filter: posthorn.Filter{Keys: []string{fmt.Sprint("key ", i/2)}}}
+		config := listen.Start{Filter: listen.Filter{Keys: []string{fmt.Sprint("key ", i/2)}}}
 		if i%10 == 0 {
 			config.From = posthorn.Beginning // catches up first
 		}
 		listeners.Go(func() {
-			l, err := w.Listen(t.Context(), config)
+			l, err := listen.Of(w.Client).Listen(t.Context(), config)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer l.Close()
-			for e, err := range l.Events(t.Context()) {
+			for e, err := range events(t.Context(), l) {
 				if err != nil || e.Key != config.Filter.Keys[0] {
 					t.Error(e.Key, err)
 				}
@@ -435,27 +440,27 @@ func TestListenEnds(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	byContext, err := w.Listen(t.Context(), posthorn.ListenConfig{})
+	byContext, err := listen.Of(w.Client).Listen(t.Context(), listen.Start{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.PublishN(2)
-	for _, err := range byContext.Events(ctx) {
+	for _, err := range events(ctx, byContext) {
 		if err != nil {
 			t.Error(err)
 		}
 		cancel()
 	}
-	for e, err := range byContext.Events(t.Context()) {
+	for e, err := range events(t.Context(), byContext) {
 		t.Error("it goes on after its context has ended", e.ID, err)
 	}
-	byClose := w.listen(posthorn.ListenConfig{})
+	byClose := w.listen(listen.Start{})
 	w.PublishN(2)
 	byClose.hear(1)
 	byClose.Close()
 	byClose.Close()
 	byClose.wantErr(nil)
-	byClient, catchingUp := w.listen(posthorn.ListenConfig{}), w.listen(posthorn.ListenConfig{From: posthorn.Beginning})
+	byClient, catchingUp := w.listen(listen.Start{}), w.listen(listen.Start{From: posthorn.Beginning})
 	ended := make(chan error, 2)
 	for _, l := range []*ear{byClient, catchingUp} {
 		go func() {
@@ -471,7 +476,7 @@ func TestListenEnds(t *testing.T) {
 	for range 2 {
 		testworld.WantErr(t, "when the client is closed", <-ended, posthorn.ErrClosed)
 	}
-	_, err = w.Listen(t.Context(), posthorn.ListenConfig{})
+	_, err = listen.Of(w.Client).Listen(t.Context(), listen.Start{})
 	testworld.WantErr(t, "on a closed client", err, posthorn.ErrClosed)
 }
 
@@ -479,21 +484,20 @@ func TestListenRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for name, test := range map[string]struct {
-		config posthorn.ListenConfig
+		config listen.Start
 		want   error
 	}{
-		"two starts":        {posthorn.ListenConfig{From: posthorn.Beginning, AfterEvent: 1}, posthorn.ErrInvalid},
-		"nonsense":          {posthorn.ListenConfig{Cursor: "nonsense"}, posthorn.ErrInvalid},
-		"an unknown event":  {posthorn.ListenConfig{AfterEvent: 4711}, posthorn.ErrNotFound},
-		"no event":          {posthorn.ListenConfig{AfterEvent: -1}, posthorn.ErrNotFound},
-		"the future":        {posthorn.ListenConfig{From: posthorn.At(time.Now().Add(time.Hour))}, posthorn.ErrInvalid},
-		"a negative buffer": {posthorn.ListenConfig{Buffer: -1}, posthorn.ErrInvalid},
-		"a bad way":         {posthorn.ListenConfig{Slow: 7}, posthorn.ErrInvalid},
-		"a bad pattern":     {posthorn.ListenConfig{Filter: posthorn.Filter{Types: []string{"order*"}}}, posthorn.ErrInvalid},
-		"an empty key":      {posthorn.ListenConfig{Filter: posthorn.Filter{Keys: []string{""}}}, posthorn.ErrInvalid},
-		"a bad payload":     {posthorn.ListenConfig{Filter: posthorn.Filter{Payload: make(chan int)}}, posthorn.ErrInvalid},
+		"two starts":        {listen.Start{From: posthorn.Beginning, AfterEvent: 1}, posthorn.ErrInvalid},
+		"nonsense":          {listen.Start{Cursor: "nonsense"}, posthorn.ErrInvalid},
+		"an unknown event":  {listen.Start{AfterEvent: 4711}, posthorn.ErrNotFound},
+		"no event":          {listen.Start{AfterEvent: -1}, posthorn.ErrNotFound},
+		"the future":        {listen.Start{From: posthorn.At(time.Now().Add(time.Hour))}, posthorn.ErrInvalid},
+		"a negative buffer": {listen.Start{Buffer: -1}, posthorn.ErrInvalid},
+		"a bad pattern":     {listen.Start{Filter: listen.Filter{Types: []string{"order*"}}}, posthorn.ErrInvalid},
+		"an empty key":      {listen.Start{Filter: listen.Filter{Keys: []string{""}}}, posthorn.ErrInvalid},
+		"a bad payload":     {listen.Start{Filter: listen.Filter{Payload: make(chan int)}}, posthorn.ErrInvalid},
 	} {
-		_, err := w.Listen(t.Context(), test.config)
+		_, err := listen.Of(w.Client).Listen(t.Context(), test.config)
 		testworld.WantErr(t, name, err, test.want)
 		if posthorn.Hint(err) == "" {
 			t.Errorf("%s: no hint: %v", name, err)
@@ -501,7 +505,7 @@ func TestListenRefuses(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	_, err := w.Listen(ended, posthorn.ListenConfig{})
+	_, err := listen.Of(w.Client).Listen(ended, listen.Start{})
 	testworld.WantErr(t, "a context that has ended", err, context.Canceled)
 }
 
@@ -509,7 +513,7 @@ func TestListenRefuses(t *testing.T) {
 func TestListenFromACursorOlderThanTheLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	l := w.listen(posthorn.ListenConfig{From: posthorn.Beginning})
+	l := w.listen(listen.Start{From: posthorn.Beginning})
 	w.PublishN(2)
 	cursor := l.hear(1)[0].Cursor()
 	l.Close()
@@ -522,6 +526,6 @@ func TestListenFromACursorOlderThanTheLog(t *testing.T) {
 		w.Exec("select posthorn.maintain_events_table()")
 		return testworld.Ask[bool](w, "select not exists (select from posthorn.partitions where upto < posthorn.now() - interval '200 days')")
 	})
-	_, err := w.Listen(t.Context(), posthorn.ListenConfig{Cursor: cursor})
+	_, err := listen.Of(w.Client).Listen(t.Context(), listen.Start{Cursor: cursor})
 	testworld.WantErr(t, "an old cursor", err, posthorn.ErrNotFound)
 }

@@ -20,8 +20,8 @@ var ErrEnded = errors.New("listener is closed")
 // Item is an event for a listener. Listeners share the event: it must not be
 // changed.
 type Item struct {
-	Event *pg.Event
-	way   string
+	*pg.Event
+	way string
 }
 
 // Cursor is the cursor right after the event.
@@ -46,7 +46,7 @@ type Listener struct {
 	hub    *Hub
 	filter *Matcher
 	buffer int
-	skip   bool
+	toEnd  bool // it ends where the log does
 
 	entry *entry        // in the index of the hub; guarded by the hub's lock
 	ready chan struct{} // receives when an event or an error has arrived
@@ -61,15 +61,13 @@ type Listener struct {
 	replay  []Item     // events from catching up; they come before the queue
 	queue   []Item
 	done    place // all events before it are done, or did not pass the filter
-	skipped int64
 	err     error // that ended it
 }
 
 // NewListener returns a listener with a queue of buffer events. When the queue is
-// full, the listener misses the oldest event if skip is set; otherwise it ends with
-// [ErrSlow]. The caller has to start and to close it.
-func (h *Hub) NewListener(filter *Matcher, buffer int, skip bool) *Listener {
-	return &Listener{hub: h, filter: filter, buffer: buffer, skip: skip, ready: make(chan struct{}, 1)}
+// full, the listener ends with [ErrSlow]. The caller has to start and to close it.
+func (h *Hub) NewListener(filter *Matcher, buffer int) *Listener {
+	return &Listener{hub: h, filter: filter, buffer: buffer, ready: make(chan struct{}, 1)}
 }
 
 // StartNow starts at the end of the log. The listener receives all events that are
@@ -119,6 +117,9 @@ func (l *Listener) Next(ctx context.Context) (Item, error) {
 
 // retryCatchUp calls catchUp, and repeats it after temporary errors.
 func (l *Listener) retryCatchUp(ctx context.Context) error {
+	if l.toEnd {
+		return l.catchUp(ctx)
+	}
 	var closed error
 	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: l.hub.Log, What: "a listener cannot catch up yet"}}
 	err := retry.Do(ctx, func(ctx context.Context) error {
@@ -190,13 +191,6 @@ func (l *Listener) Cursor() string {
 // isIdle reports whether all events that have arrived are done. The caller holds the lock.
 func (l *Listener) isIdle() bool { return l.current == nil && len(l.replay) == 0 && len(l.queue) == 0 }
 
-// Skipped returns the number of events that the listener has missed.
-func (l *Listener) Skipped() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.skipped
-}
-
 // Close ends the listener and drops the events in its queue.
 func (l *Listener) Close() {
 	l.Cursor() // keeps the final position
@@ -233,14 +227,11 @@ func (l *Listener) push(item Item, position string) (slow bool) {
 		return false
 	}
 	if l.live != nil && len(l.queue) >= l.buffer { // before it is live, the read is slow and not the listener
-		if !l.skip {
-			l.err = ErrSlow
-			l.wake()
-			return true
-		}
-		shift(&l.queue)
-		l.skipped++
-	} else if l.live != nil && l.isIdle() {
+		l.err = ErrSlow
+		l.wake()
+		return true
+	}
+	if l.live != nil && l.isIdle() {
 		l.done = place{text: position}
 	}
 	l.queue = append(l.queue, item)

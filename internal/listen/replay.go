@@ -2,6 +2,7 @@ package listen
 
 import (
 	"context"
+	"io"
 
 	"github.com/posthorn/posthorn/internal/pg"
 )
@@ -27,10 +28,16 @@ func (l *Listener) catchUp(ctx context.Context) error {
 		return h.orClosed(err)
 	}
 	l.take(batch)
-	if fresh && batch.AtEnd {
-		return h.orClosed(l.join(ctx))
+	switch {
+	case !fresh || !batch.AtEnd:
+		return nil
+	case l.toEnd && len(batch.Events) == 0:
+		l.fail(io.EOF)
+		return nil
+	case l.toEnd:
+		return nil
 	}
-	return nil
+	return h.orClosed(l.join(ctx))
 }
 
 // join joins the shared read. The listener reads the events between its own position

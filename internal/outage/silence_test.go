@@ -89,14 +89,9 @@ func workThrough(t *testing.T, timeout time.Duration, happen func(*testpg.Proxy)
 		"a relay": func(s *silentWork) {
 			s.far.Relay("r", posthorn.RelayConfig{LeaseFor: leaseFor, Start: posthorn.Beginning}, s)
 		},
-		"a listener": func(s *silentWork) {
+		"a reader": func(s *silentWork) {
 			s.loop(func(ctx context.Context) {
-				listener, err := s.far.Listen(ctx, posthorn.ListenConfig{From: posthorn.Beginning})
-				if err != nil {
-					return
-				}
-				defer listener.Close()
-				for e, err := range listener.Events(ctx) {
+				for e, err := range s.far.Read(posthorn.ReadConfig{Follow: true}).Events(ctx) {
 					if err == nil {
 						_ = s.did(ctx, e.Payload) // fails only when the test ends
 					}

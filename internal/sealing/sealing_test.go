@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -163,36 +164,32 @@ func TestEveryReaderOpens(t *testing.T) {
 	t.Parallel()
 	c := newClinic(t)
 	stranger := c.stranger()
-	listeners := map[bool]*posthorn.Listener{}
-	for own, w := range map[bool]*world{true: c.world, false: stranger} {
-		l, err := w.Listen(t.Context(), posthorn.ListenConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		listeners[own] = l
-	}
 	id := c.publishSecret("patients", secret)
-
-	heard, err := listeners[true].Next(t.Context())
-	if err != nil || !strings.Contains(string(heard.Payload), marker) {
-		t.Errorf("heard %s, %v", heard.Payload, err)
+	first := func(w *world) (posthorn.Event, error) {
+		next, stop := iter.Pull2(w.Client.Read(posthorn.ReadConfig{Follow: true}).Events(t.Context()))
+		defer stop()
+		e, err, _ := next()
+		return e, err
 	}
-	heard, err = listeners[false].Next(t.Context())
-	if !errors.Is(err, posthorn.ErrSealed) || heard.Payload != nil || heard.ID != id {
-		t.Errorf("without keepers: heard %s, %v", heard.Payload, err)
+	followed, err := first(c.world)
+	if err != nil || !strings.Contains(string(followed.Payload), marker) {
+		t.Errorf("followed %s, %v", followed.Payload, err)
 	}
-	for e, err := range c.Reader(posthorn.ReaderConfig{}).Events(t.Context()) {
+	followed, err = first(stranger)
+	if !errors.Is(err, posthorn.ErrSealed) || followed.Payload != nil {
+		t.Errorf("without keepers: followed %s, %v", followed.Payload, err)
+	}
+	for e, err := range c.Read(posthorn.ReadConfig{}).Events(t.Context()) {
 		if err != nil || !strings.Contains(string(e.Payload), marker) {
 			t.Errorf("read %s, %v", e.Payload, err)
 		}
 	}
-	for e, err := range c.Reader(posthorn.ReaderConfig{Sealed: true}).Events(t.Context()) {
+	for e, err := range c.Read(posthorn.ReadConfig{Sealed: true}).Events(t.Context()) {
 		if err != nil || string(e.Payload) != c.stored(id) || e.Confidential {
 			t.Errorf("read %s, %v, sealed", e.Payload, err)
 		}
 	}
-	for e, err := range stranger.Reader(posthorn.ReaderConfig{}).Events(t.Context()) {
+	for e, err := range stranger.Read(posthorn.ReadConfig{}).Events(t.Context()) {
 		if !errors.Is(err, seal.ErrNoKeeper) || posthorn.Hint(err) == "" || e.Payload != nil {
 			t.Errorf("without keepers: read %s, %v", e.Payload, err)
 		}
@@ -301,7 +298,7 @@ func TestShredding(t *testing.T) {
 	group.Handle("h", ">", func(context.Context, posthorn.Event) error { return nil })
 	fresh := c.process(t, c.URL, posthorn.SealConfig{Keepers: seal.Keepers{"": c.keeper}})
 	var read []int64
-	for e, err := range fresh.Reader(posthorn.ReaderConfig{}).Events(ctx) {
+	for e, err := range fresh.Read(posthorn.ReadConfig{}).Events(ctx) {
 		switch {
 		case e.ID == old && (!errors.Is(err, seal.ErrNoKey) || e.Payload != nil):
 			t.Errorf("read %s, %v", e.Payload, err)
@@ -375,7 +372,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	stop()
 	publishers.Wait()
 	n := 0
-	for e, err := range c.Reader(posthorn.ReaderConfig{BatchSize: 1000}).Events(t.Context()) {
+	for e, err := range c.Read(posthorn.ReadConfig{}).Events(t.Context()) {
 		var got string
 		if err == nil {
 			err = e.Decode(&got)
@@ -402,7 +399,7 @@ func TestMovedPayloadsDoNotOpen(t *testing.T) {
 	id := c.publishSecret("patients", secret)
 	c.publishSecret("staff", secret)
 	moved := testworld.Ask[int64](c.world, "select posthorn.publish('default', 'diagnosed', payload, stream => 'staff') from posthorn.events where id = $1", id)
-	for e, err := range c.Reader(posthorn.ReaderConfig{}).Events(t.Context()) {
+	for e, err := range c.Read(posthorn.ReadConfig{}).Events(t.Context()) {
 		if (e.ID == moved) != errors.Is(err, seal.ErrAltered) {
 			t.Errorf("event %d of %s: %v", e.ID, e.Stream, err)
 		}
@@ -424,7 +421,7 @@ func TestPayloadThatLooksSealed(t *testing.T) {
 	}
 	id := testworld.Ask[int64](c.world, "select posthorn.publish('default', 'e', $1::json, stream => 'open')", looks)
 	for _, w := range []*world{c.world, c.stranger()} {
-		for e, err := range w.Reader(posthorn.ReaderConfig{}).Events(t.Context()) {
+		for e, err := range w.Read(posthorn.ReadConfig{}).Events(t.Context()) {
 			if err != nil || e.ID != id || string(e.Payload) != looks || e.Confidential {
 				t.Errorf("read %s, %v", e.Payload, err)
 			}
@@ -493,7 +490,7 @@ func TestDecodeErrorsOfSealedEventsQuoteNothing(t *testing.T) {
 		}
 		return false
 	})
-	for e, err := range c.Reader(posthorn.ReaderConfig{}).Events(t.Context()) {
+	for e, err := range c.Read(posthorn.ReadConfig{}).Events(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}

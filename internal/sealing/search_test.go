@@ -218,7 +218,7 @@ func TestPlaintextIsNowhere(t *testing.T) {
 	}
 	w.Exec("select posthorn.shred_stream_keys('default', 'patients')")
 	stranger := testworld.OpenClient(t, posthorn.Config{DatabaseURL: url})
-	for _, err := range stranger.Reader(posthorn.ReaderConfig{}).Events(ctx) {
+	for _, err := range stranger.Read(posthorn.ReadConfig{}).Events(ctx) {
 		said.WriteString(errorText(err))
 	}
 	w.Exec("checkpoint")

@@ -166,8 +166,8 @@ func (w *World) PublishN(n int) []int64 {
 	return ids
 }
 
-// Read reads to the end, or n events.
-func (w *World) Read(r *posthorn.Reader, n int) []int64 {
+// ReadIDs reads to the end, or n events.
+func (w *World) ReadIDs(r *posthorn.Reader, n int) []int64 {
 	w.T.Helper()
 	ctx := await.Context(w.T)
 	var ids []int64

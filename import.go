@@ -30,9 +30,8 @@ type ImportConfig struct {
 	LeaseFor time.Duration
 }
 
-// Import publishes the events of a broker into the log. Of all processes that have
-// it one leads, and reads the broker; the others stand by.
-type Import struct {
+// brokerImport is an import of this client.
+type brokerImport struct {
 	client *Client
 	name   string
 	config ImportConfig
@@ -42,10 +41,11 @@ type Import struct {
 	err    error // what was wrong when it was set up; Run returns it
 }
 
-// Import names an import, and says which broker it reads. [Client.Run] keeps it
-// going.
+// Import publishes the events of a broker into the log, under a name. [Client.Run]
+// keeps it going: of all processes that have the import one leads, and reads the
+// broker; the others stand by.
 //
-// It is the mirror image of a [Relay]: what relays of other logs have written to
+// It is the mirror image of [Client.Relay]: what relays of other logs have written to
 // the broker becomes events of this log, in streams of the same names. Groups,
 // projections and readers get them like all others; [Event.Origin] says where an
 // event was published first. The position of the import moves in the transaction
@@ -56,8 +56,8 @@ type Import struct {
 // that nothing goes in circles, and relays leave imported events out unless they
 // are told otherwise. A confidential stream takes sealed payloads only: set its
 // policy before it is imported.
-func (c *Client) Import(name string, config ImportConfig, source Source) *Import {
-	i := &Import{
+func (c *Client) Import(name string, config ImportConfig, source Source) {
+	i := &brokerImport{
 		client: c, name: name, config: config.withDefaults(), source: source,
 		owner: "importer-" + strings.Map(nodeRune, process.NewName()), watch: c.telemetry.Group("import "+name, 0),
 	}
@@ -70,7 +70,6 @@ func (c *Client) Import(name string, config ImportConfig, source Source) *Import
 	}
 	c.parts = append(c.parts, i)
 	c.wakeRun()
-	return i
 }
 
 func (c ImportConfig) withDefaults() ImportConfig {
@@ -82,7 +81,7 @@ func (c ImportConfig) withDefaults() ImportConfig {
 	return c
 }
 
-func (i *Import) check() error {
+func (i *brokerImport) check() error {
 	switch c := i.config; {
 	case i.source == nil:
 		return invalid("there is no source to read", "Open one with relay/redis or relay/nats.")
@@ -99,19 +98,12 @@ func (i *Import) check() error {
 	return nil
 }
 
-// Name is the import's name.
-func (i *Import) Name() string { return i.name }
+func (i *brokerImport) label() string { return "import " + i.name }
 
-// Owner is what this process is called when it leads, like
-// importer-host-4711-0123abcd.
-func (i *Import) Owner() string { return i.owner }
-
-func (i *Import) label() string { return "import " + i.name }
-
-func (i *Import) watched() *observe.Group { return i.watch }
+func (i *brokerImport) watched() *observe.Group { return i.watch }
 
 // run imports, or stands by, until stop ends; a batch in hand has until ctx ends.
-func (i *Import) run(ctx, stop context.Context) error {
+func (i *brokerImport) run(ctx, stop context.Context) error {
 	if i.err != nil {
 		return fmt.Errorf("import %s: %w", i.name, i.err)
 	}

@@ -47,10 +47,8 @@ type ProjectionConfig struct {
 	IdlePoll time.Duration
 }
 
-// Projection is a table, or several, that follow the log: what its events mean
-// is written in the same transaction as how far they have been read. So each
-// event is applied exactly once, whatever crashes when.
-type Projection struct {
+// keptProjection is a projection that this client keeps.
+type keptProjection struct {
 	client   *Client
 	name     string
 	patterns []string
@@ -60,15 +58,19 @@ type Projection struct {
 	err      error // what was wrong when it was set up; Run returns it
 }
 
-// Project names a projection of the events whose type matches one of the
-// patterns; see [Group.Handle] for those. [Client.Run] keeps it: from the
-// beginning of the log, in its order, one process at a time of all that have it.
+// Project keeps a projection: a table, or several, that follow the log. Apply writes
+// there what events mean, in the same transaction as how far they have been read. So
+// each event is applied exactly once, whatever crashes when.
+//
+// It gets the events whose type matches one of the patterns, as in [Group.Handle].
+// [Client.Run] keeps it: from the beginning of the log, in its order, one process at a
+// time of all that have it.
 //
 // An event that cannot be applied is rolled back and tried again without end,
 // and nothing after it is applied: a projection skips nothing. Its status says
 // what is wrong. See [admin.Admin.RebuildProjection] for starting over.
-func (c *Client) Project(name, patterns string, config ProjectionConfig, apply Apply) *Projection {
-	p := &Projection{
+func (c *Client) Project(name, patterns string, config ProjectionConfig, apply Apply) {
+	p := &keptProjection{
 		client: c, name: name, patterns: splitPatterns(patterns), config: config.withDefaults(), apply: apply,
 		watch: c.telemetry.Group(name, 0),
 	}
@@ -82,7 +84,6 @@ func (c *Client) Project(name, patterns string, config ProjectionConfig, apply A
 	}
 	c.parts = append(c.parts, p)
 	c.wakeRun()
-	return p
 }
 
 func (c ProjectionConfig) withDefaults() ProjectionConfig {
@@ -97,7 +98,7 @@ func (c ProjectionConfig) withDefaults() ProjectionConfig {
 	return c
 }
 
-func (p *Projection) check() error {
+func (p *keptProjection) check() error {
 	switch c := p.config; {
 	case p.apply == nil:
 		return invalid("there is nothing to apply events with", "Give a function.")
@@ -123,15 +124,12 @@ func checkPatterns(patterns []string) error {
 	return nil
 }
 
-// Name is the projection's name.
-func (p *Projection) Name() string { return p.name }
+func (p *keptProjection) label() string { return p.name }
 
-func (p *Projection) label() string { return p.name }
-
-func (p *Projection) watched() *observe.Group { return p.watch }
+func (p *keptProjection) watched() *observe.Group { return p.watch }
 
 // run keeps the projection until stop ends; a batch may go on until ctx does.
-func (p *Projection) run(ctx, stop context.Context) error {
+func (p *keptProjection) run(ctx, stop context.Context) error {
 	if p.err != nil {
 		return fmt.Errorf("projection %s: %w", p.name, p.err)
 	}
@@ -150,7 +148,7 @@ func (p *Projection) run(ctx, stop context.Context) error {
 }
 
 // worker is how the engine is to treat the projection.
-func (p *Projection) worker(group pg.Group) project.Config {
+func (p *keptProjection) worker(group pg.Group) project.Config {
 	h := p.watch.Projection(p.name)
 	return project.Config{
 		Pool:     p.client.control,

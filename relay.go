@@ -56,9 +56,8 @@ type RelayConfig struct {
 	IdlePoll time.Duration
 }
 
-// Relay writes events to a broker. Of all processes that have it one leads, and
-// reads the log; the others stand by.
-type Relay struct {
+// brokerRelay is a relay of this client.
+type brokerRelay struct {
 	client *Client
 	name   string
 	config RelayConfig
@@ -68,7 +67,8 @@ type Relay struct {
 	err    error // what was wrong when it was set up; Run returns it
 }
 
-// Relay names a relay, and says where it writes. [Client.Run] keeps it going.
+// Relay writes events to a broker, under a name. [Client.Run] keeps it going: of all
+// processes that have the relay one leads, and reads the log; the others stand by.
 //
 // Every event is written at least once, and those of each stream in their order:
 // what comes again after a crash was written before. A broker that is down is
@@ -77,8 +77,8 @@ type Relay struct {
 // a dead letter; redriven, it is written again, out of its order.
 //
 // A relay has a position in the log like a group, and shows among them.
-func (c *Client) Relay(name string, config RelayConfig, sink Sink) *Relay {
-	r := &Relay{
+func (c *Client) Relay(name string, config RelayConfig, sink Sink) {
+	r := &brokerRelay{
 		client: c, name: name, config: config.withDefaults(), sink: sink,
 		owner: supervisor(), watch: c.telemetry.Group(name, 0),
 	}
@@ -91,7 +91,6 @@ func (c *Client) Relay(name string, config RelayConfig, sink Sink) *Relay {
 	}
 	c.parts = append(c.parts, r)
 	c.wakeRun()
-	return r
 }
 
 // supervisor is supervisor-{host}-{pid}-{8 hex}.
@@ -114,7 +113,7 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	return c
 }
 
-func (r *Relay) check() error {
+func (r *brokerRelay) check() error {
 	switch c := r.config; {
 	case r.sink == nil:
 		return invalid("there is no sink to write to", "Open one with relay/redis or relay/nats.")
@@ -135,20 +134,13 @@ func (r *Relay) check() error {
 	return nil
 }
 
-// Name is the relay's name.
-func (r *Relay) Name() string { return r.name }
+func (r *brokerRelay) label() string { return r.name }
 
-// Owner is what this process is called when it leads, like
-// supervisor-host-4711-0123abcd.
-func (r *Relay) Owner() string { return r.owner }
-
-func (r *Relay) label() string { return r.name }
-
-func (r *Relay) watched() *observe.Group { return r.watch }
+func (r *brokerRelay) watched() *observe.Group { return r.watch }
 
 // run relays, or stands by, until stop ends; what is being written has until ctx
 // does.
-func (r *Relay) run(ctx, stop context.Context) error {
+func (r *brokerRelay) run(ctx, stop context.Context) error {
 	if r.err != nil {
 		return fmt.Errorf("relay %s: %w", r.name, r.err)
 	}
@@ -177,7 +169,7 @@ func (r *Relay) run(ctx, stop context.Context) error {
 }
 
 // engine is how the engine is to treat the relay.
-func (r *Relay) engine(group pg.Group, origin string) relay.Config {
+func (r *brokerRelay) engine(group pg.Group, origin string) relay.Config {
 	c := r.config
 	h := r.watch.Projection(r.name)
 	config := relay.Config{

@@ -47,7 +47,7 @@ type ReplaceConfig struct {
 // projection a new name.
 func (c *Client) Replace(ctx context.Context, name, patterns string, config ReplaceConfig, apply Apply) error {
 	r := &replacement{client: c, name: name, config: config, looked: time.Now()}
-	r.projection = Projection{
+	r.projection = keptProjection{
 		client: c, name: name, patterns: splitPatterns(patterns), config: config.withDefaults(), apply: apply,
 		watch: c.telemetry.Group(name, 0),
 	}
@@ -72,7 +72,7 @@ type replacement struct {
 	client     *Client
 	name       string
 	config     ReplaceConfig
-	projection Projection
+	projection keptProjection
 	group      pg.Group
 	engine     *project.Projection
 

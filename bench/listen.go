@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
-	hub "github.com/posthorn/posthorn/internal/listen"
-	hub "github.com/posthorn/posthorn/internal/listen"
+	listening "github.com/posthorn/posthorn/internal/listen"
 )
 
 // listenRows compare many listeners in one process with a single one.
@@ -119,8 +118,8 @@ func (s *listenerSet) open(ctx context.Context, listeners int) (end func() error
 			cancel()
 		}
 	}
-	open := func(filter posthorn.Filter, handle func(hub.Item), isOpen func()) {
-		l, err := hub.Of(s.ph).Listen(ctx, hub.Start{Filter: hub.Filter(filter)})
+	open := func(filter posthorn.Filter, handle func(listening.Item), isOpen func()) {
+		l, err := listening.Of(s.ph).Listen(ctx, listening.Start{Filter: listening.Filter(filter)})
 		if err != nil {
 			fail(err)
 			return
@@ -140,7 +139,7 @@ func (s *listenerSet) open(ctx context.Context, listeners int) (end func() error
 	if listeners > 1 {
 		for i := range patternListeners {
 			pattern := posthorn.Filter{Types: []string{fmt.Sprintf("*.%d.>", i%10)}}
-			running.Go(func() { open(pattern, func(hub.Item) {}, func() {}) })
+			running.Go(func() { open(pattern, func(listening.Item) {}, func() {}) })
 		}
 	}
 	for i := range listeners {
@@ -162,7 +161,7 @@ func (s *listenerSet) open(ctx context.Context, listeners int) (end func() error
 	return end, nil
 }
 
-func (s *listenerSet) note(event hub.Item) {
+func (s *listenerSet) note(event listening.Item) {
 	now := time.Now()
 	s.mu.Lock()
 	s.at[event.ID] = now

@@ -66,8 +66,8 @@ func (p *projected) run(ph *posthorn.Client) (stop func()) {
 }
 
 // keep adds the projection totals to a client; it writes to a table.
-func keep(ph *posthorn.Client, table string) *posthorn.Projection {
-	return ph.Project("totals", "order.>", quick, into(table))
+func keep(ph *posthorn.Client, table string) {
+	ph.Project("totals", "order.>", quick, into(table))
 }
 
 // quick retries soon. Its lease is over only when a test says so.

@@ -622,11 +622,11 @@ func TestOneProcessRelays(t *testing.T) {
 func TestStreamLeases(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
-	relay := r.Relay("out", soon(), r.sink)
+	r.Relay("out", soon(), r.sink)
 	end := r.Start()
 	r.mix(2, 30, "a", "stream:user:events")
 	r.awaitWritten()
-	suffix := strings.TrimPrefix(relay.Owner(), "supervisor-")
+	suffix := strings.TrimPrefix(r.relayStatus("out").Owner, "supervisor-")
 	type lease struct {
 		Stream, Role string
 		Owner        *string

@@ -18,7 +18,7 @@ var documented = map[string]struct{ roles, before string }{
 	"archive.md":       {roles: "a"},
 	"groups.md":        {roles: "c c a c"},
 	"jobs.md":          {roles: "p ccc cc a"},
-	"read.md":        {roles: "c"},
+	"read.md":          {roles: "c"},
 	"nodes.md":         {roles: "ccc c c c"},
 	"observe.md":       {roles: "c pc"},
 	"operations.md":    {roles: "aaaa aa a o o", before: "begin"}, // never committed: it creates a role of the cluster

@@ -32,9 +32,9 @@ func TestReaderGoesOn(t *testing.T) {
 	w := newWorld(t)
 	ids := w.PublishN(25)
 	for _, follow := range []bool{false, true} {
-		r := w.Client.Read(posthorn.ReadConfig{Follow: follow})
+		r := w.Read(posthorn.ReadConfig{Follow: follow})
 		testworld.Equal(t, "first", w.ReadIDs(r, 15), ids[:15])
-		next := w.Client.Read(posthorn.ReadConfig{Cursor: r.Cursor()})
+		next := w.Read(posthorn.ReadConfig{Cursor: r.Cursor()})
 		testworld.Equal(t, "from its cursor", w.ReadIDs(next, 0), ids[15:])
 		testworld.Equal(t, "again", w.ReadIDs(r, 10), ids[15:])
 	}
@@ -44,7 +44,7 @@ func TestReaderGoesOn(t *testing.T) {
 func TestReaderIsSlow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	r := w.Client.Read(posthorn.ReadConfig{Follow: true})
+	r := w.Read(posthorn.ReadConfig{Follow: true})
 	var want, got []int64
 	want = append(want, w.PublishN(1)...)
 	for e, err := range r.Events(await.Context(t)) {
@@ -75,9 +75,9 @@ func TestReaderFilters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := w.Client.Read(posthorn.ReadConfig{Filter: filter})
+	r := w.Read(posthorn.ReadConfig{Filter: filter})
 	testworld.Equal(t, "what passes", w.ReadIDs(r, 0), ids[1:2])
-	testworld.Equal(t, "after its cursor", w.ReadIDs(w.Client.Read(posthorn.ReadConfig{Cursor: r.Cursor()}), 0), nil)
+	testworld.Equal(t, "after its cursor", w.ReadIDs(w.Read(posthorn.ReadConfig{Cursor: r.Cursor()}), 0), nil)
 }
 
 // What commits late has a lower id than what was read, and comes all the same.

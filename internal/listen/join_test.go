@@ -155,10 +155,10 @@ func hearLive(ctx context.Context, t *testing.T, l *listen.Listener, more int) (
 			t.Error(err)
 			return nil, false, ""
 		}
-		if item.Event.Type == "last" {
+		if item.Type == "last" {
 			return ids, true, l.Cursor()
 		}
-		ids = append(ids, item.Event.ID)
+		ids = append(ids, item.ID)
 		l.Done()
 	}
 }

@@ -165,7 +165,7 @@ func (l *Listener) Done() {
 	if l.current == nil {
 		return
 	}
-	l.done = place{l.current.way, l.current.Event.ID}
+	l.done = place{l.current.way, l.current.ID}
 	l.current = nil
 }
 

@@ -27,7 +27,7 @@
 //
 // A handler that returns an error gets its event again, after the delays of the
 // group and at most as often as the group says; then the event is a dead letter,
-// which is kept until somebody redrives or purges it. [Permanent] and
+// which is kept until an operator redrives or purges it. [Permanent] and
 // [RetryAfter] say more than other errors. Other handlers of the event are not
 // concerned.
 //
@@ -41,20 +41,39 @@
 //   - [On], [OnTx]: with the payload decoded.
 //   - [Group.Subscribe], and any of these: for events that the database finds, by
 //     tags, by what the payload holds, or by a condition in SQL.
-//   - [Group.Fetch]: for programs that would rather ask than be called.
-//   - [Client.Project]: a table that follows the log.
+//   - [Group.Fetch]: for programs that ask for events instead of being called.
 //
 // # Order
 //
 // Groups are unordered unless [GroupConfig].Order says otherwise: by key, by
-// stream, or all in one row. Ordered groups never handle two events of one slot
+// stream, or all of them. Ordered groups never handle two events of one slot
 // at once, over all processes, and a failed event holds back what comes after it
 // in its slot.
+//
+// # Jobs and schedules
+//
+// [Client.Enqueue] writes a job in your transaction: work for exactly one worker, found
+// by its tags. [Client.Work] and [WorkOn] do jobs; [Job.Complete] finishes one in the
+// transaction of its effect. [Client.Schedule] publishes an event at the times of a cron
+// expression.
+//
+// # Reading, tables and brokers
+//
+//   - [Client.Read]: the log without a group, as an iterator that follows if asked.
+//   - [Client.Project]: a table that follows the log, exactly once per event.
+//   - [Client.Replace]: the same table built anew beside the old one.
+//   - [Client.Relay] and [Client.Import]: events to and from Redis or NATS.
+//   - [Config].Seal: confidential streams, sealed before they leave the process.
 //
 // # Running
 //
 // [Client.Run] makes the process a node. It returns when its context ends and all
-// handlers have, within [Config].DrainFor; what is left goes to other nodes at
-// once. A node that is killed has its events taken over when their lease has
-// passed its deadline. Nothing needs to be told of nodes that come and go.
+// handlers have, within [Config].DrainFor; the rest goes to other nodes at once. When a
+// node is killed, its events go to other nodes at the deadline of their leases. Nodes
+// need no configuration of each other.
+//
+// # Operating
+//
+// [Client.Admin] returns package admin: where groups, jobs and everything else stand,
+// dead letters, seek, pausing, limits, tokens.
 package posthorn

@@ -98,6 +98,7 @@ func TestNotFound(t *testing.T) {
 		"stream":        func() error { _, err := a.Stream(ctx, "none"); return err },
 		"outcomes":      func() error { _, err := a.Outcomes(ctx, 7); return err },
 		"deletion":      func() error { _, err := a.DeleteGroup(ctx, "none"); return err },
+		"event":         func() error { _, err := a.Event(ctx, 7); return err },
 	} {
 		if err := look(); !errors.Is(err, posthorn.ErrNotFound) || posthorn.Hint(err) == "" {
 			t.Errorf("%s: %v (%s)", name, err, posthorn.Hint(err))

@@ -71,7 +71,7 @@ func (a *Admin) DeadLetters(ctx context.Context, filter DeadLetterFilter) iter.S
 				return
 			}
 			for _, letter := range letters {
-				a.open(ctx, &letter)
+				letter.Payload, letter.Sealed = a.open(ctx, letter.Stream, letter.Metadata, letter.Payload)
 				if !yield(letter, nil) {
 					return
 				}
@@ -91,17 +91,6 @@ func (a *Admin) deadLetters(ctx context.Context, filter DeadLetterFilter) ([]Dea
 	}
 	return pg.Rows[DeadLetter](ctx, a.db, "list dead letters",
 		"select * from posthorn.list_dead_letters($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), string(document))
-}
-
-// open opens the payload, if there is something to open it with.
-func (a *Admin) open(ctx context.Context, letter *DeadLetter) {
-	if a.opener == nil {
-		return
-	}
-	plain, opened, err := a.opener.OpenPayload(ctx, a.namespace, letter.Stream, letter.Metadata, letter.Payload)
-	if letter.Sealed = err != nil; opened {
-		letter.Payload = plain
-	}
 }
 
 // CountDeadLetters returns how many dead letters a filter means.

@@ -1,4 +1,4 @@
-// Package admin looks at Posthorn and operates it: groups, dead letters, jobs,
+// Package admin looks at Posthorn and operates it: events, groups, dead letters, jobs,
 // projections, relays, imports, archives, schedules, streams, nodes and tokens. The
 // command posthorn and the HTTP API are made of it.
 //
@@ -58,13 +58,26 @@ type Admin struct {
 // New returns an Admin for a namespace.
 func New(db DB, namespace string) *Admin { return &Admin{db: db, namespace: namespace} }
 
-// Opening returns an Admin that opens payloads of dead letters. Without an opener
-// they stay as they are in the log.
+// Opening returns an Admin that opens payloads of events and dead letters. Without an
+// opener they stay as they are in the log.
 func (a *Admin) Opening(opener Opener) *Admin { return &Admin{a.db, a.namespace, opener} }
 
 // In returns an Admin that works in a transaction, or through another handle of the
 // same database.
 func (a *Admin) In(db DB) *Admin { return &Admin{db, a.namespace, a.opener} }
+
+// open opens a payload, if there is an opener. A payload that does not open stays
+// sealed.
+func (a *Admin) open(ctx context.Context, stream string, metadata, payload json.RawMessage) (_ json.RawMessage, sealed bool) {
+	if a.opener == nil {
+		return payload, false
+	}
+	plain, opened, err := a.opener.OpenPayload(ctx, a.namespace, stream, metadata, payload)
+	if opened {
+		payload = plain
+	}
+	return payload, err != nil
+}
 
 // Moment is a place in the log: a time, or one of its ends.
 type Moment = pgtype.Timestamptz

@@ -81,3 +81,26 @@ func (a *Admin) RevokeTokens(ctx context.Context, open bool) (int64, error) {
 func (a *Admin) TokensRequired(ctx context.Context) (bool, error) {
 	return pg.Value[bool](ctx, a.db, "look for tokens", "select posthorn.tokens_required()")
 }
+
+// FoundToken is an API token that is good: the rights of its bearer.
+type FoundToken struct {
+	Name      string   `db:"name"`
+	Namespace *string  `db:"namespace"` // nil: every namespace
+	Scopes    []string `db:"scopes"`
+	Streams   []string `db:"streams"` // the restricted streams that it may read and publish to
+}
+
+// FindToken returns the good API token that has a hash, of any namespace, and notes that
+// it was used. It returns nil if there is none.
+func (a *Admin) FindToken(ctx context.Context, hash []byte) (*FoundToken, error) {
+	found, err := pg.Rows[FoundToken](ctx, a.db, "find token", "select * from posthorn.find_token($1::bytea)", hash)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// TokenEnd returns how the API token that has a hash has ended: revoked, expired or "".
+func (a *Admin) TokenEnd(ctx context.Context, hash []byte) (string, error) {
+	return pg.Value[string](ctx, a.db, "find token", "select coalesce(posthorn.token_end($1::bytea), '')", hash)
+}

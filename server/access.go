@@ -10,7 +10,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/token"
 )
 
@@ -64,7 +63,7 @@ func (c caller) checkPublish(stream string) error {
 // keep them from everyone.
 func (s *Server) checkClaim(ctx context.Context, c caller, group string) error {
 	return s.refuseHidden(c, func() ([]string, error) {
-		return pg.GroupStreams(ctx, s.client.Pool(), c.namespace, group, c.hidden)
+		return s.admin(c).GroupStreams(ctx, group, c.hidden)
 	})
 }
 
@@ -73,15 +72,15 @@ func (s *Server) checkClaim(ctx context.Context, c caller, group string) error {
 // number, what they may not even read.
 func (s *Server) checkLease(ctx context.Context, c caller, lease int64) error {
 	return s.refuseHidden(c, func() ([]string, error) {
-		found, err := pg.LeaseStreams(ctx, s.client.Pool(), c.namespace, lease, c.hidden)
+		found, err := s.admin(c).LeaseStreams(ctx, lease, c.hidden)
 		if err != nil || len(found) > 0 {
 			return found, err
 		}
-		group, err := pg.GroupOfLease(ctx, s.client.Pool(), c.namespace, lease)
+		group, err := s.admin(c).LeaseGroup(ctx, lease)
 		if err != nil {
 			return nil, err
 		}
-		return pg.GroupStreams(ctx, s.client.Pool(), c.namespace, group, c.hidden)
+		return s.admin(c).GroupStreams(ctx, group, c.hidden)
 	})
 }
 
@@ -94,11 +93,11 @@ func (s *Server) checkDefine(ctx context.Context, c caller, group string) error 
 // with all that it holds.
 func (s *Server) checkRemove(ctx context.Context, c caller, group string, subscription *string) error {
 	return s.refuseHidden(c, func() ([]string, error) {
-		found, err := pg.GroupStreams(ctx, s.client.Pool(), c.namespace, group, c.hidden)
+		found, err := s.admin(c).GroupStreams(ctx, group, c.hidden)
 		if err != nil || len(found) > 0 {
 			return found, err
 		}
-		return pg.HeldStreams(ctx, s.client.Pool(), c.namespace, group, c.hidden, subscription)
+		return s.admin(c).HeldStreams(ctx, group, c.hidden, subscription)
 	})
 }
 

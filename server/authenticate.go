@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/token"
 )
 
@@ -102,7 +102,7 @@ func bearer(h http.Header) (token.Token, bool) {
 	return token.Parse(strings.TrimSpace(text))
 }
 
-func (s *Server) callerWith(r *http.Request, t token.Token, found *pg.FoundToken) (caller, error) {
+func (s *Server) callerWith(r *http.Request, t token.Token, found *admin.FoundToken) (caller, error) {
 	c := caller{name: found.Name + " (" + t.Prefix + ")", namespace: s.client.Namespace(), token: t, named: found.Streams}
 	for _, name := range found.Scopes {
 		c.scopes = append(c.scopes, scope(name))

@@ -36,6 +36,22 @@ func viewOf(e pg.Event) eventView {
 	}
 }
 
+// viewOfFound shows an event that was looked up: without its payload, if that does not
+// open.
+func viewOfFound(e admin.Event) eventView {
+	view := eventView{
+		ID: e.ID, Stream: e.Stream, Type: e.Type, Key: e.Key, Tags: e.Tags, Payload: e.Payload, Metadata: e.Metadata,
+		PublishedAt: e.PublishedAt.UTC(), Sealed: e.Sealed,
+	}
+	if !e.DeliverAt.IsZero() {
+		view.DeliverAt = &e.DeliverAt
+	}
+	if e.Sealed {
+		view.Payload = nil
+	}
+	return view
+}
+
 func (s *Server) events() {
 	s.publishing()
 	s.searching()
@@ -72,15 +88,11 @@ type anyOutput struct {
 }
 
 func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*anyOutput, error) {
-	found, err := pg.FindEvent(ctx, s.client.Pool(), c.namespace, input.ID)
-	if err == nil && !c.mayRead(found.Stream) {
-		err = pg.NoEvent(c.namespace, input.ID)
-	}
+	found, err := s.admin(c).Event(ctx, input.ID, c.hidden...)
 	if err != nil {
 		return nil, err
 	}
-	view := s.view(ctx, c.namespace, found.Event)
-	view.DeliverAt = found.DeliverAt
+	view := viewOfFound(found)
 	if wantsCloudEvents(input.Accept) {
 		document, err := cloudEventOf(c.namespace, view)
 		return &anyOutput{cloudEventsJSON, document}, err
@@ -90,11 +102,7 @@ func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*an
 
 func (s *Server) eventOutcomes(ctx context.Context, c caller, input *eventInput) (*listOf[admin.Outcome], error) {
 	if len(c.hidden) > 0 { // the errors in there may tell of what is in the event
-		found, err := pg.FindEvent(ctx, s.client.Pool(), c.namespace, input.ID)
-		if err == nil && !c.mayRead(found.Stream) {
-			err = pg.NoEvent(c.namespace, input.ID)
-		}
-		if err != nil {
+		if _, err := s.admin(c).Event(ctx, input.ID, c.hidden...); err != nil {
 			return nil, err
 		}
 	}

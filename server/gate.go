@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
-	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/token"
 )
 
@@ -18,8 +17,8 @@ type gate struct {
 	required *memo[struct{}, bool]
 	// Tokens that were good when they were last looked for do not queue behind
 	// those that anybody can make up.
-	friends     *memo[tokenHash, *pg.FoundToken]
-	strangers   *memo[tokenHash, *pg.FoundToken]
+	friends     *memo[tokenHash, *admin.FoundToken]
+	strangers   *memo[tokenHash, *admin.FoundToken]
 	ends        *memo[tokenHash, string] // how tokens that are not good have ended
 	restricted  *memo[string, []string]  // streams, by namespace
 	mu          sync.Mutex
@@ -35,9 +34,9 @@ const (
 )
 
 // newGate makes a gate that remembers by the given clock.
-func newGate(db pg.DB, always bool, now func() time.Time) *gate {
-	find := func(ctx context.Context, hash tokenHash) (*pg.FoundToken, error) {
-		return pg.FindToken(ctx, db, hash[:])
+func newGate(db admin.DB, always bool, now func() time.Time) *gate {
+	find := func(ctx context.Context, hash tokenHash) (*admin.FoundToken, error) {
+		return admin.New(db, "").FindToken(ctx, hash[:])
 	}
 	return &gate{
 		always: always,
@@ -47,10 +46,10 @@ func newGate(db pg.DB, always bool, now func() time.Time) *gate {
 		friends:   newMemo(mostTokens, looksAtOnce, now, find),
 		strangers: newMemo(mostTokens, looksAtOnce, now, find),
 		ends: newMemo(mostTokens, looksAtOnce, now, func(ctx context.Context, hash tokenHash) (string, error) {
-			return pg.TokenEnd(ctx, db, hash[:])
+			return admin.New(db, "").TokenEnd(ctx, hash[:])
 		}),
 		restricted: newMemo(mostNamespaces, looksAtOnce, now, func(ctx context.Context, namespace string) ([]string, error) {
-			return pg.RestrictedStreams(ctx, db, namespace)
+			return admin.New(db, namespace).RestrictedStreams(ctx)
 		}),
 		knownTokens: map[tokenHash]bool{},
 	}
@@ -66,7 +65,7 @@ func (g *gate) needsToken(ctx context.Context) (bool, error) {
 }
 
 // find returns the token if it is good, else nil.
-func (g *gate) find(ctx context.Context, t token.Token) (*pg.FoundToken, error) {
+func (g *gate) find(ctx context.Context, t token.Token) (*admin.FoundToken, error) {
 	hash := t.Hash()
 	friend := g.isKnown(hash)
 	from := g.strangers

@@ -59,14 +59,15 @@ func payloadsOf(all []posthorn.Message) []pg.Message {
 	return messages
 }
 
-// view opens an event for somebody who reads. What does not open is shown without
-// its payload.
-func (s *Server) view(ctx context.Context, namespace string, e pg.Event) eventView {
-	err := s.box.Open(ctx, namespace, &e)
+// opener opens payloads for callers who read events, and logs why one does not open.
+type opener struct{ box *sealing.Box }
+
+func (o opener) OpenPayload(ctx context.Context, namespace, stream string, metadata, payload []byte) (plain []byte, opened bool, err error) {
+	plain, opened, err = o.box.OpenPayload(ctx, namespace, stream, metadata, payload)
 	if err != nil && !sealing.IsFinal(err) {
-		s.box.LogUnopened(namespace, e.Stream, err)
+		o.box.LogUnopened(namespace, stream, err)
 	}
-	return shown(e, err)
+	return plain, opened, err
 }
 
 // shown is an event after it was to be opened: without its payload, if it stayed
@@ -78,14 +79,6 @@ func shown(e pg.Event, err error) eventView {
 	view := viewOf(e)
 	view.Sealed = err != nil
 	return view
-}
-
-func (s *Server) views(ctx context.Context, namespace string, events []pg.Event) []eventView {
-	views := make([]eventView, len(events))
-	for i := range events {
-		views[i] = s.view(ctx, namespace, events[i])
-	}
-	return views
 }
 
 // openLease opens the events of a lease, for somebody who works on them. If one

@@ -13,7 +13,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -63,10 +63,10 @@ func (s *Server) searchEvents(ctx context.Context, c caller, input *searchInput)
 	if err != nil {
 		return nil, err
 	}
-	search.Hidden = c.hidden
-	var events []pg.Event
+	search.NotStreams = c.hidden
+	var events []admin.Event
 	for began := time.Now(); ; {
-		events, search.After, err = pg.SearchEvents(ctx, s.client.Pool(), c.namespace, search)
+		events, search.After, err = s.admin(c).SearchEvents(ctx, search)
 		if err != nil {
 			return nil, err
 		}
@@ -74,11 +74,15 @@ func (s *Server) searchEvents(ctx context.Context, c caller, input *searchInput)
 			break
 		}
 	}
-	return input.answer(c, s.views(ctx, c.namespace, events), search)
+	views := make([]eventView, len(events))
+	for i := range events {
+		views[i] = viewOfFound(events[i])
+	}
+	return input.answer(c, views, search)
 }
 
-func (i *searchInput) search() (pg.Search, error) {
-	search := pg.Search{OldestFirst: i.Order == "oldest", MaxEvents: i.Limit, MaxLooks: looksPerCall}
+func (i *searchInput) search() (admin.EventFilter, error) {
+	search := admin.EventFilter{From: i.From, Before: i.Before, OldestFirst: i.Order == "oldest", Limit: i.Limit, MaxLooks: looksPerCall}
 	filter := map[string]any{}
 	if len(i.Type) > 0 {
 		filter["type"] = i.Type
@@ -98,12 +102,6 @@ func (i *searchInput) search() (pg.Search, error) {
 		}
 		filter["payload"] = json.RawMessage(i.Payload)
 	}
-	if !i.From.IsZero() {
-		search.From = &i.From
-	}
-	if !i.Before.IsZero() {
-		search.Before = &i.Before
-	}
 	var err error
 	if search.Filter, err = json.Marshal(filter); err != nil {
 		return search, err
@@ -112,7 +110,7 @@ func (i *searchInput) search() (pg.Search, error) {
 	return search, err
 }
 
-func (i *searchInput) answer(c caller, views []eventView, search pg.Search) (*pageOutput, error) {
+func (i *searchInput) answer(c caller, views []eventView, search admin.EventFilter) (*pageOutput, error) {
 	next := ""
 	if search.After != 0 {
 		next = writeCursor(i.Order, search.After)

@@ -127,9 +127,9 @@ func New(client *posthorn.Client, options Options) *Server {
 	return s
 }
 
-// admin operates the namespace of a caller. Payloads of dead letters are opened.
+// admin operates the namespace of a caller, and opens payloads.
 func (s *Server) admin(c caller) *admin.Admin {
-	return admin.New(s.client.Pool(), c.namespace).Opening(s.box)
+	return admin.New(s.client.Pool(), c.namespace).Opening(opener{s.box})
 }
 
 // ServeHTTP answers one request.

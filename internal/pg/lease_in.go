@@ -18,15 +18,6 @@ const inNamespace = `
 	join posthorn.namespaces n on n.id = g.namespace_id
 	where l.id = $1::bigint and n.namespace = $2::text`
 
-// GroupOfLease is the name of the group that a lease in a namespace belongs to.
-func GroupOfLease(ctx context.Context, db DB, namespace string, lease int64) (group string, err error) {
-	err = db.QueryRow(ctx, "select g.name"+inNamespace, lease, namespace).Scan(&group)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return "", noLease("look for lease", lease)
-	}
-	return group, Translate("look for lease", err)
-}
-
 // SettleIn is [Settle] within a namespace.
 func SettleIn(ctx context.Context, db DB, namespace string, lease Lease, failures ...Failure) (group string, err error) {
 	document, err := failuresDocument(failures)
@@ -56,12 +47,13 @@ func leaseIn(ctx context.Context, db DB, verb, call string, lease Lease, namespa
 	}
 	err = db.QueryRow(ctx, "select g.name, "+call+inNamespace, append([]any{lease.ID, namespace, lease.Attempt}, args...)...).Scan(&group, into)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return "", noLease(verb, lease.ID)
+		return "", LeaseLost(verb, lease.ID)
 	}
 	return group, Translate(verb, err)
 }
 
-func noLease(verb string, lease int64) error {
+// LeaseLost is an [ErrLeaseLost] that was found here.
+func LeaseLost(verb string, lease int64) error {
 	return fmt.Errorf("%s: %w", verb, &Error{
 		Message: fmt.Sprintf("lease %d is not held any more", lease), sentinel: ErrLeaseLost,
 		hint: "It was settled, or has expired and went to others. Drop what was done under it.",

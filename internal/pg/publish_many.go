@@ -104,3 +104,9 @@ func arrayLiteral(texts []string) string {
 	}
 	return "{" + strings.Join(quoted, ",") + "}"
 }
+
+// FirstUsed returns how many of some dedup keys were first used by the transaction of
+// db.
+func FirstUsed(ctx context.Context, db DB, namespace string, keys []string) (int64, error) {
+	return Value[int64](ctx, db, "look up dedup keys", "select posthorn.first_used($1::text, $2::text[])", namespace, keys)
+}

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -17,6 +18,8 @@ func Rows[T any](ctx context.Context, db DB, verb, sql string, args ...any) ([]T
 	return Collect(ctx, db, verb, scanByName[T], sql, args...)
 }
 
+var rawJSON = reflect.TypeFor[json.RawMessage]()
+
 func scanByName[T any](row pgx.CollectableRow) (T, error) {
 	var value T
 	fields := columnFields(reflect.TypeFor[T]())
@@ -24,7 +27,11 @@ func scanByName[T any](row pgx.CollectableRow) (T, error) {
 	into, from := make([]any, len(columns)), make([]reflect.Value, len(columns))
 	for i, column := range columns {
 		if field, ok := fields[column.Name]; ok {
-			from[i] = reflect.New(reflect.PointerTo(field.Type)) // null leaves it nil
+			nullable := reflect.PointerTo(field.Type)
+			if field.Type == rawJSON { // pgx would decode the document null to nil
+				nullable = reflect.TypeFor[[]byte]()
+			}
+			from[i] = reflect.New(nullable)
 			into[i] = from[i].Interface()
 		}
 	}
@@ -34,7 +41,11 @@ func scanByName[T any](row pgx.CollectableRow) (T, error) {
 	for i, column := range columns {
 		field, ok := fields[column.Name]
 		if ok && !from[i].Elem().IsNil() {
-			reflect.ValueOf(&value).Elem().FieldByIndex(field.Index).Set(from[i].Elem().Elem())
+			found := from[i].Elem()
+			if found.Kind() == reflect.Pointer {
+				found = found.Elem()
+			}
+			reflect.ValueOf(&value).Elem().FieldByIndex(field.Index).Set(found)
 		}
 		delete(fields, column.Name)
 	}

@@ -1,0 +1,87 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// Event is an event of the log, or a delayed one.
+type Event struct {
+	ID          int64           `json:"id"`
+	Stream      string          `json:"stream"`
+	Type        string          `json:"type"`
+	Key         string          `json:"key,omitempty"`
+	Tags        []string        `json:"tags,omitempty"`
+	Payload     json.RawMessage `json:"payload"`
+	Metadata    json.RawMessage `json:"metadata"`
+	PublishedAt time.Time       `json:"published_at"`
+	DeliverAt   time.Time       `json:"deliver_at,omitzero"` // when a delayed event enters the log, under another id
+
+	// Sealed: the payload is confidential, does not open here, and stays as it is in
+	// the log.
+	Sealed bool `json:"sealed,omitempty" db:"-"`
+}
+
+// Event returns one event of the namespace. An event of one of notStreams does not exist
+// for the caller.
+func (a *Admin) Event(ctx context.Context, id int64, notStreams ...string) (Event, error) {
+	found, err := pg.Rows[Event](ctx, a.db, "find event", "select * from posthorn.find_event($1::text, $2::bigint)", a.namespace, id)
+	if err == nil && (len(found) == 0 || slices.Contains(notStreams, found[0].Stream)) {
+		err = fmt.Errorf("find event: %w", pg.NotFound(fmt.Sprintf("event %d does not exist in namespace %s", id, a.namespace),
+			"It may have been removed with its partition; a delayed event gets another id when it enters the log."))
+	}
+	if err != nil {
+		return Event{}, err
+	}
+	e := found[0]
+	e.Payload, e.Sealed = a.open(ctx, e.Stream, e.Metadata, e.Payload)
+	return e, nil
+}
+
+// EventFilter says which events a search finds: those that match all of its fields.
+// The zero value matches every event of the namespace.
+type EventFilter struct {
+	Filter      json.RawMessage // as in [Subscription]; without it every event passes
+	From        time.Time       // published at that time or later
+	Before      time.Time       // published before that time
+	NotStreams  []string        // events of other streams only
+	OldestFirst bool            // Default: newest first
+	After       int64           // events behind this id, in the order of the search; 0: from the beginning
+	Limit       int             // from 1 to 1000
+	MaxLooks    int             // how many events the search looks at, from Limit to 100,000
+}
+
+// SearchEvents returns the next events that match a filter, and the id after which the
+// search goes on: 0 at its end. A page may be short, or empty, where few events match.
+func (a *Admin) SearchEvents(ctx context.Context, f EventFilter) (events []Event, next int64, err error) {
+	type row struct {
+		Event
+		NextID int64 `db:"next_id"` // in the last row of a page that ended early, which has no event
+	}
+	rows, err := pg.Rows[row](ctx, a.db, "search events", `
+		select *, event_id as id, null::timestamptz as deliver_at
+		from posthorn.search_events($1::text, $2::jsonb, $3::timestamptz, $4::timestamptz, $5::boolean, $6::bigint, $7::int, $8::int,
+			$9::text[])`,
+		a.namespace, object(f.Filter), given(f.From), given(f.Before), !f.OldestFirst, given(f.After), f.Limit, f.MaxLooks,
+		list(f.NotStreams))
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, r := range rows {
+		if r.NextID != 0 {
+			return events, r.NextID, nil
+		}
+		e := r.Event
+		e.Payload, e.Sealed = a.open(ctx, e.Stream, e.Metadata, e.Payload)
+		events = append(events, e)
+	}
+	if len(events) == f.Limit {
+		next = events[len(events)-1].ID
+	}
+	return events, next, nil
+}

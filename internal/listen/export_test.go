@@ -16,3 +16,10 @@ func (l *Listener) IsLive() bool {
 	defer l.mu.Unlock()
 	return l.live != nil
 }
+
+// Block stops the shared read before it puts the next event into the queue of this
+// listener.
+func (l *Listener) Block() (unblock func()) {
+	l.mu.Lock()
+	return l.mu.Unlock
+}

@@ -125,13 +125,19 @@ type reading struct {
 	cursor string
 	clean  bool // cursor lies between two scans
 
-	position atomic.Pointer[string] // the cursor, once all events before it are in the queues
-	called   chan struct{}          // receives when a listener waits for admission
+	position atomic.Pointer[position]
+	called   chan struct{} // receives when a listener waits for admission
 
 	over     bool
 	index    *index
 	waiting  map[*Listener]chan<- admission // asked since the last scan began
 	boarding map[*Listener]chan<- admission // asked before the last scan began
+}
+
+// position is the cursor after a scan, once all events before it are in the queues.
+type position struct {
+	cursor string
+	scans  int // the number of scans before it
 }
 
 func (r *reading) run(ctx context.Context) {
@@ -198,9 +204,9 @@ func (r *reading) scan(ctx context.Context) (caughtUp bool, err error) {
 // handOut puts each event into the queues of the listeners whose filters it passes,
 // and removes listeners whose queues overflow.
 func (r *reading) handOut(batch pg.Batch) {
-	var before string
-	if position := r.position.Load(); position != nil {
-		before = *position
+	before := r.position.Load()
+	if before == nil {
+		before = new(position)
 	}
 	var slow []*Listener
 	for i := range batch.Events {
@@ -218,7 +224,7 @@ func (r *reading) handOut(batch pg.Batch) {
 			}
 		})
 	}
-	r.position.Store(&batch.Next)
+	r.position.Store(&position{batch.Next, before.scans + 1})
 	for _, l := range slow {
 		r.index.remove(l)
 	}

@@ -60,6 +60,7 @@ type Listener struct {
 	current *Item      // returned by Next, and not done
 	replay  []Item     // events from catching up; they come before the queue
 	queue   []Item
+	scans   int   // of the shared read, up to the one that found the last event for the queue
 	done    place // all events before it are done, or did not pass the filter
 	err     error // that ended it
 }
@@ -176,16 +177,25 @@ func (l *Listener) Cursor() string {
 	l.mu.Lock()
 	live := l.live
 	l.mu.Unlock()
-	var position *string
+	var reached *position
 	if live != nil {
-		position = live.position.Load() // read before the queue is, since the hub fills the queue first
+		reached = live.position.Load() // read before the queue is, since the hub fills the queue first
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if position != nil && l.err == nil && l.isIdle() {
-		l.done = place{text: *position}
+	if reached != nil && l.err == nil {
+		l.passed(reached)
 	}
 	return l.done.String()
+}
+
+// passed moves the cursor to a position of the shared read. The cursor stays where it is
+// while an event is not done, or if an event behind the position has arrived: that event
+// may be done already. The caller holds the lock.
+func (l *Listener) passed(reached *position) {
+	if l.isIdle() && reached.scans >= l.scans {
+		l.done = place{text: reached.cursor}
+	}
 }
 
 // isIdle reports whether all events that have arrived are done. The caller holds the lock.
@@ -219,8 +229,9 @@ func (l *Listener) wake() {
 }
 
 // push puts an event into the queue. It reports whether the queue was full, and the
-// listener has to be removed. All events before position were handed out earlier.
-func (l *Listener) push(item Item, position string) (slow bool) {
+// listener has to be removed. All events before the position were handed out by earlier
+// scans; the event comes from the scan after it.
+func (l *Listener) push(item Item, before *position) (slow bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
@@ -231,9 +242,10 @@ func (l *Listener) push(item Item, position string) (slow bool) {
 		l.wake()
 		return true
 	}
-	if l.live != nil && l.isIdle() {
-		l.done = place{text: position}
+	if l.live != nil {
+		l.passed(before)
 	}
+	l.scans = before.scans + 1
 	l.queue = append(l.queue, item)
 	l.wake()
 	return false

@@ -77,5 +77,5 @@ func (a *Admin) ArchivedStreams(ctx context.Context, archive string) ([]Archived
 // RelistArchive has all manifests of an archive written again, and returns of how many
 // streams. The process that runs the archive writes them.
 func (a *Admin) RelistArchive(ctx context.Context, archive string) (int64, error) {
-	return pg.Value[int64](ctx, a.db, "relist archive", "select posthorn.relist_archive($1::text, $2::text)", a.namespace, archive)
+	return changed[int64](ctx, a, entry{"relist-archive", archive, nil}, "select posthorn.relist_archive($1::text, $2::text)", a.namespace, archive)
 }

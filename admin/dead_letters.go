@@ -95,24 +95,29 @@ func (a *Admin) deadLetters(ctx context.Context, filter DeadLetterFilter) ([]Dea
 
 // CountDeadLetters returns how many dead letters a filter means.
 func (a *Admin) CountDeadLetters(ctx context.Context, filter DeadLetterFilter) (int64, error) {
-	return a.onDeadLetters(ctx, "count dead letters", "select posthorn.count_dead_letters($1::text, $2::text, $3::jsonb)", filter)
+	document, err := json.Marshal(filter)
+	if err != nil {
+		return 0, pg.Translate("count dead letters", err)
+	}
+	return pg.Value[int64](ctx, a.db, "count dead letters", "select posthorn.count_dead_letters($1::text, $2::text, $3::jsonb)",
+		a.namespace, pg.Optional(filter.Group), string(document))
 }
 
 // Redrive brings dead letters back, due now and with all their attempts again, and
 // returns how many.
 func (a *Admin) Redrive(ctx context.Context, filter DeadLetterFilter) (int64, error) {
-	return a.onDeadLetters(ctx, "redrive", "select posthorn.redrive($1::text, $2::text, $3::jsonb)", filter)
+	return a.onDeadLetters(ctx, "redrive-dead-letters", "select posthorn.redrive($1::text, $2::text, $3::jsonb)", filter)
 }
 
 // Purge deletes dead letters for good, and returns how many.
 func (a *Admin) Purge(ctx context.Context, filter DeadLetterFilter) (int64, error) {
-	return a.onDeadLetters(ctx, "purge", "select posthorn.purge($1::text, $2::text, $3::jsonb)", filter)
+	return a.onDeadLetters(ctx, "purge-dead-letters", "select posthorn.purge($1::text, $2::text, $3::jsonb)", filter)
 }
 
-func (a *Admin) onDeadLetters(ctx context.Context, verb, sql string, filter DeadLetterFilter) (int64, error) {
+func (a *Admin) onDeadLetters(ctx context.Context, name, sql string, filter DeadLetterFilter) (int64, error) {
 	document, err := json.Marshal(filter)
 	if err != nil {
-		return 0, pg.Translate(verb, err)
+		return 0, pg.Translate(name, err)
 	}
-	return pg.Value[int64](ctx, a.db, verb, sql, a.namespace, pg.Optional(filter.Group), string(document))
+	return changed[int64](ctx, a, entry{name, filter.Group, json.RawMessage(document)}, sql, a.namespace, pg.Optional(filter.Group), string(document))
 }

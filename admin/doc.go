@@ -8,7 +8,8 @@
 //	n, err := a.Redrive(ctx, admin.DeadLetterFilter{Group: "billing"})
 //
 // Each method is one statement, in whatever transaction its database handle has,
-// unless it says otherwise. The fields of what it returns have the names of the
+// unless it says otherwise. A change by an Admin that has an actor, see [Admin.By], is
+// a transaction that also records it in the audit log. The fields of what it returns have the names of the
 // columns that the same views and functions have in SQL. Times that are not known are
 // zero.
 //
@@ -53,6 +54,8 @@ type Admin struct {
 	db        DB
 	namespace string
 	opener    Opener
+	actor     string // in whose name changes are recorded; "": they are not
+	action    int64  // the action of which changes are parts; 0: each is one of its own
 }
 
 // New returns an Admin for a namespace.
@@ -60,11 +63,19 @@ func New(db DB, namespace string) *Admin { return &Admin{db: db, namespace: name
 
 // Opening returns an Admin that opens payloads of events and dead letters. Without an
 // opener they stay as they are in the log.
-func (a *Admin) Opening(opener Opener) *Admin { return &Admin{a.db, a.namespace, opener} }
+func (a *Admin) Opening(opener Opener) *Admin {
+	other := *a
+	other.opener = opener
+	return &other
+}
 
 // In returns an Admin that works in a transaction, or through another handle of the
 // same database.
-func (a *Admin) In(db DB) *Admin { return &Admin{db, a.namespace, a.opener} }
+func (a *Admin) In(db DB) *Admin {
+	other := *a
+	other.db = db
+	return &other
+}
 
 // open opens a payload, if there is an opener. A payload that does not open stays
 // sealed.

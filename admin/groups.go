@@ -103,24 +103,24 @@ func (a *Admin) DefineGroup(ctx context.Context, group string, settings GroupSet
 	if err != nil {
 		return pg.Translate("define group", err)
 	}
-	return pg.Exec(ctx, a.db, "define group", "select posthorn.define_group($1::text, $2::text, $3::jsonb)", a.namespace, group, string(document))
+	return a.change(ctx, entry{"define-group", group, settings}, "select posthorn.define_group($1::text, $2::text, $3::jsonb)", a.namespace, group, string(document))
 }
 
 // Seek moves a group: it is handed every event published from then on. Leases of the
 // group are lost; events that have failed stay owed to it.
 func (a *Admin) Seek(ctx context.Context, group string, to Moment) error {
-	return pg.Exec(ctx, a.db, "seek", "select posthorn.seek($1::text, $2::text, $3::timestamptz)", a.namespace, group, to)
+	return a.change(ctx, entry{"seek-group", group, map[string]Moment{"to": to}}, "select posthorn.seek($1::text, $2::text, $3::timestamptz)", a.namespace, group, to)
 }
 
 // PauseGroup hands out no events of a group, to any process, until
 // [Admin.ResumeGroup]. Events that are being handled are settled as usual.
 func (a *Admin) PauseGroup(ctx context.Context, group string) error {
-	return pg.Exec(ctx, a.db, "pause group", "select posthorn.pause_group($1::text, $2::text)", a.namespace, group)
+	return a.change(ctx, entry{"pause-group", group, nil}, "select posthorn.pause_group($1::text, $2::text)", a.namespace, group)
 }
 
 // ResumeGroup lets a paused group go on from where it stood.
 func (a *Admin) ResumeGroup(ctx context.Context, group string) error {
-	return pg.Exec(ctx, a.db, "resume group", "select posthorn.resume_group($1::text, $2::text)", a.namespace, group)
+	return a.change(ctx, entry{"resume-group", group, nil}, "select posthorn.resume_group($1::text, $2::text)", a.namespace, group)
 }
 
 // DeletedGroup is what a group held when it was deleted.
@@ -133,6 +133,11 @@ type DeletedGroup struct {
 // DeleteGroup deletes a group with its position, subscriptions, retries and dead
 // letters. The events of the log stay.
 func (a *Admin) DeleteGroup(ctx context.Context, group string) (DeletedGroup, error) {
-	found, err := pg.Rows[DeletedGroup](ctx, a.db, "delete group", "select * from posthorn.delete_group($1::text, $2::text)", a.namespace, group)
-	return only(a, found, err, "group", group, makeGroup)
+	var deleted DeletedGroup
+	_, err := a.recorded(ctx, entry{"delete-group", group, nil}, func(db DB) (int64, error) {
+		found, err := pg.Rows[DeletedGroup](ctx, db, "delete group", "select * from posthorn.delete_group($1::text, $2::text)", a.namespace, group)
+		deleted, err = only(a, found, err, "group", group, makeGroup)
+		return 1, err
+	})
+	return deleted, err
 }

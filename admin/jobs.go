@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -109,14 +110,14 @@ func (a *Admin) JobLog(ctx context.Context, id int64) ([]JobEntry, error) {
 // ResetJob makes a job pending again that a worker has, or that has failed for good;
 // then with its retries as at first. The worker is fenced out.
 func (a *Admin) ResetJob(ctx context.Context, id int64, reason string) error {
-	return pg.Exec(ctx, a.db, "reset job", "select posthorn.reset_job($1::bigint, $2::text, $3::text)",
+	return a.change(ctx, entry{"reset-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason}}, "select posthorn.reset_job($1::bigint, $2::text, $3::text)",
 		id, pg.Optional(pg.Storable(reason)), a.namespace)
 }
 
 // CancelJob ends a job that is not finished. If a worker has it, its context ends
 // within seconds, and what it reports is refused. Cancelling again changes nothing.
 func (a *Admin) CancelJob(ctx context.Context, id int64, reason string) error {
-	return pg.Exec(ctx, a.db, "cancel job", "select posthorn.cancel_job($1::bigint, $2::text, $3::text)",
+	return a.change(ctx, entry{"cancel-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason}}, "select posthorn.cancel_job($1::bigint, $2::text, $3::text)",
 		id, pg.Optional(pg.Storable(reason)), a.namespace)
 }
 
@@ -138,19 +139,19 @@ func (a *Admin) SetJobLimit(ctx context.Context, tag string, l JobLimit) error {
 		n = max(n, 0)
 		return &n
 	}
-	return pg.Exec(ctx, a.db, "set job limit", "select posthorn.set_job_limit($1::text, $2::text, $3::int, $4::int, $5::text::interval)",
+	return a.change(ctx, entry{"set-job-limit", tag, l}, "select posthorn.set_job_limit($1::text, $2::text, $3::int, $4::int, $5::text::interval)",
 		a.namespace, tag, most(l.MaxRunning), most(l.MaxStarted), period(l.Period))
 }
 
 // PauseJobTag hands out no jobs with a tag until [Admin.ResumeJobTag]. Workers keep
 // those that they have.
 func (a *Admin) PauseJobTag(ctx context.Context, tag string) error {
-	return pg.Exec(ctx, a.db, "pause tag", "select posthorn.pause_job_tag($1::text, $2::text)", a.namespace, tag)
+	return a.change(ctx, entry{"pause-job-tag", tag, nil}, "select posthorn.pause_job_tag($1::text, $2::text)", a.namespace, tag)
 }
 
 // ResumeJobTag hands out jobs with a tag again, and reports whether it was paused.
 func (a *Admin) ResumeJobTag(ctx context.Context, tag string) (bool, error) {
-	return pg.Value[bool](ctx, a.db, "resume tag", "select posthorn.resume_job_tag($1::text, $2::text)", a.namespace, tag)
+	return changed[bool](ctx, a, entry{"resume-job-tag", tag, nil}, "select posthorn.resume_job_tag($1::text, $2::text)", a.namespace, tag)
 }
 
 // JobLimitStatus is a tag that is paused or has limits, and what it has used of them.

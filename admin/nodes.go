@@ -38,5 +38,7 @@ func (a *Admin) Nodes(ctx context.Context) ([]NodeStatus, error) {
 // RemoveNode removes a node that is known to be dead and gives back all its leases,
 // and returns how many those were. The node need not be registered.
 func (a *Admin) RemoveNode(ctx context.Context, node string) (int64, error) {
-	return pg.RemoveNode(ctx, a.db, a.namespace, node)
+	return a.recorded(ctx, entry{"remove-node", node, nil}, func(db DB) (int64, error) {
+		return pg.RemoveNode(ctx, db, a.namespace, node)
+	})
 }

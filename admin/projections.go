@@ -153,5 +153,5 @@ func (a *Admin) AwaitRebuilt(ctx context.Context, name string, progress func(Pro
 // AbandonReplacement gives up the replacement of a projection that a program has begun
 // to build. The tables that it has built stay behind.
 func (a *Admin) AbandonReplacement(ctx context.Context, name string) error {
-	return pg.Exec(ctx, a.db, "abandon replacement", "select posthorn.abandon_replacement($1::text, $2::text)", a.namespace, name)
+	return a.change(ctx, entry{"abandon-replacement", name, nil}, "select posthorn.abandon_replacement($1::text, $2::text)", a.namespace, name)
 }

@@ -131,5 +131,5 @@ func (a *Admin) ImportedStreams(ctx context.Context, name string) ([]ImportedStr
 // DeleteImport forgets an import and how far it was. The events that it published
 // stay.
 func (a *Admin) DeleteImport(ctx context.Context, name string) error {
-	return pg.Exec(ctx, a.db, "delete import", "select posthorn.delete_import($1::text, $2::text)", a.namespace, name)
+	return a.change(ctx, entry{"delete-import", name, nil}, "select posthorn.delete_import($1::text, $2::text)", a.namespace, name)
 }

@@ -30,7 +30,7 @@ func (a *Admin) DefineSchedule(ctx context.Context, s Schedule) (id string, err 
 	if len(s.Payload) == 0 {
 		s.Payload = json.RawMessage("{}")
 	}
-	return pg.Value[string](ctx, a.db, "schedule", `
+	return changed[string](ctx, a, entry{"put-schedule", s.Name, map[string]string{"cron": s.Cron, "type": s.Type}}, `
 		select posthorn.schedule($1::text, $2::text, $3::text, $4::text, $5::json, $6::text, $7::text, $8::text, $9::text,
 			$10::json, $11::boolean)::text`,
 		a.namespace, s.Name, s.Cron, s.Type, s.Payload, cmp.Or(s.TimeZone, "UTC"), cmp.Or(s.CatchUp, "once"),
@@ -40,24 +40,29 @@ func (a *Admin) DefineSchedule(ctx context.Context, s Schedule) (id string, err 
 // Unschedule deletes a schedule, and reports whether there was one. The events that it
 // has published stay.
 func (a *Admin) Unschedule(ctx context.Context, name string) (bool, error) {
-	return pg.Value[bool](ctx, a.db, "unschedule", "select posthorn.unschedule($1::text, $2::text)", a.namespace, name)
+	return changed[bool](ctx, a, entry{"delete-schedule", name, nil}, "select posthorn.unschedule($1::text, $2::text)", a.namespace, name)
 }
 
 // PauseSchedule lets a schedule publish nothing, until [Admin.ResumeSchedule].
 func (a *Admin) PauseSchedule(ctx context.Context, name string) error {
-	return pg.Exec(ctx, a.db, "pause schedule", "select posthorn.pause_schedule($1::text, $2::text)", a.namespace, name)
+	return a.change(ctx, entry{"pause-schedule", name, nil}, "select posthorn.pause_schedule($1::text, $2::text)", a.namespace, name)
 }
 
 // ResumeSchedule lets a paused schedule go on with its next time. Times that it missed
 // are not made up for.
 func (a *Admin) ResumeSchedule(ctx context.Context, name string) error {
-	return pg.Exec(ctx, a.db, "resume schedule", "select posthorn.resume_schedule($1::text, $2::text)", a.namespace, name)
+	return a.change(ctx, entry{"resume-schedule", name, nil}, "select posthorn.resume_schedule($1::text, $2::text)", a.namespace, name)
 }
 
 // RunScheduleNow publishes the event of a schedule, also while it is paused, and
 // returns the event's id. The times of the schedule stay as they are.
 func (a *Admin) RunScheduleNow(ctx context.Context, name string) (int64, error) {
-	return pg.Value[int64](ctx, a.db, "run schedule", "select posthorn.run_schedule_now($1::text, $2::text)", a.namespace, name)
+	var event int64
+	_, err := a.recorded(ctx, entry{"run-schedule", name, nil}, func(db DB) (n int64, err error) {
+		event, err = pg.Value[int64](ctx, db, "run schedule", "select posthorn.run_schedule_now($1::text, $2::text)", a.namespace, name)
+		return 1, err
+	})
+	return event, err
 }
 
 // NextRuns returns when a cron expression is due, in order, after a time, or from now

@@ -55,7 +55,7 @@ type StreamPolicy struct {
 // SetStreamPolicy says who may read a stream, and whether its payloads are sealed.
 // Events that were published before stay as they are.
 func (a *Admin) SetStreamPolicy(ctx context.Context, stream string, p StreamPolicy) error {
-	return pg.Exec(ctx, a.db, "set stream policy", "select posthorn.set_stream_policy($1::text, $2::text, $3::text, null, $4::text, $5::int)",
+	return a.change(ctx, entry{"set-stream-policy", stream, p}, "select posthorn.set_stream_policy($1::text, $2::text, $3::text, null, $4::text, $5::int)",
 		a.namespace, stream, p.SecurityLevel, pg.Optional(p.Keeper), given(p.RotationDays))
 }
 
@@ -76,12 +76,12 @@ func (a *Admin) StreamKeys(ctx context.Context, stream string) ([]StreamKey, err
 
 // RotateStreamKey lets a confidential stream have a new key with its next message.
 func (a *Admin) RotateStreamKey(ctx context.Context, stream string) error {
-	return pg.Exec(ctx, a.db, "rotate stream key", "select posthorn.rotate_stream_key($1::text, $2::text)", a.namespace, stream)
+	return a.change(ctx, entry{"rotate-stream-key", stream, nil}, "select posthorn.rotate_stream_key($1::text, $2::text)", a.namespace, stream)
 }
 
 // ShredStreamKeys destroys the keys of a stream up to a version, or all of them when
 // that is 0, and returns how many. Payloads that they sealed are unreadable for good.
 func (a *Admin) ShredStreamKeys(ctx context.Context, stream string, upTo int) (int64, error) {
-	return pg.Value[int64](ctx, a.db, "shred stream keys", "select posthorn.shred_stream_keys($1::text, $2::text, $3::int)",
+	return changed[int64](ctx, a, entry{"shred-stream-keys", stream, map[string]int{"up_to": upTo}}, "select posthorn.shred_stream_keys($1::text, $2::text, $3::int)",
 		a.namespace, stream, given(upTo))
 }

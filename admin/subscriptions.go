@@ -45,19 +45,23 @@ func (s Subscription) document() (string, error) {
 // Subscribe makes a subscription of a group, or changes what it wants, and returns its
 // id. The group is made if there is none, and hands out only what one of its
 // subscriptions wants.
-func (a *Admin) Subscribe(ctx context.Context, group, name string, s Subscription) (int64, error) {
+func (a *Admin) Subscribe(ctx context.Context, group, name string, s Subscription) (id int64, err error) {
 	document, err := s.document()
 	if err != nil {
 		return 0, pg.Translate("subscribe", err)
 	}
-	return pg.Value[int64](ctx, a.db, "subscribe", "select posthorn.subscribe($1::text, $2::text, $3::text, $4::jsonb)",
-		a.namespace, group, name, document)
+	_, err = a.recorded(ctx, entry{"put-subscription", group + " " + name, json.RawMessage(document)}, func(db DB) (n int64, err error) {
+		id, err = pg.Value[int64](ctx, db, "subscribe", "select posthorn.subscribe($1::text, $2::text, $3::text, $4::jsonb)",
+			a.namespace, group, name, document)
+		return 1, err
+	})
+	return id, err
 }
 
 // Unsubscribe removes a subscription of a group with the events that were owed to it,
 // and returns how many those were. Its dead letters stay.
 func (a *Admin) Unsubscribe(ctx context.Context, group, name string) (owed int64, err error) {
-	return pg.Value[int64](ctx, a.db, "unsubscribe", "select posthorn.unsubscribe($1::text, $2::text, $3::text)", a.namespace, group, name)
+	return changed[int64](ctx, a, entry{"delete-subscription", group + " " + name, nil}, "select posthorn.unsubscribe($1::text, $2::text, $3::text)", a.namespace, group, name)
 }
 
 // SubscriptionStatus is a subscription as it stands.

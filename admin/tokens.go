@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -32,7 +33,7 @@ func (a *Admin) CreateToken(ctx context.Context, t NewToken) (Token, error) {
 	if t.AllNamespaces {
 		namespace = nil
 	}
-	id, err := pg.Value[int](ctx, a.db, "create token", `
+	id, err := changed[int](ctx, a, entry{"create-token", t.Name, map[string]any{"prefix": made.Prefix, "scopes": t.Scopes}}, `
 		select posthorn.create_token($1::text, $2::bytea, $3::text, $4::text[], $5::text, $6::text[], $7::timestamptz)`,
 		t.Name, hash[:], made.Prefix, list(t.Scopes), namespace, list(t.Streams), given(t.ExpiresAt))
 	return Token{ID: id, Prefix: made.Prefix, Secret: made.Secret}, err
@@ -67,13 +68,13 @@ func (a *Admin) tokens(ctx context.Context, namespace *string) ([]TokenStatus, e
 
 // RevokeToken ends an API token for good, and reports whether it was good until now.
 func (a *Admin) RevokeToken(ctx context.Context, id int) (bool, error) {
-	return pg.Value[bool](ctx, a.db, "revoke token", "select posthorn.revoke_token($1::int)", id)
+	return changed[bool](ctx, a, entry{"revoke-token", strconv.Itoa(id), nil}, "select posthorn.revoke_token($1::int)", id)
 }
 
 // RevokeTokens ends the API tokens of every namespace, and returns how many had not
 // been revoked. If open, it forgets them, so that none is required.
 func (a *Admin) RevokeTokens(ctx context.Context, open bool) (int64, error) {
-	return pg.Value[int64](ctx, a.db, "revoke tokens", "select posthorn.revoke_tokens($1::bool)", open)
+	return changed[int64](ctx, a, entry{"revoke-tokens", "", nil}, "select posthorn.revoke_tokens($1::bool)", open)
 }
 
 // TokensRequired reports whether requests need an API token: whether there ever was

@@ -127,9 +127,14 @@ func New(client *posthorn.Client, options Options) *Server {
 	return s
 }
 
-// admin operates the namespace of a caller, and opens payloads.
+// admin operates the namespace of a caller, and opens payloads. Changes of callers that
+// may operate are recorded in the audit log.
 func (s *Server) admin(c caller) *admin.Admin {
-	return admin.New(s.client.Pool(), c.namespace).Opening(opener{s.box})
+	a := admin.New(s.client.Pool(), c.namespace).Opening(opener{s.box})
+	if c.may(scopeAdmin) {
+		a = a.By(c.name)
+	}
+	return a
 }
 
 // ServeHTTP answers one request.

@@ -1,0 +1,84 @@
+-- An action on many things runs in parts, each in a transaction of its own that counts in the action's row. So the row
+-- always says how many things were touched, also after a crash.
+
+create or replace function posthorn.record_action(
+  namespace text, actor text, action text, subject text, detail jsonb, done bigint
+) returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into posthorn.audit (namespace_id, actor, action, subject, detail, done, ended_at)
+  values (posthorn.namespace_id(record_action.namespace), left(record_action.actor, 300), record_action.action,
+    left(record_action.subject, 300), coalesce(record_action.detail, '{}'), record_action.done, posthorn.now())
+$$;
+comment on function posthorn.record_action(text, text, text, text, jsonb, bigint) is
+  'Records an action in the transaction that does it, with the number of things that it touched.';
+
+create or replace function posthorn.begin_action(
+  namespace text, actor text, action text, subject text default '', detail jsonb default '{}', expected bigint default null
+) returns bigint
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into posthorn.audit (namespace_id, actor, action, subject, detail, expected)
+  values (posthorn.namespace_id(begin_action.namespace), left(begin_action.actor, 300), begin_action.action,
+    left(begin_action.subject, 300), coalesce(begin_action.detail, '{}'), begin_action.expected)
+  returning id
+$$;
+comment on function posthorn.begin_action(text, text, text, text, jsonb, bigint) is
+  'Records that somebody begins an action, and returns its number.';
+
+create or replace function posthorn.count_action(id bigint, n bigint)
+returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  update posthorn.audit a set done = a.done + count_action.n, moved_at = posthorn.now() where a.id = count_action.id
+$$;
+comment on function posthorn.count_action(bigint, bigint) is 'Adds to the number of things that an action has touched.';
+
+create or replace function posthorn.end_action(id bigint, error text default null)
+returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  update posthorn.audit a set ended_at = posthorn.now(), error = left(end_action.error, 2000)
+  where a.id = end_action.id and a.ended_at is null
+$$;
+comment on function posthorn.end_action(bigint, text) is 'Records that an action has ended, and why if it ended early.';
+
+create or replace function posthorn.list_actions(
+  namespace text, before_id bigint default null, max_actions int default 50, only_id bigint default null
+) returns table (
+  id bigint, at timestamptz, actor text, action text, subject text, detail jsonb, expected bigint, done bigint,
+  moved_at timestamptz, ended_at timestamptz, error text
+)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select a.id, a.at, a.actor, a.action, a.subject, a.detail, a.expected, a.done, a.moved_at, a.ended_at, a.error
+  from posthorn.audit a
+  where a.namespace_id = posthorn.namespace_id(list_actions.namespace)
+    and a.id < coalesce(list_actions.before_id, 9223372036854775807)
+    and (list_actions.only_id is null or a.id = list_actions.only_id)
+  order by a.namespace_id desc, a.id desc
+  limit list_actions.max_actions
+$$;
+comment on function posthorn.list_actions(text, bigint, int, bigint) is 'The audit log of a namespace, newest first.';
+
+create or replace function posthorn.sweep_audit()
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  n bigint;
+begin
+  delete from posthorn.audit a
+  where a.id in (select x.id from posthorn.audit x order by x.id limit 10000)
+    and a.at < posthorn.now() - posthorn.setting('partition_retention_period')::interval;
+  get diagnostics n = row_count;
+  return n;
+end $$;
+comment on function posthorn.sweep_audit() is 'Removes actions from the audit log that are older than the retention of events.';

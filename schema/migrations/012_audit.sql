@@ -1,0 +1,20 @@
+-- The audit log: what people did to this installation through the page, the HTTP API and the command.
+--
+-- No foreign key: adding one waits for transactions that use the namespace.
+
+create table posthorn.audit (
+  id bigint generated always as identity primary key,
+  namespace_id int not null,
+  at timestamptz not null default posthorn.now(),
+  actor text not null,                 -- the token, or the user of the command
+  action text not null,                -- as the HTTP API names it, such as redrive-dead-letters
+  subject text not null default '',    -- the name or the number of the thing
+  detail jsonb not null default '{}',  -- the filter, or other arguments
+  expected bigint,                     -- how many things the action was to touch, counted before; null if not counted
+  done bigint not null default 0,      -- how many it has touched
+  moved_at timestamptz not null default posthorn.now(), -- when done was counted last
+  ended_at timestamptz,                -- null: it goes on, or its process has ended
+  error text                           -- why it ended early
+);
+comment on table posthorn.audit is 'Actions of people: the actor, the action and the number of things it touched.';
+create index audit_namespace on posthorn.audit (namespace_id, id);

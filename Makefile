@@ -42,5 +42,5 @@ lint: ## checks style, error handling and the direction of imports
 	go vet ./...
 	go run $(LINTER) run ./...
 
-generate: ## writes schema/revision and docs/sql.md after a change of SQL
-	go generate ./schema
+generate: ## writes schema/revision, docs/sql.md, and the dashboard and alert rules in deploy
+	go generate ./schema ./internal/dashboard

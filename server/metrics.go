@@ -12,19 +12,6 @@ import (
 	"github.com/posthorn/posthorn/internal/metrics"
 )
 
-var (
-	requestsTotal = metrics.Metric{
-		Name: "posthorn_http_requests_total", Help: "Requests that were answered.",
-		Kind: metrics.Counter, Labels: []string{"route", "status"},
-	}
-	requestSeconds = metrics.Metric{
-		Name: "posthorn_http_request_seconds", Help: "How long requests took, with the time that they waited on purpose.",
-		Kind: metrics.Histogram, Labels: []string{"route"},
-	}
-	waitingRequests = metrics.Metric{Name: "posthorn_http_waiting", Help: "Requests that wait for events.", Kind: metrics.Gauge}
-	openStreamCount = metrics.Metric{Name: "posthorn_http_streams", Help: "Streams that are open.", Kind: metrics.Gauge}
-)
-
 // requestBounds are the buckets of posthorn_http_request_seconds.
 var requestBounds = [...]float64{.001, .005, .02, .1, .5, 2, 10, 60}
 
@@ -59,7 +46,7 @@ func (t *traffic) count(route string, status int, took time.Duration) {
 }
 
 func (t *traffic) families() []metrics.Family {
-	total, seconds := metrics.Family{Metric: requestsTotal}, metrics.Family{Metric: requestSeconds}
+	total, seconds := metrics.Family{Metric: metrics.HTTPRequests}, metrics.Family{Metric: metrics.HTTPSeconds}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for route, r := range t.routes {
@@ -84,7 +71,7 @@ func (r *routeTraffic) took() metrics.Sample {
 
 // gauges are what is going on now.
 func (s *Server) gauges() []metrics.Family {
-	waiting, streams := metrics.Family{Metric: waitingRequests}, metrics.Family{Metric: openStreamCount}
+	waiting, streams := metrics.Family{Metric: metrics.HTTPWaiting}, metrics.Family{Metric: metrics.HTTPStreams}
 	waiting.Add(metrics.Sample{Value: float64(s.waits.waiting())})
 	streams.Add(metrics.Sample{Value: float64(s.openStreams.count.Load())})
 	return []metrics.Family{waiting, streams}

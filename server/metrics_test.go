@@ -95,10 +95,10 @@ func TestMetricsWithoutDatabase(t *testing.T) {
 
 func TestTraffic(t *testing.T) {
 	t.Parallel()
-	total := prometheus.NewCounterVec(prometheus.CounterOpts{Name: requestsTotal.Name, Help: requestsTotal.Help}, requestsTotal.Labels)
+	total := prometheus.NewCounterVec(prometheus.CounterOpts{Name: metrics.HTTPRequests.Name, Help: metrics.HTTPRequests.Help}, metrics.HTTPRequests.Labels)
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: requestSeconds.Name, Help: requestSeconds.Help, Buckets: requestBounds[:],
-	}, requestSeconds.Labels)
+		Name: metrics.HTTPSeconds.Name, Help: metrics.HTTPSeconds.Help, Buckets: requestBounds[:],
+	}, metrics.HTTPSeconds.Labels)
 	ours := traffic{routes: map[string]*routeTraffic{}}
 	for i, took := range []time.Duration{0, time.Millisecond, time.Millisecond + 1, 100 * time.Millisecond, time.Second, time.Minute, time.Hour} {
 		for _, route := range []string{"GET /b", "GET /a/{name}", "none"} {

@@ -3,19 +3,18 @@ package admin
 import (
 	"context"
 	"time"
-
-	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// ArchiveStatus is what an archive has written, and what is on its way there.
+// ArchiveStatus counts the events that an archive has written and those that it has yet to
+// write.
 type ArchiveStatus struct {
 	Archive           string    `json:"archive" db:"name"`
 	Location          string    `json:"location"`
 	Paused            bool      `json:"paused"`
 	LagEvents         int64     `json:"lag_events"`  // events that are not in the store yet; an estimate beyond 10,000
-	LagSeconds        float64   `json:"lag_seconds"` // how long the oldest of them has waited
+	LagSeconds        float64   `json:"lag_seconds"` // age of the oldest of them
 	Streams           int64     `json:"streams"`
-	PendingEvents     int64     `json:"pending_events"` // events that were read, and are in no segment yet
+	PendingEvents     int64     `json:"pending_events"` // events that were read and are in no segment yet
 	PendingBytes      int64     `json:"pending_bytes"`
 	OldestPart        time.Time `json:"oldest_part,omitzero"` // when the oldest of them was read
 	UnwrittenSegments int64     `json:"unwritten_segments"`
@@ -29,24 +28,21 @@ type ArchiveStatus struct {
 	CreatedAt         time.Time `json:"created_at"`
 }
 
-const selectArchives = `
+var archives = kind[ArchiveStatus]{"archive", `
 	select *, coalesce(extract(epoch from posthorn.now() - lag_since), 0) as lag_seconds
 	from posthorn.archive_status
 	where namespace = $1::text and name = coalesce($2::text, name)
-	order by name`
+	order by name`, "See: posthorn archive list"}
 
 // Archives returns the archives of the namespace, by name.
-func (a *Admin) Archives(ctx context.Context) ([]ArchiveStatus, error) {
-	return pg.Rows[ArchiveStatus](ctx, a.db, "list archives", selectArchives, a.namespace, nil)
-}
+func (a *Admin) Archives(ctx context.Context) ([]ArchiveStatus, error) { return archives.all(ctx, a) }
 
 // Archive returns one archive.
 func (a *Admin) Archive(ctx context.Context, name string) (ArchiveStatus, error) {
-	found, err := pg.Rows[ArchiveStatus](ctx, a.db, "show archive", selectArchives, a.namespace, name)
-	return only(a, found, err, "archive", name, "See: posthorn archive list")
+	return archives.named(ctx, a, name)
 }
 
-// ArchivedStream is what an archive has of a stream.
+// ArchivedStream is the part of an archive that belongs to one stream.
 type ArchivedStream struct {
 	Stream            string    `json:"stream"`
 	Segments          int64     `json:"segments"`
@@ -55,7 +51,7 @@ type ArchivedStream struct {
 	LastID            int64     `json:"last_id,omitempty"`
 	FirstDay          string    `json:"first_day,omitempty"`
 	LastDay           string    `json:"last_day,omitempty"`
-	PendingEvents     int64     `json:"pending_events"` // events that were read, and are in no segment yet
+	PendingEvents     int64     `json:"pending_events"` // events that were read and are in no segment yet
 	PendingBytes      int64     `json:"pending_bytes"`
 	UnwrittenSegments int64     `json:"unwritten_segments"`
 	OwnerID           string    `json:"owner_id,omitempty"` // the process that writes it
@@ -66,7 +62,7 @@ type ArchivedStream struct {
 
 // ArchivedStreams returns the streams of an archive, by name.
 func (a *Admin) ArchivedStreams(ctx context.Context, archive string) ([]ArchivedStream, error) {
-	return pg.Rows[ArchivedStream](ctx, a.db, "list archived streams", `
+	return rows[ArchivedStream](ctx, a.db, "list archived streams", `
 		select stream, segments, events, first_id, last_id, first_day::text, last_day::text, pending_events, pending_bytes,
 			unwritten_segments, owner_id, lease_until, checkpoint, error
 		from posthorn.archive_stream_status
@@ -74,8 +70,8 @@ func (a *Admin) ArchivedStreams(ctx context.Context, archive string) ([]Archived
 		order by stream`, a.namespace, archive)
 }
 
-// RelistArchive has all manifests of an archive written again, and returns of how many
-// streams. The process that runs the archive writes them.
+// RelistArchive requests that all manifests of an archive are written again, and returns
+// the number of their streams. The process that runs the archive writes them.
 func (a *Admin) RelistArchive(ctx context.Context, archive string) (int64, error) {
 	return changed[int64](ctx, a, entry{"relist-archive", archive, nil}, "select posthorn.relist_archive($1::text, $2::text)", a.namespace, archive)
 }

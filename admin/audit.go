@@ -13,7 +13,8 @@ import (
 )
 
 // By returns an Admin that records its changes in the audit log, in the transactions
-// that make them: who, what and how many. Actor is the name of a person or of a token.
+// that make them, with the actor, the action and the number of things that it touched.
+// Actor is the name of a person or of a token.
 // Its database handle must be able to begin transactions.
 func (a *Admin) By(actor string) *Admin {
 	other := *a
@@ -49,12 +50,12 @@ const selectActions = "select * from posthorn.list_actions($1::text, $2::bigint,
 // Actions returns a page of the audit log of the namespace, newest first: the entries
 // before a number, or the newest for 0.
 func (a *Admin) Actions(ctx context.Context, before int64, limit int) ([]Action, error) {
-	return pg.Rows[Action](ctx, a.db, "list actions", selectActions, a.namespace, given(before), limit, nil)
+	return rows[Action](ctx, a.db, "list actions", selectActions, a.namespace, pg.Optional(before), limit, nil)
 }
 
 // Action returns an entry of the audit log.
 func (a *Admin) Action(ctx context.Context, id int64) (Action, error) {
-	found, err := pg.Rows[Action](ctx, a.db, "show action", selectActions, a.namespace, nil, 1, id)
+	found, err := rows[Action](ctx, a.db, "show action", selectActions, a.namespace, nil, 1, id)
 	return only(a, found, err, "action", strconv.FormatInt(id, 10), "Entries are kept for partition_retention_period.")
 }
 
@@ -117,7 +118,7 @@ func (a *Admin) note(ctx context.Context, db DB, e entry, n int64) error {
 		a.namespace, a.actor, e.name, pg.Storable(e.subject), string(document), n)
 }
 
-// entry is what the audit log says of a change.
+// entry is a change as the audit log shows it.
 type entry struct {
 	name    string // as the HTTP API names it
 	subject string // the name or the number of the thing

@@ -9,11 +9,11 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// DeadLetter is an event that failed for good: the whole event, and why.
+// DeadLetter is an event that failed for good, with the error.
 type DeadLetter struct {
-	ID           int64           `json:"id"` // of the dead letter
+	ID           int64           `json:"id"` // of the dead letter, not of the event
 	Group        string          `json:"group" db:"group_name"`
-	Subscription string          `json:"subscription,omitempty"` // the handler that failed; "": the event as a whole
+	Subscription string          `json:"subscription,omitempty"` // the handler that failed; "": all of them
 	EventID      int64           `json:"event_id"`
 	Stream       string          `json:"stream"`
 	Type         string          `json:"type"`
@@ -23,19 +23,19 @@ type DeadLetter struct {
 	Metadata     json.RawMessage `json:"metadata"`
 	PublishedAt  time.Time       `json:"published_at"`
 	Attempts     int             `json:"attempts"`
-	Reason       string          `json:"reason"` // in a few words
+	Reason       string          `json:"reason"` // a short one
 	Error        string          `json:"error,omitempty"`
 	Stack        string          `json:"stack,omitempty"` // of a panic
-	Node         string          `json:"node,omitempty"`  // that had it last
+	Node         string          `json:"node,omitempty"`  // that handled it last
 	FailedAt     time.Time       `json:"failed_at"`
 
-	// Sealed: the payload is confidential, does not open here, and is as it is in the
-	// log.
+	// Sealed: the payload is confidential, does not open here, and stays as it is in
+	// the log.
 	Sealed bool `json:"sealed,omitempty" db:"-" doc:"It is confidential and does not open here"`
 }
 
-// DeadLetterFilter says which dead letters are meant: those that match all of its
-// fields. The zero value means all of the namespace.
+// DeadLetterFilter selects the dead letters that match all of its fields. The zero value
+// selects all dead letters of the namespace.
 type DeadLetterFilter struct {
 	Group        string    `json:"-"`               // "": all groups
 	IDs          []int64   `json:"ids,omitzero"`    // of dead letters; nil for any, empty for none
@@ -45,18 +45,19 @@ type DeadLetterFilter struct {
 	NotStreams   []string  `json:"not_streams,omitempty"` // those of other streams only
 	Subscription string    `json:"subscription,omitempty"`
 	Reason       string    `json:"reason,omitempty"`
-	Error        string    `json:"error,omitempty"` // a part of it
+	Error        string    `json:"error,omitempty"` // a part of the error
 	FailedBefore time.Time `json:"failed_before,omitzero"`
 	FailedAfter  time.Time `json:"failed_after,omitzero"`
-	Limit        int       `json:"limit,omitempty"`  // the first ones only, oldest first
-	Offset       int       `json:"offset,omitempty"` // leave out so many at the beginning
+	Limit        int       `json:"limit,omitempty"`  // at most that many, oldest first
+	Offset       int       `json:"offset,omitempty"` // without that many at the beginning
 }
 
-// deadLetterPage is how many are read at once; each may be as large as an event.
+// deadLetterPage is the number of dead letters that one statement reads. Each may be as
+// large as an event.
 const deadLetterPage = 100
 
-// DeadLetters yields dead letters, oldest first. It reads them page by page, so they
-// may be redriven or purged meanwhile. It ends after an error.
+// DeadLetters yields dead letters, oldest first. It reads them in pages, so the loop may
+// redrive or purge them. It ends after an error.
 func (a *Admin) DeadLetters(ctx context.Context, filter DeadLetterFilter) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
 		page := filter
@@ -89,11 +90,11 @@ func (a *Admin) deadLetters(ctx context.Context, filter DeadLetterFilter) ([]Dea
 	if err != nil {
 		return nil, pg.Translate("list dead letters", err)
 	}
-	return pg.Rows[DeadLetter](ctx, a.db, "list dead letters",
+	return rows[DeadLetter](ctx, a.db, "list dead letters",
 		"select * from posthorn.list_dead_letters($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), string(document))
 }
 
-// CountDeadLetters returns how many dead letters a filter means.
+// CountDeadLetters returns the number of dead letters that a filter selects.
 func (a *Admin) CountDeadLetters(ctx context.Context, filter DeadLetterFilter) (int64, error) {
 	document, err := json.Marshal(filter)
 	if err != nil {
@@ -103,13 +104,13 @@ func (a *Admin) CountDeadLetters(ctx context.Context, filter DeadLetterFilter) (
 		a.namespace, pg.Optional(filter.Group), string(document))
 }
 
-// Redrive brings dead letters back, due now and with all their attempts again, and
-// returns how many.
+// Redrive hands the events of dead letters out again, at once and with all their
+// attempts, and returns their number.
 func (a *Admin) Redrive(ctx context.Context, filter DeadLetterFilter) (int64, error) {
 	return a.onDeadLetters(ctx, "redrive-dead-letters", "select posthorn.redrive($1::text, $2::text, $3::jsonb)", filter)
 }
 
-// Purge deletes dead letters for good, and returns how many.
+// Purge deletes dead letters for good, and returns their number.
 func (a *Admin) Purge(ctx context.Context, filter DeadLetterFilter) (int64, error) {
 	return a.onDeadLetters(ctx, "purge-dead-letters", "select posthorn.purge($1::text, $2::text, $3::jsonb)", filter)
 }

@@ -1,29 +1,26 @@
 // Package admin looks at Posthorn and operates it: events, groups, dead letters, jobs,
 // projections, relays, imports, archives, schedules, streams, nodes and tokens. The
-// command posthorn and the HTTP API are made of it.
+// command posthorn and the HTTP API use it.
 //
 //	a := ph.Admin() // or admin.New(pool, "shop")
 //	groups, err := a.Groups(ctx)
 //	…
 //	n, err := a.Redrive(ctx, admin.DeadLetterFilter{Group: "billing"})
 //
-// Each method is one statement, in whatever transaction its database handle has,
-// unless it says otherwise. A change by an Admin that has an actor, see [Admin.By], is
-// a transaction that also records it in the audit log. The fields of what it returns have the names of the
-// columns that the same views and functions have in SQL. Times that are not known are
-// zero.
+// Each method is one statement in the transaction of its database handle, unless its
+// comment says otherwise. A change by an Admin that has an actor, see [Admin.By], is a
+// transaction that also records it in the audit log. Fields of results have the names of
+// the columns of the views and functions in SQL. An unknown time is zero.
 //
 // Errors are those of package posthorn: errors.Is tells posthorn.ErrNotFound,
-// ErrConflict, ErrInvalid and ErrRefused apart, and posthorn.Hint says what to do.
+// ErrConflict, ErrInvalid and ErrRefused apart, and posthorn.Hint returns the remedy.
 //
-// What a program does all day, such as publishing and handling, is in package
-// posthorn.
+// The daily work of a program, such as publishing and handling, is in package posthorn.
 package admin
 
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -42,8 +39,8 @@ type DB interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Opener opens payloads of confidential streams. A payload that is not sealed it
-// returns as it is.
+// Opener opens payloads of confidential streams. It returns a payload that is not sealed
+// as it is.
 type Opener interface {
 	OpenPayload(ctx context.Context, namespace, stream string, metadata, payload []byte) (plain []byte, opened bool, err error)
 }
@@ -54,8 +51,8 @@ type Admin struct {
 	db        DB
 	namespace string
 	opener    Opener
-	actor     string // in whose name changes are recorded; "": they are not
-	action    int64  // the action of which changes are parts; 0: each is one of its own
+	actor     string // the name under which changes are recorded; "": they are not recorded
+	action    int64  // the action that changes are parts of; 0: each change is an action
 }
 
 // New returns an Admin for a namespace.
@@ -93,64 +90,13 @@ func (a *Admin) open(ctx context.Context, stream string, metadata, payload json.
 // Moment is a place in the log: a time, or one of its ends.
 type Moment = pgtype.Timestamptz
 
-// Now returns the time by which everything is decided: that of the database.
+// Now returns the time of the database, which decides when something is due.
 func (a *Admin) Now(ctx context.Context) (time.Time, error) {
 	return pg.Value[time.Time](ctx, a.db, "read the time", "select posthorn.now()")
 }
 
-// only returns the one row that there must be. Kind and name say which thing there is
-// none of.
-func only[T any](a *Admin, found []T, err error, kind, name, hint string) (T, error) {
-	if err == nil && len(found) == 0 {
-		err = a.missing(kind, name, hint)
-	}
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return found[0], nil
-}
-
-func (a *Admin) missing(kind, name, hint string) error {
-	return fmt.Errorf("show %s: %w", kind, pg.NotFound(fmt.Sprintf("%s '%s' does not exist in namespace %s", kind, name, a.namespace), hint))
-}
-
-const keptByPrograms = "It exists once a program that has it has run; look for it in another namespace."
-
-// seconds is a period in seconds.
-func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
-
-// period makes a period that is not given null.
-func period(d time.Duration) *string {
-	if d == 0 {
-		return nil
-	}
-	text := pg.Period(d)
-	return &text
-}
-
-// given makes a value that is not given null.
-func given[T comparable](value T) *T {
-	var none T
-	if value == none {
-		return nil
-	}
-	return &value
-}
-
-// list is never null in SQL.
-func list(texts []string) []string { return append([]string{}, texts...) }
-
-// object makes a document that is not given null.
-func object(raw json.RawMessage) any {
-	if len(raw) == 0 {
-		return nil
-	}
-	return raw
-}
-
-// Connect opens one connection to a database. Its statements have no deadlines, but end
-// when the database falls silent, which log is told.
+// Connect opens one connection to a database. Its statements have no deadlines. When the
+// database does not answer any more, they end, and log receives a warning.
 func Connect(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) (*pgx.Conn, error) {
 	config = config.Copy()
 	config.DialFunc = pg.Dial

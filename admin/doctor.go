@@ -17,7 +17,7 @@ import (
 // The levels of findings.
 const (
 	OK   = "ok"
-	Warn = "warn" // it works, but not for long, not fast or not safely
+	Warn = "warn" // it works, but it is slow, unsafe or about to fail
 	Fail = "fail" // it does not work, or loses events
 )
 
@@ -26,7 +26,7 @@ type Finding struct {
 	Check     string `json:"check"`
 	Level     string `json:"level"` // OK, Warn or Fail
 	Namespace string `json:"namespace,omitempty"`
-	Subject   string `json:"subject,omitempty"` // the name of the group, relay, tag … that is in trouble
+	Subject   string `json:"subject,omitempty"` // the name of the group, relay or other thing that is in trouble
 	Found     string `json:"found"`
 	Advice    string `json:"advice,omitempty"`
 }
@@ -35,17 +35,17 @@ const (
 	oldestServer = 150000
 	newestServer = 190000 // the first that is untested
 	deadline     = 30 * time.Second
-	// A small difference is the network; a larger one confuses people who compare logs.
+	// A smaller difference comes from the network. A larger one misleads readers of logs.
 	clockTolerance = 2 * time.Second
-	sealed         = "confidential streams" // a check of the database, too
+	sealed         = "confidential streams" // the database has a check of that name too
 )
 
 // Doctor examines an installation, and changes nothing. Almost all checks are the
 // function posthorn.doctor, which psql can call too; Doctor adds those that need the
 // program: its schema, its clock and its keepers.
 //
-// Keepers are those that this process was given for confidential streams, by name,
-// with the error of each that does not open. A check that cannot be made has failed.
+// Keepers are the keepers of this process for confidential streams, by name, each with
+// the error that opening it returned. A check that cannot be made has failed.
 func Doctor(ctx context.Context, db DB, keepers map[string]error) []Finding {
 	ctx, cancel := context.WithTimeoutCause(ctx, deadline, fmt.Errorf("no answer within %s", deadline))
 	defer cancel()
@@ -72,13 +72,13 @@ func Doctor(ctx context.Context, db DB, keepers map[string]error) []Finding {
 	add("doctor", inDatabase)
 	known := len(findings)
 	add(sealed, func(ctx context.Context, db DB) ([]Finding, error) { return checkKeepers(ctx, db, keepers) })
-	if len(findings) > known { // then not all is well with them
+	if len(findings) > known { // then ok would be wrong
 		findings = slices.DeleteFunc(findings, func(f Finding) bool { return f.Check == sealed && f.Level == OK })
 	}
 	return findings
 }
 
-// cause is the reason for which the context ended, where that is why a check failed.
+// cause returns the cause for which the context ended, or else the error of a check.
 func cause(ctx context.Context, err error) error {
 	if ended := context.Cause(ctx); ended != nil {
 		return ended
@@ -86,7 +86,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// Worst is the highest level among findings.
+// Worst returns the most severe level among findings.
 func Worst(findings []Finding) string {
 	worst := OK
 	for _, f := range findings {
@@ -104,7 +104,7 @@ func warn(found, advice string) Finding { return Finding{Level: Warn, Found: fou
 func fail(found, advice string) Finding { return Finding{Level: Fail, Found: found, Advice: advice} }
 
 func inDatabase(ctx context.Context, db DB) ([]Finding, error) {
-	return pg.Rows[Finding](ctx, db, "examine the installation", "select * from posthorn.doctor()")
+	return rows[Finding](ctx, db, "examine the installation", "select * from posthorn.doctor()")
 }
 
 func server(ctx context.Context, db DB) ([]Finding, error) {
@@ -127,11 +127,11 @@ func server(ctx context.Context, db DB) ([]Finding, error) {
 	return []Finding{ok(found)}, nil
 }
 
-// rights finds something only where rights are missing: one line instead of one for
-// each check. It needs none itself.
+// rights has a finding only if the role lacks rights: one instead of one for each check.
+// It needs no rights itself.
 func rights(ctx context.Context, db DB) ([]Finding, error) {
 	var role string
-	var examines, adminRole bool // examines also where there is no schema yet
+	var examines, adminRole bool // examines is true where there is no schema yet
 	err := db.QueryRow(ctx, `
 		select current_user::text, coalesce(bool_and(has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select')), true),
 			exists (select from pg_roles where rolname = 'posthorn_admin')
@@ -192,7 +192,7 @@ func objects(ctx context.Context, db DB, well string) ([]Finding, error) {
 	return findings, nil
 }
 
-// first returns the first ten of many names.
+// first lists the first ten of names.
 func first(names []string) string {
 	if more := len(names) - 10; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:10], ", "), more)
@@ -218,15 +218,15 @@ func clock(ctx context.Context, db DB) ([]Finding, error) {
 		"keep both in step with NTP; the database's clock decides everything")}, nil
 }
 
-// checkKeepers finds keepers that do not open, such as key files that others may
-// read, and those that streams need and this process was not given.
+// checkKeepers finds keepers that do not open, such as key files that other users may
+// read, and keepers that streams need and this process does not have.
 func checkKeepers(ctx context.Context, db DB, given map[string]error) ([]Finding, error) {
 	type need struct {
 		Keeper    string `db:"keeper"`
 		Namespace string `db:"namespace"`
 		Stream    string `db:"stream"`
 	}
-	needed, err := pg.Rows[need](ctx, db, "read the keepers of streams", "select * from posthorn.needed_keepers()")
+	needed, err := rows[need](ctx, db, "read the keepers of streams", "select * from posthorn.needed_keepers()")
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +253,7 @@ func checkKeepers(ctx context.Context, db DB, given map[string]error) ([]Finding
 	return findings, nil
 }
 
-// keeperNamed is a keeper in words. The one of --seal-key has no name.
+// keeperNamed describes a keeper. The keeper of --seal-key has no name.
 func keeperNamed(name string) string {
 	if name == "" {
 		return "the keeper of --seal-key"

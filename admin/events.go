@@ -30,7 +30,7 @@ type Event struct {
 // Event returns one event of the namespace. An event of one of notStreams does not exist
 // for the caller.
 func (a *Admin) Event(ctx context.Context, id int64, notStreams ...string) (Event, error) {
-	found, err := pg.Rows[Event](ctx, a.db, "find event", "select * from posthorn.find_event($1::text, $2::bigint)", a.namespace, id)
+	found, err := rows[Event](ctx, a.db, "find event", "select * from posthorn.find_event($1::text, $2::bigint)", a.namespace, id)
 	if err == nil && (len(found) == 0 || slices.Contains(notStreams, found[0].Stream)) {
 		err = fmt.Errorf("find event: %w", pg.NotFound(fmt.Sprintf("event %d does not exist in namespace %s", id, a.namespace),
 			"It may have been removed with its partition; a delayed event gets another id when it enters the log."))
@@ -63,16 +63,16 @@ func (a *Admin) SearchEvents(ctx context.Context, f EventFilter) (events []Event
 		Event
 		NextID int64 `db:"next_id"` // in the last row of a page that ended early, which has no event
 	}
-	rows, err := pg.Rows[row](ctx, a.db, "search events", `
+	found, err := rows[row](ctx, a.db, "search events", `
 		select *, event_id as id, null::timestamptz as deliver_at
 		from posthorn.search_events($1::text, $2::jsonb, $3::timestamptz, $4::timestamptz, $5::boolean, $6::bigint, $7::int, $8::int,
 			$9::text[])`,
-		a.namespace, object(f.Filter), given(f.From), given(f.Before), !f.OldestFirst, given(f.After), f.Limit, f.MaxLooks,
+		a.namespace, pg.Document(f.Filter), pg.Optional(f.From), pg.Optional(f.Before), !f.OldestFirst, pg.Optional(f.After), f.Limit, f.MaxLooks,
 		list(f.NotStreams))
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, r := range rows {
+	for _, r := range found {
 		if r.NextID != 0 {
 			return events, r.NextID, nil
 		}

@@ -8,66 +8,63 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// GroupStatus is where a group stands, over all processes.
+// GroupStatus is the position and the load of a group, over all processes.
 type GroupStatus struct {
 	Namespace     string    `json:"namespace"`
 	Group         string    `json:"group" db:"group_name"`
 	Order         string    `json:"order" db:"ordering"` // none, key, stream or total
 	Paused        bool      `json:"paused"`
-	Position      int64     `json:"position"`                // the id of the last event that it was handed
-	LagEvents     int64     `json:"lag_events"`              // events that it was not handed yet; an estimate beyond 10,000
+	Position      int64     `json:"position"`                // the id of the last event that was handed to it
+	LagEvents     int64     `json:"lag_events"`              // events that were not handed to it yet; an estimate beyond 10,000
 	LagSeconds    float64   `json:"lag_seconds"`             // age of the oldest of them
-	OldestPending time.Time `json:"oldest_pending,omitzero"` // when that was published
-	Leases        int64     `json:"leases"`                  // batches that are being worked on
-	ExpiredLeases int64     `json:"expired_leases"`          // past their deadline, and not taken over yet
-	Retries       int64     `json:"retries"`                 // events that have failed and are tried again
+	OldestPending time.Time `json:"oldest_pending,omitzero"` // when that one was published
+	Leases        int64     `json:"leases"`                  // batches that workers have
+	ExpiredLeases int64     `json:"expired_leases"`          // leases past their deadline that no worker has taken over yet
+	Retries       int64     `json:"retries"`                 // failed events that are tried again
 	BlockedSlots  int64     `json:"blocked_slots"`           // slots of an ordered group that wait for a retry
 	DeadLetters   int64     `json:"dead_letters"`
 
-	// The oldest open transaction, which may be why the group does not move. It has
-	// no PID if it is a prepared one.
+	// The oldest open transaction, which may keep the group from moving. A prepared
+	// transaction has no PID.
 	HeldByPID         int32   `json:"held_by_pid,omitempty"`
 	HeldForSeconds    float64 `json:"held_for_seconds,omitempty"`
 	HeldByApplication string  `json:"held_by_application,omitempty"`
 }
 
-const selectGroups = `
+const makeGroup = "Make it first, or look for it in another namespace."
+
+var groups = kind[GroupStatus]{"group", `
 	select *, extract(epoch from held_for) as held_for_seconds
 	from posthorn.group_status
 	where namespace = $1::text and group_name = coalesce($2::text, group_name)
-	order by group_name`
+	order by group_name`, makeGroup}
 
-// Groups returns where the groups of the namespace stand, by name.
-func (a *Admin) Groups(ctx context.Context) ([]GroupStatus, error) {
-	return pg.Rows[GroupStatus](ctx, a.db, "list groups", selectGroups, a.namespace, nil)
-}
+// Groups returns the statuses of the groups of the namespace, by name.
+func (a *Admin) Groups(ctx context.Context) ([]GroupStatus, error) { return groups.all(ctx, a) }
 
-const makeGroup = "Make it first, or look for it in another namespace."
-
-// Group returns where one group stands.
+// Group returns the status of one group.
 func (a *Admin) Group(ctx context.Context, group string) (GroupStatus, error) {
-	found, err := pg.Rows[GroupStatus](ctx, a.db, "show group", selectGroups, a.namespace, group)
-	return only(a, found, err, "group", group, makeGroup)
+	return groups.named(ctx, a, group)
 }
 
-// GroupPolicy is how a group treats its events, with all defaults filled in. Periods
-// are as Postgres writes them.
+// GroupPolicy is the policy of a group, with all defaults filled in. Periods are as
+// Postgres writes them.
 type GroupPolicy struct {
-	Slots         int       `json:"slots"`            // of a group ordered by key: how many keys at once
+	Slots         int       `json:"slots"`            // of a group ordered by key: the number of keys that are handled at once
 	Attempts      int       `json:"attempts"`         // before an event becomes a dead letter; 0: no limit
-	Delays        []string  `json:"delays,omitempty"` // before each further attempt; none: the backoff says
+	Delays        []string  `json:"delays,omitempty"` // before each further attempt; none: the backoff applies
 	BackoffFrom   string    `json:"backoff_from"`
 	BackoffTo     string    `json:"backoff_to"`
 	BackoffFactor float64   `json:"backoff_factor"`
-	BackoffJitter float64   `json:"backoff_jitter"` // the part of a delay that is random, from 0 to 1
+	BackoffJitter float64   `json:"backoff_jitter"` // the random part of a delay, from 0 to 1
 	OnFailure     string    `json:"on_failure"`     // block or set_aside
 	ReadAhead     int       `json:"read_ahead"`     // events that may wait in an ordered group
 	CreatedAt     time.Time `json:"created_at"`
 }
 
-// GroupPolicy returns how a group treats its events.
+// GroupPolicy returns the policy of a group.
 func (a *Admin) GroupPolicy(ctx context.Context, group string) (GroupPolicy, error) {
-	found, err := pg.Rows[GroupPolicy](ctx, a.db, "show group", `
+	found, err := rows[GroupPolicy](ctx, a.db, "show group", `
 		select g.slots, g.attempts, g.delays::text[], g.backoff_from::text, g.backoff_to::text,
 			g.backoff_factor, g.backoff_jitter, g.on_failure, g.read_ahead, g.created_at
 		from posthorn.groups g
@@ -76,11 +73,11 @@ func (a *Admin) GroupPolicy(ctx context.Context, group string) (GroupPolicy, err
 	return only(a, found, err, "group", group, makeGroup)
 }
 
-// GroupSettings are what there is to say of a group. What is left out stays as it is,
+// GroupSettings are the settings of a group. A setting that is left out stays as it is,
 // or has its default in a new group. Periods are texts that Postgres reads.
 type GroupSettings struct {
 	Order     string           `json:"order,omitempty" enum:"none,key,stream,total" doc:"Whether events of one key, of one stream, or all of them, come one after another"`
-	Slots     int              `json:"slots,omitempty" doc:"In a group ordered by key: how many keys at once"`
+	Slots     int              `json:"slots,omitempty" doc:"In a group ordered by key: the number of keys that are handled at once"`
 	Attempts  *int             `json:"attempts,omitempty" doc:"Deliveries before an event becomes a dead letter; 0 for no limit"`
 	Delays    []string         `json:"delays,omitempty" doc:"Before each further attempt, such as 10 seconds or 00:05:00; instead of backoff"`
 	Backoff   *BackoffSettings `json:"backoff,omitempty"`
@@ -94,7 +91,7 @@ type BackoffSettings struct {
 	From   string   `json:"from,omitempty" example:"1 second"`
 	To     string   `json:"to,omitempty" example:"5 minutes"`
 	Factor float64  `json:"factor,omitempty" example:"2"`
-	Jitter *float64 `json:"jitter,omitempty" doc:"The part of a delay that is random, from 0 to 1"`
+	Jitter *float64 `json:"jitter,omitempty" doc:"The random part of a delay, from 0 to 1"`
 }
 
 // DefineGroup makes a group, or changes its policy.
@@ -106,24 +103,24 @@ func (a *Admin) DefineGroup(ctx context.Context, group string, settings GroupSet
 	return a.change(ctx, entry{"define-group", group, settings}, "select posthorn.define_group($1::text, $2::text, $3::jsonb)", a.namespace, group, string(document))
 }
 
-// Seek moves a group: it is handed every event published from then on. Leases of the
-// group are lost; events that have failed stay owed to it.
+// Seek moves a group: it gets every event that was published from then on. Workers lose
+// the leases of the group. Its failed events are still retried.
 func (a *Admin) Seek(ctx context.Context, group string, to Moment) error {
 	return a.change(ctx, entry{"seek-group", group, map[string]Moment{"to": to}}, "select posthorn.seek($1::text, $2::text, $3::timestamptz)", a.namespace, group, to)
 }
 
-// PauseGroup hands out no events of a group, to any process, until
-// [Admin.ResumeGroup]. Events that are being handled are settled as usual.
+// PauseGroup stops a group: no process gets events of it until [Admin.ResumeGroup].
+// Events that are being handled are settled as usual.
 func (a *Admin) PauseGroup(ctx context.Context, group string) error {
 	return a.change(ctx, entry{"pause-group", group, nil}, "select posthorn.pause_group($1::text, $2::text)", a.namespace, group)
 }
 
-// ResumeGroup lets a paused group go on from where it stood.
+// ResumeGroup lets a paused group go on from its position.
 func (a *Admin) ResumeGroup(ctx context.Context, group string) error {
 	return a.change(ctx, entry{"resume-group", group, nil}, "select posthorn.resume_group($1::text, $2::text)", a.namespace, group)
 }
 
-// DeletedGroup is what a group held when it was deleted.
+// DeletedGroup counts the rows that were deleted with a group.
 type DeletedGroup struct {
 	Leases      int64 `json:"leases"`
 	Retries     int64 `json:"retries"`
@@ -135,7 +132,7 @@ type DeletedGroup struct {
 func (a *Admin) DeleteGroup(ctx context.Context, group string) (DeletedGroup, error) {
 	var deleted DeletedGroup
 	_, err := a.recorded(ctx, entry{"delete-group", group, nil}, func(db DB) (int64, error) {
-		found, err := pg.Rows[DeletedGroup](ctx, db, "delete group", "select * from posthorn.delete_group($1::text, $2::text)", a.namespace, group)
+		found, err := rows[DeletedGroup](ctx, db, "delete group", "select * from posthorn.delete_group($1::text, $2::text)", a.namespace, group)
 		deleted, err = only(a, found, err, "group", group, makeGroup)
 		return 1, err
 	})

@@ -20,7 +20,7 @@ const (
 	JobCancelled  = "CANCELLED"
 )
 
-// JobStatus is a job as it stands.
+// JobStatus is a job and its state.
 type JobStatus struct {
 	ID           int64           `json:"id"`
 	Title        string          `json:"title"`
@@ -30,21 +30,21 @@ type JobStatus struct {
 	Payload      json.RawMessage `json:"payload"`
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
 	Priority     int             `json:"priority"`
-	RunAt        time.Time       `json:"run_at"`      // not before
+	RunAt        time.Time       `json:"run_at"`      // the job runs then or later
 	RetryCount   int             `json:"retry_count"` // attempts that failed
 	MaxRetries   int             `json:"max_retries"`
 	RetryDelays  []time.Duration `json:"-" db:"retry_delays"` // before further attempts; none: 5 minutes each
 	NextRetryAt  time.Time       `json:"next_retry_at,omitzero"`
 	UniqueKey    string          `json:"unique_key,omitempty"`
-	Attempt      int             `json:"attempt"`             // the one that runs, or ended last; 0 before the first
-	Worker       string          `json:"worker_id,omitempty"` // that has it, or had it last
+	Attempt      int             `json:"attempt"`             // the attempt that runs or ended last; 0 before the first
+	Worker       string          `json:"worker_id,omitempty"` // that has the job, or had it last
 	PickedAt     time.Time       `json:"picked_at,omitzero"`
 	StartedAt    time.Time       `json:"started_at,omitzero"`
 	LeaseUntil   time.Time       `json:"lease_until,omitzero"`
 	Progress     json.RawMessage `json:"progress,omitempty"`
 	Result       json.RawMessage `json:"result,omitempty"`
 	ErrorMessage string          `json:"error_message,omitempty"` // of the last attempt that failed
-	Stalled      bool            `json:"stalled,omitempty"`       // its worker has said nothing for 30 seconds
+	Stalled      bool            `json:"stalled,omitempty"`       // its worker has sent no heartbeat for 30 seconds
 	CreatedAt    time.Time       `json:"created_at"`
 	UpdatedAt    time.Time       `json:"updated_at"`
 	FinishedAt   time.Time       `json:"finished_at,omitzero"`
@@ -52,7 +52,7 @@ type JobStatus struct {
 
 // Job returns a job. Jobs that are finished are kept for job_retention_period.
 func (a *Admin) Job(ctx context.Context, id int64) (JobStatus, error) {
-	found, err := pg.Rows[JobStatus](ctx, a.db, "show job", "select * from posthorn.get_job($1::bigint, $2::text)", id, a.namespace)
+	found, err := rows[JobStatus](ctx, a.db, "show job", "select * from posthorn.get_job($1::bigint, $2::text)", id, a.namespace)
 	if err == nil && len(found) == 0 { // it was dropped meanwhile
 		err = pg.NotFound(fmt.Sprintf("show job: job %d does not exist", id),
 			"Ids are what enqueue returned. Finished jobs are kept for job_retention_period.")
@@ -63,30 +63,30 @@ func (a *Admin) Job(ctx context.Context, id int64) (JobStatus, error) {
 	return found[0], nil
 }
 
-// JobFilter says which jobs are meant: all of the namespace, unless it says more.
+// JobFilter selects jobs. The zero value selects all jobs of the namespace.
 type JobFilter struct {
 	Status      string   // see [JobPending]; "": any
 	Tags        []string // any of them
-	Stalled     *bool    // only those whose workers have said nothing for 30 seconds, or only others; nil: any
-	Limit       int      // of a list. Default: 20
-	Offset      int64    // leave out so many at the beginning of a list
+	Stalled     *bool    // only jobs whose workers have sent no heartbeat for 30 seconds, or only others; nil: any
+	Limit       int      // the length of a page. Default: 20
+	Offset      int64    // jobs before the page
 	NewestFirst bool     // Default: oldest first
 }
 
 // Jobs returns a page of jobs.
 func (a *Admin) Jobs(ctx context.Context, f JobFilter) ([]JobStatus, error) {
-	return pg.Rows[JobStatus](ctx, a.db, "list jobs", `
+	return rows[JobStatus](ctx, a.db, "list jobs", `
 		select * from posthorn.list_jobs($1::text, $2::text, $3::text[], $4::boolean, $5::int, $6::bigint, $7::boolean)`,
 		a.namespace, pg.Optional(f.Status), list(f.Tags), f.Stalled, cmp.Or(f.Limit, 20), f.Offset, f.NewestFirst)
 }
 
-// CountJobs returns how many jobs a filter means, on all pages.
+// CountJobs returns the number of jobs that a filter selects, on all pages.
 func (a *Admin) CountJobs(ctx context.Context, f JobFilter) (int64, error) {
 	return pg.Value[int64](ctx, a.db, "count jobs", "select posthorn.count_jobs($1::text, $2::text, $3::text[], $4::boolean)",
 		a.namespace, pg.Optional(f.Status), list(f.Tags), f.Stalled)
 }
 
-// JobEntry is an entry of the log of a job: what was done to it, and by which worker.
+// JobEntry is an entry of the log of a job: an action and the worker that did it.
 type JobEntry struct {
 	ID              int64     `json:"id"`
 	Job             int64     `json:"event_id"`
@@ -102,35 +102,36 @@ type JobEntry struct {
 	CreatedAt       time.Time `json:"created_at"`
 }
 
-// JobLog returns what was done to a job, in order.
+// JobLog returns the log of a job, in order.
 func (a *Admin) JobLog(ctx context.Context, id int64) ([]JobEntry, error) {
-	return pg.Rows[JobEntry](ctx, a.db, "show job", "select * from posthorn.job_history($1::bigint, $2::text)", id, a.namespace)
+	return rows[JobEntry](ctx, a.db, "show job", "select * from posthorn.job_history($1::bigint, $2::text)", id, a.namespace)
 }
 
-// ResetJob makes a job pending again that a worker has, or that has failed for good;
-// then with its retries as at first. The worker is fenced out.
+// ResetJob makes a job pending again that a worker has or that has failed for good. A
+// failed job has all its retries again. The worker loses the job.
 func (a *Admin) ResetJob(ctx context.Context, id int64, reason string) error {
 	return a.change(ctx, entry{"reset-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason}}, "select posthorn.reset_job($1::bigint, $2::text, $3::text)",
 		id, pg.Optional(pg.Storable(reason)), a.namespace)
 }
 
-// CancelJob ends a job that is not finished. If a worker has it, its context ends
-// within seconds, and what it reports is refused. Cancelling again changes nothing.
+// CancelJob ends a job that is not finished. If a worker has the job, the context of the
+// job ends within seconds, and reports of the worker are refused. Cancelling again changes
+// nothing.
 func (a *Admin) CancelJob(ctx context.Context, id int64, reason string) error {
 	return a.change(ctx, entry{"cancel-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason}}, "select posthorn.cancel_job($1::bigint, $2::text, $3::text)",
 		id, pg.Optional(pg.Storable(reason)), a.namespace)
 }
 
-// JobLimit is how many jobs with a tag may run, over all workers. The zero value
-// allows any number. A negative number allows none at all.
+// JobLimit limits the jobs with a tag that may run, over all workers. Zero allows any
+// number of jobs, and a negative number allows none.
 type JobLimit struct {
 	MaxRunning int           // at once
 	MaxStarted int           // in a period
 	Period     time.Duration // with MaxStarted
 }
 
-// SetJobLimit sets how many jobs with a tag may run at once, and how many may start in
-// a period. Jobs that are held back keep their place.
+// SetJobLimit limits how many jobs with a tag run at once, and how many start in a
+// period. Jobs that wait for the limit keep their order.
 func (a *Admin) SetJobLimit(ctx context.Context, tag string, l JobLimit) error {
 	most := func(n int) *int {
 		if n == 0 {
@@ -140,21 +141,22 @@ func (a *Admin) SetJobLimit(ctx context.Context, tag string, l JobLimit) error {
 		return &n
 	}
 	return a.change(ctx, entry{"set-job-limit", tag, l}, "select posthorn.set_job_limit($1::text, $2::text, $3::int, $4::int, $5::text::interval)",
-		a.namespace, tag, most(l.MaxRunning), most(l.MaxStarted), period(l.Period))
+		a.namespace, tag, most(l.MaxRunning), most(l.MaxStarted), pg.OptionalPeriod(pg.Optional(l.Period)))
 }
 
-// PauseJobTag hands out no jobs with a tag until [Admin.ResumeJobTag]. Workers keep
-// those that they have.
+// PauseJobTag stops jobs with a tag from being handed out until [Admin.ResumeJobTag].
+// Workers keep the jobs that they have.
 func (a *Admin) PauseJobTag(ctx context.Context, tag string) error {
 	return a.change(ctx, entry{"pause-job-tag", tag, nil}, "select posthorn.pause_job_tag($1::text, $2::text)", a.namespace, tag)
 }
 
-// ResumeJobTag hands out jobs with a tag again, and reports whether it was paused.
+// ResumeJobTag ends the pause of a tag, and reports whether the tag was paused.
 func (a *Admin) ResumeJobTag(ctx context.Context, tag string) (bool, error) {
 	return changed[bool](ctx, a, entry{"resume-job-tag", tag, nil}, "select posthorn.resume_job_tag($1::text, $2::text)", a.namespace, tag)
 }
 
-// JobLimitStatus is a tag that is paused or has limits, and what it has used of them.
+// JobLimitStatus is a tag that is paused or has limits, with the number of its jobs that
+// run, started and wait.
 type JobLimitStatus struct {
 	Tag           string    `json:"tag"`
 	MaxRunning    int       `json:"max_running,omitempty"` // as in [JobLimit]
@@ -168,12 +170,12 @@ type JobLimitStatus struct {
 
 // Limit returns the limit of the tag.
 func (s JobLimitStatus) Limit() JobLimit {
-	return JobLimit{s.MaxRunning, s.MaxStarted, seconds(s.PeriodSeconds)}
+	return JobLimit{s.MaxRunning, s.MaxStarted, time.Duration(s.PeriodSeconds * float64(time.Second))}
 }
 
 // JobLimits returns the tags that are paused or have limits.
 func (a *Admin) JobLimits(ctx context.Context) ([]JobLimitStatus, error) {
-	return pg.Rows[JobLimitStatus](ctx, a.db, "list job limits", `
+	return rows[JobLimitStatus](ctx, a.db, "list job limits", `
 		select tag, coalesce(nullif(max_running, 0), -1 - max_running) as max_running,
 			coalesce(nullif(max_started, 0), -1 - max_started) as max_started,
 			extract(epoch from period) as period_seconds, paused_at, running, started, parked

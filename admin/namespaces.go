@@ -8,7 +8,7 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Namespace is a tenant.
+// Namespace separates one tenant of a database from the others.
 type Namespace struct {
 	Name      string          `json:"name" db:"namespace"`
 	CreatedAt time.Time       `json:"created_at"`
@@ -17,14 +17,14 @@ type Namespace struct {
 
 // Namespaces returns all namespaces of the database, by name.
 func (a *Admin) Namespaces(ctx context.Context) ([]Namespace, error) {
-	return pg.Rows[Namespace](ctx, a.db, "list namespaces",
+	return rows[Namespace](ctx, a.db, "list namespaces",
 		"select namespace, created_at, metadata from posthorn.namespaces order by namespace")
 }
 
 // DefineNamespace makes the namespace, or replaces its metadata: a JSON object, or
 // nil for none.
 func (a *Admin) DefineNamespace(ctx context.Context, metadata json.RawMessage) error {
-	return pg.Exec(ctx, a.db, "define namespace", "select posthorn.define_namespace($1::text, $2::json)", a.namespace, object(metadata))
+	return pg.Exec(ctx, a.db, "define namespace", "select posthorn.define_namespace($1::text, $2::json)", a.namespace, pg.Document(metadata))
 }
 
 // CheckNamespace fails with posthorn.ErrNotFound when the namespace does not exist.

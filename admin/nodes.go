@@ -18,11 +18,11 @@ type NodeStatus struct {
 	RegisteredAt  time.Time       `json:"registered_at"`
 	LastHeartbeat time.Time       `json:"last_heartbeat"`
 	State         string          `json:"state"`  // alive, or stale after 90 seconds without a heartbeat
-	Leases        int64           `json:"leases"` // batches that it works on
+	Leases        int64           `json:"leases"` // batches that it has
 	Handlers      []NodeHandler   `json:"handlers"`
 }
 
-// NodeHandler is a handler of a node, and the group that it works for.
+// NodeHandler is a handler of a node, with its group.
 type NodeHandler struct {
 	Group    string   `json:"group"`
 	Name     string   `json:"name"`
@@ -31,12 +31,12 @@ type NodeHandler struct {
 
 // Nodes returns the nodes of the namespace, by their ids.
 func (a *Admin) Nodes(ctx context.Context) ([]NodeStatus, error) {
-	return pg.Rows[NodeStatus](ctx, a.db, "list nodes",
+	return rows[NodeStatus](ctx, a.db, "list nodes",
 		"select * from posthorn.node_status where namespace = $1::text order by node_id", a.namespace)
 }
 
-// RemoveNode removes a node that is known to be dead and gives back all its leases,
-// and returns how many those were. The node need not be registered.
+// RemoveNode removes a node that is known to be dead, gives back its leases, and returns
+// their number. The node need not be registered.
 func (a *Admin) RemoveNode(ctx context.Context, node string) (int64, error) {
 	return a.recorded(ctx, entry{"remove-node", node, nil}, func(db DB) (int64, error) {
 		return pg.RemoveNode(ctx, db, a.namespace, node)

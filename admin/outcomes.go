@@ -3,43 +3,40 @@ package admin
 import (
 	"context"
 	"time"
-
-	"github.com/posthorn/posthorn/internal/pg"
 )
 
 // State is the state of an event in a group.
 type State string
 
-// The states, by what is owed soonest.
+// The states, in the order of the next attempt.
 const (
-	Processing          State = "PROCESSING"            // in a lease, even one past its deadline that nobody has taken over
-	Retrying            State = "RETRYING"              // it has failed, and is handed out again at DueAt
+	Processing          State = "PROCESSING"            // in a lease, even one past its deadline that no worker has taken over
+	Retrying            State = "RETRYING"              // failed, and handed out again at DueAt
 	Pending             State = "PENDING"               // not handed out yet, or given back
 	Dead                State = "DEAD"                  // the event as a whole failed for good
-	CompletedWithErrors State = "COMPLETED_WITH_ERRORS" // some subscriptions failed for good, nothing is owed to the others
-	Completed           State = "COMPLETED"             // nothing is owed, nothing has failed
+	CompletedWithErrors State = "COMPLETED_WITH_ERRORS" // some subscriptions failed for good, and the others are done
+	Completed           State = "COMPLETED"             // done, and nothing has failed
 	PassedOver          State = "PASSED_OVER"           // never handed out: the group started behind it, or was moved over it
-	Delayed             State = "DELAYED"               // it enters the log at DueAt, under another id
+	Delayed             State = "DELAYED"               // enters the log at DueAt, under another id
 )
 
-// Outcome is what has become of an event in a group, or in one subscription of it. A
-// group has several when several subscriptions deviate; State is that of the group in
-// all of them.
+// Outcome is the state of an event in a group, or in one subscription of the group. A
+// group has several outcomes when several subscriptions differ; State is that of the
+// group in each of them.
 type Outcome struct {
 	Group        string    `json:"group" db:"group_name"`
 	State        State     `json:"state"`
 	Subscription string    `json:"subscription,omitempty"` // or handler; "": the event as a whole
-	Attempts     int       `json:"attempts,omitempty"`     // not counted for what is completed
+	Attempts     int       `json:"attempts,omitempty"`     // 0 when completed
 	Error        string    `json:"error,omitempty"`        // of the last attempt
-	Reason       string    `json:"reason,omitempty"`       // in a few words, why it failed for good
-	Node         string    `json:"node,omitempty"`         // that has it, or had it when it failed for good
-	At           time.Time `json:"at,omitzero"`            // since when it is worked on, or when it failed last
+	Reason       string    `json:"reason,omitempty"`       // a short one, of an event that failed for good
+	Node         string    `json:"node,omitempty"`         // that handles it, or did when it failed for good
+	At           time.Time `json:"at,omitzero"`            // when its handling began, or when it failed last
 	DueAt        time.Time `json:"due_at,omitzero"`        // when it is handed out again
 }
 
-// Outcomes returns what has become of an event in each group of the namespace. It
-// fails with posthorn.ErrNotFound for an event that is neither in the log, nor delayed,
-// nor among those that have failed.
+// Outcomes returns the state of an event in each group of the namespace. It fails with
+// posthorn.ErrNotFound for an event that is neither in the log, nor delayed, nor failed.
 func (a *Admin) Outcomes(ctx context.Context, event int64) ([]Outcome, error) {
-	return pg.Rows[Outcome](ctx, a.db, "outcomes", "select * from posthorn.outcomes($1::text, $2::bigint)", a.namespace, event)
+	return rows[Outcome](ctx, a.db, "outcomes", "select * from posthorn.outcomes($1::text, $2::bigint)", a.namespace, event)
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// pgCron is where pg_cron is, seen from a database.
+// pgCron tells where pg_cron runs.
 type pgCron struct {
 	Here    string `db:"here"` // this database
-	Home    string `db:"home"` // the one from which it serves all databases of the server
-	JobName string `db:"name"` // of the job that tends this one
+	Home    string `db:"home"` // the database in which pg_cron keeps the jobs of all databases of the server
+	JobName string `db:"name"` // of the job for this database
 }
 
 // UsePgCron lets pg_cron run upkeep and schedules, and returns the number of the job
 // that calls posthorn.tend. Doing it again changes nothing.
 //
-// pg_cron keeps its jobs in one database of the server. If that is another one, only
-// the one job is made, through connect, and it fires all schedules.
+// pg_cron keeps its jobs in one database of the server. If that is another database, the
+// job is made there, through connect, and it fires all schedules.
 func (a *Admin) UsePgCron(ctx context.Context, connect func(ctx context.Context, database string) (*pgx.Conn, error)) (job int64, err error) {
-	found, err := pg.Rows[pgCron](ctx, a.db, "look for pg_cron", `
+	found, err := rows[pgCron](ctx, a.db, "look for pg_cron", `
 		select current_database() as here, current_setting('cron.database_name', true) as home, posthorn.pg_cron_job_name() as name`)
 	switch {
 	case err != nil:
@@ -41,8 +41,8 @@ func (a *Admin) UsePgCron(ctx context.Context, connect func(ctx context.Context,
 	return found[0].tendFromHome(ctx, home)
 }
 
-// tendFromHome registers the job that tends another database than pg_cron's home. It
-// needs nothing of Posthorn there.
+// tendFromHome registers the job in pg_cron's own database, in which Posthorn need not
+// be installed.
 func (c pgCron) tendFromHome(ctx context.Context, home DB) (int64, error) {
 	job, err := pg.Value[int64](ctx, home, "use pg_cron", `
 		select cron.schedule_in_database($1::text,

@@ -12,28 +12,28 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// ProjectionStatus is where a projection stands.
+// ProjectionStatus is the position of a projection, with its failure and its rebuild.
 type ProjectionStatus struct {
 	Namespace     string    `json:"namespace"`
 	Projection    string    `json:"projection"`
 	Replaces      string    `json:"replaces,omitempty"` // the projection whose place it takes when it has caught up
 	Paused        bool      `json:"paused"`
 	Position      int64     `json:"position"`    // every event up to this id is applied
-	LagEvents     int64     `json:"lag_events"`  // events that it has yet to look at; an estimate beyond 10,000
+	LagEvents     int64     `json:"lag_events"`  // events that it has not read yet; an estimate beyond 10,000
 	LagSeconds    float64   `json:"lag_seconds"` // age of the first of them
 	OldestPending time.Time `json:"oldest_pending,omitzero"`
-	Node          string    `json:"node,omitempty"` // that works on it now
+	Node          string    `json:"node,omitempty"` // that applies its events now
 
-	// Failures counts the attempts at the event at which it stands still; 0: it does
-	// not stand still.
+	// Failures counts the attempts at the event that stops the projection; 0: no event
+	// does.
 	Failures    int       `json:"failures"`
 	FailedEvent int64     `json:"failed_event,omitempty"`
 	Error       string    `json:"error,omitempty"`
 	FailedAt    time.Time `json:"failed_at,omitzero"`
 	RetryAt     time.Time `json:"retry_at,omitzero"`
 
-	// Rebuilding holds until everything is applied again that was in the log when the
-	// rebuild began. RebuildDone and RebuildTotal are counted in ids.
+	// Rebuilding is true until the events are applied again that were in the log when
+	// the rebuild began. RebuildDone and RebuildTotal are differences of ids.
 	Rebuilding     bool      `json:"rebuilding"`
 	RebuildDone    int64     `json:"rebuild_done"`
 	RebuildTotal   int64     `json:"rebuild_total"`
@@ -41,21 +41,20 @@ type ProjectionStatus struct {
 	RebuiltAt      time.Time `json:"rebuilt_at,omitzero"`
 }
 
-const selectProjections = `
+var projections = kind[ProjectionStatus]{"projection", `
 	select * from posthorn.projection_status
 	where namespace = $1::text and projection = coalesce($2::text, projection)
-	order by projection`
+	order by projection`, keptByPrograms}
 
-// Projections returns where the projections of the namespace stand, by name. A
+// Projections returns the statuses of the projections of the namespace, by name. A
 // replacement that is being built is listed too.
 func (a *Admin) Projections(ctx context.Context) ([]ProjectionStatus, error) {
-	return pg.Rows[ProjectionStatus](ctx, a.db, "list projections", selectProjections, a.namespace, nil)
+	return projections.all(ctx, a)
 }
 
-// Projection returns where one projection stands.
+// Projection returns the status of one projection.
 func (a *Admin) Projection(ctx context.Context, name string) (ProjectionStatus, error) {
-	found, err := pg.Rows[ProjectionStatus](ctx, a.db, "show projection", selectProjections, a.namespace, name)
-	return only(a, found, err, "projection", name, keptByPrograms)
+	return projections.named(ctx, a, name)
 }
 
 // RebuildConfig says how the tables of a projection are emptied. One of Truncate and
@@ -66,17 +65,16 @@ type RebuildConfig struct {
 	// Reset empties the tables in another way. It may run more than once; all runs but
 	// the last are rolled back.
 	Reset func(ctx context.Context, tx pgx.Tx) error
-	// Partial rebuilds from what the log still has. Without it a rebuild is refused when
-	// retention has removed events that the projection had applied, since it would lack
-	// them.
+	// Partial rebuilds from the events that are still in the log. Without it, a rebuild is
+	// refused when retention has removed events that the projection had applied.
 	Partial bool
 }
 
 // RebuildProjection empties a projection and moves it to the beginning of the log, in
-// one transaction. The processes that keep the projection replay the log into it;
-// [Admin.AwaitRebuilt] waits for that. Readers see the projection grow anew.
+// one transaction. The processes that run the projection apply the log to it again;
+// [Admin.AwaitRebuilt] waits for that. Readers see a projection that is empty at first.
 //
-// A long transaction that reads the tables makes it wait.
+// RebuildProjection waits for transactions that read the tables.
 func (a *Admin) RebuildProjection(ctx context.Context, name string, config RebuildConfig) error {
 	db, ok := a.db.(interface {
 		BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
@@ -85,7 +83,7 @@ func (a *Admin) RebuildProjection(ctx context.Context, name string, config Rebui
 	case !ok:
 		return fmt.Errorf("rebuild projection: %w", pg.Invalid("it needs a pool or a connection", "It begins a transaction of its own."))
 	case len(config.Truncate) == 0 && config.Reset == nil:
-		return fmt.Errorf("rebuild projection: %w", pg.Invalid("nothing says how the tables are emptied", "Name them in Truncate, or give a function as Reset."))
+		return fmt.Errorf("rebuild projection: %w", pg.Invalid("it does not say how the tables are emptied", "Name them in Truncate, or give a function as Reset."))
 	}
 	return worker.Retry{}.Do(ctx, func(ctx context.Context) error {
 		return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
@@ -122,14 +120,14 @@ func truncate(ctx context.Context, tx pgx.Tx, tables []string) error {
 	return pg.Exec(ctx, tx, "truncate", "truncate table "+strings.Join(quoted, ", "))
 }
 
-// lookEvery is how often progress is asked for.
-const lookEvery = 250 * time.Millisecond
+// progressInterval is the time between two looks at the progress of a rebuild.
+const progressInterval = 250 * time.Millisecond
 
-// AwaitRebuilt returns when everything is applied again that was in the log when the
-// rebuild of a projection began. Progress, if given, is called now and then, and at
-// the end.
+// AwaitRebuilt returns when the events are applied again that were in the log when the
+// rebuild of a projection began. It calls progress, if that is not nil, at intervals and
+// at the end.
 func (a *Admin) AwaitRebuilt(ctx context.Context, name string, progress func(ProjectionStatus)) error {
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(progressInterval)
 	defer ticker.Stop()
 	for {
 		status, err := a.Projection(ctx, name)
@@ -151,7 +149,7 @@ func (a *Admin) AwaitRebuilt(ctx context.Context, name string, progress func(Pro
 }
 
 // AbandonReplacement gives up the replacement of a projection that a program has begun
-// to build. The tables that it has built stay behind.
+// to build. The tables of the replacement stay.
 func (a *Admin) AbandonReplacement(ctx context.Context, name string) error {
 	return a.change(ctx, entry{"abandon-replacement", name, nil}, "select posthorn.abandon_replacement($1::text, $2::text)", a.namespace, name)
 }

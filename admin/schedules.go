@@ -9,15 +9,15 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Schedule publishes an event at its times. Name, Cron and Type are required. A
-// program that has a schedule says so with posthorn.Client.Schedule.
+// Schedule publishes an event at certain times. Name, Cron and Type are required. Programs
+// define their schedules with posthorn.Client.Schedule.
 type Schedule struct {
 	Name     string
 	Cron     string          // five fields, or @daily, "@every 90s", "@at 2026-12-01T08:00:00Z" and the like
 	Type     string          // of the event
 	Payload  json.RawMessage // Default: {}
 	TimeZone string          // Default: UTC
-	CatchUp  string          // skip, once or all: what happens to times that were missed. Default: once
+	CatchUp  string          // skip, once or all: how often it publishes for times that were missed. Default: once
 	Stream   string          // Default: default
 	Key      string
 	Metadata json.RawMessage // Default: {}
@@ -25,7 +25,7 @@ type Schedule struct {
 }
 
 // DefineSchedule makes a schedule, or changes the one of that name, and returns its
-// id. Defining the same again changes nothing, and the next time stays.
+// id. Defining the same schedule again does not change its next time.
 func (a *Admin) DefineSchedule(ctx context.Context, s Schedule) (id string, err error) {
 	if len(s.Payload) == 0 {
 		s.Payload = json.RawMessage("{}")
@@ -34,28 +34,28 @@ func (a *Admin) DefineSchedule(ctx context.Context, s Schedule) (id string, err 
 		select posthorn.schedule($1::text, $2::text, $3::text, $4::text, $5::json, $6::text, $7::text, $8::text, $9::text,
 			$10::json, $11::boolean)::text`,
 		a.namespace, s.Name, s.Cron, s.Type, s.Payload, cmp.Or(s.TimeZone, "UTC"), cmp.Or(s.CatchUp, "once"),
-		cmp.Or(s.Stream, "default"), pg.Optional(s.Key), object(s.Metadata), s.Active)
+		cmp.Or(s.Stream, "default"), pg.Optional(s.Key), pg.Document(s.Metadata), s.Active)
 }
 
-// Unschedule deletes a schedule, and reports whether there was one. The events that it
-// has published stay.
+// Unschedule deletes a schedule, and reports whether it existed. The events that it has
+// published stay.
 func (a *Admin) Unschedule(ctx context.Context, name string) (bool, error) {
 	return changed[bool](ctx, a, entry{"delete-schedule", name, nil}, "select posthorn.unschedule($1::text, $2::text)", a.namespace, name)
 }
 
-// PauseSchedule lets a schedule publish nothing, until [Admin.ResumeSchedule].
+// PauseSchedule stops a schedule from publishing until [Admin.ResumeSchedule].
 func (a *Admin) PauseSchedule(ctx context.Context, name string) error {
 	return a.change(ctx, entry{"pause-schedule", name, nil}, "select posthorn.pause_schedule($1::text, $2::text)", a.namespace, name)
 }
 
-// ResumeSchedule lets a paused schedule go on with its next time. Times that it missed
-// are not made up for.
+// ResumeSchedule lets a paused schedule go on with its next time. It does not publish for
+// the times that it missed.
 func (a *Admin) ResumeSchedule(ctx context.Context, name string) error {
 	return a.change(ctx, entry{"resume-schedule", name, nil}, "select posthorn.resume_schedule($1::text, $2::text)", a.namespace, name)
 }
 
-// RunScheduleNow publishes the event of a schedule, also while it is paused, and
-// returns the event's id. The times of the schedule stay as they are.
+// RunScheduleNow publishes the event of a schedule, even of a paused one, and returns the
+// event's id. The times of the schedule stay as they are.
 func (a *Admin) RunScheduleNow(ctx context.Context, name string) (int64, error) {
 	var event int64
 	_, err := a.recorded(ctx, entry{"run-schedule", name, nil}, func(db DB) (n int64, err error) {
@@ -69,10 +69,10 @@ func (a *Admin) RunScheduleNow(ctx context.Context, name string) (int64, error) 
 // on if that is zero.
 func (a *Admin) NextRuns(ctx context.Context, cron, timeZone string, after time.Time, howMany int) ([]time.Time, error) {
 	return pg.Value[[]time.Time](ctx, a.db, "next runs",
-		"select array(select posthorn.next_runs($1::text, $2::text, $3::timestamptz, $4::int))", cron, timeZone, given(after), howMany)
+		"select array(select posthorn.next_runs($1::text, $2::text, $3::timestamptz, $4::int))", cron, timeZone, pg.Optional(after), howMany)
 }
 
-// ScheduleStatus is a schedule as it stands.
+// ScheduleStatus is a schedule and its state.
 type ScheduleStatus struct {
 	Namespace string          `json:"namespace"`
 	Name      string          `json:"name"`
@@ -95,20 +95,19 @@ type ScheduleStatus struct {
 	UpdatedAt time.Time       `json:"updated_at"`
 }
 
-const selectSchedules = `
+var schedules = kind[ScheduleStatus]{"schedule", `
 	select namespace, name, state, cron_expression, timezone, event_type, next_run_at, last_run_at, catch_up, stream, key,
 		payload, metadata, failures, last_error, fired_by, task_id::text, created_at, updated_at
 	from posthorn.schedules
 	where namespace = $1::text and name = coalesce($2::text, name)
-	order by name`
+	order by name`, "See: posthorn schedules list"}
 
 // Schedules returns the schedules of the namespace, by name.
 func (a *Admin) Schedules(ctx context.Context) ([]ScheduleStatus, error) {
-	return pg.Rows[ScheduleStatus](ctx, a.db, "list schedules", selectSchedules, a.namespace, nil)
+	return schedules.all(ctx, a)
 }
 
 // Schedule returns one schedule.
 func (a *Admin) Schedule(ctx context.Context, name string) (ScheduleStatus, error) {
-	found, err := pg.Rows[ScheduleStatus](ctx, a.db, "show schedule", selectSchedules, a.namespace, name)
-	return only(a, found, err, "schedule", name, "See: posthorn schedules list")
+	return schedules.named(ctx, a, name)
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Subscription is what a subscriber of a group wants: the events that pass a filter,
-// or those of which a condition in SQL holds.
+// Subscription selects events of a group: those that match a filter, or those for which a
+// condition in SQL is true.
 type Subscription struct {
-	Filter      json.RawMessage // an object with type, stream, key, tags_any, tags_all and payload; none lets everything pass
-	Condition   string          // instead of a filter: an expression over e and s
+	Filter      json.RawMessage // an object with type, stream, key, tags_any, tags_all and payload; without it, all events match
+	Condition   string          // instead of a filter: an SQL expression over e and s
 	Params      json.RawMessage // of the condition, an object
-	ExpireAfter time.Duration   // it is removed when its group was not consumed for so long; 0: never
+	ExpireAfter time.Duration   // it is removed when no worker has read the group for that long; 0: never
 }
 
 // document is the subscription as the function subscribe reads it.
 func (s Subscription) document() (string, error) {
-	parts := map[string]json.RawMessage{} // verbatim: numbers keep all their digits
+	parts := map[string]json.RawMessage{} // as they are, so that numbers keep all their digits
 	if len(s.Filter) > 0 {
 		if err := json.Unmarshal(s.Filter, &parts); err != nil {
 			return "", err
@@ -42,9 +42,9 @@ func (s Subscription) document() (string, error) {
 	return string(document), err
 }
 
-// Subscribe makes a subscription of a group, or changes what it wants, and returns its
-// id. The group is made if there is none, and hands out only what one of its
-// subscriptions wants.
+// Subscribe makes or changes a subscription of a group, and returns its id. It makes the
+// group if there is none. The group then hands out only events that match one of its
+// subscriptions.
 func (a *Admin) Subscribe(ctx context.Context, group, name string, s Subscription) (id int64, err error) {
 	document, err := s.document()
 	if err != nil {
@@ -58,28 +58,29 @@ func (a *Admin) Subscribe(ctx context.Context, group, name string, s Subscriptio
 	return id, err
 }
 
-// Unsubscribe removes a subscription of a group with the events that were owed to it,
-// and returns how many those were. Its dead letters stay.
+// Unsubscribe removes a subscription of a group and its retries, and returns the number
+// of the retries. Its dead letters stay.
 func (a *Admin) Unsubscribe(ctx context.Context, group, name string) (owed int64, err error) {
 	return changed[int64](ctx, a, entry{"delete-subscription", group + " " + name, nil}, "select posthorn.unsubscribe($1::text, $2::text, $3::text)", a.namespace, group, name)
 }
 
-// SubscriptionStatus is a subscription as it stands.
+// SubscriptionStatus is a subscription and its state.
 type SubscriptionStatus struct {
 	ID                 int64           `json:"id"`
 	Name               string          `json:"name"`
-	Filter             json.RawMessage `json:"filter,omitempty"` // none: there is a condition
+	Filter             json.RawMessage `json:"filter,omitempty"` // none if there is a condition
 	Condition          string          `json:"conditions_sql,omitempty"`
 	Params             json.RawMessage `json:"params,omitempty"`               // of the condition
 	ExpireAfterSeconds float64         `json:"expire_after_seconds,omitempty"` // 0: never
-	ExpiresAt          time.Time       `json:"expires_at,omitzero"`            // unless the group is consumed before
+	ExpiresAt          time.Time       `json:"expires_at,omitzero"`            // unless a worker reads the group before
 	CreatedAt          time.Time       `json:"created_at"`
-	Owed               int64           `json:"owed"` // events that it gets again, or alone
+	Owed               int64           `json:"owed"` // events that are retried for it, or published to it alone
 
-	// State is active, stopped or catching up. It is stopped when its condition
-	// failed or took too long; what it misses meanwhile is remembered.
+	// State is active, stopped or catching up. A subscription is stopped when its
+	// condition failed or took too long. When it catches up, it gets the events that it
+	// missed meanwhile.
 	State     string    `json:"state"`
-	Error     string    `json:"error,omitempty"` // why it was stopped
+	Error     string    `json:"error,omitempty"` // for which it was stopped
 	StoppedAt time.Time `json:"stopped_at,omitzero"`
 }
 
@@ -89,7 +90,7 @@ func (a *Admin) Subscriptions(ctx context.Context, group string) ([]Subscription
 	if err != nil {
 		return nil, err
 	}
-	return pg.Rows[SubscriptionStatus](ctx, a.db, "list subscriptions", `
+	return rows[SubscriptionStatus](ctx, a.db, "list subscriptions", `
 		select s.id, s.name,
 			case when s.conditions_sql is null then s.params end as filter, s.conditions_sql,
 			case when s.conditions_sql is not null then s.params end as params,

@@ -2,7 +2,6 @@ package pg
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 )
 
@@ -51,33 +50,3 @@ type Lease struct {
 
 // Held reports whether there is a lease at all; its zero value is none.
 func (l Lease) Held() bool { return l.ID != 0 }
-
-// Optional makes an empty text null.
-func Optional(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
-// object makes a missing document null, which the functions take as {}.
-func object(raw json.RawMessage) any {
-	if len(raw) == 0 {
-		return nil
-	}
-	return raw
-}
-
-// periodOr is a period, or null for 0.
-func periodOr(d time.Duration) *string {
-	if d == 0 {
-		return nil
-	}
-	text := Period(d)
-	return &text
-}
-
-// Period is a duration as Postgres reads it, with all the digits it can keep.
-func Period(d time.Duration) string {
-	return fmt.Sprintf("%d microseconds", d.Microseconds())
-}

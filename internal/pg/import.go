@@ -38,14 +38,10 @@ type ImportLead struct {
 // epoch it renews the lead that was taken under it, or fails with [ErrLeaseLost].
 func LeadImport(ctx context.Context, db DB, i Import, owner string, leaseFor time.Duration, epoch int64) (ImportLead, error) {
 	lead := ImportLead{Import: i, Owner: owner}
-	var given *int64
-	if epoch != 0 {
-		given = &epoch
-	}
 	err := db.QueryRow(ctx, `
 		select coalesce(term, 0), coalesce(leader, ''), patterns, coalesce(known_as, '')
 		from posthorn.lead_import($1::bigint, $2::text, $3::text::interval, $4::bigint)`,
-		i.ID, owner, Period(leaseFor), given).Scan(&lead.Epoch, &lead.Leader, &lead.Streams, &lead.KnownAs)
+		i.ID, owner, Period(leaseFor), Optional(epoch)).Scan(&lead.Epoch, &lead.Leader, &lead.Streams, &lead.KnownAs)
 	return lead, Translate("lead import", err)
 }
 

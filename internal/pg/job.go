@@ -41,13 +41,7 @@ func (j *NewJob) maxRetries() int {
 	return *j.MaxRetries
 }
 
-func (j *NewJob) uniqueFor() *string {
-	if j.UniqueFor == 0 {
-		return nil
-	}
-	text := Period(j.UniqueFor)
-	return &text
-}
+func (j *NewJob) uniqueFor() *string { return OptionalPeriod(Optional(j.UniqueFor)) }
 
 // retryDelays is an array literal, since not every driver has arrays of periods.
 func (j *NewJob) retryDelays() *string {
@@ -68,8 +62,15 @@ func Enqueue(ctx context.Context, db DB, namespace string, j NewJob) (int64, err
 	return Value[int64](ctx, db, "enqueue", `
 		select posthorn.enqueue($1::text, $2::text, $3::json, $4::text[], $5::text, $6::int, $7::timestamptz, $8::int, $9::text,
 			$10::text::interval, $11::text::interval[], $12::json)`,
+		j.arguments(namespace)...)
+}
+
+// arguments are those of the functions enqueue and enqueue_job.
+func (j *NewJob) arguments(namespace string) []any {
+	return []any{
 		namespace, j.Title, j.payload(), tagsOf(j.Tags), Optional(j.Description), j.Priority, j.RunAt, j.maxRetries(),
-		Optional(j.UniqueKey), j.uniqueFor(), j.retryDelays(), object(j.Metadata))
+		Optional(j.UniqueKey), j.uniqueFor(), j.retryDelays(), Document(j.Metadata),
+	}
 }
 
 func tagsOf(tags []string) []string {

@@ -43,19 +43,12 @@ type HeldJob struct {
 	Namespace string // none: whichever the job is in
 }
 
-func (h HeldJob) attempt() *int {
-	if h.Attempt == 0 {
-		return nil
-	}
-	return &h.Attempt
-}
-
 // StartJob records that a worker has begun with its job; again, it returns the
 // same entry.
 func StartJob(ctx context.Context, db DB, h HeldJob) (JobEntry, error) {
 	rows, err := Collect(ctx, db, "start job", pgx.RowToStructByPos[JobEntry],
 		"select"+entryFields+" from posthorn.start_job($1::bigint, $2::text, $3::int, $4::text)",
-		h.ID, h.Worker, h.attempt(), Optional(h.Namespace))
+		h.ID, h.Worker, Optional(h.Attempt), Optional(h.Namespace))
 	if err != nil {
 		return JobEntry{}, err
 	}
@@ -66,14 +59,9 @@ func StartJob(ctx context.Context, db DB, h HeldJob) (JobEntry, error) {
 // claim if that is nil, and returns the new deadline. It notes the progress, if any
 // is given.
 func HeartbeatJob(ctx context.Context, db DB, h HeldJob, leaseFor *time.Duration, progress json.RawMessage) (time.Time, error) {
-	var until *string
-	if leaseFor != nil {
-		text := Period(*leaseFor)
-		until = &text
-	}
 	return Value[time.Time](ctx, db, "heartbeat job",
 		"select posthorn.heartbeat_job($1::bigint, $2::text, $3::int, $4::text::interval, $5::json, $6::text)",
-		h.ID, h.Worker, h.attempt(), until, object(progress), Optional(h.Namespace))
+		h.ID, h.Worker, Optional(h.Attempt), OptionalPeriod(leaseFor), Document(progress), Optional(h.Namespace))
 }
 
 // JobReport is what was recorded of an attempt that ended.
@@ -118,7 +106,7 @@ type JobDone struct {
 func CompleteJob(ctx context.Context, db DB, h HeldJob, d JobDone) (JobReport, error) {
 	return report(ctx, db, "complete job",
 		"posthorn.complete_job($1::bigint, $2::text, $3::int, $4::int, $5::bigint, $6::json, $7::text)",
-		h.ID, h.Worker, h.attempt(), d.StatusCode, d.ExecutionTimeMS, object(d.Result), Optional(h.Namespace))
+		h.ID, h.Worker, Optional(h.Attempt), d.StatusCode, d.ExecutionTimeMS, Document(d.Result), Optional(h.Namespace))
 }
 
 // CompleteJobs finishes several jobs of one worker, each fenced by its attempt,
@@ -140,14 +128,9 @@ type JobFailure struct {
 // FailJob records that an attempt failed. Said again, it returns what was
 // recorded. It fails with [ErrLeaseLost] when the worker does not have the job.
 func FailJob(ctx context.Context, db DB, h HeldJob, f JobFailure) (JobReport, error) {
-	var retryIn *string
-	if f.RetryIn != nil {
-		text := Period(*f.RetryIn)
-		retryIn = &text
-	}
 	return report(ctx, db, "fail job", `
 		posthorn.fail_job($1::bigint, $2::text, $3::text, $4::int, $5::int, $6::bigint, $7::boolean, $8::text::interval, $9::text)`,
-		h.ID, h.Worker, Optional(Storable(f.Error)), h.attempt(), f.StatusCode, f.ExecutionTimeMS, f.Permanent, retryIn, Optional(h.Namespace))
+		h.ID, h.Worker, Optional(Storable(f.Error)), Optional(h.Attempt), f.StatusCode, f.ExecutionTimeMS, f.Permanent, OptionalPeriod(f.RetryIn), Optional(h.Namespace))
 }
 
 // ReleaseJobs gives back jobs of one worker that it did not finish, and returns

@@ -21,15 +21,11 @@ type Lead struct {
 // else's, or the relay was moved.
 func LeadRelay(ctx context.Context, db DB, group Group, owner string, leaseFor time.Duration, epoch int64) (Lead, error) {
 	lead := Lead{Group: group, Owner: owner}
-	var given *int64
-	if epoch != 0 {
-		given = &epoch
-	}
 	err := db.QueryRow(ctx, `
 		select coalesce(term, 0), coalesce(leader, ''), patterns,
 			coalesce((select r.imported from posthorn.relays r where r.group_id = $1::bigint), false)
 		from posthorn.lead_relay($1::bigint, $2::text, $3::text::interval, $4::bigint)`,
-		group.ID, owner, Period(leaseFor), given).Scan(&lead.Epoch, &lead.Leader, &lead.Streams, &lead.Imported)
+		group.ID, owner, Period(leaseFor), Optional(epoch)).Scan(&lead.Epoch, &lead.Leader, &lead.Streams, &lead.Imported)
 	return lead, Translate("lead relay", err)
 }
 

@@ -35,7 +35,7 @@ func ReleaseIn(ctx context.Context, db DB, namespace string, lease Lease) (group
 // ExtendIn is [Extend] within a namespace. A leaseFor of 0 is the length of the
 // claim.
 func ExtendIn(ctx context.Context, db DB, namespace string, lease Lease, leaseFor time.Duration) (until time.Time, err error) {
-	_, err = leaseIn(ctx, db, "extend", "posthorn.extend(l.id, $3::int, $4::text::interval)", lease, namespace, &until, periodOr(leaseFor))
+	_, err = leaseIn(ctx, db, "extend", "posthorn.extend(l.id, $3::int, $4::text::interval)", lease, namespace, &until, OptionalPeriod(Optional(leaseFor)))
 	return until, err
 }
 
@@ -58,9 +58,4 @@ func LeaseLost(verb string, lease int64) error {
 		Message: fmt.Sprintf("lease %d is not held any more", lease), sentinel: ErrLeaseLost,
 		hint: "It was settled, or has expired and went to others. Drop what was done under it.",
 	})
-}
-
-// DefineGroupBy is [DefineGroup] with a policy in the form of the function.
-func DefineGroupBy(ctx context.Context, db DB, namespace, name, policy string) error {
-	return Exec(ctx, db, "define group", "select posthorn.define_group($1::text, $2::text, $3::jsonb)", namespace, name, policy)
 }

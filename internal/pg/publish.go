@@ -18,6 +18,6 @@ func Publish(ctx context.Context, db DB, namespace string, m Message) (int64, er
 	}
 	return Value[int64](ctx, db, "publish", `
 		select posthorn.publish($1::text, $2::text, $3::json, $4::text, $5::text, $6::text[], $7::json, $8::timestamptz, $9::text)`,
-		namespace, m.Type, payload, cmp.Or(m.Stream, "default"), Optional(m.Key), m.Tags, object(m.Metadata),
+		namespace, m.Type, payload, cmp.Or(m.Stream, "default"), Optional(m.Key), m.Tags, Document(m.Metadata),
 		m.DeliverAt, Optional(m.DedupKey))
 }

@@ -18,7 +18,7 @@ type NodeInfo struct {
 // an earlier run: call [SetNodeHandlers] in the same transaction.
 func RegisterNode(ctx context.Context, db DB, namespace, node string, info NodeInfo) (string, error) {
 	return Value[string](ctx, db, "register node", "select posthorn.register_node($1::text, $2::text, $3::text, $4::text, $5::jsonb)",
-		namespace, node, Optional(info.DisplayName), Optional(info.Description), object(info.Metadata))
+		namespace, node, Optional(info.DisplayName), Optional(info.Description), Document(info.Metadata))
 }
 
 // TouchHeartbeat notes that a node is alive, and reports whether it is

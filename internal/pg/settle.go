@@ -3,7 +3,6 @@ package pg
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"time"
 )
 
@@ -41,8 +40,6 @@ func (f Failure) MarshalJSON() ([]byte, error) {
 		f.Permanent, retryIn, f.Released,
 	})
 }
-
-func Storable(s string) string { return strings.ReplaceAll(s, "\x00", "\uFFFD") }
 
 // Settle ends a lease: what is not listed as failed is done. It fails with
 // [ErrLeaseLost], and changes nothing, when the lease is not held any more.

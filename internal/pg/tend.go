@@ -36,9 +36,3 @@ func Tend(ctx context.Context, db DB) (Tended, error) {
 	}
 	return t, nil
 }
-
-// CancelDelayed takes back a message that has not entered the log, and reports
-// whether it was there.
-func CancelDelayed(ctx context.Context, db DB, namespace string, id int64) (bool, error) {
-	return Value[bool](ctx, db, "cancel delayed", "select posthorn.cancel_delayed($1::text, $2::bigint)", namespace, id)
-}

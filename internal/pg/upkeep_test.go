@@ -31,16 +31,6 @@ func TestTendReportsWhatFails(t *testing.T) {
 	})
 }
 
-func TestMaintainEventsTable(t *testing.T) {
-	everyMode(t, func(t *testing.T, pool *pg.Pool) {
-		must(pool.Exec(t.Context(), "update posthorn.config set value = '1 year' where key = 'future_intervals_to_create'"))(t)
-		done := must(pg.MaintainEventsTable(t.Context(), pool))(t)
-		if len(done) == 0 || done[0].Action != "created" {
-			t.Errorf("maintained %+v", done)
-		}
-	})
-}
-
 func TestRebase(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		defineGroup(t, pool, "g", pg.GroupConfig{})

@@ -1,9 +1,13 @@
 package server
 
 import (
+	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"strings"
@@ -11,11 +15,23 @@ import (
 	"unicode/utf8"
 )
 
-// bodyTime is how long a client may take to send a body.
-const bodyTime = 30 * time.Second
+// bodyTimeout is how long a client may take to send a body.
+const bodyTimeout = 30 * time.Second
 
-// readBody reads a body that is bounded in size and time, after it is
-// decompressed if it came that way.
+// limitBodyTime sets the deadline for reading the body of a request. readBody removes
+// it. It holds for every request, because net/http itself reads a body that no
+// handler has read.
+func (s *Server) limitBodyTime(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != nil && r.Body != http.NoBody {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyTimeout)) // connections of net/http support it
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// readBody reads and decompresses a body. Both the compressed and the decompressed
+// size are limited.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	limit := s.options.MaxBodyBytes
 	var body io.Reader = http.MaxBytesReader(w, r.Body, limit)
@@ -24,44 +40,32 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 	case "gzip":
 		unpacked, err := gzip.NewReader(body)
 		if err != nil {
-			return nil, brokenBody(err)
+			return nil, bodyError(err)
 		}
 		body = unpacked
 	default:
-		return nil, newProblem(http.StatusUnsupportedMediaType, "the body is encoded in a way that is not understood", "Send it as it is, or with gzip.")
+		return nil, newProblem(http.StatusUnsupportedMediaType, "the content encoding is not supported", "Send the body without an encoding, or with gzip.")
 	}
 	content, err := io.ReadAll(io.LimitReader(body, limit+1))
 	switch {
 	case err != nil:
-		return nil, brokenBody(err)
+		return nil, bodyError(err)
 	case int64(len(content)) > limit:
 		return nil, errTooLarge(limit)
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // it is all there: what follows may wait
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the handler may wait for as long as it likes
 	return content, nil
 }
 
-// hurried gives the body of a request its time. It ends when the body was read;
-// a body that nobody reads is still awaited by net/http, which must not be for
-// ever.
-func (s *Server) hurried(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Body != nil && r.Body != http.NoBody {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyTime)) // not every connection can; net/http's can
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// brokenBody says why a body could not be read.
-func brokenBody(err error) error {
+// bodyError converts an error of reading a body to a problem.
+func bodyError(err error) error {
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return errTooLarge(tooLarge.Limit)
 	}
 	if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() {
 		return newProblem(http.StatusRequestTimeout, "the body did not arrive in time", "")
 	}
-	return badRequest("the body could not be read", "").because(err)
+	return badRequest("the body could not be read", "").withCause(err)
 }
 
 func checkUTF8(body []byte) error {
@@ -69,4 +73,58 @@ func checkUTF8(body []byte) error {
 		return badRequest("the body is not valid UTF-8", "JSON is UTF-8.")
 	}
 	return nil
+}
+
+// decodeStrict decodes a JSON body, and refuses unknown fields.
+func decodeStrict(body []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return badRequest(fmt.Sprintf("the body cannot be decoded: %v", err), "See /docs for its fields.")
+	}
+	if decoder.More() {
+		return badRequest("the body has more than one JSON document", "Put several events into an array.")
+	}
+	return nil
+}
+
+// decodeLenient decodes a JSON body, and ignores unknown fields.
+//
+// It requires the content type: a browser lets a page of another origin send requests
+// without a content type, but asks the server before it sends application/json.
+func decodeLenient(contentType string, body []byte, into any) error {
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	if err != nil || mediaType != "application/json" {
+		return newProblem(http.StatusUnsupportedMediaType, "the content type is not application/json", "Send Content-Type: application/json.")
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		return badRequest("the body is empty", "Send a JSON object.")
+	}
+	var wrongType *json.UnmarshalTypeError
+	switch err := json.Unmarshal(body, into); {
+	case errors.As(err, &wrongType) && wrongType.Field != "":
+		return badRequest(fmt.Sprintf("%s has the wrong type: %s", wrongType.Field, wrongType.Value), "See /docs for its type.")
+	case errors.As(err, &wrongType):
+		return badRequest("the body is not a JSON object", "Send a JSON object.")
+	case err != nil:
+		return badRequest("the body cannot be decoded: "+err.Error(), "See /docs for its fields.")
+	case hasNUL(body):
+		return badRequest(`the body contains \u0000, which Postgres cannot hold in text`,
+			"Remove the zero character, or encode the value, for instance as base64.")
+	}
+	return nil
+}
+
+// hasNUL finds \u0000 in a JSON document, unless its backslash is escaped.
+func hasNUL(document []byte) bool {
+	for {
+		at := bytes.IndexByte(document, '\\')
+		if at < 0 || at+1 >= len(document) {
+			return false
+		}
+		if bytes.HasPrefix(document[at+1:], []byte("u0000")) {
+			return true
+		}
+		document = document[at+2:]
+	}
 }

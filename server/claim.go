@@ -41,7 +41,7 @@ type claimOutput struct {
 
 func (s *Server) claiming() {
 	register(s, operation{
-		method: http.MethodPost, path: "/v1/groups/{name}/claim", id: "claim-events", group: "groups",
+		method: http.MethodPost, path: "/v1/groups/{name}/claim", id: "claim-events", tag: "groups",
 		summary: "Take events of a group",
 		description: "The events are yours until the lease expires: settle it before. With wait, the answer comes as soon as there are events. " +
 			"Accept: application/cloudevents-batch+json returns CloudEvents, and the lease in the headers Posthorn-Lease and Posthorn-Attempt.",

@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// compressFrom is the size from which an answer is worth compressing.
-const compressFrom = 1024
+// minCompressed is the smallest response that is compressed.
+const minCompressed = 1024
 
-// compressed compresses answers for clients that can read that: text of some
-// size. What is flushed before it is that long, such as a stream, goes out as it
-// is.
-func compressed(next http.Handler) http.Handler {
+// compressResponses compresses text of at least minCompressed bytes, for clients that
+// accept gzip. A response that is flushed before it has that size, such as a stream,
+// is not compressed.
+func compressResponses(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !acceptsGzip(r.Header.Get("Accept-Encoding")) {
 			next.ServeHTTP(w, r)
@@ -22,7 +22,7 @@ func compressed(next http.Handler) http.Handler {
 		}
 		c := &compressor{ResponseWriter: w}
 		next.ServeHTTP(c, r)
-		c.end() // not after a panic: what is held back is dropped then
+		c.end() // not deferred: after a panic the buffered part must not be sent
 	})
 }
 
@@ -39,13 +39,14 @@ func acceptsGzip(header string) bool {
 
 var gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }}
 
-// compressor holds an answer back until it is clear whether to compress it.
+// compressor buffers the beginning of a response until it is decided whether to
+// compress it.
 type compressor struct {
 	http.ResponseWriter
 	status int
-	held   []byte
-	plain  bool         // it goes out as it is
-	gzip   *gzip.Writer // it goes out through this
+	buffer []byte
+	plain  bool         // decided: it is not compressed
+	gzip   *gzip.Writer // not nil: it is compressed
 }
 
 func (c *compressor) WriteHeader(status int) {
@@ -63,8 +64,8 @@ func (c *compressor) Write(b []byte) (int, error) {
 		return c.ResponseWriter.Write(b)
 	case c.gzip != nil:
 		return c.gzip.Write(b)
-	case len(c.held)+len(b) < compressFrom:
-		c.held = append(c.held, b...)
+	case len(c.buffer)+len(b) < minCompressed:
+		c.buffer = append(c.buffer, b...)
 		return len(b), nil
 	case !c.compressible():
 		if err := c.sendPlain(); err != nil {
@@ -78,7 +79,7 @@ func (c *compressor) Write(b []byte) (int, error) {
 	c.sendStatus()
 	c.gzip = gzipWriters.Get().(*gzip.Writer)
 	c.gzip.Reset(c.ResponseWriter)
-	if _, err := c.gzip.Write(c.held); err != nil {
+	if _, err := c.gzip.Write(c.buffer); err != nil {
 		return 0, err
 	}
 	return c.gzip.Write(b)
@@ -99,14 +100,14 @@ func (c *compressor) sendStatus() {
 func (c *compressor) sendPlain() error {
 	c.plain = true
 	c.sendStatus()
-	if len(c.held) == 0 {
+	if len(c.buffer) == 0 {
 		return nil
 	}
-	_, err := c.ResponseWriter.Write(c.held)
+	_, err := c.ResponseWriter.Write(c.buffer)
 	return err
 }
 
-// FlushError is what [http.ResponseController] calls.
+// FlushError is called by [http.ResponseController].
 func (c *compressor) FlushError() error {
 	switch {
 	case c.gzip != nil:
@@ -121,16 +122,16 @@ func (c *compressor) FlushError() error {
 	return http.NewResponseController(c.ResponseWriter).Flush()
 }
 
-// Flush is for those who ask for an [http.Flusher].
+// Flush makes the compressor an [http.Flusher].
 func (c *compressor) Flush() { _ = c.FlushError() }
 
-// Unwrap lets [http.ResponseController] find the rest.
+// Unwrap gives [http.ResponseController] the methods that compressor does not have.
 func (c *compressor) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 func (c *compressor) end() {
 	switch {
 	case c.gzip != nil:
-		_ = c.gzip.Close() // the client has gone
+		_ = c.gzip.Close() // an error means that the client disconnected
 		c.gzip.Reset(io.Discard)
 		gzipWriters.Put(c.gzip)
 	case !c.plain:

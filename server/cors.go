@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// allowOrigins says to browsers which pages may read answers. Who may not even
-// ask, authenticate decides.
+// allowOrigins lets the pages of some origins read responses. Whether a page may send
+// a request at all is decided in authenticate.
 func allowOrigins(origins []string, next http.Handler) http.Handler {
 	if len(origins) == 0 {
 		return next

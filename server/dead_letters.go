@@ -62,14 +62,14 @@ type onDeadLetters func(a *admin.Admin, ctx context.Context, filter admin.DeadLe
 
 func (s *Server) deadLetters() {
 	register(s, operation{
-		method: http.MethodGet, path: "/v1/dead-letters", id: "list-dead-letters", group: "dead letters",
+		method: http.MethodGet, path: "/v1/dead-letters", id: "list-dead-letters", tag: "dead letters",
 		summary:     "Events that failed for good, oldest first",
 		description: "Each has the whole event, the reason and the error. The cursor next goes on after the last one.",
 		scope:       scopeRead,
 	}, s.listDeadLetters)
 
 	register(s, operation{
-		method: http.MethodGet, path: "/v1/dead-letters/{id}", id: "get-dead-letter", group: "dead letters",
+		method: http.MethodGet, path: "/v1/dead-letters/{id}", id: "get-dead-letter", tag: "dead letters",
 		summary:     "One dead letter",
 		description: "The whole event, why it failed, and how often it was tried.",
 		scope:       scopeRead,
@@ -77,7 +77,7 @@ func (s *Server) deadLetters() {
 
 	onMany := func(verb, summary string, do onDeadLetters) {
 		register(s, operation{
-			method: http.MethodPost, path: "/v1/dead-letters/" + verb, id: verb + "-dead-letters", group: "dead letters",
+			method: http.MethodPost, path: "/v1/dead-letters/" + verb, id: verb + "-dead-letters", tag: "dead letters",
 			summary: summary, scope: scopeAdmin,
 			description: "The body says which: by ids, by other fields, or all of them. The answer has their number.",
 		}, func(ctx context.Context, c caller, input *chosenInput) (*countOutput, error) {
@@ -89,7 +89,7 @@ func (s *Server) deadLetters() {
 
 	onOne := func(method, suffix, id, summary string, do onDeadLetters) {
 		register(s, operation{
-			method: method, path: "/v1/dead-letters/{id}" + suffix, id: id, group: "dead letters",
+			method: method, path: "/v1/dead-letters/{id}" + suffix, id: id, tag: "dead letters",
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
 			description: "404 when there is no such dead letter, or no longer.",
 		}, func(ctx context.Context, c caller, input *deadLetterInput) (*struct{}, error) {

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// docsPage shows what is at /openapi.json. It needs nothing from elsewhere, so
+// docsPage shows the document at /openapi.json. It loads nothing from other hosts, so
 // it works offline.
 //
 //go:embed docs.html
 var docsPage string
 
-// docsPolicy lets the page run its own script and ask its own server, and
-// nothing else.
+// docsPolicy lets the page run its own script and call its own server, and nothing
+// else.
 var docsPolicy = strings.Join([]string{
 	"default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "connect-src 'self'",
 	"script-src " + hashOf("script"), "style-src " + hashOf("style"),
 }, "; ")
 
-// hashOf is the hash of what an element of the page holds.
+// hashOf returns the hash of the content of an element of the page.
 func hashOf(element string) string {
 	_, rest, _ := strings.Cut(docsPage, "<"+element+">")
 	content, _, _ := strings.Cut(rest, "</"+element+">")
@@ -33,7 +33,7 @@ func (s *Server) docs() {
 	s.mux.HandleFunc("GET /docs", s.requireRaw(scopeNone, func(w http.ResponseWriter, _ *http.Request, _ caller) error {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", docsPolicy)
-		_, _ = w.Write([]byte(docsPage)) // nobody is there to hear of it
+		_, _ = w.Write([]byte(docsPage)) // an error means that the client disconnected
 		return nil
 	}))
 }

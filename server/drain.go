@@ -5,10 +5,10 @@ import (
 	"net/http"
 )
 
-// Drain ends what waits: long polls answer with what there is, streams say
-// goodbye, and new ones are told to come again later. Everything else is served
-// as before, so call it just before [http.Server.Shutdown], which waits for
-// requests that are under way.
+// Drain ends requests that wait: long polls answer without a result, and streams
+// send a last event. From then on, requests that would wait get 503. All other
+// requests are served as before. Call Drain just before [http.Server.Shutdown], which
+// waits for the requests that are in progress.
 func (s *Server) Drain() {
 	s.draining.Do(func() {
 		close(s.drained)
@@ -39,9 +39,9 @@ func (s *Server) isDraining() bool {
 	}
 }
 
-// errDraining is the answer to what would have to wait while we stop.
+// errDraining is the response to a request that would wait while the server stops.
 func errDraining() *problem {
-	return unavailable("this server is stopping", "Try again; another one may answer.")
+	return unavailable("this server is stopping", "Try again; another server may answer.")
 }
 
 func unavailable(detail, hint string) *problem {

@@ -57,7 +57,7 @@ func (s *Server) events() {
 	s.searching()
 
 	register(s, operation{
-		method: http.MethodGet, path: "/v1/events/{id}", id: "get-event", group: "events",
+		method: http.MethodGet, path: "/v1/events/{id}", id: "get-event", tag: "events",
 		summary:     "One event",
 		description: "Accept: application/cloudevents+json returns it as a CloudEvent.",
 		scope:       scopeRead,
@@ -68,7 +68,7 @@ func (s *Server) events() {
 	}, s.getEvent)
 
 	register(s, operation{
-		method: http.MethodGet, path: "/v1/events/{id}/outcomes", id: "get-event-outcomes", group: "events",
+		method: http.MethodGet, path: "/v1/events/{id}/outcomes", id: "get-event-outcomes", tag: "events",
 		summary:     "What has become of an event, in each group",
 		description: "A row for each group that the event concerns: pending, processing, retrying, completed or dead.",
 		scope:       scopeRead,

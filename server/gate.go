@@ -14,13 +14,13 @@ import (
 // gate knows who may come in.
 type gate struct {
 	always   bool // tokens are required, whatever the database says
-	required *memo[struct{}, bool]
+	required *cache[struct{}, bool]
 	// Tokens that were good when they were last looked for do not queue behind
 	// those that anybody can make up.
-	friends     *memo[tokenHash, *admin.FoundToken]
-	strangers   *memo[tokenHash, *admin.FoundToken]
-	ends        *memo[tokenHash, string] // how tokens that are not good have ended
-	restricted  *memo[string, []string]  // streams, by namespace
+	friends     *cache[tokenHash, *admin.FoundToken]
+	strangers   *cache[tokenHash, *admin.FoundToken]
+	ends        *cache[tokenHash, string] // how tokens that are not good have ended
+	restricted  *cache[string, []string]  // streams, by namespace
 	mu          sync.Mutex
 	knownTokens map[tokenHash]bool
 }
@@ -40,15 +40,15 @@ func newGate(db admin.DB, always bool, now func() time.Time) *gate {
 	}
 	return &gate{
 		always: always,
-		required: newMemo(1, 1, now, func(ctx context.Context, _ struct{}) (bool, error) {
+		required: newCache(1, 1, now, func(ctx context.Context, _ struct{}) (bool, error) {
 			return admin.New(db, "").TokensRequired(ctx)
 		}),
-		friends:   newMemo(mostTokens, looksAtOnce, now, find),
-		strangers: newMemo(mostTokens, looksAtOnce, now, find),
-		ends: newMemo(mostTokens, looksAtOnce, now, func(ctx context.Context, hash tokenHash) (string, error) {
+		friends:   newCache(mostTokens, looksAtOnce, now, find),
+		strangers: newCache(mostTokens, looksAtOnce, now, find),
+		ends: newCache(mostTokens, looksAtOnce, now, func(ctx context.Context, hash tokenHash) (string, error) {
 			return admin.New(db, "").TokenEnd(ctx, hash[:])
 		}),
-		restricted: newMemo(mostNamespaces, looksAtOnce, now, func(ctx context.Context, namespace string) ([]string, error) {
+		restricted: newCache(mostNamespaces, looksAtOnce, now, func(ctx context.Context, namespace string) ([]string, error) {
 			return admin.New(db, namespace).RestrictedStreams(ctx)
 		}),
 		knownTokens: map[tokenHash]bool{},

@@ -38,31 +38,31 @@ type groupOutput struct{ Body groupView }
 
 func (s *Server) groups() {
 	register(s, operation{
-		method: http.MethodGet, path: "/v1/groups", id: "list-groups", group: "groups",
+		method: http.MethodGet, path: "/v1/groups", id: "list-groups", tag: "groups",
 		summary:     "Groups, and where they stand",
 		description: "Each with its position in the log, how far it is behind, and how many events are retried or dead.",
 		scope:       scopeRead,
-	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[admin.GroupStatus], error) {
+	}, func(ctx context.Context, c caller, _ *namespaceOnly) (*listOf[admin.GroupStatus], error) {
 		all, err := s.admin(c).Groups(ctx)
 		return page(all, ""), err
 	})
 
 	register(s, operation{
-		method: http.MethodGet, path: "/v1/groups/{name}", id: "get-group", group: "groups",
+		method: http.MethodGet, path: "/v1/groups/{name}", id: "get-group", tag: "groups",
 		summary:     "Where a group stands, and its policy",
 		description: "Its policy, its position in the log, how far it is behind, and how many events are retried or dead.",
 		scope:       scopeRead,
 	}, s.getGroup)
 
 	register(s, operation{
-		method: http.MethodPut, path: "/v1/groups/{name}", id: "define-group", group: "groups",
+		method: http.MethodPut, path: "/v1/groups/{name}", id: "define-group", tag: "groups",
 		summary:     "Make a group, or change its policy",
 		description: "A setting that the body leaves out has its default in a new group. start is for new groups only.",
 		scope:       scopeConsume,
 	}, s.defineGroup)
 
 	register(s, operation{
-		method: http.MethodDelete, path: "/v1/groups/{name}", id: "delete-group", group: "groups",
+		method: http.MethodDelete, path: "/v1/groups/{name}", id: "delete-group", tag: "groups",
 		summary:     "Remove a group with all it holds",
 		description: "Its position, retries, dead letters and subscriptions go with it. The events of the log stay.",
 		scope:       scopeAdmin,
@@ -70,7 +70,7 @@ func (s *Server) groups() {
 
 	onGroup := func(verb, summary string, do func(a *admin.Admin, ctx context.Context, group string) error) {
 		register(s, operation{
-			method: http.MethodPost, path: "/v1/groups/{name}/" + verb, id: verb + "-group", group: "groups",
+			method: http.MethodPost, path: "/v1/groups/{name}/" + verb, id: verb + "-group", tag: "groups",
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
 			description: "Leases that were claimed before stay valid. A second call changes nothing.",
 		}, func(ctx context.Context, c caller, input *groupInput) (*struct{}, error) {
@@ -83,7 +83,7 @@ func (s *Server) groups() {
 	onGroup("resume", "Hand out events again", (*admin.Admin).ResumeGroup)
 
 	register(s, operation{
-		method: http.MethodPost, path: "/v1/groups/{name}/seek", id: "seek-group", group: "groups",
+		method: http.MethodPost, path: "/v1/groups/{name}/seek", id: "seek-group", tag: "groups",
 		summary: "Move a group to a time", scope: scopeAdmin, status: http.StatusNoContent,
 		description: "Whoever works on something of the group loses the lease; what has failed stays owed.",
 	}, s.seekGroup)

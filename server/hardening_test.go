@@ -78,7 +78,7 @@ func TestWrongTypesAreSaid(t *testing.T) {
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.server.bodyTime = 20 * time.Millisecond
+	s.server.bodyTimeout = 20 * time.Millisecond
 	for path, want := range map[string]int{"/v1/events": http.StatusRequestTimeout, "/v1/nothing": http.StatusNotFound} {
 		equal(t, path, s.trickle(t, path), want)
 	}
@@ -111,7 +111,7 @@ func (s *served) trickle(t *testing.T, path string) int {
 func TestLongPollsOutlastTheTimeForBodies(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.server.bodyTime = 50 * time.Millisecond
+	s.server.bodyTimeout = 50 * time.Millisecond
 	s.call(t, "PUT", "/v1/groups/g", nil).want(t, 200)
 	got := make(chan claimed, 1)
 	go func() { got <- s.claim(t, "g", `{"wait":60}`) }()

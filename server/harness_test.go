@@ -43,7 +43,7 @@ func (c *clock) now() time.Time { return c.start.Add(time.Duration(c.ahead.Load(
 
 // forget moves the server's clock until all that it remembers of tokens and
 // policies has lapsed.
-func (s *served) forget() { s.clock.ahead.Add(int64(remember)) }
+func (s *served) forget() { s.clock.ahead.Add(int64(cacheTime)) }
 
 // serve runs a server until the test ends. There may be options or none.
 func serve(t testing.TB, options ...Options) *served {

@@ -12,7 +12,7 @@ type health struct {
 	}
 }
 
-func ok() *health {
+func healthy() *health {
 	var h health
 	h.Body.Status = "ok"
 	return &h
@@ -20,14 +20,14 @@ func ok() *health {
 
 func (s *Server) health() {
 	register(s, operation{
-		method: http.MethodGet, path: "/healthz", id: "health", group: "server", scope: scopeNone,
-		summary:     "Whether the server runs",
-		description: "200 while the process answers, whatever the database does.",
-	}, func(context.Context, caller, *struct{}) (*health, error) { return ok(), nil })
+		method: http.MethodGet, path: "/healthz", id: "health", tag: "server", scope: scopeNone,
+		summary:     "Liveness of the server",
+		description: "200 as long as the process answers, even if it cannot reach the database.",
+	}, func(context.Context, caller, *struct{}) (*health, error) { return healthy(), nil })
 
 	register(s, operation{
-		method: http.MethodGet, path: "/readyz", id: "ready", group: "server", scope: scopeNone,
-		summary:     "Whether the server can answer",
+		method: http.MethodGet, path: "/readyz", id: "ready", tag: "server", scope: scopeNone,
+		summary:     "Readiness of the server",
 		description: "503 while the database cannot be reached, and while the server stops.",
 	}, s.ready)
 }
@@ -41,5 +41,5 @@ func (s *Server) ready(ctx context.Context, _ caller, _ *struct{}) (*health, err
 	if err := s.client.Pool().Ping(ctx); err != nil {
 		return nil, err
 	}
-	return ok(), nil
+	return healthy(), nil
 }

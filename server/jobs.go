@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -18,7 +19,7 @@ func (s *Server) jobs() {
 
 func (s *Server) jobsToCreate() {
 	register(s, operation{
-		method: http.MethodPost, path: "/events", id: "enqueue-job", group: "jobs",
+		method: http.MethodPost, path: "/events", id: "enqueue-job", tag: "jobs",
 		summary: "Enqueue a job",
 		description: "201 with the job. 200 with the job that is there already, when unique_key or Idempotency-Key is that of one: " +
 			"unique_key counts while that job is pending, or for unique_for; Idempotency-Key for a day.",
@@ -30,7 +31,7 @@ func (s *Server) jobsToCreate() {
 
 func (s *Server) jobsToWork() {
 	register(s, operation{
-		method: http.MethodGet, path: "/events/subscribe", id: "claim-job", group: "jobs",
+		method: http.MethodGet, path: "/events/subscribe", id: "claim-job", tag: "jobs",
 		summary: "Take a job",
 		description: "The oldest due job that has any of the tags, those of higher priority first. It is the worker's until the lease " +
 			"passes; then it is available again. 204 without a body when there is none.",
@@ -43,25 +44,25 @@ func (s *Server) jobsToWork() {
 		return newProblem(http.StatusMethodNotAllowed, "HEAD is not possible here", "GET takes a job.")
 	}))
 	register(s, operation{
-		method: http.MethodPost, path: "/events/{id}/start", id: "start-job", group: "jobs",
+		method: http.MethodPost, path: "/events/{id}/start", id: "start-job", tag: "jobs",
 		summary:     "Say that the work on a job begins",
 		description: "It is recorded once for each attempt, and shows that the worker is alive.",
 		scope:       scopeJobsWork, body: jsonBody[startBody](s),
 	}, s.startJob)
 	register(s, operation{
-		method: http.MethodPost, path: "/events/{id}/heartbeat", id: "heartbeat-job", group: "jobs",
+		method: http.MethodPost, path: "/events/{id}/heartbeat", id: "heartbeat-job", tag: "jobs",
 		summary:     "Keep a job for longer, and tell its progress",
 		description: "The lease lasts from now as long as the job was taken for, or lease_seconds. 409: the job is no longer the worker's.",
 		scope:       scopeJobsWork, body: jsonBody[heartbeatBody](s),
 	}, s.heartbeatJob)
 	register(s, operation{
-		method: http.MethodPost, path: "/events/{id}/complete", id: "complete-job", group: "jobs",
+		method: http.MethodPost, path: "/events/{id}/complete", id: "complete-job", tag: "jobs",
 		summary:     "Say that a job is done",
 		description: "Said again, it answers with what was recorded, as long as the worker has recorded nothing else of the job since.",
 		scope:       scopeJobsWork, body: jsonBody[completeBody](s),
 	}, s.completeJob)
 	register(s, operation{
-		method: http.MethodPost, path: "/events/{id}/fail", id: "fail-job", group: "jobs",
+		method: http.MethodPost, path: "/events/{id}/fail", id: "fail-job", tag: "jobs",
 		summary: "Say that an attempt at a job failed",
 		description: "It is tried again later, unless max_retries attempts have failed now: then the job is FAILED, and the answer is 400. " +
 			"Said again, it answers 200 with what was recorded.",
@@ -73,13 +74,13 @@ func (s *Server) jobsToWork() {
 
 func (s *Server) jobsToRead() {
 	register(s, operation{
-		method: http.MethodGet, path: "/events/{id}", id: "get-job", group: "jobs",
+		method: http.MethodGet, path: "/events/{id}", id: "get-job", tag: "jobs",
 		summary:     "One job",
 		description: "With include_logs the answer holds what was recorded of the job, in order.",
 		scope:       scopeRead,
 	}, s.getJob)
 	register(s, operation{
-		method: http.MethodGet, path: "/events", id: "list-jobs", group: "jobs",
+		method: http.MethodGet, path: "/events", id: "list-jobs", tag: "jobs",
 		summary:     "Jobs, oldest first",
 		description: "Jobs that meet every filter. total is the number of all of them, and limit and offset choose a page.",
 		scope:       scopeRead,
@@ -88,28 +89,32 @@ func (s *Server) jobsToRead() {
 
 func (s *Server) jobsToManage() {
 	register(s, operation{
-		method: http.MethodPost, path: "/events/{id}/reset", id: "reset-job", group: "jobs",
+		method: http.MethodPost, path: "/events/{id}/reset", id: "reset-job", tag: "jobs",
 		summary: "Make a job pending again",
 		description: "One that is PROCESSING: its worker is fenced out, and retry_count stays. " +
 			"Or one that has FAILED: retry_count is 0 again. Any other is 409.",
 		scope: scopeAdmin,
 	}, s.resetJob)
 	register(s, operation{
-		method: http.MethodPost, path: "/events/{id}/cancel", id: "cancel-job", group: "jobs",
+		method: http.MethodPost, path: "/events/{id}/cancel", id: "cancel-job", tag: "jobs",
 		summary:     "Give up a job that is not finished",
 		description: "A worker that has it is fenced out. Again, it changes nothing.",
 		scope:       scopeJobsCreate,
 	}, s.cancelJob)
 }
 
-func jsonBody[T any](s *Server) *huma.RequestBody {
-	return &huma.RequestBody{Required: true, Content: jsonContent[T](s)}
+// splitTags reads tags as these routes write them: separated by commas.
+func splitTags(text string) ([]string, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, badRequest("tags is missing", "Give at least one tag; separate several by commas.")
+	}
+	tags := strings.Split(text, ",")
+	for i := range tags {
+		if tags[i] = strings.TrimSpace(tags[i]); tags[i] == "" {
+			return nil, badRequest("tags has an empty tag", "Separate tags by single commas.")
+		}
+	}
+	return tags, nil
 }
 
-func jsonResponse[T any](s *Server, description string) *huma.Response {
-	return &huma.Response{Description: description, Content: jsonContent[T](s)}
-}
-
-func jsonContent[T any](s *Server) map[string]*huma.MediaType {
-	return map[string]*huma.MediaType{"application/json": {Schema: schemaOf[T](s)}}
-}
+func joinTags(tags []string) string { return strings.Join(tags, ",") }

@@ -22,7 +22,7 @@ func TestErrorsOfJobs(t *testing.T) {
 		mention            string
 	}{
 		{"POST", "/events", ``, 400, "body is required"},
-		{"POST", "/events", ` `, 400, "no body"},
+		{"POST", "/events", ` `, 400, "the body is empty"},
 		{"POST", "/events", `{`, 400, "body"},
 		{"POST", "/events", `null`, 400, "tags"},
 		{"POST", "/events", `[]`, 400, "object"},

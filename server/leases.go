@@ -65,14 +65,14 @@ type releaseInput struct {
 
 func (s *Server) leases() {
 	register(s, operation{
-		method: http.MethodPost, path: "/v1/leases/{lease}/settle", id: "settle-lease", group: "groups",
+		method: http.MethodPost, path: "/v1/leases/{lease}/settle", id: "settle-lease", tag: "groups",
 		summary:     "Say what has become of claimed events",
 		description: "Those that are not named are done. 409 with the type /problems/lease-lost: it is too late, others have them. Drop what you did.",
 		scope:       scopeConsume, status: http.StatusNoContent,
 	}, s.settleLease)
 
 	register(s, operation{
-		method: http.MethodPost, path: "/v1/leases/{lease}/extend", id: "extend-lease", group: "groups",
+		method: http.MethodPost, path: "/v1/leases/{lease}/extend", id: "extend-lease", tag: "groups",
 		summary:     "Keep claimed events for longer",
 		description: "The lease lasts from now as long as the events were claimed for, or lease_seconds. 409: others have the events.",
 		scope:       scopeConsume,
@@ -87,7 +87,7 @@ func (s *Server) leases() {
 	})
 
 	register(s, operation{
-		method: http.MethodPost, path: "/v1/leases/{lease}/release", id: "release-lease", group: "groups",
+		method: http.MethodPost, path: "/v1/leases/{lease}/release", id: "release-lease", tag: "groups",
 		summary:     "Give all claimed events back untouched",
 		description: "Others may take the events at once, and it does not count as a delivery.",
 		scope:       scopeConsume, status: http.StatusNoContent,

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"mime"
 	"net/http"
 	"strings"
@@ -96,30 +95,17 @@ func decodeShapes(body []byte) ([]message, error) {
 	}
 	if body[0] == '[' {
 		var all []message
-		return all, strict(body, &all)
+		return all, decodeStrict(body, &all)
 	}
 	var shape struct {
 		Events json.RawMessage `json:"events"`
 	}
-	_ = json.Unmarshal(body, &shape) // strict says below what is wrong with it
+	_ = json.Unmarshal(body, &shape) // decodeStrict reports the errors
 	if shape.Events != nil {
 		var wrapped messages
-		err := strict(body, &wrapped)
+		err := decodeStrict(body, &wrapped)
 		return wrapped.Events, err
 	}
 	all := make([]message, 1)
-	return all, strict(body, &all[0])
-}
-
-// strict decodes what has no fields that we do not know.
-func strict(body []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
-		return badRequest(fmt.Sprintf("the body is not what it should be: %v", err), "/docs shows what is understood.")
-	}
-	if decoder.More() {
-		return badRequest("there is more than one document in the body", "Put several events into an array.")
-	}
-	return nil
+	return all, decodeStrict(body, &all[0])
 }

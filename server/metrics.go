@@ -23,16 +23,16 @@ type traffic struct {
 
 type routeTraffic struct {
 	statuses map[int]uint64
-	classes  [len(requestBounds) + 1]uint64 // by how long they took; the last is for more
+	buckets  [len(requestBounds) + 1]uint64 // by duration; the last one is above all bounds
 	seconds  float64
 }
 
-// count notes a request. Its route is a pattern, so there are few.
+// count adds a request. The number of routes is limited, since a route is a pattern.
 func (t *traffic) count(route string, status int, took time.Duration) {
 	if route == "" {
 		route = "none"
 	}
-	class, _ := slices.BinarySearch(requestBounds[:], took.Seconds())
+	bucket, _ := slices.BinarySearch(requestBounds[:], took.Seconds())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.routes[route]
@@ -41,7 +41,7 @@ func (t *traffic) count(route string, status int, took time.Duration) {
 		t.routes[route] = r
 	}
 	r.statuses[status]++
-	r.classes[class]++
+	r.buckets[bucket]++
 	r.seconds += took.Seconds()
 }
 
@@ -53,14 +53,14 @@ func (t *traffic) families() []metrics.Family {
 		for status, n := range r.statuses {
 			total.Add(metrics.Sample{Value: float64(n)}, route, strconv.Itoa(status))
 		}
-		seconds.Add(r.took(), route)
+		seconds.Add(r.histogram(), route)
 	}
 	return []metrics.Family{total, seconds}
 }
 
-func (r *routeTraffic) took() metrics.Sample {
+func (r *routeTraffic) histogram() metrics.Sample {
 	s := metrics.Sample{Value: r.seconds}
-	for i, n := range r.classes {
+	for i, n := range r.buckets {
 		s.Count += n
 		if i < len(requestBounds) {
 			s.Buckets = append(s.Buckets, metrics.Bucket{Bound: requestBounds[i], Count: s.Count})
@@ -69,7 +69,7 @@ func (r *routeTraffic) took() metrics.Sample {
 	return s
 }
 
-// gauges are what is going on now.
+// gauges returns the requests and streams that are open now.
 func (s *Server) gauges() []metrics.Family {
 	waiting, streams := metrics.Family{Metric: metrics.HTTPWaiting}, metrics.Family{Metric: metrics.HTTPStreams}
 	waiting.Add(metrics.Sample{Value: float64(s.waits.waiting())})
@@ -79,21 +79,22 @@ func (s *Server) gauges() []metrics.Family {
 
 func (s *Server) serveMetrics() {
 	source := metrics.Source{
-		Namespace: s.client.Namespace(), Groups: s.client.Admin().Groups, Imports: s.client.Admin().Imports, Stats: s.client.Stats, Timeout: metrics.Timeout, Logger: s.log,
+		Namespace: s.client.Namespace(), Groups: s.client.Admin().Groups, Imports: s.client.Admin().Imports,
+		Stats: s.client.Stats, Timeout: metrics.Timeout, Logger: s.log,
 	}
 	s.handle(operation{
-		method: http.MethodGet, path: "/metrics", id: "metrics", group: "server",
+		method: http.MethodGet, path: "/metrics", id: "metrics", tag: "server",
 		summary:     "Metrics for Prometheus",
-		description: "The text format of Prometheus: groups, jobs, nodes, and the traffic of this server.",
+		description: "Groups, jobs, nodes, and the requests of this server, in the text format of Prometheus.",
 		scope:       scopeRead,
 		response:    map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}},
 	}, func(w http.ResponseWriter, r *http.Request, c caller) error {
 		if c.namespace != s.client.Namespace() {
-			return newProblem(http.StatusForbidden, "the metrics are those of another namespace", "Use a token of the namespace that this server is started for.")
+			return newProblem(http.StatusForbidden, "this server has no metrics of namespace "+c.namespace, "Use a token of the namespace that the server was started for.")
 		}
 		text := metrics.Text(slices.Concat(source.Collect(r.Context()), s.traffic.families(), s.gauges()))
 		w.Header().Set("Content-Type", metrics.ContentType)
-		_, _ = w.Write(text) // if that fails, the client has gone
+		_, _ = w.Write(text) // an error means that the client disconnected
 		return nil
 	})
 }

@@ -11,21 +11,21 @@ import (
 
 func (s *Server) namespaces() {
 	register(s, operation{
-		method: http.MethodGet, path: "/v1/namespaces", id: "list-namespaces", group: "namespaces",
+		method: http.MethodGet, path: "/v1/namespaces", id: "list-namespaces", tag: "namespaces",
 		summary:     "Namespaces",
 		description: "All of them, or with a token the one that it is for.",
 		scope:       scopeRead,
 	}, s.listNamespaces)
 
 	register(s, operation{
-		method: http.MethodPut, path: "/v1/namespaces/{name}", id: "define-namespace", group: "namespaces",
+		method: http.MethodPut, path: "/v1/namespaces/{name}", id: "define-namespace", tag: "namespaces",
 		summary:     "Make a namespace, or replace its metadata",
 		description: "A namespace that exists gets the metadata of the body; without any, it has none afterwards.",
 		scope:       scopeAdmin, status: http.StatusNoContent,
 	}, s.defineNamespace)
 }
 
-func (s *Server) listNamespaces(ctx context.Context, c caller, _ *anyInput) (*listOf[admin.Namespace], error) {
+func (s *Server) listNamespaces(ctx context.Context, c caller, _ *namespaceOnly) (*listOf[admin.Namespace], error) {
 	all, err := s.admin(c).Namespaces(ctx)
 	if err != nil {
 		return nil, err

@@ -10,59 +10,60 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// apiConfig has none of huma's own pages: they load scripts from elsewhere.
+// apiConfig leaves out huma's own documentation pages, which load scripts from other
+// hosts.
 func apiConfig(version string) huma.Config {
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
 				Title: "Posthorn", Version: version,
-				Description: "Events, groups, schedules and more, over HTTP.",
+				Description: "Events, groups, jobs and schedules over HTTP.",
 				License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
 			},
-			Servers: []*huma.Server{{URL: "/", Description: "The server that this document is from"}},
+			Servers: []*huma.Server{{URL: "/", Description: "The server that this document was loaded from"}},
 			Tags:    documentTags,
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", schemaName),
 				SecuritySchemes: map[string]*huma.SecurityScheme{
-					"token": {Type: "http", Scheme: "bearer", Description: "Needed where the server requires tokens."},
+					"token": {Type: "http", Scheme: "bearer", Description: "An API token. Needed if the server requires tokens."},
 				},
 			},
 		},
 		Formats:                      formats,
 		DefaultFormat:                "application/json",
-		RejectUnknownQueryParameters: true, // a filter that is misspelt must not find everything
-		Transformers:                 []huma.Transformer{asProblem},
+		RejectUnknownQueryParameters: true, // without a misspelt filter, a search would find everything
+		Transformers:                 []huma.Transformer{convertHumaError},
 	}
 }
 
-// documentTags are the groups of operations, in the order in which /docs lists them.
+// documentTags group the operations, in the order of /docs.
 var documentTags = []*huma.Tag{
-	{Name: "events", Description: "The log: publish, read, search and follow it."},
-	{Name: "groups", Description: "Named positions in the log, and the leases on their events."},
-	{Name: "subscriptions", Description: "Filters inside a group."},
+	{Name: "events", Description: "The log: publish, read, search and follow events."},
+	{Name: "groups", Description: "Consumers of the log: each group has a position and leases on events."},
+	{Name: "subscriptions", Description: "Filters of a group."},
 	{Name: "dead letters", Description: "Events that failed for good."},
 	{Name: "jobs", Description: "Units of work, each for one worker."},
 	{Name: "schedules", Description: "Cron expressions that publish events."},
-	{Name: "projections", Description: "Tables that are kept from the log."},
-	{Name: "streams", Description: "Channels of events, and their policies."},
-	{Name: "nodes", Description: "Processes that have registered."},
-	{Name: "namespaces", Description: "Tenants."},
+	{Name: "projections", Description: "Tables that are computed from the log."},
+	{Name: "streams", Description: "Named parts of the log, and their policies."},
+	{Name: "nodes", Description: "Processes that are registered."},
+	{Name: "namespaces", Description: "Separate logs in one database, such as one for each tenant."},
 	{Name: "server", Description: "Health and metrics of this server."},
 }
 
-// formats: problems are "json", by what follows the plus.
+// formats has "json" because huma looks up application/problem+json by its suffix.
 var formats = map[string]huma.Format{
 	"application/json": huma.DefaultJSONFormat,
 	"json":             huma.DefaultJSONFormat,
 }
 
-// openAPI serves the document of all that is registered when it is first asked
-// for.
+// openAPI serves the document. It is encoded at the first request, when all
+// operations are registered.
 func (s *Server) openAPI() {
 	document := sync.OnceValues(func() ([]byte, error) {
 		all := s.api.OpenAPI()
-		delete(all.Components.Schemas.Map(), "ErrorModel") // huma's own errors, which we replace
+		delete(all.Components.Schemas.Map(), "ErrorModel") // huma's own errors, which convertHumaError replaces
 		delete(all.Components.Schemas.Map(), "ErrorDetail")
 		return json.Marshal(all)
 	})
@@ -77,8 +78,24 @@ func (s *Server) openAPI() {
 	}))
 }
 
-// schemaName names schemas without the suffixes that our types have.
+// schemaName is the name of a type, without the suffix View.
 func schemaName(t reflect.Type, hint string) string {
-	name := huma.DefaultSchemaNamer(t, hint)
-	return strings.TrimSuffix(name, "View")
+	return strings.TrimSuffix(huma.DefaultSchemaNamer(t, hint), "View")
+}
+
+// schemaOf returns a reference to the schema of a type.
+func schemaOf[T any](s *Server) *huma.Schema {
+	return s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
+}
+
+func jsonContent[T any](s *Server) map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{"application/json": {Schema: schemaOf[T](s)}}
+}
+
+func jsonBody[T any](s *Server) *huma.RequestBody {
+	return &huma.RequestBody{Required: true, Content: jsonContent[T](s)}
+}
+
+func jsonResponse[T any](s *Server, description string) *huma.Response {
+	return &huma.Response{Description: description, Content: jsonContent[T](s)}
 }

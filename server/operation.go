@@ -6,7 +6,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"reflect"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -15,38 +14,39 @@ import (
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
-// operation is what there is to say about an endpoint.
+// operation describes a route: how it is called and documented.
 type operation struct {
 	method, path string
-	id           string // unique, like publish-events
-	group        string // under which it is listed in the docs
+	id           string // unique, such as publish-events
+	tag          string // one of documentTags
 	summary      string
 	description  string
 	scope        scope
 	status       int  // of success; default 200
-	waits        bool // it takes a while on purpose, and bounds that itself
-	anyBytes     bool // the body need not be UTF-8; the handler looks
+	waits        bool // the handler limits its own time, since it may wait for long
+	anyBytes     bool // the handler itself checks the encoding of the body
 
-	// By hand, where types do not say it: the input has a RawBody, the Body of
-	// the output is anything.
-	body     *huma.RequestBody
-	response map[string]*huma.MediaType
-	// For Server.handle.
+	// Documentation that the types do not give: the body, when the input has a RawBody;
+	// the response, when the Body of the output is an interface; and, for Server.handle,
+	// the parameters.
+	body       *huma.RequestBody
+	response   map[string]*huma.MediaType
 	parameters []*huma.Param
 }
 
-const anyBytes = "any bytes" // in the metadata of operations, which stay out of the document
+// namespaceOnly is the input of operations that have no other.
+type namespaceOnly struct{ in.Namespace }
 
-// anyInput is the input of operations that need none.
-type anyInput struct{ in.Namespace }
+// bodyOf is the output of operations that respond with T and nothing else.
+type bodyOf[T any] struct{ Body T }
 
-// register adds an operation. Its handler returns any error; problemOf says
-// what becomes of it.
+// register adds an operation. Its handler may return any error; problemOf chooses the
+// status.
 func register[I, O any](s *Server, op operation, handle func(context.Context, caller, *I) (*O, error)) {
 	h := op.document(s)
-	h.Middlewares = huma.Middlewares{s.require(op.scope), s.bounded}
-	h.MaxBodyBytes = -1    // bounded sees to it
-	h.BodyReadTimeout = -1 // as well
+	h.Middlewares = huma.Middlewares{s.require(op.scope), s.bufferBody(op.anyBytes)}
+	h.MaxBodyBytes = -1    // bufferBody limits the size
+	h.BodyReadTimeout = -1 // limitBodyTime limits the time
 	huma.Register(s.api, h, func(ctx context.Context, input *I) (*O, error) {
 		if !op.waits {
 			var cancel context.CancelFunc
@@ -56,23 +56,18 @@ func register[I, O any](s *Server, op operation, handle func(context.Context, ca
 		output, err := handle(ctx, callerOf(ctx), input)
 		if err != nil {
 			p := problemOf(ctx, err)
-			s.noteProblem(ctx, p)
+			s.recordProblem(ctx, p)
 			return nil, huma.ErrorWithHeaders(p, p.headers())
 		}
 		return output, nil
 	})
 	documented := operationAt(s.api.OpenAPI(), op)
-	if op.body != nil { // now, and not before: huma would check bodies by it, and say less than our decoders
+	if op.body != nil { // set after huma.Register, which would validate bodies by it, with less precise errors than our decoders
 		documented.RequestBody = op.body
 	}
 	if op.response != nil {
 		documented.Responses[strconv.Itoa(documented.DefaultStatus)].Content = op.response
 	}
-}
-
-// schemaOf is the schema of a type, by reference.
-func schemaOf[T any](s *Server) *huma.Schema {
-	return s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
 }
 
 func operationAt(all *huma.OpenAPI, op operation) *huma.Operation {
@@ -95,39 +90,36 @@ func (s *Server) handle(op operation, handler func(http.ResponseWriter, *http.Re
 }
 
 func (op operation) document(s *Server) huma.Operation {
-	failed := map[string]*huma.MediaType{"application/problem+json": {Schema: schemaOf[problem](s)}}
-	responses := map[string]*huma.Response{
-		"4XX":     {Description: "What is wrong with the request", Content: failed},
-		"default": {Description: "What went wrong; 503 is for a moment only", Content: failed},
-	}
+	content := map[string]*huma.MediaType{"application/problem+json": {Schema: schemaOf[problem](s)}}
 	h := huma.Operation{
-		Method: op.method, Path: op.path, OperationID: op.id, Tags: []string{op.group},
-		Summary: op.summary, Description: op.description, DefaultStatus: op.status, Responses: responses,
-		Parameters: op.parameters,
+		Method: op.method, Path: op.path, OperationID: op.id, Tags: []string{op.tag},
+		Summary: op.summary, Description: op.description, DefaultStatus: op.status, Parameters: op.parameters,
+		Responses: map[string]*huma.Response{
+			"4XX":     {Description: "The request cannot be served as it is", Content: content},
+			"default": {Description: "The server could not serve the request; after 503 it may be repeated", Content: content},
+		},
 	}
-	if op.anyBytes {
-		h.Metadata = map[string]any{anyBytes: true}
-	}
-	h.Security = []map[string][]string{{}} // no token is needed
+	h.Security = []map[string][]string{{}} // no token
 	if op.scope != scopeNone {
-		h.Security = []map[string][]string{{"token": {}}, {}} // or none, where the server requires no tokens
+		h.Security = []map[string][]string{{"token": {}}, {}} // a token, or none if the server requires none
 		h.Extensions = map[string]any{"x-scope": string(op.scope)}
 	}
 	return h
 }
 
-// exchange puts itself between huma and the request: statuses become ours, and
-// the body may be one that was read before.
-func (s *Server) exchange(hc huma.Context, next func(huma.Context)) {
+// wrapContext lets an exchange stand between huma and the request.
+func wrapContext(hc huma.Context, next func(huma.Context)) {
 	next(&exchange{humaContext: hc})
 }
 
+// exchange is a request and its response, as huma sees them. It maps huma's statuses
+// to ours, and returns the body that bufferBody has read, if it has read one.
 type exchange struct {
 	humaContext
 	body io.Reader
 }
 
-type humaContext huma.Context // under a name that is not that of one of its methods
+type humaContext huma.Context // huma.Context has a method Context, so it cannot be embedded under that name
 
 func (e *exchange) Unwrap() huma.Context { return e.humaContext }
 func (e *exchange) SetStatus(status int) { e.humaContext.SetStatus(mapStatus(status)) }
@@ -139,20 +131,23 @@ func (e *exchange) BodyReader() io.Reader {
 	return e.humaContext.BodyReader()
 }
 
-// bounded reads the body of an operation, when the caller is let in.
-func (s *Server) bounded(hc huma.Context, next func(huma.Context)) {
-	if hc.Operation().RequestBody == nil {
-		next(hc)
-		return
+// bufferBody returns a middleware that reads the body of an operation and checks that
+// it is UTF-8. It runs after the caller was authenticated.
+func (s *Server) bufferBody(anyBytes bool) func(huma.Context, func(huma.Context)) {
+	return func(hc huma.Context, next func(huma.Context)) {
+		if hc.Operation().RequestBody == nil {
+			next(hc)
+			return
+		}
+		r, w := humago.Unwrap(hc)
+		body, err := s.readBody(w, r)
+		if err == nil && !anyBytes {
+			err = checkUTF8(body)
+		}
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		next(&exchange{humaContext: hc, body: bytes.NewReader(body)})
 	}
-	r, w := humago.Unwrap(hc)
-	body, err := s.readBody(w, r)
-	if err == nil && hc.Operation().Metadata[anyBytes] == nil {
-		err = checkUTF8(body)
-	}
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	next(&exchange{humaContext: hc, body: bytes.NewReader(body)})
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// period is a length of time in JSON: "5m", "1 hour 30 minutes", or a number of
-// seconds.
+// period is a duration in JSON: "5m", "1 hour 30 minutes", or a number of seconds.
 type period time.Duration
 
 // Schema documents both forms.
@@ -28,35 +27,34 @@ var (
 	periodPart = regexp.MustCompile(`(\d+(?:\.\d+)?)\s*([a-z]+)`)
 )
 
-// maxPeriod is more than is allowed anywhere, and less than what a
-// [time.Duration] can hold.
+// maxPeriod is longer than any period that is allowed, and fits a [time.Duration].
 const maxPeriod = 100 * 366 * 24 * time.Hour
 
 // UnmarshalJSON reads a period.
 func (p *period) UnmarshalJSON(raw []byte) error {
-	wrong := fmt.Errorf(`%.40s is not a period; it looks like "5m", "10 seconds" or 300`, raw)
+	invalid := fmt.Errorf(`%.40s is not a period; write it like "5m", "10 seconds" or 300`, raw)
 	if seconds, err := strconv.ParseFloat(string(raw), 64); err == nil {
-		return p.set(seconds*float64(time.Second), wrong)
+		return p.set(seconds*float64(time.Second), invalid)
 	}
 	var text string
 	if err := json.Unmarshal(raw, &text); err != nil || !periodText.MatchString(strings.ToLower(text)) {
-		return wrong
+		return invalid
 	}
 	total := 0.0
 	for _, part := range periodPart.FindAllStringSubmatch(strings.ToLower(text), -1) {
 		number, err := strconv.ParseFloat(part[1], 64)
 		unit, known := units[part[2]]
 		if err != nil || !known {
-			return wrong
+			return invalid
 		}
 		total += number * float64(unit)
 	}
-	return p.set(total, wrong)
+	return p.set(total, invalid)
 }
 
-func (p *period) set(nanoseconds float64, wrong error) error {
+func (p *period) set(nanoseconds float64, invalid error) error {
 	if !(nanoseconds >= 0 && nanoseconds <= float64(maxPeriod)) {
-		return wrong
+		return invalid
 	}
 	*p = period(nanoseconds)
 	return nil

@@ -53,7 +53,7 @@ func (s *Server) publishing() {
 		OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one}, many},
 	}
 	register(s, operation{
-		method: http.MethodPost, path: "/v1/events", id: "publish-events", group: "events",
+		method: http.MethodPost, path: "/v1/events", id: "publish-events", tag: "events",
 		summary: "Publish one event or many",
 		description: "A JSON object is one event, an array or {\"events\": [...]} are many: all of them are published, or none. " +
 			"CloudEvents 1.0 are understood in binary mode (ce- headers), structured and batched.",

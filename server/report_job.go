@@ -22,7 +22,7 @@ type reportBody interface{ Reporter() in.Worker }
 
 // readReport reads what a worker says, and which job it says that it has.
 func readReport[B reportBody](c caller, input *jobReportInput) (body B, held pg.HeldJob, err error) {
-	if err = lenient(input.ContentType, input.RawBody, &body); err == nil {
+	if err = decodeLenient(input.ContentType, input.RawBody, &body); err == nil {
 		held, err = heldBy(body.Reporter(), c, input.ID)
 	}
 	return body, held, err

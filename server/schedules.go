@@ -42,17 +42,17 @@ type idOutput struct {
 
 func (s *Server) schedules() {
 	register(s, operation{
-		method: http.MethodGet, path: "/v1/schedules", id: "list-schedules", group: "schedules",
+		method: http.MethodGet, path: "/v1/schedules", id: "list-schedules", tag: "schedules",
 		summary:     "Schedules",
 		description: "Each with its cron expression, its event, and when it fires next.",
 		scope:       scopeRead,
-	}, func(ctx context.Context, c caller, _ *anyInput) (*listOf[admin.ScheduleStatus], error) {
+	}, func(ctx context.Context, c caller, _ *namespaceOnly) (*listOf[admin.ScheduleStatus], error) {
 		all, err := s.admin(c).Schedules(ctx)
 		return page(visible(c, all, func(s admin.ScheduleStatus) string { return s.Stream }), ""), err
 	})
 
 	register(s, operation{
-		method: http.MethodGet, path: "/v1/schedules/{name}", id: "get-schedule", group: "schedules",
+		method: http.MethodGet, path: "/v1/schedules/{name}", id: "get-schedule", tag: "schedules",
 		summary:     "One schedule",
 		description: "Its cron expression, its event, when it fired last, and when it fires next.",
 		scope:       scopeRead,
@@ -61,14 +61,14 @@ func (s *Server) schedules() {
 	})
 
 	register(s, operation{
-		method: http.MethodPut, path: "/v1/schedules/{name}", id: "put-schedule", group: "schedules",
+		method: http.MethodPut, path: "/v1/schedules/{name}", id: "put-schedule", tag: "schedules",
 		summary:     "Make a schedule, or change it",
 		description: "The body is the whole schedule: a field that it leaves out has its default, but active stays as it is.",
 		scope:       scopeAdmin,
 	}, s.putSchedule)
 
 	register(s, operation{
-		method: http.MethodDelete, path: "/v1/schedules/{name}", id: "delete-schedule", group: "schedules",
+		method: http.MethodDelete, path: "/v1/schedules/{name}", id: "delete-schedule", tag: "schedules",
 		summary:     "Delete a schedule",
 		description: "Events that it has published stay in the log.",
 		scope:       scopeAdmin, status: http.StatusNoContent,
@@ -76,7 +76,7 @@ func (s *Server) schedules() {
 
 	onSchedule := func(verb, summary string, do func(a *admin.Admin, ctx context.Context, name string) error) {
 		register(s, operation{
-			method: http.MethodPost, path: "/v1/schedules/{name}/" + verb, id: verb + "-schedule", group: "schedules",
+			method: http.MethodPost, path: "/v1/schedules/{name}/" + verb, id: verb + "-schedule", tag: "schedules",
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
 			description: "A second call changes nothing.",
 		}, func(ctx context.Context, c caller, input *scheduleInput) (*struct{}, error) {
@@ -90,7 +90,7 @@ func (s *Server) schedules() {
 	onSchedule("resume", "Go on with the next time", (*admin.Admin).ResumeSchedule)
 
 	register(s, operation{
-		method: http.MethodPost, path: "/v1/schedules/{name}/run", id: "run-schedule", group: "schedules",
+		method: http.MethodPost, path: "/v1/schedules/{name}/run", id: "run-schedule", tag: "schedules",
 		summary:     "Publish the event now; its times stay as they are",
 		description: "The answer has the id of the event.",
 		scope:       scopeAdmin,

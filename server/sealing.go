@@ -37,7 +37,7 @@ func (s *Server) seal(ctx context.Context, namespace string, all []posthorn.Mess
 		return nil, err
 	case err != nil:
 		s.log.Error("events cannot be sealed", "namespace", namespace, "error", err)
-		return nil, unavailable("the events are for a confidential stream and cannot be sealed now", "The server's log has more.").because(err)
+		return nil, unavailable("the events are for a confidential stream and cannot be sealed now", "The server's log has more.").withCause(err)
 	}
 	sealed := make([]posthorn.Message, len(all))
 	for i := range all {
@@ -95,7 +95,7 @@ func (s *Server) openLease(ctx context.Context, c caller, lease pg.Lease) ([]eve
 				return nil, err
 			}
 			return nil, newProblem(http.StatusServiceUnavailable, "the group hands out events of a confidential stream, which cannot be opened now",
-				"The server's log has more; it needs the keeper of the stream.").because(err)
+				"The server's log has more; it needs the keeper of the stream.").withCause(err)
 		}
 		views[i] = shown(e, err)
 	}

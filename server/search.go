@@ -46,7 +46,7 @@ type pageOutput struct {
 
 func (s *Server) searching() {
 	register(s, operation{
-		method: http.MethodGet, path: "/v1/events", id: "search-events", group: "events",
+		method: http.MethodGet, path: "/v1/events", id: "search-events", tag: "events",
 		summary: "Events by what is in them",
 		description: "A page may be short, or empty, where few events match: the search looks at a bounded number of events at a time. " +
 			"As long as there is next, there may be more. Accept: application/cloudevents-batch+json returns CloudEvents, and the next page in Link.",

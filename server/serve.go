@@ -10,22 +10,20 @@ import (
 	"time"
 )
 
-// How long a client may take to say what it wants, how long a connection may
-// idle, and how long requests may go on when the server is to stop.
 const (
-	headerTime = 10 * time.Second
-	idleTime   = 2 * time.Minute
-	drainTime  = 20 * time.Second
+	headerTimeout = 10 * time.Second // to receive the header of a request
+	idleTimeout   = 2 * time.Minute  // of a connection between requests
+	drainTimeout  = 20 * time.Second // to finish requests when the server stops
 )
 
-// Serve answers what comes in on the listener until ctx ends. Then it drains,
-// and returns when all requests have been answered. With a TLS configuration it
-// speaks HTTPS and HTTP/2, else plain HTTP. It closes the listener.
+// Serve answers requests on the listener until ctx ends. Then it drains, and returns
+// when all requests are answered. With a TLS configuration it serves HTTPS and
+// HTTP/2, otherwise plain HTTP. It closes the listener.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, config *tls.Config) error {
 	web := &http.Server{
 		Handler: s, TLSConfig: config,
-		ReadHeaderTimeout: s.headerTime, IdleTimeout: idleTime, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // what clients do wrong on the wire
+		ReadHeaderTimeout: s.headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // errors of connections, which clients cause
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -41,9 +39,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, config *tls.C
 	case <-ctx.Done():
 	}
 	s.Drain()
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
-	err := web.Shutdown(patience)
+	err := web.Shutdown(draining)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.log.Warn("requests did not end in time")
 		err = web.Close()

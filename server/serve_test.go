@@ -44,7 +44,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 func TestSlowHeadersAreCutOff(t *testing.T) {
 	t.Parallel()
 	s := New(posthorntest.Open(t), Options{})
-	s.headerTime = 50 * time.Millisecond
+	s.headerTimeout = 50 * time.Millisecond
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -19,38 +19,37 @@ import (
 	"github.com/posthorn/posthorn/internal/work"
 )
 
-// Options say how to serve. The zero value is sound.
+// Options configure a [Server]. The zero value is sound.
 type Options struct {
-	// Logger receives what goes wrong, each request that is denied, and at level
-	// debug every request. An outage of the database is one message when it begins
-	// and one when it ends, with the number of requests that failed meanwhile.
-	// Default: the client's, see [posthorn.Client.Logger].
+	// Logger receives errors, each request that is denied, and at level debug every
+	// request. An outage of the database is one message when it begins and one when it
+	// ends, with the number of requests that failed meanwhile. Default: the client's,
+	// see [posthorn.Client.Logger].
 	Logger *slog.Logger
-	// MaxBodyBytes bounds the body of a request, after it is decompressed.
-	// Default: 4 MiB.
+	// MaxBodyBytes limits the body of a request, after decompression. Default: 4 MiB.
 	MaxBodyBytes int64
-	// MaxWaits bounds how many requests may wait for something at once, and
-	// MaxStreams how many streams may be open. More are told to come again
-	// later. Default: 10000 each.
+	// MaxWaits limits how many requests may wait at the same time, and MaxStreams how
+	// many streams may be open. Requests beyond a limit get 503 with Retry-After.
+	// Default: 10000 each.
 	MaxWaits   int
 	MaxStreams int
-	// Heartbeat is how long a stream may have nothing to send before it says that
-	// it is still there. Default: 15 seconds.
+	// Heartbeat is the longest time between two messages of a stream: a stream that
+	// has no event to send sends a heartbeat. Default: 15 seconds.
 	Heartbeat time.Duration
-	// Timeout is how long a request may take, apart from the time it waits on
-	// purpose. Default: 30 seconds.
+	// Timeout limits the time of a request, apart from the time for which the client
+	// asked the server to wait. Default: 30 seconds.
 	Timeout time.Duration
-	// CORSOrigins are the origins of web pages, such as https://app.example.com,
-	// that may call from browsers. * stands for any. Default: none.
+	// CORSOrigins are the origins of web pages, such as https://app.example.com, that
+	// may call the server from browsers. * stands for any. Default: none.
 	CORSOrigins []string
-	// Tokens: nobody is let in without a token, even if there is none. Default:
-	// from the first token on that is made in the database. Until then everybody
-	// may do everything, so listen on loopback only.
+	// Tokens requires a token of every request, even if the database has none.
+	// Default: tokens are required as soon as the first one was created. Until then
+	// every request may do everything, so listen on a loopback address only.
 	Tokens bool
-	// Local: as long as no token is needed, only requests are answered that name
-	// this machine as localhost or by a loopback address. It is for servers that
-	// listen there: otherwise a web page could reach them through its browser,
-	// under a name of its own.
+	// Local refuses requests that name another host than localhost or a loopback
+	// address, as long as no token is required. Set it for servers that listen on a
+	// loopback address: otherwise a web page could call them from a browser on this
+	// machine, under a host name that resolves to the loopback address.
 	Local bool
 	// Version is shown in the OpenAPI document. Default: dev.
 	Version string
@@ -78,34 +77,33 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Server serves a client's database. It is an [http.Handler], safe for any
-// number of requests at once. The client must outlive it.
+// Server is the HTTP API of a client's database. It is an [http.Handler], safe for
+// concurrent requests. The client must stay open as long as the server is used.
 type Server struct {
 	client  *posthorn.Client
 	options Options
 	log     *slog.Logger
-	outage  *outage.Handler // log's
+	outage  *outage.Handler // of log
 	mux     *http.ServeMux
 	api     huma.API
-	handler http.Handler // the mux, and what is around it
+	handler http.Handler // the mux and its middleware
 	gate    *gate
-	box     *sealing.Box // with the client's keepers
+	box     *sealing.Box // opens and seals payloads with the client's keepers
 
 	traffic     traffic
-	waits       *waits // for events of groups
+	waits       *waits // requests that wait for events of groups
 	openStreams *openStreams
-	drained     chan struct{} // closed by Drain
+	jobBell     *work.Bell   // wakes requests that wait for jobs
+	jobWaits    atomic.Int64 // how many requests wait for jobs
 
+	drained  chan struct{} // closed by Drain
 	draining sync.Once
 
-	headerTime, bodyTime time.Duration // the constants, but in tests
-
-	jobBell  *work.Bell   // rings for those who wait for jobs
-	jobWaits atomic.Int64 // how many do
+	headerTimeout, bodyTimeout time.Duration // the constants, except in tests
 }
 
-// New serves the client's database over HTTP. Call [Server.Drain] when it is to
-// end.
+// New returns a server for the client's database. Call [Server.Drain] before it is
+// shut down.
 func New(client *posthorn.Client, options Options) *Server {
 	options = options.withDefaults()
 	drained := make(chan struct{})
@@ -113,7 +111,7 @@ func New(client *posthorn.Client, options Options) *Server {
 	log := slog.New(failures)
 	s := &Server{
 		client: client, options: options, log: log, outage: failures,
-		mux: http.NewServeMux(), drained: drained, headerTime: headerTime, bodyTime: bodyTime,
+		mux: http.NewServeMux(), drained: drained, headerTimeout: headerTimeout, bodyTimeout: bodyTimeout,
 		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens, time.Now),
 		box:     sealing.New(client.Pool(), client.Sealer(), log),
 		jobBell: work.NewBell(client.Pool(), log),
@@ -121,14 +119,16 @@ func New(client *posthorn.Client, options Options) *Server {
 	s.openStreams = newOpenStreams(client, log)
 	s.traffic.routes = map[string]*routeTraffic{}
 	s.api = humago.New(s.mux, apiConfig(options.Version))
-	s.api.UseMiddleware(s.exchange)
+	s.api.UseMiddleware(wrapContext)
 	s.routes()
-	s.handler = s.watched(s.hurried(compressed(allowOrigins(options.CORSOrigins, s.checked(traced(http.HandlerFunc(s.route)))))))
+	handler := s.checkRequests(continueTraces(http.HandlerFunc(s.route)))
+	handler = compressResponses(allowOrigins(options.CORSOrigins, handler))
+	s.handler = s.logRequests(s.limitBodyTime(handler))
 	return s
 }
 
-// admin operates the namespace of a caller, and opens payloads. Changes of callers that
-// may operate are recorded in the audit log.
+// admin returns an Admin for the namespace of a caller. It opens payloads, and records
+// changes in the audit log if the caller has the scope admin.
 func (s *Server) admin(c caller) *admin.Admin {
 	a := admin.New(s.client.Pool(), c.namespace).Opening(opener{s.box})
 	if c.may(scopeAdmin) {
@@ -140,7 +140,7 @@ func (s *Server) admin(c caller) *admin.Admin {
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// routes names every resource once.
+// routes registers the operations of every resource.
 func (s *Server) routes() {
 	s.health()
 	s.serveMetrics()
@@ -159,8 +159,8 @@ func (s *Server) routes() {
 	s.jobs()
 }
 
-// route lets the mux answer, except where it would in plain text: for a path or
-// a method that there is not.
+// route passes a request to the mux. For an unknown path or method the mux would
+// answer in plain text, so route answers with problem details instead.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := s.mux.Handler(r)
 	if pattern != "" {
@@ -168,19 +168,19 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		s.mux.ServeHTTP(w, r)
 		return
 	}
-	unknown := &unknownRoute{header: http.Header{}}
-	handler.ServeHTTP(unknown, r)
-	if allow := unknown.header.Get("Allow"); allow != "" {
+	unmatched := &headerOnly{header: http.Header{}}
+	handler.ServeHTTP(unmatched, r)
+	if allow := unmatched.header.Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
-		s.fail(w, r, newProblem(http.StatusMethodNotAllowed, r.Method+" is not possible here", "Use one of: "+allow+"."))
+		s.fail(w, r, newProblem(http.StatusMethodNotAllowed, r.Method+" is not allowed here", "Use one of: "+allow+"."))
 		return
 	}
-	s.fail(w, r, newProblem(http.StatusNotFound, "there is nothing at "+token.Hide(r.URL.Path), "/docs lists what there is."))
+	s.fail(w, r, newProblem(http.StatusNotFound, "there is nothing at "+token.Hide(r.URL.Path), "See /docs for all routes."))
 }
 
-// unknownRoute takes what the mux answers when it has no route.
-type unknownRoute struct{ header http.Header }
+// headerOnly records the header of the mux's answer to an unmatched request.
+type headerOnly struct{ header http.Header }
 
-func (u *unknownRoute) Header() http.Header         { return u.header }
-func (u *unknownRoute) Write(b []byte) (int, error) { return len(b), nil }
-func (u *unknownRoute) WriteHeader(int)             {}
+func (h *headerOnly) Header() http.Header         { return h.header }
+func (h *headerOnly) Write(b []byte) (int, error) { return len(b), nil }
+func (h *headerOnly) WriteHeader(int)             {}

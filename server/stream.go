@@ -22,7 +22,7 @@ const (
 	streamFor = time.Hour
 	// streamPatience is how long a reader may take nothing at all. Then there is
 	// no telling it anything either. It is shorter than a server that stops waits.
-	streamPatience = drainTime * 3 / 4
+	streamPatience = drainTimeout * 3 / 4
 	// recheckAfter is how long it goes without asking whether the reader may
 	// still be there.
 	recheckAfter = time.Second

@@ -31,7 +31,7 @@ func documentParameters() []*huma.Param {
 
 func (s *Server) liveStream() {
 	s.handle(operation{
-		method: http.MethodGet, path: "/v1/stream", id: "stream-events", group: "events",
+		method: http.MethodGet, path: "/v1/stream", id: "stream-events", tag: "events",
 		summary: "Events as they are published, as server-sent events",
 		description: "The id of each event goes on right after it: with Last-Event-ID, which wins over from, nothing is lost. " +
 			"Besides events there are heartbeat, slow and bye, with the id to come back with.",

@@ -16,7 +16,7 @@ type streamsInput struct {
 
 func (s *Server) streams() {
 	register(s, operation{
-		method: http.MethodGet, path: "/v1/streams", id: "list-streams", group: "streams",
+		method: http.MethodGet, path: "/v1/streams", id: "list-streams", tag: "streams",
 		summary:     "Streams, by name",
 		description: "Each with its policy.",
 		scope:       scopeRead,

@@ -46,7 +46,7 @@ type owedOutput struct {
 
 func (s *Server) subscriptions() {
 	register(s, operation{
-		method: http.MethodGet, path: "/v1/subscriptions", id: "list-subscriptions", group: "subscriptions",
+		method: http.MethodGet, path: "/v1/subscriptions", id: "list-subscriptions", tag: "subscriptions",
 		summary:     "Subscriptions of a group",
 		description: "Each with its filter or condition, and how many events it gets again.",
 		scope:       scopeRead,
@@ -56,14 +56,14 @@ func (s *Server) subscriptions() {
 	})
 
 	register(s, operation{
-		method: http.MethodPut, path: "/v1/subscriptions/{group}/{name}", id: "put-subscription", group: "subscriptions",
+		method: http.MethodPut, path: "/v1/subscriptions/{group}/{name}", id: "put-subscription", tag: "subscriptions",
 		summary:     "Make a subscription, or change what it wants",
 		description: "The group is made if there is none. A group with subscriptions hands out only what one of them wants.",
 		scope:       scopeConsume,
 	}, s.putSubscription)
 
 	register(s, operation{
-		method: http.MethodDelete, path: "/v1/subscriptions/{group}/{name}", id: "delete-subscription", group: "subscriptions",
+		method: http.MethodDelete, path: "/v1/subscriptions/{group}/{name}", id: "delete-subscription", tag: "subscriptions",
 		summary:     "Remove a subscription with what is owed to it",
 		description: "The answer has the number of events that were owed to it, and are not any more.",
 		scope:       scopeConsume,

@@ -8,13 +8,13 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 )
 
-// traceContext reads and writes traceparent and tracestate.
+// traceContext reads and writes the headers traceparent and tracestate.
 var traceContext = propagation.TraceContext{}
 
-// traced continues the trace of who calls: what is published carries it, and the
-// answer says it again. (Answers to GET may have a trace of their own: that of
-// the job they hand out.)
-func traced(next http.Handler) http.Handler {
+// continueTraces adds the trace of the client to the context of a request, so that
+// published events and jobs carry it, and returns it in the response. A response to GET
+// does not return it, since it may carry the trace of a claimed job.
+func continueTraces(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Traceparent") != "" {
 			ctx := traceContext.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
@@ -27,28 +27,27 @@ func traced(next http.Handler) http.Handler {
 	})
 }
 
-// traceOf is the trace that a request is part of, as metadata of what is made in
-// it; nil if there is none.
+// traceOf returns the trace of a request as metadata for a new job; nil if it has none.
 func traceOf(ctx context.Context) json.RawMessage {
 	carrier := propagation.MapCarrier{}
 	traceContext.Inject(ctx, carrier)
 	if len(carrier) == 0 {
 		return nil
 	}
-	raw, _ := json.Marshal(carrier) // strings
+	raw, _ := json.Marshal(carrier) // a map of strings always encodes
 	return raw
 }
 
-// traceIn is the trace in metadata, if there is one that is well-formed.
+// traceIn returns the trace in metadata, if it is well-formed.
 func traceIn(metadata json.RawMessage) propagation.MapCarrier {
 	var fields map[string]any
-	_ = json.Unmarshal(metadata, &fields) // there may be none
-	said, carrier := propagation.MapCarrier{}, propagation.MapCarrier{}
+	_ = json.Unmarshal(metadata, &fields) // there may be no metadata
+	stored, valid := propagation.MapCarrier{}, propagation.MapCarrier{}
 	for _, name := range traceContext.Fields() {
 		if text, ok := fields[name].(string); ok {
-			said[name] = text
+			stored[name] = text
 		}
 	}
-	traceContext.Inject(traceContext.Extract(context.Background(), said), carrier)
-	return carrier
+	traceContext.Inject(traceContext.Extract(context.Background(), stored), valid)
+	return valid
 }

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// checked refuses what no route has to deal with, and sets the headers that all
-// answers have.
-func (s *Server) checked(next http.Handler) http.Handler {
+// checkRequests refuses requests with an invalid path, query or header, and sets the
+// headers that all responses have.
+func (s *Server) checkRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
@@ -25,33 +25,35 @@ func (s *Server) checked(next http.Handler) http.Handler {
 	})
 }
 
-// checkAddress: names in paths and queries are text that Postgres can hold.
+// checkAddress refuses paths and queries that Postgres cannot hold as text, and
+// parameters that are repeated.
 func checkAddress(u *url.URL) *problem {
 	if !isText(u.Path) {
 		return badRequest("the path is not valid UTF-8 without NUL", "")
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return badRequest("the query cannot be read", "Percent-encode what is special in it.")
+		return badRequest("the query cannot be read", "Percent-encode special characters.")
 	}
 	for name, values := range query {
 		if !isText(name) || !isText(strings.Join(values, "")) {
 			return badRequest("the query is not valid UTF-8 without NUL", "")
 		}
 		if len(values) > 1 {
-			return badRequest("the query has "+name+" more than once", "Lists are separated by commas.")
+			return badRequest("the query has "+name+" more than once", "Separate the elements of a list by commas.")
 		}
 	}
 	return nil
 }
 
-// single are headers that must not come twice: which of them would hold?
-var single = []string{"Authorization", "Content-Type", "Content-Encoding", "Idempotency-Key", "Traceparent", "Last-Event-Id"}
+// singleHeaders are refused when they are repeated, since it would be unclear which
+// one counts.
+var singleHeaders = []string{"Authorization", "Content-Type", "Content-Encoding", "Idempotency-Key", "Traceparent", "Last-Event-Id"}
 
 func checkHeader(h http.Header) *problem {
-	for _, name := range single {
+	for _, name := range singleHeaders {
 		if len(h[name]) > 1 {
-			return badRequest("the header "+name+" is there more than once", "Send it once.")
+			return badRequest("the request has the header "+name+" more than once", "Send it once.")
 		}
 	}
 	return nil

@@ -42,6 +42,21 @@ var groups = kind[GroupStatus]{"group", `
 // Groups returns the statuses of the groups of the namespace, by name.
 func (a *Admin) Groups(ctx context.Context) ([]GroupStatus, error) { return groups.all(ctx, a) }
 
+// GroupNames returns the names of the groups that contain a text, in order, after a name
+// or from the first one on.
+func (a *Admin) GroupNames(ctx context.Context, part, after string, limit int) ([]string, error) {
+	return a.streams(ctx, "find groups", "select posthorn.find_groups($1::text, $2::text, $3::text, $4::int)", part, pg.Optional(after), limit)
+}
+
+// GroupsNamed returns the statuses of some groups of the namespace, by name.
+func (a *Admin) GroupsNamed(ctx context.Context, names []string) ([]GroupStatus, error) {
+	return rows[GroupStatus](ctx, a.db, "list groups", `
+		select *, extract(epoch from held_for) as held_for_seconds
+		from posthorn.group_status
+		where namespace = $1::text and group_name = any ($2::text[])
+		order by group_name`, a.namespace, list(names))
+}
+
 // Group returns the status of one group.
 func (a *Admin) Group(ctx context.Context, group string) (GroupStatus, error) {
 	return groups.named(ctx, a, group)

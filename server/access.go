@@ -11,6 +11,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/token"
+	pages "github.com/posthorn/posthorn/server/page"
 )
 
 // scope is a right that an operation needs and a token may have.
@@ -34,6 +35,7 @@ type caller struct {
 	namespace string // whose everything it asks for is
 	bound     bool   // to that namespace: others do not exist for it
 	scopes    []scope
+	operates  bool     // what it changes is recorded in the audit log
 	hidden    []string // the restricted streams that it neither reads nor publishes to
 
 	token token.Token // none without tokens
@@ -134,6 +136,7 @@ func (s *Server) admit(r *http.Request, needed scope) (caller, error) {
 	}
 	c, err := s.authenticate(r)
 	recordOf(r.Context()).caller = c.name
+	c.operates = c.may(scopeAdmin) || pages.IsFrom(r.Context())
 	if err == nil && !c.may(needed) {
 		err = newProblem(http.StatusForbidden, "the token lacks the scope "+string(needed), "Use a token that has it.")
 	}

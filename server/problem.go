@@ -13,6 +13,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/pg"
+	pages "github.com/posthorn/posthorn/server/page"
 )
 
 // problem is an error response, as RFC 9457 (problem details) defines it. Handlers may
@@ -149,8 +150,12 @@ func errTooLarge(limit int64) *problem {
 		"Split it into several requests.")
 }
 
-// fail writes an error as problem details.
+// fail writes an error as problem details, or as a page.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if pages.Owns(r.URL.Path) {
+		s.pages.Fail(w, r, err)
+		return
+	}
 	p := problemOf(r.Context(), err)
 	s.recordProblem(r.Context(), p)
 	for name, value := range p.headers() {

@@ -17,6 +17,7 @@ import (
 	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/internal/token"
 	"github.com/posthorn/posthorn/internal/work"
+	pages "github.com/posthorn/posthorn/server/page"
 )
 
 // Options configure a [Server]. The zero value is sound.
@@ -88,6 +89,7 @@ type Server struct {
 	api     huma.API
 	handler http.Handler // the mux and its middleware
 	gate    *gate
+	pages   *pages.Pages // the page for people
 	box     *sealing.Box // opens and seals payloads with the client's keepers
 
 	traffic     traffic
@@ -128,10 +130,10 @@ func New(client *posthorn.Client, options Options) *Server {
 }
 
 // admin returns an Admin for the namespace of a caller. It opens payloads, and records
-// changes in the audit log if the caller has the scope admin.
+// changes of callers that operate in the audit log.
 func (s *Server) admin(c caller) *admin.Admin {
 	a := admin.New(s.client.Pool(), c.namespace).Opening(opener{s.box})
-	if c.may(scopeAdmin) {
+	if c.operates {
 		a = a.By(c.name)
 	}
 	return a
@@ -157,6 +159,7 @@ func (s *Server) routes() {
 	s.projections()
 	s.streams()
 	s.jobs()
+	s.servePage()
 }
 
 // route passes a request to the mux. For an unknown path or method the mux would

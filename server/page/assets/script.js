@@ -1,0 +1,154 @@
+// The page works without this script. With it, live pages renew themselves, times are
+// those of the person, and some keys are shortcuts.
+"use strict";
+
+document.documentElement.classList.add("scripted");
+const main = document.getElementById("main");
+
+// Times: the server's clock counts, in the zone of the person.
+const ahead = Date.parse(document.documentElement.dataset.now) - Date.now();
+const inWords = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "narrow" });
+const inFull = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+const inTable = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+function distance(milliseconds) {
+  const seconds = Math.round(milliseconds / 1000), size = Math.abs(seconds);
+  if (size < 1) return "now";
+  if (size < 120) return inWords.format(seconds, "second");
+  if (size < 7200) return inWords.format(Math.trunc(seconds / 60), "minute");
+  if (size < 172800) return inWords.format(Math.trunc(seconds / 3600), "hour");
+  return inWords.format(Math.trunc(seconds / 86400), "day");
+}
+
+function setTimes() {
+  for (const element of document.querySelectorAll("time[data-time]")) {
+    const at = Date.parse(element.dateTime);
+    const ago = element.dataset.time === "ago";
+    const text = ago ? distance(at - Date.now() - ahead) : inTable.format(at);
+    if (element.textContent !== text) element.textContent = text;
+    const title = inFull.format(at) + (ago ? "" : ", " + distance(at - Date.now() - ahead));
+    if (element.title !== title) element.title = title;
+  }
+}
+
+// Replaces the parts of an element that differ from a newer one. Rows are known by
+// data-key. What the person has typed, opened or selected stays.
+function renew(old, fresh) {
+  for (const { name, value } of [...fresh.attributes]) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  for (const { name } of [...old.attributes]) {
+    if (!fresh.hasAttribute(name) && !(name === "open" && old.localName === "details")) old.removeAttribute(name);
+  }
+  const keyed = new Map();
+  for (const child of old.children) if (child.dataset.key) keyed.set(child.dataset.key, child);
+  let next = old.firstChild;
+  for (const child of [...fresh.childNodes]) {
+    const key = child.dataset?.key;
+    let match = key ? keyed.get(key) : next;
+    if (key) keyed.delete(key);
+    if (match && match !== next) old.insertBefore(match, next);
+    if (match && !key && match.dataset?.key) match = undefined;
+    if (!match) {
+      old.insertBefore(child, next);
+      if (key && old.children.length > 1) child.classList.add("fresh");
+      continue;
+    }
+    next = match.nextSibling;
+    if (match.nodeType === child.nodeType && match.nodeName === child.nodeName) {
+      if (match.nodeType !== Node.ELEMENT_NODE) {
+        if (match.data !== child.data) match.data = child.data;
+      } else if (match !== document.activeElement || !match.matches("input, select, textarea")) {
+        if (!match.isEqualNode(child)) renew(match, child);
+      }
+    } else {
+      old.replaceChild(child, match);
+    }
+  }
+  while (next) {
+    const after = next.nextSibling;
+    next.remove();
+    next = after;
+  }
+}
+
+// A live page follows the server, while somebody can see it.
+const trouble = document.getElementById("trouble");
+function tell(text) {
+  if (!trouble) return;
+  trouble.hidden = !text;
+  if (trouble.textContent !== text) trouble.textContent = text;
+}
+
+let source;
+function follow() {
+  if (document.hidden) {
+    source?.close();
+    source = undefined;
+    return;
+  }
+  if (source) return;
+  source = new EventSource(location.pathname + location.search);
+  source.addEventListener("main", (message) => {
+    tell("");
+    const fresh = document.createElement("main");
+    fresh.append(...new DOMParser().parseFromString(message.data, "text/html").body.childNodes);
+    for (const { name, value } of main.attributes) fresh.setAttribute(name, value);
+    if (main.querySelector("[data-editing]:focus-within")) return; // the person fills in a form
+    renew(main, fresh);
+    setTimes();
+    document.dispatchEvent(new Event("posthorn:renewed"));
+  });
+  source.addEventListener("trouble", (message) => tell("This page is out of date: " + message.data));
+  source.addEventListener("gone", () => location.reload());
+  source.addEventListener("error", () => {
+    tell("This page is out of date: the server does not answer.");
+    if (source.readyState === EventSource.CLOSED) {
+      source = undefined;
+      setTimeout(follow, 5000);
+    }
+  });
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  try {
+    await navigator.clipboard.writeText(button.dataset.copy);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(button.parentElement.querySelector("code"));
+    button.textContent = "Selected";
+  }
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
+  event.preventDefault();
+  document.getElementById("find")?.focus();
+});
+
+document.getElementById("namespace")?.addEventListener("change", (event) => event.target.form.submit());
+
+// Times that people type are in their zone; the server reads UTC.
+for (const input of document.querySelectorAll("input[type=datetime-local][data-utc]")) {
+  const hidden = document.createElement("input");
+  hidden.type = "hidden";
+  hidden.name = input.name;
+  input.removeAttribute("name");
+  input.after(hidden);
+  if (input.dataset.utc) {
+    const at = new Date(input.dataset.utc);
+    input.value = new Date(at - at.getTimezoneOffset() * 60000).toISOString().slice(0, 19);
+  }
+  const set = () => { hidden.value = input.value ? new Date(input.value).toISOString() : ""; };
+  input.addEventListener("input", set);
+  set();
+}
+
+setTimes();
+setInterval(() => { if (!document.hidden) setTimes(); }, 1000);
+if (main && "live" in main.dataset) {
+  follow();
+  document.addEventListener("visibilitychange", follow);
+}

@@ -1,0 +1,180 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/posthorn/posthorn/admin"
+)
+
+// Bulk is an action on everything that a filter matches. A page asks first, with the
+// number of things; then the action runs in parts, and a page shows how far it is.
+// Things that come to match after the page has asked are left alone.
+type Bulk struct {
+	Path   string   // of the page that asks, such as dead-letters/redrive
+	Scope  string   // that the caller needs. Default: admin
+	Name   string   // in the audit log, as the HTTP API names the action
+	Filter []string // the parameters that say which things are meant
+	Verb   string   // on the button, such as Redrive
+	Noun   string   // one of the things, such as dead letter
+	Advice string   // what to know before, as a sentence
+	Back   string   // the path of the list with the same filter
+
+	// Match returns how many things the filter matches now, and the highest of their
+	// numbers.
+	Match func(ctx context.Context, r *Request, filter url.Values) (n, last int64, err error)
+	// Part touches the next things after a number, up to the last, at most a thousand
+	// or so, and returns the number of the last one that it looked at: 0 at the end.
+	// It may run long after the request.
+	Part func(ctx context.Context, a *admin.Admin, filter url.Values, hidden []string, after, last int64) (next int64, err error)
+}
+
+const (
+	mostBulks   = 4 // that run in this process at once
+	partTimeout = time.Minute
+)
+
+// question is what a page asks before an action.
+type question struct {
+	Sentence, Advice string
+	Filter           []parameter
+	Action, Label    string
+	Fields           []any
+	None             bool // there is nothing to do
+	BackLink         string
+}
+
+type parameter struct{ Name, Value string }
+
+// FieldPairs are the fields of the form.
+func (q question) FieldPairs() []parameter {
+	var all []parameter
+	for i := 0; i+1 < len(q.Fields); i += 2 {
+		all = append(all, parameter{plain(q.Fields[i]), plain(q.Fields[i+1])})
+	}
+	return all
+}
+
+func (p *Pages) bulk(b Bulk) {
+	scope := b.Scope
+	if scope == "" {
+		scope = "admin"
+	}
+	p.screen(Screen{Path: b.Path, Under: b.Back, Scope: scope, Show: func(ctx context.Context, r *Request) (*View, error) {
+		return b.ask(ctx, r)
+	}})
+	p.action(Action{Path: b.Path, Scope: scope, Do: func(ctx context.Context, r *Request) (string, string, error) {
+		return p.begin(ctx, r, b)
+	}})
+}
+
+func (b Bulk) ask(ctx context.Context, r *Request) (*View, error) {
+	filter := r.Filter(b.Filter...)
+	n, last, err := b.Match(ctx, r, filter)
+	if err != nil {
+		return nil, err
+	}
+	q := question{
+		Sentence: fmt.Sprintf("%s %s?", b.Verb, things(n, b.Noun)), Advice: b.Advice, Action: b.Path, Label: fmt.Sprintf("%s %s", b.Verb, count(n)),
+		Fields: []any{"last", last, "expected", strconv.FormatInt(n, 10)}, None: n == 0, BackLink: r.Link(b.Back, pairs(filter)...),
+	}
+	for _, name := range b.Filter {
+		if value := filter.Get(name); value != "" {
+			q.Filter = append(q.Filter, parameter{name, value})
+			q.Fields = append(q.Fields, name, value)
+		}
+	}
+	return &View{Title: q.Sentence, Template: "question.html", Data: q}, nil
+}
+
+// pairs makes parameters of a filter.
+func pairs(filter url.Values) []any {
+	var all []any
+	for name := range filter {
+		all = append(all, name, filter.Get(name))
+	}
+	return all
+}
+
+// begin starts the action, and leads to the page that shows its progress.
+func (p *Pages) begin(ctx context.Context, r *Request, b Bulk) (string, string, error) {
+	last, err := r.Number("last")
+	if err != nil {
+		return "", "", err
+	}
+	expected, err := r.Number("expected")
+	if err != nil {
+		return "", "", err
+	}
+	select {
+	case p.bulks <- struct{}{}:
+	default:
+		return "", "", &Problem{
+			Status: http.StatusServiceUnavailable, Detail: fmt.Sprintf("this server runs %d actions on many things already", mostBulks),
+			Hint: "Wait for one of them to end; the audit log lists them.",
+		}
+	}
+	filter := r.Filter(b.Filter...)
+	detail := map[string]string{}
+	for name := range filter {
+		detail[name] = filter.Get(name)
+	}
+	id, err := r.Admin.BeginAction(ctx, b.Name, filter.Get("group"), detail, expected)
+	if err != nil {
+		<-p.bulks
+		return "", "", err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer cancel()
+		defer func() { <-p.bulks }()
+		p.run(ctx, r.Admin, b, id, filter, r.Hidden, last)
+	}()
+	return r.Link("action", "id", id), "", nil
+}
+
+// run makes an action part by part, and records how it ended.
+func (p *Pages) run(ctx context.Context, a *admin.Admin, b Bulk, id int64, filter url.Values, hidden []string, last int64) {
+	err := p.parts(ctx, b, a.Part(id), filter, hidden, last)
+	reason := ""
+	if err != nil {
+		reason = p.Door.Problem(ctx, err).Detail
+	}
+	ctx, cancel := context.WithTimeout(ctx, partTimeout)
+	defer cancel()
+	if err := a.EndAction(ctx, id, reason); err != nil {
+		p.Logger.Error("the end of an action was not recorded", "action", id, "error", err)
+	}
+}
+
+var errStopped = &Problem{Status: http.StatusServiceUnavailable, Detail: "the server stopped", Hint: "Make the action again: it goes on with what is left."}
+
+func (p *Pages) parts(ctx context.Context, b Bulk, a *admin.Admin, filter url.Values, hidden []string, last int64) (err error) {
+	defer func() {
+		if caught := recover(); caught != nil {
+			p.Logger.Error("an action panicked", "action", b.Name, "panic", caught)
+			err = errors.New("a part of it failed; the server's log has more")
+		}
+	}()
+	for after := int64(0); ; {
+		select {
+		case <-p.Drained:
+			return errStopped
+		default:
+		}
+		part, cancel := context.WithTimeout(ctx, partTimeout)
+		next, err := b.Part(part, a, filter, hidden, after, last)
+		cancel()
+		p.Door.Woken()
+		p.rendered.forget()
+		if err != nil || next == 0 {
+			return err
+		}
+		after = next
+	}
+}

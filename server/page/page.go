@@ -1,0 +1,203 @@
+// Package page is the page for people: an overview that begins with everything that is
+// wrong, and pages for events, groups, dead letters and more, with their actions.
+//
+// The page is made of package admin, and of the HTTP API for its actions. It does not
+// know how callers are authenticated: the server is its [Door]. HTML is rendered here;
+// one small script of our own replaces the parts of a page that have changed.
+package page
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/posthorn/posthorn/admin"
+)
+
+// Root is the path below which all pages are, but for the overview at /.
+const Root = "/ui/"
+
+// Door is the server, as the page sees it.
+type Door interface {
+	// Admit returns the caller who sends a request with the text of a token, "" for
+	// none. Without a namespace the caller gets its own.
+	Admit(r *http.Request, namespace, token string) (Caller, error)
+	// Problem says what an error means for the person who sees it, and logs errors that
+	// are a fault of the server.
+	Problem(ctx context.Context, err error) *Problem
+	// Woken lets requests that wait for events look again.
+	Woken()
+}
+
+// Caller is the person who looks at a page, by the token.
+type Caller struct {
+	Name      string
+	Namespace string   // the one that is shown
+	Bound     bool     // other namespaces do not exist for the caller
+	SignedIn  bool     // with a token
+	Hidden    []string // restricted streams that the caller may not see
+	Scopes    []string
+	Admin     *admin.Admin // of the namespace; it records changes in the audit log
+}
+
+// Config is what the page needs.
+type Config struct {
+	Door    Door
+	API     http.Handler    // the HTTP API, through which actions are made
+	Drained <-chan struct{} // closed when the server is about to stop
+	Logger  *slog.Logger
+	Timeout time.Duration // of a request
+}
+
+// Pages serves the page. It is an [http.Handler] for / and everything below [Root].
+type Pages struct {
+	Config
+	screens map[string]Screen
+	actions map[string]Action
+
+	live       allowance
+	rendered   shared[rendering]
+	watching   atomic.Int64
+	namespaces shared[[]string]
+	bulks      chan struct{} // a place for for each action on many things that runs
+	stand      string        // stands for the form token in HTML that several browsers share
+}
+
+// New makes the page.
+func New(c Config) *Pages {
+	p := &Pages{Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, bulks: make(chan struct{}, mostBulks), stand: rand.Text()}
+	p.overview()
+	p.groups()
+	p.audit()
+	p.find()
+	return p
+}
+
+// Screen is a page that shows something.
+type Screen struct {
+	Path  string // below the namespace, such as groups; its template is groups.html
+	Under string // the path of the entry in the navigation; default: Path
+	Scope string // that the caller needs. Default: read
+	Live  bool   // it changes by itself while somebody looks at it
+	Show  func(ctx context.Context, r *Request) (*View, error)
+}
+
+// View is what a page shows: data for its template.
+type View struct {
+	Title    string
+	Template string // default: that of the screen
+	Data     any
+}
+
+// Action is a form that changes something. Do returns the link of the page to go to
+// then, "" for the page with the form, and a sentence about what was done.
+type Action struct {
+	Path  string // below the namespace, such as group/pause
+	Scope string // that the caller needs. Default: admin
+	Do    func(ctx context.Context, r *Request) (to, done string, err error)
+}
+
+func (p *Pages) screen(s Screen) {
+	if s.Under == "" {
+		s.Under = s.Path
+	}
+	if s.Scope == "" {
+		s.Scope = "read"
+	}
+	p.screens[s.Path] = s
+}
+
+func (p *Pages) action(a Action) {
+	if a.Scope == "" {
+		a.Scope = "admin"
+	}
+	p.actions[a.Path] = a
+}
+
+// Owns tells whether a path belongs to the page.
+func Owns(path string) bool { return path == "/" || strings.HasPrefix(path, Root) }
+
+// ServeHTTP answers one request.
+func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	namespace, path := "", ""
+	if rest, ok := strings.CutPrefix(r.URL.Path, Root); ok {
+		namespace, path, _ = strings.Cut(rest, "/")
+	}
+	if namespace == own {
+		p.serveOwn(w, r, path)
+		return
+	}
+	request, err := p.admit(w, r, namespace, path)
+	if err != nil {
+		p.refuse(w, r, err)
+		return
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		p.get(w, request)
+	case http.MethodPost:
+		p.post(w, request)
+	default:
+		w.Header().Set("Allow", "GET, HEAD, POST")
+		p.fail(w, request, &Problem{Status: http.StatusMethodNotAllowed, Detail: r.Method + " is not possible here"})
+	}
+}
+
+func (p *Pages) get(w http.ResponseWriter, r *Request) {
+	screen, ok := p.screens[r.path]
+	if !ok {
+		p.fail(w, r, &Problem{Status: http.StatusNotFound, Detail: "there is no such page", Hint: "The navigation lists what there is."})
+		return
+	}
+	r.screen = screen
+	if err := r.need(screen.Scope); err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	if screen.Live && r.http.Header.Get("Accept") == eventStream {
+		p.follow(w, r)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.http.Context(), p.Timeout)
+	defer cancel()
+	view, err := screen.Show(ctx, r)
+	if err == nil {
+		err = p.answer(w, r, view)
+	}
+	if err != nil {
+		p.fail(w, r, err)
+	}
+}
+
+func (p *Pages) post(w http.ResponseWriter, r *Request) {
+	action, ok := p.actions[r.path]
+	if !ok {
+		p.fail(w, r, &Problem{Status: http.StatusNotFound, Detail: "there is no such action"})
+		return
+	}
+	if err := r.need(action.Scope); err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	if err := r.readForm(w); err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.http.Context(), p.Timeout)
+	defer cancel()
+	to, done, err := action.Do(ctx, r)
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	p.rendered.forget() // what others see of it is out of date
+	if to == "" {
+		to = r.back()
+	}
+	r.setNotice(w, done)
+	http.Redirect(w, r.http, to, http.StatusSeeOther)
+}

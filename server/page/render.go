@@ -1,0 +1,200 @@
+package page
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"embed"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"strings"
+	"time"
+)
+
+//go:embed *.html
+var templateFiles embed.FS
+
+// functions are those that templates have, besides the methods of shown.
+var functions = template.FuncMap{
+	"short": short, "text": text, "block": block, "document": document,
+	"title": func(value any) string { return inTitle(value, shortText) },
+	"count": count, "things": things, "rate": rate, "period": period, "size": size, "at": at, "ago": ago,
+	"asset": assetLink,
+	"add":   func(a, b int64) int64 { return a + b },
+	"list":  func(values ...any) []any { return values },
+}
+
+// templates has each page with the layout, by the name of its file.
+var templates = mustParse()
+
+func mustParse() map[string]*template.Template {
+	shared := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "layout.html", "parts.html"))
+	all := map[string]*template.Template{}
+	names, err := fs.Glob(templateFiles, "*.html")
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range names {
+		switch name {
+		case "layout.html", "parts.html":
+		case "bare.html":
+			all[name] = template.Must(template.New(name).Funcs(functions).ParseFS(templateFiles, name, "parts.html"))
+		default:
+			all[name] = template.Must(template.Must(shared.Clone()).ParseFS(templateFiles, name))
+		}
+	}
+	return all
+}
+
+// templateOf is the template for some data; layout is the one for what is no view.
+func templateOf(layout string, data any) *template.Template {
+	if s, ok := data.(*shown); ok {
+		return templates[s.view.Template]
+	}
+	return templates[layout]
+}
+
+// shown is what a template gets: the data of a view as .Data, and as its methods what
+// depends on the request. Methods of Request, such as Link and May, are among them.
+type shown struct {
+	*Request
+	Title  string
+	Data   any
+	Notice string
+	Form   string // the form token
+
+	view *View
+}
+
+func (r *Request) shown(view *View, form string) *shown {
+	if view.Template == "" {
+		view.Template = cmp.Or(r.screen.Path, "overview") + ".html"
+	}
+	return &shown{Request: r, Title: view.Title, Data: view.Data, Notice: r.notice, Form: form, view: view}
+}
+
+// answer sends a page.
+func (p *Pages) answer(w http.ResponseWriter, r *Request, view *View) error {
+	page := r.shown(view, p.formToken(r.http))
+	if templates[view.Template] == nil {
+		return fmt.Errorf("there is no template %s", view.Template)
+	}
+	p.write(w, r.http, http.StatusOK, "layout.html", page)
+	return nil
+}
+
+// main renders what is within main, for a page that changes by itself.
+func (p *Pages) main(ctx context.Context, r *Request) ([]byte, error) {
+	view, err := r.screen.Show(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	page := r.shown(view, p.stand)
+	var html bytes.Buffer
+	err = templates[view.Template].ExecuteTemplate(&html, "main", page)
+	return html.Bytes(), err
+}
+
+// entry is a link of the navigation.
+type navigationEntry struct {
+	Path, Name string
+	Current    bool
+}
+
+// navigation lists pages in the order in which they are shown. Those that are not made
+// are left out.
+var navigation = []navigationEntry{
+	{Path: "", Name: "Overview"},
+	{Path: "events", Name: "Events"},
+	{Path: "groups", Name: "Groups"},
+	{Path: "dead-letters", Name: "Dead letters"},
+	{Path: "jobs", Name: "Jobs"},
+	{Path: "schedules", Name: "Schedules"},
+	{Path: "streams", Name: "Streams"},
+	{Path: "relays", Name: "Relays"},
+	{Path: "projections", Name: "Projections"},
+	{Path: "webhooks", Name: "Webhooks"},
+	{Path: "nodes", Name: "Nodes"},
+	{Path: "tokens", Name: "Tokens"},
+	{Path: "audit", Name: "Audit log"},
+}
+
+// Navigation is the navigation of the page.
+func (s *shown) Navigation() []navigationEntry {
+	var entries []navigationEntry
+	for _, e := range navigation {
+		if screen, ok := s.pages.screens[e.Path]; ok && s.May(screen.Scope) {
+			e.Current = s.screen.Show != nil && s.screen.Under == e.Path
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// Namespaces are those between which the person may choose.
+func (s *shown) Namespaces() []string { return s.all }
+
+// Live tells whether the page changes by itself.
+func (s *shown) Live() bool { return s.screen.Live && s.Template() != "error.html" }
+
+// Template is the name of the page's template.
+func (s *shown) Template() string { return s.view.Template }
+
+// Now is the server's time, by which the script counts.
+func (s *shown) Now() string { return time.Now().UTC().Format(time.RFC3339Nano) }
+
+// Query is the search of the box at the top.
+func (s *shown) Query() string {
+	if s.path == "find" {
+		return s.Value("q")
+	}
+	return ""
+}
+
+// Button is a form of one button that makes an action. Fields are names and values in
+// turn. It is nothing for a caller who may not make the action.
+func (s *shown) Button(action, label string, fields ...any) template.HTML {
+	a, ok := s.pages.actions[action]
+	if !ok || !s.May(a.Scope) {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `<form class="inline" method="post" action="%s" data-action="%s">%s`,
+		template.HTMLEscapeString(s.Link(action)), template.HTMLEscapeString(action), s.Fields(fields...))
+	fmt.Fprintf(&b, `<button>%s</button></form>`, template.HTMLEscapeString(label))
+	return template.HTML(b.String())
+}
+
+// Ask is a link, which looks like a button, to a page that asks before it makes an
+// action. It is nothing for a caller who may not make the action.
+func (s *shown) Ask(path, label string, parameters ...any) template.HTML {
+	a, ok := s.pages.actions[path]
+	if !ok || !s.May(a.Scope) {
+		return ""
+	}
+	return template.HTML(fmt.Sprintf(`<a class="button" data-action="%s" href="%s">%s</a>`, template.HTMLEscapeString(path),
+		template.HTMLEscapeString(s.Link(path, parameters...)), template.HTMLEscapeString(label)))
+}
+
+// Can tells whether the caller may make an action.
+func (s *shown) Can(action string) bool {
+	a, ok := s.pages.actions[action]
+	return ok && s.May(a.Scope)
+}
+
+// Fields are the hidden fields of a form: the form token, the page to come back to, and
+// names and values in turn.
+func (s *shown) Fields(fields ...any) template.HTML {
+	var b strings.Builder
+	hidden := func(name, value string) {
+		fmt.Fprintf(&b, `<input type="hidden" name="%s" value="%s">`, template.HTMLEscapeString(name), template.HTMLEscapeString(value))
+	}
+	hidden("form", s.Form)
+	hidden("back", s.Same())
+	for i := 0; i+1 < len(fields); i += 2 {
+		hidden(plain(fields[i]), plain(fields[i+1]))
+	}
+	return template.HTML(b.String())
+}

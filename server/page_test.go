@@ -1,0 +1,323 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/await"
+)
+
+// visitor is a client with cookies, as which a person looks at pages.
+type visitor struct {
+	s      *served
+	client *http.Client
+	t      testing.TB
+}
+
+func (s *served) visit(t testing.TB) *visitor {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := *s.client
+	client.Jar = jar
+	return &visitor{s, &client, t}
+}
+
+// get visits a page.
+func (b *visitor) get(path string, headers ...string) answered {
+	b.t.Helper()
+	return b.send(b.t.Context(), http.MethodGet, path, nil, headers...)
+}
+
+// post sends a form of the page that was visited last, which carries its form token.
+func (b *visitor) post(page answered, path string, fields url.Values, headers ...string) answered {
+	b.t.Helper()
+	if fields == nil {
+		fields = url.Values{}
+	}
+	if found := formField.FindStringSubmatch(page.body); found != nil && !fields.Has("form") {
+		fields.Set("form", found[1])
+	}
+	return b.send(b.t.Context(), http.MethodPost, path, fields, append([]string{"Origin: " + b.s.url}, headers...)...)
+}
+
+var formField = regexp.MustCompile(`name="form" value="([0-9a-f]+)"`)
+
+func (b *visitor) send(ctx context.Context, method, path string, fields url.Values, headers ...string) answered {
+	b.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, method, b.s.url+path, strings.NewReader(fields.Encode()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if fields != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	response, err := b.client.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return answered{response.StatusCode, response.Header, string(raw)}
+}
+
+// wantPage fails the test unless a page has the status and contains each of the texts.
+func (a answered) wantPage(t testing.TB, status int, texts ...string) answered {
+	t.Helper()
+	if a.status != status || !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") {
+		t.Fatalf("status %d, want %d, %s: %s", a.status, status, a.header.Get("Content-Type"), a.body)
+	}
+	for _, text := range texts {
+		if !strings.Contains(a.body, text) {
+			t.Fatalf("the page does not contain %q: %s", text, a.body)
+		}
+	}
+	return a
+}
+
+func (a answered) wantNone(t testing.TB, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if strings.Contains(a.body, text) {
+			t.Errorf("the page contains %q: %s", text, a.body)
+		}
+	}
+}
+
+func (s *served) token(t testing.TB, scopes ...string) string {
+	t.Helper()
+	made, err := s.ph.Admin().CreateToken(t.Context(), admin.NewToken{Name: "<b>ops</b>", Scopes: scopes, AllNamespaces: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.Secret
+}
+
+func (b *visitor) signIn(secret string) {
+	b.t.Helper()
+	b.send(b.t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {secret}, "next": {"/"}}, "Origin: "+b.s.url).
+		wantPage(b.t, 200, "Sign out")
+}
+
+// Every page that there is answers in an empty namespace, and allows no script and no
+// style but the page's own.
+func TestPagesOfAnEmptyNamespace(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	home := b.get("/").wantPage(t, 200, "<title>Overview · default · Posthorn</title>", `aria-current="page">Overview</a>`)
+	for _, name := range []string{"Content-Security-Policy", "Referrer-Policy", "X-Content-Type-Options"} {
+		if home.header.Get(name) == "" {
+			t.Errorf("the page has no header %s", name)
+		}
+	}
+	links := regexp.MustCompile(`<a href="(/ui/default[^"]*)"`).FindAllStringSubmatch(home.body, -1)
+	if len(links) < 3 {
+		t.Fatalf("the navigation is missing: %s", home.body)
+	}
+	for _, found := range links {
+		page := b.get(found[1]).wantPage(t, 200, `<main id="main"`)
+		page.wantNone(t, " style=", " onclick=", "<script>", "http://", "https://")
+	}
+	for _, found := range regexp.MustCompile(`(?:href|src)="(/ui/-/[^"]+)"`).FindAllStringSubmatch(home.body, -1) {
+		asset := b.get(found[1])
+		if asset.status != 200 || !strings.Contains(asset.header.Get("Cache-Control"), "immutable") {
+			t.Errorf("%s: %d %v", found[1], asset.status, asset.header)
+		}
+	}
+}
+
+func TestPageErrors(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	b.get("/ui/default/nothing").wantPage(t, 404, "there is no such page")
+	b.get("/ui/nowhere/groups").wantPage(t, 404, "nowhere")
+	b.get("/ui/default/audit?before=x").wantPage(t, 400, "before is not a number")
+	b.get("/ui/default/groups?name=%00").wantPage(t, 400, "not valid UTF-8 without NUL")
+	b.get("/ui/default/groups?name=a&name=b").wantPage(t, 400, "more than once")
+	b.send(t.Context(), http.MethodDelete, "/ui/default/groups", nil).wantPage(t, 405, "DELETE is not possible here")
+	b.get("/ui/-/nothing/style.css").wantNone(t, "<html")
+}
+
+// Where tokens are required, a person signs in with one, and goes where the link led.
+func TestPageSignIn(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	secret := s.token(t, "read")
+	b := s.visit(t)
+	b.get("/ui/default/groups?name=x").wantPage(t, 401, `id="sign-in"`, `value="/ui/default/groups?name=x"`)
+	b.send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {"ph_wrong"}}).wantPage(t, 401, "does not have the form of a token")
+	b.send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {secret}}, "Origin: https://elsewhere.example").
+		wantPage(t, 403, "the form was not sent from this page")
+	page := b.send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {" " + secret}, "next": {"/ui/default/groups?name=x"}})
+	page.wantPage(t, 200, "<h1>Groups</h1>", "&lt;b&gt;ops&lt;/b&gt;")
+	page.wantNone(t, secret, "<b>ops")
+	for _, next := range []string{"//elsewhere.example", "https://elsewhere.example", `/ui/..//elsewhere.example`, `/ui/\elsewhere.example`} {
+		b.send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {secret}, "next": {next}}).wantPage(t, 200, "<h1>Overview</h1>")
+	}
+	// From another site, browsers do not send the cookie until the page reloads itself.
+	s.visit(t).get("/", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate").wantPage(t, 200, `http-equiv="refresh"`)
+	// The API wants its header: a cookie is no right to call it.
+	b.get("/v1/groups").wantProblem(t, 401, "a token is required")
+	b.post(page, "/ui/-/sign-out", nil).wantPage(t, 200, `id="sign-in"`)
+	b.get("/").wantPage(t, 401, `id="sign-in"`)
+}
+
+// A caller who may only read sees no buttons, and cannot make actions without them.
+func TestPageReadOnly(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.define_group('default', 'g')")
+	reader, operator := s.visit(t), s.visit(t)
+	reader.signIn(s.token(t, "read"))
+	operator.signIn(s.token(t, "read", "admin"))
+	s.forget()
+	page := operator.get("/ui/default/groups").wantPage(t, 200, ">Pause</button>")
+	reader.get("/ui/default/groups").wantNone(t, "<button>Pause", `data-action="group/pause"`)
+	reader.post(page, "/ui/default/group/pause", url.Values{"name": {"g"}}).wantPage(t, 403, "the token lacks the scope admin")
+}
+
+// A form is taken only with the form token of the same visitor, from the same origin.
+func TestPageForms(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, "select posthorn.define_group('default', 'g')")
+	b, other := s.visit(t), s.visit(t)
+	page := b.get("/ui/default/groups").wantPage(t, 200, "Pause")
+	fields := url.Values{"name": {"g"}, "form": {strings.Repeat("0", 32)}}
+	b.post(page, "/ui/default/group/pause", fields).wantPage(t, 403, "the form was not sent from this page")
+	other.get("/")
+	other.post(page, "/ui/default/group/pause", url.Values{"name": {"g"}}).wantPage(t, 403, "the form was not sent from this page")
+	b.send(t.Context(), http.MethodPost, "/ui/default/group/pause", url.Values{"name": {"g"}, "form": formField.FindStringSubmatch(page.body)[1:]},
+		"Origin: https://elsewhere.example").wantPage(t, 403)
+	if g, err := s.ph.Admin().Group(t.Context(), "g"); err != nil || g.Paused {
+		t.Fatalf("the group is %+v, %v", g, err)
+	}
+	b.post(page, "/ui/default/group/pause", url.Values{"name": {"g"}, "back": {"/ui/default/groups?name=g"}}).
+		wantPage(t, 200, "Group g: paused.", ">Resume</button>", `value="g"`)
+	b.get("/ui/default/groups").wantNone(t, "Group g: paused.")
+	b.get("/ui/default/audit").wantPage(t, 200, "pause-group", "anyone")
+	b.post(page, "/ui/default/group/pause", url.Values{"name": {"none"}}).wantPage(t, 404, "none")
+}
+
+// A live page comes again when something has changed, and is the same for all who may
+// see the same, each with the form token of its own.
+func TestPageLive(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	b.get("/")
+	stream, stop := b.follow("/ui/default/groups")
+	defer stop()
+	first := stream.next(t)
+	if !strings.Contains(first, "There is no group") {
+		t.Errorf("the first page is %s", first)
+	}
+	s.exec(t, "select posthorn.define_group('default', '<i>g</i>')")
+	second := stream.next(t)
+	if !strings.Contains(second, "&lt;i&gt;g") || formField.FindString(second) == "" {
+		t.Errorf("the second page is %s", second)
+	}
+	page := answered{body: second}
+	b.post(page, "/ui/default/group/pause", url.Values{"name": {"<i>g</i>"}}).wantPage(t, 200, "paused")
+	if third := stream.next(t); !strings.Contains(third, "Resume") {
+		t.Errorf("the third page is %s", third)
+	}
+}
+
+// A page ends when its token does.
+func TestPageLiveRevoked(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	secret := s.token(t, "read")
+	b := s.visit(t)
+	b.signIn(secret)
+	stream, stop := b.follow("/")
+	defer stop()
+	stream.next(t)
+	tokens, err := s.ph.Admin().Tokens(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ph.Admin().RevokeToken(t.Context(), tokens[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	s.forget()
+	for event := ""; event != "gone"; {
+		event, _ = stream.event(t)
+	}
+}
+
+// events are server-sent events, as they come.
+type pageEvents struct {
+	body io.Reader
+	rest string
+}
+
+func (b *visitor) follow(path string) (*pageEvents, func()) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), await.Limit)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.s.url+path, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/event-stream")
+	response, err := b.client.Do(r)
+	if err != nil || response.StatusCode != 200 {
+		b.t.Fatalf("follow %s: %v, %v", path, response, err)
+	}
+	return &pageEvents{body: response.Body}, func() {
+		cancel()
+		response.Body.Close()
+	}
+}
+
+// next returns the page that comes next.
+func (e *pageEvents) next(t testing.TB) string {
+	t.Helper()
+	for {
+		if event, data := e.event(t); event == "main" {
+			return data
+		}
+	}
+}
+
+func (e *pageEvents) event(t testing.TB) (event, data string) {
+	t.Helper()
+	buffer := make([]byte, 64<<10)
+	for {
+		if message, rest, ok := strings.Cut(e.rest, "\n\n"); ok {
+			e.rest = rest
+			for line := range strings.Lines(message) {
+				if name, ok := strings.CutPrefix(line, "event: "); ok {
+					event = strings.TrimSpace(name)
+				} else if text, ok := strings.CutPrefix(line, "data: "); ok {
+					data += text
+				}
+			}
+			return event, data
+		}
+		n, err := e.body.Read(buffer)
+		e.rest += string(buffer[:n])
+		if err != nil && n == 0 {
+			t.Fatalf("the stream ended: %v", err)
+		}
+	}
+}

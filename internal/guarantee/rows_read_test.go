@@ -29,6 +29,10 @@ var obstacles = []string{
 		select n.id, 'key-' || i, 0, -i, now() + interval '1 hour' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.relayed (group_id, stream_id, first_id, last_id, at, epoch)
 		select g.id, -i, -i, -i, now(), 1 from posthorn.groups g, generate_series(1, $1) i where g.name = 'out'`,
+	`insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at)
+		select g.id, -i, 'slow', 0, now() - interval '1 hour' from posthorn.groups g, generate_series(1, $1) i where g.name = 'webhooks'`,
+	`insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot)
+		select w.group_id, -i, w.name, 0, now() - interval '1 hour', posthorn.webhook_slot(w.id, 7) from posthorn.webhooks w, generate_series(1, $1) i where w.ordering = 'key'`,
 	`insert into posthorn.api_tokens (name, hash, prefix, scopes) select 't' || i, sha256(i::text::bytea), 'p' || i, '{}' from generate_series(1, $1) i`,
 	`select count(posthorn.schedule('default', 's' || i, '@yearly', 'e')) from generate_series(1, $1 / 4) i`,
 	`select count(posthorn.publish('other', 'e', key => 'k' || i)) from generate_series(1, $1) i`,
@@ -74,6 +78,15 @@ var everyday = []struct{ name, sql string }{
 	{"lead_relay", "select count(*) from posthorn.lead_relay($out, 'supervisor-h-1-0123abcd', '1 minute')"},
 	{"take_relay and settle_relay", `select count(posthorn.settle_relay($out, 'supervisor-h-1-0123abcd', r.term, t.lease, t.attempt))
 		from posthorn.lead_relay($out, 'supervisor-h-1-0123abcd', '1 minute') r, posthorn.take_relay($out, 'supervisor-h-1-0123abcd', r.term, 10, '1 minute', '$token') t`},
+	{"lead_webhooks", "select count(*) from posthorn.lead_webhooks($webhooks, 'sender-h-1-0123abcd', '1 minute')"},
+	{"webhook_endpoints", `select count(*) from posthorn.webhook_groups g, posthorn.webhook_endpoints(g.group_id, g.owner, g.epoch)`},
+	{"look_at_webhooks", `select count(*) from posthorn.webhook_groups g, posthorn.look_at_webhooks(g.group_id, g.owner, g.epoch)`},
+	{"due_webhooks", `select count(*) from posthorn.webhook_groups g, posthorn.due_webhooks(g.group_id, g.owner, g.epoch,
+		array(select id from posthorn.webhooks), '{5, 5, 5}', '{}', '{}')`},
+	{"take_webhooks and record_webhooks", `select count(*) from posthorn.webhook_groups g,
+		posthorn.take_webhooks(g.group_id, g.owner, g.epoch, 10, '1 minute') t,
+		posthorn.record_webhooks(g.group_id, g.owner, g.epoch, jsonb_build_object('windows', jsonb_build_array(jsonb_build_array(t.lease, t.attempt)),
+			'results', jsonb_build_array(jsonb_build_object('webhook', 1, 'event', $first, 'outcome', 'delivered', 'attempts', 1, 'request_id', 'r', 'status', 200, 'duration_ms', 5))))`},
 	{"tend", "select posthorn.tend()"},
 	{"fire_schedules", "select posthorn.fire_schedules()"},
 }
@@ -90,6 +103,10 @@ func crowd(t *testing.T) *session {
 	s.exec("select posthorn.subscribe('default', 'wanted', 'w', '{}')")
 	s.exec("select posthorn.define_group('default', 'reader')")
 	s.exec("select posthorn.define_relay('default', 'out')")
+	for _, name := range []string{"quick", "slow", "keyed"} {
+		order := map[bool]string{true: "key", false: "none"}[name == "keyed"]
+		s.exec("select posthorn.create_webhook('default', $1, jsonb_build_object('url', 'https://example.com', 'order', $2::text))", name, order)
+	}
 	s.exec("select posthorn.publish('default', 'e')")
 	for _, table := range column[string](s, tables) {
 		s.exec("alter table " + table + " set (autovacuum_enabled = off)")
@@ -116,7 +133,7 @@ const token = "8c1fcb0e-0000-4000-8000-000000000001"
 func (s *session) rowsRead() map[string]int64 {
 	s.t.Helper()
 	words := strings.NewReplacer("$token", token,
-		"$plain", s.group("plain"), "$out", s.group("out"), "$wanted", s.group("wanted"), "$first", fmt.Sprint(value[int64](s, "select min(id) from posthorn.events")))
+		"$plain", s.group("plain"), "$out", s.group("out"), "$wanted", s.group("wanted"), "$webhooks", s.group("webhooks"), "$first", fmt.Sprint(value[int64](s, "select min(id) from posthorn.events")))
 	const read = `select sum(pg_stat_get_xact_tuples_returned(c.oid))::bigint from pg_class c where c.relnamespace = 'posthorn'::regnamespace`
 	counts := make(map[string]int64)
 	for _, call := range everyday {

@@ -18,7 +18,7 @@ begin
     raise exception 'configuration key "%" cannot be removed or renamed', old.key
       using errcode = 'PH005', hint = 'Update its value instead.';
   end if;
-  if new.key in ('partition_interval', 'partition_retention_period', 'future_intervals_to_create', 'dedup_period', 'job_retention_period')
+  if new.key in ('partition_interval', 'partition_retention_period', 'future_intervals_to_create', 'dedup_period', 'job_retention_period', 'webhook_attempts_retention_period')
     or (new.key = 'retention_hard_limit' and new.value <> 'off')
   then
     perform posthorn.check_period(new.key, new.value);

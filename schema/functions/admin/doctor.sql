@@ -15,7 +15,7 @@ declare
 begin
   foreach name in array array[
     'settings', 'roles', 'cluster', 'held-back log', 'partitions', 'upkeep', 'groups', 'subscriptions',
-    'relays', 'archives', 'imports', 'jobs', 'bloat', 'confidential streams']
+    'relays', 'webhooks', 'archives', 'imports', 'jobs', 'bloat', 'confidential streams']
   loop
     if clock_timestamp() - began > doctor.deadline then
       return query select 'warn', name, null::text, null::text,
@@ -68,6 +68,7 @@ begin
     when 'groups' then return query select * from posthorn.examine_groups();
     when 'subscriptions' then return query select * from posthorn.examine_subscriptions();
     when 'relays' then return query select * from posthorn.examine_relays();
+    when 'webhooks' then return query select * from posthorn.examine_webhooks();
     when 'archives' then return query select * from posthorn.examine_archives();
     when 'imports' then return query select * from posthorn.examine_imports();
     when 'jobs' then return query select * from posthorn.examine_jobs();

@@ -37,6 +37,7 @@ as $$
     where not g.paused and posthorn.has_work(g)
       and not exists (select from posthorn.relays r where r.group_id = g.id)
       and not exists (select from posthorn.archives a where a.group_no = g.id)
+      and not exists (select from posthorn.webhook_groups l where l.group_id = g.id)
   ), trouble as materialized (
     select w.*, u.unread, row_number() over (order by u.unread desc, w.idle desc) as nth
     from waiting w cross join lateral (select not w.leased and w.idle >= interval '5 minutes' as unread) u
@@ -72,7 +73,7 @@ as $$
   from posthorn.subscriptions s
   join posthorn.groups g on g.id = s.group_no
   join posthorn.namespaces n on n.id = g.namespace_id
-  where s.stopped_at is not null
+  where s.stopped_at is not null and not exists (select from posthorn.webhook_groups l where l.group_id = s.group_no)
   order by s.stopped_at limit 100)
   union all
   select 'ok', null, null, 'none is stopped', null

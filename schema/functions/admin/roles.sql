@@ -56,7 +56,7 @@ declare
     'push_settings', 'publish_changes',
     'reset_job', 'set_job_limit', 'pause_job_tag', 'resume_job_tag', 'list_job_limits', 'maintain_job_tables',
     'doctor', 'findings', 'examine', 'examine_settings', 'examine_roles', 'examine_cluster', 'examine_bloat', 'examine_transactions', 'examine_partitions', 'examine_upkeep',
-    'examine_groups', 'examine_subscriptions', 'examine_relays', 'examine_archives', 'examine_imports', 'examine_jobs', 'examine_sealing',
+    'examine_groups', 'examine_subscriptions', 'examine_relays', 'examine_webhooks', 'examine_archives', 'examine_imports', 'examine_jobs', 'examine_sealing',
     'oldest_unread', 'first_ready_jobs', 'untaken_jobs', 'tag_room', 'needed_keepers', 'in_words', 'counted', 'shell_word', 'command_line',
     'find_groups', 'record_action', 'begin_action', 'count_action', 'end_action', 'list_actions',
     'create_token', 'list_tokens', 'revoke_token', 'revoke_tokens', 'find_token', 'token_end', 'tokens_required',
@@ -65,6 +65,9 @@ declare
     'define_archive', 'plan_archive', 'lease_archive_stream', 'extend_archive_stream', 'unwritten_segment', 'segment_events',
     'finish_segment', 'unlisted_days', 'list_segments', 'list_days', 'finish_day', 'finish_archive_stream', 'relist_archive',
     'unarchived', 'begin_replay', 'replay_to_group', 'replay_to_stream', 'end_replay',
+    'create_webhook', 'change_webhook', 'delete_webhook', 'disable_webhook', 'enable_webhook', 'rotate_webhook_secret', 'test_webhook', 'redeliver_webhook',
+    'list_webhook_attempts', 'webhook_slot', 'event_of', 'webhook_namespaces', 'lead_webhooks', 'resign_webhooks', 'webhook_endpoints', 'look_at_webhooks', 'take_webhooks',
+    'webhook_events', 'due_webhooks', 'record_webhooks',
     'check_confidential', 'begin_restore', 'cover_times', 'restore_events', 'end_restore'];
   target text;
 begin
@@ -91,6 +94,7 @@ begin
   end if;
   if kind = 'admin' then
     execute format('grant select on all tables in schema posthorn to %I', role_name);
+    execute format('revoke select on posthorn.webhook_secrets from %I', role_name);
     execute format('grant update (value) on posthorn.config to %I', role_name);
     execute format('grant insert (group_id, conditions_sql, params, namespace, name, expiry_interval),
       update (conditions_sql, params, expiry_interval, stopped_at, error), delete on posthorn.subscriptions to %I', role_name);

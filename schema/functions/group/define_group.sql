@@ -138,9 +138,10 @@ begin
   return case
     when exists (select from posthorn.projections p where p.group_id = kind_of.group_id) then 'projection'
     when exists (select from posthorn.relays r where r.group_id = kind_of.group_id) then 'relay'
-    when exists (select from posthorn.archives a where a.group_no = kind_of.group_id) then 'archive' end;
+    when exists (select from posthorn.archives a where a.group_no = kind_of.group_id) then 'archive'
+    when exists (select from posthorn.webhook_groups w where w.group_id = kind_of.group_id) then 'webhook group' end;
 end $$;
-comment on function posthorn.kind_of(int) is 'Whether a group is a projection, a relay or an archive; null if it is none.';
+comment on function posthorn.kind_of(int) is 'Whether a group is a projection, a relay, an archive or that of webhooks; null if it is none.';
 
 -- These groups read by themselves: another reader, or a move, would let them skip events or write them twice.
 create or replace function posthorn.check_kind(group_id int, what text, hint text, allowed text default '')
@@ -158,7 +159,7 @@ begin
   end if;
 end $$;
 comment on function posthorn.check_kind(int, text, text, text) is
-  'Refuses a call for the group of a projection, a relay or an archive, unless its kind is allowed.';
+  'Refuses a call for the group of a projection, a relay, an archive or webhooks, unless its kind is allowed.';
 
 create or replace function posthorn.lock_group(group_id int)
 returns void
@@ -210,6 +211,7 @@ begin
   delete from posthorn.projections where group_id = g.id;
   delete from posthorn.relayed where group_id = g.id;
   delete from posthorn.relays where group_id = g.id;
+  delete from posthorn.webhook_groups where group_id = g.id;
   delete from posthorn.archive_parts where archive_id in (select a.id from posthorn.archives a where a.group_no = g.id);
   delete from posthorn.archive_segments where archive_id in (select a.id from posthorn.archives a where a.group_no = g.id);
   delete from posthorn.archive_days where archive_id in (select a.id from posthorn.archives a where a.group_no = g.id);

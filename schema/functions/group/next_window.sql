@@ -27,17 +27,24 @@ returns posthorn.leases
 language plpgsql
 as $$
 declare
-  c posthorn.cursors;
   step record;
 begin
   step := posthorn.read_window(g, posthorn.newest_cursor(g.id), max_events, sight, (select k.clock_low from posthorn.cluster k));
-  c := step.c;
-  c.at := posthorn.now();
-  insert into posthorn.cursors select c.*;
-  if c.n % 1000 = 0 then
-    delete from posthorn.cursors x where x.group_id = g.id and x.n between c.n - 2000 and c.n - 100;
-  end if;
+  perform posthorn.keep_cursor(step.c);
   return step.w;
 end $$;
 comment on function posthorn.next_window(posthorn.groups, int, posthorn.sight) is
   'Moves a group over its next window of the log, and returns that like read_window.';
+
+create or replace function posthorn.keep_cursor(c posthorn.cursors)
+returns void
+language plpgsql
+as $$
+begin
+  c.at := posthorn.now();
+  insert into posthorn.cursors select c.*;
+  if c.n % 1000 = 0 then
+    delete from posthorn.cursors x where x.group_id = c.group_id and x.n between c.n - 2000 and c.n - 100;
+  end if;
+end $$;
+comment on function posthorn.keep_cursor(posthorn.cursors) is 'Writes where a group stands, and now and then removes where it stood long ago.';

@@ -12,7 +12,9 @@ begin
     raise exception 'seek needs a time' using errcode = 'PH004',
       hint = 'Give a time, ''-infinity'' for the beginning or ''infinity'' for the end.';
   end if;
-  perform posthorn.check_kind(g.id, 'it cannot skip events, or read them twice', 'A projection can be rebuilt.', 'relay');
+  if not exists (select from posthorn.webhook_groups w where w.group_id = g.id) then
+    perform posthorn.check_kind(g.id, 'it cannot skip events, or read them twice', 'A projection can be rebuilt.', 'relay');
+  end if;
   perform posthorn.check_claim(1, '1 second', gen_random_uuid());
   perform posthorn.verify_cluster();
   perform posthorn.lock_group(g.id);
@@ -24,6 +26,7 @@ begin
   perform posthorn.move_cursor(g, to_time, sight);
   perform posthorn.move_stops(g, was);
   perform posthorn.restart_relay(g);
+  perform posthorn.restart_webhooks(g);
 end $$;
 comment on function posthorn.seek(text, text, timestamptz) is
   'Moves a group to a time: it is handed every event published from then on. ''-infinity'' and ''infinity'' are the ends of the log.';

@@ -201,8 +201,12 @@ begin
     batch := posthorn.batch_of(l, ids);
     result := posthorn.match_events(s.group_no, batch, array[s.id]);
     result := posthorn.bury_misfits(l, batch, null, result.matches, result.misfits, result.troubles);
-    insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at)
-    select s.group_no, m.event_id, s.name, 0, posthorn.now() from unnest(result.matches) m
+    insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot)
+    select s.group_no, m.event_id, s.name, 0, posthorn.now(),
+      case when w.ordering = 'key' then posthorn.webhook_slot(w.id, posthorn.slot_of('key', 256, e.id, 0, e.key)) end
+    from unnest(result.matches) m
+    join unnest(batch) e on e.id = m.event_id
+    left join posthorn.webhooks w on w.group_id = s.group_no and w.name = s.name
     on conflict do nothing;
     if result.troubles is not null then
       insert into posthorn.missed (subscription_id, event_id)

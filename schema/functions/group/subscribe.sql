@@ -160,7 +160,9 @@ begin
     if not found then
       new.group_no := posthorn.define_group(new.namespace, new.group_id);
     end if;
-    perform posthorn.check_kind(new.group_no, 'it has no subscriptions', 'Subscribe under another group.');
+    if not exists (select from posthorn.webhooks w where w.group_id = new.group_no and w.name = new.name) then
+      perform posthorn.check_kind(new.group_no, 'it takes no subscriptions', 'Subscribe under another group; a webhook is made by create_webhook.');
+    end if;
     new.named := new.name is not null;
     new.name := coalesce(new.name, 'subscription-' || new.id);
   elsif (new.conditions_sql, new.params) is distinct from (old.conditions_sql, old.params) then
@@ -356,6 +358,8 @@ begin
   end if;
   if tg_op = 'DELETE' then
     delete from posthorn.retries r where r.group_id = old.group_no and r.subscription = old.name;
+    delete from posthorn.webhooks w where w.group_id = old.group_no and w.name = old.name;
+    perform posthorn.note_webhook_change(old.group_no);
     return null;
   end if;
   if not same then

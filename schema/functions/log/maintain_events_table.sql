@@ -256,6 +256,7 @@ end $$;
 comment on function posthorn.drop_old_partitions(posthorn.old_partition[]) is
   'Drops old partitions that are not needed, or are past the hard limit.';
 
+-- Webhooks that are disabled are left out: an endpoint that is gone must not keep the log for good.
 -- The index on xid is asked first: a snapshot that saw the highest xid of a partition saw all of it. Publishers wait
 -- for this, so it uses indexes for the rest: events after a group's position, and events that its snapshots do not
 -- show.
@@ -313,18 +314,23 @@ begin
     from posthorn.retries r join posthorn.groups g on g.id = r.group_id
     where r.event is null and exists (
       select from %1$s e where e.namespace_id = g.namespace_id and e.id = r.event_id)
+      and not exists (
+        select from posthorn.subscriptions s join posthorn.webhook_groups w on w.group_id = s.group_no
+        where s.group_no = r.group_id and s.name = r.subscription and s.stopped_at is not null)
     union all
     select format('subscription %%s of group %%s was stopped before it', s.name, g.name)
     from posthorn.stops x
     join posthorn.subscriptions s on s.id = x.subscription_id
     join posthorn.groups g on g.id = x.group_no
-    where ((x.reached).base is not null and $1 >= pg_snapshot_xmin((x.reached).base) and exists (
-        select from %1$s e
-        where e.namespace_id = g.namespace_id
-          and not posthorn.read_upto((x.reached).base, (x.reached).base_seq, (x.reached).target, (x.reached).pos, e.id, e.xid)))
-      or exists (
-        select from posthorn.missed m join %1$s e on e.namespace_id = g.namespace_id and e.id = m.event_id
-        where m.subscription_id = x.subscription_id)
+    where (s.stopped_at is null or not exists (select from posthorn.webhook_groups w where w.group_id = g.id))
+      and (
+        (x.reached).base is not null and $1 >= pg_snapshot_xmin((x.reached).base) and exists (
+          select from %1$s e
+          where e.namespace_id = g.namespace_id
+            and not posthorn.read_upto((x.reached).base, (x.reached).base_seq, (x.reached).target, (x.reached).pos, e.id, e.xid))
+        or exists (
+          select from posthorn.missed m join %1$s e on e.namespace_id = g.namespace_id and e.id = m.event_id
+          where m.subscription_id = x.subscription_id))
     union all
     select format('archive %%s has not written all of it', a.name)
     from posthorn.archives a

@@ -1,0 +1,243 @@
+package admin
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// Webhook is an endpoint that gets events over HTTP, as it stands. Its secrets, and the
+// values of its headers, are never in it.
+type Webhook struct {
+	ID             int             `json:"id"`
+	Name           string          `json:"name"`
+	URL            string          `json:"url"`
+	Filter         json.RawMessage `json:"filter,omitempty"` // none: there is a condition
+	Condition      string          `json:"conditions_sql,omitempty"`
+	Params         json.RawMessage `json:"params,omitempty"` // of the condition
+	Body           string          `json:"body"`             // cloudevents or payload
+	Batch          int             `json:"batch"`            // events of one request, at most; 1: each by itself, without an array
+	Order          string          `json:"order"`            // none or key
+	Concurrency    int             `json:"concurrency"`      // requests at once, at most
+	Rate           float64         `json:"rate,omitempty"`   // requests a second, at most; 0: no limit
+	TimeoutSeconds float64         `json:"timeout_seconds"`
+	Delays         []string        `json:"delays"`                  // before each further attempt; up to a fifth is added at random
+	DisableAfter   string          `json:"disable_after,omitempty"` // of failures only; "": never
+
+	Headers []string        `json:"headers,omitempty"` // their names
+	Secrets []WebhookSecret `json:"secrets"`           // newest first
+
+	// State is active, failing, catching up or disabled. While it is catching up,
+	// the events that it missed while it was disabled are collected.
+	State          string    `json:"state"`
+	DisabledAt     time.Time `json:"disabled_at,omitzero"`
+	DisabledReason string    `json:"disabled_reason,omitempty"`
+	FailingSince   time.Time `json:"failing_since,omitzero"` // the first failure since the last success
+	LastError      string    `json:"last_error,omitempty"`   // of the last failure
+	Owed           int64     `json:"owed"`                   // events that wait or are tried again; counted up to 1,000
+	OldestOwed     time.Time `json:"oldest_owed,omitzero"`   // when the oldest of them was published
+	DeadLetters    int64     `json:"dead_letters"`           // counted up to 1,000
+	Owner          string    `json:"owner,omitempty"`        // the process that sends; "": none does
+	CreatedAt      time.Time `json:"created_at"`
+}
+
+// WebhookSecret is a secret that a webhook signs with, without the secret.
+type WebhookSecret struct {
+	Kind      string    `json:"kind"`                 // hmac or ed25519
+	PublicKey string    `json:"public_key,omitempty"` // whpk_…, of ed25519: receivers check signatures with it
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"` // of the old one, after a rotation
+}
+
+var webhooks = kind[Webhook]{"webhook", `
+	select w.id, w.name, w.url, case when w.conditions_sql is null then w.filter end as filter, w.conditions_sql,
+		case when w.conditions_sql is not null then w.filter end as params, w.body, w.batch, w."order", w.concurrency, w.rate,
+		extract(epoch from w.timeout)::float8 as timeout_seconds, w.delays::text[] as delays, w.disable_after::text as disable_after,
+		(select array_agg(k.header order by k.header) from posthorn.webhook_keys k
+			where k.namespace = w.namespace and k.name = w.name and k.kind = 'header') as headers,
+		(select coalesce(jsonb_agg(jsonb_strip_nulls(to_jsonb(k)) order by k.created_at desc), '[]') from posthorn.webhook_keys k
+			where k.namespace = w.namespace and k.name = w.name and k.kind <> 'header') as secrets,
+		w.state, w.disabled_at, w.disabled_reason, w.failing_since, w.last_error, w.owed, w.oldest_owed, w.dead_letters, w.owner, w.created_at
+	from posthorn.webhook_status w
+	where w.namespace = $1::text and w.name = coalesce($2::text, w.name)
+	order by w.name`, "Create it first, or look for it in another namespace."}
+
+// Webhooks returns the webhooks of the namespace, by name.
+func (a *Admin) Webhooks(ctx context.Context) ([]Webhook, error) { return webhooks.all(ctx, a) }
+
+// Webhook returns one webhook.
+func (a *Admin) Webhook(ctx context.Context, name string) (Webhook, error) {
+	return webhooks.named(ctx, a, name)
+}
+
+// WebhookSettings are what there is to say of a webhook. What is left out stays as it
+// is, or has its default in a new webhook. Periods are texts that Postgres reads.
+type WebhookSettings struct {
+	URL          string            `json:"url,omitempty" example:"https://example.com/hooks" doc:"Where to send; required for a new webhook"`
+	Filter       *Subscription     `json:"-"`
+	Headers      map[string]string `json:"headers,omitzero" doc:"Sent with each request; they replace all that there were. Their values are never shown"`
+	Body         string            `json:"body,omitempty" enum:"cloudevents,payload" doc:"A CloudEvent with the payload as its data, or the payload alone. Default: cloudevents"`
+	Batch        int               `json:"batch,omitempty" minimum:"1" maximum:"100" doc:"Events of one request, at most, as an array. Default: 1, and no array"`
+	Order        string            `json:"order,omitempty" enum:"none,key" doc:"Whether events of one key come one after another. Default: none"`
+	Concurrency  int               `json:"concurrency,omitempty" minimum:"1" maximum:"100" doc:"Requests at once, at most. Default: 10"`
+	Rate         *float64          `json:"rate,omitempty" minimum:"0" doc:"Requests a second, at most; 0, the default, for no limit"`
+	Timeout      string            `json:"timeout,omitempty" example:"15 seconds" doc:"Of one request, with the answer. Default: 15 seconds"`
+	Delays       []string          `json:"delays,omitempty" doc:"Before each further attempt; up to a fifth is added at random. Default: nine, over three days"`
+	DisableAfter string            `json:"disable_after,omitempty" example:"3 days" doc:"How long every request may fail until the webhook is disabled; or never. Default: 3 days"`
+	Secret       string            `json:"secret,omitempty" doc:"Of a new webhook: whsec_…, whsk_…, or ed25519 to have a pair of keys made. Default: a new whsec_…"`
+}
+
+// document is the settings as the functions create_webhook and change_webhook read them.
+func (s WebhookSettings) document() (string, error) {
+	type plain WebhookSettings
+	if s.Secret == "ed25519" {
+		secret, err := newKeyPair()
+		if err != nil {
+			return "", err
+		}
+		s.Secret = secret
+	}
+	fields := struct {
+		plain
+		Filter json.RawMessage `json:"filter,omitempty"`
+	}{plain: plain(s)}
+	if s.Filter != nil {
+		filter, err := s.Filter.document()
+		if err != nil {
+			return "", err
+		}
+		fields.Filter = json.RawMessage(filter)
+	}
+	document, err := json.Marshal(fields)
+	return string(document), err
+}
+
+// newKeyPair makes a private key of ed25519, whose second half is the public key.
+func newKeyPair() (string, error) {
+	_, private, err := ed25519.GenerateKey(nil)
+	return "whsk_" + base64.StdEncoding.EncodeToString(private), err
+}
+
+// CreateWebhook makes a webhook and returns its secret, which nothing shows again: the
+// receiver checks signatures with it. It fails with posthorn.ErrConflict if there is a
+// webhook of that name.
+func (a *Admin) CreateWebhook(ctx context.Context, name string, settings WebhookSettings) (secret string, err error) {
+	document, err := settings.document()
+	if err != nil {
+		return "", pg.Translate("create webhook", err)
+	}
+	return changed[string](ctx, a, entry{"create-webhook", name, settings.shown()},
+		"select posthorn.create_webhook($1::text, $2::text, $3::jsonb)", a.namespace, name, document)
+}
+
+// shown is the settings as the audit log has them.
+func (s WebhookSettings) shown() any {
+	return struct {
+		URL string `json:"url,omitempty"`
+	}{s.URL}
+}
+
+// ChangeWebhook changes the settings of a webhook that are given.
+func (a *Admin) ChangeWebhook(ctx context.Context, name string, settings WebhookSettings) error {
+	document, err := settings.document()
+	if err != nil {
+		return pg.Translate("change webhook", err)
+	}
+	return a.change(ctx, entry{"change-webhook", name, settings.shown()},
+		"select posthorn.change_webhook($1::text, $2::text, $3::jsonb)", a.namespace, name, document)
+}
+
+// DeleteWebhook removes a webhook with the events that it is owed, and returns how many
+// those were. Its dead letters stay.
+func (a *Admin) DeleteWebhook(ctx context.Context, name string) (owed int64, err error) {
+	return changed[int64](ctx, a, entry{"delete-webhook", name, nil}, "select posthorn.delete_webhook($1::text, $2::text)", a.namespace, name)
+}
+
+// DisableWebhook sends nothing more to a webhook until [Admin.EnableWebhook]. What it is
+// owed stays, and what it misses is remembered, for as long as the log has those events.
+// Reason is for people, and may be empty.
+func (a *Admin) DisableWebhook(ctx context.Context, name, reason string) error {
+	return a.change(ctx, entry{"disable-webhook", name, nil}, "select posthorn.disable_webhook($1::text, $2::text, $3::text)",
+		a.namespace, name, pg.Optional(reason))
+}
+
+// EnableWebhook lets a webhook go on with what it is owed and with what it has missed.
+// One whose endpoint fails is tried at once.
+func (a *Admin) EnableWebhook(ctx context.Context, name string) error {
+	return a.change(ctx, entry{"enable-webhook", name, nil}, "select posthorn.enable_webhook($1::text, $2::text)", a.namespace, name)
+}
+
+// RotateWebhookSecret gives a webhook a new secret and returns it. Secret is one of the
+// receiver's, or ed25519 to have a pair of keys made; "" makes one for HMAC. Requests are
+// signed with the old secret too until keepOld has passed: 0 is a day, and a negative
+// period ends it now.
+func (a *Admin) RotateWebhookSecret(ctx context.Context, name, secret string, keepOld time.Duration) (string, error) {
+	if secret == "ed25519" {
+		var err error
+		if secret, err = newKeyPair(); err != nil {
+			return "", pg.Translate("rotate webhook secret", err)
+		}
+	}
+	if keepOld == 0 {
+		keepOld = 24 * time.Hour
+	}
+	return changed[string](ctx, a, entry{"rotate-webhook-secret", name, nil},
+		"select posthorn.rotate_webhook_secret($1::text, $2::text, $3::text, $4::text::interval)",
+		a.namespace, name, pg.Optional(secret), pg.Period(max(keepOld, 0)))
+}
+
+// TestWebhook sends an event of type posthorn.webhook.test to one webhook, whatever its
+// filter, and returns the event's id: [Admin.WebhookAttempts] shows what became of it.
+func (a *Admin) TestWebhook(ctx context.Context, name string) (event int64, err error) {
+	_, err = a.recorded(ctx, entry{"test-webhook", name, nil}, func(db DB) (n int64, err error) {
+		event, err = pg.Value[int64](ctx, db, "test webhook", "select posthorn.test_webhook($1::text, $2::text)", a.namespace, name)
+		return 1, err
+	})
+	return event, err
+}
+
+// RedeliverWebhook sends events to a webhook again, now, whether it has had them or not
+// and whatever its filter, and returns how many. Dead letters of the webhook are redriven.
+func (a *Admin) RedeliverWebhook(ctx context.Context, name string, events ...int64) (int64, error) {
+	return changed[int64](ctx, a, entry{"redeliver-webhook", name, map[string]any{"events": events}},
+		"select posthorn.redeliver_webhook($1::text, $2::text, $3::bigint[])", a.namespace, name, append([]int64{}, events...))
+}
+
+// WebhookAttemptFilter says which attempts are meant. Webhook or EventID is required.
+type WebhookAttemptFilter struct {
+	Webhook string `json:"webhook,omitempty"`
+	EventID int64  `json:"event,omitempty"`
+	Failed  bool   `json:"failed,omitempty"` // only those that failed
+	Before  int64  `json:"before,omitempty"` // those with lower ids: the next page
+	Limit   int    `json:"limit,omitempty"`  // Default: 100; at most 1000
+}
+
+// WebhookAttempt is a request for one event, as the delivery log has it. It is kept for
+// webhook_attempts_retention_period.
+type WebhookAttempt struct {
+	ID         int64     `json:"id"`
+	Webhook    string    `json:"webhook"`
+	EventID    int64     `json:"event_id"`
+	Attempt    int       `json:"attempt"` // 1 is the first
+	At         time.Time `json:"at"`
+	DurationMS int       `json:"duration_ms"`
+	Status     int       `json:"status,omitempty"`  // of the answer; 0: there was none
+	Outcome    string    `json:"outcome"`           // delivered, retry, dead or disabled
+	Error      string    `json:"error,omitempty"`   // why it failed
+	Excerpt    string    `json:"excerpt,omitempty"` // of the answer's body
+	RequestID  string    `json:"request_id"`        // its webhook-id; the events of a batch share it
+}
+
+// WebhookAttempts returns requests to a webhook, or for an event, newest first.
+func (a *Admin) WebhookAttempts(ctx context.Context, filter WebhookAttemptFilter) ([]WebhookAttempt, error) {
+	document, err := json.Marshal(filter)
+	if err != nil {
+		return nil, pg.Translate("list webhook attempts", err)
+	}
+	return rows[WebhookAttempt](ctx, a.db, "list webhook attempts",
+		"select * from posthorn.list_webhook_attempts($1::text, $2::jsonb)", a.namespace, string(document))
+}

@@ -1,0 +1,226 @@
+-- A webhook is a subscription of the group "webhooks", with the endpoint's settings beside it. All webhooks of a
+-- namespace share the group: the log is read, and its events matched, once for all of them.
+
+create or replace function posthorn.create_webhook(namespace text, name text, settings jsonb)
+returns text
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups := posthorn.webhook_group(create_webhook.namespace);
+  w posthorn.webhooks;
+  secret text := coalesce(create_webhook.settings->>'secret', posthorn.new_webhook_secret());
+begin
+  perform posthorn.check_name(create_webhook.name, 'webhook', 'Name it after the endpoint, for instance shop-crm.');
+  perform posthorn.check_webhook_settings(create_webhook.settings);
+  if not coalesce(create_webhook.settings ? 'url', false) then
+    raise exception 'a webhook needs a url' using errcode = 'PH004', hint = 'Give the address of the endpoint: {"url": "https://example.com/hooks"}.';
+  end if;
+  perform posthorn.lock_group(g.id);
+  if not exists (select from posthorn.subscriptions s where s.group_no = g.id) then -- nobody was owed the events until now
+    perform posthorn.seek(create_webhook.namespace, g.name, 'infinity');
+  end if;
+  insert into posthorn.webhooks (group_id, name, url) values (g.id, create_webhook.name, create_webhook.settings->>'url')
+  on conflict (group_id, name) do nothing
+  returning * into w;
+  if not found then
+    raise exception 'there is a webhook % already', quote_literal(create_webhook.name)
+      using errcode = 'PH002', hint = 'Choose another name, or change that one: select posthorn.change_webhook(…).';
+  end if;
+  perform posthorn.put_webhook(w, create_webhook.settings);
+  perform posthorn.subscribe_webhook(create_webhook.namespace, create_webhook.name, coalesce(create_webhook.settings->'filter', '{}'));
+  perform posthorn.add_webhook_secret(w.id, secret);
+  perform posthorn.maintain_webhook_attempts();
+  return secret;
+end $$;
+comment on function posthorn.create_webhook(text, text, jsonb) is
+  'Makes a webhook, and returns its secret, which nothing shows again. settings: url, filter (as in subscribe), headers, body (cloudevents or payload), batch, order (none or key), concurrency, rate, timeout, delays, disable_after (a period or never), secret.';
+
+create or replace function posthorn.change_webhook(namespace text, name text, settings jsonb)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  w posthorn.webhooks := posthorn.locked_webhook(change_webhook.namespace, change_webhook.name);
+  was posthorn.subscriptions;
+begin
+  perform posthorn.check_webhook_settings(change_webhook.settings);
+  if change_webhook.settings ? 'secret' then
+    raise exception 'a secret is not changed but rotated'
+      using errcode = 'PH004', hint = 'select posthorn.rotate_webhook_secret(…): both are valid for a while.';
+  end if;
+  perform posthorn.put_webhook(w, change_webhook.settings);
+  if change_webhook.settings ? 'filter' then
+    select s.* into was from posthorn.subscriptions s where s.group_no = w.group_id and s.name = w.name;
+    perform posthorn.subscribe_webhook(change_webhook.namespace, w.name, change_webhook.settings->'filter');
+    if was.stopped_at is not null then -- another filter has let it go on
+      perform posthorn.stop_subscriptions(w.group_id, array[(was.id, was.error)::posthorn.trouble]);
+    end if;
+  end if;
+end $$;
+comment on function posthorn.change_webhook(text, text, jsonb) is
+  'Changes the settings of a webhook that are given; the others stay.';
+
+-- Under the lock of the namespace, the second of two callers finds the group of the first.
+create or replace function posthorn.webhook_group(namespace text)
+returns posthorn.groups
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(webhook_group.namespace);
+  g posthorn.groups;
+begin
+  perform from posthorn.namespaces n where n.id = ns for no key update;
+  select x.* into g from posthorn.groups x where x.namespace_id = ns and x.name = 'webhooks';
+  if not found then
+    g.id := posthorn.define_group(webhook_group.namespace, 'webhooks', '{"attempts": 0}');
+    insert into posthorn.webhook_groups (group_id) values (g.id);
+    select x.* into g from posthorn.groups x where x.id = g.id;
+  elsif posthorn.kind_of(g.id) is distinct from 'webhook group' then
+    raise exception 'namespace % has a group "webhooks" that is not for webhooks', webhook_group.namespace
+      using errcode = 'PH002', hint = 'The name is reserved for them: let its workers use another group, and delete this one.';
+  end if;
+  return g;
+end $$;
+comment on function posthorn.webhook_group(text) is 'The group of the webhooks of a namespace, made if it is new.';
+
+create or replace function posthorn.webhook_named(namespace text, name text)
+returns posthorn.webhooks
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  w posthorn.webhooks;
+begin
+  select x.* into w
+  from posthorn.webhooks x join posthorn.groups g on g.id = x.group_id
+  where g.namespace_id = posthorn.namespace_id(webhook_named.namespace) and x.name = webhook_named.name;
+  if not found then
+    raise exception 'webhook % does not exist in namespace %', coalesce(quote_literal(name), 'null'), namespace
+      using errcode = 'PH001', hint = 'See: select name from posthorn.webhook_status; or make it: select posthorn.create_webhook(…);';
+  end if;
+  return w;
+end $$;
+comment on function posthorn.webhook_named(text, text) is 'The webhook with a name; an error if there is none.';
+
+-- The group first, then rows: claims and stop_subscriptions take locks in that order.
+create or replace function posthorn.locked_webhook(namespace text, name text)
+returns posthorn.webhooks
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform posthorn.lock_group((posthorn.webhook_named(namespace, name)).group_id);
+  return posthorn.webhook_named(namespace, name);
+end $$;
+comment on function posthorn.locked_webhook(text, text) is
+  'The webhook with a name, with the lock of its group: the process that leads records nothing meanwhile.';
+
+create or replace function posthorn.subscribe_webhook(namespace text, name text, filter jsonb)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if filter ? 'expiry_interval' then
+    raise exception 'a webhook does not expire' using errcode = 'PH004', hint = 'Leave expiry_interval out, and delete the webhook when it is not needed.';
+  elsif filter ? 'conditions_sql' then
+    perform posthorn.subscribe_with_sql(namespace, 'webhooks', name, filter);
+  else
+    perform posthorn.subscribe_with_filter(namespace, 'webhooks', name, filter);
+  end if;
+end $$;
+comment on function posthorn.subscribe_webhook(text, text, jsonb) is 'Makes or changes the subscription of a webhook.';
+
+create or replace function posthorn.put_webhook(w posthorn.webhooks, settings jsonb)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  was posthorn.webhooks := w;
+begin
+  w := posthorn.configured_webhook(w, settings);
+  if w.ordering <> was.ordering then
+    perform posthorn.reorder_webhook(w);
+  end if;
+  update posthorn.webhooks x
+  set (url, body, batch, ordering, concurrency, rate, timeout, delays, disable_after)
+    = (w.url, w.body, w.batch, w.ordering, w.concurrency, w.rate, w.timeout, w.delays, w.disable_after)
+  where x.id = w.id;
+  if settings ? 'headers' then
+    delete from posthorn.webhook_secrets s where s.webhook_id = w.id and s.kind = 'header';
+    insert into posthorn.webhook_secrets (webhook_id, kind, name, secret)
+    select w.id, 'header', h.key, h.value from jsonb_each_text(settings->'headers') h;
+  end if;
+  perform posthorn.note_webhook_change(w.group_id);
+end $$;
+comment on function posthorn.put_webhook(posthorn.webhooks, jsonb) is 'Writes the settings of a webhook that are given.';
+
+create or replace function posthorn.configured_webhook(w posthorn.webhooks, settings jsonb)
+returns posthorn.webhooks
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  w.url := coalesce(settings->>'url', w.url);
+  w.body := coalesce(settings->>'body', w.body);
+  w.batch := coalesce((settings->>'batch')::int, w.batch);
+  w.ordering := coalesce(settings->>'order', w.ordering);
+  w.concurrency := coalesce((settings->>'concurrency')::int, w.concurrency);
+  w.timeout := coalesce(posthorn.to_interval(settings->>'timeout', 'timeout'), w.timeout);
+  if settings ? 'rate' then
+    w.rate := nullif((settings->>'rate')::float8, 0);
+  end if;
+  if settings ? 'delays' then
+    w.delays := array(select posthorn.to_interval(d, 'delays') from jsonb_array_elements_text(settings->'delays') d);
+  end if;
+  if settings->>'disable_after' = 'never' then
+    w.disable_after := null;
+  else
+    w.disable_after := coalesce(posthorn.to_interval(settings->>'disable_after', 'disable_after'), w.disable_after);
+  end if;
+  return w;
+end $$;
+comment on function posthorn.configured_webhook(posthorn.webhooks, jsonb) is
+  'A webhook with the settings that are given; the others stay.';
+
+-- Events that were set aside without an order cannot be brought into one; the other way round is easy.
+create or replace function posthorn.reorder_webhook(w posthorn.webhooks)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  if w.ordering = 'key' and exists (select from posthorn.retries r where r.group_id = w.group_id and r.subscription = w.name) then
+    raise exception 'the order of webhook % cannot change while it is owed events', quote_literal(w.name)
+      using errcode = 'PH002', hint = 'Wait until it has got them, or make another webhook.';
+  end if;
+  update posthorn.retries r set slot = null
+  where r.group_id = w.group_id and r.slot between posthorn.webhook_slot(w.id, 0) and posthorn.webhook_slot(w.id, 255);
+end $$;
+comment on function posthorn.reorder_webhook(posthorn.webhooks) is 'Prepares what a webhook is owed for another order.';
+
+-- An ordered webhook has 256 slots. Keys that share one wait for each other.
+create or replace function posthorn.webhook_slot(webhook_id int, slot bigint)
+returns bigint
+language sql immutable parallel safe
+return webhook_id * 256::bigint + slot;
+comment on function posthorn.webhook_slot(int, bigint) is 'A slot of an ordered webhook among the slots of its group.';
+
+create or replace function posthorn.note_webhook_change(group_id int)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  update posthorn.webhook_groups g set version = g.version + 1 where g.group_id = note_webhook_change.group_id
+$$;
+comment on function posthorn.note_webhook_change(int) is 'Lets the process that leads the webhooks of a group read them again.';

@@ -1,0 +1,70 @@
+-- A webhook that is disabled is a stopped subscription: it is not matched, and stops notes where the group stood. When
+-- it is enabled, catch_up makes retries of the events that it missed, as far as the log still has them.
+
+create or replace function posthorn.disable_webhook(namespace text, name text, reason text default null)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  w posthorn.webhooks := posthorn.locked_webhook(disable_webhook.namespace, disable_webhook.name);
+begin
+  if posthorn.is_name(coalesce(nullif(disable_webhook.reason, ''), 'none')) is not true then
+    raise exception 'the reason must be up to 255 bytes without control characters' using errcode = 'PH004', hint = 'Leave it out, or write one line.';
+  end if;
+  perform posthorn.stop_webhook(w, coalesce(nullif(disable_webhook.reason, ''), 'disabled by an operator'));
+end $$;
+comment on function posthorn.disable_webhook(text, text, text) is
+  'Sends nothing more to a webhook until it is enabled. What it is owed stays, and what it misses is remembered for as long as the log has it.';
+
+-- The caller has the lock of the group.
+create or replace function posthorn.stop_webhook(w posthorn.webhooks, reason text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  s posthorn.subscriptions;
+  ns text;
+begin
+  select x.* into s from posthorn.subscriptions x where x.group_no = w.group_id and x.name = w.name;
+  if s.stopped_at is not null then
+    return;
+  end if;
+  perform posthorn.stop_subscriptions(w.group_id, array[(s.id, stop_webhook.reason)::posthorn.trouble]);
+  perform posthorn.note_webhook_change(w.group_id);
+  select n.namespace into ns from posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id where g.id = w.group_id;
+  perform posthorn.publish(ns, 'posthorn.webhook.disabled', json_build_object('webhook', w.name, 'reason', stop_webhook.reason), key => w.name);
+end $$;
+comment on function posthorn.stop_webhook(posthorn.webhooks, text) is 'Disables a webhook, and publishes an event that says so.';
+
+create or replace function posthorn.enable_webhook(namespace text, name text)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  w posthorn.webhooks := posthorn.locked_webhook(enable_webhook.namespace, enable_webhook.name);
+begin
+  update posthorn.webhooks x set failing_since = null, failures = 0, rests_until = null, last_error = null where x.id = w.id;
+  update posthorn.subscriptions s set stopped_at = null, error = null
+  where s.group_no = w.group_id and s.name = w.name and s.stopped_at is not null;
+  perform posthorn.note_webhook_change(w.group_id);
+end $$;
+comment on function posthorn.enable_webhook(text, text) is
+  'Lets a webhook go on with what it is owed, and with the events that it missed. An endpoint that fails is tried at once.';
+
+create or replace function posthorn.delete_webhook(namespace text, name text)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  w posthorn.webhooks := posthorn.locked_webhook(delete_webhook.namespace, delete_webhook.name);
+begin
+  return posthorn.unsubscribe(delete_webhook.namespace, 'webhooks', w.name); -- whose trigger deletes the rest
+end $$;
+comment on function posthorn.delete_webhook(text, text) is
+  'Removes a webhook with the events that it is owed, and returns how many those were. Its dead letters stay.';

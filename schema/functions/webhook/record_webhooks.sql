@@ -1,0 +1,139 @@
+-- What the leading process has done since its last call, in one transaction, and so for many events at once. An event
+-- without a row in retries, which its endpoint has taken, leaves nothing but its row in the delivery log.
+create or replace function posthorn.record_webhooks(group_id bigint, owner text, epoch bigint, report jsonb)
+returns table (webhook_id int, failures int, rests boolean, disabled boolean, dead int)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  results posthorn.webhook_result[] := array(select x from jsonb_populate_recordset(null::posthorn.webhook_result, record_webhooks.report->'results') x);
+  troubled boolean := exists (select from unnest(results) x where x.outcome <> 'delivered');
+  l posthorn.leases;
+  buried int[];
+begin
+  if not troubled and pg_current_xact_id_if_assigned() is null then
+    perform posthorn.commit_relaxed();
+  end if;
+  perform posthorn.hold_webhooks(record_webhooks.group_id, record_webhooks.owner, record_webhooks.epoch);
+  select g.id, g.namespace_id into l.group_id, l.namespace_id from posthorn.groups g where g.id = record_webhooks.group_id;
+  l.node := record_webhooks.owner;
+  perform posthorn.log_webhook_attempts(results);
+  if troubled then
+    buried := posthorn.bury_for_webhooks(l, results);
+    perform posthorn.keep_for_webhooks(l.group_id, results);
+  end if;
+  delete from posthorn.retries r
+  using unnest(results) x join posthorn.webhooks w on w.id = x.webhook
+  where x.owed and (x.outcome in ('delivered', 'rejected', 'withheld', 'dropped') or x.outcome = 'failed' and x.attempts > cardinality(w.delays))
+    and r.group_id = l.group_id and r.event_id = x.event and r.subscription = w.name;
+  perform posthorn.end_lease((x->>0)::bigint, (x->>1)::int) from jsonb_array_elements(record_webhooks.report->'windows') x;
+  perform posthorn.note_webhook_health(results);
+  return query
+    select w.id, w.failures, coalesce(w.rests_until > posthorn.now(), false), s.stopped_at is not null,
+      (select count(*)::int from unnest(buried) b where b = w.id)
+    from posthorn.webhooks w
+    join posthorn.subscriptions s on s.group_no = w.group_id and s.name = w.name
+    where troubled and w.id in (select x.webhook from unnest(results) x where x.request_id is not null);
+end $$;
+comment on function posthorn.record_webhooks(bigint, text, bigint, jsonb) is
+  'Records what has become of events, and ends the windows that are done, for the process that leads: {"results": [a posthorn.webhook_result, …], "windows": [[lease, attempt], …]}. Returns how the webhooks of these are doing, unless all is well.';
+
+create or replace function posthorn.log_webhook_attempts(results posthorn.webhook_result[])
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into posthorn.webhook_attempts (at, event_id, webhook_id, attempt, duration_ms, status, outcome, request_id, error, excerpt)
+  select posthorn.now() - make_interval(secs => x.duration_ms / 1000.0), x.event, x.webhook, x.attempts, x.duration_ms, x.status,
+    case
+      when x.outcome = 'delivered' then 'delivered'
+      when x.outcome = 'gone' then 'disabled'
+      when x.outcome = 'rejected' or x.attempts > cardinality(w.delays) then 'dead'
+      else 'retry' end,
+    x.request_id, x.error, x.excerpt
+  from unnest(results) x join posthorn.webhooks w on w.id = x.webhook
+  where x.request_id is not null
+$$;
+comment on function posthorn.log_webhook_attempts(posthorn.webhook_result[]) is 'Writes the delivery log.';
+
+create or replace function posthorn.bury_for_webhooks(l posthorn.leases, results posthorn.webhook_result[])
+returns int[]
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  with dead as materialized (
+    select w.id, w.name, x.*
+    from unnest(results) x join posthorn.webhooks w on w.id = x.webhook
+    where x.outcome in ('rejected', 'withheld') or x.outcome = 'failed' and x.attempts > cardinality(w.delays)
+  )
+  select array_agg(d.id) from dead d cross join lateral posthorn.bury(l, d.event, d.name, d.attempts,
+    case d.outcome when 'withheld' then 'Stream is not named' when 'rejected' then 'Rejected' else 'Not delivered' end, d.error, null) b
+$$;
+comment on function posthorn.bury_for_webhooks(posthorn.leases, posthorn.webhook_result[]) is
+  'Makes dead letters of events that webhooks do not get, and returns the webhook of each.';
+
+-- What was not tried is due at once, or when its time has come. What has failed waits as long as its webhook says, and
+-- up to a fifth longer, so that what failed together does not come together.
+create or replace function posthorn.keep_for_webhooks(group_id int, results posthorn.webhook_result[])
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot, error)
+  select w.group_id, x.event, w.name, x.attempts - case x.outcome when 'gone' then 1 else 0 end,
+    posthorn.now() + greatest(
+      make_interval(secs => coalesce(x.wait_ms, 0) / 1000.0),
+      case when x.outcome = 'failed' then w.delays[x.attempts] * (1 + random() / 5) end),
+    case when w.ordering = 'key' then posthorn.webhook_slot(w.id, x.slot) end, x.error
+  from unnest(results) x join posthorn.webhooks w on w.id = x.webhook
+  where x.outcome in ('aside', 'gone') or x.outcome = 'failed' and x.attempts <= cardinality(w.delays)
+  on conflict (group_id, event_id, subscription) do update
+    set attempts = excluded.attempts, due_at = excluded.due_at, failed_at = excluded.failed_at, error = coalesce(excluded.error, retries.error)
+    where excluded.error is not null -- otherwise a window of an earlier leader has come again
+$$;
+comment on function posthorn.keep_for_webhooks(int, posthorn.webhook_result[]) is
+  'Makes retries of events that webhooks are still to get.';
+
+-- From five failures in a row on, an endpoint rests between two requests, for up to a minute. An endpoint that refuses
+-- a single event is alive.
+create or replace function posthorn.note_webhook_health(results posthorn.webhook_result[])
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  at timestamptz := posthorn.now();
+  alive int[] := array(select distinct x.webhook from unnest(results) x where x.outcome = 'delivered' or x.outcome = 'rejected' and x.status is not null);
+  w posthorn.webhooks;
+begin
+  update posthorn.webhooks x set failures = 0, failing_since = null, rests_until = null
+  where x.id = any (alive) and x.failing_since is not null;
+  update posthorn.webhooks x
+  set failures = case when x.id = any (alive) then x.failures when x.failures < 5 then least(x.failures + f.times, 5) else x.failures + 1 end,
+    failing_since = case when x.id = any (alive) then x.failing_since else coalesce(x.failing_since, at) end,
+    rests_until = greatest(x.rests_until, at + f.wait,
+      case when x.failures + f.times >= 5 and x.id <> all (alive)
+        then at + least(interval '1 minute', interval '1 second' * power(2, greatest(least(x.failures, 20) - 4, 0))) * (1 + random() / 5) end),
+    last_error = f.error
+  from (
+    select y.webhook, count(*)::int as times, max(y.error) as error, max(make_interval(secs => y.wait_ms / 1000.0)) as wait
+    from unnest(results) y where y.outcome = 'failed' and y.request_id is not null group by y.webhook
+  ) f
+  where x.id = f.webhook;
+  for w in
+    select x.* from posthorn.webhooks x
+    where x.id in (select y.webhook from unnest(results) y where y.outcome in ('failed', 'gone') and y.request_id is not null)
+  loop
+    if exists (select from unnest(results) y where y.webhook = w.id and y.outcome = 'gone') then
+      perform posthorn.stop_webhook(w, 'the endpoint answered 410 Gone');
+    elsif w.failing_since <= at - w.disable_after then
+      perform posthorn.stop_webhook(w, format('every request has failed for %s, the last one with: %s', posthorn.in_words(at - w.failing_since), w.last_error));
+    end if;
+  end loop;
+end $$;
+comment on function posthorn.note_webhook_health(posthorn.webhook_result[]) is
+  'Notes which endpoints fail, lets them rest, and disables those that fail for too long or say that they are gone.';

@@ -1,0 +1,66 @@
+create or replace function posthorn.test_webhook(namespace text, name text)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  w posthorn.webhooks := posthorn.enabled_webhook(test_webhook.namespace, test_webhook.name);
+begin
+  return posthorn.publish_to(test_webhook.namespace, 'webhooks', w.name, 'posthorn.webhook.test',
+    json_build_object('webhook', w.name, 'message', 'This is a test. Nothing has happened.'));
+end $$;
+comment on function posthorn.test_webhook(text, text) is
+  'Sends an event of type posthorn.webhook.test to one webhook, whatever its filter, and returns the event''s id.';
+
+create or replace function posthorn.enabled_webhook(namespace text, name text)
+returns posthorn.webhooks
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  w posthorn.webhooks := posthorn.webhook_named(enabled_webhook.namespace, enabled_webhook.name);
+begin
+  if exists (select from posthorn.subscriptions s where s.group_no = w.group_id and s.name = w.name and s.stopped_at is not null) then
+    raise exception 'webhook % is disabled', quote_literal(w.name)
+      using errcode = 'PH002', hint = format('Enable it first: select posthorn.enable_webhook(%L, %L);', namespace, name);
+  end if;
+  return w;
+end $$;
+comment on function posthorn.enabled_webhook(text, text) is 'The webhook with a name; an error if it is disabled.';
+
+-- Its filter is not asked: an operator who names an event wants it sent.
+create or replace function posthorn.redeliver_webhook(namespace text, name text, events bigint[])
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  w posthorn.webhooks := posthorn.enabled_webhook(redeliver_webhook.namespace, redeliver_webhook.name);
+  wanted bigint[] := array(select distinct i from unnest(redeliver_webhook.events) i);
+  dead bigint[] := array(
+    select d.id from posthorn.dead_letters d where d.group_id = w.group_id and d.subscription = w.name and d.event_id = any (wanted));
+  missing bigint;
+  n bigint;
+begin
+  select i into missing from unnest(wanted) i
+  where not exists (
+      select from posthorn.events e
+      where e.namespace_id = posthorn.namespace_id(redeliver_webhook.namespace) and e.id = i)
+    and not exists (select from posthorn.dead_letters d where d.id = any (dead) and d.event_id = i)
+  order by i limit 1;
+  if found then
+    raise exception 'event % does not exist in namespace %', missing, namespace
+      using errcode = 'PH001', hint = 'The log may have dropped it: see partition_retention_period.';
+  end if;
+  n := posthorn.redrive(redeliver_webhook.namespace, 'webhooks', jsonb_build_object('ids', to_jsonb(dead)));
+  insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at)
+  select w.group_id, i, w.name, 0, posthorn.now() from unnest(wanted) i
+  on conflict (group_id, event_id, subscription) do update set due_at = excluded.due_at where retries.slot is null;
+  return cardinality(wanted);
+end $$;
+comment on function posthorn.redeliver_webhook(text, text, bigint[]) is
+  'Sends events to a webhook again, now, whether it has had them or not and whatever its filter; returns how many.';

@@ -1,0 +1,193 @@
+-- First the windows that an earlier leader left, in their order, then the log. It writes nothing when there is nothing.
+create or replace function posthorn.take_webhooks(
+  group_id bigint, owner text, epoch bigint, max_events int, lease_for interval, out lease bigint, out attempt int
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups;
+  c posthorn.cursors;
+  step record;
+  sight posthorn.sight;
+  taken posthorn.leases;
+  _ text;
+begin
+  _ := posthorn.check_claim(take_webhooks.max_events, take_webhooks.lease_for, gen_random_uuid());
+  select x.* into g from posthorn.groups x where x.id = take_webhooks.group_id;
+  if not posthorn.has_work(g) then
+    return;
+  end if;
+  if pg_current_xact_id_if_assigned() is null then
+    _ := posthorn.commit_relaxed();
+  end if;
+  _ := posthorn.hold_webhooks(take_webhooks.group_id, take_webhooks.owner, take_webhooks.epoch);
+  sight := posthorn.look(); -- look must come before the cursor is read, as in take_next
+  select x.* into g from posthorn.groups x where x.id = take_webhooks.group_id;
+  if not (select k.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed) from posthorn.cluster k) then
+    _ := posthorn.verify_cluster();
+  end if;
+  if g.paused then
+    return;
+  end if;
+  taken := posthorn.take_left_behind(g, take_webhooks.owner, posthorn.now() + take_webhooks.lease_for, gen_random_uuid());
+  if taken.id is null then
+    c := posthorn.newest_cursor(g.id);
+    step := posthorn.read_window(g, c, take_webhooks.max_events, sight, (select k.clock_low from posthorn.cluster k));
+    if (step.w).ids is null and (step.w).hi is null and c.at > posthorn.now() - interval '10 seconds' then
+      return; -- has_work sees retries that are due, too
+    end if;
+    perform posthorn.keep_cursor(step.c);
+    insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since)
+    select g.id, g.namespace_id, gen_random_uuid(), take_webhooks.owner, posthorn.now() + take_webhooks.lease_for,
+      (step.w).ids, (step.w).base, (step.w).target, (step.w).lo, (step.w).hi, (step.w).since
+    where (step.w).ids is not null or (step.w).hi is not null
+    returning id, attempt into taken.id, taken.attempt;
+  end if;
+  take_webhooks.lease := taken.id;
+  take_webhooks.attempt := taken.attempt;
+end $$;
+comment on function posthorn.take_webhooks(bigint, text, bigint, int, interval) is
+  'The next window of the log for the webhooks of a namespace, for the process that leads them; webhook_events returns its events. Null: there is nothing to do.';
+
+-- Payloads of restricted and confidential streams are for the webhooks that name the stream: a pattern is not enough,
+-- and neither is a condition.
+create or replace function posthorn.webhook_events(lease bigint, attempt int, max_events int)
+returns table (
+  event_id bigint, stream text, type text, key text, tags text[], payload json, metadata json, published_at timestamptz,
+  slot int, subscriptions text[]
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  l posthorn.leases;
+begin
+  select x.* into l from posthorn.leases x
+  where x.id = webhook_events.lease and x.attempt = webhook_events.attempt and posthorn.in_flight(x.until);
+  if not found or posthorn.kind_of(l.group_id) is distinct from 'webhook group' then
+    perform posthorn.raise_lease_lost(webhook_events.lease, webhook_events.attempt);
+  end if;
+  return query
+    select e.event_id, n.name, e.type, e.key, e.tags, e.payload, e.metadata, e.published_at,
+      posthorn.slot_of('key', 256, e.event_id, e.stream_id, e.key)::int, o.names
+    from posthorn.filtered_events(l.id, webhook_events.max_events) e
+    cross join lateral (select x.name from posthorn.stream_names x where x.id = e.stream_id limit 1) n
+    cross join lateral (
+      select case when posthorn.is_open(l.namespace_id, n.name) then e.subscriptions
+        else array(
+          select s.name from posthorn.subscriptions s
+          where s.group_no = l.group_id and s.name = any (e.subscriptions) and n.name = any (s.streams)) end as names) o
+    where cardinality(o.names) > 0
+    order by e.event_id;
+end $$;
+comment on function posthorn.webhook_events(bigint, int, int) is
+  'The events of a window that webhooks want, in order, each with the names of these and its slot among ordered ones.';
+
+create or replace function posthorn.is_open(namespace_id int, stream text)
+returns boolean
+language plpgsql stable -- not sql, which would plan anew at every call
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  return not exists (
+    select from posthorn.stream_policies p
+    where p.namespace_id = is_open.namespace_id and p.stream_name = is_open.stream and p.security_level <> 'open');
+end $$;
+comment on function posthorn.is_open(int, text) is 'Whether a stream is neither restricted nor confidential.';
+
+create or replace function posthorn.due_webhooks(
+  group_id bigint, owner text, epoch bigint, webhook_ids int[], rooms int[], held_by int[], held bigint[]
+) returns table (
+  webhook_id int, event_id bigint, stream text, type text, key text, tags text[], payload json, metadata json,
+  published_at timestamptz, attempts int, slot bigint, withheld boolean
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  g posthorn.groups;
+  at timestamptz := posthorn.now();
+begin
+  select x.* into g from posthorn.groups x join posthorn.webhook_groups l on l.group_id = x.id
+  where x.id = due_webhooks.group_id and l.owner = due_webhooks.owner and l.epoch = due_webhooks.epoch;
+  if not found then
+    perform posthorn.hold_webhooks(due_webhooks.group_id, due_webhooks.owner, due_webhooks.epoch);
+  elsif g.paused then
+    return;
+  end if;
+  return query
+    select w.id, d.event_id, n.name, e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, d.attempts, d.slot,
+      not posthorn.is_open(g.namespace_id, n.name) and (n.name = any (s.streams)) is not true
+    from unnest(due_webhooks.webhook_ids, due_webhooks.rooms) ask (id, room)
+    join posthorn.webhooks w on w.id = ask.id and w.group_id = g.id
+    join posthorn.subscriptions s on s.group_no = g.id and s.name = w.name
+    cross join lateral (
+      select x.* from posthorn.due_for_webhook(w, ask.room,
+        array(select h.event_id from unnest(due_webhooks.held_by, due_webhooks.held) h (webhook_id, event_id) where h.webhook_id = w.id), at) x) d
+    left join lateral posthorn.event_of(g.namespace_id, g.id, d.event_id) e on true
+    left join lateral (select x.name from posthorn.stream_names x where x.id = e.stream_id limit 1) n on true
+    where s.stopped_at is null and (w.rests_until > at) is not true;
+end $$;
+comment on function posthorn.due_webhooks(bigint, text, bigint, int[], int[], int[], bigint[]) is
+  'What some webhooks are owed and is due, as many events of each as it has room, but for those that the process that leads holds already. Without a time, the log has dropped the event.';
+
+-- An ordered webhook gets the head of each slot, up to the first event that is not due.
+create or replace function posthorn.due_for_webhook(w posthorn.webhooks, room int, held bigint[], at timestamptz)
+returns table (event_id bigint, attempts int, slot bigint)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  most int := case when w.failures >= 5 then 1 else due_for_webhook.room end; -- one that fails is only probed
+begin
+  return query
+    select r.event_id, r.attempts, r.slot
+    from (
+      select x.event_id, x.attempts, x.slot, x.due_at from posthorn.retries x
+      where x.group_id = w.group_id and x.subscription = w.name and x.slot is null and x.due_at <= due_for_webhook.at
+      order by x.due_at, x.event_id limit most + cardinality(due_for_webhook.held)) r
+    where r.event_id <> all (due_for_webhook.held)
+    order by r.due_at, r.event_id limit most;
+  if w.ordering = 'none' then
+    return;
+  end if;
+  return query
+    with recursive s (slot) as (
+      (select x.slot from posthorn.retries x
+       where x.group_id = w.group_id and x.slot between posthorn.webhook_slot(w.id, 0) and posthorn.webhook_slot(w.id, 255) order by x.slot limit 1)
+      union all
+      select (select x.slot from posthorn.retries x
+        where x.group_id = w.group_id and x.slot > s.slot and x.slot <= posthorn.webhook_slot(w.id, 255) order by x.slot limit 1)
+      from s where s.slot is not null
+    )
+    select h.event_id, h.attempts, h.slot
+    from s cross join lateral (
+      select r.event_id, r.attempts, r.slot, bool_and(r.due_at <= due_for_webhook.at) over (order by r.event_id) as due
+      from (
+        select x.event_id, x.attempts, x.slot, x.due_at from posthorn.retries x
+        where x.group_id = w.group_id and x.slot = s.slot order by x.event_id limit most + cardinality(due_for_webhook.held)) r) h
+    where h.due and h.event_id <> all (due_for_webhook.held)
+    order by h.event_id limit most;
+end $$;
+comment on function posthorn.due_for_webhook(posthorn.webhooks, int, bigint[], timestamptz) is
+  'The events that one webhook is owed and are due, but for some, oldest first.';

@@ -1,29 +1,28 @@
 package server
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"mime"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/cloudevent"
+	"github.com/posthorn/posthorn/internal/pg"
 )
 
 // The content types of CloudEvents as JSON.
 const (
-	cloudEventsJSON  = "application/cloudevents+json"
-	cloudEventsBatch = "application/cloudevents-batch+json"
+	cloudEventsJSON  = cloudevent.ContentType
+	cloudEventsBatch = cloudevent.BatchContentType
 )
 
 // cloudEvent documents CloudEvents; what reads them knows extensions too.
@@ -43,24 +42,8 @@ type cloudEvent struct {
 	DataBase64      string          `json:"data_base64,omitempty"`
 }
 
-// kept is what an event's metadata keep of the CloudEvent that it was, under
-// cloudevent. Extensions are beside it, under their own names.
-type kept struct {
-	ID              string `json:"id"`
-	Source          string `json:"source"`
-	Subject         string `json:"subject,omitempty"`
-	Time            string `json:"time,omitempty"`
-	DataContentType string `json:"datacontenttype,omitempty"`
-	DataSchema      string `json:"dataschema,omitempty"`
-	Base64          bool   `json:"base64,omitempty"` // the payload is the data in base64, as a string
-}
-
-const keptAs = "cloudevent"
-
 // attributes are those of a CloudEvent, as text or as JSON has them.
 type attributes map[string]any
-
-var attributeName = regexp.MustCompile(`^[a-z0-9]+$`)
 
 // decodeCloudEvents reads one in structured mode, or a batch of them.
 func decodeCloudEvents(body []byte, batch bool) ([]posthorn.Message, error) {
@@ -104,9 +87,9 @@ func decodeStructured(document json.RawMessage) (posthorn.Message, error) {
 			}
 			hasEncoded = true
 		default:
-			value, err := attribute(name, raw)
+			value, err := cloudevent.Attribute(name, raw)
 			if err != nil {
-				return posthorn.Message{}, err
+				return posthorn.Message{}, badRequest(err.Error(), posthorn.Hint(err))
 			}
 			found[name] = value
 		}
@@ -123,28 +106,6 @@ func decodeStructured(document json.RawMessage) (posthorn.Message, error) {
 	return found.message(data, hasEncoded)
 }
 
-// attribute reads an attribute: a text, a boolean or an integer.
-func attribute(name string, raw json.RawMessage) (any, error) {
-	if !attributeName.MatchString(name) {
-		return nil, badRequest(fmt.Sprintf("%.100q is no name of an attribute", name), "Names have lower-case letters and digits only.")
-	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	var value any
-	if err := decoder.Decode(&value); err != nil {
-		return nil, badRequest("the attribute "+name+" cannot be read", "")
-	}
-	switch value := value.(type) {
-	case string, bool:
-		return value, nil
-	case json.Number:
-		if n, err := value.Int64(); err == nil && int64(int32(n)) == n {
-			return value, nil
-		}
-	}
-	return nil, badRequest("the attribute "+name+" is no text, boolean or integer", "What is more complex goes into data.")
-}
-
 // decodeBinary reads one whose attributes are headers, and whose data is the
 // body.
 func decodeBinary(header http.Header, mediaType string, body []byte) ([]posthorn.Message, error) {
@@ -154,8 +115,8 @@ func decodeBinary(header http.Header, mediaType string, body []byte) ([]posthorn
 		if !ok {
 			continue
 		}
-		if !attributeName.MatchString(name) {
-			return nil, badRequest(fmt.Sprintf("%.100q is no name of an attribute", name), "Names have lower-case letters and digits only.")
+		if err := cloudevent.CheckName(name); err != nil {
+			return nil, badRequest(err.Error(), posthorn.Hint(err))
 		}
 		value, err := url.PathUnescape(values[0])
 		if err != nil || len(values) > 1 || !isText(value) {
@@ -212,7 +173,7 @@ func (a attributes) message(data json.RawMessage, encoded bool) (posthorn.Messag
 	if a["specversion"] != "1.0" {
 		return m, badRequest("this is no CloudEvent of version 1.0", "Send specversion 1.0.")
 	}
-	keep := kept{
+	keep := cloudevent.Kept{
 		ID: a.text("id"), Source: a.text("source"), Subject: a.text("subject"), Time: a.text("time"),
 		DataContentType: a.text("datacontenttype"), DataSchema: a.text("dataschema"), Base64: encoded,
 	}
@@ -222,7 +183,7 @@ func (a attributes) message(data json.RawMessage, encoded bool) (posthorn.Messag
 	m = posthorn.Message{
 		Type: a.text("type"), Stream: a.text("posthornstream"), Key: keep.Subject,
 		DedupKey: uniqueName(keep.Source, keep.ID), Payload: json.RawMessage("null"),
-		Metadata: map[string]any{keptAs: keep},
+		Metadata: map[string]any{cloudevent.MetadataKey: keep},
 	}
 	if key := a.text("partitionkey"); key != "" {
 		m.Key = key
@@ -231,7 +192,7 @@ func (a attributes) message(data json.RawMessage, encoded bool) (posthorn.Messag
 		m.Payload = data
 	}
 	for name, value := range a {
-		if !slices.Contains(ownAttributes, name) {
+		if !slices.Contains(cloudevent.OwnAttributes, name) {
 			m.Metadata[name] = value
 		}
 	}
@@ -249,61 +210,17 @@ func (a attributes) text(name string) string {
 	}
 }
 
-// ownAttributes are no extensions, or ours: those that say what became of an
-// event are left out when it comes back in.
-var ownAttributes = []string{
-	"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "data", "cloudevent",
-	"posthornstream", "posthornid", "posthorndelivery", "posthornsealed",
-}
-
 // uniqueName is the dedup key of a CloudEvent, of bounded length.
 func uniqueName(source, id string) string {
 	sum := sha256.Sum256([]byte(source + "\x00" + id))
 	return "cloudevent:" + hex.EncodeToString(sum[:])
 }
 
-// cloudEventOf is an event as a CloudEvent in structured mode: the one that it
-// was, or one made of what it is.
 func cloudEventOf(namespace string, e eventView) (json.RawMessage, error) {
-	out := map[string]any{}
-	var metadata map[string]json.RawMessage
-	_ = json.Unmarshal(e.Metadata, &metadata) // metadata of others may hold anything
-	for name, raw := range metadata {
-		if value, err := attribute(name, raw); err == nil && !slices.Contains(ownAttributes, name) {
-			out[name] = value
-		}
-	}
-	keep := kept{ID: fmt.Sprint(e.ID), Source: "/namespaces/" + namespace, Subject: e.Key, Time: e.PublishedAt.UTC().Format(time.RFC3339Nano)}
-	if raw, ok := metadata[keptAs]; ok {
-		var was kept
-		if json.Unmarshal(raw, &was) == nil && was.ID != "" && was.Source != "" {
-			keep = was
-		}
-	}
-	maps.Copy(out, map[string]any{"specversion": "1.0", "type": e.Type, "posthornid": fmt.Sprint(e.ID)})
-	for name, value := range map[string]string{
-		"id": keep.ID, "source": keep.Source, "subject": keep.Subject, "time": keep.Time,
-		"datacontenttype": keep.DataContentType, "dataschema": keep.DataSchema,
-	} {
-		if value != "" {
-			out[name] = value
-		}
-	}
-	if e.Stream != "default" {
-		out["posthornstream"] = e.Stream
-	}
-	if e.Delivery > 0 {
-		out["posthorndelivery"] = e.Delivery
-	}
-	switch {
-	case e.Sealed:
-		out["posthornsealed"] = true
-	case keep.Base64:
-		out["data_base64"] = e.Payload
-	case string(e.Payload) != "null":
-		out["data"] = e.Payload
-	}
-	return json.Marshal(out)
+	return cloudevent.Encode(namespace, pg.Event{
+		ID: e.ID, Stream: e.Stream, Type: e.Type, Key: e.Key, Payload: e.Payload, Metadata: e.Metadata,
+		PublishedAt: e.PublishedAt, Delivery: e.Delivery,
+	}, e.Sealed)
 }
 
 // wantsCloudEvents reports whether a client would rather have CloudEvents.

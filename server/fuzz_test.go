@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/cloudevent"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -51,7 +52,7 @@ func FuzzDecodePublished(f *testing.F) {
 			if raw, ok := m.Payload.(json.RawMessage); ok && !json.Valid(raw) {
 				t.Fatalf("the payload is no JSON: %s", raw)
 			}
-			if _, ok := m.Metadata[keptAs].(kept); ok {
+			if _, ok := m.Metadata[cloudevent.MetadataKey].(cloudevent.Kept); ok {
 				sameAgain(t, m)
 			}
 		}

@@ -535,7 +535,7 @@ func TestRevokedWhileWaiting(t *testing.T) {
 	s.waiting(t, 1)
 	s.exec(t, "select posthorn.revoke_token(1)")
 	s.forget()
-	s.server.waits.newsForAll()
+	s.server.waits.wakeAll()
 	await.Value(t, "the answer", answer).wantProblem(t, 401, "not good")
 }
 
@@ -549,7 +549,7 @@ func TestFirstTokenWhileWaiting(t *testing.T) {
 	s.waiting(t, 1)
 	s.issue(t, "default", allScopes)
 	s.forget()
-	s.server.waits.newsForAll()
+	s.server.waits.wakeAll()
 	await.Value(t, "the answer", answer).wantProblem(t, 401, "required")
 }
 

@@ -42,7 +42,7 @@ func (s *Server) authenticate(r *http.Request) (caller, error) {
 
 // again lets the caller in once more. What waits or streams asks before it hands
 // something out: the token may have been revoked since, or a stream restricted.
-func (s *Server) again(ctx context.Context, c caller) (caller, error) {
+func (s *Server) reauthorize(ctx context.Context, c caller) (caller, error) {
 	c, err := s.recheck(ctx, c)
 	if err != nil {
 		note := recordOf(ctx)

@@ -7,28 +7,25 @@ import (
 	"slices"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
 type claimInput struct {
-	in.Namespace
-	Name   string `path:"name" doc:"The name of the group"`
+	in.ByName
 	Accept string `header:"Accept" hidden:"true"`
 	Body   *struct {
-		MaxEvents    int     `json:"max_events,omitempty" minimum:"1" maximum:"1000" default:"10" doc:"How many events at most"`
-		LeaseSeconds float64 `json:"lease_seconds,omitempty" minimum:"0.1" maximum:"86400" default:"30" doc:"How long you have before others get them. Extend it while you work"`
-		Node         string  `json:"node,omitempty" doc:"Who you are, for people who look. Default: http"`
-		Wait         float64 `json:"wait,omitempty" minimum:"0" maximum:"60" doc:"Seconds to wait while there is nothing"`
+		MaxEvents    int     `json:"max_events,omitempty" minimum:"1" maximum:"1000" default:"10" doc:"The largest number of events"`
+		LeaseSeconds float64 `json:"lease_seconds,omitempty" minimum:"0.1" maximum:"86400" default:"30" doc:"How long the lease lasts, unless it is extended. Then others can claim the events"`
+		Node         string  `json:"node,omitempty" doc:"A name for the worker, shown to operators. Default: http"`
+		Wait         float64 `json:"wait,omitempty" minimum:"0" maximum:"60" doc:"How many seconds to wait for events if there are none"`
 	}
 }
 
-// claimed is a lease, or none.
+// claimed is the JSON of a lease. Without events it has no lease.
 type claimed struct {
-	Lease   int64       `json:"lease,omitempty" doc:"Settle it when the events are done; absent when there are none"`
-	Attempt int         `json:"attempt,omitempty" doc:"Say it whenever you name the lease"`
+	Lease   int64       `json:"lease,omitempty" doc:"The number of the lease; absent if there are no events. Settle it when they are handled"`
+	Attempt int         `json:"attempt,omitempty" doc:"Send it with every request about the lease"`
 	Events  []eventView `json:"events"`
 }
 
@@ -42,34 +39,31 @@ type claimOutput struct {
 func (s *Server) claiming() {
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/groups/{name}/claim", id: "claim-events", tag: "groups",
-		summary: "Take events of a group",
-		description: "The events are yours until the lease expires: settle it before. With wait, the answer comes as soon as there are events. " +
+		summary: "Claim events of a group",
+		description: "The lease on the events lasts until it expires: settle it before. With wait, the response comes as soon as there are events. " +
 			"Accept: application/cloudevents-batch+json returns CloudEvents, and the lease in the headers Posthorn-Lease and Posthorn-Attempt.",
 		scope: scopeConsume, waits: true,
-		response: map[string]*huma.MediaType{
-			"application/json": {Schema: schemaOf[claimed](s)},
-			cloudEventsBatch:   {Schema: &huma.Schema{Type: huma.TypeArray, Items: schemaOf[cloudEvent](s)}},
-		},
+		response: eventContent[claimed](s, cloudEventsBatch),
 	}, s.claimEvents)
 }
 
 func (s *Server) claimEvents(ctx context.Context, c caller, input *claimInput) (*claimOutput, error) {
-	want := claim{
+	request := claimRequest{
 		group: groupName{c.namespace, input.Name}, node: "http", maxEvents: 10, leaseFor: 30 * time.Second, caller: c,
 	}
 	var wait time.Duration
 	if b := input.Body; b != nil {
-		want.node = cmp.Or(b.Node, want.node)
-		want.maxEvents = cmp.Or(b.MaxEvents, want.maxEvents)
-		want.leaseFor = cmp.Or(seconds(b.LeaseSeconds), want.leaseFor)
+		request.node = cmp.Or(b.Node, request.node)
+		request.maxEvents = cmp.Or(b.MaxEvents, request.maxEvents)
+		request.leaseFor = cmp.Or(seconds(b.LeaseSeconds), request.leaseFor)
 		wait = seconds(b.Wait)
 	}
 	if err := s.checkClaim(ctx, c, input.Name); err != nil {
 		return nil, err
 	}
-	lease, err := s.claim(ctx, want)
+	lease, err := s.claim(ctx, request)
 	if err == nil && wait > 0 && len(lease.Events) == 0 {
-		lease, err = s.awaitClaim(ctx, want, wait)
+		lease, err = s.awaitClaim(ctx, request, wait)
 	}
 	if err != nil {
 		return nil, err
@@ -91,8 +85,8 @@ func (s *Server) claimEvents(ctx context.Context, c caller, input *claimInput) (
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// claim is what somebody wants to take.
-type claim struct {
+// claimRequest is a claim of a caller.
+type claimRequest struct {
 	group     groupName
 	node      string
 	maxEvents int
@@ -100,31 +94,31 @@ type claim struct {
 	caller    caller
 }
 
-// claim takes events, if there are any. A statement that is under way when the
-// client goes is not broken off, which would leave open whether it took a lease:
-// what it took goes back.
-func (s *Server) claim(ctx context.Context, want claim) (pg.Lease, error) {
-	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Timeout)
+// claim returns a lease, which is empty if there are no events. When the client
+// disconnects, the statement is not cancelled, because it would then be unknown whether
+// it has made a lease: a lease that nobody can receive any more is released.
+func (s *Server) claim(ctx context.Context, request claimRequest) (pg.Lease, error) {
+	claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Timeout)
 	defer cancel()
-	lease, err := pg.ClaimInTime(asking, s.client.Pool(), want.group.namespace, want.group.group, want.node, want.maxEvents, want.leaseFor)
+	lease, err := pg.ClaimInTime(claiming, s.client.Pool(), request.group.namespace, request.group.group, request.node, request.maxEvents, request.leaseFor)
 	if err == nil && lease.Held() && ctx.Err() != nil {
-		_ = pg.Release(asking, s.client.Pool(), lease) // or it expires
-		s.waits.news(want.group)
+		_ = pg.Release(claiming, s.client.Pool(), lease) // after an error the lease expires
+		s.waits.wake(request.group)
 		return pg.Lease{}, ctx.Err()
 	}
-	if err == nil && slices.ContainsFunc(lease.Events, func(e pg.Event) bool { return !want.caller.mayRead(e.Stream) }) {
-		// The group was looked at before; but an event may also go to one of its
-		// subscriptions whatever that asks for, and a policy may be new.
-		err = cmp.Or(pg.Release(asking, s.client.Pool(), lease), errHiddenClaim())
-		s.waits.news(want.group)
+	if err == nil && slices.ContainsFunc(lease.Events, func(e pg.Event) bool { return !request.caller.mayRead(e.Stream) }) {
+		// checkClaim has passed, but an event can be sent to one subscription whatever
+		// its filter, and the stream may have been restricted since.
+		err = cmp.Or(pg.Release(claiming, s.client.Pool(), lease), errHiddenClaim())
+		s.waits.wake(request.group)
 		return pg.Lease{}, err
 	}
 	return lease, err
 }
 
-// awaitClaim takes events as soon as there are any. It ends without when the
-// time is over, or the server stops.
-func (s *Server) awaitClaim(ctx context.Context, want claim, wait time.Duration) (pg.Lease, error) {
+// awaitClaim claims events as soon as there are any. It returns an empty lease when the
+// time is over or the server stops.
+func (s *Server) awaitClaim(ctx context.Context, request claimRequest, wait time.Duration) (pg.Lease, error) {
 	if s.isDraining() {
 		return pg.Lease{}, errDraining()
 	}
@@ -132,7 +126,7 @@ func (s *Server) awaitClaim(ctx context.Context, want claim, wait time.Duration)
 	defer cancel()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	me, err := s.waits.join(want.group)
+	me, err := s.waits.join(request.group)
 	if err != nil {
 		return pg.Lease{}, err
 	}
@@ -145,13 +139,13 @@ func (s *Server) awaitClaim(ctx context.Context, want claim, wait time.Duration)
 		case <-waiting.Done():
 			return pg.Lease{}, ctx.Err() // nil if the server stops
 		}
-		if want.caller, err = s.again(ctx, want.caller); err != nil {
+		if request.caller, err = s.reauthorize(ctx, request.caller); err != nil {
 			return pg.Lease{}, err
 		}
-		lease, err := s.claim(ctx, want)
+		lease, err := s.claim(ctx, request)
 		if err != nil || len(lease.Events) > 0 {
 			return lease, err
 		}
-		s.waits.looked(me)
+		s.waits.foundNothing(me)
 	}
 }

@@ -115,7 +115,7 @@ func (s *Server) awaitJob(ctx context.Context, c caller, claim jobClaim, patienc
 		if !place.Wait(waiting) {
 			return nil, ctx.Err()
 		}
-		if _, err := s.again(ctx, c); err != nil {
+		if _, err := s.reauthorize(ctx, c); err != nil {
 			place.Found()
 			return nil, err
 		}
@@ -130,7 +130,7 @@ func (s *Server) beginWait() (done func(), err error) {
 	}
 	if int(s.jobWaits.Add(1))+s.waits.waiting() > s.options.MaxWaits {
 		s.jobWaits.Add(-1)
-		return nil, unavailable("too many requests wait already", "Try again, or ask without wait.")
+		return nil, errTooManyWaits()
 	}
 	return func() { s.jobWaits.Add(-1) }, nil
 }

@@ -61,10 +61,7 @@ func (s *Server) events() {
 		summary:     "One event",
 		description: "Accept: application/cloudevents+json returns it as a CloudEvent.",
 		scope:       scopeRead,
-		response: map[string]*huma.MediaType{
-			"application/json": {Schema: schemaOf[eventView](s)},
-			cloudEventsJSON:    {Schema: schemaOf[cloudEvent](s)},
-		},
+		response:    eventContent[eventView](s, cloudEventsJSON),
 	}, s.getEvent)
 
 	register(s, operation{
@@ -75,9 +72,19 @@ func (s *Server) events() {
 	}, s.eventOutcomes)
 }
 
+// eventContent documents a response that is T as JSON, or CloudEvents.
+func eventContent[T any](s *Server, cloudEvents string) map[string]*huma.MediaType {
+	schema := schemaOf[cloudEvent](s)
+	if cloudEvents == cloudEventsBatch {
+		schema = &huma.Schema{Type: huma.TypeArray, Items: schema}
+	}
+	content := jsonContent[T](s)
+	content[cloudEvents] = &huma.MediaType{Schema: schema}
+	return content
+}
+
 type eventInput struct {
-	in.Namespace
-	ID     int64  `path:"id" minimum:"1" doc:"The number of the event"`
+	in.ByID
 	Accept string `header:"Accept" hidden:"true"`
 }
 

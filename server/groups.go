@@ -15,56 +15,45 @@ type groupView struct {
 	Policy *admin.GroupPolicy `json:"policy,omitempty"`
 }
 
-type groupInput struct {
-	in.Namespace
-	Name string `path:"name" doc:"The name of the group"`
-}
-
 type defineGroupInput struct {
-	in.Namespace
-	Name string `path:"name" doc:"The name of the group"`
+	in.ByName
 	Body *admin.GroupSettings
 }
 
 type seekInput struct {
-	in.Namespace
-	Name string `path:"name" doc:"The name of the group"`
+	in.ByName
 	Body struct {
-		To string `json:"to" doc:"beginning, end or a time: it is handed every event published from then on" example:"2026-01-31T12:00:00Z"`
+		To string `json:"to" doc:"The group continues with the first event that was published then or later: beginning, end, or a time" example:"2026-01-31T12:00:00Z"`
 	}
 }
 
-type groupOutput struct{ Body groupView }
-
 func (s *Server) groups() {
-	register(s, operation{
+	registerList(s, operation{
 		method: http.MethodGet, path: "/v1/groups", id: "list-groups", tag: "groups",
-		summary:     "Groups, and where they stand",
-		description: "Each with its position in the log, how far it is behind, and how many events are retried or dead.",
+		summary:     "List groups",
+		description: "Each with its position in the log, its lag, and the number of its retries and dead letters.",
 		scope:       scopeRead,
-	}, func(ctx context.Context, c caller, _ *namespaceOnly) (*listOf[admin.GroupStatus], error) {
-		all, err := s.admin(c).Groups(ctx)
-		return page(all, ""), err
-	})
+	}, (*admin.Admin).Groups)
 
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/groups/{name}", id: "get-group", tag: "groups",
-		summary:     "Where a group stands, and its policy",
-		description: "Its policy, its position in the log, how far it is behind, and how many events are retried or dead.",
+		summary:     "Get a group and its policy",
+		description: "Its policy, its position in the log, its lag, and the number of its retries and dead letters.",
 		scope:       scopeRead,
 	}, s.getGroup)
 
 	register(s, operation{
 		method: http.MethodPut, path: "/v1/groups/{name}", id: "define-group", tag: "groups",
-		summary:     "Make a group, or change its policy",
-		description: "A setting that the body leaves out has its default in a new group. start is for new groups only.",
-		scope:       scopeConsume,
+		summary: "Create a group, or change its policy",
+		description: "In a new group, a setting that the body leaves out has its default; in an existing group it stays as it is. " +
+			"start is for new groups only.",
+		scope: scopeConsume,
 	}, s.defineGroup)
 
 	register(s, operation{
 		method: http.MethodDelete, path: "/v1/groups/{name}", id: "delete-group", tag: "groups",
-		summary:     "Remove a group with all it holds",
-		description: "Its position, retries, dead letters and subscriptions go with it. The events of the log stay.",
+		summary:     "Delete a group",
+		description: "Its position, retries, dead letters and subscriptions are deleted too. The events of the log stay.",
 		scope:       scopeAdmin,
 	}, s.deleteGroup)
 
@@ -72,40 +61,36 @@ func (s *Server) groups() {
 		register(s, operation{
 			method: http.MethodPost, path: "/v1/groups/{name}/" + verb, id: verb + "-group", tag: "groups",
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
-			description: "Leases that were claimed before stay valid. A second call changes nothing.",
-		}, func(ctx context.Context, c caller, input *groupInput) (*struct{}, error) {
+			description: "Existing leases stay valid. A second call changes nothing.",
+		}, func(ctx context.Context, c caller, input *in.ByName) (*struct{}, error) {
 			err := do(s.admin(c), ctx, input.Name)
-			s.waits.news(groupName{c.namespace, input.Name})
+			s.waits.wake(groupName{c.namespace, input.Name})
 			return nil, err
 		})
 	}
-	onGroup("pause", "Hand out nothing until it is resumed", (*admin.Admin).PauseGroup)
-	onGroup("resume", "Hand out events again", (*admin.Admin).ResumeGroup)
+	onGroup("pause", "Pause a group: it hands out no events until it is resumed", (*admin.Admin).PauseGroup)
+	onGroup("resume", "Resume a paused group", (*admin.Admin).ResumeGroup)
 
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/groups/{name}/seek", id: "seek-group", tag: "groups",
 		summary: "Move a group to a time", scope: scopeAdmin, status: http.StatusNoContent,
-		description: "Whoever works on something of the group loses the lease; what has failed stays owed.",
+		description: "The leases of the group are lost. Its retries and dead letters stay.",
 	}, s.seekGroup)
 
 	s.claiming()
 	s.leases()
 }
 
-func (s *Server) getGroup(ctx context.Context, c caller, input *groupInput) (*groupOutput, error) {
-	return s.groupNamed(ctx, c, input.Name)
-}
-
-func (s *Server) groupNamed(ctx context.Context, c caller, name string) (*groupOutput, error) {
-	status, err := s.admin(c).Group(ctx, name)
+func (s *Server) getGroup(ctx context.Context, c caller, input *in.ByName) (*bodyOf[groupView], error) {
+	status, err := s.admin(c).Group(ctx, input.Name)
 	if err != nil {
 		return nil, err
 	}
-	policy, err := s.admin(c).GroupPolicy(ctx, name)
-	return &groupOutput{groupView{status, &policy}}, err
+	policy, err := s.admin(c).GroupPolicy(ctx, input.Name)
+	return &bodyOf[groupView]{groupView{status, &policy}}, err
 }
 
-func (s *Server) defineGroup(ctx context.Context, c caller, input *defineGroupInput) (*groupOutput, error) {
+func (s *Server) defineGroup(ctx context.Context, c caller, input *defineGroupInput) (*bodyOf[groupView], error) {
 	var settings admin.GroupSettings
 	if input.Body != nil {
 		settings = *input.Body
@@ -116,21 +101,19 @@ func (s *Server) defineGroup(ctx context.Context, c caller, input *defineGroupIn
 	if err := s.admin(c).DefineGroup(ctx, input.Name, settings); err != nil {
 		return nil, err
 	}
-	return s.groupNamed(ctx, c, input.Name)
+	return s.getGroup(ctx, c, &input.ByName)
 }
 
-type deletedOutput struct{ Body admin.DeletedGroup }
-
-func (s *Server) deleteGroup(ctx context.Context, c caller, input *groupInput) (*deletedOutput, error) {
+func (s *Server) deleteGroup(ctx context.Context, c caller, input *in.ByName) (*bodyOf[admin.DeletedGroup], error) {
 	if err := s.checkRemove(ctx, c, input.Name, nil); err != nil {
 		return nil, err
 	}
 	deleted, err := s.admin(c).DeleteGroup(ctx, input.Name)
-	return &deletedOutput{deleted}, err
+	return &bodyOf[admin.DeletedGroup]{deleted}, err
 }
 
 func (s *Server) seekGroup(ctx context.Context, c caller, input *seekInput) (*struct{}, error) {
-	to, err := moment(input.Body.To)
+	to, err := parseMoment(input.Body.To)
 	if err != nil {
 		return nil, err
 	}
@@ -138,12 +121,11 @@ func (s *Server) seekGroup(ctx context.Context, c caller, input *seekInput) (*st
 		return nil, err
 	}
 	err = s.admin(c).Seek(ctx, input.Name, to)
-	s.waits.news(groupName{c.namespace, input.Name})
+	s.waits.wake(groupName{c.namespace, input.Name})
 	return nil, err
 }
 
-// moment reads a place in the log.
-func moment(text string) (posthorn.Moment, error) {
+func parseMoment(text string) (posthorn.Moment, error) {
 	switch text {
 	case "beginning":
 		return posthorn.Beginning, nil
@@ -152,7 +134,7 @@ func moment(text string) (posthorn.Moment, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return posthorn.Moment{}, badRequest("this is no moment: "+text, "Give beginning, end, or a time like 2026-01-31T12:00:00Z.")
+		return posthorn.Moment{}, badRequest("to is not a time: "+text, "Give beginning, end, or a time like 2026-01-31T12:00:00Z.")
 	}
 	return posthorn.At(at), nil
 }

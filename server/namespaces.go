@@ -4,52 +4,45 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
-func (s *Server) namespaces() {
-	register(s, operation{
-		method: http.MethodGet, path: "/v1/namespaces", id: "list-namespaces", tag: "namespaces",
-		summary:     "Namespaces",
-		description: "All of them, or with a token the one that it is for.",
-		scope:       scopeRead,
-	}, s.listNamespaces)
-
-	register(s, operation{
-		method: http.MethodPut, path: "/v1/namespaces/{name}", id: "define-namespace", tag: "namespaces",
-		summary:     "Make a namespace, or replace its metadata",
-		description: "A namespace that exists gets the metadata of the body; without any, it has none afterwards.",
-		scope:       scopeAdmin, status: http.StatusNoContent,
-	}, s.defineNamespace)
-}
-
-func (s *Server) listNamespaces(ctx context.Context, c caller, _ *namespaceOnly) (*listOf[admin.Namespace], error) {
-	all, err := s.admin(c).Namespaces(ctx)
-	if err != nil {
-		return nil, err
-	}
-	views := make([]admin.Namespace, 0, len(all))
-	for _, n := range all {
-		if !c.bound || n.Name == c.namespace {
-			views = append(views, n)
-		}
-	}
-	return page(views, ""), nil
-}
-
 type namespaceInput struct {
-	in.Namespace
-	Name string `path:"name" doc:"A lower-case letter, then up to 30 lower-case letters, digits, _ or -"`
+	in.ByName
 	Body *struct {
 		Metadata map[string]any `json:"metadata,omitempty"`
 	}
 }
 
+func (s *Server) namespaces() {
+	register(s, operation{
+		method: http.MethodGet, path: "/v1/namespaces", id: "list-namespaces", tag: "namespaces",
+		summary:     "List namespaces",
+		description: "A token that is valid in one namespace sees only that one.",
+		scope:       scopeRead,
+	}, s.listNamespaces)
+
+	register(s, operation{
+		method: http.MethodPut, path: "/v1/namespaces/{name}", id: "define-namespace", tag: "namespaces",
+		summary: "Create a namespace, or replace its metadata",
+		description: "Without metadata in the body, an existing namespace loses its metadata. " +
+			"A name has up to 31 characters: a lower-case letter, then lower-case letters, digits, _ or -.",
+		scope: scopeAdmin, status: http.StatusNoContent,
+	}, s.defineNamespace)
+}
+
+func (s *Server) listNamespaces(ctx context.Context, c caller, _ *namespaceOnly) (*listOf[admin.Namespace], error) {
+	all, err := s.admin(c).Namespaces(ctx)
+	all = slices.DeleteFunc(all, func(n admin.Namespace) bool { return c.bound && n.Name != c.namespace })
+	return page(all, ""), err
+}
+
 func (s *Server) defineNamespace(ctx context.Context, c caller, input *namespaceInput) (*struct{}, error) {
 	if c.bound && input.Name != c.namespace {
-		return nil, newProblem(http.StatusForbidden, "a token is for its own namespace only", "Make others with posthorn migrate or SQL.")
+		return nil, newProblem(http.StatusForbidden, "the token is valid in its own namespace only", "Create others with posthorn migrate or SQL.")
 	}
 	var metadata json.RawMessage
 	if input.Body != nil && input.Body.Metadata != nil {

@@ -166,6 +166,6 @@ func (s *Server) publish(ctx context.Context, db posthorn.DB, namespace string, 
 		}
 	}
 	ids, err := pg.PublishMany(ctx, db, namespace, converted)
-	s.waits.newsForAll()
+	s.waits.wakeAll()
 	return ids, err
 }

@@ -11,40 +11,32 @@ import (
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
-type scheduleInput struct {
-	in.Namespace
-	Name string `path:"name" doc:"The name of the schedule"`
-}
-
 type putScheduleInput struct {
-	in.Namespace
-	Name string `path:"name" doc:"The name of the schedule"`
+	in.ByName
 	Body struct {
 		Cron     string                     `json:"cron_expression" doc:"Five fields, or @daily, @every 90s, @at 2026-12-01T08:00:00Z" example:"0 7 * * *"`
-		Type     string                     `json:"event_type" doc:"Of the event" example:"report.due"`
+		Type     string                     `json:"event_type" doc:"The type of the event" example:"report.due"`
 		Payload  json.RawMessage            `json:"payload,omitempty" doc:"Any JSON. Default: {}"`
 		TimeZone string                     `json:"timezone,omitempty" doc:"Default: UTC" example:"Europe/Berlin"`
-		CatchUp  string                     `json:"catch_up,omitempty" enum:"skip,once,all" doc:"What happens to times that were missed. Default: once"`
+		CatchUp  string                     `json:"catch_up,omitempty" enum:"skip,once,all" doc:"How often the event is published for times that were missed. Default: once"`
 		Stream   string                     `json:"stream,omitempty" doc:"Default: default"`
 		Key      string                     `json:"key,omitempty"`
 		Metadata map[string]json.RawMessage `json:"metadata,omitempty"`
-		Active   *bool                      `json:"active,omitempty" doc:"Default: as it is; a new one is active"`
+		Active   *bool                      `json:"active,omitempty" doc:"false pauses the schedule. Default: unchanged; a new schedule is active"`
 	}
 }
 
-type scheduleOutput struct{ Body admin.ScheduleStatus }
-
 type idOutput struct {
 	Body struct {
-		ID int64 `json:"id" doc:"Of the event"`
+		ID int64 `json:"id" doc:"The id of the event"`
 	}
 }
 
 func (s *Server) schedules() {
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/schedules", id: "list-schedules", tag: "schedules",
-		summary:     "Schedules",
-		description: "Each with its cron expression, its event, and when it fires next.",
+		summary:     "List schedules",
+		description: "Each with its cron expression, its event, and its next time.",
 		scope:       scopeRead,
 	}, func(ctx context.Context, c caller, _ *namespaceOnly) (*listOf[admin.ScheduleStatus], error) {
 		all, err := s.admin(c).Schedules(ctx)
@@ -53,16 +45,14 @@ func (s *Server) schedules() {
 
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/schedules/{name}", id: "get-schedule", tag: "schedules",
-		summary:     "One schedule",
-		description: "Its cron expression, its event, when it fired last, and when it fires next.",
+		summary:     "Get a schedule",
+		description: "Its cron expression, its event, its last time and its next time.",
 		scope:       scopeRead,
-	}, func(ctx context.Context, c caller, input *scheduleInput) (*scheduleOutput, error) {
-		return s.scheduleNamed(ctx, c, input.Name)
-	})
+	}, s.getSchedule)
 
 	register(s, operation{
 		method: http.MethodPut, path: "/v1/schedules/{name}", id: "put-schedule", tag: "schedules",
-		summary:     "Make a schedule, or change it",
+		summary:     "Create a schedule, or change it",
 		description: "The body is the whole schedule: a field that it leaves out has its default, but active stays as it is.",
 		scope:       scopeAdmin,
 	}, s.putSchedule)
@@ -79,23 +69,23 @@ func (s *Server) schedules() {
 			method: http.MethodPost, path: "/v1/schedules/{name}/" + verb, id: verb + "-schedule", tag: "schedules",
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
 			description: "A second call changes nothing.",
-		}, func(ctx context.Context, c caller, input *scheduleInput) (*struct{}, error) {
-			if err := s.checkSchedule(ctx, c, input.Name); err != nil {
+		}, func(ctx context.Context, c caller, input *in.ByName) (*struct{}, error) {
+			if err := s.checkSchedule(ctx, c, input); err != nil {
 				return nil, err
 			}
 			return nil, do(s.admin(c), ctx, input.Name)
 		})
 	}
-	onSchedule("pause", "Publish nothing until it is resumed", (*admin.Admin).PauseSchedule)
-	onSchedule("resume", "Go on with the next time", (*admin.Admin).ResumeSchedule)
+	onSchedule("pause", "Pause a schedule: it publishes nothing until it is resumed", (*admin.Admin).PauseSchedule)
+	onSchedule("resume", "Resume a paused schedule with its next time", (*admin.Admin).ResumeSchedule)
 
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/schedules/{name}/run", id: "run-schedule", tag: "schedules",
-		summary:     "Publish the event now; its times stay as they are",
-		description: "The answer has the id of the event.",
+		summary:     "Publish the event of a schedule now",
+		description: "The times of the schedule do not change. The response has the id of the event.",
 		scope:       scopeAdmin,
-	}, func(ctx context.Context, c caller, input *scheduleInput) (output *idOutput, err error) {
-		if err := s.checkSchedule(ctx, c, input.Name); err != nil {
+	}, func(ctx context.Context, c caller, input *in.ByName) (output *idOutput, err error) {
+		if err := s.checkSchedule(ctx, c, input); err != nil {
 			return nil, err
 		}
 		output = &idOutput{}
@@ -104,32 +94,32 @@ func (s *Server) schedules() {
 	})
 }
 
-func (s *Server) scheduleNamed(ctx context.Context, c caller, name string) (*scheduleOutput, error) {
-	status, err := s.admin(c).Schedule(ctx, name)
+func (s *Server) getSchedule(ctx context.Context, c caller, input *in.ByName) (*bodyOf[admin.ScheduleStatus], error) {
+	status, err := s.admin(c).Schedule(ctx, input.Name)
 	if err == nil && !c.mayRead(status.Stream) {
-		err = noSchedule(c, name)
+		err = errNoSchedule(c, input.Name)
 	}
-	return &scheduleOutput{status}, err
+	return &bodyOf[admin.ScheduleStatus]{status}, err
 }
 
-// checkSchedule keeps callers from schedules that publish to streams which they
-// may not read: as if there were none.
-func (s *Server) checkSchedule(ctx context.Context, c caller, name string) error {
+// checkSchedule refuses schedules that publish to a stream which the caller may not
+// read, as if they did not exist.
+func (s *Server) checkSchedule(ctx context.Context, c caller, input *in.ByName) error {
 	if len(c.hidden) == 0 {
 		return nil
 	}
-	_, err := s.scheduleNamed(ctx, c, name)
+	_, err := s.getSchedule(ctx, c, input)
 	return err
 }
 
-func (s *Server) putSchedule(ctx context.Context, c caller, input *putScheduleInput) (*scheduleOutput, error) {
+func (s *Server) putSchedule(ctx context.Context, c caller, input *putScheduleInput) (*bodyOf[admin.ScheduleStatus], error) {
 	b := input.Body
 	if err := c.checkPublish(cmp.Or(b.Stream, "default")); err != nil {
 		return nil, err
 	}
-	// A name that is taken in a stream which it may not read is not its to change.
-	if there, err := s.admin(c).Schedule(ctx, input.Name); err == nil && !c.mayRead(there.Stream) {
-		return nil, noSchedule(c, input.Name)
+	// The name may be that of a schedule which publishes to a stream that the caller may not read.
+	if existing, err := s.admin(c).Schedule(ctx, input.Name); err == nil && !c.mayRead(existing.Stream) {
+		return nil, errNoSchedule(c, input.Name)
 	}
 	schedule := admin.Schedule{
 		Name: input.Name, Cron: b.Cron, Type: b.Type, Payload: b.Payload, TimeZone: b.TimeZone, CatchUp: b.CatchUp,
@@ -144,21 +134,22 @@ func (s *Server) putSchedule(ctx context.Context, c caller, input *putScheduleIn
 	if _, err := s.admin(c).DefineSchedule(ctx, schedule); err != nil {
 		return nil, err
 	}
-	return s.scheduleNamed(ctx, c, input.Name)
+	return s.getSchedule(ctx, c, &input.ByName)
 }
 
-func (s *Server) deleteSchedule(ctx context.Context, c caller, input *scheduleInput) (*struct{}, error) {
-	if err := s.checkSchedule(ctx, c, input.Name); err != nil {
+func (s *Server) deleteSchedule(ctx context.Context, c caller, input *in.ByName) (*struct{}, error) {
+	if err := s.checkSchedule(ctx, c, input); err != nil {
 		return nil, err
 	}
-	was, err := s.admin(c).Unschedule(ctx, input.Name)
-	if err == nil && !was {
-		err = noSchedule(c, input.Name)
+	existed, err := s.admin(c).Unschedule(ctx, input.Name)
+	if err == nil && !existed {
+		err = errNoSchedule(c, input.Name)
 	}
 	return nil, err
 }
 
-// noSchedule says of a schedule that is hidden from the caller that there is none.
-func noSchedule(c caller, name string) error {
+// errNoSchedule is the error for a schedule that does not exist, or that the caller may
+// not read.
+func errNoSchedule(c caller, name string) error {
 	return notFound(fmt.Sprintf("schedule '%s' does not exist in namespace %s", name, c.namespace), "See: posthorn schedules list")
 }

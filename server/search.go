@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
@@ -50,11 +48,8 @@ func (s *Server) searching() {
 		summary: "Events by what is in them",
 		description: "A page may be short, or empty, where few events match: the search looks at a bounded number of events at a time. " +
 			"As long as there is next, there may be more. Accept: application/cloudevents-batch+json returns CloudEvents, and the next page in Link.",
-		scope: scopeRead,
-		response: map[string]*huma.MediaType{
-			"application/json": {Schema: schemaOf[list[eventView]](s)},
-			cloudEventsBatch:   {Schema: &huma.Schema{Type: huma.TypeArray, Items: schemaOf[cloudEvent](s)}},
-		},
+		scope:    scopeRead,
+		response: eventContent[list[eventView]](s, cloudEventsBatch),
 	}, s.searchEvents)
 }
 

@@ -93,7 +93,7 @@ type Server struct {
 	box     *sealing.Box // opens and seals payloads with the client's keepers
 
 	traffic     traffic
-	waits       *waits // requests that wait for events of groups
+	waits       *groupWaits
 	openStreams *openStreams
 	jobBell     *work.Bell   // wakes requests that wait for jobs
 	jobWaits    atomic.Int64 // how many requests wait for jobs
@@ -114,7 +114,7 @@ func New(client *posthorn.Client, options Options) *Server {
 	s := &Server{
 		client: client, options: options, log: log, outage: failures,
 		mux: http.NewServeMux(), drained: drained, headerTimeout: headerTimeout, bodyTimeout: bodyTimeout,
-		waits: newWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens, time.Now),
+		waits: newGroupWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens, time.Now),
 		box:     sealing.New(client.Pool(), client.Sealer(), log),
 		jobBell: work.NewBell(client.Pool(), log),
 	}

@@ -77,7 +77,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, c caller) e
 		return nil
 	}
 	st := &eventStream{
-		streamRequest: ask, caller: c, box: s.box, again: s.again, checked: time.Now(), recheckAfter: s.openStreams.recheck, listener: listener, out: out, log: s.log,
+		streamRequest: ask, caller: c, box: s.box, again: s.reauthorize, checked: time.Now(), recheckAfter: s.openStreams.recheck, listener: listener, out: out, log: s.log,
 		every: s.options.Heartbeat, ends: time.Now().Add(s.openStreams.lasts),
 	}
 	s.endStream(r.Context(), st, st.run(ctx))

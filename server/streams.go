@@ -17,8 +17,8 @@ type streamsInput struct {
 func (s *Server) streams() {
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/streams", id: "list-streams", tag: "streams",
-		summary:     "Streams, by name",
-		description: "Each with its policy.",
+		summary:     "List streams by name",
+		description: "Each with its security level and its encryption keys.",
 		scope:       scopeRead,
 	}, s.listStreams)
 }
@@ -26,7 +26,7 @@ func (s *Server) streams() {
 func (s *Server) listStreams(ctx context.Context, c caller, input *streamsInput) (*listOf[admin.Stream], error) {
 	after, err := base64.RawURLEncoding.DecodeString(input.Cursor)
 	if err != nil || !isText(string(after)) {
-		return nil, badRequest("the cursor is none of this list", "Give next of the page before.")
+		return nil, badRequest("the cursor is not one of this list", "Give the field next of the previous page.")
 	}
 	found, err := s.admin(c).Streams(ctx, admin.StreamFilter{After: string(after), Limit: input.Limit})
 	if err != nil {

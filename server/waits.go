@@ -9,107 +9,112 @@ import (
 	"github.com/posthorn/posthorn/internal/listen"
 )
 
-// waits are the requests that wait for events of groups. They hold no
-// connection. Whatever may have been published wakes one of each group; when it
-// has found something, it wakes the next. So one statement at a time looks for a
-// group, however many wait.
-type waits struct {
+// groupWaits are the requests that wait for events of groups. They hold no database
+// connection. Of the requests that wait for one group, one at a time has the turn to
+// claim: whenever events may have arrived, the first of the queue gets the turn, and
+// when it has found events, the next one. So one statement at a time runs for a group,
+// however many requests wait.
+type groupWaits struct {
 	client *posthorn.Client
 	max    int
 
 	mu     sync.Mutex
-	groups map[groupName]*queue
-	count  int
-	stop   chan struct{} // ends what wakes them; nil while nobody waits
+	queues map[groupName]*waitQueue
+	count  int           // of requests
+	stop   chan struct{} // ends run; nil while no request waits
 }
 
 type groupName struct{ namespace, group string }
 
-// queue is who waits for a group, in the order they came.
-type queue struct {
+// waitQueue has the requests that wait for one group, in order of arrival.
+type waitQueue struct {
 	waiters []*waiter
-	looking *waiter // who has the turn
-	again   bool    // there was news since
+	active  *waiter // has the turn
+	pending bool    // events may have arrived since the last turn began
 }
 
 type waiter struct {
 	group groupName
-	turn  chan struct{} // receives when it is to look
+	turn  chan struct{} // receives when the waiter gets the turn
 }
 
-// lookAnyway is how often one of each group looks without news: for retries that
-// are due, leases that have expired and events whose transactions were long open.
-const lookAnyway = time.Second
+// pollInterval is how often one request of each group gets the turn without a
+// notification: for retries that are due, expired leases, and events whose transactions
+// were open for long.
+const pollInterval = time.Second
 
-func newWaits(client *posthorn.Client, most int) *waits {
-	return &waits{client: client, max: most, groups: map[groupName]*queue{}}
+func newGroupWaits(client *posthorn.Client, limit int) *groupWaits {
+	return &groupWaits{client: client, max: limit, queues: map[groupName]*waitQueue{}}
 }
 
-// join begins to wait. Call looked after each turn, and leave in the end.
-func (w *waits) join(group groupName) (*waiter, error) {
+// join adds a waiter. It must call foundNothing after each turn in which it claimed
+// nothing, and leave at the end.
+func (w *groupWaits) join(group groupName) (*waiter, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.count >= w.max {
-		return nil, unavailable("too many requests wait already", "Try again, or ask without wait.")
+		return nil, errTooManyWaits()
 	}
 	w.count++
 	if w.stop == nil {
 		w.stop = make(chan struct{})
 		go w.run(w.stop)
 	}
-	q := w.groups[group]
+	q := w.queues[group]
 	if q == nil {
-		q = &queue{again: true} // something may have come before it waited
-		w.groups[group] = q
+		q = &waitQueue{pending: true} // events may have arrived before the waiter joined
+		w.queues[group] = q
 	}
 	me := &waiter{group, make(chan struct{}, 1)}
 	q.waiters = append(q.waiters, me)
-	if q.again {
-		q.next()
-	}
+	q.nextIfPending()
 	return me, nil
 }
 
-// next gives the first waiter the turn, unless somebody has it.
-func (q *queue) next() {
-	if q.looking != nil || len(q.waiters) == 0 {
-		q.again = true
-		return
-	}
-	q.again = false
-	q.looking = q.waiters[0]
-	q.looking.turn <- struct{}{}
+func errTooManyWaits() *problem {
+	return unavailable("too many requests are waiting already", "Try again, or send the request without wait.")
 }
 
-// looked ends a turn that found nothing.
-func (w *waits) looked(me *waiter) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	q := w.groups[me.group]
-	if q.looking == me {
-		q.looking = nil
-	}
-	if q.again {
-		q.next()
+// next gives the first waiter the turn. If another one has it, the first waiter gets
+// it afterwards.
+func (q *waitQueue) next() {
+	q.pending = true
+	q.nextIfPending()
+}
+
+func (q *waitQueue) nextIfPending() {
+	if q.pending && q.active == nil && len(q.waiters) > 0 {
+		q.pending = false
+		q.active = q.waiters[0]
+		q.active.turn <- struct{}{}
 	}
 }
 
-// leave ends the waiting. If it has the turn, the next one gets it: either it has
-// found something, so there may be more, or it has not looked.
-func (w *waits) leave(me *waiter) {
+// foundNothing ends a turn in which the waiter claimed nothing.
+func (w *groupWaits) foundNothing(me *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	q := w.groups[me.group]
+	q := w.queues[me.group]
+	if q.active == me {
+		q.active = nil
+	}
+	q.nextIfPending()
+}
+
+// leave removes a waiter. If it has the turn, the next one gets it: the waiter has
+// claimed events, so there may be more, or it has not looked.
+func (w *groupWaits) leave(me *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := w.queues[me.group]
 	q.waiters = slices.DeleteFunc(q.waiters, func(other *waiter) bool { return other == me })
-	if q.looking == me {
-		q.looking = nil
-		q.again = true
+	if q.active == me {
+		q.active = nil
+		q.pending = true
 	}
-	if q.again {
-		q.next()
-	}
+	q.nextIfPending()
 	if len(q.waiters) == 0 {
-		delete(w.groups, me.group)
+		delete(w.queues, me.group)
 	}
 	if w.count--; w.count == 0 {
 		close(w.stop)
@@ -117,35 +122,35 @@ func (w *waits) leave(me *waiter) {
 	}
 }
 
-// waiting is how many wait.
-func (w *waits) waiting() int {
+// waiting returns how many requests wait.
+func (w *groupWaits) waiting() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.count
 }
 
-// news wakes one of a group, if anybody waits.
-func (w *waits) news(group groupName) {
+// wake gives one request of a group the turn, because events may be available.
+func (w *groupWaits) wake(group groupName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if q := w.groups[group]; q != nil {
+	if q := w.queues[group]; q != nil {
 		q.next()
 	}
 }
 
-// newsForAll wakes one of each group.
-func (w *waits) newsForAll() {
+// wakeAll gives one request of each group the turn.
+func (w *groupWaits) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, q := range w.groups {
+	for _, q := range w.queues {
 		q.next()
 	}
 }
 
-func (w *waits) run(stop chan struct{}) {
+func (w *groupWaits) run(stop chan struct{}) {
 	news, end := listen.Of(w.client).News()
 	defer end()
-	ticker := time.NewTicker(lookAnyway)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -154,6 +159,6 @@ func (w *waits) run(stop chan struct{}) {
 		case <-news:
 		case <-ticker.C:
 		}
-		w.newsForAll()
+		w.wakeAll()
 	}
 }

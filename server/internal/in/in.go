@@ -1,15 +1,46 @@
-// Package in has what the inputs of operations share. Huma looks only into
-// embedded types that are exported, and nobody else needs to see these.
+// Package in holds parts that the inputs of several operations share. The types are
+// exported because huma ignores embedded types that are not.
 package in
 
-// Namespace is part of each input. What it says reaches handlers as the
-// caller's namespace.
+import "time"
+
+// Namespace is part of every input. Handlers use caller.namespace, which is set by it.
 type Namespace struct {
-	Namespace string `query:"namespace" maxLength:"100" doc:"The namespace. Default: the token's, or the server's"`
+	Namespace string `query:"namespace" maxLength:"100" doc:"The namespace. Default: that of the token, or of the server"`
 }
 
-// Page is part of each input that asks for a page.
+// ByName is part of the inputs of operations on one resource that has a name.
+type ByName struct {
+	Namespace
+	Name string `path:"name" doc:"The name of the resource"`
+}
+
+// ByID is part of the inputs of operations on one resource that has a number.
+type ByID struct {
+	Namespace
+	ID int64 `path:"id" minimum:"1" doc:"The id of the resource"`
+}
+
+// ByLease is part of the inputs of operations on a lease.
+type ByLease struct {
+	Namespace
+	LeaseID int64 `path:"lease" minimum:"1" doc:"The number of the lease, from the claim"`
+}
+
+// Page is part of the inputs of operations that return a page of a list.
 type Page struct {
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many at most"`
-	Cursor string `query:"cursor" maxLength:"500" doc:"Where to go on: next of the page before"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The largest number of items on the page"`
+	Cursor string `query:"cursor" maxLength:"500" doc:"The field next of the previous page"`
+}
+
+// DeadLetters selects dead letters, in a query or in a body.
+type DeadLetters struct {
+	Group        string    `query:"group" json:"group,omitempty" doc:"Default: all groups"`
+	Event        int64     `query:"event" json:"event,omitempty" minimum:"1" doc:"The id of the event"`
+	Type         string    `query:"type" json:"type,omitempty"`
+	Subscription string    `query:"subscription" json:"subscription,omitempty"`
+	Reason       string    `query:"reason" json:"reason,omitempty"`
+	Error        string    `query:"error" json:"error,omitempty" doc:"A part of the error message"`
+	FailedAfter  time.Time `query:"failed_after" json:"failed_after,omitzero"`
+	FailedBefore time.Time `query:"failed_before" json:"failed_before,omitzero"`
 }

@@ -52,6 +52,13 @@ func RetryAfter(d time.Duration, err error) error {
 	return &worker.RetryError{After: max(d, 0), Err: err}
 }
 
+// Snooze puts work off without a failure: the handler is called again when d has
+// passed, and no attempt is used up.
+func Snooze(d time.Duration) error {
+	d = max(d, 0)
+	return &worker.ReleaseError{After: d, Err: fmt.Errorf("snoozed for %v", d)}
+}
+
 // EventErrors is what a handler of batches returns when some events of the batch
 // have failed and the others are done: the error of each event, by its ID.
 type EventErrors map[int64]error

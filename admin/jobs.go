@@ -91,7 +91,7 @@ type JobEntry struct {
 	ID              int64     `json:"id"`
 	Job             int64     `json:"event_id"`
 	Worker          string    `json:"worker_id,omitempty"`
-	Action          string    `json:"action"` // PICKED, STARTED, COMPLETED, FAILED, EXPIRED, RESET or CANCELLED
+	Action          string    `json:"action"` // PICKED, STARTED, COMPLETED, FAILED, EXPIRED, RESET, CANCELLED, SNOOZED or CHANGED
 	Attempt         int       `json:"attempt"`
 	StatusCode      *int      `json:"status_code,omitempty"`
 	ExecutionTimeMS *int64    `json:"execution_time_ms,omitempty"`
@@ -120,6 +120,25 @@ func (a *Admin) ResetJob(ctx context.Context, id int64, reason string) error {
 func (a *Admin) CancelJob(ctx context.Context, id int64, reason string) error {
 	return a.change(ctx, entry{"cancel-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason}}, "select posthorn.cancel_job($1::bigint, $2::text, $3::text)",
 		id, pg.Optional(pg.Storable(reason)), a.namespace)
+}
+
+// JobChange has the new values of a pending job. Its zero fields change nothing.
+type JobChange struct {
+	Payload  json.RawMessage
+	Priority *int
+	RunAt    time.Time
+}
+
+// ChangeJob changes a job that no worker has taken yet.
+func (a *Admin) ChangeJob(ctx context.Context, id int64, c JobChange) error {
+	return a.change(ctx, entry{"change-job", strconv.FormatInt(id, 10), map[string]any{"priority": c.Priority, "run_at": pg.Optional(c.RunAt)}}, `
+		select posthorn.change_job($1::bigint, $2::json, $3::int, $4::timestamptz, $5::text)`,
+		id, pg.Document(c.Payload), c.Priority, pg.Optional(c.RunAt), a.namespace)
+}
+
+// DeleteJob deletes a job that no worker has taken yet.
+func (a *Admin) DeleteJob(ctx context.Context, id int64) error {
+	return a.change(ctx, entry{"delete-job", strconv.FormatInt(id, 10), nil}, "select posthorn.delete_job($1::bigint, $2::text)", id, a.namespace)
 }
 
 // JobLimit limits the jobs with a tag that may run, over all workers. Zero allows any

@@ -15,6 +15,7 @@ func (s *Server) jobs() {
 	s.jobsToWork()
 	s.jobsToRead()
 	s.jobsToManage()
+	s.jobsToChange()
 }
 
 func (s *Server) jobsToCreate() {

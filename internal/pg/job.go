@@ -164,7 +164,7 @@ type JobEntry struct {
 	ID              int64      `json:"id"`
 	Job             int64      `json:"event_id"`
 	Worker          string     `json:"worker_id,omitempty"`
-	Action          string     `json:"action"` // PICKED, STARTED, COMPLETED, FAILED, EXPIRED, RESET or CANCELLED
+	Action          string     `json:"action"` // PICKED, STARTED, COMPLETED, FAILED, EXPIRED, RESET, CANCELLED, SNOOZED or CHANGED
 	Attempt         int        `json:"attempt"`
 	StatusCode      *int       `json:"status_code,omitempty"`
 	ExecutionTimeMS *int64     `json:"execution_time_ms,omitempty"`

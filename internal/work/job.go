@@ -107,6 +107,7 @@ func (k *kind) handle(work context.Context, j *Job) {
 	k.pace.took(j.took)
 	k.Observe.Handled(ctx, &j.ClaimedJob, j.took, err)
 	k.open.Add(-1)
+	snooze, snoozed := errors.AsType[*worker.ReleaseError](err)
 	switch {
 	case j.Lost(): // what it did counts for nothing here
 		k.forget(j)
@@ -117,12 +118,22 @@ func (k *kind) handle(work context.Context, j *Job) {
 		k.completeOne(work, j)
 	case work.Err() != nil: // our own hurry is no failure of the job's
 		k.giveBack(work, []*Job{j})
+	case snoozed:
+		k.snooze(work, j, snooze)
 	default:
 		k.fail(work, j, err)
 	}
 }
 
-// longest is how long a retry may be put off.
+// snooze puts the job off as its handler asks.
+func (k *kind) snooze(work context.Context, j *Job, request *worker.ReleaseError) {
+	k.settled(j, k.settleOne(work, j, func(ctx context.Context) error {
+		_, err := pg.SnoozeJob(ctx, k.Pool, j.fence(), min(request.After, longest), worker.Clip(request.Error()))
+		return err
+	}))
+}
+
+// longest is the longest delay of a retry or a snooze.
 const longest = 10 * 365 * 24 * time.Hour
 
 // failureOf turns a handler's error into what the database understands.

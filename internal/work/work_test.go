@@ -528,3 +528,25 @@ func TestStatsCountJobs(t *testing.T) {
 		t.Error(cmp.Diff(want, fmt.Sprintf("%+v", got)))
 	}
 }
+
+// A handler that asks for more time three times has not failed.
+func TestSnoozedJobHasNotFailed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var calls atomic.Int32
+	w.Work([]string{"x"}, posthorn.WorkConfig{}, func(context.Context, posthorn.Job) error {
+		if calls.Add(1) <= 3 {
+			return posthorn.Snooze(0)
+		}
+		return nil
+	})
+	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: []string{"x"}})[0]
+	w.Start()
+	job := w.status(id, admin.JobCompleted)
+	if job.RetryCount != 0 {
+		t.Errorf("%d retries are used up", job.RetryCount)
+	}
+	if got, want := w.story(id), "PICKED SNOOZED PICKED SNOOZED PICKED SNOOZED PICKED COMPLETED"; got != want {
+		t.Errorf("log %s, want %s", got, want)
+	}
+}

@@ -199,14 +199,14 @@ create table posthorn.job_log_entries (
   worker_id text,                      -- null if no worker had it
   action text not null
     constraint job_log_entries_action_check
-    check (action in ('PICKED', 'STARTED', 'FAILED', 'EXPIRED', 'RESET', 'CANCELLED', 'SNOOZED')),
+    check (action in ('PICKED', 'STARTED', 'FAILED', 'EXPIRED', 'RESET', 'CANCELLED', 'SNOOZED', 'CHANGED')),
   attempt int not null,
   status_code int,
   execution_time_ms bigint,
   retry_count int,                     -- of failures: how many there were with this one
-  next_retry_at timestamptz,           -- of failures: null if it was the last
+  next_retry_at timestamptz,           -- of failures: null if it was the last; of SNOOZED
   error_message text,
-  reason text,                         -- of RESET and CANCELLED
+  reason text,                         -- of RESET, CANCELLED, SNOOZED and CHANGED
   created_at timestamptz not null
 ) partition by range (created_at);
 comment on table posthorn.job_log_entries is 'The job log of attempts that did not complete their job. Append-only.';

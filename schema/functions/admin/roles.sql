@@ -28,7 +28,7 @@ declare
   publishing constant text[] := array[
     'publish', 'publish_many', 'publish_to', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
     'append_event_log', 'namespace_id', 'first_used',
-    'enqueue', 'enqueue_job', 'enqueue_many', 'enqueue_batch', 'get_job', 'job_status', 'cancel_job',
+    'enqueue', 'enqueue_job', 'enqueue_many', 'enqueue_batch', 'get_job', 'job_status', 'cancel_job', 'change_job', 'delete_job',
     'register_node', 'touch_node_heartbeat',
     'confidential_streams', 'load_stream_keys', 'add_stream_key', 'use_stream_key'];
   consuming constant text[] := array[
@@ -42,7 +42,7 @@ declare
     'define_relay', 'lead_relay', 'note_relay_error', 'resign_relay', 'take_relay', 'settle_relay', 'take_aside', 'settle_aside', 'list_aside', 'origin', 'unarchived',
     'define_import', 'lead_import', 'resign_import', 'import_positions', 'import_events', 'note_import_lag', 'note_import_error',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied',
-    'claim_jobs', 'start_job', 'heartbeat_job', 'heartbeat_jobs', 'complete_job', 'complete_jobs', 'fail_job', 'release_jobs', 'job_news',
+    'claim_jobs', 'start_job', 'heartbeat_job', 'heartbeat_jobs', 'complete_job', 'complete_jobs', 'fail_job', 'snooze_job', 'release_jobs', 'job_news',
     'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history',
     'load_stream_keys', 'list_streams'];
   administering constant text[] := array[

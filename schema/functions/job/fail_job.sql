@@ -66,6 +66,56 @@ end $$;
 comment on function posthorn.fail_job(bigint, text, text, int, int, bigint, boolean, interval, text) is
   'Records that an attempt at a job failed: it is tried again later, or has failed for good if its retries are used up or permanent is true.';
 
+-- A snooze is no failure: retry_count stays. The attempt ends, so that the next claim has a fence of its own.
+create or replace function posthorn.snooze_job(
+  job bigint,
+  worker text,
+  snooze_for interval,
+  attempt int default null,
+  reason text default null,
+  namespace text default null
+) returns posthorn.job_report
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  at timestamptz := posthorn.now();
+  until timestamptz := at + snooze_job.snooze_for;
+  held posthorn.running_jobs;
+  tried posthorn.retried_jobs;
+  report posthorn.job_report;
+begin
+  if (snooze_job.snooze_for between '0' and '10 years') is not true then
+    raise exception 'snooze_for must be a period from 0 to 10 years'
+      using errcode = 'PH004', hint = 'It is the time until the job is due again, such as 5 minutes.';
+  end if;
+  perform posthorn.commit_firmly();
+  delete from posthorn.running_jobs r
+  where r.job = snooze_job.job and r.worker = snooze_job.worker
+    and (snooze_job.attempt is null or r.attempt = snooze_job.attempt)
+    and (snooze_job.namespace is null or r.namespace_id = posthorn.namespace_id(snooze_job.namespace))
+  returning r.* into held;
+  if not found then
+    return posthorn.recorded(snooze_job.job, snooze_job.worker, 'SNOOZED', snooze_job.attempt, snooze_job.namespace);
+  end if;
+  perform posthorn.end_attempts(array[held], at);
+  update posthorn.retried_jobs s set next_retry_at = until, due_at = until where s.job = held.job returning s.* into tried;
+  perform posthorn.offer_jobs(posthorn.job_refs(array[held]), at);
+  insert into posthorn.job_log_entries (event_id, worker_id, action, attempt, retry_count, next_retry_at, reason, created_at)
+  values (held.job, held.worker, 'SNOOZED', held.attempt, tried.retry_count, until, posthorn.clip_error(snooze_job.reason), at)
+  returning id into report.log_id;
+  if exists (select from posthorn.job_limits l where l.namespace_id = held.namespace_id) then
+    perform posthorn.release_tags(array[held.job]);
+  end if;
+  return (report.log_id, held.job, held.worker, 'SNOOZED', held.attempt, null, null, null, true, until, tried.retry_count,
+    null, at, false)::posthorn.job_report;
+end $$;
+comment on function posthorn.snooze_job(bigint, text, interval, int, text, text) is
+  'Puts a job off that a worker has, without a failure: it is due again after snooze_for. Called again, returns the same entry.';
+
 create or replace function posthorn.clip_error(error_message text)
 returns text
 language sql immutable parallel safe

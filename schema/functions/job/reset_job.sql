@@ -63,6 +63,7 @@ begin
     select x.* into o
     from posthorn.namespaces n join posthorn.enqueued_jobs x on x.namespace_id = n.id and x.id = cancel_job.job;
     held := posthorn.withdraw_job(o);
+    perform posthorn.drop_job_key(o) where held.job is not null;
     exit when held.job is not null; -- neither: another transaction was quicker, look again
   end loop;
   if held.worker is not null then
@@ -107,8 +108,6 @@ begin
       return null;
     end if;
   end if;
-  delete from posthorn.job_keys k
-  where k.namespace_id = o.namespace_id and k.unique_key = o.unique_key and k.job = o.id and k.expires_at is null;
   gone.job := o.id;
   gone.namespace_id := o.namespace_id;
   gone.month := o.month;
@@ -116,3 +115,14 @@ begin
   return gone;
 end $$;
 comment on function posthorn.withdraw_job(posthorn.enqueued_jobs) is 'Takes a pending job from where workers find it.';
+
+create or replace function posthorn.drop_job_key(o posthorn.enqueued_jobs)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  delete from posthorn.job_keys k
+  where k.namespace_id = o.namespace_id and k.unique_key = o.unique_key and k.job = o.id and k.expires_at is null
+$$;
+comment on function posthorn.drop_job_key(posthorn.enqueued_jobs) is
+  'Lets another job have the unique key of a job that is not pending any more.';

@@ -1,0 +1,91 @@
+-- The deletion of the rows under which workers find a job decides between a change and a claim.
+create or replace function posthorn.change_job(
+  job bigint,
+  payload json default null,
+  priority int default null,
+  run_at timestamptz default null,
+  namespace text default null
+) returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  at timestamptz := posthorn.now();
+  o posthorn.enqueued_jobs;
+  held posthorn.running_jobs;
+begin
+  if change_job.payload is not null then
+    perform posthorn.check_message('job', null, change_job.payload, '{}', null);
+  end if;
+  o := posthorn.withdraw_pending_job(change_job.job, change_job.namespace, 'changed');
+  perform posthorn.check_job(o.title, o.description, '{}', o.tags, coalesce(change_job.priority, o.priority),
+    coalesce(change_job.run_at, o.run_at), o.max_retries, o.retry_delays, null);
+  update posthorn.enqueued_jobs x
+  set payload = coalesce(change_job.payload, x.payload), priority = coalesce(change_job.priority, x.priority),
+    run_at = coalesce(change_job.run_at, x.run_at)
+  where x.namespace_id = o.namespace_id and x.id = o.id and x.month = o.month;
+  update posthorn.retried_jobs s
+  set due_at = coalesce(change_job.run_at, s.due_at), next_retry_at = case when change_job.run_at is null then s.next_retry_at end,
+    updated_at = at
+  where s.job = o.id;
+  insert into posthorn.job_log_entries (event_id, action, attempt, reason, created_at)
+  select o.id, 'CHANGED', coalesce((select s.attempt from posthorn.retried_jobs s where s.job = o.id), 0),
+    concat_ws(', ', 'priority ' || change_job.priority, 'run_at ' || change_job.run_at,
+      case when change_job.payload is not null then 'payload' end), at;
+  perform posthorn.offer_jobs(array[(o.id, o.namespace_id, o.month)::posthorn.job_ref], at);
+  return o.id;
+end $$;
+comment on function posthorn.change_job(bigint, json, int, timestamptz, text) is
+  'Changes the payload, priority or due time of a pending job, and returns its id; null leaves a value as it is.';
+
+create or replace function posthorn.delete_job(job bigint, namespace text default null)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  o posthorn.enqueued_jobs;
+begin
+  o := posthorn.withdraw_pending_job(delete_job.job, delete_job.namespace, 'deleted');
+  perform posthorn.drop_job_key(o);
+  delete from posthorn.retried_jobs s where s.job = o.id;
+  delete from posthorn.enqueued_jobs x where x.namespace_id = o.namespace_id and x.id = o.id and x.month = o.month;
+  return o.id;
+end $$;
+comment on function posthorn.delete_job(bigint, text) is
+  'Deletes a pending job, and returns its id. Entries of earlier attempts stay in the job log.';
+
+create or replace function posthorn.withdraw_pending_job(job bigint, namespace text, change text)
+returns posthorn.enqueued_jobs
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  status text;
+  o posthorn.enqueued_jobs;
+begin
+  perform posthorn.commit_firmly();
+  loop
+    status := posthorn.job_status(withdraw_pending_job.job, withdraw_pending_job.namespace);
+    if status <> 'PENDING' then
+      raise exception 'job % is %: only jobs that are PENDING can be %', withdraw_pending_job.job, status, withdraw_pending_job.change
+        using errcode = 'PH002', hint = case status when 'PROCESSING' then 'Cancel it, or reset it first: then its worker loses it.'
+          else 'A finished job stays as it is. Enqueue another one.' end;
+    end if;
+    select x.* into o
+    from posthorn.namespaces n
+    join posthorn.enqueued_jobs x on x.namespace_id = n.id and x.id = withdraw_pending_job.job;
+    exit when (posthorn.withdraw_job(o)).job is not null; -- otherwise another transaction was quicker: look again
+  end loop;
+  return o;
+end $$;
+comment on function posthorn.withdraw_pending_job(bigint, text, text) is
+  'Takes a pending job from where workers find it, and returns it; an error if it is not pending.';

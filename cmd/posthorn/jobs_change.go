@@ -75,4 +75,3 @@ var jobsDelete = doing{
 		return outcome{sentence: fmt.Sprintf("job %d is deleted", id)}, adm.DeleteJob(ctx, id)
 	},
 }
-

@@ -40,7 +40,8 @@ type NewJob struct {
 	// of them is pending, or for as long as UniqueFor says.
 	UniqueKey string
 	UniqueFor time.Duration
-	// Metadata goes along, encoded as JSON. Trace context and producer are added.
+	// Metadata goes along, encoded as JSON. Trace context and producer, the node's id,
+	// are added; a producer of nil leaves it out.
 	Metadata map[string]any
 }
 

@@ -29,7 +29,8 @@ type Message struct {
 	Key string
 	// Tags are labels to find events by.
 	Tags []string
-	// Metadata goes along, encoded as JSON. Trace context and producer are added.
+	// Metadata goes along, encoded as JSON. Trace context and producer, the node's id,
+	// are added; a producer of nil leaves it out.
 	Metadata map[string]any
 	// DeliverAt keeps the event out of the log until then. Default: at once.
 	DeliverAt time.Time
@@ -159,6 +160,12 @@ func (o *origin) metadata(ctx context.Context, own map[string]any) (json.RawMess
 		}
 	}
 	maps.Copy(all, own)
+	if all["producer"] == nil {
+		delete(all, "producer")
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
 	encoded, err := json.Marshal(all)
 	if len(own) == 0 {
 		o.plain = encoded

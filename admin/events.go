@@ -85,3 +85,26 @@ func (a *Admin) SearchEvents(ctx context.Context, f EventFilter) (events []Event
 	}
 	return events, next, nil
 }
+
+// CursorAt returns a cursor for [Admin.ReadEvents] that stands at a place in the log.
+func (a *Admin) CursorAt(ctx context.Context, at Moment) (string, error) {
+	return pg.CursorAt(ctx, a.db, at)
+}
+
+// ReadEvents returns the next events after a cursor, and the cursor to go on from. No
+// events: the end of the log was reached for now. Payloads of confidential streams stay
+// sealed, since a caller may want few of the events.
+func (a *Admin) ReadEvents(ctx context.Context, cursor string, limit int) (events []Event, next string, err error) {
+	found, next, err := pg.ReadEvents(ctx, a.db, a.namespace, cursor, limit)
+	if err != nil {
+		return nil, "", err
+	}
+	events = make([]Event, len(found))
+	for i, e := range found {
+		events[i] = Event{
+			ID: e.ID, Stream: e.Stream, Type: e.Type, Key: e.Key, Tags: e.Tags, Payload: e.Payload, Metadata: e.Metadata,
+			PublishedAt: e.PublishedAt,
+		}
+	}
+	return events, next, nil
+}

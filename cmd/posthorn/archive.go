@@ -97,12 +97,6 @@ func (a *app) storeAndClient(
 	if err != nil {
 		return nil, nil, err
 	}
-	conn, err := a.connect(ctx) // says in a sentence why it cannot
-	if err != nil {
-		_ = store.Close()
-		return nil, nil, err
-	}
-	disconnect(ctx, conn)
 	ph, err := a.client(ctx, "posthorn archive", nil)
 	if err != nil {
 		_ = store.Close()

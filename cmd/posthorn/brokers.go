@@ -25,11 +25,6 @@ func (a *app) brokerClient(ctx context.Context, command string, names, urls []st
 			"give each " + command + " a --name, in the order of the URLs: it remembers under it how far it is",
 		}
 	}
-	conn, err := a.connect(ctx) // says in a sentence why it cannot
-	if err != nil {
-		return nil, nil, err
-	}
-	disconnect(ctx, conn)
 	goredis.SetLogger(&logging.VoidLogger{}) // it would repeat every failed attempt; Posthorn's own log says what is wrong
 	ph, err := a.client(ctx, "posthorn "+command, nil)
 	return ph, names, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/schema"
 )
@@ -22,10 +24,16 @@ import (
 // that gave the URL: it may be an old one.
 func (a *app) connect(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := connect(ctx, a.databaseURL, a.log)
+	return conn, a.ofVariable(err)
+}
+
+// ofVariable names the variable in an error about the URL of the database, if the URL is
+// from there.
+func (a *app) ofVariable(err error) error {
 	if err != nil && a.fromVariable {
-		return nil, fmt.Errorf("DATABASE_URL: %w", err)
+		return fmt.Errorf("DATABASE_URL: %w", err)
 	}
-	return conn, err
+	return err
 }
 
 func connect(ctx context.Context, url string, log *slog.Logger) (*pgx.Conn, error) {
@@ -143,4 +151,39 @@ func (a *app) withDatabase(ctx context.Context, use func(conn *pgx.Conn) error) 
 // withAdmin is withDatabase for commands that look and operate.
 func (a *app) withAdmin(ctx context.Context, use func(adm *admin.Admin) error) error {
 	return a.withDatabase(ctx, func(conn *pgx.Conn) error { return use(admin.New(conn, a.namespace)) })
+}
+
+// client opens a client. Its error is that of connect, where the database cannot be
+// reached.
+func (a *app) client(ctx context.Context, name string, keepers keepers) (*posthorn.Client, error) {
+	config, err := databaseConfig(a.databaseURL)
+	if err != nil {
+		return nil, a.ofVariable(err)
+	}
+	ph, err := posthorn.Open(ctx, posthorn.Config{
+		DatabaseURL: a.databaseURL, Namespace: a.namespace, ApplicationName: name, DisplayName: name, Logger: a.log,
+		Seal: keepers.config(),
+	})
+	if _, unconnected := errors.AsType[*pgconn.ConnectError](err); unconnected {
+		return nil, a.ofVariable(unreachable(config, err))
+	}
+	if err != nil {
+		return nil, cmp.Or(errors.Unwrap(err), err) // without "open posthorn", which the user has not asked for
+	}
+	return ph, nil
+}
+
+// withClient opens a client for as long as use takes.
+func (a *app) withClient(ctx context.Context, f keeperFlags, use func(ph *posthorn.Client) error) error {
+	keepers, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer keepers.close()
+	ph, err := a.client(ctx, "", keepers)
+	if err != nil {
+		return err
+	}
+	defer ph.Close()
+	return use(ph)
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
-	"github.com/posthorn/posthorn/internal/sealing"
 )
 
 func newDeadLettersShow(a *app) *cobra.Command {
@@ -57,8 +56,8 @@ func newDeadLettersShow(a *app) *cobra.Command {
 // open with the keepers.
 func (a *app) withDeadLetters(ctx context.Context, keepers keeperFlags, use func(adm *admin.Admin) error) error {
 	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-		return keepers.withBox(ctx, conn, a.log, func(box *sealing.Box) error {
-			return use(admin.New(conn, a.namespace).Opening(box))
+		return keepers.withOpener(ctx, conn, a.log, func(opener admin.Opener) error {
+			return use(admin.New(conn, a.namespace).Opening(opener))
 		})
 	})
 }

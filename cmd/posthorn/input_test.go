@@ -34,7 +34,7 @@ func TestInterruptEndsLines(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	written := make(chan error, 1)
 	reading := &reads{Reader: silent, begun: make(chan struct{}, 1)}
-	go func() { written <- (&lineWriter[string]{}).write(ctx, reading) }()
+	go func() { written <- (&lineWriter[string]{}).writeAll(ctx, reading) }()
 	await.Value(t, "a read", reading.begun)
 	interrupt()
 	if err := await.Value(t, "the end", written); !errors.Is(err, context.Canceled) {

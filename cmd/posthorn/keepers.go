@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/seal"
 	"github.com/posthorn/posthorn/seal/keeper"
@@ -100,8 +101,8 @@ func (k keepers) config() posthorn.SealConfig {
 	return config
 }
 
-// withBox seals and opens for one command.
-func (f *keeperFlags) withBox(ctx context.Context, db posthorn.DB, log *slog.Logger, use func(box *sealing.Box) error) error {
+// withOpener opens payloads of confidential streams for one command.
+func (f *keeperFlags) withOpener(ctx context.Context, db posthorn.DB, log *slog.Logger, use func(admin.Opener) error) error {
 	open, err := f.open(ctx)
 	if err != nil {
 		return err

@@ -23,6 +23,15 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
+// printID prints the id of something new.
+func printID(cmd *cobra.Command, id int64, asJSON bool) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), map[string]int64{"id": id})
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), id)
+	return err
+}
+
 // cut leaves the first n of a list, which was asked for one more, and tells the
 // user if there is more.
 func cut[T any](cmd *cobra.Command, list []T, n int) ([]T, error) {

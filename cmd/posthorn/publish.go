@@ -1,20 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn/admin"
-	"github.com/posthorn/posthorn/internal/pg"
-	"github.com/posthorn/posthorn/internal/sealing"
+	"github.com/posthorn/posthorn"
 )
 
 const publishLong = `Publish one event and print its id, or with --lines many.
@@ -24,10 +20,7 @@ PAYLOAD is JSON, {} if it is left out; - reads it from the standard input.
 With --lines each line of the standard input is a message, a JSON object with
 the fields type, payload, stream, key, tags, metadata, deliver_at and dedup_key;
 only type is required. Messages are published in order, up to 1,000 in one
-transaction. At the first line that is wrong it stops; all lines before it are
-published, and it says how many that are. Interrupted, it
-finishes the transaction under way first. If the connection breaks in a
-transaction, it says of which lines it does not know whether they are written.
+` + linesHelp + `
 
 ` + keeperHelp
 
@@ -38,10 +31,9 @@ const publishExample = `  posthorn publish order.placed '{"order": 7}'
   posthorn publish --lines < events.jsonl`
 
 type publishFlags struct {
-	stream, key, metadata, deliverAt, dedupKey string
-
-	tags    []string
-	keepers keeperFlags
+	message             posthorn.Message
+	metadata, deliverAt string
+	keepers             keeperFlags
 }
 
 func newPublish(a *app) *cobra.Command {
@@ -53,13 +45,13 @@ func newPublish(a *app) *cobra.Command {
 	}
 	var f publishFlags
 	flags := cmd.Flags()
-	flags.StringVar(&f.stream, "stream", "", `the stream (default "default")`)
-	flags.StringVar(&f.key, "key", "", "what the event is about: ordered groups keep the order of equal keys")
-	flags.StringArrayVar(&f.tags, "tag", nil, "a tag; may be repeated")
-	flags.StringVar(&f.metadata, "metadata", "", "JSON that goes along with the payload")
-	flags.StringVar(&f.deliverAt, "deliver-at", "", "when it shall enter the log: a time, or a duration from now")
+	flags.StringVar(&f.message.Stream, "stream", "", `the stream (default "default")`)
+	flags.StringVar(&f.message.Key, "key", "", "the key of the event, such as the id of an order: ordered groups keep the order of equal keys")
+	flags.StringArrayVar(&f.message.Tags, "tag", nil, "a tag; may be repeated")
+	flags.StringVar(&f.metadata, "metadata", "", "JSON that is stored beside the payload")
+	flags.StringVar(&f.deliverAt, "deliver-at", "", "when the event enters the log: a time, or a duration from now")
 	f.keepers.add(cmd)
-	flags.StringVar(&f.dedupKey, "dedup-key", "", "published again under this key, it stays one event")
+	flags.StringVar(&f.message.DedupKey, "dedup-key", "", "messages with the same key within a day become one event")
 	asJSON := jsonFlag(cmd)
 	oneOrLines(cmd, "read messages from the standard input, one a line",
 		[]string{"stream", "key", "tag", "metadata", "deliver-at", "dedup-key"},
@@ -69,114 +61,80 @@ func newPublish(a *app) *cobra.Command {
 }
 
 func (a *app) publishOne(cmd *cobra.Command, args []string, f publishFlags, asJSON bool) error {
-	m, err := f.message(input{cmd.Context(), cmd.InOrStdin()}, args)
+	ctx := cmd.Context()
+	m, err := f.read(input{ctx, cmd.InOrStdin()}, args)
 	if err != nil {
 		return err
 	}
-	ctx := cmd.Context()
-	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-		var err error
-		if m.DeliverAt, err = timeFlag(ctx, conn, f.deliverAt); err != nil {
+	return a.withClient(ctx, f.keepers, func(ph *posthorn.Client) (err error) {
+		if m.DeliverAt, err = futureFlag(ctx, ph.Admin(), f.deliverAt); err != nil {
 			return err
 		}
-		return f.keepers.withBox(ctx, conn, a.log, func(box *sealing.Box) error {
-			sealed, err := box.Seal(ctx, a.namespace, []pg.Message{m})
-			if err != nil {
-				return err
-			}
-			id, err := pg.Publish(ctx, conn, a.namespace, sealed[0])
-			if err != nil {
-				return err
-			}
-			return printID(cmd, id, asJSON)
-		})
+		ids, err := ph.Publish(ctx, ph.Pool(), m)
+		if err != nil {
+			return err
+		}
+		return printID(cmd, ids[0], asJSON)
 	})
 }
 
-// oneOrLines makes a command that does one thing, by its arguments, or with --lines
-// many, by its standard input; flags are of the one only.
-func oneOrLines(cmd *cobra.Command, usage string, flags []string, one func(args []string) error, lines func() error) {
-	fromLines := cmd.Flags().Bool("lines", false, usage)
-	for _, flag := range flags {
-		cmd.MarkFlagsMutuallyExclusive("lines", flag)
-	}
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if *fromLines {
-			return cobra.NoArgs(cmd, args)
-		}
-		return cobra.RangeArgs(1, 2)(cmd, args)
-	}
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		switch {
-		case *fromLines:
-			return lines()
-		case args[0] == "-":
-			hint := "to read many from the standard input: " + cmd.CommandPath() + " --lines"
-			return usageError{errors.New("the first argument cannot be -"), hint}
-		}
-		return one(args)
-	}
-}
-
-// timeFlag is the time that a flag gives, by the database's clock; none if it is
-// empty.
-func timeFlag(ctx context.Context, conn *pgx.Conn, value string) (*time.Time, error) {
-	if value == "" {
-		return nil, nil
-	}
-	now, err := admin.New(conn, "").Now(ctx)
+// read reads the message, without its time, which depends on the database's clock.
+func (f publishFlags) read(stdin io.Reader, args []string) (posthorn.Message, error) {
+	m := f.message
+	m.Type = args[0]
+	raw, err := payload(stdin, args[1:])
 	if err != nil {
-		return nil, err
+		return m, err
 	}
-	at, err := futureTime(value, now)
-	return &at, err
-}
-
-func printID(cmd *cobra.Command, id int64, asJSON bool) error {
-	if asJSON {
-		return printJSON(cmd.OutOrStdout(), map[string]int64{"id": id})
-	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), id)
-	return err
-}
-
-// message is all of it but its time, which depends on the database's clock.
-func (f publishFlags) message(stdin io.Reader, args []string) (pg.Message, error) {
-	m := pg.Message{Type: args[0], Stream: f.stream, Key: f.key, Tags: f.tags, DedupKey: f.dedupKey}
-	var err error
-	if m.Payload, err = payload(stdin, args[1:]); err != nil {
-		return pg.Message{}, err
-	}
-	m.Metadata, err = document("metadata", []byte(f.metadata))
+	m.Payload = optional(raw)
+	m.Metadata, err = metadataFlag(f.metadata)
 	return m, err
 }
 
-// payload is the argument, or the standard input when that says so.
-func payload(stdin io.Reader, args []string) (json.RawMessage, error) {
-	if len(args) == 0 {
-		return nil, nil
-	}
-	if args[0] != "-" {
-		return document("payload", []byte(args[0]))
-	}
-	text, err := io.ReadAll(stdin)
-	if err != nil {
-		return nil, fmt.Errorf("read the payload: %w", err)
-	}
-	if len(bytes.TrimSpace(text)) == 0 {
-		return nil, usageError{errors.New("the standard input is empty"), "it should hold one JSON document"}
-	}
-	return document("payload", text)
+func (a *app) publishLines(cmd *cobra.Command, keepers keeperFlags, asJSON bool) error {
+	return a.withClient(cmd.Context(), keepers, func(ph *posthorn.Client) error {
+		w := lineWriter[posthorn.Message]{
+			verb: "published", things: "events",
+			parse: parseMessage,
+			write: func(ctx context.Context, batch []posthorn.Message) error { return publishBatch(ctx, ph, batch) },
+		}
+		return w.run(cmd, asJSON)
+	})
 }
 
-// document checks JSON here, where it can be told which argument was wrong.
-func document(what string, text []byte) (json.RawMessage, error) {
-	if text = bytes.TrimSpace(text); len(text) == 0 {
-		return nil, nil
+func parseMessage(l line) (posthorn.Message, error) {
+	var m struct {
+		Type      string                     `json:"type"`
+		Stream    string                     `json:"stream"`
+		Key       string                     `json:"key"`
+		Tags      []string                   `json:"tags"`
+		Payload   json.RawMessage            `json:"payload"`
+		Metadata  map[string]json.RawMessage `json:"metadata"`
+		DeliverAt time.Time                  `json:"deliver_at"`
+		DedupKey  string                     `json:"dedup_key"`
 	}
-	var parsed json.RawMessage
-	if err := json.Unmarshal(text, &parsed); err != nil {
-		return nil, usageError{fmt.Errorf("the %s is not valid JSON: %w", what, err), `text needs double quotes: '"like this"'`}
+	err := l.decode(&m)
+	return posthorn.Message{
+		Type: m.Type, Stream: m.Stream, Key: m.Key, Tags: m.Tags, Payload: optional(m.Payload), Metadata: metadata(m.Metadata),
+		DeliverAt: m.DeliverAt, DedupKey: m.DedupKey,
+	}, err
+}
+
+// publishBatch publishes messages in one transaction. A batch with messages that are
+// delayed or have a dedup key is published one by one: as a batch, their payloads would
+// be rewritten as jsonb does.
+func publishBatch(ctx context.Context, ph *posthorn.Client, batch []posthorn.Message) error {
+	special := func(m posthorn.Message) bool { return m.DedupKey != "" || !m.DeliverAt.IsZero() }
+	if len(batch) == 1 || !slices.ContainsFunc(batch, special) {
+		_, err := ph.Publish(ctx, ph.Pool(), batch...)
+		return err
 	}
-	return text, nil
+	return pgx.BeginFunc(ctx, ph.Pool(), func(tx pgx.Tx) error {
+		for _, m := range batch {
+			if _, err := ph.Publish(ctx, tx, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -87,11 +87,6 @@ func (a *app) serve(cmd *cobra.Command, f httpFlags) error {
 	if err := web.openKeepers(ctx); err != nil {
 		return err
 	}
-	conn, err := a.connect(ctx) // says in a sentence why it cannot
-	if err != nil {
-		return err
-	}
-	disconnect(ctx, conn)
 	ph, err := a.client(ctx, "posthorn serve", web.keepers)
 	if err != nil {
 		return err
@@ -107,13 +102,6 @@ func (a *app) serve(cmd *cobra.Command, f httpFlags) error {
 		return err
 	}
 	return web.run(ctx, ph)
-}
-
-func (a *app) client(ctx context.Context, name string, keepers keepers) (*posthorn.Client, error) {
-	return posthorn.Open(ctx, posthorn.Config{
-		DatabaseURL: a.databaseURL, Namespace: a.namespace, ApplicationName: name, DisplayName: name, Logger: a.log,
-		Seal: keepers.config(),
-	})
 }
 
 // web is what serves HTTP: first an address, then also a database.

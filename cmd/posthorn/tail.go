@@ -16,8 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
-	"github.com/posthorn/posthorn/internal/pg"
-	"github.com/posthorn/posthorn/internal/sealing"
 )
 
 const tailLong = `Print events as they are published, one a line: time, id, stream, type, key and
@@ -77,19 +75,21 @@ func (a *app) tail(cmd *cobra.Command, f tailFlags) error {
 		return err
 	}
 	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-		cursor, err := f.cursor(ctx, conn)
+		adm := admin.New(conn, a.namespace)
+		cursor, err := f.cursor(ctx, adm)
 		if err != nil {
 			return err
 		}
-		return f.keepers.withBox(ctx, conn, a.log, func(box *sealing.Box) error {
-			t := tailer{conn: conn, namespace: a.namespace, out: cmd.OutOrStdout(), wanted: wanted, flags: f, box: box}
+		return f.keepers.withOpener(ctx, conn, a.log, func(opener admin.Opener) error {
+			t := tailer{adm: adm, namespace: a.namespace, out: cmd.OutOrStdout(), wanted: wanted, flags: f, opener: opener}
 			return t.run(ctx, cursor)
 		})
 	})
 }
 
-// cursor is where the file says, or where --from says.
-func (f tailFlags) cursor(ctx context.Context, db pg.DB) (string, error) {
+// cursor is where to begin: the content of the cursor file, or else the place that --from
+// names.
+func (f tailFlags) cursor(ctx context.Context, adm *admin.Admin) (string, error) {
 	if f.cursorFile != "" {
 		text, err := os.ReadFile(f.cursorFile)
 		if err == nil {
@@ -99,11 +99,11 @@ func (f tailFlags) cursor(ctx context.Context, db pg.DB) (string, error) {
 			return "", fmt.Errorf("read the cursor: %w", err)
 		}
 	}
-	from, err := parseMoment(ctx, admin.New(db, ""), f.from)
+	from, err := parseMoment(ctx, adm, f.from)
 	if err != nil {
 		return "", err
 	}
-	return pg.CursorAt(ctx, db, from)
+	return adm.CursorAt(ctx, from)
 }
 
 // filter says which events are printed.
@@ -124,7 +124,7 @@ func newFilter(types, streams []string) (filter, error) {
 	return f, nil
 }
 
-func (f filter) matches(e pg.Event) bool {
+func (f filter) matches(e admin.Event) bool {
 	if len(f.streams) > 0 && !slices.Contains(f.streams, e.Stream) {
 		return false
 	}
@@ -134,26 +134,27 @@ func (f filter) matches(e pg.Event) bool {
 
 // tailer follows the log.
 type tailer struct {
-	conn      *pgx.Conn
+	adm       *admin.Admin
 	namespace string
 	out       io.Writer
 	wanted    filter
 	flags     tailFlags
-	box       *sealing.Box
+	opener    admin.Opener
 }
 
-// It asks often while events arrive, and ever more seldom while none do.
+// The pause between two polls doubles from the shortest to the longest while no events
+// arrive.
 const (
-	pollSoon    = 50 * time.Millisecond
-	pollLate    = 500 * time.Millisecond
-	tailAtOnce  = 1000
-	cursorPerms = 0o600
+	shortestPause = 50 * time.Millisecond
+	longestPause  = 500 * time.Millisecond
+	tailBatch     = 1000
+	cursorPerms   = 0o600
 )
 
 func (t tailer) run(ctx context.Context, cursor string) error {
-	pause := pollSoon
+	pause := shortestPause
 	for {
-		events, next, err := pg.ReadEvents(ctx, t.conn, t.namespace, cursor, tailAtOnce)
+		events, next, err := t.adm.ReadEvents(ctx, cursor, tailBatch)
 		if err != nil {
 			return err
 		}
@@ -166,7 +167,7 @@ func (t tailer) run(ctx context.Context, cursor string) error {
 		cursor = next
 		switch {
 		case len(events) > 0:
-			pause = pollSoon
+			pause = shortestPause
 			continue
 		case t.flags.noFollow:
 			return nil
@@ -176,19 +177,22 @@ func (t tailer) run(ctx context.Context, cursor string) error {
 			return ctx.Err()
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, pollLate)
+		pause = min(2*pause, longestPause)
 	}
 }
 
 // print writes a batch at once.
-func (t tailer) print(ctx context.Context, events []pg.Event) error {
+func (t tailer) print(ctx context.Context, events []admin.Event) error {
 	var buffer bytes.Buffer
 	for _, e := range events {
 		if !t.wanted.matches(e) {
 			continue
 		}
-		sealed := t.box.Open(ctx, t.namespace, &e) != nil
-		if err := t.format(&buffer, e, sealed); err != nil {
+		payload, opened, err := t.opener.OpenPayload(ctx, t.namespace, e.Stream, e.Metadata, e.Payload)
+		if e.Sealed = err != nil; opened {
+			e.Payload = payload
+		}
+		if err := t.format(&buffer, e); err != nil {
 			return err
 		}
 	}
@@ -196,22 +200,20 @@ func (t tailer) print(ctx context.Context, events []pg.Event) error {
 	return err
 }
 
-// format writes what does not open as it is, and says so.
-func (t tailer) format(buffer *bytes.Buffer, e pg.Event, sealed bool) error {
+// format writes one event. A payload that does not open is printed as it is in the log,
+// and marked.
+func (t tailer) format(buffer *bytes.Buffer, e admin.Event) error {
 	if t.flags.asJSON {
 		encoder := json.NewEncoder(buffer)
 		encoder.SetEscapeHTML(false)
-		return encoder.Encode(struct {
-			pg.Event
-			Sealed bool `json:"sealed,omitempty"`
-		}{e, sealed})
+		return encoder.Encode(e)
 	}
 	at := e.PublishedAt.Local().Format("2006-01-02 15:04:05.000 -07:00")
 	fmt.Fprintf(buffer, "%s  %d  %s  %s  %s  ", at, e.ID, e.Stream, e.Type, cell(e.Key))
 	if err := json.Compact(buffer, e.Payload); err != nil {
 		return err
 	}
-	if sealed {
+	if e.Sealed {
 		buffer.WriteString("  (sealed)")
 	}
 	return buffer.WriteByte('\n')

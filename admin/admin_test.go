@@ -11,8 +11,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// looks are all calls that list something. A field without a column is an error of
-// each of them, as soon as there is a row.
+// looks are all calls that return lists. Each of them fails at its first row if a field
+// has no column.
 func looks(t *testing.T, a *admin.Admin) map[string]func() (int, error) {
 	ctx := t.Context()
 	return map[string]func() (int, error){
@@ -35,8 +35,8 @@ func looks(t *testing.T, a *admin.Admin) map[string]func() (int, error) {
 	}
 }
 
-// Each list but those of namespaces and streams is empty in a new namespace, and shows
-// what was made there.
+// Each list but those of namespaces and streams is empty in a new namespace, and is not
+// after a thing of its kind was made.
 func TestLists(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t, posthorn.Config{})
@@ -81,7 +81,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// What does not exist is not found, under its name.
+// A thing that does not exist is not found, and the error has a hint.
 func TestNotFound(t *testing.T) {
 	t.Parallel()
 	a := posthorntest.Open(t, posthorn.Config{}).Admin()

@@ -58,8 +58,7 @@ func TestSearchEvents(t *testing.T) {
 	}
 }
 
-// One event is found by its id, and a delayed one too; not by those who may not read
-// its stream.
+// An event is found by its id, and so is a delayed one, unless its stream is excluded.
 func TestEvent(t *testing.T) {
 	t.Parallel()
 	ph := posthorntest.Open(t, posthorn.Config{})

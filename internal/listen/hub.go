@@ -218,7 +218,7 @@ func (r *reading) handOut(batch pg.Batch) {
 				*shared = batch.Events[i]
 			}
 			for _, l := range e.listeners {
-				if l.push(Item{shared, batch.Way}, before) {
+				if l.push(Item{shared, batch.Prefix}, before) {
 					slow = append(slow, l)
 				}
 			}

@@ -75,7 +75,7 @@ func (l *Listener) take(batch pg.Batch) {
 	var wanted []Item
 	for i := range batch.Events {
 		if l.filter.passes(&subject{Event: &batch.Events[i]}) {
-			wanted = append(wanted, Item{&batch.Events[i], batch.Way})
+			wanted = append(wanted, Item{&batch.Events[i], batch.Prefix})
 		}
 	}
 	l.at, l.clean = batch.Next, batch.AtEnd

@@ -10,17 +10,17 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// ArchiveConfig is how an archive cuts its segments. Zero values leave what is
-// set, or the defaults.
+// ArchiveConfig says when an archive begins a new segment. A zero value keeps the setting,
+// or its default in a new archive.
 type ArchiveConfig struct {
 	SegmentBytes  int64
 	SegmentEvents int
 	SegmentAge    time.Duration
 }
 
-// DefineArchive makes an archive, or changes its settings, and returns its number
-// and what its manifests name it by. It fails with [ErrConflict] when it writes
-// elsewhere, unless moved.
+// DefineArchive makes an archive, or changes its settings, and returns its number and the
+// origin that its manifests name. It fails with [ErrConflict] when the archive has another
+// location, unless moved.
 func DefineArchive(ctx context.Context, db DB, namespace, name, location string, config ArchiveConfig, moved bool) (archive int, origin string, err error) {
 	settings := map[string]any{}
 	if config.SegmentBytes != 0 {
@@ -40,9 +40,9 @@ func DefineArchive(ctx context.Context, db DB, namespace, name, location string,
 	return archive, origin, Translate("define archive", err)
 }
 
-// PlanArchive reads the next events of an archive's group, and decides which are
-// one segment. It returns how many it read, and how many segments there are to
-// write now; not ok when another session is at it.
+// PlanArchive reads the next events of an archive's group, and divides them into segments.
+// It returns the number of events that it read and of segments to write. It is not ok
+// while another session plans.
 func PlanArchive(ctx context.Context, db DB, archive, maxEvents int) (events, segments int64, ok bool, err error) {
 	err = db.QueryRow(ctx, `
 		select coalesce(sum(p.events), 0)::bigint, coalesce(sum(p.segments), 0)::bigint, count(*) > 0
@@ -50,9 +50,8 @@ func PlanArchive(ctx context.Context, db DB, archive, maxEvents int) (events, se
 	return events, segments, ok, Translate("plan archive", err)
 }
 
-// ArchiveStream is a stream that one worker may write to an archive until a
-// deadline. Owner and Attempt fence: under an old pair everything fails with
-// [ErrLeaseLost].
+// ArchiveStream is the lease of a stream, which one worker may write to an archive until a
+// deadline. Owner and Attempt fence: calls with an old pair fail with [ErrLeaseLost].
 type ArchiveStream struct {
 	Archive int
 	ID      int64
@@ -61,8 +60,8 @@ type ArchiveStream struct {
 	Attempt int
 }
 
-// LeaseArchiveStream takes a stream that has something to write; not ok if none
-// has.
+// LeaseArchiveStream takes a stream that has segments or manifests to write. It is not ok
+// if there is none.
 func LeaseArchiveStream(ctx context.Context, db DB, archive int, worker string, leaseFor time.Duration) (s ArchiveStream, ok bool, err error) {
 	s.Archive = archive
 	err = db.QueryRow(ctx, `
@@ -75,8 +74,8 @@ func LeaseArchiveStream(ctx context.Context, db DB, archive int, worker string, 
 	return s, err == nil, Translate("lease stream", err)
 }
 
-// ExtendArchiveStream moves the deadline, and notes what went wrong if anything
-// did. With 0 it gives the stream back.
+// ExtendArchiveStream moves the deadline, and records the error of a failure. With 0 it
+// gives the stream back.
 func ExtendArchiveStream(ctx context.Context, db DB, s ArchiveStream, leaseFor time.Duration, failure string) error {
 	return Exec(ctx, db, "extend stream",
 		"select posthorn.extend_archive_stream($1::int, $2::bigint, $3::text, $4::int, $5::interval, $6::text)",
@@ -87,7 +86,7 @@ func ExtendArchiveStream(ctx context.Context, db DB, s ArchiveStream, leaseFor t
 type ArchiveSegment struct {
 	FirstID     int64
 	LastID      int64
-	Day         time.Time // only of those that are not written
+	Day         time.Time // only of a segment that is not written
 	Events      int
 	Bytes       int64 // of payloads and metadata
 	Size        int64 // of the object
@@ -97,8 +96,8 @@ type ArchiveSegment struct {
 	KeyVersions []int32
 }
 
-// UnwrittenSegment returns the next segment of a stream to write; not ok if all
-// are written.
+// UnwrittenSegment returns the next segment of a stream to write. It is not ok if all
+// segments are written.
 func UnwrittenSegment(ctx context.Context, db DB, s ArchiveStream) (seg ArchiveSegment, ok bool, err error) {
 	err = db.QueryRow(ctx, `
 		select first_id, last_id, day, events, bytes from posthorn.unwritten_segment($1::int, $2::bigint)`,
@@ -106,14 +105,14 @@ func UnwrittenSegment(ctx context.Context, db DB, s ArchiveStream) (seg ArchiveS
 	if err == pgx.ErrNoRows {
 		return seg, false, nil
 	}
-	return seg, err == nil, Translate("next segment", err)
+	return seg, err == nil, Translate("find segment", err)
 }
 
-// StoredEvent is an event as the log has it, byte for byte: payloads may be
-// sealed, and an empty key is not the same as none.
+// StoredEvent is an event with the bytes that are in the log: payloads may be sealed, and
+// an empty key differs from a missing one.
 type StoredEvent struct {
 	ID          int64
-	Namespace   string // where it matters
+	Namespace   string // only of events that are restored
 	Stream      string
 	Type        string
 	Key         *string
@@ -123,16 +122,16 @@ type StoredEvent struct {
 	PublishedAt time.Time
 }
 
-// SegmentEvents yields the events of a segment that is not written, in order. It
-// uses a connection until it ends.
+// SegmentEvents yields the events of a segment that is not written, in order. It holds a
+// connection until the loop ends.
 func SegmentEvents(ctx context.Context, db DB, s ArchiveStream, firstID int64) iter.Seq2[StoredEvent, error] {
 	return stored(ctx, db, "read segment", s.Name, `
 		select event_id, null::text, type, key, tags, payload::text, metadata::text, published_at
 		from posthorn.segment_events($1::int, $2::bigint, $3::bigint)`, s.Archive, s.ID, firstID)
 }
 
-// LogEvents returns events of a namespace, by id, that come after one, up to
-// another and published in a period, as the log has them.
+// LogEvents yields the events of a namespace that have ids after one and up to another
+// and were published in a period, by id.
 func LogEvents(ctx context.Context, db DB, namespace string, after, upto int64, since, until time.Time, max int) iter.Seq2[StoredEvent, error] {
 	return stored(ctx, db, "read log", "", `
 		select e.id, (select s.name from posthorn.streams s where s.id = e.stream_id), e.type, e.key, e.tags,
@@ -143,7 +142,7 @@ func LogEvents(ctx context.Context, db DB, namespace string, after, upto int64, 
 		order by e.id limit $6::int`, namespace, after, upto, bound(since, pgtype.NegativeInfinity), bound(until, pgtype.Infinity), max)
 }
 
-// bound is a time, or one of the ends if it is zero.
+// bound returns a time, or end if the time is zero.
 func bound(t time.Time, end pgtype.InfinityModifier) pgtype.Timestamptz {
 	if t.IsZero() {
 		return pgtype.Timestamptz{InfinityModifier: end, Valid: true}
@@ -179,7 +178,7 @@ func stored(ctx context.Context, db DB, verb, stream, sql string, args ...any) i
 	}
 }
 
-// FinishSegment notes that a segment is in the store, and moves the checkpoint.
+// FinishSegment records that a segment is in the store, and moves the checkpoint.
 func FinishSegment(ctx context.Context, db DB, s ArchiveStream, seg ArchiveSegment, leaseFor time.Duration) error {
 	return Exec(ctx, db, "finish segment", `
 		select posthorn.finish_segment($1::int, $2::bigint, $3::text, $4::int, $5::bigint, $6::bigint, $7::text, $8::int,
@@ -188,58 +187,53 @@ func FinishSegment(ctx context.Context, db DB, s ArchiveStream, seg ArchiveSegme
 		seg.FirstAt, seg.LastAt, seg.KeyVersions, Period(leaseFor))
 }
 
-// ArchiveDay is what a stream has of a day in an archive.
+// ArchiveDay is the part of an archived stream that belongs to one day.
 type ArchiveDay struct {
 	Day      time.Time
 	Segments int64
 	Events   int64
 	FirstID  int64
 	LastID   int64
-	SHA256   string // of its manifest
+	SHA256   string // of the manifest
 }
 
-// UnlistedDays returns the days whose manifests lack segments.
+// UnlistedDays returns the days whose manifests do not list all segments.
 func UnlistedDays(ctx context.Context, db DB, s ArchiveStream) ([]ArchiveDay, error) {
-	return Collect(ctx, db, "unlisted days", func(row pgx.CollectableRow) (d ArchiveDay, err error) {
-		return d, row.Scan(&d.Day, &d.Segments)
-	}, "select day, segments from posthorn.unlisted_days($1::int, $2::bigint)", s.Archive, s.ID)
+	return Collect(ctx, db, "list unlisted days", pgx.RowToStructByNameLax[ArchiveDay],
+		"select day, segments from posthorn.unlisted_days($1::int, $2::bigint)", s.Archive, s.ID)
 }
 
-// ListSegments returns the segments of a day that are written, by their first ids.
+// ListSegments returns the written segments of a day, by their first ids.
 func ListSegments(ctx context.Context, db DB, s ArchiveStream, day time.Time) ([]ArchiveSegment, error) {
-	return Collect(ctx, db, "list segments", func(row pgx.CollectableRow) (x ArchiveSegment, err error) {
-		return x, row.Scan(&x.FirstID, &x.LastID, &x.Events, &x.Bytes, &x.Size, &x.SHA256, &x.FirstAt, &x.LastAt, &x.KeyVersions)
-	}, `
+	return Collect(ctx, db, "list segments", pgx.RowToStructByNameLax[ArchiveSegment], `
 		select first_id, last_id, events, bytes, size, sha256, first_at, last_at, key_versions
 		from posthorn.list_segments($1::int, $2::bigint, $3::date)`, s.Archive, s.ID, pgtype.Date{Time: day, Valid: true})
 }
 
 // ListDays returns the days of a stream in an archive.
 func ListDays(ctx context.Context, db DB, s ArchiveStream) ([]ArchiveDay, error) {
-	return Collect(ctx, db, "list days", func(row pgx.CollectableRow) (d ArchiveDay, err error) {
-		return d, row.Scan(&d.Day, &d.Segments, &d.Events, &d.FirstID, &d.LastID, &d.SHA256)
-	}, `
-		select day, segments, events, first_id, last_id, coalesce(sha256, '')
+	return Collect(ctx, db, "list days", pgx.RowToStructByName[ArchiveDay], `
+		select day, segments, events, first_id, last_id, coalesce(sha256, '') as sha256
 		from posthorn.list_days($1::int, $2::bigint)`, s.Archive, s.ID)
 }
 
-// FinishDay notes that the manifest of a day is in the store.
+// FinishDay records that the manifest of a day is in the store.
 func FinishDay(ctx context.Context, db DB, s ArchiveStream, day time.Time, segments int, sha256 string, leaseFor time.Duration) error {
 	return Exec(ctx, db, "finish day",
 		"select posthorn.finish_day($1::int, $2::bigint, $3::text, $4::int, $5::date, $6::bigint, $7::text, $8::interval)",
 		s.Archive, s.ID, s.Owner, s.Attempt, pgtype.Date{Time: day, Valid: true}, segments, sha256, Period(leaseFor))
 }
 
-// FinishArchiveStream notes that the manifest of the stream is in the store, and
-// gives the stream back.
+// FinishArchiveStream records that the manifest of the stream is in the store, and gives
+// the stream back.
 func FinishArchiveStream(ctx context.Context, db DB, s ArchiveStream) error {
 	return Exec(ctx, db, "finish stream",
 		"select posthorn.finish_archive_stream($1::int, $2::bigint, $3::text, $4::int)", s.Archive, s.ID, s.Owner, s.Attempt)
 }
 
-// Unarchived returns those of some ids of a stream that an archive has yet to
+// Unarchived returns those of some event ids of a stream that an archive has yet to
 // write.
 func Unarchived(ctx context.Context, db DB, namespace, stream string, ids []int64) ([]int64, error) {
-	return Collect(ctx, db, "unarchived", pgx.RowTo[int64],
+	return Collect(ctx, db, "look up unarchived events", pgx.RowTo[int64],
 		"select i from posthorn.unarchived($1::text, $2::text, $3::bigint[]) i", namespace, stream, ids)
 }

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Progress is how far the log was when somebody looked.
+// Progress is the end of the log at the time of a query.
 type Progress struct {
-	Seen    *string // the snapshot; nil for none so far
-	Drawn   int64   // the last id of an event that was drawn, committed or not
-	Arrived bool    // events became visible since the look before
+	Seen    *string // the snapshot of the query; nil before the first one
+	Drawn   int64   // the last id that was drawn for an event, committed or not
+	Arrived bool    // events became visible since the query before
 }
 
-// AwaitEvents waits for events that p does not show, for as long as patience,
-// and returns how far the log is then.
+// AwaitEvents waits until there are events after p, or until patience has passed, and
+// returns the end of the log.
 func AwaitEvents(ctx context.Context, db DB, p Progress, patience time.Duration) (Progress, error) {
 	var now Progress
-	err := db.QueryRow(Within(ctx, lookTime+patience),
+	err := db.QueryRow(Within(ctx, pollTime+patience),
 		"select seen::text, arrived, drawn from posthorn.await_events($1::text::pg_snapshot, $2::text::interval)",
 		p.Seen, Period(patience)).Scan(&now.Seen, &now.Arrived, &now.Drawn)
-	return now, Translate("look for news", err)
+	return now, Translate("await events", err)
 }

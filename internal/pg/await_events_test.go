@@ -7,7 +7,7 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// What wakes workers is an event that has become visible, and nothing else.
+// Workers wake when an event has become visible, and not before.
 func TestAwaitEvents(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		group := defineGroup(t, pool, "g", pg.GroupConfig{})
@@ -63,7 +63,7 @@ func TestAwaitEvents(t *testing.T) {
 	})
 }
 
-// It waits on the server, and ends with what it waits for.
+// It waits on the server, and ends when an event arrives.
 func TestAwaitEventsWaits(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		now := must(pg.AwaitEvents(t.Context(), pool, pg.Progress{}, 0))(t)

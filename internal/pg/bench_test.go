@@ -17,9 +17,8 @@ const benchEvents = 400_000
 
 var benchPayload = json.RawMessage(`{"userId":"0123456789","email":"user@example.com","template":"welcome","variables":{"name":"Alice","signup_date":"2025-12-24","plan":"enterprise","region":"eu-west-1"},"note":"abcdefghijklmnopqrst"}`)
 
-// BenchmarkTake takes and settles a whole log with two workers, beside a plain
-// SELECT of the same rows: what the server can do, and what a program gets of
-// it that scans them into the same struct.
+// BenchmarkTake takes and settles a whole log with two workers, beside a plain SELECT of
+// the same rows, without scanning them and with scanning them into the same struct.
 func BenchmarkTake(b *testing.B) {
 	pool := openPool(b, pgx.QueryExecModeCacheStatement)
 	fill(b, pool)

@@ -8,8 +8,7 @@ import (
 )
 
 // Claim takes a lease with its events in one statement, so that it fits into any
-// transaction. No lease is held when there is nothing to do. [Pool.Take] is
-// faster.
+// transaction. The lease is not held when there are no events. [Pool.Take] is faster.
 func Claim(ctx context.Context, db DB, namespace, group, node string, maxEvents int, leaseFor time.Duration) (Lease, error) {
 	rows, err := db.Query(ctx, claimSQL, namespace, group, node, maxEvents, Period(leaseFor))
 	if err != nil {
@@ -37,10 +36,10 @@ func collectLease(rows pgx.Rows) (Lease, error) {
 	return l, nil
 }
 
-// settleAndClaim is Take through a pooler. Without prepared statements
-// lease_events would be planned for each call, which costs more than the copy
-// that claim makes: its plan is kept by the server. Both statements are one
-// transaction, so they reach one server whatever the pooler does in between.
+// settleAndClaim is Take through a pooler. Without prepared statements, each call would
+// plan lease_events, which costs more than the copy of the events that claim makes: the
+// server keeps the plan of claim. Both statements are one transaction, so the pooler sends
+// them to one server.
 func (p *Pool) settleAndClaim(ctx context.Context, take Take) (Lease, error) {
 	return claimInTime(ctx, p, take)
 }

@@ -87,8 +87,8 @@ func TestSettleWithFailures(t *testing.T) {
 	})
 }
 
-// A worker whose answer was lost says the same again: what is recorded stays, and
-// is no error.
+// A worker whose report got no answer sends it again: the first one stays recorded, and
+// the second one is not an error.
 func TestSettleUntilAgain(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		defineGroup(t, pool, "g", pg.GroupConfig{})

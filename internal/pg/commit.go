@@ -11,9 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Begin opens a transaction for an effect that settles events of a lease. Waiting
-// for a connection of the pool has no limit but ctx; connections that do not
-// answer are passed over.
+// Begin begins a transaction for the effects of events of a lease. It waits for a
+// connection of the pool until ctx ends, and skips connections that do not answer.
 func Begin(ctx context.Context, pool *pgxpool.Pool, leaseFor time.Duration) (*pgxpool.Conn, pgx.Tx, error) {
 	for {
 		conn, tx, err := begin(ctx, pool, LeaseTime(leaseFor))
@@ -23,8 +22,8 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, leaseFor time.Duration) (*pg
 	}
 }
 
-// errNoConnection: others have all connections of the pool, or the one that was to
-// be used did not answer when the pool asked.
+// errNoConnection says that all connections of the pool are in use, or that the pool's
+// ping of the chosen one was not answered.
 var errNoConnection = errors.New("no connection is free")
 
 func begin(ctx context.Context, pool *pgxpool.Pool, limit time.Duration) (*pgxpool.Conn, pgx.Tx, error) {
@@ -45,28 +44,28 @@ func begin(ctx context.Context, pool *pgxpool.Pool, limit time.Duration) (*pgxpo
 	return conn, tx, nil
 }
 
-// commitTime is how long committing may take, which checks deferred constraints:
-// as long as the lease.
+// commitTime is the deadline of a commit, which checks deferred constraints: the length of
+// the lease.
 func commitTime(leaseFor time.Duration) time.Duration { return max(leaseFor, LeaseTime(leaseFor)) }
 
-// Ending is what a transaction says before it commits: which events of a lease
-// its effects settle.
+// Ending describes the last statements of a transaction: which events of a lease it
+// settles.
 type Ending struct {
 	Lease    Lease
-	First    int64         // of a projection: the id of the first event that is settled
+	First    int64         // the id of the first event that is settled; only for projections
 	UpTo     int64         // the id of the last event that is settled; 0 for all of them
 	LeaseFor time.Duration // see [SettleUntil]
 	Failures []Failure
-	Another  bool // begin another transaction at once
+	Another  bool // begin another transaction after the commit
 }
 
 // Commit settles events of a lease and commits the transaction that is open on a
-// connection, in one round trip. The server looks at no further statement after
-// one that failed: what is not settled is not committed. A failure of the commit
-// itself is a [CommitError]; settling fails as in [Settle] and [SettleUntil].
+// connection, in one round trip. After a statement that failed, the server skips the rest:
+// effects are committed only if their events are settled. A failure of the commit itself
+// is a [CommitError]. Errors of settling are those of [Settle] and [SettleUntil].
 //
-// With Another, a new transaction is open if the connection says so; if it could
-// not be begun, that is no error, since the last one has been committed.
+// With Another, the status of the connection tells whether a new transaction has begun. A
+// failure to begin one is not an error, since the last one is committed.
 func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 	ctx, cancel := context.WithTimeout(ctx, commitTime(e.LeaseFor))
 	defer cancel()
@@ -79,7 +78,7 @@ func Commit(ctx context.Context, conn *pgx.Conn, e Ending) error {
 		batch.Queue("begin")
 	}
 	results := conn.SendBatch(ctx, batch)
-	defer func() { _ = results.Close() }() // of what comes after the commit
+	defer func() { _ = results.Close() }() // an error after the commit changes nothing
 	if _, err := results.Exec(); err != nil {
 		return Translate("settle", err)
 	}
@@ -111,16 +110,16 @@ func (e Ending) queue(batch *pgx.Batch) error {
 	return nil
 }
 
-// CommitError is that a transaction which was settled could not be committed.
+// CommitError is the error of a commit after its events were settled.
 type CommitError struct{ Err error }
 
 func (e *CommitError) Error() string { return e.Err.Error() }
 func (e *CommitError) Unwrap() error { return e.Err }
 
-// Refused reports whether the server would not have what the transaction did, as
-// with a deferred constraint. Otherwise it had not the means to commit it, or was
-// not there.
+// Refused reports whether the server refused the effects of the transaction, for example
+// for a deferred constraint. Otherwise the server was unable to commit, or could not be
+// reached.
 func (e *CommitError) Refused() bool {
 	cause, ok := errors.AsType[*pgconn.PgError](e.Err)
-	return ok && !slices.Contains([]string{"08", "53", "57", "58", "XX"}, cause.Code[:2])
+	return ok && !slices.Contains(outageClasses, cause.Code[:2])
 }

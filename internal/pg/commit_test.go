@@ -52,7 +52,7 @@ func TestCommitSettles(t *testing.T) {
 	})
 }
 
-// What cannot be settled is not committed.
+// Effects are not committed if their events cannot be settled.
 func TestCommitOfALostLease(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		must(pool.Exec(t.Context(), effects))(t)
@@ -73,7 +73,7 @@ func TestCommitOfALostLease(t *testing.T) {
 	})
 }
 
-// What a deferred constraint forbids is neither committed nor settled.
+// If a deferred constraint refuses effects, their events are not settled.
 func TestCommitRefused(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		must(pool.Exec(t.Context(), effects))(t)

@@ -8,31 +8,31 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// How long our own statements may take, each by its kind. When that is over, the
-// connection is closed: its answer may still come. Where a lease depends on a
-// statement, see [LeaseTime].
+// The deadlines of Posthorn's own statements. After its deadline, the connection of a
+// statement is closed, since the answer may still arrive. For statements that a lease
+// depends on, see [LeaseTime].
 const (
 	statementTime = 30 * time.Second
-	lookTime      = 5 * time.Second  // for news
-	longTime      = 10 * time.Minute // for what may change much at once
+	pollTime      = 5 * time.Second  // for polling
+	upkeepTime    = 10 * time.Minute // for upkeep, which may change many rows at once
 )
 
-// LeaseTime is how long a statement may take that a lease of that length depends
-// on: it can be tried again while the lease lasts, if the lease is not very short.
+// LeaseTime is the deadline of a statement that a lease of the given length depends on. It
+// leaves time for a retry before the lease expires, unless the lease is very short.
 func LeaseTime(leaseFor time.Duration) time.Duration {
 	return min(max(leaseFor/3, 5*time.Second), statementTime)
 }
 
 type limitKey struct{}
 
-// Within returns a context in which each statement on a [Pool] may take that
-// long, instead of what its kind may; 0 is for as long as ctx lasts. ctx itself
-// does not end sooner, and other connections take no notice.
+// Within returns a context in which each statement on a [Pool] has the given deadline; 0
+// means that it ends with ctx only. The deadline of ctx itself stays, and statements on
+// other connections are not affected.
 func Within(ctx context.Context, limit time.Duration) context.Context {
 	return context.WithValue(ctx, limitKey{}, limit)
 }
 
-// limited is ctx for one statement.
+// limited returns the context of one statement.
 func limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit, ok := ctx.Value(limitKey{}).(time.Duration)
 	if !ok {
@@ -44,8 +44,8 @@ func limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, limit)
 }
 
-// deadlineTracer gives each statement its deadline, whichever way it is sent. The
-// pipelines of [Pool.Take] pass it by, and have deadlines of their own.
+// deadlineTracer gives each statement its deadline. pgx does not call it for the pipelines
+// of [Pool.Take], which set their own deadlines.
 type deadlineTracer struct{ connectTracer }
 
 type cancelKey struct{}

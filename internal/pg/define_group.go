@@ -10,31 +10,31 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// GroupConfig is the policy of a group. What is left out keeps its value, or its
-// default in a new group. The ranges are the function's to check.
+// GroupConfig is the policy of a group. A zero field keeps its value, or its default in a
+// new group. The function define_group checks the values.
 type GroupConfig struct {
 	Order     string   // none, key, stream or total
 	Slots     int      // of a group ordered by key
 	Attempts  *int     // deliveries before an event becomes a dead letter; 0 for no limit
-	Delays    Delays   // before each further attempt; excludes Backoff
-	Backoff   *Backoff // the same as a formula
+	Delays    Delays   // before each further attempt; not together with Backoff
+	Backoff   *Backoff // the same delays as a formula
 	OnFailure string   // block or set_aside, in ordered groups
 	ReadAhead int      // events that may wait in ordered groups
 	Start     *Moment  // where a new group starts; default: now
 }
 
-// Delays are how long an event waits before each further attempt.
+// Delays are the times that an event waits before each further attempt.
 type Delays []time.Duration
 
-// Backoff is how long an event waits, growing from attempt to attempt. Zero
-// fields keep their value.
+// Backoff is the time that an event waits, which grows with each attempt. A zero field
+// keeps its value.
 type Backoff struct {
 	From, To time.Duration
 	Factor   float64
-	Jitter   *float64 // the part of a delay that is random, from 0 to 1
+	Jitter   *float64 // the random part of a delay, from 0 to 1
 }
 
-// MarshalJSON writes the configuration as the function define_group reads it.
+// MarshalJSON writes the configuration in the form that define_group reads.
 func (c GroupConfig) MarshalJSON() ([]byte, error) {
 	start, err := startText(c.Start)
 	if err != nil {
@@ -57,7 +57,7 @@ func startText(start *Moment) (string, error) {
 	case start == nil:
 		return "", nil
 	case !start.Valid:
-		return "", errors.New("start is no moment")
+		return "", errors.New("start is not a moment")
 	case start.InfinityModifier == Beginning.InfinityModifier:
 		return "beginning", nil
 	case start.InfinityModifier == End.InfinityModifier:
@@ -67,7 +67,7 @@ func startText(start *Moment) (string, error) {
 	}
 }
 
-// MarshalJSON writes delays as Postgres reads periods.
+// MarshalJSON writes delays in the form in which Postgres reads periods.
 func (d Delays) MarshalJSON() ([]byte, error) {
 	texts := make([]string, len(d))
 	for i, delay := range d {
@@ -76,7 +76,7 @@ func (d Delays) MarshalJSON() ([]byte, error) {
 	return json.Marshal(texts)
 }
 
-// MarshalJSON writes periods as Postgres reads them.
+// MarshalJSON writes periods in the form in which Postgres reads them.
 func (b Backoff) MarshalJSON() ([]byte, error) {
 	fields := map[string]any{}
 	if b.From != 0 {
@@ -119,17 +119,9 @@ func FindGroup(ctx context.Context, db DB, namespace, name string) (Group, error
 		from posthorn.groups g
 		join posthorn.namespaces n on n.id = g.namespace_id
 		where n.namespace = $1::text and g.name = $2::text`, namespace, name)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Group{}, fmt.Errorf("find group: %w", noGroup(namespace, name))
+	if errors.Is(err, pgx.ErrNoRows) { // the same error as in SQL
+		err = fmt.Errorf("find group: %w", NotFound(fmt.Sprintf("group '%s' does not exist in namespace %s", name, namespace),
+			"Make it first, or look for it in another namespace."))
 	}
 	return Group{id, namespace, name}, err
-}
-
-// noGroup is what the functions raise when a group does not exist.
-func noGroup(namespace, name string) error {
-	return &Error{
-		Message:  fmt.Sprintf("group '%s' does not exist in namespace %s", name, namespace),
-		sentinel: ErrNotFound,
-		hint:     "Make it first, or look for it in another namespace.",
-	}
 }

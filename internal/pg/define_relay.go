@@ -5,17 +5,16 @@ import (
 	"encoding/json"
 )
 
-// RelayConfig is what the database keeps of how a relay works.
+// RelayConfig is the part of a relay's configuration that is in the database.
 type RelayConfig struct {
 	Streams  []string // patterns; none: all streams
-	Imported bool     // imported events too
+	Imported bool     // it writes imported events too
 	Start    *Moment  // where a new relay starts; default: the beginning
-	Backoff  *Backoff // before further attempts at what came back from the dead letters
+	Backoff  *Backoff // before further attempts at redriven events
 }
 
-// DefineRelay makes a relay, or changes which streams it is for, and returns its
-// group. It fails with [ErrConflict] when there is a group of that name which is
-// none.
+// DefineRelay makes a relay, or changes its streams, and returns its group. It fails with
+// [ErrConflict] when a group of that name exists that is not a relay.
 func DefineRelay(ctx context.Context, db DB, namespace, name string, config RelayConfig) (Group, error) {
 	start, err := startText(config.Start)
 	if err != nil {
@@ -35,7 +34,7 @@ func DefineRelay(ctx context.Context, db DB, namespace, name string, config Rela
 	return Group{id, namespace, name}, err
 }
 
-// Origin tells this log from all others.
+// Origin returns the identifier of this log, which no other log has.
 func Origin(ctx context.Context, db DB) (string, error) {
 	return Value[string](ctx, db, "look up the log's origin", "select posthorn.origin()::text")
 }

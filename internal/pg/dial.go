@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// silenceTime is after how long the operating system gives up a connection whose
-// peer acknowledges nothing.
+// silenceTime is the time after which the operating system closes a connection whose peer
+// acknowledges nothing.
 const silenceTime = 30 * time.Second
 
-// Dial connects to a server so that the operating system notices when its host is
-// gone. It is for configurations of our own: a program that gives its own pool
-// has chosen how to dial.
+// Dial connects to a server, with settings that let the operating system notice when the
+// host is gone. It is for pools that Posthorn opens: a program that passes its own pool has
+// its own settings.
 func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: silenceTime / 2, Interval: silenceTime / 6, Count: 3},

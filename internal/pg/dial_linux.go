@@ -5,11 +5,11 @@ import (
 	"syscall"
 )
 
-// tcpUserTimeout is an option that package syscall does not name everywhere.
+// tcpUserTimeout is a constant that package syscall lacks on some architectures.
 const tcpUserTimeout = 0x12
 
-// limitSilence limits how long data that was sent may stay unacknowledged. Probes
-// of keepalive are not sent while there is such data.
+// limitSilence limits the time that sent data may stay unacknowledged. Keepalive does not
+// send probes while there is such data.
 func limitSilence(network, _ string, conn syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil

@@ -4,5 +4,5 @@ package pg
 
 import "syscall"
 
-// limitSilence does nothing: keepalive alone finds hosts that are gone.
+// limitSilence does nothing: keepalive alone notices that the host is gone.
 func limitSilence(string, string, syscall.RawConn) error { return nil }

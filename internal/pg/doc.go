@@ -1,16 +1,18 @@
-// Package pg calls the functions of the schema posthorn that the engines need: one Go
-// function for each, in a file named like the SQL file that defines it. Package admin
-// has those that look and operate.
+// Package pg calls the SQL functions that the engines need: one Go function for each SQL
+// function, in a file named like the SQL file that defines it. Package admin calls the SQL
+// functions for looking and operating.
 //
-// It owns the statements, the shapes of what goes in and comes out, and the
-// translation of errors. It decides nothing: when to claim, what a failure means
-// or how long to wait is up to its callers, and everything else is up to the
-// functions.
+// It owns the statements, the types of their arguments and results, and the translation of
+// errors. It makes no decisions: its callers decide when to claim or how long to wait, and
+// the SQL functions decide the rest.
 //
-// Each call is one statement, in whatever transaction the caller has. All of
-// them work with every query mode of pgx, so also through a pooler that gives
-// each transaction another connection. [Taker] is the exception: it needs a
-// [Pool], and takes work in one round trip of two transactions.
+// Each call is one statement in the transaction of its caller. It works in every query mode
+// of pgx, and so through a pooler that gives each transaction another connection. The
+// methods of [Pool] are the exception: they take a lease and its events in one round trip
+// of two transactions.
+//
+// The package also has the connections of these statements: deadlines, and a monitor that
+// notices when a server stops answering.
 package pg
 
 import (
@@ -20,21 +22,21 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// DB is what the functions need: pools, connections and transactions have it.
+// DB is a pool, a connection or a transaction.
 type DB interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Value runs a statement that yields one value.
+// Value runs a statement that returns one value.
 func Value[T any](ctx context.Context, db DB, verb, sql string, args ...any) (T, error) {
 	var value T
 	err := db.QueryRow(ctx, sql, args...).Scan(&value)
 	return value, Translate(verb, err)
 }
 
-// Exec runs a statement that yields nothing.
+// Exec runs a statement that returns nothing.
 func Exec(ctx context.Context, db DB, verb, sql string, args ...any) error {
 	_, err := db.Exec(ctx, sql, args...)
 	return Translate(verb, err)

@@ -7,15 +7,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Enqueued is what became of a job that was to be enqueued.
+// Enqueued is the result of [EnqueueJob].
 type Enqueued struct {
 	ID        int64
-	New       bool      // false: its unique key was in use, by the job with this id
-	Tags      []string  // as it has them, if it is new
-	CreatedAt time.Time // if it is new
+	New       bool      // false: the job with this id has the unique key already
+	Tags      []string  // only of a new job, as they are stored
+	CreatedAt time.Time // only of a new job
 }
 
-// EnqueueJob is [Enqueue] for those who want to know more than the id.
+// EnqueueJob is [Enqueue] with more results than the id.
 func EnqueueJob(ctx context.Context, db DB, namespace string, j NewJob) (Enqueued, error) {
 	rows, err := Collect(ctx, db, "enqueue", pgx.RowToStructByPos[Enqueued], `
 		select id, is_new, coalesce(labels, '{}'), coalesce(created_at, 'epoch')

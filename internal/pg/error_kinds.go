@@ -4,13 +4,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// IsFinal reports whether an error will be the same the next time: the database
-// refused the statement for its arguments, its rights or the state of its object.
+// IsFinal reports whether a retry would have the same error: the database refused the
+// statement for its arguments, its rights or the state of its object.
 func IsFinal(err error) bool {
 	for _, final := range []error{ErrLeaseLost, ErrInvalid, ErrRefused, ErrNotFound, ErrConflict} {
 		if errors.Is(err, final) {
@@ -20,7 +21,7 @@ func IsFinal(err error) bool {
 	return sqlState(err) == insufficientPrivilege
 }
 
-// IsCollision reports whether a transaction failed only because of another one.
+// IsCollision reports whether a transaction failed only because of a concurrent one.
 func IsCollision(err error) bool {
 	switch sqlState(err) {
 	case "40001", "40P01", "55P03": // serialization failure, deadlock, lock not available
@@ -33,33 +34,31 @@ func IsCollision(err error) bool {
 // one of its transaction had failed.
 func IsFailedTransaction(err error) bool { return sqlState(err) == "25P02" }
 
-// IsOutage reports whether the server answered that it cannot work now: it lacks
-// memory, disk or connections, is told to stop, or is damaged.
+// outageClasses are the classes of SQLSTATEs with which a server says that it cannot work.
+var outageClasses = []string{"08", "53", "57", "58", "XX"}
+
+// IsOutage reports whether the server answered that it cannot work now: it lacks memory,
+// disk or connections, is shutting down, or is damaged.
 func IsOutage(err error) bool {
 	code := sqlState(err)
-	for _, class := range []string{"08", "53", "57", "58", "XX"} {
-		if strings.HasPrefix(code, class) {
-			return true
-		}
-	}
-	return false
+	return len(code) == 5 && slices.Contains(outageClasses, code[:2])
 }
 
-// IsUnreachable reports whether a connection could not be made, or broke, or did
-// not answer in time.
+// IsUnreachable reports whether a connection could not be made, broke, or did not answer in
+// time.
 func IsUnreachable(err error) bool {
 	if err == nil {
 		return false
 	}
 	if code := sqlState(err); code != "" {
 		switch code {
-		case "57P01", "57P02", "57P03": // the server is told to stop, has crashed, or is starting
+		case "57P01", "57P02", "57P03": // the server is shutting down, has crashed, or is starting
 			return true
 		}
 		return strings.HasPrefix(code, "08")
 	}
 	var connect *pgconn.ConnectError
-	var network net.Error // deadlines that have passed are such too
+	var network net.Error // a deadline that has passed is one too
 	return errors.As(err, &connect) || errors.As(err, &network) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		strings.Contains(err.Error(), "conn closed") || strings.Contains(err.Error(), "unexpected EOF")

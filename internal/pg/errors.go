@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// What the functions raise. Callers tell them apart with errors.Is; the full
-// story is in an [*Error].
+// The kinds of errors that the SQL functions raise. Callers tell them apart with errors.Is.
+// An [*Error] has the details.
 var (
 	ErrNotFound  = errors.New("not found")
 	ErrConflict  = errors.New("conflict")
@@ -26,15 +26,15 @@ var sentinels = map[string]error{
 	"PH005": ErrRefused,
 }
 
-// Error is an error that a function of the schema raised. It unwraps to one of
-// the sentinels and to the *pgconn.PgError it came as.
+// Error is an error that an SQL function raised. It unwraps to one of the kinds, such as
+// [ErrNotFound], and to the *pgconn.PgError.
 type Error struct {
 	Message string
 	Detail  string
 
 	sentinel error
 	hint     string
-	cause    *pgconn.PgError // nil when this package found it, without asking
+	cause    *pgconn.PgError // nil if this process found the error
 }
 
 func (e *Error) Error() string {
@@ -44,7 +44,7 @@ func (e *Error) Error() string {
 	return e.Message + ": " + e.Detail
 }
 
-// Hint is what to do about it; it may be empty.
+// Hint returns the remedy, or "".
 func (e *Error) Hint() string { return e.hint }
 
 func (e *Error) Unwrap() []error {
@@ -54,35 +54,35 @@ func (e *Error) Unwrap() []error {
 	return []error{e.sentinel, e.cause}
 }
 
-// NotFound is an [ErrNotFound] that was found here, with what to do about it.
+// NotFound returns an [ErrNotFound] with a hint.
 func NotFound(message, hint string) error {
 	return &Error{Message: message, sentinel: ErrNotFound, hint: hint}
 }
 
-// Invalid is an [ErrInvalid] that was found here, with what to do about it.
+// Invalid returns an [ErrInvalid] with a hint.
 func Invalid(message, hint string) error {
 	return &Error{Message: message, sentinel: ErrInvalid, hint: hint}
 }
 
-// Refused is an [ErrRefused] that was found here, with what to do about it.
+// Refused returns an [ErrRefused] with a hint.
 func Refused(message, hint string) error {
 	return &Error{Message: message, sentinel: ErrRefused, hint: hint}
 }
 
 const insufficientPrivilege = "42501"
 
-// deniedError is a refusal of Postgres, with the roles that would help.
+// deniedError is a lack of rights, with the roles that have them.
 type deniedError struct{ error }
 
 func (e deniedError) Unwrap() error { return e.error }
 
 func (deniedError) Hint() string {
 	return "grant posthorn_publisher, posthorn_consumer or posthorn_admin to the user of the database URL, as in: " +
-		"grant posthorn_publisher to app; docs/operations.md says what each may do"
+		"grant posthorn_publisher to app; docs/operations.md lists the rights of each"
 }
 
-// Translate says what was attempted, and turns the errors of the schema into
-// [*Error]. Those of Postgres itself stay as they are.
+// Translate puts a verb before an error, and turns the errors that SQL functions raise into
+// [*Error]. Other errors of Postgres stay as they are.
 func Translate(verb string, err error) error {
 	if err == nil {
 		return nil

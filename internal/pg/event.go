@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Message is what gets published. Only Type is required.
+// Message is an event to publish. Only Type is required.
 type Message struct {
 	Type      string          `json:"type"`
 	Stream    string          `json:"stream,omitempty"` // default "default"
@@ -14,10 +14,10 @@ type Message struct {
 	Payload   json.RawMessage `json:"payload,omitempty"`    // default {}
 	Metadata  json.RawMessage `json:"metadata,omitempty"`   // default {}
 	DeliverAt *time.Time      `json:"deliver_at,omitempty"` // default: at once
-	DedupKey  string          `json:"dedup_key,omitempty"`  // published again under it, it is one event
+	DedupKey  string          `json:"dedup_key,omitempty"`  // messages with the same one become one event
 }
 
-// Event is a message in the log, as a group receives it.
+// Event is an event of the log, as a group gets it.
 type Event struct {
 	ID          int64           `json:"id"`
 	Stream      string          `json:"stream"`
@@ -28,25 +28,25 @@ type Event struct {
 	Metadata    json.RawMessage `json:"metadata"`
 	PublishedAt time.Time       `json:"published_at"`
 
-	// Delivery counts how often the group was handed the event, from 1. It is 0
-	// when it was read without a group.
+	// Delivery counts how often the event was handed out to the group, from 1. It is 0
+	// for an event that was read without a group.
 	Delivery int `json:"delivery,omitempty"`
-	// Subscriptions are those that the event is for; none means that the event
-	// as a whole is.
+	// Subscriptions are the subscriptions that the event is for. If there are none, it
+	// is for all handlers of the group.
 	Subscriptions []string `json:"subscriptions,omitempty"`
 
-	// Confidential: the payload was sealed, and was opened.
+	// Confidential: the payload was sealed in the log, and is open here.
 	Confidential bool `json:"-"`
 }
 
-// Lease is a batch of events that one node may work on until a deadline. ID and
-// Attempt together fence: when another node takes the lease over, Attempt is
-// higher, and what is done under the old one is refused with [ErrLeaseLost].
+// Lease is a batch of events that one node may handle until a deadline. ID and Attempt
+// fence: when another node takes the lease over, Attempt is higher, and calls with the old
+// one fail with [ErrLeaseLost].
 type Lease struct {
 	ID      int64
 	Attempt int
 	Events  []Event
 }
 
-// Held reports whether there is a lease at all; its zero value is none.
+// Held reports whether there is a lease. The zero value is none.
 func (l Lease) Held() bool { return l.ID != 0 }

@@ -8,16 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Import is an import that exists.
+// Import identifies an import.
 type Import struct {
 	ID        int64
 	Namespace string
 	Name      string
 }
 
-// DefineImport makes an import, or changes where it reads and which streams it is
-// for. Source is the broker for people, without secrets; kind says which brokers
-// understand its positions, and differing from that of before is an [ErrConflict].
+// DefineImport makes an import, or changes its source and its streams. Source names the
+// broker for people, without secrets. Kind is the kind of the broker, which its positions
+// depend on: changing it fails with [ErrConflict].
 func DefineImport(ctx context.Context, db DB, namespace, name, source, kind string, streams []string) (Import, error) {
 	id, err := Value[int64](ctx, db, "define import", "select posthorn.define_import($1::text, $2::text, $3::text, $4::text, $5::text[])",
 		namespace, name, source, kind, streams)
@@ -29,13 +29,13 @@ type ImportLead struct {
 	Import  Import
 	Owner   string
 	Epoch   int64    // 0: another process has the lead
-	Leader  string   // the process that has it
-	Streams []string // patterns of the streams that the import is for
+	Leader  string   // the process that leads
+	Streams []string // patterns of the streams to import
 	KnownAs string   // the import's name at the broker
 }
 
-// LeadImport takes the lead of an import, if no other process has it; with an
-// epoch it renews the lead that was taken under it, or fails with [ErrLeaseLost].
+// LeadImport takes the lead of an import, if no other process has it. With an epoch, it
+// renews the lead of that epoch, or fails with [ErrLeaseLost].
 func LeadImport(ctx context.Context, db DB, i Import, owner string, leaseFor time.Duration, epoch int64) (ImportLead, error) {
 	lead := ImportLead{Import: i, Owner: owner}
 	err := db.QueryRow(ctx, `
@@ -45,13 +45,13 @@ func LeadImport(ctx context.Context, db DB, i Import, owner string, leaseFor tim
 	return lead, Translate("lead import", err)
 }
 
-// ResignImport gives the lead back, so that another process has it at once.
+// ResignImport gives the lead back, so that another process can take it at once.
 func ResignImport(ctx context.Context, db DB, lead ImportLead) error {
 	return Exec(ctx, db, "resign import", "select posthorn.resign_import($1::bigint, $2::text, $3::bigint)",
 		lead.Import.ID, lead.Owner, lead.Epoch)
 }
 
-// ImportPositions returns how far an import is, by stream.
+// ImportPositions returns the positions of an import, by stream.
 func ImportPositions(ctx context.Context, db DB, i Import) (map[string]string, error) {
 	type position struct{ Stream, Position string }
 	found, err := Collect(ctx, db, "read positions", pgx.RowToStructByPos[position],
@@ -63,20 +63,20 @@ func ImportPositions(ctx context.Context, db DB, i Import) (map[string]string, e
 	return positions, err
 }
 
-// ImportPart is a part of a batch: what was read of one stream, from one log.
+// ImportPart is the part of a batch that was read from one stream and belongs to one log.
 type ImportPart struct {
 	Stream       string
-	From, Passed string // where the import stood, and where it stands then
-	Log          string // that the events are from; "" without any
-	Namespace    string // in that log
-	Trimmed      bool   // the broker had removed events before these
+	From, Passed string // the positions before and after the part
+	Log          string // the origin of the events; "" if there are none
+	Namespace    string // of the events in that log
+	Trimmed      bool   // the broker has removed events before these
 	Events       []Event
 }
 
-// ImportEvents publishes events that were read from a broker, with their ids and
-// times of there, and moves the import past them, in one transaction. It returns
-// how many were new. It fails with [ErrLeaseLost], and changes nothing, when the
-// lead is lost or a stream does not stand where its part begins.
+// ImportEvents publishes events that were read from a broker, with their original ids and
+// times, and moves the positions of the import, in one transaction. It returns the number
+// of new events. It fails with [ErrLeaseLost], and changes nothing, when the lead is lost
+// or the position of a stream is not that of its part.
 func ImportEvents(ctx context.Context, db DB, lead ImportLead, parts []ImportPart) (int64, error) {
 	var (
 		streams, from, passed []string
@@ -111,14 +111,14 @@ func ImportEvents(ctx context.Context, db DB, lead ImportLead, parts []ImportPar
 		numbers, ids, c.types, c.payloads, published, c.keys, c.tags, c.metadata)
 }
 
-// StreamLag is how much a broker has of a stream behind the position of an import.
+// StreamLag is the number of events that a broker has after the position of an import.
 type StreamLag struct {
 	Stream string
 	Events int64
-	Oldest *time.Time // when the broker got the first of them
+	Oldest *time.Time // the time at which the broker got the first of them
 }
 
-// NoteImportLag notes how much a broker has left.
+// NoteImportLag records how many events a broker has left.
 func NoteImportLag(ctx context.Context, db DB, lead ImportLead, lags []StreamLag) error {
 	streams, events, oldest := make([]string, len(lags)), make([]int64, len(lags)), make([]*time.Time, len(lags))
 	for i, l := range lags {
@@ -129,8 +129,8 @@ func NoteImportLag(ctx context.Context, db DB, lead ImportLead, lags []StreamLag
 		lead.Import.ID, lead.Owner, lead.Epoch, streams, events, oldest)
 }
 
-// NoteImportError notes the error that keeps an import from going on, or one
-// stream of it; "": it goes on.
+// NoteImportError records the error that stops an import, or one stream of it; "": it goes
+// on.
 func NoteImportError(ctx context.Context, db DB, lead ImportLead, stream, text string) error {
 	return Exec(ctx, db, "note import error", "select posthorn.note_import_error($1::bigint, $2::text, $3::bigint, $4::text, $5::text)",
 		lead.Import.ID, lead.Owner, lead.Epoch, Optional(stream), Optional(Storable(text)))

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// NewJob is what gets enqueued. Only Title is required.
+// NewJob is a job to enqueue. Only Title is required.
 type NewJob struct {
 	Title       string          `json:"title"`
 	Description string          `json:"description,omitempty"`
@@ -43,7 +43,7 @@ func (j *NewJob) maxRetries() int {
 
 func (j *NewJob) uniqueFor() *string { return OptionalPeriod(Optional(j.UniqueFor)) }
 
-// retryDelays is an array literal, since not every driver has arrays of periods.
+// retryDelays returns the delays as an array literal.
 func (j *NewJob) retryDelays() *string {
 	if len(j.RetryDelays) == 0 {
 		return nil
@@ -56,8 +56,8 @@ func (j *NewJob) retryDelays() *string {
 	return &literal
 }
 
-// Enqueue writes one job in the transaction of db and returns its id. Under a
-// unique key that is in use, the id is that of the job which has it.
+// Enqueue enqueues one job in the transaction of db and returns its id. If another job has
+// the unique key, it returns the id of that job.
 func Enqueue(ctx context.Context, db DB, namespace string, j NewJob) (int64, error) {
 	return Value[int64](ctx, db, "enqueue", `
 		select posthorn.enqueue($1::text, $2::text, $3::json, $4::text[], $5::text, $6::int, $7::timestamptz, $8::int, $9::text,
@@ -80,8 +80,8 @@ func tagsOf(tags []string) []string {
 	return tags
 }
 
-// EnqueueMany writes jobs in order, in the transaction of db, and returns their
-// ids. It is one statement, so all of them are written or none is.
+// EnqueueMany enqueues jobs in order, in the transaction of db, and returns their ids. It
+// is one statement, so it enqueues all jobs or none.
 func EnqueueMany(ctx context.Context, db DB, namespace string, jobs []NewJob) ([]int64, error) {
 	switch len(jobs) {
 	case 0:
@@ -122,7 +122,7 @@ type jobColumns struct {
 	maxRetries texts
 	metadata   []json.RawMessage
 
-	special      bool // some job has one of these
+	special      bool // a job has one of these
 	descriptions []*string
 	uniqueKeys   []*string
 	uniqueFor    []*string
@@ -159,28 +159,8 @@ type texts []string
 
 func (t texts) literal() string { return "{" + strings.Join(t, ",") + "}" }
 
-// JobEntry is an entry of the job log: what was done to a job.
-type JobEntry struct {
-	ID              int64      `json:"id"`
-	Job             int64      `json:"event_id"`
-	Worker          string     `json:"worker_id,omitempty"`
-	Action          string     `json:"action"` // PICKED, STARTED, COMPLETED, FAILED, EXPIRED, RESET, CANCELLED, SNOOZED or CHANGED
-	Attempt         int        `json:"attempt"`
-	StatusCode      *int       `json:"status_code,omitempty"`
-	ExecutionTimeMS *int64     `json:"execution_time_ms,omitempty"`
-	RetryCount      *int       `json:"retry_count,omitempty"`   // of failures
-	NextRetryAt     *time.Time `json:"next_retry_at,omitempty"` // of failures; none: it was the last
-	ErrorMessage    string     `json:"error_message,omitempty"`
-	Reason          string     `json:"reason,omitempty"` // of RESET and CANCELLED
-	CreatedAt       time.Time  `json:"created_at"`
-}
-
-const entryFields = `
-	id, event_id, coalesce(worker_id, ''), action, attempt, status_code, execution_time_ms, retry_count, next_retry_at,
-	coalesce(error_message, ''), coalesce(reason, ''), created_at`
-
-// JobNews returns a number that rises whenever jobs become ready. It moves
-// before the transaction commits that makes them so.
+// JobNews returns a number that rises whenever jobs become ready. It rises before the
+// transaction commits that makes them ready.
 func JobNews(ctx context.Context, db DB) (int64, error) {
-	return Value[int64](Within(ctx, lookTime), db, "look for jobs", "select posthorn.job_news()")
+	return Value[int64](Within(ctx, pollTime), db, "look for jobs", "select posthorn.job_news()")
 }

@@ -134,7 +134,7 @@ func TestReleasedJobsAreCountedAsNotTried(t *testing.T) {
 	})
 }
 
-func TestJobsAreListedByWhatTheyAre(t *testing.T) {
+func TestListJobs(t *testing.T) {
 	everyMode(t, func(t *testing.T, db *pg.Pool) {
 		ctx := t.Context()
 		ids := must(pg.EnqueueMany(ctx, db, ns, []pg.NewJob{{Title: "a", Tags: []string{"x"}}, {Title: "b", Tags: []string{"y"}}, {Title: "c", Tags: []string{"x", "y"}}}))(t)

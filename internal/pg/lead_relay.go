@@ -9,16 +9,15 @@ import (
 type Lead struct {
 	Group    Group
 	Owner    string
-	Epoch    int64    // 0: it is not ours
-	Leader   string   // who has it
+	Epoch    int64    // 0: another process has the lead
+	Leader   string   // the process that leads
 	Streams  []string // patterns of the streams that the relay is for
-	Imported bool     // whether it writes imported events too
+	Imported bool     // it writes imported events too
 }
 
-// LeadRelay takes the lead of a relay, if nobody else has it: see
-// [Lead].Epoch. With an epoch it renews the lead that was taken under it, and
-// the leases that go with it; that fails with [ErrLeaseLost] when it is somebody
-// else's, or the relay was moved.
+// LeadRelay takes the lead of a relay, if no other process has it. With an epoch, it renews
+// the lead of that epoch and its leases, or fails with [ErrLeaseLost] when another process
+// leads or the relay was moved.
 func LeadRelay(ctx context.Context, db DB, group Group, owner string, leaseFor time.Duration, epoch int64) (Lead, error) {
 	lead := Lead{Group: group, Owner: owner}
 	err := db.QueryRow(ctx, `
@@ -29,14 +28,13 @@ func LeadRelay(ctx context.Context, db DB, group Group, owner string, leaseFor t
 	return lead, Translate("lead relay", err)
 }
 
-// ResignRelay gives the lead back, so that another process has it at once.
+// ResignRelay gives the lead back, so that another process can take it at once.
 func ResignRelay(ctx context.Context, db DB, lead Lead) error {
 	return Exec(ctx, db, "resign relay", "select posthorn.resign_relay($1::bigint, $2::text, $3::bigint)",
 		lead.Group.ID, lead.Owner, lead.Epoch)
 }
 
-// NoteRelayError notes the error that keeps a relay from writing; "": it writes
-// again.
+// NoteRelayError records the error that stops a relay; "": it writes again.
 func NoteRelayError(ctx context.Context, db DB, lead Lead, text string) error {
 	return Exec(ctx, db, "note relay error", "select posthorn.note_relay_error($1::bigint, $2::text, $3::bigint, $4::text)",
 		lead.Group.ID, lead.Owner, lead.Epoch, Optional(Storable(text)))

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// receiveEvents reads the answer of the second transaction. The names of streams
-// are left for later: until then Stream is empty, and the id is in streamIDs.
+// receiveEvents reads the results of the second transaction. Stream is still empty then,
+// and streamIDs has the ids of the streams.
 func (s *session) receiveEvents(pipeline *pgconn.Pipeline, maxEvents int) ([]Event, error) {
 	rows, err := nextRows(pipeline)
 	if err != nil {
@@ -31,8 +31,8 @@ func (s *session) receiveEvents(pipeline *pgconn.Pipeline, maxEvents int) ([]Eve
 	return events, err
 }
 
-// decode reads a row of lease_events in binary format. The values are the
-// connection's and gone with the next row, so they are copied: once.
+// decode reads a row of lease_events in binary format. The next row overwrites the values,
+// so they are copied, once.
 func (s *session) decode(values [][]byte, e *Event, texts *buffer) bool {
 	if len(values) != 10 || len(values[0]) != 8 || len(values[1]) != 8 || len(values[7]) != 8 || len(values[8]) != 4 {
 		return false
@@ -54,8 +54,8 @@ func (s *session) decode(values [][]byte, e *Event, texts *buffer) bool {
 	return ok
 }
 
-// intern makes one string of all equal ones. Whoever makes up types without end
-// does not fill the memory with them.
+// intern returns the same string for equal texts. It keeps at most 1000, so a program with
+// an endless number of types does not fill the memory.
 func (s *session) intern(text []byte) string {
 	if known, ok := s.types[string(text)]; ok { // does not allocate
 		return known
@@ -68,8 +68,8 @@ func (s *session) intern(text []byte) string {
 	return fresh
 }
 
-// buffer copies byte slices into larger pieces of memory: fewer allocations, at
-// the price that an event kept for long keeps its neighbours' bytes too.
+// buffer copies byte slices into larger pieces of memory. That saves allocations, but an
+// event that stays in memory keeps the bytes of its neighbours too.
 type buffer struct{ free []byte }
 
 const bufferSize = 32 << 10
@@ -86,13 +86,13 @@ func (b *buffer) copy(value []byte) []byte {
 	return b.free[start:len(b.free):len(b.free)]
 }
 
-// timeOf converts Postgres's microseconds since the year 2000.
+// timeOf converts microseconds since the year 2000, the times of Postgres.
 func timeOf(microseconds int64) time.Time {
 	const epoch = 946684800 * 1000000
 	return time.UnixMicro(epoch + microseconds)
 }
 
-// textArray decodes a text[] without nulls, of one dimension or empty.
+// textArray decodes a text[] that has no nulls and at most one dimension.
 func textArray(value []byte) ([]string, bool) {
 	b := binary.BigEndian
 	const header = 12 // dimensions, whether there are nulls, element type

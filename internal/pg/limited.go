@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Limited gives statements on connections that somebody else has opened the
-// deadlines that those on a [Pool] have, see [Within].
+// Limited gives statements the deadlines of statements on a [Pool], on connections that the
+// program has opened. See [Within].
 func Limited(db DB) DB { return limitedDB{db} }
 
 type limitedDB struct{ db DB }

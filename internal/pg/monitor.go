@@ -16,15 +16,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A host that dies, or a firewall that forgets a connection, tells nobody. The
-// operating system waits a quarter of an hour for an answer before it gives up.
-// A monitor finds out sooner: where a connection has waited for a while, it asks
-// the same address on a new connection. If that gets no answer either, the host
-// is silent, and all connections to it are closed.
+// A monitor notices when a server does not answer any more, for example because its host
+// has died or a firewall has dropped the connection. The operating system would wait for a
+// quarter of an hour. When a connection has waited for a while, the monitor probes the same
+// address on a new connection. If that gets no answer either, the address is silent, and
+// the monitor closes all connections to it.
 type monitor struct {
 	dial           pgconn.DialFunc
 	connectTimeout time.Duration
-	several        bool // addresses are in the URL
+	severalHosts   bool // the URL has several addresses
 	log            *slog.Logger
 
 	mu     sync.Mutex
@@ -34,14 +34,15 @@ type monitor struct {
 }
 
 const (
-	suspectAfter = 5 * time.Second  // before a connection that waits is suspect
-	probeTime    = 4 * time.Second  // for a new connection to get an answer
-	passOver     = 10 * time.Second // a silent address, where there are others
-	partingTime  = 2 * time.Second  // for canceling a statement and closing its connection
-	pingTime     = 5 * time.Second  // for an idle connection of a pool, before it is used
+	probeAfter = 5 * time.Second  // the time that a connection waits before its address is probed
+	probeTime  = 4 * time.Second  // the time that a probe waits for an answer
+	skipTime   = 10 * time.Second // the time that a silent address is skipped, if there are others
+	closeTime  = 2 * time.Second  // for canceling a statement and closing its connection
+	pingTime   = 5 * time.Second  // for an idle connection of a pool, before it is used
 
-	connectTime      = 10 * time.Second // if the URL says nothing of it: long enough for a server that sleeps
-	connectTimeOfOne = 5 * time.Second  // of several addresses
+	// If the URL has no connect_timeout:
+	connectTime      = 10 * time.Second // long enough for a server that starts on demand
+	connectTimeOfOne = 5 * time.Second  // for each of several addresses
 )
 
 func newMonitor(config *pgx.ConnConfig, log *slog.Logger) *monitor {
@@ -50,36 +51,36 @@ func newMonitor(config *pgx.ConnConfig, log *slog.Logger) *monitor {
 		conns: map[*watchedConn]struct{}{}, silent: map[string]time.Time{}, probed: map[string]time.Time{},
 	}
 	first := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
-	for _, other := range config.Fallbacks { // some of which differ only in TLS
-		m.several = m.several || net.JoinHostPort(other.Host, strconv.Itoa(int(other.Port))) != first
+	for _, other := range config.Fallbacks { // some differ only in TLS
+		m.severalHosts = m.severalHosts || net.JoinHostPort(other.Host, strconv.Itoa(int(other.Port))) != first
 	}
 	m.connectTimeout = config.ConnectTimeout
 	if m.connectTimeout == 0 {
 		m.connectTimeout = connectTime
-		if m.several {
+		if m.severalHosts {
 			m.connectTimeout = connectTimeOfOne
 		}
 	}
 	return m
 }
 
-// watch has connections that are made with config watched. If they are limited,
-// their statements have deadlines too; see [Within].
+// watch watches the connections that are made with config. If limited, their statements
+// have deadlines, see [Within].
 func (m *monitor) watch(config *pgx.ConnConfig, limited bool) {
 	config.DialFunc = m.connect
 	config.ConnectTimeout = m.connectTimeout
-	ours := pgx.QueryTracer(connectTracer{})
+	tracer := pgx.QueryTracer(connectTracer{})
 	if limited {
-		ours = deadlineTracer{}
+		tracer = deadlineTracer{}
 	}
 	if config.Tracer != nil {
-		ours = multitracer.New(config.Tracer, ours)
+		tracer = multitracer.New(config.Tracer, tracer)
 	}
-	config.Tracer = ours
+	config.Tracer = tracer
 }
 
-// connectTracer marks the contexts of those who connect. Without the mark it is
-// pgx that wants to cancel a statement, whose context has ended.
+// connectTracer marks the contexts in which connections are opened. pgx dials without the
+// mark to cancel a statement whose context has ended.
 type connectTracer struct{}
 
 type connecting struct{}
@@ -96,19 +97,19 @@ func (connectTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tra
 
 func (connectTracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// connect dials. With several addresses, one that was silent a moment ago is
-// passed over: each new connection would wait for it.
+// connect dials. If there are several addresses, it skips one that was silent a moment ago,
+// since each new connection would wait for it.
 func (m *monitor) connect(ctx context.Context, network, address string) (net.Conn, error) {
 	cancels := ctx.Value(connecting{}) == nil
-	if (m.several || cancels) && m.wasSilent(address) {
+	if (m.severalHosts || cancels) && m.wasSilent(address) {
 		return nil, &silentError{address}
 	}
-	if cancels { // a pool gets no other connection meanwhile
-		ctx, cancel := context.WithTimeout(ctx, partingTime)
+	if cancels { // the pool waits meanwhile
+		ctx, cancel := context.WithTimeout(ctx, closeTime)
 		defer cancel()
 		conn, err := m.dial(ctx, network, address)
 		if err == nil {
-			err = conn.SetDeadline(time.Now().Add(partingTime))
+			err = conn.SetDeadline(time.Now().Add(closeTime))
 		}
 		return conn, err
 	}
@@ -120,8 +121,8 @@ func (m *monitor) connect(ctx context.Context, network, address string) (net.Con
 		}
 		return nil, err
 	}
-	c := &watchedConn{Conn: conn, monitor: m, network: network, address: address, opened: began, lastHeard: lastHeard(address)}
-	c.timer = time.AfterFunc(suspectAfter, c.wait)
+	c := &watchedConn{Conn: conn, monitor: m, network: network, address: address, opened: began, lastReceived: lastReceived(address)}
+	c.timer = time.AfterFunc(probeAfter, c.wait)
 	c.timer.Stop()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,11 +133,11 @@ func (m *monitor) connect(ctx context.Context, network, address string) (net.Con
 func (m *monitor) wasSilent(address string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return time.Since(m.silent[address]) < passOver
+	return time.Since(m.silent[address]) < skipTime
 }
 
-// foundSilent closes all connections to an address, which nobody answers.
-func (m *monitor) foundSilent(address string) {
+// closeSilent closes all connections to an address that does not answer.
+func (m *monitor) closeSilent(address string) {
 	m.mu.Lock()
 	_, known := m.silent[address]
 	m.silent[address] = time.Now()
@@ -152,12 +153,12 @@ func (m *monitor) foundSilent(address string) {
 	}
 	for _, c := range conns {
 		c.silent.Store(true)
-		_ = c.Conn.Close() // nobody can do anything about it
+		_ = c.Conn.Close() // there is no remedy for an error
 	}
 }
 
-// answers notes that an address has answered on a new connection.
-func (m *monitor) answers(address string) {
+// answered records that an address has answered on a new connection.
+func (m *monitor) answered(address string) {
 	m.mu.Lock()
 	_, was := m.silent[address]
 	delete(m.silent, address)
@@ -167,10 +168,10 @@ func (m *monitor) answers(address string) {
 	}
 }
 
-// suspect probes an address on which a connection has waited for a while.
-func (m *monitor) suspect(network, address string) {
+// check probes an address from which a connection awaits an answer.
+func (m *monitor) check(network, address string) {
 	m.mu.Lock()
-	recently := time.Since(m.probed[address]) < suspectAfter/2 // by another connection
+	recently := time.Since(m.probed[address]) < probeAfter/2 // for another connection
 	if !recently {
 		m.probed[address] = time.Now()
 	}
@@ -184,25 +185,27 @@ func (m *monitor) suspect(network, address string) {
 	}
 }
 
-// unanswered is called when a new connection has got no answer in time. A busy
-// server may accept connections later than that, but it answers on open ones.
+// unanswered is called when a new connection has got no answer in time. It closes the
+// connections unless one of them has got an answer meanwhile: a busy server may be slow to
+// accept new ones.
 func (m *monitor) unanswered(address string, began time.Time) {
-	if lastHeard(address).Load() < began.UnixNano() {
-		m.foundSilent(address)
+	if lastReceived(address).Load() < began.UnixNano() {
+		m.closeSilent(address)
 	}
 }
 
-// heard has the time, in nanoseconds, at which any connection of this process to an
-// address last received something. All monitors of the process share it.
-var heard sync.Map // of *atomic.Int64, by address
+// received has the time, in nanoseconds, at which a connection of this process last
+// received data from an address. All monitors of the process share it.
+var received sync.Map // of *atomic.Int64, by address
 
-func lastHeard(address string) *atomic.Int64 {
-	t, _ := heard.LoadOrStore(address, new(atomic.Int64))
+func lastReceived(address string) *atomic.Int64 {
+	t, _ := received.LoadOrStore(address, new(atomic.Int64))
 	return t.(*atomic.Int64)
 }
 
-// probe asks whether the server speaks TLS, which it tells anyone. An error that
-// comes at once is an answer too: then the other connections break by themselves.
+// probe reports whether a server answers. It asks whether the server supports TLS, which
+// needs no authentication. An immediate error is an answer too: then the other connections
+// fail by themselves.
 func (m *monitor) probe(network, address string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
 	defer cancel()
@@ -212,7 +215,7 @@ func (m *monitor) probe(network, address string) bool {
 	}
 	defer func() { _ = conn.Close() }()
 	deadline, _ := ctx.Deadline()
-	_ = conn.SetDeadline(deadline) // it would be closed already
+	_ = conn.SetDeadline(deadline) // fails only if the connection is closed
 	if _, err = conn.Write([]byte{0, 0, 0, 8, 4, 210, 22, 47}); err == nil {
 		_, err = conn.Read(make([]byte, 1))
 	}
@@ -224,7 +227,7 @@ func isTimeout(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// silentError is what becomes of connections to an address that is silent.
+// silentError is the error of connections to a silent address.
 type silentError struct{ address string }
 
 func (e *silentError) Error() string {
@@ -235,19 +238,19 @@ func (e *silentError) Hint() string {
 	return "check the database's host and the network between; with several hosts in the URL, the next one is tried"
 }
 
-// watchedConn is a connection that notices when its peer is silent.
+// watchedConn is a connection that is probed when it waits for a while.
 type watchedConn struct {
 	net.Conn
 	monitor          *monitor
 	network, address string
 	opened           time.Time
 
-	heard     atomic.Bool   // something has arrived
-	lastHeard *atomic.Int64 // from the address, on any connection
-	silent    atomic.Bool   // it was closed because the peer is
+	answered     atomic.Bool   // data has arrived
+	lastReceived *atomic.Int64 // the time of the last data from the address, on any connection
+	silent       atomic.Bool   // it was closed because the address is silent
 
 	mu      sync.Mutex
-	waiting int         // reads and writes that are under way
+	waiting int         // reads and writes in progress
 	timer   *time.Timer // runs while there are any
 }
 
@@ -256,9 +259,9 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.end()
 	if n > 0 {
-		c.lastHeard.Store(time.Now().UnixNano())
-		if !c.heard.Swap(true) {
-			c.monitor.answers(c.address)
+		c.lastReceived.Store(time.Now().UnixNano())
+		if !c.answered.Swap(true) {
+			c.monitor.answered(c.address)
 		}
 	}
 	return n, c.explain(err)
@@ -275,7 +278,7 @@ func (c *watchedConn) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waiting++; c.waiting == 1 {
-		c.timer.Reset(suspectAfter)
+		c.timer.Reset(probeAfter)
 	}
 }
 
@@ -289,11 +292,11 @@ func (c *watchedConn) end() {
 
 // wait is called when a read or a write has taken a while.
 func (c *watchedConn) wait() {
-	c.monitor.suspect(c.network, c.address)
+	c.monitor.check(c.network, c.address)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waiting > 0 {
-		c.timer.Reset(suspectAfter)
+		c.timer.Reset(probeAfter)
 	}
 }
 
@@ -304,23 +307,24 @@ func (c *watchedConn) explain(err error) error {
 	return err
 }
 
-// SetDeadline ends a wait when pgx asks for that at once. A deadline that lies in
-// the future is for a connection's last words, for which a pool would wait.
+// SetDeadline shortens deadlines. pgx sets one in the past to end a wait, and one in the
+// future to close a connection, for which the pool waits.
 func (c *watchedConn) SetDeadline(t time.Time) error {
-	if soon := time.Now().Add(partingTime); t.After(soon) {
+	if soon := time.Now().Add(closeTime); t.After(soon) {
 		t = soon
 	}
 	return c.Conn.SetDeadline(t)
 }
 
-// Close also notes when nobody has answered for as long as connecting may take.
+// Close also notices a server that has accepted a connection, and has not answered until
+// the timeout for connecting.
 func (c *watchedConn) Close() error {
 	m := c.monitor
 	m.mu.Lock()
 	_, open := m.conns[c]
 	delete(m.conns, c)
 	m.mu.Unlock()
-	if open && !c.heard.Load() && time.Since(c.opened) > m.connectTimeout*9/10 {
+	if open && !c.answered.Load() && time.Since(c.opened) > m.connectTimeout*9/10 {
 		m.unanswered(c.address, c.opened)
 	}
 	return c.Conn.Close()

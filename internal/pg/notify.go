@@ -6,17 +6,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// channel is where clients tell each other that they have published. It does not
-// cross databases.
+// channel is the channel on which clients notify each other after publishing. Each database
+// has its own.
 const channel = "posthorn"
 
-// Notify tells those who listen that something was published. It waits for no
-// disk: nothing is lost with a notification.
+// Notify notifies clients that listen of new events. It does not wait for the disk, since a
+// lost notification only delays them.
 func Notify(ctx context.Context, db DB) error {
-	return Exec(Within(ctx, lookTime), db, "notify", "select set_config('synchronous_commit', 'off', true), pg_notify($1, '')", channel)
+	return Exec(Within(ctx, pollTime), db, "notify", "select set_config('synchronous_commit', 'off', true), pg_notify($1, '')", channel)
 }
 
-// Listen lets a connection hear of [Notify].
+// Listen lets a connection receive the notifications of [Notify].
 func Listen(ctx context.Context, conn *pgx.Conn) error {
-	return Exec(Within(ctx, lookTime), conn, "listen", "listen "+channel)
+	return Exec(Within(ctx, pollTime), conn, "listen", "listen "+channel)
 }

@@ -23,8 +23,8 @@ import (
 
 const ns = "default"
 
-// everyMode runs a test in each way in which programs talk to Postgres. The
-// first is the default, on a direct connection; the others suit poolers.
+// everyMode runs a test in each query mode. The first is the default, on a direct
+// connection; the others suit poolers.
 func everyMode(t *testing.T, test func(t *testing.T, pool *pg.Pool)) {
 	t.Parallel()
 	modes := map[string]pgx.QueryExecMode{
@@ -61,7 +61,7 @@ func openURL(t testing.TB, url string, mode pgx.QueryExecMode) *pg.Pool {
 	return pool
 }
 
-// must is for what the test is not about.
+// must fails the test if a call of its preparation has an error.
 func must[T any](value T, err error) func(t *testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -103,7 +103,7 @@ func takeOf(group pg.Group) pg.Take {
 	return pg.Take{Group: group, Node: "node", MaxEvents: 100, LeaseFor: time.Minute}
 }
 
-// The first delivery of a message.
+// delivered returns the event of the first delivery of a message.
 func delivered(m pg.Message, id int64) pg.Event {
 	e := pg.Event{
 		ID: id, Stream: m.Stream, Type: m.Type, Key: m.Key, Tags: m.Tags,
@@ -121,8 +121,8 @@ func delivered(m pg.Message, id int64) pg.Event {
 	return e
 }
 
-// Times are the database's, and an empty list is as good as none. Documents are
-// compared as one: cmp would look at each byte by itself.
+// sameEvents ignores times, which the database sets, and takes an empty list for nil. It
+// compares documents as a whole, not byte by byte.
 var sameEvents = cmp.Options{
 	cmp.Comparer(func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }),
 	cmpopts.IgnoreFields(pg.Event{}, "PublishedAt"),
@@ -166,7 +166,7 @@ func TestARefusalNamesTheRoles(t *testing.T) {
 	}
 }
 
-// deadLetters are all that a filter means.
+// deadLetters returns all dead letters that a filter selects.
 func deadLetters(ctx context.Context, a *admin.Admin, filter admin.DeadLetterFilter) ([]admin.DeadLetter, error) {
 	var found []admin.DeadLetter
 	for letter, err := range a.DeadLetters(ctx, filter) {

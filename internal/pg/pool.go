@@ -11,26 +11,25 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Pool is a connection pool for Posthorn's own statements. On a direct
-// connection its sessions are set up for them, with plans that are made once;
-// so it is not for the statements of handlers.
+// Pool is a connection pool for Posthorn's own statements. Its direct connections have
+// settings for them, with plans that are made once, so handlers must not use it.
 type Pool struct {
 	*pgxpool.Pool
 
-	// direct: the server keeps what a session has prepared. A pooler that gives
-	// each transaction another connection does not.
+	// direct: prepared statements stay on the connection. They do not with a pooler
+	// that gives each transaction another connection.
 	direct   bool
 	monitor  *monitor
 	streams  streams
-	filtered sync.Map // the ids of groups that are known to have subscriptions: Take runs conditions, and has a timeout
+	filtered sync.Map // the ids of groups known to have subscriptions, whose conditions need a timeout in Take
 }
 
-// Open connects, finds out whether there is a pooler in between, and returns a
-// pool that works either way. A query mode that config sets is kept, and taken
-// to mean a pooler if it avoids prepared statements.
+// Open connects, detects a pooler in front of the server, and returns a pool that works
+// with or without one. It keeps a query mode that config sets. A query mode without
+// prepared statements is for a pooler.
 //
-// Each statement on the pool has a deadline, see [Within]. When an address of the
-// database falls silent, log says so once, and its connections are closed.
+// Each statement on the pool has a deadline, see [Within]. When an address of the database
+// does not answer any more, its connections are closed, and log receives one warning.
 func Open(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*Pool, error) {
 	config = config.Copy()
 	p := &Pool{monitor: newMonitor(config.ConnConfig, log)}
@@ -45,7 +44,7 @@ func Open(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*Pool,
 		}
 	}
 	if p.direct {
-		maps.Copy(config.ConnConfig.RuntimeParams, leaseSettings) // poolers refuse them
+		maps.Copy(config.ConnConfig.RuntimeParams, leaseSettings) // poolers refuse settings
 	}
 	if p.Pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
@@ -53,27 +52,27 @@ func Open(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*Pool,
 	return p, nil
 }
 
-// Watch has connections that are made with config watched as those of p are. It is
-// for statements that are not ours, such as those of handlers: they have no deadlines.
+// Watch lets the monitor of p watch the connections that are made with config. Their
+// statements, such as those of handlers, have no deadlines.
 func (p *Pool) Watch(config *pgxpool.Config) { p.monitor.watchPool(config, false) }
 
-// OpenLater returns a pool for statements with deadlines, which connects when it
-// is used.
+// OpenLater returns a pool for statements with deadlines. It connects when it is used
+// first.
 func OpenLater(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*pgxpool.Pool, error) {
 	config = config.Copy()
 	newMonitor(config.ConnConfig, log).watchPool(config, true)
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// Connect opens one connection. Its statements have no deadlines, but end when the
-// database falls silent.
+// Connect opens one connection. Its statements have no deadlines, but end when the database
+// does not answer any more.
 func Connect(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) (*pgx.Conn, error) {
 	config = config.Copy()
 	newMonitor(config, log).watch(config, false)
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// watchPool has the connections of a pool watched, before they are used again too.
+// watchPool watches the connections of a pool, and limits the ping before their reuse.
 func (m *monitor) watchPool(config *pgxpool.Config, limited bool) {
 	m.watch(config.ConnConfig, limited)
 	if config.PingTimeout == 0 {
@@ -81,12 +80,11 @@ func (m *monitor) watchPool(config *pgxpool.Config, limited bool) {
 	}
 }
 
-// leaseSettings are for lease_events, which is inlined into our statement and so
-// has no settings of its own. Planning it over the partitions for each call costs
-// as much as to run it for a small batch, so the plan is kept. It outlives the
-// state of the tables that it was made for, so it goes by index alone; that looks
-// so dear to old planners that they would compile it, and in parallel the events
-// would lose their order.
+// leaseSettings are for the function lease_events, which is inlined into its statement and
+// so cannot have settings of its own. Planning it over all partitions costs as much as
+// running it for a small batch, so the plan is kept. A kept plan must suit all later states
+// of the tables, so it uses indexes only. Their estimated cost would make Postgres compile
+// the plan, hence no jit. A parallel plan would lose the order of the events.
 var leaseSettings = map[string]string{
 	"plan_cache_mode":                 "force_generic_plan",
 	"enable_seqscan":                  "off",
@@ -95,9 +93,8 @@ var leaseSettings = map[string]string{
 	"max_parallel_workers_per_gather": "0",
 }
 
-// connectsDirectly compares the process id that the connection was told with
-// that of the process which answers. Poolers make up ids of their own, since
-// what is behind them changes.
+// connectsDirectly compares the process id that the connection got when it was opened with
+// that of the process which runs its statements. Poolers return ids of their own.
 func connectsDirectly(ctx context.Context, config *pgx.ConnConfig) (bool, error) {
 	config = config.Copy()
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -113,5 +110,5 @@ func connectsDirectly(ctx context.Context, config *pgx.ConnConfig) (bool, error)
 	return pid == conn.PgConn().PID(), nil
 }
 
-// Direct reports whether the pool talks to the server itself.
+// Direct reports whether the pool connects to the server without a pooler.
 func (p *Pool) Direct() bool { return p.direct }

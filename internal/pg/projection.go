@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// DefineProjection makes a projection, or changes how long it waits after a
-// failure, and returns its group. It fails with [ErrConflict] when there is a
-// group of that name which is none.
+// DefineProjection makes a projection, or changes its backoff, and returns its group. It
+// fails with [ErrConflict] when a group of that name exists that is not a projection.
 func DefineProjection(ctx context.Context, db DB, namespace, name string, backoff Backoff) (Group, error) {
 	document, err := json.Marshal(map[string]Backoff{"backoff": backoff})
 	if err != nil {
@@ -19,17 +18,17 @@ func DefineProjection(ctx context.Context, db DB, namespace, name string, backof
 	return Group{id, namespace, name}, err
 }
 
-// SettleProjection settles the head of a projection's lease, from one event to
-// another, in the transaction of their effect. It fails with [ErrLeaseLost] when
-// the lease is not held any more, or begins with another event.
+// SettleProjection settles the first events of a projection's lease in the transaction of
+// their effects. It fails with [ErrLeaseLost] when the lease is not held any more, or does
+// not begin with the event first.
 func SettleProjection(ctx context.Context, db DB, lease Lease, first, last int64, leaseFor time.Duration) error {
 	return Exec(ctx, db, "settle projection", settleProjectionSQL, lease.ID, lease.Attempt, first, last, Period(leaseFor))
 }
 
 const settleProjectionSQL = "select posthorn.settle_projection($1::bigint, $2::int, $3::bigint, $4::bigint, $5::text::interval)"
 
-// FailProjection gives back a projection's lease whose first event cannot be
-// applied, and returns when it is to be tried again.
+// FailProjection gives back a projection's lease whose first event cannot be applied, and
+// returns the time of the next attempt.
 func FailProjection(ctx context.Context, db DB, lease Lease, event int64, message string) (time.Time, error) {
 	return Value[time.Time](ctx, db, "fail projection",
 		"select posthorn.fail_projection($1::bigint, $2::int, $3::bigint, $4::text)",

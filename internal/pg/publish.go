@@ -8,9 +8,9 @@ import (
 
 var empty = json.RawMessage("{}")
 
-// Publish writes one event in the transaction of db and returns its id. A
-// delayed message gets another id when it enters the log; under a dedup key that
-// is taken, the id is that of the first event.
+// Publish publishes one event in the transaction of db and returns its id. A delayed
+// message gets another id when it enters the log. If another event has the dedup key, the
+// id is that of the first such event.
 func Publish(ctx context.Context, db DB, namespace string, m Message) (int64, error) {
 	payload := m.Payload
 	if len(payload) == 0 {

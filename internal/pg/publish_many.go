@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PublishMany publishes messages in order, in the transaction of db, and returns
-// their ids. Messages that are delayed or have a dedup key go through the
-// function publish_many, which rewrites payloads as jsonb does: keys sorted,
-// doubles dropped. All others keep every byte.
+// PublishMany publishes messages in order, in the transaction of db, and returns their ids.
+// If a message is delayed or has a dedup key, it calls the function publish_many, which
+// rewrites payloads as jsonb does: it sorts keys and drops duplicates. Otherwise payloads
+// keep their bytes.
 func PublishMany(ctx context.Context, db DB, namespace string, messages []Message) ([]int64, error) {
 	if !slices.ContainsFunc(messages, Message.special) {
 		return PublishBatch(ctx, db, namespace, messages)
@@ -26,11 +26,10 @@ func PublishMany(ctx context.Context, db DB, namespace string, messages []Messag
 		"select posthorn.publish_many($1::text, $2::jsonb)", namespace, string(document))
 }
 
-// special messages need more than a row in the log.
+// special reports whether a message needs more than a row in the log.
 func (m Message) special() bool { return m.DeliverAt != nil || m.DedupKey != "" }
 
-// PublishBatch is the fast form of [PublishMany]. It ignores DeliverAt and
-// DedupKey.
+// PublishBatch is the fast form of [PublishMany]. It ignores DeliverAt and DedupKey.
 func PublishBatch(ctx context.Context, db DB, namespace string, messages []Message) ([]int64, error) {
 	if len(messages) == 0 {
 		return nil, nil
@@ -41,7 +40,7 @@ func PublishBatch(ctx context.Context, db DB, namespace string, messages []Messa
 		namespace, c.types, c.payloads, c.streams, c.keys, c.tags, c.metadata)
 }
 
-// columns are messages as arrays. What no message has stays nil, and costs nothing.
+// columns are messages as arrays. An array stays nil if no message needs it.
 type columns struct {
 	types    []string
 	payloads []json.RawMessage
@@ -78,7 +77,7 @@ func columnsOf(messages []Message) columns {
 	return c
 }
 
-// set makes the array when the first message needs it.
+// set sets an element of an array, which it makes first if that is nil.
 func set[T any](column *[]T, n, i int, value T) {
 	if *column == nil {
 		*column = make([]T, n)
@@ -96,7 +95,7 @@ func streamsOf(messages []Message) []string {
 
 var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// arrayLiteral writes texts as Postgres reads an array: {"a","b"}.
+// arrayLiteral writes texts in the form in which Postgres reads an array: {"a","b"}.
 func arrayLiteral(texts []string) string {
 	quoted := make([]string, len(texts))
 	for i, text := range texts {

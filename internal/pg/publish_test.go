@@ -89,7 +89,7 @@ func TestPublishInATransactionThatRollsBack(t *testing.T) {
 	}
 }
 
-func TestErrorsTellWhatAndWhy(t *testing.T) {
+func TestErrorsHaveCauseAndHint(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		_, err := pg.Publish(t.Context(), pool, "nowhere", pg.Message{Type: "a"})
 		if !errors.Is(err, pg.ErrNotFound) || err.Error() != "publish: namespace 'nowhere' does not exist" {

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PublishTo publishes messages for one subscription alone, in order and in one
-// statement, and returns their ids. It ignores DedupKey.
+// PublishTo publishes messages for one subscription only, in order, and returns their ids.
+// It ignores DedupKey.
 func PublishTo(ctx context.Context, db DB, namespace, group, subscription string, messages []Message) ([]int64, error) {
 	if len(messages) == 0 {
 		return nil, nil
@@ -23,7 +23,7 @@ func PublishTo(ctx context.Context, db DB, namespace, group, subscription string
 		namespace, group, subscription, c.types, c.payloads, c.streams, c.keys, c.tags, c.metadata, deliveriesAt(messages))
 }
 
-// deliveriesAt is when messages are due; nil if all are due at once.
+// deliveriesAt returns the times at which messages are due, or nil if none is delayed.
 func deliveriesAt(messages []Message) []*time.Time {
 	var at []*time.Time
 	for i := range messages {

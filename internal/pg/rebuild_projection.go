@@ -1,12 +1,9 @@
 package pg
 
-import (
-	"context"
-)
+import "context"
 
-// BeginReplacement begins to build a projection anew beside itself, or finds the
-// replacement that has begun: then fresh is false. The group is the
-// replacement's.
+// BeginReplacement begins to build a replacement of a projection, and returns the group of
+// the replacement. If one has begun already, fresh is false.
 func BeginReplacement(ctx context.Context, tx DB, namespace, name string, partial bool) (group Group, fresh bool, err error) {
 	group.Namespace = namespace
 	err = tx.QueryRow(ctx, `
@@ -17,10 +14,10 @@ func BeginReplacement(ctx context.Context, tx DB, namespace, name string, partia
 	return group, fresh, Translate("replace projection", err)
 }
 
-// FinishReplacement puts a replacement in the place of its projection, if it has
-// caught up, and reports whether it has. Then the tables have to be swapped in
-// the same transaction, after this. It fails with [ErrNotFound] when there is no
-// replacement: another process may have finished it.
+// FinishReplacement replaces a projection by its replacement, if that has caught up, and
+// reports whether it has. The caller then swaps the tables in the same transaction. It
+// fails with [ErrNotFound] when there is no replacement: another process may have finished
+// it.
 func FinishReplacement(ctx context.Context, tx DB, namespace, name string) (bool, error) {
 	return Value[bool](ctx, tx, "replace projection", "select posthorn.finish_replacement($1::text, $2::text)", namespace, name)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// statement is one that this package prepares and sends without the help of pgx,
-// which would look at the type of every value.
+// statement is a statement that this package prepares and sends itself, since pgx would
+// inspect the type of every value.
 type statement struct {
 	name       string
 	sql        string
@@ -40,18 +40,18 @@ var leaseEventsStatement = statement{
 	parameters: []uint32{pgtype.UUIDOID},
 }
 
-// session is what is remembered about a direct connection, for as long as it
-// lives. One goroutine uses it at a time, as it does the connection.
+// session has the prepared statements and caches of a direct connection. Like the
+// connection, it is used by one goroutine at a time.
 type session struct {
 	prepared  map[string]*pgconn.StatementDescription
-	types     map[string]string // of events: there are few, and each is one string
+	types     map[string]string // of events; there are few, so each is kept as one string
 	streamIDs []int64           // of the events received last
 }
 
 const sessionKey = "posthorn"
 
-// sessionOf prepares the statements that a session lacks: all of them when the
-// connection is new, and the rest when an error came in between.
+// sessionOf returns the session of a connection and prepares the statements that it lacks:
+// all of them if the connection is new, or the rest after an error.
 func sessionOf(ctx context.Context, conn *pgx.Conn) (*session, error) {
 	s, ok := conn.PgConn().CustomData()[sessionKey].(*session)
 	if !ok {
@@ -68,7 +68,7 @@ func (s *session) prepare(ctx context.Context, conn *pgx.Conn, statements ...sta
 			continue
 		}
 		description, err := conn.PgConn().Prepare(ctx, statement.name, statement.sql, statement.parameters)
-		if sqlState(err) == duplicateStatement { // the server kept the statement, and its answer was an error
+		if sqlState(err) == duplicateStatement { // the server has prepared it, but did not say so
 			if err = conn.PgConn().Deallocate(ctx, statement.name); err == nil {
 				description, err = conn.PgConn().Prepare(ctx, statement.name, statement.sql, statement.parameters)
 			}
@@ -95,8 +95,8 @@ func sqlState(err error) string {
 	return pgErr.Code
 }
 
-// timeoutStatement limits how long each statement of a transaction may run. It
-// has no parameters and yields no row, so each limit is a statement.
+// timeoutStatement limits the time of each statement of a transaction. It has no parameters
+// and returns no row, so each limit is a statement of its own.
 func (s *session) timeoutStatement(ctx context.Context, conn *pgx.Conn, limit time.Duration) (statement, error) {
 	timeout := statement{
 		name: fmt.Sprintf("posthorn_timeout_%d", limit.Milliseconds()),
@@ -105,14 +105,15 @@ func (s *session) timeoutStatement(ctx context.Context, conn *pgx.Conn, limit ti
 	return timeout, s.prepare(ctx, conn, timeout)
 }
 
-// forget starts the session anew when somebody has discarded what it prepared.
+// forget discards a session whose prepared statements are gone from the server, for example
+// after discard all.
 func (s *session) forget(ctx context.Context, conn *pgx.Conn, err error) {
 	if sqlState(err) != unknownStatement {
 		return
 	}
 	delete(conn.PgConn().CustomData(), sessionKey)
 	for name := range s.prepared {
-		_ = conn.PgConn().Deallocate(ctx, name) // what is wrong, preparing will tell
+		_ = conn.PgConn().Deallocate(ctx, name) // an error shows when they are prepared again
 	}
 }
 

@@ -7,14 +7,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Handler is what a node can handle: events whose type matches a pattern, or
-// without patterns those of the subscription of that name.
+// Handler is a handler of a node. It handles events whose types match a pattern, or, without
+// patterns, events of the subscription that has its name.
 type Handler struct {
 	Name     string   `json:"name"`
 	Patterns []string `json:"patterns"`
 }
 
-// SetNodeHandlers replaces what a node can handle for a group.
+// SetNodeHandlers replaces the handlers of a node for a group.
 func SetNodeHandlers(ctx context.Context, db DB, namespace, node, group string, handlers []Handler) error {
 	document, err := json.Marshal(append([]Handler{}, handlers...))
 	if err != nil {
@@ -30,7 +30,7 @@ type NodeHandler struct {
 	Handler
 }
 
-// GroupHandlers returns what the live nodes of a group can handle.
+// GroupHandlers returns the handlers of the live nodes of a group.
 func GroupHandlers(ctx context.Context, db DB, namespace, group string) ([]NodeHandler, error) {
 	return Collect(ctx, db, "list handlers", pgx.RowToStructByPos[NodeHandler],
 		"select node, handler, patterns from posthorn.group_handlers($1::text, $2::text)", namespace, group)

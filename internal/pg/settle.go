@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Failure says that an event of a lease was not done.
+// Failure is the report of an event of a lease that is not done.
 type Failure struct {
 	Event        int64
-	Subscription string // none: the event as a whole
+	Subscription string // "": all handlers of the event
 	Error        string
 	Stack        string
-	Reason       string         // in a few words, for the dead letter
-	Permanent    bool           // no further attempt makes sense
-	RetryIn      *time.Duration // nil: as the group's policy says, or at once if it is released
-	Released     bool           // it was not tried: it comes back, and nothing is counted
+	Reason       string         // a short one, for the dead letter
+	Permanent    bool           // it is not retried
+	RetryIn      *time.Duration // nil: after the delay of the group's policy, or at once if released
+	Released     bool           // it was not attempted: it is handed out again, and no attempt is counted
 }
 
-// MarshalJSON writes a failure as the function settle reads it. Zero characters,
-// which Postgres cannot hold, would make it refuse the whole settlement, so
-// they are replaced; encoding/json does the same with what is no UTF-8.
+// MarshalJSON writes a failure in the form that the function settle reads. It replaces zero
+// characters, since Postgres would refuse the whole document. Package encoding/json replaces
+// invalid UTF-8.
 func (f Failure) MarshalJSON() ([]byte, error) {
 	retryIn := ""
 	if f.RetryIn != nil {
@@ -41,7 +41,7 @@ func (f Failure) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// Settle ends a lease: what is not listed as failed is done. It fails with
+// Settle ends a lease: its events are done, except for the failures. It fails with
 // [ErrLeaseLost], and changes nothing, when the lease is not held any more.
 func Settle(ctx context.Context, db DB, lease Lease, failures ...Failure) error {
 	document, err := failuresDocument(failures)
@@ -53,9 +53,9 @@ func Settle(ctx context.Context, db DB, lease Lease, failures ...Failure) error 
 
 const settleSQL = "select posthorn.settle($1::bigint, $2::int, $3::jsonb)"
 
-// SettleUntil settles the events of a lease up to one, whose id is given, keeps
-// the rest, and sees to it that the deadline is at least half of leaseFor away.
-// It fails with [ErrLeaseLost] like [Settle].
+// SettleUntil settles the events of a lease up to the given one and keeps the rest. The
+// deadline is at least half of leaseFor away then. It fails with [ErrLeaseLost] like
+// [Settle].
 func SettleUntil(ctx context.Context, db DB, lease Lease, event int64, leaseFor time.Duration, failures ...Failure) error {
 	document, err := failuresDocument(failures)
 	if err != nil {
@@ -74,20 +74,20 @@ func failuresDocument(failures []Failure) (string, error) {
 	return string(document), err
 }
 
-// Extend moves the deadline of a lease to that long from now, and returns it. It
-// fails with [ErrLeaseLost] when the lease is not held any more.
+// Extend moves the deadline of a lease to leaseFor from now, and returns it. It fails with
+// [ErrLeaseLost] when the lease is not held any more.
 func Extend(ctx context.Context, db DB, lease Lease, leaseFor time.Duration) (time.Time, error) {
 	return Value[time.Time](ctx, db, "extend", "select posthorn.extend($1::bigint, $2::int, $3::text::interval)",
 		lease.ID, lease.Attempt, Period(leaseFor))
 }
 
-// Release gives a lease back untouched. It counts as no delivery.
+// Release gives a lease back. Its events count as not delivered.
 func Release(ctx context.Context, db DB, lease Lease) error {
 	return Exec(ctx, db, "release", "select posthorn.release($1::bigint, $2::int)", lease.ID, lease.Attempt)
 }
 
-// ReleaseNode gives back every lease of a node, and returns how many. It also
-// finds those that were taken in calls whose answer never arrived.
+// ReleaseNode gives back every lease of a node, and returns their number. It also gives
+// back leases of calls whose results never arrived.
 func ReleaseNode(ctx context.Context, db DB, namespace, node string) (int64, error) {
 	return Value[int64](ctx, db, "release node", "select posthorn.release_node($1::text, $2::text)", namespace, node)
 }

@@ -8,26 +8,26 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// RelayReport is what has become of the events of a window.
+// RelayReport is the report of a window: the events that were written, set aside or failed.
 type RelayReport struct {
 	Relayed  []Relayed
 	Aside    []Aside
 	Failures []Failure
 }
 
-// Relayed are the first and the last event of a stream that were written.
+// Relayed is a range of events of a stream that were written.
 type Relayed struct {
 	StreamID    int64
 	First, Last int64
 }
 
-// Aside are events of a stream that is stuck.
+// Aside lists events of a stuck stream, to be set aside.
 type Aside struct {
 	StreamID int64
 	IDs      []int64
 }
 
-// MarshalJSON writes a report as the functions read it.
+// MarshalJSON writes a report in the form that the SQL functions read.
 func (r RelayReport) MarshalJSON() ([]byte, error) {
 	text := append(make([]byte, 0, 64), `{"relayed":[`...)
 	for i, w := range r.Relayed {
@@ -63,8 +63,8 @@ func comma(text []byte, i int) []byte {
 	return text
 }
 
-// SettleRelay ends a window of a relay. It fails with [ErrLeaseLost], and changes
-// nothing, when somebody else leads.
+// SettleRelay settles a window of a relay. It fails with [ErrLeaseLost], and changes
+// nothing, when another process leads.
 func SettleRelay(ctx context.Context, db DB, lead Lead, window Window, report RelayReport) error {
 	document, err := report.MarshalJSON()
 	if err != nil {
@@ -74,15 +74,15 @@ func SettleRelay(ctx context.Context, db DB, lead Lead, window Window, report Re
 		lead.Group.ID, lead.Owner, lead.Epoch, window.ID, window.Attempt, string(document))
 }
 
-// SettledAside is a lease of what was set aside, all of whose events up to an id
-// are done.
+// SettledAside is a lease of events that were set aside, of which those up to an id are
+// done.
 type SettledAside struct {
 	Lease Lease
 	UpTo  int64
 }
 
-// SettleAside ends leases of what was set aside, or gives back what is left of
-// them, and returns how many events of which streams do not wait any more.
+// SettleAside settles leases of events that were set aside, and returns the number of
+// events that do not wait any more, by stream. Events that are not done are given back.
 func SettleAside(ctx context.Context, db DB, lead Lead, leases []SettledAside, report RelayReport) (map[int64]int, error) {
 	var list [][3]int64
 	for _, l := range leases {

@@ -10,14 +10,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A claim of a group that has subscriptions runs their conditions, and nothing
-// can bound an expression that Postgres is evaluating but a timeout of the whole
-// statement. So such claims run under a statement_timeout. One that was cut off
-// has learned nothing, and the next would be cut off as well: each condition is
-// then tried by itself, and stopped if it is slow.
+// A claim of a group with subscriptions evaluates their conditions. Only a timeout of the
+// whole statement ends a slow expression, so such claims have a statement_timeout. A claim
+// that was canceled does not tell which condition was slow, and the next claim would be
+// canceled too: each condition is then tried by itself, and stopped if it is slow.
 
-// claimLimit is how long a claim may run: half as long as its lease, so that
-// there is time left to work, and less than its context lasts.
+// claimLimit returns the timeout of a claim: half of its lease, which leaves time to handle
+// the events, and less than the deadline of its context.
 func claimLimit(ctx context.Context, leaseFor time.Duration) time.Duration {
 	limit := min(max(leaseFor/2, 5*time.Second), 5*time.Minute)
 	if deadline, ok := ctx.Deadline(); ok {
@@ -26,7 +25,7 @@ func claimLimit(ctx context.Context, leaseFor time.Duration) time.Duration {
 	return limit.Round(100 * time.Millisecond)
 }
 
-func wasCutOff(err error) bool {
+func wasCanceled(err error) bool {
 	const queryCanceled = "57014"
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == queryCanceled
@@ -36,15 +35,14 @@ const timeoutSQL = "select set_config('statement_timeout', $1::text, true)"
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%dms", d.Milliseconds()) }
 
-// batcher sends several statements at once, which are one transaction.
+// batcher sends several statements at once, as one transaction.
 type batcher interface {
 	DB
 	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 }
 
-// ClaimInTime is [Claim] in a transaction of its own, under a timeout that
-// follows from leaseFor. When a condition was too slow for that, it stops the
-// condition and claims again.
+// ClaimInTime is [Claim] in a transaction of its own, with a timeout that depends on
+// leaseFor. When a condition is too slow for that, it stops the condition and claims again.
 func ClaimInTime(ctx context.Context, db batcher, namespace, group, node string, maxEvents int, leaseFor time.Duration) (Lease, error) {
 	return claimInTime(ctx, db, Take{
 		Group: Group{Namespace: namespace, Name: group}, Node: node, MaxEvents: maxEvents, LeaseFor: leaseFor,
@@ -53,7 +51,7 @@ func ClaimInTime(ctx context.Context, db batcher, namespace, group, node string,
 
 func claimInTime(ctx context.Context, db batcher, take Take) (Lease, error) {
 	limit := claimLimit(ctx, take.LeaseFor)
-	for again := true; ; again = false {
+	for retry := true; ; retry = false {
 		batch := &pgx.Batch{}
 		batch.Queue(timeoutSQL, milliseconds(limit))
 		if take.Settle.Held() {
@@ -61,7 +59,7 @@ func claimInTime(ctx context.Context, db batcher, take Take) (Lease, error) {
 		}
 		batch.Queue(claimSQL, take.Group.Namespace, take.Group.Name, take.Node, take.MaxEvents, Period(take.LeaseFor))
 		lease, err := receiveClaim(db.SendBatch(Within(ctx, limit+LeaseTime(take.LeaseFor)), batch), batch.Len())
-		if !again || !wasCutOff(err) || ctx.Err() != nil {
+		if !retry || !wasCanceled(err) || ctx.Err() != nil {
 			return lease, Translate("claim", err)
 		}
 		group, findErr := FindGroup(ctx, db, take.Group.Namespace, take.Group.Name)
@@ -71,10 +69,10 @@ func claimInTime(ctx context.Context, db batcher, take Take) (Lease, error) {
 	}
 }
 
-// stopSlowConditions tries each condition of a group by itself, for as long as a
-// claim may run, and stops those that are slow; or if none is but all of them
-// together, the slowest. It reports whether it stopped one. It goes on when ctx
-// has ended: who asks for the claim again may give it no more time.
+// stopSlowConditions tries each condition of a group by itself, with the timeout of a
+// claim, and stops those that are slow. If only all of them together are slow, it stops the
+// slowest. It reports whether it stopped one. It goes on after ctx has ended, since the
+// next claim may have no more time.
 func stopSlowConditions(ctx context.Context, db batcher, group int64, maxEvents int, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(Within(context.WithoutCancel(ctx), 0), 2*limit+10*time.Second)
 	defer cancel()
@@ -82,7 +80,7 @@ func stopSlowConditions(ctx context.Context, db batcher, group int64, maxEvents 
 		ID   int
 		Most float64
 	}
-	conditions, err := Collect(ctx, db, "look for conditions", pgx.RowToStructByPos[condition],
+	conditions, err := Collect(ctx, db, "list conditions", pgx.RowToStructByPos[condition],
 		"select condition_id, extract(epoch from most)::float8 from posthorn.conditions_to_try($1::bigint)", group)
 	if err != nil {
 		return false
@@ -95,7 +93,7 @@ func stopSlowConditions(ctx context.Context, db batcher, group int64, maxEvents 
 		most := time.Duration(c.Most*float64(time.Second)) + time.Second
 		slow, err := tryCondition(ctx, db, group, c.ID, maxEvents, most)
 		took := time.Since(began)
-		if wasCutOff(err) {
+		if wasCanceled(err) {
 			err = stopCondition(ctx, db, group, c.ID, fmt.Sprintf("took longer than %v, and was canceled", most))
 			slow = err == nil
 		}

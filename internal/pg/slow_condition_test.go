@@ -10,8 +10,9 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// A claim that a condition keeps from ending is cut off, the condition is found and stopped, and the claim goes on.
-func TestClaimIsCutOffByASlowConditionOnce(t *testing.T) {
+// A claim with a slow condition is canceled, the condition is found and stopped, and the
+// claim is repeated.
+func TestSlowConditionCancelsOneClaim(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		ctx := t.Context()
 		must(pool.Exec(ctx, "update posthorn.config set value = '1 second' where key = 'condition_time_limit'"))(t)

@@ -7,24 +7,24 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// StreamKeys are the keys of a stream, wrapped.
+// StreamKeys are the wrapped keys of a stream.
 type StreamKeys struct {
-	Last        int64 // the highest version that there ever was
+	Last        int64 // the highest version that the stream has ever had
 	Keeper      string
-	RotateAfter time.Duration // 0 leaves it to the process
+	RotateAfter time.Duration // 0: the process decides
 	Keys        []StreamKey
 }
 
-// StreamKey is a data key, as the database has it.
+// StreamKey is a wrapped key.
 type StreamKey struct {
 	Version int64
 	Age     time.Duration // by the database's clock
-	Retired bool          // the stream is to have a newer one
+	Retired bool          // the stream must get a newer key
 	Keeper  string
 	Key     []byte
 }
 
-// LoadStreamKeys reads the keys of a stream, as far as they are not destroyed.
+// LoadStreamKeys reads the keys of a stream that are not destroyed.
 func LoadStreamKeys(ctx context.Context, db DB, namespace, stream string) (StreamKeys, error) {
 	var found StreamKeys
 	var period *float64
@@ -45,7 +45,7 @@ func LoadStreamKeys(ctx context.Context, db DB, namespace, stream string) (Strea
 	if period != nil {
 		found.RotateAfter = seconds(*period)
 	}
-	if len(keys) == 1 && keys[0].Version == 0 { // there is none
+	if len(keys) == 1 && keys[0].Version == 0 { // a row without a key
 		keys = nil
 	}
 	found.Keys = keys
@@ -54,16 +54,16 @@ func LoadStreamKeys(ctx context.Context, db DB, namespace, stream string) (Strea
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// AddStreamKey adds the next key of a stream. If another has its version it is
-// [ErrConflict].
+// AddStreamKey adds the next key of a stream. It fails with [ErrConflict] when another key
+// has its version.
 func AddStreamKey(ctx context.Context, db DB, namespace, stream string, key StreamKey) error {
 	return Exec(ctx, db, "add stream key",
 		"select posthorn.add_stream_key($1::text, $2::text, $3::bigint, $4::text, $5::bytea)",
 		namespace, stream, key.Version, key.Keeper, key.Key)
 }
 
-// UseStreamKey counts messages that a key may have sealed, and returns the sum.
-// Without the key it is [ErrNotFound].
+// UseStreamKey counts messages that a key may have sealed, and returns their total. It
+// fails with [ErrNotFound] when there is no such key.
 func UseStreamKey(ctx context.Context, db DB, namespace, stream string, version, n int64) (int64, error) {
 	return Value[int64](ctx, db, "use stream key",
 		"select posthorn.use_stream_key($1::text, $2::text, $3::bigint, $4::bigint)", namespace, stream, version, n)

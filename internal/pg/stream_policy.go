@@ -8,19 +8,19 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ConfidentialStreams returns the streams of a namespace whose payloads must be
-// sealed: among some, or of all so many of them.
+// ConfidentialStreams returns at most limit confidential streams of a namespace, whose
+// payloads must be sealed. If among is not nil, it returns only streams in that list.
 func ConfidentialStreams(ctx context.Context, db DB, namespace string, among []string, limit int) ([]string, error) {
-	return Collect(ctx, db, "confidential streams", pgx.RowTo[string],
+	return Collect(ctx, db, "list confidential streams", pgx.RowTo[string],
 		"select posthorn.confidential_streams($1::text, $2::text[], $3::int)", namespace, among, limit)
 }
 
-// IsPlaintext reports whether an error is that a payload was not sealed, for a
-// stream that takes sealed ones only.
+// IsPlaintext reports whether the database refused a message of a confidential stream
+// because its payload was not sealed.
 func IsPlaintext(err error) bool { return constraint(err) == "sealed_payload" }
 
-// IsWrongKey reports whether an error is that a payload was sealed with a key that
-// the stream has not, or not any more.
+// IsWrongKey reports whether the database refused a message because the stream does not
+// have the key of its payload, or has retired it.
 func IsWrongKey(err error) bool { return constraint(err) == "sealed_key" }
 
 func constraint(err error) string {

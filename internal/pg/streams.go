@@ -8,24 +8,24 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// streams remembers the names of streams, which never change and are never
-// deleted. Its zero value is ready to use, by any number of goroutines.
+// streams caches the names of streams, which never change and are never deleted. The zero
+// value is ready to use, by any number of goroutines.
 type streams struct {
 	mu    sync.RWMutex
 	names map[int64]string
 }
 
-// There may be a stream for each of a million users: not all of them are kept.
+// maxStreams bounds the cache: there may be a stream for each of a million users.
 const maxStreams = 100_000
 
-// name fills in the streams of events, whose ids are given in the same order.
-// Those that nobody has asked for before cost a query.
+// name sets the streams of events, whose ids are given in the same order. It queries the
+// database for streams that are not cached.
 func (s *streams) name(ctx context.Context, db DB, events []Event, ids []int64) error {
-	missing := s.recall(events, ids)
+	missing := s.cached(events, ids)
 	if len(missing) == 0 {
 		return nil
 	}
-	found, err := s.learn(ctx, db, missing)
+	found, err := s.load(ctx, db, missing)
 	if err != nil {
 		return err
 	}
@@ -37,8 +37,8 @@ func (s *streams) name(ctx context.Context, db DB, events []Event, ids []int64) 
 	return nil
 }
 
-// recall fills in what is known, and returns the ids that are not.
-func (s *streams) recall(events []Event, ids []int64) []int64 {
+// cached sets the streams that are cached, and returns the ids of the others.
+func (s *streams) cached(events []Event, ids []int64) []int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var missing []int64
@@ -53,7 +53,7 @@ func (s *streams) recall(events []Event, ids []int64) []int64 {
 	return slices.Compact(missing)
 }
 
-func (s *streams) learn(ctx context.Context, db DB, ids []int64) (map[int64]string, error) {
+func (s *streams) load(ctx context.Context, db DB, ids []int64) (map[int64]string, error) {
 	type stream struct {
 		ID   int64
 		Name string

@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// KeepSubscriptions keeps the subscriptions of a group that is being read from
-// expiring. It reports whether the group hands out only what one of them wants.
+// KeepSubscriptions prolongs the subscriptions of a group, since a worker reads the group.
+// It reports whether the group has any.
 func KeepSubscriptions(ctx context.Context, db DB, group Group) (bool, error) {
 	filtered, err := Value[bool](ctx, db, "keep subscriptions", "select posthorn.keep_subscriptions($1::bigint)", group.ID)
 	if p, ok := db.(*Pool); ok && filtered {
@@ -16,8 +16,8 @@ func KeepSubscriptions(ctx context.Context, db DB, group Group) (bool, error) {
 	return filtered, err
 }
 
-// SubscriptionsNamed returns which of some names a group has subscriptions of.
+// SubscriptionsNamed returns those of some names that are subscriptions of a group.
 func SubscriptionsNamed(ctx context.Context, db DB, group Group, names []string) ([]string, error) {
-	return Collect(ctx, db, "look for subscriptions", pgx.RowTo[string],
+	return Collect(ctx, db, "list subscriptions", pgx.RowTo[string],
 		"select s.name from posthorn.subscriptions s where s.group_no = $1::bigint and s.name = any ($2::text[])", group.ID, names)
 }

@@ -85,8 +85,7 @@ func TestPublishTo(t *testing.T) {
 	})
 }
 
-// What is found beyond what was asked for goes back as it was, also when it is
-// being tried again.
+// Events beyond the requested number go back as they were, also when they are retries.
 func TestTakeFewOfMany(t *testing.T) {
 	later := time.Hour
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {

@@ -12,23 +12,22 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Take says what to take.
+// Take describes the lease to take.
 type Take struct {
 	Group     Group
 	Node      string
 	MaxEvents int // up to mostEvents
 	LeaseFor  time.Duration
-	Settle    Lease // settled first, if one is held: all its events are done
+	Settle    Lease // settled first, if it is held: all its events are done
 }
 
-// Take takes a lease with its events, mostly in one round trip. No lease is held
-// when there is nothing to do. One that is held and has no events is from a group
-// that wants few: nothing was found in about a second, and there may be more.
+// Take takes a lease with its events, mostly in one round trip. The lease is not held when
+// there are no events. A lease that is held and has no events is from a group whose
+// subscriptions match few events: Take found none in about a second, and there may be more.
 //
-// It fails with [ErrLeaseLost], and takes nothing, when the lease to settle is
-// not held any more. When the connection breaks, or ctx ends, a lease may have
-// been taken whose events never arrived: it expires, or goes back at once with
-// [ReleaseNode].
+// It fails with [ErrLeaseLost], and takes nothing, when the lease to settle is not held any
+// more. When the connection breaks, or ctx ends, the lease may have been taken although its
+// events did not arrive: it expires, or [ReleaseNode] gives it back at once.
 func (p *Pool) Take(ctx context.Context, take Take) (Lease, error) {
 	ctx = Within(ctx, LeaseTime(take.LeaseFor))
 	if !p.direct {
@@ -46,14 +45,14 @@ func (p *Pool) Take(ctx context.Context, take Take) (Lease, error) {
 	asked := take.MaxEvents
 	var limit time.Duration
 	if _, filtered := p.filtered.Load(take.Group.ID); filtered {
-		limit = claimLimit(context.WithoutCancel(ctx), take.LeaseFor) // of few different lengths: each is prepared
+		limit = claimLimit(context.WithoutCancel(ctx), take.LeaseFor) // rounded, since each timeout is a prepared statement
 	}
 	tried := false
 	for began := time.Now(); ; {
 		lease, err := p.takeOn(ctx, conn.Conn(), take, limit)
 		switch {
-		case limit > 0 && !tried && wasCutOff(err) && ctx.Err() == nil:
-			if lease.Held() { // its events did not come
+		case limit > 0 && !tried && wasCanceled(err) && ctx.Err() == nil:
+			if lease.Held() { // its events did not arrive
 				_ = Release(ctx, conn, lease)
 				take.Settle = Lease{}
 			}
@@ -69,7 +68,7 @@ func (p *Pool) Take(ctx context.Context, take Take) (Lease, error) {
 		case !lease.Held() || len(lease.Events) > 0 || time.Since(began) > time.Second:
 			return lease, nil
 		}
-		// Its window was empty: look further, in larger steps.
+		// Its window was empty: continue, in larger steps.
 		take.Settle = lease
 		take.MaxEvents = min(4*take.MaxEvents, mostEvents)
 	}
@@ -88,13 +87,13 @@ func cutLease(ctx context.Context, db DB, lease Lease, keep int) (Lease, error) 
 	return lease, nil
 }
 
-// takeOn sends everything at once: the first transaction commits, and with it
-// the group's lock is gone, before the second one streams the events. It is
-// begun and committed by name, because the server would answer a Sync in
-// between at once and wake us for a lease whose events are yet to come.
+// takeOn sends all statements at once: the first transaction commits, which releases the
+// group's lock, before the second one reads the events. The first one has statements that
+// begin and commit it, because the server would answer a Sync at once and wake this process
+// before the events arrive.
 //
-// With a limit, both run under a statement_timeout. An error then comes with the
-// lease that was taken, if it was.
+// With a limit, both have a statement_timeout. An error then comes with the lease, if that
+// was taken.
 func (p *Pool) takeOn(ctx context.Context, conn *pgx.Conn, take Take, limit time.Duration) (Lease, error) {
 	if limit > 0 {
 		ctx = Within(ctx, 2*limit+LeaseTime(take.LeaseFor))
@@ -136,15 +135,15 @@ func (p *Pool) takeOn(ctx context.Context, conn *pgx.Conn, take Take, limit time
 	return lease, p.streams.name(ctx, conn, lease.Events, session.streamIDs)
 }
 
-// rollBack ends the transaction that an error has left open. A connection that
-// cannot even do that is closed by its pool.
+// rollBack ends the transaction that an error has left open. If that fails, the pool closes
+// the connection.
 func rollBack(ctx context.Context, conn *pgx.Conn) {
 	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
 		_, _ = conn.Exec(ctx, "rollback")
 	}
 }
 
-// receive sends what is queued, and reads all answers.
+// receive sends the queued statements, and reads their results.
 func (s *session) receive(pipeline *pgconn.Pipeline, maxEvents int) (lease Lease, err error) {
 	defer func() {
 		if closeErr := pipeline.Close(); err == nil {
@@ -161,7 +160,7 @@ func (s *session) receive(pipeline *pgconn.Pipeline, maxEvents int) (lease Lease
 	return lease, err
 }
 
-// A lease is found again by a token that nobody can guess or use twice.
+// newToken returns a random token, by which the second transaction finds the lease.
 func newToken() []byte {
 	token := make([]byte, 16)
 	rand.Read(token)
@@ -170,13 +169,11 @@ func newToken() []byte {
 
 func (t Take) parameters(token []byte) [][]byte {
 	b := binary.BigEndian
-	leaseFor := make([]byte, 16) // microseconds, days and months
-	b.PutUint64(leaseFor, uint64(t.LeaseFor.Microseconds()))
 	parameters := [][]byte{
 		b.AppendUint64(nil, uint64(t.Group.ID)),
 		[]byte(t.Node),
 		b.AppendUint32(nil, uint32(t.MaxEvents)),
-		leaseFor,
+		interval(t.LeaseFor),
 		token,
 		nil,
 		nil,
@@ -190,7 +187,7 @@ func (t Take) parameters(token []byte) [][]byte {
 
 var errFormat = errors.New("a row does not have the expected format")
 
-// receiveLease reads the answer of the first transaction.
+// receiveLease reads the result of the first transaction.
 func receiveLease(pipeline *pgconn.Pipeline) (Lease, error) {
 	rows, err := nextRows(pipeline)
 	if err != nil {
@@ -209,7 +206,7 @@ func receiveLease(pipeline *pgconn.Pipeline) (Lease, error) {
 	return l, err
 }
 
-// nextRows skips what is no result with rows: a begin, a commit, a Sync.
+// nextRows returns the next result with rows. It skips those of begin, commit and Sync.
 func nextRows(pipeline *pgconn.Pipeline) (*pgconn.ResultReader, error) {
 	for {
 		result, err := pipeline.GetResults()

@@ -12,21 +12,21 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Window is a lease of a relay, with the streams of its events.
+// Window is a lease of a relay with the streams of its events.
 type Window struct {
 	Lease
 	StreamIDs []int64 // of each event
-	Retries   bool    // its events came back from the dead letters
+	Retries   bool    // its events are redriven dead letters
 }
 
-// RelayTake says what to take.
+// RelayTake describes the window to take.
 type RelayTake struct {
 	Lead      Lead
 	MaxEvents int
 	LeaseFor  time.Duration
-	Again     bool // first what came back from the dead letters
+	Retries   bool // redriven dead letters first
 
-	// Settled is a window that is settled first, with what has become of it.
+	// Settled is a window that is settled first, with its report.
 	Settled *Window
 	Report  RelayReport
 }
@@ -53,22 +53,22 @@ var takeAsideStatement = statement{
 	parameters: []uint32{pgtype.Int8OID, pgtype.TextOID, pgtype.Int8OID, pgtype.Int8ArrayOID, pgtype.IntervalOID, pgtype.UUIDOID},
 }
 
-// TakeRelay takes the next window of a relay with its events, mostly in one round
-// trip. None is held when there is nothing to do. It fails with [ErrLeaseLost] when
-// somebody else leads; after any error something may be held all the same, until
-// the lead is taken again.
+// TakeRelay takes the next window of a relay with its events, mostly in one round trip. The
+// window is not held when there are no events. TakeRelay fails with [ErrLeaseLost] when
+// another process leads. After any error a window may be held nevertheless, until the lead
+// is taken again.
 func (p *Pool) TakeRelay(ctx context.Context, take RelayTake) (Window, error) {
 	ctx = Within(ctx, LeaseTime(take.LeaseFor))
 	b := binary.BigEndian
 	call := call{
 		statement: takeRelayStatement, token: newToken(), maxEvents: take.MaxEvents,
-		args: []any{take.Lead.Group.ID, take.Lead.Owner, take.Lead.Epoch, take.MaxEvents, Period(take.LeaseFor), nil, take.Again},
+		args: []any{take.Lead.Group.ID, take.Lead.Owner, take.Lead.Epoch, take.MaxEvents, Period(take.LeaseFor), nil, take.Retries},
 	}
-	again := []byte{0}
-	if take.Again {
-		again[0] = 1
+	retries := []byte{0}
+	if take.Retries {
+		retries[0] = 1
 	}
-	call.parameters = append(take.Lead.parameters(), b.AppendUint32(nil, uint32(take.MaxEvents)), interval(take.LeaseFor), call.token, again)
+	call.parameters = append(take.Lead.parameters(), b.AppendUint32(nil, uint32(take.MaxEvents)), interval(take.LeaseFor), call.token, retries)
 	if take.Settled != nil {
 		report, err := take.Report.MarshalJSON()
 		if err != nil {
@@ -90,8 +90,8 @@ func (p *Pool) TakeRelay(ctx context.Context, take RelayTake) (Window, error) {
 	return Window{Lease{ID: first.lease, Attempt: int(first.attempt), Events: events}, ids, first.third != 0}, nil
 }
 
-// TakeAside takes the oldest of what was set aside of some streams: a window for
-// each stream that has something and is free.
+// TakeAside takes the oldest events of some streams that were set aside: a window for each
+// stream that has such events and no other window.
 func (p *Pool) TakeAside(ctx context.Context, lead Lead, streams []int64, leaseFor time.Duration) ([]Window, error) {
 	ctx = Within(ctx, LeaseTime(leaseFor))
 	list, err := pgtype.NewMap().Encode(pgtype.Int8ArrayOID, pgtype.BinaryFormatCode, streams, nil)
@@ -126,22 +126,22 @@ func (l Lead) parameters() [][]byte {
 	return [][]byte{b.AppendUint64(nil, uint64(l.Group.ID)), []byte(l.Owner), b.AppendUint64(nil, uint64(l.Epoch))}
 }
 
-// interval is a duration in binary format: microseconds, days and months.
+// interval encodes a duration in binary format: microseconds, days and months.
 func interval(d time.Duration) []byte {
 	value := make([]byte, 16)
 	binary.BigEndian.PutUint64(value, uint64(d.Microseconds()))
 	return value
 }
 
-// call is a statement that takes leases under a token, and the events that this
-// yields.
+// call is a statement that takes leases with a token, by which lease_events finds their
+// events.
 type call struct {
 	statement  statement
 	parameters [][]byte
-	args       []any // the same through a pooler, with nil for the token
+	args       []any // the parameters through a pooler; the token is nil
 	token      []byte
 	maxEvents  int
-	settle     [][]byte // for settle_relay, first
+	settle     [][]byte // the parameters of settle_relay, which is called first; nil for none
 }
 
 type taken struct {
@@ -222,8 +222,8 @@ func (s *session) receiveTaken(pipeline *pgconn.Pipeline, c call) (took []taken,
 	return took, events, err
 }
 
-// callInOne is call through a pooler: both statements are one transaction, so
-// they reach one server.
+// callInOne is call through a pooler. Both statements are one transaction, so the pooler
+// sends them to one server.
 func (p *Pool) callInOne(ctx context.Context, c call) (took []taken, events []Event, ids []int64, err error) {
 	args := slices.Clone(c.args)
 	token := hex.EncodeToString(c.token)
@@ -257,25 +257,25 @@ func (p *Pool) callInOne(ctx context.Context, c call) (took []taken, events []Ev
 	return took, events, ids, p.streams.name(ctx, p, events, ids)
 }
 
-// SetAside is what waits of a stuck stream.
+// SetAside counts the events of a stuck stream that are set aside.
 type SetAside struct {
 	StreamID int64      `json:"-"`
 	Stream   string     `json:"stream"`
 	Events   int64      `json:"events"`
 	Oldest   int64      `json:"oldest"` // the id of the first
-	Since    *time.Time `json:"since"`  // when that was published
+	Since    *time.Time `json:"since"`  // when that one was published
 }
 
-// ListAside returns what a relay has set aside, by stream.
+// ListAside returns the stuck streams of a relay.
 func ListAside(ctx context.Context, db DB, group Group) ([]SetAside, error) {
-	return Collect(ctx, db, "list what is set aside", pgx.RowToStructByPos[SetAside],
+	return Collect(ctx, db, "list stuck streams", pgx.RowToStructByPos[SetAside],
 		"select stream_id, stream, events, oldest, since from posthorn.list_aside($1::bigint)", group.ID)
 }
 
-// StreamsAhead returns the names of the streams of the next events of a namespace,
-// after an id and as far as that many.
+// StreamsAhead returns the names of the streams to which the next events of a namespace
+// after an id belong.
 func StreamsAhead(ctx context.Context, db DB, namespace string, after int64, events int) ([]string, error) {
-	return Collect(ctx, db, "look ahead", pgx.RowTo[string], `
+	return Collect(ctx, db, "list streams ahead", pgx.RowTo[string], `
 		select s.name
 		from posthorn.streams s
 		where s.id = any (array(

@@ -30,7 +30,7 @@ func TestTakeBringsWhatWasPublished(t *testing.T) {
 		}
 		lease := take(t, pool, group)
 		diffEvents(t, want, lease.Events)
-		// What one event has must not be within reach of another.
+		// Appending to the payload of an event must not change another event.
 		for _, e := range lease.Events {
 			_ = append(e.Payload, "overrun"...)
 		}
@@ -58,7 +58,8 @@ func TestTakeSettlesTheLastLease(t *testing.T) {
 	})
 }
 
-// A take that is refused leaves no transaction open, which would cost the pool its connection.
+// A take that is refused leaves no transaction open, for which the pool would close the
+// connection.
 func TestTakeThatFailsKeepsItsConnection(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, pgx.QueryExecModeCacheStatement)
@@ -146,8 +147,8 @@ func TestTakeAfterStatementsWereDiscarded(t *testing.T) {
 	}
 }
 
-// Preparing can fail in the middle, as under a short statement_timeout: the
-// connection is as good as new afterwards.
+// Preparing can fail after some of the statements, as under a short statement_timeout. The
+// connection can still be used.
 func TestTakeAfterPreparingFailed(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, pgx.QueryExecModeCacheStatement)
@@ -163,7 +164,7 @@ func TestTakeAfterPreparingFailed(t *testing.T) {
 	}
 	must(pool.Exec(t.Context(), "alter function posthorn.lease_events_elsewhere rename to lease_events"))(t)
 	conn := must(pool.Acquire(t.Context()))(t)
-	// A statement whose answer got lost is prepared, and nobody here knows.
+	// The server has prepared a statement, but its answer got lost.
 	must(conn.Exec(t.Context(), "prepare posthorn_lease_events as select 1"))(t)
 	conn.Release()
 	if l := take(t, pool, group); len(l.Events) != 1 {

@@ -6,18 +6,19 @@ import (
 	"fmt"
 )
 
-// Tended reports what upkeep did.
+// Tended is the report of [Tend].
 type Tended struct {
-	// Done counts what each part did; parts that another node was at are missing.
+	// Done has the number of things that each part has done. A part that another node
+	// was running is missing.
 	Done map[string]int64
-	// Errors are the parts that failed, and why.
+	// Errors has the errors of the parts that failed.
 	Errors map[string]string
 }
 
-// Tend does whatever upkeep is due. Any number of nodes may call it at once. A
-// part that fails does not make it fail: see Errors.
+// Tend does the upkeep that is due. Any number of nodes may call it at once. If a part
+// fails, Tend does the others and returns no error.
 func Tend(ctx context.Context, db DB) (Tended, error) {
-	report, err := Value[map[string]json.RawMessage](Within(ctx, longTime), db, "tend", "select posthorn.tend()")
+	report, err := Value[map[string]json.RawMessage](Within(ctx, upkeepTime), db, "tend", "select posthorn.tend()")
 	if err != nil {
 		return Tended{}, err
 	}
@@ -30,7 +31,7 @@ func Tend(ctx context.Context, db DB) (Tended, error) {
 			continue
 		}
 		var n int64
-		if json.Unmarshal(value, &n) == nil { // otherwise it is busy
+		if json.Unmarshal(value, &n) == nil { // otherwise another node runs the part
 			t.Done[part] = n
 		}
 	}

@@ -130,7 +130,7 @@ func (l *leadership) fetch(windows chan<- *pg.Window, written <-chan settled) {
 }
 
 func (l *leadership) take(s settled, ok, retries bool) pg.RelayTake {
-	take := pg.RelayTake{Lead: l.lead, MaxEvents: l.BatchSize, LeaseFor: l.LeaseFor, Again: retries}
+	take := pg.RelayTake{Lead: l.lead, MaxEvents: l.BatchSize, LeaseFor: l.LeaseFor, Retries: retries}
 	if ok {
 		take.Settled, take.Report = s.window, s.report
 	}

@@ -1,7 +1,6 @@
 package pg
 
 import (
-	"context"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -16,10 +15,5 @@ var (
 	End       = Moment{InfinityModifier: pgtype.Infinity, Valid: true}
 )
 
-// At is the moment of a time.
+// At returns the moment of a time.
 func At(t time.Time) Moment { return Moment{Time: t, Valid: true} }
-
-// Now is the time that everything is decided by: the database's.
-func Now(ctx context.Context, db DB) (time.Time, error) {
-	return Value[time.Time](ctx, db, "read the time", "select posthorn.now()")
-}

@@ -6,18 +6,21 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
-// jobsToChange registers the routes that put a job off, change it, or delete it.
+// jobsToChange registers the routes that postpone, change, delete, reset and cancel a
+// job.
 func (s *Server) jobsToChange() {
 	register(s, operation{
 		method: http.MethodPost, path: "/events/{id}/snooze", id: "snooze-job", tag: "jobs",
-		summary: "Put a job off, without a failure",
+		summary: "Snooze a job: postpone it without a failure",
 		description: "The job is due again after snooze_for. retry_count stays. " +
-			"A repeated request is answered with the recorded entry.",
+			"A repeated report returns the recorded one.",
 		scope: scopeJobsWork, body: jsonBody[snoozeBody](s),
 	}, s.snoozeJob)
 	register(s, operation{
@@ -32,13 +35,26 @@ func (s *Server) jobsToChange() {
 		description: "409: the job is not pending. A finished job is dropped by retention.",
 		scope:       scopeJobsCreate, status: http.StatusNoContent,
 	}, s.deleteJob)
+	register(s, operation{
+		method: http.MethodPost, path: "/events/{id}/reset", id: "reset-job", tag: "jobs",
+		summary: "Make a job pending again",
+		description: "A job that is PROCESSING: its worker loses it, and retry_count stays. " +
+			"A job that has FAILED: retry_count is 0 again. Any other job: 409.",
+		scope: scopeAdmin,
+	}, s.resetJob)
+	register(s, operation{
+		method: http.MethodPost, path: "/events/{id}/cancel", id: "cancel-job", tag: "jobs",
+		summary:     "Cancel a job that is not finished",
+		description: "A worker that has the job loses it. A second call changes nothing.",
+		scope:       scopeJobsCreate,
+	}, s.cancelJob)
 }
 
 type snoozeBody struct {
 	_ struct{} `additionalProperties:"true"`
 	in.Worker
 	SnoozeFor period `json:"snooze_for" doc:"The time until the job is due again"`
-	Reason    string `json:"reason,omitempty" maxLength:"1000" doc:"Goes into the log" example:"the bank is closed"`
+	Reason    string `json:"reason,omitempty" maxLength:"1000" doc:"Recorded in the log of the job" example:"the bank is closed"`
 }
 
 type snoozeOutput struct {
@@ -51,15 +67,15 @@ type snoozeOutput struct {
 	}
 }
 
-func (s *Server) snoozeJob(ctx context.Context, c caller, input *jobReportInput) (*snoozeOutput, error) {
-	body, held, err := readReport[snoozeBody](c, input)
+func (s *Server) snoozeJob(ctx context.Context, c caller, input *jobBodyInput) (*snoozeOutput, error) {
+	body, job, err := readReport[snoozeBody](c, input)
 	if err != nil {
 		return nil, err
 	}
 	if body.SnoozeFor == 0 {
 		return nil, badRequest("snooze_for is missing", `Give the time until the job is due again, such as "5m".`)
 	}
-	report, err := pg.SnoozeJob(ctx, s.client.Pool(), held, time.Duration(body.SnoozeFor), body.Reason)
+	report, err := pg.SnoozeJob(ctx, s.client.Pool(), job, time.Duration(body.SnoozeFor), body.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -72,18 +88,11 @@ func (s *Server) snoozeJob(ctx context.Context, c caller, input *jobReportInput)
 type jobChangeBody struct {
 	_        struct{}        `additionalProperties:"true"`
 	Payload  json.RawMessage `json:"payload,omitempty" doc:"Any JSON, up to 1 MiB"`
-	Priority *int32          `json:"priority,omitempty" doc:"Higher goes first"`
-	RunAt    *time.Time      `json:"run_at,omitempty" doc:"Not before"`
+	Priority *int32          `json:"priority,omitempty" doc:"Jobs of higher priority are claimed first"`
+	RunAt    *time.Time      `json:"run_at,omitempty" doc:"The time before which the job is not claimed"`
 }
 
-type patchJobInput struct {
-	in.Namespace
-	ID          int64  `path:"id" minimum:"1" doc:"The number of the job"`
-	ContentType string `header:"Content-Type" hidden:"true"`
-	RawBody     []byte
-}
-
-func (s *Server) patchJob(ctx context.Context, c caller, input *patchJobInput) (*jobOutput, error) {
+func (s *Server) patchJob(ctx context.Context, c caller, input *jobBodyInput) (*bodyOf[jobView], error) {
 	var body jobChangeBody
 	if err := decodeLenient(input.ContentType, input.RawBody, &body); err != nil {
 		return nil, err
@@ -96,16 +105,42 @@ func (s *Server) patchJob(ctx context.Context, c caller, input *patchJobInput) (
 		priority := int(*body.Priority)
 		change.Priority = &priority
 	}
-	return s.changeJob(ctx, c, &manageJobInput{ID: input.ID}, func(a *admin.Admin, ctx context.Context, id int64, _ string) error {
+	return s.changeJob(ctx, c, &changeJobInput{ByID: input.ByID}, func(a *admin.Admin, ctx context.Context, id int64, _ string) error {
 		return a.ChangeJob(ctx, id, change)
 	})
 }
 
-type deleteJobInput struct {
-	in.Namespace
-	ID int64 `path:"id" minimum:"1" doc:"The number of the job"`
+func (s *Server) deleteJob(ctx context.Context, c caller, input *in.ByID) (*struct{}, error) {
+	return nil, s.admin(c).DeleteJob(ctx, input.ID)
 }
 
-func (s *Server) deleteJob(ctx context.Context, c caller, input *deleteJobInput) (*struct{}, error) {
-	return nil, s.admin(c).DeleteJob(ctx, input.ID)
+type changeJobInput struct {
+	in.ByID
+	Reason string `query:"reason" maxLength:"1000" doc:"Recorded in the log of the job" example:"worker_timeout"`
+}
+
+func (s *Server) resetJob(ctx context.Context, c caller, input *changeJobInput) (*bodyOf[jobView], error) {
+	return s.changeJob(ctx, c, input, (*admin.Admin).ResetJob)
+}
+
+func (s *Server) cancelJob(ctx context.Context, c caller, input *changeJobInput) (*bodyOf[jobView], error) {
+	return s.changeJob(ctx, c, input, (*admin.Admin).CancelJob)
+}
+
+// changeJob changes a job and returns it, in one transaction: otherwise a worker could
+// claim the job in between.
+func (s *Server) changeJob(ctx context.Context, c caller, input *changeJobInput,
+	change func(a *admin.Admin, ctx context.Context, id int64, reason string) error,
+) (*bodyOf[jobView], error) {
+	var output bodyOf[jobView]
+	err := pgx.BeginFunc(ctx, s.client.Pool(), func(tx pgx.Tx) error {
+		a := s.admin(c).In(tx)
+		if err := change(a, ctx, input.ID, input.Reason); err != nil {
+			return err
+		}
+		job, err := a.Job(ctx, input.ID)
+		output.Body = viewOfJob(job)
+		return err
+	})
+	return &output, err
 }

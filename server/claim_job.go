@@ -12,20 +12,20 @@ import (
 
 type claimJobInput struct {
 	in.Namespace
-	Tags         string `query:"tags" required:"true" doc:"Separated by commas: the job has any of them"`
-	WorkerID     string `query:"worker_id" required:"true" maxLength:"255" doc:"Tells this worker from all others: host:pid" example:"worker-02:8742"`
-	LeaseSeconds int    `query:"lease_seconds" minimum:"1" maximum:"86400" default:"300" doc:"How long the job is the worker's"`
+	Tags         string `query:"tags" required:"true" doc:"Separated by commas; the job has any of them"`
+	WorkerID     string `query:"worker_id" required:"true" maxLength:"255" doc:"A name that no other worker has, such as host:pid" example:"worker-02:8742"`
+	LeaseSeconds int    `query:"lease_seconds" minimum:"1" maximum:"86400" default:"300" doc:"How long the lease lasts, unless it is extended by a heartbeat"`
 	Wait         int    `query:"wait" minimum:"0" maximum:"60" default:"0" doc:"How many seconds to wait for a job if there is none"`
 }
 
 type claimJobOutput struct {
 	Status      int
-	TraceParent string `header:"traceparent" doc:"Of whoever enqueued the job"`
+	TraceParent string `header:"traceparent" doc:"The trace of the request that enqueued the job"`
 	TraceState  string `header:"tracestate"`
 	Body        claimedJobView
 }
 
-// claimedJobView is a job in the hands of a worker.
+// claimedJobView is a job that a worker has claimed.
 type claimedJobView struct {
 	ID         int64           `json:"id" example:"1001"`
 	Title      string          `json:"title"`
@@ -35,8 +35,8 @@ type claimedJobView struct {
 	RetryCount int             `json:"retry_count" doc:"How many attempts have failed"`
 	MaxRetries int             `json:"max_retries"`
 	CreatedAt  time.Time       `json:"created_at"`
-	Attempt    int             `json:"attempt" doc:"Send it with what you report: an attempt that was lost is then told from this one"`
-	LeaseUntil time.Time       `json:"lease_until" doc:"Heartbeats move it"`
+	Attempt    int             `json:"attempt" doc:"Send it with every report, so that reports of an attempt that was lost are refused"`
+	LeaseUntil time.Time       `json:"lease_until" doc:"The end of the lease; heartbeats extend it"`
 }
 
 func (s *Server) claimJob(ctx context.Context, c caller, input *claimJobInput) (*claimJobOutput, error) {
@@ -47,7 +47,7 @@ func (s *Server) claimJob(ctx context.Context, c caller, input *claimJobInput) (
 	claim := jobClaim{c.namespace, input.WorkerID, tags, time.Duration(input.LeaseSeconds) * time.Second}
 	var job *pg.ClaimedJob
 	if input.Wait == 0 {
-		job, err = s.takeJob(ctx, claim)
+		job, err = s.tryClaimJob(ctx, claim)
 	} else {
 		job, err = s.awaitJob(ctx, c, claim, time.Duration(input.Wait)*time.Second)
 	}
@@ -64,17 +64,17 @@ func (s *Server) claimJob(ctx context.Context, c caller, input *claimJobInput) (
 	return output, nil
 }
 
-// jobClaim is who asks for which jobs.
+// jobClaim is the claim of a worker.
 type jobClaim struct {
 	namespace, worker string
 	tags              []string
 	leaseFor          time.Duration
 }
 
-// takeJob claims one job, if there is one. The claim does not end with the
-// client: broken off in the middle, it could leave a job with nobody. One whose
-// worker has gone meanwhile is given back.
-func (s *Server) takeJob(ctx context.Context, claim jobClaim) (*pg.ClaimedJob, error) {
+// tryClaimJob claims one job, if there is one. When the client disconnects, the
+// statement is not cancelled, because it would then be unknown whether it has claimed a
+// job: a job that the worker cannot receive any more is released.
+func (s *Server) tryClaimJob(ctx context.Context, claim jobClaim) (*pg.ClaimedJob, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -86,51 +86,50 @@ func (s *Server) takeJob(ctx context.Context, claim jobClaim) (*pg.ClaimedJob, e
 	}
 	if ctx.Err() != nil {
 		_, err := pg.ReleaseJobs(claiming, s.client.Pool(), claim.worker, []int64{jobs[0].ID}, []int32{int32(jobs[0].Attempt)},
-			"its worker had gone before it was told")
+			"the worker disconnected before it received the job")
 		return nil, err
 	}
 	return &jobs[0], nil
 }
 
-// awaitJob claims one job as soon as there is one. It returns none when there was
-// none in time, or when the server is to stop.
-func (s *Server) awaitJob(ctx context.Context, c caller, claim jobClaim, patience time.Duration) (*pg.ClaimedJob, error) {
-	done, err := s.beginWait()
-	if err != nil {
+// awaitJob claims one job as soon as there is one. It returns nil when the time is over
+// or the server stops.
+func (s *Server) awaitJob(ctx context.Context, c caller, claim jobClaim, wait time.Duration) (*pg.ClaimedJob, error) {
+	if err := s.beginJobWait(); err != nil {
 		return nil, err
 	}
-	defer done()
+	defer s.jobWaits.Add(-1)
 	waiting, cancel := s.untilDrain(ctx)
 	defer cancel()
-	waiting, cancel = context.WithTimeout(waiting, patience)
+	waiting, cancel = context.WithTimeout(waiting, wait)
 	defer cancel()
-	place := s.jobBell.Join(claim.namespace, claim.tags)
-	defer place.Leave()
+	waiter := s.jobBell.Join(claim.namespace, claim.tags)
+	defer waiter.Leave()
 	for {
-		job, err := s.takeJob(ctx, claim)
+		job, err := s.tryClaimJob(ctx, claim)
 		if err != nil || job != nil {
-			place.Found()
+			waiter.Found()
 			return job, err
 		}
-		if !place.Wait(waiting) {
+		if !waiter.Wait(waiting) {
 			return nil, ctx.Err()
 		}
 		if _, err := s.reauthorize(ctx, c); err != nil {
-			place.Found()
+			waiter.Found()
 			return nil, err
 		}
 	}
 }
 
-// beginWait counts one more that waits, unless there are too many, or we are to
-// stop.
-func (s *Server) beginWait() (done func(), err error) {
+// beginJobWait counts a request that waits for a job. It fails if too many requests wait
+// or the server stops.
+func (s *Server) beginJobWait() error {
 	if s.isDraining() {
-		return nil, errDraining()
+		return errDraining()
 	}
 	if int(s.jobWaits.Add(1))+s.waits.waiting() > s.options.MaxWaits {
 		s.jobWaits.Add(-1)
-		return nil, errTooManyWaits()
+		return errTooManyWaits()
 	}
-	return func() { s.jobWaits.Add(-1) }, nil
+	return nil
 }

@@ -13,33 +13,33 @@ import (
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
-// newJob is what is enqueued.
+// newJob is a job to enqueue.
 type newJob struct {
 	_           struct{}        `additionalProperties:"true"`
-	Title       string          `json:"title" doc:"What is to be done, in a few words" example:"Send Email Notification"`
+	Title       string          `json:"title" doc:"The task in a few words" example:"Send Email Notification"`
 	Description *string         `json:"description,omitempty"`
-	Tags        string          `json:"tags" doc:"Which workers want it: separated by commas" example:"email,priority-high,notification"`
+	Tags        string          `json:"tags" doc:"Separated by commas. Workers claim jobs by their tags" example:"email,priority-high,notification"`
 	Payload     json.RawMessage `json:"payload,omitempty" doc:"Any JSON, up to 1 MiB. Default: {}"`
 	MaxRetries  *int32          `json:"max_retries,omitempty" doc:"How many attempts may fail. Default: 3"`
-	Priority    int32           `json:"priority,omitempty" doc:"Higher goes first. Default: 0"`
-	RunAt       *time.Time      `json:"run_at,omitempty" doc:"Not before. Default: now"`
-	UniqueKey   *string         `json:"unique_key,omitempty" doc:"Makes one job of all that are enqueued under it while it is pending"`
-	UniqueFor   *period         `json:"unique_for,omitempty" doc:"How long unique_key counts, whatever becomes of the job"`
-	RetryDelays []period        `json:"retry_delays,omitempty" doc:"How long to wait after each failed attempt; the last one counts for all that follow. Default: 5 minutes"`
+	Priority    int32           `json:"priority,omitempty" doc:"Jobs of higher priority are claimed first. Default: 0"`
+	RunAt       *time.Time      `json:"run_at,omitempty" doc:"The time before which the job is not claimed. Default: now"`
+	UniqueKey   *string         `json:"unique_key,omitempty" doc:"While a job with this key is pending, enqueueing another one returns the pending job"`
+	UniqueFor   *period         `json:"unique_for,omitempty" doc:"Keeps unique_key in use for this time, even when the job is finished"`
+	RetryDelays []period        `json:"retry_delays,omitempty" doc:"The delay after each failed attempt; the last one applies to all further attempts. Default: 5 minutes"`
 }
 
 type enqueueInput struct {
 	in.Namespace
 	ContentType    string `header:"Content-Type" hidden:"true"`
-	IdempotencyKey string `header:"Idempotency-Key" maxLength:"200" doc:"Makes one job of all requests that have it, for a day"`
-	TraceParent    string `header:"traceparent" doc:"The worker gets it, and tracestate"`
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"200" doc:"Requests with the same key within a day enqueue one job"`
+	TraceParent    string `header:"traceparent" doc:"Returned to the worker that claims the job, as tracestate is"`
 	RawBody        []byte
 }
 
 type enqueueOutput struct {
 	Status   int
 	Location string `header:"Location"`
-	Replayed string `header:"Idempotency-Replayed" doc:"true when the same request made this job before"`
+	Replayed string `header:"Idempotency-Replayed" doc:"true if an earlier request with the same key enqueued this job"`
 	Body     jobView
 }
 
@@ -58,7 +58,7 @@ func (s *Server) enqueueJob(ctx context.Context, c caller, input *enqueueInput) 
 	}
 	output := &enqueueOutput{Status: http.StatusCreated, Location: fmt.Sprint("/events/", made.ID)}
 	if made.New {
-		// It is not read back: a worker may have it by now.
+		// Not read from the database, where a worker may have claimed it already.
 		output.Body = viewOfJob(admin.JobStatus{
 			ID: made.ID, Title: job.Title, Description: job.Description, Tags: made.Tags, Status: "PENDING",
 			Payload: payloadOf(job), Priority: job.Priority, RunAt: runAt(job, made), MaxRetries: *job.MaxRetries,
@@ -66,24 +66,23 @@ func (s *Server) enqueueJob(ctx context.Context, c caller, input *enqueueInput) 
 		})
 		return output, nil
 	}
-	known, err := s.admin(c).Job(ctx, made.ID)
+	existing, err := s.admin(c).Job(ctx, made.ID)
 	if err != nil {
 		return nil, err
 	}
 	if input.IdempotencyKey != "" {
-		if !isReplay(job, known) {
+		if !isReplay(job, existing) {
 			return nil, newProblem(http.StatusConflict, "this Idempotency-Key was used for another job",
-				fmt.Sprintf("It made job %d. Use a new key for each job, and the same one only to send the same again.", known.ID))
+				fmt.Sprintf("It enqueued job %d. Use a new key for each job, and repeat a key only with the same job.", existing.ID))
 		}
 		output.Replayed = "true"
 	}
-	output.Status, output.Body = http.StatusOK, viewOfJob(known)
+	output.Status, output.Body = http.StatusOK, viewOfJob(existing)
 	return output, nil
 }
 
-// idempotencyKeys are unique keys under a name of their own.
 const (
-	idempotencyKeys = "idempotency-key:"
+	idempotencyKeys = "idempotency-key:" // the prefix of unique keys that are made of Idempotency-Key
 	idempotentFor   = 24 * time.Hour
 	defaultRetries  = 3
 )
@@ -113,22 +112,22 @@ func convertJob(body *newJob, input *enqueueInput, trace json.RawMessage) (pg.Ne
 func setKey(job *pg.NewJob, body *newJob, idempotencyKey string) error {
 	switch {
 	case body.UniqueKey != nil && idempotencyKey != "":
-		return badRequest("unique_key and Idempotency-Key are both there", "Give one: unique_key also makes it safe to send a job again.")
+		return badRequest("the request has both unique_key and Idempotency-Key", "Give one: with unique_key, too, a request can be repeated safely.")
 	case !isText(idempotencyKey):
 		return badRequest("Idempotency-Key is not valid UTF-8", "Use letters and digits.")
 	case idempotencyKey != "":
 		job.UniqueKey, job.UniqueFor = idempotencyKeys+idempotencyKey, idempotentFor
 	case body.UniqueKey != nil && *body.UniqueKey == "":
-		return badRequest("unique_key is empty", "Leave it out, or give the id of what the job is about.")
+		return badRequest("unique_key is empty", "Leave it out, or give a key, such as the id of an order.")
 	case body.UniqueKey != nil:
 		job.UniqueKey = *body.UniqueKey
 	case body.UniqueFor != nil:
-		return badRequest("unique_for is there without unique_key", "Give both, or none.")
+		return badRequest("the request has unique_for without unique_key", "Give both, or none.")
 	}
 	if body.UniqueFor != nil && idempotencyKey == "" {
 		job.UniqueFor = time.Duration(*body.UniqueFor)
 		if job.UniqueFor == 0 {
-			return badRequest("unique_for must be from a second to 10 years", "Leave it out: the key is then in use while the job is pending.")
+			return badRequest("unique_for must be from a second to 10 years", "Leave it out to keep the key in use while the job is pending.")
 		}
 	}
 	return nil
@@ -148,10 +147,10 @@ func runAt(job pg.NewJob, made pg.Enqueued) time.Time {
 	return *job.RunAt
 }
 
-// isReplay reports whether a job is what the same request made before.
-func isReplay(job pg.NewJob, known admin.JobStatus) bool {
+// isReplay tells whether an existing job is the one that a request describes.
+func isReplay(job pg.NewJob, existing admin.JobStatus) bool {
 	var sent, stored bytes.Buffer
-	_ = json.Compact(&sent, payloadOf(job)) // both were decoded before
-	_ = json.Compact(&stored, known.Payload)
-	return job.Title == known.Title && job.Description == known.Description && bytes.Equal(sent.Bytes(), stored.Bytes())
+	_ = json.Compact(&sent, payloadOf(job)) // both are valid JSON
+	_ = json.Compact(&stored, existing.Payload)
+	return job.Title == existing.Title && job.Description == existing.Description && bytes.Equal(sent.Bytes(), stored.Bytes())
 }

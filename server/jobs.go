@@ -7,14 +7,14 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// jobs are the only routes at the root. Their shapes were given, down to which
-// fields are null and which are left out, so they differ in small ways from what
-// is under /v1: bodies may have fields that we do not know, and lists count.
+// jobs registers the routes of jobs, the only ones that are not under /v1. Their JSON
+// was specified in advance, including which fields are null and which are left out.
+// So they differ from the other routes: bodies may have unknown fields, and a list has
+// the total number of its jobs.
 func (s *Server) jobs() {
 	s.jobsToCreate()
 	s.jobsToWork()
 	s.jobsToRead()
-	s.jobsToManage()
 	s.jobsToChange()
 }
 
@@ -22,86 +22,70 @@ func (s *Server) jobsToCreate() {
 	register(s, operation{
 		method: http.MethodPost, path: "/events", id: "enqueue-job", tag: "jobs",
 		summary: "Enqueue a job",
-		description: "201 with the job. 200 with the job that is there already, when unique_key or Idempotency-Key is that of one: " +
-			"unique_key counts while that job is pending, or for unique_for; Idempotency-Key for a day.",
+		description: "201 with the new job. 200 with the existing job, if there is one with the same unique_key or Idempotency-Key: " +
+			"a unique_key is in use while its job is pending, or for unique_for; an Idempotency-Key for a day.",
 		scope: scopeJobsCreate, status: http.StatusCreated,
 		body: jsonBody[newJob](s),
 	}, s.enqueueJob)
-	s.api.OpenAPI().Paths["/events"].Post.Responses["200"] = jsonResponse[jobView](s, "The job that was there already")
+	s.api.OpenAPI().Paths["/events"].Post.Responses["200"] = jsonResponse[jobView](s, "The existing job")
 }
 
 func (s *Server) jobsToWork() {
 	register(s, operation{
 		method: http.MethodGet, path: "/events/subscribe", id: "claim-job", tag: "jobs",
-		summary: "Take a job",
-		description: "The oldest due job that has any of the tags, those of higher priority first. It is the worker's until the lease " +
-			"passes; then it is available again. 204 without a body when there is none.",
+		summary: "Claim a job",
+		description: "The job has any of the tags and is due; higher priority first, then older jobs first. The worker has it until the lease " +
+			"expires; then others can claim it. 204 without a body if there is no such job.",
 		scope: scopeJobsWork, waits: true,
 	}, s.claimJob)
 	s.api.OpenAPI().Paths["/events/subscribe"].Get.Responses["204"] = &huma.Response{Description: "There is no such job"}
-	// HEAD would be GET without the answer: a job that nobody gets.
+	// The mux answers HEAD with the handler of GET, and the claimed job would be lost.
 	s.mux.HandleFunc("HEAD /events/subscribe", s.requireRaw(scopeJobsWork, func(w http.ResponseWriter, _ *http.Request, _ caller) error {
 		w.Header().Set("Allow", http.MethodGet)
-		return newProblem(http.StatusMethodNotAllowed, "HEAD is not possible here", "GET takes a job.")
+		return newProblem(http.StatusMethodNotAllowed, "HEAD is not allowed here", "Use GET, which claims a job.")
 	}))
 	register(s, operation{
 		method: http.MethodPost, path: "/events/{id}/start", id: "start-job", tag: "jobs",
-		summary:     "Say that the work on a job begins",
-		description: "It is recorded once for each attempt, and shows that the worker is alive.",
+		summary:     "Report that the work on a job begins",
+		description: "It is recorded once for each attempt, and counts as a heartbeat.",
 		scope:       scopeJobsWork, body: jsonBody[startBody](s),
 	}, s.startJob)
 	register(s, operation{
 		method: http.MethodPost, path: "/events/{id}/heartbeat", id: "heartbeat-job", tag: "jobs",
-		summary:     "Keep a job for longer, and tell its progress",
-		description: "The lease lasts from now as long as the job was taken for, or lease_seconds. 409: the job is no longer the worker's.",
+		summary:     "Extend the lease on a job, and report progress",
+		description: "The lease lasts from now as long as the claim asked for, or lease_seconds. 409: the worker has lost the job.",
 		scope:       scopeJobsWork, body: jsonBody[heartbeatBody](s),
 	}, s.heartbeatJob)
 	register(s, operation{
 		method: http.MethodPost, path: "/events/{id}/complete", id: "complete-job", tag: "jobs",
-		summary:     "Say that a job is done",
-		description: "Said again, it answers with what was recorded, as long as the worker has recorded nothing else of the job since.",
+		summary:     "Report that a job is done",
+		description: "A repeated report returns the recorded one, unless the worker has recorded another report of the job since.",
 		scope:       scopeJobsWork, body: jsonBody[completeBody](s),
 	}, s.completeJob)
 	register(s, operation{
 		method: http.MethodPost, path: "/events/{id}/fail", id: "fail-job", tag: "jobs",
-		summary: "Say that an attempt at a job failed",
-		description: "It is tried again later, unless max_retries attempts have failed now: then the job is FAILED, and the answer is 400. " +
-			"Said again, it answers 200 with what was recorded.",
+		summary: "Report that an attempt at a job failed",
+		description: "The job is tried again later. If max_retries attempts have failed, it is FAILED instead, and the status is 400. " +
+			"A repeated report returns the recorded one with status 200.",
 		scope: scopeJobsWork, body: jsonBody[failBody](s), response: jsonContent[failureView](s),
 	}, s.failJob)
 	s.api.OpenAPI().Paths["/events/{id}/fail"].Post.Responses["400"] = jsonResponse[exhaustedView](s,
-		"It was recorded, and was the last attempt. (Or the request is wrong: then it is a problem.)")
+		"The failure was recorded, and the job has no attempts left. (An invalid request also gets 400, with a problem.)")
 }
 
 func (s *Server) jobsToRead() {
 	register(s, operation{
 		method: http.MethodGet, path: "/events/{id}", id: "get-job", tag: "jobs",
-		summary:     "One job",
-		description: "With include_logs the answer holds what was recorded of the job, in order.",
+		summary:     "Get a job",
+		description: "With include_logs the response has the log of the job, in order.",
 		scope:       scopeRead,
 	}, s.getJob)
 	register(s, operation{
 		method: http.MethodGet, path: "/events", id: "list-jobs", tag: "jobs",
-		summary:     "Jobs, oldest first",
-		description: "Jobs that meet every filter. total is the number of all of them, and limit and offset choose a page.",
+		summary:     "List jobs, oldest first",
+		description: "Jobs that match every filter. limit and offset select a page; total is the number of jobs on all pages.",
 		scope:       scopeRead,
 	}, s.listJobs)
-}
-
-func (s *Server) jobsToManage() {
-	register(s, operation{
-		method: http.MethodPost, path: "/events/{id}/reset", id: "reset-job", tag: "jobs",
-		summary: "Make a job pending again",
-		description: "One that is PROCESSING: its worker is fenced out, and retry_count stays. " +
-			"Or one that has FAILED: retry_count is 0 again. Any other is 409.",
-		scope: scopeAdmin,
-	}, s.resetJob)
-	register(s, operation{
-		method: http.MethodPost, path: "/events/{id}/cancel", id: "cancel-job", tag: "jobs",
-		summary:     "Give up a job that is not finished",
-		description: "A worker that has it is fenced out. Again, it changes nothing.",
-		scope:       scopeJobsCreate,
-	}, s.cancelJob)
 }
 
 // splitTags reads tags as these routes write them: separated by commas.

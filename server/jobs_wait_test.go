@@ -140,7 +140,7 @@ func TestJobsOfWorkersThatHaveGoneAreGivenBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	taken := make(chan *pg.ClaimedJob, 1)
 	go func() {
-		job, _ := s.server.takeJob(ctx, jobClaim{"default", "w:1", []string{"x"}, time.Minute})
+		job, _ := s.server.tryClaimJob(ctx, jobClaim{"default", "w:1", []string{"x"}, time.Minute})
 		taken <- job
 	}()
 	await.True(t, "the claim waits for the lock", func() bool { return s.isBlocked(t, holder) })

@@ -10,43 +10,37 @@ import (
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
-type jobReportInput struct {
-	in.Namespace
-	ID          int64  `path:"id" minimum:"1" doc:"The number of the job"`
+// jobBodyInput is the input of operations on a job with a body.
+type jobBodyInput struct {
+	in.ByID
 	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte
 }
 
-// reportBody is what a worker says of its job.
-type reportBody interface{ Reporter() in.Worker }
-
-// readReport reads what a worker says, and which job it says that it has.
-func readReport[B reportBody](c caller, input *jobReportInput) (body B, held pg.HeldJob, err error) {
-	if err = decodeLenient(input.ContentType, input.RawBody, &body); err == nil {
-		held, err = heldBy(body.Reporter(), c, input.ID)
+// readReport decodes the report of a worker, and returns it with the job that it is
+// about.
+func readReport[B interface{ Reporter() in.Worker }](c caller, input *jobBodyInput) (body B, job pg.HeldJob, err error) {
+	if err = decodeLenient(input.ContentType, input.RawBody, &body); err != nil {
+		return body, job, err
 	}
-	return body, held, err
-}
-
-// heldBy is the job that a worker says it has.
-func heldBy(worker in.Worker, c caller, id int64) (pg.HeldJob, error) {
-	held := pg.HeldJob{ID: id, Worker: worker.WorkerID, Namespace: c.namespace}
+	worker := body.Reporter()
+	job = pg.HeldJob{ID: input.ID, Worker: worker.WorkerID, Namespace: c.namespace}
 	if worker.WorkerID == "" {
-		return held, badRequest("worker_id is missing", "Give the one that took the job.")
+		return body, job, badRequest("worker_id is missing", "Give the one that claimed the job.")
 	}
 	if worker.Attempt != nil {
-		if *worker.Attempt < 1 { // 0 would mean any
-			return held, badRequest("attempt must be 1 or more", "Give the one that came with the job, or leave it out.")
+		if *worker.Attempt < 1 { // 0 would mean any attempt
+			return body, job, badRequest("attempt must be 1 or more", "Give the attempt of the claim, or leave it out.")
 		}
-		held.Attempt = int(*worker.Attempt)
+		job.Attempt = int(*worker.Attempt)
 	}
-	return held, nil
+	return body, job, nil
 }
 
-// figures are what there is to say of an attempt that ended.
-func figures(ended in.Ended) (statusCode *int, executionTimeMS *int64, err error) {
+// readEnd returns the status code and execution time of an attempt.
+func readEnd(ended in.Ended) (statusCode *int, executionTimeMS *int64, err error) {
 	if ended.ExecutionTimeMS != nil && *ended.ExecutionTimeMS < 0 {
-		return nil, nil, badRequest("execution_time_ms must not be negative", "Measure with a clock that only goes forward.")
+		return nil, nil, badRequest("execution_time_ms must not be negative", "Measure it with a monotonic clock.")
 	}
 	if ended.StatusCode != nil {
 		code := int(*ended.StatusCode)
@@ -55,7 +49,7 @@ func figures(ended in.Ended) (statusCode *int, executionTimeMS *int64, err error
 	return statusCode, ended.ExecutionTimeMS, nil
 }
 
-// recordedView is what was recorded.
+// recordedView is a recorded report.
 type recordedView struct {
 	EventID         int64     `json:"event_id" example:"1001"`
 	WorkerID        string    `json:"worker_id" example:"worker-02:8742"`
@@ -65,20 +59,18 @@ type recordedView struct {
 	CreatedAt       time.Time `json:"created_at"`
 }
 
-type recordedOutput struct{ Body recordedView }
-
 type startBody struct {
 	_ struct{} `additionalProperties:"true"`
 	in.Worker
 }
 
-func (s *Server) startJob(ctx context.Context, c caller, input *jobReportInput) (*recordedOutput, error) {
-	_, held, err := readReport[startBody](c, input)
+func (s *Server) startJob(ctx context.Context, c caller, input *jobBodyInput) (*bodyOf[recordedView], error) {
+	_, job, err := readReport[startBody](c, input)
 	if err != nil {
 		return nil, err
 	}
-	entry, err := pg.StartJob(ctx, s.client.Pool(), held)
-	return &recordedOutput{recordedView{
+	entry, err := pg.StartJob(ctx, s.client.Pool(), job)
+	return &bodyOf[recordedView]{recordedView{
 		EventID: entry.Job, WorkerID: entry.Worker, Action: entry.Action, CreatedAt: entry.CreatedAt.UTC(),
 	}}, err
 }
@@ -86,7 +78,7 @@ func (s *Server) startJob(ctx context.Context, c caller, input *jobReportInput) 
 type heartbeatBody struct {
 	_ struct{} `additionalProperties:"true"`
 	in.Worker
-	LeaseSeconds *int32          `json:"lease_seconds,omitempty" minimum:"1" maximum:"86400" doc:"From now. Default: as long as the job was taken for"`
+	LeaseSeconds *int32          `json:"lease_seconds,omitempty" minimum:"1" maximum:"86400" doc:"How long the lease lasts from now on. Default: the length of the claim"`
 	Progress     json.RawMessage `json:"progress,omitempty" doc:"Any JSON; shown with the job"`
 }
 
@@ -98,11 +90,8 @@ type heartbeatOutput struct {
 	}
 }
 
-// defaultLease is how long a job is a worker's if nothing is said.
-const defaultLease = 5 * time.Minute
-
-func (s *Server) heartbeatJob(ctx context.Context, c caller, input *jobReportInput) (*heartbeatOutput, error) {
-	body, held, err := readReport[heartbeatBody](c, input)
+func (s *Server) heartbeatJob(ctx context.Context, c caller, input *jobBodyInput) (*heartbeatOutput, error) {
+	body, job, err := readReport[heartbeatBody](c, input)
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +101,8 @@ func (s *Server) heartbeatJob(ctx context.Context, c caller, input *jobReportInp
 		leaseFor = &d
 	}
 	var output heartbeatOutput
-	output.Body.EventID, output.Body.WorkerID = held.ID, held.Worker
-	output.Body.LeaseUntil, err = pg.HeartbeatJob(ctx, s.client.Pool(), held, leaseFor, body.Progress)
+	output.Body.EventID, output.Body.WorkerID = job.ID, job.Worker
+	output.Body.LeaseUntil, err = pg.HeartbeatJob(ctx, s.client.Pool(), job, leaseFor, body.Progress)
 	output.Body.LeaseUntil = output.Body.LeaseUntil.UTC()
 	return &output, err
 }
@@ -125,19 +114,19 @@ type completeBody struct {
 	Result json.RawMessage `json:"result,omitempty" doc:"Any JSON; shown with the job"`
 }
 
-func (s *Server) completeJob(ctx context.Context, c caller, input *jobReportInput) (*recordedOutput, error) {
-	body, held, err := readReport[completeBody](c, input)
+func (s *Server) completeJob(ctx context.Context, c caller, input *jobBodyInput) (*bodyOf[recordedView], error) {
+	body, job, err := readReport[completeBody](c, input)
 	if err != nil {
 		return nil, err
 	}
-	code, took, err := figures(body.Ended)
+	code, took, err := readEnd(body.Ended)
 	if err != nil {
 		return nil, err
 	}
-	report, err := pg.CompleteJob(ctx, s.client.Pool(), held, pg.JobDone{
+	report, err := pg.CompleteJob(ctx, s.client.Pool(), job, pg.JobDone{
 		StatusCode: code, ExecutionTimeMS: took, Result: body.Result,
 	})
-	return &recordedOutput{recordedView{
+	return &bodyOf[recordedView]{recordedView{
 		EventID: report.Job, WorkerID: report.Worker, Action: report.Action, StatusCode: report.StatusCode,
 		ExecutionTimeMS: report.ExecutionTimeMS, CreatedAt: report.CreatedAt.UTC(),
 	}}, err
@@ -148,11 +137,11 @@ type failBody struct {
 	in.Worker
 	in.Ended
 	ErrorMessage string  `json:"error_message,omitempty" example:"Connection timeout: mail server unreachable. Will retry."`
-	Permanent    bool    `json:"permanent,omitempty" doc:"No further attempt makes sense"`
-	RetryIn      *period `json:"retry_in,omitempty" doc:"When to try again. Default: as the job's own delays say"`
+	Permanent    bool    `json:"permanent,omitempty" doc:"The job is FAILED at once, without further attempts"`
+	RetryIn      *period `json:"retry_in,omitempty" doc:"The time until the next attempt. Default: the job's retry_delays"`
 }
 
-// failureView is what was recorded of a failure.
+// failureView is a recorded failure.
 type failureView struct {
 	EventID         int64      `json:"event_id"`
 	WorkerID        string     `json:"worker_id"`
@@ -165,7 +154,8 @@ type failureView struct {
 	CreatedAt       time.Time  `json:"created_at"`
 }
 
-// exhaustedView is the one error of these routes that is no problem detail.
+// exhaustedView is the response when the last attempt failed. It is the only error
+// response that is not a problem.
 type exhaustedView struct {
 	Error      string `json:"error" example:"Max retries exceeded"`
 	RetryCount int    `json:"retry_count"`
@@ -177,16 +167,16 @@ type failOutput struct {
 	Body   any
 }
 
-func (s *Server) failJob(ctx context.Context, c caller, input *jobReportInput) (*failOutput, error) {
-	body, held, err := readReport[failBody](c, input)
+func (s *Server) failJob(ctx context.Context, c caller, input *jobBodyInput) (*failOutput, error) {
+	body, job, err := readReport[failBody](c, input)
 	if err != nil {
 		return nil, err
 	}
-	code, took, err := figures(body.Ended)
+	code, took, err := readEnd(body.Ended)
 	if err != nil {
 		return nil, err
 	}
-	report, err := pg.FailJob(ctx, s.client.Pool(), held, pg.JobFailure{
+	report, err := pg.FailJob(ctx, s.client.Pool(), job, pg.JobFailure{
 		Error: body.ErrorMessage, StatusCode: code, ExecutionTimeMS: took,
 		Permanent: body.Permanent, RetryIn: (*time.Duration)(body.RetryIn),
 	})
@@ -206,20 +196,20 @@ func (s *Server) failJob(ctx context.Context, c caller, input *jobReportInput) (
 	}}, nil
 }
 
-// valueOf is a value that may be missing; zero if it is.
+// valueOf returns the value of a pointer; nil is zero.
 func valueOf[T any](v *T) T {
 	if v == nil {
-		var none T
-		return none
+		var zero T
+		return zero
 	}
 	return *v
 }
 
-// utc is a time in UTC; none if it is zero.
+// utc returns a time in UTC; nil for the zero time.
 func utc(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	moment := t.UTC()
-	return &moment
+	at := t.UTC()
+	return &at
 }

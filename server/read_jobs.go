@@ -10,8 +10,7 @@ import (
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
-// jobView is a job with all there is to say of it. From priority on, it has
-// what says something.
+// jobView is a job. The fields after updated_at are left out when they are empty.
 type jobView struct {
 	ID          int64           `json:"id" example:"1001"`
 	Title       string          `json:"title"`
@@ -20,22 +19,22 @@ type jobView struct {
 	Status      string          `json:"status" enum:"PENDING,PROCESSING,COMPLETED,FAILED,CANCELLED"`
 	Payload     json.RawMessage `json:"payload"`
 	RetryCount  int             `json:"retry_count" doc:"How many attempts have failed"`
-	MaxRetries  int             `json:"max_retries" doc:"How many may"`
+	MaxRetries  int             `json:"max_retries" doc:"How many attempts may fail"`
 	NextRetryAt *time.Time      `json:"next_retry_at"`
 	CreatedAt   time.Time       `json:"created_at"`
 	UpdatedAt   time.Time       `json:"updated_at"`
 
 	Priority     int             `json:"priority,omitempty"`
-	RunAt        *time.Time      `json:"run_at,omitempty" doc:"If it was to run later than it was enqueued"`
+	RunAt        *time.Time      `json:"run_at,omitempty" doc:"The time before which it is not claimed, if it is later than created_at"`
 	UniqueKey    string          `json:"unique_key,omitempty"`
-	WorkerID     string          `json:"worker_id,omitempty" doc:"Who has it, while it is PROCESSING"`
-	Attempt      int             `json:"attempt,omitempty" doc:"While it is PROCESSING"`
-	LeaseUntil   *time.Time      `json:"lease_until,omitempty" doc:"While it is PROCESSING"`
-	Stalled      bool            `json:"stalled,omitempty" doc:"Its worker has said nothing for 30 seconds"`
+	WorkerID     string          `json:"worker_id,omitempty" doc:"The worker that has it, while it is PROCESSING"`
+	Attempt      int             `json:"attempt,omitempty" doc:"The current attempt, while it is PROCESSING"`
+	LeaseUntil   *time.Time      `json:"lease_until,omitempty" doc:"The end of the lease, while it is PROCESSING"`
+	Stalled      bool            `json:"stalled,omitempty" doc:"Its worker has sent no report and no heartbeat for 30 seconds"`
 	Progress     json.RawMessage `json:"progress,omitempty"`
 	Result       json.RawMessage `json:"result,omitempty"`
-	ErrorMessage string          `json:"error_message,omitempty" doc:"Why it has FAILED"`
-	Logs         []jobEntryView  `json:"logs,omitzero" doc:"What was done to it, in order; with include_logs"`
+	ErrorMessage string          `json:"error_message,omitempty" doc:"The error of the last failed attempt"`
+	Logs         []jobEntryView  `json:"logs,omitzero" doc:"The log of the job, in order, if include_logs is given"`
 }
 
 func viewOfJob(j admin.JobStatus) jobView {
@@ -47,7 +46,7 @@ func viewOfJob(j admin.JobStatus) jobView {
 		ErrorMessage: j.ErrorMessage,
 	}
 	if strings.HasPrefix(j.UniqueKey, idempotencyKeys) {
-		view.UniqueKey = "" // it was no part of the job
+		view.UniqueKey = "" // made of the Idempotency-Key, which is not part of the job
 	}
 	if j.Description != "" {
 		view.Description = &j.Description
@@ -61,7 +60,7 @@ func viewOfJob(j admin.JobStatus) jobView {
 	return view
 }
 
-// jobEntryView is an entry of the log of a job.
+// jobEntryView is an entry in the log of a job.
 type jobEntryView struct {
 	ID              int64     `json:"id" example:"5001"`
 	WorkerID        string    `json:"worker_id,omitempty"`
@@ -81,19 +80,16 @@ func viewOfEntry(e admin.JobEntry) jobEntryView {
 }
 
 type getJobInput struct {
-	in.Namespace
-	ID          int64 `path:"id" minimum:"1" doc:"The number of the job"`
-	IncludeLogs bool  `query:"include_logs" doc:"With what was done to it"`
+	in.ByID
+	IncludeLogs bool `query:"include_logs" doc:"true: the response includes the log of the job"`
 }
 
-type jobOutput struct{ Body jobView }
-
-func (s *Server) getJob(ctx context.Context, c caller, input *getJobInput) (*jobOutput, error) {
+func (s *Server) getJob(ctx context.Context, c caller, input *getJobInput) (*bodyOf[jobView], error) {
 	job, err := s.admin(c).Job(ctx, input.ID)
 	if err != nil {
 		return nil, err
 	}
-	output := &jobOutput{viewOfJob(job)}
+	output := &bodyOf[jobView]{viewOfJob(job)}
 	if !input.IncludeLogs {
 		return output, nil
 	}
@@ -108,8 +104,8 @@ func (s *Server) getJob(ctx context.Context, c caller, input *getJobInput) (*job
 type listJobsInput struct {
 	in.Namespace
 	Status  string `query:"status" enum:"PENDING,PROCESSING,COMPLETED,FAILED,CANCELLED"`
-	Tags    string `query:"tags" doc:"Separated by commas: the job has any of them"`
-	Stalled string `query:"stalled" enum:"true,false" doc:"Only those whose worker has said nothing for 30 seconds, or only others"`
+	Tags    string `query:"tags" doc:"Separated by commas; the job has any of them"`
+	Stalled string `query:"stalled" enum:"true,false" doc:"true: only jobs whose worker has sent no report and no heartbeat for 30 seconds; false: only others"`
 	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"20"`
 	Offset  int64  `query:"offset" minimum:"0" maximum:"1000000000" default:"0"`
 }
@@ -130,7 +126,7 @@ type listedJobView struct {
 type listJobsOutput struct {
 	Body struct {
 		Events []listedJobView `json:"events"`
-		Total  int64           `json:"total" doc:"How many there are, on all pages"`
+		Total  int64           `json:"total" doc:"The number of jobs on all pages"`
 		Limit  int             `json:"limit"`
 		Offset int64           `json:"offset"`
 	}

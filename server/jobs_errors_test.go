@@ -141,7 +141,7 @@ func TestErrorsOfJobs(t *testing.T) {
 		{"POST", "/events/2/reset", "", 409, "PENDING"},
 		{"POST", "/events/2/reset?reason=" + strings.Repeat("a", 1001), "", 400, "reason"},
 		{"POST", "/events/99/cancel", "", 404, "job 99"},
-		{"DELETE", "/events/1", "", 405, "DELETE"},
+		{"PUT", "/events/1", "", 405, "PUT"},
 		{"POST", "/events/1/explode", "", 404, "explode"},
 	} {
 		t.Run(fmt.Sprintf("%s %.60s %.60s", c.method, c.path, c.body), func(t *testing.T) {

@@ -12,19 +12,19 @@ import (
 
 // Event is an event of the log, or a delayed one.
 type Event struct {
-	ID          int64           `json:"id"`
-	Stream      string          `json:"stream"`
-	Type        string          `json:"type"`
-	Key         string          `json:"key,omitempty"`
+	ID          int64           `json:"id" example:"42"`
+	Stream      string          `json:"stream" example:"default"`
+	Type        string          `json:"type" example:"order.placed"`
+	Key         string          `json:"key,omitempty" example:"order-7"`
 	Tags        []string        `json:"tags,omitempty"`
 	Payload     json.RawMessage `json:"payload"`
 	Metadata    json.RawMessage `json:"metadata"`
 	PublishedAt time.Time       `json:"published_at"`
-	DeliverAt   time.Time       `json:"deliver_at,omitzero"` // when a delayed event enters the log, under another id
+	DeliverAt   time.Time       `json:"deliver_at,omitzero" doc:"When a delayed event enters the log, under another id; absent for events of the log"`
 
 	// Sealed: the payload is confidential, does not open here, and stays as it is in
 	// the log.
-	Sealed bool `json:"sealed,omitempty" db:"-"`
+	Sealed bool `json:"sealed,omitempty" db:"-" doc:"The payload is confidential and cannot be opened here"`
 }
 
 // Event returns one event of the namespace. An event of one of notStreams does not exist

@@ -25,33 +25,33 @@ const (
 	cloudEventsBatch = cloudevent.BatchContentType
 )
 
-// cloudEvent documents CloudEvents; what reads them knows extensions too.
+// cloudEvent documents CloudEvents. The decoders accept extension attributes too.
 type cloudEvent struct {
 	_               struct{}        `additionalProperties:"true"`
 	SpecVersion     string          `json:"specversion" enum:"1.0"`
-	ID              string          `json:"id" doc:"Together with source it makes the event unique: sent again, it is not published again"`
+	ID              string          `json:"id" doc:"Together with source it identifies the event: if it is sent again, it is not published again"`
 	Source          string          `json:"source"`
 	Type            string          `json:"type" example:"order.placed"`
-	Subject         string          `json:"subject,omitempty" doc:"Becomes the key, unless there is a partitionkey"`
+	Subject         string          `json:"subject,omitempty" doc:"The key of the event, unless there is a partitionkey"`
 	Time            string          `json:"time,omitempty" format:"date-time"`
 	DataContentType string          `json:"datacontenttype,omitempty"`
 	DataSchema      string          `json:"dataschema,omitempty"`
-	PartitionKey    string          `json:"partitionkey,omitempty" doc:"Becomes the key"`
-	PosthornStream  string          `json:"posthornstream,omitempty" doc:"The stream it goes to. Default: default"`
+	PartitionKey    string          `json:"partitionkey,omitempty" doc:"The key of the event"`
+	PosthornStream  string          `json:"posthornstream,omitempty" doc:"The stream of the event. Default: default"`
 	Data            json.RawMessage `json:"data,omitempty"`
 	DataBase64      string          `json:"data_base64,omitempty"`
 }
 
-// attributes are those of a CloudEvent, as text or as JSON has them.
+// attributes are the attributes of a CloudEvent: texts, or values of JSON.
 type attributes map[string]any
 
-// decodeCloudEvents reads one in structured mode, or a batch of them.
+// decodeCloudEvents decodes a CloudEvent in structured mode, or a batch.
 func decodeCloudEvents(body []byte, batch bool) ([]posthorn.Message, error) {
 	documents := []json.RawMessage{body}
 	if batch {
 		documents = nil
 		if err := json.Unmarshal(body, &documents); err != nil {
-			return nil, badRequest(fmt.Sprintf("the body is no batch of CloudEvents: %v", err), "Send a JSON array of them.")
+			return nil, badRequest(fmt.Sprintf("the body is not a batch of CloudEvents: %v", err), "Send a JSON array.")
 		}
 	}
 	all := make([]posthorn.Message, len(documents))
@@ -70,7 +70,7 @@ func decodeCloudEvents(body []byte, batch bool) ([]posthorn.Message, error) {
 func decodeStructured(document json.RawMessage) (posthorn.Message, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(document, &fields); err != nil || fields == nil {
-		return posthorn.Message{}, badRequest("this is no CloudEvent: it is no JSON object", "It looks like {\"specversion\": \"1.0\", ...}.")
+		return posthorn.Message{}, badRequest("the CloudEvent is not a JSON object", "Send {\"specversion\": \"1.0\", ...}.")
 	}
 	found := attributes{}
 	var data json.RawMessage
@@ -83,7 +83,7 @@ func decodeStructured(document json.RawMessage) (posthorn.Message, error) {
 		case string(raw) == "null":
 		case name == "data_base64":
 			if json.Unmarshal(raw, &encoded) != nil {
-				return posthorn.Message{}, badRequest("data_base64 is no string", "")
+				return posthorn.Message{}, badRequest("data_base64 is not a string", "")
 			}
 			hasEncoded = true
 		default:
@@ -96,7 +96,7 @@ func decodeStructured(document json.RawMessage) (posthorn.Message, error) {
 	}
 	if hasEncoded {
 		if data != nil && string(data) != "null" {
-			return posthorn.Message{}, badRequest("there are both data and data_base64", "Send one of them.")
+			return posthorn.Message{}, badRequest("the CloudEvent has both data and data_base64", "Send one of them.")
 		}
 		if _, err := base64.StdEncoding.DecodeString(encoded); err != nil {
 			return posthorn.Message{}, badRequest("data_base64 is not base64", "")
@@ -106,8 +106,8 @@ func decodeStructured(document json.RawMessage) (posthorn.Message, error) {
 	return found.message(data, hasEncoded)
 }
 
-// decodeBinary reads one whose attributes are headers, and whose data is the
-// body.
+// decodeBinary decodes a CloudEvent in binary mode: its attributes are headers, its data
+// is the body.
 func decodeBinary(header http.Header, mediaType string, body []byte) ([]posthorn.Message, error) {
 	found := attributes{}
 	for name, values := range header {
@@ -120,7 +120,7 @@ func decodeBinary(header http.Header, mediaType string, body []byte) ([]posthorn
 		}
 		value, err := url.PathUnescape(values[0])
 		if err != nil || len(values) > 1 || !isText(value) {
-			return nil, badRequest("the header ce-"+name+" cannot be read", "Send it once, with what is not ASCII percent-encoded as UTF-8.")
+			return nil, badRequest("the header ce-"+name+" cannot be read", "Send it once, and percent-encode characters that are not ASCII.")
 		}
 		found[name] = value
 	}
@@ -135,14 +135,14 @@ func decodeBinary(header http.Header, mediaType string, body []byte) ([]posthorn
 	return []posthorn.Message{m}, err
 }
 
-// dataOf makes JSON of a body: as it is, as a string, or as a string in base64.
+// dataOf returns a body as JSON: unchanged, as a string, or as a string in base64.
 func dataOf(mediaType string, body []byte) (data json.RawMessage, encoded bool, err error) {
 	switch {
 	case len(body) == 0:
 		return nil, false, nil
 	case isJSON(mediaType):
 		if !utf8.Valid(body) || !json.Valid(body) {
-			return nil, false, badRequest("the body is not valid JSON", "Send it as JSON, or say with the content type what it is.")
+			return nil, false, badRequest("the body is not valid JSON", "Send JSON, or the content type of the body.")
 		}
 		return body, false, nil
 	case isTextual(mediaType) && isText(string(body)):
@@ -162,7 +162,7 @@ func isTextual(mediaType string) bool {
 	return strings.HasPrefix(mediaType, "text/") || mediaType == "application/xml" || strings.HasSuffix(mediaType, "+xml")
 }
 
-// message is the event that a CloudEvent becomes.
+// message converts a CloudEvent to a message.
 func (a attributes) message(data json.RawMessage, encoded bool) (posthorn.Message, error) {
 	var m posthorn.Message
 	for _, name := range []string{"specversion", "id", "source", "type"} {
@@ -171,18 +171,18 @@ func (a attributes) message(data json.RawMessage, encoded bool) (posthorn.Messag
 		}
 	}
 	if a["specversion"] != "1.0" {
-		return m, badRequest("this is no CloudEvent of version 1.0", "Send specversion 1.0.")
+		return m, badRequest("the specversion is not 1.0", "Send specversion 1.0.")
 	}
 	keep := cloudevent.Kept{
 		ID: a.text("id"), Source: a.text("source"), Subject: a.text("subject"), Time: a.text("time"),
 		DataContentType: a.text("datacontenttype"), DataSchema: a.text("dataschema"), Base64: encoded,
 	}
 	if _, err := time.Parse(time.RFC3339, keep.Time); keep.Time != "" && err != nil {
-		return m, badRequest("the attribute time is no time", "Write it like 2026-01-31T12:00:00Z.")
+		return m, badRequest("the attribute time is not a time", "Write it like 2026-01-31T12:00:00Z.")
 	}
 	m = posthorn.Message{
 		Type: a.text("type"), Stream: a.text("posthornstream"), Key: keep.Subject,
-		DedupKey: uniqueName(keep.Source, keep.ID), Payload: json.RawMessage("null"),
+		DedupKey: dedupKeyOf(keep.Source, keep.ID), Payload: json.RawMessage("null"),
 		Metadata: map[string]any{cloudevent.MetadataKey: keep},
 	}
 	if key := a.text("partitionkey"); key != "" {
@@ -210,8 +210,9 @@ func (a attributes) text(name string) string {
 	}
 }
 
-// uniqueName is the dedup key of a CloudEvent, of bounded length.
-func uniqueName(source, id string) string {
+// dedupKeyOf returns the dedup key of a CloudEvent. It is a hash, because source and id
+// may be long.
+func dedupKeyOf(source, id string) string {
 	sum := sha256.Sum256([]byte(source + "\x00" + id))
 	return "cloudevent:" + hex.EncodeToString(sum[:])
 }
@@ -223,7 +224,7 @@ func cloudEventOf(namespace string, e eventView) (json.RawMessage, error) {
 	}, e.Sealed)
 }
 
-// wantsCloudEvents reports whether a client would rather have CloudEvents.
+// wantsCloudEvents tells whether a client prefers CloudEvents to plain JSON.
 func wantsCloudEvents(accept string) bool {
 	for _, part := range strings.Split(accept, ",") {
 		mediaType, _, _ := mime.ParseMediaType(strings.TrimSpace(part))

@@ -116,9 +116,9 @@ func TestCloudEventErrors(t *testing.T) {
 		`{"specversion":"1.0","id":"1","source":"/a","type":"a","data":1,"data_base64":"AA=="}`:      "both",
 		`{"specversion":"1.0","id":"1","source":"/a","type":"a","data_base64":"?"}`:                  "base64",
 		`{"specversion":"1.0","id":"1","source":"/a","type":"a","partitionkey":"` + "\\u0000" + `"}`: "0x00",
-		`[]`:   "no JSON object",
-		`null`: "no JSON object",
-		`{`:    "no JSON object",
+		`[]`:   "not a JSON object",
+		`null`: "not a JSON object",
+		`{`:    "not a JSON object",
 	} {
 		s.call(t, "POST", "/v1/events", body, "Content-Type: application/cloudevents+json").wantProblem(t, 400, mention)
 	}

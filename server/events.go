@@ -2,9 +2,7 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -13,42 +11,28 @@ import (
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
-// eventView is an event, as all that return one show it.
+// eventView is the JSON of an event in all responses. A payload that is sealed is null.
 type eventView struct {
-	ID            int64           `json:"id" example:"42"`
-	Stream        string          `json:"stream" example:"default"`
-	Type          string          `json:"type" example:"order.placed"`
-	Key           string          `json:"key,omitempty" example:"order-7"`
-	Tags          []string        `json:"tags,omitempty"`
-	Payload       json.RawMessage `json:"payload"`
-	Metadata      json.RawMessage `json:"metadata"`
-	PublishedAt   time.Time       `json:"published_at"`
-	DeliverAt     *time.Time      `json:"deliver_at,omitempty" doc:"When it enters the log, under another id; absent once it is there"`
-	Delivery      int             `json:"delivery,omitempty" doc:"How often the group was handed it, from 1"`
-	Subscriptions []string        `json:"subscriptions,omitempty" doc:"Those that want it, in a group that has any"`
-	Sealed        bool            `json:"sealed,omitempty" doc:"It is of a confidential stream and does not open here: its payload is null"`
+	admin.Event
+	Delivery      int      `json:"delivery,omitempty" doc:"How often the group was handed the event, from 1"`
+	Subscriptions []string `json:"subscriptions,omitempty" doc:"The subscriptions of the group that match the event"`
 }
 
-func viewOf(e pg.Event) eventView {
-	return eventView{
-		ID: e.ID, Stream: e.Stream, Type: e.Type, Key: e.Key, Tags: e.Tags, Payload: e.Payload, Metadata: e.Metadata,
-		PublishedAt: e.PublishedAt.UTC(), Delivery: e.Delivery, Subscriptions: e.Subscriptions,
-	}
-}
-
-// viewOfFound shows an event that was looked up: without its payload, if that does not
-// open.
-func viewOfFound(e admin.Event) eventView {
-	view := eventView{
-		ID: e.ID, Stream: e.Stream, Type: e.Type, Key: e.Key, Tags: e.Tags, Payload: e.Payload, Metadata: e.Metadata,
-		PublishedAt: e.PublishedAt.UTC(), Sealed: e.Sealed,
-	}
-	if !e.DeliverAt.IsZero() {
-		view.DeliverAt = &e.DeliverAt
-	}
+func viewOf(e admin.Event) eventView {
+	e.PublishedAt = e.PublishedAt.UTC()
 	if e.Sealed {
-		view.Payload = nil
+		e.Payload = nil
 	}
+	return eventView{Event: e}
+}
+
+// viewOfRead is viewOf for events that were claimed or that a stream has read.
+func viewOfRead(e pg.Event, sealed bool) eventView {
+	view := viewOf(admin.Event{
+		ID: e.ID, Stream: e.Stream, Type: e.Type, Key: e.Key, Tags: e.Tags, Payload: e.Payload, Metadata: e.Metadata,
+		PublishedAt: e.PublishedAt, Sealed: sealed,
+	})
+	view.Delivery, view.Subscriptions = e.Delivery, e.Subscriptions
 	return view
 }
 
@@ -58,7 +42,7 @@ func (s *Server) events() {
 
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/events/{id}", id: "get-event", tag: "events",
-		summary:     "One event",
+		summary:     "Get an event",
 		description: "Accept: application/cloudevents+json returns it as a CloudEvent.",
 		scope:       scopeRead,
 		response:    eventContent[eventView](s, cloudEventsJSON),
@@ -66,8 +50,8 @@ func (s *Server) events() {
 
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/events/{id}/outcomes", id: "get-event-outcomes", tag: "events",
-		summary:     "What has become of an event, in each group",
-		description: "A row for each group that the event concerns: pending, processing, retrying, completed or dead.",
+		summary:     "Get the outcomes of an event",
+		description: "One for each group that receives the event: pending, processing, retrying, completed or dead.",
 		scope:       scopeRead,
 	}, s.eventOutcomes)
 }
@@ -88,7 +72,7 @@ type eventInput struct {
 	Accept string `header:"Accept" hidden:"true"`
 }
 
-// anyOutput is an answer of one content type or another.
+// anyOutput is a response with a choice of content types.
 type anyOutput struct {
 	ContentType string `header:"Content-Type"`
 	Body        any
@@ -99,7 +83,7 @@ func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*an
 	if err != nil {
 		return nil, err
 	}
-	view := viewOfFound(found)
+	view := viewOf(found)
 	if wantsCloudEvents(input.Accept) {
 		document, err := cloudEventOf(c.namespace, view)
 		return &anyOutput{cloudEventsJSON, document}, err
@@ -108,7 +92,7 @@ func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*an
 }
 
 func (s *Server) eventOutcomes(ctx context.Context, c caller, input *eventInput) (*listOf[admin.Outcome], error) {
-	if len(c.hidden) > 0 { // the errors in there may tell of what is in the event
+	if len(c.hidden) > 0 { // an outcome has errors, which may quote the event
 		if _, err := s.admin(c).Event(ctx, input.ID, c.hidden...); err != nil {
 			return nil, err
 		}

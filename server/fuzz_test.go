@@ -16,13 +16,14 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/cloudevent"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // Whatever is published, it is understood or refused, and what was a CloudEvent
 // comes out as the same.
-func FuzzDecodePublished(f *testing.F) {
+func FuzzDecodePublication(f *testing.F) {
 	for _, contentType := range []string{"application/json", cloudEventsJSON, cloudEventsBatch, "text/plain", ";", "application/json; charset=x"} {
 		for _, body := range []string{
 			``, `{}`, `[]`, `null`, `[null]`, `{"type":"a"}`, `{"events":[{"type":"a"}]}`, `{"events":{}}`,
@@ -40,7 +41,7 @@ func FuzzDecodePublished(f *testing.F) {
 		if version != "" {
 			header["Ce-Specversion"], header["Ce-Id"], header["Ce-Source"], header["Ce-Type"] = []string{version}, []string{id}, []string{"/a"}, []string{"a"}
 		}
-		all, err := decodePublished(header, []byte(body))
+		all, err := decodePublication(header, []byte(body))
 		if err != nil {
 			var p *problem
 			if !errors.As(err, &p) || p.Status < 400 || p.Status >= 500 {
@@ -66,7 +67,7 @@ func sameAgain(t *testing.T, m posthorn.Message) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	view := eventView{ID: 1, Stream: m.Stream, Type: m.Type, Key: m.Key, Payload: m.Payload.(json.RawMessage), Metadata: metadata}
+	view := viewOf(admin.Event{ID: 1, Stream: m.Stream, Type: m.Type, Key: m.Key, Payload: m.Payload.(json.RawMessage), Metadata: metadata})
 	if view.Stream == "" {
 		view.Stream = "default"
 	}

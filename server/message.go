@@ -11,42 +11,42 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// message is what is published.
+// message is the JSON of a message to publish.
 type message struct {
-	Stream    string                     `json:"stream,omitempty" doc:"The channel it goes to. Default: default" example:"orders"`
-	Type      string                     `json:"type" doc:"What happened" example:"order.placed"`
-	Key       string                     `json:"key,omitempty" doc:"What it is about: groups ordered by key keep the order of its events" example:"order-7"`
-	Tags      []string                   `json:"tags,omitempty" doc:"Labels to find it by"`
+	Stream    string                     `json:"stream,omitempty" doc:"The stream of the event. Default: default" example:"orders"`
+	Type      string                     `json:"type" doc:"The type of the event" example:"order.placed"`
+	Key       string                     `json:"key,omitempty" doc:"The subject of the event, such as an order. Groups ordered by key hand out the events of a key in order" example:"order-7"`
+	Tags      []string                   `json:"tags,omitempty" doc:"Labels by which the event can be found"`
 	Payload   json.RawMessage            `json:"payload,omitempty" doc:"Any JSON. Default: {}"`
-	Metadata  map[string]json.RawMessage `json:"metadata,omitempty" doc:"Goes along; producer and trace context are added"`
-	DeliverAt *time.Time                 `json:"deliver_at,omitempty" doc:"Keeps it out of the log until then"`
-	DedupKey  string                     `json:"dedup_key,omitempty" doc:"Makes one event of all that are published under it within a day"`
+	Metadata  map[string]json.RawMessage `json:"metadata,omitempty" doc:"Further fields of the event; producer and trace context are added"`
+	DeliverAt *time.Time                 `json:"deliver_at,omitempty" doc:"The time at which the event enters the log. Default: now"`
+	DedupKey  string                     `json:"dedup_key,omitempty" doc:"Messages with the same key within a day are published once"`
 }
 
 type messages struct {
 	Events []message `json:"events"`
 }
 
-func (m message) published() posthorn.Message {
-	published := posthorn.Message{Stream: m.Stream, Type: m.Type, Key: m.Key, Tags: m.Tags, DedupKey: m.DedupKey}
+func (m message) convert() posthorn.Message {
+	converted := posthorn.Message{Stream: m.Stream, Type: m.Type, Key: m.Key, Tags: m.Tags, DedupKey: m.DedupKey}
 	if m.Payload != nil {
-		published.Payload = m.Payload
+		converted.Payload = m.Payload
 	}
 	if len(m.Metadata) > 0 {
-		published.Metadata = map[string]any{}
+		converted.Metadata = map[string]any{}
 		for name, value := range m.Metadata {
-			published.Metadata[name] = value
+			converted.Metadata[name] = value
 		}
 	}
 	if m.DeliverAt != nil {
-		published.DeliverAt = *m.DeliverAt
+		converted.DeliverAt = *m.DeliverAt
 	}
-	return published
+	return converted
 }
 
-// decodePublished reads what is to be published, in the form that the headers
-// say it has.
-func decodePublished(header http.Header, body []byte) ([]posthorn.Message, error) {
+// decodePublication decodes the body of a publication: messages as JSON, or CloudEvents
+// in one of their modes.
+func decodePublication(header http.Header, body []byte) ([]posthorn.Message, error) {
 	contentType := header.Get("Content-Type")
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if contentType != "" && err != nil {
@@ -63,35 +63,36 @@ func decodePublished(header http.Header, body []byte) ([]posthorn.Message, error
 	case mediaType == cloudEventsBatch:
 		return decodeCloudEvents(body, true)
 	case strings.HasPrefix(mediaType, "application/cloudevents"):
-		return nil, newProblem(http.StatusUnsupportedMediaType, "CloudEvents are understood as JSON only", "Send "+cloudEventsJSON+".")
+		return nil, newProblem(http.StatusUnsupportedMediaType, "CloudEvents are supported in JSON only", "Send "+cloudEventsJSON+".")
 	case header.Get("Ce-Specversion") != "":
 		return decodeBinary(header, mediaType, body)
 	case mediaType == "" || mediaType == "application/json":
 		return decodeMessages(body)
 	}
-	return nil, newProblem(http.StatusUnsupportedMediaType, "the content type "+mediaType+" is not one of ours",
+	return nil, newProblem(http.StatusUnsupportedMediaType, "the content type "+mediaType+" is not supported",
 		"Send application/json, or CloudEvents: "+cloudEventsJSON+", "+cloudEventsBatch+" or ce- headers.")
 }
 
-// decodeMessages reads one message, an array of them, or an object with one.
+// decodeMessages decodes one message, an array of messages, or an object with such an
+// array.
 func decodeMessages(body []byte) ([]posthorn.Message, error) {
 	all, err := decodeShapes(bytes.TrimSpace(body))
 	if err != nil {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, badRequest("there are no events", "Send at least one.")
+		return nil, badRequest("the body has no events", "Send at least one.")
 	}
-	published := make([]posthorn.Message, len(all))
+	converted := make([]posthorn.Message, len(all))
 	for i := range all {
-		published[i] = all[i].published()
+		converted[i] = all[i].convert()
 	}
-	return published, nil
+	return converted, nil
 }
 
 func decodeShapes(body []byte) ([]message, error) {
 	if len(body) == 0 {
-		return nil, badRequest("there is no body", `Send {"type": "order.placed", "payload": {}}.`)
+		return nil, badRequest("the body is empty", `Send {"type": "order.placed", "payload": {}}.`)
 	}
 	if body[0] == '[' {
 		var all []message

@@ -18,20 +18,20 @@ import (
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
-// maxMessages is how many events one request may publish: what is delayed or has
-// a key goes in one by one.
+// maxMessages limits the events of one request, because delayed messages and those with
+// a dedup key are inserted one by one.
 const maxMessages = 10000
 
 type publishInput struct {
 	in.Namespace
 	ContentType    string `header:"Content-Type" hidden:"true"`
-	IdempotencyKey string `header:"Idempotency-Key" maxLength:"200" doc:"Sent again under the same key within a day, the request publishes nothing and answers with the same ids"`
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"200" doc:"A request that repeats a key within a day publishes nothing, and the response has the ids of the first one"`
 	RawBody        []byte
 
 	header http.Header
 }
 
-// Resolve keeps the headers: attributes of CloudEvents may be there.
+// Resolve keeps the headers, which have the attributes of a CloudEvent in binary mode.
 func (i *publishInput) Resolve(hc huma.Context) []error {
 	i.header = http.Header{}
 	hc.EachHeader(func(name, value string) { i.header.Add(name, value) })
@@ -39,24 +39,24 @@ func (i *publishInput) Resolve(hc huma.Context) []error {
 }
 
 type publishOutput struct {
-	Replayed string `header:"Idempotency-Replayed" doc:"true when all of it was published before"`
+	Replayed string `header:"Idempotency-Replayed" doc:"true if all events were published before"`
 	Body     struct {
-		IDs []int64 `json:"ids" doc:"Of the events, in the order of the messages"`
+		IDs []int64 `json:"ids" doc:"The ids of the events, in the order of the messages"`
 	}
 }
 
 func (s *Server) publishing() {
 	one, many := schemaOf[message](s), schemaOf[messages](s)
 	cloud := schemaOf[cloudEvent](s)
-	// Under a name, without which generated clients cannot send it.
+	// The schema has a name because generated clients cannot send one without.
 	s.api.OpenAPI().Components.Schemas.Map()["Publication"] = &huma.Schema{
 		OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one}, many},
 	}
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/events", id: "publish-events", tag: "events",
 		summary: "Publish one event or many",
-		description: "A JSON object is one event, an array or {\"events\": [...]} are many: all of them are published, or none. " +
-			"CloudEvents 1.0 are understood in binary mode (ce- headers), structured and batched.",
+		description: "A JSON object is one event, an array or {\"events\": [...]} are many. All of them are published, or none. " +
+			"CloudEvents 1.0 are accepted in binary mode (ce- headers), structured mode and batched mode.",
 		scope: scopePublish, status: http.StatusCreated, anyBytes: true,
 		body: &huma.RequestBody{Content: map[string]*huma.MediaType{
 			"application/json":                   {Schema: &huma.Schema{Ref: "#/components/schemas/Publication"}},
@@ -67,12 +67,12 @@ func (s *Server) publishing() {
 }
 
 func (s *Server) publishEvents(ctx context.Context, c caller, input *publishInput) (*publishOutput, error) {
-	all, err := decodePublished(input.header, input.RawBody)
+	all, err := decodePublication(input.header, input.RawBody)
 	if err != nil {
 		return nil, err
 	}
 	if len(all) > maxMessages {
-		return nil, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("these are more than %d events", maxMessages), "Send less at once.")
+		return nil, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the request has more than %d events", maxMessages), "Split it into several requests.")
 	}
 	for i := range all {
 		if err := c.checkPublish(cmp.Or(all[i].Stream, "default")); err != nil {
@@ -84,8 +84,8 @@ func (s *Server) publishEvents(ctx context.Context, c caller, input *publishInpu
 	if len(all) == 0 { // a batch of CloudEvents may be empty
 		return &output, nil
 	}
-	underKey(all, input.IdempotencyKey)
-	ids, replayed, err := s.publishSealed(ctx, c.namespace, all)
+	setDedupKeys(all, input.IdempotencyKey)
+	ids, replayed, err := s.sealAndPublish(ctx, c.namespace, all)
 	if err != nil {
 		return nil, err
 	}
@@ -96,9 +96,9 @@ func (s *Server) publishEvents(ctx context.Context, c caller, input *publishInpu
 	return &output, nil
 }
 
-// underKey gives the messages of a request that is to take effect once a dedup
-// key each, except where they have their own.
-func underKey(all []posthorn.Message, key string) {
+// setDedupKeys gives each message of a request with an Idempotency-Key a dedup key,
+// unless it has its own.
+func setDedupKeys(all []posthorn.Message, key string) {
 	if key == "" {
 		return
 	}
@@ -112,16 +112,16 @@ func underKey(all []posthorn.Message, key string) {
 	}
 }
 
-// publishOnce publishes, and reports whether all of it had been published before
-// under the same keys.
-func (s *Server) publishOnce(ctx context.Context, namespace string, all []posthorn.Message) (ids []int64, replayed bool, err error) {
+// publishOrReplay publishes messages. replayed tells whether all of them had been
+// published before, under the same dedup keys.
+func (s *Server) publishOrReplay(ctx context.Context, namespace string, all []posthorn.Message) (ids []int64, replayed bool, err error) {
 	var keys []string
 	for i := range all {
 		if all[i].DedupKey != "" {
 			keys = append(keys, all[i].DedupKey)
 		}
 	}
-	if len(keys) < len(all) { // something is new in any case
+	if len(keys) < len(all) { // a message without a key is always new
 		ids, err = s.publish(ctx, s.client.Pool(), namespace, all)
 		return ids, false, err
 	}
@@ -136,7 +136,7 @@ func (s *Server) publishOnce(ctx context.Context, namespace string, all []postho
 	return ids, replayed, err
 }
 
-// publish is the client's, for any namespace.
+// publish does in any namespace what the client's Publish does in its own.
 func (s *Server) publish(ctx context.Context, db posthorn.DB, namespace string, all []posthorn.Message) ([]int64, error) {
 	if namespace == s.client.Namespace() {
 		return s.client.Publish(ctx, db, all...)
@@ -157,7 +157,7 @@ func (s *Server) publish(ctx context.Context, db posthorn.DB, namespace string, 
 		if err != nil {
 			return nil, err
 		}
-		payload, _ := m.Payload.(json.RawMessage) // decoders give nothing else
+		payload, _ := m.Payload.(json.RawMessage) // the decoders of bodies return no other type
 		converted[i] = pg.Message{
 			Type: m.Type, Stream: m.Stream, Key: m.Key, Tags: m.Tags, Payload: payload, Metadata: raw, DedupKey: m.DedupKey,
 		}

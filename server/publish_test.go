@@ -28,7 +28,7 @@ func TestPublishAllFields(t *testing.T) {
 	later := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	s.call(t, "POST", "/v1/events", map[string]any{"type": "later", "deliver_at": later}).want(t, 201, &published)
 	s.call(t, "GET", fmt.Sprintf("/v1/events/%d", published.IDs[0]), nil).want(t, 200, &event)
-	if event.DeliverAt == nil || !event.DeliverAt.Equal(later) {
+	if event.DeliverAt.IsZero() || !event.DeliverAt.Equal(later) {
 		t.Errorf("deliver_at: %v", event.DeliverAt)
 	}
 }

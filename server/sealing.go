@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/pg"
@@ -12,54 +13,53 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-// publishSealed publishes, and seals first what goes to confidential streams. No
-// connection is held meanwhile: sealing may need one.
-func (s *Server) publishSealed(ctx context.Context, namespace string, all []posthorn.Message) (ids []int64, replayed bool, err error) {
+// sealAndPublish publishes messages, and before that seals those for confidential
+// streams. It holds no database connection while it seals, because sealing may need one.
+func (s *Server) sealAndPublish(ctx context.Context, namespace string, all []posthorn.Message) (ids []int64, replayed bool, err error) {
 	sealed, err := s.seal(ctx, namespace, all)
 	if err != nil {
 		return nil, false, err
 	}
-	ids, replayed, err = s.publishOnce(ctx, namespace, sealed)
+	ids, replayed, err = s.publishOrReplay(ctx, namespace, sealed)
 	if !s.box.Stale(namespace, payloadsOf(all), err) {
 		return ids, replayed, err
 	}
 	if sealed, err = s.seal(ctx, namespace, all); err != nil {
 		return nil, false, err
 	}
-	return s.publishOnce(ctx, namespace, sealed)
+	return s.publishOrReplay(ctx, namespace, sealed)
 }
 
 func (s *Server) seal(ctx context.Context, namespace string, all []posthorn.Message) ([]posthorn.Message, error) {
-	given := payloadsOf(all)
-	found, err := s.box.Seal(ctx, namespace, given)
+	payloads, err := s.box.Seal(ctx, namespace, payloadsOf(all))
 	switch {
 	case err != nil && (errors.Is(err, posthorn.ErrNotFound) || errors.Is(err, posthorn.ErrRefused) || isUnavailable(err)):
 		return nil, err
 	case err != nil:
 		s.log.Error("events cannot be sealed", "namespace", namespace, "error", err)
-		return nil, unavailable("the events are for a confidential stream and cannot be sealed now", "The server's log has more.").withCause(err)
+		return nil, unavailable("the events are for a confidential stream and cannot be sealed now", "The server's log has the cause.").withCause(err)
 	}
-	sealed := make([]posthorn.Message, len(all))
-	for i := range all {
-		sealed[i] = all[i]
-		if seal.IsSealed(found[i].Payload) { // now, or by whoever sent it
-			sealed[i].Payload = found[i].Payload
+	sealed := slices.Clone(all)
+	for i := range sealed {
+		if seal.IsSealed(payloads[i].Payload) { // by the box, or by the client
+			sealed[i].Payload = payloads[i].Payload
 		}
 	}
 	return sealed, nil
 }
 
-// payloadsOf is what sealing has to know of messages.
+// payloadsOf returns the parts of messages that sealing needs.
 func payloadsOf(all []posthorn.Message) []pg.Message {
 	messages := make([]pg.Message, len(all))
 	for i := range all {
-		payload, _ := all[i].Payload.(json.RawMessage) // decoders give nothing else
+		payload, _ := all[i].Payload.(json.RawMessage) // the decoders of bodies return no other type
 		messages[i] = pg.Message{Stream: all[i].Stream, Payload: payload}
 	}
 	return messages
 }
 
-// opener opens payloads for callers who read events, and logs why one does not open.
+// opener opens the payloads of events and dead letters for an Admin, and logs payloads
+// that cannot be opened yet.
 type opener struct{ box *sealing.Box }
 
 func (o opener) OpenPayload(ctx context.Context, namespace, stream string, metadata, payload []byte) (plain []byte, opened bool, err error) {
@@ -70,19 +70,8 @@ func (o opener) OpenPayload(ctx context.Context, namespace, stream string, metad
 	return plain, opened, err
 }
 
-// shown is an event after it was to be opened: without its payload, if it stayed
-// sealed.
-func shown(e pg.Event, err error) eventView {
-	if err != nil {
-		e.Payload = nil
-	}
-	view := viewOf(e)
-	view.Sealed = err != nil
-	return view
-}
-
-// openLease opens the events of a lease, for somebody who works on them. If one
-// does not open yet, the lease goes back: its events are not to be taken for done.
+// openLease opens the events of a lease. If a payload cannot be opened yet, it releases
+// the lease, because the client would otherwise settle an event without having seen it.
 func (s *Server) openLease(ctx context.Context, c caller, lease pg.Lease) ([]eventView, error) {
 	views := make([]eventView, len(lease.Events))
 	for i, e := range lease.Events {
@@ -94,20 +83,21 @@ func (s *Server) openLease(ctx context.Context, c caller, lease pg.Lease) ([]eve
 			if err := pg.Release(releasing, s.client.Pool(), lease); err != nil {
 				return nil, err
 			}
-			return nil, newProblem(http.StatusServiceUnavailable, "the group hands out events of a confidential stream, which cannot be opened now",
-				"The server's log has more; it needs the keeper of the stream.").withCause(err)
+			return nil, newProblem(http.StatusServiceUnavailable, "the lease has events of a confidential stream, which cannot be opened now",
+				"The server's log has the cause; the server needs the keeper of the stream.").withCause(err)
 		}
-		views[i] = shown(e, err)
+		views[i] = viewOfRead(e, err != nil)
 	}
 	return views, nil
 }
 
-// open opens an event of a live stream. When it does not open yet the stream ends,
-// and its reader comes back to this event; but not to a server that has no keeper.
+// open opens an event of a live stream. An error ends the stream, so that the reader
+// comes back to this event. On a server without the keeper that would never end, so
+// there the event stays sealed.
 func (st *eventStream) open(ctx context.Context, e pg.Event) (eventView, error) {
 	err := st.box.Open(ctx, st.caller.namespace, &e)
 	if err != nil && !sealing.IsFinal(err) && !errors.Is(err, seal.ErrNoKeeper) {
 		return eventView{}, err
 	}
-	return shown(e, err), nil
+	return viewOfRead(e, err != nil), nil
 }

@@ -71,7 +71,7 @@ func (s *Server) searchEvents(ctx context.Context, c caller, input *searchInput)
 	}
 	views := make([]eventView, len(events))
 	for i := range events {
-		views[i] = viewOfFound(events[i])
+		views[i] = viewOf(events[i])
 	}
 	return input.answer(c, views, search)
 }

@@ -61,7 +61,7 @@ func TestPublishErrors(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Options{MaxBodyBytes: 1 << 20})
 	for body, mention := range map[string]string{
-		``:                                "no body",
+		``:                                "the body is empty",
 		`{`:                               "body",
 		`[]`:                              "no events",
 		`{"events":[]}`:                   "no events",

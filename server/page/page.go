@@ -72,6 +72,7 @@ func New(c Config) *Pages {
 	p := &Pages{Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, bulks: make(chan struct{}, mostBulks), stand: rand.Text()}
 	p.overview()
 	p.groups()
+	p.jobs()
 	p.audit()
 	p.find()
 	return p

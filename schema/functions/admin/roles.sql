@@ -43,7 +43,7 @@ declare
     'define_import', 'lead_import', 'resign_import', 'import_positions', 'import_events', 'note_import_lag', 'note_import_error',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied',
     'claim_jobs', 'start_job', 'heartbeat_job', 'heartbeat_jobs', 'complete_job', 'complete_jobs', 'fail_job', 'snooze_job', 'release_jobs', 'job_news',
-    'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history',
+    'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history', 'browse_jobs', 'recent_jobs', 'count_pending_jobs', 'job_counts',
     'load_stream_keys', 'list_streams'];
   administering constant text[] := array[
     'subscribe_with_sql', 'catch_up', 'define_namespace', 'delete_group', 'delete_import', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
@@ -54,7 +54,7 @@ declare
     'rebuild_projection', 'begin_replacement', 'finish_replacement', 'abandon_replacement',
     'push_table_changes', 'stop_table_changes', 'check_pushed_table', 'check_push', 'make_push_trigger', 'drop_push_trigger',
     'push_settings', 'publish_changes',
-    'reset_job', 'set_job_limit', 'pause_job_tag', 'resume_job_tag', 'list_job_limits', 'maintain_job_tables',
+    'reset_job', 'steer_jobs', 'set_job_limit', 'pause_job_tag', 'resume_job_tag', 'list_job_limits', 'maintain_job_tables',
     'doctor', 'findings', 'examine', 'examine_settings', 'examine_roles', 'examine_cluster', 'examine_bloat', 'examine_transactions', 'examine_partitions', 'examine_upkeep',
     'examine_groups', 'examine_subscriptions', 'examine_relays', 'examine_webhooks', 'examine_archives', 'examine_imports', 'examine_jobs', 'examine_sealing',
     'oldest_unread', 'first_ready_jobs', 'untaken_jobs', 'tag_room', 'needed_keepers', 'in_words', 'counted', 'shell_word', 'command_line',

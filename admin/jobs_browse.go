@@ -1,0 +1,71 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// BrowseJobs returns jobs of a status and tags with numbers below before, newest first;
+// before 0 means the newest. It looks at a bounded number of jobs: lookedTo is the
+// number below which it did not look, 0 if it looked at all.
+func (a *Admin) BrowseJobs(ctx context.Context, status string, tags []string, before int64, limit int) (jobs []JobStatus, lookedTo int64, err error) {
+	type found struct{ Job, LookedTo *int64 }
+	page, err := rows[found](ctx, a.db, "browse jobs", "select * from posthorn.browse_jobs($1::text, $2::text, $3::text[], $4::bigint, $5::int)",
+		a.namespace, pg.Optional(status), list(tags), pg.Optional(before), limit)
+	if err != nil {
+		return nil, 0, err
+	}
+	var ids []int64
+	for _, f := range page {
+		if f.Job != nil {
+			ids = append(ids, *f.Job)
+		}
+		if f.LookedTo != nil {
+			lookedTo = *f.LookedTo
+		}
+	}
+	if len(ids) == 0 {
+		return nil, lookedTo, nil
+	}
+	jobs, err = rows[JobStatus](ctx, a.db, "browse jobs", `
+		select j.*
+		from unnest($2::bigint[]) with ordinality p (id, nth)
+		cross join lateral (select x.* from posthorn.get_job(p.id, $1::text) x) j
+		order by p.nth`, a.namespace, ids)
+	return jobs, lookedTo, err
+}
+
+// JobCount is the number of jobs in a state: ready, later, held back, running, stalled,
+// failed or cancelled.
+type JobCount struct {
+	State string `json:"state"`
+	Jobs  int64  `json:"jobs"`
+}
+
+// JobCounts returns the number of jobs in each state, counted up to most.
+func (a *Admin) JobCounts(ctx context.Context, most int) ([]JobCount, error) {
+	return rows[JobCount](ctx, a.db, "count jobs", "select * from posthorn.job_counts($1::text, $2::int)", a.namespace, most)
+}
+
+// SteerJobs retries, cancels or deletes the next jobs of a status and tags with numbers
+// from after to last. It returns the number of the last job that it looked at, 0 at the
+// end. Jobs whose status has changed meanwhile are left alone.
+func (a *Admin) SteerJobs(ctx context.Context, action, status string, tags []string, after, last int64, reason string) (next int64, err error) {
+	type part struct {
+		Next *int64
+		Jobs int64
+	}
+	_, err = a.recorded(ctx, entry{action + "-jobs", status, map[string]any{"tags": tags}}, func(db DB) (int64, error) {
+		found, err := rows[part](ctx, db, action+" jobs", "select * from posthorn.steer_jobs($1::text, $2::text, $3::text, $4::text[], $5::bigint, $6::bigint, $7::text)",
+			a.namespace, action, status, list(tags), after, last, pg.Optional(pg.Storable(reason)))
+		if err != nil {
+			return 0, err
+		}
+		if found[0].Next != nil {
+			next = *found[0].Next
+		}
+		return found[0].Jobs, nil
+	})
+	return next, err
+}

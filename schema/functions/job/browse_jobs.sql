@@ -1,0 +1,177 @@
+-- For people who look through jobs, newest first: each call looks at a bounded number of rows, whatever there is.
+
+create or replace function posthorn.browse_jobs(
+  namespace text,
+  status text default null,
+  tags text[] default '{}',
+  before bigint default null,
+  max_jobs int default 50
+) returns table (job bigint, looked_to bigint)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.check_job_filter(browse_jobs.namespace, browse_jobs.status);
+  most constant int := 5000;
+  seen bigint[];
+begin
+  if (browse_jobs.max_jobs between 1 and 1000) is not true then
+    raise exception 'max_jobs must be 1 to 1000' using errcode = 'PH004';
+  end if;
+  seen := posthorn.recent_jobs(ns, browse_jobs.status, coalesce(browse_jobs.before, 9223372036854775807), most);
+  browse_jobs.looked_to := case when cardinality(seen) = most then seen[most] end;
+  return query
+    select s.id, browse_jobs.looked_to
+    from unnest(seen) with ordinality s (id, nth)
+    join posthorn.enqueued_jobs o on o.namespace_id = ns and o.id = s.id
+    where (coalesce(browse_jobs.tags, '{}') = '{}' or o.tags && browse_jobs.tags)
+      and (browse_jobs.status is distinct from 'PENDING' or not exists (select from posthorn.running_jobs r where r.job = o.id)
+        and not exists (select from posthorn.finished_jobs f where f.job = o.id and f.month = o.month))
+      and (browse_jobs.status is distinct from 'COMPLETED'
+        or exists (select from posthorn.finished_jobs f where f.job = o.id and f.month = o.month and f.status = 'COMPLETED'))
+    order by s.nth limit browse_jobs.max_jobs;
+  if not found and browse_jobs.looked_to is not null then
+    return next;
+  end if;
+end $$;
+comment on function posthorn.browse_jobs(text, text, text[], bigint, int) is
+  'Jobs of a filter below a number, newest first. looked_to: rows below this number were not looked at; null: there are none.';
+
+-- FAILED, CANCELLED and PROCESSING have an index or are few. So are pending jobs, mostly; otherwise the jobs of all
+-- statuses are the candidates.
+create or replace function posthorn.recent_jobs(namespace_id int, status text, before bigint, most int)
+returns bigint[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  pending bigint;
+begin
+  if recent_jobs.status in ('FAILED', 'CANCELLED') then
+    return array(
+      select f.job from posthorn.finished_jobs f
+      where f.namespace_id = recent_jobs.namespace_id and f.status <> 'COMPLETED' and f.status = recent_jobs.status and f.job < recent_jobs.before
+      order by f.namespace_id desc, f.job desc limit recent_jobs.most);
+  elsif recent_jobs.status = 'PROCESSING' then
+    return array(
+      select r.job from posthorn.running_jobs r
+      where r.namespace_id = recent_jobs.namespace_id and r.job < recent_jobs.before
+      order by r.job desc limit recent_jobs.most);
+  elsif recent_jobs.status = 'PENDING' then
+    select sum(c.jobs) into pending from posthorn.count_pending_jobs(recent_jobs.namespace_id, 20000) c;
+    if pending < 20000 then
+      return array(
+        select j.id from posthorn.few_jobs(recent_jobs.namespace_id, 'PENDING', '{}', null) j
+        where j.id < recent_jobs.before order by j.id desc limit recent_jobs.most);
+    end if;
+  end if;
+  return array(
+    select o.id from posthorn.enqueued_jobs o
+    where o.namespace_id = recent_jobs.namespace_id and o.id < recent_jobs.before
+    order by o.namespace_id desc, o.id desc limit recent_jobs.most);
+end $$;
+comment on function posthorn.recent_jobs(int, text, bigint, int) is 'Candidates for browse_jobs, newest first.';
+
+create or replace function posthorn.count_pending_jobs(namespace_id int, most int)
+returns table (state text, jobs bigint)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+  select 'ready', count(*) from (
+    select from posthorn.ready_jobs r where r.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) r
+  union all
+  select 'later', count(*) from (
+    select from (select w.namespace_id from posthorn.waiting_jobs w limit 10 * count_pending_jobs.most) w
+    where w.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) w
+  union all
+  select 'held back', count(*) from (
+    select from posthorn.parked_jobs p where p.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) p
+$$;
+comment on function posthorn.count_pending_jobs(int, int) is
+  'How many jobs wait for a worker, for their time and for their tags, each counted up to a number.';
+
+create or replace function posthorn.job_counts(namespace text, most int default 10000)
+returns table (state text, jobs bigint)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(job_counts.namespace);
+begin
+  return query select c.state, c.jobs from posthorn.count_pending_jobs(ns, job_counts.most) c;
+  return query
+    select x.state, count(*) from (
+      select case when r.seen_at < posthorn.now() - interval '30 seconds' then 'stalled' else 'running' end as state
+      from posthorn.running_jobs r where r.namespace_id = ns limit job_counts.most) x
+    group by 1;
+  return query
+    select lower(s.status), (select count(*) from (
+      select from posthorn.finished_jobs f
+      where f.namespace_id = ns and f.status <> 'COMPLETED' and f.status = s.status limit job_counts.most) f)
+    from (values ('FAILED'), ('CANCELLED')) s (status);
+end $$;
+comment on function posthorn.job_counts(text, int) is
+  'How many jobs are ready, later, held back, running, stalled, failed and cancelled, each counted up to a number.';
+
+create or replace function posthorn.steer_jobs(
+  namespace text,
+  action text,
+  status text,
+  tags text[] default '{}',
+  after bigint default 0,
+  last bigint default null,
+  reason text default null,
+  max_jobs int default 200
+) returns table (next bigint, jobs bigint)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.check_job_filter(steer_jobs.namespace, steer_jobs.status);
+  id bigint;
+begin
+  if (steer_jobs.action in ('retry', 'cancel', 'delete')) is not true then
+    raise exception 'the action cannot be %', coalesce(quote_literal(left(steer_jobs.action, 60)), 'null')
+      using errcode = 'PH004', hint = 'It is retry, cancel or delete.';
+  elsif (steer_jobs.status in ('PENDING', 'PROCESSING', 'FAILED')) is not true then
+    raise exception 'the status cannot be %', coalesce(steer_jobs.status, 'null')
+      using errcode = 'PH004', hint = 'Finished jobs stay as they are: give PENDING, PROCESSING or FAILED.';
+  end if;
+  steer_jobs.jobs := 0;
+  for id in
+    select j.id from posthorn.few_jobs(ns, steer_jobs.status, steer_jobs.tags, null) j
+    where j.id > steer_jobs.after and (steer_jobs.last is null or j.id <= steer_jobs.last)
+    order by j.id limit steer_jobs.max_jobs
+  loop
+    steer_jobs.next := id;
+    begin
+      case steer_jobs.action
+        when 'retry' then perform posthorn.reset_job(id, steer_jobs.reason, steer_jobs.namespace);
+        when 'cancel' then perform posthorn.cancel_job(id, steer_jobs.reason, steer_jobs.namespace);
+        else perform posthorn.delete_job(id, steer_jobs.namespace);
+      end case;
+      steer_jobs.jobs := steer_jobs.jobs + 1;
+    exception when sqlstate 'PH001' or sqlstate 'PH002' then
+      null; -- it has another status by now
+    end;
+  end loop;
+  return next;
+end $$;
+comment on function posthorn.steer_jobs(text, text, text, text[], bigint, bigint, text, int) is
+  'Retries, cancels or deletes the next jobs of a status and tags behind a number; next is the last of them, null at the end.';

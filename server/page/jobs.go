@@ -1,0 +1,87 @@
+package page
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/posthorn/posthorn/admin"
+)
+
+// mostCounted bounds the numbers of jobs that a page counts.
+const mostCounted = 10_000
+
+func (p *Pages) jobs() {
+	p.screen(Screen{Path: "jobs", Live: true, Show: p.listJobs})
+	p.job()
+	p.jobLimits()
+	for _, b := range []Bulk{
+		{Path: "jobs/retry", Verb: "Retry", Advice: "Each of them begins anew, with its retries as at first. Workers that have one of them lose it."},
+		{Path: "jobs/cancel", Verb: "Cancel", Advice: "Workers that have one of them lose it. Cancelled jobs can be seen until retention drops them."},
+		{Path: "jobs/delete", Verb: "Delete", Advice: "Deleted jobs are gone. To keep a record of them, cancel them instead."},
+	} {
+		action := strings.TrimPrefix(b.Path, "jobs/")
+		b.Name, b.Filter, b.Noun, b.Back = action+"-jobs", []string{"status", "tag"}, "job", "jobs"
+		b.Match = matchJobs
+		b.Part = func(ctx context.Context, a *admin.Admin, filter url.Values, _ []string, after, last int64) (int64, error) {
+			return a.SteerJobs(ctx, action, filter.Get("status"), tagsOf(filter.Get("tag")), after, last, "from the page")
+		}
+		p.bulk(b)
+	}
+}
+
+// jobStates are the choices of the filter.
+var jobStates = []string{admin.JobPending, admin.JobProcessing, admin.JobFailed, admin.JobCancelled, admin.JobCompleted}
+
+func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
+	before, err := r.optionalNumber("before")
+	if err != nil {
+		return nil, err
+	}
+	jobs, lookedTo, err := r.Admin.BrowseJobs(ctx, r.Value("status"), tagsOf(r.Value("tag")), before, pageLength+1)
+	if err != nil {
+		return nil, err
+	}
+	jobs, more := pageOf(r, jobs, "before", func(j admin.JobStatus) any { return j.ID })
+	if more.Next == "" && lookedTo > 0 {
+		more.Next = r.Same("before", lookedTo)
+	}
+	counts, err := r.Admin.JobCounts(ctx, mostCounted)
+	if err != nil {
+		return nil, err
+	}
+	return &View{Title: "Jobs", Data: struct {
+		Jobs   []admin.JobStatus
+		Counts []admin.JobCount
+		States []string
+		Most   int64
+		Paging paging
+	}{jobs, counts, jobStates, mostCounted, more}}, nil
+}
+
+// tagsOf splits the tags of a filter at commas.
+func tagsOf(text string) []string {
+	var tags []string
+	for tag := range strings.SplitSeq(text, ",") {
+		if tag = strings.TrimSpace(tag); tag != "" {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
+func matchJobs(ctx context.Context, r *Request, filter url.Values) (n, last int64, err error) {
+	status := filter.Get("status")
+	if status != admin.JobPending && status != admin.JobProcessing && status != admin.JobFailed {
+		return 0, 0, invalid("choose a status first", "Jobs that are PENDING, PROCESSING or FAILED can be changed.")
+	}
+	tags := tagsOf(filter.Get("tag"))
+	if n, err = r.Admin.CountJobs(ctx, admin.JobFilter{Status: status, Tags: tags}); err != nil || n == 0 {
+		return 0, 0, err
+	}
+	newest, err := r.Admin.Jobs(ctx, admin.JobFilter{Status: status, Tags: tags, Limit: 1, NewestFirst: true})
+	if err != nil || len(newest) == 0 {
+		return 0, 0, err
+	}
+	return n, newest[0].ID, nil
+}

@@ -10,7 +10,10 @@ import (
 // before 0 means the newest. It looks at a bounded number of jobs: lookedTo is the
 // number below which it did not look, 0 if it looked at all.
 func (a *Admin) BrowseJobs(ctx context.Context, status string, tags []string, before int64, limit int) (jobs []JobStatus, lookedTo int64, err error) {
-	type found struct{ Job, LookedTo *int64 }
+	type found struct {
+		Job      *int64 `db:"job"`
+		LookedTo *int64 `db:"looked_to"`
+	}
 	page, err := rows[found](ctx, a.db, "browse jobs", "select * from posthorn.browse_jobs($1::text, $2::text, $3::text[], $4::bigint, $5::int)",
 		a.namespace, pg.Optional(status), list(tags), pg.Optional(before), limit)
 	if err != nil {
@@ -53,8 +56,8 @@ func (a *Admin) JobCounts(ctx context.Context, most int) ([]JobCount, error) {
 // end. Jobs whose status has changed meanwhile are left alone.
 func (a *Admin) SteerJobs(ctx context.Context, action, status string, tags []string, after, last int64, reason string) (next int64, err error) {
 	type part struct {
-		Next *int64
-		Jobs int64
+		Next *int64 `db:"next"`
+		Jobs int64  `db:"jobs"`
 	}
 	_, err = a.recorded(ctx, entry{action + "-jobs", status, map[string]any{"tags": tags}}, func(db DB) (int64, error) {
 		found, err := rows[part](ctx, db, action+" jobs", "select * from posthorn.steer_jobs($1::text, $2::text, $3::text, $4::text[], $5::bigint, $6::bigint, $7::text)",

@@ -73,6 +73,12 @@ func New(c Config) *Pages {
 	p.overview()
 	p.groups()
 	p.jobs()
+	p.schedules()
+	p.nodes()
+	p.streams()
+	p.relays()
+	p.projections()
+	p.tokens()
 	p.audit()
 	p.find()
 	return p

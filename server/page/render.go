@@ -18,7 +18,7 @@ var templateFiles embed.FS
 
 // functions are those that templates have, besides the methods of shown.
 var functions = template.FuncMap{
-	"short": short, "text": text, "block": block, "document": document,
+	"short": short, "text": text, "lines": block, "document": document,
 	"title": func(value any) string { return inTitle(value, shortText) },
 	"count": count, "things": things, "rate": rate, "period": period, "size": size, "at": at, "ago": ago,
 	"asset": assetLink,

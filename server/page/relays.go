@@ -1,0 +1,77 @@
+package page
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/posthorn/posthorn/admin"
+)
+
+// relays are the pages of everything that one process at a time moves between the log
+// and another system: relays, imports and archives.
+func (p *Pages) relays() {
+	p.screen(Screen{Path: "relays", Live: true, Show: listRelays})
+	p.screen(Screen{Path: "relay", Under: "relays", Live: true, Show: showRelay})
+	p.screen(Screen{Path: "import", Under: "relays", Live: true, Show: showImport})
+	p.screen(Screen{Path: "archive", Under: "relays", Live: true, Show: showArchive})
+	for _, verb := range []string{"pause", "resume"} {
+		p.action(Action{Path: "relay/" + verb, Do: func(ctx context.Context, r *Request) (string, string, error) {
+			name := r.Value("name")
+			err := r.Call(ctx, http.MethodPost, "/v1/groups/"+segment(name)+"/"+verb, nil, nil)
+			return "", name + ": " + verb + "d.", err
+		}})
+	}
+}
+
+func listRelays(ctx context.Context, r *Request) (*View, error) {
+	var data struct {
+		Relays   []admin.RelayStatus
+		Imports  []admin.ImportStatus
+		Archives []admin.ArchiveStatus
+	}
+	var err error
+	if data.Relays, err = r.Admin.Relays(ctx); err != nil {
+		return nil, err
+	}
+	if data.Imports, err = r.Admin.Imports(ctx); err != nil {
+		return nil, err
+	}
+	data.Archives, err = r.Admin.Archives(ctx)
+	return &View{Title: "Relays", Data: data}, err
+}
+
+func showRelay(ctx context.Context, r *Request) (*View, error) {
+	relay, err := r.Admin.Relay(ctx, r.Value("name"))
+	if err != nil {
+		return nil, err
+	}
+	stuck, err := r.Admin.StuckStreams(ctx, relay.Relay)
+	return &View{Title: "Relay " + relay.Relay, Data: struct {
+		Relay admin.RelayStatus
+		Stuck []admin.StuckStream
+	}{relay, stuck}}, err
+}
+
+func showImport(ctx context.Context, r *Request) (*View, error) {
+	status, err := r.Admin.Import(ctx, r.Value("name"))
+	if err != nil {
+		return nil, err
+	}
+	streams, err := r.Admin.ImportedStreams(ctx, status.Import)
+	return &View{Title: "Import " + status.Import, Data: struct {
+		Import  admin.ImportStatus
+		Streams []admin.ImportedStream
+	}{status, streams}}, err
+}
+
+func showArchive(ctx context.Context, r *Request) (*View, error) {
+	archive, err := r.Admin.Archive(ctx, r.Value("name"))
+	if err != nil {
+		return nil, err
+	}
+	streams, err := r.Admin.ArchivedStreams(ctx, archive.Archive)
+	return &View{Title: "Archive " + archive.Archive, Data: struct {
+		Archive admin.ArchiveStatus
+		Streams []admin.ArchivedStream
+	}{archive, streams}}, err
+}

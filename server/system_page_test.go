@@ -1,0 +1,159 @@
+package server
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/posthorn/posthorn/internal/await"
+)
+
+// evil is text that others wrote: markup, a script, a mark that turns the direction of
+// text, and a control character.
+const evil = "<script>alert(1)</script>\u202e\u0007"
+
+// wantHarmless fails the test if a page shows evil as anything but text.
+func (a answered) wantHarmless(t testing.TB) answered {
+	t.Helper()
+	a.wantNone(t, "<script>alert", "\u202e", "\u0007")
+	if !strings.Contains(a.body, "&lt;script&gt;alert(1)") {
+		t.Errorf("the text is missing: %s", a.body)
+	}
+	return a
+}
+
+// hidden returns the value of a hidden field of a page's form.
+func (a answered) hidden(t testing.TB, name string) string {
+	t.Helper()
+	found := regexp.MustCompile(`name="` + name + `" value="([^"]*)"`).FindStringSubmatch(a.body)
+	if found == nil {
+		t.Fatalf("the page has no field %s: %s", name, a.body)
+	}
+	return found[1]
+}
+
+// await waits until a query yields true.
+func (s *served) await(t testing.TB, condition, query string) {
+	t.Helper()
+	await.True(t, condition, func() (done bool) {
+		if err := s.ph.Pool().QueryRow(t.Context(), query).Scan(&done); err != nil {
+			t.Fatal(err)
+		}
+		return done
+	})
+}
+
+func TestJobPages(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	form := b.get("/ui/default/job/enqueue").wantPage(t, 200, `id="job-form"`)
+	page := b.post(form, "/ui/default/job/enqueue", url.Values{
+		"title": {"send mail"}, "tags": {"mail,urgent"}, "payload": {`{"user": 7}`}, "priority": {"3"}, "run_at": {"2099-01-02T03:04"},
+	}).wantPage(t, 200, "Job 1 is enqueued.", "PENDING", "2099-01-02 03:04", "urgent")
+	b.get("/ui/default/jobs?status=PENDING&tag=urgent").wantPage(t, 200, "send mail", "jobs/cancel")
+	b.get("/ui/default/jobs?tag=none").wantPage(t, 200, "There is no such job.")
+	b.get("/ui/default/jobs?status=DONE").wantPage(t, 400, "there is no status DONE")
+	form = b.get("/ui/default/job/change?id=1").wantPage(t, 200, "Change job 1")
+	b.post(form, "/ui/default/job/change", url.Values{"id": {"1"}, "priority": {"9"}, "payload": {"no json"}}).wantPage(t, 400, "not valid JSON")
+	b.post(form, "/ui/default/job/change", url.Values{"id": {"1"}, "priority": {"9"}, "payload": {`{"user": 8}`}}).
+		wantPage(t, 200, "Job 1 is changed.", "CHANGED", "priority 9")
+	b.post(page, "/ui/default/job/cancel", url.Values{"id": {"1"}, "back": {"/ui/default/job?id=1"}}).wantPage(t, 200, "Job 1 is cancelled.", "CANCELLED")
+	b.post(page, "/ui/default/job/delete", url.Values{"id": {"1"}}).wantPage(t, 409, "job 1 is CANCELLED")
+	b.get("/ui/default/job?id=77").wantPage(t, 404, "job 77 does not exist")
+}
+
+func TestJobPageShowsTextOfOthers(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.exec(t, `select posthorn.enqueue('default', '<script>alert(1)</script>', json_build_object('a', $1::text), tags => array['<b>x</b>'], max_retries => 0)`, evil)
+	s.exec(t, `select posthorn.claim_jobs('default', '<b>w</b>', array['<b>x</b>'])`)
+	s.exec(t, `select posthorn.fail_job(1, '<b>w</b>', $1)`, evil+strings.Repeat("x", 1<<20))
+	b.get("/ui/default/jobs").wantPage(t, 200, "FAILED").wantHarmless(t).wantNone(t, "<b>")
+	page := b.get("/ui/default/job?id=1").wantPage(t, 200, "It has failed for good.").wantHarmless(t)
+	page.wantNone(t, "<b>x", "<b>w")
+	if len(page.body) > 200_000 {
+		t.Errorf("the page has %d bytes", len(page.body))
+	}
+}
+
+// Everything that a filter matches is retried, and the audit log counts it.
+func TestRetryAllJobs(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	const n = 450
+	s.exec(t, fmt.Sprintf(`select posthorn.enqueue('default', 'a', tags => array[case when i %%%% 3 = 0 then 'x' else 'y' end], max_retries => 0) from generate_series(1, %d) i`, n))
+	s.exec(t, `select posthorn.fail_job(j.id, 'w', 'no') from posthorn.claim_jobs('default', 'w', '{x,y}', 1000) j`)
+	b := s.visit(t)
+	ask := b.get("/ui/default/jobs/retry?status=FAILED&tag=y").wantPage(t, 200, "Retry 300 jobs?")
+	fields := url.Values{}
+	for _, name := range []string{"last", "expected", "status", "tag"} {
+		fields.Set(name, ask.hidden(t, name))
+	}
+	progress := b.post(ask, "/ui/default/jobs/retry", fields)
+	progress.wantPage(t, 200, "retry-jobs")
+	s.await(t, "all are pending", `select count(*) = 300 from posthorn.jobs where status = 'PENDING' and 'y' = any (tags)`)
+	s.await(t, "the others have failed", `select count(*) = 150 from posthorn.jobs where status = 'FAILED'`)
+	s.await(t, "the audit log counts them", `select exists (select from posthorn.list_actions('default') where action = 'retry-jobs' and done = 300 and ended_at is not null)`)
+	b.get("/ui/default/jobs/retry?tag=y").wantPage(t, 400, "choose a status first")
+}
+
+func TestTagPages(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	page := b.get("/ui/default/job-limits").wantPage(t, 200, "No tag is paused or limited.")
+	page = b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}, "max_running": {"5"}, "max_started": {"100"}, "seconds": {"60"}, "back": {"/ui/default/job-limits"}}).
+		wantPage(t, 200, "The limit of tag mail is set.", "100 in 60 s")
+	page = b.post(page, "/ui/default/tag/pause", url.Values{"tag": {"mail"}, "back": {"/ui/default/job-limits"}}).wantPage(t, 200, ">paused<", "Resume")
+	b.post(page, "/ui/default/tag/resume", url.Values{"tag": {"mail"}, "back": {"/ui/default/job-limits"}}).wantNone(t, ">paused<")
+	b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}, "max_running": {"-1"}}).wantPage(t, 400, "not a number from 1 on")
+}
+
+func TestSchedulePages(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, `select posthorn.schedule('default', $1, '0 7 * * *', 'report.due', timezone => 'Europe/Berlin')`, "night<b>ly</b>")
+	b := s.visit(t)
+	b.get("/ui/default/schedules").wantPage(t, 200, "night&lt;b&gt;ly", "0 7 * * *").wantNone(t, "<b>")
+	page := b.get("/ui/default/schedule?name=" + url.QueryEscape("night<b>ly</b>")).wantPage(t, 200, "Next times", "Run now")
+	back := "/ui/default/schedules"
+	b.post(page, "/ui/default/schedule/run", url.Values{"name": {"night<b>ly</b>"}, "back": {back}}).wantPage(t, 200, "has published its event")
+	s.await(t, "its event is there", "select exists (select from posthorn.events where type = 'report.due')")
+	b.post(page, "/ui/default/schedule/pause", url.Values{"name": {"night<b>ly</b>"}, "back": {back}}).wantPage(t, 200, "paused", "Resume")
+	b.get("/ui/default/schedule?name=none").wantPage(t, 404, "none")
+}
+
+func TestSystemPages(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.exec(t, `select posthorn.register_node('default', 'node-1', 'web <b>1</b>')`)
+	s.exec(t, `select posthorn.publish('default', 'a', stream => 'orders')`)
+	s.exec(t, `select posthorn.set_stream_policy('default', 'secret', 'restricted')`)
+	s.exec(t, `select posthorn.define_projection('default', 'totals')`)
+	b.get("/ui/default/nodes").wantPage(t, 200, "node-1", "web &lt;b&gt;1")
+	b.get("/ui/default/streams").wantPage(t, 200, "orders", "restricted")
+	b.get("/ui/default/stream?name=orders").wantPage(t, 200, "every token of the namespace")
+	b.get("/ui/default/projections").wantPage(t, 200, "totals", "follows the log")
+	for _, name := range []string{"relay", "import", "archive", "stream"} {
+		b.get("/ui/default/"+name+"?name=none").wantPage(t, 404, "none")
+	}
+}
+
+func TestTokenPages(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	operator, reader := s.visit(t), s.visit(t)
+	operator.signIn(s.token(t, "read", "admin"))
+	reader.signIn(s.token(t, "read"))
+	operator.get("/ui/default/tokens").wantPage(t, 200, "&lt;b&gt;ops", "Revoke …").wantNone(t, "<b>ops")
+	reader.get("/ui/default/tokens").wantPage(t, 403, "lacks the scope admin")
+	reader.get("/").wantNone(t, ">Tokens</a>")
+	ask := operator.get("/ui/default/token/revoke?id=2").wantPage(t, 200, "Revoke token 2")
+	operator.post(ask, "/ui/default/token/revoke", url.Values{"id": {"2"}}).wantPage(t, 200, "is revoked", "revoked")
+	operator.get("/ui/default/token/revoke?id=77").wantPage(t, 404, "there is no token 77")
+}

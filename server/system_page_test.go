@@ -119,7 +119,7 @@ func TestSchedulePages(t *testing.T) {
 	s.exec(t, `select posthorn.schedule('default', $1, '0 7 * * *', 'report.due', timezone => 'Europe/Berlin')`, "night<b>ly</b>")
 	b := s.visit(t)
 	b.get("/ui/default/schedules").wantPage(t, 200, "night&lt;b&gt;ly", "0 7 * * *").wantNone(t, "<b>")
-	page := b.get("/ui/default/schedule?name=" + url.QueryEscape("night<b>ly</b>")).wantPage(t, 200, "Next times", "Run now")
+	page := b.get("/ui/default/schedule?name="+url.QueryEscape("night<b>ly</b>")).wantPage(t, 200, "Next times", "Run now")
 	back := "/ui/default/schedules"
 	b.post(page, "/ui/default/schedule/run", url.Values{"name": {"night<b>ly</b>"}, "back": {back}}).wantPage(t, 200, "has published its event")
 	s.await(t, "its event is there", "select exists (select from posthorn.events where type = 'report.due')")

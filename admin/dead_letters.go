@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"strconv"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -29,6 +30,11 @@ type DeadLetter struct {
 	Node         string          `json:"node,omitempty"`  // that handled it last
 	FailedAt     time.Time       `json:"failed_at"`
 
+	// Story has the attempts that failed, the newest twenty of them, and what people did.
+	Story       []Chapter `json:"story,omitempty"`
+	DiscardedAt time.Time `json:"discarded_at,omitzero"`
+	DiscardedBy string    `json:"discarded_by,omitempty"`
+
 	// Sealed: the payload is confidential, does not open here, and stays as it is in
 	// the log.
 	Sealed bool `json:"sealed,omitempty" db:"-" doc:"It is confidential and does not open here"`
@@ -40,16 +46,114 @@ type DeadLetterFilter struct {
 	Group        string    `json:"-"`               // "": all groups
 	IDs          []int64   `json:"ids,omitzero"`    // of dead letters; nil for any, empty for none
 	After        int64     `json:"after,omitempty"` // those with higher ids
+	UpTo         int64     `json:"upto,omitempty"`  // those with this id or a lower one
 	EventID      int64     `json:"event,omitempty"`
 	Type         string    `json:"type,omitempty"`
+	Key          string    `json:"key,omitempty"`
 	NotStreams   []string  `json:"not_streams,omitempty"` // those of other streams only
 	Subscription string    `json:"subscription,omitempty"`
 	Reason       string    `json:"reason,omitempty"`
 	Error        string    `json:"error,omitempty"` // a part of the error
 	FailedBefore time.Time `json:"failed_before,omitzero"`
 	FailedAfter  time.Time `json:"failed_after,omitzero"`
-	Limit        int       `json:"limit,omitempty"`  // at most that many, oldest first
-	Offset       int       `json:"offset,omitempty"` // without that many at the beginning
+	Discarded    bool      `json:"discarded,omitempty"` // those that are discarded, instead of the others
+	Limit        int       `json:"limit,omitempty"`     // at most that many, oldest first
+	Offset       int       `json:"offset,omitempty"`    // without that many at the beginning
+}
+
+// Chapter is a part of the story of an event in a group: an attempt that failed, or
+// something that a person did with its dead letter.
+type Chapter struct {
+	At      time.Time `json:"at"`
+	Attempt int       `json:"attempt,omitempty"`
+	Node    string    `json:"node,omitempty"`
+	Error   string    `json:"error,omitempty"` // its beginning
+
+	Redriven   bool  `json:"redriven,omitempty"`
+	Discarded  bool  `json:"discarded,omitempty"`
+	Recovered  bool  `json:"recovered,omitempty"`
+	EditedFrom int64 `json:"edited_from,omitempty"` // the event of which this is the edited one
+	EditedAs   int64 `json:"edited_as,omitempty"`   // the edited event that was redriven instead
+}
+
+// EventChapter is a chapter of an event, with its group and subscription.
+type EventChapter struct {
+	Group        string `json:"group" db:"group_name"`
+	Subscription string `json:"subscription,omitempty"`
+	Chapter
+}
+
+// EventStory returns the stories of an event in the groups in which it is retried or
+// dead. Groups that have finished with it keep no story.
+func (a *Admin) EventStory(ctx context.Context, event int64) ([]EventChapter, error) {
+	type row struct {
+		Group        string          `db:"group_name"`
+		Subscription string          `db:"subscription"`
+		Chapter      json.RawMessage `db:"chapter"`
+	}
+	found, err := rows[row](ctx, a.db, "show story", "select * from posthorn.event_story($1::text, $2::bigint)", a.namespace, event)
+	var story []EventChapter
+	for _, r := range found {
+		c := EventChapter{Group: r.Group, Subscription: r.Subscription}
+		if err := json.Unmarshal(r.Chapter, &c.Chapter); err != nil {
+			return nil, pg.Translate("show story", err)
+		}
+		story = append(story, c)
+	}
+	return story, err
+}
+
+// BriefDeadLetter is a dead letter without its payload and stack.
+type BriefDeadLetter struct {
+	ID           int64     `json:"id"`
+	Group        string    `json:"group" db:"group_name"`
+	Subscription string    `json:"subscription,omitempty"`
+	EventID      int64     `json:"event_id"`
+	Stream       string    `json:"stream"`
+	Type         string    `json:"type"`
+	Key          string    `json:"key,omitempty"`
+	Attempts     int       `json:"attempts"`
+	Reason       string    `json:"reason"`
+	Error        string    `json:"error,omitempty"` // its beginning
+	Node         string    `json:"node,omitempty"`
+	FailedAt     time.Time `json:"failed_at"`
+	DiscardedAt  time.Time `json:"discarded_at,omitzero"`
+	DiscardedBy  string    `json:"discarded_by,omitempty"`
+}
+
+// NewestDeadLetters returns dead letters without their payloads, newest first. Limit is
+// required; a list goes on with UpTo.
+func (a *Admin) NewestDeadLetters(ctx context.Context, filter DeadLetterFilter) ([]BriefDeadLetter, error) {
+	document, err := json.Marshal(struct {
+		DeadLetterFilter
+		NewestFirst bool `json:"newest_first"`
+	}{filter, true})
+	if err != nil {
+		return nil, pg.Translate("list dead letters", err)
+	}
+	return rows[BriefDeadLetter](ctx, a.db, "list dead letters",
+		"select * from posthorn.brief_dead_letters($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), string(document))
+}
+
+// DeadLetterReason is a number of dead letters that have group, handler and reason in
+// common.
+type DeadLetterReason struct {
+	Group         string    `json:"group" db:"group_name"`
+	Subscription  string    `json:"subscription,omitempty"`
+	Reason        string    `json:"reason"`
+	DeadLetters   int64     `json:"dead_letters"`
+	FirstFailedAt time.Time `json:"first_failed_at"`
+	LastFailedAt  time.Time `json:"last_failed_at"`
+	LastID        int64     `json:"last_id"`    // of the dead letter that failed last
+	LastError     string    `json:"last_error"` // the beginning of its error
+}
+
+// DeadLetterReasons counts dead letters by group, handler and reason: those that failed
+// last come first. Without a group it counts those of the namespace.
+func (a *Admin) DeadLetterReasons(ctx context.Context, group string, notStreams []string, limit int) ([]DeadLetterReason, error) {
+	return rows[DeadLetterReason](ctx, a.db, "count dead letters",
+		"select * from posthorn.dead_letter_reasons($1::text, $2::text, $3::text[], $4::int)",
+		a.namespace, pg.Optional(group), list(notStreams), limit)
 }
 
 // deadLetterPage is the number of dead letters that one statement reads. Each may be as
@@ -113,6 +217,37 @@ func (a *Admin) Redrive(ctx context.Context, filter DeadLetterFilter) (int64, er
 // Purge deletes dead letters for good, and returns their number.
 func (a *Admin) Purge(ctx context.Context, filter DeadLetterFilter) (int64, error) {
 	return a.onDeadLetters(ctx, "purge-dead-letters", "select posthorn.purge($1::text, $2::text, $3::jsonb)", filter)
+}
+
+// Discard marks dead letters as discarded, and returns their number. They are not listed
+// any more, and upkeep deletes them after partition_retention_period; until then
+// [Admin.Recover] takes the mark away.
+func (a *Admin) Discard(ctx context.Context, filter DeadLetterFilter) (int64, error) {
+	document, err := json.Marshal(filter)
+	if err != nil {
+		return 0, pg.Translate("discard dead letters", err)
+	}
+	return changed[int64](ctx, a, entry{"discard-dead-letters", filter.Group, json.RawMessage(document)},
+		"select posthorn.discard($1::text, $2::text, $3::jsonb, $4::text)", a.namespace, pg.Optional(filter.Group), string(document), pg.Optional(a.actor))
+}
+
+// Recover takes the mark of discarded dead letters away, and returns their number.
+func (a *Admin) Recover(ctx context.Context, filter DeadLetterFilter) (int64, error) {
+	return a.onDeadLetters(ctx, "recover-dead-letters", "select posthorn.recover($1::text, $2::text, $3::jsonb)", filter)
+}
+
+// RedriveEdited hands a dead letter out again with another payload: as an event with an
+// id of its own, which it returns. The dead letter is discarded.
+func (a *Admin) RedriveEdited(ctx context.Context, id int64, payload json.RawMessage) (event int64, err error) {
+	if !json.Valid(payload) {
+		return 0, pg.Translate("redrive edited dead letter", pg.Invalid("the payload is not valid JSON", `It looks like {"a": 1}.`))
+	}
+	_, err = a.recorded(ctx, entry{"redrive-edited-dead-letter", strconv.FormatInt(id, 10), nil}, func(db DB) (n int64, err error) {
+		event, err = pg.Value[int64](ctx, db, "redrive edited dead letter", "select posthorn.redrive_edited($1::text, $2::bigint, $3::json, $4::text)",
+			a.namespace, id, string(payload), pg.Optional(a.actor))
+		return 1, err
+	})
+	return event, err
 }
 
 func (a *Admin) onDeadLetters(ctx context.Context, name, sql string, filter DeadLetterFilter) (int64, error) {

@@ -65,6 +65,8 @@ func (s *Server) deadLetters() {
 	}
 	onMany("redrive", "Redrive dead letters: hand the events out again, with all their attempts", (*admin.Admin).Redrive)
 	onMany("purge", "Delete dead letters for good", (*admin.Admin).Purge)
+	onMany("discard", "Mark dead letters as discarded; they are deleted after the retention of events", (*admin.Admin).Discard)
+	onMany("recover", "Take the mark of discarded dead letters away", (*admin.Admin).Recover)
 
 	onOne := func(method, suffix, id, summary string, do deadLetterAction) {
 		register(s, operation{
@@ -81,7 +83,35 @@ func (s *Server) deadLetters() {
 		})
 	}
 	onOne(http.MethodPost, "/redrive", "redrive-dead-letter", "Redrive a dead letter", (*admin.Admin).Redrive)
+	onOne(http.MethodPost, "/discard", "discard-dead-letter", "Mark a dead letter as discarded", (*admin.Admin).Discard)
+	onOne(http.MethodPost, "/recover", "recover-dead-letter", "Take the mark of a discarded dead letter away", (*admin.Admin).Recover)
 	onOne(http.MethodDelete, "", "purge-dead-letter", "Delete a dead letter for good", (*admin.Admin).Purge)
+
+	register(s, operation{
+		method: http.MethodPost, path: "/v1/dead-letters/{id}/redrive-edited", id: "redrive-edited-dead-letter", tag: "dead letters",
+		summary: "Bring a dead letter back with another payload", scope: scopeAdmin,
+		description: "The group is handed an event with an id of its own, which is returned, and the dead letter is discarded.",
+	}, s.redriveEdited)
+}
+
+type redriveEditedInput struct {
+	in.ByID
+	Body struct {
+		Payload json.RawMessage `json:"payload"`
+	}
+}
+
+type redriven struct {
+	Event int64 `json:"event" doc:"The id of the edited event"`
+}
+
+func (s *Server) redriveEdited(ctx context.Context, c caller, input *redriveEditedInput) (*bodyOf[redriven], error) {
+	if _, err := s.getDeadLetter(ctx, c, &input.ByID); err != nil { // it may be hidden
+		return nil, err
+	}
+	event, err := s.admin(c).RedriveEdited(ctx, input.ID, input.Body.Payload)
+	s.waits.wakeAll()
+	return &bodyOf[redriven]{redriven{event}}, err
 }
 
 // deadLetterFilter leaves out dead letters of streams that the caller may not read.
@@ -89,6 +119,7 @@ func deadLetterFilter(c caller, f in.DeadLetters) admin.DeadLetterFilter {
 	return admin.DeadLetterFilter{
 		Group: f.Group, EventID: f.Event, Type: f.Type, Subscription: f.Subscription, Reason: f.Reason, Error: f.Error,
 		FailedAfter: f.FailedAfter, FailedBefore: f.FailedBefore, NotStreams: c.hidden,
+		Key: f.Key, UpTo: f.UpTo, Discarded: f.Discarded,
 	}
 }
 

@@ -77,6 +77,12 @@ func (s *Server) groups() {
 		description: "The leases of the group are lost. Its retries and dead letters stay.",
 	}, s.seekGroup)
 
+	register(s, operation{
+		method: http.MethodGet, path: "/v1/groups/{name}/seek", id: "preview-seek-group", tag: "groups",
+		summary: "What moving a group would do", scope: scopeRead,
+		description: "The events that it would be handed again, and those that it would never be handed: estimates beyond 10,000.",
+	}, s.previewSeek)
+
 	s.claiming()
 	s.leases()
 }
@@ -123,6 +129,21 @@ func (s *Server) seekGroup(ctx context.Context, c caller, input *seekInput) (*st
 	err = s.admin(c).Seek(ctx, input.Name, to)
 	s.waits.wake(groupName{c.namespace, input.Name})
 	return nil, err
+}
+
+type previewSeekInput struct {
+	in.Namespace
+	Name string `path:"name" doc:"The name of the group"`
+	To   string `query:"to" required:"true" doc:"beginning, end or a time" example:"2026-01-31T12:00:00Z"`
+}
+
+func (s *Server) previewSeek(ctx context.Context, c caller, input *previewSeekInput) (*bodyOf[admin.SeekPreview], error) {
+	to, err := parseMoment(input.To)
+	if err != nil {
+		return nil, err
+	}
+	preview, err := s.admin(c).PreviewSeek(ctx, input.Name, to)
+	return &bodyOf[admin.SeekPreview]{preview}, err
 }
 
 func parseMoment(text string) (posthorn.Moment, error) {

@@ -206,6 +206,7 @@ create table posthorn.retries (
   error text,
   failed_at timestamptz not null default posthorn.now(),
   event json,                          -- the event itself, when it came back from the dead letters
+  story jsonb,                         -- the attempts that failed, see next_chapter
   primary key (group_id, event_id, subscription)
 );
 comment on table posthorn.retries is 'Events that failed and will be handed out again.';
@@ -232,10 +233,17 @@ create table posthorn.dead_letters (
   stack text,
   node text,
   failed_at timestamptz not null default posthorn.now(),
+  story jsonb,                         -- as in retries
+  discarded_at timestamptz,            -- since when it is discarded; upkeep deletes it after partition_retention_period
+  discarded_by text,
   unique (group_id, event_id, subscription)
 );
 comment on table posthorn.dead_letters is 'Events that failed for good, whole, until they are redriven or purged.';
 create index dead_letters_namespace on posthorn.dead_letters (namespace_id, group_id, id);
+-- Counts them by what they have in common without reading them: bury cuts long reasons, so that they fit.
+create index dead_letters_reason on posthorn.dead_letters (namespace_id, group_id, subscription, reason, id) include (failed_at, stream_id)
+  where discarded_at is null;
+create index dead_letters_discarded on posthorn.dead_letters (discarded_at) where discarded_at is not null;
 
 create table posthorn.delayed (
   id bigint primary key,               -- from event_id; the event gets one of its own when it enters the log
@@ -292,7 +300,8 @@ create table posthorn.cluster (
   verified timestamptz not null,       -- start of the server that was found to be this cluster
   clock_low timestamptz,               -- lowest time seen after the clock went back by more than an hour
   maintained_at timestamptz,           -- last run of maintain_events_table
-  swept_at timestamptz                 -- last run of sweep
+  swept_at timestamptz,                -- last run of sweep
+  sampled_at timestamptz               -- last run of sample
 );
 comment on table posthorn.cluster is 'Which database cluster the transaction ids in the log belong to.';
 -- Claims commit without waiting for the disk, so a crash may forget that the numbers of some

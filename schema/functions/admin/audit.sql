@@ -70,13 +70,14 @@ create or replace function posthorn.sweep_audit()
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
   n bigint;
 begin
   delete from posthorn.audit a
-  where a.id in (select x.id from posthorn.audit x order by x.id limit 10000)
+  where a.id = any (array(select x.id from posthorn.audit x order by x.id limit 1000))
     and a.at < posthorn.now() - posthorn.setting('partition_retention_period')::interval;
   get diagnostics n = row_count;
   return n;

@@ -47,7 +47,7 @@ declare
     'load_stream_keys', 'list_streams'];
   administering constant text[] := array[
     'subscribe_with_sql', 'catch_up', 'define_namespace', 'delete_group', 'delete_import', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
-    'redrive', 'purge', 'list_dead_letters', 'count_dead_letters', 'dead_letter_envelopes',
+    'redrive', 'redrive_edited', 'purge', 'discard', 'recover', 'list_dead_letters', 'brief_dead_letters', 'dead_letter_reasons', 'event_story', 'count_dead_letters', 'dead_letter_envelopes',
     'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace',
     'schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule_now', 'run_scheduled_task',
     'fire_schedules', 'next_run', 'next_runs', 'use_pg_cron',
@@ -58,7 +58,7 @@ declare
     'doctor', 'findings', 'examine', 'examine_settings', 'examine_roles', 'examine_cluster', 'examine_bloat', 'examine_transactions', 'examine_partitions', 'examine_upkeep',
     'examine_groups', 'examine_subscriptions', 'examine_relays', 'examine_webhooks', 'examine_archives', 'examine_imports', 'examine_jobs', 'examine_sealing',
     'oldest_unread', 'first_ready_jobs', 'untaken_jobs', 'tag_room', 'needed_keepers', 'in_words', 'counted', 'shell_word', 'command_line',
-    'find_groups', 'record_action', 'begin_action', 'count_action', 'end_action', 'list_actions',
+    'find_groups', 'worst_groups', 'summary', 'preview_seek', 'rates', 'group_lags', 'record_action', 'begin_action', 'count_action', 'end_action', 'list_actions',
     'create_token', 'list_tokens', 'revoke_token', 'revoke_tokens', 'find_token', 'token_end', 'tokens_required',
     'set_stream_policy', 'sealed_with', 'restricted_streams', 'group_streams', 'held_streams', 'lease_streams', 'relayed_time',
     'list_stream_keys', 'rotate_stream_key', 'shred_stream_keys',

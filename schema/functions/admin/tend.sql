@@ -10,7 +10,7 @@ declare
   part text;
   n bigint;
 begin
-  foreach part in array array['tick', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sweep', 'maintain_events_table_if_due', 'merge_streams'] loop
+  foreach part in array array['tick', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sweep', 'sample', 'maintain_events_table_if_due', 'merge_streams'] loop
     if not pg_try_advisory_xact_lock(1886350441, hashtext(part)) then
       report := report || jsonb_build_object(part, 'busy');
       continue;
@@ -25,6 +25,7 @@ begin
         when 'catch_up' then n := posthorn.catch_up();
         when 'expire_subscriptions' then n := posthorn.expire_subscriptions();
         when 'sweep' then n := posthorn.sweep();
+        when 'sample' then n := posthorn.sample();
         when 'maintain_events_table_if_due' then n := posthorn.maintain_events_table_if_due();
         else n := posthorn.merge_streams();
       end case;
@@ -168,7 +169,7 @@ begin
   where k.ctid = any (array(
     select x.ctid from posthorn.imported_ids x where x.at <= today - interval '1 day' order by x.at limit 10000));
   get diagnostics n = row_count;
-  return removed + n + posthorn.sweep_jobs() + posthorn.sweep_relayed() + posthorn.sweep_audit() + posthorn.maintain_webhook_attempts();
+  return removed + n + posthorn.sweep_jobs() + posthorn.sweep_relayed() + posthorn.sweep_audit() + posthorn.sweep_discarded() + posthorn.maintain_webhook_attempts();
 end $$;
 comment on function posthorn.sweep() is
   'Removes expired dedup keys, nodes that have been silent for ten minutes, and old ticks, ids of imports and entries of the audit log; once a minute.';

@@ -88,7 +88,7 @@ select n.namespace, g.name as group_name, g.ordering, g.paused,
   coalesce(w.expired, 0) as expired_leases,
   (select count(*) from posthorn.retries r where r.group_id = g.id) as retries,
   (select count(distinct r.slot) from posthorn.retries r where r.group_id = g.id and r.slot is not null) as blocked_slots,
-  (select count(*) from posthorn.dead_letters d where d.group_id = g.id) as dead_letters,
+  (select count(*) from posthorn.dead_letters d     where d.namespace_id = g.namespace_id and d.group_id = g.id and d.discarded_at is null) as dead_letters,
   t.pid as held_by_pid,
   case when t.since is not null then posthorn.now() - t.since end as held_for,
   t.application_name as held_by_application

@@ -81,6 +81,7 @@ declare
   g posthorn.groups;
   held bigint[] := posthorn.lease_ids(l);
   f record;
+  failed int := 0;
 begin
   perform posthorn.check_failures(settle_failures.failures);
   select x.* into g from posthorn.groups x where x.id = l.group_id;
@@ -99,23 +100,47 @@ begin
     elsif not f.is_held then
       raise exception 'event % is not in lease %', f.event, l.id
         using errcode = 'PH004', hint = 'List only events that claim returned with this lease; for retries, only the subscriptions that it returned.';
-    elsif not f.released and (f.permanent or (g.attempts > 0 and f.tried >= g.attempts)) then
+    end if;
+    failed := failed + case when f.released then 0 else 1 end;
+    if not f.released and (f.permanent or (g.attempts > 0 and f.tried >= g.attempts)) then
       perform posthorn.bury(l, f.event, f.owed_to, f.tried, f.reason, f.error, f.stack);
     else
-      insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot, error, event)
+      insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot, error, event, story)
       values (g.id, f.event, f.owed_to, case when f.released then f.tried - 1 else f.tried end,
         posthorn.now() + coalesce(f.retry_in, case when f.released then interval '0' else posthorn.retry_delay(g, f.tried) end),
-        case when g.on_failure = 'block' then l.slot end, f.error, f.kept)
+        case when g.on_failure = 'block' then l.slot end, f.error, f.kept,
+        case when not f.released then posthorn.next_chapter(null, posthorn.chapter(f.tried, l.node, f.error)) end)
       on conflict (group_id, event_id, subscription) do update
         set attempts = excluded.attempts, due_at = excluded.due_at, lease_id = null, slot = excluded.slot,
-          error = coalesce(excluded.error, retries.error), failed_at = excluded.failed_at, alone = false
+          error = coalesce(excluded.error, retries.error), failed_at = excluded.failed_at, alone = false,
+          story = case when excluded.story is null then retries.story else posthorn.next_chapter(retries.story, excluded.story->0) end
         -- Otherwise another worker has the retry: this failure was recorded before, and the lease changed hands.
         where retries.lease_id is null or retries.lease_id = l.id;
     end if;
   end loop;
+  if failed > 0 then
+    insert into posthorn.failures (namespace_id, group_id, n) values (l.namespace_id, l.group_id, failed);
+  end if;
 end $$;
 comment on function posthorn.settle_failures(posthorn.leases, jsonb) is
   'Turns failed events of a lease into retries or dead letters.';
+
+-- Only the newest attempts are kept, and the beginnings of their errors.
+create or replace function posthorn.next_chapter(story jsonb, chapter jsonb)
+returns jsonb
+language sql volatile
+set search_path = pg_catalog, pg_temp
+return case when jsonb_array_length(story) >= 20 then story - 0 else coalesce(story, '[]') end
+  || jsonb_build_array(chapter || case when chapter ? 'at' then '{}' else jsonb_build_object('at', posthorn.now()) end);
+comment on function posthorn.next_chapter(jsonb, jsonb) is
+  'Adds to the story of an event in a group, which a retry and a dead letter tell: the attempts that failed, and what people did.';
+
+create or replace function posthorn.chapter(attempt int, node text, error text)
+returns jsonb
+language sql volatile
+set search_path = pg_catalog, pg_temp
+return jsonb_strip_nulls(jsonb_build_object('at', posthorn.now(), 'attempt', attempt, 'node', node, 'error', left(error, 1000)));
+comment on function posthorn.chapter(int, text, text) is 'An attempt that failed, for the story of its event.';
 
 create or replace function posthorn.is_recorded(group_id int, event_id bigint, subscription text)
 returns boolean
@@ -204,13 +229,17 @@ language sql
 set search_path = pg_catalog, pg_temp
 as $$
   insert into posthorn.dead_letters (namespace_id, group_id, subscription, event_id, stream_id, type, key, tags,
-    payload, metadata, published_at, attempts, reason, error, stack, node)
+    payload, metadata, published_at, attempts, reason, error, stack, node, story)
   select l.namespace_id, l.group_id, bury.subscription, e.event_id, e.stream_id, e.type, e.key, e.tags,
-    e.payload, e.metadata, e.published_at, bury.attempts, bury.reason, bury.error, bury.stack, l.node
+    e.payload, e.metadata, e.published_at, bury.attempts, left(bury.reason, 300), bury.error, bury.stack, l.node,
+    posthorn.next_chapter(
+      (select r.story from posthorn.retries r
+      where r.group_id = l.group_id and r.event_id = bury.event_id and r.subscription = bury.subscription),
+      posthorn.chapter(bury.attempts, l.node, bury.error))
   from posthorn.event_of(l.namespace_id, l.group_id, bury.event_id) e
   on conflict (group_id, event_id, subscription) do update
     set attempts = excluded.attempts, reason = excluded.reason, error = excluded.error, stack = excluded.stack,
-      node = excluded.node, failed_at = excluded.failed_at
+      node = excluded.node, failed_at = excluded.failed_at, story = excluded.story, discarded_at = null, discarded_by = null
 $$;
 comment on function posthorn.bury(posthorn.leases, bigint, text, int, text, text, text) is
   'Writes a dead letter: the whole event, and the failure.';

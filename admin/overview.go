@@ -1,0 +1,116 @@
+package admin
+
+import (
+	"context"
+	"time"
+)
+
+// WorstGroup is a group, with the numbers that tell whether it is in trouble.
+type WorstGroup struct {
+	Group       string   `json:"group" db:"group_name"`
+	Kind        string   `json:"kind"` // group, projection, relay or archive
+	Order       string   `json:"order" db:"ordering"`
+	Paused      bool     `json:"paused"`
+	LagSeconds  float64  `json:"lag_seconds"`          // age of the first event that it was not handed
+	LagBefore   *float64 `json:"lag_before,omitempty"` // the same about ten minutes ago; nil: not known
+	IdleSeconds float64  `json:"idle_seconds"`         // since a worker claimed something
+	Leases      int64    `json:"leases"`
+	Retries     int64    `json:"retries"`
+	DeadLetters int64    `json:"dead_letters"`
+	Readers     int64    `json:"readers"` // processes that read it
+}
+
+// WorstGroups returns the groups that are furthest behind or have the most failures.
+func (a *Admin) WorstGroups(ctx context.Context, limit int) ([]WorstGroup, error) {
+	return rows[WorstGroup](ctx, a.db, "list worst groups", "select * from posthorn.worst_groups($1::text, $2::int)", a.namespace, limit)
+}
+
+// Summary has numbers about a namespace. Events, jobs and delayed events are counted up
+// to 10,000.
+type Summary struct {
+	Groups           int64     `json:"groups"`
+	Streams          int64     `json:"streams"`
+	LastEvent        int64     `json:"last_event"` // its id; 0: there is none
+	LastEventAt      time.Time `json:"last_event_at"`
+	Delayed          int64     `json:"delayed"`
+	NextDelayedAt    time.Time `json:"next_delayed_at"`
+	JobsReady        int64     `json:"jobs_ready"`
+	JobsReadySince   time.Time `json:"jobs_ready_since"`
+	JobsWaiting      int64     `json:"jobs_waiting"` // for their time
+	JobsRunning      int64     `json:"jobs_running"`
+	JobsStalled      int64     `json:"jobs_stalled"`
+	Schedules        int64     `json:"schedules"`
+	SchedulesPaused  int64     `json:"schedules_paused"`
+	SchedulesFailing int64     `json:"schedules_failing"`
+	NextSchedule     string    `json:"next_schedule"`
+	NextScheduleAt   time.Time `json:"next_schedule_at"`
+	Relays           int64     `json:"relays"`
+	Archives         int64     `json:"archives"`
+	Projections      int64     `json:"projections"`
+	Imports          int64     `json:"imports"`
+	Nodes            int64     `json:"nodes"`     // that are alive
+	LogBytes         int64     `json:"log_bytes"` // of all namespaces
+	LogSince         time.Time `json:"log_since"` // where the oldest partition begins
+}
+
+// Summary returns numbers about the namespace.
+func (a *Admin) Summary(ctx context.Context) (Summary, error) {
+	found, err := rows[Summary](ctx, a.db, "sum up", "select *, log_bytes::bigint as log_bytes from posthorn.summary($1::text)", a.namespace)
+	return only(a, found, err, "namespace", a.namespace, "Define it first.")
+}
+
+// Rate is what has happened in a namespace in some seconds that ended at a time.
+type Rate struct {
+	At        time.Time `json:"at"`
+	Seconds   float64   `json:"seconds"`
+	Published int64     `json:"published"`
+	Handled   int64     `json:"handled"` // events that groups have passed, all together
+	Failed    int64     `json:"failed"`  // attempts
+}
+
+// Rates returns what has happened in each minute of the last hour, oldest first, and
+// since then. Minutes in which nothing has happened are left out.
+func (a *Admin) Rates(ctx context.Context) ([]Rate, error) {
+	return rows[Rate](ctx, a.db, "list rates", "select * from posthorn.rates($1::text)", a.namespace)
+}
+
+// GroupLag is how far a group was behind.
+type GroupLag struct {
+	At         time.Time `json:"at"`
+	LagSeconds float64   `json:"lag_seconds"`
+}
+
+// GroupLags returns how far a group was behind in the minutes of the last three hours
+// in which something has happened.
+func (a *Admin) GroupLags(ctx context.Context, group string) ([]GroupLag, error) {
+	return rows[GroupLag](ctx, a.db, "list lags", "select at, lag_seconds::float8 from posthorn.group_lags($1::text, $2::text)", a.namespace, group)
+}
+
+// SeekPreview is what [Admin.Seek] would do. Events are counted up to 10,000, and
+// estimated beyond.
+type SeekPreview struct {
+	Again            int64 `json:"again"`             // events that the group would be handed again
+	Skipped          int64 `json:"skipped"`           // events that it would never be handed
+	Leases           int64 `json:"leases"`            // that workers would lose
+	HasSubscriptions bool  `json:"has_subscriptions"` // it gets only events that one of them wants
+}
+
+// PreviewSeek returns what [Admin.Seek] would do now.
+func (a *Admin) PreviewSeek(ctx context.Context, group string, to Moment) (SeekPreview, error) {
+	found, err := rows[SeekPreview](ctx, a.db, "preview seek", "select * from posthorn.preview_seek($1::text, $2::text, $3::timestamptz)",
+		a.namespace, group, to)
+	return only(a, found, err, "group", group, makeGroup)
+}
+
+// Findings returns the results of the checks that the database makes of itself: those of
+// the installation, and those of the namespace. [Doctor] makes more checks.
+func (a *Admin) Findings(ctx context.Context) ([]Finding, error) {
+	all, err := inDatabase(ctx, a.db)
+	var findings []Finding
+	for _, f := range all {
+		if f.Namespace == "" || f.Namespace == a.namespace {
+			findings = append(findings, f)
+		}
+	}
+	return findings, err
+}

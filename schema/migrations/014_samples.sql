@@ -1,0 +1,26 @@
+-- Numbers over the last hours, for charts: upkeep adds up what has happened once a minute.
+--
+--   failures                                 attempts that failed since the last sample
+--   samples                                  a row for each minute in which something happened in a namespace
+
+create table posthorn.failures (
+  namespace_id int not null,
+  group_id int not null,
+  n int not null
+);
+comment on table posthorn.failures is 'Attempts that failed since the last sample: a row for each settlement with failures.';
+
+create table posthorn.samples (
+  namespace_id int not null,
+  at timestamptz not null,
+  seq bigint not null,                 -- the sequence of event ids
+  seconds float8 not null,             -- since the sample before
+  published bigint not null,           -- events since then; an estimate beyond 10,000, as the next
+  handled bigint not null,             -- events that groups have passed, all together
+  failed bigint not null,              -- attempts that failed
+  groups int[] not null,
+  positions bigint[] not null,         -- of these groups
+  lags int[] not null,                 -- seconds by which they are behind
+  primary key (namespace_id, at)
+);
+comment on table posthorn.samples is 'What happened in each minute, by namespace; kept for three hours.';

@@ -1,6 +1,6 @@
-// Package posthorn publishes events in the transaction that changes your data,
-// and handles them with a broker's guarantees. All of it lives in PostgreSQL: see
-// docs/design.md for how, and docs/guarantees.md for what is promised.
+// Package posthorn publishes events in the transaction that changes your data, and
+// delivers them with the guarantees of a broker. All state is in PostgreSQL: see
+// docs/design.md for the design, and docs/guarantees.md for the guarantees.
 //
 // # Publishing
 //
@@ -12,68 +12,64 @@
 //		return err
 //	})
 //
-// [Client.Publish] takes a pool, a connection or a transaction, and through [SQL]
-// those of database/sql.
+// [Client.Publish] takes a pool, a connection or a transaction of pgx or, with [SQL], of
+// database/sql. [Client.Publisher] is faster for many events without a transaction.
 //
 // # Handling
 //
-// A group is a named position in the log, shared by all processes that use the
-// name. Its handlers answer to subscriptions, which are their names:
+// A group is a named position in the log, shared by all processes that use the name. Its
+// handlers receive events by type:
 //
 //	billing := ph.Group("billing", posthorn.GroupConfig{})
 //	billing.Handle("charge", "order.placed", charge)
 //	billing.HandleTx("ledger", "order.*", book)
 //	return ph.Run(ctx)
 //
-// A handler that returns an error gets its event again, after the delays of the
-// group and at most as often as the group says; then the event is a dead letter,
-// which is kept until an operator redrives or purges it. [Permanent] and
-// [RetryAfter] say more than other errors. Other handlers of the event are not
-// concerned.
+// If a handler returns an error, the event is retried for that handler, after the delays
+// in [GroupConfig]. After the last attempt the event is a dead letter, which an operator
+// can redrive or purge. [Permanent] and [RetryAfter] decide otherwise for single errors.
 //
-// Which form of handler:
+// The kinds of handlers:
 //
-//   - [Group.Handle]: at least once. For what is harmless to repeat.
-//   - [Group.HandleTx]: exactly once, for effects in this database: they commit
-//     together with the acknowledgement.
-//   - [Group.HandleBatch], [Group.HandleBatchTx]: many events in one call, where
-//     a call is dear.
-//   - [On], [OnTx]: with the payload decoded.
-//   - [Group.Subscribe], and any of these: for events that the database finds, by
-//     tags, by what the payload holds, or by a condition in SQL.
-//   - [Group.Fetch]: for programs that ask for events instead of being called.
+//   - [Group.Handle]: at least once, for effects that may be repeated.
+//   - [Group.HandleTx]: exactly once, for effects in this database. They commit together
+//     with the settlement of the event.
+//   - [Group.HandleBatch], [Group.HandleBatchTx]: many events per call.
+//   - [On], [OnTx]: with a decoded payload.
+//   - Any of these with [Group.Subscribe]: for events that the database selects by tags,
+//     by payload or by a condition in SQL.
+//   - [Group.Fetch]: for programs that poll.
 //
 // # Order
 //
-// Groups are unordered unless [GroupConfig].Order says otherwise: by key, by
-// stream, or all of them. Ordered groups never handle two events of one slot
-// at once, over all processes, and a failed event holds back what comes after it
-// in its slot.
+// Groups are unordered unless [GroupConfig].Order orders them by key, by stream or in
+// total. An ordered group never handles two events of one slot at once, in any process. A
+// failed event holds back the later events of its slot.
 //
 // # Jobs and schedules
 //
-// [Client.Enqueue] writes a job in your transaction: work for exactly one worker, found
-// by its tags. [Client.Work] and [WorkOn] do jobs; [Job.Complete] finishes one in the
-// transaction of its effect. [Client.Schedule] publishes an event at the times of a cron
-// expression.
+// [Client.Enqueue] writes a job in your transaction: work for exactly one worker, which
+// finds it by tags. [Client.Work] and [WorkOn] register handlers of jobs. [Job.Complete]
+// completes a job in the transaction of its effect. [Client.Schedule] publishes an event
+// at the times of a cron expression.
 //
-// # Reading, tables and brokers
+// # Reading, projections and brokers
 //
-//   - [Client.Read]: the log without a group, as an iterator that follows if asked.
-//   - [Client.Project]: a table that follows the log, exactly once per event.
-//   - [Client.Replace]: the same table built anew beside the old one.
+//   - [Client.Read]: an iterator over the log, without a group.
+//   - [Client.Project]: tables that follow the log, each event exactly once.
+//   - [Client.ReplaceProjection]: new tables for a projection, built beside the old ones.
 //   - [Client.Relay] and [Client.Import]: events to and from Redis or NATS.
-//   - [Config].Seal: confidential streams, sealed before they leave the process.
+//   - [Config].Seal: confidential streams, encrypted before they leave the process.
 //
 // # Running
 //
-// [Client.Run] makes the process a node. It returns when its context ends and all
-// handlers have, within [Config].DrainFor; the rest goes to other nodes at once. When a
-// node is killed, its events go to other nodes at the deadline of their leases. Nodes
-// need no configuration of each other.
+// [Client.Run] makes the process a node. It runs until its context ends. Then handlers
+// have [Config].DrainFor to finish, and unfinished events go to other nodes. When a node
+// is killed, its events go to other nodes at the deadline of their leases. Nodes need no
+// configuration of each other.
 //
 // # Operating
 //
-// [Client.Admin] returns package admin: where groups, jobs and everything else stand,
-// dead letters, seek, pausing, limits, tokens.
+// [Client.Admin] returns package admin: the status of groups, jobs and everything else,
+// dead letters, seek, pausing, limits and tokens.
 package posthorn

@@ -11,7 +11,7 @@ import (
 
 var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 
-// Go in the guides is taken from tests, so it compiles.
+// Each block of Go in the guides is a part of a test file, so it compiles.
 func TestGuidesShowCodeThatCompiles(t *testing.T) {
 	code := testCode(t)
 	guides, err := filepath.Glob("docs/*.md")
@@ -27,7 +27,7 @@ func TestGuidesShowCodeThatCompiles(t *testing.T) {
 		for _, match := range goBlock.FindAllStringSubmatch(string(page), -1) {
 			blocks++
 			if !strings.Contains(code, flat(match[1])) {
-				t.Errorf("%s shows what no test has:\n%s", guide, match[1])
+				t.Errorf("%s shows code that no test has:\n%s", guide, match[1])
 			}
 		}
 	}
@@ -36,7 +36,7 @@ func TestGuidesShowCodeThatCompiles(t *testing.T) {
 	}
 }
 
-// testCode is all test files, flat.
+// testCode returns all test files, as flat does.
 func testCode(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -54,7 +54,7 @@ func testCode(t *testing.T) string {
 	return all.String()
 }
 
-// flat is code without indentation and empty lines.
+// flat removes indentation and empty lines.
 func flat(code string) string {
 	var out strings.Builder
 	for line := range strings.Lines(code) {
@@ -72,7 +72,7 @@ var (
 	dropped = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// Links between pages lead to a page that there is, and to a heading in it.
+// Links between pages name existing pages and headings.
 func TestLinksLeadSomewhere(t *testing.T) {
 	pages := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
 	for _, pattern := range []string{"docs/*.md", "docs/decisions/*.md"} {
@@ -124,7 +124,7 @@ var (
 	sqlName     = regexp.MustCompile(`^[a-z]+(_[a-z]+)+$`)
 )
 
-// The pages on how things work name files and SQL that there are.
+// The design pages name only files and SQL that exist.
 func TestDesignNamesWhatExists(t *testing.T) {
 	sql := schemaSQL(t)
 	for _, name := range []string{"design", "log", "groups", "jobs", "pipeline"} {
@@ -145,7 +145,7 @@ func TestDesignNamesWhatExists(t *testing.T) {
 
 var testName = regexp.MustCompile("`(Test[A-Z]\\w*)[`/]")
 
-// A promise in docs/guarantees.md whose test is gone would still look kept.
+// The pages name only tests that exist: a guarantee without its test may be broken.
 func TestPagesNameTestsThatExist(t *testing.T) {
 	code := testCode(t)
 	named := 0
@@ -162,7 +162,7 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 			for _, match := range testName.FindAllStringSubmatch(string(text), -1) {
 				named++
 				if !strings.Contains(code, "func "+match[1]+"(") {
-					t.Errorf("%s names %s, which is no test", page, match[1])
+					t.Errorf("%s names %s, which is not a test", page, match[1])
 				}
 			}
 		}

@@ -11,30 +11,30 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// What callers may want to tell apart, with errors.Is.
+// Errors that callers can distinguish with errors.Is.
 var (
-	// ErrNotFound: a namespace, group, event or the like does not exist.
+	// ErrNotFound: a namespace, group, event or other thing does not exist.
 	ErrNotFound = pg.ErrNotFound
-	// ErrConflict: what exists or is in flight stands in the way.
+	// ErrConflict: the call contradicts the existing state, such as events in progress.
 	ErrConflict = pg.ErrConflict
-	// ErrLeaseLost: the deadline has passed, and somebody else has the events now.
+	// ErrLeaseLost: the lease has expired or ended, and its events belong to another worker.
 	ErrLeaseLost = pg.ErrLeaseLost
-	// ErrInvalid: an argument cannot be what it is. The error says what can.
+	// ErrInvalid: an argument is not valid. The error names the valid values.
 	ErrInvalid = pg.ErrInvalid
-	// ErrRefused: not in this state, or not with these rights.
+	// ErrRefused: the state of the thing, or the rights of the caller, do not allow the call.
 	ErrRefused = pg.ErrRefused
 	// ErrNotMigrated: the database lacks the schema that this version needs.
 	ErrNotMigrated = schema.ErrNotMigrated
-	// ErrClosed: the client, or what was opened from it, is closed.
+	// ErrClosed: the client, publisher or reader is closed.
 	ErrClosed = errors.New("closed")
-	// ErrSealed: the payload of a confidential stream's event does not open: its key
-	// was destroyed, it was altered, or no keeper is at hand. Package seal's ErrNoKey,
-	// ErrAltered and ErrNoKeeper tell which.
+	// ErrSealed: the payload of a confidential event cannot be opened: its key was
+	// destroyed, the payload was altered, or the process has no keeper. ErrNoKey,
+	// ErrAltered and ErrNoKeeper of package seal distinguish these causes.
 	ErrSealed = sealing.ErrSealed
 )
 
-// Permanent marks an error that no further attempt will mend: the event becomes
-// a dead letter at once.
+// Permanent marks an error that another attempt would not change. The event becomes
+// a dead letter, and the job fails, without further attempts.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -42,25 +42,24 @@ func Permanent(err error) error {
 	return &worker.PermanentError{Err: err}
 }
 
-// RetryAfter marks an error after which the event is to be tried again when that
-// much time has passed, whatever the group's delays say. Its attempts still
-// count.
+// RetryAfter marks an error after which the next attempt follows when d has passed,
+// instead of after the delay of the group or job. The failed attempt counts.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
-		err = errors.New("tried too early")
+		err = errors.New("the handler asked for another attempt")
 	}
 	return &worker.RetryError{After: max(d, 0), Err: err}
 }
 
-// Snooze puts work off without a failure: the handler is called again when d has
-// passed, and no attempt is used up.
+// Snooze returns an error that delays the event or job by d: the handler is called again
+// after it, and the attempt does not count.
 func Snooze(d time.Duration) error {
 	d = max(d, 0)
 	return &worker.ReleaseError{After: d, Err: fmt.Errorf("snoozed for %v", d)}
 }
 
-// EventErrors is what a handler of batches returns when some events of the batch
-// have failed and the others are done: the error of each event, by its ID.
+// EventErrors is the error of a batch in which some events have failed and all
+// others have succeeded. It maps the ID of each failed event to its error.
 type EventErrors map[int64]error
 
 func (e EventErrors) Error() string {
@@ -70,10 +69,10 @@ func (e EventErrors) Error() string {
 	return "no event of the batch failed"
 }
 
-// Failures yields the errors by event.
+// Failures returns the error of each failed event, by its ID.
 func (e EventErrors) Failures() map[int64]error { return e }
 
-// Hint returns what to do about an error, in words, or "" if nothing is known.
+// Hint returns advice on how to correct an error, or "" if the error has none.
 func Hint(err error) string {
 	var hinted interface{ Hint() string }
 	if errors.As(err, &hinted) {
@@ -81,3 +80,12 @@ func Hint(err error) string {
 	}
 	return ""
 }
+
+// invalid returns an [ErrInvalid] with a hint.
+func invalid(message, hint string) error { return &argumentError{message, hint} }
+
+type argumentError struct{ message, hint string }
+
+func (e *argumentError) Error() string { return e.message }
+func (e *argumentError) Hint() string  { return e.hint }
+func (e *argumentError) Unwrap() error { return ErrInvalid }

@@ -3,14 +3,14 @@ package posthorn
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Event is a message in the log, as a handler receives it. It is shared by all
-// handlers of the process that the event is for: do not change what its fields
-// point to.
+// Event is a message in the log. Handlers of one process may share the memory that
+// its fields point to: do not change it.
 type Event struct {
 	ID          int64           `json:"id"`
 	Stream      string          `json:"stream"`
@@ -20,56 +20,65 @@ type Event struct {
 	Payload     json.RawMessage `json:"payload"`
 	Metadata    json.RawMessage `json:"metadata"`
 	PublishedAt time.Time       `json:"published_at"`
-	// Delivery counts how often the group was handed the event, from 1. It is 0
-	// for an event that was read without a group.
+	// Delivery counts the deliveries of the event to the group, from 1. It is 0 for an
+	// event that was read without a group.
 	Delivery int `json:"delivery,omitempty"`
-	// Subscriptions are those that want the event, in a group that has any. When
-	// an event comes again for some handlers only, it is those.
+	// Subscriptions are the names of the subscriptions that match the event, in a group
+	// with subscriptions. A retry names only the subscriptions that have failed.
 	Subscriptions []string `json:"subscriptions,omitempty"`
 
-	// Confidential: the payload was sealed, and is readable here and now. Keep it
-	// out of logs, errors and wherever else it would be stored in plain text.
+	// Confidential: the payload was sealed, and was opened in this process. Keep it
+	// out of logs, errors and other places that store plain text.
 	Confidential bool `json:"-"`
 }
 
-// Origin is where an imported event was published first. Log names that log for
-// good, and ids are unique in it: together they are what a handler may remember to
-// do something once.
-type Origin = pg.EventOrigin
-
-// Origin returns where an imported event was published first, see [Client.Import],
-// and whether the event was imported at all. It is read from the metadata, which
-// have it under posthorn_origin.
-func (e Event) Origin() (Origin, bool) { return pg.OriginOf(e.Metadata) }
-
-// Decode reads the payload, as JSON, into a value. Where [Config].Decode is set,
-// use [Client.Decode].
-func (e Event) Decode(into any) error {
-	return e.decodeBy(json.Unmarshal, into)
+// Origin says where an imported event was published first. Log and ID identify
+// the event for good: a handler can store both to process the event only once.
+type Origin struct {
+	Log         string    `json:"log"` // the id of the log; event ids are unique in one log
+	Namespace   string    `json:"namespace"`
+	Stream      string    `json:"stream"`
+	ID          int64     `json:"id"`
+	PublishedAt time.Time `json:"published_at"`
 }
 
-func (e *Event) decodeBy(decode func([]byte, any) error, into any) error {
+// Origin returns where an imported event was published first, see [Client.Import].
+// For an event that was published in this log, it returns false. The metadata have the
+// origin as posthorn_origin.
+func (e Event) Origin() (Origin, bool) {
+	origin, imported := pg.OriginOf(e.Metadata)
+	return Origin(origin), imported
+}
+
+// Decode decodes the payload from JSON into the variable that into points to. With a
+// [Config].Decode, use [Client.Decode] instead.
+func (e Event) Decode(into any) error {
+	return e.decodeWith(json.Unmarshal, into)
+}
+
+// Decode decodes the payload of an event with [Config].Decode into the variable that
+// into points to.
+func (c *Client) Decode(e Event, into any) error {
+	return e.decodeWith(c.config.Decode, into)
+}
+
+func (e *Event) decodeWith(decode func([]byte, any) error, into any) error {
 	if e.Payload == nil {
 		return fmt.Errorf("payload of %s: %w: its key was destroyed", e.Type, ErrSealed)
 	}
 	err := decode(e.Payload, into)
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case e.Confidential: // decoders quote what they cannot read
-		return fmt.Errorf("payload of %s does not fit into %T; what is wrong is withheld, since the stream is confidential", e.Type, into)
 	}
-	return fmt.Errorf("payload of %s: %w", e.Type, err)
+	target := strings.TrimPrefix(fmt.Sprintf("%T", into), "*")
+	if e.Confidential { // decoders quote the text that they cannot decode
+		return fmt.Errorf("payload of %s does not fit into %s; the cause is withheld because the stream is confidential", e.Type, target)
+	}
+	return fmt.Errorf("payload of %s does not fit into %s: %w", e.Type, target, err)
 }
 
-// Decode reads the payload of an event into a value, by [Config].Decode if that
-// is set.
-func (c *Client) Decode(e Event, into any) error {
-	return e.decodeBy(c.config.Decode, into)
-}
-
-// Envelope is an event as seed systems of old wrote it: one JSON object with all
-// that is known of it.
+// Envelope is an event as one JSON object, with the field names of the event buses
+// that Posthorn replaces.
 type Envelope struct {
 	Namespace       string          `json:"namespace"`
 	EventType       string          `json:"eventType"`
@@ -81,32 +90,32 @@ type Envelope struct {
 	RedeliveryCount int             `json:"redeliveryCount,omitempty"`
 }
 
-// Envelope puts an event of the client's namespace into an envelope.
+// Envelope returns the envelope of an event of the client's namespace.
 func (c *Client) Envelope(e Event) Envelope {
-	var from map[string]json.RawMessage
-	_ = json.Unmarshal(e.Metadata, &from) // metadata of others may hold anything
+	var metadata map[string]json.RawMessage
+	_ = json.Unmarshal(e.Metadata, &metadata) // publishers may write metadata that are no object
 	return Envelope{
 		Namespace:       c.namespace,
 		EventType:       e.Type,
 		Payload:         e.Payload,
 		EmittedAt:       e.PublishedAt.UTC(),
-		ProducerNodeID:  text(from["producer"]),
+		ProducerNodeID:  text(metadata["producer"]),
 		MessageID:       e.ID,
-		ScheduledTaskID: text(from["scheduledTaskId"]),
+		ScheduledTaskID: text(metadata["scheduledTaskId"]),
 		RedeliveryCount: e.Delivery,
 	}
 }
 
-// text is what ->> makes of a value.
+// text returns a JSON value as text, like the operator ->> of Postgres.
 func text(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) != nil {
-		return string(raw) // a number, or the like
+		return string(raw) // not a JSON string
 	}
 	return s
 }
 
-// events converts what the engine hands out. The elements have one layout.
+// events converts events of package pg. Both types have the same fields.
 func events(from []pg.Event) []Event {
 	out := make([]Event, len(from))
 	for i := range from {

@@ -14,7 +14,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// fields is an envelope as a JSON document, with its time taken out.
+// fields decodes an envelope, and returns emittedAt separately.
 func fields(t *testing.T, envelope []byte) (all map[string]any, emittedAt time.Time) {
 	t.Helper()
 	if err := json.Unmarshal(envelope, &all); err != nil {
@@ -29,8 +29,8 @@ func fields(t *testing.T, envelope []byte) (all map[string]any, emittedAt time.T
 	return all, emittedAt
 }
 
-// seed 000.27, 000.39: the envelope has what is known of an event, in Go as in SQL,
-// whatever others have put into the metadata.
+// seed 000.27, 000.39: the envelope has the same fields in Go and in SQL, also if the
+// metadata of the publisher have unexpected types.
 func TestEnvelope(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -106,7 +106,7 @@ func TestOwnCodec(t *testing.T) {
 	}
 }
 
-// Without a provider the trace that the caller is in goes along all the same.
+// Without a provider, the trace of the caller is published too.
 func TestTraceContextWithoutProvider(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

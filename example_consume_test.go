@@ -15,7 +15,7 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// What the examples have from elsewhere.
+// Values that the examples use.
 var (
 	ph          *posthorn.Client
 	ctx         context.Context
@@ -64,6 +64,14 @@ func ExampleGroup_HandleTx() {
 	})
 }
 
+func ExampleOnTx() {
+	ledger := ph.Group("ledger", posthorn.GroupConfig{})
+	posthorn.OnTx(ledger, "book", "order.placed", func(ctx context.Context, tx pgx.Tx, _ posthorn.Event, order Order) error {
+		_, err := tx.Exec(ctx, "insert into bookings (order_id, cents) values ($1, $2)", order.ID, order.Cents)
+		return err
+	})
+}
+
 func ExampleGroup_HandleBatchTx() {
 	search := ph.Group("search", posthorn.GroupConfig{BatchSize: 500})
 	search.HandleBatchTx("index", "order.>", func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
@@ -86,7 +94,7 @@ func ExampleEventErrors() {
 			}
 		}
 		if len(failed) > 0 {
-			return failed // the others are done
+			return failed // all other events are done
 		}
 		return nil
 	})
@@ -105,7 +113,7 @@ func ExampleMiddleware() {
 }
 
 func ExampleOrder() {
-	// The events of one order one after another, those of different orders at the same time.
+	// Events of one order run one after another, those of different orders at the same time.
 	ph.Group("shipping", posthorn.GroupConfig{Order: posthorn.OrderKey, Slots: 64})
 }
 
@@ -117,7 +125,7 @@ func ExampleClient_Run() {
 		log.Fatal(err)
 	}
 	defer ph.Close()
-	// groups and handlers
+	// register groups and handlers here
 	if err := ph.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -140,7 +148,7 @@ func ExamplePermanent() {
 
 func ExampleGroupConfig_delays() {
 	ph.Group("billing", posthorn.GroupConfig{
-		// Four attempts: at once, and after each of these.
+		// Four attempts: at once, and after each of these delays.
 		Delays: []time.Duration{time.Second, time.Minute, time.Hour},
 	})
 	ph.Group("ledger", posthorn.GroupConfig{
@@ -174,7 +182,7 @@ func ExampleGroup_Fetch() {
 		log.Fatal(err)
 	}
 
-	deliveries, err := billing.Fetch(ctx, 10) // waits until there is something
+	deliveries, err := billing.Fetch(ctx, 10) // waits until there is an event
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -192,18 +200,18 @@ func ExampleGroup_Deliveries() {
 	for d, err := range billing.Deliveries(ctx) {
 		if err != nil {
 			log.Print(err)
-			continue // it tries again
+			continue // the loop tries again
 		}
 		var order Order
 		if err = d.Decode(&order); err != nil {
-			err = d.Term(ctx, err) // it will never decode
+			err = d.Term(ctx, err) // another attempt would not help
 		} else if err = theBank.Charge(ctx, order.ID, order.Cents); err != nil {
-			err = d.Nack(ctx, err) // another attempt, after the group's delay
+			err = d.Nack(ctx, err) // another attempt follows after the group's delay
 		} else {
 			err = d.Ack(ctx)
 		}
 		if errors.Is(err, posthorn.ErrLeaseLost) {
-			log.Print("too late: somebody else has it")
+			log.Print("too late: another worker has the event")
 		}
 	}
 }
@@ -214,7 +222,7 @@ func ExampleDelivery_Extend() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// This one takes longer.
+	// This event takes longer than LeaseFor.
 	if err := deliveries[0].Extend(ctx, time.Hour); err != nil {
 		log.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func ExampleSQL() {
 	}
 }
 
-// protojson stands for a codec that is not encoding/json.
+// protojson represents a codec other than encoding/json.
 type codec struct{}
 
 func (codec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
@@ -121,14 +121,14 @@ func ExamplePublisher() {
 	for reading := range 10_000 {
 		err := publisher.PublishAsync(ctx, posthorn.Message{Type: "sensor.read", Payload: reading}, func(_ int64, err error) {
 			if err != nil {
-				log.Print(err) // nobody else hears of it
+				log.Print(err) // the only report of this error
 			}
 		})
 		if err != nil {
 			log.Fatal(err)
 		}
 	}
-	publisher.Close() // when all of them are written
+	publisher.Close() // waits until all messages are written
 
 	n := 0
 	for _, err := range ph.Read(posthorn.ReadConfig{}).Events(ctx) {
@@ -147,7 +147,7 @@ func ExamplePublisher_Publish() {
 
 	publisher := ph.Publisher(posthorn.PublisherConfig{})
 	defer publisher.Close()
-	// In a handler of requests, say: those that run at the same time share a commit.
+	// Calls that run at the same time share a commit.
 	ids, err := publisher.Publish(ctx, posthorn.Message{Type: "page.viewed", Key: "/"})
 	if err != nil {
 		log.Fatal(err)
@@ -207,8 +207,8 @@ func ExampleSealConfig() {
 	defer ph.Close()
 }
 
-// A program that reads a confidential stream from a broker gets its keys from the
-// database of the publisher.
+// A program that imports a confidential stream from a broker reads its keys from the
+// publisher's database.
 func ExampleKeysFrom() {
 	dsn, clinic := os.Getenv("DATABASE_URL"), os.Getenv("CLINIC_DATABASE_URL")
 	key, err := keeper.Open(ctx, "file:///etc/posthorn/seal.key")
@@ -235,8 +235,8 @@ func ExampleKeysFrom() {
 	ph.Import("clinic", posthorn.ImportConfig{Streams: []string{"patients"}}, source)
 }
 
-// What is published to a confidential stream is sealed in the log, and opened for
-// who reads it.
+// The payloads of a confidential stream are sealed in the log, and opened for readers
+// with the keeper.
 func Example_confidential() {
 	tb := &exampleTB{ctx: context.Background()}
 	dsn, dir := posthorntest.Database(tb), tempDir()
@@ -273,7 +273,7 @@ func Example_confidential() {
 		}
 		fmt.Println(string(e.Payload), e.Confidential)
 	}
-	for e := range ph.Read(posthorn.ReadConfig{Sealed: true}).Events(ctx) {
+	for e := range ph.Read(posthorn.ReadConfig{KeepSealed: true}).Events(ctx) {
 		fmt.Println(seal.IsSealed(e.Payload))
 	}
 	// Output:

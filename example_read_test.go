@@ -82,8 +82,8 @@ func ExampleClient_Read() {
 	// 3 order.placed 7 true
 }
 
-// Server-sent events: the browser sends the cursor of the last event that it got
-// when it comes back.
+// Server-sent events: a browser that connects again sends the cursor of the last event
+// that it has received.
 func ExampleReader_Events() {
 	http.HandleFunc("GET /orders", func(w http.ResponseWriter, r *http.Request) {
 		config := posthorn.ReadConfig{
@@ -92,7 +92,7 @@ func ExampleReader_Events() {
 			Cursor: r.Header.Get("Last-Event-ID"),
 		}
 		if config.Cursor == "" {
-			config.From = posthorn.End // from now on
+			config.From = posthorn.End // only new events
 		}
 		reader := ph.Read(config)
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -113,7 +113,7 @@ func ExampleReader_Events() {
 }
 
 func ExampleReadConfig() {
-	cursor := "" // of a Reader
+	cursor := "" // from Reader.Cursor
 	everything := posthorn.ReadConfig{}
 	fromNow := posthorn.ReadConfig{From: posthorn.End, Follow: true}
 	lastHour := posthorn.ReadConfig{From: posthorn.At(time.Now().Add(-time.Hour))}
@@ -124,12 +124,12 @@ func ExampleReadConfig() {
 
 func ExampleFilter() {
 	filter := posthorn.Filter{
-		Types:   []string{"order.placed", "order.item.*"}, // any of these
+		Types:   []string{"order.placed", "order.item.*"}, // one of these
 		Streams: []string{"orders.*"},
 		Keys:    []string{"7", "8"},
 		TagsAny: []string{"vip", "eu"},
 		TagsAll: []string{"public"},
-		Payload: map[string]any{"status": "paid"}, // contained, as with jsonb's @>
+		Payload: map[string]any{"status": "paid"}, // contained in the payload, as with @> of jsonb
 	}
 	text, err := json.Marshal(filter)
 	if err != nil {
@@ -141,7 +141,7 @@ func ExampleFilter() {
 
 var exporter sdktrace.SpanExporter
 
-// Once the program has a provider, spans and metrics go there.
+// A client uses the global providers of the program.
 func Example_openTelemetry() {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter))
 	defer provider.Shutdown(context.Background())
@@ -157,7 +157,7 @@ func Example_openTelemetry() {
 func ExampleClient_Stats() {
 	for _, g := range ph.Stats() {
 		for _, h := range g.Handlers {
-			fmt.Println(g.Group, h.Handler, h.Events, h.Failed, h.Dead, h.Busy)
+			fmt.Println(g.Group, h.Handler, h.Events, h.Failed, h.DeadLetters, h.Busy)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func ExampleClient_Enqueue() {
 		log.Fatal(err)
 	}
 	defer tx.Rollback(ctx)
-	// … what the job is about …
+	// … change the data that the job works on …
 	ids, err := ph.Enqueue(ctx, tx, posthorn.NewJob{
 		Title:   "Send welcome mail",
 		Tags:    []string{"mail"},
@@ -51,11 +51,11 @@ func ExampleClient_Enqueue_options() {
 	_, err := ph.Enqueue(ctx, ph.Pool(), posthorn.NewJob{
 		Title:       "Rebuild the search index",
 		Tags:        []string{"search"},
-		Priority:    -1,                               // after all others
-		RunAt:       time.Now().Add(10 * time.Minute), // not before
+		Priority:    -1,                               // taken after all other jobs
+		RunAt:       time.Now().Add(10 * time.Minute), // not earlier
 		MaxRetries:  5,
 		RetryDelays: []time.Duration{10 * time.Second, time.Minute, time.Hour},
-		UniqueKey:   "search-index", // one of them is enough
+		UniqueKey:   "search-index", // one pending job is enough
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -68,7 +68,7 @@ func ExampleWorkOn() {
 		case errors.Is(err, errNoSuchUser):
 			return posthorn.Permanent(err)
 		case err != nil:
-			return err // tried again
+			return err // another attempt follows
 		}
 		return job.SetResult(map[string]string{"sent": l.Template})
 	})
@@ -80,7 +80,7 @@ func ExampleWorkOn() {
 func ExampleJob_Progress() {
 	ph.Work([]string{"import"}, posthorn.WorkConfig{Concurrency: 2, Timeout: 6 * time.Hour}, func(ctx context.Context, job posthorn.Job) error {
 		for page := 1; page <= 100; page++ {
-			// … import a page, with ctx …
+			// … import the page …
 			if err := job.Progress(ctx, page); err != nil {
 				return err
 			}
@@ -126,7 +126,7 @@ func ExampleClient_Admin_jobLimit() {
 	}
 }
 
-// addTotals keeps the table totals: what each customer has ordered so far.
+// addTotals adds orders to the table totals, which has the total of each customer.
 func addTotals(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 	for _, e := range events {
 		var order Order
@@ -143,7 +143,7 @@ func addTotals(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 	return nil
 }
 
-// addNewTotals does the same in the table new.totals.
+// addNewTotals adds orders to the table new.totals.
 func addNewTotals(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 	if _, err := tx.Exec(ctx, "set local search_path = new, public"); err != nil {
 		return err
@@ -181,14 +181,14 @@ func ExampleClient_Admin_rebuild() {
 	}
 }
 
-func ExampleClient_Replace() {
+func ExampleClient_ReplaceProjection() {
 	run := func(sql string) func(ctx context.Context, tx pgx.Tx) error {
 		return func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, sql)
 			return err
 		}
 	}
-	err := ph.Replace(ctx, "totals", "order.placed", posthorn.ReplaceConfig{
+	err := ph.ReplaceProjection(ctx, "totals", "order.placed", posthorn.ReplaceConfig{
 		Prepare: run("create schema new; create table new.totals (like public.totals including all)"),
 		Swap:    run("drop table public.totals; alter table new.totals set schema public; drop schema new"),
 	}, addNewTotals)
@@ -217,7 +217,7 @@ func addTotalsByDay(ctx context.Context, tx pgx.Tx, events []posthorn.Event) err
 	return nil
 }
 
-// What the examples and docs/project.md do to their tables works: seed 002.30.
+// The functions of the examples and of docs/project.md work. seed 002.30
 func TestProjectionOfTheGuide(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -255,7 +255,7 @@ func TestProjectionOfTheGuide(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("when rebuilt")
-	if err := w.Replace(t.Context(), "totals", "order.placed", posthorn.ReplaceConfig{
+	if err := w.ReplaceProjection(t.Context(), "totals", "order.placed", posthorn.ReplaceConfig{
 		Prepare: run("create schema new; create table new.totals (like public.totals including all)"),
 		Swap:    run("drop table public.totals; alter table new.totals set schema public; drop schema new"),
 	}, addNewTotals); err != nil {

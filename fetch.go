@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/consume"
@@ -12,32 +13,30 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// Fetch takes up to n events of the group, for a program that asks for work
-// rather than being called. It waits until there are any, or until ctx ends,
-// whose error it then returns. It works with and without [Client.Run]; without,
-// the upkeep of the log is left to other processes.
+// Fetch takes up to n events of the group, for programs that poll. Fetch waits until
+// there is an event; when ctx ends, it returns the error of ctx. The program may call
+// Fetch without [Client.Run], if another process does the upkeep of the log.
 //
-// Each event must be answered within [GroupConfig].LeaseFor, see [Delivery]:
-// nothing extends that time but [Delivery.Extend]. What is not answered in time
-// goes to others, and that counts as an attempt. Closing the client gives back
-// what is not answered; Run, when told to stop, waits for it as for handlers.
+// Answer each event within [GroupConfig].LeaseFor, see [Delivery]: only
+// [Delivery.Extend] extends the lease. An event without an answer in time goes to
+// another worker, and its attempt counts. Closing the client gives events without an
+// answer back; when the context of Run ends, Run waits for answers as for handlers.
 //
-// In an ordered group the events of one call are to be worked on in their order.
+// In an ordered group, handle the events of one call in their order.
 //
-// An event of a confidential stream that does not open is not among them: it goes
-// back for a while, or becomes a dead letter if it never will.
+// An event whose payload does not open is not returned: it is retried later, or becomes
+// a dead letter if its key is destroyed.
 //
-// In a group with subscriptions ([Group.Subscribe]) an event comes with the names
-// of those that want it, and what failed comes again for them alone.
+// In a group with subscriptions, [Event].Subscriptions names the subscriptions that
+// match the event. A retry names only those that have failed.
 //
-// A group may have handlers too. Then each event goes to one side or the other,
-// whoever is first.
+// A group may have handlers too. Then each event goes either to a handler or to a Fetch.
 func (g *Group) Fetch(ctx context.Context, n int) ([]*Delivery, error) {
 	if n < 1 || n > 10_000 {
-		return nil, fmt.Errorf("fetch: %w", invalid("n must be from 1 to 10000", "Fetch as many as you can answer within LeaseFor."))
+		return nil, fmt.Errorf("fetch: %w", invalid("n must be from 1 to 10000", "Fetch as many events as you can answer within LeaseFor."))
 	}
 	for {
-		lease, err := g.fetch(ctx, n)
+		lease, err := g.fetchLease(ctx, n)
 		if err != nil {
 			return nil, fmt.Errorf("fetch from %s: %w", g.name, err)
 		}
@@ -51,16 +50,16 @@ func (g *Group) Fetch(ctx context.Context, n int) ([]*Delivery, error) {
 	}
 }
 
-// deliveries opens the events of a lease. Those that do not open are answered
-// here: nobody is to take what is sealed for a payload.
+// deliveries opens the events of a lease. It answers events that do not open, so that no
+// program takes a sealed payload for a plain one.
 func (g *Group) deliveries(ctx context.Context, lease *fetchedLease) ([]*Delivery, error) {
 	deliveries := make([]*Delivery, 0, len(lease.Events))
-	o := opening{group: g}
+	opener := batchOpener{group: g}
 	for i := range lease.Events {
-		if lease.isAnswered(i) { // given back, since one before it comes again
+		if lease.isAnswered(i) { // given back, since an event before it will be retried
 			continue
 		}
-		opened, err := o.open(ctx, lease.Events[i])
+		opened, err := opener.open(ctx, lease.Events[i])
 		if err != nil {
 			if err := lease.answer(ctx, i, consume.Failures(&lease.Events[i], err)); err != nil {
 				lease.giveBack(ctx, 0)
@@ -73,83 +72,83 @@ func (g *Group) deliveries(ctx context.Context, lease *fetchedLease) ([]*Deliver
 	return deliveries, nil
 }
 
-func (g *Group) fetch(ctx context.Context, n int) (*fetchedLease, error) {
-	leave, err := g.client.enter()
+func (g *Group) fetchLease(ctx context.Context, n int) (*fetchedLease, error) {
+	endCall, err := g.client.beginCall()
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer endCall()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// One at a time takes: the database lets in one anyhow, and so an idle group
-	// is looked at by one.
+	// One call at a time polls the database, which lets only one call take events anyway.
 	select {
-	case g.pull.turn <- struct{}{}:
+	case g.fetchState.turn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-g.client.closing:
 		return nil, ErrClosed
 	}
-	defer func() { <-g.pull.turn }()
-	if g.pull.group.ID == 0 {
-		if g.pull.group, err = g.define(ctx); err != nil {
+	defer func() { <-g.fetchState.turn }()
+	if g.fetchState.group.ID == 0 {
+		if g.fetchState.group, err = g.define(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := g.subscribe(ctx, false, always); err != nil {
+	anyName := func(string) bool { return true } // also subscriptions without a handler
+	if err := g.saveSubscriptions(ctx, false, anyName); err != nil {
 		return nil, err
 	}
 	lease, err := g.awaitLease(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	return g.hold(lease), nil
+	return g.trackLease(lease), nil
 }
 
-// pull is what a group needs for those who fetch from it.
-type pull struct {
-	turn    chan struct{} // who holds it may take
-	group   pg.Group      // once it is defined; for who has the turn
-	settled chan struct{} // receives when something of an ordered group was settled here
+// fetchState is the state of a group that its Fetch calls share.
+type fetchState struct {
+	turn    chan struct{} // holds a value while a call takes events; guards the fields below, except settled
+	group   pg.Group      // zero until it is defined
+	settled chan struct{} // receives when this process has settled fetched events
 
-	kept  time.Time // when subscriptions were last kept from expiring; for who has the turn
-	every time.Duration
+	keptAt    time.Time     // when the subscriptions were last kept from expiring
+	keepEvery time.Duration // the interval until the next time
 }
 
-func newPull() pull {
-	return pull{turn: make(chan struct{}, 1), settled: make(chan struct{}, 1)}
+func newFetchState() fetchState {
+	return fetchState{turn: make(chan struct{}, 1), settled: make(chan struct{}, 1)}
 }
 
-// awaitLease takes as soon as there is something.
+// awaitLease polls until it has taken events.
 func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
-	ctx = g.within(ctx)
+	ctx = g.withLeaseTime(ctx)
 	c := g.client
-	news, end := c.watch.Subscribe()
-	defer end()
-	// Whose answer does not arrive is a lease that nobody works on.
-	asking, cancel := outlast(ctx)
+	news, unsubscribe := c.logWatch.Subscribe()
+	defer unsubscribe()
+	// If the result of a call is lost, its events wait until their lease expires.
+	taking, cancel := withGrace(ctx)
 	defer cancel()
-	var empty pg.Lease // the group wants few events, and there were none
+	var empty pg.Lease // without events, since the group skips all events of its window
 	defer func() {
 		if empty.Held() {
-			_ = pg.Settle(asking, c.control, empty) // or it expires
+			_ = pg.Settle(taking, c.control, empty) // otherwise it expires
 		}
 	}()
 	for waiting := false; ; {
-		if err := g.keepPulled(ctx); err != nil {
+		if err := g.keepFetchSubscriptions(ctx); err != nil {
 			return pg.Lease{}, err
 		}
 		began := time.Now()
-		lease, err := c.control.Take(asking, pg.Take{
-			Group: g.pull.group, Node: c.NodeID(), MaxEvents: n, LeaseFor: g.config.LeaseFor, Settle: empty,
+		lease, err := c.control.Take(taking, pg.Take{
+			Group: g.fetchState.group, Node: c.NodeID(), MaxEvents: n, LeaseFor: g.config.LeaseFor, Settle: empty,
 		})
 		if err != nil {
 			return pg.Lease{}, err
 		}
 		empty = pg.Lease{}
 		if len(lease.Events) > 0 {
-			g.watch.Fetched(ctx, lease.Events, began)
+			g.metrics.Fetched(ctx, lease.Events, began)
 			return lease, nil
 		}
 		pause := g.config.IdlePoll
@@ -158,12 +157,12 @@ func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
 		}
 		if !waiting {
 			waiting = true
-			defer c.watch.KeepRunning()()
+			defer c.logWatch.KeepRunning()()
 		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-news:
-		case <-g.pull.settled:
+		case <-g.fetchState.settled:
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
@@ -176,63 +175,63 @@ func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
 	}
 }
 
-// keepPulled keeps the group's subscriptions from expiring while somebody fetches.
-func (g *Group) keepPulled(ctx context.Context) error {
-	if time.Since(g.pull.kept) < g.pull.every {
+// keepFetchSubscriptions keeps the subscriptions of the group from expiring during Fetch.
+func (g *Group) keepFetchSubscriptions(ctx context.Context) error {
+	if time.Since(g.fetchState.keptAt) < g.fetchState.keepEvery {
 		return nil
 	}
-	filtered, err := pg.KeepSubscriptions(ctx, g.client.control, g.pull.group)
+	filtered, err := pg.KeepSubscriptions(ctx, g.client.control, g.fetchState.group)
 	if err != nil {
 		return err
 	}
-	g.pull.kept, g.pull.every = time.Now(), heartbeat
+	g.fetchState.keptAt, g.fetchState.keepEvery = time.Now(), heartbeatInterval
 	if filtered {
-		g.pull.every = askOthers
+		g.fetchState.keepEvery = handlerInterval
 	}
 	return nil
 }
 
-// grace is what a statement gets beyond the end of its context, when the end
-// would leave open whether it took effect.
+// grace is how much longer than its caller's context a statement may run, if its
+// cancellation would leave open whether it has taken effect.
 const grace = 2 * time.Second
 
-// outlast returns a context that ends a while after ctx has.
-func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
+// withGrace returns a context that ends some time after ctx.
+func withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	forget := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
-	return longer, func() { forget(); cancel() }
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+	return longer, func() { stop(); cancel() }
 }
 
-// Deliveries yields the events of the group one by one, as [Group.Fetch] would,
-// until ctx ends. It takes more while the loop is busy: little at first, and up
-// to [GroupConfig].BatchSize while the loop is quick. Asking for the next event
-// keeps those alive that were taken together with it, so only a loop body that
-// takes longer than LeaseFor needs [Delivery.Extend].
+// Deliveries yields the events of the group one by one until ctx ends. It calls
+// [Group.Fetch] for further events while the loop is busy: for few events at first, and
+// for up to [GroupConfig].BatchSize while the loop is quick. Each step of the loop
+// extends the lease if necessary, so only a step that takes longer than LeaseFor needs
+// [Delivery.Extend].
 //
-// Leaving the loop gives back at once whatever has not been answered, also what
-// the loop was given. When ctx ends, what it was given may still be answered.
+// Leaving the loop gives all events without an answer back at once, also those that the
+// loop has seen. When ctx ends, those that the loop has seen may still be answered.
 //
-// After an error the loop may go on; the next attempt is made two seconds later.
-// It ends by itself after one that time will not mend.
+// After a temporary error the loop may continue: the next attempt follows after two
+// seconds. After any other error the loop ends.
 func (g *Group) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 	return func(yield func(*Delivery, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		a := &ahead{group: g, size: worker.NewSizer(g.config.BatchSize), batches: make(chan batch)}
+		p := &prefetcher{group: g, size: worker.NewSizer(g.config.BatchSize), batches: make(chan fetchedBatch)}
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			a.run(ctx)
+			p.run(ctx)
 		}()
-		left := true // also by a panic
+		left := true // by the loop, which may also panic
 		defer func() {
 			cancel()
 			<-ended
 			if left {
-				a.giveBack(ctx)
+				p.giveBack(ctx)
 			}
 		}()
-		for b := range a.batches {
-			if !a.deliver(ctx, b, yield) {
+		for b := range p.batches {
+			if !p.deliver(ctx, b, yield) {
 				return
 			}
 		}
@@ -240,31 +239,31 @@ func (g *Group) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 	}
 }
 
-// ahead fetches while a loop is busy with what was fetched before.
-type ahead struct {
-	group   *Group
-	size    *worker.Sizer
-	batches chan batch
-	given   []*fetchedLease // what the loop was given, as far as it is not answered
+// prefetcher fetches the next events while a loop handles the previous ones.
+type prefetcher struct {
+	group     *Group
+	size      *worker.Sizer
+	batches   chan fetchedBatch
+	delivered []*fetchedLease // leases whose events the loop has seen, until they end
 }
 
-// batch is what one Fetch yields.
-type batch struct {
+// fetchedBatch is the result of one Fetch.
+type fetchedBatch struct {
 	deliveries []*Delivery
 	err        error
 }
 
-// run holds one batch at most beyond the one that the loop has.
-func (a *ahead) run(ctx context.Context) {
-	defer close(a.batches)
+// run fetches at most one batch ahead.
+func (p *prefetcher) run(ctx context.Context) {
+	defer close(p.batches)
 	for ctx.Err() == nil {
-		var b batch
-		b.deliveries, b.err = a.group.Fetch(ctx, a.size.Next())
+		var b fetchedBatch
+		b.deliveries, b.err = p.group.Fetch(ctx, p.size.Next())
 		if ctx.Err() != nil && b.err != nil {
 			return
 		}
 		select {
-		case a.batches <- b:
+		case p.batches <- b:
 		case <-ctx.Done():
 			if len(b.deliveries) > 0 {
 				b.deliveries[0].lease.giveBack(ctx, 0)
@@ -277,49 +276,43 @@ func (a *ahead) run(ctx context.Context) {
 	}
 }
 
-// deliver hands a batch to the loop. It reports whether the loop goes on.
-func (a *ahead) deliver(ctx context.Context, b batch, yield func(*Delivery, error) bool) bool {
+// deliver yields the events of a batch. It reports whether the loop continues.
+func (p *prefetcher) deliver(ctx context.Context, b fetchedBatch, yield func(*Delivery, error) bool) bool {
 	if b.err != nil {
 		return yield(nil, b.err)
 	}
 	lease := b.deliveries[0].lease
-	a.remember(lease)
+	p.addDelivered(lease)
 	started := time.Now()
 	for i, d := range b.deliveries {
-		err := lease.keep(ctx)
+		err := lease.extendIfNeeded(ctx)
 		switch {
 		case ctx.Err() != nil:
 			lease.giveBack(ctx, i)
 			return true
-		case lease.isAnswered(i): // given back, since one before it has failed
+		case lease.isAnswered(i): // given back, since an event before it has failed
 			continue
 		case errors.Is(err, ErrLeaseLost):
-			a.group.client.log.Warn("lease lost: what was fetched ahead goes to others", "group", a.group.name)
+			p.group.client.log.Warn("lease lost, its events go to another worker", "group", p.group.name)
 			return true
 		case err != nil:
-			a.group.client.log.Warn("cannot extend a lease yet", "group", a.group.name, "error", err)
+			p.group.client.log.Warn("cannot extend a lease yet", "group", p.group.name, "error", err)
 		}
 		if !yield(d, nil) {
 			return false
 		}
 	}
-	a.size.Took(len(b.deliveries), time.Since(started))
+	p.size.Took(len(b.deliveries), time.Since(started))
 	return true
 }
 
-// remember keeps what is to be given back when the loop is left.
-func (a *ahead) remember(lease *fetchedLease) {
-	kept := a.given[:0]
-	for _, l := range a.given {
-		if !l.isOver() {
-			kept = append(kept, l)
-		}
-	}
-	a.given = append(kept, lease)
+// addDelivered adds a lease to those that giveBack gives back, and removes ended ones.
+func (p *prefetcher) addDelivered(lease *fetchedLease) {
+	p.delivered = append(slices.DeleteFunc(p.delivered, (*fetchedLease).isEnded), lease)
 }
 
-func (a *ahead) giveBack(ctx context.Context) {
-	for _, l := range a.given {
+func (p *prefetcher) giveBack(ctx context.Context) {
+	for _, l := range p.delivered {
 		l.giveBack(ctx, 0)
 	}
 }

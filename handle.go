@@ -2,7 +2,6 @@ package posthorn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,29 +12,30 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Handler does what an event is for. It returns nil when that is done, and an
-// error when the event is to be tried again: any error for the group's next
-// delay, [RetryAfter] for another, [Permanent] for never. A panic is an error.
+// Handler handles an event. It returns nil when the event is done, and an error for
+// another attempt: after the next delay of the group, or with [RetryAfter] after a given
+// time. With [Permanent], or after the last attempt, the event becomes a dead letter. A
+// panic is an error.
 //
-// Delivery is at least once: a handler may see an event again that it has
-// handled, when the process died before that was settled.
+// Delivery is at least once: if the process dies before a handled event is settled, the
+// handler is called for it again.
 type Handler func(ctx context.Context, e Event) error
 
-// Middleware wraps a handler, to do something around every event.
+// Middleware wraps a handler, to run code before and after it.
 type Middleware func(Handler) Handler
 
-// Handle registers a handler for the events whose type matches one of the
-// patterns, separated by commas: order.placed, order.* for one part, order.> for
-// all that follow, > for everything; or [Subscribed], for the events that the
-// subscription of its name wants. The name is unique in the group and stays the
-// same for good: what failed is owed to it.
+// Handle registers a handler for the events whose type matches one of the patterns,
+// which are separated by commas: order.placed, order.* for one more part, order.> for one
+// or more parts, > for all types. With [Subscribed] it is the handler of the subscription
+// with its name. The name must be unique in the group and must never change, because
+// retries are stored under it.
 //
-// Handlers of one event run in the order in which they were registered, each by
-// itself: only those that fail get the event again. Handlers may be added while
+// The handlers of an event run in the order of their registration, each by itself: an
+// event is retried only for the handlers that have failed. Handlers may be added while
 // the client runs.
 func (g *Group) Handle(name, patterns string, handler Handler) {
 	wrapped := g.wrap(handler)
-	g.register(&consume.Handler{Name: name, Each: func(ctx context.Context, e pg.Event) error {
+	g.addHandler(&consume.Handler{Name: name, Each: func(ctx context.Context, e pg.Event) error {
 		opened, err := g.open(ctx, e)
 		if err != nil {
 			return err
@@ -44,15 +44,15 @@ func (g *Group) Handle(name, patterns string, handler Handler) {
 	}}, patterns, handler == nil)
 }
 
-// HandleTx registers a handler that gets the transaction in which its event is
-// acknowledged: what it writes there and the acknowledgement are one, so its
-// effect happens exactly once. It must not end the transaction; returning an
-// error rolls it back. Publishing there is part of it too.
+// HandleTx registers a handler that gets a transaction, in which the event is also
+// settled: both commit together, so the effect of the transaction happens exactly once,
+// events that it publishes included. The handler must not end the transaction. An error
+// rolls it back.
 func (g *Group) HandleTx(name, patterns string, handler func(ctx context.Context, tx pgx.Tx, e Event) error) {
 	wrapped := g.wrap(func(ctx context.Context, e Event) error {
 		return handler(ctx, ctx.Value(txKey{}).(pgx.Tx), e)
 	})
-	g.register(&consume.Handler{Name: name, EachTx: func(ctx context.Context, tx pgx.Tx, e pg.Event) error {
+	g.addHandler(&consume.Handler{Name: name, EachTx: func(ctx context.Context, tx pgx.Tx, e pg.Event) error {
 		opened, err := g.open(ctx, e)
 		if err != nil {
 			return err
@@ -61,37 +61,37 @@ func (g *Group) HandleTx(name, patterns string, handler func(ctx context.Context
 	}}, patterns, handler == nil)
 }
 
-// txKey is under which middleware passes the transaction on without knowing.
+// txKey is the key of the transaction in the context that passes through middleware.
 type txKey struct{}
 
-// HandleBatch registers a handler of many events at once, in order. An error
-// fails all of them, unless it is [EventErrors]; when they come again, they come
-// one by one. Middleware does not apply.
+// HandleBatch registers a handler that gets many events per call, in order. An error
+// fails all of them, except [EventErrors]. Failed events are retried one by one.
+// Middleware does not apply.
 func (g *Group) HandleBatch(name, patterns string, handler func(ctx context.Context, events []Event) error) {
-	g.register(&consume.Handler{Name: name, Batch: func(ctx context.Context, batch []pg.Event) error {
-		opened, failed := g.openAll(ctx, batch)
+	g.addHandler(&consume.Handler{Name: name, Batch: func(ctx context.Context, batch []pg.Event) error {
+		opened, failed := g.openBatch(ctx, batch)
 		if len(opened) == 0 {
 			return failed
 		}
-		return failed.and(opened, handler(ctx, opened))
+		return failed.merge(opened, handler(ctx, opened))
 	}}, patterns, handler == nil)
 }
 
-// HandleBatchTx registers a handler of many events at once, with the transaction
-// in which they are acknowledged; see [Group.HandleTx] and [Group.HandleBatch].
-// Whatever it returns but nil rolls back all of the batch.
+// HandleBatchTx registers a handler that gets many events per call, and the transaction
+// in which they are settled; see [Group.HandleTx] and [Group.HandleBatch]. Any error rolls
+// back the whole batch.
 func (g *Group) HandleBatchTx(name, patterns string, handler func(ctx context.Context, tx pgx.Tx, events []Event) error) {
-	g.register(&consume.Handler{Name: name, BatchTx: func(ctx context.Context, tx pgx.Tx, batch []pg.Event) error {
-		opened, failed := g.openAll(ctx, batch)
+	g.addHandler(&consume.Handler{Name: name, BatchTx: func(ctx context.Context, tx pgx.Tx, batch []pg.Event) error {
+		opened, failed := g.openBatch(ctx, batch)
 		if len(failed) > 0 {
-			return failed // the others come again without them
+			return failed // the other events are retried in another batch
 		}
 		return handler(ctx, tx, opened)
 	}}, patterns, handler == nil)
 }
 
-// On registers a handler that gets the payload decoded. A payload that does not
-// fit is a permanent failure.
+// On is [Group.Handle] with a decoded payload. A payload that does not fit into T is a
+// permanent failure.
 func On[T any](g *Group, name, patterns string, handler func(ctx context.Context, e Event, payload T) error) {
 	g.Handle(name, patterns, func(ctx context.Context, e Event) error {
 		payload, err := decode[T](g, e)
@@ -102,7 +102,8 @@ func On[T any](g *Group, name, patterns string, handler func(ctx context.Context
 	})
 }
 
-// OnTx is [On] with the transaction of [Group.HandleTx].
+// OnTx is [Group.HandleTx] with a decoded payload. A payload that does not fit into T is a
+// permanent failure.
 func OnTx[T any](g *Group, name, patterns string, handler func(ctx context.Context, tx pgx.Tx, e Event, payload T) error) {
 	g.HandleTx(name, patterns, func(ctx context.Context, tx pgx.Tx, e Event) error {
 		payload, err := decode[T](g, e)
@@ -114,17 +115,13 @@ func OnTx[T any](g *Group, name, patterns string, handler func(ctx context.Conte
 }
 
 func decode[T any](g *Group, e Event) (payload T, err error) {
-	err = g.client.config.Decode(e.Payload, &payload)
-	switch {
-	case err == nil:
-		return payload, nil
-	case e.Confidential: // see Event.Decode
-		err = errors.New("what is wrong is withheld, since the stream is confidential")
+	if err := g.client.Decode(e, &payload); err != nil {
+		return payload, Permanent(err)
 	}
-	return payload, Permanent(fmt.Errorf("payload of %s does not fit into %T: %w", e.Type, payload, err))
+	return payload, nil
 }
 
-// wrap puts the group's middleware around a handler.
+// wrap wraps a handler in the group's middleware.
 func (g *Group) wrap(handler Handler) Handler {
 	for _, middleware := range slices.Backward(g.config.Middleware) {
 		handler = middleware(handler)
@@ -132,9 +129,9 @@ func (g *Group) wrap(handler Handler) Handler {
 	return handler
 }
 
-// register adds a handler. What is wrong with it Run tells: a handler that is
-// left out silently would leave its events undone.
-func (g *Group) register(h *consume.Handler, patterns string, isNil bool) {
+// addHandler registers a handler. If it is invalid, Run returns an error: to leave it out
+// would leave its events unhandled.
+func (g *Group) addHandler(h *consume.Handler, patterns string, isNil bool) {
 	subscribed := patterns == Subscribed
 	if !subscribed {
 		h.Patterns = splitPatterns(patterns)
@@ -144,17 +141,11 @@ func (g *Group) register(h *consume.Handler, patterns string, isNil bool) {
 	if err := g.checkHandler(h, subscribed, isNil); err != nil && g.err == nil {
 		g.err = err
 	} else if err == nil {
-		g.watch.Watch(h)
+		g.metrics.Watch(h)
 		g.handlers = append(g.handlers, h)
 		g.routes.SetHandlers(g.handlers)
 	}
-	g.wake()
-}
-
-// wake lets Run see that something was registered. The caller holds the lock.
-func (g *Group) wake() {
-	close(g.changed)
-	g.changed = make(chan struct{})
+	g.notifyChange()
 }
 
 func splitPatterns(patterns string) []string {
@@ -172,16 +163,22 @@ func (g *Group) checkHandler(h *consume.Handler, subscribed, isNil bool) error {
 	case isNil:
 		return invalid(fmt.Sprintf("handler %q is nil", h.Name), "Give it a function.")
 	case h.Name == "" || len(h.Name) > 255:
-		return invalid("a handler needs a name of up to 255 bytes", "Give it one that stays the same for good.")
+		return invalid("a handler needs a name of up to 255 bytes", "Give it a name that never changes.")
 	case len(h.Patterns) == 0 && !subscribed:
-		return invalid(fmt.Sprintf("handler %q is for no type of event", h.Name), "Give it patterns, like order.placed or order.*.")
+		return invalid(fmt.Sprintf("handler %q has no patterns", h.Name), "Give it patterns, like order.placed or order.*.")
 	case slices.ContainsFunc(g.handlers, func(other *consume.Handler) bool { return other.Name == h.Name }):
 		return invalid(fmt.Sprintf("handler with id %q is already registered", h.Name), "Names are unique within a group.")
 	}
-	for _, pattern := range h.Patterns {
+	if err := checkPatterns(h.Patterns, "order.placed, order.* or order.>"); err != nil {
+		return fmt.Errorf("handler %q: %w", h.Name, err)
+	}
+	return nil
+}
+
+func checkPatterns(patterns []string, examples string) error {
+	for _, pattern := range patterns {
 		if !consume.ValidPattern(pattern) {
-			return invalid(fmt.Sprintf("handler %q: %q is not a pattern", h.Name, pattern),
-				"Write it like order.placed, order.* or order.>.")
+			return invalid(fmt.Sprintf("%q is not a pattern", pattern), "Write it like "+examples+".")
 		}
 	}
 	return nil

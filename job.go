@@ -14,60 +14,60 @@ import (
 	"github.com/posthorn/posthorn/internal/work"
 )
 
-// NewJob is work for exactly one worker. Only Title is required.
+// NewJob is a job to be enqueued: work for exactly one worker. Only Title is required.
 type NewJob struct {
-	// Title says in a few words what is to be done.
+	// Title describes the work in a few words.
 	Title string
-	// Description says more of it, to people.
+	// Description is a longer text for people.
 	Description string
-	// Tags say which workers want it: those that ask for any of them. A job
-	// without tags is for workers that ask for none.
+	// Tags select the workers: a worker takes jobs that have one of its tags. A job
+	// without tags is for workers without tags.
 	Tags []string
-	// Payload is any value that encodes as JSON, by [Config].Encode if that is set.
-	// A [json.RawMessage] or []byte is JSON already and goes in as it is. Default: {}.
+	// Payload is any value that encodes as JSON, with [Config].Encode. A
+	// [json.RawMessage] or []byte must be JSON already. Default: {}.
 	Payload any
-	// Priority goes before age: higher ones are taken first. Default: 0.
+	// Priority: jobs with a higher priority are taken first. Default: 0.
 	Priority int
-	// RunAt keeps it from workers until then. Default: at once.
+	// RunAt is the earliest time of the first attempt. Default: at once.
 	RunAt time.Time
-	// MaxRetries is how many attempts may fail; with the last of them the job has.
-	// Default: 3. [NoRetries] lets the first failure be the last.
+	// MaxRetries is the number of failures after which the job has failed. Default: 3.
+	// With [NoRetries] the first failure is the last one.
 	MaxRetries int
-	// RetryDelays before each further attempt; the last one repeats. Default: 5
-	// minutes.
+	// RetryDelays are the delays before further attempts; the last one repeats. Default:
+	// 5 minutes.
 	RetryDelays []time.Duration
-	// UniqueKey makes one job of all that are enqueued under it while the first
-	// of them is pending, or for as long as UniqueFor says.
+	// UniqueKey: while a job with the same key is pending, no other job is enqueued. With
+	// UniqueFor, no other job is enqueued for that time, even if the first one is done.
 	UniqueKey string
 	UniqueFor time.Duration
-	// Metadata goes along, encoded as JSON. Trace context and producer, the node's id,
-	// are added; a producer of nil leaves it out.
+	// Metadata is stored with the job, encoded as JSON. The client adds the trace
+	// context, and the node's id as producer; a producer of nil leaves it out.
 	Metadata map[string]any
 }
 
 // NoRetries, as [NewJob].MaxRetries, allows one attempt.
 const NoRetries = -1
 
-// Enqueue writes jobs, in order and in one round trip, and returns their ids. In
-// a transaction the jobs exist if and only if it commits, and no worker has them
-// before; db is then the transaction.
+// Enqueue writes jobs, in order and in one round trip, and returns their ids. If db is a
+// transaction, the jobs exist if and only if it commits, and no worker takes them
+// before.
 //
-// Under a UniqueKey that is in use, the id is that of the job which has it. That
-// job is then not taken before the transaction has ended, so its worker sees what
-// the transaction wrote.
+// For a UniqueKey that is in use, the id is that of the existing job. Workers do not take
+// that job before the transaction has ended, so its handler sees the changes of the
+// transaction.
 func (c *Client) Enqueue(ctx context.Context, db DB, jobs ...NewJob) ([]int64, error) {
 	if len(jobs) == 0 {
 		return nil, nil
 	}
-	ctx, watched := c.telemetry.Enqueueing(ctx, len(jobs))
+	ctx, span := c.telemetry.Enqueueing(ctx, len(jobs))
 	encoded, err := c.encodeJobs(ctx, jobs)
 	if err != nil {
 		err = fmt.Errorf("enqueue: %w", err)
-		watched.End(nil, false, err)
+		span.End(nil, false, err)
 		return nil, err
 	}
 	ids, err := pg.EnqueueMany(ctx, db, c.namespace, encoded)
-	watched.End(ids, true, err)
+	span.End(ids, true, err)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (c *Client) Enqueue(ctx context.Context, db DB, jobs ...NewJob) ([]int64, e
 
 func (c *Client) encodeJobs(ctx context.Context, jobs []NewJob) ([]pg.NewJob, error) {
 	encoded := make([]pg.NewJob, len(jobs))
-	origin := c.origin(ctx)
+	metadata := c.metadataEncoder(ctx)
 	for i := range jobs {
 		j := &jobs[i]
 		encoded[i] = pg.NewJob{
@@ -88,21 +88,21 @@ func (c *Client) encodeJobs(ctx context.Context, jobs []NewJob) ([]pg.NewJob, er
 			encoded[i].RunAt = &j.RunAt
 		}
 		if j.MaxRetries != 0 {
-			most := max(j.MaxRetries, 0)
-			encoded[i].MaxRetries = &most
+			retries := max(j.MaxRetries, 0)
+			encoded[i].MaxRetries = &retries
 		}
 		var err error
 		if encoded[i].Payload, err = c.encodePayload(j.Payload); err != nil {
 			return nil, invalid(fmt.Sprintf("job %d (%s): payload: %v", i, j.Title, err), "Give a value that encodes as JSON.")
 		}
-		if encoded[i].Metadata, err = origin.metadata(ctx, j.Metadata); err != nil {
+		if encoded[i].Metadata, err = metadata.encode(ctx, j.Metadata); err != nil {
 			return nil, invalid(fmt.Sprintf("job %d (%s): metadata: %v", i, j.Title, err), "Give values that encode as JSON.")
 		}
 	}
 	return encoded, nil
 }
 
-// Job is a job in the hands of a worker.
+// Job is a job that a handler works on.
 type Job struct {
 	ID          int64
 	Attempt     int // from 1
@@ -112,76 +112,75 @@ type Job struct {
 	Payload     json.RawMessage
 	Metadata    json.RawMessage
 	Priority    int
-	RetryCount  int // attempts that failed
+	RetryCount  int // failed attempts
 	MaxRetries  int
 	RunAt       time.Time
 	CreatedAt   time.Time
 
-	hands hands
+	attempt attempt
 }
 
-// hands is what has the job. A test that calls a handler itself has none.
-type hands interface {
+// attempt is the running attempt of a job. It is nil in a job that a test has made.
+type attempt interface {
 	Progress(ctx context.Context, progress json.RawMessage) error
 	SetResult(result json.RawMessage)
 	Complete(ctx context.Context, db pg.DB) error
 }
 
-// Progress notes how far the work is, for those who look at the job: any value
-// that encodes as JSON. It fails with [ErrLeaseLost] when the job was cancelled,
-// reset or taken by others; ctx ends then too.
+// Progress records the progress of the job for operators: any value that encodes as
+// JSON. It fails with [ErrLeaseLost] if the job was cancelled or reset, or if another
+// worker has taken it; the handler's ctx ends then too.
 func (j Job) Progress(ctx context.Context, progress any) error {
 	encoded, err := json.Marshal(progress)
 	if err != nil {
 		return invalid(fmt.Sprintf("progress of job %d: %v", j.ID, err), "Give a value that encodes as JSON.")
 	}
-	if j.hands == nil {
+	if j.attempt == nil {
 		return nil
 	}
-	return j.hands.Progress(ctx, encoded)
+	return j.attempt.Progress(ctx, encoded)
 }
 
-// SetResult keeps what came of the work, any value that encodes as JSON, with the
-// job when it is done.
+// SetResult sets the result of the job: any value that encodes as JSON. It is saved when
+// the job completes.
 func (j Job) SetResult(result any) error {
 	encoded, err := json.Marshal(result)
 	if err != nil {
 		return invalid(fmt.Sprintf("result of job %d: %v", j.ID, err), "Give a value that encodes as JSON.")
 	}
-	if j.hands != nil {
-		j.hands.SetResult(encoded)
+	if j.attempt != nil {
+		j.attempt.SetResult(encoded)
 	}
 	return nil
 }
 
-// Complete finishes the job in a transaction of the handler's: its effect there
-// and the end of the job are one, so the effect happens exactly once. The handler
-// commits, and returns. It fails with [ErrLeaseLost] when the job was cancelled,
-// reset or taken by others: roll back then.
+// Complete completes the job in the handler's transaction: both commit together, so the
+// effect of the transaction happens exactly once. The handler then commits and returns
+// nil. Complete fails with [ErrLeaseLost] if the job was cancelled or reset, or if
+// another worker has taken it; the handler must roll back then.
 func (j Job) Complete(ctx context.Context, tx DB) error {
-	if j.hands == nil {
+	if j.attempt == nil {
 		return nil
 	}
-	return j.hands.Complete(ctx, tx)
+	return j.attempt.Complete(ctx, tx)
 }
 
-// WorkConfig is how jobs are worked off in this process. The zero value is sound.
+// WorkConfig configures a job handler in this process. The zero value is a sound
+// default.
 type WorkConfig struct {
-	// Concurrency is how many jobs are handled at once in this process. Default:
-	// 10.
+	// Concurrency bounds the handlers that run at once in this process. Default: 10.
 	Concurrency int
-	// BatchSize bounds how many jobs are taken ahead where they are so short that
-	// taking them costs more than doing them; long ones are taken one by one.
-	// Default: 1000.
+	// BatchSize bounds how many short jobs are taken in one call. Long jobs are taken
+	// one by one. Default: 1000.
 	BatchSize int
-	// LeaseFor is how long after this process has died its jobs go to others. It
-	// is extended while handlers run, so it need not cover them. Shorter recovers
-	// sooner; longer survives a longer outage of the database without doing jobs
-	// twice. Default: one minute.
+	// LeaseFor is how long the jobs of a process that has died wait for another worker.
+	// Leases are extended while handlers run, so jobs may take longer. A shorter lease
+	// recovers sooner; a longer one survives a longer outage of the database without
+	// repeating jobs. Default: one minute.
 	LeaseFor time.Duration
-	// Timeout of one attempt, after which its context ends. An error that the
-	// handler then returns is a failure as any other; nil says that the work is
-	// done. Negative for none. Default: one hour.
+	// Timeout of one attempt. Then the handler's context ends, and the handler should
+	// return: with an error the attempt has failed, with nil the job is complete.
+	// Negative for none. Default: one hour.
 	Timeout time.Duration
 }
 
@@ -193,58 +192,36 @@ func (c WorkConfig) withDefaults() WorkConfig {
 	return c
 }
 
-func (c WorkConfig) check() error {
-	switch {
-	case c.Concurrency < 0 || c.Concurrency > 10_000:
-		return invalid("Concurrency must be from 1 to 10000", "Leave it out for 10.")
-	case c.BatchSize < 0 || c.BatchSize > 10_000:
-		return invalid("BatchSize must be from 1 to 10000", "Leave it out for 1000.")
-	case c.LeaseFor < time.Second || c.LeaseFor > 24*time.Hour:
-		return invalid("LeaseFor must be from a second to a day", "Leave it out for a minute; it is extended while handlers run.")
-	}
-	return nil
-}
-
-// JobHandler does a job. It returns nil when that is done, and an error when it is
-// to be tried again: any error for the job's next delay, [RetryAfter] for another,
-// [Permanent] for never. A panic is an error.
+// JobHandler does a job. It returns nil when the job is complete, and an error for
+// another attempt: after the job's next delay, or with [RetryAfter] after a given time.
+// With [Permanent], or when no retries are left, the job has failed. A panic is an
+// error.
 //
-// Its context ends when the client has no more time, when the job's has passed,
-// and when the job was cancelled, reset or taken by others. A job is handed out
-// again when its worker died; to make its effect happen exactly once all the
-// same, see [Job.Complete].
+// The context ends after [WorkConfig].Timeout, when the client stops, and when the job
+// was cancelled or reset, or was taken by another worker. When a worker dies, the handler
+// is called again in another one; with [Job.Complete] the effect still happens exactly
+// once.
 type JobHandler func(ctx context.Context, job Job) error
 
-// Work registers a handler for the jobs that have any of some tags, or that have
-// none if none are given. [Client.Run] takes them: those of higher priority first,
-// then those that have been due for longest.
+// Work registers a handler for the jobs that have one of the tags or, without tags, for
+// the jobs that have none. [Client.Run] takes jobs of higher priority first, then those
+// that have been due for longest.
 //
-// Leases are extended while handlers run. That a handler has begun is logged when
-// it takes longer than a second; shorter ones say all with their end.
+// Leases are extended while handlers run. The job log has an entry for the start of an
+// attempt only if the attempt takes longer than a second.
 func (c *Client) Work(tags []string, config WorkConfig, handler JobHandler) {
 	label := "jobs without tags"
 	if len(tags) > 0 {
 		label = "jobs tagged " + strings.Join(tags, ", ")
 	}
 	w := &jobWorker{
-		client: c, tags: slices.Clone(tags), name: label, config: config.withDefaults(), handler: handler,
-		watch: c.telemetry.Jobs(label),
+		tags: slices.Clone(tags), config: config.withDefaults(), handler: handler, jobMetrics: c.telemetry.Jobs(label),
 	}
-	w.err = w.config.check()
-	if handler == nil {
-		w.err = invalid("there is nothing to do jobs with", "Give a function.")
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if slices.ContainsFunc(c.parts, func(other part) bool { return other.label() == label }) {
-		w.err = invalid("there is a handler for these already", "Tell jobs apart by their tags, or within one handler.")
-		w.name += " (again)"
-	}
-	c.parts = append(c.parts, w)
-	c.wakeRun()
+	w.registration = registration{client: c, label: label, metrics: w.jobMetrics.Group, err: w.check()}
+	c.register(w)
 }
 
-// WorkOn is [Client.Work] with the payload decoded. A payload that does not fit is
+// WorkOn is [Client.Work] with a decoded payload. A payload that does not fit into T is
 // a permanent failure.
 func WorkOn[T any](c *Client, tags []string, config WorkConfig, handler func(ctx context.Context, job Job, payload T) error) {
 	if handler == nil {
@@ -260,28 +237,36 @@ func WorkOn[T any](c *Client, tags []string, config WorkConfig, handler func(ctx
 	})
 }
 
-// jobWorker is a registration of [Client.Work].
+// jobWorker is a handler of jobs that [Client.Work] has registered.
 type jobWorker struct {
-	client  *Client
-	tags    []string
-	name    string
-	config  WorkConfig
-	handler JobHandler
-	watch   *observe.Jobs
-	err     error // what was wrong when it was set up; Run returns it
+	registration
+	tags       []string
+	config     WorkConfig
+	handler    JobHandler
+	jobMetrics *observe.Jobs
 }
 
-func (w *jobWorker) label() string { return w.name }
-
-func (w *jobWorker) watched() *observe.Group { return w.watch.Group }
-
-// run takes jobs until stop ends; handlers may go on until ctx does.
-func (w *jobWorker) run(ctx, stop context.Context) error {
-	if w.err != nil {
-		return fmt.Errorf("%s: %w", w.name, w.err)
+func (w *jobWorker) check() error {
+	switch c := w.config; {
+	case w.handler == nil:
+		return invalid("the handler is nil", "Give a function.")
+	case c.Concurrency < 0 || c.Concurrency > 10_000:
+		return invalid("Concurrency must be from 1 to 10000", "Leave it out for 10.")
+	case c.BatchSize < 0 || c.BatchSize > 10_000:
+		return invalid("BatchSize must be from 1 to 10000", "Leave it out for 1000.")
+	case c.LeaseFor < time.Second || c.LeaseFor > 24*time.Hour:
+		return invalid("LeaseFor must be from a second to a day", "Leave it out for a minute; leases are extended while handlers run.")
 	}
-	if err := work.Run(stop, pg.Within(ctx, pg.LeaseTime(w.config.LeaseFor)), w.engine()); err != nil {
-		return fmt.Errorf("%s: %w", w.name, err)
+	return nil
+}
+
+func (w *jobWorker) run(ctx, stop context.Context) error {
+	err := w.err
+	if err == nil {
+		err = work.Run(stop, pg.Within(ctx, pg.LeaseTime(w.config.LeaseFor)), w.engine())
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", w.label, err)
 	}
 	return nil
 }
@@ -291,7 +276,7 @@ func (w *jobWorker) engine() work.Config {
 	return work.Config{
 		Pool: c.control, Bell: c.bell, Namespace: c.namespace, Worker: c.config.NodeID, Tags: w.tags, Handle: w.handle,
 		Concurrency: w.config.Concurrency, BatchSize: w.config.BatchSize, LeaseFor: w.config.LeaseFor,
-		Timeout: max(w.config.Timeout, 0), Log: c.log, Observe: w.watch,
+		Timeout: max(w.config.Timeout, 0), Log: c.log, Observe: w.jobMetrics,
 	}
 }
 
@@ -299,6 +284,6 @@ func (w *jobWorker) handle(ctx context.Context, j *work.Job) error {
 	return w.handler(ctx, Job{
 		ID: j.ID, Attempt: j.Attempt, Title: j.Title, Description: j.Description, Tags: j.Tags, Payload: j.Payload,
 		Metadata: j.Metadata, Priority: j.Priority, RetryCount: j.RetryCount, MaxRetries: j.MaxRetries,
-		RunAt: j.RunAt, CreatedAt: j.CreatedAt, hands: j,
+		RunAt: j.RunAt, CreatedAt: j.CreatedAt, attempt: j,
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// No goroutine and no connection is left when all tests are done. The
-// pause after an error of the database is short.
+// After all tests, no goroutine and no connection may be left. The pause after an error
+// of the database is short.
 func TestMain(m *testing.M) {
 	worker.TroubleWait = 20 * time.Millisecond
 	posthorntest.Main(m)
@@ -29,7 +29,7 @@ func newWorld(t *testing.T) *world {
 	return &world{testworld.New(t)}
 }
 
-// exampleTB is what examples have for a test.
+// exampleTB is the testing.TB of examples.
 type exampleTB struct {
 	testing.TB
 	ctx      context.Context
@@ -46,7 +46,7 @@ func (e *exampleTB) Errorf(f string, args ...any) { panic(fmt.Sprintf(f, args...
 func (e *exampleTB) Logf(string, ...any)          {}
 func (e *exampleTB) Log(...any)                   {}
 
-// forExample opens a client on a database of the example's own.
+// forExample opens a client on a new database.
 func forExample() (c *posthorn.Client, ctx context.Context, end func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	tb := &exampleTB{ctx: ctx}

@@ -3,6 +3,7 @@ package posthorn
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 	"time"
 
@@ -12,18 +13,20 @@ import (
 )
 
 const (
-	heartbeat = 30 * time.Second
-	lastWords = 10 * time.Second // for what is said after the end
+	heartbeatInterval = 30 * time.Second
+	shutdownTimeout   = 10 * time.Second // of each statement that gives leases back
 )
 
-// Run makes this process a node: it registers, consumes for the groups that have
-// handlers, keeps projections, fires schedules and does the upkeep of the log,
-// until ctx ends. Then it takes nothing more, gives handlers
-// [Config.DrainFor] to finish, gives back what they did not, and returns when
-// all of them have returned: nil if it was ctx that ended it.
+var errRunning = errors.New("this client is running already")
+
+// Run makes this process a node: it registers the node, runs all groups with handlers,
+// projections, relays, imports and job handlers, fires schedules and does the upkeep of
+// the log, until ctx ends. Then it takes no more work, waits [Config].DrainFor for
+// handlers, gives unfinished events and jobs back to other nodes, and returns nil when
+// all handlers have returned.
 //
-// Trouble with the database is logged and waited out. Run returns early only
-// when something is wrong that time will not mend, such as a bad pattern.
+// Errors of the database are logged, and Run tries again. It returns an error early only
+// if another attempt would not succeed either, such as for an invalid pattern.
 //
 // A process may run several clients, also of one namespace.
 func (c *Client) Run(ctx context.Context) error {
@@ -37,24 +40,24 @@ func (c *Client) Run(ctx context.Context) error {
 
 	stop, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	work, hurry := context.WithCancel(context.WithoutCancel(ctx))
-	defer hurry()
+	work, cancelWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelWork()
 	defer context.AfterFunc(stop, func() {
-		time.AfterFunc(c.config.DrainFor, hurry) // after the end it changes nothing
+		time.AfterFunc(c.config.DrainFor, cancelWork) // no effect if work has ended before
 	})()
 
-	keeping, enough := context.WithCancel(context.WithoutCancel(ctx))
-	var house sync.WaitGroup
-	house.Go(func() { upkeep.Run(keeping, c.control, c.log) })
-	house.Go(func() { c.watch.Run(keeping) })
-	house.Go(func() { c.sendHeartbeats(keeping) })
-	house.Go(func() { c.transactions.Watch(keeping) })
-	c.runParts(work, stop, fail)
+	serve, stopServices := context.WithCancel(context.WithoutCancel(ctx))
+	var services sync.WaitGroup
+	services.Go(func() { upkeep.Run(serve, c.control, c.log) })
+	services.Go(func() { c.logWatch.Run(serve) })
+	services.Go(func() { c.sendHeartbeats(serve) })
+	services.Go(func() { c.transactions.Watch(serve) })
+	c.runComponents(work, stop, fail)
 	c.fetched.Drained(work)
-	c.giveBackFetched(keeping)
-	enough()
-	house.Wait() // a node that was removed does not register again
-	c.removeNode(keeping)
+	c.giveBackFetched(serve)
+	stopServices()
+	services.Wait() // a heartbeat after removeNode would register the node again
+	c.removeNode(serve)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -80,18 +83,18 @@ func (c *Client) endRun() {
 	c.running = false
 }
 
-// runParts keeps all parts going, also those that come while it runs, until stop
-// ends and they have.
-func (c *Client) runParts(work, stop context.Context, fail context.CancelCauseFunc) {
-	var parts sync.WaitGroup
-	defer parts.Wait()
+// runComponents runs all components, also those that are registered later. It returns
+// when stop has ended and all components have returned.
+func (c *Client) runComponents(work, stop context.Context, fail context.CancelCauseFunc) {
+	var running sync.WaitGroup
+	defer running.Wait()
 	for started := 0; ; {
 		c.mu.Lock()
-		fresh, changed := c.parts[started:], c.changed
-		started = len(c.parts)
+		added, changed := c.components[started:], c.changed
+		started = len(c.components)
 		c.mu.Unlock()
-		for _, p := range fresh {
-			parts.Go(func() { c.keepGoing(p, work, stop, fail) })
+		for _, added := range added {
+			running.Go(func() { c.runComponent(added, work, stop, fail) })
 		}
 		select {
 		case <-stop.Done():
@@ -101,27 +104,22 @@ func (c *Client) runParts(work, stop context.Context, fail context.CancelCauseFu
 	}
 }
 
-// wakeRun lets Run see that there is a new part. The caller holds the lock.
-func (c *Client) wakeRun() {
-	close(c.changed)
-	c.changed = make(chan struct{})
-}
-
-// keepGoing runs a part, and ends it all when the part cannot be run as it is.
-func (c *Client) keepGoing(p part, work, stop context.Context, fail context.CancelCauseFunc) {
-	err := c.retry(stop, p.label(), func(context.Context) error { return p.run(work, stop) })
+// runComponent runs a component again after each temporary error. After another error it
+// ends Run.
+func (c *Client) runComponent(running component, work, stop context.Context, fail context.CancelCauseFunc) {
+	err := c.retry(stop, running.registered().label, func(context.Context) error { return running.run(work, stop) })
 	if err != nil {
 		fail(err)
 	}
 }
 
-// retry repeats a function after errors that pass, until ctx ends. It returns an
-// error that time will not mend.
-func (c *Client) retry(ctx context.Context, part string, run func(ctx context.Context) error) error {
+// retry repeats a function after temporary errors until ctx ends. It returns only an
+// error that is not temporary.
+func (c *Client) retry(ctx context.Context, label string, run func(ctx context.Context) error) error {
 	err := worker.Retry{Outages: true}.Do(ctx, func(ctx context.Context) error {
 		err := run(ctx)
 		if err != nil && ctx.Err() == nil && !pg.IsFinal(err) {
-			c.log.Warn("trouble with the database, trying again", "for", part, "error", err)
+			c.log.Warn("trouble with the database, trying again", "for", label, "error", err)
 		}
 		return err
 	})
@@ -136,31 +134,31 @@ func (c *Client) registerNode(ctx context.Context) error {
 	if len(c.config.NodeMetadata) > 0 {
 		var err error
 		if info.Metadata, err = json.Marshal(c.config.NodeMetadata); err != nil {
-			return invalid("NodeMetadata cannot be written as JSON: "+err.Error(), "")
+			return invalid("NodeMetadata cannot be written as JSON: "+err.Error(), "Give values that encode as JSON.")
 		}
 	}
 	_, err := pg.RegisterNode(ctx, c.control, c.namespace, c.config.NodeID, info)
 	return err
 }
 
-// removeNode gives back whatever this node holds: also leases that were taken in
-// calls whose answer never arrived.
+// removeNode removes this node and gives its leases back, also those of calls whose
+// result was lost.
 func (c *Client) removeNode(ctx context.Context) {
-	ctx, cancel := worker.Outlast(ctx, lastWords)
+	ctx, cancel := worker.Outlast(ctx, shutdownTimeout)
 	defer cancel()
 	if _, err := pg.RemoveNode(ctx, c.control, c.namespace, c.config.NodeID); err != nil {
-		c.log.Warn("this node could not say that it has stopped; its leases expire", "error", err)
+		c.log.Warn("cannot remove this node; its leases expire", "error", err)
 	}
 }
 
-// sendHeartbeats records now and then that this node is alive. A node that was
-// taken for dead and swept, perhaps because its machine slept, registers again.
+// sendHeartbeats records periodically that this node is alive. A node that upkeep has
+// removed, perhaps because its machine was suspended, registers again.
 func (c *Client) sendHeartbeats(ctx context.Context) {
-	trouble := worker.Trouble{Log: c.log, What: "heartbeat missed"}
+	trouble := worker.Trouble{Log: c.log, What: "cannot send a heartbeat yet"}
 	for worker.Pause(ctx, c.heartbeat) {
 		known, err := pg.TouchHeartbeat(ctx, c.control, c.config.NodeID)
 		if err == nil && !known {
-			err = c.returnToLife(ctx)
+			err = c.registerAgain(ctx)
 		}
 		if err == nil {
 			trouble.Over()
@@ -170,12 +168,12 @@ func (c *Client) sendHeartbeats(ctx context.Context) {
 	}
 }
 
-func (c *Client) returnToLife(ctx context.Context) error {
+func (c *Client) registerAgain(ctx context.Context) error {
 	if err := c.registerNode(ctx); err != nil {
 		return err
 	}
 	for _, g := range c.groups() {
-		if err := g.announce(ctx); err != nil {
+		if err := g.recordHandlers(ctx); err != nil {
 			return err
 		}
 	}
@@ -186,8 +184,8 @@ func (c *Client) groups() []*Group {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var groups []*Group
-	for _, p := range c.parts {
-		if g, ok := p.(*Group); ok {
+	for _, registered := range c.components {
+		if g, ok := registered.(*Group); ok {
 			groups = append(groups, g)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/posthorn/posthorn/internal/testworld"
 )
 
-// Heartbeats keep a node alive. One that was swept meanwhile registers again, with
-// its handlers.
+// Heartbeats keep a node alive. A node that upkeep has removed registers again, with its
+// handlers.
 //
 // seed 000.17, 000.47–49
 func TestHeartbeat(t *testing.T) {

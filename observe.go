@@ -8,45 +8,45 @@ import (
 	"github.com/posthorn/posthorn/internal/observe"
 )
 
-// GroupStats is what this process has done for a group or projection, or for the
-// jobs of some tags, since the client was opened. What all processes have done,
-// [admin.Admin.Groups] shows.
+// GroupStats counts the work of one group, projection, relay, import or job handler in
+// this process since the client was opened. See [admin.Admin.Groups] for all processes.
 type GroupStats struct {
-	Group      string   // or which jobs, in words
-	Jobs       bool     // it is about jobs
-	Tags       []string // of them
-	LeasesLost int64    // leases that others took over while they were worked on here
+	Group      string   // the name of the group, projection or relay; otherwise a description
+	Jobs       bool     // these are the numbers of a job handler
+	Tags       []string // of the job handler
+	LeasesLost int64    // leases that expired while this process worked on them
 	Handlers   []HandlerStats
 }
 
-// HandlerStats is what a handler has done in this process. It counts events once
-// for each time that they were handled.
+// HandlerStats counts the work of one handler in this process. An event counts once per
+// attempt.
 type HandlerStats struct {
-	Handler string        // "" for events as a whole: fetched, without a handler, or failed by all together
-	Events  int64         // attempts: events that it was called for, or that were fetched
-	Failed  int64         // events settled as failed
-	Dead    int64         // those of them that became dead letters
-	Busy    time.Duration // spent in calls
-	Calls   int64         // of a batch there is one
-	Within  []Within      // calls by how long they took
+	Handler     string          // "" for events without a handler, such as fetched ones
+	Events      int64           // events that the handler was called for, or that were fetched
+	Failed      int64           // events that failed
+	DeadLetters int64           // failed events that became dead letters
+	Busy        time.Duration   // total duration of all calls
+	Calls       int64           // calls of the handler; a batch is one call
+	Latencies   []LatencyBucket // calls by duration, cumulative
 }
 
-// Within counts the calls that took no longer than that.
-type Within struct {
-	Time  time.Duration
+// LatencyBucket counts the calls of a handler that took at most a duration.
+type LatencyBucket struct {
+	UpTo  time.Duration
 	Calls int64
 }
 
-// Stats is what the handlers of this client have done so far. It asks nobody.
+// Stats returns the numbers of this process. It does not query the database.
 func (c *Client) Stats() []GroupStats {
 	c.mu.Lock()
-	parts := slices.Clone(c.parts)
+	components := slices.Clone(c.components)
 	c.mu.Unlock()
-	stats := make([]GroupStats, len(parts))
-	for i, p := range parts {
-		handlers, lost := p.watched().Counts()
-		stats[i] = GroupStats{Group: p.label(), LeasesLost: lost, Handlers: make([]HandlerStats, len(handlers))}
-		if w, ok := p.(*jobWorker); ok {
+	stats := make([]GroupStats, len(components))
+	for i, counted := range components {
+		r := counted.registered()
+		handlers, lost := r.metrics.Counts()
+		stats[i] = GroupStats{Group: r.label, LeasesLost: lost, Handlers: make([]HandlerStats, len(handlers))}
+		if w, ok := counted.(*jobWorker); ok {
 			stats[i].Jobs, stats[i].Tags = true, slices.Clone(w.tags)
 		}
 		for j, h := range handlers {
@@ -57,21 +57,21 @@ func (c *Client) Stats() []GroupStats {
 }
 
 func handlerStats(c observe.Counts) HandlerStats {
-	s := HandlerStats{Handler: c.Handler, Events: c.Events, Failed: c.Failed, Dead: c.Dead, Busy: c.Busy}
+	s := HandlerStats{Handler: c.Handler, Events: c.Events, Failed: c.Failed, DeadLetters: c.Dead, Busy: c.Busy}
 	for _, n := range c.Calls {
 		s.Calls += n
 	}
-	quicker := int64(0)
+	upTo := int64(0)
 	for i, bound := range observe.Bounds {
-		quicker += c.Calls[i]
-		s.Within = append(s.Within, Within{bound, quicker})
+		upTo += c.Calls[i]
+		s.Latencies = append(s.Latencies, LatencyBucket{bound, upTo})
 	}
 	return s
 }
 
-// TraceContext returns a context that is in the trace in which an event was
-// published, if there was one: for programs that fetch or read events. Handlers
-// of single events are called in one.
+// TraceContext returns a context in the trace of the publisher of an event, for
+// programs that fetch or read events. Without a trace in the event's metadata it returns
+// ctx. Handlers of single events are called with such a context already.
 func (c *Client) TraceContext(ctx context.Context, e Event) context.Context {
 	return c.telemetry.Continue(ctx, e.Metadata)
 }

@@ -15,68 +15,93 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Message is what gets published. Only Type is required.
+// Message is an event to be published. Only Type is required.
 type Message struct {
-	// Type says what happened, like order.placed.
+	// Type is the kind of event, like order.placed.
 	Type string
-	// Payload is any value that encodes as JSON, by [Config].Encode if that is set.
-	// A [json.RawMessage] or []byte is JSON already and goes in as it is. Default: {}.
+	// Payload is any value that encodes as JSON, with [Config].Encode. A
+	// [json.RawMessage] or []byte must be JSON already. Default: {}.
 	Payload any
-	// Stream is the channel it goes to. Default: default.
+	// Stream is the stream of the event. Default: default.
 	Stream string
-	// Key is what the event is about, such as the id of an order: groups that
-	// are ordered by key keep the order of its events.
+	// Key identifies the subject of the event, such as the id of an order. Groups that
+	// are ordered by key keep the events of a key in order.
 	Key string
-	// Tags are labels to find events by.
+	// Tags are labels that subscriptions and readers can filter by.
 	Tags []string
-	// Metadata goes along, encoded as JSON. Trace context and producer, the node's id,
-	// are added; a producer of nil leaves it out.
+	// Metadata is stored with the event, encoded as JSON. The client adds the trace
+	// context, and the node's id as producer; a producer of nil leaves it out.
 	Metadata map[string]any
-	// DeliverAt keeps the event out of the log until then. Default: at once.
+	// DeliverAt is the time at which the event enters the log. Default: at once.
 	DeliverAt time.Time
-	// DedupKey makes one event of all that are published under it within a day.
+	// DedupKey makes publishing idempotent: messages with the same key within one day
+	// become one event.
 	DedupKey string
 }
 
-// DB is what publishing needs: pools, connections and transactions of pgx have
-// it, and through [SQL] those of database/sql.
+// DB runs SQL: a pool, connection or transaction of pgx, or one of database/sql that
+// [SQL] has wrapped.
 type DB interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Publish writes messages into the log, in order and in one round trip, and
-// returns the ids of their events. In a transaction the events exist if and only
-// if it commits; db is then the transaction.
+// Publish writes messages into the log, in order and in one round trip, and returns
+// the ids of their events. If db is a transaction, the events exist if and only if it
+// commits.
 //
-// A delayed message gets another id when it enters the log; under a DedupKey
-// that was used, the id is that of the first event.
+// A delayed message gets another id when it enters the log. For a DedupKey that was used
+// before, the id is that of the existing event.
 //
-// What goes to a confidential stream is sealed first, see [Config].Seal. In a
-// transaction that begins within seconds of a stream becoming so, publishing may
-// be refused once; begin it again, as after a serialization failure.
+// The payloads of confidential streams are sealed first, see [Config].Seal. In the first
+// seconds after a stream became confidential, a transaction may be refused once: repeat
+// it, as after a serialization failure.
 func (c *Client) Publish(ctx context.Context, db DB, messages ...Message) ([]int64, error) {
+	return c.publish(ctx, db, messages, func(sealed []pg.Message) ([]int64, error) { return c.send(ctx, db, sealed) })
+}
+
+// PublishTo publishes messages to one subscription of a group, in order and in one round
+// trip, and returns the ids of their events. No other subscription or group receives
+// them; their retries and dead letters are like those of other events. If db is a
+// transaction, the events exist if and only if it commits. DedupKey is not supported.
+func (c *Client) PublishTo(ctx context.Context, db DB, group, subscription string, messages ...Message) ([]int64, error) {
+	for i := range messages {
+		if messages[i].DedupKey != "" {
+			return nil, fmt.Errorf("publish: %w", invalid(
+				fmt.Sprintf("message %d (%s) is for one subscription and has a DedupKey", i, messages[i].Type),
+				"Leave the DedupKey out: such messages are never compared."))
+		}
+	}
+	return c.publish(ctx, db, messages, func(sealed []pg.Message) ([]int64, error) {
+		return pg.PublishTo(ctx, db, c.namespace, group, subscription, sealed)
+	})
+}
+
+// publish encodes and seals messages and calls send with the result.
+func (c *Client) publish(
+	ctx context.Context, db DB, messages []Message, send func(sealed []pg.Message) ([]int64, error),
+) ([]int64, error) {
 	if len(messages) == 0 {
 		return nil, nil
 	}
-	ctx, watched := c.telemetry.Publishing(ctx, commonStream(messages), len(messages))
+	ctx, span := c.telemetry.Publishing(ctx, commonStream(messages), len(messages))
 	encoded, err := c.encode(ctx, messages)
 	if err != nil {
 		err = fmt.Errorf("publish: %w", err)
-		watched.End(nil, false, err)
+		span.End(nil, false, err)
 		return nil, err
 	}
-	ids, err := c.sendSealed(ctx, db, encoded, func(sealed []pg.Message) ([]int64, error) { return c.send(ctx, db, sealed) })
-	watched.End(ids, true, err)
+	ids, err := c.sendSealed(ctx, db, encoded, send)
+	span.End(ids, true, err)
 	if err != nil {
 		return nil, err
 	}
-	c.watch.Published()
+	c.logWatch.Published()
 	return ids, nil
 }
 
-// commonStream is the stream that all messages go to, or "".
+// commonStream returns the stream of all messages, or "" if they have several.
 func commonStream(messages []Message) string {
 	for i := range messages {
 		if messages[i].Stream != messages[0].Stream {
@@ -99,7 +124,7 @@ func (c *Client) send(ctx context.Context, db DB, messages []pg.Message) ([]int6
 
 func (c *Client) encode(ctx context.Context, messages []Message) ([]pg.Message, error) {
 	encoded := make([]pg.Message, len(messages))
-	origin := c.origin(ctx)
+	metadata := c.metadataEncoder(ctx)
 	for i := range messages {
 		m := &messages[i]
 		encoded[i] = pg.Message{Type: m.Type, Stream: m.Stream, Key: m.Key, Tags: m.Tags, DedupKey: m.DedupKey}
@@ -110,7 +135,7 @@ func (c *Client) encode(ctx context.Context, messages []Message) ([]pg.Message, 
 		if encoded[i].Payload, err = c.encodePayload(m.Payload); err != nil {
 			return nil, invalid(fmt.Sprintf("message %d (%s): payload: %v", i, m.Type, err), "Give a value that encodes as JSON.")
 		}
-		if encoded[i].Metadata, err = origin.metadata(ctx, m.Metadata); err != nil {
+		if encoded[i].Metadata, err = metadata.encode(ctx, m.Metadata); err != nil {
 			return nil, invalid(fmt.Sprintf("message %d (%s): metadata: %v", i, m.Type, err), "Give values that encode as JSON.")
 		}
 	}
@@ -123,7 +148,7 @@ func (c *Client) encodePayload(payload any) (raw json.RawMessage, err error) {
 		return nil, nil
 	case json.RawMessage:
 		raw = payload
-	case []byte: // as an array of numbers or in base64, it would surprise
+	case []byte: // encoding/json would write it in base64
 		raw = payload
 	default:
 		if raw, err = c.config.Encode(payload); err != nil {
@@ -136,30 +161,30 @@ func (c *Client) encodePayload(payload any) (raw json.RawMessage, err error) {
 	return raw, nil
 }
 
-// origin is what all messages say that are published together.
-type origin struct {
+// metadataEncoder encodes the metadata of messages that are published together, and adds
+// the trace context and the producer.
+type metadataEncoder struct {
 	client *Client
 	trace  map[string]string
-	plain  json.RawMessage // the metadata of a message that has none of its own
+	added  json.RawMessage // the metadata of a message without metadata
 }
 
-func (c *Client) origin(ctx context.Context) *origin {
-	return &origin{client: c, trace: c.telemetry.Origin(ctx)}
+func (c *Client) metadataEncoder(ctx context.Context) *metadataEncoder {
+	return &metadataEncoder{client: c, trace: c.telemetry.Origin(ctx)}
 }
 
-// metadata is what the message says, with where it comes from. Where it says
-// itself to which trace it belongs, that stays.
-func (o *origin) metadata(ctx context.Context, own map[string]any) (json.RawMessage, error) {
-	if len(own) == 0 && o.plain != nil {
-		return o.plain, nil
+// encode keeps a trace context that the message has already.
+func (m *metadataEncoder) encode(ctx context.Context, metadata map[string]any) (json.RawMessage, error) {
+	if len(metadata) == 0 && m.added != nil {
+		return m.added, nil
 	}
-	all := map[string]any{"producer": o.client.config.NodeID}
-	if !o.client.telemetry.HasOrigin(ctx, own) {
-		for key, value := range o.trace {
+	all := map[string]any{"producer": m.client.config.NodeID}
+	if !m.client.telemetry.HasOrigin(ctx, metadata) {
+		for key, value := range m.trace {
 			all[key] = value
 		}
 	}
-	maps.Copy(all, own)
+	maps.Copy(all, metadata)
 	if all["producer"] == nil {
 		delete(all, "producer")
 	}
@@ -167,44 +192,8 @@ func (o *origin) metadata(ctx context.Context, own map[string]any) (json.RawMess
 		return nil, nil
 	}
 	encoded, err := json.Marshal(all)
-	if len(own) == 0 {
-		o.plain = encoded
+	if len(metadata) == 0 {
+		m.added = encoded
 	}
 	return encoded, err
-}
-
-// PublishTo publishes messages that are for one subscription alone, in order and
-// in one round trip, and returns their ids. Nobody else gets them; they are tried,
-// retried and buried like other events. In a transaction they exist if and only if
-// it commits. A message of this kind has no DedupKey.
-func (c *Client) PublishTo(ctx context.Context, db DB, group, subscription string, messages ...Message) ([]int64, error) {
-	if len(messages) == 0 {
-		return nil, nil
-	}
-	ctx, watched := c.telemetry.Publishing(ctx, commonStream(messages), len(messages))
-	encoded, err := c.encodeDirect(ctx, messages)
-	if err != nil {
-		err = fmt.Errorf("publish: %w", err)
-		watched.End(nil, false, err)
-		return nil, err
-	}
-	ids, err := c.sendSealed(ctx, db, encoded, func(sealed []pg.Message) ([]int64, error) {
-		return pg.PublishTo(ctx, db, c.namespace, group, subscription, sealed)
-	})
-	watched.End(ids, true, err)
-	if err != nil {
-		return nil, err
-	}
-	c.watch.Published()
-	return ids, nil
-}
-
-func (c *Client) encodeDirect(ctx context.Context, messages []Message) ([]pg.Message, error) {
-	for i := range messages {
-		if messages[i].DedupKey != "" {
-			return nil, invalid(fmt.Sprintf("message %d (%s) is for one subscription and has a DedupKey", i, messages[i].Type),
-				"Leave it out: such messages are not compared.")
-		}
-	}
-	return c.encode(ctx, messages)
 }

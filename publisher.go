@@ -10,63 +10,61 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// PublisherConfig says how a [Publisher] gathers messages. The zero value is
-// sound.
+// PublisherConfig configures a [Publisher]. The zero value is a sound default.
 type PublisherConfig struct {
-	// MaxBatch is how many messages are written at once. Default: 1000.
+	// MaxBatch bounds the messages of one batch. Default: 1000.
 	MaxBatch int
-	// MaxWait is how long a message may wait for others to be written with it.
-	// Default: not at all. Messages still gather while a batch is being written,
-	// so batches grow with the load; waiting pays only where the database is far
-	// or busy.
+	// MaxWait is how long a message may wait for others in its batch. Default: none.
+	// Messages also gather while another batch is written, so batches grow with the
+	// load. Waiting helps only if the database is remote or busy.
 	MaxWait time.Duration
-	// MaxPending is how many messages may be unwritten. Who publishes more waits
-	// until there is room. More of them use memory, not more speed. Default:
-	// 10000. Together they are also held to about 64 MiB.
+	// MaxPending bounds the messages that are not written yet. At the limit, publishing
+	// waits. More pending messages use more memory and are not faster. Default: 10000.
+	// Independently of it, pending messages are limited to about 64 MiB.
 	MaxPending int
 }
 
 const (
 	maxBatchBytes   = 8 << 20
 	maxPendingBytes = 64 << 20
-	sendFor         = time.Minute // then the database is taken for gone
+	sendTimeout     = time.Minute
 )
 
-// Publisher writes messages in batches, for high rates outside of transactions.
-// It writes one batch at a time, so messages keep the order in which they were
-// given to it. It is safe for use by any number of goroutines.
+// Publisher writes messages in batches, for high rates outside of transactions. It
+// writes one batch at a time, so messages keep the order in which they were published.
+// It is safe for use by any number of goroutines.
 type Publisher struct {
 	client *Client
 	config PublisherConfig
 
 	mu      sync.Mutex
-	queue   []*posting
-	pending int           // messages in the queue or on their way
-	bytes   int           // of them
-	closed  bool          // nothing more is taken
-	work    chan struct{} // receives when the queue or closed has changed
-	room    chan struct{} // closed and made anew when something was written
-	ended   chan struct{} // closed when all is written
+	queue   []*submission
+	pending int           // messages in the queue and in the batch that is being written
+	bytes   int           // of the pending messages
+	closed  bool          // submissions are refused
+	wake    chan struct{} // receives when queue or closed has changed
+	room    chan struct{} // closed and replaced when a batch was written
+	ended   chan struct{} // closed when all submissions are written
 }
 
-// posting is what was published in one call: it is written as a whole or not.
-type posting struct {
+// submission is the messages of one call. All of them are written, or none.
+type submission struct {
 	messages []pg.Message
-	plain    []pg.Message // the same before sealing
+	plain    []pg.Message // before sealing
 	bytes    int
-	special  bool // delayed, or with a dedup key
-	taken    bool // it is on its way
+	special  bool // a message is delayed or has a dedup key
+	taken    bool // it is part of the batch that is being written
 	since    time.Time
 	done     func(ids []int64, err error)
 }
 
-// Publisher returns a publisher, to be closed in the end; closing the client
+// Publisher starts a publisher. Close it when it is no longer needed; closing the client
 // closes it too.
 func (c *Client) Publisher(config PublisherConfig) *Publisher {
 	p := &Publisher{
 		client: c,
 		config: config,
-		work:   make(chan struct{}, 1),
+		wake:   make(chan struct{}, 1),
 		room:   make(chan struct{}),
 		ended:  make(chan struct{}),
 	}
@@ -76,25 +74,24 @@ func (c *Client) Publisher(config PublisherConfig) *Publisher {
 	if config.MaxPending <= 0 {
 		p.config.MaxPending = 10_000
 	}
-	leave, err := c.enter()
+	endCall, err := c.beginCall()
 	if err != nil {
 		p.closed = true
 		close(p.ended)
 		return p
 	}
 	go func() {
-		defer leave()
+		defer endCall()
 		p.run()
 	}()
 	return p
 }
 
-// Publish writes messages and returns the ids of their events when they are
-// committed: all of them or, with an error, none. What others give to the same
-// publisher does not fail them.
+// Publish returns the ids of the events when they are committed. With an error none of
+// the messages is written. Other messages of the batch do not affect the result.
 //
-// When ctx ends while they are being written, they may be written all the same;
-// a [Message].DedupKey makes it safe to publish them again.
+// If ctx ends while the messages are being written, they may still be written. With a
+// [Message].DedupKey it is safe to publish them again.
 func (p *Publisher) Publish(ctx context.Context, messages ...Message) ([]int64, error) {
 	type result struct {
 		ids []int64
@@ -104,7 +101,7 @@ func (p *Publisher) Publish(ctx context.Context, messages ...Message) ([]int64, 
 		return nil, nil
 	}
 	results := make(chan result, 1)
-	posted, err := p.post(ctx, messages, func(ids []int64, err error) { results <- result{ids, err} })
+	submitted, err := p.submit(ctx, messages, func(ids []int64, err error) { results <- result{ids, err} })
 	if err != nil {
 		return nil, err
 	}
@@ -113,24 +110,24 @@ func (p *Publisher) Publish(ctx context.Context, messages ...Message) ([]int64, 
 		return r.ids, r.err
 	case <-ctx.Done():
 	}
-	if p.withdraw(posted) {
+	if p.withdraw(submitted) {
 		return nil, fmt.Errorf("publish: %w", ctx.Err())
 	}
 	select {
 	case r := <-results:
 		return r.ids, r.err
 	default:
-		return nil, fmt.Errorf("publish: it is on its way and may be written yet: %w", ctx.Err())
+		return nil, fmt.Errorf("publish: the messages may still be written: %w", ctx.Err())
 	}
 }
 
-// PublishAsync publishes a message without waiting for it to be written, only for
-// room while there are MaxPending. What became of it done is told, exactly once:
-// the id of the event, or an error. It runs where batches are written, so it must
-// not block. When PublishAsync itself returns an error, such as of a payload that
-// cannot be encoded, done is not called.
+// PublishAsync publishes a message and does not wait until it is written; it waits only
+// while MaxPending messages are pending. Then done is called once, with the id of the
+// event or with an error. It must not block, since it runs in the goroutine that writes
+// batches. If PublishAsync itself returns an error, such as for a payload that cannot be
+// encoded, done is not called. With a nil done, errors are logged.
 func (p *Publisher) PublishAsync(ctx context.Context, message Message, done func(id int64, err error)) error {
-	_, err := p.post(ctx, []Message{message}, func(ids []int64, err error) {
+	_, err := p.submit(ctx, []Message{message}, func(ids []int64, err error) {
 		switch {
 		case done == nil && err != nil:
 			p.client.log.Error("an event was not published", "type", message.Type, "error", err)
@@ -144,8 +141,8 @@ func (p *Publisher) PublishAsync(ctx context.Context, message Message, done func
 	return err
 }
 
-// Close returns when everything given to the publisher is written, or has failed.
-// Publishing fails with [ErrClosed] from then on.
+// Close waits until all pending messages are written or have failed. After it, publishing
+// fails with [ErrClosed].
 func (p *Publisher) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -154,96 +151,97 @@ func (p *Publisher) Close() {
 	<-p.ended
 }
 
-// post queues messages, when there is room.
-func (p *Publisher) post(ctx context.Context, messages []Message, done func([]int64, error)) (*posting, error) {
+// submit queues messages as soon as there is room.
+func (p *Publisher) submit(ctx context.Context, messages []Message, done func([]int64, error)) (*submission, error) {
 	encoded, err := p.client.encode(ctx, messages)
 	if err != nil {
 		return nil, fmt.Errorf("publish: %w", err)
 	}
-	// Here, and not where batches are written: a keeper that is away holds up only those who need it.
+	// Sealing waits for a keeper, so it happens in the caller's goroutine: an unavailable
+	// keeper delays only the callers that need it.
 	sealed, err := p.client.box.Seal(ctx, p.client.namespace, encoded)
 	if err != nil {
 		return nil, fmt.Errorf("publish: %w", err)
 	}
-	posted := &posting{messages: sealed, plain: encoded, done: done, since: time.Now()}
+	submitted := &submission{messages: sealed, plain: encoded, done: done, since: time.Now()}
 	for i := range sealed {
 		m := &sealed[i]
-		posted.bytes += len(m.Payload) + len(m.Metadata)
-		posted.special = posted.special || m.DeliverAt != nil || m.DedupKey != ""
+		submitted.bytes += len(m.Payload) + len(m.Metadata)
+		submitted.special = submitted.special || m.DeliverAt != nil || m.DedupKey != ""
 	}
 	for {
-		room, err := p.tryPost(posted)
+		room, err := p.trySubmit(submitted)
 		if err != nil || room == nil {
-			return posted, err
+			return submitted, err
 		}
 		select {
 		case <-room:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("publish: no room among those that wait: %w", ctx.Err())
+			return nil, fmt.Errorf("publish: waiting for pending messages: %w", ctx.Err())
 		}
 	}
 }
 
-// tryPost returns what to wait for if there is no room. What is larger than all
-// the room there is goes alone.
-func (p *Publisher) tryPost(posted *posting) (room <-chan struct{}, err error) {
+// trySubmit returns a channel to wait for if there is no room. A submission that is
+// larger than the limit is queued when nothing else is pending.
+func (p *Publisher) trySubmit(submitted *submission) (room <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := len(posted.messages)
+	n := len(submitted.messages)
 	switch {
 	case p.closed:
 		return nil, fmt.Errorf("publish: publisher %w", ErrClosed)
-	case p.pending > 0 && (p.pending+n > p.config.MaxPending || p.bytes+posted.bytes > maxPendingBytes):
+	case p.pending > 0 && (p.pending+n > p.config.MaxPending || p.bytes+submitted.bytes > maxPendingBytes):
 		return p.room, nil
 	}
 	p.pending += n
-	p.bytes += posted.bytes
-	p.queue = append(p.queue, posted)
+	p.bytes += submitted.bytes
+	p.queue = append(p.queue, submitted)
 	p.signal()
 	return nil, nil
 }
 
 func (p *Publisher) signal() {
 	select {
-	case p.work <- struct{}{}:
-	default: // it looks anyway
+	case p.wake <- struct{}{}:
+	default: // run is woken already
 	}
 }
 
-// withdraw takes back what is not on its way yet.
-func (p *Publisher) withdraw(posted *posting) bool {
+// withdraw removes a submission from the queue. It returns false if the submission was taken.
+func (p *Publisher) withdraw(submitted *submission) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if posted.taken {
+	if submitted.taken {
 		return false
 	}
 	for i, other := range p.queue {
-		if other == posted {
+		if other == submitted {
 			p.queue = append(p.queue[:i], p.queue[i+1:]...)
 			break
 		}
 	}
-	p.release(posted)
+	p.release(submitted)
 	return true
 }
 
-// release makes room. The caller holds the lock.
-func (p *Publisher) release(written ...*posting) {
-	for _, posted := range written {
-		p.pending -= len(posted.messages)
-		p.bytes -= posted.bytes
+// release makes room for other submissions. The caller holds the lock.
+func (p *Publisher) release(written ...*submission) {
+	for _, submitted := range written {
+		p.pending -= len(submitted.messages)
+		p.bytes -= submitted.bytes
 	}
 	close(p.room)
 	p.room = make(chan struct{})
 }
 
-// run writes until the publisher or its client is closed and nothing is left.
+// run writes batches until the publisher or its client is closed and the queue is empty.
 func (p *Publisher) run() {
 	defer close(p.ended)
 	for {
-		batch, wait, over := p.next()
+		batch, wait, ended := p.next()
 		switch {
-		case over:
+		case ended:
 			return
 		case len(batch) > 0:
 			p.write(batch)
@@ -256,7 +254,7 @@ func (p *Publisher) run() {
 	}
 }
 
-// sleep waits for work, for as long as it says; 0 is for ever.
+// sleep waits for a submission or for closing, and at most for wait; 0 is no limit.
 func (p *Publisher) sleep(wait time.Duration) {
 	var due <-chan time.Time
 	if wait > 0 {
@@ -265,7 +263,7 @@ func (p *Publisher) sleep(wait time.Duration) {
 		due = timer.C
 	}
 	select {
-	case <-p.work:
+	case <-p.wake:
 	case <-due:
 	case <-p.client.closing:
 		p.mu.Lock()
@@ -274,15 +272,15 @@ func (p *Publisher) sleep(wait time.Duration) {
 	}
 }
 
-// next cuts a batch from the queue, or says how long to wait for it to fill, or
-// that all is over.
-func (p *Publisher) next() (batch []*posting, wait time.Duration, over bool) {
+// next removes a batch from the queue, or returns how long to wait until the batch is
+// due. It reports whether the publisher has ended.
+func (p *Publisher) next() (batch []*submission, wait time.Duration, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.queue) == 0 {
 		return nil, 0, p.closed
 	}
-	n, full := p.cut()
+	n, full := p.batchSize()
 	if !full && !p.closed {
 		if wait := p.config.MaxWait - time.Since(p.queue[0].since); wait > 0 {
 			return nil, wait, false
@@ -290,29 +288,30 @@ func (p *Publisher) next() (batch []*posting, wait time.Duration, over bool) {
 	}
 	batch = p.queue[:n:n]
 	p.queue = p.queue[n:]
-	for _, posted := range batch {
-		posted.taken = true
+	for _, submitted := range batch {
+		submitted.taken = true
 	}
 	return batch, 0, false
 }
 
-// cut finds where the next batch ends, and whether nothing more fits into it.
-// Special messages are not mixed with others, whose payloads would be rewritten.
-func (p *Publisher) cut() (n int, full bool) {
+// batchSize returns how many submissions at the head of the queue are the next batch, and
+// whether the batch is full. Special submissions get batches of their own: Postgres
+// rewrites the JSON of all payloads in a statement that has one.
+func (p *Publisher) batchSize() (n int, full bool) {
 	count, bytes := 0, 0
-	for i, posted := range p.queue {
-		count += len(posted.messages)
-		bytes += posted.bytes
-		if i > 0 && (count > p.config.MaxBatch || bytes > maxBatchBytes || posted.special != p.queue[0].special) {
+	for i, submitted := range p.queue {
+		count += len(submitted.messages)
+		bytes += submitted.bytes
+		if i > 0 && (count > p.config.MaxBatch || bytes > maxBatchBytes || submitted.special != p.queue[0].special) {
 			return i, true
 		}
 	}
 	return len(p.queue), count >= p.config.MaxBatch || bytes >= maxBatchBytes
 }
 
-// write publishes a batch. Of one that is refused it finds out whose fault it is,
-// by halves.
-func (p *Publisher) write(batch []*posting) {
+// write publishes a batch. It halves a batch that is refused, so that an invalid message
+// fails only its own submission.
+func (p *Publisher) write(batch []*submission) {
 	ids, err := p.send(batch)
 	if err != nil && len(batch) > 1 && isRefused(err) {
 		half := len(batch) / 2
@@ -320,29 +319,29 @@ func (p *Publisher) write(batch []*posting) {
 		p.write(batch[half:])
 		return
 	}
-	for _, posted := range batch {
+	for _, submitted := range batch {
 		if err != nil {
-			posted.done(nil, err)
+			submitted.done(nil, err)
 			continue
 		}
-		n := len(posted.messages)
-		posted.done(ids[:n:n], nil)
+		n := len(submitted.messages)
+		submitted.done(ids[:n:n], nil)
 		ids = ids[n:]
 	}
 }
 
-// sendAgain is how often a batch is sent that has collided with somebody else's
-// dedup keys.
-const sendAgain = 5
+// sendAttempts bounds the attempts for a batch that collides with other transactions,
+// which use the same dedup keys.
+const sendAttempts = 5
 
-func (p *Publisher) send(batch []*posting) (ids []int64, err error) {
+func (p *Publisher) send(batch []*submission) (ids []int64, err error) {
 	messages := messagesOf(batch)
-	ctx, cancel := context.WithTimeout(context.Background(), sendFor)
+	ctx, cancel := context.WithTimeout(context.Background(), sendTimeout)
 	defer cancel()
-	watched := p.client.telemetry.Writing(ctx, messages)
-	for range sendAgain {
+	span := p.client.telemetry.Writing(ctx, messages)
+	for range sendAttempts {
 		ids, err = p.client.send(ctx, p.client.control, messages)
-		if p.client.box.Stale(p.client.namespace, messages, err) && p.sealAgain(ctx, batch) == nil {
+		if p.client.box.Stale(p.client.namespace, messages, err) && p.reseal(ctx, batch) == nil {
 			messages = messagesOf(batch)
 			ids, err = p.client.send(ctx, p.client.control, messages)
 		}
@@ -350,42 +349,41 @@ func (p *Publisher) send(batch []*posting) (ids []int64, err error) {
 			break
 		}
 	}
-	watched.End(ids, true, err)
+	span.End(ids, true, err)
 	if err == nil {
-		p.client.watch.Published()
+		p.client.logWatch.Published()
 	}
 	return ids, err
 }
 
-func messagesOf(batch []*posting) []pg.Message {
+func messagesOf(batch []*submission) []pg.Message {
 	var messages []pg.Message
-	for _, posted := range batch {
-		messages = append(messages, posted.messages...)
+	for _, submitted := range batch {
+		messages = append(messages, submitted.messages...)
 	}
 	return messages
 }
 
-// sealAgain is for messages whose streams have other policies or keys by now.
-func (p *Publisher) sealAgain(ctx context.Context, batch []*posting) error {
-	for _, posted := range batch {
-		sealed, err := p.client.box.Seal(ctx, p.client.namespace, posted.plain)
+// reseal seals the messages of a batch again, after a policy or key of a stream has changed.
+func (p *Publisher) reseal(ctx context.Context, batch []*submission) error {
+	for _, submitted := range batch {
+		sealed, err := p.client.box.Seal(ctx, p.client.namespace, submitted.plain)
 		if err != nil {
 			return err
 		}
-		posted.messages = sealed
+		submitted.messages = sealed
 	}
 	return nil
 }
 
-// isRefused reports whether it is the messages that are wrong, and nothing of
-// the batch is written.
+// isRefused reports whether an error is caused by the messages and not by the database.
 func isRefused(err error) bool {
 	return errors.Is(err, ErrInvalid) || pg.IsPlaintext(err) || pg.IsWrongKey(err) || sqlClass(err) == "22"
 }
 
 func hasCollided(err error) bool { return sqlClass(err) == "40" }
 
-// sqlClass is the class of an error of the database, or "".
+// sqlClass returns the class of the SQLSTATE of an error, or "".
 func sqlClass(err error) string {
 	coded, ok := errors.AsType[interface {
 		error

@@ -16,14 +16,14 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// outcome is what a publisher tells of a message.
+// outcome is the result of PublishAsync for one message.
 type outcome struct {
 	id  int64
 	err error
 }
 
-// collect returns a function for PublishAsync, and what it was told so far.
-func collect() (done func(int64, error), told func() []outcome) {
+// collect returns a function for PublishAsync, and a function that returns its results.
+func collect() (done func(int64, error), results func() []outcome) {
 	var mu sync.Mutex
 	var all []outcome
 	return func(id int64, err error) {
@@ -39,8 +39,8 @@ func collect() (done func(int64, error), told func() []outcome) {
 
 func event(payload any) posthorn.Message { return posthorn.Message{Type: "e", Payload: payload} }
 
-// hold keeps everyone from writing events until it is released.
-func (w *world) hold() (release func()) {
+// blockWrites blocks all writes of events until release is called.
+func (w *world) blockWrites() (release func()) {
 	w.T.Helper()
 	tx := w.Begin()
 	if _, err := tx.Exec(w.T.Context(), "lock table posthorn.events in share row exclusive mode"); err != nil {
@@ -103,12 +103,12 @@ func TestPublisherWaitsNoLonger(t *testing.T) {
 	}
 }
 
-// A message that is refused fails its own call, and no other of the batch.
+// A message that is refused fails its own call, and no other call of the batch.
 func TestPublisherFindsTheCulprit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.Publisher(posthorn.PublisherConfig{MaxBatch: 1000, MaxWait: time.Hour})
-	var told []func() []outcome
+	var results []func() []outcome
 	for i := range 20 {
 		m := event(i)
 		switch i {
@@ -118,17 +118,17 @@ func TestPublisherFindsTheCulprit(t *testing.T) {
 			m.Payload = "\x00"
 		}
 		done, all := collect()
-		told = append(told, all)
+		results = append(results, all)
 		if err := p.PublishAsync(t.Context(), m, done); err != nil {
 			t.Fatal(err)
 		}
 	}
 	p.Close()
 	last := int64(0)
-	for i, all := range told {
+	for i, all := range results {
 		outcomes := all()
 		if len(outcomes) != 1 {
-			t.Fatalf("message %d: told %v", i, outcomes)
+			t.Fatalf("message %d: results %v", i, outcomes)
 		}
 		switch o := outcomes[0]; {
 		case i == 5 || i == 13:
@@ -142,7 +142,7 @@ func TestPublisherFindsTheCulprit(t *testing.T) {
 	testworld.Equal(t, "events", len(w.payloads()), 18)
 }
 
-// The messages of one call are written as a whole, or not.
+// All messages of one call are written, or none.
 func TestPublisherKeepsCallsWhole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -154,16 +154,16 @@ func TestPublisherKeepsCallsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	testworld.Equal(t, "payloads", w.payloads(), []string{"3", "4", "5"})
-	err = p.PublishAsync(t.Context(), event(func() {}), func(int64, error) { t.Error("told of what was never taken") })
+	err = p.PublishAsync(t.Context(), event(func() {}), func(int64, error) { t.Error("done was called") })
 	testworld.WantErr(t, "a payload that cannot be encoded", err, posthorn.ErrInvalid)
 }
 
 func TestPublisherHoldsBackWhenFull(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	release := w.hold()
+	release := w.blockWrites()
 	p := w.Publisher(posthorn.PublisherConfig{MaxPending: 2})
-	done, told := collect()
+	done, results := collect()
 	for i := range 2 {
 		if err := p.PublishAsync(t.Context(), event(i), done); err != nil {
 			t.Fatal(err)
@@ -179,15 +179,15 @@ func TestPublisherHoldsBackWhenFull(t *testing.T) {
 		t.Error(err)
 	}
 	p.Close()
-	testworld.Equal(t, "told", len(told()), 3)
+	testworld.Equal(t, "results", len(results()), 3)
 	testworld.Equal(t, "payloads", w.payloads(), []string{"0", "1", "3"})
 }
 
-// Who gives up learns whether the message may be written all the same.
+// A caller whose context ends learns whether the message may still be written.
 func TestPublisherGivesUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	release := w.hold()
+	release := w.blockWrites()
 	p := w.Publisher(posthorn.PublisherConfig{})
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error)
@@ -202,9 +202,9 @@ func TestPublisherGivesUp(t *testing.T) {
 	testworld.WantErr(t, "a message in the queue", err, context.DeadlineExceeded)
 	cancel()
 	err = <-errs
-	testworld.WantErr(t, "a message on its way", err, context.Canceled)
-	if !strings.Contains(err.Error(), "may be written") {
-		t.Errorf("a message on its way: %v", err)
+	testworld.WantErr(t, "a message that is being written", err, context.Canceled)
+	if !strings.Contains(err.Error(), "may still be written") {
+		t.Errorf("a message that is being written: %v", err)
 	}
 	release()
 	p.Close()
@@ -222,14 +222,14 @@ func TestPublisherCloses(t *testing.T) {
 			w := newWorld(t)
 			leaving := w.Other()
 			p := leaving.Publisher(posthorn.PublisherConfig{MaxWait: time.Hour})
-			done, told := collect()
+			done, results := collect()
 			for i := range 100 {
 				if err := p.PublishAsync(t.Context(), event(i), done); err != nil {
 					t.Fatal(err)
 				}
 			}
 			closing(leaving.Client, p)
-			testworld.Equal(t, "told", len(told()), 100)
+			testworld.Equal(t, "results", len(results()), 100)
 			testworld.Equal(t, "events", len(w.payloads()), 100)
 			_, err := p.Publish(t.Context(), event(0))
 			testworld.WantErr(t, "publish when closed", err, posthorn.ErrClosed)
@@ -246,13 +246,13 @@ func TestPublisherOfAClosedClient(t *testing.T) {
 	p.Close()
 }
 
-// Delayed messages, whose payloads are rewritten, leave those of others as they are.
+// Delayed messages, whose payloads are rewritten, do not change the payloads of others.
 func TestPublisherKeepsPayloads(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.Publisher(posthorn.PublisherConfig{MaxWait: time.Hour})
 	raw := json.RawMessage(`{"b": 1,  "a": 2}`)
-	done, told := collect()
+	done, results := collect()
 	for _, m := range []posthorn.Message{event(raw), {Type: "e", DedupKey: "once"}, {Type: "e", DedupKey: "once"}, event(raw)} {
 		if err := p.PublishAsync(t.Context(), m, done); err != nil {
 			t.Fatal(err)
@@ -260,12 +260,12 @@ func TestPublisherKeepsPayloads(t *testing.T) {
 	}
 	p.Close()
 	testworld.Equal(t, "payloads", w.payloads(), []string{string(raw), "{}", string(raw)})
-	if all := told(); all[1].id != all[2].id {
+	if all := results(); all[1].id != all[2].id {
 		t.Errorf("ids under one dedup key: %v", all)
 	}
 }
 
-// A batch that collides with others, over dedup keys for instance, is sent again.
+// A batch that collides with other transactions, such as over dedup keys, is sent again.
 func TestPublisherSendsAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

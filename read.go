@@ -15,53 +15,56 @@ import (
 	"github.com/posthorn/posthorn/internal/sealing"
 )
 
-// ReadConfig says which events a [Reader] gets, and from where on. The zero value is
-// for every event from the beginning of the log to its end.
+// ReadConfig selects the events of a [Reader], and where it begins. The zero value is for
+// all events, from the beginning of the log to its end.
 type ReadConfig struct {
-	// Filter of the events. Readers that follow with the same filter cost hardly more
+	// Filter selects events. Readers that follow with the same filter cost hardly more
 	// than one.
 	Filter Filter
 
-	// From is where to begin. Default: [Beginning].
+	// From is the position at which the reader begins. Default: [Beginning].
 	From Moment
-	// Cursor goes on where another reader stood, see [Reader.Cursor].
+	// Cursor is the position of another reader, see [Reader.Cursor], in place of From.
 	Cursor string
-	// AfterEvent goes on after an event of which only the id is known. An id says less
-	// than a cursor: events that were published within about a second before that event
-	// may come again, so that nothing is lost.
+	// AfterEvent is the id of the last event that the program has read, in place of From
+	// or Cursor. An id is less exact than a cursor: events that were published up to
+	// about a second before that event may be read again, so that none is lost.
 	AfterEvent int64
 
-	// Follow waits for more at the end of the log. Default: to stop there.
+	// Follow waits for more events at the end of the log. Default: the reader stops
+	// there.
 	Follow bool
 
-	// Sealed leaves the payloads of confidential streams as they are in the log.
-	// Default: they are opened, see [Config].Seal. The filter sees them sealed.
-	Sealed bool
+	// KeepSealed leaves the payloads of confidential streams encrypted. Default: the
+	// client opens them, see [Config].Seal. The filter always sees them encrypted.
+	KeepSealed bool
 }
 
-// Reader reads the log of a namespace without a group: nothing is written, nothing is
-// settled, and the program keeps the cursor. A process may have thousands of readers
-// that follow: they share one read of the log, and a slow one holds up no other.
+// Reader reads the log of a namespace without a group: it writes nothing into the
+// database, and the program stores the cursor. A process may have thousands of readers
+// that follow: they share one scan of the log, and a slow reader does not delay others.
 //
-// Its loop is for one goroutine at a time.
+// Only one goroutine at a time may loop over its events.
 type Reader struct {
 	client *Client
 	config ReadConfig
 
 	mu       sync.Mutex
-	cursor   string           // while there is no listener
+	cursor   string           // while there is no loop
 	listener *listen.Listener // of the loop
 }
 
-// Read returns a reader. It holds nothing outside of its loop, and needs no closing.
+// Read returns a reader. The reader uses no resources outside of its loop, and needs no
+// closing.
 func (c *Client) Read(config ReadConfig) *Reader {
 	return &Reader{client: c, config: config, cursor: config.Cursor}
 }
 
-// Cursor is where another reader with the same filter goes on: right after the last
-// event that the loop has got, or further on when no later event passes the filter. It
-// skips nothing, in whatever order transactions commit, and is short enough for a
-// header. It may be called beside the loop. It is "" before anything was read.
+// Cursor returns the position after the last event of the loop, for another reader with
+// the same filter. The position may be further on if no later event passes the filter. A
+// reader that begins there skips no event, also if transactions commit out of order. The
+// cursor is short enough for an HTTP header. Cursor may be called during the loop, and
+// returns "" before the first event was read.
 func (r *Reader) Cursor() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,17 +74,17 @@ func (r *Reader) Cursor() string {
 	return r.cursor
 }
 
-// Events yields the events in the order in which groups see them, each once, until the
-// end of the log, or, when the reader follows, until ctx ends. A loop that is left in
-// between may be entered again, and goes on after the last event that it got.
+// Events yields the events in the order in which groups receive them, each once, until
+// the end of the log. A reader that follows ends when ctx ends. A loop that was left may
+// be started again, and continues after its last event.
 //
-// A reader that follows gets each event right after it was committed. While its loop is
-// slow it reads by itself, and loses nothing. It waits for a database that is away;
-// every other reader ends with the error.
+// A reader that follows gets each event right after its commit. If its loop is slow, the
+// reader scans the log by itself and loses no event. It waits for a database that cannot
+// be reached; other readers end with the error.
 //
-// An event of a confidential stream that will never open again comes without payload
-// and with [ErrSealed]; the loop may go on after it. At an event that does not open
-// yet, the loop ends.
+// If an event of a confidential stream can never be opened again, it comes without
+// payload and with [ErrSealed], and the loop may continue. If an event cannot be opened
+// at present, the loop ends with the error.
 func (r *Reader) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for {
@@ -97,16 +100,16 @@ func (r *Reader) Events(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// readBuffer is how many events may wait for the loop of a reader that follows.
+// readBuffer is the number of events that may wait for the loop of a reader that follows.
 const readBuffer = 1000
 
-// read returns an error unless the loop, or the log, has ended.
+// read yields events until the loop was left or the log has ended.
 func (r *Reader) read(ctx context.Context, yield func(Event, error) bool) error {
 	l, err := r.listen(ctx)
 	if err != nil {
 		return err
 	}
-	defer r.leave(l)
+	defer r.stopListening(l)
 	for {
 		item, err := l.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -115,8 +118,8 @@ func (r *Reader) read(ctx context.Context, yield func(Event, error) bool) error 
 		if err != nil {
 			return err
 		}
-		e := *item.Event // readers share what was read
-		if !r.config.Sealed {
+		e := *item.Event // all readers of this process share the event
+		if !r.config.KeepSealed {
 			err = r.client.box.Open(ctx, r.client.namespace, &e)
 		}
 		if err != nil && !sealing.IsFinal(err) {
@@ -150,47 +153,46 @@ func (r *Reader) listen(ctx context.Context) (*listen.Listener, error) {
 	return l, err
 }
 
-func (r *Reader) leave(l *listen.Listener) {
+func (r *Reader) stopListening(l *listen.Listener) {
 	l.Close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cursor, r.listener = l.Cursor(), nil
 }
 
-// Filter says which events are wanted: those that meet all of its conditions.
-// One that is left out lets everything pass, so the zero value is for all events.
+// Filter selects the events that meet all of its conditions. An empty condition allows
+// all events, so the zero value selects all events.
 //
-// As JSON it has the fields type, stream, key, tags_any, tags_all and payload;
-// read from JSON, each but payload may be one text or a list.
+// In JSON its fields are type, stream, key, tags_any, tags_all and payload. In JSON that
+// is read, each field except payload may be a string or a list of strings.
 type Filter struct {
-	// Types and Streams are patterns, of which one has to match: order.placed,
-	// order.* for one part, order.> for all that follow.
+	// Types and Streams are patterns, and one of each must match: order.placed, order.*
+	// for any one part, order.> for one or more parts.
 	Types, Streams []string
-	// Keys of which the event has one.
+	// Keys: the event has one of them.
 	Keys []string
-	// TagsAny of which the event has one, and TagsAll of which it has each.
+	// TagsAny: the event has one of them. TagsAll: the event has all of them.
 	TagsAny, TagsAll []string
-	// Payload is contained in that of the event, as with jsonb's @> operator:
-	// {"status": "paid"} in any document with that field, [1] in any array with
-	// that element. It is written as JSON by [json.Marshal]; nil looks at no
-	// payload.
+	// Payload is contained in the payload of the event, as with the operator @> of
+	// jsonb: {"status": "paid"} in any document with that field, [1] in any array with
+	// that element. It is any value for [json.Marshal]; nil allows all payloads.
 	Payload any
 }
 
-// MarshalJSON writes the filter as SQL reads it.
+// MarshalJSON returns the filter as SQL functions take it.
 func (f Filter) MarshalJSON() ([]byte, error) { return listen.Filter(f).MarshalJSON() }
 
-// UnmarshalJSON reads a filter. Fields that it does not know are refused.
+// UnmarshalJSON reads a filter. It refuses unknown fields.
 func (f *Filter) UnmarshalJSON(text []byte) error { return (*listen.Filter)(f).UnmarshalJSON(text) }
 
-// Moment is a place in the log: a time, or one of its ends.
+// Moment is a position in the log: [At] a time, at the [Beginning] or at the [End].
 type Moment = admin.Moment
 
-// The ends of the log.
+// The first and the last position in the log.
 var (
 	Beginning = pg.Beginning
 	End       = pg.End
 )
 
-// At is the moment of a time.
+// At returns the position of the first event that was published at a time or later.
 func At(t time.Time) Moment { return pg.At(t) }

@@ -25,8 +25,8 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// A loop that is left goes on after the last event that it got, as does a reader from
-// its cursor.
+// A loop that was left continues after its last event, and so does a reader that begins
+// at the cursor.
 func TestReaderGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -40,7 +40,7 @@ func TestReaderGoesOn(t *testing.T) {
 	}
 }
 
-// A loop that is slow reads by itself, and gets everything. seed 001.50-59
+// A reader whose loop is slow scans the log by itself, and gets all events. seed 001.50-59
 func TestReaderIsSlow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -54,9 +54,9 @@ func TestReaderIsSlow(t *testing.T) {
 		got = append(got, e.ID)
 		switch len(got) {
 		case 1:
-			want = append(want, w.PublishN(1)...) // it follows by now
+			want = append(want, w.PublishN(1)...) // the reader follows now
 		case 2:
-			want = append(want, w.PublishN(3000)...) // more than may wait
+			want = append(want, w.PublishN(3000)...) // more than readBuffer
 			w.Exec("select posthorn.publish('default', 'last', '{}')")
 		}
 		if e.Type == "last" {
@@ -66,7 +66,7 @@ func TestReaderIsSlow(t *testing.T) {
 	testworld.Equal(t, "events", got[:len(got)-1], want)
 }
 
-// Only events that pass the filter come; the cursor passes over the others.
+// A reader gets only events that pass the filter; the cursor skips the others.
 func TestReaderFilters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -80,7 +80,7 @@ func TestReaderFilters(t *testing.T) {
 	testworld.Equal(t, "after its cursor", w.ReadIDs(w.Read(posthorn.ReadConfig{Cursor: r.Cursor()}), 0), nil)
 }
 
-// What commits late has a lower id than what was read, and comes all the same.
+// An event that commits late has a lower id than events that were read, and is read too.
 func TestReaderSkipsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -114,7 +114,7 @@ func TestReaderFollows(t *testing.T) {
 		}
 		got = append(got, e.ID)
 		if len(got) == 10 {
-			stop() // which ends the loop, without an error
+			stop() // ends the loop without an error
 			continue
 		}
 		want = append(want, publisher.PublishN(1)...)

@@ -3,100 +3,88 @@ package posthorn
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/consume"
-	"github.com/posthorn/posthorn/internal/importer"
-	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/process"
 	"github.com/posthorn/posthorn/internal/relay"
 )
 
-// RelayConfig is how a relay writes to a broker. The zero value is sound.
+// RelayConfig configures a relay. The zero value is a sound default. Streams, Imported
+// and Backoff are stored in the database: the most recently started process sets them for
+// all processes.
 type RelayConfig struct {
-	// Streams are patterns of the streams that are relayed, like orders or user.*;
-	// see [Group.Handle] for those. The others are passed over, for good. They belong
-	// to the database: whoever starts last with others changes them for all
-	// processes. Default: all streams.
+	// Streams are patterns of the streams to relay, like orders or user.*; see
+	// [Group.Handle]. Events of other streams are skipped for good. Default: all streams.
 	Streams []string
-	// Imported writes imported events too, see [Client.Import], as events of this log.
-	// It belongs to the database like Streams. Default: they are passed over, for good,
-	// so that nothing goes in circles.
+	// Imported relays imported events too, as events of this log; see [Client.Import].
+	// Default: imported events are skipped for good, which prevents circles between logs.
 	Imported bool
-	// Start is where a new relay begins to read; one that exists goes on where it
-	// stood. Default: with the first event of the log.
+	// Start is the position at which a new relay begins. An existing relay keeps its
+	// position. Default: [Beginning].
 	Start Moment
 
-	// BatchSize bounds the events of one window: they are in memory at once, of two
-	// windows, and after a crash they are written again. Larger ones cost less per
-	// event; events of many kilobytes want smaller ones. Default: 2000.
+	// BatchSize bounds the events of one window. Two windows are in memory at once, and
+	// after a crash their events are written again. Larger windows cost less per event;
+	// large events need smaller ones. Default: 2000.
 	BatchSize int
-	// LeaseFor is how long after this process has died another one goes on. The lead
-	// is renewed every third of it, and what could not be renewed stops writing.
-	// Default: 10 seconds.
+	// LeaseFor is how long the relay of a process that has died waits for another
+	// process. The leader renews its lease every third of that time; if it cannot, it
+	// stops writing. Default: 10 seconds.
 	LeaseFor time.Duration
-	// Backoff before each further attempt at what the broker did not take. Default:
-	// from 100 milliseconds, doubling up to 10 seconds, a quarter of it at random.
-	// A stream that alone is not written is set aside after ten times From.
+	// Backoff before further attempts for events that the broker has not accepted.
+	// Default: from 100 milliseconds, doubling up to 10 seconds, a quarter of it at
+	// random. A stream that alone cannot be written is set aside after ten times From.
 	Backoff Backoff
-	// Timeout of one call of the sink, after which its context ends and it is tried
-	// again. Default: one minute.
+	// Timeout of one call of the sink. Then its context ends, and the call is repeated.
+	// Default: one minute.
 	Timeout time.Duration
-	// MaxAside is how many events of stuck streams may wait beside the log. When there
-	// are more, nothing is read until some are written. Default: 1,000,000.
-	MaxAside int
-	// TrimEvery is how often a sink that is a [Trimmer] trims the streams that were
-	// written to. Default: one minute.
+	// MaxSetAside bounds the events of streams that are set aside. At the limit, the
+	// relay reads no further events until some of these are written. Default: 1,000,000.
+	MaxSetAside int
+	// TrimEvery is the interval at which a sink that is a [Trimmer] trims the streams
+	// that the relay has written to. Default: one minute.
 	TrimEvery time.Duration
-	// IdlePoll is how often to look for events when there is no news of any, and for
-	// a lead that is free. Default: 250 milliseconds.
+	// IdlePoll is the interval at which an idle leader looks for events without a
+	// notification, and at which other processes try to become the leader. Default: 250
+	// milliseconds.
 	IdlePoll time.Duration
 }
 
-// brokerRelay is a relay of this client.
+// brokerRelay is a relay that [Client.Relay] has registered.
 type brokerRelay struct {
-	client *Client
+	registration
 	name   string
 	config RelayConfig
 	sink   Sink
 	owner  string
-	watch  *observe.Group
-	err    error // what was wrong when it was set up; Run returns it
 }
 
-// Relay writes events to a broker, under a name. [Client.Run] keeps it going: of all
-// processes that have the relay one leads, and reads the log; the others stand by.
+// Relay registers a relay, which writes the events of the log to a broker. [Client.Run]
+// runs it: of all processes with the relay, one is the leader and writes; the others wait
+// to take over.
 //
-// Every event is written at least once, and those of each stream in their order:
-// what comes again after a crash was written before. A broker that is down is
-// waited for. A stream that alone is not taken is set aside, in order, and does
-// not stop the others. An event that is refused for good, see [Permanent], becomes
-// a dead letter; redriven, it is written again, out of its order.
+// Every event is written at least once, and the events of each stream in their order:
+// events that are written again after a crash were written before. If the broker cannot
+// be reached, the relay waits. A stream that alone cannot be written is set aside, in its
+// order, and does not stop the others. An event that the broker refuses for good, see
+// [Permanent], becomes a dead letter; after a redrive it is written out of its order.
 //
-// A relay has a position in the log like a group, and shows among them.
+// A relay has a position in the log like a group, and is listed with the groups.
 func (c *Client) Relay(name string, config RelayConfig, sink Sink) {
 	r := &brokerRelay{
-		client: c, name: name, config: config.withDefaults(), sink: sink,
-		owner: supervisor(), watch: c.telemetry.Group(name, 0),
+		registration: registration{client: c, label: name, metrics: c.telemetry.Group(name, 0)},
+		name:         name, config: config.withDefaults(), sink: sink, owner: newOwner("supervisor"),
 	}
 	r.err = r.check()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if slices.ContainsFunc(c.parts, func(other part) bool { return other.label() == name }) {
-		r.err = invalid(fmt.Sprintf("there is a group, projection or relay %q already", name), "A relay has its name for itself.")
-		r.name = name + " (again)"
-	}
-	c.parts = append(c.parts, r)
-	c.wakeRun()
+	c.register(r)
 }
 
-// supervisor is supervisor-{host}-{pid}-{8 hex}.
-func supervisor() string { return "supervisor-" + strings.Map(nodeRune, process.NewName()) }
+// newOwner returns the name of a candidate for the leadership of a relay or import:
+// {kind}-{host}-{pid}-{8 hex digits}.
+func newOwner(kind string) string { return kind + "-" + strings.Map(nodeRune, process.NewName()) }
 
 func (c RelayConfig) withDefaults() RelayConfig {
 	if len(c.Streams) == 0 {
@@ -104,12 +92,9 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	}
 	c.BatchSize = cmp.Or(c.BatchSize, 2000)
 	c.LeaseFor = cmp.Or(c.LeaseFor, 10*time.Second)
-	c.Backoff = Backoff{
-		From: cmp.Or(c.Backoff.From, 100*time.Millisecond), To: cmp.Or(c.Backoff.To, 10*time.Second),
-		Factor: cmp.Or(c.Backoff.Factor, 2),
-	}
+	c.Backoff = c.Backoff.withDefaults(100*time.Millisecond, 10*time.Second)
 	c.Timeout = cmp.Or(c.Timeout, time.Minute)
-	c.MaxAside = cmp.Or(c.MaxAside, 1_000_000)
+	c.MaxSetAside = cmp.Or(c.MaxSetAside, 1_000_000)
 	c.TrimEvery = cmp.Or(c.TrimEvery, time.Minute)
 	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
 	return c
@@ -118,30 +103,19 @@ func (c RelayConfig) withDefaults() RelayConfig {
 func (r *brokerRelay) check() error {
 	switch c := r.config; {
 	case r.sink == nil:
-		return invalid("there is no sink to write to", "Open one with relay/redis or relay/nats.")
+		return invalid("the sink is nil", "Open one with relay/redis or relay/nats.")
 	case c.BatchSize < 1 || c.BatchSize > 10_000:
 		return invalid("BatchSize must be from 1 to 10000", "Leave it out for 2000.")
 	case c.LeaseFor < time.Second || c.LeaseFor > time.Hour:
-		return invalid("LeaseFor must be from a second to an hour", "Leave it out for 10 seconds; it is renewed meanwhile.")
+		return invalid("LeaseFor must be from a second to an hour", "Leave it out for 10 seconds; the leader renews its lease.")
 	case c.Backoff.From < time.Millisecond || c.Backoff.To < c.Backoff.From || c.Backoff.Factor < 1:
 		return invalid("Backoff must grow, from a millisecond or more", "Leave it out for 100 milliseconds, doubling up to 10 seconds.")
-	case c.Timeout < time.Millisecond || c.MaxAside < 1 || c.TrimEvery < time.Millisecond || c.IdlePoll < time.Millisecond:
-		return invalid("Timeout, TrimEvery and IdlePoll must be a millisecond or more, and MaxAside at least 1", "Leave them out for their defaults.")
+	case c.Timeout < time.Millisecond || c.MaxSetAside < 1 || c.TrimEvery < time.Millisecond || c.IdlePoll < time.Millisecond:
+		return invalid("Timeout, TrimEvery and IdlePoll must be a millisecond or more, and MaxSetAside at least 1", "Leave them out for their defaults.")
 	}
-	for _, pattern := range r.config.Streams {
-		if !consume.ValidPattern(pattern) {
-			return invalid(fmt.Sprintf("%q is not a pattern", pattern), "Write it like orders, user.* or user.>.")
-		}
-	}
-	return nil
+	return checkPatterns(r.config.Streams, "orders, user.* or user.>")
 }
 
-func (r *brokerRelay) label() string { return r.name }
-
-func (r *brokerRelay) watched() *observe.Group { return r.watch }
-
-// run relays, or stands by, until stop ends; what is being written has until ctx
-// does.
 func (r *brokerRelay) run(ctx, stop context.Context) error {
 	if r.err != nil {
 		return fmt.Errorf("relay %s: %w", r.name, r.err)
@@ -156,13 +130,13 @@ func (r *brokerRelay) run(ctx, stop context.Context) error {
 	if err != nil {
 		return err
 	}
-	origin, err := pg.Origin(stop, r.client.control)
+	log, err := pg.Origin(stop, r.client.control)
 	if err != nil {
 		return err
 	}
-	news, end := r.client.watch.Subscribe()
-	defer end()
-	engine := r.engine(group, origin)
+	news, unsubscribe := r.client.logWatch.Subscribe()
+	defer unsubscribe()
+	engine := r.engineConfig(group, log)
 	engine.News = news
 	if err := relay.Run(stop, pg.Within(ctx, pg.LeaseTime(engine.LeaseFor)), engine); err != nil {
 		return fmt.Errorf("relay %s: %w", r.name, err)
@@ -170,23 +144,22 @@ func (r *brokerRelay) run(ctx, stop context.Context) error {
 	return nil
 }
 
-// engine is how the engine is to treat the relay.
-func (r *brokerRelay) engine(group pg.Group, origin string) relay.Config {
+func (r *brokerRelay) engineConfig(group pg.Group, log string) relay.Config {
 	c := r.config
-	h := r.watch.Projection(r.name)
+	h := r.metrics.Projection(r.name)
 	config := relay.Config{
 		Pool: r.client.control, Group: group, Owner: r.owner,
 		Write: func(ctx context.Context, batch []pg.Event) error {
-			return r.watch.Apply(ctx, h, batch, func(ctx context.Context) error {
-				return r.sink.Write(ctx, SinkBatch{Origin: origin, Namespace: group.Namespace, Events: events(batch)})
+			return r.metrics.Apply(ctx, h, batch, func(ctx context.Context) error {
+				return r.sink.Write(ctx, SinkBatch{Log: log, Namespace: group.Namespace, Events: events(batch)})
 			})
 		},
-		BatchSize: c.BatchSize, MaxAside: c.MaxAside, LeaseFor: c.LeaseFor, Timeout: c.Timeout,
+		BatchSize: c.BatchSize, MaxSetAside: c.MaxSetAside, LeaseFor: c.LeaseFor, Timeout: c.Timeout,
 		IdlePoll: c.IdlePoll, TrimEvery: c.TrimEvery,
 		Backoff: relay.Backoff{From: c.Backoff.From, To: c.Backoff.To, Factor: c.Backoff.Factor},
 		Log:     r.client.log,
-		Buried:  func(ctx context.Context, failures []pg.Failure) { r.watch.Buried(ctx, r.name, failures) },
-		Lost:    r.watch.LeaseLost,
+		Buried:  func(ctx context.Context, failures []pg.Failure) { r.metrics.Buried(ctx, r.name, failures) },
+		Lost:    r.metrics.LeaseLost,
 	}
 	if trimmer, ok := r.sink.(Trimmer); ok {
 		config.Trim = func(ctx context.Context, stream string) error {
@@ -198,202 +171,36 @@ func (r *brokerRelay) engine(group pg.Group, origin string) relay.Config {
 	return config
 }
 
-// ImportConfig is how an import reads a broker. The zero value is sound.
-type ImportConfig struct {
-	// Streams are patterns of the streams that are imported, like orders or user.*; see
-	// [Group.Handle] for those. They belong to the database: the most recently started
-	// process sets them for all processes. Default: all streams.
-	Streams []string
-	// BatchSize bounds the events of one transaction: they are in memory at once, of
-	// two batches. Default: 1000.
-	BatchSize int
-	// LeaseFor is how long after this process has died another one goes on. Default: 10
-	// seconds.
-	LeaseFor time.Duration
-}
-
-// brokerImport is an import of this client.
-type brokerImport struct {
-	client *Client
-	name   string
-	config ImportConfig
-	source Source
-	owner  string
-	watch  *observe.Group
-	err    error // what was wrong when it was set up; Run returns it
-}
-
-// Import publishes the events of a broker into the log, under a name. [Client.Run]
-// keeps it going: of all processes that have the import one leads, and reads the
-// broker; the others stand by.
-//
-// It is the mirror image of [Client.Relay]: what relays of other logs have written to
-// the broker becomes events of this log, in streams of the same names. Groups,
-// projections and readers get them like all others; [Event.Origin] says where an
-// event was published first. The position of the import moves in the transaction
-// that publishes, and an event that the broker has twice is published once.
-//
-// A new import begins with the first event that the broker still has. A broker
-// that is down is waited for. What this log has published itself is refused, so
-// that nothing goes in circles, and relays leave imported events out unless they
-// are told otherwise. A confidential stream takes sealed payloads only: set its
-// policy before it is imported.
-func (c *Client) Import(name string, config ImportConfig, source Source) {
-	i := &brokerImport{
-		client: c, name: name, config: config.withDefaults(), source: source,
-		owner: "importer-" + strings.Map(nodeRune, process.NewName()), watch: c.telemetry.Group("import "+name, 0),
-	}
-	i.err = i.check()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if slices.ContainsFunc(c.parts, func(other part) bool { return other.label() == i.label() }) {
-		i.err = invalid(fmt.Sprintf("there is an import %q already", name), "An import has its name for itself.")
-		i.name = name + " (again)"
-	}
-	c.parts = append(c.parts, i)
-	c.wakeRun()
-}
-
-func (c ImportConfig) withDefaults() ImportConfig {
-	if len(c.Streams) == 0 {
-		c.Streams = []string{">"}
-	}
-	c.BatchSize = cmp.Or(c.BatchSize, 1000)
-	c.LeaseFor = cmp.Or(c.LeaseFor, 10*time.Second)
-	return c
-}
-
-func (i *brokerImport) check() error {
-	switch c := i.config; {
-	case i.source == nil:
-		return invalid("there is no source to read", "Open one with relay/redis or relay/nats.")
-	case c.BatchSize < 1 || c.BatchSize > 10_000:
-		return invalid("BatchSize must be from 1 to 10000", "Leave it out for 1000.")
-	case c.LeaseFor < time.Second || c.LeaseFor > time.Hour:
-		return invalid("LeaseFor must be from a second to an hour", "Leave it out for 10 seconds; it is renewed meanwhile.")
-	}
-	for _, pattern := range i.config.Streams {
-		if !consume.ValidPattern(pattern) {
-			return invalid(fmt.Sprintf("%q is not a pattern", pattern), "Write it like orders, user.* or user.>.")
-		}
-	}
-	return nil
-}
-
-func (i *brokerImport) label() string { return "import " + i.name }
-
-func (i *brokerImport) watched() *observe.Group { return i.watch }
-
-// run imports, or stands by, until stop ends; a batch in hand has until ctx ends.
-func (i *brokerImport) run(ctx, stop context.Context) error {
-	if i.err != nil {
-		return fmt.Errorf("import %s: %w", i.name, i.err)
-	}
-	c := i.client
-	defined, err := pg.DefineImport(stop, c.control, c.namespace, i.name, i.source.String(), i.source.Kind(), i.config.Streams)
-	if err != nil {
-		return err
-	}
-	err = importer.Run(stop, ctx, importer.Config{
-		Pool: c.control, Import: defined, Owner: i.owner, Source: inlet{i.source},
-		BatchSize: i.config.BatchSize, LeaseFor: i.config.LeaseFor,
-		Log: c.log, Imported: c.watch.Published, Lost: i.watch.LeaseLost,
-	})
-	if err != nil {
-		return fmt.Errorf("import %s: %w", i.name, err)
-	}
-	return nil
-}
-
-// inlet is a source as the importer reads it.
-type inlet struct{ Source }
-
-func (i inlet) Read(ctx context.Context, after map[string]string, limit int, wait time.Duration) ([]importer.Entry, error) {
-	read, err := i.Source.Read(ctx, after, limit, wait)
-	entries := make([]importer.Entry, len(read))
-	for n := range read {
-		e := &read[n]
-		entries[n] = importer.Entry{
-			Stream: e.Stream, Position: e.Position, Log: e.Log, Namespace: e.Namespace,
-			Event: pg.Event(e.Event), Err: e.Err, Trimmed: errors.Is(e.Err, ErrTrimmed),
-		}
-	}
-	return entries, err
-}
-
-// Sink writes events to a broker, for a relay. Packages relay/redis and
-// relay/nats have one each.
+// Sink writes events to a broker, for [Client.Relay]. Packages relay/redis and relay/nats
+// implement it.
 type Sink interface {
-	// Write writes events, those of each stream in their order, and returns nil when
-	// the broker has all of them for good. Calls that run at the same time are for
-	// different streams.
+	// Write writes events, those of each stream in their order, and returns nil when the
+	// broker has stored all of them durably. Concurrent calls are for different streams.
 	//
-	// Where the broker has some of them, it returns [EventErrors] with the others.
-	// Once an event of a stream is not written, none after it may be, unless its
-	// error is [Permanent]: such an event the broker will never take, and the stream
-	// goes on without it. After any other error all of them come again, as they do
-	// after a crash: what was written already should be recognised.
+	// If the broker has stored only some of the events, Write returns [EventErrors] with
+	// the other events. After an event that was not stored, no later event of its stream
+	// may be stored, unless the error is [Permanent]: the broker will never accept that
+	// event, and its stream continues without it. After any other error, and after a
+	// crash, all events of the batch are written again: the sink should recognize those
+	// that are stored already.
 	Write(ctx context.Context, batch SinkBatch) error
 }
 
-// SinkBatch is what a [Sink] writes.
+// SinkBatch is a batch of events for a [Sink].
 type SinkBatch struct {
-	// Origin names the log that the events are from, for good: ids are unique in it.
-	Origin    string
+	Log       string // the id of the log that the events are from; event ids are unique in it
 	Namespace string
 	Events    []Event
 }
 
-// Trimmer is a [Sink] that can remove from the broker what nobody needs any more.
-// A relay that has one calls it now and then for each stream that it has written
-// to, see [RelayConfig].TrimEvery, and never for one stream twice at once. Writes
-// go on meanwhile, also of that stream.
+// Trimmer is a [Sink] that can remove old entries from the broker. A relay with such a
+// sink calls Trim periodically for each stream that it has written to, see
+// [RelayConfig].TrimEvery, and never twice at once for one stream. Writes continue
+// meanwhile, also to that stream.
 type Trimmer interface {
-	// Trim removes the oldest entries of a stream, as its own settings allow, but
-	// none that is needed, and none after one that is: needed returns those of some
-	// ids of events that an archive has yet to write. It may be asked as often as is
-	// necessary, and costs a query of the database each time.
+	// Trim removes the oldest entries of a stream, as its own settings allow. It keeps
+	// the first entry that is needed, and all entries after it: needed returns those of
+	// the given event ids that an archive has not written yet. Each call of needed costs
+	// a query of the database.
 	Trim(ctx context.Context, namespace, stream string, needed func(ctx context.Context, ids []int64) ([]int64, error)) error
 }
-
-// Source reads events from a broker, for an import: what a [Sink] wrote there.
-// Packages relay/redis and relay/nats have one each.
-type Source interface {
-	// Kind names the kind of broker: a position means nothing to one of another kind.
-	Kind() string
-	// String is where the broker is, without secrets.
-	String() string
-	// Streams lists the streams that there are.
-	Streams(ctx context.Context) ([]string, error)
-	// Read returns what comes after a position in each of some streams, by their
-	// names, in the order of each stream and up to max altogether. The position of
-	// the beginning is "". If there is nothing it waits for that long. A position
-	// behind which something was trimmed yields an entry with [ErrTrimmed] first,
-	// so that nothing is lost silently.
-	Read(ctx context.Context, after map[string]string, max int, wait time.Duration) ([]SourceEntry, error)
-	// Behind returns how many entries come after a position in a stream, and when the
-	// broker got the first of them.
-	Behind(ctx context.Context, stream, position string) (events int64, oldest time.Time, err error)
-	// Keep registers a reader with the broker: a relay does not trim what the reader
-	// has not passed.
-	Keep(ctx context.Context, reader, stream, passed string) error
-}
-
-// SourceEntry is an entry that a [Source] read.
-type SourceEntry struct {
-	Stream   string
-	Position string
-	// Log and Namespace are where the event was published. Its ID, Metadata and
-	// PublishedAt are those of there.
-	Log       string
-	Namespace string
-	Event     Event
-	// Err says why the entry is no event: no relay wrote it; or it is [ErrTrimmed], and
-	// there is no entry.
-	Err error
-}
-
-// ErrTrimmed, as the error of an entry, says that the broker has removed entries
-// after the position that was asked for. Reading goes on after the entry's own
-// position, with what is there.
-var ErrTrimmed = errors.New("the broker has removed entries that were not read")

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// seed 000.65, 000.66: every option is documented where it is defined, and those
-// that tune say what either direction costs, and their default.
+// seed 000.65, 000.66: every option has a doc comment. The comments of tuning
+// options name the cost of a higher and of a lower value, and the default.
 func TestOptionsAreDocumented(t *testing.T) {
 	t.Parallel()
 	docs := map[string]string{}
@@ -42,7 +42,7 @@ func TestOptionsAreDocumented(t *testing.T) {
 				case field.Doc != nil:
 					doc = field.Doc.Text()
 				case files.Position(field.Pos()).Line != line+1:
-					doc = "" // what stands right below a field shares its comment
+					doc = "" // a field right below another one shares its comment
 				}
 				line = files.Position(field.End()).Line
 				for _, name := range field.Names {
@@ -64,7 +64,7 @@ func TestOptionsAreDocumented(t *testing.T) {
 	tradeOff := regexp.MustCompile(`(?i)\b(more|fewer|longer|shorter|larger?|smaller?|how many)\b`)
 	for _, option := range tuning {
 		if doc := docs[option]; !tradeOff.MatchString(doc) || !regexp.MustCompile(`(?i)default`).MatchString(doc) {
-			t.Errorf("%s does not say what it costs and what its default is: %q", option, doc)
+			t.Errorf("%s names no cost or no default: %q", option, doc)
 		}
 	}
 	for _, option := range slices.Concat(tuning, []string{
@@ -76,8 +76,8 @@ func TestOptionsAreDocumented(t *testing.T) {
 	}
 }
 
-// What a program gets with this package: the driver, the API of OpenTelemetry and
-// what those need. The command line, servers and SDKs must not reach it.
+// A program that imports this package gets the driver, the API of OpenTelemetry and their
+// dependencies, but no dependencies of the command line or the server, and no SDKs.
 func TestTheLibraryNeedsLittle(t *testing.T) {
 	t.Parallel()
 	allowed := []string{
@@ -94,8 +94,8 @@ func TestTheLibraryNeedsLittle(t *testing.T) {
 	}
 }
 
-// A new user waits for the compiler, so the program is without the large clients that
-// few need: those of Prometheus, Google and Azure.
+// New users wait for the compiler, so the program does not contain large clients that
+// few users need: those of Prometheus, Google and Azure.
 func TestTheProgramCompilesQuickly(t *testing.T) {
 	t.Parallel()
 	for _, path := range dependencies(t, "./cmd/posthorn") {

@@ -9,28 +9,27 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-// Schedule publishes an event at its times. Name, Type and one of Cron, Every and
-// At are required.
+// Schedule publishes an event at the times of a calendar. Name, Type and one of Cron,
+// Every and At are required.
 type Schedule struct {
 	// Name is unique in the namespace.
 	Name string
 
-	// Cron is when: five fields, minute hour day month weekday, such as
-	// "30 8 * * mon-fri"; or @hourly, @daily, @weekly, @monthly, @yearly.
+	// Cron has five fields, minute hour day month weekday, such as "30 8 * * mon-fri",
+	// or is one of @hourly, @daily, @weekly, @monthly and @yearly.
 	Cron string
-	// Every is when, in equal steps of whole seconds.
+	// Every is an interval of whole seconds.
 	Every time.Duration
-	// At is when, once, to the second.
+	// At is a single time, to the second.
 	At time.Time
 
-	// TimeZone is the one that Cron's fields are read in, such as Europe/Berlin.
-	// What happens where its clocks change is in docs/schedule.md. Default: UTC.
+	// TimeZone is the time zone of Cron, such as Europe/Berlin. docs/schedule.md
+	// describes changes of the clock. Default: UTC.
 	TimeZone string
-	// CatchUp is what happens to times at which nobody was there to publish.
-	// Default: CatchUpOnce.
+	// CatchUp applies to times at which no node was running. Default: CatchUpOnce.
 	CatchUp CatchUp
 
-	// Type, Payload, Stream, Key and Metadata are the event's, as in [Message].
+	// Type, Payload, Stream, Key and Metadata are those of the event, as in [Message].
 	Type     string
 	Payload  any
 	Stream   string
@@ -38,22 +37,22 @@ type Schedule struct {
 	Metadata map[string]any
 }
 
-// CatchUp is what happens to the times of a schedule that were missed.
+// CatchUp says how a schedule treats the times that it has missed.
 type CatchUp string
 
-// The ways to catch up.
+// The values of [Schedule].CatchUp.
 const (
-	CatchUpOnce CatchUp = "once" // one event for all of them
-	CatchUpAll  CatchUp = "all"  // one event for each
-	CatchUpSkip CatchUp = "skip" // none for what is more than two minutes past
+	CatchUpOnce CatchUp = "once" // one event for all missed times
+	CatchUpAll  CatchUp = "all"  // one event for each missed time
+	CatchUpSkip CatchUp = "skip" // no event for times that are more than two minutes past
 )
 
-// Schedule makes a schedule, or changes the one of that name, and returns its
-// id. It is meant to be said at each start of a program: the same again changes
-// nothing, not even the next time, and what was paused stays paused.
+// Schedule creates a schedule, or changes the existing one with its name, and returns
+// its id. Programs call it at each start: an unchanged schedule keeps its next time, and
+// a paused one stays paused.
 //
-// One event is published per due time, however many nodes run; [Client.Run] sees
-// to that, or any other caller of upkeep. Its metadata has producer = scheduler,
+// Each due time publishes one event, however many nodes run. [Client.Run] publishes it,
+// or any other caller of upkeep. The metadata of the event has producer = scheduler,
 // scheduledTaskId, and the due time as scheduledFor.
 func (c *Client) Schedule(ctx context.Context, db DB, s Schedule) (id string, err error) {
 	encoded, err := c.encodeSchedule(s)
@@ -82,22 +81,22 @@ func (c *Client) encodeSchedule(s Schedule) (admin.Schedule, error) {
 	return encoded, nil
 }
 
-// expression is the one of the three ways to say when.
+// expression returns Cron, Every or At as the text that SQL reads.
 func (s Schedule) expression() (string, error) {
-	var ways []string
+	var given []string
 	if s.Cron != "" {
-		ways = append(ways, s.Cron)
+		given = append(given, s.Cron)
 	}
 	if s.Every != 0 {
-		ways = append(ways, "@every "+s.Every.String())
+		given = append(given, "@every "+s.Every.String())
 	}
 	if !s.At.IsZero() {
-		ways = append(ways, "@at "+s.At.UTC().Format("2006-01-02T15:04:05Z"))
+		given = append(given, "@at "+s.At.UTC().Format("2006-01-02T15:04:05Z"))
 	}
-	if len(ways) != 1 {
-		return "", invalid(fmt.Sprintf("%d of Cron, Every and At are given", len(ways)), "Give one of them.")
+	if len(given) != 1 {
+		return "", invalid(fmt.Sprintf("%d of Cron, Every and At are given", len(given)), "Give one of them.")
 	}
-	return ways[0], nil
+	return given[0], nil
 }
 
 // Unschedule deletes a schedule, and reports whether there was one.

@@ -16,27 +16,27 @@ import (
 	"github.com/posthorn/posthorn/seal"
 )
 
-// SealConfig is how payloads of confidential streams are sealed and opened.
+// SealConfig configures how payloads of confidential streams are sealed and opened.
 type SealConfig struct {
-	// Keepers wrap the keys of streams, by the names that policies have for them;
-	// "" is for policies that name none. Package seal/keeper opens them by URL. They
-	// must stay open for as long as the client is.
+	// Keepers wrap the keys of streams, by their names in stream policies; "" is for
+	// policies without a name. Package seal/keeper opens keepers by URL. Close them after
+	// the client.
 	Keepers seal.Keepers
-	// KeysFrom is where the keys of imported events are, see [Client.Import]: in the
-	// database that they were published in. Default: they stay sealed.
+	// KeysFrom is the database that has the keys of imported events: the one in which the
+	// events were published, see [Client.Import]. Default: imported events stay sealed.
 	KeysFrom KeysFrom
-	// Config bounds what is kept in memory, and says when keys are replaced. The zero
-	// value is sound.
+	// Config bounds the keys in memory, and says when keys are replaced. The zero value
+	// is a sound default.
 	seal.Config
 }
 
-// KeysFrom is a database that has keys of confidential streams, as a URL or as a
-// pool, which then is shared and never closed. It is only read, on up to two
-// connections that are opened when a key is needed. Its role needs usage of schema
-// posthorn there and execute of posthorn.load_stream_keys, and nothing else.
+// KeysFrom is a database with keys of confidential streams, as a URL or as a pool, which
+// the client never closes. The client only reads from it, on up to two connections that
+// are opened when a key is needed. The role needs usage of the schema posthorn and
+// execute of posthorn.load_stream_keys there, and no other rights.
 //
-// Keys in use stay in memory, so it may be away for MaxAge/2 unnoticed. After that
-// events wait, and no attempt is counted.
+// Keys in use stay in memory, so an outage of that database for up to MaxAge/2 has no
+// effect. After that, events wait, and no attempt counts.
 type KeysFrom struct {
 	DatabaseURL string
 	Pool        *pgxpool.Pool
@@ -49,11 +49,11 @@ func (c SealConfig) check() error {
 	case !k.isSet():
 		return nil
 	case k.DatabaseURL == "" && k.Pool == nil:
-		return invalid("Seal.KeysFrom names no database", "Set its DatabaseURL or its Pool to the database that the streams are published in.")
+		return invalid("Seal.KeysFrom names no database", "Set its DatabaseURL or its Pool to the database in which the streams are published.")
 	case k.DatabaseURL != "" && k.Pool != nil:
 		return invalid("Seal.KeysFrom has both DatabaseURL and Pool", "Leave one of them out.")
 	case len(c.Keepers) == 0:
-		return invalid("Seal.KeysFrom is set, and Seal.Keepers is not", "Keys are wrapped: give the keepers that unwrap them, as at the publisher.")
+		return invalid("Seal.KeysFrom is set, and Seal.Keepers is not", "Keys are wrapped: give the keepers of the publisher, which unwrap them.")
 	}
 	return nil
 }
@@ -67,13 +67,13 @@ func (c *Client) setUpSealing(ctx context.Context) error {
 		c.sealer = seal.NewSealer(sealing.Keys{DB: c.control}, config.Keepers, config.Config)
 	}
 	c.box = sealing.New(c.control, c.sealer, c.log)
-	origin, err := c.openOrigin(ctx, config)
+	origin, err := c.openKeysFrom(ctx, config)
 	c.box.SetOrigin(origin)
 	return err
 }
 
-// openOrigin prepares to ask for keys elsewhere. Nothing is connected to yet.
-func (c *Client) openOrigin(ctx context.Context, config SealConfig) (*sealing.Origin, error) {
+// openKeysFrom prepares to read keys from another database, without connecting yet.
+func (c *Client) openKeysFrom(ctx context.Context, config SealConfig) (*sealing.Origin, error) {
 	from := config.KeysFrom
 	if !from.isSet() {
 		return nil, nil
@@ -81,13 +81,13 @@ func (c *Client) openOrigin(ctx context.Context, config SealConfig) (*sealing.Or
 	pool := from.Pool
 	if pool == nil {
 		settings, err := pgxpool.ParseConfig(from.DatabaseURL)
-		if err != nil { // which may quote a password
+		if err != nil { // err is left out, since it may quote a password
 			return nil, invalid("the database URL of Seal.KeysFrom is not valid", "It looks like postgres://user:password@host:5432/database.")
 		}
 		settings.ConnConfig.DialFunc = pg.Dial
 		settings.MinConns, settings.MinIdleConns, settings.MaxConns = 0, 0, 2
 		settings.MaxConnIdleTime = time.Minute
-		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // with poolers too
+		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // also works with poolers
 		name := settings.ConnConfig.RuntimeParams
 		name["application_name"] = cmp.Or(c.config.ApplicationName, name["application_name"], "posthorn")
 		if pool, err = pg.OpenLater(ctx, settings, c.log); err != nil {
@@ -112,13 +112,14 @@ func (c *Client) closeSealing() {
 	}
 }
 
-// Sealer is what the client seals and opens with, in any namespace, for payloads
-// that come or go another way: from an archive, say. It is nil without keepers,
-// and closed with the client.
+// Sealer returns the sealer of the client, which seals and opens payloads of any
+// namespace, such as payloads in an archive. Without keepers it returns nil. Closing the
+// client closes the sealer.
 func (c *Client) Sealer() *seal.Sealer { return c.sealer }
 
-// sendSealed seals what has to be, and sends it. Where what it remembered of the
-// streams has changed meanwhile, the database says so, and it tries once more.
+// sendSealed seals the payloads of confidential streams and calls send. If the cached
+// policies or keys are stale, the database refuses the messages, and sendSealed repeats
+// both once.
 func (c *Client) sendSealed(
 	ctx context.Context, db DB, plain []pg.Message, send func(sealed []pg.Message) ([]int64, error),
 ) ([]int64, error) {
@@ -127,7 +128,7 @@ func (c *Client) sendSealed(
 		return nil, fmt.Errorf("publish: %w", err)
 	}
 	ids, err := send(sealed)
-	if !c.box.Stale(c.namespace, plain, err) || !standsAlone(db) {
+	if !c.box.Stale(c.namespace, plain, err) || !isOutsideTx(db) {
 		return ids, err
 	}
 	if sealed, err = c.box.Seal(ctx, c.namespace, plain); err != nil {
@@ -136,9 +137,8 @@ func (c *Client) sendSealed(
 	return send(sealed)
 }
 
-// standsAlone reports whether a statement that has just failed did not take a
-// transaction with it.
-func standsAlone(db DB) bool {
+// isOutsideTx reports whether a failed statement has left no aborted transaction.
+func isOutsideTx(db DB) bool {
 	const idle = 'I'
 	switch db := db.(type) {
 	case *pgxpool.Pool, *pg.Pool:
@@ -151,13 +151,14 @@ func standsAlone(db DB) bool {
 	return false
 }
 
-// sealedPause is how long an event rests that does not open yet: its keeper or the
-// store is away, or another node has the keeper. It costs no attempt.
-var sealedPause = 5 * time.Second
+// unsealDelay is the delay before the next attempt to open an event whose keeper or key
+// database is unavailable, or whose keeper only another node has. The attempt does not
+// count.
+var unsealDelay = 5 * time.Second
 
-// open returns an event as handlers get it.
+// open opens the payload of an event for a handler.
 func (g *Group) open(ctx context.Context, e pg.Event) (Event, error) {
-	if g.config.Sealed {
+	if g.config.KeepSealed {
 		return Event(e), nil
 	}
 	c := g.client
@@ -171,36 +172,36 @@ func (g *Group) open(ctx context.Context, e pg.Event) (Event, error) {
 	case ctx.Err() == nil:
 		c.box.LogUnopened(c.namespace, e.Stream, err)
 	}
-	return Event{}, &worker.ReleaseError{After: sealedPause, Err: err}
+	return Event{}, &worker.ReleaseError{After: unsealDelay, Err: err}
 }
 
-// opening opens the events of a batch. What a keeper that is away says of the
-// first event of a stream it is not asked for the others.
-type opening struct {
-	group *Group
-	away  map[string]error // by stream
+// batchOpener opens the events of a batch. After the keeper of a stream was unavailable,
+// it is not called again for later events of that stream.
+type batchOpener struct {
+	group       *Group
+	unavailable map[string]error // by stream
 }
 
-func (o *opening) open(ctx context.Context, e pg.Event) (Event, error) {
-	if err := o.away[e.Stream]; err != nil && seal.IsSealed(e.Payload) {
+func (o *batchOpener) open(ctx context.Context, e pg.Event) (Event, error) {
+	if err := o.unavailable[e.Stream]; err != nil && seal.IsSealed(e.Payload) {
 		return Event{}, err
 	}
 	opened, err := o.group.open(ctx, e)
-	if _, away := errors.AsType[*worker.ReleaseError](err); away {
-		if o.away == nil {
-			o.away = map[string]error{}
+	if _, unavailable := errors.AsType[*worker.ReleaseError](err); unavailable {
+		if o.unavailable == nil {
+			o.unavailable = map[string]error{}
 		}
-		o.away[e.Stream] = err
+		o.unavailable[e.Stream] = err
 	}
 	return opened, err
 }
 
-// openAll opens what it can, and says what failed.
-func (g *Group) openAll(ctx context.Context, batch []pg.Event) (opened []Event, failed EventErrors) {
+// openBatch returns the events that it could open, and the errors of the others.
+func (g *Group) openBatch(ctx context.Context, batch []pg.Event) (opened []Event, failed EventErrors) {
 	opened = make([]Event, 0, len(batch))
-	o := opening{group: g}
+	opener := batchOpener{group: g}
 	for i := range batch {
-		e, err := o.open(ctx, batch[i])
+		e, err := opener.open(ctx, batch[i])
 		if err == nil {
 			opened = append(opened, e)
 			continue
@@ -213,26 +214,26 @@ func (g *Group) openAll(ctx context.Context, batch []pg.Event) (opened []Event, 
 	return opened, failed
 }
 
-// and adds what a handler returned for the events that it got.
-func (e EventErrors) and(got []Event, err error) error {
+// merge adds the error of a handler that was called with some of the events.
+func (e EventErrors) merge(handled []Event, err error) error {
 	if len(e) == 0 {
 		return err
 	}
-	named, ok := errors.AsType[EventErrors](err)
-	for i := range got {
-		switch id := got[i].ID; {
+	byEvent, ok := errors.AsType[EventErrors](err)
+	for i := range handled {
+		switch id := handled[i].ID; {
 		case err == nil:
 		case !ok:
 			e[id] = err
-		case named[id] != nil:
-			e[id] = named[id]
+		case byEvent[id] != nil:
+			e[id] = byEvent[id]
 		}
 	}
 	return e
 }
 
-// openForProjection opens all of a batch. What its owner has destroyed has no
-// payload any more.
+// openForProjection opens all events of a batch. An event whose key was destroyed gets
+// no payload.
 func (c *Client) openForProjection(ctx context.Context, batch []pg.Event) ([]Event, error) {
 	opened := events(batch)
 	for i := range batch {

@@ -16,23 +16,23 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// SQLConn is what database/sql offers: *sql.Tx, *sql.DB and *sql.Conn have it.
+// SQLConn runs SQL through database/sql: a *sql.Tx, *sql.DB or *sql.Conn.
 type SQLConn interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// SQL lets programs that use database/sql publish in their transactions, with
-// any driver for Postgres:
+// SQL makes a [DB] of a transaction of database/sql, with any driver for Postgres, so
+// that programs can publish in it:
 //
 //	ph.Publish(ctx, posthorn.SQL(tx), posthorn.Message{Type: "order.placed"})
 //
-// It is as safe for use by several goroutines as what it is made from.
+// The result is safe for use by several goroutines if conn is.
 func SQL(conn SQLConn) DB { return sqlDB{conn} }
 
-// sqlDB is what pgx offers, made from database/sql. Drivers differ in which Go
-// types they take, so they get text, which Postgres reads as what each
-// statement says that it is.
+// sqlDB implements [DB] with database/sql. Drivers differ in the Go types that they
+// accept as arguments, so most arguments are passed as text, which Postgres converts to
+// the types in the statement.
 type sqlDB struct{ conn SQLConn }
 
 func (db sqlDB) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
@@ -68,7 +68,7 @@ func (db sqlDB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return sqlRow{rows, err}
 }
 
-// plainArgs turns arguments into what every driver takes.
+// plainArgs converts arguments into types that every driver accepts.
 func plainArgs(args []any) ([]any, error) {
 	plain := make([]any, len(args))
 	for i, arg := range args {
@@ -80,13 +80,13 @@ func plainArgs(args []any) ([]any, error) {
 	return plain, nil
 }
 
-// plainArg goes by the kind of an argument, so that a new statement needs nothing
+// plainArg depends only on the kind of an argument, so new statements need no change
 // here.
 func plainArg(arg any) (any, error) {
 	switch arg := arg.(type) {
 	case nil, time.Time:
 		return arg, nil
-	case time.Duration: // an int64, which would be read as seconds
+	case time.Duration: // its kind is int64, which Postgres would read as seconds
 		return strconv.FormatInt(arg.Microseconds(), 10) + " microseconds", nil
 	case json.RawMessage:
 		if arg == nil {
@@ -116,12 +116,12 @@ func plainArg(arg any) (any, error) {
 	case reflect.Float32, reflect.Float64:
 		return v.Float(), nil
 	}
-	return nil, fmt.Errorf("a %T does not go through database/sql", arg)
+	return nil, fmt.Errorf("arguments of type %T are not supported through database/sql", arg)
 }
 
 var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// arrayOf writes a slice as Postgres reads an array: {"a",NULL}.
+// arrayOf returns a slice in the text form of an array: {"a",NULL}.
 func arrayOf(values reflect.Value) (any, error) {
 	var b strings.Builder
 	b.WriteByte('{')
@@ -138,12 +138,12 @@ func arrayOf(values reflect.Value) (any, error) {
 			b.WriteString("NULL")
 			continue
 		case []byte:
-			return nil, fmt.Errorf("a %s does not go through database/sql", values.Type())
+			return nil, fmt.Errorf("arguments of type %s are not supported through database/sql", values.Type())
 		case time.Time:
 			fmt.Fprintf(&b, `"%s"`, value.UTC().Format("2006-01-02 15:04:05.999999Z07:00"))
 		case string:
 			b.WriteByte('"')
-			_, _ = arrayEscapes.WriteString(&b, value) // a builder takes everything
+			_, _ = arrayEscapes.WriteString(&b, value) // a strings.Builder returns no error
 			b.WriteByte('"')
 		default:
 			fmt.Fprint(&b, value)
@@ -153,7 +153,7 @@ func arrayOf(values reflect.Value) (any, error) {
 	return b.String(), nil
 }
 
-// coded makes the SQLSTATE of another driver's error known.
+// coded wraps an error of another driver so that its SQLSTATE is that of a pgconn.PgError.
 func coded(err error) error {
 	if _, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return err
@@ -176,7 +176,7 @@ type sqlError struct {
 func (e *sqlError) Error() string   { return e.err.Error() }
 func (e *sqlError) Unwrap() []error { return []error{e.err, e.code} }
 
-// sqlRow is the first of some rows.
+// sqlRow is the first row of a result.
 type sqlRow struct {
 	rows pgx.Rows
 	err  error
@@ -200,8 +200,8 @@ func (r sqlRow) Scan(dest ...any) error {
 	return r.rows.Err()
 }
 
-// sqlRows are rows whose values the driver scans. What database/sql does not
-// tell, such as their raw bytes, they lack.
+// sqlRows implements pgx.Rows with database/sql. Values that database/sql does not
+// provide, such as raw bytes, are nil.
 type sqlRows struct {
 	rows *sql.Rows
 	err  error

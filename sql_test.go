@@ -26,7 +26,7 @@ import (
 	"github.com/posthorn/posthorn/internal/testworld"
 )
 
-// Two drivers that know nothing of each other.
+// Two drivers without common code.
 var drivers = []string{"pgx", "postgres"}
 
 func (w *world) openSQL(driver string) *sql.DB {
@@ -36,7 +36,7 @@ func (w *world) openSQL(driver string) *sql.DB {
 		w.T.Fatal(err)
 	}
 	query := url.Query()
-	query.Set("sslmode", "disable") // lib/pq would not try without
+	query.Set("sslmode", "disable") // lib/pq requires it
 	url.RawQuery = query.Encode()
 	db, err := sql.Open(driver, url.String())
 	if err != nil {
@@ -46,7 +46,7 @@ func (w *world) openSQL(driver string) *sql.DB {
 	return db
 }
 
-// all has all that a message can have.
+// all has a value in every field.
 func all() posthorn.Message {
 	return posthorn.Message{
 		Type: "order.placed", Stream: `s "1"`, Key: `k\1`, Tags: []string{`a"b`, `c\d`, "e,f", "{}"},
@@ -98,7 +98,7 @@ func TestPublishThroughSQL(t *testing.T) {
 	}
 }
 
-// What arrives is what was published through pgx itself.
+// The events are the same as those published through pgx.
 func TestPublishThroughSQLIsTheSame(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -162,7 +162,7 @@ func TestSQLErrors(t *testing.T) {
 	testworld.Equal(t, "events", len(w.payloads()), 0)
 }
 
-// Every exported function that takes a DB, called with all that it can send.
+// Every exported function with a DB is called, with a value for every argument.
 var takesDB = map[string]func(w *world, db posthorn.DB, x string) error{
 	"Publish": func(w *world, db posthorn.DB, x string) error {
 		_, err := w.Publish(w.T.Context(), db, posthorn.Message{Type: "later", DeliverAt: time.Now().Add(time.Hour), DedupKey: x}, all())
@@ -226,7 +226,7 @@ var takesDB = map[string]func(w *world, db posthorn.DB, x string) error{
 	},
 }
 
-// enqueue enqueues in a transaction of its own.
+// enqueue enqueues in a separate transaction.
 func (w *world) enqueue(jobs ...posthorn.NewJob) []int64 {
 	w.T.Helper()
 	ids, err := w.Enqueue(w.T.Context(), w.Pool(), jobs...)

@@ -10,7 +10,7 @@ import (
 // batches get more than one event, and only at the first delivery: a retried event
 // is handled alone, so that it does not fail the others of a batch again.
 func (w *groupWorker) chunkEnd(l *lease, start int, transactional bool) int {
-	if w.Together || !w.router.table.batches || !l.batchable(start, transactional) {
+	if w.SharedTx || !w.router.table.batches || !l.batchable(start, transactional) {
 		return start + 1
 	}
 	end := start + 1

@@ -20,10 +20,10 @@ type Config struct {
 	AskOthers func(ctx context.Context) error // updates Routes with the handlers of other nodes; may be nil
 	News      <-chan struct{}                 // receives when there may be work
 
-	Ordered       bool // the events of a lease run one after another
-	Blocks        bool // in ordered groups: a failure ends the lease
-	Together      bool // all handlers of an event run in one transaction
-	BuryUnhandled bool // an event without a handler becomes a dead letter; otherwise it is passed over
+	Ordered             bool // the events of a lease run one after another
+	Blocks              bool // in ordered groups: a failure ends the lease
+	SharedTx            bool // all handlers of an event run in one transaction
+	DeadLetterUnhandled bool // an event without a handler becomes a dead letter; otherwise it is passed over
 
 	Attempts    int                              // before an event is a dead letter; 0: no limit
 	Delay       func(delivery int) time.Duration // the approximate delay after a failure, for the log

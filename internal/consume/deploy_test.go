@@ -13,7 +13,7 @@ import (
 func TestRollingDeploy(t *testing.T) {
 	w := newWorld(t)
 	config := quick
-	config.BuryUnhandled = true
+	config.DeadLetterUnhandled = true
 	version := func(name string, handlers ...string) (stop func()) {
 		ph := w.open()
 		g := ph.Group("billing", config)

@@ -76,7 +76,7 @@ func (w *groupWorker) workOff(work context.Context, l *lease) bool {
 	started := time.Now()
 	table := w.plan(l)
 	switch {
-	case w.Together || table.transactional:
+	case w.SharedTx || table.transactional:
 		w.inTransactions(l)
 	case w.Ordered || table.batches:
 		w.oneByOne(l)

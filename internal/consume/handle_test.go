@@ -184,7 +184,7 @@ func TestWithoutAHandler(t *testing.T) {
 	w := newWorld(t)
 	ph := w.open()
 	strict := quick
-	strict.BuryUnhandled = true
+	strict.DeadLetterUnhandled = true
 	handler := func(_ context.Context, e posthorn.Event) error { w.say("%s", e.Type); return nil }
 	ph.Group("lenient", quick).Handle("charge", "order.placed", handler)
 	ph.Group("strict", strict).Handle("charge", "order.placed", handler)
@@ -241,8 +241,8 @@ func TestWhatIsWrongRunTells(t *testing.T) {
 		"no name":   {func(ph *posthorn.Client) { ph.Group("g", quick).Handle("", "a", nothing) }, `a handler needs a name`},
 		"pattern":   {func(ph *posthorn.Client) { ph.Group("g", quick).Handle("x", "a.>.b", nothing) }, `"a.>.b" is not a pattern`},
 		"nil":       {func(ph *posthorn.Client) { ph.Group("g", quick).Handle("x", "a", nil) }, `handler "x" is nil`},
-		"no types":  {func(ph *posthorn.Client) { ph.Group("g", quick).Handle("x", " ,", nothing) }, `handler "x" is for no type of event`},
-		"two names": {func(ph *posthorn.Client) { ph.Group("g", quick); ph.Group("g", quick).Handle("x", "a", nothing) }, `group "g" is there already`},
+		"no types":  {func(ph *posthorn.Client) { ph.Group("g", quick).Handle("x", " ,", nothing) }, `handler "x" has no patterns`},
+		"two names": {func(ph *posthorn.Client) { ph.Group("g", quick); ph.Group("g", quick).Handle("x", "a", nothing) }, `"g" is registered twice`},
 		"order": {func(ph *posthorn.Client) {
 			ph.Group("g", posthorn.GroupConfig{Order: "chaos"}).Handle("x", "a", nothing)
 		}, `"order" must be none, key, stream or total`},

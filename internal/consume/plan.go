@@ -48,7 +48,7 @@ func (w *groupWorker) findRoutes(l *lease) bool {
 // in this process.
 func (w *groupWorker) unhandled(e *pg.Event, r *route) []pg.Failure {
 	if r.empty() {
-		if w.BuryUnhandled {
+		if w.DeadLetterUnhandled {
 			return []pg.Failure{w.noHandler(e, "")}
 		}
 		return nil

@@ -55,12 +55,12 @@ func TestAsTheSeedSystemsHadIt(t *testing.T) {
 		NodeID: "api-server-1", DisplayName: "API Server", NodeMetadata: map[string]any{"role": "producer"},
 	})
 	api := ph.Group("api", posthorn.GroupConfig{
-		Attempts:      1,                // the first failure makes a dead letter
-		Together:      true,             // all handlers of an event in one transaction
-		BuryUnhandled: true,             // no handler: a dead letter
-		LeaseFor:      30 * time.Second, // the visibility timeout
-		BatchSize:     10,
-		IdlePoll:      time.Second,
+		Attempts:            1,                // the first failure makes a dead letter
+		SharedTx:            true,             // all handlers of an event in one transaction
+		DeadLetterUnhandled: true,             // no handler: a dead letter
+		LeaseFor:            30 * time.Second, // the visibility timeout
+		BatchSize:           10,
+		IdlePoll:            time.Second,
 	})
 	api.HandleTx("record", "user.created", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
 		_, err := tx.Exec(ctx, "insert into user_events values ($1, $2)", e.Key, e.ID)

@@ -32,7 +32,7 @@ func TestASlowSettleLosesNoLease(t *testing.T) {
 			var log buffer
 			ph := w.openWith(posthorn.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			config := quick
-			config.LeaseFor, config.BatchSize, config.Concurrency, config.Together = time.Second, 1, 1, together
+			config.LeaseFor, config.BatchSize, config.Concurrency, config.SharedTx = time.Second, 1, 1, together
 			ph.Group("ledger", config).HandleTx("book", ">", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
 				w.say("%d", e.Delivery)
 				_, err := tx.Exec(ctx, "insert into public.effects values ($1)", e.ID)

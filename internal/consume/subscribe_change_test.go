@@ -35,18 +35,18 @@ func TestSubscriptionsAndPatternsAreNotMixed(t *testing.T) {
 				w.Exec("select posthorn.subscribe('default', 'g', 'x', '{}')")
 				g.Handle("b", "order.*, user.>", nothing)
 			},
-			[]string{`handler "b" would get nothing`, "posthorn groups subscribe g b --type 'order.*' --type 'user.>'"},
+			[]string{`handler "b" would get no events`, "posthorn groups subscribe g b --type 'order.*' --type 'user.>'"},
 		},
 		"nowhere": {
 			func(_ *database, g *posthorn.Group) { g.Handle("b", posthorn.Subscribed, nothing) },
-			[]string{`subscription that is not there`, "posthorn groups subscribe g b"},
+			[]string{`subscription that does not exist`, "posthorn groups subscribe g b"},
 		},
 		"twice": {
 			func(_ *database, g *posthorn.Group) {
 				g.Subscribe("a", ofType("e"))
 				g.Subscribe("a", ofType("f"))
 			},
-			[]string{`"a" is there already`},
+			[]string{`"a" is registered twice`},
 		},
 		"condition and filter": {
 			func(_ *database, g *posthorn.Group) {
@@ -155,7 +155,7 @@ func TestWithheldEventsAreTold(t *testing.T) {
 	loud.done("g")
 	w.Exec("select posthorn.subscribe('default', 'g', 'x', '{}')")
 	await.True(t, "it is logged", func() bool {
-		return strings.Contains(log.String(), `events are withheld from a handler`) && strings.Contains(log.String(), `handler \"h\" would get nothing`)
+		return strings.Contains(log.String(), `a handler gets no events`) && strings.Contains(log.String(), `handler \"h\" would get no events`)
 	})
 }
 

@@ -57,7 +57,7 @@ func (w *groupWorker) backOff(l *lease, err error) {
 func (w *groupWorker) transact(l *lease, start, end int) (failures []pg.Failure, err error) {
 	inside := w.participants(l, start, end)
 	var others []pg.Failure // for handlers that are not inside
-	if w.Together {
+	if w.SharedTx {
 		others = w.unhandled(&l.Events[start], l.routes[start])
 	} else {
 		failures = w.plain(l, start, end)
@@ -75,7 +75,7 @@ func (w *groupWorker) transact(l *lease, start, end int) (failures []pg.Failure,
 	if err != nil || handlerErr == nil {
 		return nil, err
 	}
-	if !w.Together { // with Together, all handlers are rolled back
+	if !w.SharedTx { // with SharedTx, all handlers are rolled back
 		failures = append(failures, others...)
 	}
 	failures = append(failures, w.blame(l, inside[0], start, end, handlerErr)...)
@@ -84,9 +84,9 @@ func (w *groupWorker) transact(l *lease, start, end int) (failures []pg.Failure,
 }
 
 // participants returns the handlers that run in the transaction: the first one that
-// needs it or, with Together, all of them.
+// needs it or, with SharedTx, all of them.
 func (w *groupWorker) participants(l *lease, start, end int) []*Handler {
-	if w.Together {
+	if w.SharedTx {
 		var all []*Handler
 		for _, h := range w.router.table.handlers {
 			if len(l.eventsFor(h, start, end)) > 0 {
@@ -172,7 +172,7 @@ func (w *groupWorker) commit(ctx context.Context, l *lease, end int, owed []pg.F
 	if over = end == len(l.Events); !over {
 		e.UpTo = l.Events[end-1].ID
 		next := l.routes[end]
-		e.Another = !w.router.table.batches && (w.Together || len(next.plain) == 0 && len(next.transactional) > 0)
+		e.Another = !w.router.table.batches && (w.SharedTx || len(next.plain) == 0 && len(next.transactional) > 0)
 	}
 	err = w.observeSettle(ctx, before, e.Failures, func(ctx context.Context) error { return w.pipeline.Commit(ctx, e) })
 	if err == nil {
@@ -186,7 +186,7 @@ func (w *groupWorker) commit(ctx context.Context, l *lease, end int, owed []pg.F
 // rolled back.
 func (w *groupWorker) blame(l *lease, leader *Handler, start, end int, err error) []pg.Failure {
 	subscription := leader.Name
-	if w.Together {
+	if w.SharedTx {
 		subscription = ""
 	}
 	return w.judgeBatch(l, subscription, l.eventsFor(leader, start, end), true, err)

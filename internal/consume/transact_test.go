@@ -96,7 +96,7 @@ func TestTogether(t *testing.T) {
 	w.exec("create table effects (handler text, event bigint)")
 	ph := w.open()
 	config := quick
-	config.Together = true
+	config.SharedTx = true
 	g := ph.Group("ledger", config)
 	for _, name := range []string{"one", "two"} {
 		g.HandleTx(name, "order.*", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {

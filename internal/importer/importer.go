@@ -22,12 +22,12 @@ type Source interface {
 	Streams(ctx context.Context) ([]string, error)
 	// Read returns entries that come after a position in each of some streams.
 	Read(ctx context.Context, after map[string]string, max int, wait time.Duration) ([]Entry, error)
-	// Behind returns the number of entries after a position in a stream, and the time at
+	// Lag returns the number of entries after a position in a stream, and the time at
 	// which the broker got the first of them.
-	Behind(ctx context.Context, stream, position string) (events int64, oldest time.Time, err error)
-	// Keep reports the position of the import to the broker, which must not trim later
+	Lag(ctx context.Context, stream, position string) (events int64, oldest time.Time, err error)
+	// SavePosition reports the position of the import to the broker, which must not trim later
 	// entries.
-	Keep(ctx context.Context, reader, stream, passed string) error
+	SavePosition(ctx context.Context, reader, stream, passed string) error
 }
 
 // Entry is one entry of a stream.

@@ -289,7 +289,7 @@ func TestABrokerIsAway(t *testing.T) {
 			b.sink = b.openSink()
 			w.eventually("the broker takes events", func() string {
 				e := posthorn.Event{ID: 6, Stream: "orders", Type: "a", Payload: json.RawMessage(`{}`), Metadata: json.RawMessage(`{}`), PublishedAt: time.Now()}
-				err := b.sink.Write(t.Context(), posthorn.SinkBatch{Origin: elsewhere, Namespace: "default", Events: []posthorn.Event{e}})
+				err := b.sink.Write(t.Context(), posthorn.SinkBatch{Log: elsewhere, Namespace: "default", Events: []posthorn.Event{e}})
 				if err != nil {
 					return err.Error()
 				}

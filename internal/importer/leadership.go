@@ -191,7 +191,7 @@ func (l *leadership) lag(ctx context.Context, stream, position string, kept map[
 	ctx, cancel := context.WithTimeout(ctx, brokerTime)
 	defer cancel()
 	lag := pg.StreamLag{Stream: stream}
-	events, oldest, err := l.Source.Behind(ctx, stream, position)
+	events, oldest, err := l.Source.Lag(ctx, stream, position)
 	if err != nil {
 		return lag, err
 	}
@@ -199,7 +199,7 @@ func (l *leadership) lag(ctx context.Context, stream, position string, kept map[
 		lag.Oldest = &oldest
 	}
 	if was, known := kept[stream]; !known || was != position {
-		if err := l.Source.Keep(ctx, l.lead.KnownAs, stream, position); err != nil {
+		if err := l.Source.SavePosition(ctx, l.lead.KnownAs, stream, position); err != nil {
 			return lag, err
 		}
 		kept[stream] = position

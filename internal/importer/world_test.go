@@ -108,7 +108,7 @@ func (b *broker) write(stream string, first, last int64, change ...func(e *posth
 
 func (b *broker) writeFrom(log, stream string, first, last int64, change ...func(e *posthorn.Event)) {
 	b.t.Helper()
-	batch := posthorn.SinkBatch{Origin: log, Namespace: "default"}
+	batch := posthorn.SinkBatch{Log: log, Namespace: "default"}
 	for id := first; id <= last; id++ {
 		e := posthorn.Event{
 			ID: id, Stream: stream, Type: "order.placed", Key: "k", Payload: json.RawMessage(fmt.Sprintf(`{"n": %d}`, id)), Metadata: json.RawMessage(`{}`),

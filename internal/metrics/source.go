@@ -202,7 +202,7 @@ var handlerMetrics = []struct {
 	},
 	{
 		ofHandler(Counter, "dead_letters_total", "Events that became dead letters when the handler failed them."),
-		func(h posthorn.HandlerStats) int64 { return h.Dead },
+		func(h posthorn.HandlerStats) int64 { return h.DeadLetters },
 	},
 }
 
@@ -248,8 +248,8 @@ func ofProcess(stats []posthorn.GroupStats) []Family {
 
 func callsOf(h posthorn.HandlerStats) Sample {
 	s := Sample{Value: h.Busy.Seconds(), Count: uint64(h.Calls)}
-	for _, w := range h.Within {
-		s.Buckets = append(s.Buckets, Bucket{w.Time.Seconds(), uint64(w.Calls)})
+	for _, l := range h.Latencies {
+		s.Buckets = append(s.Buckets, Bucket{l.UpTo.Seconds(), uint64(l.Calls)})
 	}
 	return s
 }

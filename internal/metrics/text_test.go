@@ -44,8 +44,8 @@ func source() metrics.Source {
 		for j, handler := range hostile {
 			m := int64(i * j)
 			s.Handlers = append(s.Handlers, posthorn.HandlerStats{
-				Handler: handler, Events: m * m * m * m, Failed: m, Dead: m, Busy: time.Duration(m * 1_234_567), Calls: 3 * m,
-				Within: []posthorn.Within{{Time: time.Microsecond, Calls: 0}, {Time: 2500 * time.Microsecond, Calls: m}, {Time: 5 * time.Minute, Calls: 2 * m}},
+				Handler: handler, Events: m * m * m * m, Failed: m, DeadLetters: m, Busy: time.Duration(m * 1_234_567), Calls: 3 * m,
+				Latencies: []posthorn.LatencyBucket{{UpTo: time.Microsecond, Calls: 0}, {UpTo: 2500 * time.Microsecond, Calls: m}, {UpTo: 5 * time.Minute, Calls: 2 * m}},
 			})
 		}
 		stats = append(stats, s)
@@ -167,8 +167,8 @@ func TestValues(t *testing.T) {
 	}
 	s.Stats = func() []posthorn.GroupStats {
 		return []posthorn.GroupStats{{Group: "g", LeasesLost: 9, Handlers: []posthorn.HandlerStats{{
-			Handler: "h", Events: 10, Failed: 11, Dead: 12, Busy: 13 * time.Second, Calls: 14,
-			Within: []posthorn.Within{{Time: time.Millisecond, Calls: 5}, {Time: time.Minute, Calls: 6}},
+			Handler: "h", Events: 10, Failed: 11, DeadLetters: 12, Busy: 13 * time.Second, Calls: 14,
+			Latencies: []posthorn.LatencyBucket{{UpTo: time.Millisecond, Calls: 5}, {UpTo: time.Minute, Calls: 6}},
 		}}}}
 	}
 	var lines []string

@@ -372,9 +372,9 @@ func TestMetrics(t *testing.T) {
 	}
 	var got []counts
 	for _, h := range stats[0].Handlers {
-		got = append(got, counts{h.Handler, h.Calls, h.Events, h.Failed, h.Dead})
-		if last := h.Within[len(h.Within)-1]; last.Calls != h.Calls || h.Busy < 0 {
-			t.Errorf("%s: %d of %d calls within %v, busy %v", h.Handler, last.Calls, h.Calls, last.Time, h.Busy)
+		got = append(got, counts{h.Handler, h.Calls, h.Events, h.Failed, h.DeadLetters})
+		if last := h.Latencies[len(h.Latencies)-1]; last.Calls != h.Calls || h.Busy < 0 {
+			t.Errorf("%s: %d of %d calls within %v, busy %v", h.Handler, last.Calls, h.Calls, last.UpTo, h.Busy)
 		}
 	}
 	same(t, "stats", got, []counts{{"charge", 7, 7, 5, 3}, {"ledger", 2, 2, 0, 0}})
@@ -399,7 +399,7 @@ func TestStatsOfTransactions(t *testing.T) {
 	posthorntest.Drain(t, ph)
 	stop() // Run has recorded all settlements when it returns
 	h := ph.Stats()[0].Handlers[0]
-	same(t, "events, failed, dead", []int64{h.Events, h.Failed, h.Dead}, []int64{20, 10, 10})
+	same(t, "events, failed, dead", []int64{h.Events, h.Failed, h.DeadLetters}, []int64{20, 10, 10})
 	groups, err := ph.Admin().Groups(t.Context())
 	if err != nil {
 		t.Fatal(err)

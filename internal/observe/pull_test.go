@@ -73,7 +73,7 @@ func TestSpansOfFetch(t *testing.T) {
 	same(t, "consumed", o.sum("messaging.client.consumed.messages", group), 2)
 	same(t, "dead", o.sum("messaging.posthorn.dead.messages", group), 1)
 	h := o.Stats()[0].Handlers[0]
-	same(t, "stats", []int64{h.Events, h.Failed, h.Dead}, []int64{2, 1, 1})
+	same(t, "stats", []int64{h.Events, h.Failed, h.DeadLetters}, []int64{2, 1, 1})
 }
 
 // An event that a blocked projection cannot apply counts as failed. The projection does

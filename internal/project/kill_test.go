@@ -47,7 +47,7 @@ func TestReplaceSurvivesItsProcess(t *testing.T) {
 		t.Errorf("the replacement is at %+v", s)
 	}
 	want = append(want, p.publish(50)...)
-	if err := p.ph.Replace(t.Context(), "totals", "order.>", replaceConfig(), into("applied_new")); err != nil {
+	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), into("applied_new")); err != nil {
 		t.Fatal(err)
 	}
 	p.wantApplied("applied", want)
@@ -98,7 +98,7 @@ func TestProjectionProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	batches := 0
-	stuck := func(table string) posthorn.Apply {
+	stuck := func(table string) posthorn.ApplyFunc {
 		return func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 			if err := into(table)(ctx, tx, events); err != nil {
 				return err
@@ -118,5 +118,5 @@ func TestProjectionProcess(t *testing.T) {
 	}
 	replace := replaceConfig()
 	replace.ProjectionConfig = config
-	t.Fatal(ph.Replace(t.Context(), "totals", "order.>", replace, stuck("applied_new")))
+	t.Fatal(ph.ReplaceProjection(t.Context(), "totals", "order.>", replace, stuck("applied_new")))
 }

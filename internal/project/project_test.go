@@ -138,7 +138,7 @@ func TestProjectionTriesAtOnceWhenANodeStarts(t *testing.T) {
 func TestProjectionFailures(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		apply posthorn.Apply
+		apply posthorn.ApplyFunc
 		want  string
 	}{
 		"panic": {

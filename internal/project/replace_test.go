@@ -63,7 +63,7 @@ func TestReplaceUnderLoad(t *testing.T) {
 				t.Errorf("only %d events can be read meanwhile", n)
 			}
 		}
-		if err := p.ph.Replace(t.Context(), "totals", "order.>", config, dying("applied_new", 3, 9)); err != nil {
+		if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", config, dying("applied_new", 3, 9)); err != nil {
 			t.Fatal(err)
 		}
 		if last != total || total == 0 {
@@ -100,7 +100,7 @@ func TestReplaceReportsAShortReplay(t *testing.T) {
 			var got [][2]int64
 			config := replaceConfig()
 			config.Progress = func(done, total int64) { got = append(got, [2]int64{done, total}) }
-			if err := p.ph.Replace(t.Context(), "totals", "order.>", config, into("applied_new")); err != nil {
+			if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -159,7 +159,7 @@ func (p *projected) replaceTwice() (prepared, swapped int) {
 		config.BatchSize = 10
 		config.Prepare, config.Swap = marked("prepared", config.Prepare), marked("swapped", config.Swap)
 		go func() {
-			replaced <- ph.Replace(p.t.Context(), "totals", "order.>", config, into("applied_new"))
+			replaced <- ph.ReplaceProjection(p.t.Context(), "totals", "order.>", config, into("applied_new"))
 		}()
 	}
 	for range 2 {
@@ -185,7 +185,7 @@ func TestReplaceGoesOnAfterAnError(t *testing.T) {
 	want := p.publish(100)
 	p.wantApplied("applied", want)
 	broken := errors.New("no such product")
-	err := p.ph.Replace(t.Context(), "totals", "order.>", replaceConfig(), func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+	err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 		for _, id := range ids(events) {
 			if id == want[30] {
 				return broken
@@ -198,7 +198,7 @@ func TestReplaceGoesOnAfterAnError(t *testing.T) {
 	}
 	p.wantApplied("applied", append(want, p.publish(1)...))
 	want = p.in("applied")
-	if err := p.ph.Replace(t.Context(), "totals", "order.>", replaceConfig(), into("applied_new")); err != nil {
+	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), into("applied_new")); err != nil {
 		t.Fatal(err)
 	}
 	p.wantApplied("applied", want)
@@ -218,12 +218,12 @@ func TestReplaceWhenTheSwapFails(t *testing.T) {
 		tx.Exec(ctx, "drop table applied")
 		return broken
 	}
-	if err := p.ph.Replace(t.Context(), "totals", "order.>", config, into("applied_new")); !errors.Is(err, broken) {
+	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); !errors.Is(err, broken) {
 		t.Errorf("error is %v, want %v", err, broken)
 	}
 	want = append(want, p.publish(1)...)
 	p.wantApplied("applied", want)
-	if err := p.ph.Replace(t.Context(), "totals", "order.>", replaceConfig(), into("applied_new")); err != nil {
+	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), into("applied_new")); err != nil {
 		t.Fatal(err)
 	}
 	p.wantApplied("applied", want)
@@ -239,7 +239,7 @@ func TestAbandonReplacement(t *testing.T) {
 	if err := p.ph.Admin().AbandonReplacement(t.Context(), "totals"); !errors.Is(err, posthorn.ErrNotFound) {
 		t.Errorf("nothing to abandon: %v, want ErrNotFound", err)
 	}
-	err := p.ph.Replace(t.Context(), "totals", "order.>", replaceConfig(), func(context.Context, pgx.Tx, []posthorn.Event) error {
+	err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", replaceConfig(), func(context.Context, pgx.Tx, []posthorn.Event) error {
 		if err := p.ph.Admin().AbandonReplacement(t.Context(), "totals"); err != nil {
 			t.Error(err)
 		}
@@ -252,7 +252,7 @@ func TestAbandonReplacement(t *testing.T) {
 	config := replaceConfig()
 	config.Prepare = emptied("truncate applied_new") // it has stayed
 	want = p.in("applied")
-	if err := p.ph.Replace(t.Context(), "totals", "order.>", config, into("applied_new")); err != nil {
+	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); err != nil {
 		t.Fatal(err)
 	}
 	p.wantApplied("applied", want)
@@ -262,14 +262,14 @@ func TestReplaceIsChecked(t *testing.T) {
 	t.Parallel()
 	p := newProjected(t)
 	config := replaceConfig()
-	if err := p.ph.Replace(t.Context(), "totals", "order.>", config, into("applied_new")); !errors.Is(err, posthorn.ErrNotFound) {
+	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); !errors.Is(err, posthorn.ErrNotFound) {
 		t.Errorf("no projection: %v, want ErrNotFound", err)
 	}
 	config.Swap = nil
-	if err := p.ph.Replace(t.Context(), "totals", "order.>", config, into("applied_new")); !errors.Is(err, posthorn.ErrInvalid) {
+	if err := p.ph.ReplaceProjection(t.Context(), "totals", "order.>", config, into("applied_new")); !errors.Is(err, posthorn.ErrInvalid) {
 		t.Errorf("no swap: %v, want ErrInvalid", err)
 	}
-	if err := p.ph.Replace(t.Context(), "totals", "", replaceConfig(), into("applied_new")); !errors.Is(err, posthorn.ErrInvalid) {
+	if err := p.ph.ReplaceProjection(t.Context(), "totals", "", replaceConfig(), into("applied_new")); !errors.Is(err, posthorn.ErrInvalid) {
 		t.Errorf("no pattern: %v, want ErrInvalid", err)
 	}
 }

@@ -78,7 +78,7 @@ var quick = posthorn.ProjectionConfig{
 }
 
 // into notes the events in a table.
-func into(table string) posthorn.Apply {
+func into(table string) posthorn.ApplyFunc {
 	return func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 		_, err := tx.Exec(ctx, "insert into "+table+" (event) select unnest($1::bigint[])", ids(events))
 		return err
@@ -265,7 +265,7 @@ func (l *load) end() []int64 {
 
 // dying is into, but the server ends the connection of some batches, counted from
 // 1, when they are written.
-func dying(table string, batches ...int64) posthorn.Apply {
+func dying(table string, batches ...int64) posthorn.ApplyFunc {
 	var n atomic.Int64
 	return func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
 		if err := into(table)(ctx, tx, events); err != nil {

@@ -24,13 +24,13 @@ type Config struct {
 	Trim func(ctx context.Context, stream string) error
 	News <-chan struct{} // receives when there may be events to read; may be nil
 
-	BatchSize int // events of a window, at most
-	MaxAside  int // events that may be set aside; more are not read
-	LeaseFor  time.Duration
-	Timeout   time.Duration // of one call of Write
-	IdlePoll  time.Duration // how often to look for events without a notification
-	TrimEvery time.Duration
-	Backoff   Backoff // after failures
+	BatchSize   int // events of a window, at most
+	MaxSetAside int // events that may be set aside; more are not read
+	LeaseFor    time.Duration
+	Timeout     time.Duration // of one call of Write
+	IdlePoll    time.Duration // how often to look for events without a notification
+	TrimEvery   time.Duration
+	Backoff     Backoff // after failures
 
 	Log *slog.Logger
 	// Buried is called with new dead letters, and Lost after the lead was lost.

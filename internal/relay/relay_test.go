@@ -230,8 +230,8 @@ func TestRelayWritesTheLog(t *testing.T) {
 	if n := testworld.Ask[int](r.world, "select count(*) from taken"); n != 990 {
 		t.Errorf("%d were written, want each of 990 once", n)
 	}
-	if origin := testworld.Ask[string](r.world, "select posthorn.origin()::text"); batches[0].Origin != origin || batches[0].Namespace != "default" {
-		t.Errorf("a batch is from %q %q", batches[0].Origin, batches[0].Namespace)
+	if origin := testworld.Ask[string](r.world, "select posthorn.origin()::text"); batches[0].Log != origin || batches[0].Namespace != "default" {
+		t.Errorf("a batch is from %q %q", batches[0].Log, batches[0].Namespace)
 	}
 	if s := r.Stats()[0]; s.Group != "out" || s.Handlers[0].Events != 990 {
 		t.Errorf("the relay has counted %+v", s)
@@ -468,12 +468,12 @@ func TestStuckStreamThatFillsWindows(t *testing.T) {
 	r.awaitWritten()
 }
 
-// More than MaxAside is not read.
+// More than MaxSetAside is not read.
 func TestStuckStreamsHaveABound(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
 	config := soon()
-	config.MaxAside = 200
+	config.MaxSetAside = 200
 	r.sink.set(not("b"))
 	r.mix(20, 30, "a", "b")
 	r.relay(config, r.sink)
@@ -830,7 +830,7 @@ func TestRelayConfigIsChecked(t *testing.T) {
 	w := newWorld(t)
 	for name, config := range map[string]posthorn.RelayConfig{
 		"batch": {BatchSize: 10_001}, "lease": {LeaseFor: time.Millisecond}, "backoff": {Backoff: posthorn.Backoff{Factor: .5}},
-		"aside": {MaxAside: -1}, "pattern": {Streams: []string{"a*"}}, "timeout": {Timeout: -1},
+		"aside": {MaxSetAside: -1}, "pattern": {Streams: []string{"a*"}}, "timeout": {Timeout: -1},
 	} {
 		c := testworld.OpenClient(t, posthorn.Config{DatabaseURL: w.URL})
 		c.Relay("out", config, w.broker(name))

@@ -362,9 +362,9 @@ func (l *leadership) awaitRoom(aside []pg.Aside) bool {
 	for own > 0 {
 		l.mu.Lock()
 		owed, changed, logged := l.owed, l.changed, l.full
-		l.full = owed > l.MaxAside
+		l.full = owed > l.MaxSetAside
 		l.mu.Unlock()
-		if owed <= l.MaxAside || owed == own {
+		if owed <= l.MaxSetAside || owed == own {
 			break
 		}
 		if !logged {

@@ -184,7 +184,7 @@ func TestEveryReaderOpens(t *testing.T) {
 			t.Errorf("read %s, %v", e.Payload, err)
 		}
 	}
-	for e, err := range c.Read(posthorn.ReadConfig{Sealed: true}).Events(t.Context()) {
+	for e, err := range c.Read(posthorn.ReadConfig{KeepSealed: true}).Events(t.Context()) {
 		if err != nil || string(e.Payload) != c.stored(id) || e.Confidential {
 			t.Errorf("read %s, %v, sealed", e.Payload, err)
 		}
@@ -195,7 +195,7 @@ func TestEveryReaderOpens(t *testing.T) {
 		}
 	}
 	config := testworld.FromBeginning()
-	config.Sealed = true
+	config.KeepSealed = true
 	if got := c.Fetch(c.Group("relay", config), 1)[0]; string(got.Payload) != c.stored(id) {
 		t.Errorf("fetched sealed: %s", got.Payload)
 	}

@@ -524,7 +524,7 @@ func TestStatsCountJobs(t *testing.T) {
 	stop()
 	got := w.Stats()[0]
 	want := fmt.Sprint("jobs tagged mail ", 2, 1, 1)
-	if h := got.Handlers[0]; fmt.Sprint(got.Group, " ", h.Events, h.Failed, h.Dead) != want {
+	if h := got.Handlers[0]; fmt.Sprint(got.Group, " ", h.Events, h.Failed, h.DeadLetters) != want {
 		t.Error(cmp.Diff(want, fmt.Sprintf("%+v", got)))
 	}
 }

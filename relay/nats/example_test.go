@@ -18,7 +18,7 @@ func Example() {
 	}
 	defer sink.Close()
 	err = sink.Write(ctx, posthorn.SinkBatch{
-		Origin: "01234567-89ab-cdef-0123-456789abcdef", Namespace: "shop",
+		Log: "01234567-89ab-cdef-0123-456789abcdef", Namespace: "shop",
 		Events: []posthorn.Event{{
 			ID: 1, Stream: "orders", Type: "order.placed", Payload: json.RawMessage(`{"n": 1}`), Metadata: json.RawMessage(`{}`),
 		}},

@@ -20,9 +20,9 @@ func (n names) positionKeys(stream string) string {
 	return n.namespace + "." + escapeName(stream) + "."
 }
 
-// Keep stores the position of an import in a stream. Trimming does not remove the
+// SavePosition stores the position of an import in a stream. Trimming does not remove the
 // messages after it.
-func (s *Source) Keep(ctx context.Context, group, stream, passed string) error {
+func (s *Source) SavePosition(ctx context.Context, group, stream, passed string) error {
 	position, err := parsePosition(passed)
 	if err != nil {
 		return err

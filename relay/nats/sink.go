@@ -128,7 +128,7 @@ func (s *Sink) start(ctx context.Context, batch posthorn.SinkBatch) (*batchWrite
 		byStream[e.Stream] = append(byStream[e.Stream], e)
 	}
 	w := &batchWrite{len(byStream), make(chan *streamResult, len(byStream))}
-	source := relay.Source(batch.Origin, batch.Namespace)
+	source := relay.Source(batch.Log, batch.Namespace)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

@@ -81,9 +81,9 @@ func (s *Source) Kind() string { return "nats" }
 // String returns the URL without credentials.
 func (s *Source) String() string { return s.address }
 
-// Behind returns the number of messages after a position, and the time of the first of
+// Lag returns the number of messages after a position, and the time of the first of
 // them. Messages that were deleted in the middle of the stream count as well.
-func (s *Source) Behind(ctx context.Context, stream, position string) (events int64, oldest time.Time, err error) {
+func (s *Source) Lag(ctx context.Context, stream, position string) (events int64, oldest time.Time, err error) {
 	passed, err := parsePosition(position)
 	if err != nil {
 		return 0, oldest, err

@@ -78,11 +78,11 @@ func TestSourceReadsEvents(t *testing.T) {
 	}
 	expectEnd(t, source, after)
 	for position, want := range map[string]int64{"": 3000, "2990": 10, "3000": 0} {
-		if n, _, err := source.Behind(t.Context(), "orders", position); n != want || err != nil {
+		if n, _, err := source.Lag(t.Context(), "orders", position); n != want || err != nil {
 			t.Errorf("after %q there are %d entries, %v; want %d", position, n, err, want)
 		}
 	}
-	if n, _, err := source.Behind(t.Context(), "later", ""); n != 0 || err != nil {
+	if n, _, err := source.Lag(t.Context(), "later", ""); n != 0 || err != nil {
 		t.Errorf("a missing stream has %d entries, %v", n, err)
 	}
 	// The source reads new events, also those of a stream that was created meanwhile.
@@ -163,7 +163,7 @@ func TestPositionsSurviveARestart(t *testing.T) {
 	write(t, open(t, server.URL, nats.Config{}), events("orders", 1, 3)...)
 	source := openSource(t, server.URL)
 	for _, position := range []string{"", "2"} {
-		if err := source.Keep(t.Context(), "billing 1", "orders", position); err != nil {
+		if err := source.SavePosition(t.Context(), "billing 1", "orders", position); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -57,7 +57,7 @@ func TestTrimmingStopsAtWhatIsNeeded(t *testing.T) {
 	}
 	keep := func(group, passed string) {
 		t.Helper()
-		if err := source.Keep(t.Context(), group, "orders", passed); err != nil {
+		if err := source.SavePosition(t.Context(), group, "orders", passed); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -246,7 +246,7 @@ func TestAnotherLogIsRefused(t *testing.T) {
 	s := open(t, server.URL, nats.Config{})
 	write(t, s, events("orders", 1, 3)...)
 	theirs := batch(append(events("orders", 1, 3), events("bills", 4, 1)...)...)
-	theirs.Origin = "fedcba9876543210"
+	theirs.Log = "fedcba9876543210"
 	failures := failed(t, s.Write(t.Context(), theirs))
 	if len(failures) != 3 || !errors.Is(failures[2], posthorn.ErrRefused) || !strings.Contains(posthorn.Hint(failures[2]), "prefix") {
 		t.Errorf("failures: %v", failures)

@@ -45,7 +45,7 @@ func events(stream string, first, n int) []posthorn.Event {
 }
 
 func batch(all ...posthorn.Event) posthorn.SinkBatch {
-	return posthorn.SinkBatch{Origin: origin, Namespace: "shop", Events: all}
+	return posthorn.SinkBatch{Log: origin, Namespace: "shop", Events: all}
 }
 
 func write(t *testing.T, s *nats.Sink, all ...posthorn.Event) {

@@ -15,7 +15,7 @@ func LimitEntries(s *Sink, bytes int) { s.maxEntry = bytes }
 // id of the stream, and has lost its lease since.
 func Late(ctx context.Context, s *Sink, prev string, batch posthorn.SinkBatch) (any, error) {
 	f := s.split(batch)[0]
-	p := nodeWriter{ctx: ctx, source: "posthorn:" + batch.Origin + ":" + batch.Namespace}
+	p := nodeWriter{ctx: ctx, source: "posthorn:" + batch.Log + ":" + batch.Namespace}
 	if err := s.link.open(ctx); err != nil {
 		return nil, err
 	}

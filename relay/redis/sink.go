@@ -28,7 +28,7 @@ type Config struct {
 	Replicas int
 	// Prefix is prepended to the name of a stream to form its key.
 	Prefix string
-	// Keep and KeepFor limit what trimming removes: it keeps the newest Keep entries
+	// SavePosition and KeepFor limit what trimming removes: it keeps the newest Keep entries
 	// of each stream, and all entries that are younger than KeepFor. If both are zero,
 	// nothing is trimmed.
 	Keep    int
@@ -135,7 +135,7 @@ func (s *Sink) write(ctx context.Context, batch posthorn.SinkBatch) error {
 			}
 			break
 		}
-		s.round(ctx, open, relay.Source(batch.Origin, batch.Namespace))
+		s.round(ctx, open, relay.Source(batch.Log, batch.Namespace))
 	}
 	s.remember(batches)
 	if serverFailed(batches) {

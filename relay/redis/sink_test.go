@@ -42,7 +42,7 @@ func events(stream string, from, to int64) []posthorn.Event {
 }
 
 func batchOf(events ...[]posthorn.Event) posthorn.SinkBatch {
-	return posthorn.SinkBatch{Origin: origin, Namespace: "shop", Events: slices.Concat(events...)}
+	return posthorn.SinkBatch{Log: origin, Namespace: "shop", Events: slices.Concat(events...)}
 }
 
 func write(t *testing.T, s *redis.Sink, events ...[]posthorn.Event) {

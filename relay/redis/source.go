@@ -68,10 +68,10 @@ func (s *Source) Streams(ctx context.Context) ([]string, error) {
 	return streams, nil
 }
 
-// Behind returns the number of entries after a position, and the time of the first of
+// Lag returns the number of entries after a position, and the time of the first of
 // them. A server before Redis 7 does not count the entries that were added. There,
-// Behind returns the length of the stream instead.
-func (s *Source) Behind(ctx context.Context, stream, position string) (events int64, oldest time.Time, err error) {
+// Lag returns the length of the stream instead.
+func (s *Source) Lag(ctx context.Context, stream, position string) (events int64, oldest time.Time, err error) {
 	if err := s.link.open(ctx); err != nil {
 		return 0, oldest, fmt.Errorf("lag of stream %q: %w", stream, err)
 	}
@@ -98,9 +98,9 @@ func (s *Source) Behind(ctx context.Context, stream, position string) (events in
 	return events, time.UnixMilli(int64(ms)), nil
 }
 
-// Keep creates a consumer group of the key, or moves it to the position. XINFO GROUPS
+// SavePosition creates a consumer group of the key, or moves it to the position. XINFO GROUPS
 // shows its lag.
-func (s *Source) Keep(ctx context.Context, group, stream, passed string) error {
+func (s *Source) SavePosition(ctx context.Context, group, stream, passed string) error {
 	if err := s.link.open(ctx); err != nil {
 		return fmt.Errorf("keep stream %q: %w", stream, err)
 	}

@@ -108,10 +108,10 @@ func TestSourceReadsWhatTheSinkWrote(t *testing.T) {
 			slices.Sort(streams)
 			equal(t, "streams", streams, []string{"a", "stream:user:events", "x{y}z", "{y}", "{{y}}", "{}", "}{", "ü 💌"})
 			for stream, position := range after {
-				if n, _, err := s.Behind(t.Context(), stream, position); n != 0 || err != nil {
+				if n, _, err := s.Lag(t.Context(), stream, position); n != 0 || err != nil {
 					t.Errorf("after %s stream %s has %d entries, want 0: %v", position, stream, n, err)
 				}
-				n, oldest, err := s.Behind(t.Context(), stream, "")
+				n, oldest, err := s.Lag(t.Context(), stream, "")
 				if n != int64(len(want[stream])) || time.Since(oldest) > time.Hour || err != nil {
 					t.Errorf("from its beginning stream %s has %d entries since %v: %v", stream, n, oldest, err)
 				}
@@ -213,7 +213,7 @@ func TestSourceReportsTrimmedEntries(t *testing.T) {
 		t.Errorf("the first entry does not report the trimming: %+v", entries[0])
 	}
 	equal(t, "events after the trimmed ones", eventsOf(t, entries[1:], "a"), events("a", 6, 7))
-	if n, _, err := s.Behind(t.Context(), "a", entries[2].Position); n != 3 || err != nil {
+	if n, _, err := s.Lag(t.Context(), "a", entries[2].Position); n != 3 || err != nil {
 		t.Errorf("Behind counts %d entries, want 3: %v", n, err)
 	}
 	after["a"] = entries[0].Position
@@ -242,14 +242,14 @@ func TestGroupsAreRegistered(t *testing.T) {
 		}
 		return out
 	}
-	must(s.Keep(t.Context(), "billing", "a", ""))
+	must(s.SavePosition(t.Context(), "billing", "a", ""))
 	equal(t, "before the first event", groups(), map[string]string{"billing": "0-0"})
 	write(t, sink, events("a", 1, 2))
 	position := readAll(t, s, map[string]string{"a": ""}, 2, 2)[1].Position
 	end, _, _ := strings.Cut(position, "/")
-	must(s.Keep(t.Context(), "mail", "a", position))
+	must(s.SavePosition(t.Context(), "mail", "a", position))
 	equal(t, "two groups", groups(), map[string]string{"billing": "0-0", "mail": end})
-	must(s.Keep(t.Context(), "billing", "a", position))
+	must(s.SavePosition(t.Context(), "billing", "a", position))
 	equal(t, "both have passed", groups(), map[string]string{"billing": end, "mail": end})
 }
 

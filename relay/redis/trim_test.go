@@ -94,11 +94,11 @@ func TestTrimNeverPassesGroups(t *testing.T) {
 	}
 	keep := func(group string, passed int) {
 		t.Helper()
-		if err := src.Keep(t.Context(), group, "a", entries[passed-1].Position); err != nil {
+		if err := src.SavePosition(t.Context(), group, "a", entries[passed-1].Position); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := src.Keep(t.Context(), "ours", "a", ""); err != nil {
+	if err := src.SavePosition(t.Context(), "ours", "a", ""); err != nil {
 		t.Fatal(err)
 	}
 	expect("a group at the beginning", 1)
@@ -138,7 +138,9 @@ func TestTrimSeesNewGroups(t *testing.T) {
 	server := testredis.NewDatabase(t)
 	s, src := open(t, server.URL()+"?keep=1"), source(t, server.URL())
 	write(t, s, events("a", 1, 50))
-	trim(t, s, func(ctx context.Context, _ []int64) ([]int64, error) { return nil, src.Keep(ctx, "late", "a", "") })
+	trim(t, s, func(ctx context.Context, _ []int64) ([]int64, error) {
+		return nil, src.SavePosition(ctx, "late", "a", "")
+	})
 	equal(t, "events after trimming", ids(t, server.Client, "a"), numbers(1, 50))
 }
 

@@ -34,7 +34,7 @@ func writeAs(ctx context.Context, server *testredis.Database, origin, namespace 
 		return err
 	}
 	defer s.Close()
-	return s.Write(ctx, posthorn.SinkBatch{Origin: origin, Namespace: namespace, Events: events("bad", 1, 2)})
+	return s.Write(ctx, posthorn.SinkBatch{Log: origin, Namespace: namespace, Events: events("bad", 1, 2)})
 }
 
 // An error of one stream does not affect other streams, and has a hint.

@@ -1,0 +1,171 @@
+package posthorn
+
+import (
+	"cmp"
+	"math"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// Order says which events of a group may be handled at the same time.
+type Order string
+
+// The values of [GroupConfig].Order.
+const (
+	Unordered   Order = "none"   // all events
+	OrderKey    Order = "key"    // events whose keys are in different slots
+	OrderStream Order = "stream" // events of different streams
+	OrderTotal  Order = "total"  // one event at a time
+)
+
+// Unlimited, as [GroupConfig].Attempts, retries without end.
+const Unlimited = -1
+
+// GroupConfig configures a group. The zero value is a sound default. Order, Slots,
+// SetAside, Attempts, Delays and Backoff are stored in the database: the most recently
+// started process sets them for all processes.
+type GroupConfig struct {
+	// Order of events. An ordered group handles the events of a slot one after another,
+	// over all nodes. Default: Unordered, which is the fastest.
+	Order Order
+	// Slots of a group that is ordered by key: a hash of the key selects the slot. More
+	// slots handle more keys at once, and a failed event holds back fewer other keys: one
+	// in Slots. Default: 16.
+	Slots int
+	// SetAside continues with the next events of a slot while a failed event waits for
+	// its next attempt. Default: the next events wait too, which keeps their order.
+	SetAside bool
+
+	// Start is the position at which a new group begins. Default: [End], so that the
+	// group gets events that are published from now on. An existing group keeps its
+	// position; [admin.Admin.Seek] moves it.
+	Start Moment
+
+	// Attempts is the number of attempts before an event becomes a dead letter.
+	// Default: 5. [Unlimited] retries without end.
+	Attempts int
+	// Delays are the delays before further attempts; the last one repeats. Unless
+	// Attempts is given, there is one attempt more than there are delays. Default: those
+	// of Backoff.
+	Delays []time.Duration
+	// Backoff before further attempts. Default: from one second, doubling up to five
+	// minutes, a tenth of it at random.
+	Backoff Backoff
+
+	// SharedTx runs all handlers of an event in one transaction: all of them succeed, or
+	// none. Default: each handler runs by itself, and only failed handlers are retried.
+	SharedTx bool
+	// DeadLetterUnhandled makes a dead letter of an event for which no live node has a
+	// handler. Default: such an event is skipped.
+	DeadLetterUnhandled bool
+
+	// Concurrency is how many handlers run at once in this process. More of them help if
+	// handlers wait for other systems; handlers that compute gain nothing beyond the
+	// number of cores. Handlers with transactions also need one connection each, see
+	// [Config].MaxConns. Default: 10.
+	Concurrency int
+	// BatchSize bounds the events of one lease. Larger leases cost less per event;
+	// smaller ones distribute work more evenly. Leases begin small and grow only while
+	// handlers are quick, so the default is right for most groups. Default: 1000.
+	BatchSize int
+	// LeaseFor is how long the events of a process that has died wait for another
+	// process. Leases are extended while handlers run, so handlers may take longer. A
+	// shorter lease recovers sooner and is extended more often. Default: 30 seconds.
+	LeaseFor time.Duration
+	// Timeout of one call of a handler. Then the handler's context ends, and the event
+	// has failed. Negative for none. Default: 5 minutes.
+	Timeout time.Duration
+	// IdlePoll is the interval at which an idle group looks for events without a
+	// notification. The interval bounds the delay of a retry, and of an event whose transaction
+	// was open for long. A shorter interval costs an idle database more. Default: 250
+	// ms.
+	IdlePoll time.Duration
+
+	// KeepSealed leaves the payloads of confidential streams encrypted, for programs
+	// that pass events on. Default: the client opens them, see [Config].Seal.
+	KeepSealed bool
+
+	// Middleware wraps every handler of single events. The first one is the outermost.
+	Middleware []Middleware
+}
+
+// Backoff is a delay that grows with each attempt: From is the first delay, and To the
+// longest one. Zero fields have their default.
+type Backoff struct {
+	From, To time.Duration
+	Factor   float64
+}
+
+func (b Backoff) withDefaults(from, to time.Duration) Backoff {
+	return Backoff{From: cmp.Or(b.From, from), To: cmp.Or(b.To, to), Factor: cmp.Or(b.Factor, 2)}
+}
+
+// policy returns the form that SQL functions take. A tenth of each delay is random.
+func (b Backoff) policy() pg.Backoff {
+	jitter := 0.1
+	return pg.Backoff{From: b.From, To: b.To, Factor: b.Factor, Jitter: &jitter}
+}
+
+func (c GroupConfig) withDefaults() GroupConfig {
+	c.Order = cmp.Or(c.Order, Unordered)
+	c.Backoff = c.Backoff.withDefaults(time.Second, 5*time.Minute)
+	c.Concurrency = cmp.Or(c.Concurrency, 10)
+	c.BatchSize = cmp.Or(c.BatchSize, 1000)
+	c.LeaseFor = cmp.Or(c.LeaseFor, 30*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Minute)
+	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
+	return c
+}
+
+func (c GroupConfig) check() error {
+	switch {
+	case c.Concurrency < 0 || c.Concurrency > 10_000:
+		return invalid("Concurrency must be from 1 to 10000", "Leave it out for 10.")
+	case c.BatchSize < 0 || c.BatchSize > 10_000:
+		return invalid("BatchSize must be from 1 to 10000", "Leave it out for 1000.")
+	case c.LeaseFor < time.Second || c.LeaseFor > 24*time.Hour:
+		return invalid("LeaseFor must be from a second to a day", "Leave it out for 30 seconds; leases are extended while handlers run.")
+	case c.IdlePoll < time.Millisecond:
+		return invalid("IdlePoll must be a millisecond or more", "Leave it out for 250 milliseconds.")
+	}
+	return nil
+}
+
+// policy returns the part of the configuration that is stored in the database.
+func (c GroupConfig) policy() pg.GroupConfig {
+	p := pg.GroupConfig{Order: string(c.Order), Slots: c.Slots, OnFailure: "block", Delays: c.Delays}
+	if c.SetAside {
+		p.OnFailure = "set_aside"
+	}
+	if c.Start.Valid {
+		p.Start = &c.Start
+	}
+	attempts := cmp.Or(c.Attempts, 5)
+	if len(c.Delays) == 0 || c.Attempts != 0 {
+		attempts = max(attempts, 0)
+		p.Attempts = &attempts
+	}
+	if len(c.Delays) == 0 {
+		backoff := c.Backoff.policy()
+		p.Backoff = &backoff
+	}
+	return p
+}
+
+// delay returns the approximate delay after a failed delivery, for log messages.
+func (c GroupConfig) delay(delivery int) time.Duration {
+	if n := len(c.Delays); n > 0 {
+		return c.Delays[min(max(delivery, 1), n)-1]
+	}
+	b := c.Backoff
+	return time.Duration(min(float64(b.To), float64(b.From)*math.Pow(b.Factor, float64(max(delivery, 1)-1))))
+}
+
+// attempts returns the number of attempts for an event, or 0 for no limit.
+func (c GroupConfig) attempts() int {
+	if p := c.policy(); p.Attempts != nil {
+		return *p.Attempts
+	}
+	return len(c.Delays) + 1
+}

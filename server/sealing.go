@@ -95,7 +95,7 @@ func (s *Server) openLease(ctx context.Context, c caller, lease pg.Lease) ([]eve
 // comes back to this event. On a server without the keeper that would never end, so
 // there the event stays sealed.
 func (st *eventStream) open(ctx context.Context, e pg.Event) (eventView, error) {
-	err := st.box.Open(ctx, st.caller.namespace, &e)
+	err := st.server.box.Open(ctx, st.caller.namespace, &e)
 	if err != nil && !sealing.IsFinal(err) && !errors.Is(err, seal.ErrNoKeeper) {
 		return eventView{}, err
 	}

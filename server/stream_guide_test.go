@@ -67,7 +67,7 @@ func TestStreamInEventSource(t *testing.T) {
 		t.Skip("there is no node that has EventSource")
 	}
 	s := serve(t)
-	s.server.openStreams.lasts, s.server.openStreams.retry = 200*time.Millisecond, time.Millisecond
+	s.server.openStreams.maxAge, s.server.openStreams.minReconnectIn = 200*time.Millisecond, time.Millisecond
 	node := exec.Command("node", "--experimental-eventsource", "-e",
 		streamGuide(t, s, "js")[0]+"setInterval(() => {}, 1e6) // between two connections nothing else keeps it alive")
 	output, err := node.StdoutPipe()

@@ -94,7 +94,7 @@ func TestStreamsOfNamespaces(t *testing.T) {
 		s.call(t, "PUT", "/v1/namespaces/"+name, map[string]any{}).want(t, 204)
 		return s.read(t, "namespace="+name)
 	}
-	s.server.openStreams.most = 3
+	s.server.openStreams.max = 3
 	one, two, same := open(1), open(2), s.read(t, "namespace=tenant1")
 	s.publish(t, 1)
 	s.call(t, "POST", "/v1/events?namespace=tenant1", map[string]any{"type": "mine"}).want(t, 201)

@@ -17,7 +17,7 @@ func TestStreamSlowReader(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.server.openStreams.buffer = 10
-	s.server.openStreams.patience = time.Hour // however slow the machine, this reader takes something
+	s.server.openStreams.writeTimeout = time.Hour // however slow the machine, this reader takes something
 	slow := s.read(t, "")
 	quick := s.read(t, "")
 	large := strings.Repeat("x", 64<<10)
@@ -55,7 +55,7 @@ func TestStreamSlowReader(t *testing.T) {
 func TestStreamStuckReader(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.server.openStreams.patience = 50 * time.Millisecond
+	s.server.openStreams.writeTimeout = 50 * time.Millisecond
 	stuck := s.read(t, "")
 	large := strings.Repeat("x", 256<<10)
 	var ids []int64
@@ -73,7 +73,7 @@ func TestStreamStuckReader(t *testing.T) {
 	if len(got) == len(ids) {
 		t.Error("it has got everything")
 	}
-	s.server.openStreams.patience = time.Hour
+	s.server.openStreams.writeTimeout = time.Hour
 	rest := s.read(t, "", "Last-Event-ID: "+stuck.last)
 	equal(t, "heard", append(got, rest.ids(len(ids)-len(got))...), ids)
 }

@@ -240,13 +240,13 @@ func TestStreamHead(t *testing.T) {
 func TestStreamEnds(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.server.openStreams.lasts = time.Millisecond
+	s.server.openStreams.maxAge = time.Millisecond
 	r := s.read(t, "")
 	h := r.hear()
 	equal(t, "name", h.name, "bye")
 	equal(t, "retries", r.retries, 2)
 	ids := s.publish(t, 2)
-	s.server.openStreams.lasts = time.Hour
+	s.server.openStreams.maxAge = time.Hour
 	equal(t, "resumed", s.read(t, "", "Last-Event-ID: "+h.id).ids(2), ids)
 }
 
@@ -290,7 +290,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Error(metrics)
 	}
 	full := s.call(t, "GET", "/v1/stream", nil)
-	full.wantProblem(t, 503, "as many streams")
+	full.wantProblem(t, 503, "too many streams")
 	equal(t, "Retry-After", full.header.Get("Retry-After"), "1")
 	r.close()
 	await.True(t, "its place is free", func() bool { return s.server.openStreams.count.Load() == 1 })
@@ -302,7 +302,7 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestStreamNeedsTheRight(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Options{Tokens: true, Heartbeat: 20 * time.Millisecond})
-	s.server.openStreams.recheck = 0
+	s.server.openStreams.recheckAfter = 0
 	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
 	named, other := s.issue(t, "default", []scope{scopeRead}, "payroll"), s.issue(t, "default", []scope{scopeRead})
 	s.call(t, "GET", "/v1/stream", nil).wantProblem(t, 401, "token")

@@ -10,30 +10,32 @@ import (
 	"time"
 )
 
-// eventWriter writes server-sent events, each at once.
+// eventWriter writes server-sent events, and flushes each of them.
 type eventWriter struct {
-	w        http.ResponseWriter
-	control  *http.ResponseController
-	patience time.Duration
-	comeBack time.Duration // the shortest time after which a reader is told to come back
-	buffer   bytes.Buffer
+	w              http.ResponseWriter
+	control        *http.ResponseController
+	writeTimeout   time.Duration
+	minReconnectIn time.Duration // the shortest time after which the reader is told to come back
+	buffer         bytes.Buffer
 }
 
-// goneError is one of the connection.
-type goneError struct{ error }
+// disconnectedError is an error of writing to the connection.
+type disconnectedError struct{ error }
 
-func (e *goneError) Unwrap() error { return e.error }
+func (e *disconnectedError) Unwrap() error { return e.error }
 
-func beginStream(w http.ResponseWriter, patience, comeBack time.Duration) *eventWriter {
+func beginStream(w http.ResponseWriter, writeTimeout, minReconnectIn time.Duration) *eventWriter {
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-store, no-transform")
-	header.Set("X-Accel-Buffering", "no") // nginx would collect events
+	header.Set("X-Accel-Buffering", "no") // without it nginx buffers events
 	w.WriteHeader(http.StatusOK)
-	return &eventWriter{w: w, control: http.NewResponseController(w), patience: patience, comeBack: comeBack}
+	return &eventWriter{
+		w: w, control: http.NewResponseController(w), writeTimeout: writeTimeout, minReconnectIn: minReconnectIn,
+	}
 }
 
-// send writes an event. Its data has no line breaks.
+// send writes an event. Its data must not have line breaks.
 func (o *eventWriter) send(name, id string, data []byte) error {
 	if name != "" {
 		fmt.Fprintf(&o.buffer, "event: %s\n", name)
@@ -42,22 +44,22 @@ func (o *eventWriter) send(name, id string, data []byte) error {
 	return o.flush()
 }
 
-// comment writes a line that readers leave out. There is no empty line after it,
-// which some would take for the end of an event.
+// comment writes a line that readers ignore. No empty line follows it, because some
+// readers would take that for the end of an event.
 func (o *eventWriter) comment(text string) error {
 	fmt.Fprintf(&o.buffer, ": %s\n", text)
 	return o.flush()
 }
 
-// retry tells the reader, with the next event, how long to wait before it comes
-// back. Each reader gets another time, so that they do not come back all at once.
+// retry tells the reader, together with the next event, how long to wait before it comes
+// back. The time is random, so that not all readers come back at once.
 func (o *eventWriter) retry() {
-	after := o.comeBack + rand.N(5*o.comeBack)
+	after := o.minReconnectIn + rand.N(5*o.minReconnectIn)
 	fmt.Fprintf(&o.buffer, "retry: %d\n", after.Milliseconds())
 }
 
 func (o *eventWriter) flush() error {
-	err := o.control.SetWriteDeadline(time.Now().Add(o.patience))
+	err := o.control.SetWriteDeadline(time.Now().Add(o.writeTimeout))
 	if err == nil || errors.Is(err, http.ErrNotSupported) {
 		_, err = o.w.Write(o.buffer.Bytes())
 	}
@@ -66,13 +68,13 @@ func (o *eventWriter) flush() error {
 	}
 	o.buffer.Reset()
 	if err != nil {
-		return &goneError{err}
+		return &disconnectedError{err}
 	}
 	return nil
 }
 
-// eventName is under which name a browser hears of a type. Some mean something
-// else, to it or to us.
+// eventName returns the name of the server-sent event for a type. Names that browsers or
+// control events use are replaced.
 func eventName(typ string) string {
 	switch typ {
 	case "open", "error", "heartbeat", "slow", "bye":
@@ -87,7 +89,7 @@ func controlData(cursor, detail string) []byte {
 		Detail string `json:"detail,omitempty"`
 	}{cursor, detail})
 	if err != nil {
-		panic(err) // of two texts
+		panic(err) // strings always encode
 	}
 	return data
 }

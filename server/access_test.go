@@ -205,9 +205,9 @@ func TestBadTokensAreRefused(t *testing.T) {
 	s := serve(t)
 	good := strings.TrimPrefix(s.issue(t, "default", allScopes), "Authorization: Bearer ")
 	s.call(t, "GET", "/v1/namespaces", nil, "Authorization: bearer  "+good).want(t, 200)
-	const form = "it does not have the form of a token"
+	const form = "it is malformed"
 	for name, test := range map[string]struct{ header, told string }{
-		"of nobody":    {"Bearer " + token.New().Secret, "does not know it"},
+		"of nobody":    {"Bearer " + token.New().Secret, "does not exist in this database"},
 		"changed":      {"Bearer " + changed(good), form},
 		"cut":          {"Bearer " + good[:30], form},
 		"without kind": {good, form},
@@ -234,9 +234,9 @@ func changed(secret string) string {
 func TestTokensDie(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ end, told string }{
-		"revoked":   {"select posthorn.revoke_token(1)", "not good: it was revoked"},
-		"expired":   {"update posthorn.api_tokens set expires_at = posthorn.now()", "not good: it has expired"},
-		"forgotten": {"delete from posthorn.api_tokens where id = 1", "not good: this database does not know it"},
+		"revoked":   {"select posthorn.revoke_token(1)", "not valid: it was revoked"},
+		"expired":   {"update posthorn.api_tokens set expires_at = posthorn.now()", "not valid: it has expired"},
+		"forgotten": {"delete from posthorn.api_tokens where id = 1", "not valid: it does not exist in this database"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -536,7 +536,7 @@ func TestRevokedWhileWaiting(t *testing.T) {
 	s.exec(t, "select posthorn.revoke_token(1)")
 	s.forget()
 	s.server.waits.wakeAll()
-	await.Value(t, "the answer", answer).wantProblem(t, 401, "not good")
+	await.Value(t, "the answer", answer).wantProblem(t, 401, "not valid")
 }
 
 // Who waits when the first token is made has none.
@@ -626,14 +626,14 @@ func TestRevokedWhileWaitingForJobs(t *testing.T) {
 	await.True(t, "the first look for jobs is over", func() bool { return s.looks(t) == 0 })
 	s.exec(t, "select posthorn.revoke_token(1)")
 	s.forget()
-	s.call(t, "GET", subscribe, nil, worker).wantProblem(t, 401, "not good")
+	s.call(t, "GET", subscribe, nil, worker).wantProblem(t, 401, "not valid")
 	await.True(t, "no look that began before is under way", func() bool { return s.looks(t) == 0 })
 	var job struct {
 		ID     int64
 		Status string
 	}
 	s.call(t, "POST", "/events", `{"title":"Mail","tags":"mail","payload":{}}`, creator).want(t, 201, &job)
-	await.Value(t, "the answer", answer).wantProblem(t, 401, "not good")
+	await.Value(t, "the answer", answer).wantProblem(t, 401, "not valid")
 	s.call(t, "GET", fmt.Sprintf("/events/%d", job.ID), nil, creator).want(t, 200, &job)
 	equal(t, "status", job.Status, "PENDING")
 }

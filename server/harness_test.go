@@ -66,7 +66,7 @@ func serveClient(t testing.TB, ph *posthorn.Client, database string, options ...
 		o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
 	s, moved := New(ph, o), &clock{start: time.Now()}
-	s.gate = newGate(ph.Pool(), s.options.Tokens, moved.now)
+	s.access = newAccessCache(ph.Pool(), s.options.Tokens, moved.now)
 	web := httptest.NewUnstartedServer(s)
 	web.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		_ = c.(*net.TCPConn).SetWriteBuffer(narrow)

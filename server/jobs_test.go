@@ -403,7 +403,7 @@ func TestPagesFromElsewhereTakeNoJobs(t *testing.T) {
 	s.enqueue(t, `{"title":"a","tags":"x"}`)
 	for _, path := range []string{"/events/subscribe?tags=x&worker_id=w:1", "/events/1"} {
 		answer := s.call(t, "GET", path, nil, "Sec-Fetch-Site: cross-site", "Sec-Fetch-Dest: image")
-		answer.wantProblem(t, 403, "elsewhere")
+		answer.wantProblem(t, 403, "other origins")
 	}
 	equal(t, "log", actions(s.job(t, 1)), "")
 }

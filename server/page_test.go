@@ -163,7 +163,7 @@ func TestPageSignIn(t *testing.T) {
 	secret := s.token(t, "read")
 	b := s.visit(t)
 	b.get("/ui/default/groups?name=x").wantPage(t, 401, `id="sign-in"`, `value="/ui/default/groups?name=x"`)
-	b.send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {"ph_wrong"}}).wantPage(t, 401, "does not have the form of a token")
+	b.send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {"ph_wrong"}}).wantPage(t, 401, "it is malformed")
 	b.send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {secret}}, "Origin: https://elsewhere.example").
 		wantPage(t, 403, "the form was not sent from this page")
 	page := b.send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {" " + secret}, "next": {"/ui/default/groups?name=x"}})

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,11 +14,9 @@ import (
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
-// A search looks at so many events in one statement, and goes on for so long
-// until it has found something.
 const (
-	looksPerCall = 10000
-	searchFor    = time.Second
+	maxScanned = 10_000      // events that one statement of a search looks at
+	searchTime = time.Second // after which a search that has found nothing returns
 )
 
 type searchInput struct {
@@ -28,26 +25,26 @@ type searchInput struct {
 	Type    []string  `query:"type" doc:"Patterns, any of which must match: order.* or order.>"`
 	Stream  []string  `query:"stream" doc:"Names or patterns of streams, any of which must match"`
 	Key     string    `query:"key"`
-	Tag     []string  `query:"tag" doc:"Tags that it must have, all of them"`
-	Payload string    `query:"payload" doc:"JSON that the payload must contain; those of confidential streams are not looked into" example:"{\"a\":1}"`
-	From    time.Time `query:"from" doc:"Published at that time or later"`
-	Before  time.Time `query:"before" doc:"Published before that time"`
-	Order   string    `query:"order" enum:"newest,oldest" default:"newest" doc:"Which come first"`
+	Tag     []string  `query:"tag" doc:"Tags, all of which the event must have"`
+	Payload string    `query:"payload" doc:"JSON that the payload must contain. Events of confidential streams do not match" example:"{\"a\":1}"`
+	From    time.Time `query:"from" doc:"Events that were published at this time or later"`
+	Before  time.Time `query:"before" doc:"Events that were published before this time"`
+	Order   string    `query:"order" enum:"newest,oldest" default:"newest" doc:"The events that come first"`
 	Accept  string    `header:"Accept" hidden:"true"`
 }
 
 type pageOutput struct {
 	ContentType string `header:"Content-Type"`
-	Link        string `header:"Link" doc:"The next page, with rel=\"next\""`
+	Link        string `header:"Link" doc:"The address of the next page, with rel=\"next\""`
 	Body        any
 }
 
 func (s *Server) searching() {
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/events", id: "search-events", tag: "events",
-		summary: "Events by what is in them",
-		description: "A page may be short, or empty, where few events match: the search looks at a bounded number of events at a time. " +
-			"As long as there is next, there may be more. Accept: application/cloudevents-batch+json returns CloudEvents, and the next page in Link.",
+		summary: "Search events",
+		description: "A request looks at a limited number of events, so a page may be short, or empty, if few of them match. " +
+			"As long as the response has next, there may be more. Accept: application/cloudevents-batch+json returns CloudEvents, and the next page in Link.",
 		scope:    scopeRead,
 		response: eventContent[list[eventView]](s, cloudEventsBatch),
 	}, s.searchEvents)
@@ -65,7 +62,7 @@ func (s *Server) searchEvents(ctx context.Context, c caller, input *searchInput)
 		if err != nil {
 			return nil, err
 		}
-		if len(events) > 0 || search.After == 0 || time.Since(began) > searchFor {
+		if len(events) > 0 || search.After == 0 || time.Since(began) > searchTime {
 			break
 		}
 	}
@@ -73,11 +70,11 @@ func (s *Server) searchEvents(ctx context.Context, c caller, input *searchInput)
 	for i := range events {
 		views[i] = viewOf(events[i])
 	}
-	return input.answer(c, views, search)
+	return input.output(c, views, search)
 }
 
 func (i *searchInput) search() (admin.EventFilter, error) {
-	search := admin.EventFilter{From: i.From, Before: i.Before, OldestFirst: i.Order == "oldest", Limit: i.Limit, MaxLooks: looksPerCall}
+	search := admin.EventFilter{From: i.From, Before: i.Before, OldestFirst: i.Order == "oldest", Limit: i.Limit, MaxLooks: maxScanned}
 	filter := map[string]any{}
 	if len(i.Type) > 0 {
 		filter["type"] = i.Type
@@ -93,7 +90,7 @@ func (i *searchInput) search() (admin.EventFilter, error) {
 	}
 	if i.Payload != "" {
 		if !json.Valid([]byte(i.Payload)) {
-			return search, badRequest("payload is not valid JSON", `It looks like {"a":1}, percent-encoded.`)
+			return search, badRequest("payload is not valid JSON", `Send a document like {"a":1}, percent-encoded.`)
 		}
 		filter["payload"] = json.RawMessage(i.Payload)
 	}
@@ -105,7 +102,7 @@ func (i *searchInput) search() (admin.EventFilter, error) {
 	return search, err
 }
 
-func (i *searchInput) answer(c caller, views []eventView, search admin.EventFilter) (*pageOutput, error) {
+func (i *searchInput) output(c caller, views []eventView, search admin.EventFilter) (*pageOutput, error) {
 	next := ""
 	if search.After != 0 {
 		next = writeCursor(i.Order, search.After)
@@ -121,7 +118,7 @@ func (i *searchInput) answer(c caller, views []eventView, search admin.EventFilt
 	return output, err
 }
 
-// query is what asks for the next page.
+// query returns the query of the next page.
 func (i *searchInput) query(cursor string) url.Values {
 	query := url.Values{"cursor": {cursor}, "limit": {strconv.Itoa(i.Limit)}, "order": {i.Order}}
 	for name, value := range map[string]string{
@@ -138,25 +135,4 @@ func (i *searchInput) query(cursor string) url.Values {
 		}
 	}
 	return query
-}
-
-// A cursor is what kind it is, and an id. Clients are not to look into it.
-func writeCursor(kind string, id int64) string {
-	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%s %d", kind, id))
-}
-
-// readCursor returns 0 for none.
-func readCursor(kind, cursor string) (int64, error) {
-	if cursor == "" {
-		return 0, nil
-	}
-	raw, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err == nil {
-		if number, ok := strings.CutPrefix(string(raw), kind+" "); ok {
-			if id, err := strconv.ParseInt(number, 10, 64); err == nil && id > 0 {
-				return id, nil
-			}
-		}
-	}
-	return 0, badRequest("the cursor is none of this list", "Give next of the page before, with the same parameters.")
 }

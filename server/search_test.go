@@ -103,7 +103,7 @@ func TestSearchGoesOnBeyondItsBound(t *testing.T) {
 	s := serve(t)
 	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "rare"})
 	_, err := s.ph.Pool().Exec(t.Context(),
-		"insert into posthorn.events (namespace_id, stream_id, type, payload) select 1, 1, 'common', '{}' from generate_series(1, $1::int)", looksPerCall)
+		"insert into posthorn.events (namespace_id, stream_id, type, payload) select 1, 1, 'common', '{}' from generate_series(1, $1::int)", maxScanned)
 	if err != nil {
 		t.Fatal(err)
 	}

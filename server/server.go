@@ -88,7 +88,7 @@ type Server struct {
 	mux     *http.ServeMux
 	api     huma.API
 	handler http.Handler // the mux and its middleware
-	gate    *gate
+	access  *accessCache
 	pages   *pages.Pages // the page for people
 	box     *sealing.Box // opens and seals payloads with the client's keepers
 
@@ -114,7 +114,7 @@ func New(client *posthorn.Client, options Options) *Server {
 	s := &Server{
 		client: client, options: options, log: log, outage: failures,
 		mux: http.NewServeMux(), drained: drained, headerTimeout: headerTimeout, bodyTimeout: bodyTimeout,
-		waits: newGroupWaits(client, options.MaxWaits), gate: newGate(client.Pool(), options.Tokens, time.Now),
+		waits: newGroupWaits(client, options.MaxWaits), access: newAccessCache(client.Pool(), options.Tokens, time.Now),
 		box:     sealing.New(client.Pool(), client.Sealer(), log),
 		jobBell: work.NewBell(client.Pool(), log),
 	}

@@ -78,7 +78,7 @@ func TestPagesOfOtherOrigins(t *testing.T) {
 	publish := func(origin string) answered {
 		return s.call(t, "POST", "/v1/events", `{"type":"a"}`, "Origin: "+origin, "Sec-Fetch-Site: cross-site")
 	}
-	publish("https://bad.example").wantProblem(t, 403, "elsewhere")
+	publish("https://bad.example").wantProblem(t, 403, "other origins")
 	good := publish("https://good.example").want(t, 201)
 	equal(t, "allowed origin", good.header.Get("Access-Control-Allow-Origin"), "https://good.example")
 	preflight := s.call(t, "OPTIONS", "/v1/events", nil, "Origin: https://good.example", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization").want(t, 204)

@@ -1,16 +1,11 @@
 package server
 
 import (
-	"context"
-	"os"
-	"os/exec"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
 	"github.com/posthorn/posthorn/internal/await"
@@ -26,48 +21,6 @@ func TestDocsPageNeedsNothingFromElsewhere(t *testing.T) {
 	policy := page.header.Get("Content-Security-Policy")
 	if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
 		t.Errorf("policy: %s", policy)
-	}
-}
-
-// browser opens a page in a real browser, and returns the addresses it asked and
-// the errors it met.
-func browser(t *testing.T) (ctx context.Context, seen func() (asked, troubles []string)) {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("there is no chromium; scripts/deps installs it where that is easy")
-	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WSURLReadTimeout(await.Limit))
-	if os.Getuid() == 0 {
-		options = append(options, chromedp.NoSandbox)
-	}
-	ctx, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
-	t.Cleanup(stop)
-	ctx, closeTab := chromedp.NewContext(ctx)
-	t.Cleanup(closeTab)
-	ctx, cancel := context.WithTimeout(ctx, await.Limit)
-	t.Cleanup(cancel)
-	t.Cleanup(func() { _ = chromedp.Cancel(ctx) }) // waits until the browser has ended
-	var mu sync.Mutex
-	var asked, troubles []string
-	chromedp.ListenTarget(ctx, func(event any) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch event := event.(type) {
-		case *network.EventRequestWillBeSent:
-			asked = append(asked, event.Request.URL)
-		case *runtime.EventExceptionThrown:
-			troubles = append(troubles, event.ExceptionDetails.Error())
-		case *runtime.EventConsoleAPICalled:
-			if event.Type == runtime.APITypeError {
-				troubles = append(troubles, string(event.Args[0].Value))
-			}
-		}
-	})
-	return ctx, func() ([]string, []string) {
-		mu.Lock()
-		defer mu.Unlock()
-		return asked, troubles
 	}
 }
 

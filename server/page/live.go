@@ -21,6 +21,7 @@ const (
 	livePace     = 2 * time.Second // between two renderings of a page, at least
 	liveShare    = 0.005           // of the time may be spent on renderings
 	liveCredit   = 200 * time.Millisecond
+	liveRest     = 15 * time.Second // at most between two renderings, also of an expensive page
 	liveComment  = 15 * time.Second // after so long without news the stream says that it is there
 	liveTimeout  = 10 * time.Second // for the browser to take what is sent
 	mostWatching = 1000
@@ -46,6 +47,7 @@ func (a *allowance) spend(took time.Duration) time.Time {
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.saved = min(liveCredit, a.saved+time.Duration(float64(now.Sub(a.at))*liveShare)) - took
+	a.saved = max(a.saved, -time.Duration(float64(liveRest)*liveShare))
 	a.at = now
 	if a.saved >= 0 {
 		return now

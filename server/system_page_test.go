@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 )
 
@@ -156,4 +157,25 @@ func TestTokenPages(t *testing.T) {
 	ask := operator.get("/ui/default/token/revoke?id=2").wantPage(t, 200, "Revoke token 2")
 	operator.post(ask, "/ui/default/token/revoke", url.Values{"id": {"2"}}).wantPage(t, 200, "is revoked", "revoked")
 	operator.get("/ui/default/token/revoke?id=77").wantPage(t, 404, "there is no token 77")
+}
+
+func TestWebhookPages(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	b.get("/ui/default/webhooks").wantPage(t, 200, "There is no webhook.")
+	secret, err := s.ph.Admin().CreateWebhook(t.Context(), "shop", admin.WebhookSettings{
+		URL: "https://example.com/hook?<b>", Headers: map[string]string{"X-Key": "sesame"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := b.get("/ui/default/webhook?name=shop").wantPage(t, 200, "https://example.com/hook", "X-Key", "No request was sent.")
+	page.wantNone(t, secret, "sesame", "<b>")
+	back := "/ui/default/webhooks"
+	b.post(page, "/ui/default/webhook/test", url.Values{"name": {"shop"}, "back": {back}}).wantPage(t, 200, "gets a test event")
+	b.post(page, "/ui/default/webhook/disable", url.Values{"name": {"shop"}, "back": {back}}).wantPage(t, 200, "disabled by an operator", "Enable")
+	b.post(page, "/ui/default/webhook/enable", url.Values{"name": {"shop"}, "back": {back}}).wantPage(t, 200, "is enabled", "Disable")
+	b.post(page, "/ui/default/webhook/redeliver", url.Values{"name": {"shop"}, "event": {"77"}}).wantPage(t, 404, "event 77")
+	b.get("/ui/default/webhook?name=none").wantPage(t, 404, "none")
 }

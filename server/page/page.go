@@ -79,6 +79,7 @@ func New(c Config) *Pages {
 	p.relays()
 	p.projections()
 	p.tokens()
+	p.webhooks()
 	p.audit()
 	p.find()
 	return p

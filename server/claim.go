@@ -107,7 +107,7 @@ func (s *Server) claim(ctx context.Context, request claimRequest) (pg.Lease, err
 		return pg.Lease{}, ctx.Err()
 	}
 	if err == nil && slices.ContainsFunc(lease.Events, func(e pg.Event) bool { return !request.caller.mayRead(e.Stream) }) {
-		// checkClaim has passed, but an event can be sent to one subscription whatever
+		// checkClaim has passed, but a message for one subscription alone need not match
 		// its filter, and the stream may have been restricted since.
 		err = cmp.Or(pg.Release(claiming, s.client.Pool(), lease), errHiddenClaim())
 		s.waits.wake(request.group)

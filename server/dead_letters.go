@@ -65,8 +65,8 @@ func (s *Server) deadLetters() {
 	}
 	onMany("redrive", "Redrive dead letters: hand the events out again, with all their attempts", (*admin.Admin).Redrive)
 	onMany("purge", "Delete dead letters for good", (*admin.Admin).Purge)
-	onMany("discard", "Mark dead letters as discarded; they are deleted after the retention of events", (*admin.Admin).Discard)
-	onMany("recover", "Take the mark of discarded dead letters away", (*admin.Admin).Recover)
+	onMany("discard", "Discard dead letters: they are deleted after the retention of events, unless they are recovered", (*admin.Admin).Discard)
+	onMany("recover", "Recover discarded dead letters", (*admin.Admin).Recover)
 
 	onOne := func(method, suffix, id, summary string, do deadLetterAction) {
 		register(s, operation{
@@ -83,14 +83,14 @@ func (s *Server) deadLetters() {
 		})
 	}
 	onOne(http.MethodPost, "/redrive", "redrive-dead-letter", "Redrive a dead letter", (*admin.Admin).Redrive)
-	onOne(http.MethodPost, "/discard", "discard-dead-letter", "Mark a dead letter as discarded", (*admin.Admin).Discard)
-	onOne(http.MethodPost, "/recover", "recover-dead-letter", "Take the mark of a discarded dead letter away", (*admin.Admin).Recover)
+	onOne(http.MethodPost, "/discard", "discard-dead-letter", "Discard a dead letter", (*admin.Admin).Discard)
+	onOne(http.MethodPost, "/recover", "recover-dead-letter", "Recover a discarded dead letter", (*admin.Admin).Recover)
 	onOne(http.MethodDelete, "", "purge-dead-letter", "Delete a dead letter for good", (*admin.Admin).Purge)
 
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/dead-letters/{id}/redrive-edited", id: "redrive-edited-dead-letter", tag: "dead letters",
-		summary: "Bring a dead letter back with another payload", scope: scopeAdmin,
-		description: "The group is handed an event with an id of its own, which is returned, and the dead letter is discarded.",
+		summary: "Redrive a dead letter with another payload", scope: scopeAdmin,
+		description: "The group is handed a new event, whose id is returned. The dead letter is discarded.",
 	}, s.redriveEdited)
 }
 
@@ -106,7 +106,7 @@ type redriven struct {
 }
 
 func (s *Server) redriveEdited(ctx context.Context, c caller, input *redriveEditedInput) (*bodyOf[redriven], error) {
-	if _, err := s.getDeadLetter(ctx, c, &input.ByID); err != nil { // it may be hidden
+	if _, err := s.getDeadLetter(ctx, c, &input.ByID); err != nil { // the dead letter may be hidden from the caller
 		return nil, err
 	}
 	event, err := s.admin(c).RedriveEdited(ctx, input.ID, input.Body.Payload)

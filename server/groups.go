@@ -79,8 +79,8 @@ func (s *Server) groups() {
 
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/groups/{name}/seek", id: "preview-seek-group", tag: "groups",
-		summary: "What moving a group would do", scope: scopeRead,
-		description: "The events that it would be handed again, and those that it would never be handed: estimates beyond 10,000.",
+		summary: "Preview moving a group", scope: scopeRead,
+		description: "The number of events that the group would be handed again, and of those that it would skip: estimates beyond 10,000.",
 	}, s.previewSeek)
 
 	s.claiming()
@@ -132,9 +132,8 @@ func (s *Server) seekGroup(ctx context.Context, c caller, input *seekInput) (*st
 }
 
 type previewSeekInput struct {
-	in.Namespace
-	Name string `path:"name" doc:"The name of the group"`
-	To   string `query:"to" required:"true" doc:"beginning, end or a time" example:"2026-01-31T12:00:00Z"`
+	in.ByName
+	To string `query:"to" required:"true" doc:"beginning, end, or a time" example:"2026-01-31T12:00:00Z"`
 }
 
 func (s *Server) previewSeek(ctx context.Context, c caller, input *previewSeekInput) (*bodyOf[admin.SeekPreview], error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/posthorn/posthorn/internal/token"
 )
 
-// record collects what is logged about a request. Headers and queries are not part of
+// record collects the log attributes of a request. Headers and queries are not part of
 // it, because they may contain secrets.
 type record struct {
 	method, path string

@@ -136,7 +136,7 @@ func (s *Server) publishOrReplay(ctx context.Context, namespace string, all []po
 	return ids, replayed, err
 }
 
-// publish does in any namespace what the client's Publish does in its own.
+// publish publishes messages in any namespace, as the client's Publish does in its own.
 func (s *Server) publish(ctx context.Context, db posthorn.DB, namespace string, all []posthorn.Message) ([]int64, error) {
 	if namespace == s.client.Namespace() {
 		return s.client.Publish(ctx, db, all...)

@@ -44,6 +44,6 @@ type DeadLetters struct {
 	FailedAfter  time.Time `query:"failed_after" json:"failed_after,omitzero"`
 	FailedBefore time.Time `query:"failed_before" json:"failed_before,omitzero"`
 	Key          string    `query:"key" json:"key,omitempty" doc:"The key of the event"`
-	UpTo         int64     `query:"upto" json:"upto,omitempty" minimum:"1" doc:"Those with this id or a lower one"`
-	Discarded    bool      `query:"discarded" json:"discarded,omitempty" doc:"Those that are discarded, instead of the others"`
+	UpTo         int64     `query:"upto" json:"upto,omitempty" minimum:"1" doc:"Only dead letters with this id or a lower one"`
+	Discarded    bool      `query:"discarded" json:"discarded,omitempty" doc:"true: only discarded dead letters. Default: only others"`
 }

@@ -60,10 +60,10 @@ type Config struct {
 	Description  string
 	NodeMetadata map[string]any
 
-	// DrainFor is how long handlers may continue after the context of Run has ended. Then their
-	// contexts end, and unfinished events go to other nodes. A longer time repeats less
-	// work, a shorter one stops sooner. Keep it below the grace period of your platform.
-	// Default: 20 seconds.
+	// DrainFor is how long handlers may continue after the context of Run has ended. Then
+	// their contexts end, and unfinished events go to other nodes. A longer time repeats
+	// less work, a shorter one stops sooner. Keep it below the grace period of your
+	// platform. Default: 20 seconds.
 	DrainFor time.Duration
 
 	// Encode turns payloads into JSON, and Decode reads them for [On], [OnTx],

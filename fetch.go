@@ -124,7 +124,7 @@ func newFetchState() fetchState {
 func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
 	ctx = g.withLeaseTime(ctx)
 	c := g.client
-	news, unsubscribe := c.logWatch.Subscribe()
+	newEvents, unsubscribe := c.logWatch.Subscribe()
 	defer unsubscribe()
 	// If the result of a call is lost, its events wait until their lease expires.
 	taking, cancel := withGrace(ctx)
@@ -161,7 +161,7 @@ func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
 		}
 		timer := time.NewTimer(pause)
 		select {
-		case <-news:
+		case <-newEvents:
 		case <-g.fetchState.settled:
 		case <-timer.C:
 		case <-ctx.Done():

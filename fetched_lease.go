@@ -335,7 +335,7 @@ type fetchedLeases struct {
 
 func (f *fetchedLeases) init(c *Client) {
 	f.client = c
-	f.saving = worker.Trouble{Log: c.log, What: "cannot save answers yet"}
+	f.saving = worker.Trouble{Log: c.log, Message: "cannot save answers yet"}
 	f.Every, f.ExtendAll = saveInterval, f.save
 	f.Init()
 }

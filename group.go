@@ -66,7 +66,7 @@ func (g *Group) define(ctx context.Context) (pg.Group, error) {
 // blocks reports whether a failed event holds back the next events of its slot.
 func (g *Group) blocks() bool { return g.config.Order != Unordered && !g.config.SetAside }
 
-func (g *Group) consumeConfig(group pg.Group, news <-chan struct{}) consume.Config {
+func (g *Group) consumeConfig(group pg.Group, newEvents <-chan struct{}) consume.Config {
 	return consume.Config{
 		Pool:                g.client.control,
 		Work:                g.client.transactions,
@@ -74,7 +74,7 @@ func (g *Group) consumeConfig(group pg.Group, news <-chan struct{}) consume.Conf
 		Node:                g.client.NodeID(),
 		Routes:              g.routes,
 		AskOthers:           g.loadOtherHandlers,
-		News:                news,
+		NewEvents:           newEvents,
 		Ordered:             g.config.Order != Unordered,
 		Blocks:              g.blocks(),
 		SharedTx:            g.config.SharedTx,
@@ -109,14 +109,14 @@ func (g *Group) run(ctx, stop context.Context) error {
 	for _, name := range g.withoutHandler() {
 		g.client.log.Warn("a subscription without a handler is not created yet", "group", g.name, "subscription", name)
 	}
-	news, unsubscribe := g.client.logWatch.Subscribe()
+	newEvents, unsubscribe := g.client.logWatch.Subscribe()
 	defer unsubscribe()
 	var recording sync.WaitGroup
 	defer recording.Wait()
 	record, stopRecording := context.WithCancel(stop)
 	defer stopRecording()
 	recording.Go(func() { g.keepRecorded(record, group, changed) })
-	consume.Run(stop, g.withLeaseTime(ctx), g.consumeConfig(group, news))
+	consume.Run(stop, g.withLeaseTime(ctx), g.consumeConfig(group, newEvents))
 	return nil
 }
 
@@ -213,7 +213,7 @@ func (g *Group) notifyChange() {
 func (g *Group) keepRecorded(ctx context.Context, group pg.Group, changed <-chan struct{}) {
 	ticker := time.NewTicker(handlerInterval)
 	defer ticker.Stop()
-	trouble := worker.Trouble{Log: g.client.log.With("group", g.name), What: "nodes cannot exchange their handlers yet"}
+	trouble := worker.Trouble{Log: g.client.log.With("group", g.name), Message: "nodes cannot exchange their handlers yet"}
 	for unrecorded := false; ; {
 		select {
 		case <-ctx.Done():

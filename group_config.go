@@ -77,9 +77,9 @@ type GroupConfig struct {
 	// has failed. Negative for none. Default: 5 minutes.
 	Timeout time.Duration
 	// IdlePoll is the interval at which an idle group looks for events without a
-	// notification. The interval bounds the delay of a retry, and of an event whose transaction
-	// was open for long. A shorter interval costs an idle database more. Default: 250
-	// ms.
+	// notification. The interval bounds the delay of a retry, and of an event whose
+	// transaction was open for long. A shorter interval costs an idle database more.
+	// Default: 250 ms.
 	IdlePoll time.Duration
 
 	// KeepSealed leaves the payloads of confidential streams encrypted, for programs

@@ -25,10 +25,11 @@ type Handler func(ctx context.Context, e Event) error
 type Middleware func(Handler) Handler
 
 // Handle registers a handler for the events whose type matches one of the patterns,
-// which are separated by commas: order.placed, order.* for one more part, order.> for one
-// or more parts, > for all types. With [Subscribed] it is the handler of the subscription
-// with its name. The name must be unique in the group and must never change, because
-// retries are stored under it.
+// which are separated by commas. In a pattern * stands for one part of the type, and > at
+// the end for one or more parts: order.placed, order.*, order.>. The pattern > matches all
+// types. With [Subscribed] in place of patterns, the handler is for the subscription with
+// its name. The name must be unique in the group and must never change, because retries
+// are stored under it.
 //
 // The handlers of an event run in the order of their registration, each by itself: an
 // event is retried only for the handlers that have failed. Handlers may be added while

@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/upkeep"
 	"github.com/posthorn/posthorn/internal/worker"
@@ -83,6 +86,39 @@ func (c *Client) endRun() {
 	c.running = false
 }
 
+// component is a group, projection, relay, import or job handler that [Client.Run] runs.
+type component interface {
+	registered() *registration
+	// run runs the component until stop ends. Work in progress may continue until ctx
+	// ends.
+	run(ctx, stop context.Context) error
+}
+
+// registration is the common part of all components.
+type registration struct {
+	client  *Client
+	label   string // unique among the components of a client, see GroupStats.Group
+	metrics *observe.Group
+	err     error // the registration is invalid: run returns this error
+}
+
+func (r *registration) registered() *registration { return r }
+
+// register adds a component, also to a Run that is running.
+func (c *Client) register(added component) {
+	r := added.registered()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if slices.ContainsFunc(c.components, func(other component) bool { return other.registered().label == r.label }) {
+		r.err = invalid(fmt.Sprintf("%q is registered twice", r.label),
+			"Register each group, projection, relay, import and job handler once, under a name of its own.")
+		r.label += " (duplicate)"
+	}
+	c.components = append(c.components, added)
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
 // runComponents runs all components, also those that are registered later. It returns
 // when stop has ended and all components have returned.
 func (c *Client) runComponents(work, stop context.Context, fail context.CancelCauseFunc) {
@@ -154,7 +190,7 @@ func (c *Client) removeNode(ctx context.Context) {
 // sendHeartbeats records periodically that this node is alive. A node that upkeep has
 // removed, perhaps because its machine was suspended, registers again.
 func (c *Client) sendHeartbeats(ctx context.Context) {
-	trouble := worker.Trouble{Log: c.log, What: "cannot send a heartbeat yet"}
+	trouble := worker.Trouble{Log: c.log, Message: "cannot send a heartbeat yet"}
 	for worker.Pause(ctx, c.heartbeat) {
 		known, err := pg.TouchHeartbeat(ctx, c.control, c.config.NodeID)
 		if err == nil && !known {

@@ -108,10 +108,10 @@ func (p *projection) run(ctx, stop context.Context) error {
 	if err != nil {
 		return err
 	}
-	news, unsubscribe := p.client.logWatch.Subscribe()
+	newEvents, unsubscribe := p.client.logWatch.Subscribe()
 	defer unsubscribe()
 	config := p.engineConfig(group)
-	config.News = news
+	config.NewEvents = newEvents
 	project.New(config).Run(stop, pg.Within(ctx, pg.LeaseTime(config.LeaseFor)))
 	return nil
 }

@@ -120,7 +120,7 @@ func (r *replacement) beginOrJoin(ctx context.Context) (s admin.ProjectionStatus
 
 // run applies events until the replacement has finished.
 func (r *replacement) run(ctx context.Context) error {
-	trouble := worker.Trouble{Log: r.client.log.With("projection", r.name), What: "cannot replace a projection yet"}
+	trouble := worker.Trouble{Log: r.client.log.With("projection", r.name), Message: "cannot replace a projection yet"}
 	for ctx.Err() == nil {
 		applied, err := r.engine.Next(ctx)
 		done := false

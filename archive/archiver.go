@@ -123,7 +123,7 @@ func (a *Archiver) Run(ctx context.Context) error {
 // plan reads the log and plans segments until ctx ends. It returns an error only if a
 // retry cannot help.
 func (a *Archiver) plan(ctx context.Context) error {
-	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: a.log, What: "the archive cannot read on"}}
+	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: a.log, Message: "the archive cannot read on"}}
 	for {
 		var events, segments int64
 		var ok bool

@@ -39,8 +39,8 @@ type Report struct {
 
 // Problem is one defect of an archive.
 type Problem struct {
-	Stream string `json:"stream,omitempty"`
-	What   string `json:"what"`
+	Stream      string `json:"stream,omitempty"`
+	Description string `json:"description"`
 }
 
 const (
@@ -89,7 +89,7 @@ func (v *verifier) problem(stream string, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	p := Problem{stream, err.Error()}
-	if slices.ContainsFunc(v.report.Problems, func(known Problem) bool { return known.What == p.What }) {
+	if slices.ContainsFunc(v.report.Problems, func(known Problem) bool { return known.Description == p.Description }) {
 		return // a manifest is read once more to compare with the log
 	}
 	if len(v.report.Problems) == maxProblems {

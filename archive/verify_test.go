@@ -51,7 +51,7 @@ func TestVerifyFindsDamage(t *testing.T) {
 			}
 			c.damage(damaged)
 			report := damaged.verify(archive.VerifyConfig{})
-			if len(report.Problems) != 1 || !strings.Contains(report.Problems[0].What, c.want) {
+			if len(report.Problems) != 1 || !strings.Contains(report.Problems[0].Description, c.want) {
 				t.Errorf("%+v", report.Problems)
 			}
 			if c.repair {
@@ -116,7 +116,7 @@ func TestVerifyAgainstTheLog(t *testing.T) {
 	}
 	w.exec("delete from posthorn.archive_parts")
 	r := w.verify(against)
-	if len(r.Problems) != 50 || !strings.Contains(r.Problems[0].What, "event 201 is in the log and not in the archive") {
+	if len(r.Problems) != 50 || !strings.Contains(r.Problems[0].Description, "event 201 is in the log and not in the archive") {
 		t.Errorf("50 are lost: %+v", r)
 	}
 	against.ToID = 200
@@ -129,7 +129,7 @@ func TestVerifyAgainstTheLog(t *testing.T) {
 	}
 	w.exec("alter table posthorn.events disable trigger append_only")
 	w.exec(`update posthorn.events set payload = '{"n":  7}' where id = 7`)
-	if r := w.verify(against); len(r.Problems) != 1 || r.Problems[0].What != "event 7 has another payload in the log" {
+	if r := w.verify(against); len(r.Problems) != 1 || r.Problems[0].Description != "event 7 has another payload in the log" {
 		t.Errorf("one is another: %+v", r)
 	}
 }

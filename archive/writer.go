@@ -26,7 +26,7 @@ type leasedStream struct {
 func newWriter(a *Archiver) *writer {
 	w := &writer{Archiver: a}
 	w.heartbeat = worker.Heartbeat[*leasedStream]{
-		Every: a.config.LeaseFor / 3, Trouble: &worker.Trouble{Log: a.log, What: "cannot extend the lease of a stream yet"},
+		Every: a.config.LeaseFor / 3, Trouble: &worker.Trouble{Log: a.log, Message: "cannot extend the lease of a stream yet"},
 		Extend: func(ctx context.Context, s *leasedStream) (time.Duration, error) {
 			return a.config.LeaseFor, pg.ExtendArchiveStream(ctx, a.db, s.ArchiveStream, a.config.LeaseFor, "")
 		},

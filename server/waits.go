@@ -148,7 +148,7 @@ func (w *groupWaits) wakeAll() {
 }
 
 func (w *groupWaits) run(stop chan struct{}) {
-	news, end := listen.Of(w.client).News()
+	newEvents, end := listen.Of(w.client).NewEvents()
 	defer end()
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -156,7 +156,7 @@ func (w *groupWaits) run(stop chan struct{}) {
 		select {
 		case <-stop:
 			return
-		case <-news:
+		case <-newEvents:
 		case <-ticker.C:
 		}
 		w.wakeAll()

@@ -119,7 +119,7 @@ func (a *app) verifyArchive(cmd *cobra.Command, url string, f rangeFlags, all, a
 
 func printVerified(cmd *cobra.Command, report archive.Report, compared bool) error {
 	for _, problem := range report.Problems {
-		fmt.Fprintln(cmd.OutOrStdout(), oneLine.Replace(problem.What))
+		fmt.Fprintln(cmd.OutOrStdout(), oneLine.Replace(problem.Description))
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "read %d events in %d segments of %d streams, %s\n", report.Events, report.Segments, report.Streams, roughBytes(report.Size))
 	if compared {

@@ -18,7 +18,7 @@ type Config struct {
 
 	Routes    *Routes
 	AskOthers func(ctx context.Context) error // updates Routes with the handlers of other nodes; may be nil
-	News      <-chan struct{}                 // receives when there may be work
+	NewEvents <-chan struct{}                 // receives when there may be work
 
 	Ordered             bool // the events of a lease run one after another
 	Blocks              bool // in ordered groups: a failure ends the lease
@@ -66,17 +66,17 @@ func newGroup(config Config) *group {
 		Config:    config,
 		batch:     worker.NewSizer(config.BatchSize),
 		failing:   worker.Failures{Log: config.Log},
-		releasing: worker.Trouble{Log: config.Log, What: "cannot give a lease back yet"},
-		asking:    worker.Trouble{Log: config.Log, What: "cannot ask other nodes for their handlers yet"},
-		opening:   worker.Trouble{Log: config.Log, What: "cannot run a transaction yet"},
+		releasing: worker.Trouble{Log: config.Log, Message: "cannot give a lease back yet"},
+		asking:    worker.Trouble{Log: config.Log, Message: "cannot ask other nodes for their handlers yet"},
+		opening:   worker.Trouble{Log: config.Log, Message: "cannot run a transaction yet"},
 	}
 	g.settling = worker.Retry{
 		Outages: true, Each: max(config.LeaseFor/3, time.Second),
-		Trouble: &worker.Trouble{Log: config.Log, What: "cannot settle yet"},
+		Trouble: &worker.Trouble{Log: config.Log, Message: "cannot settle yet"},
 	}
 	g.heartbeat = worker.Heartbeat[*lease]{
 		Every: config.LeaseFor / 3, Extend: g.extend, Stuck: g.leaveToExpire,
-		Trouble: &worker.Trouble{Log: config.Log, What: "cannot extend a lease yet"},
+		Trouble: &worker.Trouble{Log: config.Log, Message: "cannot extend a lease yet"},
 	}
 	if config.Timeout > 0 {
 		g.heartbeat.Patience = config.Timeout + config.LeaseFor
@@ -92,7 +92,7 @@ func (g *group) KeepAlive(ctx context.Context) { g.heartbeat.Run(ctx) }
 func (g *group) Room(context.Context) int { return g.batch.Next() }
 
 // Rest waits for a notification.
-func (g *group) Rest(stop context.Context) bool { return worker.Rest(stop, g.IdlePoll, g.News) }
+func (g *group) Rest(stop context.Context) bool { return worker.Rest(stop, g.IdlePoll, g.NewEvents) }
 
 // leaveToExpire reports a lease that is not extended any more.
 func (g *group) leaveToExpire(l *lease) {

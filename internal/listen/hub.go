@@ -144,7 +144,7 @@ func (r *reading) run(ctx context.Context) {
 	notified, end := r.hub.Watch.Subscribe()
 	defer end()
 	defer r.hub.Watch.KeepRunning()()
-	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: r.hub.Log, What: "cannot read for listeners yet"}}
+	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: r.hub.Log, Message: "cannot read for listeners yet"}}
 	for ctx.Err() == nil {
 		var caughtUp bool
 		err := retry.Do(ctx, func(ctx context.Context) (err error) {

@@ -122,7 +122,7 @@ func (l *Listener) retryCatchUp(ctx context.Context) error {
 		return l.catchUp(ctx)
 	}
 	var closed error
-	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: l.hub.Log, What: "a listener cannot catch up yet"}}
+	retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: l.hub.Log, Message: "a listener cannot catch up yet"}}
 	err := retry.Do(ctx, func(ctx context.Context) error {
 		err := l.catchUp(ctx)
 		if errors.Is(err, l.hub.Closed) {

@@ -83,11 +83,11 @@ func (l *Listener) start(ctx context.Context, start Start) (err error) {
 	return l.StartAt(ctx, cursor)
 }
 
-// News returns a channel that receives whenever something may have been published, in
-// any namespace of the database, and a function that ends that. News that nobody waits
-// for is kept, once. It may miss something: look now and then, too.
-func (h *Hub) News() (news <-chan struct{}, end func()) {
-	news, unsubscribe := h.Watch.Subscribe()
-	enough := h.Watch.KeepRunning()
-	return news, func() { unsubscribe(); enough() }
+// NewEvents returns a channel that receives when an event may have been published, in
+// any namespace of the database, and a function that ends the subscription. A value waits
+// for its receiver. Notifications may be lost, so the receiver must also poll.
+func (h *Hub) NewEvents() (newEvents <-chan struct{}, end func()) {
+	newEvents, unsubscribe := h.Watch.Subscribe()
+	stopWatch := h.Watch.KeepRunning()
+	return newEvents, func() { unsubscribe(); stopWatch() }
 }

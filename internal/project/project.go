@@ -21,9 +21,9 @@ type Config struct {
 	Group pg.Group
 	Node  string
 
-	Patterns []string // types of the events to apply; other events are skipped
-	Apply    func(ctx context.Context, tx pgx.Tx, events []pg.Event) error
-	News     <-chan struct{} // receives when there may be work; may be nil
+	Patterns  []string // types of the events to apply; other events are skipped
+	Apply     func(ctx context.Context, tx pgx.Tx, events []pg.Event) error
+	NewEvents <-chan struct{} // receives when there may be work; may be nil
 
 	BatchSize int           // events per transaction, at most
 	LeaseFor  time.Duration // length of a lease; heartbeats extend it
@@ -54,12 +54,12 @@ func New(config Config) *Projection {
 	config.Log = config.Log.With("projection", config.Group.Name)
 	p := &Projection{
 		Config: config, size: config.BatchSize, pipeline: config.Work.Pipeline(config.LeaseFor),
-		trouble: worker.Trouble{Log: config.Log, What: "trouble with the database"},
+		trouble: worker.Trouble{Log: config.Log, Message: "trouble with the database"},
 		failing: worker.Failures{Log: config.Log},
 	}
 	p.heartbeat = worker.Heartbeat[*lease]{
 		Every: config.LeaseFor / 3, Extend: p.extend,
-		Trouble: &worker.Trouble{Log: config.Log, What: "cannot extend a lease yet"},
+		Trouble: &worker.Trouble{Log: config.Log, Message: "cannot extend a lease yet"},
 		Stuck: func(*lease) {
 			p.Log.Error("a batch does not return although its time is over: its lease is left to expire")
 		},
@@ -92,7 +92,9 @@ func (p *Projection) Next(work context.Context) (took int, err error) {
 func (p *Projection) Room(context.Context) int { return p.BatchSize }
 
 // Rest waits for a notification.
-func (p *Projection) Rest(stop context.Context) bool { return worker.Rest(stop, p.IdlePoll, p.News) }
+func (p *Projection) Rest(stop context.Context) bool {
+	return worker.Rest(stop, p.IdlePoll, p.NewEvents)
+}
 
 // KeepAlive extends the current lease until ctx ends.
 func (p *Projection) KeepAlive(ctx context.Context) { p.heartbeat.Run(ctx) }

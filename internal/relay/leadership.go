@@ -151,7 +151,7 @@ func (l *leadership) await(written <-chan settled, take bool) (s settled, ok boo
 	defer timer.Stop()
 	select {
 	case s, ok = <-written:
-	case <-l.News:
+	case <-l.NewEvents:
 	case <-timer.C:
 	case <-l.going.Done():
 	}
@@ -190,7 +190,7 @@ func (l *leadership) notify() {
 
 // trim has the sink trim the streams that were written to.
 func (l *leadership) trim() {
-	trouble := worker.Trouble{Log: l.Log, What: "cannot trim a stream yet"}
+	trouble := worker.Trouble{Log: l.Log, Message: "cannot trim a stream yet"}
 	for worker.Pause(l.going, l.TrimEvery) {
 		l.mu.Lock()
 		written := l.written

@@ -21,8 +21,8 @@ type Config struct {
 	Write func(ctx context.Context, events []pg.Event) error
 	// Trim removes entries of a stream from the broker that are not needed any more;
 	// may be nil.
-	Trim func(ctx context.Context, stream string) error
-	News <-chan struct{} // receives when there may be events to read; may be nil
+	Trim      func(ctx context.Context, stream string) error
+	NewEvents <-chan struct{} // receives when there may be events to read; may be nil
 
 	BatchSize   int // events of a window, at most
 	MaxSetAside int // events that may be set aside; more are not read

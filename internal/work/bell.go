@@ -142,7 +142,7 @@ func (b *Bell) ring() {
 // poll looks for news until ctx ends.
 func (b *Bell) poll(ctx context.Context) {
 	seen, failing := int64(-1), false
-	trouble := worker.Trouble{Log: b.log, What: "cannot look for news of jobs yet"}
+	trouble := worker.Trouble{Log: b.log, Message: "cannot look for news of jobs yet"}
 	rung := time.Now()
 	for {
 		pause := b.pause(&rung)

@@ -83,11 +83,11 @@ func Run(stop, work context.Context, config Config) error {
 	k := &kind{
 		Config: config, stop: stop, look: true, waiter: config.Bell.Join(config.Namespace, config.Tags),
 		room: make(chan struct{}, 1), done: completer{wake: make(chan struct{}, 1)}, held: map[int64]*Job{},
-		extending: worker.Trouble{Log: config.Log, What: "cannot extend leases of jobs yet"},
+		extending: worker.Trouble{Log: config.Log, Message: "cannot extend leases of jobs yet"},
 		failing:   worker.Failures{Log: config.Log},
 		settling: worker.Retry{
 			Outages: true, Each: max(config.LeaseFor/3, time.Second),
-			Trouble: &worker.Trouble{Log: config.Log, What: "cannot record the end of jobs yet"},
+			Trouble: &worker.Trouble{Log: config.Log, Message: "cannot record the end of jobs yet"},
 		},
 	}
 	defer k.waiter.Leave()

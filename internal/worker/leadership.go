@@ -46,8 +46,8 @@ type heldLead struct {
 // current work, at most until work ends, gives the lead back and returns. It returns an
 // error of Acquire that a retry cannot resolve.
 func (l *Lead) Run(stop, work context.Context) error {
-	asking := Retry{Outages: true, Trouble: &Trouble{Log: l.Log, What: "cannot ask for the lead yet"}}
-	working := &Trouble{Log: l.Log, What: "cannot work as the leader yet"}
+	asking := Retry{Outages: true, Trouble: &Trouble{Log: l.Log, Message: "cannot ask for the lead yet"}}
+	working := &Trouble{Log: l.Log, Message: "cannot work as the leader yet"}
 	for owner := ""; stop.Err() == nil; {
 		var held *heldLead
 		known := owner
@@ -95,7 +95,7 @@ func (l *Lead) acquire(ctx, work context.Context) (held *heldLead, owner string,
 // lead works while this process leads. It returns false if the lead was lost.
 func (l *Lead) lead(stop, work context.Context, held *heldLead, trouble *Trouble) bool {
 	heartbeat := Heartbeat[*heldLead]{
-		Every: l.LeaseFor / 3, Trouble: &Trouble{Log: l.Log, What: "cannot extend the lead yet"},
+		Every: l.LeaseFor / 3, Trouble: &Trouble{Log: l.Log, Message: "cannot extend the lead yet"},
 		Extend: func(ctx context.Context, held *heldLead) (time.Duration, error) {
 			err := held.Extend(ctx)
 			if err == nil {

@@ -14,8 +14,8 @@ import (
 // which makes all activities fail, in place of every Trouble. A nil Trouble logs
 // nothing. It is safe for use by any number of goroutines.
 type Trouble struct {
-	Log  *slog.Logger
-	What string // the message, such as: cannot take work yet
+	Log     *slog.Logger
+	Message string // the log message, such as: cannot take work yet
 
 	mu       sync.Mutex
 	since    time.Time
@@ -35,7 +35,7 @@ func (t *Trouble) Report(err error) {
 	}
 	if !t.reported && !outage.Hides(t.Log, err) {
 		t.reported = true
-		t.Log.Warn(t.What+", trying again", "error", err)
+		t.Log.Warn(t.Message+", trying again", "error", err)
 	}
 }
 
@@ -47,7 +47,7 @@ func (t *Trouble) Over() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.reported {
-		t.Log.Info("trouble is over", "was", t.What, "failures", t.times, "for", time.Since(t.since).Round(time.Millisecond))
+		t.Log.Info("trouble is over", "was", t.Message, "failures", t.times, "for", time.Since(t.since).Round(time.Millisecond))
 	}
 	t.times, t.reported = 0, false
 }

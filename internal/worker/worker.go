@@ -60,7 +60,7 @@ func Run[B comparable](stop, work context.Context, kind Kind[B], config Config) 
 	defer end()
 	l := &loop[B]{
 		Config: config, kind: kind, slots: make(chan struct{}, config.Workers), turn: make(chan struct{}, 1), end: end,
-		trouble: Trouble{Log: config.Log, What: "cannot take work yet"},
+		trouble: Trouble{Log: config.Log, Message: "cannot take work yet"},
 	}
 	keeping, enough := context.WithCancel(context.WithoutCancel(work))
 	var heartbeat, workers sync.WaitGroup

@@ -83,7 +83,7 @@ func TestHeartbeatsKeepOut(t *testing.T) {
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: slog.New(slog.NewTextHandler(&log, nil)), What: "cannot settle yet"}}
+		retry := worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: slog.New(slog.NewTextHandler(&log, nil)), Message: "cannot settle yet"}}
 		began, tries := time.Now(), 0
 		err := retry.Do(t.Context(), func(context.Context) error {
 			if tries++; tries < 4 {

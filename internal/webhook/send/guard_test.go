@@ -80,8 +80,13 @@ func refusing(t *testing.T, address string) (port string) {
 	}
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
-		if conn, err := listener.Accept(); err == nil {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
 			t.Errorf("%s was connected to", conn.LocalAddr())
+			_ = conn.Close()
 		}
 	}()
 	_, port, _ = net.SplitHostPort(listener.Addr().String())

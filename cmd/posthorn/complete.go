@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +44,7 @@ var (
 		"schedules":   namesOf((*admin.Admin).Schedules, func(s admin.ScheduleStatus) string { return s.Name }),
 		"streams":     streamNames,
 		"nodes":       namesOf((*admin.Admin).Nodes, func(n admin.NodeStatus) string { return n.ID }),
+		"webhooks":    namesOf((*admin.Admin).Webhooks, func(w admin.Webhook) string { return w.Name }),
 	}
 )
 
@@ -65,7 +67,9 @@ func (a *app) completeNames(root *cobra.Command) {
 }
 
 // makes reports that the command's first argument is the name of something new.
-func makes(cmd *cobra.Command) bool { return cmd.Name() == "define" || cmd.Name() == "add" }
+func makes(cmd *cobra.Command) bool {
+	return slices.Contains([]string{"define", "add", "create"}, cmd.Name())
+}
 
 func (a *app) firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {

@@ -45,19 +45,8 @@ func newGroupsSubscribe(a *app) *cobra.Command {
 		Args:    cobra.ExactArgs(2),
 	}
 	var f subscribeFlags
-	flags := cmd.Flags()
-	flags.StringArrayVar(&f.types, "type", nil, "a pattern of types; may be repeated")
-	flags.StringArrayVar(&f.streams, "stream", nil, "a pattern of streams; may be repeated")
-	flags.StringArrayVar(&f.keys, "key", nil, "a key; may be repeated")
-	flags.StringArrayVar(&f.tags, "tag", nil, "a tag, one of which has to be there; may be repeated")
-	flags.StringArrayVar(&f.requiredTags, "required-tag", nil, "a tag that has to be there; may be repeated")
-	flags.StringVar(&f.payload, "payload", "", "a JSON object that payloads contain")
-	flags.StringVar(&f.condition, "condition", "", "an expression in SQL instead of filters")
-	flags.StringVar(&f.params, "params", "", "a JSON object that the condition reads as s.params")
-	flags.DurationVar(&f.expireAfter, "expire-after", 0, "remove it when its group was not consumed for that long (default never)")
-	for _, name := range filterFlags {
-		cmd.MarkFlagsMutuallyExclusive("condition", name)
-	}
+	f.add(cmd)
+	cmd.Flags().DurationVar(&f.expireAfter, "expire-after", 0, "remove it when its group was not consumed for that long (default never)")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		want, err := f.subscription()
@@ -77,6 +66,21 @@ func newGroupsSubscribe(a *app) *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+func (f *subscribeFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.types, "type", nil, "a pattern of types; may be repeated")
+	flags.StringArrayVar(&f.streams, "stream", nil, "a pattern of streams; may be repeated")
+	flags.StringArrayVar(&f.keys, "key", nil, "a key; may be repeated")
+	flags.StringArrayVar(&f.tags, "tag", nil, "a tag, one of which has to be there; may be repeated")
+	flags.StringArrayVar(&f.requiredTags, "required-tag", nil, "a tag that has to be there; may be repeated")
+	flags.StringVar(&f.payload, "payload", "", "a JSON object that payloads contain")
+	flags.StringVar(&f.condition, "condition", "", "an expression in SQL instead of filters")
+	flags.StringVar(&f.params, "params", "", "a JSON object that the condition reads as s.params")
+	for _, name := range filterFlags {
+		cmd.MarkFlagsMutuallyExclusive("condition", name)
+	}
 }
 
 func (f subscribeFlags) subscription() (admin.Subscription, error) {

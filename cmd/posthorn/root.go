@@ -101,6 +101,7 @@ func newRoot(a *app) *cobra.Command {
 		newImport(a),
 		newImports(a),
 		newDeadLetters(a),
+		newWebhooks(a),
 		newSchedules(a),
 		newJobs(a),
 		newStreams(a),

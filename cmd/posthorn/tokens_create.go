@@ -23,7 +23,7 @@ NAME is for people: who will have it. SCOPE is what for:
   consume      make groups and subscriptions, claim and settle events
   jobs:create  make and cancel jobs
   jobs:work    take jobs, and say what became of them
-  admin        everything else: seek, pause, redrive, delete, schedules
+  admin        everything else: seek, pause, redrive, delete, schedules, webhooks
   all          each of these
 
 No other scope includes another. From the first token on every request needs one:

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/admin"
+)
+
+const webhooksCreateLong = `Make a webhook that sends events to URL, and print its secret, this once: the
+receiver checks signatures with it. With --secret ed25519 Posthorn makes a pair of
+keys and prints the public one, which is no secret.
+
+It gets the events that are published from now on and pass all the filters given,
+as with posthorn groups subscribe; without a filter, all of them. Events of
+restricted and confidential streams go to webhooks whose --stream is the whole
+name of the stream, and to no others.
+
+Periods are written like 90s, 5m, 12h or 3d.`
+
+const webhooksCreateExample = `  posthorn webhooks create crm https://crm.example/hooks
+  posthorn webhooks create crm https://crm.example/hooks --type 'order.*' --order key
+  posthorn webhooks create audit https://audit.example/ --secret ed25519 --batch 100
+  posthorn webhooks create chat https://chat.example/ --header 'Authorization: Bearer 7Zk' --rate 5`
+
+const webhooksChangeExample = `  posthorn webhooks change crm --url https://new.example/hooks
+  posthorn webhooks change crm --type 'order.*' --type 'invoice.*'
+  posthorn webhooks change crm --disable-after never --no-headers`
+
+// webhookFlags are the settings of a webhook.
+type webhookFlags struct {
+	settings  admin.WebhookSettings
+	wants     subscribeFlags
+	headers   []string
+	noHeaders bool
+	rate      float64
+}
+
+func (f *webhookFlags) add(cmd *cobra.Command) {
+	f.wants.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.settings.Body, "body", "", "cloudevents, or payload to send the payload alone (default cloudevents)")
+	numberVar(flags, &f.settings.Batch, "batch", 0, 1, 100, "events of one request at most, as an array (default 1, without an array)")
+	flags.StringVar(&f.settings.Order, "order", "", "none, or key to send the events of a key one after another (default none)")
+	numberVar(flags, &f.settings.Concurrency, "concurrency", 0, 1, 100, "requests at once at most (default 10)")
+	flags.Float64Var(&f.rate, "rate", 0, "requests a second at most; 0 for no limit")
+	flags.StringVar(&f.settings.Timeout, "timeout", "", "how long a request may take (default 15s)")
+	flags.StringSliceVar(&f.settings.Delays, "delays", nil, "delays before each further attempt (default 5s,5m,30m,2h,5h,10h,14h,20h,24h)")
+	flags.StringVar(&f.settings.DisableAfter, "disable-after", "", "disable it when every request has failed for that long, or never (default 3d)")
+	flags.StringArrayVar(&f.headers, "header", nil, "a header of each request, as in 'Name: value'; may be repeated")
+}
+
+// read makes settings of the flags that were given.
+func (f *webhookFlags) read(cmd *cobra.Command) (admin.WebhookSettings, error) {
+	s := f.settings
+	changed := cmd.Flags().Changed
+	for _, flag := range append(filterFlags, "condition", "params") {
+		if !changed(flag) {
+			continue
+		}
+		wanted, err := f.wants.subscription()
+		if err != nil {
+			return s, err
+		}
+		s.Filter = &wanted
+	}
+	if changed("rate") {
+		s.Rate = &f.rate
+	}
+	if len(f.headers) > 0 || f.noHeaders {
+		s.Headers = map[string]string{}
+	}
+	for _, header := range f.headers {
+		name, value, ok := strings.Cut(header, ":")
+		if !ok {
+			return s, usageError{errors.New("a --header has no colon"), "write it like 'Authorization: Bearer 7Zk'"} // it may be a secret
+		}
+		s.Headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
+	}
+	return s, nil
+}
+
+const secretUsage = "whsec_… or whsk_… of the receiver, - to read it from the standard input, or ed25519 (default: one is made)"
+
+func newWebhooksCreate(a *app) *cobra.Command {
+	cmd := about{"create NAME URL", "Make a webhook, and print its secret once", webhooksCreateLong, webhooksCreateExample}.command(cobra.ExactArgs(2))
+	var f webhookFlags
+	f.add(cmd)
+	secret := cmd.Flags().String("secret", "", secretUsage)
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		settings, err := f.read(cmd)
+		if err != nil {
+			return err
+		}
+		settings.URL = args[1]
+		if settings.Secret, err = secretOf(cmd, *secret); err != nil {
+			return err
+		}
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			made, err := adm.CreateWebhook(cmd.Context(), args[0], settings)
+			if err != nil {
+				return err
+			}
+			return printWebhookSecret(cmd, adm, args[0], made, *asJSON)
+		})
+	}
+	return cmd
+}
+
+func newWebhooksChange(a *app) *cobra.Command {
+	cmd := about{
+		"change NAME", "Change settings of a webhook",
+		"Change the settings of a webhook that are given; the others stay. A filter\nreplaces all that there was, and so do headers. Requests that are under way end as\nthey began.",
+		webhooksChangeExample,
+	}.command(cobra.ExactArgs(1))
+	var f webhookFlags
+	f.add(cmd)
+	cmd.Flags().StringVar(&f.settings.URL, "url", "", "where to send")
+	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "remove all headers")
+	cmd.MarkFlagsMutuallyExclusive("header", "no-headers")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		settings, err := f.read(cmd)
+		if err != nil {
+			return err
+		}
+		if cmd.Flags().NFlag() == 0 {
+			return usageError{errors.New("nothing is to be changed"), "run: posthorn webhooks change --help"}
+		}
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			if err := adm.ChangeWebhook(cmd.Context(), args[0], settings); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "webhook %s is changed\n", args[0])
+			return err
+		})
+	}
+	return cmd
+}
+
+// secretOf is the secret that a flag gives. What is typed on a command line can be
+// seen by other users, so it can come in from the standard input.
+func secretOf(cmd *cobra.Command, value string) (string, error) {
+	if value != "-" {
+		return value, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(input{cmd.Context(), cmd.InOrStdin()}, 1000))
+	if err != nil {
+		return "", fmt.Errorf("read the secret: %w", err)
+	}
+	if value = strings.TrimSpace(string(text)); value == "" {
+		return "", usageError{errors.New("the standard input is empty"), "it should hold the secret"}
+	}
+	return value, nil
+}
+
+// printWebhookSecret prints what a receiver needs to check signatures. The private key
+// of ed25519 is none of that, and stays in the database.
+func printWebhookSecret(cmd *cobra.Command, adm *admin.Admin, name, secret string, asJSON bool) error {
+	found, err := webhookKey(cmd.Context(), adm, name, secret)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), found)
+	}
+	note, text := "the secret of webhook %s is shown only this once; its receiver checks signatures with it\n", found.Secret
+	if found.PublicKey != "" {
+		note, text = "the receiver of webhook %s checks signatures with this public key\n", found.PublicKey
+	}
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), note, name)
+	_, printed := fmt.Fprintln(cmd.OutOrStdout(), text) // alone, for scripts
+	return errors.Join(err, printed)
+}
+
+type madeWebhookKey struct {
+	Name      string `json:"name"`
+	Secret    string `json:"secret,omitempty"`
+	PublicKey string `json:"public_key,omitempty"`
+}
+
+func webhookKey(ctx context.Context, adm *admin.Admin, name, secret string) (madeWebhookKey, error) {
+	if !strings.HasPrefix(secret, "whsk_") {
+		return madeWebhookKey{Name: name, Secret: secret}, nil
+	}
+	w, err := adm.Webhook(ctx, name)
+	if err != nil {
+		return madeWebhookKey{}, err
+	}
+	return madeWebhookKey{Name: name, PublicKey: w.Secrets[0].PublicKey}, nil
+}

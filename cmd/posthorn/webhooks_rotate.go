@@ -1,0 +1,45 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/posthorn/posthorn/admin"
+)
+
+const webhooksRotateLong = `Give a webhook a new secret, and print it, this once. Requests have a signature of
+the old secret too for as long as --keep-old says, so that the receiver can change
+to the new one at any time before.`
+
+const webhooksRotateExample = `  posthorn webhooks rotate crm
+  posthorn webhooks rotate crm --keep-old 7d
+  posthorn webhooks rotate crm --keep-old 0s
+  posthorn webhooks rotate crm --secret ed25519`
+
+func newWebhooksRotate(a *app) *cobra.Command {
+	cmd := about{"rotate NAME", "Give a webhook a new secret, and print it once", webhooksRotateLong, webhooksRotateExample}.command(cobra.ExactArgs(1))
+	secret := cmd.Flags().String("secret", "", secretUsage)
+	keepOld := cmd.Flags().String("keep-old", "24h", "how long the old secret signs too; 0s ends it now")
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		given, err := secretOf(cmd, *secret)
+		if err != nil {
+			return err
+		}
+		keep := time.Duration(-1)
+		if *keepOld != "0s" && *keepOld != "0" {
+			if keep, err = parseLifetime(*keepOld); err != nil {
+				return err
+			}
+		}
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
+			made, err := adm.RotateWebhookSecret(cmd.Context(), args[0], given, keep)
+			if err != nil {
+				return err
+			}
+			return printWebhookSecret(cmd, adm, args[0], made, *asJSON)
+		})
+	}
+	return cmd
+}

@@ -93,7 +93,7 @@ func FuzzRequest(f *testing.F) {
 	s := New(posthorntest.Open(f), Options{Logger: slog.New(slog.DiscardHandler)})
 	var routes []string
 	for path, item := range s.api.OpenAPI().Paths {
-		for method, there := range map[string]bool{"GET": item.Get != nil, "POST": item.Post != nil, "PUT": item.Put != nil, "DELETE": item.Delete != nil} {
+		for method, there := range map[string]bool{"GET": item.Get != nil, "POST": item.Post != nil, "PUT": item.Put != nil, "PATCH": item.Patch != nil, "DELETE": item.Delete != nil} {
 			if there && path != "/v1/stream" { // which goes on until the client has enough
 				routes = append(routes, method+" "+path)
 			}

@@ -43,6 +43,7 @@ var documentTags = []*huma.Tag{
 	{Name: "groups", Description: "Consumers of the log: each group has a position and leases on events."},
 	{Name: "subscriptions", Description: "Filters of a group."},
 	{Name: "dead letters", Description: "Events that failed for good."},
+	{Name: "webhooks", Description: "Endpoints that events are sent to."},
 	{Name: "jobs", Description: "Units of work, each for one worker."},
 	{Name: "schedules", Description: "Cron expressions that publish events."},
 	{Name: "projections", Description: "Tables that are computed from the log."},

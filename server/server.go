@@ -154,6 +154,7 @@ func (s *Server) routes() {
 	s.groups()
 	s.subscriptions()
 	s.deadLetters()
+	s.webhooks()
 	s.schedules()
 	s.nodes()
 	s.projections()

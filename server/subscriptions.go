@@ -80,23 +80,11 @@ func (s *Server) putSubscription(ctx context.Context, c caller, input *putSubscr
 	if b.Condition != "" && !c.may(scopeAdmin) {
 		return nil, newProblem(http.StatusForbidden, "conditions in SQL need the scope admin", "Use a filter.")
 	}
-	if b.Condition != "" && b.Filter != nil {
-		return nil, badRequest("the body has both filter and conditions_sql", "Send one of them.")
+	subscription, err := readSubscription(b.Filter, b.Condition, b.Params)
+	if err != nil {
+		return nil, err
 	}
-	subscription := admin.Subscription{Condition: b.Condition, ExpireAfter: seconds(b.ExpireAfter)}
-	if b.Filter != nil {
-		if _, ok := b.Filter["conditions_sql"]; ok {
-			return nil, badRequest("conditions_sql is not a field of a filter", "Send it beside the filter, not in it.")
-		}
-		if subscription.Filter, err = json.Marshal(b.Filter); err != nil {
-			return nil, err
-		}
-	}
-	if b.Params != nil {
-		if subscription.Params, err = json.Marshal(b.Params); err != nil {
-			return nil, err
-		}
-	}
+	subscription.ExpireAfter = seconds(b.ExpireAfter)
 	// A change can remove the subscription too, by an expiry.
 	if err := unlessNew(s.checkRemove(ctx, c, input.Group, &input.Name)); err != nil {
 		return nil, err
@@ -104,4 +92,24 @@ func (s *Server) putSubscription(ctx context.Context, c caller, input *putSubscr
 	output = &putSubscriptionOutput{}
 	output.Body.ID, err = s.admin(c).Subscribe(ctx, input.Group, input.Name, subscription)
 	return output, err
+}
+
+func readSubscription(filter map[string]json.RawMessage, condition string, params map[string]json.RawMessage) (admin.Subscription, error) {
+	wanted := admin.Subscription{Condition: condition}
+	if condition != "" && filter != nil {
+		return wanted, badRequest("the body has both filter and conditions_sql", "Send one of them.")
+	}
+	if _, ok := filter["conditions_sql"]; ok {
+		return wanted, badRequest("conditions_sql is not a field of a filter", "Send it beside the filter, not in it.")
+	}
+	var err error
+	if filter != nil {
+		if wanted.Filter, err = json.Marshal(filter); err != nil {
+			return wanted, err
+		}
+	}
+	if params != nil {
+		wanted.Params, err = json.Marshal(params)
+	}
+	return wanted, err
 }

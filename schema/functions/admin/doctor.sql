@@ -67,9 +67,9 @@ begin
     when 'upkeep' then return query select * from posthorn.examine_upkeep();
     when 'groups' then return query select * from posthorn.examine_groups();
     when 'subscriptions' then return query select * from posthorn.examine_subscriptions();
-    when 'relays' then return query select * from posthorn.examine_relays();
+    when 'relays' then return query select * from posthorn.examine_writers('relay');
     when 'webhooks' then return query select * from posthorn.examine_webhooks();
-    when 'archives' then return query select * from posthorn.examine_archives();
+    when 'archives' then return query select * from posthorn.examine_writers('archive');
     when 'imports' then return query select * from posthorn.examine_imports();
     when 'jobs' then return query select * from posthorn.examine_jobs();
     when 'confidential streams' then return query select * from posthorn.examine_sealing();

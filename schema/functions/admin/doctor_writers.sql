@@ -1,64 +1,43 @@
--- A relay whose streams are set aside while nothing at all is written has lost its broker; the error that it notes then
--- is the broker's. Where some streams are written, only the others are in trouble.
-create or replace function posthorn.examine_relays()
+-- A relay with an error whose streams are all set aside has lost its broker; the error is the broker's. If it still
+-- writes some streams, only the others are in trouble. The events of an archive wait until their segment is full or old
+-- enough: that does not count as behind.
+create or replace function posthorn.examine_writers(kind text)
 returns table (level text, namespace text, subject text, found text, advice text)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   with w as materialized (
     select s.namespace, s.relay as name, s.lag_events as events, s.owner is not null as running, s.lag_seconds * interval '1 second' as behind,
-      s.stuck_streams, coalesce(s.error, (
+      coalesce(s.error, (
         select r.error from posthorn.retries r where r.group_id = g.id and r.error is not null order by r.failed_at desc limit 1)) as error,
-      s.stuck_streams > 0 and s.relayed_at > s.failed_at as writes
+      case when s.stuck_streams > 0 and s.relayed_at > s.failed_at then ' ' || posthorn.counted(s.stuck_streams, 'stream') end as stuck
     from posthorn.relay_status s
     join posthorn.namespaces n on n.namespace = s.namespace
     join posthorn.groups g on g.namespace_id = n.id and g.name = s.relay
-    where not s.paused
-  )
-  select 'warn', w.namespace, w.name, format('relay %s of namespace %s ', posthorn.shell_word(w.name), w.namespace) || case
-      when w.error is not null and w.writes then format('cannot write %s: %s', posthorn.counted(w.stuck_streams, 'stream'), w.error)
-      when w.error is not null then 'cannot write: ' || w.error
-      when not w.running then format('has %s to write, and no process runs it', posthorn.counted(w.events, 'event'))
-      else format('has %s to write, the oldest for %s', posthorn.counted(w.events, 'event'), posthorn.in_words(w.behind)) end,
-    case when w.error is null and not w.running then 'start it: ' || posthorn.command_line(w.namespace, 'relay URL --name', w.name)
-      else 'look: ' || posthorn.command_line(w.namespace, 'relays show', w.name) end
-  from w
-  where w.error is not null or w.behind >= interval '5 minutes' or w.events > 0 and w.behind > interval '0' and not w.running
-  union all
-  select 'ok', null, null, case when count(*) = 0 then 'there is none'
-    else posthorn.counted(count(*), 'relay') || ', none of which is 5m behind or has an error' end, null from w
-$$;
-comment on function posthorn.examine_relays() is 'Relays that do not write, or do not keep up.';
-
--- Events wait for their segment to fill up or to be old enough: that does not count as behind.
-create or replace function posthorn.examine_archives()
-returns table (level text, namespace text, subject text, found text, advice text)
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  with w as materialized (
-    select s.namespace, s.name, s.lag_events::bigint as events, posthorn.now() - s.lag_since - a.segment_age as behind, s.error,
-      exists (
+    where examine_writers.kind = 'relay' and not s.paused
+    union all
+    select s.namespace, s.name, s.lag_events::bigint, exists (
         select from posthorn.archive_streams x
-        where x.archive_id = a.id and x.lease_until > posthorn.now() - interval '1 minute') as running
+        where x.archive_id = a.id and x.lease_until > posthorn.now() - interval '1 minute'),
+      posthorn.now() - s.lag_since - a.segment_age, s.error, null
     from posthorn.archive_status s
     join posthorn.namespaces n on n.namespace = s.namespace
     join posthorn.archives a on a.namespace_id = n.id and a.name = s.name
-    where not s.paused
+    where examine_writers.kind = 'archive' and not s.paused
   )
-  select 'warn', w.namespace, w.name, format('archive %s of namespace %s ', posthorn.shell_word(w.name), w.namespace) || case
-      when w.error is not null then 'cannot write: ' || w.error
+  select 'warn', w.namespace, w.name, format('%s %s of namespace %s ', kind, posthorn.shell_word(w.name), w.namespace) || case
+      when w.error is not null then format('cannot write%s: %s', w.stuck, w.error)
       when not w.running then format('has %s to write, and no process runs it', posthorn.counted(w.events, 'event'))
       else format('has %s to write, the oldest for %s', posthorn.counted(w.events, 'event'), posthorn.in_words(w.behind)) end,
-    case when w.error is null and not w.running then 'start it: ' || posthorn.command_line(w.namespace, 'archive URL --name', w.name)
-      else 'look: ' || posthorn.command_line(w.namespace, 'archive show', w.name) end
+    case when w.error is null and not w.running then 'start it: ' || posthorn.command_line(w.namespace, kind || ' URL --name', w.name)
+      else 'look: ' || posthorn.command_line(w.namespace, case kind when 'relay' then 'relays show' else 'archive show' end, w.name) end
   from w
   where w.error is not null or w.behind >= interval '5 minutes' or w.events > 0 and w.behind > interval '0' and not w.running
   union all
   select 'ok', null, null, case when count(*) = 0 then 'there is none'
-    else posthorn.counted(count(*), 'archive') || ', none of which is 5m behind or has an error' end, null from w
+    else posthorn.counted(count(*), kind) || ', none of which is 5m behind or has an error' end, null from w
 $$;
-comment on function posthorn.examine_archives() is 'Archives that do not write, or do not keep up.';
+comment on function posthorn.examine_writers(text) is 'Relays, or archives, that do not write or do not keep up.';
 
 -- A broker keeps only for a while what is not imported.
 create or replace function posthorn.examine_imports()

@@ -134,12 +134,9 @@ func (c GroupConfig) check() error {
 
 // policy returns the part of the configuration that is stored in the database.
 func (c GroupConfig) policy() pg.GroupConfig {
-	p := pg.GroupConfig{Order: string(c.Order), Slots: c.Slots, OnFailure: "block", Delays: c.Delays}
+	p := pg.GroupConfig{Order: string(c.Order), Slots: c.Slots, OnFailure: "block", Delays: c.Delays, Start: c.Start}
 	if c.SetAside {
 		p.OnFailure = "set_aside"
-	}
-	if c.Start.Valid {
-		p.Start = &c.Start
 	}
 	attempts := cmp.Or(c.Attempts, 5)
 	if len(c.Delays) == 0 || c.Attempts != 0 {

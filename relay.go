@@ -122,12 +122,9 @@ func (r *brokerRelay) run(ctx, stop context.Context) error {
 	if r.err != nil {
 		return fmt.Errorf("relay %s: %w", r.name, r.err)
 	}
-	config := pg.RelayConfig{Streams: r.config.Streams, Imported: r.config.Imported, Backoff: &pg.Backoff{
+	config := pg.RelayConfig{Streams: r.config.Streams, Imported: r.config.Imported, Start: r.config.Start, Backoff: &pg.Backoff{
 		From: r.config.Backoff.From, To: r.config.Backoff.To, Factor: r.config.Backoff.Factor,
 	}}
-	if r.config.Start.Valid {
-		config.Start = &r.config.Start
-	}
 	group, err := pg.DefineRelay(stop, r.client.control, r.client.namespace, r.name, config)
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func BenchmarkTake(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				group := fmt.Sprint("bench", time.Now().UnixNano())
-				id, err := pg.DefineGroup(b.Context(), pool, "default", group, pg.GroupConfig{Start: &pg.Beginning})
+				id, err := pg.DefineGroup(b.Context(), pool, "default", group, pg.GroupConfig{Start: pg.Beginning})
 				if err != nil {
 					b.Fatal(err)
 				}

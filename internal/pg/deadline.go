@@ -13,8 +13,7 @@ import (
 // depends on, see [LeaseTime].
 const (
 	statementTime = 30 * time.Second
-	pollTime      = 5 * time.Second  // for polling
-	upkeepTime    = 10 * time.Minute // for upkeep, which may change many rows at once
+	pollTime      = 5 * time.Second // for polling
 )
 
 // LeaseTime is the deadline of a statement that a lease of the given length depends on. It

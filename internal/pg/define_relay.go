@@ -5,27 +5,19 @@ import (
 	"encoding/json"
 )
 
-// RelayConfig is the part of a relay's configuration that is in the database.
+// RelayConfig is the part of a relay's configuration that is in the database, in the form
+// that define_relay reads.
 type RelayConfig struct {
-	Streams  []string // patterns; none: all streams
-	Imported bool     // it writes imported events too
-	Start    *Moment  // where a new relay starts; default: the beginning
-	Backoff  *Backoff // before further attempts at redriven events
+	Streams  []string `json:"streams,omitempty"` // patterns; none: all streams
+	Imported bool     `json:"imported"`          // it writes imported events too
+	Start    Moment   `json:"start,omitzero"`    // where a new relay starts; default: the beginning
+	Backoff  *Backoff `json:"backoff,omitempty"` // before further attempts at redriven events
 }
 
 // DefineRelay makes a relay, or changes its streams, and returns its group. It fails with
 // [ErrConflict] when a group of that name exists that is not a relay.
 func DefineRelay(ctx context.Context, db DB, namespace, name string, config RelayConfig) (Group, error) {
-	start, err := startText(config.Start)
-	if err != nil {
-		return Group{}, Translate("define relay", err)
-	}
-	document, err := json.Marshal(struct {
-		Streams  []string `json:"streams,omitempty"`
-		Imported bool     `json:"imported"`
-		Start    string   `json:"start,omitempty"`
-		Backoff  *Backoff `json:"backoff,omitempty"`
-	}{config.Streams, config.Imported, start, config.Backoff})
+	document, err := json.Marshal(config)
 	if err != nil {
 		return Group{}, Translate("define relay", err)
 	}

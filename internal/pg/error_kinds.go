@@ -63,3 +63,18 @@ func IsUnreachable(err error) bool {
 		errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		strings.Contains(err.Error(), "conn closed") || strings.Contains(err.Error(), "unexpected EOF")
 }
+
+// IsPlaintext reports whether the database refused a message of a confidential stream
+// because its payload was not sealed.
+func IsPlaintext(err error) bool { return constraint(err) == "sealed_payload" }
+
+// IsWrongKey reports whether the database refused a message because the stream does not
+// have the key of its payload, or has retired it.
+func IsWrongKey(err error) bool { return constraint(err) == "sealed_key" }
+
+func constraint(err error) string {
+	if cause, ok := errors.AsType[*pgconn.PgError](err); ok && cause.Code == "PH005" {
+		return cause.ConstraintName
+	}
+	return ""
+}

@@ -114,7 +114,7 @@ func TestGroupStarts(t *testing.T) {
 		publish(t, pool, pg.Message{Type: "a"})
 		between := pg.At(must(admin.New(pool, "").Now(t.Context()))(t))
 		publish(t, pool, pg.Message{Type: "b"})
-		for name, start := range map[string]*pg.Moment{"beginning": &pg.Beginning, "between": &between, "end": &pg.End, "now": nil} {
+		for name, start := range map[string]pg.Moment{"beginning": pg.Beginning, "between": between, "end": pg.End, "now": {}} {
 			group := defineGroup(t, pool, name, pg.GroupConfig{Start: start})
 			want := map[string]int{"beginning": 2, "between": 1}[name]
 			if got := take(t, pool, group); len(got.Events) != want {

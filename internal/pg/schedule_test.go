@@ -63,8 +63,8 @@ func TestScheduleRuns(t *testing.T) {
 			t.Errorf("fired %d, want none to be due", n)
 		}
 		must(pool.Exec(t.Context(), "update posthorn.scheduled_tasks set next_run_at = posthorn.now()"))(t)
-		if tended := must(pg.Tend(t.Context(), pool))(t); tended.Done["fire_schedules"] != 1 {
-			t.Errorf("tended %+v", tended)
+		if n := must(pg.Value[int](t.Context(), pool, "tend", "select (posthorn.tend()->>'fire_schedules')::int"))(t); n != 1 {
+			t.Errorf("upkeep fired %d, want 1", n)
 		}
 		check(t, admin.New(pool, ns).PauseSchedule(t.Context(), "s"))
 		if id := must(pg.Value[*int64](t.Context(), pool, "run", "select posthorn.run_scheduled_task($1::text::uuid)", task))(t); id != nil {

@@ -11,26 +11,6 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-func TestTend(t *testing.T) {
-	everyMode(t, func(t *testing.T, pool *pg.Pool) {
-		publish(t, pool, pg.Message{Type: "a"})
-		tended := must(pg.Tend(t.Context(), pool))(t)
-		if tended.Done["tick"] != 1 || len(tended.Errors) != 0 {
-			t.Errorf("tended %+v", tended)
-		}
-	})
-}
-
-func TestTendReportsWhatFails(t *testing.T) {
-	everyMode(t, func(t *testing.T, pool *pg.Pool) {
-		must(pool.Exec(t.Context(), "alter table posthorn.delayed rename to hidden"))(t)
-		tended := must(pg.Tend(t.Context(), pool))(t)
-		if tended.Errors["deliver_delayed"] == "" {
-			t.Errorf("tended %+v", tended)
-		}
-	})
-}
-
 func TestRebase(t *testing.T) {
 	everyMode(t, func(t *testing.T, pool *pg.Pool) {
 		defineGroup(t, pool, "g", pg.GroupConfig{})

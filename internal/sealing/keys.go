@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/seal"
 )
@@ -20,22 +22,41 @@ type Keys struct {
 // clock.
 func (k Keys) Load(ctx context.Context, at seal.Stream) (seal.Ring, error) {
 	began := time.Now()
-	found, err := pg.LoadStreamKeys(ctx, k.DB, at.Namespace, at.Name)
-	if err != nil {
+	rows, err := pg.Collect(ctx, k.DB, "load stream keys", pgx.RowToStructByName[streamKey], `
+		select last_version, new_keeper, coalesce(rotate_after, '0') as rotate_after, coalesce(key_version, 0) as key_version,
+			coalesce(age, '0') as age, coalesce(retired, false) as retired, coalesce(keeper, '') as keeper, key
+		from posthorn.load_stream_keys($1::text, $2::text)`, at.Namespace, at.Name)
+	if err != nil || len(rows) == 0 {
 		return seal.Ring{}, err
 	}
-	ring := seal.Ring{Last: uint32(found.Last), Keeper: found.Keeper, RotateAfter: found.RotateAfter}
-	for _, key := range found.Keys {
+	ring := seal.Ring{Last: rows[0].LastVersion, Keeper: rows[0].NewKeeper, RotateAfter: rows[0].RotateAfter}
+	for _, r := range rows {
+		if r.KeyVersion == 0 { // the one row of a stream without keys
+			break
+		}
 		ring.Keys = append(ring.Keys, seal.WrappedKey{
-			Version: uint32(key.Version), Created: began.Add(-key.Age), Retired: key.Retired, Keeper: key.Keeper, Key: key.Key,
+			Version: r.KeyVersion, Created: began.Add(-r.Age), Retired: r.Retired, Keeper: r.Keeper, Key: r.Key,
 		})
 	}
 	return ring, nil
 }
 
+// streamKey is a wrapped key, with the settings of its stream.
+type streamKey struct {
+	LastVersion uint32
+	NewKeeper   string
+	RotateAfter time.Duration
+	KeyVersion  uint32
+	Age         time.Duration
+	Retired     bool
+	Keeper      string
+	Key         []byte
+}
+
 // Add implements [seal.Keys].
 func (k Keys) Add(ctx context.Context, at seal.Stream, key seal.WrappedKey) error {
-	err := pg.AddStreamKey(ctx, k.DB, at.Namespace, at.Name, pg.StreamKey{Version: int64(key.Version), Keeper: key.Keeper, Key: key.Key})
+	err := pg.Exec(ctx, k.DB, "add stream key", "select posthorn.add_stream_key($1::text, $2::text, $3::bigint, $4::text, $5::bytea)",
+		at.Namespace, at.Name, key.Version, key.Keeper, key.Key)
 	if errors.Is(err, pg.ErrConflict) {
 		return seal.ErrKeyExists
 	}
@@ -44,7 +65,8 @@ func (k Keys) Add(ctx context.Context, at seal.Stream, key seal.WrappedKey) erro
 
 // Use implements [seal.Keys].
 func (k Keys) Use(ctx context.Context, at seal.Stream, version uint32, n int64) (int64, error) {
-	used, err := pg.UseStreamKey(ctx, k.DB, at.Namespace, at.Name, int64(version), n)
+	used, err := pg.Value[int64](ctx, k.DB, "use stream key", "select posthorn.use_stream_key($1::text, $2::text, $3::bigint, $4::bigint)",
+		at.Namespace, at.Name, version, n)
 	if errors.Is(err, pg.ErrNotFound) {
 		return 0, seal.ErrNoKey
 	}

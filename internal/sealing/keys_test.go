@@ -85,7 +85,7 @@ func TestPublishersDoNotStopStreams(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), "set local role posthorn_publisher"); err != nil {
 			return err
 		}
-		return pg.AddStreamKey(t.Context(), tx, at.Namespace, at.Name, pg.StreamKey{Version: 2, Key: []byte("\xde\xad\xbe\xef")})
+		return sealing.Keys{DB: tx}.Add(t.Context(), at, seal.WrappedKey{Version: 2, Key: []byte("\xde\xad\xbe\xef")})
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/seal"
 )
@@ -29,14 +31,14 @@ func (b *Box) confidential(ctx context.Context, namespace string, names []string
 	defer func() { <-p.semaphore }()
 	if !time.Now().Before(p.until) {
 		began := time.Now() // a change during the query may be missing from the result
-		all, err := pg.ConfidentialStreams(ctx, b.db, namespace, nil, maxStreams+1)
+		all, err := b.confidentialStreams(ctx, namespace, nil, maxStreams+1)
 		if err != nil {
 			return nil, err
 		}
 		p.names, p.uncacheable, p.until = setOf(all), len(all) > maxStreams, began.Add(policyAge)
 	}
 	if p.uncacheable {
-		some, err := pg.ConfidentialStreams(ctx, b.db, namespace, names, len(names))
+		some, err := b.confidentialStreams(ctx, namespace, names, len(names))
 		return setOf(some), err
 	}
 	for _, name := range names {
@@ -45,6 +47,13 @@ func (b *Box) confidential(ctx context.Context, namespace string, names []string
 		}
 	}
 	return nil, nil
+}
+
+// confidentialStreams returns at most limit confidential streams of a namespace. If among
+// is not nil, it returns only streams in that list.
+func (b *Box) confidentialStreams(ctx context.Context, namespace string, among []string, limit int) ([]string, error) {
+	return pg.Collect(ctx, b.db, "list confidential streams", pgx.RowTo[string],
+		"select posthorn.confidential_streams($1::text, $2::text[], $3::int)", namespace, among, limit)
 }
 
 func (b *Box) policiesOf(namespace string) *policies {
@@ -83,7 +92,7 @@ func (b *Box) hasKeys(ctx context.Context, at seal.Stream) (bool, error) {
 		return k.yes, nil
 	}
 	began := time.Now()
-	keys, err := pg.LoadStreamKeys(ctx, b.db, at.Namespace, at.Name)
+	ring, err := Keys{b.db}.Load(ctx, at)
 	if err != nil {
 		return false, err
 	}
@@ -92,7 +101,7 @@ func (b *Box) hasKeys(ctx context.Context, at seal.Stream) (bool, error) {
 	if len(b.keyed) >= maxStreams {
 		clear(b.keyed)
 	}
-	k = keyed{keys.Last > 0, began.Add(policyAge)}
+	k = keyed{ring.Last > 0, began.Add(policyAge)}
 	b.keyed[at] = k
 	return k.yes, nil
 }

@@ -3,6 +3,7 @@ package upkeep_test
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,43 @@ func TestRunDeliversUntilTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		return delivered
+	})
+	cancel()
+	await.Closed(t, "upkeep ends", ended)
+}
+
+// lines are the lines of a log.
+type lines chan string
+
+func (l lines) Write(text []byte) (int, error) {
+	l <- string(text)
+	return len(text), nil
+}
+
+// If a part of upkeep fails, its error is logged.
+func TestRunLogsErrors(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), posthorntest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(t.Context(), "alter table posthorn.delayed rename to hidden"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	logged, ended := make(lines, 100), make(chan struct{})
+	go func() {
+		upkeep.Run(ctx, pool, slog.New(slog.NewTextHandler(logged, nil)))
+		close(ended)
+	}()
+	await.True(t, "the error is logged", func() bool {
+		select {
+		case line := <-logged:
+			return strings.Contains(line, "part=deliver_delayed") && strings.Contains(line, "does not exist")
+		default:
+			return false
+		}
 	})
 	cancel()
 	await.Closed(t, "upkeep ends", ended)

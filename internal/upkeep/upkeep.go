@@ -23,7 +23,7 @@ const interval = 250 * time.Millisecond
 func Run(ctx context.Context, db pg.DB, log *slog.Logger) {
 	reports := reporter{log: log, reported: map[string]string{}}
 	for {
-		tended, err := pg.Tend(ctx, db)
+		tended, err := tend(ctx, db)
 		if ctx.Err() != nil {
 			return
 		}
@@ -32,6 +32,19 @@ func Run(ctx context.Context, db pg.DB, log *slog.Logger) {
 			return
 		}
 	}
+}
+
+// deadline is that of a call, which may change many rows at once.
+const deadline = 10 * time.Minute
+
+// tended is the report of posthorn.tend.
+type tended struct {
+	Errors map[string]string `json:"errors"` // of the parts that failed
+}
+
+// tend does the upkeep that is due. If a part fails, it does the others.
+func tend(ctx context.Context, db pg.DB) (tended, error) {
+	return pg.Value[tended](pg.Within(ctx, deadline), db, "tend", "select posthorn.tend()")
 }
 
 // reporter logs when a part of upkeep begins to fail and when it works again, not

@@ -14,16 +14,16 @@ import (
 
 // By returns an Admin that records its changes in the audit log, in the transactions
 // that make them, with the actor, the action and the number of things that it touched.
-// Actor is the name of a person or of a token.
-// Its database handle must be able to begin transactions.
+// Actor is the name of a person or of a token. The database handle must be able to begin
+// transactions.
 func (a *Admin) By(actor string) *Admin {
 	other := *a
 	other.actor = pg.Storable(actor)
 	return &other
 }
 
-// Part returns an Admin whose changes count in an action of the audit log, see
-// [Admin.BeginAction], and have no entries of their own.
+// Part returns an Admin whose changes are parts of an action in the audit log, see
+// [Admin.BeginAction]. The entry of the action counts them.
 func (a *Admin) Part(action int64) *Admin {
 	other := *a
 	other.action = action
@@ -38,9 +38,9 @@ type Action struct {
 	Name     string          `json:"action" db:"action"` // as the HTTP API names it, such as redrive-dead-letters
 	Subject  string          `json:"subject,omitempty"`  // the name or the number of the thing
 	Detail   json.RawMessage `json:"detail"`             // the filter, or other arguments
-	Expected *int64          `json:"expected,omitempty"` // how many things it was to touch; nil: not counted
-	Done     int64           `json:"done"`               // how many it has touched
-	MovedAt  time.Time       `json:"moved_at"`           // when that was counted last
+	Expected *int64          `json:"expected,omitempty"` // the number of things to touch; nil: not counted
+	Done     int64           `json:"done"`               // the number of things that it has touched
+	MovedAt  time.Time       `json:"moved_at"`           // when they were counted last
 	EndedAt  time.Time       `json:"ended_at,omitzero"`  // zero: it goes on, or its process has ended
 	Error    string          `json:"error,omitempty"`    // why it ended early
 }
@@ -76,8 +76,8 @@ func (a *Admin) EndAction(ctx context.Context, id int64, reason string) error {
 	return pg.Exec(ctx, a.db, "end action", "select posthorn.end_action($1::bigint, $2::text)", id, pg.Optional(pg.Storable(reason)))
 }
 
-// recorded makes a change that returns how many things it has touched. If there is an
-// actor, the change and its entry in the audit log are one transaction.
+// recorded makes a change, which returns the number of things that it has touched. If there
+// is an actor, the change and its entry in the audit log are one transaction.
 func (a *Admin) recorded(ctx context.Context, e entry, change func(db DB) (int64, error)) (int64, error) {
 	if a.actor == "" {
 		return change(a.db)
@@ -125,10 +125,10 @@ type entry struct {
 	detail  any    // a JSON object; nil for none
 }
 
-// verb is the action as errors name it.
+// verb returns the name of the action for errors.
 func (e entry) verb() string { return strings.ReplaceAll(e.name, "-", " ") }
 
-// change runs a statement that changes one thing and yields nothing.
+// change runs a statement that changes one thing and returns nothing.
 func (a *Admin) change(ctx context.Context, e entry, sql string, args ...any) error {
 	_, err := a.recorded(ctx, e, func(db DB) (int64, error) {
 		return 1, pg.Exec(ctx, db, e.verb(), sql, args...)
@@ -136,8 +136,8 @@ func (a *Admin) change(ctx context.Context, e entry, sql string, args ...any) er
 	return err
 }
 
-// changed runs a statement that changes something and yields a value. A number is how
-// many things that were, and false stands for none.
+// changed runs a statement that changes things and returns a value. A number is the number
+// of things, and false stands for none.
 func changed[T any](ctx context.Context, a *Admin, e entry, sql string, args ...any) (value T, err error) {
 	_, err = a.recorded(ctx, e, func(db DB) (int64, error) {
 		if value, err = pg.Value[T](ctx, db, e.verb(), sql, args...); err != nil {

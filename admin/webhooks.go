@@ -10,8 +10,8 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Webhook is an endpoint that gets events over HTTP, as it stands. Its secrets, and the
-// values of its headers, are never in it.
+// Webhook is an endpoint that gets events over HTTP, and its state. It does not contain the
+// secrets and the values of the headers.
 type Webhook struct {
 	ID             int             `json:"id"`
 	Name           string          `json:"name"`
@@ -20,10 +20,10 @@ type Webhook struct {
 	Condition      string          `json:"conditions_sql,omitempty"`
 	Params         json.RawMessage `json:"params,omitempty"` // of the condition
 	Body           string          `json:"body"`             // cloudevents or payload
-	Batch          int             `json:"batch"`            // events of one request, at most; 1: each by itself, without an array
+	Batch          int             `json:"batch"`            // the maximum of events in one request; 1: each by itself, without an array
 	Order          string          `json:"order"`            // none or key
-	Concurrency    int             `json:"concurrency"`      // requests at once, at most
-	Rate           float64         `json:"rate,omitempty"`   // requests a second, at most; 0: no limit
+	Concurrency    int             `json:"concurrency"`      // the maximum of requests at once
+	Rate           float64         `json:"rate,omitempty"`   // the maximum of requests a second; 0: no limit
 	TimeoutSeconds float64         `json:"timeout_seconds"`
 	Delays         []string        `json:"delays"`                  // before each further attempt; up to a fifth is added at random
 	DisableAfter   string          `json:"disable_after,omitempty"` // of failures only; "": never
@@ -31,26 +31,27 @@ type Webhook struct {
 	Headers []string        `json:"headers,omitempty"` // their names
 	Secrets []WebhookSecret `json:"secrets"`           // newest first
 
-	// State is active, failing, catching up or disabled. While it is catching up,
-	// the events that it missed while it was disabled are collected.
+	// State is active, failing, catching up or disabled. A webhook that catches up
+	// gets the events that it missed while it was disabled.
 	State          string    `json:"state"`
 	DisabledAt     time.Time `json:"disabled_at,omitzero"`
 	DisabledReason string    `json:"disabled_reason,omitempty"`
 	FailingSince   time.Time `json:"failing_since,omitzero"` // the first failure since the last success
 	LastError      string    `json:"last_error,omitempty"`   // of the last failure
-	Owed           int64     `json:"owed"`                   // events that wait or are tried again; counted up to 1,000
-	OldestOwed     time.Time `json:"oldest_owed,omitzero"`   // when the oldest of them was published
+	Owed           int64     `json:"owed"`                   // events that wait or are retried; counted up to 1,000
+	OldestOwed     time.Time `json:"oldest_owed,omitzero"`   // when the oldest of these events was published
 	DeadLetters    int64     `json:"dead_letters"`           // counted up to 1,000
-	Owner          string    `json:"owner,omitempty"`        // the process that sends; "": none does
+	Owner          string    `json:"owner,omitempty"`        // the process that sends; "": no process does
 	CreatedAt      time.Time `json:"created_at"`
 }
 
-// WebhookSecret is a secret that a webhook signs with, without the secret.
+// WebhookSecret describes a secret with which a webhook signs. It does not contain the
+// secret.
 type WebhookSecret struct {
 	Kind      string    `json:"kind"`                 // hmac or ed25519
-	PublicKey string    `json:"public_key,omitempty"` // whpk_…, of ed25519: receivers check signatures with it
+	PublicKey string    `json:"public_key,omitempty"` // whpk_…, of ed25519: receivers check signatures with this key
 	CreatedAt time.Time `json:"created_at"`
-	ExpiresAt time.Time `json:"expires_at,omitzero"` // of the old one, after a rotation
+	ExpiresAt time.Time `json:"expires_at,omitzero"` // of an old secret, after a rotation
 }
 
 var webhooks = kind[Webhook]{"webhook", `
@@ -74,8 +75,8 @@ func (a *Admin) Webhook(ctx context.Context, name string) (Webhook, error) {
 	return webhooks.named(ctx, a, name)
 }
 
-// WebhookSettings are what there is to say of a webhook. What is left out stays as it
-// is, or has its default in a new webhook. Periods are texts that Postgres reads.
+// WebhookSettings are the settings of a webhook. A setting that is left out stays as it is,
+// or has its default in a new webhook. Periods are texts that Postgres reads.
 type WebhookSettings struct {
 	URL          string            `json:"url,omitempty" example:"https://example.com/hooks" doc:"Where to send; required for a new webhook"`
 	Filter       *Subscription     `json:"-"`
@@ -91,7 +92,7 @@ type WebhookSettings struct {
 	Secret       string            `json:"secret,omitempty" doc:"Of a new webhook: whsec_…, whsk_…, or ed25519 to have a pair of keys made. Default: a new whsec_…"`
 }
 
-// document is the settings as the functions create_webhook and change_webhook read them.
+// document returns the settings in the form that create_webhook and change_webhook read.
 func (s WebhookSettings) document() (string, error) {
 	type plain WebhookSettings
 	if s.Secret == "ed25519" {
@@ -122,9 +123,9 @@ func newKeyPair() (string, error) {
 	return "whsk_" + base64.StdEncoding.EncodeToString(private), err
 }
 
-// CreateWebhook makes a webhook and returns its secret, which nothing shows again: the
-// receiver checks signatures with it. It fails with posthorn.ErrConflict if there is a
-// webhook of that name.
+// CreateWebhook makes a webhook and returns its secret, with which the receiver checks
+// signatures. The secret is not shown again. CreateWebhook fails with posthorn.ErrConflict
+// if a webhook of that name exists.
 func (a *Admin) CreateWebhook(ctx context.Context, name string, settings WebhookSettings) (secret string, err error) {
 	document, err := settings.document()
 	if err != nil {
@@ -134,14 +135,14 @@ func (a *Admin) CreateWebhook(ctx context.Context, name string, settings Webhook
 		"select posthorn.create_webhook($1::text, $2::text, $3::jsonb)", a.namespace, name, document)
 }
 
-// shown is the settings as the audit log has them.
+// shown returns the settings that the audit log shows.
 func (s WebhookSettings) shown() any {
 	return struct {
 		URL string `json:"url,omitempty"`
 	}{s.URL}
 }
 
-// ChangeWebhook changes the settings of a webhook that are given.
+// ChangeWebhook changes settings of a webhook. It does not change those that are left out.
 func (a *Admin) ChangeWebhook(ctx context.Context, name string, settings WebhookSettings) error {
 	document, err := settings.document()
 	if err != nil {
@@ -151,30 +152,30 @@ func (a *Admin) ChangeWebhook(ctx context.Context, name string, settings Webhook
 		"select posthorn.change_webhook($1::text, $2::text, $3::jsonb)", a.namespace, name, document)
 }
 
-// DeleteWebhook removes a webhook with the events that it is owed, and returns how many
-// those were. Its dead letters stay.
+// DeleteWebhook deletes a webhook with the events that wait for it, and returns their
+// number. Its dead letters stay.
 func (a *Admin) DeleteWebhook(ctx context.Context, name string) (owed int64, err error) {
 	return changed[int64](ctx, a, entry{"delete-webhook", name, nil}, "select posthorn.delete_webhook($1::text, $2::text)", a.namespace, name)
 }
 
-// DisableWebhook sends nothing more to a webhook until [Admin.EnableWebhook]. What it is
-// owed stays, and what it misses is remembered, for as long as the log has those events.
+// DisableWebhook sends no requests to a webhook until [Admin.EnableWebhook]. Events that
+// wait for it stay, and it gets the events that it misses, if they are still in the log.
 // Reason is for people, and may be empty.
 func (a *Admin) DisableWebhook(ctx context.Context, name, reason string) error {
 	return a.change(ctx, entry{"disable-webhook", name, nil}, "select posthorn.disable_webhook($1::text, $2::text, $3::text)",
 		a.namespace, name, pg.Optional(reason))
 }
 
-// EnableWebhook lets a webhook go on with what it is owed and with what it has missed.
-// One whose endpoint fails is tried at once.
+// EnableWebhook lets a webhook go on with the events that wait for it and those that it has
+// missed. A webhook that fails is retried at once.
 func (a *Admin) EnableWebhook(ctx context.Context, name string) error {
 	return a.change(ctx, entry{"enable-webhook", name, nil}, "select posthorn.enable_webhook($1::text, $2::text)", a.namespace, name)
 }
 
-// RotateWebhookSecret gives a webhook a new secret and returns it. Secret is one of the
-// receiver's, or ed25519 to have a pair of keys made; "" makes one for HMAC. Requests are
-// signed with the old secret too until keepOld has passed: 0 is a day, and a negative
-// period ends it now.
+// RotateWebhookSecret gives a webhook a new secret and returns it. Secret is a secret of the
+// receiver; ed25519 makes a pair of keys, and "" a secret for HMAC. Requests are signed with
+// the old secret too until keepOld has passed: 0 is a day, and with a negative period the
+// old secret ends now.
 func (a *Admin) RotateWebhookSecret(ctx context.Context, name, secret string, keepOld time.Duration) (string, error) {
 	if secret == "ed25519" {
 		var err error
@@ -190,8 +191,9 @@ func (a *Admin) RotateWebhookSecret(ctx context.Context, name, secret string, ke
 		a.namespace, name, pg.Optional(secret), pg.Period(max(keepOld, 0)))
 }
 
-// TestWebhook sends an event of type posthorn.webhook.test to one webhook, whatever its
-// filter, and returns the event's id: [Admin.WebhookAttempts] shows what became of it.
+// TestWebhook sends an event of type posthorn.webhook.test to one webhook, even if its
+// filter does not match, and returns the event's id. [Admin.WebhookAttempts] shows the
+// requests.
 func (a *Admin) TestWebhook(ctx context.Context, name string) (event int64, err error) {
 	_, err = a.recorded(ctx, entry{"test-webhook", name, nil}, func(db DB) (n int64, err error) {
 		event, err = pg.Value[int64](ctx, db, "test webhook", "select posthorn.test_webhook($1::text, $2::text)", a.namespace, name)
@@ -200,14 +202,14 @@ func (a *Admin) TestWebhook(ctx context.Context, name string) (event int64, err 
 	return event, err
 }
 
-// RedeliverWebhook sends events to a webhook again, now, whether it has had them or not
-// and whatever its filter, and returns how many. Dead letters of the webhook are redriven.
+// RedeliverWebhook sends events to a webhook at once, even if it has had them or its filter
+// does not match, and returns their number. It redrives dead letters of the webhook.
 func (a *Admin) RedeliverWebhook(ctx context.Context, name string, events ...int64) (int64, error) {
 	return changed[int64](ctx, a, entry{"redeliver-webhook", name, map[string]any{"events": events}},
 		"select posthorn.redeliver_webhook($1::text, $2::text, $3::bigint[])", a.namespace, name, append([]int64{}, events...))
 }
 
-// WebhookAttemptFilter says which attempts are meant. Webhook or EventID is required.
+// WebhookAttemptFilter selects attempts. Webhook or EventID is required.
 type WebhookAttemptFilter struct {
 	Webhook string `json:"webhook,omitempty"`
 	EventID int64  `json:"event,omitempty"`
@@ -216,7 +218,7 @@ type WebhookAttemptFilter struct {
 	Limit   int    `json:"limit,omitempty"`  // Default: 100; at most 1000
 }
 
-// WebhookAttempt is a request for one event, as the delivery log has it. It is kept for
+// WebhookAttempt is an entry of the delivery log: a request for one event. It is kept for
 // webhook_attempts_retention_period.
 type WebhookAttempt struct {
 	ID         int64     `json:"id"`

@@ -11,9 +11,9 @@ type WorstGroup struct {
 	Kind        string   `json:"kind"` // group, projection, relay or archive
 	Order       string   `json:"order" db:"ordering"`
 	Paused      bool     `json:"paused"`
-	LagSeconds  float64  `json:"lag_seconds"`          // age of the first event that it was not handed
+	LagSeconds  float64  `json:"lag_seconds"`          // age of the first event that was not handed out to it
 	LagBefore   *float64 `json:"lag_before,omitempty"` // the same about ten minutes ago; nil: not known
-	IdleSeconds float64  `json:"idle_seconds"`         // since a worker claimed something
+	IdleSeconds float64  `json:"idle_seconds"`         // since a worker claimed events
 	Leases      int64    `json:"leases"`
 	Retries     int64    `json:"retries"`
 	DeadLetters int64    `json:"dead_letters"`
@@ -59,7 +59,7 @@ func (a *Admin) Summary(ctx context.Context) (Summary, error) {
 	return only(a, found, err, "namespace", a.namespace, "Define it first.")
 }
 
-// Rate is what has happened in a namespace in some seconds that ended at a time.
+// Rate counts the events of a namespace in the seconds before a time.
 type Rate struct {
 	At        time.Time `json:"at"`
 	Seconds   float64   `json:"seconds"`
@@ -68,34 +68,34 @@ type Rate struct {
 	Failed    int64     `json:"failed"`  // attempts
 }
 
-// Rates returns what has happened in each minute of the last hour, oldest first, and
-// since then. Minutes in which nothing has happened are left out.
+// Rates returns the rates of each minute of the last hour, oldest first, and of the time
+// since then. It leaves out minutes without events.
 func (a *Admin) Rates(ctx context.Context) ([]Rate, error) {
 	return rows[Rate](ctx, a.db, "list rates", "select * from posthorn.rates($1::text)", a.namespace)
 }
 
-// GroupLag is how far a group was behind.
+// GroupLag is the lag of a group at a time.
 type GroupLag struct {
 	At         time.Time `json:"at"`
 	LagSeconds float64   `json:"lag_seconds"`
 }
 
-// GroupLags returns how far a group was behind in the minutes of the last three hours
-// in which something has happened.
+// GroupLags returns the lags of a group in the minutes of the last three hours that had
+// events.
 func (a *Admin) GroupLags(ctx context.Context, group string) ([]GroupLag, error) {
 	return rows[GroupLag](ctx, a.db, "list lags", "select at, lag_seconds::float8 from posthorn.group_lags($1::text, $2::text)", a.namespace, group)
 }
 
-// SeekPreview is what [Admin.Seek] would do. Events are counted up to 10,000, and
+// SeekPreview has the effects of [Admin.Seek]. Events are counted up to 10,000, and
 // estimated beyond.
 type SeekPreview struct {
-	Again            int64 `json:"again"`             // events that the group would be handed again
-	Skipped          int64 `json:"skipped"`           // events that it would never be handed
+	Again            int64 `json:"again"`             // events that the group would get again
+	Skipped          int64 `json:"skipped"`           // events that it would never get
 	Leases           int64 `json:"leases"`            // that workers would lose
-	HasSubscriptions bool  `json:"has_subscriptions"` // it gets only events that one of them wants
+	HasSubscriptions bool  `json:"has_subscriptions"` // it gets only events that match one of them
 }
 
-// PreviewSeek returns what [Admin.Seek] would do now.
+// PreviewSeek returns the effects that [Admin.Seek] would have now.
 func (a *Admin) PreviewSeek(ctx context.Context, group string, to Moment) (SeekPreview, error) {
 	found, err := rows[SeekPreview](ctx, a.db, "preview seek", "select * from posthorn.preview_seek($1::text, $2::text, $3::timestamptz)",
 		a.namespace, group, to)

@@ -39,14 +39,27 @@ create type posthorn.job_ref as (
 );
 comment on type posthorn.job_ref is 'Where a job stands.';
 
--- The jobs of a claim, in order, and the months between which they were enqueued.
+create type posthorn.job_claim as (
+  namespace_id int,
+  tags text[],                         -- as in ready_jobs
+  max_jobs int,
+  worker text,
+  lease_for interval,
+  at timestamptz,
+  hinted boolean                       -- some tag of the namespace has a row in job_hints
+);
+comment on type posthorn.job_claim is 'What a claim of jobs asks for.';
+
+-- The jobs that a claim has got, in order, and the months between which they were enqueued.
 create type posthorn.picked_jobs as (
+  namespace_id int,
   jobs bigint[],                       -- null: nothing
   attempts int[],
   first_month date,
-  last_month date
+  last_month date,
+  lease_until timestamptz
 );
-comment on type posthorn.picked_jobs is 'The jobs of a claim.';
+comment on type posthorn.picked_jobs is 'The jobs that a claim has got.';
 
 create type posthorn.job_report as (
   log_id bigint,

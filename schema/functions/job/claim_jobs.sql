@@ -18,47 +18,71 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  ns int := posthorn.namespace_id(claim_jobs.namespace);
-  labels text[] := posthorn.job_tags(claim_jobs.tags);
-  wanted text[] := posthorn.ready_tags(labels);
-  at timestamptz := posthorn.now();
-  alone boolean := pg_current_xact_id_if_assigned() is null; -- nothing that must last was written before
-  picked posthorn.picked_jobs;
+  picked posthorn.picked_jobs := posthorn.pick_jobs(
+    claim_jobs.namespace, claim_jobs.worker, claim_jobs.tags, claim_jobs.max_jobs, claim_jobs.lease_for);
 begin
-  perform posthorn.check_claim(claim_jobs.worker, claim_jobs.max_jobs, claim_jobs.lease_for);
-  perform posthorn.return_jobs(at);
-  if exists (select from posthorn.job_limits l where l.namespace_id = ns) then
-    picked := posthorn.pick_within_limits(ns, wanted, claim_jobs.max_jobs, claim_jobs.worker, claim_jobs.lease_for, at);
-  else
-    picked := posthorn.pick_jobs(ns, wanted, claim_jobs.max_jobs, claim_jobs.worker, claim_jobs.lease_for, at);
-  end if;
   if picked.jobs is null then
     return;
   end if;
-  if alone then
-    perform posthorn.commit_relaxed(); -- if a crash forgets the claim, the jobs are still ready
-  end if;
   return query
-  select o.id, p.attempt, o.title, o.description, o.tags, o.payload, o.metadata, o.priority,
-    coalesce(s.retry_count, 0), o.max_retries, o.run_at, o.created_at, at + claim_jobs.lease_for
-  from unnest(picked.jobs, picked.attempts) p (id, attempt) -- nested loops keep its order
-  cross join lateral (
-    select x.* from posthorn.enqueued_jobs x
-    where x.namespace_id = ns and x.id = p.id and x.month between picked.first_month and picked.last_month offset 0) o
-  left join lateral (
-    select x.retry_count from posthorn.retried_jobs x where x.job = p.id and p.attempt > 1 offset 0) s on true;
+  select o.id, coalesce(s.attempt, 0) + 1, o.title, o.description, o.tags, o.payload, o.metadata, o.priority,
+    coalesce(s.retry_count, 0), o.max_retries, o.run_at, o.created_at, picked.lease_until
+  from posthorn.enqueued_jobs o
+  left join posthorn.retried_jobs s on s.job = o.id
+  where o.namespace_id = picked.namespace_id and o.id = any (picked.jobs) and o.month between picked.first_month and picked.last_month
+  order by o.priority desc, coalesce(s.due_at, o.run_at), o.id;
 end $$;
 comment on function posthorn.claim_jobs(text, text, text[], int, interval) is
   'Hands a worker the oldest due jobs that have any of its tags, those of higher priority first.';
 
+-- The functions that each claim calls have no settings of their own: settings would cost more than their work, and
+-- those of claim_jobs hold for them.
+create or replace function posthorn.pick_jobs(namespace text, worker text, tags text[], max_jobs int, lease_for interval)
+returns posthorn.picked_jobs
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  c posthorn.job_claim;
+  limited boolean;
+  picked posthorn.picked_jobs;
+  alone boolean := pg_current_xact_id_if_assigned() is null; -- nothing that must last was written before
+  _ text; -- an assignment costs less than a perform
+begin
+  _ := posthorn.check_claim(pick_jobs.worker, pick_jobs.max_jobs, pick_jobs.lease_for);
+  c := (null, posthorn.ready_tags(posthorn.job_tags(pick_jobs.tags)), pick_jobs.max_jobs, pick_jobs.worker, pick_jobs.lease_for,
+    posthorn.now(), null);
+  select n.id, exists (select from posthorn.job_hints h where h.namespace_id = n.id),
+    exists (select from posthorn.job_limits l where l.namespace_id = n.id)
+  into c.namespace_id, c.hinted, limited
+  from posthorn.namespaces n where n.namespace = pick_jobs.namespace;
+  if not found then
+    _ := posthorn.namespace_id(pick_jobs.namespace); -- raises
+  end if;
+  _ := posthorn.return_jobs(c.at);
+  if limited then
+    picked := posthorn.pick_within_limits(c);
+  else
+    picked := posthorn.take_ready_jobs(c);
+  end if;
+  if picked.jobs is not null and alone then
+    _ := posthorn.commit_relaxed(); -- if a crash forgets the claim, the jobs are still ready
+  end if;
+  picked.namespace_id := c.namespace_id;
+  picked.lease_until := c.at + c.lease_for;
+  return picked;
+end $$;
+comment on function posthorn.pick_jobs(text, text, text[], int, interval) is
+  'Moves jobs from ready_jobs to running_jobs for a worker.';
+
 create or replace function posthorn.check_claim(worker text, max_jobs int, lease_for interval)
 returns void
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform posthorn.check_name(worker, 'worker', 'Use host:pid, or another name that no other worker has.');
-  if (max_jobs between 1 and 10000) is not true then
+  if posthorn.is_name(worker) is not true then
+    perform posthorn.check_name(worker, 'worker', 'Use host:pid, or another name that no other worker has.');
+  elsif (max_jobs between 1 and 10000) is not true then
     raise exception 'max_jobs must be 1 to 10000, not %', coalesce(max_jobs::text, 'null') using errcode = 'PH004';
   elsif (lease_for between '1 second' and '1 day') is not true then
     raise exception 'lease_for must be from a second to a day'
@@ -68,134 +92,204 @@ end $$;
 comment on function posthorn.check_claim(text, int, interval) is
   'Raises the error in the arguments of a claim of jobs, if there is one.';
 
--- The functions that each claim calls have no settings of their own: settings would cost more than their work, and
--- those of claim_jobs hold for them.
---
--- Claims of the same tags take turns, so that they do not compete for the same rows. The lock is only tried: a claim
--- that does not get it locks row by row and skips rows that others have locked, and so does one that has to wait for
--- a row after all.
-create or replace function posthorn.pick_jobs(
-  namespace_id int, tags text[], max_jobs int, worker text, lease_for interval, at timestamptz
-) returns posthorn.picked_jobs
+-- Claims of the same namespace and tags take turns under an advisory lock, so that they do not compete for the same
+-- rows. The lock is only tried, since a transaction of the caller may keep it: a claim of many tries for a few
+-- milliseconds. In its turn, a claim of many deletes rows that nobody has locked without locking them first. Should
+-- another transaction lock one of them meanwhile for longer than 100 ms, it begins again and locks row by row.
+create or replace function posthorn.take_ready_jobs(c posthorn.job_claim)
+returns posthorn.picked_jobs
 language plpgsql
 as $$
 declare
-  turn boolean := pg_try_advisory_xact_lock(1886350443, hashtext(pick_jobs.namespace_id || ' ' || array_to_string(pick_jobs.tags, ',')));
-  patience text := current_setting('lock_timeout');
+  name constant int := hashtext(c.namespace_id || ' ' || array_to_string(c.tags, ','));
+  turn boolean := pg_try_advisory_xact_lock(1886350443, name);
+  patience text;
   picked posthorn.picked_jobs;
 begin
+  if c.max_jobs < 10 then
+    return posthorn.take_heads(c, turn, false);
+  end if;
+  for attempt in 1..10 loop
+    exit when turn;
+    perform pg_sleep(0.0005); -- takes a millisecond: the server rounds up to that
+    turn := pg_try_advisory_xact_lock(1886350443, name);
+  end loop;
   if turn then
     begin
+      patience := current_setting('lock_timeout');
       perform set_config('lock_timeout', '100ms', true);
-      picked := posthorn.take_heads(pick_jobs.namespace_id, pick_jobs.tags, pick_jobs.max_jobs, pick_jobs.worker, pick_jobs.lease_for,
-        pick_jobs.at, true);
+      picked := posthorn.take_heads(c, true, true);
       perform set_config('lock_timeout', patience, true);
       return picked;
     exception when lock_not_available then
       null; -- another transaction has locked a row since it was looked at
     end;
   end if;
-  return posthorn.take_heads(pick_jobs.namespace_id, pick_jobs.tags, pick_jobs.max_jobs, pick_jobs.worker, pick_jobs.lease_for,
-    pick_jobs.at, false);
+  return posthorn.take_heads(c, turn, false);
 end $$;
-comment on function posthorn.pick_jobs(int, text[], int, text, interval, timestamptz) is
-  'Moves jobs from ready_jobs to running_jobs, in order.';
+comment on function posthorn.take_ready_jobs(posthorn.job_claim) is 'Moves jobs from ready_jobs to running_jobs, in order.';
 
--- In its turn, a claim deletes rows that nobody has locked without locking them first. Looking and deleting are one
--- statement, since nothing else keeps the place of an unlocked row from being used again. Out of turn, it first leaves
--- out rows that seem to be locked, and as many free ones as it wants itself, which the claim whose turn it is takes.
---
--- The number of heads that it looks at grows while other claims have locked all that it finds.
---
 -- While a transaction is held open somewhere, the dead rows of jobs that were taken stay at the head of the index,
--- and every look passes over them. So where two looks in a row have read thousands of dead entries (the first one
+-- and every scan passes over them. So where two claims in a row have read thousands of dead entries (the first one
 -- clears them away where that is possible), a hint is left where the second found a job. For about twenty times as
--- long as that look took, the next ones begin there. Jobs before that place wait for as long.
-create or replace function posthorn.take_heads(
-  namespace_id int, tags text[], max_jobs int, worker text, lease_for interval, at timestamptz, turn boolean
-) returns posthorn.picked_jobs
+-- long as that claim took, the next ones begin there. Jobs before that place wait for as long.
+create or replace function posthorn.take_heads(c posthorn.job_claim, in_turn boolean, unlocked boolean)
+returns posthorn.picked_jobs
+language plpgsql
+as $$
+declare
+  began constant timestamptz := clock_timestamp();
+  entries bigint := coalesce(pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass), 0);
+  places tid[];
+  picked posthorn.picked_jobs;
+begin
+  if cardinality(c.tags) = 1 then
+    places := posthorn.find_heads(c, c.tags[1], in_turn, unlocked);
+    if not in_turn and cardinality(places) < c.max_jobs then
+      places := posthorn.find_heads(c, c.tags[1], true, false);
+    end if;
+  else
+    places := posthorn.merge_heads(c, in_turn, unlocked);
+  end if;
+  if places <> '{}' then
+    picked := posthorn.take_places(c, places);
+  end if;
+  entries := pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass) - entries;
+  if entries > 2000 + 4 * c.max_jobs then
+    perform posthorn.keep_hint(c.namespace_id, c.tags, began, entries);
+  end if;
+  if unlocked and coalesce(cardinality(picked.jobs), 0) < cardinality(places) then -- others were quicker
+    c.max_jobs := c.max_jobs - coalesce(cardinality(picked.jobs), 0);
+    picked := posthorn.add_picked(picked, posthorn.take_heads(c, true, false));
+  end if;
+  return picked;
+end $$;
+comment on function posthorn.take_heads(posthorn.job_claim, boolean, boolean) is
+  'Moves the first jobs of some tags from ready_jobs to running_jobs.';
+
+-- A row whose xmax is 0 was never locked. Out of turn, all others are skipped: most of them are being taken, and trying
+-- to lock a row costs more than to read it. Each row is locked in the order of the index, and no more than are needed.
+-- A place that was not locked stays that of its row all the same: while the caller's statement runs, no vacuum removes
+-- a row that it could see when it began.
+create or replace function posthorn.find_heads(c posthorn.job_claim, tag text, in_turn boolean, unlocked boolean)
+returns tid[]
 language plpgsql
 as $$
 #variable_conflict use_column
 declare
-  want int := take_heads.max_jobs;
-  aside int := case when take_heads.turn then 0 else take_heads.max_jobs end;
-  heads int := aside + take_heads.max_jobs + 20;
-  picked posthorn.picked_jobs;
-  new posthorn.picked_jobs;
-  others bigint[];                     -- of those taken, jobs that have more rows than the one
+  hint posthorn.job_hints;
+begin
+  if c.hinted then
+    select x.* into hint from posthorn.job_hints x
+    where x.namespace_id = c.namespace_id and x.tag = find_heads.tag order by x.n desc limit 1;
+    if hint.until <= clock_timestamp() then
+      hint := null;
+    end if;
+  end if;
+  return array(
+    select l.place
+    from (
+      select case
+          when h.free and find_heads.unlocked then h.ctid
+          when h.plain then (select r.ctid from posthorn.ready_jobs r where r.ctid = h.ctid for update skip locked)
+          else posthorn.lock_ready_job(c.namespace_id, h.rank, h.due_at, h.job, h.month)
+        end as place
+      from (
+        select r.ctid, r.rank, r.due_at, r.job, r.month, r.plain, r.plain and r.xmax = '0'::xid as free
+        from posthorn.ready_jobs r
+        where r.namespace_id = c.namespace_id and r.tag = find_heads.tag
+          and (r.rank, r.due_at, r.job) >= (coalesce(hint.rank, -2147483648), coalesce(hint.due_at, '-infinity'), coalesce(hint.job, 0))
+          and (find_heads.in_turn or r.xmax = '0'::xid)
+        order by r.rank, r.due_at, r.job offset 0) h
+      offset 0) l
+    where l.place is not null
+    limit c.max_jobs);
+end $$;
+comment on function posthorn.find_heads(posthorn.job_claim, text, boolean, boolean) is
+  'The places in ready_jobs of the first jobs of a tag, locked unless that is not needed.';
+
+-- The number of rows that it reads of each tag grows while other claims have locked too many of them.
+create or replace function posthorn.merge_heads(c posthorn.job_claim, in_turn boolean, unlocked boolean)
+returns tid[]
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  began constant timestamptz := clock_timestamp();
+  heads int := c.max_jobs + 20;
+  places tid[];
   more boolean;
-  began timestamptz;
-  entries bigint;
 begin
   loop
-    began := clock_timestamp();
-    entries := coalesce(pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass), 0);
     with head as materialized (
       select h.*
-      from unnest(take_heads.tags) t (tag)
+      from unnest(c.tags) t (tag)
       left join lateral (
         select x.* from posthorn.job_hints x
-        where x.namespace_id = take_heads.namespace_id and x.tag = t.tag order by x.n desc limit 1) s on s.until > began
+        where x.namespace_id = c.namespace_id and x.tag = t.tag order by x.n desc limit 1) s on s.until > began
       cross join lateral (
         select r.rank, r.due_at, r.job, r.month, r.plain, r.ctid as place, r.plain and r.xmax = '0'::xid as free
         from posthorn.ready_jobs r
-        where r.namespace_id = take_heads.namespace_id and r.tag = t.tag
+        where r.namespace_id = c.namespace_id and r.tag = t.tag
           and (r.rank, r.due_at, r.job) >= (coalesce(s.rank, -2147483648), coalesce(s.due_at, '-infinity'), coalesce(s.job, 0))
-          and (aside = 0 or r.xmax = '0'::xid)
+          and (merge_heads.in_turn or r.xmax = '0'::xid)
         order by r.rank, r.due_at, r.job limit heads) h
-    ), mine as materialized (
-      select array(
-        select l.place
-        from (
-          select case
-              when take_heads.turn and d.free then d.place
-              when d.plain then (select r.ctid from posthorn.ready_jobs r where r.ctid = d.place for update skip locked)
-              else posthorn.lock_ready_job(take_heads.namespace_id, d.rank, d.due_at, d.job, d.month)
-            end as place
-          from (select distinct on (h.rank, h.due_at, h.job) h.* from head h order by h.rank, h.due_at, h.job offset aside) d
-          offset 0) l
-        where l.place is not null
-        limit want) as places
-    ), gone as (
-      delete from posthorn.ready_jobs r
-      where r.ctid = any ((select m.places from mine m)::tid[])
-      returning r.job, r.rank, r.due_at, r.month, r.attempt, r.plain
-    ), lease as (
-      insert into posthorn.running_jobs (job, picked_at, picked_log, seen_at, lease_until, lease_for, namespace_id, month, attempt, worker)
-      select g.job, take_heads.at, nextval('posthorn.job_log_id'), take_heads.at, take_heads.at + take_heads.lease_for,
-        take_heads.lease_for, take_heads.namespace_id, g.month, g.attempt + 1, take_heads.worker
-      from (select x.* from gone x order by x.rank, x.due_at, x.job) g
-      returning job, month, attempt
     )
-    select array_agg(l.job), array_agg(l.attempt), min(l.month), max(l.month),
-      (select count(*) from head h) >= heads or count(*) < (select cardinality(m.places) from mine m),
-      (select array_agg(g.job) from gone g where not g.plain)
-    into new.jobs, new.attempts, new.first_month, new.last_month, more, others
-    from lease l;
-    if others is not null then
-      perform posthorn.withdraw_others(take_heads.namespace_id, others, new.first_month, new.last_month);
-    end if;
-    picked := case when picked.jobs is null then new else posthorn.add_picked(picked, new) end;
-    want := take_heads.max_jobs - coalesce(cardinality(picked.jobs), 0);
-    exit when want = 0 or heads >= 100000 or not more and aside = 0;
+    select array(
+      select l.place
+      from (
+        select case
+            when d.free and merge_heads.unlocked then d.place
+            when d.plain then (select r.ctid from posthorn.ready_jobs r where r.ctid = d.place for update skip locked)
+            else posthorn.lock_ready_job(c.namespace_id, d.rank, d.due_at, d.job, d.month)
+          end as place
+        from (select distinct on (h.rank, h.due_at, h.job) h.* from head h order by h.rank, h.due_at, h.job) d
+        offset 0) l
+      where l.place is not null
+      limit c.max_jobs), (select count(*) from head h) >= heads
+    into places, more;
+    exit when cardinality(places) = c.max_jobs or heads >= 100000 or in_turn and not more;
     heads := case when more then heads * 8 else heads end;
-    aside := 0;
+    in_turn := true;
   end loop;
-  entries := pg_stat_get_xact_tuples_returned('posthorn.ready_jobs_pkey'::regclass) - entries;
-  if entries > 2000 + 4 * heads then
-    perform posthorn.keep_hint(take_heads.namespace_id, take_heads.tags, began, entries);
+  return places;
+end $$;
+comment on function posthorn.merge_heads(posthorn.job_claim, boolean, boolean) is 'Does the work of find_heads for several tags.';
+
+create or replace function posthorn.take_places(c posthorn.job_claim, places tid[])
+returns posthorn.picked_jobs
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  picked posthorn.picked_jobs;
+  others bigint[];                     -- jobs that have more rows than the one
+begin
+  with gone as (
+    delete from posthorn.ready_jobs r
+    where r.ctid = any (take_places.places)
+    returning r.job, r.rank, r.due_at, r.month, r.attempt, r.plain
+  ), lease as (
+    insert into posthorn.running_jobs (job, picked_at, picked_log, seen_at, lease_until, lease_for, namespace_id, month, attempt, worker)
+    select g.job, c.at, nextval('posthorn.job_log_id'), c.at, c.at + c.lease_for, c.lease_for, c.namespace_id, g.month, g.attempt + 1, c.worker
+    from gone g
+  )
+  select array_agg(g.job order by g.rank, g.due_at, g.job), array_agg(g.attempt + 1 order by g.rank, g.due_at, g.job),
+    min(g.month), max(g.month), array_agg(g.job) filter (where not g.plain)
+  into picked.jobs, picked.attempts, picked.first_month, picked.last_month, others
+  from gone g;
+  if others is not null then
+    perform posthorn.withdraw_others(c.namespace_id, others, picked.first_month, picked.last_month);
   end if;
   return picked;
 end $$;
-comment on function posthorn.take_heads(int, text[], int, text, interval, timestamptz, boolean) is
-  'Moves jobs from ready_jobs to running_jobs, in order.';
+comment on function posthorn.take_places(posthorn.job_claim, tid[]) is 'Moves jobs at some places of ready_jobs to running_jobs.';
 
 create or replace function posthorn.add_picked(a posthorn.picked_jobs, b posthorn.picked_jobs)
 returns posthorn.picked_jobs
 language sql immutable
 set search_path = pg_catalog, pg_temp
-return (a.jobs || b.jobs, a.attempts || b.attempts, least(a.first_month, b.first_month), greatest(a.last_month, b.last_month))::posthorn.picked_jobs;
+return (null, a.jobs || b.jobs, a.attempts || b.attempts, least(a.first_month, b.first_month), greatest(a.last_month, b.last_month), null)::posthorn.picked_jobs;
 comment on function posthorn.add_picked(posthorn.picked_jobs, posthorn.picked_jobs) is 'Two steps of a claim together.';
 
 create or replace function posthorn.lock_ready_job(namespace_id int, rank int, due_at timestamptz, job bigint, month date)

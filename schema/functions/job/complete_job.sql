@@ -71,7 +71,8 @@ as $$
 declare
   at timestamptz := posthorn.now();
   done bigint[];
-  again bigint[];
+  again bigint[];                      -- those with earlier attempts
+  limited boolean;
 begin
   if coalesce(cardinality(complete_jobs.attempts), cardinality(complete_jobs.jobs)) is distinct from cardinality(complete_jobs.jobs)
     or coalesce(cardinality(complete_jobs.execution_times_ms), cardinality(complete_jobs.jobs)) <> cardinality(complete_jobs.jobs)
@@ -87,21 +88,23 @@ begin
       from unnest(complete_jobs.jobs, complete_jobs.attempts, complete_jobs.execution_times_ms) u (job, attempt, execution_time_ms)
       order by u.job) u -- in the order of heartbeats, which lock the same rows
     where r.job = u.job and r.worker = complete_jobs.worker and (complete_jobs.attempts is null or r.attempt = u.attempt)
-    returning r.*, u.execution_time_ms
+    returning r.job, r.picked_at, r.picked_log, r.namespace_id, r.month, r.attempt, r.started_at, r.started_log, r.progress,
+      u.execution_time_ms
   ), finished as (
     insert into posthorn.finished_jobs (job, finished_at, picked_at, picked_log, completed_log, namespace_id, month, attempt,
       retry_count, status, worker, started_at, started_log, execution_time_ms, progress)
     select h.job, at, h.picked_at, h.picked_log, nextval('posthorn.job_log_id'), h.namespace_id, h.month, h.attempt,
       case when h.attempt > 1 then (select s.retry_count from posthorn.retried_jobs s where s.job = h.job) else 0 end,
-      'COMPLETED', h.worker, h.started_at, h.started_log, h.execution_time_ms, h.progress
+      'COMPLETED', complete_jobs.worker, h.started_at, h.started_log, h.execution_time_ms, h.progress
     from held h
-    returning job, attempt
   )
-  select array_agg(f.job), array_agg(f.job) filter (where f.attempt > 1) into done, again from finished f;
+  select array_agg(h.job), array_agg(h.job) filter (where h.attempt > 1), exists (select from posthorn.job_limits)
+  into done, again, limited
+  from held h;
   if again is not null then
     delete from posthorn.retried_jobs s where s.job = any (again);
   end if;
-  if exists (select from posthorn.job_limits) then
+  if limited then
     perform posthorn.release_tags(done);
   end if;
   return query select x from unnest(done) x;

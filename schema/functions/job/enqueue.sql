@@ -91,20 +91,19 @@ return posthorn.enqueue(namespace, title, posthorn.to_json(payload, 'payload'), 
 comment on function posthorn.enqueue(text, text, text, text[], text, int, timestamptz, int, text, interval, interval[], json) is
   'Enqueues a job whose payload is JSON in text.';
 
+-- Settings of its own would cost more than its work: those of its callers hold.
 create or replace function posthorn.job_tags(tags text[])
 returns text[]
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   labels text[];
 begin
-  if cardinality(tags) = 1 and tags[1] = btrim(tags[1]) then
-    labels := tags;
-  else
-    select coalesce(array_agg(x.tag order by x.first), '{}') into labels
-    from (select btrim(t.tag) as tag, min(t.nth) as first from unnest(tags) with ordinality t (tag, nth) group by 1) x;
+  if cardinality(tags) = 1 and tags[1] = btrim(tags[1]) and posthorn.is_name(tags[1]) and strpos(tags[1], ',') = 0 then
+    return tags;
   end if;
+  select coalesce(array_agg(x.tag order by x.first), '{}') into labels
+  from (select btrim(t.tag) as tag, min(t.nth) as first from unnest(tags) with ordinality t (tag, nth) group by 1) x;
   if exists (select from unnest(labels) t where posthorn.is_name(t) is not true) then
     raise exception 'each tag must be 1 to 255 bytes without control characters'
       using errcode = 'PH004', hint = 'Leave empty tags out.';

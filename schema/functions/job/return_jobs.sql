@@ -1,38 +1,26 @@
--- Jobs become ready besides enqueueing when their time has come, or their worker has been silent for too long.
--- Upkeep looks four times a second, and each claim looks first, so it also happens without a node.
-
--- Where a look passes over many dead rows, the next one waits.
+-- Jobs become ready besides enqueueing when their time has come, or their worker has been silent for too long. Upkeep
+-- looks for them four times a second. Claims do too, so it also happens without a node: each session as often, and more
+-- rarely where dead rows make the look slow. What counts is posthorn.now(), so a clock that jumps is noticed.
 create or replace function posthorn.return_jobs(at timestamptz)
 returns void
 language plpgsql
 as $$
 declare
-  began timestamptz := clock_timestamp();
-  entries bigint;
-  few boolean;
+  began constant timestamptz := clock_timestamp();
+  not_before constant timestamptz := nullif(current_setting('posthorn.return_jobs_from', true), '')::timestamptz;
+  pause interval;
 begin
-  if (began < nullif(current_setting('posthorn.promote_jobs_from', true), '')::timestamptz) is not true then
-    entries := coalesce(pg_stat_get_xact_tuples_returned('posthorn.waiting_jobs_pkey'::regclass), 0);
-    if exists (select from posthorn.waiting_jobs w where w.due_at <= return_jobs.at) then
-      perform posthorn.promote_jobs(at);
-    end if;
-    entries := pg_stat_get_xact_tuples_returned('posthorn.waiting_jobs_pkey'::regclass) - entries;
-    if entries > 5000 then
-      perform set_config('posthorn.promote_jobs_from',
-        (clock_timestamp() + least(interval '5 seconds', entries * interval '4 microseconds'))::text, false);
-    end if;
+  if at < not_before and at > not_before - interval '5 seconds' then
+    return;
   end if;
-  -- The next look reads all running jobs: at most four times a second where there are many.
-  few := pg_relation_size('posthorn.running_jobs') <= 65536;
-  if few or (began < nullif(current_setting('posthorn.expire_jobs_from', true), '')::timestamptz) is not true then
-    if exists (select from posthorn.running_jobs r where r.lease_until <= return_jobs.at) then
-      perform posthorn.expire_jobs(at);
-    end if;
-    if not few then
-      perform set_config('posthorn.expire_jobs_from', (greatest(began + interval '250 milliseconds',
-        clock_timestamp() + least(interval '5 seconds', 20 * (clock_timestamp() - began))))::text, false);
-    end if;
+  if exists (select from posthorn.waiting_jobs w where w.due_at <= return_jobs.at) then
+    perform posthorn.promote_jobs(at);
   end if;
+  if exists (select from posthorn.running_jobs r where r.lease_until <= return_jobs.at) then
+    perform posthorn.expire_jobs(at);
+  end if;
+  pause := least(interval '5 seconds', greatest(interval '250 milliseconds', 20 * (clock_timestamp() - began)));
+  perform set_config('posthorn.return_jobs_from', (at + pause)::text, false);
 end $$;
 comment on function posthorn.return_jobs(timestamptz) is
   'Makes those jobs ready that are due or whose lease has passed, as part of a claim.';

@@ -142,9 +142,8 @@ as $$
 $$;
 comment on function posthorn.tag_room(posthorn.job_limits, timestamptz) is 'The number of further jobs that a tag allows now.';
 
-create or replace function posthorn.pick_within_limits(
-  namespace_id int, tags text[], max_jobs int, worker text, lease_for interval, at timestamptz
-) returns posthorn.picked_jobs
+create or replace function posthorn.pick_within_limits(c posthorn.job_claim)
+returns posthorn.picked_jobs
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -152,33 +151,32 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  ns constant int := pick_within_limits.namespace_id;
   picked posthorn.picked_jobs;
   new posthorn.picked_jobs;
-  want int := pick_within_limits.max_jobs;
-  room int := pick_within_limits.max_jobs;
+  max_jobs constant int := c.max_jobs;
+  room int := c.max_jobs;
 begin
-  perform posthorn.unpark_jobs(ns, l.tag, 1000, pick_within_limits.at)
+  perform posthorn.unpark_jobs(c.namespace_id, l.tag, 1000, c.at)
   from (
     select x.tag from posthorn.job_limits x
-    where x.namespace_id = ns and x.open_at <= pick_within_limits.at order by x.tag limit 100) l;
+    where x.namespace_id = c.namespace_id and x.open_at <= c.at order by x.tag limit 100) l;
   for round in 1..8 loop
-    new := posthorn.pick_jobs(ns, pick_within_limits.tags, want, pick_within_limits.worker, pick_within_limits.lease_for, pick_within_limits.at);
+    new := posthorn.take_ready_jobs(c);
     if new.jobs is null then
       return picked;
     end if;
-    picked := posthorn.add_picked(picked, posthorn.admit_jobs(ns, new, room, pick_within_limits.at));
-    room := pick_within_limits.max_jobs - coalesce(cardinality(picked.jobs), 0);
+    picked := posthorn.add_picked(picked, posthorn.admit_jobs(c.namespace_id, new, room, c.at));
+    room := max_jobs - coalesce(cardinality(picked.jobs), 0);
     if room = 0 then
       return picked;
     end if;
-    want := least(want * 4, 2000); -- all of the found jobs were held back
+    c.max_jobs := least(c.max_jobs * 4, 2000); -- all of the found jobs were held back
   end loop;
   perform nextval('posthorn.job_news'); -- there may be more behind what was parked: the next claim looks on
   return picked;
 end $$;
-comment on function posthorn.pick_within_limits(int, text[], int, text, interval, timestamptz) is
-  'Does the work of pick_jobs where some tags have limits: parks the jobs that are held back, and looks further.';
+comment on function posthorn.pick_within_limits(posthorn.job_claim) is
+  'Does the work of take_ready_jobs where some tags have limits: parks the jobs that are held back, and looks further.';
 
 create or replace function posthorn.admit_jobs(namespace_id int, picked posthorn.picked_jobs, max_jobs int, at timestamptz)
 returns posthorn.picked_jobs

@@ -250,7 +250,6 @@ comment on function posthorn.commit_relaxed() is 'Lets this transaction commit w
 create or replace function posthorn.commit_firmly()
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   if current_setting('posthorn.synchronous_commit', true) <> '' then

@@ -169,6 +169,17 @@ func ExampleClient_Schedule() {
 	}
 }
 
+func ExampleClient_Schedule_job() {
+	_, err := ph.Schedule(ctx, ph.Pool(), posthorn.Schedule{
+		Name: "report",
+		Cron: "0 7 * * *",
+		Job:  &posthorn.NewJob{Title: "Send the report", Tags: []string{"mail"}, UniqueKey: "report"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
 func ExampleClient_Schedule_everyAndAt() {
 	for _, s := range []posthorn.Schedule{
 		{Name: "poll", Every: 30 * time.Second, Type: "poll.due", CatchUp: posthorn.CatchUpSkip},

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// Schedule publishes an event at the times of a calendar. Name, Type and one of Cron,
-// Every and At are required.
+// Schedule publishes an event, or enqueues a job, at the times of a calendar. Name, one
+// of Type and Job, and one of Cron, Every and At are required.
 type Schedule struct {
 	// Name is unique in the namespace.
 	Name string
@@ -35,6 +36,9 @@ type Schedule struct {
 	Stream   string
 	Key      string
 	Metadata map[string]any
+
+	// Job is enqueued instead of an event. It has no RunAt.
+	Job *NewJob
 }
 
 // CatchUp says how a schedule treats the times that it has missed.
@@ -70,6 +74,13 @@ func (c *Client) encodeSchedule(s Schedule) (admin.Schedule, error) {
 	if encoded.Cron, err = s.expression(); err != nil {
 		return encoded, err
 	}
+	if s.Job != nil {
+		if s.Type != "" || s.Payload != nil || s.Stream != "" || s.Key != "" || len(s.Metadata) > 0 {
+			return encoded, invalid("a schedule publishes an event or enqueues a job", "Leave out the fields of the event, or Job.")
+		}
+		encoded.Job, err = c.encodeScheduledJob(s.Job)
+		return encoded, err
+	}
 	if encoded.Payload, err = c.encodePayload(s.Payload); err != nil {
 		return encoded, invalid(fmt.Sprintf("payload: %v", err), "Give a value that encodes as JSON.")
 	}
@@ -79,6 +90,36 @@ func (c *Client) encodeSchedule(s Schedule) (admin.Schedule, error) {
 		}
 	}
 	return encoded, nil
+}
+
+// encodeScheduledJob returns a job as the SQL function enqueue_many reads it.
+func (c *Client) encodeScheduledJob(j *NewJob) (json.RawMessage, error) {
+	payload, err := c.encodePayload(j.Payload)
+	if err != nil {
+		return nil, invalid(fmt.Sprintf("job: payload: %v", err), "Give a value that encodes as JSON.")
+	}
+	fields := map[string]any{"title": j.Title, "payload": payload, "tags": append([]string{}, j.Tags...), "priority": j.Priority}
+	optional := func(name string, value any, given bool) {
+		if given {
+			fields[name] = value
+		}
+	}
+	delays := make([]string, len(j.RetryDelays))
+	for i, d := range j.RetryDelays {
+		delays[i] = pg.Period(d)
+	}
+	optional("description", j.Description, j.Description != "")
+	optional("max_retries", max(j.MaxRetries, 0), j.MaxRetries != 0)
+	optional("retry_delays", delays, len(delays) > 0)
+	optional("unique_key", j.UniqueKey, j.UniqueKey != "")
+	optional("unique_for", pg.Period(j.UniqueFor), j.UniqueFor != 0)
+	optional("metadata", j.Metadata, len(j.Metadata) > 0)
+	optional("run_at", j.RunAt, !j.RunAt.IsZero())
+	document, err := json.Marshal(fields)
+	if err != nil {
+		return nil, invalid(fmt.Sprintf("job: %v", err), "Give values that encode as JSON.")
+	}
+	return document, nil
 }
 
 // expression returns Cron, Every or At as the text that SQL reads.

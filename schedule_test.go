@@ -150,3 +150,35 @@ func TestScheduleRefusesNonsense(t *testing.T) {
 		}
 	}
 }
+
+// A schedule enqueues the job of a program, with all its fields.
+func TestScheduledJob(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	client := openForSchedules(t)
+	job := posthorn.NewJob{
+		Title: "report", Description: "daily", Tags: []string{"mail"}, Payload: map[string]int{"n": 1}, Priority: 2,
+		MaxRetries: posthorn.NoRetries, RetryDelays: []time.Duration{time.Second}, UniqueKey: "k", Metadata: map[string]any{"a": "b"},
+	}
+	s := posthorn.Schedule{Name: "report", Every: time.Hour, Job: &job}
+	if _, err := client.Schedule(ctx, client.Pool(), s); err != nil {
+		t.Fatal(err)
+	}
+	id, err := client.Admin().RunScheduleNow(ctx, "report")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := client.Admin().Job(ctx, id)
+	if err != nil || got.Title != "report" || got.Description != "daily" || got.Priority != 2 || got.MaxRetries != 0 ||
+		got.UniqueKey != "k" || len(got.RetryDelays) != 1 || string(got.Payload) != `{"n": 1}` {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	s.Type = "both"
+	if _, err := client.Schedule(ctx, client.Pool(), s); !errors.Is(err, posthorn.ErrInvalid) {
+		t.Errorf("a job and an event: %v", err)
+	}
+	s.Type, job.RunAt = "", time.Now()
+	if _, err := client.Schedule(ctx, client.Pool(), s); !errors.Is(err, posthorn.ErrInvalid) {
+		t.Errorf("a job with a time: %v", err)
+	}
+}

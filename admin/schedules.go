@@ -22,11 +22,20 @@ type Schedule struct {
 	Key      string
 	Metadata json.RawMessage // Default: {}
 	Active   *bool           // Default: as it is; a new schedule is active
+
+	// Job is enqueued instead of an event; its fields are those of the SQL function
+	// enqueue_many. Type, Payload, Stream, Key and Metadata are not used then.
+	Job json.RawMessage
 }
 
 // DefineSchedule makes a schedule, or changes the one of that name, and returns its
 // id. Defining the same schedule again does not change its next time.
 func (a *Admin) DefineSchedule(ctx context.Context, s Schedule) (id string, err error) {
+	if len(s.Job) > 0 {
+		return changed[string](ctx, a, entry{"put-schedule", s.Name, map[string]string{"cron": s.Cron}},
+			"select posthorn.schedule_job($1::text, $2::text, $3::text, $4::jsonb, $5::text, $6::text, $7::boolean)::text",
+			a.namespace, s.Name, s.Cron, string(s.Job), cmp.Or(s.TimeZone, "UTC"), cmp.Or(s.CatchUp, "once"), s.Active)
+	}
 	if len(s.Payload) == 0 {
 		s.Payload = json.RawMessage("{}")
 	}
@@ -79,7 +88,7 @@ type ScheduleStatus struct {
 	State     string          `json:"state"`           // active, failing, paused, or completed when its one time has passed
 	Cron      string          `json:"cron_expression"` // @every and @at for steps and single times
 	TimeZone  string          `json:"timezone"`
-	Type      string          `json:"event_type"`
+	Type      string          `json:"event_type"`           // or the title of the job
 	NextRunAt time.Time       `json:"next_run_at,omitzero"` // zero: never
 	LastRunAt time.Time       `json:"last_run_at,omitzero"` // zero: not yet
 	CatchUp   string          `json:"catch_up"`
@@ -87,7 +96,8 @@ type ScheduleStatus struct {
 	Key       string          `json:"key,omitempty"`
 	Payload   json.RawMessage `json:"payload"`
 	Metadata  json.RawMessage `json:"metadata"`
-	Failures  int             `json:"failures"` // in a row
+	Job       json.RawMessage `json:"job,omitempty"` // none: it publishes an event
+	Failures  int             `json:"failures"`      // in a row
 	LastError string          `json:"last_error,omitempty"`
 	FiredBy   string          `json:"fired_by"` // tend or pg_cron
 	TaskID    string          `json:"task_id"`
@@ -97,7 +107,7 @@ type ScheduleStatus struct {
 
 var schedules = kind[ScheduleStatus]{"schedule", `
 	select namespace, name, state, cron_expression, timezone, event_type, next_run_at, last_run_at, catch_up, stream, key,
-		payload, metadata, failures, last_error, fired_by, task_id::text, created_at, updated_at
+		payload, metadata, failures, last_error, fired_by, task_id::text, created_at, updated_at, job
 	from posthorn.schedules
 	where namespace = $1::text and name = coalesce($2::text, name)
 	order by name`, "See: posthorn schedules list"}

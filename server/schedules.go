@@ -15,13 +15,14 @@ type putScheduleInput struct {
 	in.ByName
 	Body struct {
 		Cron     string                     `json:"cron_expression" doc:"Five fields, or @daily, @every 90s, @at 2026-12-01T08:00:00Z" example:"0 7 * * *"`
-		Type     string                     `json:"event_type" doc:"The type of the event" example:"report.due"`
+		Type     string                     `json:"event_type,omitempty" doc:"The type of the event; required without job" example:"report.due"`
 		Payload  json.RawMessage            `json:"payload,omitempty" doc:"Any JSON. Default: {}"`
 		TimeZone string                     `json:"timezone,omitempty" doc:"Default: UTC" example:"Europe/Berlin"`
 		CatchUp  string                     `json:"catch_up,omitempty" enum:"skip,once,all" doc:"How often the event is published for times that were missed. Default: once"`
 		Stream   string                     `json:"stream,omitempty" doc:"Default: default"`
 		Key      string                     `json:"key,omitempty"`
 		Metadata map[string]json.RawMessage `json:"metadata,omitempty"`
+		Job      json.RawMessage            `json:"job,omitempty" doc:"Enqueued instead of an event: an object with title, payload, tags, priority, max_retries, retry_delays, unique_key, unique_for, description and metadata"`
 		Active   *bool                      `json:"active,omitempty" doc:"false pauses the schedule. Default: unchanged; a new schedule is active"`
 	}
 }
@@ -123,7 +124,7 @@ func (s *Server) putSchedule(ctx context.Context, c caller, input *putScheduleIn
 	}
 	schedule := admin.Schedule{
 		Name: input.Name, Cron: b.Cron, Type: b.Type, Payload: b.Payload, TimeZone: b.TimeZone, CatchUp: b.CatchUp,
-		Stream: b.Stream, Key: b.Key, Active: b.Active,
+		Stream: b.Stream, Key: b.Key, Active: b.Active, Job: b.Job,
 	}
 	if b.Metadata != nil {
 		var err error

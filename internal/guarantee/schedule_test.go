@@ -393,3 +393,29 @@ func TestScheduleUpkeepIsCheap(t *testing.T) {
 		t.Errorf("plan: %q", plan)
 	}
 }
+
+// A schedule enqueues its job once for each due time, with all that a job can have.
+func TestScheduleEnqueuesItsJob(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.clockAt("2026-01-01 00:30Z")
+	job := `{"title": "strike", "tags": ["bell"], "priority": 3, "payload": {"bell": 1}, "max_retries": 0, "metadata": {"a": 1}}`
+	task := value[string](s, "select posthorn.schedule_job('default', 'hourly', '@hourly', $1::jsonb)::text", job)
+	s.clockAt("2026-01-01 01:00Z")
+	equal(t, "fired", s.fire(), 1)
+	equal(t, "again", s.fire(), 0)
+	equal(t, "job", value[string](s, `
+		select concat_ws(' ', j.title, j.tags, j.priority, j.payload, j.max_retries, j.metadata::jsonb - 'scheduledTaskId', j.metadata->>'scheduledTaskId' = $1)
+		from posthorn.jobs j`, task),
+		`strike {bell} 3 {"bell": 1} 0 {"a": 1, "producer": "scheduler", "scheduledFor": "2026-01-01T01:00:00Z"} t`)
+	equal(t, "events", value[int](s, "select count(*) from posthorn.events"), 0)
+	equal(t, "the same again", value[string](s, "select posthorn.schedule_job('default', 'hourly', '@hourly', $1::jsonb)::text", job), task)
+	equal(t, "as an event", value[string](s, "select posthorn.schedule('default', 'hourly', '@hourly', 'hour.struck')::text"), task)
+	s.clockAt("2026-01-01 02:00Z")
+	equal(t, "fired", s.fire(), 1)
+	equal(t, "events", value[int](s, "select count(*) from posthorn.events"), 1)
+	equal(t, "jobs", value[int](s, "select count(*) from posthorn.jobs"), 1)
+	for _, wrong := range []string{`{}`, `[]`, `{"title": ""}`, `{"title": "a", "tags": "x"}`, `{"title": "a", "colour": 1}`, `{"title": "a", "run_at": "2026-01-01"}`, `{"title": "a", "tags": ["a,b"]}`} {
+		s.refused("PH004", "select posthorn.schedule_job('default', 'wrong', '@hourly', $1::jsonb)", wrong)
+	}
+}

@@ -18,6 +18,7 @@ create table posthorn.scheduled_tasks (
   stream text not null default 'default',
   key text,
   metadata json not null default '{}',
+  job jsonb,                           -- enqueued instead of an event; fields as in enqueue_many
   next_run_at timestamptz,             -- the earliest due time that has not been fired; null if there is none
   last_run_at timestamptz,
   not_before timestamptz,              -- upkeep leaves it alone until then: it failed, or pg_cron goes first
@@ -25,7 +26,7 @@ create table posthorn.scheduled_tasks (
   last_error text,                     -- of the last of them
   unique (namespace, name)
 );
-comment on table posthorn.scheduled_tasks is 'Schedules: an event, and the times at which it is published.';
+comment on table posthorn.scheduled_tasks is 'Schedules: an event or a job, and the times at which it is published or enqueued.';
 -- The one look that upkeep costs while nothing is due.
 create index scheduled_tasks_due on posthorn.scheduled_tasks (greatest(next_run_at, not_before))
   where next_run_at is not null;

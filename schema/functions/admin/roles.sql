@@ -49,7 +49,7 @@ declare
     'subscribe_with_sql', 'catch_up', 'define_namespace', 'delete_group', 'delete_import', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
     'redrive', 'redrive_edited', 'purge', 'discard', 'recover', 'list_dead_letters', 'brief_dead_letters', 'dead_letter_reasons', 'event_story', 'count_dead_letters', 'dead_letter_envelopes',
     'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace',
-    'schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule_now', 'run_scheduled_task',
+    'schedule', 'schedule_job', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule_now', 'run_scheduled_task',
     'fire_schedules', 'next_run', 'next_runs', 'use_pg_cron',
     'rebuild_projection', 'begin_replacement', 'finish_replacement', 'abandon_replacement',
     'push_table_changes', 'stop_table_changes', 'check_pushed_table', 'check_push', 'make_push_trigger', 'drop_push_trigger',

@@ -273,12 +273,11 @@ end $$;
 comment on function posthorn.enqueue_batch(text, text[], json[], text[], int[], timestamptz[], int[], json[]) is
   'Enqueues a batch given as arrays of one length, in order, and returns the ids. The fastest way for programs.';
 
-create or replace function posthorn.enqueue_many(namespace text, jobs jsonb)
-returns setof bigint
-language plpgsql security definer
+create or replace function posthorn.check_new_jobs(jobs jsonb)
+returns void
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   wrong text;
 begin
@@ -305,6 +304,17 @@ begin
     raise exception '%', wrong using errcode = 'PH004',
       hint = 'Fields are title, payload, tags, description, priority, run_at, max_retries, unique_key, unique_for, retry_delays and metadata.';
   end if;
+end $$;
+comment on function posthorn.check_new_jobs(jsonb) is 'Raises the error in the form of jobs for enqueue_many, if there is one.';
+
+create or replace function posthorn.enqueue_many(namespace text, jobs jsonb)
+returns setof bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  perform posthorn.check_new_jobs(enqueue_many.jobs);
   -- One call each, in order; enqueue_batch is faster.
   return query
     select posthorn.enqueue(

@@ -93,14 +93,19 @@ returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  origin jsonb := jsonb_build_object('producer', 'scheduler', 'scheduledTaskId', t.task_id,
+    'scheduledFor', to_char(scheduled_for at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'));
 begin
+  if t.job is not null then
+    return posthorn.enqueue_many(t.namespace, jsonb_build_array(t.job
+      || jsonb_build_object('metadata', coalesce(nullif(t.job->'metadata', 'null'), '{}') || origin)));
+  end if;
   return posthorn.publish(t.namespace, t.event_type, t.payload, stream => t.stream, key => t.key,
-    metadata => (t.metadata::jsonb || jsonb_build_object(
-      'producer', 'scheduler',
-      'scheduledTaskId', t.task_id,
-      'scheduledFor', to_char(scheduled_for at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))::json);
+    metadata => (t.metadata::jsonb || origin)::json);
 end $$;
-comment on function posthorn.publish_schedule(posthorn.scheduled_tasks, timestamptz) is 'Publishes the event of a schedule.';
+comment on function posthorn.publish_schedule(posthorn.scheduled_tasks, timestamptz) is
+  'Publishes the event of a schedule, or enqueues its job, and returns the id.';
 
 create or replace function posthorn.run_schedule_now(namespace text, name text)
 returns bigint
@@ -114,7 +119,7 @@ begin
   return posthorn.publish_schedule(t, posthorn.now());
 end $$;
 comment on function posthorn.run_schedule_now(text, text) is
-  'Publishes the event of a schedule now, also while it is paused, and returns its id. The schedule''s times stay.';
+  'Publishes the event of a schedule or enqueues its job now, also while it is paused, and returns the id. The schedule''s times stay.';
 
 create or replace function posthorn.run_scheduled_task(task uuid, only_if_due boolean default false)
 returns bigint

@@ -17,23 +17,81 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  task uuid;
-  document jsonb;
+  t posthorn.scheduled_tasks;
 begin
   if exists (select from posthorn.confidential_streams(schedule.namespace, array[schedule.stream])) then
     perform posthorn.check_sealed(posthorn.namespace_id(schedule.namespace), schedule.stream, schedule.payload);
   end if;
-  document := posthorn.to_jsonb(schedule.payload, 'payload');
+  t.namespace := schedule.namespace;
+  t.name := schedule.name;
+  t.cron_expression := schedule.cron_expression;
+  t.event_type := schedule.event_type;
+  t.payload := posthorn.to_jsonb(schedule.payload, 'payload');
+  t.timezone := schedule.timezone;
+  t.catch_up := schedule.catch_up;
+  t.stream := schedule.stream;
+  t.key := schedule.key;
+  t.metadata := coalesce(schedule.metadata, '{}');
+  t.active := schedule.active;
+  return posthorn.keep_schedule(t);
+end $$;
+comment on function posthorn.schedule(text, text, text, text, json, text, text, text, text, json, boolean) is
+  'Makes a schedule, or changes the one of that name, and returns its id. A paused schedule stays paused unless active says otherwise.';
+
+create or replace function posthorn.schedule_job(
+  namespace text,
+  name text,
+  cron_expression text,
+  job jsonb,
+  timezone text default 'UTC',
+  catch_up text default 'once',
+  active boolean default null
+) returns uuid
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  t posthorn.scheduled_tasks;
+begin
+  perform posthorn.check_new_jobs(jsonb_build_array(schedule_job.job));
+  if schedule_job.job ? 'run_at' then
+    raise exception 'the job of a schedule cannot have run_at'
+      using errcode = 'PH004', hint = 'Leave it out: the schedule says when.';
+  end if;
+  t.namespace := schedule_job.namespace;
+  t.name := schedule_job.name;
+  t.cron_expression := schedule_job.cron_expression;
+  t.event_type := schedule_job.job->>'title';
+  t.payload := coalesce(schedule_job.job->'payload', '{}');
+  t.timezone := schedule_job.timezone;
+  t.catch_up := schedule_job.catch_up;
+  t.stream := 'default';
+  t.metadata := '{}';
+  t.job := schedule_job.job;
+  t.active := schedule_job.active;
+  return posthorn.keep_schedule(t);
+end $$;
+comment on function posthorn.schedule_job(text, text, text, jsonb, text, text, boolean) is
+  'Makes a schedule that enqueues a job, or changes the one of that name, and returns its id. The fields of job are those of enqueue_many, without run_at.';
+
+create or replace function posthorn.keep_schedule(t posthorn.scheduled_tasks)
+returns uuid
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  task uuid;
+begin
   for attempt in 1..2 loop
-    task := posthorn.change_schedule(schedule.namespace, schedule.name, schedule.cron_expression, schedule.event_type, document,
-      schedule.timezone, schedule.catch_up, schedule.stream, schedule.key, coalesce(schedule.metadata, '{}'), schedule.active);
+    task := posthorn.change_schedule(t);
     exit when task is not null;
     begin
-      insert into posthorn.scheduled_tasks
-        (namespace, name, cron_expression, event_type, payload, timezone, catch_up, stream, key, metadata, active)
-      values (schedule.namespace, schedule.name, schedule.cron_expression, schedule.event_type, document, schedule.timezone,
-        schedule.catch_up, schedule.stream, schedule.key, coalesce(schedule.metadata, '{}'), coalesce(schedule.active, true))
-      returning task_id into task;
+      insert into posthorn.scheduled_tasks as x
+        (namespace, name, cron_expression, event_type, payload, timezone, catch_up, stream, key, metadata, job, active)
+      values (t.namespace, t.name, t.cron_expression, t.event_type, t.payload, t.timezone, t.catch_up, t.stream, t.key, t.metadata,
+        t.job, coalesce(t.active, true))
+      returning x.task_id into task;
     exception when unique_violation then
       if attempt = 2 then
         raise; -- this transaction cannot see the schedule of that name
@@ -43,35 +101,30 @@ begin
   end loop;
   return task;
 end $$;
-comment on function posthorn.schedule(text, text, text, text, json, text, text, text, text, json, boolean) is
-  'Makes a schedule, or changes the one of that name, and returns its id. A paused schedule stays paused unless active says otherwise.';
+comment on function posthorn.keep_schedule(posthorn.scheduled_tasks) is
+  'Makes a schedule, or changes the one of that name, and returns its id; active null leaves it as it is.';
 
-create or replace function posthorn.change_schedule(
-  namespace text, name text, cron_expression text, event_type text, payload jsonb, timezone text, catch_up text,
-  stream text, key text, metadata json, active boolean
-) returns uuid
+create or replace function posthorn.change_schedule(t posthorn.scheduled_tasks)
+returns uuid
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_variable
 declare
-  t posthorn.scheduled_tasks;
-  enabled boolean;
+  old posthorn.scheduled_tasks;
 begin
-  select x.* into t from posthorn.scheduled_tasks x
-  where x.namespace = change_schedule.namespace and x.name = change_schedule.name for update;
-  enabled := coalesce(active, t.active);
-  if (t.cron_expression, t.event_type, t.payload, t.timezone, t.catch_up, t.stream, t.key, t.metadata::text, t.active)
-    is distinct from (cron_expression, event_type, payload, timezone, catch_up, stream, key, metadata::text, enabled)
+  select x.* into old from posthorn.scheduled_tasks x where x.namespace = t.namespace and x.name = t.name for update;
+  t.active := coalesce(t.active, old.active);
+  if (old.cron_expression, old.event_type, old.payload, old.timezone, old.catch_up, old.stream, old.key, old.metadata::text, old.job, old.active)
+    is distinct from (t.cron_expression, t.event_type, t.payload, t.timezone, t.catch_up, t.stream, t.key, t.metadata::text, t.job, t.active)
   then
     update posthorn.scheduled_tasks x
-    set (cron_expression, event_type, payload, timezone, catch_up, stream, key, metadata, active)
-      = (cron_expression, event_type, payload, timezone, catch_up, stream, key, metadata, enabled)
-    where x.task_id = t.task_id;
+    set (cron_expression, event_type, payload, timezone, catch_up, stream, key, metadata, job, active)
+      = (t.cron_expression, t.event_type, t.payload, t.timezone, t.catch_up, t.stream, t.key, t.metadata, t.job, t.active)
+    where x.task_id = old.task_id;
   end if;
-  return t.task_id;
+  return old.task_id;
 end $$;
-comment on function posthorn.change_schedule(text, text, text, text, jsonb, text, text, text, text, json, boolean) is
+comment on function posthorn.change_schedule(posthorn.scheduled_tasks) is
   'Changes the schedule of that name, if it differs, and returns its id; null if there is none.';
 
 create or replace function posthorn.unschedule(namespace text, name text)
@@ -177,13 +230,22 @@ begin
     raise exception 'the metadata of a schedule must be a JSON object'
       using errcode = 'PH004', hint = 'For instance {"team": "billing"}.';
   end if;
-  perform posthorn.check_message(t.event_type, t.key, t.payload::json, '{}', t.metadata);
-  perform posthorn.stream_id(t.namespace, t.stream);
+  if t.job is null then
+    perform posthorn.check_message(t.event_type, t.key, t.payload::json, '{}', t.metadata);
+    perform posthorn.stream_id(t.namespace, t.stream);
+  else
+    perform posthorn.check_new_jobs(jsonb_build_array(t.job));
+    perform posthorn.check_job(t.job->>'title', t.job->>'description', t.payload::json,
+      posthorn.job_tags(array(select jsonb_array_elements_text(case when t.job->'tags' <> 'null' then t.job->'tags' else '[]' end))),
+      coalesce((t.job->>'priority')::int, 0), posthorn.now(), coalesce((t.job->>'max_retries')::int, 3), null,
+      nullif(t.job->'metadata', 'null')::json);
+    perform posthorn.namespace_id(t.namespace);
+  end if;
 end $$;
 comment on function posthorn.check_scheduled_task(posthorn.scheduled_tasks) is 'Raises the error in a schedule, if there is one.';
 
 create or replace trigger plan
-before insert or update of namespace, name, cron_expression, event_type, payload, timezone, active, catch_up, stream, key, metadata
+before insert or update of namespace, name, cron_expression, event_type, payload, timezone, active, catch_up, stream, key, metadata, job
 on posthorn.scheduled_tasks
 for each row execute function posthorn.plan_scheduled_task();
 
@@ -194,6 +256,6 @@ select t.namespace, t.name,
   t.cron_expression, t.timezone, t.event_type, t.next_run_at, t.last_run_at, t.catch_up,
   t.stream, t.key, t.payload, t.metadata, t.failures, t.last_error,
   case when t.job_id is null then 'tend' else 'pg_cron' end as fired_by,
-  t.task_id, t.created_at, t.updated_at
+  t.task_id, t.created_at, t.updated_at, t.job
 from posthorn.scheduled_tasks t;
 comment on view posthorn.schedules is 'The schedules, and the times when they are due next.';

@@ -9,7 +9,7 @@ import (
 	"github.com/posthorn/posthorn/internal/token"
 )
 
-// What it costs to know who asks, of a token that the server knows.
+// The cost of authenticating a request with a cached token.
 func BenchmarkAuthenticate(b *testing.B) {
 	s := serve(b)
 	r := httptest.NewRequest(http.MethodGet, "/v1/nodes", nil)
@@ -22,8 +22,8 @@ func BenchmarkAuthenticate(b *testing.B) {
 	}
 }
 
-// The same while others make tokens up as fast as they can.
-func BenchmarkAuthenticateInAFlood(b *testing.B) {
+// The same during a flood of requests with made-up tokens.
+func BenchmarkAuthenticateDuringAFlood(b *testing.B) {
 	s := serve(b)
 	header := s.issue(b, "default", allScopes)
 	request := func(header string) *http.Request {

@@ -25,8 +25,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// issue makes a token for a namespace, or for all if that is empty, and returns
-// the header that carries it.
+// issue creates a token for a namespace, or for all namespaces if it is empty, and returns
+// the header Authorization with it.
 func (s *served) issue(t testing.TB, namespace string, scopes []scope, streams ...string) string {
 	t.Helper()
 	names := make([]string, len(scopes))
@@ -49,8 +49,8 @@ func (s *served) exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
-// looks counts who looks for jobs at this moment.
-func (s *served) looks(t testing.TB) (n int) {
+// runningClaims returns how many statements that claim jobs run at this moment.
+func (s *served) runningClaims(t testing.TB) (n int) {
 	t.Helper()
 	err := s.ph.Pool().QueryRow(t.Context(), `select count(*) from pg_stat_activity
 		where datname = current_database() and pid <> pg_backend_pid() and state = 'active' and query ~ 'claim_jobs'`).Scan(&n)
@@ -60,7 +60,7 @@ func (s *served) looks(t testing.TB) (n int) {
 	return n
 }
 
-// operations are all that are registered, as "METHOD /path".
+// operations returns all registered operations by "METHOD /path".
 func operations(s *Server) map[string]*huma.Operation {
 	all := map[string]*huma.Operation{}
 	for path, item := range s.api.OpenAPI().Paths {
@@ -76,10 +76,10 @@ func operations(s *Server) map[string]*huma.Operation {
 	return all
 }
 
-// public may be asked by everybody.
+// public has the routes that need no token.
 var public = map[string]bool{"GET /healthz": true, "GET /readyz": true, "GET /openapi.json": true, "GET /docs": true}
 
-// Each route admits the tokens that have its scope, and no others.
+// Each route accepts tokens that have its scope, and no others.
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Options{Tokens: true, Logger: slog.New(slog.DiscardHandler)})
@@ -122,9 +122,9 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// Every route goes through register or handle, which see to the scope. A handler
-// that is given to the mux beside them says so here.
-func TestNoRouteIsBesideTheGate(t *testing.T) {
+// Every route goes through register or handle, which check the scope. A handler that is
+// given to the mux directly must be wrapped in requireRaw.
+func TestEveryRouteChecksTheScope(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) == 0 {
@@ -141,7 +141,7 @@ func TestNoRouteIsBesideTheGate(t *testing.T) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			if call, ok := n.(*ast.CallExpr); ok && nameOf(call) == "HandleFunc" || ok && nameOf(call) == "Handle" {
 				inner, _ := call.Args[len(call.Args)-1].(*ast.CallExpr)
-				page, _ := call.Args[len(call.Args)-1].(*ast.SelectorExpr) // which looks at scopes itself
+				page, _ := call.Args[len(call.Args)-1].(*ast.SelectorExpr) // which checks scopes itself
 				if nameOf(inner) != "requireRaw" && (page == nil || page.Sel.Name != "pages") {
 					t.Errorf("%s: a route that is not wrapped in requireRaw", name)
 				}
@@ -151,7 +151,7 @@ func TestNoRouteIsBesideTheGate(t *testing.T) {
 	}
 }
 
-// nameOf is the name of the method that is called.
+// nameOf returns the name of the method that is called.
 func nameOf(call *ast.CallExpr) string {
 	if call == nil {
 		return ""
@@ -189,7 +189,7 @@ func TestTokensOfOtherNamespaces(t *testing.T) {
 	s.call(t, "PUT", "/v1/namespaces/third", nil, everywhere).want(t, 204)
 }
 
-// A token's events are those of its namespace, whatever the server's own is.
+// A token works in its own namespace, not in that of the server.
 func TestTokenDecidesTheNamespace(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -230,8 +230,8 @@ func changed(secret string) string {
 	return secret[:20] + "x" + secret[21:]
 }
 
-// A token that is revoked, or expires, dies while the server remembers it.
-func TestTokensDie(t *testing.T) {
+// A token that is revoked or expires is refused although the server has cached it.
+func TestCachedTokensBecomeInvalid(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ end, told string }{
 		"revoked":   {"select posthorn.revoke_token(1)", "not valid: it was revoked"},
@@ -242,18 +242,18 @@ func TestTokensDie(t *testing.T) {
 			t.Parallel()
 			s := serve(t)
 			header := s.issue(t, "default", allScopes)
-			s.issue(t, "default", allScopes) // so that tokens are required
+			s.issue(t, "default", allScopes) // so that tokens stay required
 			s.call(t, "GET", "/v1/namespaces", nil, header).want(t, 200)
 			s.exec(t, test.end)
 			s.forget()
 			s.call(t, "GET", "/v1/namespaces", nil, header).wantProblem(t, 401, test.told)
-			s.call(t, "GET", "/v1/namespaces", nil).wantProblem(t, 401, "required") // and nothing opens
+			s.call(t, "GET", "/v1/namespaces", nil).wantProblem(t, 401, "required") // tokens stay required
 		})
 	}
 }
 
-// Without an answer of the database nobody gets in.
-func TestGateFailsShut(t *testing.T) {
+// While the database does not answer, requests with tokens are refused.
+func TestNoAccessWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.ph.Close()
@@ -261,7 +261,7 @@ func TestGateFailsShut(t *testing.T) {
 	s.call(t, "GET", "/v1/namespaces", nil, "Authorization: Bearer "+token.New().Secret).wantProblem(t, 503, "database")
 }
 
-// seed 003.28–30: restricted streams are for tokens that name them.
+// seed 003.28–30: only tokens that name a restricted stream have access to it.
 func TestRestrictedStreams(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -289,8 +289,8 @@ func TestRestrictedStreams(t *testing.T) {
 	s.call(t, "GET", "/v1/events/2", nil, others).want(t, 200)
 }
 
-// A token that may not publish to a restricted stream cannot use up a key under which
-// others publish there, neither as dedup_key nor as Idempotency-Key.
+// A token without access to a restricted stream cannot use a dedup_key or Idempotency-Key
+// in a way that blocks publishers of that stream.
 func TestDedupKeysOfRestrictedStreams(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -315,7 +315,7 @@ func TestDedupKeysOfRestrictedStreams(t *testing.T) {
 	equal(t, "a key of other streams", open.body, `{"ids":[1]}`+"\n")
 }
 
-// The secret is in no log, whatever is denied, at any level.
+// A denied request is logged without the secret of its token, at every level.
 func TestDenialsAreLoggedWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	var log lockedLog
@@ -332,7 +332,7 @@ func TestDenialsAreLoggedWithoutSecrets(t *testing.T) {
 		s.call(t, "GET", "/v1/namespaces?namespace=nowhere", nil, header)
 		if strings.HasPrefix(secret, "ph_") {
 			s.call(t, "PUT", "/v1/namespaces/"+secret, nil, header)
-			s.call(t, "GET", "/v1/namespaces/"+secret[:40], nil, header) // there are no such routes
+			s.call(t, "GET", "/v1/namespaces/"+secret[:40], nil, header) // not a route
 			s.call(t, "GET", "/"+secret, nil, header)
 			secrets = append(secrets, secret[12:30])
 		}
@@ -368,8 +368,8 @@ func (l *lockedLog) String() string {
 	return l.buffer.String()
 }
 
-// While nothing needs a token, web pages from elsewhere must not reach in through
-// somebody's browser.
+// While no token is required, web pages of other origins must not have access through the
+// browser of a user.
 func TestOpenServerIsNotForWebPages(t *testing.T) {
 	t.Parallel()
 	s := serveClient(t, posthorntest.Open(t), "", Options{Local: true, CORSOrigins: []string{"https://app.example.com"}})
@@ -413,8 +413,8 @@ func (s *served) callAs(t *testing.T, header string) int {
 	return answer.StatusCode
 }
 
-// A group that may hand out what the token may not read is refused, and loses
-// nothing.
+// A claim is refused if the group may hand out events that the token may not read, and no
+// event is lost.
 func TestClaimOfRestrictedStreams(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -423,7 +423,7 @@ func TestClaimOfRestrictedStreams(t *testing.T) {
 	others := s.issue(t, "default", allScopes)
 	s.exec(t, "select posthorn.define_group('default', 'all'), posthorn.define_group('default', 'orders')")
 	s.exec(t, `select posthorn.subscribe('default', 'orders', 'ship', '{"stream": "orders"}')`)
-	s.call(t, "POST", "/v1/groups/all/claim", `{}`, others).wantProblem(t, 403, "restricted") // also while there is nothing
+	s.call(t, "POST", "/v1/groups/all/claim", `{}`, others).wantProblem(t, 403, "restricted") // also without events
 	s.exec(t, "select posthorn.publish('default', 'paid', stream => 'payroll'), posthorn.publish('default', 'placed', stream => 'orders')")
 	s.call(t, "POST", "/v1/groups/all/claim", `{"wait":60}`, others).wantProblem(t, 403, "restricted")
 	taken := s.claim(t, "all", `{}`, named)
@@ -444,8 +444,9 @@ func TestClaimOfRestrictedStreams(t *testing.T) {
 	s.call(t, "POST", "/v1/groups/none/claim", `{}`, others).wantProblem(t, 404, "none")
 }
 
-// An event can reach a group whatever its subscriptions ask for: it is given back.
-func TestClaimGivesRestrictedEventsBack(t *testing.T) {
+// A message to a subscription need not match its filter. If it is of a restricted stream,
+// the claim releases it.
+func TestClaimReleasesRestrictedEvents(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.exec(t, "select posthorn.set_stream_policy('default', 'payroll', 'restricted')")
@@ -460,8 +461,8 @@ func TestClaimGivesRestrictedEventsBack(t *testing.T) {
 	equal(t, "deliveries", got.Events[0].Delivery, 1)
 }
 
-// Tokens cannot lose events that they may not read: those that a group hands out,
-// and those that it holds although its subscriptions ask for others.
+// Tokens cannot lose events that they may not read: events that a group hands out, and
+// events that it holds although they do not match its subscriptions.
 func TestTokensDoNotLoseRestrictedEvents(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -494,7 +495,8 @@ func TestTokensDoNotLoseRestrictedEvents(t *testing.T) {
 		{"DELETE", "/v1/subscriptions/%s/s", ""},
 		{"DELETE", "/v1/groups/%s", ""},
 	}
-	// Only its removal loses what a group holds, and only that of its subscription a direct message.
+	// Events that a group holds are lost only by deleting the group, and a direct message only
+	// by deleting its subscription.
 	allowed := map[string][]int{"letters": {0, 1, 2, 3, 4}, "sent": {0, 1, 3}}
 	for _, group := range []string{"whole", "asking", "sent", "letters"} {
 		for i, change := range changes {
@@ -524,7 +526,7 @@ func TestTokensDoNotLoseRestrictedEvents(t *testing.T) {
 	}
 }
 
-// Who waits while the token is revoked is handed nothing more.
+// A request that waits while its token is revoked receives no event.
 func TestRevokedWhileWaiting(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -539,7 +541,7 @@ func TestRevokedWhileWaiting(t *testing.T) {
 	await.Value(t, "the answer", answer).wantProblem(t, 401, "not valid")
 }
 
-// Who waits when the first token is made has none.
+// A request that waits without a token receives no event after the first token was created.
 func TestFirstTokenWhileWaiting(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -553,8 +555,8 @@ func TestFirstTokenWhileWaiting(t *testing.T) {
 	await.Value(t, "the answer", answer).wantProblem(t, 401, "required")
 }
 
-// What has failed of a restricted stream, or is published to it on schedule, is not
-// there for others either.
+// Dead letters, outcomes and schedules of a restricted stream are hidden from other tokens
+// too.
 func TestRestrictedStreamsElsewhere(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -600,7 +602,7 @@ func TestRestrictedStreamsElsewhere(t *testing.T) {
 	s.call(t, "POST", "/v1/schedules/pay/run", nil, named).want(t, 200)
 }
 
-// Metrics are those of the server's namespace.
+// Metrics are available in the server's namespace only.
 func TestMetricsAreOfOneNamespace(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -610,7 +612,8 @@ func TestMetricsAreOfOneNamespace(t *testing.T) {
 	s.call(t, "GET", "/metrics", nil, there).wantProblem(t, 403, "no metrics of namespace other")
 }
 
-// The same for jobs: the one that comes after stays where it is.
+// A request that waits for jobs while its token is revoked receives none: a job that is
+// enqueued afterwards stays pending.
 func TestRevokedWhileWaitingForJobs(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -620,14 +623,14 @@ func TestRevokedWhileWaitingForJobs(t *testing.T) {
 	answer := make(chan answered, 1)
 	unlock := testpg.Lock(t, s.ph.Pool(), "ready_jobs")
 	go func() { answer <- s.call(t, "GET", subscribe+"&wait=60", nil, worker) }()
-	await.True(t, "the first look for jobs has begun", func() bool { return s.looks(t) == 1 })
+	await.True(t, "the first look for jobs has begun", func() bool { return s.runningClaims(t) == 1 })
 	unlock()
-	// For this look the token was good, and so it may be for one that the bell calls for.
-	await.True(t, "the first look for jobs is over", func() bool { return s.looks(t) == 0 })
+	// The token was valid for this claim, and may still be cached for the next one.
+	await.True(t, "the first look for jobs is over", func() bool { return s.runningClaims(t) == 0 })
 	s.exec(t, "select posthorn.revoke_token(1)")
 	s.forget()
 	s.call(t, "GET", subscribe, nil, worker).wantProblem(t, 401, "not valid")
-	await.True(t, "no look that began before is under way", func() bool { return s.looks(t) == 0 })
+	await.True(t, "no look that began before is under way", func() bool { return s.runningClaims(t) == 0 })
 	var job struct {
 		ID     int64
 		Status string

@@ -33,7 +33,7 @@ func TestCloudEventStructured(t *testing.T) {
 		t.Fatal(err)
 	}
 	want["posthornid"] = fmt.Sprint(first.IDs[0])
-	delete(got, "producer") // our own metadata come along as extensions
+	delete(got, "producer") // metadata that the server adds are extensions
 	equal(t, "event", got, want)
 }
 

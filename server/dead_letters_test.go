@@ -9,7 +9,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// fail makes dead letters of so many events.
+// fail publishes n events and fails them, so that they become dead letters.
 func (s *served) fail(t *testing.T, group string, n int) {
 	t.Helper()
 	s.call(t, "PUT", "/v1/groups/"+group, `{"start":"end"}`).want(t, 200)

@@ -11,7 +11,7 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-func TestDocsPageNeedsNothingFromElsewhere(t *testing.T) {
+func TestDocsPageLoadsNothingFromOtherHosts(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	page := s.call(t, "GET", "/docs", nil).want(t, 200)
@@ -24,8 +24,8 @@ func TestDocsPageNeedsNothingFromElsewhere(t *testing.T) {
 	}
 }
 
-// A person finds an operation, opens it, and tries it. What a server answers is
-// shown as text, whatever it looks like.
+// A user finds an operation, opens it, and tries it. Markup in a response is shown as
+// text.
 func TestDocsPageInABrowser(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -61,16 +61,16 @@ func TestDocsPageInABrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(result, "201") {
-		t.Errorf("answer: %s", result)
+		t.Errorf("response: %s", result)
 	}
 	equal(t, "title", title, "Posthorn: HTTP API")
 	asked, troubles := seen()
 	if len(troubles) > 0 {
-		t.Errorf("the page met errors: %q", troubles)
+		t.Errorf("errors in the page: %q", troubles)
 	}
 	for _, address := range asked {
 		if !strings.HasPrefix(address, s.url) {
-			t.Errorf("the page asked %s", address)
+			t.Errorf("the page requested %s", address)
 		}
 	}
 	if operations < 30 || left != 1 {

@@ -21,8 +21,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// Whatever is published, it is understood or refused, and what was a CloudEvent
-// comes out as the same.
+// Every publication is accepted or refused, and a CloudEvent is returned as it was
+// published.
 func FuzzDecodePublication(f *testing.F) {
 	for _, contentType := range []string{"application/json", cloudEventsJSON, cloudEventsBatch, "text/plain", ";", "application/json; charset=x"} {
 		for _, body := range []string{

@@ -82,7 +82,7 @@ func TestClaimAndSettle(t *testing.T) {
 	s.call(t, "POST", lease+"settle", nil).wantProblem(t, 400, "body")
 }
 
-func TestReleaseComesBackAtOnce(t *testing.T) {
+func TestReleasedEventsAreHandedOutAtOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.call(t, "PUT", "/v1/groups/g", `{"start":"beginning"}`).want(t, 200)
@@ -93,7 +93,7 @@ func TestReleaseComesBackAtOnce(t *testing.T) {
 	equal(t, "deliveries", again.Events[0].Delivery, 1)
 }
 
-// The leases of another namespace look like leases that never were.
+// A lease of another namespace is refused in the same way as one that never existed.
 func TestLeasesOfOtherNamespaces(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -56,7 +56,7 @@ func TestDuplicateHeaders(t *testing.T) {
 	}
 }
 
-func TestWrongTypesAreSaid(t *testing.T) {
+func TestWrongTypesAreNamed(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	for body, location := range map[string]string{
@@ -73,8 +73,8 @@ func TestWrongTypesAreSaid(t *testing.T) {
 	}
 }
 
-// Who sends a body a byte at a time is cut off, and does not hold a connection to
-// the database meanwhile.
+// A client that sends a body too slowly is disconnected. It holds no connection to the
+// database meanwhile.
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -84,8 +84,8 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// trickle sends the beginning of a body, and returns the status of the answer
-// after the server has closed the connection.
+// trickle sends the beginning of a body, and returns the status of the response after the
+// server has closed the connection.
 func (s *served) trickle(t *testing.T, path string) int {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -107,8 +107,8 @@ func (s *served) trickle(t *testing.T, path string) int {
 	return response.StatusCode
 }
 
-// The time for a body does not end a wait that begins after it.
-func TestLongPollsOutlastTheTimeForBodies(t *testing.T) {
+// The deadline for the body does not end a request that waits after its body was read.
+func TestLongPollsOutlastTheDeadlineOfBodies(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.server.bodyTimeout = 50 * time.Millisecond
@@ -116,15 +116,14 @@ func TestLongPollsOutlastTheTimeForBodies(t *testing.T) {
 	got := make(chan claimed, 1)
 	go func() { got <- s.claim(t, "g", `{"wait":60}`) }()
 	s.waiting(t, 1)
-	s.trickle(t, "/v1/events") // which began later, and is cut off after the same time
+	s.trickle(t, "/v1/events") // began later, and its deadline has the same length
 	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "a"})
 	equal(t, "events", len(await.Value(t, "the lease", got).Events), 1)
 }
 
 var reference = regexp.MustCompile(`"\$ref":"#/components/schemas/([^"]+)"`)
 
-// Every reference in the document leads somewhere, and every parameter of a path
-// is described.
+// Every reference in the document can be resolved, and every path parameter is declared.
 func TestDocumentIsWhole(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

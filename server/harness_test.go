@@ -22,18 +22,18 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// served is a server on a database of the test's own.
+// served is a server with a database of its own.
 type served struct {
 	url      string           // of the server
 	database string           // its URL
-	ph       *posthorn.Client // what it serves
+	ph       *posthorn.Client // of the server
 	server   *Server
-	client   *http.Client // that calls it
-	clock    *clock       // by which it remembers tokens
+	client   *http.Client // of the test
+	clock    *clock       // of the server's cache of tokens
 }
 
-// clock is a clock that only tests move: what a server remembers does not lapse by
-// itself, however slow the machine.
+// clock is a clock that only the test moves, so that cached tokens do not expire on a slow
+// machine.
 type clock struct {
 	start time.Time
 	ahead atomic.Int64
@@ -41,20 +41,19 @@ type clock struct {
 
 func (c *clock) now() time.Time { return c.start.Add(time.Duration(c.ahead.Load())) }
 
-// forget moves the server's clock until all that it remembers of tokens and
-// policies has lapsed.
+// forget moves the clock until all cached tokens and policies have expired.
 func (s *served) forget() { s.clock.ahead.Add(int64(cacheTime)) }
 
-// serve runs a server until the test ends. There may be options or none.
+// serve runs a server until the test ends. At most one Options may be given.
 func serve(t testing.TB, options ...Options) *served {
 	t.Helper()
 	database := posthorntest.Database(t)
 	return serveClient(t, posthorntest.Open(t, posthorn.Config{DatabaseURL: database}), database, options...)
 }
 
-// narrow is how many bytes a connection holds on each side, so that a few events
-// are more than a reader that is slow can leave there.
-const narrow = 16 << 10
+// socketBuffer is the size of the buffers of connections. It is small, so that a few
+// events fill the connection of a slow reader.
+const socketBuffer = 16 << 10
 
 func serveClient(t testing.TB, ph *posthorn.Client, database string, options ...Options) *served {
 	t.Helper()
@@ -69,12 +68,14 @@ func serveClient(t testing.TB, ph *posthorn.Client, database string, options ...
 	s.access = newAccessCache(ph.Pool(), s.options.Tokens, moved.now)
 	web := httptest.NewUnstartedServer(s)
 	web.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		_ = c.(*net.TCPConn).SetWriteBuffer(narrow)
+		_ = c.(*net.TCPConn).SetWriteBuffer(socketBuffer)
 		return ctx
 	}
 	web.Start()
 	web.Client().Transport.(*http.Transport).DialContext = (&net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
-		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, narrow) })
+		return c.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, socketBuffer)
+		})
 	}}).DialContext
 	t.Cleanup(func() {
 		s.Drain()
@@ -83,15 +84,15 @@ func serveClient(t testing.TB, ph *posthorn.Client, database string, options ...
 	return &served{url: web.URL, database: database, ph: ph, server: s, client: web.Client(), clock: moved}
 }
 
-// answered is what came back.
+// answered is a response whose body was read.
 type answered struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// call sends a request. The body is a string as it is, anything else as JSON,
-// nil for none. Headers are "Name: value".
+// call sends a request. A string is sent as it is, any other body as JSON; nil is no body.
+// Headers are "Name: value".
 func (s *served) call(t testing.TB, method, path string, body any, headers ...string) answered {
 	t.Helper()
 	var reader io.Reader
@@ -132,8 +133,8 @@ func (s *served) call(t testing.TB, method, path string, body any, headers ...st
 	return answered{response.StatusCode, response.Header, string(raw)}
 }
 
-// want fails the test unless the status is the one, and decodes the body into
-// each of into.
+// want fails the test unless the response has a status, and decodes the body into each of
+// into.
 func (a answered) want(t testing.TB, status int, into ...any) answered {
 	t.Helper()
 	if a.status != status {
@@ -148,8 +149,8 @@ func (a answered) want(t testing.TB, status int, into ...any) answered {
 	return a
 }
 
-// wantProblem fails the test unless it is a problem of that status, whose detail
-// contains the text.
+// wantProblem fails the test unless the response is a problem that has a status and
+// contains a text.
 func (a answered) wantProblem(t testing.TB, status int, text string) problem {
 	t.Helper()
 	var p problem

@@ -10,8 +10,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// A heartbeat that says no length extends a job by the length of its claim: neither by
-// a default nor by the length of the heartbeat before.
+// A heartbeat without a length extends the lease by the length of the claim, not by a
+// default or by the length of the previous heartbeat.
 func TestHeartbeatsKeepTheLengthOfTheClaim(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -29,7 +29,7 @@ func TestHeartbeatsKeepTheLengthOfTheClaim(t *testing.T) {
 	}
 }
 
-// So does extending a lease of events, and settling its head.
+// The same holds for extending a lease on events, and for settling its first events.
 func TestExtendKeepsTheLengthOfTheClaim(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a client sends is answered with what is wrong with it.
+// An invalid request is refused with an error that names the cause.
 //
 // seed 004.12, 004.14
 func TestErrorsOfJobs(t *testing.T) {
@@ -147,14 +147,14 @@ func TestErrorsOfJobs(t *testing.T) {
 		t.Run(fmt.Sprintf("%s %.60s %.60s", c.method, c.path, c.body), func(t *testing.T) {
 			answer := s.call(t, c.method, c.path, c.body)
 			if c.method == "HEAD" {
-				answer.status = map[bool]int{true: c.status}[answer.status == c.status] // it has no body
+				answer.status = map[bool]int{true: c.status}[answer.status == c.status] // a response to HEAD has no body
 				equal(t, "status", answer.status, c.status)
 				return
 			}
 			answer.wantProblem(t, c.status, c.mention)
 		})
 	}
-	// Nothing of that has changed anything.
+	// None of these requests has changed a job.
 	equal(t, "log", actions(s.job(t, 1)), "PICKED")
 	equal(t, "log", actions(s.job(t, 2)), "")
 	s.call(t, "GET", "/events/subscribe?tags=nothing&worker_id=w:1", nil).want(t, 204)
@@ -171,8 +171,8 @@ func many(n int) string {
 	return strings.Join(tags, ",")
 }
 
-// What we do not know we do not mind.
-func TestBodiesOfJobsMayHaveMore(t *testing.T) {
+// Unknown fields are ignored.
+func TestBodiesOfJobsMayHaveUnknownFields(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.enqueue(t, `{"title":"a","tags":"x","id":7,"status":"COMPLETED","unknown":{"a":[1]}}`)
@@ -180,8 +180,8 @@ func TestBodiesOfJobsMayHaveMore(t *testing.T) {
 	s.call(t, "POST", "/events/1/complete", `{"worker_id":"w:1","hostname":"h"}`).want(t, 200)
 }
 
-// The content type has to be said, so that pages of other origins cannot send
-// jobs through a browser without asking.
+// The content type is required, so that pages of other origins cannot enqueue jobs through
+// a browser.
 func TestContentTypeOfJobs(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -38,7 +38,7 @@ func ask(s *Server, method, target, body string) (status int) {
 	return recorder.Code
 }
 
-// Whatever the body, it is understood or refused.
+// Every body is accepted or refused, never an internal error.
 func FuzzBodiesOfJobs(f *testing.F) {
 	s := fuzzed(f)
 	routes := []string{"/events", "/events/1/start", "/events/1/heartbeat", "/events/1/complete", "/events/1/fail", "/events/2/fail"}
@@ -73,7 +73,7 @@ func FuzzBodiesOfJobs(f *testing.F) {
 	})
 }
 
-// Whatever the path and the query, they are understood or refused.
+// Every path and query is accepted or refused, never an internal error.
 func FuzzQueriesOfJobs(f *testing.F) {
 	s := fuzzed(f)
 	routes := []struct{ method, path string }{

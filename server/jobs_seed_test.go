@@ -13,7 +13,7 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// seedBody is a body as the seed has it, to the letter.
+// seedBody is a body, copied from the specification.
 func seedBody(t *testing.T, name string) string {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/jobs/" + name + ".json")
@@ -23,8 +23,8 @@ func seedBody(t *testing.T, name string) string {
 	return string(raw)
 }
 
-// likeSeed fails the test unless a body is that of the seed, but for ids, times,
-// and fields that it may have beyond.
+// likeSeed fails the test unless a body is that of the specification. Ids and times may
+// differ, and there may be more fields.
 func likeSeed(t *testing.T, name, got string, beyond ...string) {
 	t.Helper()
 	var request, seeds, ours any
@@ -47,7 +47,7 @@ func likeSeed(t *testing.T, name, got string, beyond ...string) {
 	}
 }
 
-// loosely replaces ids and times.
+// loosely replaces ids and times by placeholders.
 func loosely(t *testing.T, value any) any {
 	t.Helper()
 	switch value := value.(type) {
@@ -79,8 +79,8 @@ func (s *served) enqueue(t testing.TB, body string) int64 {
 	return made.ID
 }
 
-// take is a worker's look for a job that must be there. It waits, since a lease
-// that has passed may be seen a little later.
+// take claims a job that must exist. It waits, because an expired lease may be noticed a
+// little later.
 func (s *served) take(t testing.TB, tags, worker string) claimedJobView {
 	t.Helper()
 	var job claimedJobView
@@ -103,7 +103,7 @@ func actions(j jobView) string {
 	return strings.Join(all, " ")
 }
 
-// The seed's first job from end to end, body by body.
+// The first job of the specification from end to end, body by body.
 //
 // seed 004.1, 004.7–10, 13, 15–18, 24, 26
 func TestJobAsTheSeedHasIt(t *testing.T) {
@@ -158,7 +158,8 @@ func TestFailureAsTheSeedHasIt(t *testing.T) {
 	equal(t, "entry", job.Logs[1].ErrorMessage, "Connection timeout: mail server unreachable. Will retry.")
 }
 
-// The third failure is the last. Its answer is the seed's, and the log has it.
+// The third failure is the last. Its response is that of the specification, and the log
+// has it.
 //
 // seed 004.3, 004.6, 004.21, 22, 23
 func TestRetriesAreUsedUp(t *testing.T) {
@@ -168,7 +169,7 @@ func TestRetriesAreUsedUp(t *testing.T) {
 	for attempt := 1; attempt <= 3; attempt++ {
 		equal(t, "attempt", s.take(t, "x", "w:1").Attempt, attempt)
 		answer := s.call(t, "POST", "/events/1/fail", seedBody(t, "fail_request")+" ")
-		answer.wantProblem(t, 409, "worker-02:8742") // it is another's
+		answer.wantProblem(t, 409, "worker-02:8742") // another worker has it
 		answer = s.call(t, "POST", "/events/1/fail", `{"worker_id":"w:1"}`)
 		if attempt < 3 {
 			answer.want(t, 200)
@@ -203,8 +204,8 @@ func TestListAsTheSeedHasIt(t *testing.T) {
 	likeSeed(t, "list_response", list.body)
 }
 
-// The log of a job that fails once, as the seed tells it: two workers, five
-// entries. All times are the database's, whose clock the test moves.
+// The log of a job that fails once, as in the specification: two workers, five entries.
+// The test moves the clock of the database.
 //
 // seed 004.2, 004.4–5, 31, 33
 func TestLifecycleAsTheSeedHasIt(t *testing.T) {
@@ -224,7 +225,7 @@ func TestLifecycleAsTheSeedHasIt(t *testing.T) {
 	var shown struct{ Logs []map[string]any }
 	s.call(t, "GET", "/events/1?include_logs=true", nil).want(t, 200, &shown)
 	for _, entry := range shown.Logs {
-		entry["event_id"] = 1.0 // it says in the path which one
+		entry["event_id"] = 1.0 // the path has the id
 	}
 	raw, _ := json.Marshal(shown.Logs)
 	likeSeed(t, "lifecycle", string(raw))

@@ -6,8 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Taking a job reads no table from end to end, whatever waits: neither by tag nor
-// by due time.
+// Claiming a job reads no whole table, neither to find its tag nor its due time.
 //
 // seed 004.36
 func TestJobsAreFoundByIndex(t *testing.T) {

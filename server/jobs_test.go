@@ -22,7 +22,7 @@ func TestTagsAreMatchedWhole(t *testing.T) {
 	equal(t, "id", s.take(t, "other,%20Billing%20", "w:1").ID, int64(1))
 }
 
-// Higher priority goes first, then what was due first.
+// Jobs of higher priority are claimed first, then jobs that were due earlier.
 func TestOrderOfJobs(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -41,7 +41,7 @@ func TestOrderOfJobs(t *testing.T) {
 	}
 }
 
-// However many ask at once, a job has one worker.
+// A job has one worker, even if many claim at the same time.
 //
 // seed 004.32
 func TestAJobHasOneWorker(t *testing.T) {
@@ -76,8 +76,8 @@ func TestAJobHasOneWorker(t *testing.T) {
 	}
 }
 
-// A repeat answers with what was recorded, and records nothing; with the attempt
-// and without.
+// A repeated report returns the recorded one and records nothing, with the attempt and
+// without it.
 //
 // seed 004.40
 func TestReportsMayBeRepeated(t *testing.T) {
@@ -99,8 +99,7 @@ func TestReportsMayBeRepeated(t *testing.T) {
 	}
 }
 
-// Repeating the failure that was the last answers with what was recorded, not
-// with the error.
+// Repeating the report of the last failure returns the recorded one, not the error.
 func TestTheLastFailureMayBeRepeated(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -114,7 +113,7 @@ func TestTheLastFailureMayBeRepeated(t *testing.T) {
 	equal(t, "log", actions(s.job(t, 1)), "PICKED FAILED")
 }
 
-// Whoever lost a job cannot end it, nor begin it, nor keep it.
+// A worker that has lost a job cannot complete it, start it, or extend its lease.
 func TestLateWorkersAreRefused(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -153,7 +152,7 @@ func TestHeartbeatsKeepAJob(t *testing.T) {
 	equal(t, "result", string(s.job(t, 1).Result), `{"url":"/r"}`)
 }
 
-// Saying twice that it begins is recorded once.
+// A repeated start is recorded once.
 func TestStart(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -164,8 +163,8 @@ func TestStart(t *testing.T) {
 	equal(t, "log", actions(s.job(t, 1)), "PICKED STARTED")
 }
 
-// Workers need no registration. One that has been silent for 30 seconds shows,
-// and so do the jobs that it keeps from others, until it speaks.
+// Workers need no registration. When a worker has been silent for 30 seconds, its jobs are
+// stalled, until the worker reports again.
 //
 // seed 004.35, 004.41
 func TestStalledJobs(t *testing.T) {
@@ -195,7 +194,8 @@ func TestStalledJobs(t *testing.T) {
 	equal(t, "stalled", s.job(t, 1).Stalled, false)
 }
 
-// Reset fences the worker out, keeps the retries that were used, and is logged.
+// After a reset, reports of the worker are refused. The retry count stays, and the reset is
+// logged.
 //
 // seed 004.41
 func TestResetOfAnOrphan(t *testing.T) {
@@ -250,7 +250,7 @@ func TestCancel(t *testing.T) {
 	equal(t, "reason", job.Logs[1].Reason, "not needed")
 }
 
-func TestFailureMaySayWhatFollows(t *testing.T) {
+func TestFailuresWithARetryTime(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.enqueue(t, `{"title":"a","tags":"x"}`)
@@ -264,7 +264,7 @@ func TestFailureMaySayWhatFollows(t *testing.T) {
 		equal(t, c.in, recorded.NextRetryAt.Sub(recorded.CreatedAt), c.want)
 		posthorntest.Advance(t, s.ph, c.want+time.Second)
 		if c.in == `"2 hours"` {
-			break // the next would be the last
+			break // the next failure would be the last
 		}
 	}
 	s.take(t, "x", "w:1")
@@ -296,14 +296,14 @@ func TestUniqueKeysOfJobs(t *testing.T) {
 	s.call(t, "POST", "/events", `{"title":"other","tags":"y","unique_key":"invoice-7"}`).want(t, 200, &known)
 	equal(t, "title", known.Title, "a")
 	first := s.take(t, "x", "w:1")
-	s.call(t, "POST", "/events", body).want(t, 201) // the first is not pending any more
+	s.call(t, "POST", "/events", body).want(t, 201) // the first job is not pending any more
 	equal(t, "id", known.ID, first.ID)
 	s.call(t, "POST", "/events", `{"title":"a","tags":"x","unique_key":"k","unique_for":"1h"}`).want(t, 201, &known)
 	s.call(t, "POST", "/events/"+fmt.Sprint(known.ID)+"/cancel", nil).want(t, 200)
 	s.call(t, "POST", "/events", `{"title":"a","tags":"x","unique_key":"k","unique_for":"1h"}`).want(t, 200)
 }
 
-// A request that is sent again makes nothing, whatever has become of the job.
+// A repeated request enqueues nothing, in every status of the job.
 func TestIdempotencyKeyOfJobs(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -380,7 +380,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// Ids of another namespace look like unknown ones, and its jobs are nobody's.
+// Jobs of another namespace do not exist for a caller: neither by id nor to be claimed.
 func TestJobsOfNamespacesAreApart(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -396,8 +396,8 @@ func TestJobsOfNamespacesAreApart(t *testing.T) {
 	s.call(t, "POST", "/events/1/complete?namespace=shop", `{"worker_id":"w:1"}`).want(t, 200)
 }
 
-// A page from elsewhere cannot take jobs by having an image at that address.
-func TestPagesFromElsewhereTakeNoJobs(t *testing.T) {
+// A page of another origin cannot claim jobs by an image with that address.
+func TestPagesOfOtherOriginsClaimNoJobs(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.enqueue(t, `{"title":"a","tags":"x"}`)

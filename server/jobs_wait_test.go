@@ -20,11 +20,12 @@ func (s *served) waitingForJobs(t testing.TB, n int64) {
 	await.True(t, fmt.Sprint(n, " requests wait"), func() bool { return s.server.jobWaits.Load() == n })
 }
 
-// A job that comes is handed to who waits for it. (Whose time is up gets none.)
+// A new job is handed to a request that waits for it. (A request whose time is over gets
+// none.)
 func TestWaitingForAJob(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	for range 2 { // the second time, the poller runs already
+	for range 2 { // the second time, the goroutine that polls runs already
 		answers := make(chan answered, 1)
 		go func() { answers <- s.call(t, "GET", "/events/subscribe?tags=x,y&worker_id=w:1&wait=60", nil) }()
 		s.waitingForJobs(t, 1)
@@ -36,7 +37,7 @@ func TestWaitingForAJob(t *testing.T) {
 	}
 }
 
-// A job that becomes due wakes who waits, too.
+// A job that becomes due is handed to a request that waits, too.
 func TestWaitingForAJobThatIsDueLater(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -48,7 +49,7 @@ func TestWaitingForAJobThatIsDueLater(t *testing.T) {
 	await.Value(t, "the job", answers).want(t, 200)
 }
 
-func TestWaitingInVain(t *testing.T) {
+func TestWaitingWithoutAJob(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.enqueue(t, `{"title":"a","tags":"y"}`)
@@ -59,8 +60,7 @@ func TestWaitingInVain(t *testing.T) {
 	equal(t, "requests that wait", s.server.jobWaits.Load(), 0)
 }
 
-// Those who wait hold no connection of the database, and each gets a job of its
-// own.
+// Requests that wait hold no connection to the database, and each gets another job.
 func TestManyWaitForJobs(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -100,7 +100,7 @@ func TestDrainEndsLongPollsForJobs(t *testing.T) {
 	s.call(t, "GET", "/events/subscribe?tags=x&worker_id=w:1", nil).want(t, 200)
 }
 
-// Who has gone does not take the next job.
+// A request whose client has disconnected does not claim the next job.
 func TestLongPollsForJobsEndWithTheirClients(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -124,8 +124,8 @@ func TestLongPollsForJobsEndWithTheirClients(t *testing.T) {
 	equal(t, "attempt", s.take(t, "x", "w:2").Attempt, 1)
 }
 
-// A worker that goes while the job is handed to it leaves the job to others.
-func TestJobsOfWorkersThatHaveGoneAreGivenBack(t *testing.T) {
+// A job whose worker disconnects during the claim is released.
+func TestJobsOfDisconnectedWorkersAreReleased(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.enqueue(t, `{"title":"a","tags":"x"}`)
@@ -155,7 +155,7 @@ func TestJobsOfWorkersThatHaveGoneAreGivenBack(t *testing.T) {
 	equal(t, "attempt", s.take(t, "x", "w:2").Attempt, 2)
 }
 
-// isBlocked reports whether somebody waits for what a transaction has locked.
+// isBlocked tells whether a statement waits for the locks of a transaction.
 func (s *served) isBlocked(t *testing.T, holder pgx.Tx) (blocked bool) {
 	t.Helper()
 	err := s.ph.Pool().QueryRow(t.Context(), "select exists (select from pg_stat_activity where $1 = any (pg_blocking_pids(pid)))",

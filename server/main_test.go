@@ -6,5 +6,5 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// No goroutine and no connection is left when all tests are done.
+// No goroutine and no connection is left after all tests.
 func TestMain(m *testing.M) { posthorntest.Main(m) }

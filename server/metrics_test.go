@@ -19,7 +19,7 @@ import (
 	phprometheus "github.com/posthorn/posthorn/prometheus"
 )
 
-// theirs is the text that Prometheus' own client writes.
+// theirs returns the text that the client library of Prometheus writes.
 func theirs(t *testing.T, collectors ...prometheus.Collector) string {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -37,7 +37,7 @@ func theirs(t *testing.T, collectors ...prometheus.Collector) string {
 	return text.String()
 }
 
-// without leaves out the families that begin so.
+// without removes the families whose names have a prefix.
 func without(text string, names ...string) string {
 	var kept strings.Builder
 	for family := range strings.SplitSeq(text, "# HELP ") {
@@ -52,7 +52,7 @@ func without(text string, names ...string) string {
 	return kept.String()
 }
 
-// What the server shows of its client is what package phprometheus does.
+// The server has the same metrics of its client as package phprometheus.
 func TestMetricsAreThoseOfTheCollector(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -70,7 +70,7 @@ func TestMetricsAreThoseOfTheCollector(t *testing.T) {
 	answer := s.call(t, "GET", "/metrics", nil).want(t, 200)
 	equal(t, "content type", answer.header.Get("Content-Type"), string(expfmt.NewFormat(expfmt.TypeTextPlain)))
 	wanted := theirs(t, phprometheus.NewCollector(s.ph, phprometheus.Config{Logger: slog.New(slog.DiscardHandler)}))
-	moving := "posthorn_log_held_seconds" // others use this Postgres
+	moving := "posthorn_log_held_seconds" // other tests use the same Postgres
 	if diff := cmp.Diff(without(wanted, moving), without(answer.body, moving, "posthorn_http_")); diff != "" {
 		t.Errorf("metrics (-theirs +ours):\n%s", diff)
 	}
@@ -79,7 +79,7 @@ func TestMetricsAreThoseOfTheCollector(t *testing.T) {
 	}
 }
 
-// Without a database the scrape goes on.
+// Without a database, the metrics of the server are still there.
 func TestMetricsWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -113,7 +113,7 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-func TestTrafficSideBySide(t *testing.T) {
+func TestConcurrentTraffic(t *testing.T) {
 	t.Parallel()
 	ours := traffic{routes: map[string]*routeTraffic{}}
 	var all sync.WaitGroup

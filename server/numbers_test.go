@@ -10,8 +10,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// Numbers that are too large for where they go are refused: in every field and
-// parameter of every operation.
+// Numbers that are too large are refused, in every field and parameter of every
+// operation.
 func TestNumbersThatAreTooLarge(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -40,7 +40,7 @@ type numberRequest struct {
 	body any // a string, or nil
 }
 
-// numberRequests are requests that each have one number which is too large.
+// numberRequests returns requests that each have one number that is too large.
 func (s *served) numberRequests(path string, operation *huma.Operation) (all []numberRequest) {
 	body, bodies := any(nil), []string(nil)
 	if schema := s.bodySchema(operation); schema != nil {
@@ -61,14 +61,14 @@ func (s *served) numberRequests(path string, operation *huma.Operation) (all []n
 	return all
 }
 
-// tooLarge stands in a body where a number is to go.
+// tooLarge is the placeholder of a number in a body.
 const tooLarge = "TOO LARGE"
 
 func isNumber(schema *huma.Schema) bool {
 	return schema.Type == huma.TypeInteger || schema.Type == huma.TypeNumber
 }
 
-// addressOf is a path with its required parameters, and a number in one of all.
+// addressOf returns a path with its required parameters, and a number in one parameter.
 func addressOf(path string, operation *huma.Operation, which int, number string) string {
 	var query []string
 	for i, parameter := range operation.Parameters {
@@ -99,7 +99,7 @@ func (s *served) bodySchema(operation *huma.Operation) *huma.Schema {
 	return nil
 }
 
-// resolved follows references, and takes the first of several schemas.
+// resolved follows references. Of several alternatives it returns the first.
 func (s *served) resolved(schema *huma.Schema) *huma.Schema {
 	for schema.Ref != "" || len(schema.OneOf) > 0 {
 		if schema.Ref != "" {
@@ -111,8 +111,8 @@ func (s *served) resolved(schema *huma.Schema) *huma.Schema {
 	return schema
 }
 
-// withNumbers writes a document of a schema with the fields that are required, and
-// one for each number in it, also in fields that are not.
+// withNumbers returns a document of a schema with its required fields, and a document for
+// each number in the schema, also in optional fields.
 func (s *served) withNumbers(schema *huma.Schema) (valid string, broken []string) {
 	schema = s.resolved(schema)
 	switch schema.Type {
@@ -176,7 +176,7 @@ func (s *served) objectWithNumbers(schema *huma.Schema) (valid string, broken []
 	return write("", ""), broken
 }
 
-// What a client sent comes back as far as it helps to find it, and no further.
+// An error quotes a long input only in part.
 func TestErrorsAreShort(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

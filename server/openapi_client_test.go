@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// The OpenAPI document is valid, and a client that a generator makes of it can do
-// what the seed does with curl. The generator, the validators and the program that
-// uses the client are a module of their own, in testdata/client. They are built
-// where they are, so that Go finds in its cache what has not changed.
+// The OpenAPI document is valid, and a client that is generated from it can do all that the
+// specification does with curl. The generator, the validators and the program that uses the
+// client are a module of their own, in testdata/client. They are built in place, so that Go
+// uses its cache.
 //
 // seed 004: Process A publishes, Process B consumes.
 func TestGeneratedClient(t *testing.T) {

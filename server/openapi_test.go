@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// The document has what linters and generators ask for: servers, described tags,
-// descriptions, unique operation ids, security and the errors of every operation, and
-// no component that nothing refers to.
+// The document has all that linters and generators require: servers, described tags,
+// descriptions, unique operation ids, security and errors of every operation, and no unused
+// component.
 func TestOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	type named struct{ Name, Description string }

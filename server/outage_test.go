@@ -16,8 +16,8 @@ import (
 	"github.com/posthorn/posthorn/localpg"
 )
 
-// A Postgres that stops under a server and its workers, and starts again, is two
-// lines of the log, however many requests and attempts fail meanwhile.
+// An outage of Postgres is two lines of the log, even if many requests and attempts fail
+// meanwhile.
 func TestAnOutageIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	config := localpg.Config{
@@ -33,7 +33,7 @@ func TestAnOutageIsLoggedOnce(t *testing.T) {
 		return database
 	}
 	database := start()
-	t.Cleanup(func() { _ = database.Kill() }) // stopped already where the test failed halfway
+	t.Cleanup(func() { _ = database.Kill() }) // fails if the test has stopped it already
 
 	lines := &logLines{}
 	ph, err := posthorn.Open(t.Context(), posthorn.Config{
@@ -99,7 +99,7 @@ func TestAnOutageIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// logLines collects what is logged.
+// logLines collects the lines of a log.
 type logLines struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer

@@ -14,8 +14,8 @@ import (
 
 const marker = "plaintext-marker-7f3a9"
 
-// serveSealed serves a database that has confidential streams, with the keeper and
-// without.
+// serveSealed runs two servers on a database with confidential streams: with the keeper and
+// without it.
 func serveSealed(t *testing.T) (with, without *served) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "seal.key")
@@ -37,8 +37,8 @@ func serveSealed(t *testing.T) (with, without *served) {
 	return with, without
 }
 
-// Seed 003.29, 003.30: the server seals what is published to a confidential stream, however, and opens it for tokens
-// that name the stream.
+// Seed 003.29, 003.30: the server seals payloads for a confidential stream, in each form of
+// publishing, and opens them for tokens that name the stream.
 func TestConfidentialStreamsOverHTTP(t *testing.T) {
 	t.Parallel()
 	s, _ := serveSealed(t)
@@ -83,8 +83,8 @@ func TestConfidentialStreamsOverHTTP(t *testing.T) {
 		t.Errorf("as a CloudEvent: %s", cloud.body)
 	}
 	for range 7 {
-		if h := reader.hear(); h.name != "heartbeat" && !strings.Contains(h.data, marker) && !strings.Contains(h.data, `"open"`) {
-			t.Errorf("heard %s", h.data)
+		if h := reader.mustNext(); h.name != "heartbeat" && !strings.Contains(h.data, marker) && !strings.Contains(h.data, `"open"`) {
+			t.Errorf("received %s", h.data)
 		}
 	}
 	s.exec(t, `select posthorn.define_group('default', 'ward', '{"start": "beginning"}')`)
@@ -97,7 +97,8 @@ func TestConfidentialStreamsOverHTTP(t *testing.T) {
 	equal(t, "dead letter", letters.Items[0]["payload"], any(map[string]any{"of": marker}))
 }
 
-// A server without the keeper neither takes nor gives what it cannot seal or open.
+// A server without the keeper refuses events that it cannot seal, and does not hand out
+// events that it cannot open.
 func TestServerWithoutKeeper(t *testing.T) {
 	t.Parallel()
 	s, without := serveSealed(t)
@@ -118,15 +119,15 @@ func TestServerWithoutKeeper(t *testing.T) {
 	s.exec(t, `select posthorn.define_group('default', 'ward', '{"start": "beginning"}')`)
 	without.call(t, "POST", "/v1/groups/ward/claim", nil, named).wantProblem(t, 503, "confidential")
 	var lease claimed
-	s.call(t, "POST", "/v1/groups/ward/claim", nil, named).want(t, 200, &lease) // it went back
+	s.call(t, "POST", "/v1/groups/ward/claim", nil, named).want(t, 200, &lease) // the lease was released
 	if e := lease.Events[0]; e.Delivery != 1 || !strings.Contains(string(e.Payload), marker) {
 		t.Errorf("claimed %s, delivery %d", e.Payload, e.Delivery)
 	}
 	s.exec(t, "select posthorn.settle($1, $2, $3)", lease.Lease, lease.Attempt, `[{"event": `+text(lease.Events[0].ID)+`}]`)
 
-	// Once the key is destroyed, workers are told so, and get nothing that could pass for a payload.
+	// When the key is destroyed, events are marked as sealed, and their payload is null.
 	s.exec(t, "select posthorn.shred_stream_keys('default', 'patients')")
-	s.call(t, "POST", "/v1/events", one, named).want(t, 201) // with a new key, and the old one forgotten
+	s.call(t, "POST", "/v1/events", one, named).want(t, 201) // with a new key; the old one is not cached any more
 	s.exec(t, "select posthorn.seek('default', 'ward', '-infinity')")
 	s.call(t, "POST", "/v1/groups/ward/claim", nil, named).want(t, 200, &lease)
 	if e := lease.Events[0]; !e.Sealed || string(e.Payload) != "null" {

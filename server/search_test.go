@@ -97,8 +97,8 @@ func TestSearchPages(t *testing.T) {
 	s.call(t, "GET", "/v1/events?order=oldest&cursor="+next, nil).wantProblem(t, 400, "cursor")
 }
 
-// A search for what is rare looks at so many events, and says where to go on.
-func TestSearchGoesOnBeyondItsBound(t *testing.T) {
+// A search for a rare event looks at a limited number of events, and returns a cursor.
+func TestSearchContinuesAfterItsLimit(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "rare"})
@@ -119,8 +119,8 @@ func TestSearchGoesOnBeyondItsBound(t *testing.T) {
 	}
 }
 
-// What jsonb cannot hold does not make searches fail.
-func TestSearchLivesWithAnyPayload(t *testing.T) {
+// Payloads that jsonb cannot hold do not make searches fail.
+func TestSearchAcceptsAnyPayload(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.call(t, "POST", "/v1/events", `[{"type":"a","payload":{"a":1e999999}},{"type":"a","payload":"\ud800"},{"type":"a","payload":{"a":1}}]`).want(t, 201)

@@ -40,8 +40,8 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Who sends a byte now and then does not keep a connection for ever.
-func TestSlowHeadersAreCutOff(t *testing.T) {
+// A client that sends its header too slowly is disconnected.
+func TestSlowHeadersAreDisconnected(t *testing.T) {
 	t.Parallel()
 	s := New(posthorntest.Open(t), Options{})
 	s.headerTimeout = 50 * time.Millisecond

@@ -100,7 +100,7 @@ func TestNamespaces(t *testing.T) {
 	s.call(t, "GET", "/v1/events/1", nil).wantProblem(t, 404, "event 1")
 }
 
-func TestPanicsAreLivedThrough(t *testing.T) {
+func TestPanicsAreRecovered(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.server.mux.HandleFunc("GET /panic", func(http.ResponseWriter, *http.Request) { panic("boo") })

@@ -22,7 +22,7 @@ import (
 
 const processURL, processAddress = "POSTHORN_TEST_SERVER_URL", "POSTHORN_TEST_SERVER_ADDRESS"
 
-// TestServerProcess is what the process runs that others kill.
+// TestServerProcess is the program of the process that TestStreamThroughKills kills.
 func TestServerProcess(t *testing.T) {
 	url := os.Getenv(processURL)
 	if url == "" {
@@ -40,7 +40,7 @@ func TestServerProcess(t *testing.T) {
 	t.Fatal(New(ph, Options{}).Serve(t.Context(), listener, nil))
 }
 
-// startProcess runs a server in a process of its own, at an address.
+// startProcess starts a process with a server at an address.
 func startProcess(t *testing.T, url, address string) (process *exec.Cmd, listening string) {
 	t.Helper()
 	program, err := os.Executable()
@@ -74,9 +74,9 @@ func stopProcess(cmd *exec.Cmd) {
 	_ = cmd.Wait() // it was killed
 }
 
-// Readers whose server is killed with -9, again and again, while transactions
-// commit in any order, come back with what they have seen last: each of them gets
-// everything once, and what a publisher publishes in its order.
+// The server is killed with -9 several times, while transactions commit in any order.
+// Readers come back with their last event id: each gets every event once, and the events of
+// a publisher in order.
 func TestStreamThroughKills(t *testing.T) {
 	t.Parallel()
 	database := posthorntest.Database(t)
@@ -94,7 +94,7 @@ func TestStreamThroughKills(t *testing.T) {
 		reading.Go(r.run)
 	}
 	defer reading.Wait()
-	for _, r := range results { // none of them is too late for the first event
+	for _, r := range results { // all readers have begun before the first event
 		await.Value(t, "a reader's first connection", r.seen)
 	}
 	for round := range 3 {
@@ -122,14 +122,14 @@ func TestStreamThroughKills(t *testing.T) {
 		wantOrdered(t, r.got)
 		slices.Sort(r.got)
 		if diff := cmp.Diff(slices.Sorted(slices.Values(want)), r.got); diff != "" {
-			t.Errorf("heard %d events, want %d, each once (-want +got):\n%.2000s", len(r.got), len(want), diff)
+			t.Errorf("received %d events, want %d, each once (-want +got):\n%.2000s", len(r.got), len(want), diff)
 		}
 		t.Logf("%d events in %d connections", len(r.got), r.connections)
 	}
 }
 
-// publishInTransactions publishes a round's events in pairs, so that others commit
-// in between.
+// publishInTransactions publishes the events of a round in pairs, so that other
+// transactions commit in between.
 func publishInTransactions(t *testing.T, ph *posthorn.Client, publisher, round int) {
 	const perRound = 100
 	for n := round * perRound; n < (round+1)*perRound; n += 2 {
@@ -149,7 +149,7 @@ func publishInTransactions(t *testing.T, ph *posthorn.Client, publisher, round i
 	}
 }
 
-// crashReader is a client that comes back whenever its stream has ended.
+// crashReader is a client that reconnects whenever its stream has ended.
 type crashReader struct {
 	t           *testing.T
 	client      *http.Client
@@ -158,7 +158,7 @@ type crashReader struct {
 	connections int
 	mu          sync.Mutex
 	count       int
-	seen        chan struct{} // receives when something new is there
+	seen        chan struct{} // receives when there are new events
 }
 
 func (r *crashReader) run() {
@@ -171,7 +171,7 @@ func (r *crashReader) run() {
 		}
 		stream, err := openReader(r.t, r.client, r.url, "type=e,last", headers...)
 		if err != nil {
-			continue // it is being started
+			continue // the server is starting
 		}
 		r.connections++
 		r.note(0)
@@ -226,7 +226,7 @@ func (r *crashReader) await(n int) {
 	})
 }
 
-// wantOrdered fails the test unless each publisher's numbers go up.
+// wantOrdered fails the test unless the numbers of each publisher ascend.
 func wantOrdered(t *testing.T, got []string) {
 	t.Helper()
 	before := map[int]int{}

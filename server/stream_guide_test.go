@@ -15,7 +15,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// streamGuide returns what the guide shows in a language, for a server.
+// streamGuide returns the snippets of the guide in a language, with the address of a
+// server.
 func streamGuide(t *testing.T, s *served, language string) []string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/stream.md")
@@ -32,7 +33,7 @@ func streamGuide(t *testing.T, s *served, language string) []string {
 	return found
 }
 
-// What the guide tells people to type shows a stream.
+// The commands of the guide show a stream.
 func TestStreamGuide(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -55,12 +56,12 @@ func TestStreamGuide(t *testing.T) {
 			}
 			shown.WriteString(lines.Text() + "\n")
 		}
-		stopProcess(cmd) // it would show the stream until somebody ends it
+		stopProcess(cmd) // the command does not end by itself
 	}
 }
 
-// The EventSource of browsers, as the guide uses it, comes back whenever the
-// server ends its stream, gets each event once, and takes nothing else for one.
+// EventSource, as the guide uses it, reconnects whenever the server ends the stream. It gets
+// each event once, and no other message as an event.
 func TestStreamInEventSource(t *testing.T) {
 	t.Parallel()
 	if exec.Command("node", "--experimental-eventsource", "-e", "EventSource").Run() != nil {
@@ -69,7 +70,7 @@ func TestStreamInEventSource(t *testing.T) {
 	s := serve(t)
 	s.server.openStreams.maxAge, s.server.openStreams.minReconnectIn = 200*time.Millisecond, time.Millisecond
 	node := exec.Command("node", "--experimental-eventsource", "-e",
-		streamGuide(t, s, "js")[0]+"setInterval(() => {}, 1e6) // between two connections nothing else keeps it alive")
+		streamGuide(t, s, "js")[0]+"setInterval(() => {}, 1e6) // keeps the process alive between two connections")
 	output, err := node.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +89,7 @@ func TestStreamInEventSource(t *testing.T) {
 		await.True(t, "its stream has ended", open(0))
 		for _, id := range posthorntest.Publish(t, s.ph, posthorn.Message{Type: "order.placed", Key: "7"}, posthorn.Message{Type: "order.paid", Key: "8"}) {
 			if !lines.Scan() || !strings.HasPrefix(lines.Text(), fmt.Sprint(id, " order.p")) {
-				t.Fatalf("heard %q, want event %d", lines.Text(), id)
+				t.Fatalf("received %q, want event %d", lines.Text(), id)
 			}
 		}
 	}

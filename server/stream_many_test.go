@@ -11,9 +11,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// Hundreds of open streams cost the database what one does: the connection on
-// which the client hears of news, and those of its own, of which two read for
-// streams that catch up.
+// Hundreds of open streams use as many connections as one: one for notifications, and those
+// of the client, two of which read for streams that catch up.
 func TestStreamsShareOneRead(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -22,7 +21,7 @@ func TestStreamsShareOneRead(t *testing.T) {
 	client := &http.Client{Transport: transport}
 	const streams = 200
 	first := s.publish(t, 1)
-	cursor := s.read(t, "from=beginning").hear().id
+	cursor := s.read(t, "from=beginning").mustNext().id
 	s.publish(t, 3)
 
 	readers := make([]*reader, streams)
@@ -73,7 +72,7 @@ func TestStreamsShareOneRead(t *testing.T) {
 	await.True(t, "all are closed", func() bool { return s.server.openStreams.count.Load() == 1 })
 }
 
-// connections are all that there are to the database.
+// connections returns the number of connections to the database.
 func (s *served) connections(t *testing.T) (n int) {
 	t.Helper()
 	const sql = "select count(*)::int from pg_stat_activity where datname = current_database()"
@@ -83,8 +82,8 @@ func (s *served) connections(t *testing.T) (n int) {
 	return n
 }
 
-// Streams of other namespaces have a read for each namespace, which ends some
-// time after the last of them.
+// Streams of other namespaces share one read for each namespace, which ends some time after
+// the last stream.
 func TestStreamsOfNamespaces(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -100,7 +99,7 @@ func TestStreamsOfNamespaces(t *testing.T) {
 	s.call(t, "POST", "/v1/events?namespace=tenant1", map[string]any{"type": "mine"}).want(t, 201)
 	s.call(t, "POST", "/v1/events?namespace=tenant2", map[string]any{"type": "yours"}).want(t, 201)
 	for r, want := range map[*reader]string{one: "mine", same: "mine", two: "yours"} {
-		equal(t, "heard", r.hear().event(t).Type, want)
+		equal(t, "received", r.mustNext().event(t).Type, want)
 	}
 	s.call(t, "GET", "/v1/stream?namespace=nobody", nil).wantProblem(t, 404, "nobody")
 
@@ -109,7 +108,7 @@ func TestStreamsOfNamespaces(t *testing.T) {
 	s.call(t, "GET", "/v1/stream?namespace=onemore", nil).wantProblem(t, 503, "namespaces")
 	two.close()
 	await.True(t, "one of them has no stream", func() bool { return s.server.openStreams.count.Load() == 3 })
-	s.read(t, "namespace=onemore") // in the place of that one
+	s.read(t, "namespace=onemore") // uses the place that is free now
 	if now := s.connections(t); now > 10+3*6 {
 		t.Errorf("%d connections for 3 namespaces", now)
 	}

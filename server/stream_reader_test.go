@@ -13,14 +13,14 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// heard is what a reader of server-sent events gets.
-type heard struct {
+// sentEvent is a server-sent event.
+type sentEvent struct {
 	name, id, data string
 }
 
-func (h heard) isEvent() bool { return h.name == "" }
+func (h sentEvent) isEvent() bool { return h.name == "" }
 
-func (h heard) event(t testing.TB) eventView {
+func (h sentEvent) event(t testing.TB) eventView {
 	t.Helper()
 	var e eventView
 	if err := json.Unmarshal([]byte(h.data), &e); err != nil {
@@ -29,7 +29,7 @@ func (h heard) event(t testing.TB) eventView {
 	return e
 }
 
-// reader reads server-sent events as browsers do.
+// reader reads server-sent events as a browser does.
 type reader struct {
 	t        testing.TB
 	response *http.Response
@@ -50,7 +50,7 @@ func (s *served) read(t testing.TB, query string, headers ...string) *reader {
 	return r
 }
 
-// openReader waits for the first thing that a stream sends: where it begins.
+// openReader opens a stream, and reads the heartbeat with which it begins.
 func openReader(t testing.TB, client *http.Client, url, query string, headers ...string) (*reader, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), await.Limit)
 	t.Cleanup(cancel)
@@ -81,13 +81,13 @@ func openReader(t testing.TB, client *http.Client, url, query string, headers ..
 	return r, nil
 }
 
-// next returns what is dispatched next, by the rules of the HTML standard.
-func (r *reader) next() (heard, error) {
-	var h heard
+// next returns the next server-sent event, by the rules of the HTML standard.
+func (r *reader) next() (sentEvent, error) {
+	var h sentEvent
 	for {
 		line, err := r.lines.ReadString('\n')
 		if err != nil {
-			return heard{}, err
+			return sentEvent{}, err
 		}
 		line = strings.TrimSuffix(line, "\n")
 		field, value, _ := strings.Cut(line, ":")
@@ -102,7 +102,7 @@ func (r *reader) next() (heard, error) {
 				h.data = strings.TrimSuffix(h.data, "\n")
 				return h, nil
 			}
-			h = heard{}
+			h = sentEvent{}
 		case field == "":
 			r.comments++
 		case field == "event":
@@ -114,13 +114,13 @@ func (r *reader) next() (heard, error) {
 		case field == "retry":
 			r.retries++
 		default:
-			return heard{}, errors.New("no line of a stream: " + line)
+			return sentEvent{}, errors.New("no line of a stream: " + line)
 		}
 	}
 }
 
-// hear returns the next event or whatever, and fails the test if there is none.
-func (r *reader) hear() heard {
+// mustNext is next, and fails the test after an error.
+func (r *reader) mustNext() sentEvent {
 	r.t.Helper()
 	h, err := r.next()
 	if err != nil {
@@ -129,12 +129,12 @@ func (r *reader) hear() heard {
 	return h
 }
 
-// ids returns those of the next n events, whatever comes in between.
+// ids returns the ids of the next n events of the log.
 func (r *reader) ids(n int) []int64 {
 	r.t.Helper()
 	var ids []int64
 	for len(ids) < n {
-		if h := r.hear(); h.isEvent() {
+		if h := r.mustNext(); h.isEvent() {
 			ids = append(ids, h.event(r.t).ID)
 		}
 	}

@@ -36,7 +36,7 @@ func TestStreamRefuses(t *testing.T) {
 		"from=" + cursor + ".x":                  "from",
 		"last_event_id=4711":                     "last event id",
 		"last_event_id=" + cursor[:40]:           "cursor",
-		"last_event_id=" + cursor + ".1":         "cursor", // it is on no way
+		"last_event_id=" + cursor + ".1":         "cursor", // belongs to no position
 	} {
 		wantRefused(t, s, query, mention)
 	}
@@ -45,7 +45,7 @@ func TestStreamRefuses(t *testing.T) {
 	}
 }
 
-// wantRefused fails the test unless the answer is a problem that mentions a text.
+// wantRefused fails the test unless the response is a problem that contains a text.
 func wantRefused(t *testing.T, s *served, query, mention string, headers ...string) {
 	t.Helper()
 	_, err := openReader(t, s.client, s.url, query, headers...)
@@ -54,7 +54,7 @@ func wantRefused(t *testing.T, s *served, query, mention string, headers ...stri
 	}
 }
 
-// Whatever a client sends, it is at most wrong.
+// Every request for a stream is accepted or refused, never an internal error.
 func FuzzStream(f *testing.F) {
 	s := serve(f)
 	r, err := openReader(f, s.client, s.url, "")

@@ -11,18 +11,18 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// Who reads too slowly is told so last, after what there was still room for, and
-// goes on from there: it gets everything once. Nobody waits for it.
+// A slow reader gets the events that fit the buffer, then the event slow. It continues from
+// there and gets every event once. Other readers do not wait for it.
 func TestStreamSlowReader(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.server.openStreams.buffer = 10
-	s.server.openStreams.writeTimeout = time.Hour // however slow the machine, this reader takes something
+	s.server.openStreams.writeTimeout = time.Hour // this reader accepts data, even on a slow machine
 	slow := s.read(t, "")
 	quick := s.read(t, "")
 	large := strings.Repeat("x", 64<<10)
 	var ids []int64
-	for range 30 { // more than the buffer and the connection hold
+	for range 30 { // more than fit the buffer and the connection
 		id := posthorntest.Publish(t, s.ph, posthorn.Message{Type: "e", Payload: large})
 		equal(t, "quick", quick.ids(1), id)
 		ids = append(ids, id...)
@@ -50,8 +50,8 @@ func TestStreamSlowReader(t *testing.T) {
 	equal(t, "later", slow.ids(1), more)
 }
 
-// Who takes nothing at all is cut off in the middle of an event, which counts as
-// not sent.
+// A reader that accepts no data is disconnected, possibly in the middle of an event, which
+// then counts as not sent.
 func TestStreamStuckReader(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -75,5 +75,5 @@ func TestStreamStuckReader(t *testing.T) {
 	}
 	s.server.openStreams.writeTimeout = time.Hour
 	rest := s.read(t, "", "Last-Event-ID: "+stuck.last)
-	equal(t, "heard", append(got, rest.ids(len(ids)-len(got))...), ids)
+	equal(t, "received", append(got, rest.ids(len(ids)-len(got))...), ids)
 }

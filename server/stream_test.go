@@ -26,7 +26,7 @@ func (s *served) publish(t testing.TB, n int) []int64 {
 	return posthorntest.Publish(t, s.ph, messages...)
 }
 
-// An event is sent as it is returned everywhere else, on one line.
+// A stream sends an event as the same JSON as other responses, on one line.
 func TestStreamSendsEvents(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -36,7 +36,7 @@ func TestStreamSendsEvents(t *testing.T) {
 	ids := posthorntest.Publish(t, s.ph, posthorn.Message{
 		Type: "order.placed", Key: "7", Tags: []string{"vip"}, Payload: json.RawMessage("{\"a\":\n\r\n 1, \"b\": \"<\\n>\"}"),
 	})
-	h := r.hear()
+	h := r.mustNext()
 	equal(t, "name", h.name, "")
 	e := h.event(t)
 	equal(t, "id", e.ID, ids[0])
@@ -53,7 +53,7 @@ func TestStreamFilters(t *testing.T) {
 		posthorn.Message{Type: "order.placed", Stream: "shop", Key: "1", Tags: []string{"eu", "vip"}},
 		posthorn.Message{Type: "order.item.added", Stream: "shop", Key: "2", Tags: []string{"eu"}},
 		posthorn.Message{Type: "user.gone", Stream: "people", Key: "3", Payload: map[string]any{"a": 1}},
-		// What passes all of the filters:
+		// Events that match all filters:
 		posthorn.Message{Type: "order.placed", Stream: "people", Key: "2", Tags: []string{"eu", "vip"}, Payload: map[string]any{"a": 1, "b": 2}},
 	)
 	for query, want := range map[string][]int64{
@@ -75,14 +75,14 @@ func TestStreamFilters(t *testing.T) {
 	}
 }
 
-// Events are called message, unless a browser wants to listen to types.
+// Events are named message, or after their types if named is given.
 func TestStreamNames(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.read(t, "named=true")
 	for typ, want := range map[string]string{"order.placed": "order.placed", "error": "message", "bye": "message", "message": "message"} {
 		posthorntest.Publish(t, s.ph, posthorn.Message{Type: typ})
-		h := r.hear()
+		h := r.mustNext()
 		equal(t, "type", h.event(t).Type, typ)
 		equal(t, "name", h.name, want)
 	}
@@ -99,11 +99,11 @@ func TestStreamOfCloudEvents(t *testing.T) {
 			ID, Source, Type string
 			Data             struct{ Total string }
 		}
-		if err := json.Unmarshal([]byte(r.hear().data), &e); err != nil {
+		if err := json.Unmarshal([]byte(r.mustNext().data), &e); err != nil {
 			t.Fatal(err)
 		}
 		if e.ID != "a-1" || e.Source != "/shop" || e.Type != "order.placed" || e.Data.Total != "<5>" {
-			t.Errorf("heard %+v", e)
+			t.Errorf("received %+v", e)
 		}
 	}
 }
@@ -118,9 +118,9 @@ func TestStreamStarts(t *testing.T) {
 	}
 	late := s.publish(t, 2)
 	all := slices.Concat(early, late)
-	first := s.read(t, "from=beginning").hear().id
+	first := s.read(t, "from=beginning").mustNext().id
 	at := url.QueryEscape(between.Format(time.RFC3339Nano))
-	offset := between.In(time.FixedZone("", 7200)).Format(time.RFC3339Nano) // with a bare plus sign
+	offset := between.In(time.FixedZone("", 7200)).Format(time.RFC3339Nano) // its plus sign is not percent-encoded
 	for _, test := range []struct {
 		query, header string
 		want          []int64
@@ -132,7 +132,7 @@ func TestStreamStarts(t *testing.T) {
 		{"last_event_id=" + first, "", all[1:]},
 		{"lastEventId=" + first + "&from=now", "", all[1:]},
 		{"from=beginning", first, all[1:]},
-		{"last_event_id=garbage", first, all[1:]}, // the header is the newer one
+		{"last_event_id=garbage", first, all[1:]}, // the header wins
 		{"from=beginning", "", all},
 	} {
 		var headers []string
@@ -147,16 +147,16 @@ func TestStreamStarts(t *testing.T) {
 	equal(t, "by default", byDefault.ids(1), more)
 }
 
-// A stream with a rare filter moves on with the log: its heartbeats say how far.
+// A stream whose filter matches rarely follows the log: its heartbeats have new cursors.
 func TestStreamHeartbeats(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Options{Heartbeat: 20 * time.Millisecond})
 	r := s.read(t, "type=rare")
 	began := r.last
 	passed := s.publish(t, 5)
-	var h heard
+	var h sentEvent
 	for h.id == "" || len(afterCursor(t, s, h.id)) > 0 {
-		h = r.hear()
+		h = r.mustNext()
 		equal(t, "name", h.name, "heartbeat")
 		var data struct{ Cursor string }
 		if err := json.Unmarshal([]byte(h.data), &data); err != nil || data.Cursor != h.id {
@@ -166,9 +166,9 @@ func TestStreamHeartbeats(t *testing.T) {
 	equal(t, "where it began", afterCursor(t, s, began), passed)
 	rare := posthorntest.Publish(t, s.ph, posthorn.Message{Type: "rare"})
 	for h.name != "" {
-		h = r.hear()
+		h = r.mustNext()
 	}
-	equal(t, "heard", h.event(t).ID, rare[0])
+	equal(t, "received", h.event(t).ID, rare[0])
 	equal(t, "resumed before", s.read(t, "type=rare", "Last-Event-ID: "+began).ids(1), rare)
 	await.True(t, "a comment, when there is nothing new", func() bool {
 		_, err := r.lines.Peek(1)
@@ -183,7 +183,7 @@ func TestStreamHeartbeats(t *testing.T) {
 	})
 }
 
-// afterCursor is what a reader of everything finds after a cursor.
+// afterCursor returns the events that a reader without a filter gets after a cursor.
 func afterCursor(t *testing.T, s *served, cursor string) []int64 {
 	t.Helper()
 	var ids []int64
@@ -196,8 +196,8 @@ func afterCursor(t *testing.T, s *served, cursor string) []int64 {
 	return ids
 }
 
-// An event with JSON that Go does not take, from before such events were refused,
-// holds up nobody.
+// An event with JSON that Go cannot decode, published before such events were refused, does
+// not stop a stream.
 func TestStreamOfDeepPayload(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Options{Logger: slog.New(slog.DiscardHandler)})
@@ -209,12 +209,12 @@ func TestStreamOfDeepPayload(t *testing.T) {
 	}
 	next := s.publish(t, 1)
 	for _, r := range []*reader{live, s.read(t, "from=beginning")} {
-		equal(t, "payload", string(r.hear().event(t).Payload), "null")
+		equal(t, "payload", string(r.mustNext().event(t).Payload), "null")
 		equal(t, "next", r.ids(1), next)
 	}
 }
 
-// Nothing collects events, whatever the reader says it can unpack.
+// A stream is not compressed or buffered, even for a reader that accepts gzip.
 func TestStreamIsNotCompressed(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -222,9 +222,9 @@ func TestStreamIsNotCompressed(t *testing.T) {
 	if got := r.response.Header.Get("Content-Encoding"); got != "" {
 		t.Errorf("content encoding %s", got)
 	}
-	for range 3 { // each is here before the next is published
+	for range 3 { // each event arrives before the next one is published
 		ids := s.publish(t, 1)
-		equal(t, "heard", r.ids(1), ids)
+		equal(t, "received", r.ids(1), ids)
 	}
 }
 
@@ -236,13 +236,13 @@ func TestStreamHead(t *testing.T) {
 	equal(t, "body", head.body, "")
 }
 
-// A stream that has lasted long enough ends like one of a server that stops.
+// A stream that has reached its age ends with bye.
 func TestStreamEnds(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.server.openStreams.maxAge = time.Millisecond
 	r := s.read(t, "")
-	h := r.hear()
+	h := r.mustNext()
 	equal(t, "name", h.name, "bye")
 	equal(t, "retries", r.retries, 2)
 	ids := s.publish(t, 2)
@@ -250,7 +250,7 @@ func TestStreamEnds(t *testing.T) {
 	equal(t, "resumed", s.read(t, "", "Last-Event-ID: "+h.id).ids(2), ids)
 }
 
-// When the server stops, each reader is told, and the next server goes on.
+// When the server stops, each reader gets bye, and can continue on another server.
 func TestStreamDrains(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -263,17 +263,17 @@ func TestStreamDrains(t *testing.T) {
 	next := serveClient(t, s.ph, s.database)
 	for _, r := range readers {
 		var got []int64
-		h := r.hear()
+		h := r.mustNext()
 		for h.isEvent() {
 			got = append(got, h.event(t).ID)
-			h = r.hear()
+			h = r.mustNext()
 		}
 		equal(t, "last", h.name, "bye")
 		equal(t, "retries", r.retries, 2)
 		if _, err := r.next(); err != io.EOF {
 			t.Errorf("after the end: %v", err)
 		}
-		equal(t, "heard", append(got, next.read(t, "", "Last-Event-ID: "+r.last).ids(2-len(got))...), ids)
+		equal(t, "received", append(got, next.read(t, "", "Last-Event-ID: "+r.last).ids(2-len(got))...), ids)
 	}
 	equal(t, "streams", s.server.openStreams.count.Load(), 0)
 	gone := s.call(t, "GET", "/v1/stream", nil)
@@ -297,9 +297,9 @@ func TestStreamsAreBounded(t *testing.T) {
 	s.read(t, "")
 }
 
-// Events of restricted streams come to those who may read them; when a stream is
-// restricted later, or a token revoked, that holds from then on.
-func TestStreamNeedsTheRight(t *testing.T) {
+// Only readers with access get events of restricted streams, also when a stream is
+// restricted, or a token revoked, while the stream is open.
+func TestStreamChecksAccess(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Options{Tokens: true, Heartbeat: 20 * time.Millisecond})
 	s.server.openStreams.recheckAfter = 0
@@ -315,9 +315,9 @@ func TestStreamNeedsTheRight(t *testing.T) {
 	s.exec(t, "update posthorn.api_tokens set revoked_at = posthorn.now()")
 	s.forget()
 	for _, r := range []*reader{insider, outsider} {
-		h := r.hear()
+		h := r.mustNext()
 		for h.name == "heartbeat" {
-			h = r.hear()
+			h = r.mustNext()
 		}
 		equal(t, "last", h.name, "bye")
 	}

@@ -13,13 +13,13 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// waiting returns when that many requests wait.
+// waiting waits until n requests wait.
 func (s *served) waiting(t *testing.T, n int) {
 	t.Helper()
 	await.True(t, fmt.Sprint(n, " requests wait"), func() bool { return s.server.waits.waiting() == n })
 }
 
-func TestLongPollHearsOfEvents(t *testing.T) {
+func TestLongPollReturnsNewEvents(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.call(t, "PUT", "/v1/groups/g", nil).want(t, 200)
@@ -42,7 +42,7 @@ func TestLongPollHearsOfEvents(t *testing.T) {
 	}
 }
 
-func TestLongPollEndsWithNothing(t *testing.T) {
+func TestLongPollWithoutEvents(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.call(t, "PUT", "/v1/groups/g", nil).want(t, 200)
@@ -52,7 +52,7 @@ func TestLongPollEndsWithNothing(t *testing.T) {
 	s.call(t, "POST", "/v1/groups/none/claim", `{"wait":60}`).wantProblem(t, 404, "none")
 }
 
-// Each event goes to one of many that wait, whatever wakes them.
+// Each event goes to one of many requests that wait.
 func TestManyWait(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -136,8 +136,8 @@ func TestWaitEndsWithTheClient(t *testing.T) {
 	equal(t, "events for others", len(s.claim(t, "g", `{"wait":60}`).Events), 1)
 }
 
-// In a group ordered by key, settling lets those go on who wait for the key.
-func TestSettlingWakesThoseBehind(t *testing.T) {
+// In a group ordered by key, settling wakes a request that waits for the same key.
+func TestSettlingWakesTheNextRequest(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.call(t, "PUT", "/v1/groups/g", `{"order":"key","start":"beginning"}`).want(t, 200)

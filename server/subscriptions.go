@@ -94,22 +94,23 @@ func (s *Server) putSubscription(ctx context.Context, c caller, input *putSubscr
 	return output, err
 }
 
+// readSubscription returns the subscription with a filter, or with a condition.
 func readSubscription(filter map[string]json.RawMessage, condition string, params map[string]json.RawMessage) (admin.Subscription, error) {
-	wanted := admin.Subscription{Condition: condition}
+	subscription := admin.Subscription{Condition: condition}
 	if condition != "" && filter != nil {
-		return wanted, badRequest("the body has both filter and conditions_sql", "Send one of them.")
+		return subscription, badRequest("the body has both filter and conditions_sql", "Send one of them.")
 	}
 	if _, ok := filter["conditions_sql"]; ok {
-		return wanted, badRequest("conditions_sql is not a field of a filter", "Send it beside the filter, not in it.")
+		return subscription, badRequest("conditions_sql is not a field of a filter", "Send it beside the filter, not in it.")
 	}
 	var err error
 	if filter != nil {
-		if wanted.Filter, err = json.Marshal(filter); err != nil {
-			return wanted, err
+		if subscription.Filter, err = json.Marshal(filter); err != nil {
+			return subscription, err
 		}
 	}
 	if params != nil {
-		wanted.Params, err = json.Marshal(params)
+		subscription.Params, err = json.Marshal(params)
 	}
-	return wanted, err
+	return subscription, err
 }

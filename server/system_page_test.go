@@ -86,7 +86,7 @@ func TestRetryAllJobs(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	const n = 450
-	s.exec(t, fmt.Sprintf(`select posthorn.enqueue('default', 'a', tags => array[case when i %%%% 3 = 0 then 'x' else 'y' end], max_retries => 0) from generate_series(1, %d) i`, n))
+	s.exec(t, fmt.Sprintf(`select posthorn.enqueue('default', 'a', tags => array[case when i %% 3 = 0 then 'x' else 'y' end], max_retries => 0) from generate_series(1, %d) i`, n))
 	s.exec(t, `select posthorn.fail_job(j.id, 'w', 'no') from posthorn.claim_jobs('default', 'w', '{x,y}', 1000) j`)
 	b := s.visit(t)
 	ask := b.get("/ui/default/jobs/retry?status=FAILED&tag=y").wantPage(t, 200, "Retry 300 jobs?")

@@ -9,16 +9,14 @@ import (
 )
 
 type webhookDeliveriesInput struct {
-	in.Namespace
+	in.ByName
 	in.Page
-	Name   string `path:"name" doc:"The name of the webhook"`
-	Event  int64  `query:"event" minimum:"1" doc:"Only for this event"`
-	Failed bool   `query:"failed" doc:"Only those that failed"`
+	Event  int64 `query:"event" minimum:"1" doc:"Only deliveries of this event"`
+	Failed bool  `query:"failed" doc:"true: only deliveries that failed"`
 }
 
 type redeliverWebhookInput struct {
-	in.Namespace
-	Name string `path:"name" doc:"The name of the webhook"`
+	in.ByName
 	Body struct {
 		Events []int64 `json:"events" minItems:"1" maxItems:"1000" doc:"The ids of the events"`
 	}
@@ -27,20 +25,20 @@ type redeliverWebhookInput struct {
 func (s *Server) webhookDeliveries() {
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/webhooks/{name}/deliveries", id: "list-webhook-deliveries", tag: "webhooks",
-		summary:     "Requests of a webhook, newest first",
-		description: "Each with its time, the answer of the endpoint and its first bytes. They are kept for webhook_attempts_retention_period.",
+		summary:     "List the deliveries of a webhook, newest first",
+		description: "Each with its time, and the status and the beginning of the endpoint's response. They are kept for webhook_attempts_retention_period.",
 		scope:       scopeRead,
 	}, s.listWebhookDeliveries)
 
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/webhooks/{name}/redeliver", id: "redeliver-webhook", tag: "webhooks",
 		summary: "Send events to a webhook again", scope: scopeAdmin,
-		description: "Whether it has had them or not, and whatever its filter. Dead letters of the webhook are redriven. The answer has the number of events.",
+		description: "The events need not match the filter, and may have been delivered before. Dead letters of the webhook are redriven. The response has the number of events.",
 	}, s.redeliverWebhook)
 }
 
 func (s *Server) listWebhookDeliveries(ctx context.Context, c caller, input *webhookDeliveriesInput) (*listOf[admin.WebhookAttempt], error) {
-	if _, err := s.webhookNamed(ctx, c, input.Name); err != nil {
+	if _, err := s.getWebhook(ctx, c, &input.ByName); err != nil {
 		return nil, err
 	}
 	filter := admin.WebhookAttemptFilter{Webhook: input.Name, EventID: input.Event, Failed: input.Failed, Limit: input.Limit}
@@ -56,10 +54,10 @@ func (s *Server) listWebhookDeliveries(ctx context.Context, c caller, input *web
 	return page(found, next), err
 }
 
-// An event of a stream that is hidden from the caller is withheld from the webhook, since
-// the webhook does not name the stream.
+// redeliverWebhook does not check the streams of the events: the webhook gets no event of a
+// stream that is hidden from the caller, since its filter does not name the stream.
 func (s *Server) redeliverWebhook(ctx context.Context, c caller, input *redeliverWebhookInput) (output *countOutput, err error) {
-	if err := s.checkWebhook(ctx, c, input.Name); err != nil {
+	if err := s.checkWebhook(ctx, c, &input.ByName); err != nil {
 		return nil, err
 	}
 	output = &countOutput{}

@@ -11,14 +11,14 @@ import (
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
-// webhookKey is what a receiver needs to check signatures.
+// webhookKey is the key by which a receiver checks signatures.
 type webhookKey struct {
-	Secret    string `json:"secret,omitempty" doc:"whsec_…, shown only this once"`
+	Secret    string `json:"secret,omitempty" doc:"whsec_…. No other response shows it"`
 	PublicKey string `json:"public_key,omitempty" doc:"whpk_…, of ed25519. Its private key is never shown"`
 }
 
-// keyOf is the key that belongs to a secret. The private key of ed25519 is of no use to a
-// receiver, and stays in the database.
+// keyOf returns the key for receivers that belongs to a secret. The secret of ed25519 is a
+// private key, which is not returned: receivers need the public key only.
 func keyOf(secret string, w admin.Webhook) webhookKey {
 	if strings.HasPrefix(secret, "whsk_") && len(w.Secrets) > 0 {
 		return webhookKey{PublicKey: w.Secrets[0].PublicKey}
@@ -26,8 +26,8 @@ func keyOf(secret string, w admin.Webhook) webhookKey {
 	return webhookKey{Secret: secret}
 }
 
-// readWebhook makes settings of a body, unless they name a stream that is hidden from the
-// caller.
+// readWebhook returns the settings in a body. It refuses a filter that names a stream which
+// is hidden from the caller.
 func readWebhook(c caller, b in.WebhookSettings) (settings admin.WebhookSettings, err error) {
 	settings = b.WebhookSettings
 	if b.Filter == nil && b.Condition == "" && b.Params == nil {
@@ -48,7 +48,7 @@ func readWebhook(c caller, b in.WebhookSettings) (settings admin.WebhookSettings
 type createWebhookInput struct {
 	in.Namespace
 	Body struct {
-		Name string `json:"name" doc:"Of the webhook" example:"crm"`
+		Name string `json:"name" doc:"The name of the webhook" example:"crm"`
 		in.WebhookSettings
 	}
 }
@@ -56,45 +56,43 @@ type createWebhookInput struct {
 type createdWebhookOutput struct {
 	Body struct {
 		admin.Webhook
-		Secret    string `json:"secret,omitempty" doc:"whsec_…, shown only this once"`
+		Secret    string `json:"secret,omitempty" doc:"whsec_…. No other response shows it"`
 		PublicKey string `json:"public_key,omitempty" doc:"whpk_…, of ed25519. Its private key is never shown"`
 	}
 }
 
 type changeWebhookInput struct {
-	in.Namespace
-	Name string `path:"name" doc:"The name of the webhook"`
+	in.ByName
 	Body in.WebhookSettings
 }
 
 type rotateWebhookInput struct {
-	in.Namespace
-	Name string `path:"name" doc:"The name of the webhook"`
+	in.ByName
 	Body *struct {
-		Secret  string  `json:"secret,omitempty" doc:"whsec_…, whsk_…, or ed25519 to have a pair of keys made. Default: a new whsec_…"`
-		KeepOld *period `json:"keep_old,omitempty" doc:"How long the old secret signs too; 0 ends it now. Default: 24 hours"`
+		Secret  string  `json:"secret,omitempty" doc:"whsec_…, whsk_…, or ed25519 to generate a pair of keys. Default: a new whsec_…"`
+		KeepOld *period `json:"keep_old,omitempty" doc:"How long requests are signed with the old secret too; 0 for no longer. Default: 24 hours"`
 	}
 }
 
 func (s *Server) settingWebhooks() {
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/webhooks", id: "create-webhook", tag: "webhooks",
-		summary: "Make a webhook", scope: scopeAdmin, status: http.StatusCreated,
-		description: "It gets the events that are published from now on and pass its filter. The answer has the secret by which the receiver checks signatures: it is shown only this once.",
+		summary: "Create a webhook", scope: scopeAdmin, status: http.StatusCreated,
+		description: "The webhook gets events that are published from now on and match its filter. The response has the secret by which the receiver checks signatures; no other response shows it.",
 	}, s.createWebhook)
 
 	register(s, operation{
 		method: http.MethodPatch, path: "/v1/webhooks/{name}", id: "change-webhook", tag: "webhooks",
-		summary: "Change settings of a webhook", scope: scopeAdmin,
-		description: "A setting that the body leaves out stays as it is. A filter replaces all that there was, and so do headers.",
+		summary: "Change the settings of a webhook", scope: scopeAdmin,
+		description: "A setting that the body leaves out stays as it is. A filter replaces the whole filter, and headers replace all headers.",
 	}, s.changeWebhook)
 
 	register(s, operation{
 		method: http.MethodDelete, path: "/v1/webhooks/{name}", id: "delete-webhook", tag: "webhooks",
-		summary: "Delete a webhook with the events that it is owed", scope: scopeAdmin,
-		description: "Its dead letters stay. The answer has the number of events that were owed to it.",
-	}, func(ctx context.Context, c caller, input *webhookInput) (output *owedOutput, err error) {
-		if err := s.checkWebhook(ctx, c, input.Name); err != nil {
+		summary: "Delete a webhook", scope: scopeAdmin,
+		description: "Events that wait to be sent, or to be tried again, are no longer sent; the response has their number. Its dead letters stay.",
+	}, func(ctx context.Context, c caller, input *in.ByName) (output *owedOutput, err error) {
+		if err := s.checkWebhook(ctx, c, input); err != nil {
 			return nil, err
 		}
 		output = &owedOutput{}
@@ -104,8 +102,8 @@ func (s *Server) settingWebhooks() {
 
 	register(s, operation{
 		method: http.MethodPost, path: "/v1/webhooks/{name}/rotate", id: "rotate-webhook-secret", tag: "webhooks",
-		summary: "Give a webhook a new secret", scope: scopeAdmin,
-		description: "The answer has it, only this once. For a while requests have a signature of the old secret too.",
+		summary: "Rotate the secret of a webhook", scope: scopeAdmin,
+		description: "The response has the new secret; no other response shows it. Until keep_old is over, requests have a signature of the old secret too.",
 	}, s.rotateWebhook)
 }
 
@@ -118,14 +116,14 @@ func (s *Server) createWebhook(ctx context.Context, c caller, input *createWebho
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.admin(c).Webhook(ctx, input.Body.Name)
-	output, key := &createdWebhookOutput{}, keyOf(secret, made)
-	output.Body.Webhook, output.Body.Secret, output.Body.PublicKey = made, key.Secret, key.PublicKey
+	created, err := s.admin(c).Webhook(ctx, input.Body.Name)
+	output, key := &createdWebhookOutput{}, keyOf(secret, created)
+	output.Body.Webhook, output.Body.Secret, output.Body.PublicKey = created, key.Secret, key.PublicKey
 	return output, err
 }
 
-func (s *Server) changeWebhook(ctx context.Context, c caller, input *changeWebhookInput) (*webhookOutput, error) {
-	if err := s.checkWebhook(ctx, c, input.Name); err != nil {
+func (s *Server) changeWebhook(ctx context.Context, c caller, input *changeWebhookInput) (*bodyOf[admin.Webhook], error) {
+	if err := s.checkWebhook(ctx, c, &input.ByName); err != nil {
 		return nil, err
 	}
 	settings, err := readWebhook(c, input.Body)
@@ -135,11 +133,11 @@ func (s *Server) changeWebhook(ctx context.Context, c caller, input *changeWebho
 	if err := s.admin(c).ChangeWebhook(ctx, input.Name, settings); err != nil {
 		return nil, err
 	}
-	return s.webhookNamed(ctx, c, input.Name)
+	return s.getWebhook(ctx, c, &input.ByName)
 }
 
 func (s *Server) rotateWebhook(ctx context.Context, c caller, input *rotateWebhookInput) (*bodyOf[webhookKey], error) {
-	if err := s.checkWebhook(ctx, c, input.Name); err != nil {
+	if err := s.checkWebhook(ctx, c, &input.ByName); err != nil {
 		return nil, err
 	}
 	given, keepOld := "", time.Duration(0)

@@ -6,11 +6,11 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-// WebhookSettings is part of each body that sets up a webhook: the filter stands beside
-// the other settings, in the form that subscriptions have.
+// WebhookSettings is part of every body that creates or changes a webhook. Its filter has
+// the form of subscriptions.
 type WebhookSettings struct {
 	admin.WebhookSettings
-	Filter    map[string]json.RawMessage `json:"filter,omitempty" doc:"type, stream, key, tags_any, tags_all and payload, as in subscriptions. Default: everything passes"`
-	Condition string                     `json:"conditions_sql,omitempty" doc:"Instead of a filter: an expression over e and s"`
-	Params    map[string]json.RawMessage `json:"params,omitempty" doc:"Of the condition"`
+	Filter    map[string]json.RawMessage `json:"filter,omitempty" doc:"type, stream, key, tags_any, tags_all and payload, as in subscriptions. Default: every event"`
+	Condition string                     `json:"conditions_sql,omitempty" doc:"Instead of a filter: an SQL expression over e and s"`
+	Params    map[string]json.RawMessage `json:"params,omitempty" doc:"The parameters of the condition"`
 }

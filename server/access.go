@@ -22,7 +22,7 @@ const (
 	scopeJobsWork   scope = "jobs:work"
 	scopeRead       scope = "read"
 	scopeAdmin      scope = "admin"
-	scopeNone       scope = "none" // no token is needed. An operation without a scope, by contrast, refuses every caller
+	scopeNone       scope = "none" // no token is needed. The empty scope, of an operation that sets none, is one that no token has
 )
 
 var allScopes = []scope{scopePublish, scopeConsume, scopeJobsCreate, scopeJobsWork, scopeRead, scopeAdmin}

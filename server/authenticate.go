@@ -14,8 +14,8 @@ import (
 )
 
 // authenticate returns the caller of a request. The error is 401 for a token that is
-// missing or not valid, 404 for a namespace in which the token has no rights, and 403 for
-// requests from elsewhere that have no token.
+// missing or not valid, and 404 for a namespace in which the token has no rights. While no
+// token is required, it is 403 for requests of other hosts and origins.
 func (s *Server) authenticate(r *http.Request) (caller, error) {
 	required, err := s.access.tokenRequired(r.Context())
 	if err != nil {

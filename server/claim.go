@@ -22,7 +22,7 @@ type claimInput struct {
 	}
 }
 
-// claimed is the JSON of a lease. Without events it has no lease.
+// claimed is the JSON of a lease with its events. Without events there is no lease.
 type claimed struct {
 	Lease   int64       `json:"lease,omitempty" doc:"The number of the lease; absent if there are no events. Settle it when they are handled"`
 	Attempt int         `json:"attempt,omitempty" doc:"Send it with every request about the lease"`

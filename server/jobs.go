@@ -7,10 +7,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// jobs registers the routes of jobs, the only ones that are not under /v1. Their JSON
-// was specified in advance, including which fields are null and which are left out.
-// So they differ from the other routes: bodies may have unknown fields, and a list has
-// the total number of its jobs.
+// jobs registers the routes of jobs. Their paths and JSON were specified before the other
+// routes, including which fields are null and which are left out. So they differ: they are
+// not under /v1, bodies may have unknown fields, and a list has the total number of jobs.
 func (s *Server) jobs() {
 	s.jobsToCreate()
 	s.jobsToWork()

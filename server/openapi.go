@@ -32,7 +32,7 @@ func apiConfig(version string) huma.Config {
 		},
 		Formats:                      formats,
 		DefaultFormat:                "application/json",
-		RejectUnknownQueryParameters: true, // without a misspelt filter, a search would find everything
+		RejectUnknownQueryParameters: true, // if a misspelt filter were ignored, a search would find every event
 		Transformers:                 []huma.Transformer{convertHumaError},
 	}
 }

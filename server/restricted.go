@@ -8,9 +8,9 @@ import (
 	"github.com/posthorn/posthorn"
 )
 
-// A group works for all its consumers: an event that one caller claims, or skips because
-// it may not see it, is lost for the others. So a caller is refused groups that may hand
-// out events of streams that are hidden from it.
+// An event that one caller claims from a group, or skips because it may not read it, is
+// lost for all other callers. So a caller may use a group only if the group hands out no
+// events of streams that are hidden from the caller.
 
 // checkPublish refuses to publish to a stream that is hidden from the caller.
 func (c caller) checkPublish(stream string) error {

@@ -89,8 +89,8 @@ func parseStream(r *http.Request, buffer int) (request streamRequest, err error)
 // event id.
 const lastEventIDOfPolyfills = "lastEventId"
 
-// checkParameters refuses unknown parameters: without a misspelt filter, every event
-// would match.
+// checkParameters refuses unknown parameters: if a misspelt filter were ignored, every
+// event would match.
 func checkParameters(query url.Values) error {
 	names := make([]string, len(streamParameters))
 	for i, p := range streamParameters {

@@ -102,7 +102,7 @@ func (w *groupWaits) foundNothing(me *waiter) {
 }
 
 // leave removes a waiter. If it has the turn, the next one gets it: the waiter has
-// claimed events, so there may be more, or it has not looked.
+// claimed events, so there may be more, or it has not claimed yet.
 func (w *groupWaits) leave(me *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -133,6 +135,16 @@ func (a *Admin) NewestDeadLetters(ctx context.Context, filter DeadLetterFilter) 
 	}
 	return rows[BriefDeadLetter](ctx, a.db, "list dead letters",
 		"select * from posthorn.brief_dead_letters($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), string(document))
+}
+
+// DeadLetterIDs returns the ids of dead letters, in order.
+func (a *Admin) DeadLetterIDs(ctx context.Context, filter DeadLetterFilter) ([]int64, error) {
+	document, err := json.Marshal(filter)
+	if err != nil {
+		return nil, pg.Translate("list dead letters", err)
+	}
+	return pg.Collect(ctx, a.db, "list dead letters", pgx.RowTo[int64],
+		"select m.id from posthorn.matching_dead_letters($1::text, $2::text, $3::jsonb) m", a.namespace, pg.Optional(filter.Group), string(document))
 }
 
 // DeadLetterReason is a number of dead letters that have group, handler and reason in

@@ -14,6 +14,7 @@ type WorstGroup struct {
 	LagSeconds  float64  `json:"lag_seconds"`          // age of the first event that was not handed out to it
 	LagBefore   *float64 `json:"lag_before,omitempty"` // the same about ten minutes ago; nil: not known
 	IdleSeconds float64  `json:"idle_seconds"`         // since a worker claimed events
+	LagEvents   int64    `json:"lag_events"`           // events that were not handed out to it; an estimate beyond 10,000
 	Leases      int64    `json:"leases"`
 	Retries     int64    `json:"retries"`
 	DeadLetters int64    `json:"dead_letters"`
@@ -51,6 +52,7 @@ type Summary struct {
 	Nodes            int64     `json:"nodes"`     // that are alive
 	LogBytes         int64     `json:"log_bytes"` // of all namespaces
 	LogSince         time.Time `json:"log_since"` // where the oldest partition begins
+	Now              time.Time `json:"now"`       // of the database
 }
 
 // Summary returns numbers about the namespace.

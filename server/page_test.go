@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -9,9 +10,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/posthorntest"
 )
 
 // visitor is a client with cookies, as which a person looks at pages.
@@ -133,7 +136,7 @@ func TestPagesOfAnEmptyNamespace(t *testing.T) {
 	}
 	for _, found := range links {
 		page := b.get(found[1]).wantPage(t, 200, `<main id="main"`)
-		page.wantNone(t, " style=", " onclick=", "<script>", "http://", "https://")
+		page.wantNone(t, " style=", " onclick=", "<script>", `src="http`, `href="http`, `action="http`)
 	}
 	for _, found := range regexp.MustCompile(`(?:href|src)="(/ui/-/[^"]+)"`).FindAllStringSubmatch(home.body, -1) {
 		asset := b.get(found[1])
@@ -170,7 +173,7 @@ func TestPageSignIn(t *testing.T) {
 	page.wantPage(t, 200, "<h1>Groups</h1>", "&lt;b&gt;ops&lt;/b&gt;")
 	page.wantNone(t, secret, "<b>ops")
 	for _, next := range []string{"//elsewhere.example", "https://elsewhere.example", `/ui/..//elsewhere.example`, `/ui/\elsewhere.example`} {
-		b.send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {secret}, "next": {next}}).wantPage(t, 200, "<h1>Overview</h1>")
+		b.send(t.Context(), http.MethodPost, "/ui/-/sign-in", url.Values{"token": {secret}, "next": {next}}).wantPage(t, 200, "<title>Overview")
 	}
 	// From another site, browsers do not send the cookie until the page reloads itself.
 	s.visit(t).get("/", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate").wantPage(t, 200, `http-equiv="refresh"`)
@@ -319,5 +322,57 @@ func (e *pageEvents) event(t testing.TB) (event, data string) {
 		if err != nil && n == 0 {
 			t.Fatalf("the stream ended: %v", err)
 		}
+	}
+}
+
+var commandText = regexp.MustCompile(`data-copy="([^"]*)"`)
+
+// The commands for a new namespace do what they say, and the page shows it.
+func TestPageFirstVisit(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	page := b.get("/").wantPage(t, 200, "Three commands to try")
+	commands := commandText.FindAllStringSubmatch(page.body, -1)
+	if len(commands) != 3 {
+		t.Fatalf("%d commands: %s", len(commands), page.body)
+	}
+	shell := regexp.MustCompile(`^curl -X (\w+) http://[^/]+(/\S+) -H '(Content-Type: application/json)' -d '(.*)'$`)
+	for _, c := range commands {
+		parts := shell.FindStringSubmatch(html.UnescapeString(c[1]))
+		if parts == nil {
+			t.Fatalf("not a command: %s", c[1])
+		}
+		if a := s.call(t, parts[1], parts[2], parts[4]); a.status >= 300 {
+			t.Errorf("%s: %d %s", c[1], a.status, a.body)
+		}
+	}
+	s.exec(t, "select posthorn.tend()")
+	var after answered
+	await.True(t, "the page shows the group", func() bool {
+		after = b.get("/").wantPage(t, 200)
+		return strings.Contains(after.body, `data-key="billing"`)
+	})
+	after.wantNone(t, "Three commands to try")
+	after.wantPage(t, 200, `id="chart-published"`, "published in the last hour")
+}
+
+// What is wrong comes first, with what to do about it.
+func TestPageTroubles(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.exec(t, `select posthorn.define_group('default', 'billing <b>', '{"start": "beginning"}')`)
+	s.exec(t, `select posthorn.publish('default', 'order.placed') from generate_series(1, 3)`)
+	s.exec(t, `with c as (select * from posthorn.claim('default', 'billing <b>', 'w', 2))
+		select posthorn.settle(lease, attempt, json_agg(json_build_object('event', event_id, 'permanent', true, 'error', '503 <i>from</i> bank'))::jsonb)
+		from c group by lease, attempt`)
+	posthorntest.Advance(t, s.ph, 10*time.Minute)
+	page := b.get("/").wantPage(t, 200,
+		"need attention", `data-key="dead [&#34;billing &lt;b&gt;&#34; &#34;&#34; &#34;Handler error&#34;]"`, "2 dead letters", "503 &lt;i&gt;from&lt;/i&gt; bank",
+		"no worker has claimed any for 10m", "start its workers", "Redrive 2…", `href="/ui/default/group?name=billing%20%3Cb%3E"`)
+	page.wantNone(t, "<i>from", "Nothing is wrong")
+	if bad, mild := strings.Index(page.body, `class="finding"`), strings.Index(page.body, `class="finding mild"`); bad < 0 || mild < bad {
+		t.Errorf("the mild troubles come first: %s", page.body)
 	}
 }

@@ -1,11 +1,168 @@
 package page
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/posthorn/posthorn/admin"
+)
 
 func (p *Pages) overview() {
-	p.screen(Screen{Path: "", Live: true, Show: showOverview})
+	p.screen(Screen{Path: "", Live: true, Show: p.showOverview})
 }
 
-func showOverview(ctx context.Context, r *Request) (*View, error) {
-	return &View{Title: "Overview"}, nil
+const (
+	worstGroups   = 10
+	someReasons   = 50
+	shownReasons  = 5
+	findingsKept  = 10 * time.Second // at least
+	overviewKept  = 2 * time.Second
+	recentlyDied  = 24 * time.Hour // older dead letters are one line
+	diesNow       = time.Hour
+	fallingBehind = 60.0 // seconds, over about ten minutes
+)
+
+// overviewData is everything that the overview shows of a namespace.
+type overviewData struct {
+	Findings []admin.Finding
+	Examined time.Time
+	Worst    []admin.WorstGroup
+	Reasons  []admin.DeadLetterReason
+	Summary  admin.Summary
+	Rates    []admin.Rate
+}
+
+// keep is until when an answer is kept that took some time to get, so that getting it
+// anew takes half a percent of the time.
+func keep(began time.Time, least time.Duration) time.Time {
+	return time.Now().Add(min(max(least, time.Duration(float64(time.Since(began))/liveShare)), 5*time.Minute))
+}
+
+func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error) {
+	key := fmt.Sprintf("%q", []any{r.Namespace, r.Hidden})
+	data, err := p.overviews.get(ctx, key, p.Timeout, func(ctx context.Context) (overviewData, time.Time, error) {
+		began := time.Now()
+		var o overviewData
+		var err error
+		if o.Worst, err = r.Admin.WorstGroups(ctx, worstGroups); err != nil {
+			return o, time.Time{}, err
+		}
+		if o.Reasons, err = r.Admin.DeadLetterReasons(ctx, "", r.Hidden, someReasons); err != nil {
+			return o, time.Time{}, err
+		}
+		if o.Summary, err = r.Admin.Summary(ctx); err != nil {
+			return o, time.Time{}, err
+		}
+		o.Rates, err = r.Admin.Rates(ctx)
+		return o, keep(began, overviewKept), err
+	})
+	if err != nil {
+		return data, err
+	}
+	examined, err := p.findings.get(ctx, r.Namespace, p.Timeout, func(ctx context.Context) (examination, time.Time, error) {
+		began := time.Now()
+		found, err := r.Admin.Findings(ctx)
+		return examination{found, time.Now()}, keep(began, findingsKept), err
+	})
+	data.Findings, data.Examined = examined.findings, examined.at
+	return data, err
+}
+
+// examination is what the doctor has found, and when.
+type examination struct {
+	findings []admin.Finding
+	at       time.Time
+}
+
+// overviewPage is the overview as its template shows it.
+type overviewPage struct {
+	New      bool // nothing was done in the namespace yet
+	Commands []command
+	Troubles []trouble
+	Checks   int
+	Examined time.Time
+	Charts   []chart
+	Groups   []admin.WorstGroup
+	More     int64 // groups that are not shown
+	Quiet    []line
+}
+
+type command struct{ Does, Text string }
+
+// line is one line about something that is well.
+type line struct {
+	Name, Path string
+	Texts      []any
+}
+
+func (p *Pages) showOverview(ctx context.Context, r *Request) (*View, error) {
+	o, err := p.overviewOf(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	s := o.Summary
+	page := overviewPage{
+		New:      s.LastEvent == 0 && s.Groups == 0 && s.JobsReady+s.JobsWaiting+s.JobsRunning == 0 && s.Delayed == 0,
+		Troubles: troublesOf(r, o), Checks: len(o.Findings), Examined: o.Examined,
+		Charts: chartsOf(o.Rates, s.Now), Groups: o.Worst, More: s.Groups - int64(len(o.Worst)), Quiet: quietLines(s),
+	}
+	if page.New {
+		page.Commands = firstCommands(r)
+	}
+	return &View{Title: "Overview", Data: page}, nil
+}
+
+// quietLines says one thing about everything else.
+func quietLines(s admin.Summary) []line {
+	var lines []line
+	add := func(shown bool, name, path string, texts ...any) {
+		if shown {
+			lines = append(lines, line{name, path, texts})
+		}
+	}
+	jobs := []any{upTo(s.JobsReady, 10000) + " ready", count(s.JobsRunning) + " running", upTo(s.JobsWaiting, 10000) + " for later"}
+	if !s.JobsReadySince.IsZero() {
+		jobs = append(jobs, labelled{"oldest", s.JobsReadySince})
+	}
+	add(true, "Jobs", "jobs", jobs...)
+	schedules := []any{count(s.Schedules)}
+	if s.NextSchedule != "" {
+		schedules = append(schedules, labelled{"next", quoted(s.NextSchedule)}, s.NextScheduleAt)
+	}
+	add(s.Schedules > 0, "Schedules", "schedules", schedules...)
+	delayed := []any{upTo(s.Delayed, 10000)}
+	if !s.NextDelayedAt.IsZero() {
+		delayed = append(delayed, labelled{"next", s.NextDelayedAt})
+	}
+	add(s.Delayed > 0, "Delayed events", "events", delayed...)
+	add(s.Nodes > 0, "Nodes", "nodes", count(s.Nodes)+" alive")
+	add(s.Projections > 0, "Projections", "projections", count(s.Projections))
+	add(s.Relays > 0, "Relays", "relays", count(s.Relays))
+	add(s.Archives > 0, "Archives", "relays", count(s.Archives))
+	add(s.Imports > 0, "Imports", "relays", count(s.Imports))
+	add(s.Streams > 0, "Streams", "streams", upTo(s.Streams, 10000))
+	log := []any{size(s.LogBytes) + ", all namespaces"}
+	if !s.LastEventAt.IsZero() {
+		log = append(log, labelled{"last event", s.LastEventAt})
+	}
+	add(true, "Log", "events", log...)
+	return lines
+}
+
+// labelled is a part of a line with a word before it.
+type labelled struct {
+	Word string
+	Part any
+}
+
+// quoted is a text that somebody else wrote.
+type quoted string
+
+// upTo is a number that was counted up to a limit.
+func upTo(n, most int64) string {
+	if n >= most {
+		return count(most) + " or more"
+	}
+	return count(n)
 }

@@ -63,6 +63,8 @@ type Pages struct {
 	rendered   shared[rendering]
 	watching   atomic.Int64
 	namespaces shared[[]string]
+	overviews  shared[overviewData]
+	findings   shared[examination]
 	bulks      chan struct{} // a place for for each action on many things that runs
 	stand      string        // stands for the form token in HTML that several browsers share
 }
@@ -72,6 +74,7 @@ func New(c Config) *Pages {
 	p := &Pages{Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, bulks: make(chan struct{}, mostBulks), stand: rand.Text()}
 	p.overview()
 	p.groups()
+	p.deadLetters()
 	p.jobs()
 	p.schedules()
 	p.nodes()
@@ -202,10 +205,17 @@ func (p *Pages) post(w http.ResponseWriter, r *Request) {
 		p.fail(w, r, err)
 		return
 	}
-	p.rendered.forget() // what others see of it is out of date
+	p.changed()
 	if to == "" {
 		to = r.back()
 	}
 	r.setNotice(w, done)
 	http.Redirect(w, r.http, to, http.StatusSeeOther)
+}
+
+// changed drops what was kept of the database: an action has changed it.
+func (p *Pages) changed() {
+	p.overviews.forget()
+	p.findings.forget()
+	p.rendered.forget()
 }

@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"io/fs"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,7 +19,7 @@ var templateFiles embed.FS
 
 // functions are those that templates have, besides the methods of shown.
 var functions = template.FuncMap{
-	"short": short, "text": text, "lines": block, "document": document,
+	"short": short, "text": text, "lines": lines, "document": document, "indented": indented,
 	"title": func(value any) string { return inTitle(value, shortText) },
 	"count": count, "things": things, "rate": rate, "period": period, "size": size, "at": at, "ago": ago,
 	"asset": assetLink,
@@ -170,6 +171,9 @@ func (s *shown) Button(action, label string, fields ...any) template.HTML {
 // Ask is a link, which looks like a button, to a page that asks before it makes an
 // action. It is nothing for a caller who may not make the action.
 func (s *shown) Ask(path, label string, parameters ...any) template.HTML {
+	if len(parameters) == 1 {
+		parameters, _ = parameters[0].([]any)
+	}
 	a, ok := s.pages.actions[path]
 	if !ok || !s.May(a.Scope) {
 		return ""
@@ -178,21 +182,42 @@ func (s *shown) Ask(path, label string, parameters ...any) template.HTML {
 		template.HTMLEscapeString(s.Link(path, parameters...)), template.HTMLEscapeString(label)))
 }
 
+// Has tells whether there is a page at a path that the caller may see.
+func (s *shown) Has(path string) bool {
+	screen, ok := s.pages.screens[path]
+	return ok && s.May(screen.Scope)
+}
+
+// Part shows a part of a line: words of the page, a text of somebody else, or a time.
+func (s *shown) Part(part any) template.HTML {
+	switch v := part.(type) {
+	case time.Time:
+		return ago(v)
+	case labelled:
+		return template.HTML(v.Word+" ") + s.Part(v.Part)
+	case quoted:
+		return short(string(v))
+	}
+	return template.HTML(template.HTMLEscapeString(plain(part)))
+}
+
 // Can tells whether the caller may make an action.
 func (s *shown) Can(action string) bool {
 	a, ok := s.pages.actions[action]
 	return ok && s.May(a.Scope)
 }
 
-// Fields are the hidden fields of a form: the form token, the page to come back to, and
-// names and values in turn.
+// Fields are the hidden fields of a form: the form token, the page to come back to, this
+// one unless back names another, and names and values in turn.
 func (s *shown) Fields(fields ...any) template.HTML {
 	var b strings.Builder
 	hidden := func(name, value string) {
 		fmt.Fprintf(&b, `<input type="hidden" name="%s" value="%s">`, template.HTMLEscapeString(name), template.HTMLEscapeString(value))
 	}
 	hidden("form", s.Form)
-	hidden("back", s.Same())
+	if !slices.Contains(fields, any("back")) {
+		hidden("back", s.Same())
+	}
 	for i := 0; i+1 < len(fields); i += 2 {
 		hidden(plain(fields[i]), plain(fields[i+1]))
 	}

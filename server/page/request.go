@@ -90,7 +90,7 @@ func withQuery(address string, query url.Values, parameters []any) string {
 		}
 	}
 	if len(all) > 0 {
-		address += "?" + all.Encode()
+		address += "?" + strings.ReplaceAll(all.Encode(), "+", "%20")
 	}
 	return address
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -41,8 +42,8 @@ func text(value any) template.HTML {
 	return "<bdi>" + visible(beginning, false) + "…</bdi>" + rest(s)
 }
 
-// block is a text of many lines, such as an error with its stack.
-func block(value any) template.HTML {
+// lines is a text of many lines, such as an error with its stack.
+func lines(value any) template.HTML {
 	s := plain(value)
 	beginning := cut(s, someLines)
 	if beginning == s {
@@ -52,12 +53,27 @@ func block(value any) template.HTML {
 }
 
 // document is JSON, indented.
-func document(raw json.RawMessage) template.HTML {
-	var indented bytes.Buffer
-	if json.Indent(&indented, raw, "", "  ") != nil {
-		return block(string(raw))
+func document(raw json.RawMessage) template.HTML { return lines(indented(raw)) }
+
+// indented is JSON with its lines indented. Characters that cannot be seen are escaped as
+// JSON has it, so that a person who edits it sees them.
+func indented(raw json.RawMessage) string {
+	var lines bytes.Buffer
+	if json.Indent(&lines, raw, "", "  ") != nil {
+		return string(raw)
 	}
-	return block(indented.String())
+	var b strings.Builder
+	for _, r := range lines.String() {
+		switch high, low := utf16.EncodeRune(r); {
+		case !isHidden(r) || r == '\n':
+			b.WriteRune(r)
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
 }
 
 func rest(s string) template.HTML {

@@ -32,7 +32,7 @@ comment on function posthorn.group_readers(posthorn.groups) is 'The number of pr
 create or replace function posthorn.worst_groups(namespace text, max_groups int default 10)
 returns table (
   group_name text, kind text, ordering text, paused boolean, lag_seconds float8, lag_before float8, idle_seconds float8,
-  leases bigint, retries bigint, dead_letters bigint, readers bigint
+  lag_events bigint, leases bigint, retries bigint, dead_letters bigint, readers bigint
 )
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -70,7 +70,7 @@ as $$
     limit worst_groups.max_groups
   )
   select (w.whole).name, posthorn.group_kind(w.id), (w.whole).ordering, (w.whole).paused, w.lag, w.lag_before, w.idle,
-    w.leases, w.retries, w.dead, posthorn.group_readers(w.whole)
+    (select p.events from posthorn.pending(w.whole) p), w.leases, w.retries, w.dead, posthorn.group_readers(w.whole)
   from worst w
   order by case when w.lag >= 60 then w.lag else 0 end desc, w.dead desc, w.retries desc, (w.whole).name
 $$;
@@ -82,7 +82,7 @@ returns table (
   jobs_ready bigint, jobs_ready_since timestamptz, jobs_waiting bigint, jobs_running bigint, jobs_stalled bigint,
   schedules bigint, schedules_paused bigint, schedules_failing bigint, next_schedule text, next_schedule_at timestamptz,
   relays bigint, archives bigint, projections bigint, imports bigint, nodes bigint,
-  log_bytes numeric, log_since timestamptz
+  log_bytes numeric, log_since timestamptz, now timestamptz
 )
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -116,6 +116,7 @@ begin
   select count(*) into imports from posthorn.imports i where i.namespace_id = ns;
   select count(*) filter (where posthorn.is_alive(n.last_heartbeat)) into nodes from posthorn.nodes n where n.namespace = summary.namespace;
   select sum(p.bytes), min(p.since) into log_bytes, log_since from posthorn.partitions p;
+  now := posthorn.now();
   return next;
 end $$;
 comment on function posthorn.summary(text) is

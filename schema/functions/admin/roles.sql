@@ -47,7 +47,7 @@ declare
     'load_stream_keys', 'list_streams'];
   administering constant text[] := array[
     'subscribe_with_sql', 'catch_up', 'define_namespace', 'delete_group', 'delete_import', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
-    'redrive', 'redrive_edited', 'purge', 'discard', 'recover', 'list_dead_letters', 'brief_dead_letters', 'dead_letter_reasons', 'event_story', 'count_dead_letters', 'dead_letter_envelopes',
+    'redrive', 'redrive_edited', 'purge', 'discard', 'recover', 'list_dead_letters', 'brief_dead_letters', 'matching_dead_letters', 'dead_letter_reasons', 'event_story', 'count_dead_letters', 'dead_letter_envelopes',
     'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace',
     'schedule', 'schedule_job', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule_now', 'run_scheduled_task',
     'fire_schedules', 'next_run', 'next_runs', 'use_pg_cron',

@@ -32,8 +32,9 @@ function setTimes() {
 }
 
 // Replaces the parts of an element that differ from a newer one. Rows are known by
-// data-key. What the person has typed, opened or selected stays.
+// data-key. What the person has typed or opened stays.
 function renew(old, fresh) {
+  if ("editing" in old.dataset) return; // a form that the person fills in
   for (const { name, value } of [...fresh.attributes]) {
     if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
@@ -58,8 +59,8 @@ function renew(old, fresh) {
     if (match.nodeType === child.nodeType && match.nodeName === child.nodeName) {
       if (match.nodeType !== Node.ELEMENT_NODE) {
         if (match.data !== child.data) match.data = child.data;
-      } else if (match !== document.activeElement || !match.matches("input, select, textarea")) {
-        if (!match.isEqualNode(child)) renew(match, child);
+      } else if (!match.isEqualNode(child)) {
+        renew(match, child);
       }
     } else {
       old.replaceChild(child, match);
@@ -94,7 +95,6 @@ function follow() {
     const fresh = document.createElement("main");
     fresh.append(...new DOMParser().parseFromString(message.data, "text/html").body.childNodes);
     for (const { name, value } of main.attributes) fresh.setAttribute(name, value);
-    if (main.querySelector("[data-editing]:focus-within")) return; // the person fills in a form
     renew(main, fresh);
     setTimes();
     document.dispatchEvent(new Event("posthorn:renewed"));

@@ -1,0 +1,132 @@
+package page
+
+import (
+	"context"
+	"net/url"
+
+	"github.com/posthorn/posthorn/admin"
+)
+
+// deadLetterFields are the parameters that say which dead letters are meant.
+var deadLetterFields = []string{"group", "subscription", "reason", "error", "type", "key", "from", "before"}
+
+// bulkPart is the number of dead letters that one transaction of an action touches.
+const bulkPart = 1000
+
+func (p *Pages) deadLetters() {
+	p.screen(Screen{Path: "dead-letters", Live: true, Show: listDeadLetters})
+	for _, b := range []struct {
+		path, name, verb, advice string
+		discarded                bool
+		do                       func(*admin.Admin, context.Context, admin.DeadLetterFilter) (int64, error)
+	}{
+		{
+			"dead-letters/redrive", "redrive-dead-letters", "Redrive", "Their groups are handed these events again at once, with all attempts. " +
+				"Redrive what has become possible again; what fails again comes back here.", false, (*admin.Admin).Redrive,
+		},
+		{
+			"dead-letters/discard", "discard-dead-letters", "Discard", "Discarded dead letters are not shown and not counted any more. " +
+				"They can be recovered until the retention of events has passed.", false, (*admin.Admin).Discard,
+		},
+		{"dead-letters/recover", "recover-dead-letters", "Recover", "They are dead letters again, as if they had not been discarded.", true, (*admin.Admin).Recover},
+	} {
+		p.bulk(Bulk{
+			Path: b.path, Name: b.name, Verb: b.verb, Noun: "dead letter", Advice: b.advice, Back: "dead-letters", Filter: deadLetterFields,
+			Match: matchDeadLetters(b.discarded),
+			Part: func(ctx context.Context, a *admin.Admin, filter url.Values, hidden []string, after, last int64) (int64, error) {
+				return deadLetterPart(ctx, a, filter, hidden, b.discarded, after, last, b.do)
+			},
+		})
+	}
+	p.deadLetter()
+}
+
+// deadLetterFilter reads the parameters of a filter.
+func deadLetterFilter(filter url.Values, hidden []string, discarded bool) (admin.DeadLetterFilter, error) {
+	r := &Request{values: filter}
+	f := admin.DeadLetterFilter{
+		Group: r.Value("group"), Subscription: r.Value("subscription"), Reason: r.Value("reason"), Error: r.Value("error"),
+		Type: r.Value("type"), Key: r.Value("key"), NotStreams: hidden, Discarded: discarded,
+	}
+	var err error
+	if f.FailedAfter, err = r.Time("from"); err != nil {
+		return f, err
+	}
+	f.FailedBefore, err = r.Time("before")
+	return f, err
+}
+
+func matchDeadLetters(discarded bool) func(context.Context, *Request, url.Values) (int64, int64, error) {
+	return func(ctx context.Context, r *Request, filter url.Values) (n, last int64, err error) {
+		f, err := deadLetterFilter(filter, r.Hidden, discarded)
+		if err != nil {
+			return 0, 0, err
+		}
+		f.Limit = 1
+		newest, err := r.Admin.NewestDeadLetters(ctx, f)
+		if err != nil || len(newest) == 0 {
+			return 0, 0, err
+		}
+		f.Limit, f.UpTo = 0, newest[0].ID
+		n, err = r.Admin.CountDeadLetters(ctx, f)
+		return n, f.UpTo, err
+	}
+}
+
+// deadLetterPart goes on by ids, since some may stay: redriving one whose condition
+// still fails leaves it.
+func deadLetterPart(ctx context.Context, a *admin.Admin, filter url.Values, hidden []string, discarded bool, after, last int64,
+	do func(*admin.Admin, context.Context, admin.DeadLetterFilter) (int64, error),
+) (int64, error) {
+	f, err := deadLetterFilter(filter, hidden, discarded)
+	if err != nil {
+		return 0, err
+	}
+	f.After, f.UpTo, f.Limit = after, last, bulkPart
+	ids, err := a.DeadLetterIDs(ctx, f)
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	f.IDs, f.Limit = ids, 0
+	if _, err = do(a, ctx, f); err != nil || len(ids) < bulkPart {
+		return 0, err
+	}
+	return ids[len(ids)-1], nil
+}
+
+// deadLettersPage is the list as its template shows it.
+type deadLettersPage struct {
+	Discarded bool
+	Filter    []any // as names and values in turn
+	Reasons   []admin.DeadLetterReason
+	Letters   []admin.BriefDeadLetter
+	Paging    paging
+	Narrow    bool // a filter is given
+}
+
+func listDeadLetters(ctx context.Context, r *Request) (*View, error) {
+	page := deadLettersPage{Discarded: r.Value("discarded") == "true"}
+	filter := r.Filter(deadLetterFields...)
+	page.Filter, page.Narrow = pairs(filter), len(filter) > 0
+	f, err := deadLetterFilter(filter, r.Hidden, page.Discarded)
+	if err != nil {
+		return nil, err
+	}
+	if f.UpTo, err = r.optionalNumber("upto"); err != nil {
+		return nil, err
+	}
+	f.Limit = pageLength + 1
+	letters, err := r.Admin.NewestDeadLetters(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	page.Letters, page.Paging = pageOf(r, letters, "upto", func(l admin.BriefDeadLetter) any { return l.ID - 1 })
+	if !page.Discarded && f.UpTo == 0 {
+		page.Reasons, err = r.Admin.DeadLetterReasons(ctx, f.Group, r.Hidden, someReasons)
+	}
+	title := "Dead letters"
+	if page.Discarded {
+		title = "Discarded dead letters"
+	}
+	return &View{Title: title, Data: page}, err
+}

@@ -103,6 +103,15 @@ func (a *Admin) recorded(ctx context.Context, e entry, change func(db DB) (int64
 	return n, pg.Translate(e.verb(), tx.Commit(ctx))
 }
 
+// Record records something that was done outside of this package, in whatever
+// transaction the database handle has. Without an actor it does nothing.
+func (a *Admin) Record(ctx context.Context, name, subject string, n int64) error {
+	if a.actor == "" {
+		return nil
+	}
+	return a.note(ctx, a.db, entry{name, subject, nil}, n)
+}
+
 func (a *Admin) note(ctx context.Context, db DB, e entry, n int64) error {
 	if a.action != 0 {
 		return pg.Exec(ctx, db, "count action", "select posthorn.count_action($1::bigint, $2::bigint)", a.action, n)

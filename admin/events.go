@@ -108,3 +108,41 @@ func (a *Admin) ReadEvents(ctx context.Context, cursor string, limit int) (event
 	}
 	return events, next, nil
 }
+
+// BriefEvent is an event with no more than the beginning of its payload.
+type BriefEvent struct {
+	ID               int64     `json:"id" db:"event_id"`
+	Stream           string    `json:"stream"`
+	Type             string    `json:"type"`
+	Key              string    `json:"key,omitempty"`
+	Tags             []string  `json:"tags,omitempty"`
+	PayloadBeginning string    `json:"payload_beginning"`
+	Sealed           bool      `json:"sealed,omitempty"` // the payload is confidential
+	PublishedAt      time.Time `json:"published_at"`
+}
+
+// BrowseEvents is [Admin.SearchEvents] for lists: without whole payloads.
+func (a *Admin) BrowseEvents(ctx context.Context, f EventFilter) (events []BriefEvent, next int64, err error) {
+	type row struct {
+		BriefEvent
+		NextID int64 `db:"next_id"` // in the last row of a page that ended early, which has no event
+	}
+	found, err := rows[row](ctx, a.db, "search events", `
+		select * from posthorn.brief_events($1::text, $2::jsonb, $3::timestamptz, $4::timestamptz, $5::boolean, $6::bigint, $7::int, $8::int,
+			$9::text[])`,
+		a.namespace, pg.Document(f.Filter), pg.Optional(f.From), pg.Optional(f.Before), !f.OldestFirst, pg.Optional(f.After), f.Limit, f.MaxLooks,
+		list(f.NotStreams))
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, r := range found {
+		if r.NextID != 0 {
+			return events, r.NextID, nil
+		}
+		events = append(events, r.BriefEvent)
+	}
+	if len(events) == f.Limit {
+		next = events[len(events)-1].ID
+	}
+	return events, next, nil
+}

@@ -84,7 +84,7 @@ func TestPageEditDeadLetter(t *testing.T) {
 	b.post(page, "/ui/default/dead-letter/edit", url.Values{"id": {id}, "payload": {"{"}}).wantPage(t, 400, "not valid JSON")
 	b.post(page, "/ui/default/dead-letter/edit", url.Values{"id": {id}, "payload": {"{\r\n\"fixed\": 1.000}"}}).wantPage(t, 200, "The edited event is handed out.")
 	var payload json.RawMessage
-	if err := s.ph.Pool().QueryRow(t.Context(), "select payload from posthorn.claim('default', 'g', 'w')").Scan(&payload); err != nil || string(payload) != "{\n\"fixed\": 1.000}" {
+	if err := s.ph.Pool().QueryRow(t.Context(), "select payload from posthorn.claim('default', 'g', 'w')").Scan(&payload); err != nil || string(payload) != `{"fixed":1.000}` {
 		t.Errorf("the payload is %s, %v", payload, err)
 	}
 	b.get("/ui/default/dead-letter?id="+id).wantPage(t, 200, "redriven with another payload, as event")

@@ -16,6 +16,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/server/internal/in"
+	pages "github.com/posthorn/posthorn/server/page"
 )
 
 // maxMessages limits the events of one request, because delayed messages and those with
@@ -120,6 +121,15 @@ func (s *Server) publishOrReplay(ctx context.Context, namespace string, all []po
 		if all[i].DedupKey != "" {
 			keys = append(keys, all[i].DedupKey)
 		}
+	}
+	if pages.IsFrom(ctx) { // a person has published it
+		err = pgx.BeginFunc(ctx, s.client.Pool(), func(tx pgx.Tx) error {
+			if ids, err = s.publish(ctx, tx, namespace, all); err != nil {
+				return err
+			}
+			return s.admin(callerOf(ctx)).In(tx).Record(ctx, "publish-events", all[0].Type, int64(len(all)))
+		})
+		return ids, false, err
 	}
 	if len(keys) < len(all) { // a message without a key is always new
 		ids, err = s.publish(ctx, s.client.Pool(), namespace, all)

@@ -15,10 +15,14 @@ import (
 // text, and a control character.
 const evil = "<script>alert(1)</script>\u202e\u0007"
 
+// markup is what is between texts: attributes have no bare > in them.
+var markup = regexp.MustCompile(`<[^>]*>`)
+
 // wantHarmless fails the test if a page shows evil as anything but text.
 func (a answered) wantHarmless(t testing.TB) answered {
 	t.Helper()
-	a.wantNone(t, "<script>alert", "\u202e", "\u0007")
+	a.wantNone(t, "<script>alert")
+	answered{body: markup.ReplaceAllString(a.body, "")}.wantNone(t, "\u202e", "\u0007") // a field holds a name as it is
 	if !strings.Contains(a.body, "&lt;script&gt;alert(1)") {
 		t.Errorf("the text is missing: %s", a.body)
 	}

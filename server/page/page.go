@@ -73,6 +73,7 @@ type Pages struct {
 func New(c Config) *Pages {
 	p := &Pages{Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, bulks: make(chan struct{}, mostBulks), stand: rand.Text()}
 	p.overview()
+	p.events()
 	p.groups()
 	p.deadLetters()
 	p.jobs()

@@ -58,7 +58,7 @@ declare
     'doctor', 'findings', 'examine', 'examine_settings', 'examine_roles', 'examine_cluster', 'examine_bloat', 'examine_transactions', 'examine_partitions', 'examine_upkeep',
     'examine_groups', 'examine_subscriptions', 'examine_writers', 'examine_webhooks', 'examine_imports', 'examine_jobs', 'examine_sealing',
     'oldest_unread', 'first_ready_jobs', 'untaken_jobs', 'tag_room', 'needed_keepers', 'in_words', 'counted', 'shell_word', 'command_line',
-    'find_groups', 'worst_groups', 'summary', 'preview_seek', 'rates', 'group_lags', 'record_action', 'begin_action', 'count_action', 'end_action', 'list_actions',
+    'find_groups', 'group_leases', 'group_retries', 'brief_events', 'worst_groups', 'summary', 'preview_seek', 'rates', 'group_lags', 'record_action', 'begin_action', 'count_action', 'end_action', 'list_actions',
     'create_token', 'list_tokens', 'revoke_token', 'revoke_tokens', 'find_token', 'token_end', 'tokens_required',
     'set_stream_policy', 'sealed_with', 'restricted_streams', 'group_streams', 'held_streams', 'lease_streams', 'relayed_time',
     'list_stream_keys', 'rotate_stream_key', 'shred_stream_keys',

@@ -17,6 +17,12 @@ begin atomic
     select d.id, d.stream_id, d.type, d.key, d.tags, d.payload, d.metadata, d.created_at, d.deliver_at
     from posthorn.delayed d
     where d.namespace_id = posthorn.namespace_id(find_event.namespace) and d.id = find_event.event_id
+    union all -- a message for one subscription is kept under its group
+    select x.id, x.stream_id, x.type, x.key, x.tags, x.payload, x.metadata, x.created_at, null
+    from posthorn.groups g
+    join posthorn.events x on x.namespace_id = -g.id and x.id = find_event.event_id
+    where g.namespace_id = posthorn.namespace_id(find_event.namespace)
+    limit 1
   ) e
   cross join lateral (select x.name from posthorn.stream_names x where x.id = e.stream_id limit 1) s;
 end;
@@ -136,6 +142,30 @@ begin
 end $$;
 comment on function posthorn.search_events(text, jsonb, timestamptz, timestamptz, boolean, bigint, int, int, text[]) is
   'Events that pass a filter like that of a subscription, newest first or oldest first, a page at a time; a page may be short where few match, and then has next_id to go on from.';
+
+create or replace function posthorn.brief_events(
+  namespace text,
+  filter jsonb default '{}',
+  published_from timestamptz default null,
+  published_before timestamptz default null,
+  newest_first boolean default true,
+  after_id bigint default null,
+  max_events int default 100,
+  max_looks int default 10000,
+  hidden_streams text[] default '{}'
+) returns table (
+  event_id bigint, stream text, type text, key text, tags text[], payload_beginning text, sealed boolean, published_at timestamptz, next_id bigint
+)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select e.event_id, e.stream, e.type, e.key, e.tags, left(e.payload::text, 200),
+    coalesce(left(e.payload::text, 60) ~ '^\s*\{\s*"posthorn_sealed"\s*:', false), e.published_at, e.next_id
+  from posthorn.search_events(brief_events.namespace, brief_events.filter, brief_events.published_from, brief_events.published_before,
+    brief_events.newest_first, brief_events.after_id, brief_events.max_events, brief_events.max_looks, brief_events.hidden_streams) e
+$$;
+comment on function posthorn.brief_events(text, jsonb, timestamptz, timestamptz, boolean, bigint, int, int, text[]) is
+  'search_events with no more than the beginnings of payloads, for lists.';
 
 -- The other keys were known before.
 create or replace function posthorn.first_used(namespace text, dedup_keys text[])

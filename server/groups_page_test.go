@@ -1,0 +1,97 @@
+package server
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+var (
+	dataKey  = regexp.MustCompile(`<tr data-key="[^"]*"`)
+	nextLink = regexp.MustCompile(`<a id="next" href="([^"]*)"`)
+)
+
+// A list of groups goes on behind the last name.
+func TestPageGroups(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.exec(t, `select posthorn.define_group('default', 'g' || i) from generate_series(1, 120) i`)
+	s.exec(t, `select posthorn.define_group('default', $1)`, evilName)
+	b.get("/ui/default/groups").wantPage(t, 200).wantHarmless(t)
+	seen := map[string]bool{}
+	path := "/ui/default/groups"
+	for path != "" {
+		page := b.get(path).wantPage(t, 200)
+		for _, row := range dataKey.FindAllString(page.body, -1) {
+			seen[row] = true
+		}
+		path = ""
+		if next := nextLink.FindStringSubmatch(page.body); next != nil {
+			path = strings.ReplaceAll(next[1], "&amp;", "&")
+		}
+	}
+	if len(seen) != 121 {
+		t.Errorf("%d of 121 groups were shown", len(seen))
+	}
+	b.get("/ui/default/groups?name=G11").wantPage(t, 200, `data-key="g11"`, `data-key="g119"`).wantNone(t, `data-key="g12"`)
+	b.get("/ui/default/groups?name=none").wantPage(t, 200, "There is no group with this name.")
+}
+
+func TestPageGroup(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.bury(t, evilName, 2, evil)
+	s.exec(t, `select posthorn.subscribe('default', $1, $1, json_build_object('key', $1::text)::jsonb)`, evilName)
+	s.exec(t, `select posthorn.subscribe('default', $1, 'all', '{}')`, evilName)
+	s.exec(t, "select posthorn.publish('default', 'e') from generate_series(1, 3)")
+	s.exec(t, `with c as (select * from posthorn.claim('default', $1, 'w', 2)) select posthorn.settle(lease, attempt, json_agg(json_build_object('event', event_id, 'error', $2::text))::jsonb) from c group by lease, attempt`, evilName, evil)
+	s.exec(t, `select count(*) from posthorn.claim('default', $1, 'node-7', 2)`, evilName)
+	link := "/ui/default/group?name=" + url.QueryEscape(evilName)
+	b.get(link).wantPage(t, 200, `id="retries"`, `id="leases"`, "node-7", `id="subscriptions"`, `id="policy"`, "Handler error", "Redrive dead letters", `id="seek"`).wantHarmless(t)
+	b.get("/ui/default/group?name=none").wantPage(t, 404, "none")
+	b.get("/ui/default/group").wantPage(t, 404)
+}
+
+// Names that a path could not hold can be operated all the same.
+func TestPageGroupsWithOddNames(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	for _, name := range []string{"a/b", "..", ".", "a b+c&d=e?f#g", "%2F", "ü"} {
+		s.exec(t, `select posthorn.define_group('default', $1)`, name)
+		page := b.get("/ui/default/group?name="+url.QueryEscape(name)).wantPage(t, 200, ">Pause</button>")
+		b.post(page, "/ui/default/group/pause", url.Values{"name": {name}}).wantPage(t, 200, "paused")
+		if g, err := s.ph.Admin().Group(t.Context(), name); err != nil || !g.Paused {
+			t.Errorf("%s: %+v, %v", name, g, err)
+		}
+	}
+}
+
+// Before a group is moved, the page says how many events come again, and then they do.
+func TestPageSeek(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.exec(t, "select posthorn.define_group('default', 'g', '{\"start\": \"beginning\"}')")
+	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "e"}, posthorn.Message{Type: "e"}, posthorn.Message{Type: "e"})
+	s.exec(t, "select posthorn.settle(lease, attempt) from (select distinct lease, attempt from posthorn.claim('default', 'g', 'w')) c")
+	b.get("/ui/default/group/seek?name=g").wantPage(t, 400, "the time is missing")
+	b.get("/ui/default/group/seek?name=none&to=end").wantPage(t, 404, "none")
+	b.get("/ui/default/group/seek?name=g&to=end").wantPage(t, 200, "No event would be handed out again")
+	asked := b.get("/ui/default/group/seek?name=g&to=beginning").wantPage(t, 200, "Move group g to beginning?", "handed 3 events again")
+	b.post(asked, "/ui/default/group/seek", url.Values{"name": {"g"}, "to": {"beginning"}}).wantPage(t, 200, "Group g was moved.", `id="policy"`)
+	var n int
+	if err := s.ph.Pool().QueryRow(t.Context(), "select count(*) from posthorn.claim('default', 'g', 'w')").Scan(&n); err != nil || n != 3 {
+		t.Errorf("claimed %d, %v", n, err)
+	}
+	b.get("/ui/default/audit").wantPage(t, 200, "seek-group", "-infinity")
+	at := fmt.Sprintf("/ui/default/group/seek?name=g&at=%s", url.QueryEscape("2000-01-01T00:00:00.000Z"))
+	b.get(at).wantPage(t, 200, "2000-01-01T00:00:00Z", "lose 1 lease")
+}

@@ -1,0 +1,92 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/posthorn/posthorn/admin"
+)
+
+func (p *Pages) events() {
+	p.screen(Screen{Path: "events", Live: true, Show: listEvents})
+	p.event()
+	p.publish()
+}
+
+// A search looks at so many events in one statement, and goes on for so long until it
+// has found something.
+const (
+	looksAtOnce = 5000
+	searchFor   = 150 * time.Millisecond
+)
+
+// eventFields are the parameters of a search.
+var eventFields = []string{"type", "stream", "key", "tag", "payload", "from", "before"}
+
+// eventsPage is the list of events as its template shows it.
+type eventsPage struct {
+	Events []admin.BriefEvent
+	Narrow bool // a filter is given
+	Paging paging
+	Short  bool // there may be more, behind those that were looked at
+	Tail   bool // new events come to the list
+}
+
+func listEvents(ctx context.Context, r *Request) (*View, error) {
+	f, err := eventFilter(r)
+	if err != nil {
+		return nil, err
+	}
+	page := eventsPage{Narrow: len(r.Filter(eventFields...)) > 0, Tail: f.After == 0 && f.Before.IsZero()}
+	next := f.After
+	for began := time.Now(); ; {
+		f.After = next
+		page.Events, next, err = r.Admin.BrowseEvents(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		if len(page.Events) > 0 || next == 0 || time.Since(began) > searchFor {
+			break
+		}
+	}
+	page.Short = next != 0 && len(page.Events) < pageLength
+	if next != 0 {
+		page.Paging.Next = r.Same("after", next)
+	}
+	if r.Value("after") != "" {
+		page.Paging.First = r.Same("after", "")
+	}
+	return &View{Title: "Events", Data: page}, nil
+}
+
+// eventFilter reads the parameters of a search.
+func eventFilter(r *Request) (f admin.EventFilter, err error) {
+	f = admin.EventFilter{Limit: pageLength, MaxLooks: looksAtOnce, NotStreams: r.Hidden}
+	if f.After, err = r.optionalNumber("after"); err != nil {
+		return f, err
+	}
+	if f.From, err = r.Time("from"); err != nil {
+		return f, err
+	}
+	if f.Before, err = r.Time("before"); err != nil {
+		return f, err
+	}
+	filter := map[string]any{}
+	for field, name := range map[string]string{"type": "type", "stream": "stream", "tag": "tags_all"} {
+		if values := tagsOf(r.Value(field)); len(values) > 0 {
+			filter[name] = values
+		}
+	}
+	if key := r.Value("key"); key != "" {
+		filter["key"] = key
+	}
+	if payload := r.Value("payload"); payload != "" {
+		if !json.Valid([]byte(payload)) {
+			return f, invalid("the payload to search for is not valid JSON", `It is a part of the payload, such as {"order": 7}.`)
+		}
+		filter["payload"] = json.RawMessage(payload)
+	}
+	f.Filter, err = json.Marshal(filter)
+	return f, err
+}

@@ -1,0 +1,80 @@
+package page
+
+import (
+	"context"
+	"html/template"
+	"net/http"
+
+	"github.com/posthorn/posthorn/admin"
+)
+
+func (p *Pages) group() {
+	p.screen(Screen{Path: "group", Under: "groups", Live: true, Show: showGroup})
+	p.action(Action{Path: "group/pause", Do: setPaused("pause")})
+	p.action(Action{Path: "group/resume", Do: setPaused("resume")})
+}
+
+func setPaused(verb string) func(context.Context, *Request) (string, string, error) {
+	return func(ctx context.Context, r *Request) (string, string, error) {
+		name := r.Value("name")
+		err := r.Call(ctx, http.MethodPost, "/v1/groups/"+segment(name)+"/"+verb, nil, nil)
+		return "", "Group " + name + ": " + verb + "d.", err
+	}
+}
+
+// someWork bounds lists of leases and retries on the page of a group.
+const someWork = 20
+
+// groupPage is a group as its template shows it.
+type groupPage struct {
+	admin.GroupStatus
+	Policy        admin.GroupPolicy
+	Readers       []admin.GroupReader
+	Work          []admin.GroupLease
+	Failing       []admin.GroupRetry
+	Subscriptions []admin.SubscriptionStatus
+	Reasons       []admin.DeadLetterReason
+	lags          []admin.GroupLag
+}
+
+func showGroup(ctx context.Context, r *Request) (*View, error) {
+	name := r.Value("name")
+	g := groupPage{}
+	var err error
+	for _, look := range []func() error{
+		func() error { g.GroupStatus, err = r.Admin.Group(ctx, name); return err },
+		func() error { g.Policy, err = r.Admin.GroupPolicy(ctx, name); return err },
+		func() error { g.Readers, err = r.Admin.GroupReaders(ctx, name); return err },
+		func() error { g.Work, err = r.Admin.GroupLeases(ctx, name, someWork); return err },
+		func() error { g.Subscriptions, err = r.Admin.Subscriptions(ctx, name); return err },
+		func() error { g.Reasons, err = r.Admin.DeadLetterReasons(ctx, name, r.Hidden, someReasons); return err },
+		func() error { g.lags, err = r.Admin.GroupLags(ctx, name); return err },
+		func() error {
+			if len(r.Hidden) > 0 {
+				return nil // errors may tell of events that the caller may not see
+			}
+			g.Failing, err = r.Admin.GroupRetries(ctx, name, someWork)
+			return err
+		},
+	} {
+		if err := look(); err != nil {
+			return nil, err
+		}
+	}
+	return &View{Title: "Group " + name, Data: g}, nil
+}
+
+// LagChart draws how far the group was behind in the last hours.
+func (g groupPage) LagChart() template.HTML {
+	if len(g.lags) < 2 {
+		return ""
+	}
+	points := make([]float64, len(g.lags))
+	for i, l := range g.lags {
+		points[i] = l.LagSeconds
+	}
+	return line54(points, "chart", "how far it was behind in the last hours: "+period(g.LagSeconds)+" now")
+}
+
+// Filter says that dead letters of the group are meant.
+func (g groupPage) Filter() []any { return []any{"group", g.Group} }

@@ -36,14 +36,6 @@ func collectLease(rows pgx.Rows) (Lease, error) {
 	return l, nil
 }
 
-// settleAndClaim is Take through a pooler. Without prepared statements, each call would
-// plan lease_events, which costs more than the copy of the events that claim makes: the
-// server keeps the plan of claim. Both statements are one transaction, so the pooler sends
-// them to one server.
-func (p *Pool) settleAndClaim(ctx context.Context, take Take) (Lease, error) {
-	return claimInTime(ctx, p, take)
-}
-
 func receiveClaim(results pgx.BatchResults, n int) (lease Lease, err error) {
 	defer func() {
 		if closeErr := results.Close(); err == nil {

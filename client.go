@@ -66,8 +66,8 @@ type Client struct {
 }
 
 // controlConns is the number of connections for our own statements. Two of them are for
-// readers that scan the log.
-const controlConns = 5
+// readers that scan the log, and three for sending to webhooks.
+const controlConns = 8
 
 // Open connects to the database, and checks its schema and the namespace. Close the
 // client when it is no longer needed.

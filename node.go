@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	internal "github.com/posthorn/posthorn/internal/component"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/upkeep"
@@ -226,4 +227,25 @@ func (c *Client) groups() []*Group {
 		}
 	}
 	return groups
+}
+
+func init() { internal.Register = registerInternal }
+
+// internalComponent is a component that another package of Posthorn has registered.
+type internalComponent struct {
+	registration
+	work internal.Component
+}
+
+func registerInternal(client any, make func(c internal.Client) internal.Component) {
+	c := client.(*Client)
+	work := make(internal.Client{Pool: c.control, Watch: c.logWatch, Box: c.box, Telemetry: c.telemetry, Log: c.log})
+	c.register(&internalComponent{registration{client: c, label: work.Label, metrics: work.Metrics}, work})
+}
+
+func (i *internalComponent) run(ctx, stop context.Context) error {
+	if i.err != nil {
+		return i.err
+	}
+	return i.work.Run(ctx, stop)
 }

@@ -21,6 +21,7 @@ type Webhook struct {
 	Params         json.RawMessage `json:"params,omitempty"` // of the condition
 	Body           string          `json:"body"`             // cloudevents or payload
 	Batch          int             `json:"batch"`            // the maximum of events in one request; 1: each by itself, without an array
+	Gzip           bool            `json:"gzip,omitempty"`   // bodies above 1 KiB are compressed
 	Order          string          `json:"order"`            // none or key
 	Concurrency    int             `json:"concurrency"`      // the maximum of requests at once
 	Rate           float64         `json:"rate,omitempty"`   // the maximum of requests a second; 0: no limit
@@ -56,7 +57,7 @@ type WebhookSecret struct {
 
 var webhooks = kind[Webhook]{"webhook", `
 	select w.id, w.name, w.url, case when w.conditions_sql is null then w.filter end as filter, w.conditions_sql,
-		case when w.conditions_sql is not null then w.filter end as params, w.body, w.batch, w."order", w.concurrency, w.rate,
+		case when w.conditions_sql is not null then w.filter end as params, w.body, w.batch, w.gzip, w."order", w.concurrency, w.rate,
 		extract(epoch from w.timeout)::float8 as timeout_seconds, w.delays::text[] as delays, w.disable_after::text as disable_after,
 		(select array_agg(k.header order by k.header) from posthorn.webhook_keys k
 			where k.namespace = w.namespace and k.name = w.name and k.kind = 'header') as headers,
@@ -83,6 +84,7 @@ type WebhookSettings struct {
 	Headers      map[string]string `json:"headers,omitzero" doc:"Sent with each request; they replace all that there were. Their values are never shown"`
 	Body         string            `json:"body,omitempty" enum:"cloudevents,payload" doc:"A CloudEvent with the payload as its data, or the payload alone. Default: cloudevents"`
 	Batch        int               `json:"batch,omitempty" minimum:"1" maximum:"100" doc:"Events of one request, at most, as an array. Default: 1, and no array"`
+	Gzip         *bool             `json:"gzip,omitempty" doc:"Whether bodies above 1 KiB are compressed: the receiver must unpack them. Default: false"`
 	Order        string            `json:"order,omitempty" enum:"none,key" doc:"Whether events of one key come one after another. Default: none"`
 	Concurrency  int               `json:"concurrency,omitempty" minimum:"1" maximum:"100" doc:"Requests at once, at most. Default: 10"`
 	Rate         *float64          `json:"rate,omitempty" minimum:"0" doc:"Requests a second, at most; 0, the default, for no limit"`

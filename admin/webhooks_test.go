@@ -21,10 +21,10 @@ func TestWebhookIsMadeAndChanged(t *testing.T) {
 	t.Parallel()
 	a := posthorntest.Open(t, posthorn.Config{}).Admin()
 	ctx := t.Context()
-	rate := 2.5
+	rate, gzip := 2.5, true
 	secret, err := a.CreateWebhook(ctx, "crm", admin.WebhookSettings{
 		URL: "https://example.com/hooks?shop=7", Filter: &admin.Subscription{Filter: json.RawMessage(`{"type": "order.*"}`)},
-		Headers: map[string]string{"Authorization": "Bearer hidden"}, Body: "payload", Batch: 10, Order: "key", Concurrency: 3,
+		Headers: map[string]string{"Authorization": "Bearer hidden"}, Body: "payload", Batch: 10, Gzip: &gzip, Order: "key", Concurrency: 3,
 		Rate: &rate, Timeout: "2 seconds", Delays: []string{"1 second", "1 hour"}, DisableAfter: "never",
 	})
 	if err != nil || !strings.HasPrefix(secret, "whsec_") {
@@ -32,7 +32,7 @@ func TestWebhookIsMadeAndChanged(t *testing.T) {
 	}
 	want := admin.Webhook{
 		Name: "crm", URL: "https://example.com/hooks?shop=7", Filter: json.RawMessage(`{"type": "order.*"}`),
-		Body: "payload", Batch: 10, Order: "key", Concurrency: 3, Rate: 2.5, TimeoutSeconds: 2, Delays: []string{"00:00:01", "01:00:00"},
+		Body: "payload", Batch: 10, Gzip: true, Order: "key", Concurrency: 3, Rate: 2.5, TimeoutSeconds: 2, Delays: []string{"00:00:01", "01:00:00"},
 		Headers: []string{"Authorization"}, Secrets: []admin.WebhookSecret{{Kind: "hmac"}}, State: "active",
 	}
 	check := func() {

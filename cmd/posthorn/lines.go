@@ -225,13 +225,13 @@ func readLines(ctx context.Context, r io.Reader) <-chan line {
 		for number := 1; ; number++ {
 			text, err := reader.ReadBytes('\n')
 			if text = bytes.TrimSpace(text); len(text) > 0 {
-				send(ctx, lines, line{number: number, text: text})
+				passLine(ctx, lines, line{number: number, text: text})
 			}
 			if err == io.EOF || ctx.Err() != nil {
 				return
 			}
 			if err != nil {
-				send(ctx, lines, line{number: number, err: err})
+				passLine(ctx, lines, line{number: number, err: err})
 				return
 			}
 		}
@@ -239,7 +239,7 @@ func readLines(ctx context.Context, r io.Reader) <-chan line {
 	return lines
 }
 
-func send(ctx context.Context, lines chan<- line, l line) {
+func passLine(ctx context.Context, lines chan<- line, l line) {
 	select {
 	case lines <- l:
 	case <-ctx.Done():

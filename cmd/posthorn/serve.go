@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/webhook/send"
 	"github.com/posthorn/posthorn/server"
 )
 
@@ -156,6 +157,7 @@ func (w *web) url() string { return urlOf(w.listener.Addr(), w.certificate != ni
 func (w *web) run(ctx context.Context, ph *posthorn.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer deliverWebhooks(ph, send.Config{}).Close()
 	served := make(chan error, 1)
 	go func() {
 		defer cancel()

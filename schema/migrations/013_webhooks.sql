@@ -31,6 +31,7 @@ create table posthorn.webhooks (
   url text not null,
   body text not null default 'cloudevents' constraint webhooks_body_check check (body in ('cloudevents', 'payload')),
   batch int not null default 1 constraint webhooks_batch_check check (batch between 1 and 100),
+  gzip boolean not null default false, -- bodies above 1 KiB; many frameworks do not unpack them
   ordering text not null default 'none' constraint webhooks_ordering_check check (ordering in ('none', 'key')),
   concurrency int not null default 10 constraint webhooks_concurrency_check check (concurrency between 1 and 100),
   rate float8 constraint webhooks_rate_check check (rate > 0), -- requests a second; null for no limit

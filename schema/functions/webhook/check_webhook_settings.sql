@@ -10,10 +10,11 @@ begin
     wrong := 'the settings of a webhook must be a JSON object';
   else
     select case
-        when k <> all (array['url', 'filter', 'headers', 'body', 'batch', 'order', 'concurrency', 'rate', 'timeout', 'delays', 'disable_after', 'secret'])
+        when k <> all (array['url', 'filter', 'headers', 'body', 'batch', 'gzip', 'order', 'concurrency', 'rate', 'timeout', 'delays', 'disable_after', 'secret'])
           then format('"%s" is not a setting of webhooks', left(k, 60))
         when k in ('url', 'body', 'order', 'timeout', 'disable_after', 'secret') and jsonb_typeof(v) <> 'string' then format('"%s" must be a text', k)
         when k in ('batch', 'concurrency') and v::text !~ '^[0-9]{1,9}$' then format('"%s" must be a whole number', k)
+        when k = 'gzip' and jsonb_typeof(v) <> 'boolean' then '"gzip" must be true or false'
         when k = 'batch' and v::text::int not between 1 and 100 then '"batch" must be from 1 to 100'
         when k = 'concurrency' and v::text::int not between 1 and 100 then '"concurrency" must be from 1 to 100'
         when k = 'rate' and (jsonb_typeof(v) <> 'number' or v::text !~ '^[0-9]{1,6}([.][0-9]{1,6})?$')
@@ -30,7 +31,7 @@ begin
   end if;
   if wrong is not null then
     raise exception '%', wrong using errcode = 'PH004',
-      hint = 'Settings are url, filter, headers, body, batch, order, concurrency, rate, timeout, delays, disable_after and secret.';
+      hint = 'Settings are url, filter, headers, body, batch, gzip, order, concurrency, rate, timeout, delays, disable_after and secret.';
   end if;
   perform posthorn.check_webhook_periods(settings);
   perform posthorn.check_webhook_url(settings->>'url');

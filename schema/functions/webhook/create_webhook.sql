@@ -35,7 +35,7 @@ begin
   return secret;
 end $$;
 comment on function posthorn.create_webhook(text, text, jsonb) is
-  'Makes a webhook, and returns its secret, which nothing shows again. settings: url, filter (as in subscribe), headers, body (cloudevents or payload), batch, order (none or key), concurrency, rate, timeout, delays, disable_after (a period or never), secret.';
+  'Makes a webhook, and returns its secret, which nothing shows again. settings: url, filter (as in subscribe), headers, body (cloudevents or payload), batch, gzip, order (none or key), concurrency, rate, timeout, delays, disable_after (a period or never), secret.';
 
 create or replace function posthorn.change_webhook(namespace text, name text, settings jsonb)
 returns void
@@ -152,8 +152,8 @@ begin
     perform posthorn.reorder_webhook(w);
   end if;
   update posthorn.webhooks x
-  set (url, body, batch, ordering, concurrency, rate, timeout, delays, disable_after)
-    = (w.url, w.body, w.batch, w.ordering, w.concurrency, w.rate, w.timeout, w.delays, w.disable_after)
+  set (url, body, batch, gzip, ordering, concurrency, rate, timeout, delays, disable_after)
+    = (w.url, w.body, w.batch, w.gzip, w.ordering, w.concurrency, w.rate, w.timeout, w.delays, w.disable_after)
   where x.id = w.id;
   if settings ? 'headers' then
     delete from posthorn.webhook_secrets s where s.webhook_id = w.id and s.kind = 'header';
@@ -173,6 +173,7 @@ begin
   w.url := coalesce(settings->>'url', w.url);
   w.body := coalesce(settings->>'body', w.body);
   w.batch := coalesce((settings->>'batch')::int, w.batch);
+  w.gzip := coalesce((settings->>'gzip')::boolean, w.gzip);
   w.ordering := coalesce(settings->>'order', w.ordering);
   w.concurrency := coalesce((settings->>'concurrency')::int, w.concurrency);
   w.timeout := coalesce(posthorn.to_interval(settings->>'timeout', 'timeout'), w.timeout);

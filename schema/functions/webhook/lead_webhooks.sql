@@ -115,7 +115,7 @@ comment on function posthorn.restart_webhooks(posthorn.groups) is 'Lets the proc
 -- With the secrets: so it is for the process that leads, and for no other.
 create or replace function posthorn.webhook_endpoints(group_id bigint, owner text, epoch bigint)
 returns table (
-  id int, name text, url text, body text, batch int, ordered boolean, concurrency int, rate float8, timeout interval,
+  id int, name text, url text, body text, batch int, gzip boolean, ordered boolean, concurrency int, rate float8, timeout interval,
   headers jsonb, secrets text[], failures int, rests boolean, disabled boolean, catching_up boolean, version bigint
 )
 language plpgsql security definer
@@ -127,7 +127,7 @@ declare
 begin
   perform posthorn.hold_webhooks(webhook_endpoints.group_id, webhook_endpoints.owner, webhook_endpoints.epoch);
   return query
-    select w.id, w.name, w.url, w.body, w.batch, w.ordering = 'key', w.concurrency, w.rate, w.timeout,
+    select w.id, w.name, w.url, w.body, w.batch, w.gzip, w.ordering = 'key', w.concurrency, w.rate, w.timeout,
       coalesce((select jsonb_object_agg(h.name, h.secret) from posthorn.webhook_secrets h where h.webhook_id = w.id and h.kind = 'header'), '{}'),
       array(select k.secret from posthorn.webhook_secrets k
         where k.webhook_id = w.id and k.kind <> 'header' and (k.expires_at > at) is not false order by k.id desc),
@@ -141,7 +141,9 @@ end $$;
 comment on function posthorn.webhook_endpoints(bigint, text, bigint) is
   'The webhooks of a group with their secrets and headers, for the process that leads.';
 
-create or replace function posthorn.look_at_webhooks(group_id bigint, owner text, epoch bigint, out version bigint, out owing int[])
+create or replace function posthorn.look_at_webhooks(
+  group_id bigint, owner text, epoch bigint, out version bigint, out resting int[], out owing int[]
+)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -160,6 +162,7 @@ begin
   if not found then
     perform posthorn.hold_webhooks(look_at_webhooks.group_id, look_at_webhooks.owner, look_at_webhooks.epoch);
   end if;
+  look_at_webhooks.resting := array(select w.id from posthorn.webhooks w where w.group_id = look_at_webhooks.group_id and w.rests_until > at);
   -- Each is found from the one before, since it may be owed many events; with offset 0 Postgres looks at one at a time.
   with recursive n (subscription) as (
     (select r.subscription from posthorn.retries r
@@ -182,4 +185,4 @@ begin
           where r.group_id = look_at_webhooks.group_id and r.slot is null and r.subscription = n.subscription and r.due_at <= at offset 0)));
 end $$;
 comment on function posthorn.look_at_webhooks(bigint, text, bigint) is
-  'For the process that leads: the version of the settings, and the webhooks that may be owed an event that is due.';
+  'For the process that leads: the version of the settings, the webhooks that rest, and those that may be owed an event that is due.';

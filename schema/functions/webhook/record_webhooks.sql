@@ -13,6 +13,7 @@ declare
   troubled boolean := exists (select from unnest(results) x where x.outcome <> 'delivered');
   l posthorn.leases;
   buried int[];
+  well int[];
 begin
   if not troubled and pg_current_xact_id_if_assigned() is null then
     perform posthorn.commit_relaxed();
@@ -23,23 +24,25 @@ begin
   perform posthorn.log_webhook_attempts(results);
   if troubled then
     buried := posthorn.bury_for_webhooks(l, results);
-    perform posthorn.keep_for_webhooks(l.group_id, results);
+    perform posthorn.keep_for_webhooks(l, results);
+    insert into posthorn.failures (namespace_id, group_id, n)
+    select l.namespace_id, l.group_id, count(*) from unnest(results) x where x.outcome in ('failed', 'rejected') having count(*) > 0;
   end if;
   delete from posthorn.retries r
   using unnest(results) x join posthorn.webhooks w on w.id = x.webhook
   where x.owed and (x.outcome in ('delivered', 'rejected', 'withheld', 'dropped') or x.outcome = 'failed' and x.attempts > cardinality(w.delays))
     and r.group_id = l.group_id and r.event_id = x.event and r.subscription = w.name;
   perform posthorn.end_lease((x->>0)::bigint, (x->>1)::int) from jsonb_array_elements(record_webhooks.report->'windows') x;
-  perform posthorn.note_webhook_health(results);
+  well := posthorn.note_webhook_health(results);
   return query
     select w.id, w.failures, coalesce(w.rests_until > posthorn.now(), false), s.stopped_at is not null,
       (select count(*)::int from unnest(buried) b where b = w.id)
     from posthorn.webhooks w
     join posthorn.subscriptions s on s.group_no = w.group_id and s.name = w.name
-    where troubled and w.id in (select x.webhook from unnest(results) x where x.request_id is not null);
+    where w.id = any (well) or troubled and w.id in (select x.webhook from unnest(results) x where x.outcome <> 'delivered');
 end $$;
 comment on function posthorn.record_webhooks(bigint, text, bigint, jsonb) is
-  'Records what has become of events, and ends the windows that are done, for the process that leads: {"results": [a posthorn.webhook_result, …], "windows": [[lease, attempt], …]}. Returns how the webhooks of these are doing, unless all is well.';
+  'Records what has become of events, and ends the windows that are done, for the process that leads: {"results": [a posthorn.webhook_result, …], "windows": [[lease, attempt], …]}. Returns how the webhooks are doing that have failed, or work again.';
 
 create or replace function posthorn.log_webhook_attempts(results posthorn.webhook_result[])
 returns void
@@ -77,30 +80,32 @@ comment on function posthorn.bury_for_webhooks(posthorn.leases, posthorn.webhook
 
 -- What was not tried is due at once, or when its time has come. What has failed waits as long as its webhook says, and
 -- up to a fifth longer, so that what failed together does not come together.
-create or replace function posthorn.keep_for_webhooks(group_id int, results posthorn.webhook_result[])
+create or replace function posthorn.keep_for_webhooks(l posthorn.leases, results posthorn.webhook_result[])
 returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
-  insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot, error)
+  insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot, error, story)
   select w.group_id, x.event, w.name, x.attempts - case x.outcome when 'gone' then 1 else 0 end,
     posthorn.now() + greatest(
       make_interval(secs => coalesce(x.wait_ms, 0) / 1000.0),
       case when x.outcome = 'failed' then w.delays[x.attempts] * (1 + random() / 5) end),
-    case when w.ordering = 'key' then posthorn.webhook_slot(w.id, x.slot) end, x.error
+    case when w.ordering = 'key' then posthorn.webhook_slot(w.id, x.slot) end, x.error,
+    case when x.outcome = 'failed' then posthorn.next_chapter(null, posthorn.chapter(x.attempts, l.node, x.error)) end
   from unnest(results) x join posthorn.webhooks w on w.id = x.webhook
   where x.outcome in ('aside', 'gone') or x.outcome = 'failed' and x.attempts <= cardinality(w.delays)
   on conflict (group_id, event_id, subscription) do update
-    set attempts = excluded.attempts, due_at = excluded.due_at, failed_at = excluded.failed_at, error = coalesce(excluded.error, retries.error)
+    set attempts = excluded.attempts, due_at = excluded.due_at, failed_at = excluded.failed_at, error = coalesce(excluded.error, retries.error),
+      story = case when excluded.story is null then retries.story else posthorn.next_chapter(retries.story, excluded.story->0) end
     where excluded.error is not null -- otherwise a window of an earlier leader has come again
 $$;
-comment on function posthorn.keep_for_webhooks(int, posthorn.webhook_result[]) is
+comment on function posthorn.keep_for_webhooks(posthorn.leases, posthorn.webhook_result[]) is
   'Makes retries of events that webhooks are still to get.';
 
 -- From five failures in a row on, an endpoint rests between two requests, for up to a minute. An endpoint that refuses
 -- a single event is alive.
 create or replace function posthorn.note_webhook_health(results posthorn.webhook_result[])
-returns void
+returns int[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -109,9 +114,14 @@ declare
   at timestamptz := posthorn.now();
   alive int[] := array(select distinct x.webhook from unnest(results) x where x.outcome = 'delivered' or x.outcome = 'rejected' and x.status is not null);
   w posthorn.webhooks;
+  well int[];
 begin
-  update posthorn.webhooks x set failures = 0, failing_since = null, rests_until = null
-  where x.id = any (alive) and x.failing_since is not null;
+  with woken as (
+    update posthorn.webhooks x set failures = 0, failing_since = null, rests_until = null
+    where x.id = any (alive) and x.failing_since is not null
+    returning x.id
+  )
+  select array_agg(woken.id) into well from woken;
   update posthorn.webhooks x
   set failures = case when x.id = any (alive) then x.failures when x.failures < 5 then least(x.failures + f.times, 5) else x.failures + 1 end,
     failing_since = case when x.id = any (alive) then x.failing_since else coalesce(x.failing_since, at) end,
@@ -134,6 +144,7 @@ begin
       perform posthorn.stop_webhook(w, format('every request has failed for %s, the last one with: %s', posthorn.in_words(at - w.failing_since), w.last_error));
     end if;
   end loop;
+  return well;
 end $$;
 comment on function posthorn.note_webhook_health(posthorn.webhook_result[]) is
-  'Notes which endpoints fail, lets them rest, and disables those that fail for too long or say that they are gone.';
+  'Notes which endpoints fail, lets them rest, disables those that fail for too long or say that they are gone, and returns those that work again.';

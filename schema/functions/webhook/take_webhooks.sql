@@ -60,7 +60,7 @@ comment on function posthorn.take_webhooks(bigint, text, bigint, int, interval) 
 create or replace function posthorn.webhook_events(lease bigint, attempt int, max_events int)
 returns table (
   event_id bigint, stream text, type text, key text, tags text[], payload json, metadata json, published_at timestamptz,
-  slot int, subscriptions text[]
+  slot int, subscriptions text[], version bigint
 )
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -78,7 +78,8 @@ begin
   end if;
   return query
     select e.event_id, n.name, e.type, e.key, e.tags, e.payload, e.metadata, e.published_at,
-      posthorn.slot_of('key', 256, e.event_id, e.stream_id, e.key)::int, o.names
+      posthorn.slot_of('key', 256, e.event_id, e.stream_id, e.key)::int, o.names,
+      (select g.version from posthorn.webhook_groups g where g.group_id = l.group_id)
     from posthorn.filtered_events(l.id, webhook_events.max_events) e
     cross join lateral (select x.name from posthorn.stream_names x where x.id = e.stream_id limit 1) n
     cross join lateral (
@@ -90,7 +91,7 @@ begin
     order by e.event_id;
 end $$;
 comment on function posthorn.webhook_events(bigint, int, int) is
-  'The events of a window that webhooks want, in order, each with the names of these and its slot among ordered ones.';
+  'The events of a window that webhooks want, in order, each with the names of these and its slot among ordered ones; and the version of the settings.';
 
 create or replace function posthorn.is_open(namespace_id int, stream text)
 returns boolean
@@ -146,7 +147,8 @@ end $$;
 comment on function posthorn.due_webhooks(bigint, text, bigint, int[], int[], int[], bigint[]) is
   'What some webhooks are owed and is due, as many events of each as it has room, but for those that the process that leads holds already. Without a time, the log has dropped the event.';
 
--- An ordered webhook gets the head of each slot, up to the first event that is not due.
+-- An ordered webhook gets the head of each slot, up to the first event that is not due, and only events from before
+-- all windows that are not settled: those may have earlier events of the slot.
 create or replace function posthorn.due_for_webhook(w posthorn.webhooks, room int, held bigint[], at timestamptz)
 returns table (event_id bigint, attempts int, slot bigint)
 language plpgsql stable
@@ -159,6 +161,7 @@ as $$
 #variable_conflict use_column
 declare
   most int := case when w.failures >= 5 then 1 else due_for_webhook.room end; -- one that fails is only probed
+  settled bigint;
 begin
   return query
     select r.event_id, r.attempts, r.slot
@@ -171,6 +174,8 @@ begin
   if w.ordering = 'none' then
     return;
   end if;
+  select coalesce(min(coalesce(l.ids[1] - 1, l.lo)), 9223372036854775807) into settled
+  from posthorn.leases l where l.group_id = w.group_id and l.until is not null;
   return query
     with recursive s (slot) as (
       (select x.slot from posthorn.retries x
@@ -186,7 +191,7 @@ begin
       from (
         select x.event_id, x.attempts, x.slot, x.due_at from posthorn.retries x
         where x.group_id = w.group_id and x.slot = s.slot order by x.event_id limit most + cardinality(due_for_webhook.held)) r) h
-    where h.due and h.event_id <> all (due_for_webhook.held)
+    where h.due and h.event_id <= settled and h.event_id <> all (due_for_webhook.held)
     order by h.event_id limit most;
 end $$;
 comment on function posthorn.due_for_webhook(posthorn.webhooks, int, bigint[], timestamptz) is

@@ -1,6 +1,6 @@
 -- At most a thousand rows of each webhook are counted.
 create or replace view posthorn.webhook_status as
-select n.namespace, w.id, w.name, w.url, s.params as filter, s.conditions_sql, w.body, w.batch, w.ordering as "order", w.concurrency,
+select n.namespace, w.id, w.name, w.url, s.params as filter, s.conditions_sql, w.body, w.batch, w.gzip, w.ordering as "order", w.concurrency,
   w.rate, w.timeout, w.delays, w.disable_after,
   case
     when s.stopped_at is not null then 'disabled'

@@ -1,0 +1,48 @@
+package webhook
+
+import (
+	"context"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/component"
+	"github.com/posthorn/posthorn/internal/observe"
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/process"
+	"github.com/posthorn/posthorn/internal/sealing"
+	"github.com/posthorn/posthorn/internal/webhook/send"
+	"github.com/posthorn/posthorn/internal/worker"
+)
+
+// Deliver lets a client of package posthorn send to the webhooks of all namespaces while
+// it runs.
+func Deliver(client any, sender *send.Client) {
+	component.Register(client, func(c component.Client) component.Component {
+		metrics := c.Telemetry.Webhooks()
+		return component.Component{Label: "webhooks", Metrics: metrics.Group, Run: func(ctx, stop context.Context) error {
+			Run(stop, pg.Within(ctx, pg.LeaseTime(leaseFor)), configFor(c, metrics, sender))
+			return nil
+		}}
+	})
+}
+
+// leaseFor is the time after which another process goes on if this one has died.
+const leaseFor = 10 * time.Second
+
+func configFor(c component.Client, metrics *observe.Webhooks, sender *send.Client) Config {
+	return Config{
+		Pool: c.Pool, Owner: "sender-" + process.NewName(), Send: sender.Send, News: c.Watch.Subscribe,
+		Open: func(ctx context.Context, namespace string, e *pg.Event) error {
+			err := c.Box.Open(ctx, namespace, e)
+			switch {
+			case err == nil:
+			case sealing.IsFinal(err):
+				return &worker.PermanentError{Err: err}
+			case ctx.Err() == nil:
+				c.Box.LogUnopened(namespace, e.Stream, err)
+			}
+			return err
+		},
+		LeaseFor: leaseFor, IdlePoll: time.Second, FindEvery: 2 * time.Second,
+		Log: c.Log, Observe: metrics,
+	}
+}

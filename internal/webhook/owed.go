@@ -1,0 +1,165 @@
+package webhook
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
+)
+
+// lookEvery is how often to look for what others have changed: settings, and rows of
+// retries that came back from the dead letters or are due now. It also bounds how late
+// a retry is.
+const lookEvery = time.Second
+
+// askPause lets endpoints have room for several events before they are read.
+const askPause = 10 * time.Millisecond
+
+// readOwed reads what endpoints are owed, as they have room, until no new work may
+// begin.
+func (l *leadership) readOwed() error {
+	var looked time.Time
+	for l.going.Err() == nil {
+		if time.Since(looked) >= lookEvery {
+			looked = time.Now()
+			if err := l.lookAround(); err != nil {
+				return err
+			}
+		}
+		asks, before := l.asks()
+		if len(asks) == 0 {
+			worker.Rest(l.going, lookEvery-time.Since(looked), l.look)
+			continue
+		}
+		var due []pg.WebhookDue
+		err := l.asking.Do(l.going, func(ctx context.Context) (err error) {
+			due, err = pg.DueWebhooks(ctx, l.Pool, l.lead, asks)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		l.receive(asks, before, due)
+		worker.Pause(l.going, askPause)
+	}
+	return nil
+}
+
+// lookAround finds out which endpoints rest, and which have a backlog.
+func (l *leadership) lookAround() error {
+	changes := l.changes()
+	var look pg.WebhookLook
+	err := l.asking.Do(l.going, func(ctx context.Context) (err error) {
+		look, err = pg.LookAtWebhooks(ctx, l.Pool, l.lead)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if l.note(look, changes) {
+		return l.readEndpoints()
+	}
+	return nil
+}
+
+// changes returns the changes of each endpoint's rows so far.
+func (l *leadership) changes() map[int]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	changes := map[int]int{}
+	for id, e := range l.endpoints {
+		changes[id] = e.changes
+	}
+	return changes
+}
+
+// note notes what a look has found, unless an endpoint's rows have changed since it
+// began. It reports whether the settings have to be read again.
+func (l *leadership) note(look pg.WebhookLook, changes map[int]int) (again bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	again = look.Version != l.version
+	for id, e := range l.endpoints {
+		again = again || e.CatchingUp && !e.Disabled
+		owing := slices.Contains(look.Owing, id)
+		if e.nothingDue = false; owing {
+			e.backlog = true
+		}
+		if e.changes == changes[id] && e.unrecorded == 0 {
+			e.Rests = slices.Contains(look.Resting, id)
+			if e.Ordered && !owing && !e.Rests && len(e.held) == 0 {
+				e.backlog = false
+			}
+		}
+		e.proceed()
+	}
+	wake(l.read)
+	return again
+}
+
+// state is what may change at an endpoint while a statement about it runs.
+type state struct{ changes, failed int }
+
+// asks returns what to read, and the states of the endpoints.
+func (l *leadership) asks() ([]pg.WebhookAsk, map[int]state) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var asks []pg.WebhookAsk
+	before := map[int]state{}
+	for id, e := range l.endpoints {
+		if room := e.wants(); room > 0 {
+			asks = append(asks, pg.WebhookAsk{Webhook: id, Room: room, Held: slices.Collect(maps.Keys(e.held))})
+			before[id] = state{e.changes, e.failed}
+		}
+	}
+	return asks, before
+}
+
+// receive gives endpoints what they are owed.
+func (l *leadership) receive(asks []pg.WebhookAsk, before map[int]state, due []pg.WebhookDue) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found := map[int]int{}
+	for i := range due {
+		found[due[i].Webhook]++
+		if e := l.endpoints[due[i].Webhook]; e != nil && (!e.Ordered || e.failed == before[e.ID].failed) {
+			e.receive(&due[i])
+		}
+	}
+	for _, ask := range asks {
+		e := l.endpoints[ask.Webhook]
+		if e == nil {
+			continue
+		}
+		if found[e.ID] < ask.Room && e.changes == before[e.ID].changes && e.unrecorded == 0 {
+			e.nothingDue = e.Ordered
+			e.backlog = e.Ordered
+		}
+		e.proceed()
+	}
+}
+
+// receive queues an event that the endpoint is owed.
+func (e *endpoint) receive(due *pg.WebhookDue) {
+	if e.held[due.Event.ID] != nil {
+		return
+	}
+	d := &delivery{
+		endpoint: e, event: newEvent(e.l.lead.Group.Namespace, due.Event),
+		attempts: due.Attempts, owed: true, slot: due.Slot,
+	}
+	e.held[due.Event.ID] = d
+	switch {
+	case due.Gone:
+		e.l.Log.Warn("an event that a webhook is owed is not in the log any more", "webhook", e.Name, "event", due.Event.ID)
+		e.result(d, pg.WebhookResult{Outcome: pg.WebhookDropped, Attempts: due.Attempts}, "")
+	case due.Withheld:
+		e.result(d, pg.WebhookResult{Outcome: pg.WebhookWithheld, Attempts: due.Attempts},
+			"the stream "+due.Event.Stream+" is restricted, and the webhook does not name it")
+	default:
+		e.queue = append(e.queue, d)
+	}
+}

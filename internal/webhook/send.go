@@ -1,0 +1,153 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/webhook/send"
+	"github.com/posthorn/posthorn/internal/worker"
+)
+
+// send makes a request for a batch, and records what has become of it.
+func (l *leadership) send(e *endpoint, settings pg.WebhookEndpoint, batch []*delivery) {
+	ready := l.open(e, batch)
+	var verdict verdict
+	var took time.Duration
+	if len(ready) > 0 {
+		verdict, took = l.request(settings, ready)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.running--
+	e.occupy(batch, -1)
+	if l.ctx.Err() != nil {
+		return // the next leader does it again
+	}
+	if len(ready) > 0 {
+		e.finish(ready, verdict, took)
+	}
+	e.proceed()
+	wake(l.read)
+}
+
+// sealedPause is how long an event rests whose payload does not open yet.
+const sealedPause = 5 * time.Second
+
+// open opens the payloads of a batch, and returns the deliveries that can be sent.
+func (l *leadership) open(e *endpoint, batch []*delivery) []*delivery {
+	ready := make([]*delivery, 0, len(batch))
+	for _, d := range batch {
+		err := d.event.open(l.ctx, l)
+		if err == nil {
+			ready = append(ready, d)
+			continue
+		}
+		l.mu.Lock()
+		if _, final := errors.AsType[*worker.PermanentError](err); final {
+			e.result(d, pg.WebhookResult{Outcome: pg.WebhookRejected, Attempts: d.attempts}, worker.Clip(err.Error()))
+		} else if l.ctx.Err() == nil {
+			e.setAside(d, sealedPause, worker.Clip(err.Error()))
+		}
+		l.mu.Unlock()
+	}
+	return ready
+}
+
+func (e *event) open(ctx context.Context, l *leadership) error {
+	e.once.Do(func() { e.err = l.Open(ctx, e.namespace, &e.Event) })
+	return e.err
+}
+
+// verdict is what an answer means for the events of a request.
+type verdict struct {
+	send.Answer
+	outcome string
+	wait    time.Duration // until the next request
+	err     error         // nil: they are delivered
+}
+
+// request sends events.
+func (l *leadership) request(settings pg.WebhookEndpoint, batch []*delivery) (verdict, time.Duration) {
+	events := make([]pg.Event, len(batch))
+	for i, d := range batch {
+		events[i] = d.event.Event
+		events[i].Delivery, events[i].Subscriptions = d.attempts+1, nil
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(l.ctx, settings.Timeout)
+	defer cancel()
+	ctx = l.Observe.Sending(ctx, l.lead.Group.Namespace, settings.Name, events)
+	var answer send.Answer
+	err := worker.Call(ctx, began, 0, func(ctx context.Context) (err error) {
+		answer, err = l.Send(ctx, send.Request{
+			URL: settings.URL, Headers: settings.Headers, Secrets: settings.Secrets,
+			Body: settings.Body, Batch: settings.Batch > 1, Gzip: settings.Gzip,
+			Namespace: l.lead.Group.Namespace, Origin: l.origin, Events: events, At: began,
+		})
+		return err
+	})
+	took := time.Since(began)
+	v := judge(answer, err)
+	l.Observe.Sent(ctx, l.lead.Group.Namespace, settings.Name, events, took, v.err)
+	return v, took
+}
+
+// tooManyPause is how long an endpoint rests that has answered 429 and names no time.
+const tooManyPause = 5 * time.Second
+
+// judge decides what an answer means.
+func judge(answer send.Answer, err error) verdict {
+	v := verdict{Answer: answer, outcome: pg.WebhookFailed, wait: answer.RetryAfter, err: err}
+	if err != nil {
+		return v
+	}
+	switch {
+	case answer.Status >= 200 && answer.Status < 300:
+		v.outcome, v.wait = pg.WebhookDelivered, 0
+		return v
+	case answer.Status == http.StatusGone:
+		v.outcome = pg.WebhookGone
+	case answer.Status == http.StatusUnprocessableEntity:
+		v.outcome, v.wait = pg.WebhookRejected, 0
+	case answer.Status == http.StatusTooManyRequests && v.wait == 0:
+		v.wait = tooManyPause
+	}
+	v.err = fmt.Errorf("the endpoint answered %d %s", answer.Status, http.StatusText(answer.Status))
+	return v
+}
+
+// finish records what has become of the events of a request.
+func (e *endpoint) finish(batch []*delivery, v verdict, took time.Duration) {
+	if e.took == 0 {
+		e.took = took
+	}
+	e.took = (7*e.took + took) / 8
+	reason := ""
+	if v.err != nil {
+		reason = worker.Clip(v.err.Error())
+	}
+	slots := map[int]bool{}
+	for _, d := range batch {
+		slots[d.slot] = d.slot >= 0
+		e.result(d, pg.WebhookResult{
+			Outcome: v.outcome, Attempts: d.attempts + 1, WaitMS: v.wait.Milliseconds(),
+			RequestID: v.RequestID, Status: v.Status, DurationMS: took.Milliseconds(), Excerpt: v.Excerpt,
+		}, reason)
+	}
+	switch v.outcome {
+	case pg.WebhookGone:
+		e.Disabled = true
+	case pg.WebhookFailed:
+		e.Rests = e.Rests || v.wait > 0
+		if e.Ordered { // what comes after a failed event waits for it, and until it is recorded
+			e.backlog, e.nothingDue = true, false
+			e.failed++
+			e.occupy(batch, 1)
+			e.shed(func(d *delivery) bool { return slots[d.slot] })
+		}
+	}
+}

@@ -8,10 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/archive"
 )
 
-// rangeFlags say what of an archive is meant.
+// rangeFlags select events of an archive.
 type rangeFlags struct {
 	streams  []string
 	from, to string
@@ -46,28 +47,22 @@ func idOrTime(text string) (id int64, at time.Time, err error) {
 	return 0, at, err
 }
 
-const archiveVerifyLong = `Read an archive and compare it with its manifests: every segment is there, its
-size and checksum are right, and so are the number and order of its events. This
-needs the store alone.
+const archiveVerifyLong = `Read an archive and compare it with its manifests: every segment exists, its size
+and checksum are right, and so are the number and order of its events. This needs
+only the store.
 
-If a database is given, each event of its log must be in the archive too, as it is
-in the log. What an archiver has yet to write is counted, and is no problem.
+If a database is given, each event of its log must also be in the archive, as it
+is in the log. Events that an archiver has not written yet are only counted.
 
-It exits with 1 if anything is wrong, or the store cannot be read, with 3 if there
+It exits with 1 if something is wrong or the store cannot be read, with 3 if there
 is no archive, and with 5 if the store refuses the credentials.
 
 ` + rangeHelp
 
 func newArchiveVerify(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "verify URL",
-		Short: "Check that an archive is whole",
-		Long:  archiveVerifyLong,
-		Example: `  posthorn archive verify file:///var/archive --all
+	cmd := about{"verify URL", "Check that an archive is complete", archiveVerifyLong, `  posthorn archive verify file:///var/archive --all
   posthorn archive verify s3://events?region=eu-central-1 --stream orders --from 2026-01-01 --json
-  posthorn archive verify file:///var/archive --database-url postgres://localhost/shop`,
-		Args: cobra.ExactArgs(1),
-	}
+  posthorn archive verify file:///var/archive --database-url postgres://localhost/shop`}.command()
 	var f rangeFlags
 	f.add(cmd)
 	all := cmd.Flags().Bool("all", false, "all namespaces of the store, and no database")
@@ -111,7 +106,7 @@ func (a *app) verifyArchive(cmd *cobra.Command, url string, f rangeFlags, all, a
 	if err == nil && len(report.Problems) > 0 {
 		err = hintError{
 			fmt.Errorf("the archive is damaged: %d problems", int64(len(report.Problems))+report.Further),
-			"docs/archive.md says what each means, and what to do",
+			"docs/archive.md explains each problem, and its remedy",
 		}
 	}
 	return err
@@ -128,38 +123,34 @@ func printVerified(cmd *cobra.Command, report archive.Report, compared bool) err
 	if len(report.Problems) > 0 {
 		return nil
 	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), "all is well")
-	return err
+	return printLine(cmd, "all is well")
 }
 
-const archiveReplayLong = `Let a group handle archived events again, or publish them anew.
+const archiveReplayLong = `Give archived events to a group again, or publish copies of them.
 
---to-group gives the group the events as they were, with their ids and times;
-nobody else gets them, and the log need not have them any more. --to-stream
-publishes copies with new ids, whose metadata says archived_id, archived_stream
-and archived_at.
+--to-group gives the group the events with their ids and times; no other group
+gets them, and the log need not have them any more. --to-stream publishes copies
+with new ids, whose metadata has archived_id, archived_stream and archived_at.
 
-Interrupted or killed, the same command goes on where it stopped and repeats
-nothing. Sealed payloads stay sealed: they go to groups, or to their own stream.
+After an interrupt or a crash, the same command continues where it stopped, and
+repeats nothing. Sealed payloads stay sealed: they can go to a group, or to their
+own stream.
 
 ` + rangeHelp
 
 func newArchiveReplay(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "replay URL --to-group GROUP | --to-stream STREAM",
-		Short: "Bring archived events back to a group or a stream",
-		Long:  archiveReplayLong,
-		Example: `  posthorn archive replay file:///var/archive --to-group billing --stream orders --from 2026-01-01 --to 2026-02-01
+	cmd := about{
+		"replay URL --to-group GROUP | --to-stream STREAM", "Give archived events to a group or a stream", archiveReplayLong,
+		`  posthorn archive replay file:///var/archive --to-group billing --stream orders --from 2026-01-01 --to 2026-02-01
   posthorn archive replay s3://events?region=eu-central-1 --to-stream orders-again --from 4711 --to 4800`,
-		Args: cobra.ExactArgs(1),
-	}
+	}.command()
 	var f rangeFlags
 	f.add(cmd)
 	var config archive.ReplayConfig
 	flags := cmd.Flags()
-	flags.StringVar(&config.ToGroup, "to-group", "", "the group that gets them again")
-	flags.StringVar(&config.ToStream, "to-stream", "", "the stream that they are published in")
-	flags.StringVar(&config.Name, "name", "", "what the position is kept under (default: made of all the rest)")
+	flags.StringVar(&config.ToGroup, "to-group", "", "the group that gets the events")
+	flags.StringVar(&config.ToStream, "to-stream", "", "the stream for the copies")
+	flags.StringVar(&config.Name, "name", "", "the name under which the position is stored (default: made from the other arguments)")
 	cmd.MarkFlagsOneRequired("to-group", "to-stream")
 	cmd.MarkFlagsMutuallyExclusive("to-group", "to-stream")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.replayArchive(cmd, args[0], f, config) }
@@ -174,52 +165,52 @@ func (a *app) replayArchive(cmd *cobra.Command, url string, f rangeFlags, config
 	}
 	for _, text := range []string{f.from, f.to} {
 		if _, at, _ := idOrTime(text); !at.IsZero() && plainMinus(text)[0] == '-' && config.Name == "" {
-			return usageError{errors.New("a time ago is another time when the replay is gone on with"), "give a date, an id, or a --name"}
+			return usageError{errors.New("a time ago is another time when the replay continues"), "give a date, an id, or a --name"}
 		}
 	}
-	store, ph, err := a.storeAndClient(ctx, url, archive.OpenExisting)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = store.Close() }()
-	defer ph.Close()
-	p := newProgress(cmd.ErrOrStderr(), "replayed")
-	defer p.end()
-	config.Progress = func(n int64) { p.at(int(n)) }
-	n, err := store.Replay(ctx, ph.Pool(), config)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "replayed %d events\n", n)
-	return err
+	return a.copyArchive(cmd, url, "replayed", func(store *archive.Store, ph *posthorn.Client, progress func(int64)) (int64, error) {
+		config.Progress = progress
+		return store.Replay(ctx, ph.Pool(), config)
+	})
 }
 
-const archiveRestoreLong = `Write all events of an archive to the log of an empty installation, with their
-ids and times: all namespaces and streams that are in the store. Whatever reads
-that log finds them like events that were just published.
+// copyArchive copies events of an archive to the database, and prints their number.
+func (a *app) copyArchive(
+	cmd *cobra.Command, url, verb string, write func(store *archive.Store, ph *posthorn.Client, progress func(int64)) (int64, error),
+) error {
+	return a.withStore(cmd.Context(), url, archive.OpenExisting, func(store *archive.Store, ph *posthorn.Client) error {
+		p := newProgress(cmd.ErrOrStderr(), verb)
+		n, err := write(store, ph, func(n int64) { p.at(int(n)) })
+		p.end()
+		if err != nil {
+			return err
+		}
+		return printLine(cmd, "%s %d events", verb, n)
+	})
+}
 
-It is refused where anything was published. Until it is complete, publish nothing.
-Interrupted or killed, the same command goes on.
+const archiveRestoreLong = `Write all events of an archive to the log of an empty installation, with their ids
+and times: all namespaces and streams of the store. Groups and readers get them
+like events that were just published.
 
-Retention counts from an event's own time: what is older than
-partition_retention_period would be dropped again, and is refused. Raise it in
-posthorn.config, or leave old events out with --from.`
+It is refused if an event was published before. Publish nothing until it is
+complete. After an interrupt or a crash, the same command continues.
+
+Retention counts from the time of an event, so it would drop events that are older
+than partition_retention_period at once; such an archive is refused. Raise the
+period in posthorn.config, or leave old events out with --from.`
 
 func newArchiveRestore(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "restore URL",
-		Short:   "Make a log from an archive",
-		Long:    archiveRestoreLong,
-		Example: "  posthorn archive restore s3://events?region=eu-central-1 --from 2026-01-01",
-		Args:    cobra.ExactArgs(1),
-	}
-	from := cmd.Flags().String("from", "", "leave out what was published before this time, such as 2026-01-31")
+	cmd := about{
+		"restore URL", "Make a log from an archive", archiveRestoreLong,
+		"  posthorn archive restore s3://events?region=eu-central-1 --from 2026-01-01",
+	}.command()
+	from := cmd.Flags().String("from", "", "leave out events that were published before this time, such as 2026-01-31")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.restoreArchive(cmd, args[0], *from) }
 	return cmd
 }
 
 func (a *app) restoreArchive(cmd *cobra.Command, url, from string) error {
-	ctx := cmd.Context()
 	var config archive.RestoreConfig
 	if from != "" {
 		var err error
@@ -227,19 +218,8 @@ func (a *app) restoreArchive(cmd *cobra.Command, url, from string) error {
 			return err
 		}
 	}
-	store, ph, err := a.storeAndClient(ctx, url, archive.OpenExisting)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = store.Close() }()
-	defer ph.Close()
-	p := newProgress(cmd.ErrOrStderr(), "restored")
-	defer p.end()
-	config.Progress = func(n int64) { p.at(int(n)) }
-	n, err := store.Restore(ctx, ph.Pool(), config)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "restored %d events\n", n)
-	return err
+	return a.copyArchive(cmd, url, "restored", func(store *archive.Store, ph *posthorn.Client, progress func(int64)) (int64, error) {
+		config.Progress = progress
+		return store.Restore(cmd.Context(), ph.Pool(), config)
+	})
 }

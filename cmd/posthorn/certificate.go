@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// certificate is a pair of files that are read again when they change, as they
-// do when whoever issues certificates renews them.
+// certificate is a pair of files. They are read again when they change, so that a renewed
+// certificate needs no restart.
 type certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
 
 	mu      sync.Mutex
 	loaded  *tls.Certificate
-	seen    string // what the files looked like when they were last read
+	seen    string // times and sizes of the files when they were last read
 	checked time.Time
 }
 
-// checkEvery is how long a changed file may go unnoticed.
+// checkEvery is how often the files are checked for changes.
 const checkEvery = time.Second
 
 func loadCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, error) {
@@ -30,10 +30,10 @@ func loadCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, 
 		return nil, usageError{errors.New("--tls-cert and --tls-key go together"), "give both, or neither"}
 	}
 	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
-	c.seen = c.look()
+	c.seen = c.stat()
 	loaded, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
-		return nil, hintError{fmt.Errorf("read the certificate: %w", err), "--tls-cert takes a PEM file with the certificate and those it is signed by, --tls-key one with its key"}
+		return nil, hintError{fmt.Errorf("read the certificate: %w", err), "--tls-cert takes a PEM file with the certificate and its intermediates, --tls-key one with the key"}
 	}
 	c.loaded, c.checked = &loaded, time.Now()
 	return c, nil
@@ -43,8 +43,8 @@ func (c *certificate) config() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: c.get}
 }
 
-// get returns the certificate of now. While the files do not fit together, as
-// between the writing of the one and of the other, that is the one before.
+// get returns the current certificate. While the files do not match, because only one of
+// them has been replaced yet, it returns the previous certificate.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,15 +52,15 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return c.loaded, nil
 	}
 	c.checked = time.Now()
-	// Looked at before it is read: what changes in between is read again.
-	seen := c.look()
+	// The files are checked before they are read: a change in between is noticed next time.
+	seen := c.stat()
 	if seen == c.seen {
 		return c.loaded, nil
 	}
 	c.seen = seen
 	loaded, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
-		c.log.Error("the new certificate cannot be used; the one before stays", "error", err)
+		c.log.Error("the new certificate cannot be used; the previous one stays in use", "error", err)
 		return c.loaded, nil
 	}
 	c.log.Info("the certificate has changed")
@@ -68,7 +68,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.loaded, nil
 }
 
-func (c *certificate) look() string {
+func (c *certificate) stat() string {
 	text := ""
 	for _, name := range []string{c.certFile, c.keyFile} {
 		if info, err := os.Stat(name); err == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-// names lists the names that an argument of a command may have.
+// names lists the values that an argument of a command may have.
 type names func(ctx context.Context, adm *admin.Admin) ([]string, error)
 
 func namesOf[T any](list func(*admin.Admin, context.Context) ([]T, error), name func(T) string) names {
@@ -25,7 +25,7 @@ func namesOf[T any](list func(*admin.Admin, context.Context) ([]T, error), name 
 	}
 }
 
-// mostStreams is how many streams a shell is offered.
+// mostStreams limits the streams that completion offers.
 const mostStreams = 200
 
 var (
@@ -35,7 +35,7 @@ var (
 	}, func(s admin.Stream) string { return s.Name })
 	namespaceNames = namesOf((*admin.Admin).Namespaces, func(n admin.Namespace) string { return n.Name })
 
-	// By the command that holds others, whose first argument is such a name.
+	// namesFor has the names that the subcommands of a command take as their first argument.
 	namesFor = map[string]names{
 		"groups":      groupNames,
 		"imports":     namesOf((*admin.Admin).Imports, func(i admin.ImportStatus) string { return i.Import }),
@@ -48,7 +48,7 @@ var (
 	}
 )
 
-// completeNames lets the shell complete the names that exist in the database.
+// completeNames makes the shell complete names with those that exist in the database.
 func (a *app) completeNames(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("namespace", a.completion(namespaceNames))
 	for _, cmd := range root.Commands() {
@@ -66,7 +66,7 @@ func (a *app) completeNames(root *cobra.Command) {
 	}
 }
 
-// makes reports that the command's first argument is the name of something new.
+// makes reports whether the command's first argument is the name of something new.
 func makes(cmd *cobra.Command) bool {
 	return slices.Contains([]string{"define", "add", "create"}, cmd.Name())
 }
@@ -80,7 +80,7 @@ func (a *app) firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// completionTime is how long somebody who has pressed Tab waits at most.
+// completionTime limits the wait after the Tab key.
 const completionTime = 2 * time.Second
 
 func (a *app) completion(list names) cobra.CompletionFunc {

@@ -18,20 +18,20 @@ func yesFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("yes", false, "do not ask")
 }
 
-// confirm asks whoever sits at the terminal, unless they have said yes already.
+// confirm asks the user at the terminal, unless --yes was given.
 func confirm(cmd *cobra.Command, yes bool, question string) error {
 	if yes {
 		return nil
 	}
 	if !isTerminal(cmd.InOrStdin()) {
-		return usageError{errors.New(question + ": nobody here to ask"), "say --yes"}
+		return usageError{errors.New(question + ": there is no terminal to ask at"), "confirm with --yes"}
 	}
 	if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s? [y/N] ", question); err != nil {
 		return err
 	}
 	answer, err := bufio.NewReader(input{cmd.Context(), cmd.InOrStdin()}).ReadString('\n')
 	if err != nil {
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr()) // after the question
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr()) // ends the line of the question
 	}
 	if err != nil && err != io.EOF {
 		return err
@@ -51,7 +51,7 @@ func isTerminal(stream any) bool {
 	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return false
 	}
-	// Services have this device as their input.
+	// The null device is a character device too, and the input of services.
 	null, err := os.Stat(os.DevNull)
 	return err != nil || !os.SameFile(info, null)
 }

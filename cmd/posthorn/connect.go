@@ -20,15 +20,14 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// connect opens one connection, which the caller closes. An error names the variable
-// that gave the URL: it may be an old one.
+// connect opens one connection, which the caller closes. An error names the variable if
+// the URL is from there: the user may have forgotten its value.
 func (a *app) connect(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := connect(ctx, a.databaseURL, a.log)
 	return conn, a.ofVariable(err)
 }
 
-// ofVariable names the variable in an error about the URL of the database, if the URL is
-// from there.
+// ofVariable adds the variable's name to an error about the database's URL.
 func (a *app) ofVariable(err error) error {
 	if err != nil && a.fromVariable {
 		return fmt.Errorf("DATABASE_URL: %w", err)
@@ -48,13 +47,12 @@ func connect(ctx context.Context, url string, log *slog.Logger) (*pgx.Conn, erro
 	return conn, nil
 }
 
-// How long to wait, after an interrupt, for the server to end what it does.
+// cancelTimeout limits the wait for the server to cancel an interrupted statement.
 const cancelTimeout = 5 * time.Second
 
-// disconnect closes a connection. All that was done is committed or failed by now, so
-// closing changes nothing. But where a statement was interrupted, it is the connection
-// that tells the server so, in the background: the program must not end before, or the
-// statement would go on and keep its locks.
+// disconnect closes a connection. After an interrupt, the connection cancels its
+// statement in the background; the program must not end before that, or the statement
+// would continue and keep its locks.
 func disconnect(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(context.WithoutCancel(ctx))
 	select {
@@ -69,8 +67,8 @@ func databaseConfig(url string) (*pgx.ConnConfig, error) {
 	}
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
-		// The parser's error quotes what it was given, and where a password ends
-		// in a broken URL is anyone's guess. So none of it is shown.
+		// The parser's error quotes the URL. In a broken URL the password cannot be told
+		// from the rest, so nothing of the error is shown.
 		return nil, usageError{
 			errors.New("the database URL is not valid"),
 			"it should look like postgres://user:password@host:5432/database, with special characters in the password percent-encoded",
@@ -79,13 +77,13 @@ func databaseConfig(url string) (*pgx.ConnConfig, error) {
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "posthorn"
 	}
-	// A command runs a statement once. Preparing it gains nothing, and does not
-	// work through every pooler.
+	// A command runs each statement once: preparing it gains nothing, and does not work
+	// through every pooler.
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	return config, nil
 }
 
-// unreachable puts what pgx tells, attempt by attempt, into one line.
+// unreachable makes one line of an error of pgx, which has a line for each attempt.
 func unreachable(config *pgx.ConnConfig, err error) error {
 	address := addresses(config)
 	var pgErr *pgconn.PgError
@@ -110,7 +108,7 @@ func addresses(config *pgx.ConnConfig) string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// innermost returns the reason below the layers that repeat the address.
+// innermost returns the cause, without the outer errors, which repeat the address.
 func innermost(err error) error {
 	var op *net.OpError
 	var dns *net.DNSError
@@ -128,9 +126,8 @@ func innermost(err error) error {
 	}
 }
 
-// withDatabase connects to a database that this binary can work with, for as
-// long as use takes. A namespace that the user has named must exist: a list of
-// what is in a mistyped one would be empty.
+// withDatabase runs use with a connection to a database that this binary can work with.
+// A namespace that the user has named must exist: lists of a mistyped one would be empty.
 func (a *app) withDatabase(ctx context.Context, use func(conn *pgx.Conn) error) error {
 	conn, err := a.connect(ctx)
 	if err != nil {
@@ -148,13 +145,26 @@ func (a *app) withDatabase(ctx context.Context, use func(conn *pgx.Conn) error) 
 	return use(conn)
 }
 
-// withAdmin is withDatabase for commands that look and operate.
+// withAdmin runs use with an Admin of the namespace.
 func (a *app) withAdmin(ctx context.Context, use func(adm *admin.Admin) error) error {
 	return a.withDatabase(ctx, func(conn *pgx.Conn) error { return use(admin.New(conn, a.namespace)) })
 }
 
-// client opens a client. Its error is that of connect, where the database cannot be
-// reached.
+// withOpeningAdmin runs use with an Admin that opens payloads with the keepers; without
+// keepers they stay sealed.
+func (a *app) withOpeningAdmin(ctx context.Context, keepers *keeperFlags, use func(adm *admin.Admin) error) error {
+	if keepers == nil {
+		return a.withAdmin(ctx, use)
+	}
+	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
+		return keepers.withOpener(ctx, conn, a.log, func(opener admin.Opener) error {
+			return use(admin.New(conn, a.namespace).Opening(opener))
+		})
+	})
+}
+
+// client opens a client. If the database cannot be reached, the error is like that of
+// connect.
 func (a *app) client(ctx context.Context, name string, keepers keepers) (*posthorn.Client, error) {
 	config, err := databaseConfig(a.databaseURL)
 	if err != nil {
@@ -168,12 +178,12 @@ func (a *app) client(ctx context.Context, name string, keepers keepers) (*postho
 		return nil, a.ofVariable(unreachable(config, err))
 	}
 	if err != nil {
-		return nil, cmp.Or(errors.Unwrap(err), err) // without "open posthorn", which the user has not asked for
+		return nil, cmp.Or(errors.Unwrap(err), err) // without "open posthorn:"
 	}
 	return ph, nil
 }
 
-// withClient opens a client for as long as use takes.
+// withClient runs use with a client that seals with the keepers.
 func (a *app) withClient(ctx context.Context, f keeperFlags, use func(ph *posthorn.Client) error) error {
 	keepers, err := f.open(ctx)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// defaultDataDir is where the XDG specification puts data. For root it is a
-// place that others can reach, since Postgres does not run as root, and /root is
-// closed to the account that it runs as.
+// defaultDataDir is the directory for data by the XDG specification. For root it is one
+// that other accounts can reach: Postgres runs under another account, which cannot read
+// /root.
 func defaultDataDir() (string, error) {
 	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
 		return filepath.Join(data, "posthorn"), nil
@@ -23,9 +23,9 @@ func defaultDataDir() (string, error) {
 			home = u.HomeDir
 		}
 	}
-	// Accounts of services have a home that does not exist, such as /nonexistent.
+	// The home of a service's account may not exist, for example /nonexistent.
 	if info, err := os.Stat(home); err != nil || !info.IsDir() {
-		return "", usageError{errors.New("no home directory to keep data in"), "say where: --data DIR"}
+		return "", usageError{errors.New("no home directory to keep data in"), "give a directory: --data DIR"}
 	}
 	return filepath.Join(home, ".local", "share", "posthorn"), nil
 }

@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"iter"
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn"
@@ -18,81 +16,62 @@ import (
 )
 
 func newDeadLettersShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "show ID",
-		Short:   "Show one dead letter, with payload and stack",
-		Example: "  posthorn dead-letters show 7",
-		Args:    cobra.ExactArgs(1),
-	}
-	var keepers keeperFlags
-	keepers.add(cmd)
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := strconv.ParseInt(args[0], 10, 64)
-		if err != nil || id <= 0 {
-			return usageError{fmt.Errorf("%q is no id of a dead letter", args[0]), "run: posthorn dead-letters list"}
-		}
-		return a.withDeadLetters(cmd.Context(), keepers, func(adm *admin.Admin) error {
-			found, err := collect(adm.DeadLetters(cmd.Context(), admin.DeadLetterFilter{IDs: []int64{id}}))
+	return showing[admin.DeadLetter]{
+		about: about{
+			use:     "show ID",
+			short:   "Show one dead letter, with payload and stack",
+			example: "  posthorn dead-letters show 7",
+		},
+		keepers: &keeperFlags{},
+		load: func(ctx context.Context, adm *admin.Admin, text string) (admin.DeadLetter, error) {
+			id, err := parseID(text, "a dead letter", "dead-letters list")
 			if err != nil {
-				return err
+				return admin.DeadLetter{}, err
 			}
-			if len(found) == 0 {
-				return hintError{
+			found, err := collect(adm.DeadLetters(ctx, admin.DeadLetterFilter{IDs: []int64{id}}))
+			if err == nil && len(found) == 0 {
+				err = hintError{
 					fmt.Errorf("dead letter %d in namespace %s: %w", id, a.namespace, posthorn.ErrNotFound),
 					"run: posthorn dead-letters list",
 				}
 			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), found[0])
+			if err != nil {
+				return admin.DeadLetter{}, err
 			}
-			return printDeadLetter(cmd.OutOrStdout(), found[0])
-		})
-	}
-	return cmd
+			return found[0], nil
+		},
+		fields: deadLetterFields,
+		below:  printDeadLetterPayload,
+	}.of(a)
 }
 
-// withDeadLetters is withAdmin with payloads of dead letters opened, as far as they
-// open with the keepers.
-func (a *app) withDeadLetters(ctx context.Context, keepers keeperFlags, use func(adm *admin.Admin) error) error {
-	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
-		return keepers.withOpener(ctx, conn, a.log, func(opener admin.Opener) error {
-			return use(admin.New(conn, a.namespace).Opening(opener))
-		})
-	})
+// parseID reads the id of a thing, such as "a job". list is a command that prints ids.
+func parseID(text, thing, list string) (int64, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id <= 0 {
+		return 0, usageError{fmt.Errorf("%q is no id of %s", text, thing), "run: posthorn " + list}
+	}
+	return id, nil
 }
 
-// collect reads all that an iterator yields, up to an error.
-func collect[T any](all iter.Seq2[T, error]) ([]T, error) {
-	var list []T
-	for item, err := range all {
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, item)
-	}
-	return list, nil
+func deadLetterFields(field fields, d admin.DeadLetter) {
+	field("id", d.ID)
+	field("group", d.Group)
+	field("subscription", d.Subscription)
+	field("reason", d.Reason)
+	field("error", d.Error)
+	field("attempts", d.Attempts)
+	field("failed at", d.FailedAt)
+	field("node", d.Node)
+	field("event", d.EventID)
+	field("stream", d.Stream)
+	field("type", d.Type)
+	field("key", d.Key)
+	field("tags", strings.Join(d.Tags, ", "))
+	field("published at", d.PublishedAt)
 }
 
-func printDeadLetter(w io.Writer, d admin.DeadLetter) error {
-	f := newFields(w)
-	f.field("id", d.ID)
-	f.field("group", d.Group)
-	f.field("subscription", d.Subscription)
-	f.field("reason", d.Reason)
-	f.field("error", d.Error)
-	f.field("attempts", d.Attempts)
-	f.field("failed at", d.FailedAt)
-	f.field("node", d.Node)
-	f.field("event", d.EventID)
-	f.field("stream", d.Stream)
-	f.field("type", d.Type)
-	f.field("key", d.Key)
-	f.field("tags", strings.Join(d.Tags, ", "))
-	f.field("published at", d.PublishedAt)
-	if err := f.flush(); err != nil {
-		return err
-	}
+func printDeadLetterPayload(w io.Writer, d admin.DeadLetter) error {
 	var parts strings.Builder
 	heading := "payload"
 	if d.Sealed {

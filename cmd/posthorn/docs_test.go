@@ -19,7 +19,7 @@ import (
 	"github.com/posthorn/posthorn/seal/keeper"
 )
 
-// What the documentation tells people to type works as it stands there.
+// The commands and statements in the documentation work as they are printed there.
 
 type snippet struct{ language, text string }
 
@@ -61,8 +61,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// follow does what a page says, step by step. Some words may be replaced: old, new,
-// old, new.
+// follow runs the snippets of a page in order. replace has pairs of texts: old, new.
 func follow(t *testing.T, conn *pgx.Conn, database, page string, replace ...string) {
 	t.Helper()
 	replacer := strings.NewReplacer(replace...)
@@ -84,7 +83,7 @@ func follow(t *testing.T, conn *pgx.Conn, database, page string, replace ...stri
 	}
 }
 
-// Guides to what a program does, in a database that has the group billing.
+// Guides that need a database with the group billing.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
 	for _, page := range []string{"groups.md", "jobs.md", "read.md", "schedule.md", "subscribe.md"} {
@@ -98,7 +97,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// The guide to projections, in a database that has one.
+// The guide to projections needs a database with a projection.
 func TestProjectGuide(t *testing.T) {
 	t.Parallel()
 	database := posthorntest.Database(t)
@@ -107,7 +106,7 @@ func TestProjectGuide(t *testing.T) {
 	follow(t, conn, database, "../../docs/project.md")
 }
 
-// The guide to archives, where one has written what there is.
+// The guide to archives needs a directory to which an archive has written the log.
 func TestArchiveGuide(t *testing.T) {
 	t.Parallel()
 	database, dir := posthorntest.Database(t), t.TempDir()
@@ -130,7 +129,7 @@ func TestArchiveGuide(t *testing.T) {
 	follow(t, conn, database, "../../docs/archive.md", "/tmp/posthorn-archive", dir)
 }
 
-// The guide to tokens, with a server that it closes.
+// The guide to tokens needs a server, which requires tokens at the end.
 func TestAccessGuide(t *testing.T) {
 	t.Parallel()
 	database := posthorntest.Database(t)
@@ -139,7 +138,7 @@ func TestAccessGuide(t *testing.T) {
 	await.True(t, "nobody gets in without a token", func() bool { return statusOf(t, p.url+"/v1/namespaces", "") == http.StatusUnauthorized })
 }
 
-// The guide to sealing, with a server that has the key.
+// The guide to sealing needs a server with the key.
 func TestSealingGuide(t *testing.T) {
 	t.Parallel()
 	database := posthorntest.Database(t)
@@ -168,7 +167,7 @@ func TestHTTPGuide(t *testing.T) {
 	follow(t, connectTo(t, database), database, "../../docs/http.md", "http://"+defaultListen, p.url)
 }
 
-// The guides change what is cluster-wide, so they are rolled back.
+// These guides change objects of the whole cluster, such as roles, so they are rolled back.
 func TestGuides(t *testing.T) {
 	t.Parallel()
 	for _, page := range []string{"nodes.md", "observe.md", "operations.md", "table-changes.md"} {
@@ -183,8 +182,7 @@ func TestGuides(t *testing.T) {
 	}
 }
 
-// The README's program, in a fresh module that imports ours, does what the README
-// says.
+// The README's program, in a new module that imports ours, prints the lines of the README.
 func TestReadmeProgram(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../README.md")
@@ -223,7 +221,7 @@ func TestReadmeProgram(t *testing.T) {
 	}
 }
 
-// buildProgram makes a module as a new user would, with what this one requires.
+// buildProgram makes a module as a new user would, with the requirements of this one.
 func buildProgram(t *testing.T, source []byte) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")

@@ -13,22 +13,17 @@ import (
 	"github.com/posthorn/posthorn/seal/keeper"
 )
 
-const doctorLong = `Examine the database and what Posthorn keeps in it: versions, missing functions,
-settings, roles, open transactions that hold the log back, clocks, partitions,
-upkeep, groups and jobs that nobody has taken for 5 minutes, relays, imports, archives, dead
-rows, the keys of confidential streams. Nothing is changed. It needs the rights of
+const doctorLong = `Examine the installation: versions, missing functions, settings, roles, open
+transactions that hold the log back, clocks, partitions, upkeep, groups and jobs
+that no worker has taken for 5 minutes, relays, imports, archives, dead rows, and
+the keys of confidential streams. Nothing is changed. It needs the rights of
 posthorn_admin.
 
-Each line says ok, warn or fail, and what to do. A fail makes the exit status 1.`
+Each line begins with ok, warn or fail, and advice follows where there is any. A
+fail makes the exit status 1.`
 
 func newDoctor(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "doctor",
-		Short:   "Examine the installation, and say what to do",
-		Long:    doctorLong,
-		Example: "  posthorn doctor --json",
-		Args:    cobra.NoArgs,
-	}
+	cmd := about{"doctor", "Examine the installation, and print advice", doctorLong, "  posthorn doctor --json"}.command()
 	var f keeperFlags
 	f.add(cmd)
 	asJSON := jsonFlag(cmd)
@@ -59,7 +54,7 @@ func newDoctor(a *app) *cobra.Command {
 	return cmd
 }
 
-// tryKeepers opens each keeper that is given, and returns the errors.
+// tryKeepers opens each keeper, and returns the errors by name.
 func tryKeepers(ctx context.Context, urls map[string]string) map[string]error {
 	tried := map[string]error{}
 	for name, url := range urls {

@@ -28,13 +28,13 @@ const exitStatus = `EXIT STATUS
   0    it worked
   1    any other error; also when the database cannot be reached
   2    the command line is wrong, or Posthorn found an argument invalid
-  3    what was named does not exist
+  3    not found: there is no such namespace, group, job or the like
   4    conflict: it exists already or has changed, or a lease was lost
   5    refused: not allowed in the present state, such as a database that is
        not migrated, or one that is too new for this binary
   130  interrupted`
 
-// The errors that SQL functions raise. The other classes are PostgreSQL's own.
+// sqlStateExits are the codes of errors that the SQL functions raise.
 var sqlStateExits = map[string]int{
 	"PH001": exitNotFound,
 	"PH002": exitConflict,
@@ -43,7 +43,7 @@ var sqlStateExits = map[string]int{
 	"PH005": exitRefused,
 }
 
-// The same, where they are not from the database.
+// sentinelExits are the codes of errors that did not come from the database.
 var sentinelExits = map[error]int{
 	posthorn.ErrNotFound: exitNotFound,
 	posthorn.ErrConflict: exitConflict,
@@ -89,7 +89,7 @@ func (e usageError) Unwrap() error { return e.error }
 
 func (e usageError) Hint() string { return e.hint }
 
-// printError prints one line, and a second if there is advice.
+// printError prints the error in one line, and a hint in a second.
 func printError(w io.Writer, err error) {
 	text := strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
 	_, _ = fmt.Fprintf(w, "posthorn: %s\n", oneLine.Replace(text))

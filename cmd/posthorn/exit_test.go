@@ -48,8 +48,8 @@ func TestErrorIsOneLineAndHint(t *testing.T) {
 	}
 }
 
-// An interrupt is how one leaves a tail that follows. One that is to end by itself
-// may have more to print.
+// An interrupt is the normal end of a tail that follows. A tail with --no-follow may not
+// have printed all events.
 func TestInterruptedTail(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())

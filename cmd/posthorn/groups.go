@@ -12,7 +12,7 @@ import (
 func newGroups(a *app) *cobra.Command {
 	return holding(about{
 		use:   "groups",
-		short: "See and steer those who read the log",
+		short: "Show and manage groups, the positions in the log",
 		long: `A group is a named position in the log, shared by all processes that use the
 name. Each event is handled once per group.`,
 	},
@@ -31,11 +31,11 @@ name. Each event is handled once per group.`,
 var groupsList = listing[admin.GroupStatus]{
 	about: about{
 		use:   "list",
-		short: "List groups and how far they are",
-		long: `List the groups of the namespace and how far they are.
+		short: "List groups and their positions",
+		long: `List the groups of the namespace and their positions.
 
-LAG is how many events a group was not handed yet, an estimate beyond 10,000,
-and BEHIND the age of the oldest of them.`,
+LAG is the number of events that a group has not been handed yet, an estimate
+beyond 10,000, and BEHIND the age of the oldest of them.`,
 		example: "  posthorn groups list --namespace shop --json",
 	},
 	list: (*admin.Admin).Groups,
@@ -57,12 +57,38 @@ func groupState(g admin.GroupStatus) string {
 	}
 }
 
+var groupsSeek = doing{
+	about: about{
+		use:   "seek NAME beginning|end|TIME",
+		short: "Move a group to a time, the beginning or the end",
+		long: `Move a group. It gets every event that was published from then on, including those
+that it has handled before. Its leases end: the answers of workers that have one
+are refused. Failed events are still retried.
+
+` + timeHelp,
+		example: `  posthorn groups seek billing -1h
+  posthorn groups seek billing 2026-01-31
+  posthorn groups seek billing end`,
+	},
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+		to, err := parseMoment(ctx, adm, args[1])
+		if err != nil {
+			return outcome{}, err
+		}
+		where := args[1]
+		if to.InfinityModifier == 0 {
+			where = formatTime(to.Time)
+		}
+		return outcome{sentence: fmt.Sprintf("group %s stands at %s", args[0], where)}, adm.Seek(ctx, args[0], to)
+	},
+}
+
 var groupsPause = doing{
 	about: about{
 		use:   "pause NAME",
-		short: "Let a group claim nothing until it is resumed",
-		long: `Let a group claim nothing until it is resumed. What is being worked on goes on, and
-retention keeps what the group has not read.`,
+		short: "Hand out no events of a group until it is resumed",
+		long: `Hand out no events of a group until it is resumed. Workers finish the events that
+they have, and retention keeps the events that the group has not read.`,
 		example: "  posthorn groups pause billing",
 	},
 	do: done("group %s is paused", (*admin.Admin).PauseGroup),
@@ -71,7 +97,7 @@ retention keeps what the group has not read.`,
 var groupsResume = doing{
 	about: about{
 		use:     "resume NAME",
-		short:   "Let a paused group go on from where it stood",
+		short:   "Resume a paused group at its position",
 		example: "  posthorn groups resume billing",
 	},
 	do: done("group %s is resumed", (*admin.Admin).ResumeGroup),
@@ -81,8 +107,8 @@ var groupsDelete = doing{
 	about: about{
 		use:   "delete NAME",
 		short: "Delete a group with its position, retries and dead letters",
-		long: `Delete a group with all it holds: its position in the log, leases, retries and
-dead letters. Events stay in the log, for other groups.`,
+		long: `Delete a group with its position in the log, its leases, retries and dead letters.
+The events stay in the log, for other groups.`,
 		example: "  posthorn groups delete billing --yes",
 	},
 	json: true,

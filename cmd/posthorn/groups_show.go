@@ -9,7 +9,7 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-// groupDetails is what is printed about one group.
+// groupDetails is a group as posthorn groups show prints it.
 type groupDetails struct {
 	admin.GroupStatus
 	Policy        admin.GroupPolicy          `json:"policy"`
@@ -19,7 +19,7 @@ type groupDetails struct {
 var groupsShow = showing[groupDetails]{
 	about: about{
 		use:     "show NAME",
-		short:   "Show one group: where it stands, its policy and its subscriptions",
+		short:   "Show one group: its position, its policy and its subscriptions",
 		example: "  posthorn groups show billing",
 	},
 	load: func(ctx context.Context, adm *admin.Admin, name string) (d groupDetails, err error) {
@@ -29,38 +29,33 @@ var groupsShow = showing[groupDetails]{
 		if d.Policy, err = adm.GroupPolicy(ctx, name); err != nil {
 			return d, err
 		}
-		found, err := adm.Subscriptions(ctx, name)
-		d.Subscriptions = append([]admin.SubscriptionStatus{}, found...)
+		d.Subscriptions, err = adm.Subscriptions(ctx, name)
 		return d, err
 	},
-	print: printGroup,
+	fields: groupFields,
+	below:  func(w io.Writer, d groupDetails) error { return subscriptionColumns.printBelow(w, d.Subscriptions) },
 }
 
-func printGroup(w io.Writer, d groupDetails) error {
-	f := newFields(w)
-	f.field("group", d.Group)
-	f.field("namespace", d.Namespace)
-	f.field("state", groupState(d.GroupStatus))
-	f.field("position", d.Position)
-	f.field("lag", d.LagEvents)
-	f.field("behind", roughSeconds(d.LagSeconds))
-	f.field("oldest pending", d.OldestPending)
-	f.field("leases", fmt.Sprintf("%d, %d of them expired", d.Leases, d.ExpiredLeases))
-	f.field("retries", d.Retries)
-	f.field("blocked slots", d.BlockedSlots)
-	f.field("dead letters", d.DeadLetters)
-	f.field("held back by", heldBackBy(d.GroupStatus))
-	f.field("order", d.Order)
-	f.field("slots", d.Policy.Slots)
-	f.field("attempts", attempts(d.Policy))
-	f.field("delays", delays(d.Policy))
-	f.field("on failure", d.Policy.OnFailure)
-	f.field("read ahead", d.Policy.ReadAhead)
-	f.field("created", d.Policy.CreatedAt)
-	if err := f.flush(); err != nil {
-		return err
-	}
-	return subscriptionColumns.printBelow(w, d.Subscriptions)
+func groupFields(field fields, d groupDetails) {
+	field("group", d.Group)
+	field("namespace", d.Namespace)
+	field("state", groupState(d.GroupStatus))
+	field("position", d.Position)
+	field("lag", d.LagEvents)
+	field("behind", roughSeconds(d.LagSeconds))
+	field("oldest pending", d.OldestPending)
+	field("leases", fmt.Sprintf("%d, %d of them expired", d.Leases, d.ExpiredLeases))
+	field("retries", d.Retries)
+	field("blocked slots", d.BlockedSlots)
+	field("dead letters", d.DeadLetters)
+	field("held back by", heldBackBy(d.GroupStatus))
+	field("order", d.Order)
+	field("slots", d.Policy.Slots)
+	field("attempts", attempts(d.Policy))
+	field("delays", delays(d.Policy))
+	field("on failure", d.Policy.OnFailure)
+	field("read ahead", d.Policy.ReadAhead)
+	field("created", d.Policy.CreatedAt)
 }
 
 func heldBackBy(g admin.GroupStatus) string {
@@ -96,7 +91,7 @@ var subscriptionColumns = columns[admin.SubscriptionStatus]{"subscription|state|
 	return []any{s.Name, s.State, since, s.Owed, s.ExpiresAt, wants(s), s.Error}
 }}
 
-// wants is a filter or a condition, as it was given.
+// wants is the filter or the condition of a subscription.
 func wants(s admin.SubscriptionStatus) string {
 	switch {
 	case s.Condition == "" && string(s.Filter) == "{}":

@@ -12,15 +12,15 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-const groupsSubscribeLong = `Make a subscription of a group, or change what it wants: NAME gets the events
-that pass all the filters given, or those of which the condition holds. The group
-is made if there is none, and hands out only what one of its subscriptions wants.
+const groupsSubscribeLong = `Make a subscription of a group, or change its filter: NAME gets the events that
+pass all the filters given, or for which the condition is true. If there is no
+such group, it is made, and hands out only events for its subscriptions.
 
-Types and streams are patterns: order.placed, order.* or order.>. A filter that
-may be repeated lets pass what any of its values does.
+Types and streams are patterns: order.placed, order.* or order.>. An event passes
+a repeated filter if it passes one of its values.
 
 A condition is an expression in SQL over e, the event (id, type, stream, key,
-tags, payload, metadata, created_at), and s.params. It takes the role
+tags, payload, metadata, created_at), and s.params. It needs the role
 posthorn_admin.`
 
 const groupsSubscribeExample = `  posthorn groups subscribe billing orders --type 'order.*'
@@ -33,54 +33,43 @@ type subscribeFlags struct {
 	expireAfter                              time.Duration
 }
 
-// filterFlags are those that do not go with --condition.
+// filterFlags exclude --condition.
 var filterFlags = []string{"type", "stream", "key", "tag", "required-tag", "payload"}
 
-func newGroupsSubscribe(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "subscribe GROUP NAME",
-		Short:   "Make a subscription of a group, or change what it wants",
-		Long:    groupsSubscribeLong,
-		Example: groupsSubscribeExample,
-		Args:    cobra.ExactArgs(2),
-	}
-	var f subscribeFlags
-	f.add(cmd)
-	cmd.Flags().DurationVar(&f.expireAfter, "expire-after", 0, "remove it when its group was not consumed for that long (default never)")
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		want, err := f.subscription()
-		if err != nil {
-			return err
-		}
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			id, err := adm.Subscribe(cmd.Context(), args[0], args[1], want)
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), map[string]int64{"id": id})
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "subscription %s of group %s is defined\n", args[1], args[0])
-			return err
-		})
-	}
-	return cmd
-}
-
+// add adds the flags that select events.
 func (f *subscribeFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.types, "type", nil, "a pattern of types; may be repeated")
 	flags.StringArrayVar(&f.streams, "stream", nil, "a pattern of streams; may be repeated")
 	flags.StringArrayVar(&f.keys, "key", nil, "a key; may be repeated")
-	flags.StringArrayVar(&f.tags, "tag", nil, "a tag, one of which has to be there; may be repeated")
-	flags.StringArrayVar(&f.requiredTags, "required-tag", nil, "a tag that has to be there; may be repeated")
+	flags.StringArrayVar(&f.tags, "tag", nil, "a tag; an event needs one of them; may be repeated")
+	flags.StringArrayVar(&f.requiredTags, "required-tag", nil, "a tag; an event needs all of them; may be repeated")
 	flags.StringVar(&f.payload, "payload", "", "a JSON object that payloads contain")
 	flags.StringVar(&f.condition, "condition", "", "an expression in SQL instead of filters")
 	flags.StringVar(&f.params, "params", "", "a JSON object that the condition reads as s.params")
 	for _, name := range filterFlags {
 		cmd.MarkFlagsMutuallyExclusive("condition", name)
 	}
+}
+
+func newGroupsSubscribe(a *app) *cobra.Command {
+	var f subscribeFlags
+	var wanted admin.Subscription
+	cmd := doing{
+		about: about{"subscribe GROUP NAME", "Make a subscription of a group, or change its filter", groupsSubscribeLong, groupsSubscribeExample},
+		json:  true,
+		prepare: func(*cobra.Command, []string) (err error) {
+			wanted, err = f.subscription()
+			return err
+		},
+		do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+			id, err := adm.Subscribe(ctx, args[0], args[1], wanted)
+			return outcome{fmt.Sprintf("subscription %s of group %s is defined", args[1], args[0]), map[string]int64{"id": id}}, err
+		},
+	}.of(a)
+	f.add(cmd)
+	cmd.Flags().DurationVar(&f.expireAfter, "expire-after", 0, "remove it when its group was not consumed for that long (default never)")
+	return cmd
 }
 
 func (f subscribeFlags) subscription() (admin.Subscription, error) {
@@ -90,7 +79,7 @@ func (f subscribeFlags) subscription() (admin.Subscription, error) {
 		return s, err
 	}
 	if f.condition == "" && s.Params != nil {
-		return s, usageError{errors.New("--params needs --condition"), "say with --payload what payloads contain"}
+		return s, usageError{errors.New("--params needs --condition"), "filter by the content of payloads with --payload"}
 	}
 	if f.expireAfter != 0 && f.expireAfter < time.Second {
 		return s, usageError{errors.New("--expire-after must be a second or more"), "leave it out for never"}
@@ -113,19 +102,19 @@ func (f subscribeFlags) subscription() (admin.Subscription, error) {
 var groupsUnsubscribe = doing{
 	about: about{
 		use:   "unsubscribe GROUP NAME",
-		short: "Remove a subscription with what is owed to it",
-		long: `Remove a subscription of a group with the events that are owed to it. Its dead
-letters stay. The group goes on handing out only what its other subscriptions
-want.`,
+		short: "Remove a subscription and the events that are owed to it",
+		long: `Remove a subscription of a group and the events that are owed to it. Its dead
+letters stay. The group continues to hand out only events for its other
+subscriptions.`,
 		example: "  posthorn groups unsubscribe billing large --yes",
 	},
 	json: true,
 	ask: func(_ context.Context, _ *admin.Admin, args []string) (string, error) {
-		return fmt.Sprintf("remove subscription %s of group %s with what is owed to it", args[1], args[0]), nil
+		return fmt.Sprintf("remove subscription %s of group %s and the events that are owed to it", args[1], args[0]), nil
 	},
 	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
 		owed, err := adm.Unsubscribe(ctx, args[0], args[1])
-		said := fmt.Sprintf("removed subscription %s of group %s, to which %d events were owed", args[1], args[0], owed)
-		return outcome{said, map[string]int64{"owed": owed}}, err
+		sentence := fmt.Sprintf("removed subscription %s of group %s, to which %d events were owed", args[1], args[0], owed)
+		return outcome{sentence, map[string]int64{"owed": owed}}, err
 	},
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,86 +14,69 @@ import (
 	"github.com/posthorn/posthorn/relay/redis"
 )
 
-const importLong = `Publish here what relays of other databases have written to a broker, until Ctrl-C
-or SIGTERM: to Redis Streams or NATS JetStream, by URL, as for posthorn relay.
+const importLong = `Publish the events that relays of other databases have written to a broker, until
+Ctrl-C or SIGTERM: from Redis Streams or NATS JetStream, by URL, as for posthorn
+relay.
 
-The events come into streams of the same names, each once, those of a stream in
-their order; groups and all else treat them like others. Their metadata say under
-posthorn_origin where they were published first. As many processes as you like may
-run this: one of them imports, and another goes on when it ends. With several URLs
-there is an import for each, and each needs a --name.
+The events come into streams of the same names, each once, and those of a stream
+in their order; groups treat them like other events. Their metadata has the place
+where they were first published under posthorn_origin. Any number of processes
+may run this: one of them imports, and another takes over when it ends. Each URL
+has an import of its own; several URLs need a --name each.
 
 A new import begins with the first event that the broker still has. A confidential
-stream takes sealed payloads only: set its policy before you import it.`
+stream accepts only sealed payloads: set its policy before you import it.`
 
 const importExample = `  posthorn import redis://localhost:6379
   posthorn import nats://localhost:4222 --name from-shop --stream orders --stream 'user.*' --from-namespace shop`
 
 type importFlags struct {
-	names, streams []string
-	batch          int
-	takeAfter      time.Duration
-	prefix, from   string
+	brokerFlags
+	fromNamespace string
 }
 
 func newImport(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "import URL [URL...]",
-		Short:   "Publish what Redis or NATS has from other databases",
-		Long:    importLong,
-		Example: importExample,
-		Args:    cobra.MinimumNArgs(1),
-	}
+	cmd := about{"import URL [URL...]", "Publish events of other databases from Redis or NATS", importLong, importExample}.command()
 	var f importFlags
-	flags := cmd.Flags()
-	flags.StringArrayVar(&f.names, "name", nil, `the import's name, one for each URL (default "import")`)
-	flags.StringArrayVar(&f.streams, "stream", nil, "only streams that match this pattern; may be repeated")
-	flags.IntVar(&f.batch, "batch-size", 0, "events of one transaction (default 1000)")
-	flags.DurationVar(&f.takeAfter, "take-over-after", 0, "how long after this process has died another goes on (default 10s)")
-	flags.StringVar(&f.prefix, "prefix", "", "what keys, or names of streams, begin with at the broker")
-	flags.StringVar(&f.from, "from-namespace", "", "the namespace that NATS has the streams under (default that of --namespace)")
+	f.add(cmd, "events of one transaction (default 1000)")
+	cmd.Flags().StringVar(&f.fromNamespace, "from-namespace", "", "the namespace of the streams in NATS (default that of --namespace)")
 	cmd.RunE = func(cmd *cobra.Command, urls []string) error {
-		return untilTold(cmd.Context(), a.importFrom(cmd.Context(), urls, f))
+		return ignoreInterrupt(cmd.Context(), a.importFrom(cmd.Context(), urls, f))
 	}
 	return cmd
 }
 
 func (a *app) importFrom(ctx context.Context, urls []string, f importFlags) error {
-	ph, names, err := a.brokerClient(ctx, "import", f.names, urls)
-	if err != nil {
-		return err
-	}
-	defer ph.Close()
-	for i, text := range urls {
-		source, err := f.open(ctx, a, text)
+	return f.run(ctx, a, "import", urls, func(ph *posthorn.Client, name, url string) (io.Closer, error) {
+		source, err := f.open(ctx, a, url)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		defer func() { _ = source.Close() }() // it was only read
-		ph.Import(names[i], posthorn.ImportConfig{Streams: f.streams, BatchSize: f.batch, LeaseFor: f.takeAfter}, source)
-		a.log.Info("import", "name", names[i], "from", source.String(), "namespace", a.namespace)
-	}
-	return ph.Run(ctx)
+		ph.Import(name, posthorn.ImportConfig{Streams: f.streams, BatchSize: f.batch, LeaseFor: f.takeOverAfter}, source)
+		a.log.Info("import", "name", name, "from", source.String(), "namespace", a.namespace)
+		return source, nil
+	})
 }
 
-// source is one that can be closed.
+// source is a broker that imports read.
 type source interface {
 	posthorn.Source
 	io.Closer
 }
 
-// open opens the source of a URL. A broker that is not there is waited for.
-func (f importFlags) open(ctx context.Context, a *app, text string) (from source, err error) {
-	switch scheme, _, _ := strings.Cut(text, "://"); {
-	case scheme == "nats" || scheme == "tls":
-		from, err = nats.OpenSource(ctx, text, cmp.Or(f.from, a.namespace), nats.Config{Prefix: f.prefix, Logger: a.log})
+// open opens the source of a URL. If the broker cannot be reached, the source connects
+// later.
+func (f importFlags) open(ctx context.Context, a *app, url string) (from source, err error) {
+	switch scheme, _, _ := strings.Cut(url, "://"); {
+	case isNATS(scheme):
+		from, err = nats.OpenSource(ctx, url, cmp.Or(f.fromNamespace, a.namespace), nats.Config{Prefix: f.prefix, Logger: a.log})
 	case strings.HasPrefix(scheme, "redis"):
-		from, err = redis.OpenSource(ctx, text, redis.Config{Prefix: f.prefix})
+		from, err = redis.OpenSource(ctx, url, redis.Config{Prefix: f.prefix})
 	default:
 		return nil, errUnknownBroker
 	}
 	if errors.Is(err, posthorn.ErrInvalid) {
-		return nil, usageError{err, cmp.Or(posthorn.Hint(err), "posthorn relay --help shows what URLs look like")}
+		return nil, usageError{err, cmp.Or(posthorn.Hint(err), urlHint)}
 	}
 	return from, err
 }

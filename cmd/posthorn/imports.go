@@ -11,7 +11,7 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-// importDetails is what is printed about one import.
+// importDetails is an import as posthorn imports show prints it.
 type importDetails struct {
 	admin.ImportStatus
 	Known []admin.ImportedStream `json:"streams_at_broker"`
@@ -20,20 +20,20 @@ type importDetails struct {
 func newImports(a *app) *cobra.Command {
 	return holding(about{
 		use:   "imports",
-		short: "See and delete what reads brokers into the log",
-		long:  `An import publishes what a broker has from other databases; posthorn import runs one.`,
+		short: "Show and delete imports, which read brokers into the log",
+		long:  "An import publishes events of other databases from a broker; posthorn import runs one.",
 	}, importsList.of(a), importsShow.of(a), importsDelete.of(a))
 }
 
 var importsList = listing[admin.ImportStatus]{
 	about: about{
 		use:   "list",
-		short: "List imports, who leads them and how far they are",
-		long: `List the imports of the namespace, who leads them and how far they are.
+		short: "List imports, their leaders and their positions",
+		long: `List the imports of the namespace, their leaders and their positions.
 
-LAG is how many entries the broker had left when it was asked, at LOOKED, and BEHIND
-how long it has had the first of them. ERROR is the last error of an import that
-cannot go on.`,
+LAG is the number of entries that the broker had left at the time LOOKED, and
+BEHIND the age of the first of them. ERROR is the last error of an import that
+cannot continue.`,
 		example: "  posthorn imports list --namespace shop --json",
 	},
 	list: (*admin.Admin).Imports,
@@ -76,18 +76,18 @@ func importBehind(i admin.ImportStatus) string {
 var importsShow = showing[importDetails]{
 	about: about{
 		use:     "show NAME",
-		short:   "Show one import: who leads it, and how far it is in each stream",
+		short:   "Show one import: its leader, and its position in each stream",
 		example: "  posthorn imports show import",
 	},
 	load: func(ctx context.Context, adm *admin.Admin, name string) (d importDetails, err error) {
 		if d.ImportStatus, err = adm.Import(ctx, name); err != nil {
 			return d, err
 		}
-		found, err := adm.ImportedStreams(ctx, name)
-		d.Known = append([]admin.ImportedStream{}, found...)
+		d.Known, err = adm.ImportedStreams(ctx, name)
 		return d, err
 	},
-	print: printImport,
+	fields: importFields,
+	below:  func(w io.Writer, d importDetails) error { return importedColumns.printBelow(w, d.Known) },
 }
 
 var importedColumns = columns[admin.ImportedStream]{"stream|position|imported|lag|behind|lost events|error", func(s admin.ImportedStream) []any {
@@ -98,35 +98,30 @@ var importedColumns = columns[admin.ImportedStream]{"stream|position|imported|la
 	return []any{s.Stream, s.Position, s.Imported, lag, roughSeconds(s.LagSeconds), s.TrimmedAt, s.Error}
 }}
 
-func printImport(w io.Writer, d importDetails) error {
-	f := newFields(w)
-	f.field("import", d.Import)
-	f.field("namespace", d.Namespace)
-	f.field("from", d.Source)
-	f.field("streams", strings.Join(d.Streams, ", "))
-	f.field("state", importState(d.ImportStatus))
-	f.field("leader", d.Owner)
-	f.field("leads since", d.LedSince)
-	f.field("imported", d.Imported)
-	f.field("imported last", d.MovedAt)
-	f.field("lag", importLag(d.ImportStatus))
-	f.field("behind", importBehind(d.ImportStatus))
-	f.field("looked", d.LookedAt)
-	f.field("error", d.Error)
-	f.field("failed at", d.FailedAt)
-	if err := f.flush(); err != nil {
-		return err
-	}
-	return importedColumns.printBelow(w, d.Known)
+func importFields(field fields, d importDetails) {
+	field("import", d.Import)
+	field("namespace", d.Namespace)
+	field("from", d.Source)
+	field("streams", strings.Join(d.Streams, ", "))
+	field("state", importState(d.ImportStatus))
+	field("leader", d.Owner)
+	field("leads since", d.LedSince)
+	field("imported", d.Imported)
+	field("imported last", d.MovedAt)
+	field("lag", importLag(d.ImportStatus))
+	field("behind", importBehind(d.ImportStatus))
+	field("looked", d.LookedAt)
+	field("error", d.Error)
+	field("failed at", d.FailedAt)
 }
 
 var importsDelete = doing{
 	about: about{
 		use:   "delete NAME",
-		short: "Forget an import and how far it was",
-		long: `Forget an import and how far it was. The events that it published stay. Programs that
+		short: "Delete an import with its position",
+		long: `Delete an import with its position. The events that it published stay. Programs that
 run it end with an error; when one is started again, it begins with the first event
-that the broker has, and imports again what the log has already.`,
+that the broker has, and publishes all events of the broker a second time.`,
 		example: "  posthorn imports delete import",
 	},
 	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {

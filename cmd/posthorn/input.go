@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// input is the standard input until an interrupt. A read of a terminal, or of a pipe
-// that nobody writes to, does not end by itself.
+// input is the standard input; an interrupt ends its reads. A read of a terminal or an
+// idle pipe would not end otherwise.
 type input struct {
 	ctx context.Context
 	r   io.Reader
@@ -17,7 +17,7 @@ func (i input) Read(p []byte) (int, error) {
 		n   int
 		err error
 	}
-	own := make([]byte, len(p)) // since the read may go on behind the interrupt
+	own := make([]byte, len(p)) // a read that continues after the interrupt must not write to p
 	done := make(chan result, 1)
 	go func() {
 		n, err := i.r.Read(own)

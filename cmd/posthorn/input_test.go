@@ -10,7 +10,7 @@ import (
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// An interrupt ends what waits for input that does not come.
+// An interrupt ends a read of input that does not come.
 func TestInterruptEndsInput(t *testing.T) {
 	t.Parallel()
 	silent, _ := io.Pipe()

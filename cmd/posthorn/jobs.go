@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,9 +14,9 @@ import (
 func newJobs(a *app) *cobra.Command {
 	return holding(about{
 		use:   "jobs",
-		short: "Enqueue, see and steer jobs",
-		long: `A job is work for exactly one worker, found by tags, with a status and a
-history of its own.`,
+		short: "Enqueue, show and manage jobs",
+		long: `A job is work for exactly one worker, found by its tags, with a status and a
+history.`,
 	},
 		newJobsList(a),
 		jobsShow.of(a),
@@ -34,29 +32,28 @@ history of its own.`,
 	)
 }
 
-// watchEvery is how often --watch looks again.
-const watchEvery = time.Second
+// watchPause is the pause between two lists of --watch.
+const watchPause = time.Second
 
-// mostJobs is one less than the database lists at once, to see whether there are more.
+// mostJobs is one less than the database lists, since the command asks for one more.
 const mostJobs = 9_999
 
 func newJobsList(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List jobs, the newest first",
-		Long: `List the jobs of the namespace, the newest first.
+	cmd := about{
+		use:   "list",
+		short: "List jobs, the newest first",
+		long: `List the jobs of the namespace, the newest first.
 
-A job is stalled when its worker has said nothing of it for 30 seconds.`,
-		Example: `  posthorn jobs list --status failed --tag mail
+A job is stalled when it has had no heartbeat of its worker for 30 seconds.`,
+		example: `  posthorn jobs list --status failed --tag mail
   posthorn jobs list --stalled --watch`,
-		Args: cobra.NoArgs,
-	}
+	}.command()
 	f := admin.JobFilter{NewestFirst: true}
 	flags := cmd.Flags()
-	flags.StringVar(&f.Status, "status", "", "only pending, processing, completed, failed or cancelled ones")
-	flags.StringArrayVar(&f.Tags, "tag", nil, "only those with this tag; repeated: with any of them")
-	stalled := flags.Bool("stalled", false, "only those whose workers have gone silent")
-	limitVar(flags, &f.Limit, 20, mostJobs, "how many at most")
+	flags.StringVar(&f.Status, "status", "", "only pending, processing, completed, failed or cancelled jobs")
+	flags.StringArrayVar(&f.Tags, "tag", nil, "only jobs with this tag; repeated: with any of the tags")
+	stalled := flags.Bool("stalled", false, "only jobs whose workers send no heartbeats")
+	limitVar(flags, &f.Limit, 20, mostJobs, "list so many")
 	watch := flags.Bool("watch", false, "list again every second, until interrupted")
 	asJSON := jsonFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("watch", "json")
@@ -67,7 +64,7 @@ A job is stalled when its worker has said nothing of it for 30 seconds.`,
 		}
 		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
 			if *watch {
-				return a.watchJobs(cmd.Context(), adm, cmd.OutOrStdout(), f)
+				return watchJobs(cmd.Context(), adm, cmd.OutOrStdout(), f)
 			}
 			shown := f.Limit
 			f.Limit++ // to see whether there are more
@@ -84,8 +81,9 @@ A job is stalled when its worker has said nothing of it for 30 seconds.`,
 	return cmd
 }
 
-// watchJobs prints the list again and again, each over the last.
-func (a *app) watchJobs(ctx context.Context, adm *admin.Admin, w io.Writer, f admin.JobFilter) error {
+// watchJobs prints the list again and again. On a terminal each list replaces the previous
+// one.
+func watchJobs(ctx context.Context, adm *admin.Admin, w io.Writer, f admin.JobFilter) error {
 	clear := ""
 	if isTerminal(terminalOf(w)) {
 		clear = "\x1b[H\x1b[2J"
@@ -107,7 +105,7 @@ func (a *app) watchJobs(ctx context.Context, adm *admin.Admin, w io.Writer, f ad
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(watchEvery):
+		case <-time.After(watchPause):
 		}
 	}
 }
@@ -124,7 +122,7 @@ func jobState(j admin.JobStatus) string {
 	return state
 }
 
-// jobDue is when a job that waits is due; others are not.
+// jobDue is the due time of a pending job.
 func jobDue(j admin.JobStatus) time.Time {
 	switch {
 	case j.Status != admin.JobPending:
@@ -135,10 +133,4 @@ func jobDue(j admin.JobStatus) time.Time {
 	return j.RunAt
 }
 
-func jobID(text string) (int64, error) {
-	id, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || id <= 0 {
-		return 0, usageError{fmt.Errorf("%q is no id of a job", text), "run: posthorn jobs list"}
-	}
-	return id, nil
-}
+func jobID(text string) (int64, error) { return parseID(text, "a job", "jobs list") }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -10,29 +9,28 @@ import (
 )
 
 func newJobsRetry(a *app) *cobra.Command {
-	cmd := a.onJobs((*admin.Admin).ResetJob, "is pending again")
-	cmd.Use = "retry ID…"
-	cmd.Short = "Let jobs begin anew that have failed for good, or that a worker has"
-	cmd.Long = `Let jobs begin anew: those that have failed for good, with their retries as at
-first, or those that a worker has, which can say nothing more of them.`
-	cmd.Example = "  posthorn jobs retry 7 8 --reason 'mail server is back'"
-	return cmd
+	return a.onJobs(about{
+		use:   "retry ID…",
+		short: "Start jobs again that have failed for good, or that a worker has",
+		long: `Start jobs again: jobs that have failed for good, with all their retries, or jobs
+that a worker has; that worker loses the job.`,
+		example: "  posthorn jobs retry 7 8 --reason 'mail server is back'",
+	}, (*admin.Admin).ResetJob, "is pending again")
 }
 
 func newJobsCancel(a *app) *cobra.Command {
-	cmd := a.onJobs((*admin.Admin).CancelJob, "is cancelled")
-	cmd.Use = "cancel ID…"
-	cmd.Short = "End jobs that are not finished"
-	cmd.Long = cmd.Short + `. A worker that has one can say nothing
-more of it.`
-	cmd.Example = "  posthorn jobs cancel 7 --reason 'order was withdrawn'"
-	return cmd
+	return a.onJobs(about{
+		use:     "cancel ID…",
+		short:   "End jobs that are not finished",
+		long:    "End jobs that are not finished. A worker that has one of them loses it.",
+		example: "  posthorn jobs cancel 7 --reason 'order was withdrawn'",
+	}, (*admin.Admin).CancelJob, "is cancelled")
 }
 
-// onJobs is a command that does one thing to jobs, one after the other.
-func (a *app) onJobs(do func(adm *admin.Admin, ctx context.Context, id int64, reason string) error, done string) *cobra.Command {
-	cmd := &cobra.Command{Args: cobra.MinimumNArgs(1)}
-	reason := cmd.Flags().String("reason", "", "why, for the log of the job")
+// onJobs makes a command that does something to jobs, one after the other.
+func (a *app) onJobs(d about, do func(adm *admin.Admin, ctx context.Context, id int64, reason string) error, done string) *cobra.Command {
+	cmd := d.command()
+	reason := cmd.Flags().String("reason", "", "the reason, for the log of the job")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ids := make([]int64, len(args))
 		for i, arg := range args {
@@ -46,7 +44,7 @@ func (a *app) onJobs(do func(adm *admin.Admin, ctx context.Context, id int64, re
 				if err := do(adm, cmd.Context(), id, *reason); err != nil {
 					return err
 				}
-				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "job %d %s\n", id, done); err != nil {
+				if err := printLine(cmd, "job %d %s", id, done); err != nil {
 					return err
 				}
 			}

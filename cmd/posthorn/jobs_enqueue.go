@@ -34,12 +34,7 @@ type jobFlags struct {
 }
 
 func newJobsEnqueue(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "enqueue TITLE [PAYLOAD] | enqueue --lines",
-		Short:   "Enqueue jobs",
-		Long:    jobsEnqueueLong,
-		Example: jobsEnqueueExample,
-	}
+	cmd := about{"enqueue TITLE [PAYLOAD] | enqueue --lines", "Enqueue jobs", jobsEnqueueLong, jobsEnqueueExample}.command()
 	var f jobFlags
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.job.Tags, "tag", nil, "a tag, by which workers find the job; may be repeated")

@@ -15,7 +15,7 @@ var jobsPause = doing{
 	about: about{
 		use:     "pause TAG",
 		short:   "Hand out no jobs with a tag until it is resumed",
-		long:    "Hand out no jobs with a tag until it is resumed. Those that workers have go on.",
+		long:    "Hand out no jobs with a tag until it is resumed. Jobs that workers have continue.",
 		example: "  posthorn jobs pause mail",
 	},
 	do: done("tag %s is paused", (*admin.Admin).PauseJobTag),
@@ -28,9 +28,9 @@ var jobsResume = doing{
 		example: "  posthorn jobs resume mail",
 	},
 	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
-		was, err := adm.ResumeJobTag(ctx, args[0])
+		wasPaused, err := adm.ResumeJobTag(ctx, args[0])
 		sentence := fmt.Sprintf("tag %s is resumed", args[0])
-		if !was {
+		if !wasPaused {
 			sentence = fmt.Sprintf("tag %s was not paused", args[0])
 		}
 		return outcome{sentence: sentence}, err
@@ -38,39 +38,35 @@ var jobsResume = doing{
 }
 
 func newJobsLimit(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "limit TAG",
-		Short: "Set how many jobs with a tag may run",
-		Long: `Set how many jobs with a tag may run at once, and how many may start in a
-period, over all workers. What is left out is not limited: without any flag the
-limits of the tag are removed. Jobs that are held back keep their place.`,
-		Example: `  posthorn jobs limit mail --max-running 5
+	var l admin.JobLimit
+	cmd := doing{
+		about: about{
+			use:   "limit TAG",
+			short: "Set how many jobs with a tag may run",
+			long: `Set how many jobs with a tag may run at once, and how many may start in a
+period, over all workers. A flag that is left out removes that limit: without any
+flag the tag has no limits. Jobs that are held back keep their place.`,
+			example: `  posthorn jobs limit mail --max-running 5
   posthorn jobs limit mail --max-started 100 --per 1m
   posthorn jobs limit mail`,
-		Args: cobra.ExactArgs(1),
-	}
-	flags := cmd.Flags()
-	var running, started int
-	numberVar(flags, &running, "max-running", 0, 0, mostInSQL, "how many at once")
-	numberVar(flags, &started, "max-started", 0, 0, mostInSQL, "how many in a period")
-	per := flags.Duration("per", 0, "the period")
-	cmd.MarkFlagsRequiredTogether("max-started", "per")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		l := admin.JobLimit{MaxRunning: running, MaxStarted: started, Period: *per}
-		if flags.Changed("max-running") && running == 0 {
-			l.MaxRunning = -1
-		}
-		if flags.Changed("max-started") && started == 0 {
-			l.MaxStarted = -1
-		}
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			if err := adm.SetJobLimit(cmd.Context(), args[0], l); err != nil {
-				return err
+		},
+		prepare: func(cmd *cobra.Command, _ []string) error {
+			for name, limit := range map[string]*int{"max-running": &l.MaxRunning, "max-started": &l.MaxStarted} {
+				if *limit == 0 && cmd.Flags().Changed(name) {
+					*limit = -1 // none at all; 0 would be no limit
+				}
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "tag %s: %s\n", args[0], limitText(l))
-			return err
-		})
-	}
+			return nil
+		},
+		do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+			return outcome{sentence: fmt.Sprintf("tag %s: %s", args[0], limitText(l))}, adm.SetJobLimit(ctx, args[0], l)
+		},
+	}.of(a)
+	flags := cmd.Flags()
+	numberVar(flags, &l.MaxRunning, "max-running", 0, 0, mostInSQL, "how many at once")
+	numberVar(flags, &l.MaxStarted, "max-started", 0, 0, mostInSQL, "how many in a period")
+	flags.DurationVar(&l.Period, "per", 0, "the period")
+	cmd.MarkFlagsRequiredTogether("max-started", "per")
 	return cmd
 }
 

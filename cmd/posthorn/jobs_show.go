@@ -10,7 +10,7 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-// jobDetails is what is printed about one job.
+// jobDetails is a job as posthorn jobs show prints it.
 type jobDetails struct {
 	admin.JobStatus
 	Log []admin.JobEntry `json:"log"`
@@ -30,36 +30,35 @@ var jobsShow = showing[jobDetails]{
 		if d.JobStatus, err = adm.Job(ctx, id); err != nil {
 			return d, err
 		}
-		log, err := adm.JobLog(ctx, id)
-		d.Log = append([]admin.JobEntry{}, log...)
+		d.Log, err = adm.JobLog(ctx, id)
 		return d, err
 	},
-	print: printJob,
+	fields: jobFields,
+	below:  printJobDocuments,
 }
 
-func printJob(w io.Writer, d jobDetails) error {
-	f := newFields(w)
-	f.field("id", d.ID)
-	f.field("title", d.Title)
-	f.field("description", d.Description)
-	f.field("tags", strings.Join(d.Tags, ", "))
-	f.field("status", jobState(d.JobStatus))
-	f.field("error", d.ErrorMessage)
-	f.field("attempt", d.Attempt)
-	f.field("failures", d.RetryCount)
-	f.field("max retries", d.MaxRetries)
-	f.field("next retry", d.NextRetryAt)
-	f.field("priority", d.Priority)
-	f.field("run at", d.RunAt)
-	f.field("unique key", d.UniqueKey)
-	f.field("worker", d.Worker)
-	f.field("lease until", d.LeaseUntil)
-	f.field("created", d.CreatedAt)
-	f.field("updated", d.UpdatedAt)
-	f.field("finished", d.FinishedAt)
-	if err := f.flush(); err != nil {
-		return err
-	}
+func jobFields(field fields, d jobDetails) {
+	field("id", d.ID)
+	field("title", d.Title)
+	field("description", d.Description)
+	field("tags", strings.Join(d.Tags, ", "))
+	field("status", jobState(d.JobStatus))
+	field("error", d.ErrorMessage)
+	field("attempt", d.Attempt)
+	field("failures", d.RetryCount)
+	field("max retries", d.MaxRetries)
+	field("next retry", d.NextRetryAt)
+	field("priority", d.Priority)
+	field("run at", d.RunAt)
+	field("unique key", d.UniqueKey)
+	field("worker", d.Worker)
+	field("lease until", d.LeaseUntil)
+	field("created", d.CreatedAt)
+	field("updated", d.UpdatedAt)
+	field("finished", d.FinishedAt)
+}
+
+func printJobDocuments(w io.Writer, d jobDetails) error {
 	var parts strings.Builder
 	for _, part := range []struct {
 		name     string
@@ -80,6 +79,6 @@ var jobLogColumns = columns[admin.JobEntry]{"at|action|attempt|worker|took|what"
 	if e.ExecutionTimeMS != nil {
 		took = (time.Duration(*e.ExecutionTimeMS) * time.Millisecond).String()
 	}
-	what, _, _ := strings.Cut(e.ErrorMessage+e.Reason, "\n") // a stack is in --json
-	return []any{e.CreatedAt, e.Action, e.Attempt, e.Worker, took, what}
+	reason, _, _ := strings.Cut(e.ErrorMessage+e.Reason, "\n") // only --json has the stack
+	return []any{e.CreatedAt, e.Action, e.Attempt, e.Worker, took, reason}
 }}

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	_ "gocloud.dev/secrets/awskms"     // awskms://
+	_ "gocloud.dev/secrets/hashivault" // hashivault://
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
@@ -18,23 +20,24 @@ import (
 	"github.com/posthorn/posthorn/seal/keeper"
 )
 
-// keeperFlags say what wraps the keys of confidential streams.
+// keeperFlags are the flags for keepers, which wrap the keys of confidential streams.
 type keeperFlags struct {
 	key   string
 	named []string
 }
 
-const keeperHelp = `Payloads of confidential streams are sealed and opened with --seal-key, or for
-streams whose policy names a keeper, with --keeper NAME=URL. A URL is
-file:///path/to/key, base64key://…, awskms://…, hashivault://….`
+const keeperHelp = `Payloads of confidential streams are sealed and opened with the keeper of
+--seal-key, or, if the policy of the stream names a keeper, with that of --keeper
+NAME=URL. A URL is file:///path/to/key, base64key://…, awskms://… or
+hashivault://….`
 
 func (f *keeperFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.key, "seal-key", "", "the URL of what wraps the keys of confidential streams, such as file:///etc/posthorn/seal.key (env POSTHORN_SEAL_KEY)")
-	flags.StringArrayVar(&f.named, "keeper", nil, "NAME=URL of one that policies name; may be repeated (env POSTHORN_KEEPERS, separated by spaces)")
+	flags.StringVar(&f.key, "seal-key", "", "the URL of the keeper for confidential streams, such as file:///etc/posthorn/seal.key (env POSTHORN_SEAL_KEY)")
+	flags.StringArrayVar(&f.named, "keeper", nil, "NAME=URL of a keeper that policies name; may be repeated (env POSTHORN_KEEPERS, separated by spaces)")
 }
 
-// urls are the URLs of keepers by name. No error repeats one: there may be a key in it.
+// urls returns the URLs of keepers by name. Errors do not quote them: a URL may have a key.
 func (f *keeperFlags) urls() (map[string]string, error) {
 	urls := map[string]string{}
 	key := f.key
@@ -61,7 +64,7 @@ func (f *keeperFlags) urls() (map[string]string, error) {
 	return urls, nil
 }
 
-// keepers are open until closed.
+// keepers are open keepers by name.
 type keepers map[string]keeper.Keeper
 
 func (f *keeperFlags) open(ctx context.Context) (keepers, error) {
@@ -101,7 +104,7 @@ func (k keepers) config() posthorn.SealConfig {
 	return config
 }
 
-// withOpener opens payloads of confidential streams for one command.
+// withOpener runs use with an opener of sealed payloads.
 func (f *keeperFlags) withOpener(ctx context.Context, db posthorn.DB, log *slog.Logger, use func(admin.Opener) error) error {
 	open, err := f.open(ctx)
 	if err != nil {
@@ -116,7 +119,7 @@ func (f *keeperFlags) withOpener(ctx context.Context, db posthorn.DB, log *slog.
 	return use(sealing.New(db, sealer, log))
 }
 
-// ownKey is the key file of a database of one's own, made when there is none.
+// ownKey uses the key file of up's own database, and makes it if there is none.
 func (f *keeperFlags) ownKey(dir string) (made string, err error) {
 	urls, err := f.urls()
 	if err != nil || urls[""] != "" {

@@ -14,8 +14,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// The lines of a batch that is under way when the command ends are counted; when its
-// connection breaks, they are named.
+// The lines of a batch that is under way at an interrupt are counted. If the connection
+// breaks, the error names the lines of the batch.
 func TestLinesAreCountedExactly(t *testing.T) {
 	t.Parallel()
 	for _, command := range []struct{ name, table, line string }{

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
+	"strconv"
 	"syscall"
 
 	"github.com/posthorn/posthorn"
 )
 
-// listen takes the address, before anything that takes time is begun.
+// listen occupies the address. Commands call it first, so that an occupied address is
+// reported at once.
 func listen(ctx context.Context, address string) (net.Listener, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
@@ -20,16 +21,16 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	}
 	hint := "--listen takes an address and a port, such as 127.0.0.1:8080 or :8080"
 	if errors.Is(err, syscall.EADDRINUSE) {
-		hint = "end what runs there, or choose another port, such as --listen 127.0.0.1:8081"
+		hint = "stop the program that uses it, or choose another port, such as --listen 127.0.0.1:8081"
 	}
 	if errors.Is(err, syscall.EACCES) {
-		hint = "ports below 1024 are for root; choose another one"
+		hint = "ports below 1024 need root; choose another one"
 	}
-	return nil, hintError{fmt.Errorf("cannot listen on %s: %w", address, reason(err)), hint}
+	return nil, hintError{fmt.Errorf("cannot listen on %s: %w", address, withoutAddress(err)), hint}
 }
 
-// reason is what is left when the address is said already.
-func reason(err error) error {
+// withoutAddress removes the address from an error of the network.
+func withoutAddress(err error) error {
 	var number syscall.Errno
 	if errors.As(err, &number) {
 		return number
@@ -37,7 +38,7 @@ func reason(err error) error {
 	return err
 }
 
-// access is who gets in at an address.
+// access tells which requests an address answers.
 type access string
 
 const (
@@ -46,8 +47,8 @@ const (
 	accessEverybody access = "OPEN TO EVERYONE who reaches it, until there is a token: posthorn tokens create"
 )
 
-// accessAt says who gets in, and refuses to let in everybody who can reach this
-// machine, unless told to.
+// accessAt returns the access at an address. Without tokens it refuses an address that
+// other machines can reach, unless insecure is set.
 func accessAt(ctx context.Context, ph *posthorn.Client, address net.Addr, insecure bool) (access, error) {
 	required, err := ph.Admin().TokensRequired(ctx)
 	switch {
@@ -62,7 +63,7 @@ func accessAt(ctx context.Context, ph *posthorn.Client, address net.Addr, insecu
 	}
 	return "", hintError{
 		fmt.Errorf("%w to listen on %s: there is no token yet, and everyone who reaches it could do everything", posthorn.ErrRefused, address),
-		"make a token first, which every request must carry from then on: posthorn tokens create NAME --scope all; or listen on 127.0.0.1; or say --insecure",
+		"make a token first, which every request must carry from then on: posthorn tokens create NAME --scope all; or listen on 127.0.0.1; or allow it with --insecure",
 	}
 }
 
@@ -71,7 +72,7 @@ func isLoopback(address net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// urlOf is how to reach a listener from this machine.
+// urlOf is the URL of a listener on this machine.
 func urlOf(address net.Addr, encrypted bool) string {
 	scheme := "http://"
 	if encrypted {
@@ -79,11 +80,7 @@ func urlOf(address net.Addr, encrypted bool) string {
 	}
 	text := address.String()
 	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
-		_, port, found := strings.Cut(text, "]:")
-		if !found {
-			_, port, _ = strings.Cut(text, ":")
-		}
-		text = "localhost:" + port
+		text = "localhost:" + strconv.Itoa(tcp.Port)
 	}
 	return scheme + text
 }

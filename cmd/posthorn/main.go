@@ -1,8 +1,8 @@
 // Command posthorn runs and operates Posthorn, an event platform inside
 // PostgreSQL.
 //
-// The package owns flags, output and exit codes: one file per command, all of
-// them thin. What a command does belongs to the packages it calls.
+// The package owns flags, output and exit codes. The work of a command is done by the
+// packages that it calls.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// After the first signal a second one ends the process at once.
+	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 }
 
 // Each script has an empty database of its own in DATABASE_URL, and in
-// MISSING_DATABASE_URL one that the server does not know. DATA is a directory
-// that a server may use, whatever account it runs as.
+// MISSING_DATABASE_URL the URL of a database that does not exist. DATA is a directory that
+// a server of any account may use.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -76,7 +76,7 @@ func migrated(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("DATABASE_URL", posthorntest.Database(ts.Value(testKey{}).(testing.TB)))
 }
 
-// occupied sets OCCUPIED to an address on which somebody listens already.
+// occupied sets OCCUPIED to an address that is in use.
 func occupied(ts *testscript.TestScript, _ bool, _ []string) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
@@ -84,7 +84,7 @@ func occupied(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("OCCUPIED", listener.Addr().String())
 }
 
-// startRedis starts a Redis, and sets REDIS to its URL, REDISS to that by TLS, and
+// startRedis starts a Redis, and sets REDIS to its URL, REDISS to its URL for TLS, and
 // CERT to the certificate.
 func startRedis(ts *testscript.TestScript, _ bool, _ []string) {
 	t := ts.Value(testKey{}).(testing.TB)
@@ -95,7 +95,7 @@ func startRedis(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("CERT", cert.Cert)
 }
 
-// entries sees to it that a stream of that Redis has so many: entries stream n
+// entries checks the number of entries of a stream in that Redis: entries stream n
 func entries(ts *testscript.TestScript, _ bool, args []string) {
 	options, err := goredis.ParseURL(ts.Getenv("REDIS"))
 	ts.Check(err)
@@ -138,7 +138,7 @@ func waitsql(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// use takes the database from what up has printed to a file.
+// use sets DATABASE_URL to the database that up has printed to a file.
 func use(ts *testscript.TestScript, _ bool, args []string) {
 	match := regexp.MustCompile(`(?m)^database: (\S+)$`).FindStringSubmatch(ts.ReadFile(args[0]))
 	if match == nil {
@@ -147,7 +147,7 @@ func use(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("DATABASE_URL", match[1])
 }
 
-// exits runs a program that has to end with the given code: exits 2 posthorn …
+// exits runs a program that must end with the given code: exits 2 posthorn …
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits code program [args...]")

@@ -15,15 +15,15 @@ import (
 
 const migrateLong = `Install the schema posthorn, or bring it to the version of this binary.
 
-Everything happens in one transaction. Many processes may migrate at once: one
-works, the others wait for it. If a table is in use by a long transaction,
-migrate tries again until it gets its turn, without making others wait.
+The migration is one transaction. Several processes may migrate at once: one
+works, and the others wait for it. While a long transaction uses a table, migrate
+retries with pauses, so that other transactions do not wait behind it.
 
-The role must own the schema, or may create it; it need not be superuser.
-A database that is newer than this binary is left alone.
+The role must own the schema, or have the right to create it; it need not be a
+superuser. A database that is newer than this binary is not changed.
 
-With --with-pg-cron, the extension pg_cron runs upkeep and schedules, also while
-no other process does. It has to be installed on the server.`
+With --with-pg-cron, the extension pg_cron runs upkeep and schedules, even while
+no process of Posthorn runs. The extension must be installed on the server.`
 
 const migrateExample = `  posthorn migrate --database-url postgres://app@localhost/shop
   posthorn migrate --status
@@ -31,15 +31,9 @@ const migrateExample = `  posthorn migrate --database-url postgres://app@localho
   posthorn migrate --with-pg-cron`
 
 func newMigrate(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "migrate",
-		Short:   "Install or upgrade the schema in the database",
-		Long:    migrateLong,
-		Example: migrateExample,
-		Args:    cobra.NoArgs,
-	}
-	status := cmd.Flags().Bool("status", false, "only say how the database compares with this binary")
-	dryRun := cmd.Flags().Bool("dry-run", false, "only print the SQL that would be run")
+	cmd := about{"migrate", "Install or upgrade the schema in the database", migrateLong, migrateExample}.command()
+	status := cmd.Flags().Bool("status", false, "only compare the database with this binary")
+	dryRun := cmd.Flags().Bool("dry-run", false, "only print the SQL that migrate would run")
 	withPgCron := cmd.Flags().Bool("with-pg-cron", false, "let pg_cron run upkeep and schedules")
 	asJSON := jsonFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("status", "dry-run", "with-pg-cron")
@@ -61,7 +55,7 @@ func newMigrate(a *app) *cobra.Command {
 	return cmd
 }
 
-// migration is what is printed about a migration.
+// migration is a migration as the command prints it.
 type migration struct {
 	schema.Report
 	PgCronJob int64 `json:"pg_cron_job,omitempty"`
@@ -72,7 +66,7 @@ func (a *app) migrate(cmd *cobra.Command, conn *pgx.Conn, withPgCron, asJSON boo
 	if err != nil {
 		return err
 	}
-	if err := a.warnOfStrangers(cmd.Context(), conn); err != nil {
+	if err := a.warnOfForeignObjects(cmd.Context(), conn); err != nil {
 		return err
 	}
 	done := migration{Report: report}
@@ -87,8 +81,8 @@ func (a *app) migrate(cmd *cobra.Command, conn *pgx.Conn, withPgCron, asJSON boo
 	return printMigrated(cmd.OutOrStdout(), done)
 }
 
-// usePgCron registers the one job that tends the database, also where pg_cron is in
-// another database of the server.
+// usePgCron registers the job that does upkeep. pg_cron may be in another database of the
+// server.
 func (a *app) usePgCron(ctx context.Context, conn *pgx.Conn) (job int64, err error) {
 	return admin.New(conn, a.namespace).UsePgCron(ctx, func(ctx context.Context, database string) (*pgx.Conn, error) {
 		config := conn.Config()
@@ -101,12 +95,12 @@ func (a *app) usePgCron(ctx context.Context, conn *pgx.Conn) (job int64, err err
 	})
 }
 
-// warnOfStrangers names the tables of users in schema posthorn: removing Posthorn
-// would remove them too.
-func (a *app) warnOfStrangers(ctx context.Context, conn *pgx.Conn) error {
+// warnOfForeignObjects logs the objects of users in schema posthorn: dropping the schema
+// would drop them too.
+func (a *app) warnOfForeignObjects(ctx context.Context, conn *pgx.Conn) error {
 	found, err := schema.Compare(ctx, conn)
 	if err == nil && len(found.Unexpected) > 0 {
-		a.log.Warn("schema posthorn holds objects that are not Posthorn's; move them: alter table posthorn.NAME set schema public",
+		a.log.Warn("schema posthorn has objects that are not Posthorn's; move them: alter table posthorn.NAME set schema public",
 			"objects", found.Unexpected)
 	}
 	return err
@@ -125,8 +119,8 @@ func printMigrated(w io.Writer, done migration) error {
 	return err
 }
 
-// printReport names the migrations, which happen once. The functions are many,
-// and all of them are applied each time.
+// printReport names the migrations. It leaves out the functions: they are many, and all of
+// them are applied each time.
 func printReport(w io.Writer, r schema.Report) error {
 	for _, file := range r.Applied {
 		if strings.HasPrefix(file, "migrations/") {
@@ -163,9 +157,9 @@ func printState(w io.Writer, s schema.State) error {
 	if s.Standing == schema.Absent {
 		database = ""
 	}
-	t := newTable(w, "status", "database", "binary", "applied at", "applied by", "pending files")
-	t.row(s.Standing, database, s.Binary, s.AppliedAt, s.AppliedBy, len(s.Pending))
-	return t.flush()
+	return columns[schema.State]{"status|database|binary|applied at|applied by|pending files", func(s schema.State) []any {
+		return []any{s.Standing, database, s.Binary, s.AppliedAt, s.AppliedBy, len(s.Pending)}
+	}}.print(w, []schema.State{s})
 }
 
 func migrateDryRun(cmd *cobra.Command, conn *pgx.Conn, asJSON bool) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/posthorn/posthorn/internal/testpg/pgcron"
 )
 
-// One job tends each database, whether pg_cron lives there or elsewhere.
+// Each database has one job for upkeep, in whichever database pg_cron is installed.
 func TestMigrateWithPgCron(t *testing.T) {
 	t.Parallel()
 	home := pgcron.Start(t).URL()

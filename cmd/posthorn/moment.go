@@ -11,11 +11,11 @@ import (
 )
 
 const timeHelp = `TIME is a moment such as 2026-01-31T12:00:00Z, 2026-01-31 (its first second,
-here) or 15:04 (today, or yesterday when that is still to come), or a time ago
-such as -10m or -1h30m.`
+local) or 15:04 (the last one that has passed), or a time ago such as -10m or
+-1h30m.`
 
-// parseMoment reads a place in the log. A time ago is counted from the
-// database's clock, since that is what events are stamped with.
+// parseMoment reads a place in the log. A time ago is counted by the database's clock,
+// from which events have their times.
 func parseMoment(ctx context.Context, adm *admin.Admin, text string) (posthorn.Moment, error) {
 	switch text {
 	case "beginning":
@@ -44,8 +44,8 @@ func pastTime(text string, now time.Time) (time.Time, error) {
 	return t, err
 }
 
-// futureTime is for what shall happen: a duration means from now on, and a time
-// of day that has passed means tomorrow's.
+// futureTime reads a time to come: a duration from now, or a time of day, which is
+// tomorrow's if today's has passed.
 func futureTime(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return now.Add(d), nil
@@ -57,7 +57,7 @@ func futureTime(text string, now time.Time) (time.Time, error) {
 	return t, err
 }
 
-// parseTime reads a moment, and reports whether it was only a time of day.
+// parseTime reads a time, and reports whether it was only a time of day.
 func parseTime(text string, now time.Time) (t time.Time, clock bool, err error) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
 		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
@@ -76,8 +76,8 @@ func parseTime(text string, now time.Time) (t time.Time, clock bool, err error) 
 	}
 }
 
-// minus is the typographic one. It may come from a document, and it is what
-// shieldNegative writes.
+// minus is the typographic minus. shieldNegative writes it, and users may copy it from
+// documents.
 const minus = "−"
 
 func plainMinus(text string) string {
@@ -87,8 +87,7 @@ func plainMinus(text string) string {
 	return text
 }
 
-// shieldNegative lets a time ago such as -1h be an argument: with its plain
-// minus it would be taken for flags.
+// shieldNegative makes a time ago such as -1h an argument: cobra would take it for flags.
 func shieldNegative(args []string) []string {
 	shielded := make([]string, len(args))
 	for i, arg := range args {

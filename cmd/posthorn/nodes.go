@@ -13,21 +13,21 @@ import (
 func newNodes(a *app) *cobra.Command {
 	return holding(about{
 		use:   "nodes",
-		short: "See the running processes, and remove dead ones",
-		long: `A node is a running process that has registered and sends heartbeats. One that
-is silent for 90 seconds is stale, and forgotten after 10 minutes.`,
+		short: "Show nodes, the running processes, and remove dead ones",
+		long: `A node is a running process that has registered and sends heartbeats. Without a
+heartbeat it is stale after 90 seconds, and is removed after 10 minutes.`,
 	}, nodesList.of(a), nodesRemove.of(a))
 }
 
 var nodesList = listing[admin.NodeStatus]{
 	about: about{
 		use:   "list",
-		short: "List nodes, what they work on and what they can handle",
+		short: "List nodes with their leases and handlers",
 		long: `List the nodes of the namespace.
 
-LEASES is how many batches of events a node works on, and HANDLERS what it can
-handle, as group/handler. With --json the patterns of each are printed, and what
-else the node has said of itself.`,
+LEASES is the number of batches of events that a node works on, and HANDLERS are
+its handlers, as group/handler. --json also has the patterns of each handler, and
+the description and metadata of the node.`,
 		example: `  posthorn nodes list
   posthorn nodes list --namespace shop --json`,
 	},
@@ -49,11 +49,11 @@ var nodesRemove = doing{
 	about: about{
 		use:   "remove NODE",
 		short: "Remove a dead node, so that others take over its work at once",
-		long: `Remove a node that is known to be dead: its leases are given back, and others
-take over without waiting for their deadlines. It need not have registered.
+		long: `Remove a node that is known to be dead: its leases are given back, and other nodes
+take over its work without waiting for the deadlines. It need not have registered.
 
-Nothing breaks when the node lives after all. It registers again, what it was
-working on is handled a second time, and its late answers are refused.`,
+Nothing breaks if the node is alive after all. It registers again, the events of
+its leases are handled a second time, and its late answers are refused.`,
 		example: "  posthorn nodes remove api-1-4711-9f3c2a1b",
 	},
 	json: true,

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// wholeNumber is a flag that takes whole numbers of a range, and says which.
+// wholeNumber is a flag for whole numbers in a range, which its error names.
 type wholeNumber struct {
 	value    *int
 	min, max int
@@ -19,7 +19,7 @@ func numberVar(flags *pflag.FlagSet, value *int, name string, initial, least, mo
 	flags.Var(wholeNumber{value, least, most}, name, usage)
 }
 
-// limitVar adds --limit: how much a command lists.
+// limitVar adds --limit, the number of things that a command lists.
 func limitVar(flags *pflag.FlagSet, value *int, initial, most int, usage string) {
 	numberVar(flags, value, "limit", initial, 1, most, usage)
 }
@@ -39,7 +39,7 @@ func (n wholeNumber) Set(text string) error {
 }
 
 func (n wholeNumber) String() string {
-	if n.value == nil || *n.value == 0 { // pflag asks a zero value, to see which defaults need not be printed
+	if n.value == nil || *n.value == 0 { // pflag calls it on a zero value, to find defaults that need not be printed
 		return "0"
 	}
 	return strconv.Itoa(*n.value)

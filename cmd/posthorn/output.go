@@ -11,6 +11,19 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// printLine prints a line.
+func printLine(cmd *cobra.Command, format string, values ...any) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", values...)
+	return err
+}
+
+// printID prints the id of something new.
+func printID(cmd *cobra.Command, id int64, asJSON bool) error {
+	return idOutcome(id).print(cmd, asJSON)
+}
+
+func idOutcome(id int64) outcome { return outcome{fmt.Sprint(id), map[string]int64{"id": id}} }
+
 // jsonFlag adds --json, which every command has that lists something.
 func jsonFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("json", false, "print JSON")
@@ -23,17 +36,7 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// printID prints the id of something new.
-func printID(cmd *cobra.Command, id int64, asJSON bool) error {
-	if asJSON {
-		return printJSON(cmd.OutOrStdout(), map[string]int64{"id": id})
-	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), id)
-	return err
-}
-
-// cut leaves the first n of a list, which was asked for one more, and tells the
-// user if there is more.
+// cut shortens a list to n entries. If the list has more, it tells the user so.
 func cut[T any](cmd *cobra.Command, list []T, n int) ([]T, error) {
 	if len(list) <= n {
 		return list, nil
@@ -46,33 +49,56 @@ func cut[T any](cmd *cobra.Command, list []T, n int) ([]T, error) {
 	return list[:n], err
 }
 
-// table prints aligned columns under a header.
-type table struct{ w *tabwriter.Writer }
-
-func newTable(w io.Writer, header ...string) table {
-	t := table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	for i := range header {
-		header[i] = strings.ToUpper(header[i])
-	}
-	t.line(header)
-	return t
+// columns describe a table of things.
+type columns[T any] struct {
+	names string // separated by |
+	row   func(T) []any
 }
 
-// row adds a line. Empty and nil cells show as "-", so that columns can be
-// counted, and line breaks as spaces.
-func (t table) row(cells ...any) {
-	texts := make([]string, len(cells))
-	for i, c := range cells {
-		texts[i] = cell(c)
+// print aligns the columns under a header. Empty and nil cells show as "-", so that
+// columns can be counted.
+func (c columns[T]) print(w io.Writer, list []T) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	// The last column gets no tab, which would pad it with spaces.
+	_, _ = fmt.Fprintln(t, strings.ReplaceAll(strings.ToUpper(c.names), "|", "\t")) // Flush returns the error
+	for _, x := range list {
+		row := c.row(x)
+		cells := make([]string, len(row))
+		for i, value := range row {
+			cells[i] = cell(value)
+		}
+		_, _ = fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
-	t.line(texts)
+	return t.Flush()
 }
 
-// The last column gets no tab, which would pad it with spaces. Errors of the
-// writer come out of flush.
-func (t table) line(cells []string) { _, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
+// printBelow prints the table after an empty line, unless it is empty.
+func (c columns[T]) printBelow(w io.Writer, list []T) error {
+	if len(list) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return c.print(w, list)
+}
 
-func (t table) flush() error { return t.w.Flush() }
+// printOrJSON prints the table, or the things as JSON.
+func (c columns[T]) printOrJSON(w io.Writer, list []T, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, append([]T{}, list...))
+	}
+	return c.print(w, list)
+}
+
+// fields prints a property of a thing, one a line.
+type fields func(name string, value any)
+
+func printFields(w io.Writer, print func(fields)) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	print(func(name string, value any) { _, _ = fmt.Fprintf(t, "%s\t%s\n", name, cell(value)) }) // Flush returns the error
+	return t.Flush()
+}
 
 var oneLine = strings.NewReplacer("\t", " ", "\r\n", " ", "\n", " ")
 
@@ -95,8 +121,8 @@ func cell(v any) string {
 	return text
 }
 
-// formatTime prints the local time with its offset, to the second. JSON keeps
-// all digits.
+// formatTime formats a time as local time with its offset, to the second. JSON has all
+// digits.
 func formatTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -104,18 +130,7 @@ func formatTime(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05 -07:00")
 }
 
-// fields prints one thing, a line for each of its properties.
-type fields struct{ w *tabwriter.Writer }
-
-func newFields(w io.Writer) fields {
-	return fields{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-}
-
-func (f fields) field(name string, value any) { _, _ = fmt.Fprintf(f.w, "%s\t%s\n", name, cell(value)) }
-
-func (f fields) flush() error { return f.w.Flush() }
-
-// roughSeconds is a period for people: 1h4m0s, or nothing.
+// roughSeconds formats a period for people: 1h4m0s; a period of zero is "".
 func roughSeconds(seconds float64) string {
 	if seconds == 0 {
 		return ""

@@ -11,10 +11,8 @@ import (
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	var never *time.Time
-	table := newTable(&out, "group", "error", "since", "lag")
-	table.row("billing", "line one\nline\ttwo", never, 0)
-	table.row("mail", "", nil, 120000)
-	if err := table.flush(); err != nil {
+	table := columns[[]any]{"group|error|since|lag", func(row []any) []any { return row }}
+	if err := table.print(&out, [][]any{{"billing", "line one\nline\ttwo", never, 0}, {"mail", "", nil, 120000}}); err != nil {
 		t.Fatal(err)
 	}
 	want := `GROUP    ERROR              SINCE  LAG

@@ -7,14 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// plain is the stream that all output of the program goes through. Payloads, errors and
-// names come from anybody, and control characters in them could rewrite the
-// screen of an operator, so they are printed as JSON writes them: \u001b.
-// Within the strings of JSON that means the same as before.
+// plain is a stream for all output of the program. Control characters in payloads,
+// errors and names could rewrite an operator's screen, so plain writes them as JSON
+// does: \u001b. In strings of JSON the meaning stays the same.
 type plain struct {
 	mu   sync.Mutex
 	w    io.Writer
-	rest []byte // the beginning of a character whose end has not come yet
+	rest []byte // the beginning of a character that is not complete yet
 }
 
 func (p *plain) Write(text []byte) (int, error) {
@@ -30,7 +29,7 @@ func (p *plain) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// isPlain reports that text is printable ASCII in lines, as most of it is.
+// isPlain reports whether text is printable ASCII in lines, the common case.
 func isPlain(text []byte) bool {
 	for _, b := range text {
 		if b < ' ' && b != '\n' && b != '\t' || b >= 0x7f {
@@ -46,12 +45,12 @@ func (p *plain) show(text []byte) []byte {
 	for len(text) > 0 && utf8.FullRune(text) {
 		char, size := utf8.DecodeRune(text)
 		switch {
-		case char == '\r': // between the parts of JSON, it is a space
+		case char == '\r': // white space in JSON
 			shown = append(shown, ' ')
 		case controls(char):
 			shown = fmt.Appendf(shown, `\u%04x`, char)
 		default:
-			shown = utf8.AppendRune(shown, char) // bytes that are no character become U+FFFD
+			shown = utf8.AppendRune(shown, char) // invalid bytes become U+FFFD
 		}
 		text = text[size:]
 	}
@@ -59,8 +58,8 @@ func (p *plain) show(text []byte) []byte {
 	return shown
 }
 
-// controls reports that a terminal obeys the character instead of showing it:
-// control characters, and those that change the direction of the text around them.
+// controls reports whether a terminal executes the character instead of showing it:
+// control characters, and those that change the direction of text.
 func controls(char rune) bool {
 	switch {
 	case char == '\n' || char == '\t':
@@ -71,8 +70,8 @@ func controls(char rune) bool {
 	return 0x202a <= char && char <= 0x202e || 0x2066 <= char && char <= 0x2069
 }
 
-// terminalOf returns the stream below a plain one, for control characters of the
-// program's own, such as those that clear the screen.
+// terminalOf returns the stream below a plain one. It is for control characters that the
+// program writes itself, for example to clear the screen.
 func terminalOf(w io.Writer) io.Writer {
 	if p, ok := w.(*plain); ok {
 		return p.w

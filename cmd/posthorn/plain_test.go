@@ -30,7 +30,7 @@ func TestControlCharactersAreShown(t *testing.T) {
 	}
 }
 
-// JSON that is shown means what it meant.
+// JSON has the same meaning as before.
 func TestShownJSONIsTheSame(t *testing.T) {
 	t.Parallel()
 	const value = "\x7f\u009b\u202e and \\ \" \n"

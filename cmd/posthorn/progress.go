@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// progress tells how far a long command has come: on a terminal in one line that
-// is rewritten, elsewhere in a line now and then. Short ones are not disturbed.
+// progress reports the progress of a long command: on a terminal in one line that is
+// rewritten, elsewhere in a new line each time. A short command reports nothing.
 type progress struct {
 	w        io.Writer
 	verb     string
@@ -36,7 +36,7 @@ func (p *progress) interval() time.Duration {
 	return progressElsewhere
 }
 
-// at reports that n are done.
+// at reports that n things are done.
 func (p *progress) at(n int) {
 	now := time.Now()
 	if now.Before(p.next) {
@@ -51,7 +51,7 @@ func (p *progress) at(n int) {
 	_, _ = fmt.Fprintf(p.w, "%s%s %d, %.0f per second%s", start, p.verb, n, float64(n)/now.Sub(p.started).Seconds(), end)
 }
 
-// end leaves the line that was rewritten.
+// end ends the line that was rewritten.
 func (p *progress) end() {
 	if p.terminal && p.written {
 		_, _ = fmt.Fprintln(p.w)

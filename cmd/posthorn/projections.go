@@ -12,21 +12,21 @@ import (
 func newProjections(a *app) *cobra.Command {
 	return holding(about{
 		use:   "projections",
-		short: "See and rebuild the tables that follow the log",
-		long: `A projection is a table that follows the log: what events mean is written there
-in the transaction that moves its position. Programs define and keep them.`,
+		short: "Show and rebuild projections, the tables that follow the log",
+		long: `A projection is a table that follows the log: a program applies the events to it,
+in the transaction that moves its position.`,
 	}, projectionsList.of(a), newProjectionsRebuild(a), projectionsAbandon.of(a))
 }
 
 var projectionsList = listing[admin.ProjectionStatus]{
 	about: about{
 		use:   "list",
-		short: "List projections and how far they are",
-		long: `List the projections of the namespace and how far they are.
+		short: "List projections and their positions",
+		long: `List the projections of the namespace and their positions.
 
-LAG is how many events a projection has yet to look at, an estimate beyond
-10,000, and BEHIND the age of the first of them. One that stands still cannot
-apply an event; ERROR says why. It tries again and skips nothing.`,
+LAG is the number of events that a projection has not read yet, an estimate beyond
+10,000, and BEHIND the age of the first of them. A projection stands still when it
+cannot apply an event; ERROR has the reason. It retries, and skips nothing.`,
 		example: "  posthorn projections list --namespace shop --json",
 	},
 	list: (*admin.Admin).Projections,
@@ -58,9 +58,9 @@ var projectionsAbandon = doing{
 	about: about{
 		use:   "abandon NAME",
 		short: "Give up the replacement of a projection",
-		long: `Give up what a program has begun to build in the place of a projection. The
-projection stays as it is. The tables that were built stay behind; until this,
-the log is kept for them.`,
+		long: `Give up the replacement that a program has begun to build for a projection. The
+projection stays as it is, and so do the tables of the replacement. From then on
+retention no longer keeps the log for the replacement.`,
 		example: "  posthorn projections abandon totals --yes",
 	},
 	ask: func(_ context.Context, _ *admin.Admin, args []string) (string, error) {

@@ -9,18 +9,17 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-const projectionsRebuildLong = `Empty the tables of a projection and replay the log into them. The truncate and
-the move to the beginning are one transaction. The replaying is done by the
-programs that keep the projection, so one has to run. This command waits for them
-and shows how far they are; when it is interrupted they go on.
+const projectionsRebuildLong = `Empty the tables of a projection and replay the log into them. One transaction
+truncates the tables and moves the projection to the beginning. The programs that
+run the projection replay the log, so at least one of them must run. This command
+waits and prints the progress; an interrupt ends it, but not the programs.
 
-Name every table that the projection writes to, and no other: what is left in one
-is doubled. The command needs the right to truncate them, and the rights of an
-admin.
+Name every table that the projection writes to, and no other: the rows of a table
+that is not named would be there twice. The command needs the right to truncate
+the tables, and the role posthorn_admin.
 
-It is refused when retention has removed events that the projection had applied,
-since it would lack them. With --partial it is rebuilt from what the log still
-has.`
+A rebuild is refused if retention has removed events that the projection had
+applied. With --partial it begins with the oldest event that the log still has.`
 
 type rebuildFlags struct {
 	tables          []string
@@ -29,18 +28,15 @@ type rebuildFlags struct {
 }
 
 func newProjectionsRebuild(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "rebuild NAME --truncate TABLE",
-		Short: "Empty a projection's tables and replay the log into them",
-		Long:  projectionsRebuildLong,
-		Example: `  posthorn projections rebuild totals --truncate shop.totals
+	cmd := about{
+		"rebuild NAME --truncate TABLE", "Empty a projection's tables and replay the log into them", projectionsRebuildLong,
+		`  posthorn projections rebuild totals --truncate shop.totals
   posthorn projections rebuild totals --truncate totals --truncate total_lines --yes`,
-		Args: cobra.ExactArgs(1),
-	}
+	}.command()
 	f := rebuildFlags{yes: yesFlag(cmd)}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.tables, "truncate", nil, "a table of the projection, named as in SQL; once for each")
-	flags.BoolVar(&f.partial, "partial", false, "also if the log no longer has all events")
+	flags.BoolVar(&f.partial, "partial", false, "even if the log no longer has all events")
 	flags.BoolVar(&f.noWait, "no-wait", false, "do not wait until it is done")
 	_ = cmd.MarkFlagRequired("truncate") // it was just defined
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -62,26 +58,24 @@ func (a *app) rebuildProjection(cmd *cobra.Command, name string, f rebuildFlags)
 			return err
 		}
 		if f.noWait {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "projection %s is being rebuilt\n", name)
-			return err
+			return printLine(cmd, "projection %s is being rebuilt", name)
 		}
 		if err := awaitRebuilt(cmd, adm, name); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "projection %s is rebuilt\n", name)
-		return err
+		return printLine(cmd, "projection %s is rebuilt", name)
 	})
 }
 
-// awaitRebuilt shows how far a rebuild is, until it is done.
+// awaitRebuilt prints the progress of a rebuild until its end.
 func awaitRebuilt(cmd *cobra.Command, adm *admin.Admin, name string) error {
 	p := newProgress(cmd.ErrOrStderr(), "replayed")
 	defer p.end()
-	complained := ""
+	reported := ""
 	return adm.AwaitRebuilt(cmd.Context(), name, func(s admin.ProjectionStatus) {
 		p.at(int(s.RebuildDone))
-		if s.Error != "" && s.Error != complained {
-			complained = s.Error
+		if s.Error != "" && s.Error != reported {
+			reported = s.Error
 			fmt.Fprintf(cmd.ErrOrStderr(), "posthorn: the projection stands still at event %d: %s\n", s.FailedEvent, oneLine.Replace(s.Error))
 		}
 	})

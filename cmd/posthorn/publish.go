@@ -37,12 +37,7 @@ type publishFlags struct {
 }
 
 func newPublish(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "publish TYPE [PAYLOAD] | publish --lines",
-		Short:   "Publish events",
-		Long:    publishLong,
-		Example: publishExample,
-	}
+	cmd := about{"publish TYPE [PAYLOAD] | publish --lines", "Publish events", publishLong, publishExample}.command()
 	var f publishFlags
 	flags := cmd.Flags()
 	flags.StringVar(&f.message.Stream, "stream", "", `the stream (default "default")`)

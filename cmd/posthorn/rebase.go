@@ -8,29 +8,25 @@ import (
 
 const rebaseLong = `Make a log usable that was restored into another cluster.
 
-Positions of groups are snapshots of the cluster they were made in, and mean
-nothing in another one; so claims refuse to work there until this was run, once.
-Each group keeps what it had not been handed. While it runs nobody publishes or
-claims; with a large backlog that may take minutes.`
+The positions of groups are snapshots of the cluster in which they were made, and
+mean nothing in another one: claims are refused there until rebase has run once.
+Each group keeps the events that it had not been handed. Nobody can publish or
+claim while rebase runs; with a large backlog that may take minutes.`
 
 func newRebase(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "rebase",
-		Short:   "Make a log usable that was restored into another cluster",
-		Long:    rebaseLong,
-		Example: "  pg_restore --dbname \"$DATABASE_URL\" shop.dump && posthorn rebase --yes",
-		Args:    cobra.NoArgs,
-	}
+	cmd := about{
+		"rebase", "Make a log usable that was restored into another cluster", rebaseLong,
+		"  pg_restore --dbname \"$DATABASE_URL\" shop.dump && posthorn rebase --yes",
+	}.command()
 	yes := yesFlag(cmd)
 	force := cmd.Flags().Bool("force", false, "also in the cluster that the log belongs to")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx := cmd.Context()
-		return a.withAdmin(ctx, func(adm *admin.Admin) error {
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
 			if err := confirm(cmd, *yes, "rebase the log of this database"); err != nil {
 				return err
 			}
-			groups, err := adm.Rebase(ctx, *force)
+			groups, err := adm.Rebase(cmd.Context(), *force)
 			if err != nil {
 				return err
 			}

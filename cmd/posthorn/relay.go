@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -17,17 +16,17 @@ import (
 	"github.com/posthorn/posthorn/relay/redis"
 )
 
-const relayLong = `Write what is published to a broker, until Ctrl-C or SIGTERM: Redis Streams or NATS
-JetStream, by URL.
+const relayLong = `Write the events of the log to a broker, until Ctrl-C or SIGTERM: to Redis Streams
+or NATS JetStream, by URL.
 
-  redis://user:password@host:6379/0        rediss:// by TLS; a Cluster is found out
-  redis-sentinel://host1,host2/mymaster    what sentinels name
+  redis://user:password@host:6379/0        rediss:// for TLS; a Cluster is detected
+  redis-sentinel://host1,host2/mymaster    the master that the sentinels name
   redis-cluster://host1:7000,host2
-  nats://user:password@host:4222           tls:// by TLS
+  nats://user:password@host:4222           tls:// for TLS
 
-Every event is written at least once, those of each stream in their order. As many
-processes as you like may run this: one of them writes, and another goes on when
-it ends. With several URLs there is a relay for each, and each needs a --name.
+Every event is written at least once, and the events of a stream in their order.
+Any number of processes may run this: one of them writes, and another takes over
+when it ends. Each URL has a relay of its own; several URLs need a --name each.
 
 A new relay begins with the first event of the log; posthorn groups seek moves it.`
 
@@ -36,86 +35,68 @@ const relayExample = `  posthorn relay redis://localhost:6379
   posthorn relay redis://r1 nats://n1 --name to-redis --name to-nats --keep-for 168h`
 
 type relayFlags struct {
-	names, streams     []string
-	batch, replicas    int
-	keep               int
-	keepFor, takeAfter time.Duration
-	prefix             string
-	imported           bool
+	brokerFlags
+	replicas, keep int
+	keepFor        time.Duration
+	imported       bool
 }
 
 func newRelay(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "relay URL [URL...]",
-		Short:   "Write what is published to Redis or NATS",
-		Long:    relayLong,
-		Example: relayExample,
-		Args:    cobra.MinimumNArgs(1),
-	}
+	cmd := about{"relay URL [URL...]", "Write the log to Redis or NATS", relayLong, relayExample}.command()
 	var f relayFlags
+	f.add(cmd, "events in memory at once, of each of two windows (default 2000)")
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.names, "name", nil, `the relay's name, one for each URL (default "relay")`)
-	flags.StringArrayVar(&f.streams, "stream", nil, "only streams that match this pattern; may be repeated")
-	flags.BoolVar(&f.imported, "imported", false, "write events too that posthorn import has brought here")
-	flags.IntVar(&f.batch, "batch-size", 0, "events in memory at once, of each of two windows (default 2000)")
-	flags.DurationVar(&f.takeAfter, "take-over-after", 0, "how long after this process has died another goes on (default 10s)")
-	flags.StringVar(&f.prefix, "prefix", "", "what keys, or names of streams, begin with at the broker")
+	flags.BoolVar(&f.imported, "imported", false, "also write events that posthorn import has published here")
 	flags.IntVar(&f.replicas, "replicas", 0, "how many servers must have an event: replicas of Redis, or servers of JetStream")
 	flags.IntVar(&f.keep, "keep", 0, "trim streams, but leave that many entries")
 	flags.DurationVar(&f.keepFor, "keep-for", 0, "trim streams, but leave entries that are younger")
 	cmd.RunE = func(cmd *cobra.Command, urls []string) error {
-		return untilTold(cmd.Context(), a.relay(cmd.Context(), urls, f))
+		return ignoreInterrupt(cmd.Context(), a.relay(cmd.Context(), urls, f))
 	}
 	return cmd
 }
 
 func (a *app) relay(ctx context.Context, urls []string, f relayFlags) error {
-	ph, names, err := a.brokerClient(ctx, "relay", f.names, urls)
-	if err != nil {
-		return err
-	}
-	defer ph.Close()
-	for i, text := range urls {
-		sink, err := f.open(ctx, text, a.log)
+	return f.run(ctx, a, "relay", urls, func(ph *posthorn.Client, name, url string) (io.Closer, error) {
+		sink, err := f.open(ctx, url, a.log)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		defer func() { _ = sink.Close() }() // all it was given is answered for
-		ph.Relay(names[i], posthorn.RelayConfig{Streams: f.streams, Imported: f.imported, BatchSize: f.batch, LeaseFor: f.takeAfter}, sink)
-		a.log.Info("relay", "name", names[i], "to", brokerOf(text), "namespace", a.namespace)
-	}
-	return ph.Run(ctx)
+		ph.Relay(name, posthorn.RelayConfig{Streams: f.streams, Imported: f.imported, BatchSize: f.batch, LeaseFor: f.takeOverAfter}, sink)
+		a.log.Info("relay", "name", name, "to", withoutSecrets(url), "namespace", a.namespace)
+		return sink, nil
+	})
 }
 
-// broker is a sink that can be trimmed and closed.
-type broker interface {
+// sink is a broker that relays write to and trim.
+type sink interface {
 	posthorn.Sink
 	posthorn.Trimmer
 	io.Closer
 }
 
-// open opens the sink of a URL. A broker that is not there is waited for.
-func (f relayFlags) open(ctx context.Context, text string, log *slog.Logger) (broker, error) {
-	open := func(ctx context.Context) (broker, error) {
-		sink, err := redis.Open(ctx, text, redis.Config{
+// open opens the sink of a URL. If the broker cannot be reached, the sink connects later.
+func (f relayFlags) open(ctx context.Context, url string, log *slog.Logger) (sink, error) {
+	open := func(ctx context.Context) (sink, error) {
+		s, err := redis.Open(ctx, url, redis.Config{
 			Prefix: f.prefix, Replicas: f.replicas, Keep: f.keep, KeepFor: f.keepFor,
 		})
-		if err != nil { // it does not connect
-			return nil, usageError{err, "posthorn relay --help shows what URLs look like"}
+		if err != nil { // not of the connection, which Open does not make
+			return nil, usageError{err, urlHint}
 		}
-		return sink, nil
+		return s, nil
 	}
-	switch scheme, _, _ := strings.Cut(text, "://"); {
-	case scheme == "nats" || scheme == "tls":
-		open = func(ctx context.Context) (broker, error) {
-			return nats.Open(ctx, text, nats.Config{
+	switch scheme, _, _ := strings.Cut(url, "://"); {
+	case isNATS(scheme):
+		open = func(ctx context.Context) (sink, error) {
+			return nats.Open(ctx, url, nats.Config{
 				Prefix: f.prefix, Replicas: f.replicas, Keep: int64(f.keep), KeepFor: f.keepFor, Logger: log,
 			})
 		}
 	case !strings.HasPrefix(scheme, "redis"):
 		return nil, errUnknownBroker
 	}
-	sink, err := open(ctx)
+	s, err := open(ctx)
 	var usage usageError
 	switch {
 	case errors.As(err, &usage):
@@ -123,45 +104,36 @@ func (f relayFlags) open(ctx context.Context, text string, log *slog.Logger) (br
 	case errors.Is(err, posthorn.ErrInvalid):
 		return nil, usageError{err, posthorn.Hint(err)}
 	case err != nil:
-		log.Warn("the broker is not there; the relay waits for it", "broker", brokerOf(text), "error", err)
-		return &awaited{open: open}, nil
+		log.Warn("the broker cannot be reached; the relay waits for it", "broker", withoutSecrets(url), "error", err)
+		return &lateSink{open: open}, nil
 	}
-	return sink, nil
+	return s, nil
 }
 
-// brokerOf is a URL without what is secret in it.
-func brokerOf(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		scheme, _, _ := strings.Cut(text, "://")
-		return scheme + "://…"
-	}
-	return u.Scheme + "://" + u.Host + u.Path
-}
-
-// awaited is a broker that was not there when it was opened first.
-type awaited struct {
-	open func(ctx context.Context) (broker, error)
+// lateSink is a sink whose broker could not be reached at first. Each use tries again
+// until the broker has been reached.
+type lateSink struct {
+	open func(ctx context.Context) (sink, error)
 
 	mu   sync.Mutex
-	sink broker
+	sink sink
 }
 
-func (s *awaited) get(ctx context.Context) (broker, error) {
+func (s *lateSink) get(ctx context.Context) (sink, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sink != nil {
 		return s.sink, nil
 	}
-	sink, err := s.open(ctx)
+	opened, err := s.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.sink = sink
-	return sink, nil
+	s.sink = opened
+	return opened, nil
 }
 
-func (s *awaited) Write(ctx context.Context, batch posthorn.SinkBatch) error {
+func (s *lateSink) Write(ctx context.Context, batch posthorn.SinkBatch) error {
 	sink, err := s.get(ctx)
 	if err != nil {
 		return err
@@ -169,7 +141,7 @@ func (s *awaited) Write(ctx context.Context, batch posthorn.SinkBatch) error {
 	return sink.Write(ctx, batch)
 }
 
-func (s *awaited) Trim(ctx context.Context, namespace, stream string, needed func(context.Context, []int64) ([]int64, error)) error {
+func (s *lateSink) Trim(ctx context.Context, namespace, stream string, needed func(context.Context, []int64) ([]int64, error)) error {
 	sink, err := s.get(ctx)
 	if err != nil {
 		return err
@@ -177,7 +149,7 @@ func (s *awaited) Trim(ctx context.Context, namespace, stream string, needed fun
 	return sink.Trim(ctx, namespace, stream, needed)
 }
 
-func (s *awaited) Close() error {
+func (s *lateSink) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sink == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-// relayDetails is what is printed about one relay.
+// relayDetails is a relay as posthorn relays show prints it.
 type relayDetails struct {
 	admin.RelayStatus
 	Stuck []admin.StuckStream `json:"stuck"`
@@ -20,7 +20,7 @@ type relayDetails struct {
 func newRelays(a *app) *cobra.Command {
 	return holding(about{
 		use:   "relays",
-		short: "See what writes the log to brokers",
+		short: "Show relays, which write the log to brokers",
 		long: `A relay writes the log to a broker; posthorn relay runs one. It is a group too:
 posthorn groups pauses, moves and deletes it, and posthorn dead-letters has the
 events that its broker refused.`,
@@ -30,12 +30,13 @@ events that its broker refused.`,
 var relaysList = listing[admin.RelayStatus]{
 	about: about{
 		use:   "list",
-		short: "List relays, who leads them and how far they are",
-		long: `List the relays of the namespace, who leads them and how far they are.
+		short: "List relays, their leaders and their positions",
+		long: `List the relays of the namespace, their leaders and their positions.
 
-LAG is how many events the broker has not acknowledged, an estimate beyond 10,000,
-and BEHIND the age of the first of them. STUCK are streams that the broker does
-not take. ERROR is the last error of a relay that cannot write.`,
+LAG is the number of events that the broker has not acknowledged, an estimate
+beyond 10,000, and BEHIND the age of the first of them. STUCK is the number of
+streams whose events the broker refuses. ERROR is the last error of a relay that
+cannot write.`,
 		example: "  posthorn relays list --namespace shop --json",
 	},
 	list: (*admin.Admin).Relays,
@@ -64,45 +65,40 @@ func relayState(r admin.RelayStatus) string {
 var relaysShow = showing[relayDetails]{
 	about: about{
 		use:     "show NAME",
-		short:   "Show one relay: who leads it, how far it is, and which streams are stuck",
+		short:   "Show one relay: its leader, its position and its stuck streams",
 		example: "  posthorn relays show relay",
 	},
 	load: func(ctx context.Context, adm *admin.Admin, name string) (d relayDetails, err error) {
 		if d.RelayStatus, err = adm.Relay(ctx, name); err != nil {
 			return d, err
 		}
-		found, err := adm.StuckStreams(ctx, name)
-		d.Stuck = append([]admin.StuckStream{}, found...)
+		d.Stuck, err = adm.StuckStreams(ctx, name)
 		return d, err
 	},
-	print: printRelay,
+	fields: relayFields,
+	below:  func(w io.Writer, d relayDetails) error { return stuckColumns.printBelow(w, d.Stuck) },
 }
 
 var stuckColumns = columns[admin.StuckStream]{"stuck stream|events|first|published", func(s admin.StuckStream) []any {
 	return []any{s.Stream, s.Events, s.Oldest, s.Since}
 }}
 
-func printRelay(w io.Writer, d relayDetails) error {
-	f := newFields(w)
-	f.field("relay", d.Relay)
-	f.field("namespace", d.Namespace)
-	f.field("streams", strings.Join(d.Streams, ", "))
-	f.field("state", relayState(d.RelayStatus))
-	f.field("leader", d.Owner)
-	f.field("leads since", d.LedSince)
-	f.field("leads until", d.LeadUntil)
-	f.field("position", d.Position)
-	f.field("lag", d.LagEvents)
-	f.field("behind", roughSeconds(d.LagSeconds))
-	f.field("oldest pending", d.OldestPending)
-	f.field("written last", d.RelayedAt)
-	f.field("error", d.Error)
-	f.field("failed at", d.FailedAt)
-	f.field("set aside", fmt.Sprintf("%d events of %d stuck streams", d.SetAside, d.StuckStreams))
-	f.field("retries", d.Retries)
-	f.field("dead letters", d.DeadLetters)
-	if err := f.flush(); err != nil {
-		return err
-	}
-	return stuckColumns.printBelow(w, d.Stuck)
+func relayFields(field fields, d relayDetails) {
+	field("relay", d.Relay)
+	field("namespace", d.Namespace)
+	field("streams", strings.Join(d.Streams, ", "))
+	field("state", relayState(d.RelayStatus))
+	field("leader", d.Owner)
+	field("leads since", d.LedSince)
+	field("leads until", d.LeadUntil)
+	field("position", d.Position)
+	field("lag", d.LagEvents)
+	field("behind", roughSeconds(d.LagSeconds))
+	field("oldest pending", d.OldestPending)
+	field("written last", d.RelayedAt)
+	field("error", d.Error)
+	field("failed at", d.FailedAt)
+	field("set aside", fmt.Sprintf("%d events of %d stuck streams", d.SetAside, d.StuckStreams))
+	field("retries", d.Retries)
+	field("dead letters", d.DeadLetters)
 }

@@ -13,15 +13,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// app is what the commands of one invocation share.
+// app is the state that the commands of one invocation share.
 type app struct {
-	databaseURL  string
-	fromVariable bool // DATABASE_URL gave it, and no flag
-	namespace    string
-
-	namespaceGiven bool // by a flag or the environment
+	databaseURL    string
+	fromVariable   bool // the URL is that of the variable DATABASE_URL, and not of the flag
+	namespace      string
+	namespaceGiven bool // by the flag or a variable
 	log            *slog.Logger
-	started        bool // a command has begun, so what goes wrong is no longer its usage
+	started        bool // the command line was accepted: later errors are no errors of usage
 }
 
 // run executes one command line and returns the exit code.
@@ -48,7 +47,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 var goConversion = regexp.MustCompile(`strconv\.\w+: parsing ".*": `)
 
-// plainUsage is an error of the command line without the names of Go functions.
+// plainUsage removes the names of Go functions from an error of the command line.
 func plainUsage(err error) error {
 	if text := goConversion.ReplaceAllString(err.Error(), ""); text != err.Error() {
 		return errors.New(text)
@@ -68,7 +67,7 @@ const rootLong = `Posthorn is an event platform inside PostgreSQL.
 
 The database is given by --database-url or the variable DATABASE_URL, as in
 postgres://user:password@host:5432/database. The usual PG variables, such as
-PGPASSWORD, fill in what the URL leaves out.
+PGPASSWORD, supply the parts that the URL leaves out.
 
 ` + exitStatus
 
@@ -85,7 +84,7 @@ func newRoot(a *app) *cobra.Command {
 	root.Version = currentVersion().line()
 	root.SetVersionTemplate("{{.Version}}\n")
 	flags := root.PersistentFlags()
-	// The variables are no flag defaults: help shows those, password and all.
+	// The variables are not defaults of the flags: help would print them, with passwords.
 	flags.StringVar(&a.databaseURL, "database-url", "", "the database (env DATABASE_URL)")
 	flags.StringVar(&a.namespace, "namespace", "", `the namespace (env POSTHORN_NAMESPACE, else "default")`)
 	root.AddCommand(
@@ -118,7 +117,7 @@ func newRoot(a *app) *cobra.Command {
 	for _, sub := range root.Commands() {
 		listByDefault(sub)
 	}
-	sayArguments(root)
+	explainArguments(root)
 	a.completeNames(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		for _, name := range []string{"database-url", "namespace"} {
@@ -132,8 +131,8 @@ func newRoot(a *app) *cobra.Command {
 	return root
 }
 
-// noteStart lets every command leave a note that its arguments were accepted.
-// Cobra checks some of them after the last of its hooks.
+// noteStart makes every command record that its arguments were accepted. It wraps RunE,
+// since cobra checks some arguments after the last of its hooks.
 func (a *app) noteStart(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -146,11 +145,11 @@ func (a *app) noteStart(cmd *cobra.Command) {
 	}
 }
 
-// sayArguments lets commands say which arguments they take when the number is
-// wrong. Cobra says how many, and calls any that is too many an unknown command.
-func sayArguments(cmd *cobra.Command) {
+// explainArguments replaces cobra's error about a wrong number of arguments: it shows the
+// usage line. Cobra's error has only the number, or calls an argument an unknown command.
+func explainArguments(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
-		sayArguments(sub)
+		explainArguments(sub)
 	}
 	if onlyHolds(cmd) {
 		cmd.Args = noSuchCommand
@@ -172,8 +171,8 @@ func sayArguments(cmd *cobra.Command) {
 	}
 }
 
-// onlyHolds reports that a command does nothing but hold others. posthorn archive
-// holds others and takes a URL too.
+// onlyHolds reports whether a command only holds others. posthorn archive holds others,
+// but takes a URL too.
 func onlyHolds(cmd *cobra.Command) bool {
 	return cmd.HasSubCommands() && !strings.Contains(cmd.Use, " ")
 }
@@ -183,14 +182,14 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	cmd.SuggestionsMinimumDistance = 2 // typing errors, as cobra allows for
+	cmd.SuggestionsMinimumDistance = 2
 	if meant := cmd.SuggestionsFor(args[0]); len(meant) > 0 {
 		return fmt.Errorf("%s has no command %q: did you mean %s?", cmd.CommandPath(), args[0], strings.Join(meant, " or "))
 	}
 	return fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])
 }
 
-// listByDefault lets a command that only holds others run its list command.
+// listByDefault makes a command that only holds others run its list command.
 func listByDefault(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		if sub.Name() == "list" && onlyHolds(cmd) {
@@ -213,5 +212,5 @@ func (a *app) fromEnvironment() {
 	}
 }
 
-// help is what commands do that only hold others.
+// help prints the help of a command that only holds others.
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }

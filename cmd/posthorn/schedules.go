@@ -12,9 +12,10 @@ import (
 func newSchedules(a *app) *cobra.Command {
 	return holding(about{
 		use:   "schedules",
-		short: "Publish events at their times",
+		short: "Publish events at given times",
 		long: `A schedule publishes an event at the times of a cron expression. posthorn up
-fires what is due, or pg_cron does: see posthorn migrate --with-pg-cron.`,
+fires schedules that are due, and so does pg_cron: see posthorn migrate
+--with-pg-cron.`,
 	},
 		schedulesList.of(a),
 		schedulesShow.of(a),
@@ -41,7 +42,7 @@ var schedulesList = listing[admin.ScheduleStatus]{
 var schedulesPause = doing{
 	about: about{
 		use:     "pause NAME",
-		short:   "Let a schedule publish nothing until it is resumed",
+		short:   "Stop a schedule until it is resumed",
 		example: "  posthorn schedules pause invoices",
 	},
 	do: done("schedule %s is paused", (*admin.Admin).PauseSchedule),
@@ -50,9 +51,9 @@ var schedulesPause = doing{
 var schedulesResume = doing{
 	about: about{
 		use:   "resume NAME",
-		short: "Let a paused schedule go on with its next time",
-		long: `Let a paused schedule go on with its next time. What it missed is
-not made up for.`,
+		short: "Resume a paused schedule with its next time",
+		long: `Resume a paused schedule with its next time. The times that it missed meanwhile
+are skipped.`,
 		example: "  posthorn schedules resume invoices",
 	},
 	do: done("schedule %s is resumed", (*admin.Admin).ResumeSchedule),
@@ -69,7 +70,7 @@ the event. The times of the schedule stay as they are.`,
 	json: true,
 	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
 		id, err := adm.RunScheduleNow(ctx, args[0])
-		return outcome{fmt.Sprint(id), map[string]int64{"id": id}}, err
+		return idOutcome(id), err
 	},
 }
 

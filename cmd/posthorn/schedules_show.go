@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"io"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
 )
 
-// scheduleDetails is what is printed about one schedule.
+// scheduleDetails is a schedule as posthorn schedules show prints it.
 type scheduleDetails struct {
 	admin.ScheduleStatus
 	NextRuns []time.Time `json:"next_runs"`
@@ -20,8 +19,8 @@ var schedulesShow = showing[scheduleDetails]{
 		short:   "Show one schedule, its event and its next times",
 		example: "  posthorn schedules show invoices",
 	},
-	load:  describeSchedule,
-	print: printSchedule,
+	load:   describeSchedule,
+	fields: scheduleFields,
 }
 
 func describeSchedule(ctx context.Context, adm *admin.Admin, name string) (scheduleDetails, error) {
@@ -36,27 +35,25 @@ func describeSchedule(ctx context.Context, adm *admin.Admin, name string) (sched
 	return d, err
 }
 
-func printSchedule(w io.Writer, d scheduleDetails) error {
-	f := newFields(w)
-	f.field("schedule", d.Name)
-	f.field("namespace", d.Namespace)
-	f.field("task", d.TaskID)
-	f.field("state", d.State)
-	f.field("cron", d.Cron)
-	f.field("time zone", d.TimeZone)
-	f.field("catch up", d.CatchUp)
-	f.field("fired by", d.FiredBy)
-	f.field("last run", d.LastRunAt)
+func scheduleFields(field fields, d scheduleDetails) {
+	field("schedule", d.Name)
+	field("namespace", d.Namespace)
+	field("task", d.TaskID)
+	field("state", d.State)
+	field("cron", d.Cron)
+	field("time zone", d.TimeZone)
+	field("catch up", d.CatchUp)
+	field("fired by", d.FiredBy)
+	field("last run", d.LastRunAt)
 	for _, t := range d.NextRuns {
-		f.field("next run", t)
+		field("next run", t)
 	}
-	f.field("last error", d.LastError)
-	f.field("stream", d.Stream)
-	f.field("type", d.Type)
-	f.field("key", d.Key)
-	f.field("payload", string(d.Payload))
-	f.field("metadata", string(d.Metadata))
-	f.field("created", d.CreatedAt)
-	f.field("updated", d.UpdatedAt)
-	return f.flush()
+	field("last error", d.LastError)
+	field("stream", d.Stream)
+	field("type", d.Type)
+	field("key", d.Key)
+	field("payload", string(d.Payload))
+	field("metadata", string(d.Metadata))
+	field("created", d.CreatedAt)
+	field("updated", d.UpdatedAt)
 }

@@ -7,23 +7,20 @@ import (
 )
 
 func newSchema() *cobra.Command {
-	return holding(about{use: "schema", short: "Work with the SQL that this binary carries"}, newSchemaPrint())
+	return holding(about{use: "schema", short: "Print the SQL of this binary"}, newSchemaPrint())
 }
 
-const schemaPrintLong = `Print the whole schema as one SQL script, which installs it into a database
-that does not have it yet. It is plain SQL and needs no extension, so any client
-can run it. To upgrade, use posthorn migrate, which works on a database that was
-installed this way too.`
+const schemaPrintLong = `Print one SQL script that installs the whole schema into a database that does not
+have it yet. The script is plain SQL and needs no extension, so any client can run
+it. posthorn migrate upgrades such a database later.`
 
 func newSchemaPrint() *cobra.Command {
-	return &cobra.Command{
-		Use:     "print",
-		Short:   "Print the SQL that installs everything",
-		Long:    schemaPrintLong,
-		Example: `  posthorn schema print | psql -1 -v ON_ERROR_STOP=1 "$DATABASE_URL"`,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return schema.Print(cmd.OutOrStdout())
-		},
-	}
+	cmd := about{
+		use:     "print",
+		short:   "Print the SQL that installs everything",
+		long:    schemaPrintLong,
+		example: `  posthorn schema print | psql -1 -v ON_ERROR_STOP=1 "$DATABASE_URL"`,
+	}.command()
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return schema.Print(cmd.OutOrStdout()) }
+	return cmd
 }

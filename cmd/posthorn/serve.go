@@ -16,17 +16,17 @@ import (
 	"github.com/posthorn/posthorn/server"
 )
 
-const serveLong = `Serve the HTTP API of a database, until Ctrl-C: /docs says what there is. It does
-upkeep too, like every node, but does not migrate.
+const serveLong = `Serve the HTTP API of a database, until Ctrl-C; /docs describes the API. Like every
+node it also does upkeep. It does not migrate.
 
-From the first token on (see posthorn tokens) nobody gets in without one. Before,
-everybody on this machine may do everything, and nobody else: an address that is
-not loopback is refused, unless --insecure says that this is meant.
+As soon as there is a token (see posthorn tokens), every request needs one. Before
+that, programs on this machine may do everything, and other machines have no
+access: serve refuses an address that is not loopback, unless --insecure is given.
 
 ` + keeperHelp + `
 
-Told to stop, it lets requests come to their end and answers those that wait. Told
-a second time it ends at once.`
+On the first signal it finishes running requests and answers those that wait; a
+second signal ends it at once.`
 
 const serveExample = `  posthorn serve
   posthorn serve --listen :8443 --tls-cert server.pem --tls-key server.key
@@ -35,7 +35,7 @@ const serveExample = `  posthorn serve
 
 const defaultListen = "127.0.0.1:8080"
 
-// httpFlags are what serve and up have in common.
+// httpFlags are the flags of serve that up has too.
 type httpFlags struct {
 	listen            string
 	certFile, keyFile string
@@ -48,30 +48,25 @@ type httpFlags struct {
 func (f *httpFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", defaultListen, "where to serve HTTP")
-	flags.StringVar(&f.certFile, "tls-cert", "", "serve HTTPS with the certificate in this file; a changed one is used at once")
+	flags.StringVar(&f.certFile, "tls-cert", "", "serve HTTPS with the certificate in this file; a changed file is read again")
 	flags.StringVar(&f.keyFile, "tls-key", "", "the file with its key")
 	flags.StringArrayVar(&f.corsOrigins, "cors-origin", nil, "web pages of this origin may call from browsers; may be repeated, * means any")
-	flags.BoolVar(&f.insecure, "insecure", false, "let everybody in who reaches it, while there is no token")
+	flags.BoolVar(&f.insecure, "insecure", false, "while there is no token, answer every request, also of other machines")
 	f.keepers.add(cmd)
 	flags.Int64Var(&f.maxBody, "max-body", 4<<20, "the largest body of a request, in bytes")
 }
 
 func newServe(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "serve",
-		Short:   "Serve the HTTP API",
-		Long:    serveLong,
-		Example: serveExample,
-		Args:    cobra.NoArgs,
-	}
+	cmd := about{"serve", "Serve the HTTP API", serveLong, serveExample}.command()
 	var f httpFlags
 	f.add(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return untilTold(cmd.Context(), a.serve(cmd, f)) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return ignoreInterrupt(cmd.Context(), a.serve(cmd, f)) }
 	return cmd
 }
 
-// untilTold makes nothing of what fails because the process is told to stop.
-func untilTold(ctx context.Context, err error) error {
+// ignoreInterrupt removes the error of an interrupt: it is the normal end of a command
+// that runs until then.
+func ignoreInterrupt(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}
@@ -93,19 +88,19 @@ func (a *app) serve(cmd *cobra.Command, f httpFlags) error {
 		return err
 	}
 	defer ph.Close()
-	if err := web.admit(ctx, ph); err != nil {
+	if err := web.readAccess(ctx, ph); err != nil {
 		return err
 	}
 	if err := web.print(cmd.OutOrStdout()); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(cmd.OutOrStdout(), "posthorn is ready"); err != nil {
+	if err := printLine(cmd, "posthorn is ready"); err != nil {
 		return err
 	}
 	return web.run(ctx, ph)
 }
 
-// web is what serves HTTP: first an address, then also a database.
+// web serves HTTP. It has the address from the beginning, and keepers and access later.
 type web struct {
 	flags       httpFlags
 	listener    net.Listener
@@ -129,7 +124,7 @@ func (f httpFlags) open(ctx context.Context, log *slog.Logger) (*web, error) {
 	return w, err
 }
 
-// openKeepers opens what seals and opens confidential streams.
+// openKeepers opens the keepers of confidential streams.
 func (w *web) openKeepers(ctx context.Context) (err error) {
 	w.keepers, err = w.flags.keepers.open(ctx)
 	return err
@@ -140,8 +135,8 @@ func (w *web) close() {
 	w.keepers.close()
 }
 
-// admit finds out who gets in.
-func (w *web) admit(ctx context.Context, ph *posthorn.Client) (err error) {
+// readAccess finds out whether requests need tokens.
+func (w *web) readAccess(ctx context.Context, ph *posthorn.Client) (err error) {
 	w.access, err = accessAt(ctx, ph, w.listener.Addr(), w.flags.insecure)
 	return err
 }
@@ -153,7 +148,7 @@ func (w *web) print(out io.Writer) error {
 
 func (w *web) url() string { return urlOf(w.listener.Addr(), w.certificate != nil) }
 
-// run serves until told to stop, and does upkeep.
+// run serves, and runs the node, until ctx ends.
 func (w *web) run(ctx context.Context, ph *posthorn.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

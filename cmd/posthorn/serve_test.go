@@ -24,12 +24,12 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// process is a posthorn of its own, which serves HTTP.
+// process is a process of posthorn that serves HTTP.
 type process struct {
 	*exec.Cmd
 	url    string
 	stderr *lockedBuffer
-	ended  chan struct{} // closed when it has; err is how
+	ended  chan struct{} // closed at the end of the process, after err is set
 	err    error
 }
 
@@ -63,7 +63,7 @@ func startPosthorn(t *testing.T, database string, args ...string) *process {
 
 var printedURL = regexp.MustCompile(`(?m)^http: (\S+)$`)
 
-// awaitReady reads what it prints, up to the line that says that it is ready.
+// awaitReady reads the output up to the line "posthorn is ready".
 func (p *process) awaitReady(out io.Reader) (printed string, ready bool) {
 	lines := bufio.NewReader(out)
 	for {
@@ -128,7 +128,7 @@ func statusOf(t *testing.T, url, token string) int {
 	return answer.StatusCode
 }
 
-// Those who wait for events get an answer, and it ends well.
+// Requests that wait for events get an answer, and the process ends without an error.
 func TestTermEndsLongPolls(t *testing.T) {
 	t.Parallel()
 	database := posthorntest.Database(t)
@@ -158,7 +158,7 @@ func TestTermEndsLongPolls(t *testing.T) {
 	})
 	p.tell(t, syscall.SIGTERM)
 	for range cap(answers) {
-		// One that came only now is told to come again.
+		// A request that comes now is refused with the advice to retry.
 		if got := <-answers; got != `200 {"events":[]} <nil>` && !strings.HasPrefix(got, "503 ") {
 			t.Errorf("one who waited got %s", got)
 		}
@@ -168,7 +168,7 @@ func TestTermEndsLongPolls(t *testing.T) {
 	}
 }
 
-// A request that does not come to its end holds up the first signal, but not the
+// A request that does not end delays the end after the first signal, but not after the
 // second.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
@@ -178,7 +178,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// The server asks for the body when it has begun with the request.
+	// The server asks for the body when it begins to handle the request.
 	fmt.Fprintf(conn, "POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n")
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil || !strings.Contains(line, "100 Continue") {
@@ -204,8 +204,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-// Certificates are read again when they change, and kept while the new ones do
-// not fit.
+// Certificates are read again when they change, and kept while the new files do not match.
 func TestServeTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -236,7 +235,7 @@ func TestServeTLS(t *testing.T) {
 	}
 }
 
-// serialOf asks over HTTPS and returns the number of the certificate.
+// serialOf makes a request over HTTPS and returns the serial number of the certificate.
 func serialOf(t *testing.T, url string, roots *x509.CertPool) int64 {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{

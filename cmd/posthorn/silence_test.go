@@ -12,8 +12,8 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// A command that begins while the first address is silent uses the second one. One
-// that is under way ends with an error.
+// A command that begins while the first address is silent uses the second one. A command
+// that is running ends with an error.
 func TestCommandsDoNotWaitForADatabaseThatIsSilent(t *testing.T) {
 	t.Parallel()
 	proxy := testpg.NewProxy(t, posthorntest.Database(t))
@@ -54,7 +54,7 @@ func TestServeGoesOnWhenTheDatabaseFallsSilent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = answer.Body.Close() // nothing is read of it
+		_ = answer.Body.Close() // the body is not read
 		return answer.StatusCode
 	}
 	first := publish()

@@ -16,14 +16,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/consume"
 )
 
 const tailLong = `Print events as they are published, one a line: time, id, stream, type, key and
-payload. Reading changes nothing, for no group.
+payload. Reading changes nothing, and affects no group.
 
-Patterns for --type use * for one dotted part and > for all the rest.
+In a pattern for --type, * is one dotted part, and > is one part or more at the
+end.
 
-` + keeperHelp + ` What does not open is printed as it is.
+` + keeperHelp + ` A payload that cannot be opened is printed as it
+is in the log.
 
 ` + timeHelp
 
@@ -40,28 +43,22 @@ type tailFlags struct {
 }
 
 func newTail(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "tail",
-		Short:   "Print events as they are published",
-		Long:    tailLong,
-		Example: tailExample,
-		Args:    cobra.NoArgs,
-	}
+	cmd := about{"tail", "Print events as they are published", tailLong, tailExample}.command()
 	var f tailFlags
 	flags := cmd.Flags()
 	flags.StringVar(&f.from, "from", "now", "where to begin: now, beginning or a TIME")
 	flags.StringArrayVar(&f.types, "type", nil, "only events of types that match this pattern; may be repeated")
 	flags.StringArrayVar(&f.streams, "stream", nil, "only events of this stream; may be repeated")
 	f.keepers.add(cmd)
-	flags.BoolVar(&f.noFollow, "no-follow", false, "end at the end of the log")
-	flags.StringVar(&f.cursorFile, "cursor-file", "", "go on from where this file says, and keep it up to date")
+	flags.BoolVar(&f.noFollow, "no-follow", false, "stop at the end of the log")
+	flags.StringVar(&f.cursorFile, "cursor-file", "", "start at the position in this file, and keep the position there")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON, one document a line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		err := a.tail(cmd, f)
 		if err := cmd.Context().Err(); err != nil && f.noFollow {
 			return err // there may be more events
 		} else if err != nil {
-			return nil // Ctrl-C is how one leaves it
+			return nil // Ctrl-C is the normal end
 		}
 		return err
 	}
@@ -70,9 +67,10 @@ func newTail(a *app) *cobra.Command {
 
 func (a *app) tail(cmd *cobra.Command, f tailFlags) error {
 	ctx := cmd.Context()
-	wanted, err := newFilter(f.types, f.streams)
-	if err != nil {
-		return err
+	for _, pattern := range f.types {
+		if !consume.ValidPattern(pattern) {
+			return usageError{fmt.Errorf("%q is no pattern", pattern), "write it like order.placed, order.* or order.>: * and > stand alone between dots, > at the end"}
+		}
 	}
 	return a.withDatabase(ctx, func(conn *pgx.Conn) error {
 		adm := admin.New(conn, a.namespace)
@@ -81,7 +79,7 @@ func (a *app) tail(cmd *cobra.Command, f tailFlags) error {
 			return err
 		}
 		return f.keepers.withOpener(ctx, conn, a.log, func(opener admin.Opener) error {
-			t := tailer{adm: adm, namespace: a.namespace, out: cmd.OutOrStdout(), wanted: wanted, flags: f, opener: opener}
+			t := tailer{adm: adm, namespace: a.namespace, out: cmd.OutOrStdout(), flags: f, opener: opener}
 			return t.run(ctx, cursor)
 		})
 	})
@@ -106,30 +104,10 @@ func (f tailFlags) cursor(ctx context.Context, adm *admin.Admin) (string, error)
 	return adm.CursorAt(ctx, from)
 }
 
-// filter says which events are printed.
-type filter struct {
-	types   []pattern
-	streams []string
-}
-
-func newFilter(types, streams []string) (filter, error) {
-	f := filter{streams: streams}
-	for _, text := range types {
-		p, err := parsePattern(text)
-		if err != nil {
-			return filter{}, err
-		}
-		f.types = append(f.types, p)
-	}
-	return f, nil
-}
-
-func (f filter) matches(e admin.Event) bool {
-	if len(f.streams) > 0 && !slices.Contains(f.streams, e.Stream) {
-		return false
-	}
-	matches := func(p pattern) bool { return p.matches(e.Type) }
-	return len(f.types) == 0 || slices.ContainsFunc(f.types, matches)
+// wants reports whether the filters of types and streams let an event pass.
+func (f tailFlags) wants(e admin.Event) bool {
+	return (len(f.streams) == 0 || slices.Contains(f.streams, e.Stream)) &&
+		(len(f.types) == 0 || consume.MatchesAny(f.types, e.Type))
 }
 
 // tailer follows the log.
@@ -137,7 +115,6 @@ type tailer struct {
 	adm       *admin.Admin
 	namespace string
 	out       io.Writer
-	wanted    filter
 	flags     tailFlags
 	opener    admin.Opener
 }
@@ -185,7 +162,7 @@ func (t tailer) run(ctx context.Context, cursor string) error {
 func (t tailer) print(ctx context.Context, events []admin.Event) error {
 	var buffer bytes.Buffer
 	for _, e := range events {
-		if !t.wanted.matches(e) {
+		if !t.flags.wants(e) {
 			continue
 		}
 		payload, opened, err := t.opener.OpenPayload(ctx, t.namespace, e.Stream, e.Metadata, e.Payload)

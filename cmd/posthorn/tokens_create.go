@@ -14,21 +14,21 @@ import (
 )
 
 const tokensCreateLong = `Make a token for the HTTP API and print it, this once: Posthorn keeps only its
-hash. Requests carry it as "Authorization: Bearer TOKEN".
+hash. Requests send it as "Authorization: Bearer TOKEN".
 
-NAME is for people: who will have it. SCOPE is what for:
+NAME tells people whose token it is. SCOPE is one of:
 
-  read         look at events, groups, jobs and everything else
+  read         read events, groups, jobs and everything else
   publish      publish events
   consume      make groups and subscriptions, claim and settle events
   jobs:create  make and cancel jobs
-  jobs:work    take jobs, and say what became of them
+  jobs:work    take jobs, and complete or fail them
   admin        everything else: seek, pause, redrive, delete, schedules, webhooks
-  all          each of these
+  all          all of these
 
-No other scope includes another. From the first token on every request needs one:
-posthorn tokens revoke --all --open is the way back. Streams that are restricted are only for tokens that
-name them.`
+No other scope includes another one. As soon as there is a token, every request
+needs one; posthorn tokens revoke --all --open ends that. Only tokens that name a
+restricted stream may use it.`
 
 const tokensCreateExample = `  posthorn tokens create shop-backend --scope publish --scope read
   TOKEN=$(posthorn tokens create ci --scope jobs:create --expires-in 90d)
@@ -37,31 +37,25 @@ const tokensCreateExample = `  posthorn tokens create shop-backend --scope publi
 type tokenFlags struct {
 	scopes, streams []string
 	expiresIn       string
-	all, asJSON     bool
+	all             bool
 }
 
 func newTokensCreate(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "create NAME --scope SCOPE...",
-		Short:   "Make a token, and print it once",
-		Long:    tokensCreateLong,
-		Example: tokensCreateExample,
-		Args:    cobra.ExactArgs(1),
-	}
+	cmd := about{"create NAME --scope SCOPE...", "Make a token, and print it once", tokensCreateLong, tokensCreateExample}.command()
 	var f tokenFlags
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.scopes, "scope", nil, "what for; may be repeated")
+	flags.StringArrayVar(&f.scopes, "scope", nil, "a scope; may be repeated")
 	flags.StringArrayVar(&f.streams, "stream", nil, "a restricted stream that it may read and publish to; may be repeated")
-	flags.StringVar(&f.expiresIn, "expires-in", "", "how long it is good, such as 12h or 90d (default: until it is revoked)")
-	flags.BoolVar(&f.all, "all-namespaces", false, "good in every namespace")
-	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
+	flags.StringVar(&f.expiresIn, "expires-in", "", "how long it is valid, such as 12h or 90d (default: until it is revoked)")
+	flags.BoolVar(&f.all, "all-namespaces", false, "valid in every namespace")
+	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error { return a.createToken(cmd, adm, args[0], f) })
+		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error { return a.createToken(cmd, adm, args[0], f, *asJSON) })
 	}
 	return cmd
 }
 
-func (a *app) createToken(cmd *cobra.Command, adm *admin.Admin, name string, f tokenFlags) error {
+func (a *app) createToken(cmd *cobra.Command, adm *admin.Admin, name string, f tokenFlags, asJSON bool) error {
 	ctx := cmd.Context()
 	t := admin.NewToken{Name: name, AllNamespaces: f.all, Scopes: f.scopes, Streams: f.streams}
 	var err error
@@ -76,7 +70,7 @@ func (a *app) createToken(cmd *cobra.Command, adm *admin.Admin, name string, f t
 	if err != nil {
 		return err
 	}
-	if f.asJSON {
+	if asJSON {
 		return printJSON(cmd.OutOrStdout(), struct {
 			ID        int       `json:"id"`
 			Name      string    `json:"name"`
@@ -89,16 +83,16 @@ func (a *app) createToken(cmd *cobra.Command, adm *admin.Admin, name string, f t
 	if f.all {
 		where = "every namespace"
 	}
-	// The token alone goes where scripts read.
+	// The standard output gets only the token, for scripts.
 	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "token %d, %s, for %s; it is shown only this once\n", made.ID, made.Prefix, where)
 	if err == nil && !before {
-		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "it is the first: from now on every request needs a token; the way back is posthorn tokens revoke --all --open")
+		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "it is the first: from now on every request needs a token; posthorn tokens revoke --all --open ends that")
 	}
 	_, printed := fmt.Fprintln(cmd.OutOrStdout(), made.Secret)
 	return errors.Join(err, printed)
 }
 
-// expiry is counted from the database's clock, which will decide.
+// expiry is the time by the database's clock at which the token expires.
 func (f tokenFlags) expiry(ctx context.Context, adm *admin.Admin) (time.Time, error) {
 	if f.expiresIn == "" {
 		return time.Time{}, nil

@@ -13,22 +13,21 @@ import (
 )
 
 func newTokensRevoke(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "revoke TOKEN|--all",
-		Short: "End a token for good, or all of them",
-		Long: `End a token for good. Within five seconds no server accepts it any more.
+	cmd := about{
+		use:   "revoke TOKEN|--all",
+		short: "Revoke a token, or all of them",
+		long: `Revoke a token for good. Within five seconds no server accepts it any more.
 
-TOKEN is its id, how it begins, such as ph_k3J9xQ2m, or all of it: for a leaked
-one, what was found suffices.
+TOKEN is its id, its beginning, such as ph_k3J9xQ2m, or the whole token.
 
-With --all nobody gets in any more, until there is another token. With --all
---open no request needs a token, as before there was one: only this machine is
-answered. Servers that have needed tokens since they started need them until they
-are restarted.`,
-		Example: "  posthorn tokens revoke 3\n  posthorn tokens revoke --all --open",
-	}
+With --all every request is refused until there is another token. With --all
+--open no request needs a token, as before the first one: servers answer requests
+of this machine only. A server that was started while there were tokens requires
+them until it is restarted.`,
+		example: "  posthorn tokens revoke 3\n  posthorn tokens revoke --all --open",
+	}.command()
 	all := cmd.Flags().Bool("all", false, "all tokens, of every namespace")
-	open := cmd.Flags().Bool("open", false, "with --all: requests need no token from then on")
+	open := cmd.Flags().Bool("open", false, "with --all: requests need no token any more")
 	yes := yesFlag(cmd)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if *all {
@@ -38,7 +37,7 @@ are restarted.`,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *open && !*all {
-			return usageError{errors.New("--open is for --all: while there is a token, requests need one"), "say --all --open, or leave --open out"}
+			return usageError{errors.New("--open needs --all: while there is a token, requests need one"), "give both, or leave --open out"}
 		}
 		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
 			if *all {
@@ -62,39 +61,38 @@ func revokeAllTokens(cmd *cobra.Command, adm *admin.Admin, open, yes bool) error
 	if err != nil {
 		return err
 	}
-	said := "%d tokens are revoked; requests still need one\n"
+	sentence := "%d tokens are revoked; requests still need one"
 	if open {
-		said = "%d tokens are revoked; requests need none; restart the servers that were started since there are tokens\n"
+		sentence = "%d tokens are revoked; requests need none; restart the servers that were started while there were tokens"
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), said, n)
-	return err
+	return printLine(cmd, sentence, n)
 }
 
-func revokeToken(cmd *cobra.Command, adm *admin.Admin, which string) error {
+// revokeToken revokes the token with an id or a prefix, or the given token itself.
+func revokeToken(cmd *cobra.Command, adm *admin.Admin, given string) error {
 	tokens, err := adm.AllTokens(cmd.Context())
 	if err != nil {
 		return err
 	}
-	if t, whole := token.Parse(which); whole {
-		which = t.Prefix
+	if t, whole := token.Parse(given); whole {
+		given = t.Prefix
 	}
 	for _, t := range tokens {
-		if which != strconv.Itoa(t.ID) && which != t.Prefix {
+		if given != strconv.Itoa(t.ID) && given != t.Prefix {
 			continue
 		}
 		revoked, err := adm.RevokeToken(cmd.Context(), t.ID)
 		if err != nil {
 			return err
 		}
-		said := "token %d (%s, %s) is revoked\n"
+		sentence := "token %d (%s, %s) is revoked"
 		if !revoked {
-			said = "token %d (%s, %s) was revoked before\n"
+			sentence = "token %d (%s, %s) was revoked before"
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), said, t.ID, t.Name, t.Prefix)
-		return err
+		return printLine(cmd, sentence, t.ID, t.Name, t.Prefix)
 	}
 	return hintError{
 		fmt.Errorf("%w: there is no such token", posthorn.ErrNotFound),
-		"give an id or the beginning of a token, as posthorn tokens list --all-namespaces shows it",
+		"give the id or the beginning of a token, as posthorn tokens list --all-namespaces prints it",
 	}
 }

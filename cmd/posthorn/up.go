@@ -19,40 +19,37 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-const upLong = `Run everything that Posthorn needs, until Ctrl-C: a database, migrated, its upkeep,
-and the HTTP API; /docs says what there is. Who gets in is as with posthorn serve.
+const upLong = `Run everything that Posthorn needs, until Ctrl-C: a database with the current
+schema, its upkeep, and the HTTP API, which /docs describes. Tokens are needed as
+with posthorn serve.
 
-Given --database-url, up uses that database. Without it, up runs a PostgreSQL
-server of its own, with binaries that it finds on this machine, or else downloads.
-The data stays in --data: by default in $XDG_DATA_HOME/posthorn, which usually is
-~/.local/share/posthorn, and for root in /var/lib/posthorn.
+With --database-url, up uses that database. Without it, up runs a PostgreSQL
+server of its own, with binaries from this machine or, if there are none,
+downloaded ones. The data is in the directory --data: by default
+$XDG_DATA_HOME/posthorn, usually ~/.local/share/posthorn, and for root
+/var/lib/posthorn.
 
-If DATABASE_URL names another database than its own, up asks at a terminal
-whether to migrate and use that one, and elsewhere ends. --local runs its own.
+If DATABASE_URL names a database that is not up's own, up asks at a terminal
+whether to migrate and use it; elsewhere it ends with an error. With --local it
+runs a database of its own.
 
-With a database of its own and no --seal-key, it makes a key for confidential
-streams there: DATA/seal.key.
+With a database of its own and without --seal-key, it makes a key file for
+confidential streams: seal.key in the directory of the data.
 
-It prints "posthorn is ready" when it is.`
+It prints "posthorn is ready" when the database and the API can be used.`
 
 const upExample = `  posthorn up
   posthorn up --local --data ./data --pg-port 5433 --listen 127.0.0.1:8081
   posthorn up --database-url postgres://app@db.example/shop`
 
-// stopTimeout is how long Postgres may take to stop cleanly. After that it is
-// ended at once, which loses nothing but time at the next start.
+// stopTimeout is how long Postgres may take to stop cleanly. After that it is stopped
+// immediately: nothing is lost, but the next start takes longer.
 const stopTimeout = 30 * time.Second
 
 func newUp(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "up",
-		Short:   "Run everything, with a database of its own",
-		Long:    upLong,
-		Example: upExample,
-		Args:    cobra.NoArgs,
-	}
-	data := cmd.Flags().String("data", "", "where the data of its own database stays")
-	local := cmd.Flags().Bool("local", false, "run a database of its own, also if DATABASE_URL names another")
+	cmd := about{"up", "Run everything, with a database of its own", upLong, upExample}.command()
+	data := cmd.Flags().String("data", "", "the directory for the data of its own database")
+	local := cmd.Flags().Bool("local", false, "run a database of its own, even if DATABASE_URL names another one")
 	port := cmd.Flags().Int("pg-port", 0, "TCP port of its own database (default: the last one used, or any free one)")
 	var f httpFlags
 	f.add(cmd)
@@ -68,7 +65,7 @@ func newUp(a *app) *cobra.Command {
 		}
 		web, err := f.open(cmd.Context(), a.log)
 		if err != nil {
-			return untilTold(cmd.Context(), err)
+			return ignoreInterrupt(cmd.Context(), err)
 		}
 		defer web.close()
 		if a.databaseURL != "" {
@@ -82,8 +79,8 @@ func newUp(a *app) *cobra.Command {
 	return cmd
 }
 
-// chooseDatabase leaves no URL where up is to run a database of its own. Another one
-// is migrated only if the user says so: the variable may be there for other programs.
+// chooseDatabase clears the URL if up has to run a database of its own. It asks the user
+// before up migrates another one: DATABASE_URL may be set for other programs.
 func (a *app) chooseDatabase(cmd *cobra.Command, local bool, data string) error {
 	if !a.fromVariable {
 		return nil
@@ -130,7 +127,7 @@ func (a *app) upWithServer(cmd *cobra.Command, web *web, data string, port int) 
 	server, err := localpg.Start(cmd.Context(), localpg.Config{Dir: data, Port: port, Logger: a.log})
 	if err != nil {
 		if cmd.Context().Err() != nil {
-			return nil // told to stop while it started
+			return nil // interrupted during the start
 		}
 		return err
 	}
@@ -144,8 +141,7 @@ func (a *app) upWithServer(cmd *cobra.Command, web *web, data string, port int) 
 	return errors.Join(err, server.Stop(ctx))
 }
 
-// openOwnKey sees to it that confidential streams work, with a key file beside the
-// data if nothing else is given.
+// openOwnKey opens the keepers. Without --seal-key, the key is a file beside the data.
 func (a *app) openOwnKey(cmd *cobra.Command, web *web, data string) error {
 	made, err := web.flags.keepers.ownKey(data)
 	if err != nil {
@@ -158,8 +154,8 @@ func (a *app) openOwnKey(cmd *cobra.Command, web *web, data string) error {
 	return errors.Join(err, web.openKeepers(cmd.Context()))
 }
 
-// up migrates the database, is a node there and serves it, until told to stop or
-// until the server of its own ends.
+// up migrates the database, runs a node and serves HTTP, until ctx or its own Postgres
+// server ends.
 func (a *app) up(cmd *cobra.Command, web *web, server *localpg.Server) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
@@ -171,8 +167,8 @@ func (a *app) up(cmd *cobra.Command, web *web, server *localpg.Server) error {
 		return err
 	}
 	defer ph.Close()
-	if err := web.admit(ctx, ph); err != nil {
-		return untilTold(ctx, err)
+	if err := web.readAccess(ctx, ph); err != nil {
+		return ignoreInterrupt(ctx, err)
 	}
 	if err := a.printReady(cmd.OutOrStdout(), web, server); err != nil {
 		return err
@@ -193,8 +189,7 @@ func (a *app) up(cmd *cobra.Command, web *web, server *localpg.Server) error {
 	return err
 }
 
-// open migrates through a connection that says in a sentence why it cannot
-// connect, and returns a client.
+// open migrates the database and opens a client.
 func (a *app) open(ctx context.Context, keepers keepers) (*posthorn.Client, error) {
 	conn, err := a.connect(ctx)
 	if err != nil {
@@ -202,7 +197,7 @@ func (a *app) open(ctx context.Context, keepers keepers) (*posthorn.Client, erro
 	}
 	_, err = schema.Migrate(ctx, conn, schema.Options{Logger: a.log})
 	if err == nil {
-		err = a.warnOfStrangers(ctx, conn)
+		err = a.warnOfForeignObjects(ctx, conn)
 	}
 	disconnect(ctx, conn)
 	if err != nil {
@@ -211,8 +206,8 @@ func (a *app) open(ctx context.Context, keepers keepers) (*posthorn.Client, erro
 	return a.client(ctx, "posthorn up", keepers)
 }
 
-// printReady says what to type next. The password of a database of one's own is
-// made up and of use here only; that of another one is nobody's business.
+// printReady prints the addresses, and commands to begin with. It prints the password only
+// of up's own database, which is random and of use only on this machine.
 func (a *app) printReady(w io.Writer, web *web, server *localpg.Server) error {
 	shown, err := withoutPassword(a.databaseURL)
 	if err != nil {
@@ -239,8 +234,8 @@ posthorn is ready
 	return err
 }
 
-// program is what to type for this program: its name where the shell finds
-// that, and otherwise the path by which it was started.
+// program is the name of this program for the shell: posthorn if it is in the PATH, and
+// otherwise the path by which it was started.
 func program() string {
 	if _, err := exec.LookPath("posthorn"); err == nil {
 		return "posthorn"

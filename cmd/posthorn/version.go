@@ -20,20 +20,18 @@ type versionInfo struct {
 }
 
 func newVersion() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version of this binary and the schema it carries",
-		Example: "  posthorn version --json",
-		Args:    cobra.NoArgs,
-	}
+	cmd := about{
+		use:     "version",
+		short:   "Print the version of this binary and of its schema",
+		example: "  posthorn version --json",
+	}.command()
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v := currentVersion()
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), v)
 		}
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), v.line())
-		return err
+		return printLine(cmd, "%s", v.line())
 	}
 	return cmd
 }

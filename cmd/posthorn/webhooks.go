@@ -26,7 +26,7 @@ posthorn serve send.`,
 		newWebhooksDisable(a),
 		newWebhooksRotate(a),
 		newWebhooksDeliveries(a),
-		newWebhooksRedeliver(a),
+		webhooksRedeliver.of(a),
 		webhooksDelete.of(a),
 	)
 }
@@ -34,7 +34,7 @@ posthorn serve send.`,
 var webhooksList = listing[admin.Webhook]{
 	about: about{
 		use:     "list",
-		short:   "List webhooks and how their endpoints do",
+		short:   "List webhooks with the state of their endpoints",
 		example: "  posthorn webhooks list --json",
 	},
 	list: (*admin.Admin).Webhooks,
@@ -58,34 +58,31 @@ func webhookError(w admin.Webhook) string {
 var webhooksEnable = doing{
 	about: about{
 		use:   "enable NAME",
-		short: "Let a webhook go on, with what it missed",
-		long: `Let a webhook that is disabled go on. It gets the events that it missed meanwhile,
-as far as the log still has them. An endpoint that fails is tried at once.`,
+		short: "Enable a webhook, which gets the events that it missed",
+		long: `Enable a webhook that is disabled. It gets the events that it missed meanwhile, as
+far as the log still has them. A webhook whose endpoint fails sends at once.`,
 		example: "  posthorn webhooks enable crm",
 	},
 	do: done("webhook %s is enabled", (*admin.Admin).EnableWebhook),
 }
 
 func newWebhooksDisable(a *app) *cobra.Command {
-	cmd := about{
-		use:   "disable NAME",
-		short: "Send nothing to a webhook until it is enabled",
-		long: `Send nothing more to a webhook until it is enabled. The events that it is owed
-stay, and it gets those that it misses when it is enabled, as far as the log still
-has them.`,
-		example: `  posthorn webhooks disable crm
+	var reason string
+	cmd := doing{
+		about: about{
+			use:   "disable NAME",
+			short: "Send nothing to a webhook until it is enabled",
+			long: `Send nothing more to a webhook until it is enabled. The events that it is owed
+stay, and it gets the events that it missed when it is enabled, as far as the log
+still has them.`,
+			example: `  posthorn webhooks disable crm
   posthorn webhooks disable crm --reason 'until the new server is up'`,
-	}.command(cobra.ExactArgs(1))
-	reason := cmd.Flags().String("reason", "", "a text for people")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			if err := adm.DisableWebhook(cmd.Context(), args[0], *reason); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "webhook %s is disabled\n", args[0])
-			return err
-		})
-	}
+		},
+		do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+			return outcome{sentence: fmt.Sprintf("webhook %s is disabled", args[0])}, adm.DisableWebhook(ctx, args[0], reason)
+		},
+	}.of(a)
+	cmd.Flags().StringVar(&reason, "reason", "", "a text for people")
 	return cmd
 }
 

@@ -16,10 +16,10 @@ const webhooksCreateLong = `Make a webhook that sends events to URL, and print i
 receiver checks signatures with it. With --secret ed25519 Posthorn makes a pair of
 keys and prints the public one, which is no secret.
 
-It gets the events that are published from now on and pass all the filters given,
-as with posthorn groups subscribe; without a filter, all of them. Events of
-restricted and confidential streams go to webhooks whose --stream is the whole
-name of the stream, and to no others.
+The webhook gets the events that are published from now on and pass all the
+filters given, as with posthorn groups subscribe; without a filter, all events.
+Events of restricted and confidential streams go only to webhooks whose --stream
+is the whole name of the stream.
 
 Periods are written like 90s, 5m, 12h or 3d.`
 
@@ -55,7 +55,7 @@ func (f *webhookFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.headers, "header", nil, "a header of each request, as in 'Name: value'; may be repeated")
 }
 
-// read makes settings of the flags that were given.
+// read returns the settings of the flags that were given.
 func (f *webhookFlags) read(cmd *cobra.Command) (admin.WebhookSettings, error) {
 	s := f.settings
 	changed := cmd.Flags().Changed
@@ -78,7 +78,7 @@ func (f *webhookFlags) read(cmd *cobra.Command) (admin.WebhookSettings, error) {
 	for _, header := range f.headers {
 		name, value, ok := strings.Cut(header, ":")
 		if !ok {
-			return s, usageError{errors.New("a --header has no colon"), "write it like 'Authorization: Bearer 7Zk'"} // it may be a secret
+			return s, usageError{errors.New("a --header has no colon"), "write it like 'Authorization: Bearer 7Zk'"} // the header is not quoted, since it may be a secret
 		}
 		s.Headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}
@@ -88,7 +88,7 @@ func (f *webhookFlags) read(cmd *cobra.Command) (admin.WebhookSettings, error) {
 const secretUsage = "whsec_… or whsk_… of the receiver, - to read it from the standard input, or ed25519 (default: one is made)"
 
 func newWebhooksCreate(a *app) *cobra.Command {
-	cmd := about{"create NAME URL", "Make a webhook, and print its secret once", webhooksCreateLong, webhooksCreateExample}.command(cobra.ExactArgs(2))
+	cmd := about{"create NAME URL", "Make a webhook, and print its secret once", webhooksCreateLong, webhooksCreateExample}.command()
 	var f webhookFlags
 	f.add(cmd)
 	secret := cmd.Flags().String("secret", "", secretUsage)
@@ -114,37 +114,37 @@ func newWebhooksCreate(a *app) *cobra.Command {
 }
 
 func newWebhooksChange(a *app) *cobra.Command {
-	cmd := about{
-		"change NAME", "Change settings of a webhook",
-		"Change the settings of a webhook that are given; the others stay. A filter\nreplaces all that there was, and so do headers. Requests that are under way end as\nthey began.",
-		webhooksChangeExample,
-	}.command(cobra.ExactArgs(1))
 	var f webhookFlags
+	var settings admin.WebhookSettings
+	cmd := doing{
+		about: about{
+			use:   "change NAME",
+			short: "Change settings of a webhook",
+			long: `Change the settings of a webhook that are given; the others stay. A new filter
+replaces the whole old one, and new headers replace all old headers. Requests that
+are under way are not affected.`,
+			example: webhooksChangeExample,
+		},
+		prepare: func(cmd *cobra.Command, _ []string) (err error) {
+			if cmd.Flags().NFlag() == 0 {
+				return usageError{errors.New("no setting is given"), "run: posthorn webhooks change --help"}
+			}
+			settings, err = f.read(cmd)
+			return err
+		},
+		do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+			return outcome{sentence: fmt.Sprintf("webhook %s is changed", args[0])}, adm.ChangeWebhook(ctx, args[0], settings)
+		},
+	}.of(a)
 	f.add(cmd)
-	cmd.Flags().StringVar(&f.settings.URL, "url", "", "where to send")
+	cmd.Flags().StringVar(&f.settings.URL, "url", "", "the URL of the endpoint")
 	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "remove all headers")
 	cmd.MarkFlagsMutuallyExclusive("header", "no-headers")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		settings, err := f.read(cmd)
-		if err != nil {
-			return err
-		}
-		if cmd.Flags().NFlag() == 0 {
-			return usageError{errors.New("nothing is to be changed"), "run: posthorn webhooks change --help"}
-		}
-		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			if err := adm.ChangeWebhook(cmd.Context(), args[0], settings); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "webhook %s is changed\n", args[0])
-			return err
-		})
-	}
 	return cmd
 }
 
-// secretOf is the secret that a flag gives. What is typed on a command line can be
-// seen by other users, so it can come in from the standard input.
+// secretOf is the secret that a flag gives. Other users can see the arguments of a
+// command, so - reads the secret from the standard input.
 func secretOf(cmd *cobra.Command, value string) (string, error) {
 	if value != "-" {
 		return value, nil
@@ -159,8 +159,8 @@ func secretOf(cmd *cobra.Command, value string) (string, error) {
 	return value, nil
 }
 
-// printWebhookSecret prints what a receiver needs to check signatures. The private key
-// of ed25519 is none of that, and stays in the database.
+// printWebhookSecret prints the secret with which a receiver checks signatures; for
+// ed25519 it is the public key, and the private key stays in the database.
 func printWebhookSecret(cmd *cobra.Command, adm *admin.Admin, name, secret string, asJSON bool) error {
 	found, err := webhookKey(cmd.Context(), adm, name, secret)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-const webhooksRotateLong = `Give a webhook a new secret, and print it, this once. Requests have a signature of
-the old secret too for as long as --keep-old says, so that the receiver can change
-to the new one at any time before.`
+const webhooksRotateLong = `Give a webhook a new secret, and print it, this once. For the period --keep-old,
+requests have a signature of the old secret too, so that the receiver can change to
+the new one at any time within it.`
 
 const webhooksRotateExample = `  posthorn webhooks rotate crm
   posthorn webhooks rotate crm --keep-old 7d
@@ -18,9 +18,9 @@ const webhooksRotateExample = `  posthorn webhooks rotate crm
   posthorn webhooks rotate crm --secret ed25519`
 
 func newWebhooksRotate(a *app) *cobra.Command {
-	cmd := about{"rotate NAME", "Give a webhook a new secret, and print it once", webhooksRotateLong, webhooksRotateExample}.command(cobra.ExactArgs(1))
+	cmd := about{"rotate NAME", "Give a webhook a new secret, and print it once", webhooksRotateLong, webhooksRotateExample}.command()
 	secret := cmd.Flags().String("secret", "", secretUsage)
-	keepOld := cmd.Flags().String("keep-old", "24h", "how long the old secret signs too; 0s ends it now")
+	keepOld := cmd.Flags().String("keep-old", "24h", "how long requests are signed with the old secret too; 0s ends it now")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		given, err := secretOf(cmd, *secret)

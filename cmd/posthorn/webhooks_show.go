@@ -12,44 +12,40 @@ import (
 var webhooksShow = showing[admin.Webhook]{
 	about: about{
 		use:     "show NAME",
-		short:   "Show one webhook: its settings, and how its endpoint does",
+		short:   "Show one webhook: its settings, and the state of its endpoint",
 		long:    `Show one webhook. Its secrets, and the values of its headers, are never shown.`,
 		example: "  posthorn webhooks show crm",
 	},
 	load: func(ctx context.Context, adm *admin.Admin, name string) (admin.Webhook, error) {
 		return adm.Webhook(ctx, name)
 	},
-	print: printWebhook,
+	fields: webhookFields,
+	below:  func(w io.Writer, h admin.Webhook) error { return webhookSecretColumns.printBelow(w, h.Secrets) },
 }
 
-func printWebhook(w io.Writer, h admin.Webhook) error {
-	f := newFields(w)
-	f.field("webhook", h.Name)
-	f.field("url", h.URL)
-	f.field("state", h.State)
-	f.field("disabled at", h.DisabledAt)
-	f.field("disabled because", h.DisabledReason)
-	f.field("failing since", h.FailingSince)
-	f.field("last error", h.LastError)
-	f.field("owed", h.Owed)
-	f.field("oldest owed", h.OldestOwed)
-	f.field("dead letters", h.DeadLetters)
-	f.field("sent by", h.Owner)
-	f.field("wants", wants(admin.SubscriptionStatus{Filter: h.Filter, Condition: h.Condition, Params: h.Params}))
-	f.field("body", h.Body)
-	f.field("batch", h.Batch)
-	f.field("order", h.Order)
-	f.field("concurrency", h.Concurrency)
-	f.field("rate", rate(h.Rate))
-	f.field("timeout", roughSeconds(h.TimeoutSeconds))
-	f.field("delays", strings.Join(h.Delays, ", "))
-	f.field("disable after", never(h.DisableAfter))
-	f.field("headers", strings.Join(h.Headers, ", "))
-	f.field("created", h.CreatedAt)
-	if err := f.flush(); err != nil {
-		return err
-	}
-	return webhookSecretColumns.printBelow(w, h.Secrets)
+func webhookFields(field fields, h admin.Webhook) {
+	field("webhook", h.Name)
+	field("url", h.URL)
+	field("state", h.State)
+	field("disabled at", h.DisabledAt)
+	field("disabled because", h.DisabledReason)
+	field("failing since", h.FailingSince)
+	field("last error", h.LastError)
+	field("owed", h.Owed)
+	field("oldest owed", h.OldestOwed)
+	field("dead letters", h.DeadLetters)
+	field("sent by", h.Owner)
+	field("wants", wants(admin.SubscriptionStatus{Filter: h.Filter, Condition: h.Condition, Params: h.Params}))
+	field("body", h.Body)
+	field("batch", h.Batch)
+	field("order", h.Order)
+	field("concurrency", h.Concurrency)
+	field("rate", rate(h.Rate))
+	field("timeout", roughSeconds(h.TimeoutSeconds))
+	field("delays", strings.Join(h.Delays, ", "))
+	field("disable after", never(h.DisableAfter))
+	field("headers", strings.Join(h.Headers, ", "))
+	field("created", h.CreatedAt)
 }
 
 func rate(perSecond float64) string {

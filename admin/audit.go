@@ -103,8 +103,8 @@ func (a *Admin) recorded(ctx context.Context, e entry, change func(db DB) (int64
 	return n, pg.Translate(e.verb(), tx.Commit(ctx))
 }
 
-// Record records something that was done outside of this package, in whatever
-// transaction the database handle has. Without an actor it does nothing.
+// Record records an action of another package, in the transaction of the database handle.
+// Without an actor it does nothing.
 func (a *Admin) Record(ctx context.Context, name, subject string, n int64) error {
 	if a.actor == "" {
 		return nil

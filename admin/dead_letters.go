@@ -32,7 +32,7 @@ type DeadLetter struct {
 	Node         string          `json:"node,omitempty"`  // that handled it last
 	FailedAt     time.Time       `json:"failed_at"`
 
-	// Story has the attempts that failed, the newest twenty of them, and what people did.
+	// Story has the newest twenty attempts that failed, and the actions of people.
 	Story       []Chapter `json:"story,omitempty"`
 	DiscardedAt time.Time `json:"discarded_at,omitzero"`
 	DiscardedBy string    `json:"discarded_by,omitempty"`

@@ -21,12 +21,11 @@ type WebhookLead struct {
 	Group  Group
 	Owner  string
 	Epoch  int64  // 0: another process has the lead
-	Leader string // the process that has it
+	Leader string // the process that leads
 }
 
-// LeadWebhooks takes the lead of some webhooks, if no other process has it. With an
-// epoch it renews the lead that was taken under it, and the leases that go with it, or
-// fails with [ErrLeaseLost].
+// LeadWebhooks takes the lead of some webhooks, if no other process has it. With an epoch,
+// it renews the lead of that epoch and its leases, or fails with [ErrLeaseLost].
 func LeadWebhooks(ctx context.Context, db DB, group Group, owner string, leaseFor time.Duration, epoch int64) (WebhookLead, error) {
 	lead := WebhookLead{Group: group, Owner: owner}
 	err := db.QueryRow(ctx, `
@@ -35,7 +34,7 @@ func LeadWebhooks(ctx context.Context, db DB, group Group, owner string, leaseFo
 	return lead, Translate("lead webhooks", err)
 }
 
-// ResignWebhooks gives the lead back, so that another process has it at once.
+// ResignWebhooks gives the lead back, so that another process can take it at once.
 func ResignWebhooks(ctx context.Context, db DB, lead WebhookLead) error {
 	return Exec(ctx, db, "resign webhooks", "select posthorn.resign_webhooks($1::bigint, $2::text, $3::bigint)",
 		lead.Group.ID, lead.Owner, lead.Epoch)
@@ -106,13 +105,12 @@ type WebhookWindow struct {
 	Version int64 // of the settings, if there are events
 }
 
-// Held reports whether there is a window at all.
+// Held reports whether there is a window.
 func (w WebhookWindow) Held() bool { return w.ID != 0 }
 
-// TakeWebhooks takes the next events of the log, as many as the window is large, with
-// those of them that webhooks want; if there are more than maxEvents, the next window has
-// the rest. A window that is held may have none. A condition that is too slow is stopped,
-// as by [Pool.Take].
+// TakeWebhooks takes the next window of the log with the events that match a webhook. If
+// there are more than maxEvents of them, the next window has the rest. A window that is held
+// may have no events. A condition that is too slow is stopped, as by [Pool.Take].
 func (p *Pool) TakeWebhooks(ctx context.Context, lead WebhookLead, window, maxEvents int, leaseFor time.Duration) (WebhookWindow, error) {
 	var w WebhookWindow
 	err := p.QueryRow(ctx, "select coalesce(lease, 0), coalesce(attempt, 0) from posthorn.take_webhooks($1::bigint, $2::text, $3::bigint, $4::int, $5::text::interval)",
@@ -188,7 +186,7 @@ func DueWebhooks(ctx context.Context, db DB, lead WebhookLead, asks []WebhookAsk
 		lead.Group.ID, lead.Owner, lead.Epoch, webhooks, rooms, holders, held)
 }
 
-// WebhookResult is what has become of an event for a webhook.
+// WebhookResult is the outcome of an event for a webhook.
 type WebhookResult struct {
 	Webhook    int     `json:"webhook"`
 	Event      int64   `json:"event"`
@@ -215,7 +213,7 @@ const (
 	WebhookDropped   = "dropped"  // the log has dropped it
 )
 
-// WebhookHealth is how an endpoint is doing.
+// WebhookHealth tells whether an endpoint works.
 type WebhookHealth struct {
 	Webhook  int
 	Failures int  // in a row
@@ -224,9 +222,9 @@ type WebhookHealth struct {
 	Dead     int // dead letters that were just made
 }
 
-// RecordWebhooks records results and ends windows, in one transaction. It returns how
-// the endpoints are doing that have failed, or work again. It fails with
-// [ErrLeaseLost], and changes nothing, when the lead or a window is lost.
+// RecordWebhooks records results and ends windows, in one transaction. It returns the
+// health of the endpoints that have failed or work again. It fails with [ErrLeaseLost], and
+// changes nothing, when the lead or a window is lost.
 func RecordWebhooks(ctx context.Context, db DB, lead WebhookLead, results []WebhookResult, windows []WebhookWindow) ([]WebhookHealth, error) {
 	report := struct {
 		Results []WebhookResult `json:"results"`

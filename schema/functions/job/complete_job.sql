@@ -144,7 +144,7 @@ begin
       using errcode = 'PH003', hint = 'Its lease passed, or it was reset. Drop the work, and claim another job.';
   end if;
   raise exception 'job % is not held by %: it is %', recorded.job, recorded.worker, status
-    using errcode = 'PH003', hint = 'Claim a job before you report on it.';
+    using errcode = 'PH003', hint = 'If the worker had the job, it has lost it: drop the work. Claim a job before you report on it.';
 end $$;
 comment on function posthorn.recorded(bigint, text, text, int, text) is
   'The entry that a worker recorded last for a job, if its action is the same; raises an error otherwise.';

@@ -134,8 +134,11 @@ as $$
     select d.group_id, d.subscription, d.reason, count(*) as n, min(d.failed_at) as first_at, max(d.failed_at) as last_at, max(d.id) as last_id
     from posthorn.dead_letters d
     where d.namespace_id = posthorn.namespace_id(dead_letter_reasons.namespace) and d.discarded_at is null
-      and (dead_letter_reasons.group_name is null
-        or d.group_id = (posthorn.group_named(dead_letter_reasons.namespace, dead_letter_reasons.group_name)).id)
+      and d.group_id = any (array(
+        select (posthorn.group_named(dead_letter_reasons.namespace, dead_letter_reasons.group_name)).id where dead_letter_reasons.group_name is not null
+        union all
+        select g.id from posthorn.groups g
+        where dead_letter_reasons.group_name is null and g.namespace_id = posthorn.namespace_id(dead_letter_reasons.namespace)))
       and d.stream_id <> all (array(
         select s.id from posthorn.stream_names s
         where s.namespace_id = posthorn.namespace_id(dead_letter_reasons.namespace) and s.name = any (dead_letter_reasons.hidden_streams)))

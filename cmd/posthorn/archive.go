@@ -47,7 +47,7 @@ func newArchive(a *app) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return ignoreInterrupt(cmd.Context(), a.archive(cmd, args[0], config))
 	}
-	cmd.AddCommand(archiveList.of(a), archiveShow.of(a), newArchiveVerify(a), newArchiveReplay(a), newArchiveRestore(a), archiveRelist.of(a))
+	cmd.AddCommand(archiveList.build(a), archiveShow.build(a), newArchiveVerify(a), newArchiveReplay(a), newArchiveRestore(a), archiveRelist.build(a))
 	return cmd
 }
 
@@ -99,7 +99,7 @@ func (a *app) withStore(
 	return use(store, ph)
 }
 
-var archiveList = listing[admin.ArchiveStatus]{
+var archiveList = listCommand[admin.ArchiveStatus]{
 	about: about{
 		use:   "list",
 		short: "List archives and their positions",
@@ -148,13 +148,13 @@ type archiveDetails struct {
 	EachStream []admin.ArchivedStream `json:"each_stream"`
 }
 
-var archiveShow = showing[archiveDetails]{
+var archiveShow = showCommand[archiveDetails]{
 	about: about{
 		use:     "show [NAME]",
 		short:   "Show an archive, stream by stream",
 		example: "  posthorn archive show\n  posthorn archive show cold --json",
 	},
-	otherwise: defaultArchive,
+	defaultName: defaultArchive,
 	load: func(ctx context.Context, adm *admin.Admin, name string) (d archiveDetails, err error) {
 		if d.ArchiveStatus, err = adm.Archive(ctx, name); err != nil {
 			return d, err
@@ -193,7 +193,7 @@ var archivedColumns = columns[admin.ArchivedStream]{"stream|first|last|segments|
 	return []any{s.Stream, numberOf(s.FirstID), numberOf(s.LastID), s.Segments, s.Events, s.PendingEvents, owner, s.Error}
 }}
 
-var archiveRelist = doing{
+var archiveRelist = changeCommand{
 	about: about{
 		use:   "relist [NAME]",
 		short: "Write all manifests of an archive again",
@@ -202,8 +202,8 @@ were lost, or if verify reports that they were altered. The processes that run t
 archive write them.`,
 		example: "  posthorn archive relist",
 	},
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 		n, err := adm.RelistArchive(ctx, append(args, defaultArchive)[0])
-		return outcome{sentence: fmt.Sprintf("the manifests of %d streams will be written again", n)}, err
+		return result{sentence: fmt.Sprintf("the manifests of %d streams will be written again", n)}, err
 	},
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func newDeadLetters(a *app) *cobra.Command {
-	return holding(about{
+	return parent(about{
 		use:   "dead-letters",
 		short: "Show, redrive and purge dead letters, the events that failed for good",
 	}, newDeadLettersList(a), newDeadLettersShow(a), newDeadLettersRedrive(a), newDeadLettersPurge(a))
@@ -21,7 +21,7 @@ func newDeadLetters(a *app) *cobra.Command {
 
 func newDeadLettersList(a *app) *cobra.Command {
 	var f admin.DeadLetterFilter
-	cmd := listing[admin.DeadLetter]{
+	cmd := listCommand[admin.DeadLetter]{
 		about: about{
 			use:   "list",
 			short: "List dead letters, oldest first",
@@ -37,7 +37,7 @@ func newDeadLettersList(a *app) *cobra.Command {
 		columns: columns[admin.DeadLetter]{"id|group|event|type|attempts|failed at|reason|error", func(d admin.DeadLetter) []any {
 			return []any{d.ID, d.Group, d.EventID, d.Type, d.Attempts, d.FailedAt, d.Reason, shorten(d.Error, 60)}
 		}},
-	}.of(a)
+	}.build(a)
 	addDeadLetterFlags(cmd, &f)
 	limitVar(cmd.Flags(), &f.Limit, 100, mostListed, "list so many")
 	numberVar(cmd.Flags(), &f.Offset, "offset", 0, 0, mostInSQL, "after so many")
@@ -86,7 +86,7 @@ attempts.`,
 		},
 		question: "redrive %d dead letters", asksOnlyForAll: true,
 		do: (*admin.Admin).Redrive, sentence: "redrove %d dead letters", result: "redriven",
-	}.of(a)
+	}.build(a)
 }
 
 func newDeadLettersPurge(a *app) *cobra.Command {
@@ -99,7 +99,7 @@ func newDeadLettersPurge(a *app) *cobra.Command {
 		},
 		question: "delete %d dead letters for good",
 		do:       (*admin.Admin).Purge, sentence: "purged %d dead letters", result: "purged",
-	}.of(a)
+	}.build(a)
 }
 
 // bulkCommand is a command that does something to all selected dead letters.
@@ -112,10 +112,10 @@ type bulkCommand struct {
 	result         string // the name of the number in JSON
 }
 
-func (b bulkCommand) of(a *app) *cobra.Command {
+func (b bulkCommand) build(a *app) *cobra.Command {
 	var f admin.DeadLetterFilter
 	var all bool
-	cmd := doing{
+	cmd := changeCommand{
 		about: b.about,
 		json:  true,
 		prepare: func(*cobra.Command, []string) error {
@@ -131,11 +131,11 @@ func (b bulkCommand) of(a *app) *cobra.Command {
 			n, err := adm.CountDeadLetters(ctx, f)
 			return fmt.Sprintf(b.question, n), err
 		},
-		do: func(ctx context.Context, adm *admin.Admin, _ []string) (outcome, error) {
+		do: func(ctx context.Context, adm *admin.Admin, _ []string) (result, error) {
 			n, err := b.do(adm, ctx, f)
-			return outcome{fmt.Sprintf(b.sentence, n), map[string]int64{b.result: n}}, err
+			return result{fmt.Sprintf(b.sentence, n), map[string]int64{b.result: n}}, err
 		},
-	}.of(a)
+	}.build(a)
 	addDeadLetterFlags(cmd, &f)
 	cmd.Flags().BoolVar(&all, "all", false, "all dead letters of the namespace")
 	return cmd

@@ -16,7 +16,7 @@ import (
 )
 
 func newDeadLettersShow(a *app) *cobra.Command {
-	return showing[admin.DeadLetter]{
+	return showCommand[admin.DeadLetter]{
 		about: about{
 			use:     "show ID",
 			short:   "Show one dead letter, with payload and stack",
@@ -42,7 +42,7 @@ func newDeadLettersShow(a *app) *cobra.Command {
 		},
 		fields: deadLetterFields,
 		below:  printDeadLetterPayload,
-	}.of(a)
+	}.build(a)
 }
 
 // parseID reads the id of a thing, such as "a job". list is a command that prints ids.

@@ -41,25 +41,26 @@ func argumentsOf(use string) cobra.PositionalArgs {
 	return cobra.RangeArgs(least, most)
 }
 
-// holding is a command that only holds other commands.
-func holding(d about, commands ...*cobra.Command) *cobra.Command {
+// parent makes a command that only holds other commands.
+func parent(d about, commands ...*cobra.Command) *cobra.Command {
 	cmd := d.command()
 	cmd.RunE = help
 	cmd.AddCommand(commands...)
 	return cmd
 }
 
-// listing is a command that lists things in a table, or as JSON.
-type listing[T any] struct {
+// listCommand is a command that lists things in a table, or as JSON.
+type listCommand[T any] struct {
 	about
-	limit   *int                                          // of the number of things; list is asked for one more, to tell whether there are more
-	keepers *keeperFlags                                  // open sealed payloads, which only the JSON has
-	prepare func(cmd *cobra.Command, args []string) error // checks flags before it connects; may be nil
+	limit   *int         // of the number of things; list is asked for one more, to tell whether there are more
+	keepers *keeperFlags // open sealed payloads, which only the JSON has
+	// prepare checks flags before the command connects. It may be nil.
+	prepare func(cmd *cobra.Command, args []string) error
 	list    func(*admin.Admin, context.Context) ([]T, error)
 	columns columns[T]
 }
 
-func (l listing[T]) of(a *app) *cobra.Command {
+func (l listCommand[T]) build(a *app) *cobra.Command {
 	cmd := l.command()
 	if l.keepers != nil {
 		l.keepers.add(cmd)
@@ -86,7 +87,7 @@ func (l listing[T]) of(a *app) *cobra.Command {
 	return cmd
 }
 
-func (l listing[T]) find(cmd *cobra.Command, adm *admin.Admin) ([]T, error) {
+func (l listCommand[T]) find(cmd *cobra.Command, adm *admin.Admin) ([]T, error) {
 	if l.limit == nil {
 		return l.list(adm, cmd.Context())
 	}
@@ -99,17 +100,17 @@ func (l listing[T]) find(cmd *cobra.Command, adm *admin.Admin) ([]T, error) {
 	return cut(cmd, found, shown)
 }
 
-// showing is a command that shows the thing that its argument names.
-type showing[T any] struct {
+// showCommand is a command that shows the thing that its argument names.
+type showCommand[T any] struct {
 	about
-	otherwise string       // the name where the argument may be left out
-	keepers   *keeperFlags // open a sealed payload
-	load      func(ctx context.Context, adm *admin.Admin, name string) (T, error)
-	fields    func(fields, T)
-	below     func(w io.Writer, found T) error // prints the rest; may be nil
+	defaultName string       // the name where the argument may be left out
+	keepers     *keeperFlags // open a sealed payload
+	load        func(ctx context.Context, adm *admin.Admin, name string) (T, error)
+	fields      func(fields, T)
+	below       func(w io.Writer, found T) error // prints the rest; may be nil
 }
 
-func (s showing[T]) of(a *app) *cobra.Command {
+func (s showCommand[T]) build(a *app) *cobra.Command {
 	cmd := s.command()
 	if s.keepers != nil {
 		s.keepers.add(cmd)
@@ -117,7 +118,7 @@ func (s showing[T]) of(a *app) *cobra.Command {
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.withOpeningAdmin(cmd.Context(), s.keepers, func(adm *admin.Admin) error {
-			found, err := s.load(cmd.Context(), adm, append(args, s.otherwise)[0])
+			found, err := s.load(cmd.Context(), adm, append(args, s.defaultName)[0])
 			if err != nil {
 				return err
 			}
@@ -130,82 +131,85 @@ func (s showing[T]) of(a *app) *cobra.Command {
 	return cmd
 }
 
-func (s showing[T]) print(w io.Writer, found T) error {
+func (s showCommand[T]) print(w io.Writer, found T) error {
 	if err := printFields(w, func(f fields) { s.fields(f, found) }); err != nil || s.below == nil {
 		return err
 	}
 	return s.below(w, found)
 }
 
-// doing is a command that does something to the things that its arguments name.
-type doing struct {
+// changeCommand is a command that changes the things that its arguments name.
+type changeCommand struct {
 	about
-	json    bool
-	prepare func(cmd *cobra.Command, args []string) error                                           // before it connects: checks flags, reads the standard input
-	ask     func(ctx context.Context, adm *admin.Admin, args []string) (question string, err error) // "": none
-	do      func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error)
+	json bool
+	// prepare runs before the command connects: it checks flags, and reads the standard
+	// input. It may be nil.
+	prepare func(cmd *cobra.Command, args []string) error
+	// ask returns a question for the user, or "" for none. It may be nil.
+	ask func(ctx context.Context, adm *admin.Admin, args []string) (question string, err error)
+	do  func(ctx context.Context, adm *admin.Admin, args []string) (result, error)
 }
 
-// outcome is a sentence about a change, and the same for --json.
-type outcome struct {
+// result describes a change: as a sentence, and as a value for --json.
+type result struct {
 	sentence string
-	result   any
+	value    any
 }
 
-// done makes an outcome of a function that returns only an error. The name replaces the
-// %s of the sentence.
-func done(sentence string, do func(adm *admin.Admin, ctx context.Context, name string) error) func(context.Context, *admin.Admin, []string) (outcome, error) {
-	return func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
-		return outcome{sentence: fmt.Sprintf(sentence, args[0])}, do(adm, ctx, args[0])
+// withSentence adds a sentence to a function that returns only an error. The name
+// replaces the %s of the sentence.
+func withSentence(sentence string, do func(adm *admin.Admin, ctx context.Context, name string) error) func(context.Context, *admin.Admin, []string) (result, error) {
+	return func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
+		return result{sentence: fmt.Sprintf(sentence, args[0])}, do(adm, ctx, args[0])
 	}
 }
 
-func (d doing) of(a *app) *cobra.Command {
-	cmd := d.command()
+func (c changeCommand) build(a *app) *cobra.Command {
+	cmd := c.command()
 	yes, asJSON := new(bool), new(bool)
-	if d.ask != nil {
+	if c.ask != nil {
 		yes = yesFlag(cmd)
 	}
-	if d.json {
+	if c.json {
 		asJSON = jsonFlag(cmd)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if d.prepare != nil {
-			if err := d.prepare(cmd, args); err != nil {
+		if c.prepare != nil {
+			if err := c.prepare(cmd, args); err != nil {
 				return err
 			}
 		}
 		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
-			if err := d.confirm(cmd, adm, args, *yes); err != nil {
+			if err := c.confirm(cmd, adm, args, *yes); err != nil {
 				return err
 			}
-			o, err := d.do(cmd.Context(), adm, args)
+			r, err := c.do(cmd.Context(), adm, args)
 			if err != nil {
 				return err
 			}
-			return o.print(cmd, *asJSON)
+			return r.print(cmd, *asJSON)
 		})
 	}
 	return cmd
 }
 
-func (d doing) confirm(cmd *cobra.Command, adm *admin.Admin, args []string, yes bool) error {
-	if d.ask == nil {
+func (c changeCommand) confirm(cmd *cobra.Command, adm *admin.Admin, args []string, yes bool) error {
+	if c.ask == nil {
 		return nil
 	}
-	question, err := d.ask(cmd.Context(), adm, args)
+	question, err := c.ask(cmd.Context(), adm, args)
 	if err != nil || question == "" {
 		return err
 	}
 	return confirm(cmd, yes, question)
 }
 
-func (o outcome) print(cmd *cobra.Command, asJSON bool) error {
+func (r result) print(cmd *cobra.Command, asJSON bool) error {
 	if asJSON {
-		return printJSON(cmd.OutOrStdout(), o.result)
+		return printJSON(cmd.OutOrStdout(), r.value)
 	}
-	if o.sentence == "" {
+	if r.sentence == "" {
 		return nil
 	}
-	return printLine(cmd, "%s", o.sentence)
+	return printLine(cmd, "%s", r.sentence)
 }

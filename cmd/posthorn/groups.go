@@ -10,25 +10,25 @@ import (
 )
 
 func newGroups(a *app) *cobra.Command {
-	return holding(about{
+	return parent(about{
 		use:   "groups",
 		short: "Show and manage groups, the positions in the log",
 		long: `A group is a named position in the log, shared by all processes that use the
 name. Each event is handled once per group.`,
 	},
-		groupsList.of(a),
-		groupsShow.of(a),
+		groupsList.build(a),
+		groupsShow.build(a),
 		newGroupsDefine(a),
-		groupsSeek.of(a),
-		groupsPause.of(a),
-		groupsResume.of(a),
-		groupsDelete.of(a),
+		groupsSeek.build(a),
+		groupsPause.build(a),
+		groupsResume.build(a),
+		groupsDelete.build(a),
 		newGroupsSubscribe(a),
-		groupsUnsubscribe.of(a),
+		groupsUnsubscribe.build(a),
 	)
 }
 
-var groupsList = listing[admin.GroupStatus]{
+var groupsList = listCommand[admin.GroupStatus]{
 	about: about{
 		use:   "list",
 		short: "List groups and their positions",
@@ -57,7 +57,7 @@ func groupState(g admin.GroupStatus) string {
 	}
 }
 
-var groupsSeek = doing{
+var groupsSeek = changeCommand{
 	about: about{
 		use:   "seek NAME beginning|end|TIME",
 		short: "Move a group to a time, the beginning or the end",
@@ -70,20 +70,20 @@ are refused. Failed events are still retried.
   posthorn groups seek billing 2026-01-31
   posthorn groups seek billing end`,
 	},
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 		to, err := parseMoment(ctx, adm, args[1])
 		if err != nil {
-			return outcome{}, err
+			return result{}, err
 		}
 		where := args[1]
 		if to.InfinityModifier == 0 {
 			where = formatTime(to.Time)
 		}
-		return outcome{sentence: fmt.Sprintf("group %s stands at %s", args[0], where)}, adm.Seek(ctx, args[0], to)
+		return result{sentence: fmt.Sprintf("group %s stands at %s", args[0], where)}, adm.Seek(ctx, args[0], to)
 	},
 }
 
-var groupsPause = doing{
+var groupsPause = changeCommand{
 	about: about{
 		use:   "pause NAME",
 		short: "Hand out no events of a group until it is resumed",
@@ -91,19 +91,19 @@ var groupsPause = doing{
 they have, and retention keeps the events that the group has not read.`,
 		example: "  posthorn groups pause billing",
 	},
-	do: done("group %s is paused", (*admin.Admin).PauseGroup),
+	do: withSentence("group %s is paused", (*admin.Admin).PauseGroup),
 }
 
-var groupsResume = doing{
+var groupsResume = changeCommand{
 	about: about{
 		use:     "resume NAME",
 		short:   "Resume a paused group at its position",
 		example: "  posthorn groups resume billing",
 	},
-	do: done("group %s is resumed", (*admin.Admin).ResumeGroup),
+	do: withSentence("group %s is resumed", (*admin.Admin).ResumeGroup),
 }
 
-var groupsDelete = doing{
+var groupsDelete = changeCommand{
 	about: about{
 		use:   "delete NAME",
 		short: "Delete a group with its position, retries and dead letters",
@@ -116,8 +116,8 @@ The events stay in the log, for other groups.`,
 		s, err := adm.Group(ctx, args[0])
 		return fmt.Sprintf("delete group %s with %d retries and %d dead letters", s.Group, s.Retries, s.DeadLetters), err
 	},
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 		d, err := adm.DeleteGroup(ctx, args[0])
-		return outcome{fmt.Sprintf("deleted group %s with %d leases, %d retries and %d dead letters", args[0], d.Leases, d.Retries, d.DeadLetters), d}, err
+		return result{fmt.Sprintf("deleted group %s with %d leases, %d retries and %d dead letters", args[0], d.Leases, d.Retries, d.DeadLetters), d}, err
 	},
 }

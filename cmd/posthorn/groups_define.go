@@ -36,20 +36,20 @@ type groupFlags struct {
 
 func newGroupsDefine(a *app) *cobra.Command {
 	var f groupFlags
-	cmd := doing{
+	cmd := changeCommand{
 		about:   about{"define NAME", "Make a group, or change its policy", groupsDefineLong, groupsDefineExample},
 		prepare: f.prepare,
-		do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 			if f.start != "" {
 				start, err := parseMoment(ctx, adm, f.start)
 				if err != nil {
-					return outcome{}, err
+					return result{}, err
 				}
 				f.settings.Start = momentInSQL(start)
 			}
-			return outcome{sentence: fmt.Sprintf("group %s is defined", args[0])}, adm.DefineGroup(ctx, args[0], f.settings)
+			return result{sentence: fmt.Sprintf("group %s is defined", args[0])}, adm.DefineGroup(ctx, args[0], f.settings)
 		},
-	}.of(a)
+	}.build(a)
 	flags := cmd.Flags()
 	flags.StringVar(&f.settings.Order, "order", "", "none, key, stream or total (default none)")
 	numberVar(flags, &f.settings.Slots, "slots", 0, 1, 1024, "how many keys may be worked on at once, with --order key (default 16)")

@@ -16,7 +16,7 @@ type groupDetails struct {
 	Subscriptions []admin.SubscriptionStatus `json:"subscriptions"`
 }
 
-var groupsShow = showing[groupDetails]{
+var groupsShow = showCommand[groupDetails]{
 	about: about{
 		use:     "show NAME",
 		short:   "Show one group: its position, its policy and its subscriptions",

@@ -55,18 +55,18 @@ func (f *subscribeFlags) add(cmd *cobra.Command) {
 func newGroupsSubscribe(a *app) *cobra.Command {
 	var f subscribeFlags
 	var wanted admin.Subscription
-	cmd := doing{
+	cmd := changeCommand{
 		about: about{"subscribe GROUP NAME", "Make a subscription of a group, or change its filter", groupsSubscribeLong, groupsSubscribeExample},
 		json:  true,
 		prepare: func(*cobra.Command, []string) (err error) {
 			wanted, err = f.subscription()
 			return err
 		},
-		do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 			id, err := adm.Subscribe(ctx, args[0], args[1], wanted)
-			return outcome{fmt.Sprintf("subscription %s of group %s is defined", args[1], args[0]), map[string]int64{"id": id}}, err
+			return result{fmt.Sprintf("subscription %s of group %s is defined", args[1], args[0]), map[string]int64{"id": id}}, err
 		},
-	}.of(a)
+	}.build(a)
 	f.add(cmd)
 	cmd.Flags().DurationVar(&f.expireAfter, "expire-after", 0, "remove it when its group was not consumed for that long (default never)")
 	return cmd
@@ -99,7 +99,7 @@ func (f subscribeFlags) subscription() (admin.Subscription, error) {
 	return s, err
 }
 
-var groupsUnsubscribe = doing{
+var groupsUnsubscribe = changeCommand{
 	about: about{
 		use:   "unsubscribe GROUP NAME",
 		short: "Remove a subscription and the events that are owed to it",
@@ -112,9 +112,9 @@ subscriptions.`,
 	ask: func(_ context.Context, _ *admin.Admin, args []string) (string, error) {
 		return fmt.Sprintf("remove subscription %s of group %s and the events that are owed to it", args[1], args[0]), nil
 	},
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 		owed, err := adm.Unsubscribe(ctx, args[0], args[1])
 		sentence := fmt.Sprintf("removed subscription %s of group %s, to which %d events were owed", args[1], args[0], owed)
-		return outcome{sentence, map[string]int64{"owed": owed}}, err
+		return result{sentence, map[string]int64{"owed": owed}}, err
 	},
 }

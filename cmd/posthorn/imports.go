@@ -18,14 +18,14 @@ type importDetails struct {
 }
 
 func newImports(a *app) *cobra.Command {
-	return holding(about{
+	return parent(about{
 		use:   "imports",
 		short: "Show and delete imports, which read brokers into the log",
 		long:  "An import publishes events of other databases from a broker; posthorn import runs one.",
-	}, importsList.of(a), importsShow.of(a), importsDelete.of(a))
+	}, importsList.build(a), importsShow.build(a), importsDelete.build(a))
 }
 
-var importsList = listing[admin.ImportStatus]{
+var importsList = listCommand[admin.ImportStatus]{
 	about: about{
 		use:   "list",
 		short: "List imports, their leaders and their positions",
@@ -73,7 +73,7 @@ func importBehind(i admin.ImportStatus) string {
 	return roughSeconds(*i.LagSeconds)
 }
 
-var importsShow = showing[importDetails]{
+var importsShow = showCommand[importDetails]{
 	about: about{
 		use:     "show NAME",
 		short:   "Show one import: its leader, and its position in each stream",
@@ -115,7 +115,7 @@ func importFields(field fields, d importDetails) {
 	field("failed at", d.FailedAt)
 }
 
-var importsDelete = doing{
+var importsDelete = changeCommand{
 	about: about{
 		use:   "delete NAME",
 		short: "Delete an import with its position",
@@ -124,7 +124,7 @@ run it end with an error; when one is started again, it begins with the first ev
 that the broker has, and publishes all events of the broker a second time.`,
 		example: "  posthorn imports delete import",
 	},
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
-		return outcome{}, adm.DeleteImport(ctx, args[0])
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
+		return result{}, adm.DeleteImport(ctx, args[0])
 	},
 }

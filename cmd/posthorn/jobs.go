@@ -12,23 +12,23 @@ import (
 )
 
 func newJobs(a *app) *cobra.Command {
-	return holding(about{
+	return parent(about{
 		use:   "jobs",
 		short: "Enqueue, show and manage jobs",
 		long: `A job is work for exactly one worker, found by its tags, with a status and a
 history.`,
 	},
 		newJobsList(a),
-		jobsShow.of(a),
+		jobsShow.build(a),
 		newJobsEnqueue(a),
 		newJobsRetry(a),
 		newJobsCancel(a),
 		newJobsChange(a),
-		jobsDelete.of(a),
-		jobsPause.of(a),
-		jobsResume.of(a),
+		jobsDelete.build(a),
+		jobsPause.build(a),
+		jobsResume.build(a),
 		newJobsLimit(a),
-		jobsLimits.of(a),
+		jobsLimits.build(a),
 	)
 }
 

@@ -14,7 +14,7 @@ func newJobsChange(a *app) *cobra.Command {
 	var change admin.JobChange
 	var priority int
 	var newPayload, runAt string
-	cmd := doing{
+	cmd := changeCommand{
 		about: about{
 			use:   "change ID",
 			short: "Change a pending job",
@@ -33,13 +33,13 @@ taken yet. Flags that are left out change nothing.`,
 			change.Payload, err = document("payload", []byte(newPayload))
 			return err
 		},
-		do: func(ctx context.Context, adm *admin.Admin, _ []string) (_ outcome, err error) {
+		do: func(ctx context.Context, adm *admin.Admin, _ []string) (_ result, err error) {
 			if change.RunAt, err = futureFlag(ctx, adm, runAt); err != nil {
-				return outcome{}, err
+				return result{}, err
 			}
-			return outcome{sentence: fmt.Sprintf("job %d is changed", id)}, adm.ChangeJob(ctx, id, change)
+			return result{sentence: fmt.Sprintf("job %d is changed", id)}, adm.ChangeJob(ctx, id, change)
 		},
-	}.of(a)
+	}.build(a)
 	flags := cmd.Flags()
 	flags.StringVar(&newPayload, "payload", "", "the new payload, as JSON")
 	numberVar(flags, &priority, "priority", 0, -mostInSQL, mostInSQL, "the new priority; higher goes first")
@@ -48,7 +48,7 @@ taken yet. Flags that are left out change nothing.`,
 	return cmd
 }
 
-var jobsDelete = doing{
+var jobsDelete = changeCommand{
 	about: about{
 		use:     "delete ID",
 		short:   "Delete a pending job",
@@ -58,11 +58,11 @@ var jobsDelete = doing{
 	ask: func(_ context.Context, _ *admin.Admin, args []string) (string, error) {
 		return "delete job " + args[0], nil
 	},
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 		id, err := jobID(args[0])
 		if err != nil {
-			return outcome{}, err
+			return result{}, err
 		}
-		return outcome{sentence: fmt.Sprintf("job %d is deleted", id)}, adm.DeleteJob(ctx, id)
+		return result{sentence: fmt.Sprintf("job %d is deleted", id)}, adm.DeleteJob(ctx, id)
 	},
 }

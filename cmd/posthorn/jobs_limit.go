@@ -11,35 +11,35 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-var jobsPause = doing{
+var jobsPause = changeCommand{
 	about: about{
 		use:     "pause TAG",
 		short:   "Hand out no jobs with a tag until it is resumed",
 		long:    "Hand out no jobs with a tag until it is resumed. Jobs that workers have continue.",
 		example: "  posthorn jobs pause mail",
 	},
-	do: done("tag %s is paused", (*admin.Admin).PauseJobTag),
+	do: withSentence("tag %s is paused", (*admin.Admin).PauseJobTag),
 }
 
-var jobsResume = doing{
+var jobsResume = changeCommand{
 	about: about{
 		use:     "resume TAG",
 		short:   "Hand out jobs with a paused tag again",
 		example: "  posthorn jobs resume mail",
 	},
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 		wasPaused, err := adm.ResumeJobTag(ctx, args[0])
 		sentence := fmt.Sprintf("tag %s is resumed", args[0])
 		if !wasPaused {
 			sentence = fmt.Sprintf("tag %s was not paused", args[0])
 		}
-		return outcome{sentence: sentence}, err
+		return result{sentence: sentence}, err
 	},
 }
 
 func newJobsLimit(a *app) *cobra.Command {
 	var l admin.JobLimit
-	cmd := doing{
+	cmd := changeCommand{
 		about: about{
 			use:   "limit TAG",
 			short: "Set how many jobs with a tag may run",
@@ -58,10 +58,10 @@ flag the tag has no limits. Jobs that are held back keep their place.`,
 			}
 			return nil
 		},
-		do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
-			return outcome{sentence: fmt.Sprintf("tag %s: %s", args[0], limitText(l))}, adm.SetJobLimit(ctx, args[0], l)
+		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
+			return result{sentence: fmt.Sprintf("tag %s: %s", args[0], limitText(l))}, adm.SetJobLimit(ctx, args[0], l)
 		},
-	}.of(a)
+	}.build(a)
 	flags := cmd.Flags()
 	numberVar(flags, &l.MaxRunning, "max-running", 0, 0, mostInSQL, "how many at once")
 	numberVar(flags, &l.MaxStarted, "max-started", 0, 0, mostInSQL, "how many in a period")
@@ -81,7 +81,7 @@ func limitText(l admin.JobLimit) string {
 	return cmp.Or(strings.Join(limits, ", "), "no limit")
 }
 
-var jobsLimits = listing[admin.JobLimitStatus]{
+var jobsLimits = listCommand[admin.JobLimitStatus]{
 	about: about{
 		use:     "limits",
 		short:   "List tags that are paused or have limits",

@@ -16,7 +16,7 @@ type jobDetails struct {
 	Log []admin.JobEntry `json:"log"`
 }
 
-var jobsShow = showing[jobDetails]{
+var jobsShow = showCommand[jobDetails]{
 	about: about{
 		use:     "show ID",
 		short:   "Show one job, with its payload and its log",

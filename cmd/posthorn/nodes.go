@@ -11,15 +11,15 @@ import (
 )
 
 func newNodes(a *app) *cobra.Command {
-	return holding(about{
+	return parent(about{
 		use:   "nodes",
 		short: "Show nodes, the running processes, and remove dead ones",
 		long: `A node is a running process that has registered and sends heartbeats. Without a
 heartbeat it is stale after 90 seconds, and is removed after 10 minutes.`,
-	}, nodesList.of(a), nodesRemove.of(a))
+	}, nodesList.build(a), nodesRemove.build(a))
 }
 
-var nodesList = listing[admin.NodeStatus]{
+var nodesList = listCommand[admin.NodeStatus]{
 	about: about{
 		use:   "list",
 		short: "List nodes with their leases and handlers",
@@ -45,7 +45,7 @@ func handlerNames(handlers []admin.NodeHandler) string {
 	return strings.Join(names, ", ")
 }
 
-var nodesRemove = doing{
+var nodesRemove = changeCommand{
 	about: about{
 		use:   "remove NODE",
 		short: "Remove a dead node, so that others take over its work at once",
@@ -57,8 +57,8 @@ its leases are handled a second time, and its late answers are refused.`,
 		example: "  posthorn nodes remove api-1-4711-9f3c2a1b",
 	},
 	json: true,
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 		released, err := adm.RemoveNode(ctx, args[0])
-		return outcome{fmt.Sprintf("removed node %s, gave back %d leases", args[0], released), map[string]int64{"released_leases": released}}, err
+		return result{fmt.Sprintf("removed node %s, gave back %d leases", args[0], released), map[string]int64{"released_leases": released}}, err
 	},
 }

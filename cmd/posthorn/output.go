@@ -19,10 +19,10 @@ func printLine(cmd *cobra.Command, format string, values ...any) error {
 
 // printID prints the id of something new.
 func printID(cmd *cobra.Command, id int64, asJSON bool) error {
-	return idOutcome(id).print(cmd, asJSON)
+	return idResult(id).print(cmd, asJSON)
 }
 
-func idOutcome(id int64) outcome { return outcome{fmt.Sprint(id), map[string]int64{"id": id}} }
+func idResult(id int64) result { return result{fmt.Sprint(id), map[string]int64{"id": id}} }
 
 // jsonFlag adds --json, which every command has that lists something.
 func jsonFlag(cmd *cobra.Command) *bool {

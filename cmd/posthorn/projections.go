@@ -10,15 +10,15 @@ import (
 )
 
 func newProjections(a *app) *cobra.Command {
-	return holding(about{
+	return parent(about{
 		use:   "projections",
 		short: "Show and rebuild projections, the tables that follow the log",
 		long: `A projection is a table that follows the log: a program applies the events to it,
 in the transaction that moves its position.`,
-	}, projectionsList.of(a), newProjectionsRebuild(a), projectionsAbandon.of(a))
+	}, projectionsList.build(a), newProjectionsRebuild(a), projectionsAbandon.build(a))
 }
 
-var projectionsList = listing[admin.ProjectionStatus]{
+var projectionsList = listCommand[admin.ProjectionStatus]{
 	about: about{
 		use:   "list",
 		short: "List projections and their positions",
@@ -54,7 +54,7 @@ func projectionState(p admin.ProjectionStatus) string {
 
 func percent(p admin.ProjectionStatus) int64 { return p.RebuildDone * 100 / max(p.RebuildTotal, 1) }
 
-var projectionsAbandon = doing{
+var projectionsAbandon = changeCommand{
 	about: about{
 		use:   "abandon NAME",
 		short: "Give up the replacement of a projection",
@@ -66,5 +66,5 @@ retention no longer keeps the log for the replacement.`,
 	ask: func(_ context.Context, _ *admin.Admin, args []string) (string, error) {
 		return "give up the replacement of projection " + args[0], nil
 	},
-	do: done("the replacement of projection %s is given up", (*admin.Admin).AbandonReplacement),
+	do: withSentence("the replacement of projection %s is given up", (*admin.Admin).AbandonReplacement),
 }

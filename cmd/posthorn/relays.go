@@ -18,16 +18,16 @@ type relayDetails struct {
 }
 
 func newRelays(a *app) *cobra.Command {
-	return holding(about{
+	return parent(about{
 		use:   "relays",
 		short: "Show relays, which write the log to brokers",
 		long: `A relay writes the log to a broker; posthorn relay runs one. It is a group too:
 posthorn groups pauses, moves and deletes it, and posthorn dead-letters has the
 events that its broker refused.`,
-	}, relaysList.of(a), relaysShow.of(a))
+	}, relaysList.build(a), relaysShow.build(a))
 }
 
-var relaysList = listing[admin.RelayStatus]{
+var relaysList = listCommand[admin.RelayStatus]{
 	about: about{
 		use:   "list",
 		short: "List relays, their leaders and their positions",
@@ -62,7 +62,7 @@ func relayState(r admin.RelayStatus) string {
 	}
 }
 
-var relaysShow = showing[relayDetails]{
+var relaysShow = showCommand[relayDetails]{
 	about: about{
 		use:     "show NAME",
 		short:   "Show one relay: its leader, its position and its stuck streams",

@@ -10,24 +10,24 @@ import (
 )
 
 func newSchedules(a *app) *cobra.Command {
-	return holding(about{
+	return parent(about{
 		use:   "schedules",
 		short: "Publish events at given times",
 		long: `A schedule publishes an event at the times of a cron expression. posthorn up
 fires schedules that are due, and so does pg_cron: see posthorn migrate
 --with-pg-cron.`,
 	},
-		schedulesList.of(a),
-		schedulesShow.of(a),
+		schedulesList.build(a),
+		schedulesShow.build(a),
 		newSchedulesAdd(a),
-		schedulesPause.of(a),
-		schedulesResume.of(a),
-		schedulesRun.of(a),
-		schedulesDelete.of(a),
+		schedulesPause.build(a),
+		schedulesResume.build(a),
+		schedulesRun.build(a),
+		schedulesDelete.build(a),
 	)
 }
 
-var schedulesList = listing[admin.ScheduleStatus]{
+var schedulesList = listCommand[admin.ScheduleStatus]{
 	about: about{
 		use:     "list",
 		short:   "List schedules and their next times",
@@ -39,16 +39,16 @@ var schedulesList = listing[admin.ScheduleStatus]{
 	}},
 }
 
-var schedulesPause = doing{
+var schedulesPause = changeCommand{
 	about: about{
 		use:     "pause NAME",
 		short:   "Stop a schedule until it is resumed",
 		example: "  posthorn schedules pause invoices",
 	},
-	do: done("schedule %s is paused", (*admin.Admin).PauseSchedule),
+	do: withSentence("schedule %s is paused", (*admin.Admin).PauseSchedule),
 }
 
-var schedulesResume = doing{
+var schedulesResume = changeCommand{
 	about: about{
 		use:   "resume NAME",
 		short: "Resume a paused schedule with its next time",
@@ -56,10 +56,10 @@ var schedulesResume = doing{
 are skipped.`,
 		example: "  posthorn schedules resume invoices",
 	},
-	do: done("schedule %s is resumed", (*admin.Admin).ResumeSchedule),
+	do: withSentence("schedule %s is resumed", (*admin.Admin).ResumeSchedule),
 }
 
-var schedulesRun = doing{
+var schedulesRun = changeCommand{
 	about: about{
 		use:   "run NAME",
 		short: "Publish the event of a schedule now, and print its id",
@@ -68,13 +68,13 @@ the event. The times of the schedule stay as they are.`,
 		example: "  posthorn schedules run invoices",
 	},
 	json: true,
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 		id, err := adm.RunScheduleNow(ctx, args[0])
-		return idOutcome(id), err
+		return idResult(id), err
 	},
 }
 
-var schedulesDelete = doing{
+var schedulesDelete = changeCommand{
 	about: about{
 		use:     "delete NAME",
 		short:   "Delete a schedule",
@@ -85,7 +85,7 @@ var schedulesDelete = doing{
 		s, err := adm.Schedule(ctx, args[0])
 		return fmt.Sprintf("delete schedule %s (%s, %s)", s.Name, s.Cron, s.Type), err
 	},
-	do: done("deleted schedule %s", func(adm *admin.Admin, ctx context.Context, name string) error {
+	do: withSentence("deleted schedule %s", func(adm *admin.Admin, ctx context.Context, name string) error {
 		_, err := adm.Unschedule(ctx, name)
 		return err
 	}),

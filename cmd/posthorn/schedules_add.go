@@ -11,8 +11,8 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-const schedulesAddLong = `Make a schedule that publishes an event of TYPE, or replace the schedule of that
-name. A paused schedule stays paused.
+const schedulesAddLong = `Make a schedule that publishes an event of TYPE, or with --job enqueues a job, or
+replace the schedule of that name. A paused schedule stays paused.
 
 CRON is five fields, minute hour day month weekday, such as '30 8 * * mon-fri';
 or @hourly, @daily, @weekly, @monthly, @yearly, '@every 90s', '@every 1h30m', or
@@ -38,18 +38,18 @@ type scheduleFlags struct {
 
 func newSchedulesAdd(a *app) *cobra.Command {
 	var f scheduleFlags
-	cmd := doing{
+	cmd := changeCommand{
 		about:   about{"add NAME CRON TYPE [PAYLOAD]", "Make a schedule, or change it", schedulesAddLong, schedulesAddExample},
 		json:    true,
 		prepare: f.prepare,
-		do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 			if _, err := adm.DefineSchedule(ctx, f.schedule); err != nil {
-				return outcome{}, err
+				return result{}, err
 			}
 			made, err := adm.Schedule(ctx, args[0])
-			return outcome{fmt.Sprintf("schedule %s is %s; next: %s", made.Name, made.State, cell(made.NextRunAt)), made}, err
+			return result{fmt.Sprintf("schedule %s is %s; next: %s", made.Name, made.State, cell(made.NextRunAt)), made}, err
 		},
-	}.of(a)
+	}.build(a)
 	flags := cmd.Flags()
 	flags.StringVar(&f.schedule.TimeZone, "time-zone", "", "the time zone of the fields, such as Europe/Berlin (default UTC)")
 	flags.StringVar(&f.schedule.CatchUp, "catch-up", "", "skip, once or all (default once)")

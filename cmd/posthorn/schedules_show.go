@@ -13,7 +13,7 @@ type scheduleDetails struct {
 	NextRuns []time.Time `json:"next_runs"`
 }
 
-var schedulesShow = showing[scheduleDetails]{
+var schedulesShow = showCommand[scheduleDetails]{
 	about: about{
 		use:     "show NAME",
 		short:   "Show one schedule, its event and its next times",

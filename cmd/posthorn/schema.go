@@ -7,7 +7,7 @@ import (
 )
 
 func newSchema() *cobra.Command {
-	return holding(about{use: "schema", short: "Print the SQL of this binary"}, newSchemaPrint())
+	return parent(about{use: "schema", short: "Print the SQL of this binary"}, newSchemaPrint())
 }
 
 const schemaPrintLong = `Print one SQL script that installs the whole schema into a database that does not

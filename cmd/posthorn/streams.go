@@ -12,7 +12,7 @@ import (
 )
 
 func newStreams(a *app) *cobra.Command {
-	return holding(about{
+	return parent(about{
 		use:   "streams",
 		short: "Show streams, and set who may read them",
 		long: `A stream is open to the whole namespace; restricted to API tokens that name it; or
@@ -20,9 +20,9 @@ confidential: restricted, and its payloads are sealed before they reach the
 database. See docs/access.md and docs/sealing.md.`,
 	},
 		newStreamsList(a),
-		streamsShow.of(a),
+		streamsShow.build(a),
 		newStreamsSet(a),
-		streamsRotate.of(a),
+		streamsRotate.build(a),
 		newStreamsShred(a),
 		newStreamsMakeKey(),
 	)
@@ -30,7 +30,7 @@ database. See docs/access.md and docs/sealing.md.`,
 
 func newStreamsList(a *app) *cobra.Command {
 	var f admin.StreamFilter
-	cmd := listing[admin.Stream]{
+	cmd := listCommand[admin.Stream]{
 		about: about{
 			use:   "list",
 			short: "List streams, by name",
@@ -44,7 +44,7 @@ func newStreamsList(a *app) *cobra.Command {
 		columns: columns[admin.Stream]{"stream|level|key|key age|keeper|created", func(s admin.Stream) []any {
 			return []any{s.Name, s.SecurityLevel, numberOf(s.ActiveKey), keyAge(s), s.Keeper, s.CreatedAt}
 		}},
-	}.of(a)
+	}.build(a)
 	cmd.Flags().StringVar(&f.After, "after", "", "only those after this name")
 	limitVar(cmd.Flags(), &f.Limit, 1000, mostListed, "list so many")
 	return cmd
@@ -75,7 +75,7 @@ type streamDetails struct {
 	Keys []admin.StreamKey `json:"keys"`
 }
 
-var streamsShow = showing[streamDetails]{
+var streamsShow = showCommand[streamDetails]{
 	about: about{
 		use:     "show STREAM",
 		short:   "Show a stream and its keys",

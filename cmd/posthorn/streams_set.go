@@ -16,7 +16,7 @@ import (
 
 func newStreamsSet(a *app) *cobra.Command {
 	var p admin.StreamPolicy
-	cmd := doing{
+	cmd := changeCommand{
 		about: about{
 			use:   "set STREAM --level open|restricted|confidential",
 			short: "Set who may read a stream, and whether it is encrypted",
@@ -38,10 +38,10 @@ named keeper uses that of --seal-key.`,
 			}
 			return nil
 		},
-		do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
-			return outcome{sentence: fmt.Sprintf("stream %s is %s", args[0], p.SecurityLevel)}, adm.SetStreamPolicy(ctx, args[0], p)
+		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
+			return result{sentence: fmt.Sprintf("stream %s is %s", args[0], p.SecurityLevel)}, adm.SetStreamPolicy(ctx, args[0], p)
 		},
-	}.of(a)
+	}.build(a)
 	flags := cmd.Flags()
 	flags.StringVar(&p.SecurityLevel, "level", "", "open, restricted or confidential")
 	flags.StringVar(&p.Keeper, "keeper", "", "the name of the keeper that wraps its keys")
@@ -50,7 +50,7 @@ named keeper uses that of --seal-key.`,
 	return cmd
 }
 
-var streamsRotate = doing{
+var streamsRotate = changeCommand{
 	about: about{
 		use:   "rotate STREAM",
 		short: "Give a confidential stream a new key",
@@ -59,12 +59,12 @@ Running publishers change to it within minutes, when they read the keys again.
 Payloads that were sealed with older keys stay readable.`,
 		example: "  posthorn streams rotate patients",
 	},
-	do: done("stream %s gets a new key with its next message", (*admin.Admin).RotateStreamKey),
+	do: withSentence("stream %s gets a new key with its next message", (*admin.Admin).RotateStreamKey),
 }
 
 func newStreamsShred(a *app) *cobra.Command {
 	var upTo int
-	cmd := doing{
+	cmd := changeCommand{
 		about: about{
 			use:   "shred STREAM",
 			short: "Destroy keys of a stream: payloads sealed with them are unreadable for good",
@@ -91,11 +91,11 @@ The events stay in the log, with their types and keys. New messages get a new ke
 			}
 			return question + " unreadable for good", nil
 		},
-		do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 			n, err := adm.ShredStreamKeys(ctx, args[0], upTo)
-			return outcome{fmt.Sprintf("destroyed %d keys", n), map[string]int64{"destroyed": n}}, err
+			return result{fmt.Sprintf("destroyed %d keys", n), map[string]int64{"destroyed": n}}, err
 		},
-	}.of(a)
+	}.build(a)
 	cmd.Flags().IntVar(&upTo, "up-to", 0, "only keys up to this version (default: all)")
 	return cmd
 }

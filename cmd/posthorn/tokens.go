@@ -10,7 +10,7 @@ import (
 )
 
 func newTokens(a *app) *cobra.Command {
-	return holding(about{
+	return parent(about{
 		use:   "tokens",
 		short: "Manage the tokens for the HTTP API",
 		long: `API tokens are the keys to the HTTP API of posthorn serve and posthorn up. As soon
@@ -21,7 +21,7 @@ have expired.`,
 
 func newTokensList(a *app) *cobra.Command {
 	var all bool
-	cmd := listing[admin.TokenStatus]{
+	cmd := listCommand[admin.TokenStatus]{
 		about: about{
 			use:   "list",
 			short: "List tokens, and when they were last used",
@@ -40,7 +40,7 @@ func newTokensList(a *app) *cobra.Command {
 				k.ID, k.Name, namespaceOf(k), k.Prefix, k.State, strings.Join(k.Scopes, ", "), strings.Join(k.Streams, ", "), k.ExpiresAt, k.LastUsedAt,
 			}
 		}},
-	}.of(a)
+	}.build(a)
 	cmd.Flags().BoolVar(&all, "all-namespaces", false, "the tokens of every namespace, even with --namespace")
 	return cmd
 }

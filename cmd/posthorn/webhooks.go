@@ -10,28 +10,28 @@ import (
 )
 
 func newWebhooks(a *app) *cobra.Command {
-	return holding(about{
+	return parent(about{
 		use:   "webhooks",
 		short: "Send events to endpoints over HTTP",
 		long: `A webhook sends the events that pass its filter to a URL. Each request is signed,
 and repeated until the endpoint has answered with success. posthorn up and
 posthorn serve send.`,
 	},
-		webhooksList.of(a),
-		webhooksShow.of(a),
+		webhooksList.build(a),
+		webhooksShow.build(a),
 		newWebhooksCreate(a),
 		newWebhooksChange(a),
 		newWebhooksTest(a),
-		webhooksEnable.of(a),
+		webhooksEnable.build(a),
 		newWebhooksDisable(a),
 		newWebhooksRotate(a),
 		newWebhooksDeliveries(a),
-		webhooksRedeliver.of(a),
-		webhooksDelete.of(a),
+		webhooksRedeliver.build(a),
+		webhooksDelete.build(a),
 	)
 }
 
-var webhooksList = listing[admin.Webhook]{
+var webhooksList = listCommand[admin.Webhook]{
 	about: about{
 		use:     "list",
 		short:   "List webhooks with the state of their endpoints",
@@ -55,7 +55,7 @@ func webhookError(w admin.Webhook) string {
 	return w.LastError
 }
 
-var webhooksEnable = doing{
+var webhooksEnable = changeCommand{
 	about: about{
 		use:   "enable NAME",
 		short: "Enable a webhook, which gets the events that it missed",
@@ -63,12 +63,12 @@ var webhooksEnable = doing{
 far as the log still has them. A webhook whose endpoint fails sends at once.`,
 		example: "  posthorn webhooks enable crm",
 	},
-	do: done("webhook %s is enabled", (*admin.Admin).EnableWebhook),
+	do: withSentence("webhook %s is enabled", (*admin.Admin).EnableWebhook),
 }
 
 func newWebhooksDisable(a *app) *cobra.Command {
 	var reason string
-	cmd := doing{
+	cmd := changeCommand{
 		about: about{
 			use:   "disable NAME",
 			short: "Send nothing to a webhook until it is enabled",
@@ -78,15 +78,15 @@ still has them.`,
 			example: `  posthorn webhooks disable crm
   posthorn webhooks disable crm --reason 'until the new server is up'`,
 		},
-		do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
-			return outcome{sentence: fmt.Sprintf("webhook %s is disabled", args[0])}, adm.DisableWebhook(ctx, args[0], reason)
+		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
+			return result{sentence: fmt.Sprintf("webhook %s is disabled", args[0])}, adm.DisableWebhook(ctx, args[0], reason)
 		},
-	}.of(a)
+	}.build(a)
 	cmd.Flags().StringVar(&reason, "reason", "", "a text for people")
 	return cmd
 }
 
-var webhooksDelete = doing{
+var webhooksDelete = changeCommand{
 	about: about{
 		use:   "delete NAME",
 		short: "Delete a webhook with the events that it is owed",
@@ -99,8 +99,8 @@ deliveries until they are old.`,
 		w, err := adm.Webhook(ctx, args[0])
 		return fmt.Sprintf("delete webhook %s (%s) with the %d events that it is owed", w.Name, w.URL, w.Owed), err
 	},
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 		owed, err := adm.DeleteWebhook(ctx, args[0])
-		return outcome{fmt.Sprintf("deleted webhook %s, to which %d events were owed", args[0], owed), map[string]int64{"owed": owed}}, err
+		return result{fmt.Sprintf("deleted webhook %s, to which %d events were owed", args[0], owed), map[string]int64{"owed": owed}}, err
 	},
 }

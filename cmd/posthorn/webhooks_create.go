@@ -116,7 +116,7 @@ func newWebhooksCreate(a *app) *cobra.Command {
 func newWebhooksChange(a *app) *cobra.Command {
 	var f webhookFlags
 	var settings admin.WebhookSettings
-	cmd := doing{
+	cmd := changeCommand{
 		about: about{
 			use:   "change NAME",
 			short: "Change settings of a webhook",
@@ -132,10 +132,10 @@ are under way are not affected.`,
 			settings, err = f.read(cmd)
 			return err
 		},
-		do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
-			return outcome{sentence: fmt.Sprintf("webhook %s is changed", args[0])}, adm.ChangeWebhook(ctx, args[0], settings)
+		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
+			return result{sentence: fmt.Sprintf("webhook %s is changed", args[0])}, adm.ChangeWebhook(ctx, args[0], settings)
 		},
-	}.of(a)
+	}.build(a)
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.settings.URL, "url", "", "the URL of the endpoint")
 	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "remove all headers")

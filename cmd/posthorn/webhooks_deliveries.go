@@ -14,7 +14,7 @@ import (
 
 func newWebhooksDeliveries(a *app) *cobra.Command {
 	var f admin.WebhookAttemptFilter
-	cmd := listing[admin.WebhookAttempt]{
+	cmd := listCommand[admin.WebhookAttempt]{
 		about: about{
 			use:   "deliveries [NAME]",
 			short: "List requests of a webhook, or for an event, newest first",
@@ -39,7 +39,7 @@ configured otherwise.`,
 		columns: columns[admin.WebhookAttempt]{"id|at|webhook|event|attempt|outcome|status|took|answer", func(d admin.WebhookAttempt) []any {
 			return []any{d.ID, d.At, d.Webhook, d.EventID, d.Attempt, d.Outcome, numberOf(d.Status), took(d), shorten(cmp.Or(d.Error, d.Excerpt), 60)}
 		}},
-	}.of(a)
+	}.build(a)
 	flags := cmd.Flags()
 	flags.Int64Var(&f.EventID, "event", 0, "only for this event")
 	flags.BoolVar(&f.Failed, "failed", false, "only failed requests")
@@ -50,7 +50,7 @@ configured otherwise.`,
 
 func took(d admin.WebhookAttempt) string { return fmt.Sprintf("%d ms", d.DurationMS) }
 
-var webhooksRedeliver = doing{
+var webhooksRedeliver = changeCommand{
 	about: about{
 		use:   "redeliver NAME EVENT...",
 		short: "Send events to a webhook again",
@@ -59,23 +59,23 @@ not had, or that do not pass its filter. Dead letters of the webhook are redrive
 		example: "  posthorn webhooks redeliver crm 4711 4712",
 	},
 	json: true,
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 		var ids []int64
 		for _, text := range args[1:] {
 			id, err := parseID(text, "an event", "webhooks deliveries "+args[0])
 			if err != nil {
-				return outcome{}, err
+				return result{}, err
 			}
 			ids = append(ids, id)
 		}
 		n, err := adm.RedeliverWebhook(ctx, args[0], ids...)
-		return outcome{fmt.Sprintf("webhook %s gets %d events again", args[0], n), map[string]int64{"redelivered": n}}, err
+		return result{fmt.Sprintf("webhook %s gets %d events again", args[0], n), map[string]int64{"redelivered": n}}, err
 	},
 }
 
 func newWebhooksTest(a *app) *cobra.Command {
 	var wait time.Duration
-	cmd := doing{
+	cmd := changeCommand{
 		about: about{
 			use:   "test NAME",
 			short: "Send a test event to a webhook, and print the answer",
@@ -85,18 +85,18 @@ endpoint answers with success within --wait.`,
 			example: "  posthorn webhooks test crm",
 		},
 		json: true,
-		do: func(ctx context.Context, adm *admin.Admin, args []string) (outcome, error) {
+		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 			id, err := adm.TestWebhook(ctx, args[0])
 			if err != nil || wait <= 0 {
-				return idOutcome(id), err
+				return idResult(id), err
 			}
 			tried, err := awaitAttempt(ctx, adm, args[0], id, wait)
 			if err == nil && tried.Outcome != "delivered" {
 				err = fmt.Errorf("webhook %s: %s", args[0], cmp.Or(tried.Error, tried.Outcome))
 			}
-			return outcome{fmt.Sprintf("the endpoint answered %d after %s", tried.Status, took(tried)), tried}, err
+			return result{fmt.Sprintf("the endpoint answered %d after %s", tried.Status, took(tried)), tried}, err
 		},
-	}.of(a)
+	}.build(a)
 	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long to wait for the answer; 0 prints the id of the event instead")
 	return cmd
 }

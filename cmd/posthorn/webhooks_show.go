@@ -9,7 +9,7 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-var webhooksShow = showing[admin.Webhook]{
+var webhooksShow = showCommand[admin.Webhook]{
 	about: about{
 		use:     "show NAME",
 		short:   "Show one webhook: its settings, and the state of its endpoint",

@@ -24,7 +24,7 @@ var documented = map[string]struct{ roles, before string }{
 	"operations.md":    {roles: "aaaa aa a o o", before: "begin"}, // never committed: it creates a role of the cluster
 	"project.md":       {roles: "a", before: "create table totals (customer text); select posthorn.define_projection('default', 'totals')"},
 	"publish.md":       {roles: "p", before: "select posthorn.define_namespace('shop')"},
-	"schedule.md":      {roles: "a aa aaaaa"},
+	"schedule.md":      {roles: "a aa a aaaaa"},
 	"subscribe.md":     {roles: "cc a o p a"},
 	"table-changes.md": {roles: "oc aoao o"}, // as an admin who owns the table: TestWritersNeedNoRightToPublish
 }

@@ -65,7 +65,7 @@ func (a *Admin) Group(ctx context.Context, group string) (GroupStatus, error) {
 // GroupPolicy is the policy of a group, with all defaults filled in. Periods are as
 // Postgres writes them.
 type GroupPolicy struct {
-	Slots         int       `json:"slots"`            // of a group ordered by key: the number of keys that are handled at once
+	Slots         int       `json:"slots"`            // of a group ordered by key: keys share so many slots, and each slot is handled by itself
 	Attempts      int       `json:"attempts"`         // before an event becomes a dead letter; 0: no limit
 	Delays        []string  `json:"delays,omitempty"` // before each further attempt; none: the backoff applies
 	BackoffFrom   string    `json:"backoff_from"`
@@ -92,7 +92,7 @@ func (a *Admin) GroupPolicy(ctx context.Context, group string) (GroupPolicy, err
 // or has its default in a new group. Periods are texts that Postgres reads.
 type GroupSettings struct {
 	Order     string           `json:"order,omitempty" enum:"none,key,stream,total" doc:"Whether events of one key, of one stream, or all of them, come one after another"`
-	Slots     int              `json:"slots,omitempty" doc:"In a group ordered by key: the number of keys that are handled at once"`
+	Slots     int              `json:"slots,omitempty" doc:"In a group ordered by key: keys share so many slots, and each slot is handled by itself"`
 	Attempts  *int             `json:"attempts,omitempty" doc:"Deliveries before an event becomes a dead letter; 0 for no limit"`
 	Delays    []string         `json:"delays,omitempty" doc:"Before each further attempt, such as 10 seconds or 00:05:00; instead of backoff"`
 	Backoff   *BackoffSettings `json:"backoff,omitempty"`

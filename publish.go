@@ -3,6 +3,7 @@ package posthorn
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/stdsql"
 )
 
 // Message is an event to be published. Only Type is required.
@@ -46,6 +48,20 @@ type DB interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
+
+// SQLConn runs SQL through database/sql: a *sql.Tx, *sql.DB or *sql.Conn.
+type SQLConn interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// SQL makes a [DB] of a transaction of database/sql, with any driver for Postgres, so
+// that programs can publish in it:
+//
+//	ph.Publish(ctx, posthorn.SQL(tx), posthorn.Message{Type: "order.placed"})
+//
+// The result is safe for use by several goroutines if conn is.
+func SQL(conn SQLConn) DB { return stdsql.DB{Conn: conn} }
 
 // Publish writes messages into the log, in order and in one round trip, and returns
 // the ids of their events. If db is a transaction, the events exist if and only if it

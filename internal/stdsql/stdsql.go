@@ -1,4 +1,6 @@
-package posthorn
+// Package stdsql makes a transaction of database/sql usable where one of pgx is expected,
+// with any driver for Postgres.
+package stdsql
 
 import (
 	"context"
@@ -16,31 +18,24 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// SQLConn runs SQL through database/sql: a *sql.Tx, *sql.DB or *sql.Conn.
-type SQLConn interface {
+// Conn runs SQL through database/sql: a *sql.Tx, *sql.DB or *sql.Conn.
+type Conn interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// SQL makes a [DB] of a transaction of database/sql, with any driver for Postgres, so
-// that programs can publish in it:
-//
-//	ph.Publish(ctx, posthorn.SQL(tx), posthorn.Message{Type: "order.placed"})
-//
-// The result is safe for use by several goroutines if conn is.
-func SQL(conn SQLConn) DB { return sqlDB{conn} }
+// DB implements the methods of a pool of pgx with database/sql. Drivers differ in the Go
+// types that they accept as arguments, so most arguments are passed as text, which
+// Postgres converts to the types in the statement.
+type DB struct{ Conn Conn }
 
-// sqlDB implements [DB] with database/sql. Drivers differ in the Go types that they
-// accept as arguments, so most arguments are passed as text, which Postgres converts to
-// the types in the statement.
-type sqlDB struct{ conn SQLConn }
-
-func (db sqlDB) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+// Exec runs a statement that returns no rows.
+func (db DB) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	plain, err := plainArgs(args)
 	if err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	result, err := db.conn.ExecContext(ctx, sql, plain...)
+	result, err := db.Conn.ExecContext(ctx, sql, plain...)
 	if err != nil {
 		return pgconn.CommandTag{}, coded(err)
 	}
@@ -51,21 +46,23 @@ func (db sqlDB) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comma
 	return pgconn.NewCommandTag(fmt.Sprintf("SELECT %d", n)), nil
 }
 
-func (db sqlDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+// Query runs a statement that returns rows.
+func (db DB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	plain, err := plainArgs(args)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := db.conn.QueryContext(ctx, sql, plain...)
+	rows, err := db.Conn.QueryContext(ctx, sql, plain...)
 	if err != nil {
 		return nil, coded(err)
 	}
-	return &sqlRows{rows: rows}, nil
+	return &resultRows{rows: rows}, nil
 }
 
-func (db sqlDB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+// QueryRow runs a statement that returns one row.
+func (db DB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	rows, err := db.Query(ctx, sql, args...)
-	return sqlRow{rows, err}
+	return resultRow{rows, err}
 }
 
 // plainArgs converts arguments into types that every driver accepts.
@@ -165,24 +162,24 @@ func coded(err error) error {
 	if !ok {
 		return err
 	}
-	return &sqlError{err, &pgconn.PgError{Code: state.SQLState(), Message: err.Error()}}
+	return &codedError{err, &pgconn.PgError{Code: state.SQLState(), Message: err.Error()}}
 }
 
-type sqlError struct {
+type codedError struct {
 	err  error
 	code *pgconn.PgError
 }
 
-func (e *sqlError) Error() string   { return e.err.Error() }
-func (e *sqlError) Unwrap() []error { return []error{e.err, e.code} }
+func (e *codedError) Error() string   { return e.err.Error() }
+func (e *codedError) Unwrap() []error { return []error{e.err, e.code} }
 
-// sqlRow is the first row of a result.
-type sqlRow struct {
+// resultRow is the first row of a result.
+type resultRow struct {
 	rows pgx.Rows
 	err  error
 }
 
-func (r sqlRow) Scan(dest ...any) error {
+func (r resultRow) Scan(dest ...any) error {
 	if r.err != nil {
 		return r.err
 	}
@@ -200,28 +197,28 @@ func (r sqlRow) Scan(dest ...any) error {
 	return r.rows.Err()
 }
 
-// sqlRows implements pgx.Rows with database/sql. Values that database/sql does not
+// resultRows implements pgx.Rows with database/sql. Values that database/sql does not
 // provide, such as raw bytes, are nil.
-type sqlRows struct {
+type resultRows struct {
 	rows *sql.Rows
 	err  error
 	n    int64
 }
 
-func (r *sqlRows) Close() {
+func (r *resultRows) Close() {
 	if err := r.rows.Close(); err != nil && r.err == nil {
 		r.err = coded(err)
 	}
 }
 
-func (r *sqlRows) Err() error {
+func (r *resultRows) Err() error {
 	if err := r.rows.Err(); err != nil {
 		return coded(err)
 	}
 	return r.err
 }
 
-func (r *sqlRows) Next() bool {
+func (r *resultRows) Next() bool {
 	if !r.rows.Next() {
 		r.Close()
 		return false
@@ -230,7 +227,7 @@ func (r *sqlRows) Next() bool {
 	return true
 }
 
-func (r *sqlRows) Scan(dest ...any) error {
+func (r *resultRows) Scan(dest ...any) error {
 	err := r.rows.Scan(dest...)
 	if err != nil {
 		r.err = err
@@ -239,7 +236,7 @@ func (r *sqlRows) Scan(dest ...any) error {
 	return err
 }
 
-func (r *sqlRows) Values() ([]any, error) {
+func (r *resultRows) Values() ([]any, error) {
 	values := make([]any, len(r.FieldDescriptions()))
 	dest := make([]any, len(values))
 	for i := range values {
@@ -248,7 +245,7 @@ func (r *sqlRows) Values() ([]any, error) {
 	return values, r.Scan(dest...)
 }
 
-func (r *sqlRows) FieldDescriptions() []pgconn.FieldDescription {
+func (r *resultRows) FieldDescriptions() []pgconn.FieldDescription {
 	names, err := r.rows.Columns()
 	if err != nil {
 		return nil
@@ -260,10 +257,10 @@ func (r *sqlRows) FieldDescriptions() []pgconn.FieldDescription {
 	return fields
 }
 
-func (r *sqlRows) CommandTag() pgconn.CommandTag {
+func (r *resultRows) CommandTag() pgconn.CommandTag {
 	return pgconn.NewCommandTag(fmt.Sprintf("SELECT %d", r.n))
 }
 
-func (r *sqlRows) RawValues() [][]byte  { return nil }
-func (r *sqlRows) Conn() *pgx.Conn      { return nil }
-func (r *sqlRows) TypeMap() *pgtype.Map { return nil }
+func (r *resultRows) RawValues() [][]byte  { return nil }
+func (r *resultRows) Conn() *pgx.Conn      { return nil }
+func (r *resultRows) TypeMap() *pgtype.Map { return nil }

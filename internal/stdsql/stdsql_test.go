@@ -1,4 +1,4 @@
-package posthorn_test
+package stdsql_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +25,17 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/testworld"
+	"github.com/posthorn/posthorn/posthorntest"
 )
+
+func TestMain(m *testing.M) { posthorntest.Main(m) }
+
+type world struct{ *testworld.World }
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return &world{testworld.New(t)}
+}
 
 // Two drivers without common code.
 var drivers = []string{"pgx", "postgres"}
@@ -159,7 +170,7 @@ func TestSQLErrors(t *testing.T) {
 			t.Errorf("%s takes a struct", driver)
 		}
 	}
-	testworld.Equal(t, "events", len(w.payloads()), 0)
+	testworld.Equal(t, "events", testworld.Ask[int](w, "select count(*) from posthorn.events"), 0)
 }
 
 // Every exported function with a DB is called, with a value for every argument.
@@ -282,7 +293,7 @@ func TestEveryDBIsTaken(t *testing.T) {
 // exportedWithDB are the names of the package's exported functions with an argument of type DB.
 func exportedWithDB(t *testing.T) []string {
 	t.Helper()
-	files, err := fs.Glob(os.DirFS("."), "*.go")
+	files, err := fs.Glob(os.DirFS("../.."), "*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +302,7 @@ func exportedWithDB(t *testing.T) []string {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", file), nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

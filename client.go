@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/fetched"
 	"github.com/posthorn/posthorn/internal/listen"
 	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/observe"
@@ -28,9 +29,9 @@ import (
 // use by any number of goroutines.
 //
 // A client opens connections when it needs them: up to three for its own statements,
-// two more while readers scan the log, up to [Config].MaxConns in [Client.Pool], and
-// one that watches for new events while [Client.Run] runs or the program waits for
-// events.
+// two more while readers scan the log, three more while it sends to webhooks, up to
+// [Config].MaxConns in [Client.Pool], and one that watches for new events while
+// [Client.Run] runs or the program waits for events.
 type Client struct {
 	namespace string
 	config    Config
@@ -62,7 +63,7 @@ type Client struct {
 
 	background sync.WaitGroup // goroutines and calls that Close waits for
 	closing    chan struct{}  // closed when Close begins
-	fetched    fetchedLeases
+	fetched    *fetched.Leases
 }
 
 // controlConns is the number of connections for our own statements. Two of them are for
@@ -101,7 +102,7 @@ func (c *Client) connect(ctx context.Context) error {
 		return err
 	}
 	c.log = slog.New(outage.NewHandler(c.config.Logger.Handler(), base, c.closing))
-	c.fetched.init(c)
+	c.fetched = fetched.NewLeases(c.log, c.runUntilClosed)
 	control := base.Copy()
 	control.MaxConns = controlConns
 	control.MinConns, control.MinIdleConns = 0, 0
@@ -241,4 +242,35 @@ func (c *Client) beginCall() (endCall func(), err error) {
 	}
 	c.background.Add(1)
 	return c.background.Done, nil
+}
+
+// runUntilClosed runs a function in the background until Close begins. After Close it
+// does nothing.
+func (c *Client) runUntilClosed(run func(ctx context.Context)) {
+	endCall, err := c.beginCall()
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		<-c.closing
+		cancel()
+	}()
+	go func() {
+		defer endCall()
+		run(ctx)
+	}()
+}
+
+// giveBackFetched gives all fetched events without an answer back, also those of calls
+// whose result was lost.
+func (c *Client) giveBackFetched(ctx context.Context) {
+	if !c.fetched.GiveBack(ctx) {
+		return
+	}
+	ctx, cancel := worker.Outlast(ctx, worker.LastWords)
+	defer cancel()
+	if _, err := pg.ReleaseNode(ctx, c.control, c.namespace, c.config.NodeID); err != nil {
+		c.log.Warn("cannot give events back; their leases expire", "error", err)
+	}
 }

@@ -1,6 +1,7 @@
 package posthorn
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -75,6 +76,13 @@ func (e *Event) decodeWith(decode func([]byte, any) error, into any) error {
 		return fmt.Errorf("payload of %s does not fit into %s; the cause is withheld because the stream is confidential", e.Type, target)
 	}
 	return fmt.Errorf("payload of %s does not fit into %s: %w", e.Type, target, err)
+}
+
+// TraceContext returns a context in the trace of the publisher of an event, for
+// programs that fetch or read events. Without a trace in the event's metadata it returns
+// ctx. Handlers of single events are called with such a context already.
+func (c *Client) TraceContext(ctx context.Context, e Event) context.Context {
+	return c.telemetry.Continue(ctx, e.Metadata)
 }
 
 // Envelope is an event as one JSON object, with the field names of the event buses

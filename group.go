@@ -42,7 +42,7 @@ func (c *Client) Group(name string, config GroupConfig) *Group {
 		name:       name,
 		config:     config,
 		routes:     consume.NewRoutes(),
-		fetchState: newFetchState(),
+		fetchState: fetchState{turn: make(chan struct{}, 1)},
 		changed:    make(chan struct{}),
 	}
 	c.register(g)

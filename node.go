@@ -16,10 +16,7 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-const (
-	heartbeatInterval = 30 * time.Second
-	shutdownTimeout   = 10 * time.Second // of each statement that gives leases back
-)
+const heartbeatInterval = 30 * time.Second
 
 var errRunning = errors.New("this client is running already")
 
@@ -120,6 +117,27 @@ func (c *Client) register(added component) {
 	c.changed = make(chan struct{})
 }
 
+func init() { internal.Register = registerInternal }
+
+// internalComponent is a component that another package of Posthorn has registered.
+type internalComponent struct {
+	registration
+	work internal.Component
+}
+
+func registerInternal(client any, make func(c internal.Client) internal.Component) {
+	c := client.(*Client)
+	work := make(internal.Client{Pool: c.control, Watch: c.logWatch, Box: c.box, Telemetry: c.telemetry, Log: c.log})
+	c.register(&internalComponent{registration{client: c, label: work.Label, metrics: work.Metrics}, work})
+}
+
+func (i *internalComponent) run(ctx, stop context.Context) error {
+	if i.err != nil {
+		return i.err
+	}
+	return i.work.Run(ctx, stop)
+}
+
 // runComponents runs all components, also those that are registered later. It returns
 // when stop has ended and all components have returned.
 func (c *Client) runComponents(work, stop context.Context, fail context.CancelCauseFunc) {
@@ -181,7 +199,7 @@ func (c *Client) registerNode(ctx context.Context) error {
 // removeNode removes this node and gives its leases back, also those of calls whose
 // result was lost.
 func (c *Client) removeNode(ctx context.Context) {
-	ctx, cancel := worker.Outlast(ctx, shutdownTimeout)
+	ctx, cancel := worker.Outlast(ctx, worker.LastWords)
 	defer cancel()
 	if _, err := pg.RemoveNode(ctx, c.control, c.namespace, c.config.NodeID); err != nil {
 		c.log.Warn("cannot remove this node; its leases expire", "error", err)
@@ -229,23 +247,63 @@ func (c *Client) groups() []*Group {
 	return groups
 }
 
-func init() { internal.Register = registerInternal }
-
-// internalComponent is a component that another package of Posthorn has registered.
-type internalComponent struct {
-	registration
-	work internal.Component
+// GroupStats counts the work of one group, projection, relay, import or job handler in
+// this process since the client was opened. See [admin.Admin.Groups] for all processes.
+type GroupStats struct {
+	Group      string   // the name of the group, projection or relay; otherwise a description
+	Jobs       bool     // these are the numbers of a job handler
+	Tags       []string // of the job handler
+	LeasesLost int64    // leases that expired while this process worked on them
+	Handlers   []HandlerStats
 }
 
-func registerInternal(client any, make func(c internal.Client) internal.Component) {
-	c := client.(*Client)
-	work := make(internal.Client{Pool: c.control, Watch: c.logWatch, Box: c.box, Telemetry: c.telemetry, Log: c.log})
-	c.register(&internalComponent{registration{client: c, label: work.Label, metrics: work.Metrics}, work})
+// HandlerStats counts the work of one handler in this process. An event counts once per
+// attempt.
+type HandlerStats struct {
+	Handler     string          // "" for events without a handler, such as fetched ones
+	Events      int64           // events that the handler was called for, or that were fetched
+	Failed      int64           // events that failed
+	DeadLetters int64           // failed events that became dead letters
+	Busy        time.Duration   // total duration of all calls
+	Calls       int64           // calls of the handler; a batch is one call
+	Latencies   []LatencyBucket // calls by duration, cumulative
 }
 
-func (i *internalComponent) run(ctx, stop context.Context) error {
-	if i.err != nil {
-		return i.err
+// LatencyBucket counts the calls of a handler that took at most a duration.
+type LatencyBucket struct {
+	UpTo  time.Duration
+	Calls int64
+}
+
+// Stats returns the numbers of this process. It does not query the database.
+func (c *Client) Stats() []GroupStats {
+	c.mu.Lock()
+	components := slices.Clone(c.components)
+	c.mu.Unlock()
+	stats := make([]GroupStats, len(components))
+	for i, counted := range components {
+		r := counted.registered()
+		handlers, lost := r.metrics.Counts()
+		stats[i] = GroupStats{Group: r.label, LeasesLost: lost, Handlers: make([]HandlerStats, len(handlers))}
+		if w, ok := counted.(*jobWorker); ok {
+			stats[i].Jobs, stats[i].Tags = true, slices.Clone(w.tags)
+		}
+		for j, h := range handlers {
+			stats[i].Handlers[j] = handlerStats(h)
+		}
 	}
-	return i.work.Run(ctx, stop)
+	return stats
+}
+
+func handlerStats(c observe.Counts) HandlerStats {
+	s := HandlerStats{Handler: c.Handler, Events: c.Events, Failed: c.Failed, DeadLetters: c.Dead, Busy: c.Busy}
+	for _, n := range c.Calls {
+		s.Calls += n
+	}
+	upTo := int64(0)
+	for i, bound := range observe.Bounds {
+		upTo += c.Calls[i]
+		s.Latencies = append(s.Latencies, LatencyBucket{bound, upTo})
+	}
+	return s
 }

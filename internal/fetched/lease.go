@@ -1,4 +1,4 @@
-package posthorn
+package fetched
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// fetchedLease is a lease whose events were fetched, with the program's answers.
-type fetchedLease struct {
+// Lease is a lease whose events were fetched, with the program's answers.
+type Lease struct {
 	worker.Hold
-	group *Group
 	pg.Lease
+	group *Group
 
 	savedHead int // events at the head whose answers are saved; changes only in Settle and in heartbeats
 
@@ -38,41 +38,37 @@ const (
 	givenBack // to the group, without an answer
 )
 
-// saveInterval is the interval between two saves of answers. A crash repeats about as
-// much work.
-var saveInterval = time.Second
-
-// trackLease starts to save the answers for a lease.
-func (g *Group) trackLease(lease pg.Lease) *fetchedLease {
-	l := &fetchedLease{
+// Track starts to save the answers for a lease of the group.
+func (g *Group) Track(lease pg.Lease) *Lease {
+	l := &Lease{
 		group:     g,
 		Lease:     lease,
 		answers:   make([]answerState, len(lease.Events)),
 		missing:   len(lease.Events),
-		expiresAt: time.Now().Add(g.config.LeaseFor),
+		expiresAt: time.Now().Add(g.LeaseFor),
 	}
-	l.Init(context.Background(), time.Now(), g.config.LeaseFor)
-	g.client.fetched.add(l)
+	l.Init(context.Background(), time.Now(), g.LeaseFor)
+	g.Leases.add(l)
 	return l
 }
 
-// answer records the answer for an event, and settles the lease with the last answer. No
+// Answer records the answer for an event, and settles the lease with the last answer. No
 // failures means that the event is done.
-func (l *fetchedLease) answer(ctx context.Context, i int, failures []pg.Failure) error {
+func (l *Lease) Answer(ctx context.Context, i int, failures []pg.Failure) error {
 	last, err := l.recordAnswer(i, failures)
 	if err != nil || !last {
 		return err
 	}
-	ctx, cancel := withGrace(ctx)
+	ctx, cancel := WithGrace(ctx)
 	defer cancel()
-	if err = l.save(ctx); err == nil || errors.Is(err, ErrLeaseLost) {
+	if err = l.save(ctx); err == nil || errors.Is(err, pg.ErrLeaseLost) {
 		return err
 	}
 	return l.withdrawAnswer(i, err)
 }
 
 // recordAnswer reports whether this is the last answer of the lease.
-func (l *fetchedLease) recordAnswer(i int, failures []pg.Failure) (last bool, err error) {
+func (l *Lease) recordAnswer(i int, failures []pg.Failure) (last bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.checkOpen(i); err != nil {
@@ -83,32 +79,32 @@ func (l *fetchedLease) recordAnswer(i int, failures []pg.Failure) (last bool, er
 	l.failures = append(l.failures, failures...)
 	if len(failures) > 0 && !failures[0].Permanent { // all failures of an event have the same cause
 		l.willRetry = true
-		if l.group.blocks() {
+		if l.group.Blocks {
 			l.giveBackFrom(i + 1)
 		}
 	}
 	if l.missing > 0 {
-		l.group.client.fetched.add(l) // after the expiry it was removed
+		l.group.Leases.add(l) // after the expiry it was removed
 	}
 	return l.missing == 0, nil
 }
 
 // checkOpen returns an error if an event cannot be answered. The caller holds the lock.
-func (l *fetchedLease) checkOpen(i int) error {
+func (l *Lease) checkOpen(i int) error {
 	switch id := l.Events[i].ID; {
 	case l.Lost():
 		return context.Cause(l.Context())
 	case l.answers[i] == answered:
-		return fmt.Errorf("event %d is answered already: %w", id, ErrConflict)
+		return fmt.Errorf("event %d is answered already: %w", id, pg.ErrConflict)
 	case l.answers[i] == givenBack:
-		return fmt.Errorf("event %d was given back: %w", id, ErrLeaseLost)
+		return fmt.Errorf("event %d was given back: %w", id, pg.ErrLeaseLost)
 	}
 	return nil
 }
 
 // withdrawAnswer removes an answer that could not be saved, so that the program can
 // repeat it. It returns nil if the answer was saved meanwhile, with another one.
-func (l *fetchedLease) withdrawAnswer(i int, err error) error {
+func (l *Lease) withdrawAnswer(i int, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended || i < l.savedHead {
@@ -122,14 +118,14 @@ func (l *fetchedLease) withdrawAnswer(i int, err error) error {
 
 // save saves answers while no heartbeat does: for the whole lease when all events are
 // answered, otherwise for its head, with all failures.
-func (l *fetchedLease) save(ctx context.Context) error {
+func (l *Lease) save(ctx context.Context) error {
 	complete := false
 	err := l.Settle(func() (bool, error) {
 		s := l.unsaved()
 		complete = s.complete
 		return complete, l.write(ctx, s)
 	})
-	if errors.Is(err, ErrLeaseLost) || complete && err == nil {
+	if errors.Is(err, pg.ErrLeaseLost) || complete && err == nil {
 		l.end()
 	}
 	return err
@@ -137,13 +133,13 @@ func (l *fetchedLease) save(ctx context.Context) error {
 
 // saveInHeartbeat saves the answers for a part of the lease. The call with the last
 // answer saves the whole lease.
-func (l *fetchedLease) saveInHeartbeat(ctx context.Context) error {
+func (l *Lease) saveInHeartbeat(ctx context.Context) error {
 	s := l.unsaved()
 	if s.head == l.savedHead && len(s.failures) == 0 || s.complete {
 		return nil
 	}
 	err := l.write(ctx, s)
-	if errors.Is(err, ErrLeaseLost) {
+	if errors.Is(err, pg.ErrLeaseLost) {
 		l.Gone(err)
 	}
 	return err
@@ -158,7 +154,7 @@ type settlement struct {
 	failures    []pg.Failure
 }
 
-func (l *fetchedLease) unsaved() settlement {
+func (l *Lease) unsaved() settlement {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := settlement{head: l.savedHead, complete: l.missing == 0}
@@ -171,7 +167,7 @@ func (l *fetchedLease) unsaved() settlement {
 	// In a group that blocks, events that wait for a retry are set aside with it: they
 	// must be listed as failures.
 	s.releaseRest = s.complete && s.head < len(l.answers) && !slices.Contains(l.answers[s.head:], answered) &&
-		(!l.willRetry || !l.group.blocks())
+		(!l.willRetry || !l.group.Blocks)
 	s.failures = slices.Clone(l.failures)
 	if s.releaseRest {
 		s.failures = slices.DeleteFunc(s.failures, func(f pg.Failure) bool { return f.Event > s.upTo })
@@ -185,10 +181,10 @@ const shortDeadline = time.Millisecond
 
 // write settles a lease or its head. It gives the rest back by ending the lease, which
 // costs nothing per event. The caller runs in Settle or in a heartbeat.
-func (l *fetchedLease) write(ctx context.Context, s settlement) error {
+func (l *Lease) write(ctx context.Context, s settlement) error {
 	ctx = l.group.withLeaseTime(ctx)
-	db := l.group.client.control
-	metrics := l.group.metrics
+	db := l.group.Pool
+	metrics := l.group.Metrics
 	if s.complete && !s.releaseRest {
 		return metrics.Settle(ctx, l.Events[l.savedHead:], s.failures, func(ctx context.Context) error {
 			return pg.Settle(ctx, db, l.Lease, s.failures...)
@@ -209,7 +205,7 @@ func (l *fetchedLease) write(ctx context.Context, s settlement) error {
 	return nil
 }
 
-func (l *fetchedLease) markSaved(s settlement) {
+func (l *Lease) markSaved(s settlement) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.savedHead = s.head
@@ -224,7 +220,7 @@ func (l *fetchedLease) markSaved(s settlement) {
 }
 
 // end notes that the lease is settled or lost.
-func (l *fetchedLease) end() {
+func (l *Lease) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
@@ -233,28 +229,25 @@ func (l *fetchedLease) end() {
 	l.ended = true
 	l.failures = nil
 	if l.Lost() {
-		l.group.metrics.LeaseLost()
+		l.group.Metrics.LeaseLost()
 	}
-	l.group.client.fetched.Forget(l)
-	select {
-	case l.group.fetchState.settled <- struct{}{}: // events that waited for this lease can be taken
-	default:
-	}
+	l.group.Leases.Forget(l)
+	l.group.Ended()
 }
 
-// extendIfNeeded extends the lease when less than half of its time is left.
-func (l *fetchedLease) extendIfNeeded(ctx context.Context) error {
+// ExtendIfNeeded extends the lease when less than half of its time is left.
+func (l *Lease) ExtendIfNeeded(ctx context.Context) error {
 	l.mu.Lock()
-	needed := time.Until(l.expiresAt) < l.group.config.LeaseFor/2
+	needed := time.Until(l.expiresAt) < l.group.LeaseFor/2
 	l.mu.Unlock()
 	if !needed {
 		return nil
 	}
-	return l.extendLease(ctx, l.group.config.LeaseFor)
+	return l.extendLease(ctx, l.group.LeaseFor)
 }
 
-// extend extends the lease if event i can still be answered.
-func (l *fetchedLease) extend(ctx context.Context, i int, by time.Duration) error {
+// Extend extends the lease if event i can still be answered.
+func (l *Lease) Extend(ctx context.Context, i int, by time.Duration) error {
 	l.mu.Lock()
 	err := l.checkOpen(i)
 	l.mu.Unlock()
@@ -264,44 +257,44 @@ func (l *fetchedLease) extend(ctx context.Context, i int, by time.Duration) erro
 	return l.extendLease(ctx, by)
 }
 
-func (l *fetchedLease) extendLease(ctx context.Context, by time.Duration) error {
+func (l *Lease) extendLease(ctx context.Context, by time.Duration) error {
 	began := time.Now()
 	err := l.Settle(func() (bool, error) {
-		_, err := pg.Extend(l.group.withLeaseTime(ctx), l.group.client.control, l.Lease, by)
+		_, err := pg.Extend(l.group.withLeaseTime(ctx), l.group.Pool, l.Lease, by)
 		if err == nil {
 			l.Extended(began, by)
 		}
 		return false, err
 	})
 	switch {
-	case errors.Is(err, ErrLeaseLost):
+	case errors.Is(err, pg.ErrLeaseLost):
 		l.end()
 	case err == nil:
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if !l.ended {
 			l.expiresAt = began.Add(by)
-			l.group.client.fetched.add(l)
+			l.group.Leases.add(l)
 		}
 	}
 	return err
 }
 
-// giveBack gives back the events from index from on that have no answer, and saves all
+// GiveBack gives back the events from index from on that have no answer, and saves all
 // answers.
-func (l *fetchedLease) giveBack(ctx context.Context, from int) {
+func (l *Lease) GiveBack(ctx context.Context, from int) {
 	l.mu.Lock()
 	l.giveBackFrom(from)
 	l.mu.Unlock()
-	ctx, cancel := worker.Outlast(ctx, shutdownTimeout)
+	ctx, cancel := worker.Outlast(ctx, worker.LastWords)
 	defer cancel()
-	if err := l.save(ctx); err != nil && !errors.Is(err, ErrLeaseLost) {
-		l.group.client.log.Warn("cannot give events back; their lease expires", "group", l.group.name, "error", err)
+	if err := l.save(ctx); err != nil && !errors.Is(err, pg.ErrLeaseLost) {
+		l.group.Log.Warn("cannot give events back; their lease expires", "group", l.group.Name, "error", err)
 	}
 }
 
 // giveBackFrom marks events without an answer as given back. The caller holds the lock.
-func (l *fetchedLease) giveBackFrom(from int) {
+func (l *Lease) giveBackFrom(from int) {
 	for i := from; i < len(l.answers); i++ {
 		if l.answers[i] == notAnswered {
 			l.answers[i] = givenBack
@@ -311,89 +304,16 @@ func (l *fetchedLease) giveBackFrom(from int) {
 	}
 }
 
-func (l *fetchedLease) isAnswered(i int) bool {
+// IsAnswered reports whether an event was answered or given back.
+func (l *Lease) IsAnswered(i int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.answers[i] != notAnswered
 }
 
-func (l *fetchedLease) isEnded() bool {
+// IsEnded reports whether the lease is settled or lost.
+func (l *Lease) IsEnded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ended
-}
-
-// fetchedLeases are the fetched leases of a client. Their heartbeat saves answers; it
-// extends no lease.
-type fetchedLeases struct {
-	worker.Heartbeat[*fetchedLease]
-	client  *Client
-	saving  worker.Trouble
-	start   sync.Once
-	started bool // a lease was added; guarded by start
-}
-
-func (f *fetchedLeases) init(c *Client) {
-	f.client = c
-	f.saving = worker.Trouble{Log: c.log, Message: "cannot save answers yet"}
-	f.Every, f.ExtendAll = saveInterval, f.save
-	f.Init()
-}
-
-// add starts to save the answers of a lease. The first lease starts the heartbeat, which
-// ends when the client is closed.
-func (f *fetchedLeases) add(l *fetchedLease) {
-	f.Add(l)
-	f.start.Do(func() {
-		f.started = true
-		endCall, err := f.client.beginCall()
-		if err != nil {
-			return // Close saves the answers
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		go func() {
-			<-f.client.closing
-			cancel()
-		}()
-		go func() {
-			defer endCall()
-			f.Run(ctx)
-		}()
-	})
-}
-
-func (f *fetchedLeases) save(ctx context.Context, leases []*fetchedLease) {
-	l := leases[0]
-	l.mu.Lock()
-	expired := time.Now().After(l.expiresAt)
-	l.mu.Unlock()
-	err := l.saveInHeartbeat(ctx)
-	switch {
-	case errors.Is(err, ErrLeaseLost):
-		l.end() // the next answer returns the error
-	case err != nil:
-		f.saving.Report(err)
-	default:
-		f.saving.Over()
-	}
-	if expired {
-		f.Forget(l) // other workers have the events: nothing can be given back
-	}
-}
-
-// giveBackFetched saves all answers and gives all other fetched events back, also those
-// of calls whose result was lost.
-func (c *Client) giveBackFetched(ctx context.Context) {
-	for _, l := range c.fetched.All() {
-		l.giveBack(ctx, 0)
-	}
-	c.fetched.start.Do(func() {})
-	if !c.fetched.started {
-		return
-	}
-	ctx, cancel := worker.Outlast(ctx, shutdownTimeout)
-	defer cancel()
-	if _, err := pg.ReleaseNode(ctx, c.control, c.namespace, c.config.NodeID); err != nil {
-		c.log.Warn("cannot give events back; their leases expire", "error", err)
-	}
 }

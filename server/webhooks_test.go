@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -172,4 +173,11 @@ func TestWebhooksOfRestrictedStreams(t *testing.T) {
 	equal(t, "webhooks for a token that names the stream", names(named), []string{"bank", "crm"})
 	equal(t, "webhooks for others", names(others), []string{"crm"})
 	s.call(t, "PATCH", "/v1/webhooks/bank", `{"url":"https://new.example"}`, named).want(t, 200)
+
+	b := s.visit(t)
+	b.signIn(s.token(t, "read", "admin"))
+	b.get("/ui/default/webhooks").wantPage(t, 200, "crm").wantNone(t, "bank")
+	page := b.get("/ui/default/webhook?name=crm").wantPage(t, 200, "crm")
+	b.get("/ui/default/webhook?name=bank").wantPage(t, 404, "bank")
+	b.post(page, "/ui/default/webhook/disable", url.Values{"name": {"bank"}}).wantPage(t, 404, "bank")
 }

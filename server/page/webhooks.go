@@ -3,38 +3,36 @@ package page
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	"github.com/posthorn/posthorn/admin"
 )
 
+// Webhooks are read through the API: those that get events of a restricted stream do not
+// exist for people whose token does not name the stream.
 func (p *Pages) webhooks() {
 	p.screen(Screen{Path: "webhooks", Live: true, Show: func(ctx context.Context, r *Request) (*View, error) {
-		all, err := r.Admin.Webhooks(ctx)
-		return &View{Title: "Webhooks", Data: all}, err
+		var all struct{ Items []admin.Webhook }
+		err := r.Call(ctx, http.MethodGet, "/v1/webhooks", nil, &all)
+		return &View{Title: "Webhooks", Data: all.Items}, err
 	}})
 	p.screen(Screen{Path: "webhook", Under: "webhooks", Live: true, Show: showWebhook})
-	onWebhook := func(path, done string, do func(ctx context.Context, a *admin.Admin, name string) error) {
-		p.action(Action{Path: path, Do: func(ctx context.Context, r *Request) (string, string, error) {
+	onWebhook := func(verb, done string) {
+		p.action(Action{Path: "webhook/" + verb, Do: func(ctx context.Context, r *Request) (string, string, error) {
 			name := r.Value("name")
-			return "", "Webhook " + name + " " + done + ".", do(ctx, r.Admin, name)
+			err := r.Call(ctx, http.MethodPost, "/v1/webhooks/"+segment(name)+"/"+verb, nil, nil)
+			return "", "Webhook " + name + " " + done + ".", err
 		}})
 	}
-	onWebhook("webhook/enable", "is enabled; it gets the events that it missed", func(ctx context.Context, a *admin.Admin, name string) error {
-		return a.EnableWebhook(ctx, name)
-	})
-	onWebhook("webhook/disable", "is disabled; its events wait", func(ctx context.Context, a *admin.Admin, name string) error {
-		return a.DisableWebhook(ctx, name, "")
-	})
-	onWebhook("webhook/test", "gets a test event", func(ctx context.Context, a *admin.Admin, name string) error {
-		_, err := a.TestWebhook(ctx, name)
-		return err
-	})
+	onWebhook("enable", "is enabled; it gets the events that it missed")
+	onWebhook("disable", "is disabled; its events wait")
+	onWebhook("test", "gets a test event")
 	p.action(Action{Path: "webhook/redeliver", Do: redeliver})
 }
 
 func showWebhook(ctx context.Context, r *Request) (*View, error) {
-	webhook, err := r.Admin.Webhook(ctx, r.Value("name"))
-	if err != nil {
+	var webhook admin.Webhook
+	if err := r.Call(ctx, http.MethodGet, "/v1/webhooks/"+segment(r.Value("name")), nil, &webhook); err != nil {
 		return nil, err
 	}
 	before, err := r.optionalNumber("before")
@@ -60,9 +58,6 @@ func redeliver(ctx context.Context, r *Request) (string, string, error) {
 	if err != nil {
 		return "", "", err
 	}
-	n, err := r.Admin.RedeliverWebhook(ctx, r.Value("name"), event)
-	if err == nil && n == 0 {
-		err = &Problem{Status: 404, Detail: fmt.Sprintf("event %d is not in the log any more", event)}
-	}
+	err = r.Call(ctx, http.MethodPost, "/v1/webhooks/"+segment(r.Value("name"))+"/redeliver", map[string][]int64{"events": {event}}, nil)
 	return "", fmt.Sprintf("Event %d is sent again.", event), err
 }

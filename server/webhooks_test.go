@@ -22,7 +22,7 @@ func TestWebhookLifeOverHTTP(t *testing.T) {
 	s := serve(t)
 	var made createdWebhook
 	s.call(t, "POST", "/v1/webhooks", `{"name":"crm","url":"https://crm.example/hooks?token=7","filter":{"type":"order.*"},
-		"headers":{"Authorization":"Bearer hidden"},"batch":10,"delays":["1 second"],"disable_after":"never"}`).want(t, 201, &made)
+		"headers":{"Authorization":"Bearer hidden"},"batch":10,"gzip":true,"delays":["1 second"],"disable_after":"never"}`).want(t, 201, &made)
 	equal(t, "secret is made", strings.HasPrefix(made.Secret, "whsec_"), true)
 	equal(t, "public key", made.PublicKey, "")
 	equal(t, "filter", string(made.Filter), `{"type":"order.*"}`)
@@ -32,6 +32,7 @@ func TestWebhookLifeOverHTTP(t *testing.T) {
 	var shown admin.Webhook
 	answer := s.call(t, "GET", "/v1/webhooks/crm", nil).want(t, 200, &shown)
 	equal(t, "batch", shown.Batch, 10)
+	equal(t, "gzip", shown.Gzip, true)
 	for _, secret := range []string{"whsec_", "hidden"} {
 		if strings.Contains(answer.body, secret) {
 			t.Errorf("%s is shown: %s", secret, answer.body)

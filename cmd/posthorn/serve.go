@@ -43,6 +43,7 @@ type httpFlags struct {
 	insecure          bool
 	maxBody           int64
 	keepers           keeperFlags
+	webhookAllow      []string
 }
 
 func (f *httpFlags) add(cmd *cobra.Command) {
@@ -53,6 +54,7 @@ func (f *httpFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.corsOrigins, "cors-origin", nil, "web pages of this origin may call from browsers; may be repeated, * means any")
 	flags.BoolVar(&f.insecure, "insecure", false, "while there is no token, answer every request, also of other machines")
 	f.keepers.add(cmd)
+	flags.StringArrayVar(&f.webhookAllow, "webhook-allow", nil, "webhooks may reach these private addresses, such as 10.1.0.0/16; may be repeated")
 	flags.Int64Var(&f.maxBody, "max-body", 4<<20, "the largest body of a request, in bytes")
 }
 
@@ -107,6 +109,7 @@ type web struct {
 	certificate *certificate // nil without TLS
 	access      access
 	keepers     keepers
+	webhooks    send.Config
 }
 
 func (f httpFlags) open(ctx context.Context, log *slog.Logger) (*web, error) {
@@ -115,6 +118,9 @@ func (f httpFlags) open(ctx context.Context, log *slog.Logger) (*web, error) {
 		return nil, usageError{errors.New("--max-body must be positive"), "leave it out for 4 MiB"}
 	}
 	var err error
+	if w.webhooks, err = f.webhookGuard(); err != nil {
+		return nil, err
+	}
 	if f.certFile != "" || f.keyFile != "" {
 		if w.certificate, err = loadCertificate(f.certFile, f.keyFile, log); err != nil {
 			return nil, err
@@ -152,7 +158,7 @@ func (w *web) url() string { return urlOf(w.listener.Addr(), w.certificate != ni
 func (w *web) run(ctx context.Context, ph *posthorn.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer deliverWebhooks(ph, send.Config{}).Close()
+	defer deliverWebhooks(ph, w.webhooks).Close()
 	served := make(chan error, 1)
 	go func() {
 		defer cancel()

@@ -15,7 +15,7 @@ func newWebhooks(a *app) *cobra.Command {
 		short: "Send events to endpoints over HTTP",
 		long: `A webhook sends the events that pass its filter to a URL. Each request is signed,
 and repeated until the endpoint has answered with success. posthorn up and
-posthorn serve send.`,
+posthorn serve send. See docs/webhooks.md.`,
 	},
 		webhooksList.build(a),
 		webhooksShow.build(a),

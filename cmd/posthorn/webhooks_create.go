@@ -25,7 +25,7 @@ Periods are written like 90s, 5m, 12h or 3d.`
 
 const webhooksCreateExample = `  posthorn webhooks create crm https://crm.example/hooks
   posthorn webhooks create crm https://crm.example/hooks --type 'order.*' --order key
-  posthorn webhooks create audit https://audit.example/ --secret ed25519 --batch 100
+  posthorn webhooks create audit https://audit.example/ --secret ed25519 --batch 100 --gzip
   posthorn webhooks create chat https://chat.example/ --header 'Authorization: Bearer 7Zk' --rate 5`
 
 const webhooksChangeExample = `  posthorn webhooks change crm --url https://new.example/hooks
@@ -39,6 +39,7 @@ type webhookFlags struct {
 	headers   []string
 	noHeaders bool
 	rate      float64
+	gzip      bool
 }
 
 func (f *webhookFlags) add(cmd *cobra.Command) {
@@ -46,6 +47,7 @@ func (f *webhookFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.settings.Body, "body", "", "cloudevents, or payload to send the payload alone (default cloudevents)")
 	numberVar(flags, &f.settings.Batch, "batch", 0, 1, 100, "events of one request at most, as an array (default 1, without an array)")
+	flags.BoolVar(&f.gzip, "gzip", false, "compress bodies of 1 KiB and more; the endpoint has to unpack them")
 	flags.StringVar(&f.settings.Order, "order", "", "none, or key to send the events of a key one after another (default none)")
 	numberVar(flags, &f.settings.Concurrency, "concurrency", 0, 1, 100, "requests at once at most (default 10)")
 	flags.Float64Var(&f.rate, "rate", 0, "requests a second at most; 0 for no limit")
@@ -71,6 +73,9 @@ func (f *webhookFlags) read(cmd *cobra.Command) (admin.WebhookSettings, error) {
 	}
 	if changed("rate") {
 		s.Rate = &f.rate
+	}
+	if changed("gzip") {
+		s.Gzip = &f.gzip
 	}
 	if len(f.headers) > 0 || f.noHeaders {
 		s.Headers = map[string]string{}

@@ -38,6 +38,7 @@ func webhookFields(field fields, h admin.Webhook) {
 	field("wants", wants(admin.SubscriptionStatus{Filter: h.Filter, Condition: h.Condition, Params: h.Params}))
 	field("body", h.Body)
 	field("batch", h.Batch)
+	field("gzip", h.Gzip)
 	field("order", h.Order)
 	field("concurrency", h.Concurrency)
 	field("rate", rate(h.Rate))

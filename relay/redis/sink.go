@@ -28,7 +28,7 @@ type Config struct {
 	Replicas int
 	// Prefix is prepended to the name of a stream to form its key.
 	Prefix string
-	// SavePosition and KeepFor limit what trimming removes: it keeps the newest Keep entries
+	// Keep and KeepFor limit what trimming removes: it keeps the newest Keep entries
 	// of each stream, and all entries that are younger than KeepFor. If both are zero,
 	// nothing is trimmed.
 	Keep    int

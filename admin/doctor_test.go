@@ -28,6 +28,7 @@ func connect(t *testing.T, url string, statements ...string) *pgx.Conn {
 
 const (
 	anImport   = "select posthorn.define_import('default', 'i', 'redis://r', 'redis')"
+	aWebhook   = `select posthorn.create_webhook('default', 'crm', '{"url": "https://example.com"}')`
 	leadImport = "select posthorn.lead_import(i.id, 'importer-host-1-0123abcd', '1 hour') from posthorn.imports i"
 )
 
@@ -113,6 +114,19 @@ func TestDoctorFinds(t *testing.T) {
 		}},
 		"trimmed": {"imports", admin.Fail, "redis://r removed them before they were imported, from s", []string{
 			anImport, "insert into posthorn.import_streams (import_id, stream, trimmed_at) select id, 's', now() from posthorn.imports",
+		}},
+		"disabled webhook": {"webhooks", admin.Warn, "webhook crm of namespace default is disabled since", []string{
+			aWebhook, "select posthorn.disable_webhook('default', 'crm', 'moved')",
+		}},
+		"failing webhook": {"webhooks", admin.Warn, "webhook crm of namespace default fails for 2h: 500", []string{
+			aWebhook, "update posthorn.webhooks set failing_since = posthorn.now() - interval '2 hours', last_error = '500'",
+		}},
+		"late webhook": {"webhooks", admin.Warn, "webhook crm of namespace default is 3h behind", []string{
+			aWebhook, publish, "insert into posthorn.retries select group_id, 1, name, 0, posthorn.now() - interval '3 hours' from posthorn.webhooks",
+		}},
+		"unsent webhooks": {"webhooks", admin.Warn, "webhooks of namespace default have events to send, and no process has sent any for", []string{
+			aWebhook, publish, "update posthorn.webhook_groups set updated_at = posthorn.now() - interval '2 hours'",
+			"alter table posthorn.events disable trigger append_only", "update posthorn.events set created_at = posthorn.now() - interval '1 hour'",
 		}},
 		"stopped": {"subscriptions", admin.Warn, "picky of group g in namespace default was stopped", []string{
 			`select posthorn.subscribe('default', 'g', 'picky', '{"conditions_sql": "(e.payload->>''a'')::int = 1"}')`,

@@ -158,3 +158,25 @@ func TestWrongWebhooksAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Consumers may subscribe and unsubscribe, but not change webhooks in that way.
+func TestWebhooksAreNoSubscriptionsForConsumers(t *testing.T) {
+	t.Parallel()
+	a := posthorntest.Open(t, posthorn.Config{}).Admin()
+	if _, err := a.CreateWebhook(t.Context(), "crm", admin.WebhookSettings{URL: "https://example.com"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]admin.Subscription{
+		"a filter":    {Filter: json.RawMessage(`{"stream": "salaries"}`)},
+		"a condition": {Condition: "true"},
+	} {
+		for _, webhook := range []string{"crm", "new"} {
+			if _, err := a.Subscribe(t.Context(), "webhooks", webhook, s); !errors.Is(err, posthorn.ErrRefused) {
+				t.Errorf("subscribed %s with %s: %v", webhook, name, err)
+			}
+		}
+	}
+	if _, err := a.Unsubscribe(t.Context(), "webhooks", "crm"); !errors.Is(err, posthorn.ErrRefused) {
+		t.Errorf("unsubscribed: %v", err)
+	}
+}

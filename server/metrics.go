@@ -80,7 +80,8 @@ func (s *Server) gauges() []metrics.Family {
 func (s *Server) serveMetrics() {
 	source := metrics.Source{
 		Namespace: s.client.Namespace(), Groups: s.client.Admin().Groups, Imports: s.client.Admin().Imports,
-		Stats: s.client.Stats, Timeout: metrics.Timeout, Logger: s.log,
+		Webhooks: s.client.Admin().Webhooks,
+		Stats:    s.client.Stats, Timeout: metrics.Timeout, Logger: s.log,
 	}
 	s.handle(operation{
 		method: http.MethodGet, path: "/metrics", id: "metrics", tag: "server",

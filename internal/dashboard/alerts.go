@@ -62,6 +62,16 @@ var rules = []rule{
 		"posthorn imports list shows the error.",
 	},
 	{
+		"PosthornWebhookDisabled", `max by (namespace, webhook) (posthorn_webhook_disabled) == 1`, "0m", "warning",
+		"Webhook {{ $labels.webhook }} is disabled.",
+		"posthorn webhooks show {{ $labels.webhook }} says why; posthorn webhooks enable sends what it has missed.",
+	},
+	{
+		"PosthornWebhookFailing", `max by (namespace, webhook) (posthorn_webhook_failing_seconds) > 3600`, "5m", "warning",
+		"Every request to webhook {{ $labels.webhook }} has failed for {{ $value | humanizeDuration }}.",
+		"posthorn webhooks deliveries {{ $labels.webhook }} shows the answers.",
+	},
+	{
 		"PosthornHTTPErrors", `sum(rate(posthorn_http_requests_total{status=~"5.."}[5m])) > 0`, "5m", "warning",
 		"The HTTP server answers {{ $value | humanize }} requests a second with an error of its own.",
 		"The server's log has the errors.",

@@ -19,6 +19,7 @@ var rows = []struct{ title, prefix string }{
 	{"Groups", "posthorn_group_"},
 	{"Handlers", "posthorn_handler_"},
 	{"Imports", "posthorn_import_"},
+	{"Webhooks", "posthorn_webhook_"},
 	{"HTTP", "posthorn_http_"},
 	{"Database and leases", "posthorn_"},
 }

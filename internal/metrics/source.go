@@ -20,13 +20,14 @@ type Source struct {
 	Namespace string
 	Groups    func(ctx context.Context) ([]admin.GroupStatus, error)
 	Imports   func(ctx context.Context) ([]admin.ImportStatus, error)
-	Stats     func() []posthorn.GroupStats // counters of this process
-	Timeout   time.Duration                // of the queries of Groups and Imports
+	Webhooks  func(ctx context.Context) ([]admin.Webhook, error) // nil: their metrics have no samples
+	Stats     func() []posthorn.GroupStats                       // counters of this process
+	Timeout   time.Duration                                      // of the queries of Groups, Imports and Webhooks
 	Logger    *slog.Logger
 }
 
 // Collect returns all metrics with their values. If the database is unavailable,
-// posthorn_up is 0, and the metrics of groups and imports have no samples.
+// posthorn_up is 0, and the metrics of groups, imports and webhooks have no samples.
 func (s Source) Collect(ctx context.Context) []Family {
 	families := ofProcess(s.Stats())
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
@@ -41,16 +42,28 @@ func (s Source) Collect(ctx context.Context) []Family {
 		s.Logger.Warn("cannot collect the metrics of imports", "error", err)
 	}
 	families = append(families, ofImports(imports)...)
+	families = append(families, ofWebhooks(s.webhooks(ctx), time.Now())...)
 	for i := range families {
 		families[i].Namespace = s.Namespace
 	}
 	return families
 }
 
+func (s Source) webhooks(ctx context.Context) []admin.Webhook {
+	if s.Webhooks == nil {
+		return nil
+	}
+	webhooks, err := s.Webhooks(ctx)
+	if err != nil {
+		s.Logger.Warn("cannot collect the metrics of webhooks", "error", err)
+	}
+	return webhooks
+}
+
 // Metrics returns the definitions of all metrics that Collect returns.
 func Metrics() []Metric {
 	var all []Metric
-	for _, f := range slices.Concat(ofProcess(nil), ofDatabase(nil, false), ofImports(nil)) {
+	for _, f := range slices.Concat(ofProcess(nil), ofDatabase(nil, false), ofImports(nil), ofWebhooks(nil, time.Time{})) {
 		all = append(all, f.Metric)
 	}
 	return all
@@ -171,6 +184,52 @@ func ofImports(imports []admin.ImportStatus) []Family {
 		}
 	}
 	return families
+}
+
+// webhookMetrics are the metrics of a webhook.
+var webhookMetrics = []struct {
+	Metric
+	value func(w admin.Webhook, now time.Time) float64
+}{
+	{
+		ofWebhook("owed_events", "Events that wait for the endpoint or are tried again; counted up to 1,000."),
+		func(w admin.Webhook, _ time.Time) float64 { return float64(w.Owed) },
+	},
+	{
+		ofWebhook("owed_seconds", "Age of the oldest of these events; 0 if there is none."),
+		func(w admin.Webhook, now time.Time) float64 { return secondsSince(w.OldestOwed, now) },
+	},
+	{
+		ofWebhook("failing_seconds", "How long every request has failed; 0 while the endpoint works."),
+		func(w admin.Webhook, now time.Time) float64 { return secondsSince(w.FailingSince, now) },
+	},
+	{
+		ofWebhook("disabled", "Whether the webhook is disabled."),
+		func(w admin.Webhook, _ time.Time) float64 { return boolValue(w.State == "disabled") },
+	},
+}
+
+func ofWebhook(name, help string) Metric {
+	return Metric{"posthorn_webhook_" + name, help, Gauge, []string{"webhook"}}
+}
+
+// ofWebhooks returns the metrics of the webhooks.
+func ofWebhooks(webhooks []admin.Webhook, now time.Time) []Family {
+	families := make([]Family, len(webhookMetrics))
+	for n, m := range webhookMetrics {
+		families[n].Metric = m.Metric
+		for _, w := range webhooks {
+			families[n].Add(Sample{Value: m.value(w, now)}, w.Name)
+		}
+	}
+	return families
+}
+
+func secondsSince(at, now time.Time) float64 {
+	if at.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(at).Seconds())
 }
 
 func oldestPending(g admin.GroupStatus) float64 {

@@ -52,6 +52,7 @@ func (f Family) labels(s Sample) []string {
 	if f.Namespace != "" {
 		pairs = append(pairs, `namespace="`+escapeLabel.Replace(f.Namespace)+`"`)
 	}
+	slices.Sort(pairs) // by name
 	return pairs
 }
 

@@ -28,6 +28,7 @@ func source() metrics.Source {
 	var groups []admin.GroupStatus
 	var stats []posthorn.GroupStats
 	var imports []admin.ImportStatus
+	var webhooks []admin.Webhook
 	for i, name := range hostile {
 		n := int64(i)
 		g := admin.GroupStatus{
@@ -40,6 +41,11 @@ func source() metrics.Source {
 		groups = append(groups, g)
 		lag, seconds := 7*n, float64(i)/3
 		imports = append(imports, admin.ImportStatus{Import: name, LookedAt: at, LagEvents: &lag, LagSeconds: &seconds})
+		w := admin.Webhook{Name: name, Owed: n, State: "active"}
+		if i%3 == 0 {
+			w.State = "disabled"
+		}
+		webhooks = append(webhooks, w)
 		s := posthorn.GroupStats{Group: name, LeasesLost: n}
 		for j, handler := range hostile {
 			m := int64(i * j)
@@ -54,6 +60,7 @@ func source() metrics.Source {
 		Namespace: "shop",
 		Groups:    func(context.Context) ([]admin.GroupStatus, error) { return groups, nil },
 		Imports:   func(context.Context) ([]admin.ImportStatus, error) { return imports, nil },
+		Webhooks:  func(context.Context) ([]admin.Webhook, error) { return webhooks, nil },
 		Stats:     func() []posthorn.GroupStats { return stats },
 		Timeout:   time.Hour, Logger: slog.New(slog.DiscardHandler),
 	}
@@ -165,6 +172,9 @@ func TestValues(t *testing.T) {
 			{Import: "new"},
 		}, nil
 	}
+	s.Webhooks = func(context.Context) ([]admin.Webhook, error) {
+		return []admin.Webhook{{Name: "w", State: "disabled", Owed: 17}}, nil
+	}
 	s.Stats = func() []posthorn.GroupStats {
 		return []posthorn.GroupStats{{Group: "g", LeasesLost: 9, Handlers: []posthorn.HandlerStats{{
 			Handler: "h", Events: 10, Failed: 11, DeadLetters: 12, Busy: 13 * time.Second, Calls: 14,
@@ -207,6 +217,10 @@ func TestValues(t *testing.T) {
 		`posthorn_leases_lost_total{group="g"} 9`,
 		`posthorn_log_held_seconds{application="psql"} 8`,
 		`posthorn_up{namespace="shop"} 1`,
+		`posthorn_webhook_disabled{namespace="shop",webhook="w"} 1`,
+		`posthorn_webhook_failing_seconds{namespace="shop",webhook="w"} 0`,
+		`posthorn_webhook_owed_events{namespace="shop",webhook="w"} 17`,
+		`posthorn_webhook_owed_seconds{namespace="shop",webhook="w"} 0`,
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)

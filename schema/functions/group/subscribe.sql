@@ -26,6 +26,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+  perform posthorn.refuse_webhooks(namespace, group_name);
   perform posthorn.check_filter(filter);
   return posthorn.put_subscription(namespace, group_name, name, null, filter - 'expiry_interval',
     posthorn.to_interval(filter->>'expiry_interval', 'expiry_interval'));
@@ -42,10 +43,25 @@ begin
     raise exception 'with conditions_sql, a text, go params and expiry_interval, and nothing else'
       using errcode = 'PH004', hint = 'Express the filter in the condition, or leave conditions_sql out.';
   end if;
+  perform posthorn.refuse_webhooks(namespace, group_name);
   return posthorn.put_subscription(namespace, group_name, name, filter->>'conditions_sql', coalesce(filter->'params', '{}'),
     posthorn.to_interval(filter->>'expiry_interval', 'expiry_interval'));
 end $$;
 comment on function posthorn.subscribe_with_sql(text, text, text, jsonb) is 'Does the work of subscribe for conditions in SQL.';
+
+-- Consumers may subscribe and unsubscribe. A webhook is for admins: it sends what it gets out of the house.
+create or replace function posthorn.refuse_webhooks(namespace text, group_name text)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform posthorn.check_kind(g.id, 'its subscriptions are webhooks', 'Use create_webhook, change_webhook and delete_webhook.')
+  from posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id
+  where n.namespace = refuse_webhooks.namespace and g.name = refuse_webhooks.group_name
+    and exists (select from posthorn.webhook_groups w where w.group_id = g.id);
+end $$;
+comment on function posthorn.refuse_webhooks(text, text) is 'Refuses a change of subscriptions in the group of the webhooks.';
 
 create or replace function posthorn.put_subscription(
   namespace text, group_name text, name text, conditions_sql text, params jsonb, expiry_interval interval
@@ -84,6 +100,7 @@ declare
   g posthorn.groups := posthorn.group_named(unsubscribe.namespace, unsubscribe.group_name);
   owed bigint;
 begin
+  perform posthorn.refuse_webhooks(unsubscribe.namespace, unsubscribe.group_name);
   select count(*) into owed from posthorn.retries r where r.group_id = g.id and r.subscription = unsubscribe.name;
   delete from posthorn.subscriptions s where s.group_no = g.id and s.name = unsubscribe.name;
   if not found then

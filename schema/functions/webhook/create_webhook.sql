@@ -127,13 +127,19 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  unknown text[] := array(select k from jsonb_object_keys(filter) k where k not in ('conditions_sql', 'params'));
 begin
   if filter ? 'expiry_interval' then
     raise exception 'a webhook does not expire' using errcode = 'PH004', hint = 'Leave expiry_interval out, and delete the webhook when it is not needed.';
-  elsif filter ? 'conditions_sql' then
-    perform posthorn.subscribe_with_sql(namespace, 'webhooks', name, filter);
+  elsif not filter ? 'conditions_sql' then
+    perform posthorn.check_filter(filter);
+    perform posthorn.put_subscription(namespace, 'webhooks', name, null, filter, null);
+  elsif unknown <> '{}' or jsonb_typeof(filter->'conditions_sql') <> 'string' then
+    raise exception 'with conditions_sql, a text, goes params, and nothing else'
+      using errcode = 'PH004', hint = 'Express the filter in the condition, or leave conditions_sql out.';
   else
-    perform posthorn.subscribe_with_filter(namespace, 'webhooks', name, filter);
+    perform posthorn.put_subscription(namespace, 'webhooks', name, filter->>'conditions_sql', coalesce(filter->'params', '{}'), null);
   end if;
 end $$;
 comment on function posthorn.subscribe_webhook(text, text, jsonb) is 'Makes or changes the subscription of a webhook.';

@@ -61,10 +61,14 @@ returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
 declare
   w posthorn.webhooks := posthorn.locked_webhook(delete_webhook.namespace, delete_webhook.name);
+  owed bigint;
 begin
-  return posthorn.unsubscribe(delete_webhook.namespace, 'webhooks', w.name); -- whose trigger deletes the rest
+  select count(*) into owed from posthorn.retries r where r.group_id = w.group_id and r.subscription = w.name;
+  delete from posthorn.subscriptions s where s.group_no = w.group_id and s.name = w.name; -- whose trigger deletes the rest
+  return owed;
 end $$;
 comment on function posthorn.delete_webhook(text, text) is
   'Removes a webhook with the events that it is owed, and returns how many those were. Its dead letters stay.';

@@ -154,9 +154,15 @@ func TestWebhooksOfRestrictedStreams(t *testing.T) {
 	s.call(t, "PATCH", "/v1/webhooks/crm", `{"filter":{"stream":"payroll"}}`, others).wantProblem(t, 403, "payroll")
 
 	for _, call := range []struct{ method, path, body string }{
-		{http.MethodGet, "", ""}, {http.MethodPatch, "", `{"url":"https://spy.example"}`}, {http.MethodDelete, "", ""},
-		{http.MethodPost, "/enable", ""}, {http.MethodPost, "/disable", ""}, {http.MethodPost, "/test", ""}, {http.MethodPost, "/rotate", "{}"},
-		{http.MethodPost, "/redeliver", `{"events":[1]}`}, {http.MethodGet, "/deliveries", ""},
+		{http.MethodGet, "", ""},
+		{http.MethodPatch, "", `{"url":"https://spy.example"}`},
+		{http.MethodDelete, "", ""},
+		{http.MethodPost, "/enable", ""},
+		{http.MethodPost, "/disable", ""},
+		{http.MethodPost, "/test", ""},
+		{http.MethodPost, "/rotate", "{}"},
+		{http.MethodPost, "/redeliver", `{"events":[1]}`},
+		{http.MethodGet, "/deliveries", ""},
 	} {
 		missing := s.call(t, call.method, "/v1/webhooks/none"+call.path, call.body, others).wantProblem(t, 404, "none")
 		hidden := s.call(t, call.method, "/v1/webhooks/bank"+call.path, call.body, others).wantProblem(t, 404, "bank")

@@ -27,6 +27,7 @@ var documented = map[string]struct{ roles, before string }{
 	"schedule.md":      {roles: "a aa a aaaaa"},
 	"subscribe.md":     {roles: "cc a o p a"},
 	"table-changes.md": {roles: "oc aoao o"}, // as an admin who owns the table: TestWritersNeedNoRightToPublish
+	"webhooks.md":      {roles: "aa"},
 }
 
 var (

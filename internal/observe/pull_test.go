@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -94,6 +95,10 @@ func TestStatsOfAProjection(t *testing.T) {
 	})
 	posthorntest.Publish(t, o.Client, posthorn.Message{Type: "order.broken"}, posthorn.Message{Type: "other"})
 	stop := posthorntest.Run(t, o.Client)
+	await.True(t, "the event has failed in a batch and alone", func() bool {
+		stats := o.Stats()
+		return len(stats) > 0 && len(stats[0].Handlers) > 0 && stats[0].Handlers[0].Failed == 2
+	})
 	posthorntest.Drain(t, o.Client)
 	posthorntest.Publish(t, o.Client, posthorn.Message{Type: "order.placed"})
 	posthorntest.Drain(t, o.Client)

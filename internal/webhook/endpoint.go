@@ -53,6 +53,7 @@ type endpoint struct {
 	failed     int  // failures, and those that were recorded: while it changes, rows are not read in order
 
 	took  time.Duration // a request, on average
+	begun time.Time     // when the last request began
 	next  time.Time     // by its rate
 	timer *time.Timer   // for next
 }
@@ -82,7 +83,11 @@ func (e *endpoint) mustWait() bool {
 // wait returns how long a delivery would wait in the queue.
 func (e *endpoint) wait() time.Duration {
 	requests := float64(len(e.queue)) / float64(e.Batch)
-	wait := time.Duration(requests / float64(e.Concurrency) * float64(cmp.Or(e.took, usual)))
+	took := cmp.Or(e.took, usual)
+	if e.running >= e.Concurrency { // it may hang
+		took = max(took, time.Since(e.begun))
+	}
+	wait := time.Duration(requests / float64(e.Concurrency) * float64(took))
 	if e.Rate > 0 {
 		wait = max(wait, time.Duration(requests/e.Rate*float64(time.Second)))
 	}
@@ -205,6 +210,7 @@ func (e *endpoint) proceed() {
 			e.next = time.Now().Add(time.Duration(float64(time.Second) / e.Rate))
 		}
 		e.running++
+		e.begun = time.Now()
 		e.occupy(batch, 1)
 		settings := e.WebhookEndpoint
 		e.l.sending.Go(func() { e.l.send(e, settings, batch) })

@@ -16,7 +16,7 @@ import (
 const lookEvery = time.Second
 
 // askPause lets endpoints have room for several events before they are read.
-const askPause = 10 * time.Millisecond
+const askPause = 50 * time.Millisecond
 
 // readOwed reads what endpoints are owed, as they have room, until no new work may
 // begin.

@@ -70,7 +70,7 @@ func (r *recorder) close() {
 
 // gather is how long results wait for others. A call costs the database about as much
 // as twenty results.
-const gather = 20 * time.Millisecond
+const gather = 50 * time.Millisecond
 
 // run records until the recorder is closed, or the lead is lost.
 func (r *recorder) run() error {

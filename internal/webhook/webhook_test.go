@@ -43,6 +43,31 @@ func TestEventsAreDelivered(t *testing.T) {
 	testworld.Equal(t, "attempts for an event", len(w.attempts(admin.WebhookAttemptFilter{EventID: wanted[3]})), 2)
 }
 
+// An event is sent as soon as its transaction has committed, although later ones were
+// sent before. The clock stands still, so that nothing else can bring it.
+func TestLateCommitIsSentAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newReceiver(t, nil)
+	w.hook("crm", r, admin.WebhookSettings{})
+	w.StopClock()
+	w.Start()
+	for range 3 {
+		late := w.Begin()
+		ids, err := w.Publish(t.Context(), late, posthorn.Message{Type: "late"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.awaitAll(t, w.publish("e", 2, 2))
+		if err := late.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.awaitAll(t, ids)
+		r.awaitAll(t, w.publish("e", 2, 2))
+	}
+	w.awaitSettled()
+}
+
 // While endpoints hang, the others get their events, and windows of the log are settled.
 func TestEndpointThatHangsHoldsUpNobody(t *testing.T) {
 	t.Parallel()

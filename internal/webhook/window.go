@@ -12,8 +12,8 @@ import (
 // Bounds of what is in memory. More is left in the log.
 const (
 	mostEvents     = 1000  // of a window
-	mostWindows    = 16    // that are not done
-	mostDeliveries = 2000  // of those windows, before another one is read
+	mostWindows    = 500   // that are not done
+	mostDeliveries = 2000  // that those windows wait for, before another one is read
 	mostUnrecorded = 10000 // results
 )
 
@@ -24,8 +24,10 @@ const patience = time.Second
 type window struct {
 	pg.WebhookWindow
 	began      time.Time
+	took       time.Duration // until the last delivery before it has left any
 	deliveries []*delivery
 	waiting    int // those that it waits for
+	parted     int // those that it has left
 }
 
 // readWindows reads the log until no new work may begin.
@@ -139,6 +141,9 @@ func (l *leadership) leave(d *delivery) {
 	if d.window = nil; w == nil {
 		return
 	}
+	if w.parted == 0 {
+		w.took = time.Since(w.began)
+	}
 	w.waiting--
 	l.waiting--
 	l.endIfDone(w)
@@ -151,7 +156,9 @@ func (l *leadership) endIfDone(w *window) {
 		return
 	}
 	l.windows = slices.Delete(l.windows, i, i+1)
-	l.sizes.Took(max(1, int(float64(len(w.deliveries))/l.fanOut)), time.Since(w.began))
+	if w.parted <= len(w.deliveries)/2 { // others were slow, and not the log or this process
+		l.sizes.Took(max(1, int(float64(len(w.deliveries))/l.fanOut)), w.took)
+	}
 	l.record.addWindow(w.WebhookWindow)
 	wake(l.read)
 }
@@ -166,6 +173,7 @@ func (l *leadership) leaveWindows() {
 			}
 			for _, d := range w.deliveries {
 				if d.window == w {
+					w.parted++
 					d.endpoint.part(d)
 				}
 			}

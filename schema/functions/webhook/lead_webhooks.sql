@@ -48,6 +48,7 @@ begin
     lead_webhooks.leader := l.owner;
     return;
   else
+    perform posthorn.change_lead(l.group_id);
     l.epoch := l.epoch + 1;
     perform posthorn.give_back(l.group_id);
   end if;
@@ -60,6 +61,15 @@ end $$;
 comment on function posthorn.lead_webhooks(bigint, text, interval, bigint) is
   'Takes the lead of the webhooks of a namespace, if it is free or the owner''s own, or renews it with the epoch that was returned. term is the epoch, null if another process leads.';
 
+-- A lead changes hands under the lock of the group and this one. The process that leads records under this one alone,
+-- shared: so it need not wait until the next window is taken, and a window not until its commit has reached the disk.
+create or replace function posthorn.change_lead(group_id int)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+return pg_advisory_xact_lock(1886350446, group_id);
+comment on function posthorn.change_lead(int) is 'Waits until the process that leads some webhooks records nothing, and keeps it from that.';
+
 create or replace function posthorn.hold_webhooks(group_id bigint, owner text, epoch bigint)
 returns void
 language plpgsql
@@ -69,7 +79,7 @@ as $$
 declare
   l posthorn.webhook_groups;
 begin
-  perform posthorn.lock_group(hold_webhooks.group_id::int);
+  perform pg_advisory_xact_lock_shared(1886350446, hold_webhooks.group_id::int);
   select x.* into l from posthorn.webhook_groups x where x.group_id = hold_webhooks.group_id;
   if (l.owner, l.epoch) is distinct from (hold_webhooks.owner, hold_webhooks.epoch) then
     raise exception 'the lead of the webhooks (epoch %) is lost', coalesce(hold_webhooks.epoch::text, 'null')
@@ -81,7 +91,7 @@ begin
   end if;
 end $$;
 comment on function posthorn.hold_webhooks(bigint, text, bigint) is
-  'Locks the group of some webhooks, and refuses a process that does not lead them any more.';
+  'Refuses a process that does not lead some webhooks any more; otherwise it leads until the transaction ends.';
 
 create or replace function posthorn.resign_webhooks(group_id bigint, owner text, epoch bigint)
 returns boolean
@@ -92,6 +102,7 @@ as $$
 #variable_conflict use_column
 begin
   perform posthorn.lock_group(resign_webhooks.group_id::int);
+  perform posthorn.change_lead(resign_webhooks.group_id::int);
   update posthorn.webhook_groups x set owner = null, until = null, led_since = null, epoch = x.epoch + 1, updated_at = posthorn.now()
   where x.group_id = resign_webhooks.group_id and x.owner = resign_webhooks.owner and x.epoch = resign_webhooks.epoch;
   if not found then
@@ -108,6 +119,7 @@ returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
+  select posthorn.change_lead(x.group_id) from posthorn.webhook_groups x where x.group_id = g.id;
   update posthorn.webhook_groups x set epoch = x.epoch + 1, updated_at = posthorn.now() where x.group_id = g.id
 $$;
 comment on function posthorn.restart_webhooks(posthorn.groups) is 'Lets the process that leads the webhooks of a group that was moved begin anew.';

@@ -12,11 +12,18 @@ declare
   results posthorn.webhook_result[] := array(select x from jsonb_populate_recordset(null::posthorn.webhook_result, record_webhooks.report->'results') x);
   troubled boolean := exists (select from unnest(results) x where x.outcome <> 'delivered');
   l posthorn.leases;
+  hopeless int[];
   buried int[];
   well int[];
 begin
   if not troubled and pg_current_xact_id_if_assigned() is null then
     perform posthorn.commit_relaxed();
+  end if;
+  if troubled then
+    hopeless := posthorn.hopeless_webhooks(results);
+    if hopeless is not null then -- first the group, in the lock order of lead_webhooks
+      perform posthorn.lock_group(record_webhooks.group_id::int);
+    end if;
   end if;
   perform posthorn.hold_webhooks(record_webhooks.group_id, record_webhooks.owner, record_webhooks.epoch);
   select g.id, g.namespace_id into l.group_id, l.namespace_id from posthorn.groups g where g.id = record_webhooks.group_id;
@@ -34,6 +41,11 @@ begin
     and r.group_id = l.group_id and r.event_id = x.event and r.subscription = w.name;
   perform posthorn.end_lease((x->>0)::bigint, (x->>1)::int) from jsonb_array_elements(record_webhooks.report->'windows') x;
   well := posthorn.note_webhook_health(results);
+  perform posthorn.stop_webhook(w, case when g.gone then 'the endpoint answered 410 Gone'
+    else format('every request has failed for %s, the last one with: %s', posthorn.in_words(posthorn.now() - w.failing_since), w.last_error) end)
+  from posthorn.webhooks w
+  cross join lateral (select exists (select from unnest(results) x where x.webhook = w.id and x.outcome = 'gone')) g (gone)
+  where w.id = any (hopeless) and (g.gone or w.failing_since is not null);
   return query
     select w.id, w.failures, coalesce(w.rests_until > posthorn.now(), false), s.stopped_at is not null,
       (select count(*)::int from unnest(buried) b where b = w.id)
@@ -113,7 +125,6 @@ as $$
 declare
   at timestamptz := posthorn.now();
   alive int[] := array(select distinct x.webhook from unnest(results) x where x.outcome = 'delivered' or x.outcome = 'rejected' and x.status is not null);
-  w posthorn.webhooks;
   well int[];
 begin
   with woken as (
@@ -134,17 +145,20 @@ begin
     from unnest(results) y where y.outcome = 'failed' and y.request_id is not null group by y.webhook
   ) f
   where x.id = f.webhook;
-  for w in
-    select x.* from posthorn.webhooks x
-    where x.id in (select y.webhook from unnest(results) y where y.outcome in ('failed', 'gone') and y.request_id is not null)
-  loop
-    if exists (select from unnest(results) y where y.webhook = w.id and y.outcome = 'gone') then
-      perform posthorn.stop_webhook(w, 'the endpoint answered 410 Gone');
-    elsif w.failing_since <= at - w.disable_after then
-      perform posthorn.stop_webhook(w, format('every request has failed for %s, the last one with: %s', posthorn.in_words(at - w.failing_since), w.last_error));
-    end if;
-  end loop;
   return well;
 end $$;
 comment on function posthorn.note_webhook_health(posthorn.webhook_result[]) is
-  'Notes which endpoints fail, lets them rest, disables those that fail for too long or say that they are gone, and returns those that work again.';
+  'Notes which endpoints fail, lets them rest, and returns those that work again.';
+
+create or replace function posthorn.hopeless_webhooks(results posthorn.webhook_result[])
+returns int[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select array_agg(distinct w.id)
+  from unnest(results) x join posthorn.webhooks w on w.id = x.webhook
+  where x.request_id is not null
+    and (x.outcome = 'gone' or x.outcome = 'failed' and w.failing_since <= posthorn.now() - w.disable_after)
+$$;
+comment on function posthorn.hopeless_webhooks(posthorn.webhook_result[]) is
+  'The webhooks whose endpoints have failed again and for too long, or say that they are gone.';

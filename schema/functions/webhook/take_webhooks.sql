@@ -12,6 +12,7 @@ as $$
 #variable_conflict use_column
 declare
   g posthorn.groups;
+  stood posthorn.cursors;
   c posthorn.cursors;
   step record;
   sight posthorn.sight;
@@ -26,6 +27,7 @@ begin
   if pg_current_xact_id_if_assigned() is null then
     _ := posthorn.commit_relaxed();
   end if;
+  _ := posthorn.lock_group(take_webhooks.group_id::int);
   _ := posthorn.hold_webhooks(take_webhooks.group_id, take_webhooks.owner, take_webhooks.epoch);
   sight := posthorn.look(); -- look must come before the cursor is read, as in take_next
   select x.* into g from posthorn.groups x where x.id = take_webhooks.group_id;
@@ -37,12 +39,19 @@ begin
   end if;
   taken := posthorn.take_left_behind(g, take_webhooks.owner, posthorn.now() + take_webhooks.lease_for, gen_random_uuid());
   if taken.id is null then
-    c := posthorn.newest_cursor(g.id);
-    step := posthorn.read_window(g, c, take_webhooks.max_events, sight, (select k.clock_low from posthorn.cluster k));
-    if (step.w).ids is null and (step.w).hi is null and c.at > posthorn.now() - interval '10 seconds' then
+    stood := posthorn.newest_cursor(g.id);
+    c := stood;
+    loop
+      step := posthorn.read_window(g, c, take_webhooks.max_events, sight, (select k.clock_low from posthorn.cluster k));
+      exit when (step.w).ids is not null or (step.w).hi is not null or c.target is null;
+      c := step.c; -- which has reached its target: to the next one
+    end loop;
+    if (step.w).ids is null and (step.w).hi is null and stood.target is null and stood.at > posthorn.now() - interval '10 seconds' then
       return; -- has_work sees retries that are due, too
     end if;
-    perform posthorn.keep_cursor(step.c);
+    c := step.c;
+    c.n := stood.n + 1;
+    perform posthorn.keep_cursor(c);
     insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since)
     select g.id, g.namespace_id, gen_random_uuid(), take_webhooks.owner, posthorn.now() + take_webhooks.lease_for,
       (step.w).ids, (step.w).base, (step.w).target, (step.w).lo, (step.w).hi, (step.w).since

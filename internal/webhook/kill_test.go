@@ -183,3 +183,49 @@ func TestLateSenderIsFenced(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An ordered webhook gets what was set aside only when no window is open that may have
+// an earlier event of the key.
+func TestOrderedRetriesWaitForEarlierWindows(t *testing.T) {
+	t.Parallel()
+	w := &world{testworld.New(t)}
+	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{Order: "key"})
+	ids := w.publish("e", 2, 1)
+	pool, err := pg.Open(t.Context(), w.Pool().Config(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	groups, err := pg.WebhookGroups(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lead, err := pg.LeadWebhooks(t.Context(), pool, groups[0], "sender-h-1-00000001", time.Minute, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	window, err := pool.TakeWebhooks(t.Context(), lead, 10, 10, time.Minute)
+	if err != nil || len(window.Events) != 2 {
+		t.Fatalf("window %+v, %v", window, err)
+	}
+	crm := w.show("crm").ID
+	record := func(event int64, outcome string, windows ...pg.WebhookWindow) {
+		t.Helper()
+		result := pg.WebhookResult{Webhook: crm, Event: event, Outcome: outcome, Slot: &window.Events[0].Slot}
+		if _, err := pg.RecordWebhooks(t.Context(), pool, lead, []pg.WebhookResult{result}, windows); err != nil {
+			t.Fatal(err)
+		}
+	}
+	due := func() int {
+		t.Helper()
+		found, err := pg.DueWebhooks(t.Context(), pool, lead, []pg.WebhookAsk{{Webhook: crm, Room: 10}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	record(ids[1], pg.WebhookAside)
+	testworld.Equal(t, "due while the window is open", due(), 0)
+	record(ids[0], pg.WebhookDelivered, window)
+	testworld.Equal(t, "due afterwards", due(), 1)
+}

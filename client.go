@@ -29,9 +29,8 @@ import (
 // use by any number of goroutines.
 //
 // A client opens connections when it needs them: up to three for its own statements,
-// two more while readers scan the log, three more while it sends to webhooks, up to
-// [Config].MaxConns in [Client.Pool], and one that watches for new events while
-// [Client.Run] runs or the program waits for events.
+// two more while readers scan the log, up to [Config].MaxConns in [Client.Pool], and one
+// that watches for new events while [Client.Run] runs or the program waits for events.
 type Client struct {
 	namespace string
 	config    Config
@@ -67,8 +66,8 @@ type Client struct {
 }
 
 // controlConns is the number of connections for our own statements. Two of them are for
-// readers that scan the log, and three for sending to webhooks.
-const controlConns = 8
+// readers that scan the log.
+const controlConns = 5
 
 // Open connects to the database, and checks its schema and the namespace. Close the
 // client when it is no longer needed.

@@ -389,7 +389,7 @@ func TestListenersShareConnections(t *testing.T) {
 	first := w.listen(listen.Start{})
 	w.PublishN(1)
 	first.hear(1)
-	const most = 1 + 8 + 1 // for this query, for the client's own statements, and for notifications
+	const most = 1 + 5 + 1 // for this query, for the client's own statements, and for notifications
 	var listeners sync.WaitGroup
 	for i := range 1000 {
 		config := listen.Start{Filter: listen.Filter{Keys: []string{fmt.Sprint("key ", i/2)}}}

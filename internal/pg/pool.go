@@ -52,6 +52,18 @@ func Open(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*Pool,
 	return p, nil
 }
 
+// Separate opens another pool of up to conns connections, with the settings and the monitor
+// of p. It connects when it is used first. The caller closes it.
+func (p *Pool) Separate(ctx context.Context, conns int32) (*Pool, error) {
+	config := p.Config()
+	config.MaxConns = conns
+	separate, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return &Pool{Pool: separate, direct: p.direct, monitor: p.monitor}, nil
+}
+
 // Watch lets the monitor of p watch the connections that are made with config. Their
 // statements, such as those of handlers, have no deadlines.
 func (p *Pool) Watch(config *pgxpool.Config) { p.monitor.watchPool(config, false) }

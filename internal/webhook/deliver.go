@@ -14,23 +14,34 @@ import (
 )
 
 // Deliver lets a client of package posthorn send to the webhooks of all namespaces while
-// it runs.
+// it runs. That takes up to three connections besides those of the client.
 func Deliver(client any, sender *send.Client) {
 	component.Register(client, func(c component.Client) component.Component {
 		metrics := c.Telemetry.Webhooks()
 		return component.Component{Label: "webhooks", Metrics: metrics.Group, Run: func(ctx, stop context.Context) error {
-			Run(stop, pg.Within(ctx, pg.LeaseTime(leaseFor)), configFor(c, metrics, sender))
+			pool, err := c.Pool.Separate(ctx, conns)
+			if err != nil {
+				return err
+			}
+			defer pool.Close()
+			config := configFor(c, metrics, sender)
+			config.Pool = pool
+			Run(stop, pg.Within(ctx, pg.LeaseTime(leaseFor)), config)
 			return nil
 		}}
 	})
 }
+
+// conns is the number of connections for sending: one reads windows of the log, one reads
+// the events that endpoints are owed, and one records results.
+const conns = 3
 
 // leaseFor is the time after which another process goes on if this one has died.
 const leaseFor = 10 * time.Second
 
 func configFor(c component.Client, metrics *observe.Webhooks, sender *send.Client) Config {
 	return Config{
-		Pool: c.Pool, Owner: "sender-" + process.NewName(), Send: sender.Send, News: c.Watch.Subscribe,
+		Owner: "sender-" + process.NewName(), Send: sender.Send, News: c.Watch.Subscribe,
 		Open: func(ctx context.Context, namespace string, e *pg.Event) error {
 			err := c.Box.Open(ctx, namespace, e)
 			switch {

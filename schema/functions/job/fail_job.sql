@@ -11,57 +11,23 @@ create or replace function posthorn.fail_job(
 ) returns posthorn.job_report
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  at timestamptz := posthorn.now();
-  reason text := posthorn.clip_error(fail_job.error_message);
-  held posthorn.running_jobs;
-  o posthorn.enqueued_jobs;
-  tried posthorn.retried_jobs;
   report posthorn.job_report;
 begin
   if (fail_job.retry_in is null or fail_job.retry_in between '0' and '10 years') is not true then
     raise exception 'retry_in must be a period from 0 to 10 years'
       using errcode = 'PH004', hint = 'Leave it out: the job''s own delays count then.';
   end if;
-  perform posthorn.commit_firmly();
-  delete from posthorn.running_jobs r
-  where r.job = fail_job.job and r.worker = fail_job.worker
-    and (fail_job.attempt is null or r.attempt = fail_job.attempt)
-    and (fail_job.namespace is null or r.namespace_id = posthorn.namespace_id(fail_job.namespace))
-  returning r.* into held;
-  if not found then
-    return posthorn.recorded(fail_job.job, fail_job.worker, 'FAILED', fail_job.attempt, fail_job.namespace);
-  end if;
-  perform posthorn.end_attempts(array[held], at);
-  select x.* into o from posthorn.enqueued_jobs x
-  where x.namespace_id = held.namespace_id and x.id = held.job and x.month = held.month;
-  update posthorn.retried_jobs s
-  set retry_count = s.retry_count + 1, next_retry_at = at + d.delay, due_at = at + d.delay
-  from (
-    select coalesce(fail_job.retry_in, o.retry_delays[least(x.retry_count + 1, cardinality(o.retry_delays))], '5 minutes') as delay
-    from posthorn.retried_jobs x where x.job = held.job) d
-  where s.job = held.job
-  returning s.* into tried;
-  if coalesce(fail_job.permanent, false) or tried.retry_count >= o.max_retries then
-    perform posthorn.finish_jobs(array[held], 'FAILED', reason, at);
-    tried.next_retry_at := null;
-  else
-    perform posthorn.offer_jobs(posthorn.job_refs(array[held]), at);
-  end if;
-  insert into posthorn.job_log_entries (event_id, worker_id, action, attempt, status_code, execution_time_ms, retry_count,
-    next_retry_at, error_message, created_at)
-  values (held.job, held.worker, 'FAILED', held.attempt, fail_job.status_code, fail_job.execution_time_ms, tried.retry_count,
-    tried.next_retry_at, reason, at)
-  returning id into report.log_id;
-  if exists (select from posthorn.job_limits l where l.namespace_id = held.namespace_id) then
-    perform posthorn.release_tags(array[held.job]);
-  end if;
-  return (report.log_id, held.job, held.worker, 'FAILED', held.attempt, fail_job.status_code, reason, fail_job.execution_time_ms,
-    tried.next_retry_at is not null, tried.next_retry_at, tried.retry_count, o.max_retries, at, false)::posthorn.job_report;
+  report.event_id := fail_job.job;
+  report.worker_id := fail_job.worker;
+  report.action := 'FAILED';
+  report.attempt := fail_job.attempt;
+  report.status_code := fail_job.status_code;
+  report.error_message := posthorn.clip_error(fail_job.error_message);
+  report.execution_time_ms := fail_job.execution_time_ms;
+  return posthorn.end_attempt(report, fail_job.namespace, fail_job.retry_in, coalesce(fail_job.permanent, false));
 end $$;
 comment on function posthorn.fail_job(bigint, text, text, int, int, bigint, boolean, interval, text) is
   'Records that an attempt at a job failed: it is tried again later, or has failed for good if its retries are used up or permanent is true.';
@@ -77,44 +43,80 @@ create or replace function posthorn.snooze_job(
 ) returns posthorn.job_report
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  at timestamptz := posthorn.now();
-  until timestamptz := at + snooze_job.snooze_for;
-  held posthorn.running_jobs;
-  tried posthorn.retried_jobs;
   report posthorn.job_report;
 begin
   if (snooze_job.snooze_for between '0' and '10 years') is not true then
     raise exception 'snooze_for must be a period from 0 to 10 years'
       using errcode = 'PH004', hint = 'It is the time until the job is due again, such as 5 minutes.';
   end if;
+  report.event_id := snooze_job.job;
+  report.worker_id := snooze_job.worker;
+  report.action := 'SNOOZED';
+  report.attempt := snooze_job.attempt;
+  return posthorn.end_attempt(report, snooze_job.namespace, snooze_job.snooze_for, false, posthorn.clip_error(snooze_job.reason));
+end $$;
+comment on function posthorn.snooze_job(bigint, text, interval, int, text, text) is
+  'Puts a job off that a worker has, without a failure: it is due again after snooze_for. Called again, returns the same entry.';
+
+create or replace function posthorn.end_attempt(
+  report posthorn.job_report, namespace text, retry_in interval, permanent boolean, reason text default null
+)
+returns posthorn.job_report
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  at timestamptz := posthorn.now();
+  failed boolean := report.action = 'FAILED';
+  held posthorn.running_jobs;
+  o posthorn.enqueued_jobs;
+  tried posthorn.retried_jobs;
+begin
   perform posthorn.commit_firmly();
   delete from posthorn.running_jobs r
-  where r.job = snooze_job.job and r.worker = snooze_job.worker
-    and (snooze_job.attempt is null or r.attempt = snooze_job.attempt)
-    and (snooze_job.namespace is null or r.namespace_id = posthorn.namespace_id(snooze_job.namespace))
+  where r.job = report.event_id and r.worker = report.worker_id
+    and (report.attempt is null or r.attempt = report.attempt)
+    and (end_attempt.namespace is null or r.namespace_id = posthorn.namespace_id(end_attempt.namespace))
   returning r.* into held;
   if not found then
-    return posthorn.recorded(snooze_job.job, snooze_job.worker, 'SNOOZED', snooze_job.attempt, snooze_job.namespace);
+    return posthorn.recorded(report.event_id, report.worker_id, report.action, report.attempt, end_attempt.namespace);
   end if;
   perform posthorn.end_attempts(array[held], at);
-  update posthorn.retried_jobs s set next_retry_at = until, due_at = until where s.job = held.job returning s.* into tried;
-  perform posthorn.offer_jobs(posthorn.job_refs(array[held]), at);
-  insert into posthorn.job_log_entries (event_id, worker_id, action, attempt, retry_count, next_retry_at, reason, created_at)
-  values (held.job, held.worker, 'SNOOZED', held.attempt, tried.retry_count, until, posthorn.clip_error(snooze_job.reason), at)
+  select x.* into o from posthorn.enqueued_jobs x
+  where x.namespace_id = held.namespace_id and x.id = held.job and x.month = held.month;
+  update posthorn.retried_jobs s
+  set retry_count = s.retry_count + failed::int, next_retry_at = at + d.delay, due_at = at + d.delay
+  from (
+    select coalesce(end_attempt.retry_in, o.retry_delays[least(x.retry_count + 1, cardinality(o.retry_delays))], '5 minutes') as delay
+    from posthorn.retried_jobs x where x.job = held.job) d
+  where s.job = held.job
+  returning s.* into tried;
+  if failed and (end_attempt.permanent or tried.retry_count >= o.max_retries) then
+    perform posthorn.finish_jobs(array[held], 'FAILED', report.error_message, at);
+    tried.next_retry_at := null;
+  else
+    perform posthorn.offer_jobs(posthorn.job_refs(array[held]), at);
+  end if;
+  insert into posthorn.job_log_entries (event_id, worker_id, action, attempt, status_code, execution_time_ms, retry_count,
+    next_retry_at, error_message, reason, created_at)
+  values (held.job, held.worker, report.action, held.attempt, report.status_code, report.execution_time_ms, tried.retry_count,
+    tried.next_retry_at, report.error_message, end_attempt.reason, at)
   returning id into report.log_id;
   if exists (select from posthorn.job_limits l where l.namespace_id = held.namespace_id) then
     perform posthorn.release_tags(array[held.job]);
   end if;
-  return (report.log_id, held.job, held.worker, 'SNOOZED', held.attempt, null, null, null, true, until, tried.retry_count,
-    null, at, false)::posthorn.job_report;
+  return (report.log_id, held.job, held.worker, report.action, held.attempt, report.status_code, report.error_message,
+    report.execution_time_ms, tried.next_retry_at is not null, tried.next_retry_at, tried.retry_count, o.max_retries, at,
+    false)::posthorn.job_report;
 end $$;
-comment on function posthorn.snooze_job(bigint, text, interval, int, text, text) is
-  'Puts a job off that a worker has, without a failure: it is due again after snooze_for. Called again, returns the same entry.';
+comment on function posthorn.end_attempt(posthorn.job_report, text, interval, boolean, text) is
+  'Ends an attempt as FAILED or SNOOZED, and returns the completed report. A report without an attempt is for the current one; without retry_in, the delays of the job count.';
 
 create or replace function posthorn.clip_error(error_message text)
 returns text

@@ -59,31 +59,39 @@ type EventFilter struct {
 // SearchEvents returns the next events that match a filter, and the id after which the
 // search goes on: 0 at its end. A page may be short, or empty, where few events match.
 func (a *Admin) SearchEvents(ctx context.Context, f EventFilter) (events []Event, next int64, err error) {
-	type row struct {
-		Event
-		NextID int64 `db:"next_id"` // in the last row of a page that ended early, which has no event
-	}
-	found, err := rows[row](ctx, a.db, "search events", `
-		select *, event_id as id, null::timestamptz as deliver_at
-		from posthorn.search_events($1::text, $2::jsonb, $3::timestamptz, $4::timestamptz, $5::boolean, $6::bigint, $7::int, $8::int,
-			$9::text[])`,
-		a.namespace, pg.Document(f.Filter), pg.Optional(f.From), pg.Optional(f.Before), !f.OldestFirst, pg.Optional(f.After), f.Limit, f.MaxLooks,
-		list(f.NotStreams))
-	if err != nil {
-		return nil, 0, err
-	}
+	found, next, err := search[eventRow](ctx, a, f, "select *, event_id as id, null::timestamptz as deliver_at from posthorn.search_events")
 	for _, r := range found {
-		if r.NextID != 0 {
-			return events, r.NextID, nil
-		}
 		e := r.Event
 		e.Payload, e.Sealed = a.open(ctx, e.Stream, e.Metadata, e.Payload)
 		events = append(events, e)
 	}
-	if len(events) == f.Limit {
-		next = events[len(events)-1].ID
+	return events, next, err
+}
+
+type eventRow struct {
+	Event
+	NextID int64 `db:"next_id"` // in the last row of a page that ended early, which has no event
+}
+
+func (r eventRow) place() (id, next int64) { return r.ID, r.NextID }
+
+// search returns a page of rows, and the id after which the search goes on.
+func search[R interface{ place() (id, next int64) }](ctx context.Context, a *Admin, f EventFilter, from string) (found []R, next int64, err error) {
+	found, err = rows[R](ctx, a.db, "search events", from+`($1::text, $2::jsonb, $3::timestamptz, $4::timestamptz, $5::boolean, $6::bigint,
+			$7::int, $8::int, $9::text[])`,
+		a.namespace, pg.Document(f.Filter), pg.Optional(f.From), pg.Optional(f.Before), !f.OldestFirst, pg.Optional(f.After), f.Limit, f.MaxLooks,
+		list(f.NotStreams))
+	if err != nil || len(found) == 0 {
+		return nil, 0, err
 	}
-	return events, next, nil
+	id, next := found[len(found)-1].place()
+	if next != 0 {
+		return found[:len(found)-1], next, nil
+	}
+	if len(found) == f.Limit {
+		next = id
+	}
+	return found, next, nil
 }
 
 // CursorAt returns a cursor for [Admin.ReadEvents] that stands at a place in the log.
@@ -123,26 +131,16 @@ type BriefEvent struct {
 
 // BrowseEvents is [Admin.SearchEvents] for lists: without whole payloads.
 func (a *Admin) BrowseEvents(ctx context.Context, f EventFilter) (events []BriefEvent, next int64, err error) {
-	type row struct {
-		BriefEvent
-		NextID int64 `db:"next_id"` // in the last row of a page that ended early, which has no event
-	}
-	found, err := rows[row](ctx, a.db, "search events", `
-		select * from posthorn.brief_events($1::text, $2::jsonb, $3::timestamptz, $4::timestamptz, $5::boolean, $6::bigint, $7::int, $8::int,
-			$9::text[])`,
-		a.namespace, pg.Document(f.Filter), pg.Optional(f.From), pg.Optional(f.Before), !f.OldestFirst, pg.Optional(f.After), f.Limit, f.MaxLooks,
-		list(f.NotStreams))
-	if err != nil {
-		return nil, 0, err
-	}
+	found, next, err := search[briefRow](ctx, a, f, "select * from posthorn.brief_events")
 	for _, r := range found {
-		if r.NextID != 0 {
-			return events, r.NextID, nil
-		}
 		events = append(events, r.BriefEvent)
 	}
-	if len(events) == f.Limit {
-		next = events[len(events)-1].ID
-	}
-	return events, next, nil
+	return events, next, err
 }
+
+type briefRow struct {
+	BriefEvent
+	NextID int64 `db:"next_id"`
+}
+
+func (r briefRow) place() (id, next int64) { return r.ID, r.NextID }

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -9,6 +12,18 @@ import (
 
 	"github.com/posthorn/posthorn/posthorntest"
 )
+
+// A test's worker processes are this program too.
+func TestMain(m *testing.M) {
+	if encoded := os.Getenv(workerVariable); encoded != "" {
+		if err := runWorker(encoded, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	m.Run()
+}
 
 // Every side checks that it did all of its work, and fails otherwise. The speed is
 // not tested.
@@ -22,11 +37,13 @@ func TestEveryRowDoesItsWork(t *testing.T) {
 	if len(r.Results) != len(rows(o)) {
 		t.Errorf("%d results of %d rows", len(r.Results), len(rows(o)))
 	}
+	_, err := exec.LookPath("npm")
+	withoutNode := err != nil // rows beside graphile-worker and pg-boss are skipped
 	for _, result := range r.Results {
 		if result.Skipped == "" && len(result.Ratios) != o.rounds {
 			t.Errorf("%s: %d ratios of %d rounds", result.Work, len(result.Ratios), o.rounds)
 		}
-		if result.Skipped != "" && !strings.Contains(result.Work, "PgQ") {
+		if result.Skipped != "" && !strings.Contains(result.Work, "PgQ") && !withoutNode {
 			t.Errorf("%s was skipped: %s", result.Work, result.Skipped)
 		}
 	}

@@ -29,6 +29,13 @@ type options struct {
 }
 
 func main() {
+	if encoded := os.Getenv(workerVariable); encoded != "" {
+		if err := runWorker(encoded, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	o := parse()
 	err := run(ctx, o, os.Stdout, os.Stderr)

@@ -19,7 +19,11 @@ type bench struct {
 	temporary []*database // databases of the row that is being measured
 	log       *database   // see fullLog
 	held      *heldPair   // see holding
+	sitting   *openSitting
 }
+
+// wants reports whether a row is asked for.
+func (b *bench) wants(r row) bool { return b.rows.MatchString(r.work) }
 
 // newDatabase makes a database that is dropped at the end of the row.
 func (b *bench) newDatabase(ctx context.Context) (*database, error) {
@@ -30,9 +34,22 @@ func (b *bench) newDatabase(ctx context.Context) (*database, error) {
 	return d, err
 }
 
+// newPlainDatabase makes a database without Posthorn, for a peer. It is dropped at the
+// end of the row.
+func (b *bench) newPlainDatabase(ctx context.Context) (*database, error) {
+	d, err := b.server.create(ctx, "template0")
+	if err != nil {
+		return nil, err
+	}
+	b.temporary = append(b.temporary, d)
+	_, err = d.Exec(ctx, "create schema bare")
+	return d, err
+}
+
 // endRow drops the databases of the row, so that no vacuum of its tables runs during
 // the next row.
 func (b *bench) endRow() {
+	b.sitting = nil
 	for _, d := range b.temporary {
 		d.drop()
 	}
@@ -60,11 +77,12 @@ func measureAll(ctx context.Context, s *server, o options, progress io.Writer) (
 		Date: time.Now().UTC().Format(time.DateOnly), Postgres: s.version, Cores: runtime.NumCPU(),
 		Events: o.events, Rounds: o.rounds, Held: o.held.String(), LogEvents: o.logEvents, LogGroups: o.logGroups, Jobs: o.jobs,
 	}
-	for _, row := range rows(o) {
-		if !o.rows.MatchString(row.work) {
-			continue
-		}
+	wanted := slices.DeleteFunc(rows(o), func(r row) bool { return !b.wants(r) })
+	for i, row := range wanted {
 		result, err := b.measure(ctx, row)
+		if i+1 == len(wanted) || !row.sits(wanted[i+1]) {
+			b.endRow()
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", row.work, err)
 		}
@@ -79,7 +97,6 @@ func (b *bench) measure(ctx context.Context, row row) (result, error) {
 		row: row, Work: row.work, Ours: row.ours, Peer: row.peer, Unit: row.unit,
 		Floor: row.floor.String(), Target: row.target.String(),
 	}
-	defer b.endRow()
 	ours, peer, err := row.prepare(ctx, b)
 	if reason, ok := errors.AsType[skip](err); ok {
 		b.say("  skipped: %s", reason)
@@ -89,8 +106,8 @@ func (b *bench) measure(ctx context.Context, row row) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	for range b.rounds {
-		one, err := alternate(ctx, ours, peer)
+	for i := range b.rounds {
+		one, err := alternate(ctx, ours, peer, i%2 == 1)
 		if err != nil {
 			return result{}, err
 		}
@@ -111,15 +128,22 @@ type round struct{ ours, peer float64 }
 
 func (r round) ratio() float64 { return r.ours / r.peer }
 
-func alternate(ctx context.Context, ours, peer side) (r round, err error) {
-	if r.ours, err = ours(ctx); err != nil {
-		return r, fmt.Errorf("ours: %w", err)
-	}
+// alternate measures both sides. The side that goes first changes with each round.
+func alternate(ctx context.Context, ours, peer side, peerFirst bool) (r round, err error) {
 	if peer == nil {
+		if r.ours, err = ours(ctx); err != nil {
+			return r, fmt.Errorf("ours: %w", err)
+		}
 		return round{r.ours, 1}, nil
 	}
-	if r.peer, err = peer(ctx); err != nil {
-		return r, fmt.Errorf("beside: %w", err)
+	for i := range 2 {
+		if (i == 0) == peerFirst {
+			if r.peer, err = peer(ctx); err != nil {
+				return r, fmt.Errorf("beside: %w", err)
+			}
+		} else if r.ours, err = ours(ctx); err != nil {
+			return r, fmt.Errorf("ours: %w", err)
+		}
 	}
 	return r, nil
 }

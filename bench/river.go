@@ -38,10 +38,24 @@ type queue struct {
 
 // newQueue makes River's tables, and closes the pool at the end of the row.
 func (b *bench) newQueue(ctx context.Context) (*queue, error) {
-	d, err := b.newDatabase(ctx)
+	d, err := b.newPlainDatabase(ctx)
 	if err != nil {
 		return nil, err
 	}
+	pool, err := d.openPool(ctx)
+	if err != nil {
+		return nil, err
+	}
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: quiet})
+	if err != nil {
+		return nil, err
+	}
+	_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	return &queue{d, pool}, err
+}
+
+// openPool opens connections that are closed at the end of the row.
+func (d *database) openPool(ctx context.Context) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(d.url())
 	if err != nil {
 		return nil, err
@@ -52,12 +66,7 @@ func (b *bench) newQueue(ctx context.Context) (*queue, error) {
 		return nil, err
 	}
 	d.atEnd(pool.Close)
-	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: quiet})
-	if err != nil {
-		return nil, err
-	}
-	_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
-	return &queue{d, pool}, err
+	return pool, nil
 }
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -119,14 +128,21 @@ func (q *queue) client(workers int, worked *counter, id string) (*river.Client[p
 		worked.add()
 		return nil
 	}))
-	return river.NewClient(riverpgxv5.New(q.pool), &river.Config{
+	return river.NewClient(riverpgxv5.New(q.pool), riverConfig(bundle, workers, id))
+}
+
+// riverConfig returns River's best settings. A client fetches as many jobs as it has
+// free workers, so many workers make large batches; and at most once in FetchCooldown,
+// so the shortest cooldown lets it fetch as often as it can.
+func riverConfig(bundle *river.Workers, workers int, id string) *river.Config {
+	return &river.Config{
 		ID:                id,
 		Logger:            quiet,
 		FetchCooldown:     river.FetchCooldownMin,
 		FetchPollInterval: 20 * time.Millisecond,
 		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
 		Workers:           bundle,
-	})
+	}
 }
 
 // refill puts n jobs into an empty table, then vacuums and analyses it.

@@ -17,6 +17,14 @@ type row struct {
 	// prepare prepares the two sides. It may return a skip. It may return no second
 	// side: then the limits apply to the value of the first.
 	prepare func(ctx context.Context, b *bench) (ours, peer side, err error)
+
+	sitting *sitting // shared with neighbouring rows; nil for none
+	system  string   // of the peer in the sitting; empty for none
+}
+
+// sits reports whether two rows share a sitting.
+func (r row) sits(other row) bool {
+	return r.sitting != nil && other.sitting != nil && r.sitting.name == other.sitting.name
 }
 
 // side does its work once, checks that all of it was done, and returns its speed or
@@ -67,7 +75,7 @@ func trimZeros(ratio float64) string {
 // further ones.
 func rows(o options) []row {
 	var all []row
-	for _, some := range [][]row{publishRows, takeRows, subscriptionRows, handlerRows, jobRows(o), httpRows, brokerRows, latencyRows, listenRows, webhookRows, heldRows, caughtUpRows, pgqRows} {
+	for _, some := range [][]row{publishRows, takeRows, subscriptionRows, handlerRows, jobRows(o), workRows(), httpRows, brokerRows, latencyRows, listenRows, webhookRows, heldRows, caughtUpRows, pgqRows} {
 		all = append(all, some...)
 	}
 	return all

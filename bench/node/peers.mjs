@@ -1,0 +1,181 @@
+// Runs a worker of graphile-worker or pg-boss for the benchmark, which starts this
+// program and talks with it in lines, as it does with workers written in Go:
+//
+//   start {settings}   begins to take jobs; answered by started
+//   enqueue N          enqueues N jobs in bulk; answered by enqueued
+//   one N              enqueues N jobs one by one, 16 at a time; answered by enqueued
+//   stop               answered by stopped
+//
+// While it works it prints "n COUNT" for jobs that have been done since the last such
+// line, and "at NUMBER" as soon as a job of the task note runs.
+import { createInterface } from 'node:readline'
+import pg from 'pg'
+
+const config = JSON.parse(process.argv[2])
+
+const say = (line) => process.stdout.write(line + '\n')
+
+let done = 0
+const report = () => {
+  if (done > 0) {
+    say('n ' + done)
+    done = 0
+  }
+}
+setInterval(report, 5)
+
+const millisecond = () => new Promise((resolve) => setTimeout(resolve, 1))
+
+const insert = 'insert into bare.effects (event_id, payload) values ($1, $2)'
+
+const bulk = 1000 // jobs in one statement
+
+// eachOf calls do for 0 to n-1, 16 calls at a time.
+async function eachOf(n, do_) {
+  let next = 0
+  const one = async () => {
+    while (next < n) await do_(next++)
+  }
+  await Promise.all(Array.from({ length: 16 }, one))
+}
+
+async function graphile() {
+  const { run, runMigrations, makeWorkerUtils, Logger } = await import('graphile-worker')
+  const logger = new Logger(() => (level, message) => {
+    if (level === 'error') process.stderr.write(message + '\n')
+  })
+  const pool = new pg.Pool({ connectionString: config.url, max: config.connections })
+  pool.on('error', (error) => process.stderr.write(error + '\n'))
+  await runMigrations({ pgPool: pool, logger })
+  const utils = await makeWorkerUtils({ pgPool: pool, logger })
+  const tasks = {
+    none: () => { done++ },
+    sleep: async () => {
+      await millisecond()
+      done++
+    },
+    // The library completes a job after its task, in another transaction.
+    insert: async (payload, helpers) => {
+      await helpers.withPgClient((client) => client.query({ name: 'insert', text: insert, values: [helpers.job.id, payload] }))
+      done++
+    },
+    note: (payload) => {
+      say('at ' + payload.n)
+      done++
+    },
+  }
+  let runner
+  return {
+    start: async (settings) => {
+      runner = await run({
+        pgPool: pool,
+        logger,
+        noHandleSignals: true,
+        parsedCronItems: [],
+        taskList: { [config.task]: tasks[config.task] },
+        preset: {
+          worker: {
+            concurrentJobs: settings.concurrency,
+            // Jobs are fetched by one statement for all concurrent jobs of the
+            // process; without it each job is one statement.
+            localQueue: { size: settings.batch },
+            // Completions and failures are written together. 0 waits for the other
+            // jobs of the same turn of the event loop; more only delays them.
+            completeJobBatchDelay: settings.delay,
+            failJobBatchDelay: settings.delay,
+          },
+        },
+      })
+      runner.promise.catch((error) => process.stderr.write(error + '\n'))
+    },
+    stop: () => runner.stop(),
+    enqueue: async (n) => {
+      for (let i = 0; i < n; i += bulk) {
+        const specs = Array.from({ length: Math.min(bulk, n - i) }, () => ({ identifier: config.task, payload: config.payload }))
+        await utils.addJobs(specs)
+      }
+    },
+    one: (n) => eachOf(n, () => utils.addJob(config.task, config.payload)),
+  }
+}
+
+async function pgboss() {
+  const { PgBoss } = await import('pg-boss')
+  const boss = new PgBoss({
+    connectionString: config.url,
+    max: config.connections,
+    // What it does beside jobs would only cost.
+    supervise: false,
+    schedule: false,
+  })
+  boss.on('error', (error) => process.stderr.write(error + '\n'))
+  await boss.start()
+  // A table of its own keeps the queue's indexes small.
+  await boss.createQueue('bench', { partition: true })
+  let running
+  const work = async (settings) => {
+    while (running) {
+      // Without metadata a job is its id and its data.
+      const jobs = await boss.fetch('bench', { batchSize: settings.batch, includeMetadata: false })
+      if (jobs.length === 0) {
+        // Its own workers ask twice a second at most.
+        await new Promise((resolve) => setTimeout(resolve, 5))
+        continue
+      }
+      if (config.task === 'sleep') await Promise.all(jobs.map(millisecond))
+      await boss.complete('bench', jobs.map((job) => job.id))
+      done += jobs.length
+    }
+  }
+  let workers
+  return {
+    start: async (settings) => {
+      running = true
+      workers = Array.from({ length: settings.concurrency }, () => work(settings))
+    },
+    stop: async () => {
+      running = false
+      await Promise.all(workers)
+    },
+    enqueue: async (n) => {
+      for (let i = 0; i < n; i += bulk) {
+        await boss.insert('bench', Array.from({ length: Math.min(bulk, n - i) }, () => ({ data: config.payload })))
+      }
+    },
+    one: (n) => eachOf(n, () => boss.send('bench', config.payload)),
+  }
+}
+
+const peer = await { graphile, pgboss }[config.system]()
+const commands = {
+  start: async (settings) => {
+    await peer.start(JSON.parse(settings))
+    say('started')
+  },
+  stop: async () => {
+    await peer.stop()
+    report()
+    say('stopped')
+  },
+  enqueue: async (n) => {
+    await peer.enqueue(Number(n))
+    say('enqueued')
+  },
+  one: async (n) => {
+    await peer.one(Number(n))
+    say('enqueued')
+  },
+}
+const lines = createInterface({ input: process.stdin })
+lines.on('line', async (line) => {
+  const space = line.indexOf(' ')
+  const [command, argument] = space < 0 ? [line, ''] : [line.slice(0, space), line.slice(space + 1)]
+  try {
+    await commands[command](argument)
+  } catch (error) {
+    process.stderr.write(`${command}: ${error}\n`)
+    process.exit(1)
+  }
+})
+lines.on('close', () => process.exit(0)) // the benchmark has ended
+say('ready')

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// workerConfig configures a worker process of a job system: this program again, or
+// node/peers.mjs.
+type workerConfig struct {
+	System      string          `json:"system"`
+	URL         string          `json:"url"`
+	Task        string          `json:"task"`
+	Payload     json.RawMessage `json:"payload"`
+	Connections int             `json:"connections"`
+}
+
+// workerVariable is the environment variable by which this program learns that it is a
+// worker process.
+const workerVariable = "POSTHORN_BENCH_WORKER"
+
+// command returns the command that runs a worker process.
+func (c workerConfig) command() (*exec.Cmd, error) {
+	encoded, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	if c.System == "graphile" || c.System == "pgboss" {
+		dir, err := peersDir()
+		if err != nil {
+			return nil, err
+		}
+		node := filepath.Join(dir, "node_modules", ".bin", "node")
+		if _, err := os.Stat(node); err != nil {
+			node = "node" // of this system
+		}
+		return exec.Command(node, filepath.Join(dir, "peers.mjs"), string(encoded)), nil
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), workerVariable+"="+string(encoded))
+	return cmd, nil
+}
+
+// peersDir returns the directory of the peers for Node.js. The first call installs
+// them. It returns a skip if that is impossible.
+var peersDir = sync.OnceValues(func() (string, error) {
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/posthorn/posthorn").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list: %w", err)
+	}
+	out, err := exec.Command(filepath.Join(strings.TrimSpace(string(module)), "scripts", "bench-node")).Output()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		return "", skip(strings.TrimSpace(string(failed.Stderr)))
+	}
+	return strings.TrimSpace(string(out)), err
+})
+
+// process is a worker process. It ends when its standard input is closed.
+type process struct {
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	answers chan string // closed when the process has ended
+	errors  tail
+}
+
+// fleet is the worker processes of one system that work together.
+type fleet struct {
+	processes []*process
+
+	mu      sync.Mutex
+	done    int                           // jobs, since the last start
+	arrived func(number int, _ time.Time) // for jobs of the task note
+	more    chan struct{}
+}
+
+// newFleet starts processes and waits until they are ready to work.
+func newFleet(ctx context.Context, c workerConfig, processes int) (*fleet, error) {
+	f := &fleet{more: make(chan struct{}, 1)}
+	for range processes {
+		if err := f.add(ctx, c); err != nil {
+			f.close()
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+func (f *fleet) add(ctx context.Context, c workerConfig) error {
+	cmd, err := c.command()
+	if err != nil {
+		return err
+	}
+	p := &process{cmd: cmd, answers: make(chan string, 1)}
+	cmd.Stderr = &p.errors
+	if p.in, err = cmd.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return skip(err.Error())
+	}
+	f.processes = append(f.processes, p)
+	go f.read(p, out)
+	return p.expect(ctx, "ready")
+}
+
+// read handles the lines of a process until it ends.
+func (f *fleet) read(p *process, out io.Reader) {
+	defer close(p.answers)
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		now := time.Now()
+		word, rest, _ := strings.Cut(lines.Text(), " ")
+		number, _ := strconv.Atoi(rest)
+		switch word {
+		case "n":
+			f.tally(number)
+		case "at":
+			f.mu.Lock()
+			arrived := f.arrived
+			f.mu.Unlock()
+			if arrived != nil {
+				arrived(number, now)
+			}
+		default:
+			p.answers <- word
+		}
+	}
+	_ = p.cmd.Wait()
+}
+
+func (f *fleet) tally(n int) {
+	f.mu.Lock()
+	f.done += n
+	f.mu.Unlock()
+	select {
+	case f.more <- struct{}{}:
+	default:
+	}
+}
+
+// wait returns when n jobs have been done since the last start.
+func (f *fleet) wait(ctx context.Context, n int) error {
+	for {
+		f.mu.Lock()
+		done := f.done
+		f.mu.Unlock()
+		if done >= n {
+			return nil
+		}
+		select {
+		case <-f.more:
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d jobs are done: %w%s", done, n, ctx.Err(), f.complaints())
+		}
+	}
+}
+
+func (f *fleet) complaints() string {
+	var all strings.Builder
+	for _, p := range f.processes {
+		all.WriteString(p.errors.String())
+	}
+	return all.String()
+}
+
+// arrive sets the function that is called for each job of the task note.
+func (f *fleet) arrive(arrived func(number int, at time.Time)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.arrived = arrived
+}
+
+// start lets all processes take jobs.
+func (f *fleet) start(ctx context.Context, s setting) error {
+	f.mu.Lock()
+	f.done = 0
+	f.mu.Unlock()
+	encoded, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return f.tell(ctx, "start "+string(encoded), "started")
+}
+
+func (f *fleet) stop(ctx context.Context) error { return f.tell(ctx, "stop", "stopped") }
+
+// ask sends a command to one process.
+func (f *fleet) ask(ctx context.Context, command, answer string) error {
+	return (&fleet{processes: f.processes[:1]}).tell(ctx, command, answer)
+}
+
+// tell sends a command to all processes, and then waits for their answers.
+func (f *fleet) tell(ctx context.Context, command, answer string) error {
+	for _, p := range f.processes {
+		if _, err := fmt.Fprintln(p.in, command); err != nil {
+			return fmt.Errorf("%w: %s", err, p.errors.String())
+		}
+	}
+	for _, p := range f.processes {
+		if err := p.expect(ctx, answer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *process) expect(ctx context.Context, answer string) error {
+	select {
+	case got, ok := <-p.answers:
+		if !ok {
+			return fmt.Errorf("the worker process has ended: %s", p.errors.String())
+		}
+		if got != answer {
+			return fmt.Errorf("the worker process said %q instead of %q", got, answer)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("no answer %q: %w: %s", answer, ctx.Err(), p.errors.String())
+	}
+}
+
+// close ends the processes and waits for them.
+func (f *fleet) close() {
+	for _, p := range f.processes {
+		p.in.Close()
+		stop := time.AfterFunc(10*time.Second, func() { _ = p.cmd.Process.Kill() })
+		for range p.answers {
+		}
+		stop.Stop()
+	}
+}
+
+// tail keeps the end of the output of a process.
+type tail struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+func (t *tail) Write(some []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, some...)
+	t.kept = t.kept[max(0, len(t.kept)-2000):]
+	return len(some), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(bytes.TrimSpace(t.kept))
+}

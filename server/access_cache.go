@@ -9,19 +9,20 @@ import (
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/token"
+	"github.com/posthorn/posthorn/server/internal/cache"
 )
 
 // accessCache has the tokens and restricted streams of the database, as they were a
 // moment ago.
 type accessCache struct {
 	alwaysRequired bool // a token is required even if the database has none
-	required       *cache[struct{}, bool]
+	required       *lookup[struct{}, bool]
 	// Tokens that were valid at the last query have a cache of their own: queries for
 	// made-up tokens, of which anybody can send many, do not delay them.
-	valid      *cache[tokenHash, *admin.FoundToken]
-	other      *cache[tokenHash, *admin.FoundToken]
-	ends       *cache[tokenHash, string] // why a token is not valid
-	restricted *cache[string, []string]  // streams, by namespace
+	valid      *lookup[tokenHash, *admin.FoundToken]
+	other      *lookup[tokenHash, *admin.FoundToken]
+	ends       *lookup[tokenHash, string] // why a token is not valid
+	restricted *lookup[string, []string]  // streams, by namespace
 
 	mu       sync.Mutex
 	wasValid map[tokenHash]bool // tokens that were valid at the last query
@@ -35,21 +36,47 @@ const (
 	maxLookups    = 2 // concurrent queries of each cache
 )
 
+const (
+	// cacheTime is how long a result is used. A revoked token is accepted for at most
+	// cacheTime and loadTimeout together.
+	cacheTime   = 2 * time.Second
+	loadTimeout = 3 * time.Second
+)
+
+// lookup is a query whose results are cached.
+type lookup[K comparable, V any] struct {
+	cache *cache.Cache[K, V]
+	now   func() time.Time
+	load  func(ctx context.Context, key K) (V, error)
+}
+
+func newLookup[K comparable, V any](size, parallel int, now func() time.Time, load func(context.Context, K) (V, error)) *lookup[K, V] {
+	return &lookup[K, V]{cache.New[K, V](cache.Config{Size: size, Timeout: loadTimeout, Parallel: parallel, Now: now}), now, load}
+}
+
+func (l *lookup[K, V]) get(ctx context.Context, key K) (V, error) {
+	until := l.now().Add(cacheTime) // from before the query, so that its result is never older than cacheTime
+	return l.cache.Get(ctx, key, func(ctx context.Context) (V, time.Time, error) {
+		value, err := l.load(ctx, key)
+		return value, until, err
+	})
+}
+
 func newAccessCache(db admin.DB, alwaysRequired bool, now func() time.Time) *accessCache {
 	find := func(ctx context.Context, hash tokenHash) (*admin.FoundToken, error) {
 		return admin.New(db, "").FindToken(ctx, hash[:])
 	}
 	return &accessCache{
 		alwaysRequired: alwaysRequired,
-		required: newCache(1, 1, now, func(ctx context.Context, _ struct{}) (bool, error) {
+		required: newLookup(1, 1, now, func(ctx context.Context, _ struct{}) (bool, error) {
 			return admin.New(db, "").TokensRequired(ctx)
 		}),
-		valid: newCache(maxTokens, maxLookups, now, find),
-		other: newCache(maxTokens, maxLookups, now, find),
-		ends: newCache(maxTokens, maxLookups, now, func(ctx context.Context, hash tokenHash) (string, error) {
+		valid: newLookup(maxTokens, maxLookups, now, find),
+		other: newLookup(maxTokens, maxLookups, now, find),
+		ends: newLookup(maxTokens, maxLookups, now, func(ctx context.Context, hash tokenHash) (string, error) {
 			return admin.New(db, "").TokenEnd(ctx, hash[:])
 		}),
-		restricted: newCache(maxNamespaces, maxLookups, now, func(ctx context.Context, namespace string) ([]string, error) {
+		restricted: newLookup(maxNamespaces, maxLookups, now, func(ctx context.Context, namespace string) ([]string, error) {
 			return admin.New(db, namespace).RestrictedStreams(ctx)
 		}),
 		wasValid: map[tokenHash]bool{},
@@ -77,7 +104,7 @@ func (a *accessCache) find(ctx context.Context, t token.Token) (*admin.FoundToke
 	}
 	found, err := cached.get(ctx, hash)
 	if is := found != nil; err == nil && is != was {
-		a.other.drop(hash) // the entry is from before the change
+		a.other.cache.Drop(hash) // the entry is from before the change
 		a.setValid(hash, is)
 	}
 	return found, err

@@ -171,7 +171,7 @@ func (p *Pages) parts(ctx context.Context, b Bulk, a *admin.Admin, filter url.Va
 		next, err := b.Part(part, a, filter, hidden, after, last)
 		cancel()
 		p.Door.Woken()
-		p.rendered.forget() // the page of its progress is out of date
+		p.rendered.Clear() // the page of its progress is out of date
 		if err != nil || next == 0 {
 			return err
 		}

@@ -118,7 +118,7 @@ func (p *Pages) rest(ctx context.Context, until time.Time) bool {
 // latest is a page as all show it who may see the same.
 func (p *Pages) latest(ctx context.Context, r *Request) (rendering, error) {
 	key := fmt.Sprintf("%q", []any{r.Namespace, r.path, r.values.Encode(), r.Hidden, r.Scopes})
-	return p.rendered.get(ctx, key, p.Timeout, func(ctx context.Context) (rendering, time.Time, error) {
+	return p.rendered.Get(ctx, key, func(ctx context.Context) (rendering, time.Time, error) {
 		began := time.Now()
 		html, err := p.main(ctx, r)
 		if err != nil {

@@ -14,7 +14,7 @@ func (p *Pages) allNamespaces(ctx context.Context, c Caller) ([]string, error) {
 	if c.Bound {
 		return []string{c.Namespace}, nil
 	}
-	return p.namespaces.get(ctx, "", p.Timeout, func(ctx context.Context) ([]string, time.Time, error) {
+	return p.namespaces.Get(ctx, "", func(ctx context.Context) ([]string, time.Time, error) {
 		found, err := c.Admin.Namespaces(ctx)
 		var names []string
 		for _, n := range found[:min(len(found), mostNamespaces)] {

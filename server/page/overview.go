@@ -41,7 +41,7 @@ func keep(began time.Time, least time.Duration) time.Time {
 
 func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error) {
 	key := fmt.Sprintf("%q", []any{r.Namespace, r.Hidden})
-	data, err := p.overviews.get(ctx, key, p.Timeout, func(ctx context.Context) (overviewData, time.Time, error) {
+	data, err := p.overviews.Get(ctx, key, func(ctx context.Context) (overviewData, time.Time, error) {
 		began := time.Now()
 		var o overviewData
 		var err error
@@ -60,7 +60,7 @@ func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error
 	if err != nil {
 		return data, err
 	}
-	examined, err := p.findings.get(ctx, r.Namespace, p.Timeout, func(ctx context.Context) (examination, time.Time, error) {
+	examined, err := p.findings.Get(ctx, r.Namespace, func(ctx context.Context) (examination, time.Time, error) {
 		began := time.Now()
 		found, err := r.Admin.Findings(ctx)
 		return examination{found, time.Now()}, keep(began, findingsKept), err

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/server/internal/cache"
 )
 
 // Root is the path below which all pages are, but for the overview at /.
@@ -60,18 +61,26 @@ type Pages struct {
 	actions map[string]Action
 
 	live       allowance
-	rendered   shared[rendering]
+	rendered   *cache.Cache[string, rendering]
 	watching   atomic.Int64
-	namespaces shared[[]string]
-	overviews  shared[overviewData]
-	findings   shared[examination]
+	namespaces *cache.Cache[string, []string]
+	overviews  *cache.Cache[string, overviewData]
+	findings   *cache.Cache[string, examination]
 	bulks      chan struct{} // a place for for each action on many things that runs
 	stand      string        // stands for the form token in HTML that several browsers share
 }
 
+// mostKept is the number of results in each cache, which all browsers share.
+const mostKept = 1000
+
 // New makes the page.
 func New(c Config) *Pages {
-	p := &Pages{Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, bulks: make(chan struct{}, mostBulks), stand: rand.Text()}
+	kept := cache.Config{Size: mostKept, Timeout: c.Timeout}
+	p := &Pages{
+		Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, bulks: make(chan struct{}, mostBulks), stand: rand.Text(),
+		rendered: cache.New[string, rendering](kept), namespaces: cache.New[string, []string](kept),
+		overviews: cache.New[string, overviewData](kept), findings: cache.New[string, examination](kept),
+	}
 	p.overview()
 	p.events()
 	p.groups()
@@ -216,7 +225,7 @@ func (p *Pages) post(w http.ResponseWriter, r *Request) {
 
 // changed drops what was kept of the database: an action has changed it.
 func (p *Pages) changed() {
-	p.overviews.forget()
-	p.findings.forget()
-	p.rendered.forget()
+	p.overviews.Clear()
+	p.findings.Clear()
+	p.rendered.Clear()
 }

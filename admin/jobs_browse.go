@@ -52,7 +52,7 @@ func (a *Admin) JobCounts(ctx context.Context, most int) ([]JobCount, error) {
 }
 
 // SteerJobs retries, cancels or deletes the next jobs of a status and tags with numbers
-// from after to last. It returns the number of the last job that it looked at, 0 at the
+// from after to last. It returns the number after which the next call goes on, 0 at the
 // end. Jobs whose status has changed meanwhile are left alone.
 func (a *Admin) SteerJobs(ctx context.Context, action, status string, tags []string, after, last int64, reason string) (next int64, err error) {
 	type part struct {

@@ -1,6 +1,7 @@
 package guarantee
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -128,22 +129,24 @@ func (s *session) crowdIn() {
 
 const token = "8c1fcb0e-0000-4000-8000-000000000001"
 
+// totalRead is the number of rows and index entries that the transaction has read.
+const totalRead = `select sum(pg_stat_get_xact_tuples_returned(c.oid))::bigint from pg_class c where c.relnamespace = 'posthorn'::regnamespace`
+
 // rowsRead makes all everyday calls, and returns the number of rows and index entries
 // that each has read.
 func (s *session) rowsRead() map[string]int64 {
 	s.t.Helper()
 	words := strings.NewReplacer("$token", token,
 		"$plain", s.group("plain"), "$out", s.group("out"), "$wanted", s.group("wanted"), "$webhooks", s.group("webhooks"), "$first", fmt.Sprint(value[int64](s, "select min(id) from posthorn.events")))
-	const read = `select sum(pg_stat_get_xact_tuples_returned(c.oid))::bigint from pg_class c where c.relnamespace = 'posthorn'::regnamespace`
 	counts := make(map[string]int64)
 	for _, call := range everyday {
 		s.exec("begin")
 		if strings.Contains(call.sql, "l.token") || call.name == "lease_events" {
 			s.exec(words.Replace(everyday[0].sql))
 		}
-		before := value[int64](s, read)
+		before := value[int64](s, totalRead)
 		s.exec(words.Replace(call.sql))
-		counts[call.name] = value[int64](s, read) - before
+		counts[call.name] = value[int64](s, totalRead) - before
 		s.exec("rollback")
 	}
 	return counts
@@ -204,6 +207,51 @@ func TestCallsReadFewRows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			check(crowd(t))
+		})
+	}
+}
+
+// An action on many jobs is made in parts. Each part goes on where the one before has
+// ended, and does not read the jobs before and behind it.
+func TestPartsOfActionsReadFewRows(t *testing.T) {
+	t.Parallel()
+	const jobs, part = 5000, 200
+	for name, c := range map[string]struct{ action, status, prepare string }{
+		"pending": {"cancel", "PENDING", "select 1"},
+		"later":   {"delete", "PENDING", "select count(posthorn.change_job(id, run_at => now() + interval '1 hour')) from posthorn.enqueued_jobs"},
+		"failed":  {"retry", "FAILED", `select count(posthorn.fail_job(j.id, 'w', permanent => true)) from generate_series(0, 4) i, posthorn.claim_jobs('default', 'w', '{}', 1000 + 0 * i) j`},
+		"running": {"retry", "PROCESSING", "select count(*) from generate_series(0, 4) i, posthorn.claim_jobs('default', 'w', '{}', 1000 + 0 * i) j"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			for _, table := range column[string](s, tables) {
+				s.exec("alter table " + table + " set (autovacuum_enabled = off)")
+			}
+			s.exec("select count(posthorn.enqueue('default', 'x')) from generate_series(1, $1)", jobs)
+			s.exec(c.prepare)
+			total := value[int](s, "select posthorn.count_jobs('default', $1)::int", c.status)
+			if total < jobs/2 {
+				t.Fatalf("%d jobs are %s", total, c.status)
+			}
+			var after, least, most int64
+			for n := 0; n < total; {
+				s.exec("begin")
+				before := value[int64](s, totalRead)
+				var changed int
+				row := s.conn.QueryRow(t.Context(), "select next, jobs from posthorn.steer_jobs('default', $1, $2, after => $3, max_jobs => $4)", c.action, c.status, after, part)
+				if err := row.Scan(&after, &changed); err != nil || changed == 0 {
+					t.Fatalf("%d jobs were changed, %v", changed, err)
+				}
+				read := value[int64](s, totalRead) - before
+				s.exec("commit")
+				if n += changed; changed == part {
+					least, most = min(cmp.Or(least, read), read), max(most, read)
+				}
+			}
+			if most > 2*least || most > 20*part {
+				t.Errorf("a part of %d jobs reads from %d to %d rows", part, least, most)
+			}
 		})
 	}
 }

@@ -1,0 +1,55 @@
+package admin_test
+
+import (
+	"testing"
+
+	"github.com/posthorn/posthorn/internal/testworld"
+)
+
+// An action reaches all jobs of a filter in parts: also those that are rare among other
+// jobs, and none that came later.
+func TestSteerJobs(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	enqueue := func(n int, tag string) {
+		w.Exec("select count(posthorn.enqueue('default', 'x', tags => array[$2])) from generate_series(1, $1)", n, tag)
+	}
+	steer := func(action, status, tag string, last int64) {
+		t.Helper()
+		for after := int64(0); ; {
+			next, err := w.Admin().SteerJobs(t.Context(), action, status, []string{tag}, after, last, "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if next == 0 {
+				return
+			}
+			if next <= after {
+				t.Fatalf("after %d it goes on after %d", after, next)
+			}
+			after = next
+		}
+	}
+	count := func(status, tag string) int {
+		return testworld.Ask[int](w, "select posthorn.count_jobs('default', '"+status+"', array['"+tag+"'])::int")
+	}
+	enqueue(3, "rare")
+	enqueue(7000, "usual")
+	enqueue(250, "rare")
+	last := testworld.Ask[int64](w, "select max(id) from posthorn.enqueued_jobs")
+	enqueue(2, "rare")
+	steer("cancel", "PENDING", "rare", last)
+	testworld.Equal(t, "cancelled jobs", count("CANCELLED", "rare"), 253)
+	testworld.Equal(t, "jobs that came later", count("PENDING", "rare"), 2)
+	testworld.Equal(t, "other jobs", count("PENDING", "usual"), 7000)
+
+	w.Exec("select count(posthorn.fail_job(j.id, 'w', permanent => true)) from posthorn.claim_jobs('default', 'w', '{usual}', 300) j")
+	w.Exec("select count(*) from posthorn.claim_jobs('default', 'w', '{usual}', 300)")
+	steer("retry", "FAILED", "usual", last)
+	steer("retry", "PROCESSING", "usual", last)
+	testworld.Equal(t, "failed jobs", count("FAILED", "usual"), 0)
+	testworld.Equal(t, "jobs that workers have", count("PROCESSING", "usual"), 0)
+	testworld.Equal(t, "pending jobs", count("PENDING", "usual"), 7000)
+	steer("delete", "PENDING", "usual", last-251)
+	testworld.Equal(t, "pending jobs behind the last one", count("PENDING", "usual"), 1)
+}

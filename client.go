@@ -50,7 +50,7 @@ type Client struct {
 
 	logWatch *logwatch.Watcher
 	hub      *listen.Hub
-	bell     *work.Bell
+	queues   *work.Queues // of workers that wait for jobs
 
 	heartbeat time.Duration // between two heartbeats of this node
 
@@ -136,7 +136,7 @@ func (c *Client) connect(ctx context.Context) error {
 		return err
 	}
 	c.logWatch = logwatch.New(c.control, c.log)
-	c.bell = work.NewBell(c.control, c.log)
+	c.queues = work.NewQueues(c.logWatch)
 	c.hub = listen.NewHub(listen.Config{
 		Pool: c.control, Namespace: c.namespace, Watch: c.logWatch, Log: c.log, Closed: ErrClosed,
 	})
@@ -221,8 +221,8 @@ func (c *Client) Close() {
 func (c *Client) closePools() {
 	c.closeSealing()
 	if c.logWatch != nil {
+		c.queues.Close()
 		c.logWatch.Close()
-		c.bell.Close()
 	}
 	if c.control != nil {
 		c.control.Close()

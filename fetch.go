@@ -7,6 +7,7 @@ import (
 
 	"github.com/posthorn/posthorn/internal/consume"
 	"github.com/posthorn/posthorn/internal/fetched"
+	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -140,7 +141,7 @@ func (g *Group) prepareFetch(ctx context.Context) error {
 func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
 	ctx = g.withLeaseTime(ctx)
 	c := g.client
-	newEvents, unsubscribe := c.logWatch.Subscribe()
+	newEvents, unsubscribe := c.logWatch.Subscribe(logwatch.Events)
 	defer unsubscribe()
 	// If the result of a call is lost, its events wait until their lease expires.
 	taking, cancel := fetched.WithGrace(ctx)

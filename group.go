@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/consume"
+	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/worker"
 )
@@ -109,7 +110,7 @@ func (g *Group) run(ctx, stop context.Context) error {
 	for _, name := range g.withoutHandler() {
 		g.client.log.Warn("a subscription without a handler is not created yet", "group", g.name, "subscription", name)
 	}
-	newEvents, unsubscribe := g.client.logWatch.Subscribe()
+	newEvents, unsubscribe := g.client.logWatch.Subscribe(logwatch.Events)
 	defer unsubscribe()
 	var recording sync.WaitGroup
 	defer recording.Wait()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/work"
@@ -71,7 +72,7 @@ func (c *Client) Enqueue(ctx context.Context, db DB, jobs ...NewJob) ([]int64, e
 	if err != nil {
 		return nil, err
 	}
-	c.bell.Poke()
+	c.logWatch.Announce(logwatch.Jobs)
 	return ids, nil
 }
 
@@ -274,7 +275,7 @@ func (w *jobWorker) run(ctx, stop context.Context) error {
 func (w *jobWorker) engine() work.Config {
 	c := w.client
 	return work.Config{
-		Pool: c.control, Bell: c.bell, Namespace: c.namespace, Worker: c.config.NodeID, Tags: w.tags, Handle: w.handle,
+		Pool: c.control, Queues: c.queues, Namespace: c.namespace, Worker: c.config.NodeID, Tags: w.tags, Handle: w.handle,
 		Concurrency: w.config.Concurrency, BatchSize: w.config.BatchSize, LeaseFor: w.config.LeaseFor,
 		Timeout: max(w.config.Timeout, 0), Log: c.log, Observe: w.jobMetrics,
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/upkeep"
+	"github.com/posthorn/posthorn/internal/work"
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
@@ -117,7 +118,10 @@ func (c *Client) register(added component) {
 	c.changed = make(chan struct{})
 }
 
-func init() { internal.Register = registerInternal }
+func init() {
+	internal.Register = registerInternal
+	internal.JobQueues = func(client any) *work.Queues { return client.(*Client).queues }
+}
 
 // internalComponent is a component that another package of Posthorn has registered.
 type internalComponent struct {
@@ -127,8 +131,8 @@ type internalComponent struct {
 
 func registerInternal(client any, make func(c internal.Client) internal.Component) {
 	c := client.(*Client)
-	work := make(internal.Client{Pool: c.control, Watch: c.logWatch, Box: c.box, Telemetry: c.telemetry, Log: c.log})
-	c.register(&internalComponent{registration{client: c, label: work.Label, metrics: work.Metrics}, work})
+	own := make(internal.Client{Pool: c.control, Watch: c.logWatch, Box: c.box, Telemetry: c.telemetry, Log: c.log})
+	c.register(&internalComponent{registration{client: c, label: own.Label, metrics: own.Metrics}, own})
 }
 
 func (i *internalComponent) run(ctx, stop context.Context) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/project"
 )
@@ -108,7 +109,7 @@ func (p *projection) run(ctx, stop context.Context) error {
 	if err != nil {
 		return err
 	}
-	newEvents, unsubscribe := p.client.logWatch.Subscribe()
+	newEvents, unsubscribe := p.client.logWatch.Subscribe(logwatch.Events)
 	defer unsubscribe()
 	config := p.engineConfig(group)
 	config.NewEvents = newEvents

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/stdsql"
 )
@@ -113,7 +114,7 @@ func (c *Client) publish(
 	if err != nil {
 		return nil, err
 	}
-	c.logWatch.Published()
+	c.logWatch.Announce(logwatch.Events)
 	return ids, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -351,7 +352,7 @@ func (p *Publisher) send(batch []*submission) (ids []int64, err error) {
 	}
 	span.End(ids, true, err)
 	if err == nil {
-		p.client.logWatch.Published()
+		p.client.logWatch.Announce(logwatch.Events)
 	}
 	return ids, err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/importer"
+	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/process"
 	"github.com/posthorn/posthorn/internal/relay"
@@ -133,7 +134,7 @@ func (r *brokerRelay) run(ctx, stop context.Context) error {
 	if err != nil {
 		return err
 	}
-	newEvents, unsubscribe := r.client.logWatch.Subscribe()
+	newEvents, unsubscribe := r.client.logWatch.Subscribe(logwatch.Events)
 	defer unsubscribe()
 	engine := r.engineConfig(group, log)
 	engine.NewEvents = newEvents
@@ -250,7 +251,7 @@ func (i *brokerImport) run(ctx, stop context.Context) error {
 	err = importer.Run(stop, ctx, importer.Config{
 		Pool: c.control, Import: defined, Owner: i.owner, Source: importSource{i.source},
 		BatchSize: i.config.BatchSize, LeaseFor: i.config.LeaseFor,
-		Log: c.log, Imported: c.logWatch.Published, Lost: i.metrics.LeaseLost,
+		Log: c.log, Imported: func() { c.logWatch.Announce(logwatch.Events) }, Lost: i.metrics.LeaseLost,
 	})
 	if err != nil {
 		return fmt.Errorf("import %s: %w", i.name, err)

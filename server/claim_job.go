@@ -103,7 +103,7 @@ func (s *Server) awaitJob(ctx context.Context, c caller, claim jobClaim, wait ti
 	defer cancel()
 	waiting, cancel = context.WithTimeout(waiting, wait)
 	defer cancel()
-	waiter := s.jobBell.Join(claim.namespace, claim.tags)
+	waiter := s.jobQueues.Join(claim.namespace, claim.tags)
 	defer waiter.Leave()
 	for {
 		job, err := s.tryClaimJob(ctx, claim)

@@ -12,7 +12,6 @@ import (
 func (s *Server) Drain() {
 	s.draining.Do(func() {
 		close(s.drained)
-		s.jobBell.Close()
 		s.openStreams.drain()
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/component"
 	"github.com/posthorn/posthorn/internal/outage"
 	"github.com/posthorn/posthorn/internal/sealing"
 	"github.com/posthorn/posthorn/internal/token"
@@ -95,7 +96,7 @@ type Server struct {
 	traffic     traffic
 	waits       *groupWaits
 	openStreams *openStreams
-	jobBell     *work.Bell   // wakes requests that wait for jobs
+	jobQueues   *work.Queues // of requests that wait for jobs
 	jobWaits    atomic.Int64 // how many requests wait for jobs
 
 	drained  chan struct{} // closed by Drain
@@ -115,8 +116,8 @@ func New(client *posthorn.Client, options Options) *Server {
 		client: client, options: options, log: log, outage: failures,
 		mux: http.NewServeMux(), drained: drained, headerTimeout: headerTimeout, bodyTimeout: bodyTimeout,
 		waits: newGroupWaits(client, options.MaxWaits), access: newAccessCache(client.Pool(), options.Tokens, time.Now),
-		box:     sealing.New(client.Pool(), client.Sealer(), log),
-		jobBell: work.NewBell(client.Pool(), log),
+		box:       sealing.New(client.Pool(), client.Sealer(), log),
+		jobQueues: component.JobQueues(client),
 	}
 	s.openStreams = newOpenStreams(client, log)
 	s.traffic.routes = map[string]*routeTraffic{}

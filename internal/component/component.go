@@ -11,6 +11,7 @@ import (
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/sealing"
+	"github.com/posthorn/posthorn/internal/work"
 )
 
 // Client is what a component may use of its client.
@@ -33,3 +34,7 @@ type Component struct {
 
 // Register registers a component with a client of package posthorn, which sets it.
 var Register func(client any, make func(c Client) Component)
+
+// JobQueues returns the wait queues of a client's process, for requests that wait for
+// jobs. Package posthorn sets it.
+var JobQueues func(client any) *work.Queues

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -87,7 +88,7 @@ func (l *Listener) start(ctx context.Context, start Start) (err error) {
 // any namespace of the database, and a function that ends the subscription. A value waits
 // for its receiver. Notifications may be lost, so the receiver must also poll.
 func (h *Hub) NewEvents() (newEvents <-chan struct{}, end func()) {
-	newEvents, unsubscribe := h.Watch.Subscribe()
+	newEvents, unsubscribe := h.Watch.Subscribe(logwatch.Events)
 	stopWatch := h.Watch.KeepRunning()
 	return newEvents, func() { unsubscribe(); stopWatch() }
 }

@@ -1,12 +1,12 @@
-// Package logwatch notices that events were published. A watcher asks the database
-// whether a new event has become visible, often while events arrive and seldom while
-// none do, so that it also notices events published by plain SQL. A client that
-// publishes wakes the subscribers in its own process at once, and those in other
-// processes by NOTIFY. The NOTIFY is never sent in the publisher's transaction, where
-// it would make all commits wait for each other.
+// Package logwatch notices that events were published, or jobs became ready. A watcher
+// asks the database for news, often while there is some and seldom while there is none,
+// so that it also notices the work of plain SQL. A client that publishes or enqueues
+// wakes the subscribers in its own process at once, and those in other processes by
+// NOTIFY. The NOTIFY is never sent in the publisher's transaction, where it would make
+// all commits wait for each other.
 //
-// The package does not promise that every event is noticed at once: a notification
-// or a connection can be lost. Workers therefore also poll the log themselves.
+// The package does not promise that everything is noticed at once: a notification or a
+// connection can be lost. Workers therefore also look for work by themselves.
 package logwatch
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// While ids have been drawn recently, the watcher asks all the time, since a drawn id
-// may not be committed yet; then the pauses double up to maxPause. Each question
+// After a transaction has written events or jobs, the watcher asks all the time for a
+// while, since it may not have committed; then the pauses double up to maxPause. Each question
 // lets the server look every millisecond for at most serverWait: short enough for any
 // statement_timeout, and for a vacuum that waits for the snapshot.
 const (
@@ -34,14 +34,22 @@ const (
 	idleTimeout    = 10 * time.Second
 )
 
-// Watcher wakes its subscribers when an event may have been published. It is safe for
-// concurrent use.
+// News is a kind of news.
+type News int
+
+// The kinds of news: events were published, or jobs became ready.
+const (
+	Events News = iota
+	Jobs
+)
+
+// Watcher wakes its subscribers when there may be news. It is safe for concurrent use.
 type Watcher struct {
 	pool *pg.Pool
 	log  *slog.Logger
 
 	mu            sync.Mutex
-	subscribers   map[chan struct{}]bool
+	subscribers   map[chan struct{}]News
 	notifying     bool // a notification is being sent
 	notifyPending bool // another notification has to follow
 	closed        bool
@@ -60,7 +68,7 @@ type Watcher struct {
 func New(pool *pg.Pool, log *slog.Logger) *Watcher {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Watcher{
-		pool: pool, log: log, subscribers: map[chan struct{}]bool{}, ctx: ctx, stop: stop,
+		pool: pool, log: log, subscribers: map[chan struct{}]News{}, ctx: ctx, stop: stop,
 		running: make(chan struct{}, 1), idleTimeout: idleTimeout,
 	}
 }
@@ -78,14 +86,14 @@ func (w *Watcher) Close() {
 	w.goroutines.Wait()
 }
 
-// Subscribe returns a channel that receives when an event may have been published,
-// and a function that ends the subscription. The channel buffers one value, so a
-// subscriber that is busy misses nothing.
-func (w *Watcher) Subscribe() (published <-chan struct{}, unsubscribe func()) {
+// Subscribe returns a channel that receives when there may be news of a kind, and a
+// function that ends the subscription. The channel buffers one value, so a subscriber
+// that is busy misses nothing.
+func (w *Watcher) Subscribe(kind News) (news <-chan struct{}, unsubscribe func()) {
 	c := make(chan struct{}, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.subscribers[c] = true
+	w.subscribers[c] = kind
 	return c, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -93,10 +101,13 @@ func (w *Watcher) Subscribe() (published <-chan struct{}, unsubscribe func()) {
 	}
 }
 
-func (w *Watcher) wake() {
+func (w *Watcher) wake(kind News) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for c := range w.subscribers {
+	for c, wanted := range w.subscribers {
+		if wanted != kind {
+			continue
+		}
 		select {
 		case c <- struct{}{}:
 		default: // a value is waiting in the channel
@@ -104,11 +115,11 @@ func (w *Watcher) wake() {
 	}
 }
 
-// Published reports that this process has published events. It wakes the subscribers
-// in this process and notifies other processes: at most once in notifyInterval, so
-// that one notification stands for many events.
-func (w *Watcher) Published() {
-	w.wake()
+// Announce reports that this process has published events or enqueued jobs. It wakes the
+// subscribers in this process and notifies other processes: at most once in
+// notifyInterval, so that one notification stands for many events and jobs.
+func (w *Watcher) Announce(kind News) {
+	w.wake(kind)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -124,7 +135,7 @@ func (w *Watcher) Published() {
 func (w *Watcher) notify() {
 	for {
 		if err := pg.Notify(w.ctx, w.pool); err != nil && w.ctx.Err() == nil {
-			w.log.Debug("notify other processes of published events", "error", err)
+			w.log.Debug("notify other processes of news", "error", err)
 		}
 		select {
 		case <-w.ctx.Done():
@@ -152,7 +163,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	defer func() { <-w.running }()
 	for ctx.Err() == nil {
 		if err := w.watch(ctx); err != nil && ctx.Err() == nil {
-			w.log.Warn("watch the log, workers poll meanwhile", "error", err)
+			w.log.Warn("watch for news, workers poll meanwhile", "error", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(retryDelay):
@@ -216,51 +227,53 @@ func (w *Watcher) watch(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(retryDelay, cancel) })()
 	p := poller{conn: conn, listens: w.pool.Direct(), pause: minPause}
 	for {
-		published, err := p.poll(ctx, queryCtx)
+		events, jobs, err := p.poll(ctx, queryCtx)
 		if err != nil {
 			return err
 		}
-		if published {
-			w.wake()
+		if events {
+			w.wake(Events)
+		}
+		if jobs {
+			w.wake(Jobs)
 		}
 	}
 }
 
-// poller asks for new events on one connection.
+// poller asks for news on one connection.
 type poller struct {
-	conn     *pgx.Conn
-	listens  bool // the connection receives notifications
-	progress pg.Progress
-	active   time.Time // last time that an id was drawn or a notification came
-	pause    time.Duration
+	conn    *pgx.Conn
+	listens bool // the connection receives notifications
+	news    pg.News
+	active  time.Time // last time that a transaction wrote something new, or a notification came
+	pause   time.Duration
 }
 
-// poll waits for the pause and asks once. It reports whether events may have been
-// published.
-func (p *poller) poll(ctx, queryCtx context.Context) (bool, error) {
+// poll waits for the pause and asks once. It reports whether there may be new events, and
+// jobs.
+func (p *poller) poll(ctx, queryCtx context.Context) (events, jobs bool, err error) {
 	pause, onServer := p.pause, time.Duration(0)
 	if p.listens && p.pause == minPause { // through a pooler, a wait on the server would occupy a connection
 		pause, onServer = 0, serverWait
 	}
 	notified, err := p.wait(ctx, pause)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
-	progress, err := pg.AwaitEvents(queryCtx, p.conn, p.progress, onServer)
-	if err != nil {
-		return false, err
+	before := p.news
+	if p.news, err = pg.AwaitNews(queryCtx, p.conn, before, onServer); err != nil {
+		return false, false, err
 	}
 	now := time.Now()
-	if notified || progress.Drawn != p.progress.Drawn {
+	if notified || p.news.Moved(before) {
 		p.active = now
 	}
-	p.progress = progress
 	if now.Sub(p.active) < activeFor {
 		p.pause = minPause
 	} else {
 		p.pause = min(2*p.pause, maxPause)
 	}
-	return notified || progress.Arrived, nil
+	return notified || p.news.Events, notified || p.news.Jobs, nil
 }
 
 // wait returns after the pause or at the first notification. It removes all received

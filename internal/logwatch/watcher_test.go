@@ -51,7 +51,7 @@ func TestKeepRunning(t *testing.T) {
 
 	first, second := w.KeepRunning(), w.KeepRunning()
 	await.True(t, "a connection watches", func() bool { return watchingConnections(t, observer) > 0 })
-	published, unsubscribe := w.Subscribe()
+	published, unsubscribe := w.Subscribe(logwatch.Events)
 	defer unsubscribe()
 	await.True(t, "the subscriber is woken", func() bool {
 		if _, err := observer.Exec(t.Context(), "select posthorn.publish('default', 'e')"); err != nil {

@@ -158,9 +158,3 @@ func jobColumnsOf(jobs []NewJob) jobColumns {
 type texts []string
 
 func (t texts) literal() string { return "{" + strings.Join(t, ",") + "}" }
-
-// JobNews returns a number that rises whenever jobs become ready. It rises before the
-// transaction commits that makes them ready.
-func JobNews(ctx context.Context, db DB) (int64, error) {
-	return Value[int64](Within(ctx, pollTime), db, "look for jobs", "select posthorn.job_news()")
-}

@@ -25,13 +25,22 @@ type ClaimedJob struct {
 	LeaseUntil  time.Time       `json:"lease_until"`
 }
 
+const jobFields = `
+	id, attempt, title, coalesce(description, ''), tags, payload, metadata, priority, retry_count, max_retries, run_at,
+	created_at, lease_until
+`
+
+// scanJob scans the columns of jobFields. JSON is taken as bytes, which are not parsed.
+func scanJob(row pgx.CollectableRow) (j ClaimedJob, err error) {
+	return j, row.Scan(&j.ID, &j.Attempt, &j.Title, &j.Description, &j.Tags, (*[]byte)(&j.Payload), (*[]byte)(&j.Metadata),
+		&j.Priority, &j.RetryCount, &j.MaxRetries, &j.RunAt, &j.CreatedAt, &j.LeaseUntil)
+}
+
 // ClaimJobs hands out to a worker the oldest due jobs that have one of some tags, higher
 // priorities first. Without tags, it hands out jobs that have none.
 func ClaimJobs(ctx context.Context, db DB, namespace, worker string, tags []string, maxJobs int, leaseFor time.Duration) ([]ClaimedJob, error) {
-	return Collect(ctx, db, "claim jobs", pgx.RowToStructByPos[ClaimedJob], `
-		select id, attempt, title, coalesce(description, ''), tags, payload, metadata, priority, retry_count, max_retries, run_at,
-			created_at, lease_until
-		from posthorn.claim_jobs($1::text, $2::text, $3::text[], $4::int, $5::text::interval)`,
+	return Collect(ctx, db, "claim jobs", scanJob,
+		"select"+jobFields+"from posthorn.claim_jobs($1::text, $2::text, $3::text[], $4::int, $5::text::interval)",
 		namespace, worker, tagsOf(tags), maxJobs, Period(leaseFor))
 }
 
@@ -116,10 +125,10 @@ func CompleteJob(ctx context.Context, db DB, h HeldJob, d JobDone) (JobReport, e
 }
 
 // CompleteJobs finishes several jobs of one worker, each fenced by its attempt, and returns
-// the ids of those that the worker had. executionTimesMS may be nil.
-func CompleteJobs(ctx context.Context, db DB, worker string, jobs []int64, attempts []int32, executionTimesMS []int64) ([]int64, error) {
+// the ids of those that the worker had.
+func CompleteJobs(ctx context.Context, db DB, worker string, done DoneJobs) ([]int64, error) {
 	return Collect(ctx, db, "complete jobs", pgx.RowTo[int64],
-		"select posthorn.complete_jobs($1::text, $2::bigint[], $3::int[], $4::bigint[])", worker, jobs, attempts, executionTimesMS)
+		"select posthorn.complete_jobs($1::text, $2::bigint[], $3::int[], $4::bigint[])", worker, done.IDs, done.Attempts, done.ExecutionTimesMS)
 }
 
 // JobFailure is the report of an attempt that failed.
@@ -151,4 +160,10 @@ func ReleaseJobs(ctx context.Context, db DB, worker string, jobs []int64, attemp
 func HeartbeatJobs(ctx context.Context, db DB, worker string, jobs []int64, attempts []int32, leaseFor time.Duration) ([]int64, error) {
 	return Collect(ctx, db, "heartbeat jobs", pgx.RowTo[int64],
 		"select posthorn.heartbeat_jobs($1::text, $2::bigint[], $3::int[], $4::text::interval)", worker, jobs, attempts, Period(leaseFor))
+}
+
+// HeldJobs returns the ids of those jobs that the worker still has, and changes nothing.
+func HeldJobs(ctx context.Context, db DB, worker string, jobs []int64, attempts []int32) ([]int64, error) {
+	return Collect(Within(ctx, pollTime), db, "held jobs", pgx.RowTo[int64],
+		"select posthorn.held_jobs($1::text, $2::bigint[], $3::int[])", worker, jobs, attempts)
 }

@@ -176,13 +176,3 @@ func TestJobLimitsAndPauses(t *testing.T) {
 		}
 	})
 }
-
-func TestJobNewsRises(t *testing.T) {
-	everyMode(t, func(t *testing.T, db *pg.Pool) {
-		before := must(pg.JobNews(t.Context(), db))(t)
-		must(pg.Enqueue(t.Context(), db, ns, pg.NewJob{Title: "a"}))(t)
-		if after := must(pg.JobNews(t.Context(), db))(t); after <= before {
-			t.Errorf("news went from %d to %d", before, after)
-		}
-	})
-}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/internal/component"
+	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/observe"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/process"
@@ -41,7 +42,8 @@ const leaseFor = 10 * time.Second
 
 func configFor(c component.Client, metrics *observe.Webhooks, sender *send.Client) Config {
 	return Config{
-		Owner: "sender-" + process.NewName(), Send: sender.Send, News: c.Watch.Subscribe,
+		Owner: "sender-" + process.NewName(), Send: sender.Send,
+		News: func() (<-chan struct{}, func()) { return c.Watch.Subscribe(logwatch.Events) },
 		Open: func(ctx context.Context, namespace string, e *pg.Event) error {
 			err := c.Box.Open(ctx, namespace, e)
 			switch {

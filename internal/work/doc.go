@@ -1,33 +1,13 @@
-// Package work takes jobs and has them done. It owns who looks for jobs and when,
-// that a job stays with its worker while that lives, and that its end is
-// recorded. What may be taken, and what becomes of a failed job, is up to the
-// functions of the schema.
+// Package work works on jobs. It owns when a process looks for jobs, that it keeps the
+// jobs that it has, and that their ends are recorded. The functions of the schema own
+// which jobs are claimed, and what happens to a job that has failed.
 //
-// A [Bell] rings when there may be jobs: one poller, however many wait. Who wants
-// to wait for jobs joins it and claims by itself:
+// [Run] works on the jobs of some tags, as a kind of work of package worker. A worker
+// takes several jobs at once if they are short, and runs them side by side. Jobs that have
+// succeeded are completed by the next take, in the same round trip, or together after a
+// moment. Each report is fenced by the attempt. A heartbeat extends the leases, and twice
+// a second the jobs in progress are compared with the database, so that the handler of a
+// cancelled job ends.
 //
-//	w := bell.Join(namespace, tags) // before the first look, so that no ring is missed
-//	defer w.Leave()
-//	for {
-//		jobs, err := pg.ClaimJobs(…)
-//		if err != nil || len(jobs) > 0 {
-//			w.Found() // there may be more: the next in line looks
-//			return jobs, err
-//		}
-//		if !w.Wait(ctx) {
-//			return nil, ctx.Err() // nothing came
-//		}
-//	}
-//
-// Those that join with the same namespace and tags stand in one line, and a ring
-// lets only the first of them look: a thousand waiters cost one claim. It
-// promises nothing: a ring may find nothing, since a sequence moves before the
-// transaction commits that moved it. So it rings again, a few times at growing
-// distances and once a second at least.
-//
-// [Run] works off the jobs of some tags, as a kind of work of package worker. A
-// worker claims some at once, in batches where they are short, and handles them side
-// by side; what is done is completed together with what other workers have done,
-// each fenced by its attempt. A heartbeat extends what is in hand, and finds out
-// what was cancelled, reset or lost.
+// [Queues] let workers and requests wait for jobs.
 package work

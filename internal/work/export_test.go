@@ -1,4 +1,7 @@
 package work
 
-// Always is set before the tests begin.
-var Always = &always
+// Intervals that are set before the tests begin.
+var (
+	Regularly      = &regularly
+	HeartbeatEvery = &heartbeatEvery
+)

@@ -12,15 +12,15 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// Job is a job in the hands of this process.
+// Job is a job that this process has.
 type Job struct {
 	worker.Hold
 	pg.ClaimedJob
 	kind  *kind
 	took  time.Duration
-	noted bool // that it has begun is in the log; the heartbeat's
+	noted bool // the log has its start; used by the heartbeat
 
-	reported atomic.Bool // that it is lost
+	reported atomic.Bool // it was reported as lost
 
 	mu     sync.Mutex
 	began  time.Time // in a handler
@@ -37,7 +37,7 @@ func (j *Job) begin() {
 	j.kind.heartbeat.Hasten(j, noteAfter)
 }
 
-// state is how long a handler has had the job, and whether a transaction of the
+// state returns how long a handler has had the job, and whether a transaction of the
 // handler finishes it.
 func (j *Job) state() (running time.Duration, ending bool) {
 	j.mu.Lock()
@@ -52,7 +52,7 @@ func (j *Job) fence() pg.HeldJob {
 	return pg.HeldJob{ID: j.ID, Worker: j.kind.Worker, Attempt: j.Attempt}
 }
 
-// SetResult keeps what is recorded with the end of the job, if it ends well.
+// SetResult sets the result that is saved when the job completes.
 func (j *Job) SetResult(result json.RawMessage) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -65,8 +65,8 @@ func (j *Job) answer() json.RawMessage {
 	return j.result
 }
 
-// Progress notes how far the handler is. It fails with [pg.ErrLeaseLost] when the
-// job was taken away.
+// Progress records the progress of the handler. It fails with [pg.ErrLeaseLost] if the job
+// was taken away.
 func (j *Job) Progress(ctx context.Context, progress json.RawMessage) error {
 	asked := time.Now()
 	err := j.Settle(func() (bool, error) {
@@ -80,9 +80,9 @@ func (j *Job) Progress(ctx context.Context, progress json.RawMessage) error {
 	return err
 }
 
-// Complete finishes the job in a transaction of the caller's: it is done if and
-// only if that commits. From then on the lease is not extended: a heartbeat would
-// wait for that transaction, and then not find the job.
+// Complete completes the job in a transaction of the caller: the job is done if and only
+// if that commits. After the call the lease is not extended: a heartbeat would wait for
+// that transaction, and then not find the job.
 func (j *Job) Complete(ctx context.Context, db pg.DB) error {
 	j.mu.Lock()
 	took, result := time.Since(j.began).Milliseconds(), j.result
@@ -92,10 +92,10 @@ func (j *Job) Complete(ctx context.Context, db pg.DB) error {
 	return err
 }
 
-// handle runs the handler, and sees to it that its answer is recorded.
+// handle calls the handler, and records the result.
 func (k *kind) handle(work context.Context, j *Job) {
 	if j.Lost() {
-		k.open.Add(-1)
+		k.freeRoom(1)
 		k.forget(j)
 		return
 	}
@@ -104,19 +104,18 @@ func (k *kind) handle(work context.Context, j *Job) {
 	began := time.Now()
 	err := worker.Call(ctx, began, k.Timeout, func(ctx context.Context) error { return k.Handle(ctx, j) })
 	j.took = time.Since(began)
-	k.pace.took(j.took)
+	k.duration.add(j.took)
 	k.Observe.Handled(ctx, &j.ClaimedJob, j.took, err)
-	k.open.Add(-1)
+	k.freeRoom(1)
 	snooze, snoozed := errors.AsType[*worker.ReleaseError](err)
 	switch {
-	case j.Lost(): // what it did counts for nothing here
+	case j.Lost(): // another worker has it, or it has ended
 		k.forget(j)
 	case err == nil && j.answer() == nil:
 		k.done.add(j)
-		k.madeRoom()
 	case err == nil:
 		k.completeOne(work, j)
-	case work.Err() != nil: // our own hurry is no failure of the job's
+	case work.Err() != nil: // a handler that this process has interrupted has not failed
 		k.giveBack(work, []*Job{j})
 	case snoozed:
 		k.snooze(work, j, snooze)
@@ -125,7 +124,7 @@ func (k *kind) handle(work context.Context, j *Job) {
 	}
 }
 
-// snooze puts the job off as its handler asks.
+// snooze puts the job off, as the handler asked.
 func (k *kind) snooze(work context.Context, j *Job, request *worker.ReleaseError) {
 	k.settled(j, k.settleOne(work, j, func(ctx context.Context) error {
 		_, err := pg.SnoozeJob(ctx, k.Pool, j.fence(), min(request.After, longest), worker.Clip(request.Error()))
@@ -136,7 +135,7 @@ func (k *kind) snooze(work context.Context, j *Job, request *worker.ReleaseError
 // longest is the longest delay of a retry or a snooze.
 const longest = 10 * 365 * 24 * time.Hour
 
-// failureOf turns a handler's error into what the database understands.
+// failureOf returns the failure that the database records for a handler's error.
 func failureOf(err error) pg.JobFailure {
 	f := pg.JobFailure{Error: worker.Clip(err.Error())}
 	if _, ok := errors.AsType[*worker.PermanentError](err); ok {
@@ -180,7 +179,7 @@ func (k *kind) recordFailure(work context.Context, j *Job, f pg.JobFailure, caus
 	}
 }
 
-// settleOne is settle for one job, which is over when that succeeds.
+// settleOne is settle for one job, which has ended if the function succeeds.
 func (k *kind) settleOne(work context.Context, j *Job, record func(ctx context.Context) error) error {
 	ctx, cancel := worker.Outlast(work, k.LeaseFor)
 	defer cancel()
@@ -191,8 +190,7 @@ func (k *kind) settleOne(work context.Context, j *Job, record func(ctx context.C
 	})
 }
 
-// settled ends what there is to do with a job whose end was recorded, or could
-// not be.
+// settled ends the keeping of a job after an attempt to record its end.
 func (k *kind) settled(j *Job, err error) {
 	switch {
 	case errors.Is(err, pg.ErrLeaseLost):

@@ -12,77 +12,85 @@ import (
 	"github.com/posthorn/posthorn/internal/worker"
 )
 
-// Config says which jobs to work off, and how.
+// Config says which jobs to work on, and how.
 type Config struct {
 	Pool      *pg.Pool
-	Bell      *Bell
+	Queues    *Queues
 	Namespace string
-	Worker    string // its name, which nobody else has
+	Worker    string // its name, which no other worker has
 	Tags      []string
 	Handle    func(ctx context.Context, j *Job) error
 
 	Concurrency int           // jobs that are handled at once
-	BatchSize   int           // jobs that are taken at once, where they are short
-	LeaseFor    time.Duration // how long after the end of this process others get its jobs
+	BatchSize   int           // most jobs in one take, beyond those that can start at once
+	LeaseFor    time.Duration // how long after the end of this process other workers get its jobs
 	Timeout     time.Duration // of one call of Handle; 0 for none
 
 	Log     *slog.Logger
 	Observe Observer
 }
 
-// Observer hears of what happens. Its methods are called from many goroutines,
-// and must be quick.
+// Observer is notified of jobs, for metrics and traces. Its methods are called from many
+// goroutines, and must be quick.
 type Observer interface {
-	// Handling: a job is about to be handled, in the context that is returned.
+	// Handling is called before a job is handled, in the context that it returns.
 	Handling(ctx context.Context, j *pg.ClaimedJob) context.Context
-	// Handled: that is over. The context is what Handling returned.
+	// Handled is called after the handler, with the context of Handling.
 	Handled(ctx context.Context, j *pg.ClaimedJob, took time.Duration, err error)
-	// Settle runs what records the end of jobs.
+	// Settle calls a function that records the ends of jobs.
 	Settle(ctx context.Context, jobs []*pg.ClaimedJob, settle func(ctx context.Context) error) error
-	// Failed: a failure was recorded; dead says that it was the last.
+	// Failed is called when a failure was recorded; dead means that it was the last one.
 	Failed(j *pg.ClaimedJob, dead bool)
-	// LeaseLost: a job was taken away while it was in hand.
+	// LeaseLost is called when a job was taken away while this process had it.
 	LeaseLost()
 }
 
-// kind is the kind of work that jobs are. A worker takes some of them at once.
+// heartbeatEvery is the longest interval of heartbeats, so that a job in progress does not
+// count as stalled. It is a variable for tests, which set it before they begin.
+var heartbeatEvery = 10 * time.Second
+
+const (
+	// noteAfter is how long a handler runs until its start is recorded. The end of a
+	// shorter job records its start too.
+	noteAfter = time.Second
+	// checkEvery is the interval in which jobs in progress are compared with the database.
+	checkEvery = 500 * time.Millisecond
+	// takesAtOnce is the number of takes in progress: while one waits for the disk, the
+	// other one claims.
+	takesAtOnce = 2
+)
+
+// kind is the kind of work that jobs are.
 type kind struct {
 	Config
-	stop   context.Context
-	waiter *Waiter       // of the worker that may take
-	look   bool          // the last claim found all that it asked for, or failed; of the same worker
-	room   chan struct{} // receives when there may be room for more
+	stop     context.Context
+	waiter   *Waiter
+	awaiting chan struct{} // held by the goroutine that waits with the waiter
+	more     atomic.Bool   // the last claim returned as many jobs as it asked for, or failed
+	hasRoom  chan struct{} // receives when there may be room for more jobs
 
 	heartbeat worker.Heartbeat[*Job]
 	done      completer
 	settling  worker.Retry
 	extending worker.Trouble
 	failing   worker.Failures
-	pace      pace
-	open      atomic.Int64 // jobs that are not begun, or in a handler
+	duration  averageDuration
 
 	mu   sync.Mutex
-	held map[int64]*Job
+	open int            // jobs that are asked for, not begun, or in a handler
+	held map[int64]*Job // jobs whose end is not recorded
 }
 
-// How often to say that jobs are in hand: well within their leases, and before
-// they count as stalled; and after how long it is worth an entry in the log that
-// a handler has begun. What is shorter says all of it when it ends.
-const (
-	heartbeatEvery = 10 * time.Second
-	noteAfter      = time.Second
-)
-
-// Run works until stop ends. Then it takes nothing more, gives back what it has
-// not begun, and returns when the rest is done. The contexts of handlers come from
-// work, so when that ends too, they should return; what they leave undone goes
-// back. It returns an error when jobs cannot be taken and time will not change
-// that.
+// Run works until stop ends. Then it takes no more jobs, gives back those that have not
+// begun, and returns when the others are done. The contexts of handlers are derived from
+// work, so handlers should return when it ends; jobs that are not done then go back. Run
+// returns an error if jobs cannot be taken and a retry cannot help.
 func Run(stop, work context.Context, config Config) error {
 	config.Log = config.Log.With("tags", config.Tags)
 	k := &kind{
-		Config: config, stop: stop, look: true, waiter: config.Bell.Join(config.Namespace, config.Tags),
-		room: make(chan struct{}, 1), done: completer{wake: make(chan struct{}, 1)}, held: map[int64]*Job{},
+		Config: config, stop: stop, waiter: config.Queues.Join(config.Namespace, config.Tags),
+		awaiting: make(chan struct{}, 1), hasRoom: make(chan struct{}, 1), held: map[int64]*Job{},
+		done:      completer{wake: make(chan struct{}, 1)},
 		extending: worker.Trouble{Log: config.Log, Message: "cannot extend leases of jobs yet"},
 		failing:   worker.Failures{Log: config.Log},
 		settling: worker.Retry{
@@ -91,8 +99,9 @@ func Run(stop, work context.Context, config Config) error {
 		},
 	}
 	defer k.waiter.Leave()
+	k.more.Store(true)
 	k.heartbeat = worker.Heartbeat[*Job]{
-		Every: min(config.LeaseFor/3, heartbeatEvery), AtOnce: mostAtOnce, ExtendAll: k.extend, Stuck: k.leaveToExpire,
+		Every: min(config.LeaseFor/3, heartbeatEvery), AtOnce: maxBatch, ExtendAll: k.extend, Stuck: k.leaveToExpire,
 	}
 	if config.Timeout > 0 {
 		k.heartbeat.Patience = config.Timeout + config.LeaseFor
@@ -100,100 +109,132 @@ func Run(stop, work context.Context, config Config) error {
 	k.heartbeat.Init()
 	var completing sync.WaitGroup
 	completing.Go(func() { k.complete(work) })
-	err := worker.Run(stop, work, k, worker.Config{Workers: config.Concurrency, Log: config.Log, Ends: pg.IsFinal})
+	err := worker.Run(stop, work, k, worker.Config{
+		Workers: config.Concurrency, Takes: takesAtOnce, Log: config.Log, Ends: pg.IsFinal,
+	})
 	k.done.close()
 	completing.Wait()
 	return err
 }
 
-// batch is some jobs that were taken at once.
+// batch is the jobs of one take.
 type batch struct{ jobs []*Job }
 
-// Room waits until it is time to look for jobs and there is room for some: one for
-// each handler that has nothing to do, and where jobs are short, as many as will
-// be begun in the next moment. Those are taken in good time, and not one by one.
+// Room waits until there may be jobs and there is room for some, and reserves that room:
+// one job for each handler that is idle and, if jobs are short, those that will start in
+// the next moment.
 func (k *kind) Room(stop context.Context) int {
-	if !k.look && !k.waiter.Wait(stop) {
+	if !k.awaitJobs(stop) {
 		return 0
 	}
 	for stop.Err() == nil {
-		if n := k.roomNow(); n > 0 {
+		if n := k.reserve(); n > 0 {
 			return n
 		}
 		select {
 		case <-stop.Done():
-		case <-k.room:
+		case <-k.hasRoom:
 		}
 	}
 	return 0
 }
 
-func (k *kind) roomNow() int {
-	ahead := k.pace.ahead(k.Concurrency, k.BatchSize)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	n := k.Concurrency + ahead - int(k.open.Load())
-	n = min(n, k.Concurrency+2*k.BatchSize-len(k.held)) // what is done has to be recorded too
-	if n <= ahead/2 {
-		return 0
+// awaitJobs waits for news, unless there are more jobs. One goroutine waits at a time.
+func (k *kind) awaitJobs(stop context.Context) bool {
+	if k.more.Load() {
+		return true
 	}
-	return min(n, k.Concurrency+k.BatchSize)
+	select {
+	case k.awaiting <- struct{}{}:
+	case <-stop.Done():
+		return false
+	}
+	defer func() { <-k.awaiting }()
+	return k.more.Load() || k.waiter.Wait(stop)
 }
 
-// madeRoom lets the worker that may take see whether there is room.
-func (k *kind) madeRoom() {
+func (k *kind) reserve() int {
+	ahead := k.duration.jobsAhead(k.Concurrency, takesAtOnce*k.BatchSize)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := k.Concurrency + ahead - k.open
+	n = min(n, k.Concurrency+2*takesAtOnce*k.BatchSize-len(k.held)) // jobs that are done have to be recorded too
+	if n <= min(ahead, k.BatchSize)/2 {
+		return 0
+	}
+	n = min(n, k.Concurrency+k.BatchSize)
+	k.open += n
+	return n
+}
+
+// freeRoom notes that n jobs are not open any more.
+func (k *kind) freeRoom(n int) {
+	k.mu.Lock()
+	k.open -= n
+	k.mu.Unlock()
+	k.signalRoom()
+}
+
+func (k *kind) signalRoom() {
 	select {
-	case k.room <- struct{}{}:
+	case k.hasRoom <- struct{}{}:
 	default:
 	}
 }
 
-// Take claims jobs.
+// Take claims jobs, and completes those that are done.
 func (k *kind) Take(work context.Context, n int, _ *batch) (*batch, error) {
 	asked := time.Now()
-	k.look = true
-	claimed, err := pg.ClaimJobs(work, k.Pool, k.Namespace, k.Worker, k.Tags, n, k.LeaseFor)
-	if err != nil {
-		k.waiter.Found() // others may be luckier
-		return nil, err
+	k.more.Store(true)
+	taken := k.takeAndComplete(work, n)
+	if taken.ClaimError != nil {
+		k.freeRoom(n)
+		k.waiter.Found() // another waiter may succeed
+		return nil, taken.ClaimError
 	}
-	if k.look = len(claimed) == n; k.look {
+	k.freeRoom(n - len(taken.Jobs))
+	if more := len(taken.Jobs) == n; more {
 		k.waiter.Found()
+	} else {
+		k.more.Store(false)
 	}
-	if len(claimed) == 0 {
+	if len(taken.Jobs) == 0 {
 		return nil, nil
 	}
-	b := &batch{jobs: make([]*Job, len(claimed))}
-	for i := range claimed {
-		j := &Job{ClaimedJob: claimed[i], kind: k}
-		j.Init(work, asked, k.LeaseFor)
-		b.jobs[i] = j
-		k.open.Add(1)
-		k.mu.Lock()
-		earlier := k.held[j.ID]
-		k.held[j.ID] = j
-		k.mu.Unlock()
-		if earlier != nil { // it was reset, or its lease passed, and came back to us
-			k.reportLost(earlier, earlier.Settle(func() (bool, error) { return false, pg.ErrLeaseLost }))
-		}
-		k.heartbeat.Add(j)
+	b := &batch{jobs: make([]*Job, len(taken.Jobs))}
+	for i := range taken.Jobs {
+		b.jobs[i] = k.hold(work, asked, taken.Jobs[i])
 	}
 	return b, nil
+}
+
+// hold starts to keep a job that was claimed.
+func (k *kind) hold(work context.Context, asked time.Time, claimed pg.ClaimedJob) *Job {
+	j := &Job{ClaimedJob: claimed, kind: k}
+	j.Init(work, asked, k.LeaseFor)
+	k.mu.Lock()
+	earlier := k.held[j.ID]
+	k.held[j.ID] = j
+	k.mu.Unlock()
+	if earlier != nil { // it was reset, or its lease expired, and this process has claimed it again
+		k.reportLost(earlier, earlier.Settle(func() (bool, error) { return false, pg.ErrLeaseLost }))
+	}
+	k.heartbeat.Add(j)
+	return j
 }
 
 // Rest has nothing to do: Room waits for news.
 func (k *kind) Rest(stop context.Context) bool { return stop.Err() == nil }
 
-// Runner returns a function that handles jobs side by side, and gives back those that were not
-// begun when it is told to stop.
+// Runner returns a function that handles the jobs of a batch side by side. After stop it
+// gives back those that have not begun.
 func (k *kind) Runner(w *worker.Worker) func(work context.Context, b *batch) bool {
 	return func(work context.Context, b *batch) bool {
 		begun := w.SideBySide(k.stop, len(b.jobs), func(i int) {
 			j := b.jobs[i]
 			k.handle(work, j)
 		})
-		k.open.Add(int64(begun - len(b.jobs)))
-		k.giveBack(work, b.jobs[begun:])
+		k.Release(work, &batch{jobs: b.jobs[begun:]})
 		return false
 	}
 }
@@ -204,80 +245,117 @@ func (k *kind) Finish(context.Context, *batch) {}
 // Lost has nothing to do either.
 func (k *kind) Lost(*batch) {}
 
-// Release gives back jobs that were not begun.
+// Release gives back jobs that have not begun.
 func (k *kind) Release(work context.Context, b *batch) {
-	k.open.Add(int64(-len(b.jobs)))
+	k.freeRoom(len(b.jobs))
 	k.giveBack(work, b.jobs)
 }
 
-// KeepAlive extends what is in hand until ctx ends.
-func (k *kind) KeepAlive(ctx context.Context) { k.heartbeat.Run(ctx) }
+// KeepAlive extends leases until ctx ends. Between heartbeats it checks the jobs in progress.
+func (k *kind) KeepAlive(ctx context.Context) {
+	var checking sync.WaitGroup
+	checking.Go(func() {
+		for k.heartbeat.Every > checkEvery && worker.Pause(ctx, checkEvery) {
+			k.check(ctx)
+		}
+	})
+	k.heartbeat.Run(ctx)
+	checking.Wait()
+}
 
-// extend extends leases, and finds out what was cancelled, reset or lost.
-func (k *kind) extend(ctx context.Context, jobs []*Job) {
-	var held []*Job
+// check compares the jobs in progress with the database, and ends the contexts of jobs
+// that were cancelled, reset or taken over. Short jobs end before they are checked.
+func (k *kind) check(ctx context.Context) {
+	var long []*Job
+	for _, j := range k.heartbeat.All() {
+		if running, ending := j.state(); running >= checkEvery && !ending {
+			long = append(long, j)
+		}
+	}
+	for len(long) > 0 && ctx.Err() == nil {
+		n := min(len(long), maxBatch)
+		worker.Unsettled(long[:n], func(jobs []*Job) {
+			ids, attempts := fences(jobs)
+			if held, err := pg.HeldJobs(ctx, k.Pool, k.Worker, ids, attempts); err == nil { // else heartbeats report it
+				k.endLost(jobs, held)
+			}
+		})
+		long = long[n:]
+	}
+}
+
+// endLost ends the contexts of those jobs that this worker does not hold any more.
+func (k *kind) endLost(jobs []*Job, heldIDs []int64) {
+	held := make(map[int64]bool, len(heldIDs))
+	for _, id := range heldIDs {
+		held[id] = true
+	}
 	for _, j := range jobs {
-		running, ending := j.state()
-		if running >= noteAfter && !j.noted {
-			_, err := pg.StartJob(ctx, k.Pool, j.fence())
-			j.noted = err == nil
-		}
-		if !ending { // its row may be locked by a transaction of its handler
-			held = append(held, j)
-		}
-	}
-	if len(held) == 0 {
-		return
-	}
-	asked := time.Now()
-	ids, attempts := fences(held)
-	kept, err := pg.HeartbeatJobs(ctx, k.Pool, k.Worker, ids, attempts, k.LeaseFor)
-	if err != nil {
-		k.extending.Report(err)
-		for _, j := range held {
-			k.heartbeat.Hasten(j, time.Second)
-		}
-		return
-	}
-	k.extending.Over()
-	still := make(map[int64]bool, len(kept))
-	for _, id := range kept {
-		still[id] = true
-	}
-	for _, j := range held {
-		if still[j.ID] {
-			j.Extended(asked, k.LeaseFor)
-		} else {
+		if !held[j.ID] {
 			j.Gone(pg.ErrLeaseLost)
 			k.reportLost(j, context.Cause(j.Context()))
 		}
 	}
 }
 
+// extend extends leases, and finds jobs that were cancelled, reset or taken over.
+func (k *kind) extend(ctx context.Context, jobs []*Job) {
+	var kept []*Job
+	for _, j := range jobs {
+		running, ending := j.state()
+		if ending { // its row may be locked by a transaction of its handler
+			continue
+		}
+		if running >= noteAfter && !j.noted {
+			_, err := pg.StartJob(ctx, k.Pool, j.fence())
+			j.noted = err == nil
+		}
+		kept = append(kept, j)
+	}
+	if len(kept) == 0 {
+		return
+	}
+	asked := time.Now()
+	ids, attempts := fences(kept)
+	held, err := pg.HeartbeatJobs(ctx, k.Pool, k.Worker, ids, attempts, k.LeaseFor)
+	if err != nil {
+		k.extending.Report(err)
+		for _, j := range kept {
+			k.heartbeat.Hasten(j, time.Second)
+		}
+		return
+	}
+	k.extending.Over()
+	for _, j := range kept {
+		j.Extended(asked, k.LeaseFor) // of a lost one too, whose context ends below
+	}
+	k.endLost(kept, held)
+}
+
 func (k *kind) leaveToExpire(j *Job) {
 	k.Log.Error("a handler does not return although its time is over: its job is left to expire", "job", j.ID, "attempt", j.Attempt)
 }
 
-// reportLost reports, once, that a job is lost, if that is what an error says.
+// reportLost reports once that a job is lost, if the error says so.
 func (k *kind) reportLost(j *Job, err error) {
 	if errors.Is(err, pg.ErrLeaseLost) && !j.reported.Swap(true) {
 		k.Observe.LeaseLost()
-		k.Log.Warn("job lost: it was cancelled, reset or taken by others", "job", j.ID, "attempt", j.Attempt)
+		k.Log.Warn("job lost: it was cancelled, reset or taken by another worker", "job", j.ID, "attempt", j.Attempt)
 	}
 }
 
-// forget ends what there is to do with a job.
+// forget ends the keeping of a job.
 func (k *kind) forget(j *Job) {
 	k.heartbeat.Remove(j)
 	k.mu.Lock()
-	if k.held[j.ID] == j { // it may have come again
+	if k.held[j.ID] == j { // it may have been claimed again
 		delete(k.held, j.ID)
 	}
 	k.mu.Unlock()
-	k.madeRoom()
+	k.signalRoom()
 }
 
-// giveBack returns jobs at once, as far as they are ours.
+// giveBack returns jobs to the queue at once, those that this worker still has.
 func (k *kind) giveBack(work context.Context, jobs []*Job) {
 	if len(jobs) == 0 {
 		return
@@ -289,28 +367,30 @@ func (k *kind) giveBack(work context.Context, jobs []*Job) {
 		return err
 	})
 	if err != nil {
-		k.Log.Warn("cannot give jobs back; they expire", "jobs", len(jobs), "error", err)
+		k.Log.Warn("cannot give jobs back; their leases expire", "jobs", len(jobs), "error", err)
 	}
 	for _, j := range jobs {
 		k.forget(j)
 	}
 }
 
-// settle runs what records the end of jobs, again and again while they may be
-// ours. After that, over says which of them are over.
-func (k *kind) settle(work context.Context, jobs []*Job, over func(j *Job) bool, record func(ctx context.Context) error) error {
+// settle calls a function that records the ends of jobs, and repeats it after temporary
+// errors while the jobs may be held. Then isOver reports which of the jobs have ended.
+func (k *kind) settle(work context.Context, jobs []*Job, isOver func(j *Job) bool, record func(ctx context.Context) error) error {
 	ctx, cancel := worker.Outlast(work, k.LeaseFor)
 	defer cancel()
+	return k.settling.Do(ctx, func(ctx context.Context) error { return k.settleOnce(ctx, jobs, isOver, record) })
+}
+
+func (k *kind) settleOnce(ctx context.Context, jobs []*Job, isOver func(j *Job) bool, record func(ctx context.Context) error) error {
 	claimed := make([]*pg.ClaimedJob, len(jobs))
 	for i, j := range jobs {
 		claimed[i] = &j.ClaimedJob
 	}
-	return k.settling.Do(ctx, func(ctx context.Context) error {
-		return worker.SettleAll(jobs, func() (func(j *Job) bool, error) { return over, k.Observe.Settle(ctx, claimed, record) })
-	})
+	return worker.SettleAll(jobs, func() (func(j *Job) bool, error) { return isOver, k.Observe.Settle(ctx, claimed, record) })
 }
 
-// fences is what tells jobs from what others have.
+// fences returns the ids and attempts of jobs, by which the database refuses late reports.
 func fences(jobs []*Job) (ids []int64, attempts []int32) {
 	for _, j := range jobs {
 		ids = append(ids, j.ID)

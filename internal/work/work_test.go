@@ -255,7 +255,8 @@ func TestLongJobsKeepTheirLeases(t *testing.T) {
 	}
 }
 
-// The handler of a job that is cancelled, or reset, hears of it.
+// The context of a handler ends soon after its job was cancelled or reset, and does not
+// wait for the next heartbeat.
 func TestHandlersOfLostJobsEnd(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(w *world, id int64) error{
@@ -268,18 +269,21 @@ func TestHandlersOfLostJobsEnd(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			begun, ended := make(chan bool, 1), make(chan error, 1)
-			w.Work(mail, posthorn.WorkConfig{LeaseFor: time.Second}, func(ctx context.Context, job posthorn.Job) error {
+			w.Work(mail, posthorn.WorkConfig{LeaseFor: time.Hour}, func(ctx context.Context, job posthorn.Job) error {
 				if job.Attempt > 1 {
 					return nil
 				}
 				begun <- true
 				<-ctx.Done()
 				ended <- context.Cause(ctx)
-				return nil // which counts for nothing
+				return nil // is ignored
 			})
 			w.Start()
 			id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail})[0]
 			<-begun
+			await.True(t, "the start is recorded, with the last heartbeat for long", func() bool {
+				return strings.Contains(w.story(id), "STARTED")
+			})
 			if err := lose(w, id); err != nil {
 				t.Fatal(err)
 			}
@@ -432,7 +436,7 @@ func TestResultsThatCannotBeKept(t *testing.T) {
 	w.Work(mail, posthorn.WorkConfig{}, func(_ context.Context, job posthorn.Job) error { return job.SetResult("\x00") })
 	w.Start()
 	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail})[0]
-	if job := w.status(id, admin.JobFailed); !strings.Contains(job.ErrorMessage, "its result cannot be kept") || job.Attempt != 1 {
+	if job := w.status(id, admin.JobFailed); !strings.Contains(job.ErrorMessage, "its result cannot be saved") || job.Attempt != 1 {
 		t.Errorf("%+v", job)
 	}
 }

@@ -125,6 +125,23 @@ func SettleAll[T holder](things []T, settle func() (over func(thing T) bool, err
 	return err
 }
 
+// Unsettled calls a function with those holds that are not finished, and that no other
+// statement is about.
+func Unsettled[T holder](things []T, check func(free []T)) {
+	var free []T
+	for _, thing := range things {
+		if h := thing.hold(); h.busy.TryLock() {
+			defer h.busy.Unlock()
+			if !h.over {
+				free = append(free, thing)
+			}
+		}
+	}
+	if len(free) > 0 {
+		check(free)
+	}
+}
+
 // Close ends the hold: there are no more heartbeats, and its context ends.
 func (h *Hold) Close() {
 	h.busy.Lock()

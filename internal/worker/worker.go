@@ -37,6 +37,7 @@ type Kind[B comparable] interface {
 // Config configures a loop.
 type Config struct {
 	Workers int // most batches, and most items, that run at once
+	Takes   int // most takes at once; default: 1
 	Log     *slog.Logger
 	Ends    func(err error) bool // reports whether an error of Take ends the loop; nil: none does
 }
@@ -46,20 +47,19 @@ type loop[B comparable] struct {
 	Config
 	kind    Kind[B]
 	slots   chan struct{} // has one entry for each item that runs
-	turn    chan struct{} // has one entry while a worker takes a batch
+	turn    chan struct{} // has one entry for each worker that takes a batch
 	trouble Trouble
-	end     func()
-	ended   error // the error that ended the loop; guarded by turn
+	end     context.CancelCauseFunc // ends the loop with an error
 }
 
 // Run works until stop ends. Then it takes no more batches, and returns when the
 // batches of its workers are finished or given back. The end of work tells them to
 // hurry. Run returns the error of Take that ended the loop.
 func Run[B comparable](stop, work context.Context, kind Kind[B], config Config) error {
-	stop, end := context.WithCancel(stop)
-	defer end()
+	stop, end := context.WithCancelCause(stop)
+	defer end(nil)
 	l := &loop[B]{
-		Config: config, kind: kind, slots: make(chan struct{}, config.Workers), turn: make(chan struct{}, 1), end: end,
+		Config: config, kind: kind, slots: make(chan struct{}, config.Workers), turn: make(chan struct{}, max(config.Takes, 1)), end: end,
 		trouble: Trouble{Log: config.Log, Message: "cannot take work yet"},
 	}
 	keeping, enough := context.WithCancel(context.WithoutCancel(work))
@@ -71,8 +71,14 @@ func Run[B comparable](stop, work context.Context, kind Kind[B], config Config) 
 	workers.Wait()
 	enough()
 	heartbeat.Wait()
-	return l.ended
+	if cause, ok := errors.AsType[*endError](context.Cause(stop)); ok {
+		return cause.error
+	}
+	return nil
 }
+
+// endError is the error of a take that ended the loop.
+type endError struct{ error }
 
 // runWorker takes batches and runs them, one at a time. A batch that succeeded is
 // finished by the next take, in the same round trip.
@@ -137,8 +143,7 @@ func (l *loop[B]) judge(stop context.Context, done B, err error) B {
 		l.kind.Lost(done)
 		return none
 	case l.Ends != nil && l.Ends(err):
-		l.ended = err
-		l.end()
+		l.end(&endError{err})
 	default:
 		if stop.Err() == nil {
 			l.trouble.Report(err)

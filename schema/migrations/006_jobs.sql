@@ -84,7 +84,7 @@ comment on sequence posthorn.job_id is 'The ids of jobs.';
 create sequence posthorn.job_log_id;
 comment on sequence posthorn.job_log_id is 'The ids of entries in the job log.';
 create sequence posthorn.job_news;
-comment on sequence posthorn.job_news is 'Drawn from whenever jobs become ready: programs that wait for jobs look at it, which costs nothing.';
+comment on sequence posthorn.job_news is 'Drawn from whenever jobs become ready: await_news looks at it, which costs nothing.';
 
 create table posthorn.enqueued_jobs (
   id bigint not null default nextval('posthorn.job_id'),

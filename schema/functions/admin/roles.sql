@@ -32,7 +32,7 @@ declare
     'register_node', 'touch_node_heartbeat',
     'confidential_streams', 'load_stream_keys', 'add_stream_key', 'use_stream_key'];
   consuming constant text[] := array[
-    'await_events', 'claim', 'take', 'lease_events', 'listed_events', 'filtered_events', 'has_work', 'pending', 'unacknowledged',
+    'await_news', 'claim', 'take', 'lease_events', 'listed_events', 'filtered_events', 'has_work', 'pending', 'unacknowledged',
     'settle', 'settle_until', 'extend', 'release', 'release_node', 'cut_lease',
     'define_group', 'tend', 'now', 'namespace_id', 'is_name',
     'register_node', 'touch_node_heartbeat', 'remove_node', 'is_alive',
@@ -42,7 +42,7 @@ declare
     'define_relay', 'lead_relay', 'note_relay_error', 'resign_relay', 'take_relay', 'settle_relay', 'take_aside', 'settle_aside', 'list_aside', 'origin', 'unarchived',
     'define_import', 'lead_import', 'resign_import', 'import_positions', 'import_events', 'note_import_lag', 'note_import_error',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied',
-    'claim_jobs', 'start_job', 'heartbeat_job', 'heartbeat_jobs', 'complete_job', 'complete_jobs', 'fail_job', 'snooze_job', 'release_jobs', 'job_news',
+    'claim_jobs', 'start_job', 'heartbeat_job', 'heartbeat_jobs', 'held_jobs', 'complete_job', 'complete_jobs', 'fail_job', 'snooze_job', 'release_jobs',
     'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history', 'browse_jobs', 'recent_jobs', 'count_pending_jobs', 'job_counts',
     'load_stream_keys', 'list_streams'];
   administering constant text[] := array[

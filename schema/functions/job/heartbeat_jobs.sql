@@ -30,3 +30,21 @@ begin
 end $$;
 comment on function posthorn.heartbeat_jobs(text, bigint[], int[], interval) is
   'Extends the leases of a worker on its jobs, by the length of each claim unless lease_for is given, and returns the jobs that it still has.';
+
+create or replace function posthorn.held_jobs(worker text, jobs bigint[], attempts int[])
+returns setof bigint
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+begin
+  return query
+  select x.job
+  from unnest(held_jobs.jobs, held_jobs.attempts) x (job, attempt)
+  join posthorn.running_jobs r on r.job = x.job and r.attempt = x.attempt and r.worker = held_jobs.worker;
+end $$;
+comment on function posthorn.held_jobs(text, bigint[], int[]) is
+  'Those of some jobs that a worker still has, each at its attempt: the others were cancelled, reset or taken over.';

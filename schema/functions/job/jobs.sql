@@ -189,11 +189,3 @@ begin
     where l.namespace_id = ns order by l.tag;
 end $$;
 comment on function posthorn.list_job_limits(text) is 'The tags that are paused or have limits, and how much of those is used.';
-
--- Reading a sequence takes no lock and reads one page.
-create or replace function posthorn.job_news()
-returns bigint
-language sql stable security definer
-set search_path = pg_catalog, pg_temp
-as $$ select coalesce(pg_sequence_last_value('posthorn.job_news'), 0) $$;
-comment on function posthorn.job_news() is 'A number that rises whenever jobs become ready.';

@@ -2,6 +2,7 @@ package posthorn
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -36,6 +37,7 @@ type Client struct {
 	config    Config
 	log       *slog.Logger
 	telemetry *observe.Telemetry
+	producer  json.RawMessage // the metadata of a message that has neither metadata nor a trace
 
 	control  *pg.Pool      // for our own statements
 	pool     *pgxpool.Pool // for the transactions of handlers, and for the program
@@ -87,6 +89,7 @@ func Open(ctx context.Context, config Config) (*Client, error) {
 		heartbeat: heartbeatInterval,
 		closing:   make(chan struct{}),
 	}
+	c.producer, _ = json.Marshal(map[string]string{"producer": config.NodeID}) // text can always be encoded
 	if err := c.connect(ctx); err != nil {
 		close(c.closing)
 		c.closePools()

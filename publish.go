@@ -141,22 +141,27 @@ func (c *Client) send(ctx context.Context, db DB, messages []pg.Message) ([]int6
 
 func (c *Client) encode(ctx context.Context, messages []Message) ([]pg.Message, error) {
 	encoded := make([]pg.Message, len(messages))
+	return encoded, c.encodeInto(ctx, encoded, messages)
+}
+
+func (c *Client) encodeInto(ctx context.Context, encoded []pg.Message, messages []Message) error {
 	metadata := c.metadataEncoder(ctx)
 	for i := range messages {
 		m := &messages[i]
 		encoded[i] = pg.Message{Type: m.Type, Stream: m.Stream, Key: m.Key, Tags: m.Tags, DedupKey: m.DedupKey}
 		if !m.DeliverAt.IsZero() {
-			encoded[i].DeliverAt = &m.DeliverAt
+			at := m.DeliverAt // a pointer to m itself would move each message to the heap
+			encoded[i].DeliverAt = &at
 		}
 		var err error
 		if encoded[i].Payload, err = c.encodePayload(m.Payload); err != nil {
-			return nil, invalid(fmt.Sprintf("message %d (%s): payload: %v", i, m.Type, err), "Give a value that encodes as JSON.")
+			return invalid(fmt.Sprintf("message %d (%s): payload: %v", i, m.Type, err), "Give a value that encodes as JSON.")
 		}
 		if encoded[i].Metadata, err = metadata.encode(ctx, m.Metadata); err != nil {
-			return nil, invalid(fmt.Sprintf("message %d (%s): metadata: %v", i, m.Type, err), "Give values that encode as JSON.")
+			return invalid(fmt.Sprintf("message %d (%s): metadata: %v", i, m.Type, err), "Give values that encode as JSON.")
 		}
 	}
-	return encoded, nil
+	return nil
 }
 
 func (c *Client) encodePayload(payload any) (raw json.RawMessage, err error) {
@@ -186,8 +191,12 @@ type metadataEncoder struct {
 	added  json.RawMessage // the metadata of a message without metadata
 }
 
-func (c *Client) metadataEncoder(ctx context.Context) *metadataEncoder {
-	return &metadataEncoder{client: c, trace: c.telemetry.Origin(ctx)}
+func (c *Client) metadataEncoder(ctx context.Context) metadataEncoder {
+	m := metadataEncoder{client: c, trace: c.telemetry.Origin(ctx)}
+	if len(m.trace) == 0 {
+		m.added = c.producer
+	}
+	return m
 }
 
 // encode keeps a trace context that the message has already.

@@ -2,12 +2,10 @@ package posthorn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/posthorn/posthorn/internal/logwatch"
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
@@ -31,21 +29,22 @@ const (
 	sendTimeout     = time.Minute
 )
 
-// Publisher writes messages in batches, for high rates outside of transactions. It
-// writes one batch at a time, so messages keep the order in which they were published.
-// It is safe for use by any number of goroutines.
+// Publisher writes messages in batches, for high rates outside of transactions. Messages
+// keep the order in which they were published: their ids rise, and no reader sees a message
+// before an earlier one. It is safe for use by any number of goroutines.
 type Publisher struct {
 	client *Client
 	config PublisherConfig
 
 	mu      sync.Mutex
 	queue   []*submission
-	pending int           // messages in the queue and in the batch that is being written
+	pending int           // messages in the queue and in the batches that are being written
 	bytes   int           // of the pending messages
 	closed  bool          // submissions are refused
 	wake    chan struct{} // receives when queue or closed has changed
 	room    chan struct{} // closed and replaced when a batch was written
 	ended   chan struct{} // closed when all submissions are written
+	spare   []pg.Message  // memory for the next batch; of run
 }
 
 // submission is the messages of one call. All of them are written, or none.
@@ -54,9 +53,18 @@ type submission struct {
 	plain    []pg.Message // before sealing
 	bytes    int
 	special  bool // a message is delayed or has a dedup key
-	taken    bool // it is part of the batch that is being written
+	taken    bool // it is part of a batch that is being written
 	since    time.Time
-	done     func(ids []int64, err error)
+
+	results chan published            // for Publish
+	done    func(id int64, err error) // for PublishAsync
+	single  [1]pg.Message             // the memory of a single message
+}
+
+// published is the result of a submission.
+type published struct {
+	ids []int64
+	err error
 }
 
 // Publisher starts a publisher. Close it when it is no longer needed; closing the client
@@ -94,20 +102,15 @@ func (c *Client) Publisher(config PublisherConfig) *Publisher {
 // If ctx ends while the messages are being written, they may still be written. With a
 // [Message].DedupKey it is safe to publish them again.
 func (p *Publisher) Publish(ctx context.Context, messages ...Message) ([]int64, error) {
-	type result struct {
-		ids []int64
-		err error
-	}
 	if len(messages) == 0 {
 		return nil, nil
 	}
-	results := make(chan result, 1)
-	submitted, err := p.submit(ctx, messages, func(ids []int64, err error) { results <- result{ids, err} })
-	if err != nil {
+	submitted := &submission{results: make(chan published, 1)}
+	if err := p.submit(ctx, submitted, messages); err != nil {
 		return nil, err
 	}
 	select {
-	case r := <-results:
+	case r := <-submitted.results:
 		return r.ids, r.err
 	case <-ctx.Done():
 	}
@@ -115,7 +118,7 @@ func (p *Publisher) Publish(ctx context.Context, messages ...Message) ([]int64, 
 		return nil, fmt.Errorf("publish: %w", ctx.Err())
 	}
 	select {
-	case r := <-results:
+	case r := <-submitted.results:
 		return r.ids, r.err
 	default:
 		return nil, fmt.Errorf("publish: the messages may still be written: %w", ctx.Err())
@@ -128,43 +131,43 @@ func (p *Publisher) Publish(ctx context.Context, messages ...Message) ([]int64, 
 // batches. If PublishAsync itself returns an error, such as for a payload that cannot be
 // encoded, done is not called. With a nil done, errors are logged.
 func (p *Publisher) PublishAsync(ctx context.Context, message Message, done func(id int64, err error)) error {
-	_, err := p.submit(ctx, []Message{message}, func(ids []int64, err error) {
-		switch {
-		case done == nil && err != nil:
-			p.client.log.Error("an event was not published", "type", message.Type, "error", err)
-		case done == nil:
-		case err != nil:
-			done(0, err)
-		default:
-			done(ids[0], nil)
+	if done == nil {
+		done = func(_ int64, err error) {
+			if err != nil {
+				p.client.log.Error("an event was not published", "type", message.Type, "error", err)
+			}
 		}
-	})
-	return err
+	}
+	return p.submit(ctx, &submission{done: done}, []Message{message})
 }
 
 // Close waits until all pending messages are written or have failed. After it, publishing
 // fails with [ErrClosed].
 func (p *Publisher) Close() {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
+	p.refuse()
 	p.signal()
 	<-p.ended
 }
 
 // submit queues messages as soon as there is room.
-func (p *Publisher) submit(ctx context.Context, messages []Message, done func([]int64, error)) (*submission, error) {
-	encoded, err := p.client.encode(ctx, messages)
-	if err != nil {
-		return nil, fmt.Errorf("publish: %w", err)
+func (p *Publisher) submit(ctx context.Context, submitted *submission, messages []Message) error {
+	encoded := submitted.single[:]
+	if len(messages) != 1 {
+		encoded = make([]pg.Message, len(messages))
+	}
+	if err := p.client.encodeInto(ctx, encoded, messages); err != nil {
+		return fmt.Errorf("publish: %w", err)
 	}
 	// Sealing waits for a keeper, so it happens in the caller's goroutine: an unavailable
 	// keeper delays only the callers that need it.
 	sealed, err := p.client.box.Seal(ctx, p.client.namespace, encoded)
 	if err != nil {
-		return nil, fmt.Errorf("publish: %w", err)
+		return fmt.Errorf("publish: %w", err)
 	}
-	submitted := &submission{messages: sealed, plain: encoded, done: done, since: time.Now()}
+	submitted.messages, submitted.plain = sealed, encoded
+	if p.config.MaxWait > 0 {
+		submitted.since = time.Now()
+	}
 	for i := range sealed {
 		m := &sealed[i]
 		submitted.bytes += len(m.Payload) + len(m.Metadata)
@@ -173,12 +176,12 @@ func (p *Publisher) submit(ctx context.Context, messages []Message, done func([]
 	for {
 		room, err := p.trySubmit(submitted)
 		if err != nil || room == nil {
-			return submitted, err
+			return err
 		}
 		select {
 		case <-room:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("publish: waiting for pending messages: %w", ctx.Err())
+			return fmt.Errorf("publish: waiting for pending messages: %w", ctx.Err())
 		}
 	}
 }
@@ -236,52 +239,19 @@ func (p *Publisher) release(written ...*submission) {
 	p.room = make(chan struct{})
 }
 
-// run writes batches until the publisher or its client is closed and the queue is empty.
-func (p *Publisher) run() {
-	defer close(p.ended)
-	for {
-		batch, wait, ended := p.next()
-		switch {
-		case ended:
-			return
-		case len(batch) > 0:
-			p.write(batch)
-			p.mu.Lock()
-			p.release(batch...)
-			p.mu.Unlock()
-			continue
-		}
-		p.sleep(wait)
-	}
-}
-
-// sleep waits for a submission or for closing, and at most for wait; 0 is no limit.
-func (p *Publisher) sleep(wait time.Duration) {
-	var due <-chan time.Time
-	if wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		due = timer.C
-	}
-	select {
-	case <-p.wake:
-	case <-due:
-	case <-p.client.closing:
-		p.mu.Lock()
-		p.closed = true
-		p.mu.Unlock()
-	}
-}
-
 // next removes a batch from the queue, or returns how long to wait until the batch is
-// due. It reports whether the publisher has ended.
-func (p *Publisher) next() (batch []*submission, wait time.Duration, ended bool) {
+// due. Beside a batch that is being written, only a full batch is due: others gather. next
+// reports whether the publisher has ended.
+func (p *Publisher) next(beside bool) (batch []*submission, wait time.Duration, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.queue) == 0 {
 		return nil, 0, p.closed
 	}
 	n, full := p.batchSize()
+	if beside && (!full || p.queue[0].special) {
+		return nil, 0, false
+	}
 	if !full && !p.closed {
 		if wait := p.config.MaxWait - time.Since(p.queue[0].since); wait > 0 {
 			return nil, wait, false
@@ -308,90 +278,4 @@ func (p *Publisher) batchSize() (n int, full bool) {
 		}
 	}
 	return len(p.queue), count >= p.config.MaxBatch || bytes >= maxBatchBytes
-}
-
-// write publishes a batch. It halves a batch that is refused, so that an invalid message
-// fails only its own submission.
-func (p *Publisher) write(batch []*submission) {
-	ids, err := p.send(batch)
-	if err != nil && len(batch) > 1 && isRefused(err) {
-		half := len(batch) / 2
-		p.write(batch[:half])
-		p.write(batch[half:])
-		return
-	}
-	for _, submitted := range batch {
-		if err != nil {
-			submitted.done(nil, err)
-			continue
-		}
-		n := len(submitted.messages)
-		submitted.done(ids[:n:n], nil)
-		ids = ids[n:]
-	}
-}
-
-// sendAttempts bounds the attempts for a batch that collides with other transactions,
-// which use the same dedup keys.
-const sendAttempts = 5
-
-func (p *Publisher) send(batch []*submission) (ids []int64, err error) {
-	messages := messagesOf(batch)
-	ctx, cancel := context.WithTimeout(context.Background(), sendTimeout)
-	defer cancel()
-	span := p.client.telemetry.Writing(ctx, messages)
-	for range sendAttempts {
-		ids, err = p.client.send(ctx, p.client.control, messages)
-		if p.client.box.Stale(p.client.namespace, messages, err) && p.reseal(ctx, batch) == nil {
-			messages = messagesOf(batch)
-			ids, err = p.client.send(ctx, p.client.control, messages)
-		}
-		if !hasCollided(err) {
-			break
-		}
-	}
-	span.End(ids, true, err)
-	if err == nil {
-		p.client.logWatch.Announce(logwatch.Events)
-	}
-	return ids, err
-}
-
-func messagesOf(batch []*submission) []pg.Message {
-	var messages []pg.Message
-	for _, submitted := range batch {
-		messages = append(messages, submitted.messages...)
-	}
-	return messages
-}
-
-// reseal seals the messages of a batch again, after a policy or key of a stream has changed.
-func (p *Publisher) reseal(ctx context.Context, batch []*submission) error {
-	for _, submitted := range batch {
-		sealed, err := p.client.box.Seal(ctx, p.client.namespace, submitted.plain)
-		if err != nil {
-			return err
-		}
-		submitted.messages = sealed
-	}
-	return nil
-}
-
-// isRefused reports whether an error is caused by the messages and not by the database.
-func isRefused(err error) bool {
-	return errors.Is(err, ErrInvalid) || pg.IsPlaintext(err) || pg.IsWrongKey(err) || sqlClass(err) == "22"
-}
-
-func hasCollided(err error) bool { return sqlClass(err) == "40" }
-
-// sqlClass returns the class of the SQLSTATE of an error, or "".
-func sqlClass(err error) string {
-	coded, ok := errors.AsType[interface {
-		error
-		SQLState() string
-	}](err)
-	if !ok || len(coded.SQLState()) != 5 {
-		return ""
-	}
-	return coded.SQLState()[:2]
 }

@@ -38,6 +38,7 @@ func TestXidIsAssignedBeforeIDIsDrawn(t *testing.T) {
 		"delayed":         "select posthorn.publish('default', 'e', deliver_at => posthorn.now() + interval '1 hour')",
 		"many":            `select posthorn.publish_many('default', '[{"type": "e"}, {"type": "f"}]')`,
 		"batch":           "select posthorn.publish_batch('default', array['e', 'f'], array['{}', '{}']::json[])",
+		"batch in turn":   "select posthorn.publish_in_turn('default', array['e', 'f'], array['{}', '{}']::json[])",
 		"deliver delayed": "select posthorn.deliver_delayed()",
 	} {
 		t.Run(name, func(t *testing.T) {

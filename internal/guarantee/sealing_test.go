@@ -43,6 +43,7 @@ var intoTheLog = map[string]string{
 	"publish_many":          "select posthorn.publish_many('default', jsonb_build_array(jsonb_build_object('type', 'e', 'stream', 'patients', 'payload', $1::jsonb)))",
 	"publish_batch":         "select posthorn.publish_batch('default', '{e}', array[$1::json], '{patients}')",
 	"publish_batch, others": "select posthorn.publish_batch('default', '{e,e,e}', array['{}', $1::json, '{}'], array['open', 'patients', null])",
+	"publish_in_turn":       "select posthorn.publish_in_turn('default', '{e}', array[$1::json], '{patients}')",
 	"publish_to":            "select posthorn.publish_to('default', 'direct', 'doctor', 'e', $1::json, stream => 'patients')",
 	"publish_to, later":     "select posthorn.publish_to('default', 'direct', 'doctor', 'e', $1::json, stream => 'patients', deliver_at => now() + interval '1 hour')",
 	"schedule":              "select posthorn.schedule('default', 's', '0 8 * * *', 'e', $1::json, stream => 'patients')",

@@ -34,6 +34,7 @@ func Open(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*Pool,
 	config = config.Copy()
 	p := &Pool{monitor: newMonitor(config.ConnConfig, log)}
 	p.monitor.watchPool(config, true)
+	config.ConnConfig.OnNotice = onNotice(config.ConnConfig.OnNotice)
 	var err error
 	if config.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		if p.direct, err = connectsDirectly(ctx, config.ConnConfig); err != nil {

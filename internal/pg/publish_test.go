@@ -46,6 +46,35 @@ func TestPublishBatchKeepsEverything(t *testing.T) {
 	})
 }
 
+func TestPublishInTurnKeepsEverything(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, pgx.QueryExecModeCacheStatement)
+	defineGroup(t, pool, "g", pg.GroupConfig{})
+	drawn := 0
+	ids := must(pool.PublishInTurn(t.Context(), ns, messages, pg.Turn{Drawn: func() { drawn++ }}))(t)
+	if drawn != 1 {
+		t.Errorf("the ids were drawn %d times", drawn)
+	}
+	var want []pg.Event
+	for i, m := range messages {
+		want = append(want, delivered(m, ids[i]))
+	}
+	diffEvents(t, want, claim(t, pool, "g").Events)
+}
+
+func TestOvertakenBatchIsRolledBack(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, pgx.QueryExecModeCacheStatement)
+	defineGroup(t, pool, "g", pg.GroupConfig{})
+	turn := pg.Turn{Drawn: func() {}, MayCommit: func() bool { return false }}
+	if _, err := pool.PublishInTurn(t.Context(), ns, messages, turn); !errors.Is(err, pg.ErrOvertaken) {
+		t.Errorf("got %v", err)
+	}
+	if l := claim(t, pool, "g"); l.Held() {
+		t.Errorf("claimed %v", l)
+	}
+}
+
 func TestPublishBatchOfNothing(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, pgx.QueryExecModeCacheStatement)

@@ -46,6 +46,7 @@ type session struct {
 	prepared  map[string]*pgconn.StatementDescription
 	types     map[string]string // of events; there are few, so each is kept as one string
 	streamIDs []int64           // of the events received last
+	batch     batchEncoder
 }
 
 const sessionKey = "posthorn"

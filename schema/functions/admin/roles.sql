@@ -26,7 +26,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   publishing constant text[] := array[
-    'publish', 'publish_many', 'publish_to', 'publish_batch', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
+    'publish', 'publish_many', 'publish_to', 'publish_batch', 'publish_in_turn', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
     'append_event_log', 'namespace_id', 'first_used',
     'enqueue', 'enqueue_job', 'enqueue_many', 'enqueue_batch', 'get_job', 'job_status', 'cancel_job', 'change_job', 'delete_job',
     'register_node', 'touch_node_heartbeat',

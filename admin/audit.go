@@ -60,14 +60,15 @@ func (a *Admin) Action(ctx context.Context, id int64) (Action, error) {
 }
 
 // BeginAction records that the actor begins an action that is done in parts, and
-// returns its number for [Admin.Part] and [Admin.EndAction].
+// returns its number for [Admin.Part] and [Admin.EndAction]. Expected is the number of
+// things that it will touch; 0: not known.
 func (a *Admin) BeginAction(ctx context.Context, name, subject string, detail any, expected int64) (int64, error) {
 	document, err := json.Marshal(detail)
 	if err != nil {
 		return 0, pg.Translate("begin action", err)
 	}
 	return pg.Value[int64](ctx, a.db, "begin action", "select posthorn.begin_action($1::text, $2::text, $3::text, $4::text, $5::jsonb, $6::bigint)",
-		a.namespace, a.actor, name, pg.Storable(subject), string(document), expected)
+		a.namespace, a.actor, name, pg.Storable(subject), string(document), pg.Optional(expected))
 }
 
 // EndAction records that an action has ended. Reason says why it ended early, and is

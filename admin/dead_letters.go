@@ -124,17 +124,27 @@ type BriefDeadLetter struct {
 }
 
 // NewestDeadLetters returns dead letters without their payloads, newest first. Limit is
-// required; a list goes on with UpTo.
-func (a *Admin) NewestDeadLetters(ctx context.Context, filter DeadLetterFilter) ([]BriefDeadLetter, error) {
-	document, err := json.Marshal(struct {
-		DeadLetterFilter
-		NewestFirst bool `json:"newest_first"`
-	}{filter, true})
+// required; a list goes on with UpTo. It looks at 5,000 dead letters of the namespace, or
+// of the group. If that ends it, next is the UpTo with which to go on; otherwise 0.
+func (a *Admin) NewestDeadLetters(ctx context.Context, filter DeadLetterFilter) (letters []BriefDeadLetter, next int64, err error) {
+	document, err := json.Marshal(filter)
 	if err != nil {
-		return nil, pg.Translate("list dead letters", err)
+		return nil, 0, pg.Translate("list dead letters", err)
 	}
-	return rows[BriefDeadLetter](ctx, a.db, "list dead letters",
+	type row struct {
+		BriefDeadLetter
+		LookedTo int64 `db:"looked_to"`
+	}
+	found, err := rows[row](ctx, a.db, "list dead letters",
 		"select * from posthorn.brief_dead_letters($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), string(document))
+	for _, r := range found {
+		if r.LookedTo > 0 {
+			next = r.LookedTo - 1
+		} else {
+			letters = append(letters, r.BriefDeadLetter)
+		}
+	}
+	return letters, next, err
 }
 
 // DeadLetterIDs returns the ids of dead letters, in order.
@@ -144,7 +154,7 @@ func (a *Admin) DeadLetterIDs(ctx context.Context, filter DeadLetterFilter) ([]i
 		return nil, pg.Translate("list dead letters", err)
 	}
 	return pg.Collect(ctx, a.db, "list dead letters", pgx.RowTo[int64],
-		"select m.id from posthorn.matching_dead_letters($1::text, $2::text, $3::jsonb) m", a.namespace, pg.Optional(filter.Group), string(document))
+		"select posthorn.dead_letter_ids($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), string(document))
 }
 
 // DeadLetterReason is a number of dead letters that have group, handler and reason in
@@ -210,7 +220,8 @@ func (a *Admin) deadLetters(ctx context.Context, filter DeadLetterFilter) ([]Dea
 		"select * from posthorn.list_dead_letters($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), string(document))
 }
 
-// CountDeadLetters returns the number of dead letters that a filter selects.
+// CountDeadLetters returns the number of dead letters that a filter selects, at most
+// Limit if that is given.
 func (a *Admin) CountDeadLetters(ctx context.Context, filter DeadLetterFilter) (int64, error) {
 	document, err := json.Marshal(filter)
 	if err != nil {

@@ -45,7 +45,7 @@ func TestDiscard(t *testing.T) {
 	if n, err := a.Redrive(ctx, admin.DeadLetterFilter{Error: "no 2"}); err != nil || n != 0 {
 		t.Errorf("redriven %d, %v", n, err)
 	}
-	letters, err := a.NewestDeadLetters(ctx, admin.DeadLetterFilter{Discarded: true, Limit: 10})
+	letters, _, err := a.NewestDeadLetters(ctx, admin.DeadLetterFilter{Discarded: true, Limit: 10})
 	if err != nil || len(letters) != 1 || letters[0].DiscardedBy != "ops" || letters[0].DiscardedAt.IsZero() {
 		t.Errorf("discarded are %+v, %v", letters, err)
 	}
@@ -114,7 +114,7 @@ func TestRedriveEdited(t *testing.T) {
 	ph := posthorntest.Open(t, posthorn.Config{})
 	ctx, a := t.Context(), ph.Admin().By("ops")
 	bury(t, ph.Pool(), 1)
-	letters, err := a.NewestDeadLetters(ctx, admin.DeadLetterFilter{Limit: 10})
+	letters, _, err := a.NewestDeadLetters(ctx, admin.DeadLetterFilter{Limit: 10})
 	if err != nil || len(letters) != 1 {
 		t.Fatal(letters, err)
 	}

@@ -51,6 +51,20 @@ func (a *Admin) JobCounts(ctx context.Context, most int) ([]JobCount, error) {
 	return rows[JobCount](ctx, a.db, "count jobs", "select * from posthorn.job_counts($1::text, $2::int)", a.namespace, most)
 }
 
+// CountJobsToSteer returns the number of jobs that [Admin.SteerJobs] would find. It looks
+// at a bounded number of jobs: more tells whether there may be further ones.
+func (a *Admin) CountJobsToSteer(ctx context.Context, status string, tags []string) (n int64, more bool, err error) {
+	type count struct {
+		Jobs int64 `db:"jobs"`
+		More bool  `db:"more"`
+	}
+	found, err := rows[count](ctx, a.db, "count jobs", "select * from posthorn.count_jobs_to_steer($1::text, $2::text, $3::text[])", a.namespace, status, list(tags))
+	if err != nil {
+		return 0, false, err
+	}
+	return found[0].Jobs, found[0].More, nil
+}
+
 // SteerJobs retries, cancels or deletes the next jobs of a status and tags with numbers
 // from after to last. It returns the number after which the next call goes on, 0 at the
 // end. Jobs whose status has changed meanwhile are left alone.

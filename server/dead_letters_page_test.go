@@ -39,7 +39,7 @@ func TestPageDeadLetters(t *testing.T) {
 	b.get("/ui/default/dead-letters").wantPage(t, 200, "There are no dead letters.")
 	s.bury(t, evilName, 3, evil)
 	page := b.get("/ui/default/dead-letters").wantPage(t, 200, `id="reasons"`, `id="dead-letters"`, "Handler error", "Redrive all that match").wantHarmless(t)
-	letters, err := s.ph.Admin().NewestDeadLetters(t.Context(), admin.DeadLetterFilter{Limit: 10})
+	letters, _, err := s.ph.Admin().NewestDeadLetters(t.Context(), admin.DeadLetterFilter{Limit: 10})
 	if err != nil || len(letters) != 3 {
 		t.Fatal(letters, err)
 	}
@@ -75,7 +75,7 @@ func TestPageEditDeadLetter(t *testing.T) {
 	s := serve(t)
 	b := s.visit(t)
 	s.bury(t, "g", 1, "no")
-	letters, err := s.ph.Admin().NewestDeadLetters(t.Context(), admin.DeadLetterFilter{Limit: 10})
+	letters, _, err := s.ph.Admin().NewestDeadLetters(t.Context(), admin.DeadLetterFilter{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestPageHiddenDeadLetters(t *testing.T) {
 	s.exec(t, `select posthorn.publish('default', 'seen'), posthorn.publish('default', 'concealed', stream => 'secret')`)
 	s.exec(t, `with c as (select * from posthorn.claim('default', 'g', 'w'))
 		select posthorn.settle(lease, attempt, json_agg(json_build_object('event', event_id, 'permanent', true, 'error', 'about ' || type))::jsonb) from c group by lease, attempt`)
-	letters, err := s.ph.Admin().NewestDeadLetters(t.Context(), admin.DeadLetterFilter{Limit: 10, Type: "concealed"})
+	letters, _, err := s.ph.Admin().NewestDeadLetters(t.Context(), admin.DeadLetterFilter{Limit: 10, Type: "concealed"})
 	if err != nil || len(letters) != 1 {
 		t.Fatal(letters, err)
 	}

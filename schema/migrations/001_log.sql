@@ -239,7 +239,8 @@ create table posthorn.dead_letters (
   unique (group_id, event_id, subscription)
 );
 comment on table posthorn.dead_letters is 'Events that failed for good, whole, until they are redriven or purged.';
-create index dead_letters_namespace on posthorn.dead_letters (namespace_id, group_id, id);
+create index dead_letters_group on posthorn.dead_letters (namespace_id, group_id, id);
+create index dead_letters_namespace on posthorn.dead_letters (namespace_id, id);
 -- Counts them by what they have in common without reading them: bury cuts long reasons, so that they fit.
 create index dead_letters_reason on posthorn.dead_letters (namespace_id, group_id, subscription, reason, id) include (failed_at, stream_id)
   where discarded_at is null;

@@ -25,16 +25,24 @@ type Bulk struct {
 	Advice string   // what to know before, as a sentence
 	Back   string   // the path of the list with the same filter
 
-	// Match returns how many things the filter matches now, and the highest of their
-	// numbers.
-	Match func(ctx context.Context, r *Request, filter url.Values) (n, last int64, err error)
+	// Match counts the things that the filter matches now.
+	Match func(ctx context.Context, r *Request, filter url.Values) (matched, error)
 	// Part touches the next things after a number, up to the last, at most a thousand
 	// or so, and returns the number of the last one that it looked at: 0 at the end.
 	// It may run long after the request.
 	Part func(ctx context.Context, a *admin.Admin, filter url.Values, hidden []string, after, last int64) (next int64, err error)
 }
 
+// matched is how many things a filter matches: they are counted up to a bound, as
+// counting many would take as long as a part of the action.
+type matched struct {
+	N    int64
+	More bool  // there may be further ones
+	Last int64 // no number of them is higher
+}
+
 const (
+	mostMatched = 10_000
 	mostBulks   = 4 // that run in this process at once
 	partTimeout = time.Minute
 )
@@ -75,13 +83,17 @@ func (p *Pages) bulk(b Bulk) {
 
 func (b Bulk) ask(ctx context.Context, r *Request) (*View, error) {
 	filter := r.Filter(b.Filter...)
-	n, last, err := b.Match(ctx, r, filter)
+	m, err := b.Match(ctx, r, filter)
 	if err != nil {
 		return nil, err
 	}
+	sentence, label, expected := things(m.N, b.Noun), count(m.N), strconv.FormatInt(m.N, 10)
+	if m.More {
+		sentence, label, expected = sentence+" or more", "all", ""
+	}
 	q := question{
-		Sentence: fmt.Sprintf("%s %s?", b.Verb, things(n, b.Noun)), Advice: b.Advice, Action: b.Path, Label: fmt.Sprintf("%s %s", b.Verb, count(n)),
-		Fields: []any{"last", last, "expected", strconv.FormatInt(n, 10)}, None: n == 0, BackLink: r.Link(b.Back, pairs(filter)...),
+		Sentence: fmt.Sprintf("%s %s?", b.Verb, sentence), Advice: b.Advice, Action: b.Path, Label: fmt.Sprintf("%s %s", b.Verb, label),
+		Fields: []any{"last", m.Last, "expected", expected}, None: m.N == 0 && !m.More, BackLink: r.Link(b.Back, pairs(filter)...),
 	}
 	for _, name := range b.Filter {
 		if value := filter.Get(name); value != "" {
@@ -107,7 +119,7 @@ func (p *Pages) begin(ctx context.Context, r *Request, b Bulk) (string, string, 
 	if err != nil {
 		return "", "", err
 	}
-	expected, err := r.Number("expected")
+	expected, err := r.optionalNumber("expected")
 	if err != nil {
 		return "", "", err
 	}

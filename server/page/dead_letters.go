@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"net/url"
+	"time"
 
 	"github.com/posthorn/posthorn/admin"
 )
@@ -56,20 +57,32 @@ func deadLetterFilter(filter url.Values, hidden []string, discarded bool) (admin
 	return f, err
 }
 
-func matchDeadLetters(discarded bool) func(context.Context, *Request, url.Values) (int64, int64, error) {
-	return func(ctx context.Context, r *Request, filter url.Values) (n, last int64, err error) {
+func matchDeadLetters(discarded bool) func(context.Context, *Request, url.Values) (matched, error) {
+	return func(ctx context.Context, r *Request, filter url.Values) (m matched, err error) {
 		f, err := deadLetterFilter(filter, r.Hidden, discarded)
 		if err != nil {
-			return 0, 0, err
+			return m, err
 		}
-		f.Limit = 1
-		newest, err := r.Admin.NewestDeadLetters(ctx, f)
+		newest, _, err := findDeadLetters(ctx, r, admin.DeadLetterFilter{Discarded: discarded, Limit: 1})
 		if err != nil || len(newest) == 0 {
-			return 0, 0, err
+			return m, err
 		}
-		f.Limit, f.UpTo = 0, newest[0].ID
-		n, err = r.Admin.CountDeadLetters(ctx, f)
-		return n, f.UpTo, err
+		m.Last = newest[0].ID
+		f.UpTo, f.Limit = m.Last, mostMatched
+		m.N, err = r.Admin.CountDeadLetters(ctx, f)
+		m.More = m.N == mostMatched
+		return m, err
+	}
+}
+
+// findDeadLetters looks for the newest dead letters until it has found some, or for
+// searchFor. It returns the UpTo with which to go on, 0 if it has looked at all.
+func findDeadLetters(ctx context.Context, r *Request, f admin.DeadLetterFilter) (letters []admin.BriefDeadLetter, next int64, err error) {
+	for began := time.Now(); ; f.UpTo = next {
+		letters, next, err = r.Admin.NewestDeadLetters(ctx, f)
+		if err != nil || len(letters) > 0 || next == 0 || time.Since(began) > searchFor {
+			return letters, next, err
+		}
 	}
 }
 
@@ -116,11 +129,14 @@ func listDeadLetters(ctx context.Context, r *Request) (*View, error) {
 		return nil, err
 	}
 	f.Limit = pageLength + 1
-	letters, err := r.Admin.NewestDeadLetters(ctx, f)
+	letters, next, err := findDeadLetters(ctx, r, f)
 	if err != nil {
 		return nil, err
 	}
 	page.Letters, page.Paging = pageOf(r, letters, "upto", func(l admin.BriefDeadLetter) any { return l.ID - 1 })
+	if page.Paging.Next == "" && next > 0 {
+		page.Paging.Next = r.Same("upto", next)
+	}
 	if !page.Discarded && f.UpTo == 0 {
 		page.Reasons, err = r.Admin.DeadLetterReasons(ctx, f.Group, r.Hidden, someReasons)
 	}

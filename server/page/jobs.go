@@ -70,18 +70,16 @@ func tagsOf(text string) []string {
 	return tags
 }
 
-func matchJobs(ctx context.Context, r *Request, filter url.Values) (n, last int64, err error) {
+func matchJobs(ctx context.Context, r *Request, filter url.Values) (m matched, err error) {
 	status := filter.Get("status")
 	if status != admin.JobPending && status != admin.JobProcessing && status != admin.JobFailed {
-		return 0, 0, invalid("choose a status first", "Jobs that are PENDING, PROCESSING or FAILED can be changed.")
+		return m, invalid("choose a status first", "Jobs that are PENDING, PROCESSING or FAILED can be changed.")
 	}
-	tags := tagsOf(filter.Get("tag"))
-	if n, err = r.Admin.CountJobs(ctx, admin.JobFilter{Status: status, Tags: tags}); err != nil || n == 0 {
-		return 0, 0, err
-	}
-	newest, err := r.Admin.Jobs(ctx, admin.JobFilter{Status: status, Tags: tags, Limit: 1, NewestFirst: true})
+	newest, _, err := r.Admin.BrowseJobs(ctx, "", nil, 0, 1)
 	if err != nil || len(newest) == 0 {
-		return 0, 0, err
+		return m, err
 	}
-	return n, newest[0].ID, nil
+	m.Last = newest[0].ID
+	m.N, m.More, err = r.Admin.CountJobsToSteer(ctx, status, tagsOf(filter.Get("tag")))
+	return m, err
 }

@@ -13,15 +13,15 @@ import (
 
 // A page that is live sends itself anew over server-sent events, as long as a browser
 // shows it: the browser closes the connection while the page is hidden. Browsers that
-// show the same share one rendering, and all renderings of a process share an
-// allowance of time, so that many or expensive pages are renewed less often.
+// show the same share one rendering, and all pages together may take a share of the
+// time, of which each has an equal part: a page rests in proportion to its own cost and
+// to the number of pages, so that many or expensive pages are renewed less often.
 
 const (
 	eventStream  = "text/event-stream"
-	livePace     = 2 * time.Second // between two renderings of a page, at least
-	liveShare    = 0.005           // of the time may be spent on renderings
-	liveCredit   = 200 * time.Millisecond
-	liveRest     = 15 * time.Second // at most between two renderings, also of an expensive page
+	livePace     = 2 * time.Second  // between two renderings of a page, at least
+	liveShare    = 0.005            // of the time may be spent on renderings
+	liveRest     = 5 * time.Minute  // between two renderings of a page, at most
 	liveComment  = 15 * time.Second // after so long without news the stream says that it is there
 	liveTimeout  = 10 * time.Second // for the browser to take what is sent
 	mostWatching = 1000
@@ -34,35 +34,53 @@ type rendering struct {
 	next time.Time
 }
 
-// allowance is time that may be spent. It grows with time and is bounded by a credit.
-type allowance struct {
-	mu    sync.Mutex
-	saved time.Duration
-	at    time.Time
+// restAfter is how long one of some pages rests after a rendering that took some time.
+func restAfter(took time.Duration, pages int, least time.Duration) time.Duration {
+	return min(max(least, time.Duration(float64(took)*float64(pages)/liveShare)), liveRest)
 }
 
-// spend takes away time that was spent, and returns when there is some again.
-func (a *allowance) spend(took time.Duration) time.Time {
+// audience counts the browsers that follow each page.
+type audience struct {
+	mu       sync.Mutex
+	browsers int
+	pages    map[string]int
+}
+
+// enter adds a browser, and returns a function that takes it away; nil if there are too
+// many.
+func (a *audience) enter(page string) (leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := time.Now()
-	a.saved = min(liveCredit, a.saved+time.Duration(float64(now.Sub(a.at))*liveShare)) - took
-	a.saved = max(a.saved, -time.Duration(float64(liveRest)*liveShare))
-	a.at = now
-	if a.saved >= 0 {
-		return now
+	if a.browsers == mostWatching {
+		return nil
 	}
-	return now.Add(time.Duration(float64(-a.saved) / liveShare))
+	a.browsers++
+	a.pages[page]++
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.browsers--
+		if a.pages[page]--; a.pages[page] == 0 {
+			delete(a.pages, page)
+		}
+	}
+}
+
+// different is the number of pages that differ.
+func (a *audience) different() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.pages)
 }
 
 // follow sends a page whenever it has changed.
 func (p *Pages) follow(w http.ResponseWriter, r *Request) {
-	if p.watching.Add(1) > mostWatching {
-		p.watching.Add(-1)
+	leave := p.audience.enter(r.shared())
+	if leave == nil {
 		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
 		return
 	}
-	defer p.watching.Add(-1)
+	defer leave()
 	ctx := r.http.Context()
 	h := w.Header()
 	h.Set("Content-Type", eventStream)
@@ -85,7 +103,7 @@ func (p *Pages) follow(w http.ResponseWriter, r *Request) {
 		default:
 			err = stream.comment()
 		}
-		if err != nil || !p.rest(ctx, latest.next) {
+		if err != nil || !p.wait(ctx, latest.next) {
 			return
 		}
 		// The token may have been revoked since, or a stream restricted.
@@ -101,8 +119,8 @@ func (p *Pages) follow(w http.ResponseWriter, r *Request) {
 	}
 }
 
-// rest waits until a time, and tells whether to go on then.
-func (p *Pages) rest(ctx context.Context, until time.Time) bool {
+// wait waits until a time, and tells whether to go on then.
+func (p *Pages) wait(ctx context.Context, until time.Time) bool {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
@@ -115,10 +133,14 @@ func (p *Pages) rest(ctx context.Context, until time.Time) bool {
 	}
 }
 
+// shared names a page together with everything on which its content depends.
+func (r *Request) shared() string {
+	return fmt.Sprintf("%q", []any{r.Namespace, r.path, r.values.Encode(), r.Hidden, r.Scopes})
+}
+
 // latest is a page as all show it who may see the same.
 func (p *Pages) latest(ctx context.Context, r *Request) (rendering, error) {
-	key := fmt.Sprintf("%q", []any{r.Namespace, r.path, r.values.Encode(), r.Hidden, r.Scopes})
-	return p.rendered.Get(ctx, key, func(ctx context.Context) (rendering, time.Time, error) {
+	return p.rendered.Get(ctx, r.shared(), func(ctx context.Context) (rendering, time.Time, error) {
 		began := time.Now()
 		html, err := p.main(ctx, r)
 		if err != nil {
@@ -126,10 +148,7 @@ func (p *Pages) latest(ctx context.Context, r *Request) (rendering, error) {
 		}
 		hash := fnv.New64a()
 		_, _ = hash.Write(html) // never fails
-		next := p.live.spend(time.Since(began))
-		if soonest := time.Now().Add(livePace); next.Before(soonest) {
-			next = soonest
-		}
+		next := time.Now().Add(restAfter(time.Since(began), p.audience.different(), livePace))
 		return rendering{html, hash.Sum64(), next}, next, nil
 	})
 }

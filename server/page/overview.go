@@ -36,7 +36,7 @@ type overviewData struct {
 // keep is until when an answer is kept that took some time to get, so that getting it
 // anew takes half a percent of the time.
 func keep(began time.Time, least time.Duration) time.Time {
-	return time.Now().Add(min(max(least, time.Duration(float64(time.Since(began))/liveShare)), 5*time.Minute))
+	return time.Now().Add(restAfter(time.Since(began), 1, least))
 }
 
 func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error) {

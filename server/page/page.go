@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
@@ -60,9 +59,8 @@ type Pages struct {
 	screens map[string]Screen
 	actions map[string]Action
 
-	live       allowance
+	audience   audience
 	rendered   *cache.Cache[string, rendering]
-	watching   atomic.Int64
 	namespaces *cache.Cache[string, []string]
 	overviews  *cache.Cache[string, overviewData]
 	findings   *cache.Cache[string, examination]
@@ -77,7 +75,7 @@ const mostKept = 1000
 func New(c Config) *Pages {
 	kept := cache.Config{Size: mostKept, Timeout: c.Timeout}
 	p := &Pages{
-		Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, bulks: make(chan struct{}, mostBulks), stand: rand.Text(),
+		Config: c, screens: map[string]Screen{}, actions: map[string]Action{}, audience: audience{pages: map[string]int{}}, bulks: make(chan struct{}, mostBulks), stand: rand.Text(),
 		rendered: cache.New[string, rendering](kept), namespaces: cache.New[string, []string](kept),
 		overviews: cache.New[string, overviewData](kept), findings: cache.New[string, examination](kept),
 	}

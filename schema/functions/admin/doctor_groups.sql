@@ -9,12 +9,16 @@ set jit = off
 as $$
 declare
   c posthorn.cursors;
+  pos bigint;
 begin
   select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
+  pos := case when c.target is not null and c.pos > c.base_seq then c.pos else c.base_seq end;
+  if pos >= coalesce(pg_sequence_last_value('posthorn.event_id'), 0) then
+    return null; -- most groups are at the end, and a look into every partition costs more
+  end if;
   return (
     select e.created_at from posthorn.events e
-    where e.namespace_id = g.namespace_id
-      and e.id > case when c.target is not null and c.pos > c.base_seq then c.pos else c.base_seq end
+    where e.namespace_id = g.namespace_id and e.id > pos
       and e.created_at >= coalesce(c.seek_from, '-infinity') and not pg_visible_in_snapshot(e.xid, c.base)
     order by e.id limit 1);
 end $$;

@@ -18,7 +18,7 @@ $$;
 comment on function posthorn.first_ready_jobs() is 'The longest due job of each namespace, tag and priority.';
 
 -- Jobs that have been due for 5 minutes and that a worker could take: no tag of theirs is paused or at its limit. Of each
--- tag and priority the first thousand are looked at.
+-- tag and priority the first hundred are looked at.
 create or replace function posthorn.untaken_jobs()
 returns table (namespace_id int, tag text, jobs bigint, due_at timestamptz)
 language sql stable
@@ -34,16 +34,17 @@ as $$
   from late cross join lateral (
     select count(*) as jobs, min(x.due_at) as due_at
     from (
-      select y.due_at, y.job, y.month from posthorn.ready_jobs y
+      select y.due_at, y.job, y.month, y.plain from posthorn.ready_jobs y
       where y.namespace_id = late.namespace_id and y.tag = late.tag and y.rank = late.rank
         and y.due_at < (select posthorn.now() - interval '5 minutes')
-      order by y.due_at limit 1000) x
+      order by y.due_at limit 100) x
     where not exists (
       select from full_tags t
       where t.namespace_id = late.namespace_id
-        and t.tag = any ((
+        -- A plain job has no other tag.
+        and case when x.plain then t.tag = late.tag else t.tag = any ((
           select o.tags from posthorn.enqueued_jobs o
-          where o.namespace_id = late.namespace_id and o.id = x.job and o.month = x.month)::text[]))
+          where o.namespace_id = late.namespace_id and o.id = x.job and o.month = x.month)::text[]) end)
   ) r
   where r.jobs > 0
   group by late.namespace_id, late.tag
@@ -56,7 +57,7 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   (select 'warn', n.namespace, nullif(u.tag, ''), format('%s %s in namespace %s have waited for a worker, the oldest for %s',
-      posthorn.counted(u.jobs, 'job', 1000), case when u.tag = '' then 'without tags' else 'tagged ' || u.tag end, n.namespace,
+      posthorn.counted(u.jobs, 'job', 100), case when u.tag = '' then 'without tags' else 'tagged ' || u.tag end, n.namespace,
       posthorn.in_words(posthorn.now() - u.due_at)),
     'start workers for them, or more'
   from posthorn.untaken_jobs() u join posthorn.namespaces n on n.id = u.namespace_id

@@ -55,7 +55,9 @@ as $$
     select posthorn.now() - c.maintained_at as ago,
       posthorn.now() - (
         select d.deliver_at from posthorn.delayed d
-        where not exists (select from posthorn.held_back h where h.id = d.id) order by d.deliver_at limit 1) as overdue,
+        where not exists (
+          select from posthorn.sealed_streams x where x.stream_id = d.stream_id and posthorn.sealed_with(d.payload) is null)
+        order by d.deliver_at, d.id limit 1) as overdue,
       'run posthorn up or another node, which does the upkeep of the log, or every second: select posthorn.tend()' as advice
     from posthorn.cluster c
   )

@@ -12,10 +12,16 @@ as $$
   join posthorn.stream_keys k on k.namespace_id = p.namespace_id and k.stream_name = p.stream_name and k.version = p.active_key_version
   where posthorn.now() - k.created_at > coalesce(p.dek_rotation_days, 30) * interval '1 day' + interval '1 day'
   union all
-  (select 'warn', h.namespace, h.stream_name,
-    format('delayed event %s of stream %s of namespace %s is not sealed and stays out of the log', h.id, h.stream_name, h.namespace),
-    format('take it back: select posthorn.cancel_delayed(%L, %s); and publish it sealed', h.namespace, h.id)
-  from posthorn.held_back h order by h.id limit 10)
+  -- Among the events that are due first: held back, they gather there.
+  (select 'warn', n.namespace, s.name,
+    format('delayed event %s of stream %s of namespace %s is not sealed and stays out of the log', d.id, s.name, n.namespace),
+    format('take it back: select posthorn.cancel_delayed(%L, %s); and publish it sealed', n.namespace, d.id)
+  from (select y.id, y.namespace_id, y.stream_id, y.payload from posthorn.delayed y order by y.deliver_at, y.id limit 10000) d
+  join posthorn.sealed_streams x on x.stream_id = d.stream_id
+  join posthorn.namespaces n on n.id = d.namespace_id
+  cross join lateral (select y.name from posthorn.stream_names y where y.id = d.stream_id limit 1) s
+  where posthorn.sealed_with(d.payload) is null
+  order by d.id limit 10)
   union all
   select 'ok', null, null, format('%s, all is well with them', count(*)), null
   from (

@@ -43,11 +43,11 @@ declare
     'define_import', 'lead_import', 'resign_import', 'import_positions', 'import_events', 'note_import_lag', 'note_import_error',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied',
     'claim_jobs', 'start_job', 'heartbeat_job', 'heartbeat_jobs', 'held_jobs', 'complete_job', 'complete_jobs', 'fail_job', 'snooze_job', 'release_jobs',
-    'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history', 'browse_jobs', 'recent_jobs', 'count_pending_jobs', 'job_counts',
+    'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history', 'browse_jobs', 'recent_jobs', 'count_pending_jobs', 'job_counts', 'count_jobs_to_steer',
     'load_stream_keys', 'list_streams'];
   administering constant text[] := array[
     'subscribe_with_sql', 'catch_up', 'define_namespace', 'delete_group', 'delete_import', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
-    'redrive', 'redrive_edited', 'purge', 'discard', 'recover', 'list_dead_letters', 'brief_dead_letters', 'matching_dead_letters', 'dead_letter_reasons', 'event_story', 'count_dead_letters', 'dead_letter_envelopes',
+    'redrive', 'redrive_edited', 'purge', 'discard', 'recover', 'list_dead_letters', 'brief_dead_letters', 'dead_letter_ids', 'matching_dead_letters', 'dead_letter_reasons', 'event_story', 'count_dead_letters', 'dead_letter_envelopes',
     'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace',
     'schedule', 'schedule_job', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule_now', 'run_scheduled_task',
     'fire_schedules', 'next_run', 'next_runs', 'use_pg_cron',

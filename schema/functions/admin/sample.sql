@@ -115,6 +115,7 @@ create or replace function posthorn.rates(namespace text)
 returns table (at timestamptz, seconds float8, published bigint, handled bigint, failed bigint)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -138,11 +139,11 @@ returns table (at timestamptz, lag_seconds int)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select s.at, l.lag
-  from posthorn.groups g
+  with g as materialized (select x.id, x.namespace_id from posthorn.group_named(group_lags.namespace, group_lags.group_name) x)
+  select s.at, s.lags[array_position(s.groups, g.id)]
+  from g
   join posthorn.samples s on s.namespace_id = g.namespace_id
-  cross join lateral unnest(s.groups, s.lags) l (id, lag)
-  where g.id = (posthorn.group_named(group_lags.namespace, group_lags.group_name)).id and l.id = g.id
+  where g.id = any (s.groups)
   order by s.at
 $$;
 comment on function posthorn.group_lags(text, text) is 'How far a group was behind, in each minute of the last hours in which something happened in its namespace.';

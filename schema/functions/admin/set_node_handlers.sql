@@ -66,12 +66,14 @@ language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
+declare
+  wanted int := (posthorn.group_named(group_handlers.namespace, group_handlers.group_name)).id;
 begin
   return query
     select h.node_id, h.handler, h.patterns
     from posthorn.node_handlers h
     join posthorn.nodes n on n.node_id = h.node_id
-    where h.group_id = (posthorn.group_named(group_handlers.namespace, group_handlers.group_name)).id
+    where h.group_id = wanted
       and posthorn.is_alive(n.last_heartbeat)
     order by h.node_id, h.handler;
 end $$;

@@ -1,24 +1,32 @@
--- A filter has few values, and dead letters may be many. So the query is planned for the values at hand.
-create or replace function posthorn.matching_dead_letters(namespace text, group_name text, filter jsonb)
-returns setof posthorn.dead_letters
+-- A filter has few values, and dead letters may be many. So the query is planned for the values at hand. It is to read
+-- by the index of the namespace, or that of the group, in their order, whatever the statistics say. "between" keeps
+-- the planner from the primary key: with "=" that would be in the same order, and it has all dead letters.
+create or replace function posthorn.dead_letter_ids(namespace text, group_name text, filter jsonb, max_looks int default null)
+returns setof bigint
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
-  ns int := posthorn.namespace_id(matching_dead_letters.namespace);
-  wanted int := case when group_name is not null then (posthorn.group_named(matching_dead_letters.namespace, group_name)).id end;
+  ns int := posthorn.namespace_id(dead_letter_ids.namespace);
+  wanted int := case when group_name is not null then (posthorn.group_named(dead_letter_ids.namespace, group_name)).id end;
   f jsonb := coalesce(filter, '{}');
+  direction text := case when f->'newest_first' = 'true' then 'desc' else 'asc' end;
+  place text := format(case when wanted is null then 'd.namespace_id %1$s, d.id %1$s' else 'd.group_id %1$s, d.id %1$s' end, direction);
 begin
   perform posthorn.check_dead_letter_filter(f);
-  return query execute replace($q$
-    select d.* from posthorn.dead_letters d
-    where d.namespace_id = $1
-      and ($2 is null or d.group_id = $2)
-      and (d.discarded_at is null) = ($3->'discarded' is distinct from 'true')
+  return query execute format($q$
+    select d.id from (
+      select d.* from posthorn.dead_letters d
+      where %s
+        and (not $3 ? 'after' or d.id > ($3->>'after')::bigint)
+        and (not $3 ? 'upto' or d.id <= ($3->>'upto')::bigint)
+      %s) d
+    where d.discarded_at is %s
       and (not $3 ? 'ids' or d.id = any (array(select x::bigint from jsonb_array_elements_text($3->'ids') x)))
-      and (not $3 ? 'after' or d.id > ($3->>'after')::bigint)
-      and (not $3 ? 'upto' or d.id <= ($3->>'upto')::bigint)
       and (not $3 ? 'event' or d.event_id = ($3->>'event')::bigint)
       and (not $3 ? 'type' or d.type = $3->>'type')
       and (not $3 ? 'key' or d.key = $3->>'key')
@@ -30,13 +38,31 @@ begin
       and (not $3 ? 'error' or strpos(d.error, $3->>'error') > 0)
       and (not $3 ? 'failed_before' or d.failed_at < $4)
       and (not $3 ? 'failed_after' or d.failed_at >= $5)
-    order by d.id oldest
+    order by %s
     limit ($3->>'limit')::bigint offset coalesce(($3->>'offset')::bigint, 0)
-    $q$, 'oldest', case when f->'newest_first' = 'true' then 'desc' else 'asc' end)
+    $q$, case when wanted is null then 'd.namespace_id between $1 and $1' else 'd.namespace_id = $1 and d.group_id between $2 and $2' end,
+    'order by ' || place || ' limit ' || dead_letter_ids.max_looks, case when f->'discarded' = 'true' then 'not null' else 'null' end, place)
   using ns, wanted, f, posthorn.to_time(f->>'failed_before', 'failed_before'), posthorn.to_time(f->>'failed_after', 'failed_after');
 end $$;
-comment on function posthorn.matching_dead_letters(text, text, jsonb) is
-  'The dead letters that a filter means: by id, event, type, key, stream, subscription, reason, text of the error or age; discarded ones only if it says so. Pages by after, upto, limit and offset.';
+comment on function posthorn.dead_letter_ids(text, text, jsonb, int) is
+  'The ids of the dead letters that a filter means: by id, event, type, key, stream, subscription, reason, text of the error or age; discarded ones only if it says so. Pages by after, upto, limit and offset; max_looks is how many it looks at.';
+
+create or replace function posthorn.matching_dead_letters(namespace text, group_name text, filter jsonb)
+returns setof posthorn.dead_letters
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+  select d.*
+  from posthorn.dead_letter_ids(matching_dead_letters.namespace, matching_dead_letters.group_name, matching_dead_letters.filter)
+    with ordinality i (id, nth)
+  join posthorn.dead_letters d on d.id = i.id
+  order by i.nth
+$$;
+comment on function posthorn.matching_dead_letters(text, text, jsonb) is 'The dead letters that a filter means, see dead_letter_ids.';
 
 create or replace function posthorn.check_dead_letter_filter(filter jsonb)
 returns void
@@ -76,7 +102,7 @@ language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select count(*)
-  from posthorn.matching_dead_letters(count_dead_letters.namespace, count_dead_letters.group_name, count_dead_letters.filter)
+  from posthorn.dead_letter_ids(count_dead_letters.namespace, count_dead_letters.group_name, count_dead_letters.filter)
 $$;
 comment on function posthorn.count_dead_letters(text, text, jsonb) is 'The number of dead letters that a filter means.';
 
@@ -99,23 +125,71 @@ as $$
 $$;
 comment on function posthorn.list_dead_letters(text, text, jsonb) is 'The dead letters that a filter means, oldest first unless it says newest_first.';
 
+-- The lowest id that dead_letter_ids looks at; null if it looks at all.
+create or replace function posthorn.last_look(namespace text, group_name text, upto bigint, max_looks int)
+returns bigint
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.namespace_id(last_look.namespace);
+  wanted int;
+begin
+  if last_look.group_name is null then
+    return (
+      select d.id from posthorn.dead_letters d
+      where d.namespace_id between ns and ns and d.id <= coalesce(last_look.upto, 9223372036854775807)
+      order by d.namespace_id desc, d.id desc offset max_looks - 1 limit 1);
+  end if;
+  wanted := (posthorn.group_named(last_look.namespace, last_look.group_name)).id;
+  return (
+    select d.id from posthorn.dead_letters d
+    where d.namespace_id = ns and d.group_id between wanted and wanted and d.id <= coalesce(last_look.upto, 9223372036854775807)
+    order by d.group_id desc, d.id desc offset max_looks - 1 limit 1);
+end $$;
+comment on function posthorn.last_look(text, text, bigint, int) is
+  'The id of the last dead letter that a search looks at, from the newest on; null if it looks at all.';
+
 -- Without payloads, errors and stacks, of which a page of many cannot show more than the beginning.
-create or replace function posthorn.brief_dead_letters(namespace text, group_name text default null, filter jsonb default '{}')
-returns table (
+create or replace function posthorn.brief_dead_letters(
+  namespace text, group_name text default null, filter jsonb default '{}', max_looks int default 5000
+) returns table (
   id bigint, group_name text, subscription text, event_id bigint, stream text, type text, key text, attempts int, reason text, error text,
-  node text, failed_at timestamptz, discarded_at timestamptz, discarded_by text
+  node text, failed_at timestamptz, discarded_at timestamptz, discarded_by text, looked_to bigint
 )
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
 as $$
-  select d.id, g.name, d.subscription, d.event_id, s.name, d.type, d.key, d.attempts, d.reason, left(d.error, 500),
-    d.node, d.failed_at, d.discarded_at, d.discarded_by
-  from posthorn.matching_dead_letters(brief_dead_letters.namespace, brief_dead_letters.group_name, brief_dead_letters.filter) d
+  with found as materialized (
+    select i.id, i.nth
+    from posthorn.dead_letter_ids(brief_dead_letters.namespace, brief_dead_letters.group_name,
+      coalesce(brief_dead_letters.filter, '{}') || '{"newest_first": true}', brief_dead_letters.max_looks) with ordinality i (id, nth)
+  )
+  (select d.id, g.name, d.subscription, d.event_id, s.name, d.type, d.key, d.attempts, d.reason, left(d.error, 500),
+    d.node, d.failed_at, d.discarded_at, d.discarded_by, null::bigint
+  from found f
+  join posthorn.dead_letters d on d.id = f.id
   join posthorn.groups g on g.id = d.group_id
   cross join lateral (select x.name from posthorn.stream_names x where x.id = d.stream_id limit 1) s
-  order by case when brief_dead_letters.filter->'newest_first' = 'true' then -d.id else d.id end
+  order by f.nth)
+  union all
+  select null, null, null, null, null, null, null, null, null, null, null, null, null, null, l.id
+  from (
+    select posthorn.last_look(brief_dead_letters.namespace, brief_dead_letters.group_name, (brief_dead_letters.filter->>'upto')::bigint,
+      brief_dead_letters.max_looks) as id
+    where (select count(*) from found) < (brief_dead_letters.filter->>'limit')::bigint) l
+  where l.id is not null
 $$;
-comment on function posthorn.brief_dead_letters(text, text, jsonb) is 'The dead letters that a filter means, without their payloads.';
+comment on function posthorn.brief_dead_letters(text, text, jsonb, int) is
+  'The dead letters that a filter means, newest first, without their payloads. A call looks at max_looks of them: if that limit ends it, the last row has no dead letter but looked_to, the lowest id that it looked at.';
 
 -- By index alone; the error is that of the newest of each kind.
 create or replace function posthorn.dead_letter_reasons(

@@ -63,7 +63,7 @@ begin
     return array(
       select f.job from posthorn.finished_jobs f
       where f.namespace_id = recent_jobs.namespace_id and f.status <> 'COMPLETED' and f.status = recent_jobs.status and f.job < recent_jobs.before
-      order by f.namespace_id desc, f.job desc limit recent_jobs.most);
+      order by f.namespace_id desc, f.status desc, f.job desc limit recent_jobs.most);
   elsif recent_jobs.status = 'PROCESSING' then
     return array(
       select r.job from posthorn.running_jobs r
@@ -89,6 +89,8 @@ returns table (state text, jobs bigint)
 language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
 as $$
   select 'ready', count(*) from (
     select from posthorn.ready_jobs r where r.namespace_id = count_pending_jobs.namespace_id limit count_pending_jobs.most) r
@@ -108,6 +110,8 @@ returns table (state text, jobs bigint)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -175,6 +179,49 @@ end $$;
 comment on function posthorn.steer_jobs(text, text, text, text[], bigint, bigint, text, int) is
   'Retries, cancels or deletes the next jobs of a status and tags behind a number. next is the number after which the next call goes on, null at the end.';
 
+-- Ready jobs have a row under each tag. Of the others the tags are looked up.
+create or replace function posthorn.count_jobs_to_steer(
+  namespace text, status text, tags text[] default '{}', most int default 10000, out jobs bigint, out more boolean
+)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  ns int := posthorn.check_job_filter(count_jobs_to_steer.namespace, count_jobs_to_steer.status);
+  wanted text[] := coalesce(count_jobs_to_steer.tags, '{}');
+begin
+  with looked as materialized (
+    (select 'ready' as part, r.job, r.month from posthorn.ready_jobs r
+    where count_jobs_to_steer.status = 'PENDING' and r.namespace_id = ns and (wanted = '{}' or r.tag = any (wanted)) limit most)
+    union all
+    (select 'waiting', w.job, w.month from posthorn.waiting_jobs w
+    where count_jobs_to_steer.status = 'PENDING' and w.namespace_id = ns limit most)
+    union all
+    (select 'parked', p.job, p.month from posthorn.parked_jobs p
+    where count_jobs_to_steer.status = 'PENDING' and p.namespace_id = ns limit most)
+    union all
+    (select 'running', r.job, r.month from posthorn.running_jobs r
+    where count_jobs_to_steer.status = 'PROCESSING' and r.namespace_id = ns limit most)
+    union all
+    (select 'failed', f.job, f.month from posthorn.finished_jobs f
+    where count_jobs_to_steer.status = 'FAILED' and f.namespace_id = ns and f.status <> 'COMPLETED' and f.status = 'FAILED' limit most)
+  )
+  select count(distinct l.job) filter (where wanted = '{}' or l.part = 'ready' or exists (
+      select from posthorn.enqueued_jobs o where o.namespace_id = ns and o.id = l.job and o.month = l.month and o.tags && wanted)),
+    exists (select from looked x group by x.part having count(*) = most)
+  into count_jobs_to_steer.jobs, count_jobs_to_steer.more
+  from looked l;
+end $$;
+comment on function posthorn.count_jobs_to_steer(text, text, text[], int) is
+  'How many jobs steer_jobs would find. Of each kind of row most are looked at; more says that there may be further ones.';
+
 -- Each call goes on where the one before has ended, so that a million jobs take a thousand times as long as a thousand.
 -- Pending jobs have no index by number: they are found among the jobs of all statuses, or, where they are rare among
 -- those, by reading all pending jobs.
@@ -202,7 +249,7 @@ begin
         and (next_jobs.tags = '{}' or exists (
           select from posthorn.enqueued_jobs o
           where o.namespace_id = f.namespace_id and o.id = f.job and o.month = f.month and o.tags && next_jobs.tags))
-      order by f.namespace_id, f.job limit next_jobs.max_jobs);
+      order by f.namespace_id, f.status, f.job limit next_jobs.max_jobs);
   elsif next_jobs.status = 'PROCESSING' then
     next_jobs.ids := array(
       select r.job from posthorn.running_jobs r

@@ -31,11 +31,7 @@ func (a *Admin) BrowseJobs(ctx context.Context, status string, tags []string, be
 	if len(ids) == 0 {
 		return nil, lookedTo, nil
 	}
-	jobs, err = rows[JobStatus](ctx, a.db, "browse jobs", `
-		select j.*
-		from unnest($2::bigint[]) with ordinality p (id, nth)
-		cross join lateral (select x.* from posthorn.get_job(p.id, $1::text) x) j
-		order by p.nth`, a.namespace, ids)
+	jobs, err = rows[JobStatus](ctx, a.db, "browse jobs", "select * from posthorn.get_jobs($1::text, $2::bigint[])", a.namespace, ids)
 	return jobs, lookedTo, err
 }
 

@@ -43,7 +43,7 @@ declare
     'define_import', 'lead_import', 'resign_import', 'import_positions', 'import_events', 'note_import_lag', 'note_import_error',
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied',
     'claim_jobs', 'start_job', 'heartbeat_job', 'heartbeat_jobs', 'held_jobs', 'complete_job', 'complete_jobs', 'fail_job', 'snooze_job', 'release_jobs',
-    'get_job', 'job_status', 'list_jobs', 'count_jobs', 'job_history', 'browse_jobs', 'recent_jobs', 'count_pending_jobs', 'job_counts', 'count_jobs_to_steer',
+    'get_job', 'get_jobs', 'job_status', 'list_jobs', 'count_jobs', 'job_history', 'browse_jobs', 'recent_jobs', 'count_pending_jobs', 'job_counts', 'count_jobs_to_steer',
     'load_stream_keys', 'list_streams'];
   administering constant text[] := array[
     'subscribe_with_sql', 'catch_up', 'define_namespace', 'delete_group', 'delete_import', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',

@@ -17,6 +17,9 @@ returns table (
 )
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -92,8 +95,11 @@ as $$
   with held as (
     -- A lease that was given back has no node, and its deadline has passed.
     select l.*, l.until is not null and (l.node is not null or l.until > posthorn.now()) as working
-    from posthorn.leases l
-    where l.group_id = g.id and case when l.ids is not null then outcomes_in.event_id = any (l.ids)
+    from ( -- the indexes of the two parts
+      select x.* from posthorn.leases x where x.group_id = g.id and x.until is not null
+      union all
+      select x.* from posthorn.leases x where x.group_id = g.id and x.until is null) l
+    where case when l.ids is not null then outcomes_in.event_id = any (l.ids)
       else outcomes_in.event_id > l.lo and outcomes_in.event_id <= l.hi and outcomes_in.published_at >= l.since
         and not pg_visible_in_snapshot(outcomes_in.xid, l.base) and pg_visible_in_snapshot(outcomes_in.xid, l.target) end
   ), part as (
@@ -109,7 +115,7 @@ as $$
     union all
     select case d.subscription when '' then 4 else 5 end, d.subscription, d.attempts, d.error, d.reason, d.node, d.failed_at, null
     from posthorn.dead_letters d where d.group_id = g.id and d.event_id = outcomes_in.event_id
-  ), passed (state) as (
+  ), passed (state) as materialized ( -- asked once
     select posthorn.passed(g, outcomes_in.event_id, outcomes_in.xid, outcomes_in.published_at)
   ), whole as (
     select p.* from part p

@@ -27,15 +27,17 @@ begin
   end if;
   seen := posthorn.recent_jobs(ns, browse_jobs.status, coalesce(browse_jobs.before, 9223372036854775807), most);
   browse_jobs.looked_to := case when cardinality(seen) = most then seen[most] end;
+  -- With limits, each candidate is looked up by itself, whatever the planner thinks of the tables.
   return query
     select s.id, browse_jobs.looked_to
     from unnest(seen) with ordinality s (id, nth)
-    join posthorn.enqueued_jobs o on o.namespace_id = ns and o.id = s.id
+    cross join lateral (select x.month, x.tags from posthorn.enqueued_jobs x where x.namespace_id = ns and x.id = s.id limit 1) o
     where (coalesce(browse_jobs.tags, '{}') = '{}' or o.tags && browse_jobs.tags)
-      and (browse_jobs.status is distinct from 'PENDING' or not exists (select from posthorn.running_jobs r where r.job = o.id)
-        and not exists (select from posthorn.finished_jobs f where f.job = o.id and f.month = o.month))
-      and (browse_jobs.status is distinct from 'COMPLETED'
-        or exists (select from posthorn.finished_jobs f where f.job = o.id and f.month = o.month and f.status = 'COMPLETED'))
+      and case browse_jobs.status
+        when 'PENDING' then (select r.job from posthorn.running_jobs r where r.job = s.id limit 1) is null
+          and (select f.job from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1) is null
+        when 'COMPLETED' then (select f.status from posthorn.finished_jobs f where f.job = s.id and f.month = o.month limit 1) = 'COMPLETED'
+        else true end
     order by s.nth limit browse_jobs.max_jobs;
   if not found and browse_jobs.looked_to is not null then
     return next;

@@ -57,14 +57,29 @@ begin
       select j.id from posthorn.listed_jobs(ns, list_jobs.status, list_jobs.tags, list_jobs.stalled) j
       order by j.id limit list_jobs.max_jobs offset list_jobs.skip);
   end if;
-  return query
-    select j.*
-    from unnest(page) with ordinality p (id, nth)
-    cross join lateral (select x.* from posthorn.jobs x where x.namespace_id = ns and x.id = p.id offset 0) j
-    order by p.nth;
+  return query select * from posthorn.get_jobs(list_jobs.namespace, page);
 end $$;
 comment on function posthorn.list_jobs(text, text, text[], boolean, int, bigint, boolean) is
   'One page of a namespace''s jobs with any of some tags, oldest or newest first.';
+
+create or replace function posthorn.get_jobs(namespace text, jobs bigint[])
+returns setof posthorn.jobs
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+  select j.*
+  from unnest(get_jobs.jobs) with ordinality p (id, nth)
+  cross join lateral (
+    select x.* from posthorn.jobs x
+    where x.namespace_id = posthorn.namespace_id(get_jobs.namespace) and x.id = p.id offset 0) j
+  order by p.nth
+$$;
+comment on function posthorn.get_jobs(text, bigint[]) is 'Jobs of a namespace by their ids, in the order of the ids; those that do not exist are left out.';
 
 create or replace function posthorn.few_jobs(namespace_id int, status text, tags text[], stalled boolean)
 returns table (id bigint)
@@ -149,6 +164,10 @@ returns setof posthorn.jobs
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
 as $$
 begin
   perform posthorn.job_status(get_job.job, get_job.namespace);

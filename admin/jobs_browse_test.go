@@ -53,3 +53,30 @@ func TestSteerJobs(t *testing.T) {
 	steer("delete", "PENDING", "usual", last-251)
 	testworld.Equal(t, "pending jobs behind the last one", count("PENDING", "usual"), 1)
 }
+
+// Before an action on jobs they are counted up to a bound, in all places where they wait.
+func TestCountJobsToSteer(t *testing.T) {
+	t.Parallel()
+	w := testworld.New(t)
+	w.Exec("select posthorn.set_job_limit('default', 'held', 1)")
+	w.Exec("select count(posthorn.enqueue('default', 'x', tags => '{a,b}')) from generate_series(1, 5)")
+	w.Exec("select count(posthorn.enqueue('default', 'x', tags => '{a}', run_at => now() + interval '1 hour')) from generate_series(1, 3)")
+	w.Exec("select count(posthorn.enqueue('default', 'x', tags => '{a,held}')) from generate_series(1, 4)")
+	w.Exec("select count(*) from posthorn.claim_jobs('default', 'w', '{held}', 4)") // one; the others are held back
+	for _, c := range []struct {
+		status string
+		tags   []string
+		n      int64
+	}{
+		{"PENDING", nil, 11}, {"PENDING", []string{"a"}, 11}, {"PENDING", []string{"b"}, 5}, {"PENDING", []string{"a", "b"}, 11},
+		{"PENDING", []string{"held"}, 3}, {"PENDING", []string{"none"}, 0}, {"PROCESSING", nil, 1}, {"PROCESSING", []string{"b"}, 0}, {"FAILED", nil, 0},
+	} {
+		n, more, err := w.Admin().CountJobsToSteer(t.Context(), c.status, c.tags)
+		if err != nil || n != c.n || more {
+			t.Errorf("%s %q: %d jobs, more: %v, %v; want %d", c.status, c.tags, n, more, err, c.n)
+		}
+	}
+	if !testworld.Ask[bool](w, "select more from posthorn.count_jobs_to_steer('default', 'PENDING', most => 5)") {
+		t.Error("it has looked at 5 of 10 ready rows, and does not say that there are more")
+	}
+}

@@ -106,6 +106,22 @@ func TestRetryAllJobs(t *testing.T) {
 	b.get("/ui/default/jobs/retry?tag=y").wantPage(t, 400, "choose a status first")
 }
 
+// More jobs than the page counts are asked for without their number, and the action still
+// ends at the last one that was there.
+func TestDeleteMoreJobsThanAreCounted(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, `select count(posthorn.enqueue('default', 'a')) from generate_series(1, 10001)`)
+	b := s.visit(t)
+	ask := b.get("/ui/default/jobs/delete?status=PENDING").wantPage(t, 200, "Delete 10,000 jobs or more?", ">Delete all<")
+	if ask.hidden(t, "last") != "10001" || ask.hidden(t, "expected") != "" {
+		t.Errorf("it ends at %s, with %q jobs expected", ask.hidden(t, "last"), ask.hidden(t, "expected"))
+	}
+	b.post(ask, "/ui/default/jobs/delete", url.Values{"status": {"PENDING"}, "last": {"300"}, "expected": {""}}).wantPage(t, 200, "delete-jobs").wantNone(t, `id="progress"`)
+	s.await(t, "the audit log counts them", `select exists (select from posthorn.list_actions('default') where done = 300 and expected is null and ended_at is not null)`)
+	s.await(t, "the others stay", `select count(*) = 9701 from posthorn.jobs`)
+}
+
 func TestTagPages(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

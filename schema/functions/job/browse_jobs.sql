@@ -19,11 +19,14 @@ as $$
 #variable_conflict use_column
 declare
   ns int := posthorn.check_job_filter(browse_jobs.namespace, browse_jobs.status);
-  most constant int := 5000;
+  most int := 5000;
   seen bigint[];
 begin
   if (browse_jobs.max_jobs between 1 and 1000) is not true then
     raise exception 'max_jobs must be 1 to 1000' using errcode = 'PH004';
+  end if;
+  if coalesce(browse_jobs.tags, '{}') = '{}' and coalesce(browse_jobs.status, 'FAILED') not in ('PENDING', 'COMPLETED') then
+    most := browse_jobs.max_jobs; -- each candidate is one
   end if;
   seen := posthorn.recent_jobs(ns, browse_jobs.status, coalesce(browse_jobs.before, 9223372036854775807), most);
   browse_jobs.looked_to := case when cardinality(seen) = most then seen[most] end;

@@ -34,9 +34,9 @@ torture: ## kills workers, brokers and Postgres, and checks every event and job;
 	go test -timeout 0 -count 1 -v -run 'TestTorture$$' ./internal/torture -torture.for $(FOR) -torture.part "$(PART)"
 	POSTHORN_TEST_KILLS=100 go test -timeout 0 -count 1 -run 'Survives?(Its|Their)Process|Killed$$' ./archive ./internal/consume ./internal/importer ./internal/project ./internal/relay ./internal/work
 
-bench: ## compares Posthorn with Postgres and other systems; prints the table of docs/performance.md
-	@scripts/deps postgres
-	cd bench && go run . -markdown
+bench: ## compares Posthorn with Postgres and other systems; writes docs/performance.md and its charts; ARGS=-quick only prints
+	@scripts/deps bench
+	cd bench && go run . $(or $(ARGS),-write ..)
 
 lint: ## checks style, error handling and the direction of imports
 	go vet ./...

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn/schema"
 )
@@ -70,8 +71,9 @@ func (s *server) create(ctx context.Context, template string) (*database, error)
 	return d, nil
 }
 
-// bareSQL makes the limit: a table with the columns and defaults of the log and one
-// index, in which the same rows can be written and read without Posthorn.
+// bareSQL makes the limits: a table with the columns and defaults of the log and one
+// index, in which the same rows can be written and read without Posthorn; and one with
+// the two indexes of the log.
 const bareSQL = `
 	create schema bare;
 	create sequence bare.event_id;
@@ -87,7 +89,10 @@ const bareSQL = `
 		payload json not null,
 		metadata json not null default '{}'
 	);
-	create index on bare.events (id)`
+	create index on bare.events (id);
+	create table bare.indexed (like bare.events including defaults);
+	create index on bare.indexed (namespace_id, id);
+	create index on bare.indexed (xid)`
 
 func (d *database) url() string {
 	u := *d.server.url
@@ -133,6 +138,21 @@ func (d *database) runUpkeep(ctx context.Context) error {
 		}
 	}()
 	return nil
+}
+
+// openPool opens connections that are closed at the end of the row.
+func (d *database) openPool(ctx context.Context) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(d.url())
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = 20
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	d.atEnd(pool.Close)
+	return pool, nil
 }
 
 // atEnd registers a function to call before the database is dropped.

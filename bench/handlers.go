@@ -13,25 +13,6 @@ import (
 
 var handlerRows = []row{
 	{
-		work: "handlers through the Go API, no-op", floor: atLeast(8), target: atLeast(15), unit: "/s",
-		ours: "Handle, one client", peer: "River's no-op jobs at its best settings",
-		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
-			d, err := b.fullLog(ctx)
-			if err != nil {
-				return nil, nil, err
-			}
-			q, err := b.newQueue(ctx)
-			if err != nil {
-				return nil, nil, err
-			}
-			ours = d.handling(b.events, posthorn.GroupConfig{}, func(g *posthorn.Group, done func()) {
-				g.Handle("none", ">", func(context.Context, posthorn.Event) error { done(); return nil })
-			})
-			peer, err = q.working(ctx, max(b.events/riverFraction, 100), b.say)
-			return ours, peer, err
-		},
-	},
-	{
 		work: "transactional handlers, one transaction each", floor: atLeast(0.7), target: atLeast(0.9), unit: "/s",
 		ours: "HandleTx with one INSERT, 10 connections", peer: "begin, the same INSERT, commit; 10 connections",
 		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {

@@ -2,18 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthorn/posthorn"
@@ -28,99 +27,70 @@ const (
 
 // httpRows compare the server's JSON API of jobs with handlers of net/http that only
 // call the same SQL functions.
-var httpRows = func() (all []row) {
-	for _, work := range []httpWork{createOverHTTP, subscribeOverHTTP, completeOverHTTP} {
-		all = append(all, httpRow(work, "requests", atLeast(0.7), atLeast(0.9), "/s", perSecond),
-			httpRow(work, "p99", atMost(2), atMost(1.25), " ms", percentile99))
+func httpRows() (all []row) {
+	for _, work := range []httpWork{createOverHTTP, workOverHTTP} {
+		s := &sitting{
+			name: "HTTP " + work.name,
+			open: func(ctx context.Context, b *bench, system string) (measure, error) {
+				handler := ourHandler
+				if system == bareHTTP {
+					handler = bareHandler
+				}
+				return b.asking(ctx, work, min(max(b.events/httpFraction, 100), 10_000), handler)
+			},
+		}
+		measured := fmt.Sprintf("HTTP: %s, %d connections", work.name, httpClients)
+		ours, peer := "the server", "a bare handler with the same SQL"
+		all = append(all,
+			s.row(row{work: measured + ", jobs", floor: atLeast(0.7), target: atLeast(0.9), unit: "/s", ours: ours, peer: peer}, 0, jobsSystem, bareHTTP),
+			s.row(row{work: measured + ", p99", floor: atMost(2), target: atMost(1.25), unit: " ms", ours: ours, peer: peer}, 1, jobsSystem, bareHTTP))
 	}
 	return all
-}()
-
-func httpRow(work httpWork, what string, floor, target limit, unit string, figure func([]time.Duration, time.Duration) float64) row {
-	return row{
-		work:  fmt.Sprintf("HTTP: %s, %d connections, %s", work.name, httpClients, what),
-		floor: floor, target: target, unit: unit,
-		ours: "the server", peer: "a bare handler with the same SQL",
-		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
-			n := min(max(b.events/httpFraction, 100), 10_000)
-			if ours, err = b.asking(ctx, work, n, figure, ourHandler); err != nil {
-				return nil, nil, err
-			}
-			peer, err = b.asking(ctx, work, n, figure, bareHandler)
-			return ours, peer, err
-		},
-	}
 }
 
-func perSecond(taken []time.Duration, all time.Duration) float64 {
-	return float64(len(taken)) / all.Seconds()
-}
+// bareHTTP is a limit and no system, so it has no name for readers.
+const bareHTTP = "bare handler"
 
-func percentile99(taken []time.Duration, _ time.Duration) float64 {
-	slices.Sort(taken)
-	return float64(taken[len(taken)*99/100].Microseconds()) / 1000
-}
-
-// httpWork is one kind of request.
+// httpWork is work on jobs over HTTP, a job at a time.
 type httpWork struct {
-	name string
-	// before prepares n requests, and returns the ids of their jobs.
-	before func(ctx context.Context, d *database, n int) ([]int64, error)
-	// request returns the i-th request, about the i-th of the ids if there are any.
-	request func(ids []int64, i int) (method, path, body string, status int)
+	name   string
+	before func(ctx context.Context, d *database, n int) error // prepares n jobs
+	do     func(ctx context.Context, c *httpClient, i int) error
 }
 
 var createOverHTTP = httpWork{
 	name:   "create a job",
-	before: func(context.Context, *database, int) ([]int64, error) { return nil, nil },
-	request: func(_ []int64, i int) (method, path, body string, status int) {
-		return "POST", "/events", `{"title":"job ` + strconv.Itoa(i) + `","tags":"new,fresh","payload":` + payload + `}`, 201
+	before: func(context.Context, *database, int) error { return nil },
+	do: func(ctx context.Context, c *httpClient, i int) error {
+		body := `{"title":"job ` + strconv.Itoa(i) + `","tags":"new,fresh","payload":` + payload + `}`
+		return c.request(ctx, "POST", "/events", body, http.StatusCreated, nil)
 	},
 }
 
-var subscribeOverHTTP = httpWork{
-	name: "subscribe",
-	before: func(ctx context.Context, d *database, n int) ([]int64, error) {
-		if _, err := d.finishClaimed(ctx); err != nil { // jobs of the previous round
-			return nil, err
-		}
-		return nil, d.enqueue(ctx, (n+999)/1000*1000)
+// workOverHTTP is the life of a job after its creation, as a worker that speaks HTTP
+// has it.
+var workOverHTTP = httpWork{
+	name: "claim a job and complete it",
+	before: func(ctx context.Context, d *database, n int) error {
+		return d.enqueue(ctx, (n+999)/1000*1000)
 	},
-	request: func(_ []int64, i int) (method, path, body string, status int) {
-		return "GET", "/events/subscribe?tags=common&worker_id=bench:" + strconv.Itoa(i%httpClients), "", 200
-	},
-}
-
-var completeOverHTTP = httpWork{
-	name: "complete",
-	before: func(ctx context.Context, d *database, n int) ([]int64, error) {
-		if err := d.enqueue(ctx, (n+999)/1000*1000); err != nil {
-			return nil, err
+	do: func(ctx context.Context, c *httpClient, i int) error {
+		worker := "bench:" + strconv.Itoa(i%httpClients)
+		var job struct {
+			ID int64 `json:"id"`
 		}
-		rows, err := d.Query(ctx, "select id from posthorn.claim_jobs('default', 'bench:1', array['common'], $1::int, '1 hour')", n)
+		err := c.request(ctx, "GET", "/events/subscribe?tags=common&worker_id="+worker, "", http.StatusOK, &job)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return pgx.CollectRows(rows, pgx.RowTo[int64])
-	},
-	request: func(ids []int64, i int) (method, path, body string, status int) {
-		return "POST", "/events/" + strconv.FormatInt(ids[i], 10) + "/complete", `{"worker_id":"bench:1","execution_time_ms":12,"status_code":200}`, 200
+		return c.request(ctx, "POST", "/events/"+strconv.FormatInt(job.ID, 10)+"/complete",
+			`{"worker_id":"`+worker+`","execution_time_ms":12,"status_code":200}`, http.StatusOK, nil)
 	},
 }
 
-// finishClaimed completes the jobs that are taken and not finished.
-func (d *database) finishClaimed(ctx context.Context) (int, error) {
-	tag, err := d.Exec(ctx, `
-		select posthorn.complete_jobs(r.worker, r.jobs)
-		from (select worker, array_agg(job) as jobs from posthorn.running_jobs group by 1) r`)
-	return int(tag.RowsAffected()), err
-}
-
-// asking sends n requests per round over the connections, and makes a figure of their
-// durations.
-func (b *bench) asking(ctx context.Context, work httpWork, n int, figure func([]time.Duration, time.Duration) float64,
-	handler makeHandler,
-) (side, error) {
+// asking does the work for n jobs over the connections, and returns the jobs per second
+// and the 99th percentile of the milliseconds of each.
+func (b *bench) asking(ctx context.Context, work httpWork, n int, handler makeHandler) (measure, error) {
 	d, err := b.newDatabase(ctx)
 	if err != nil {
 		return nil, err
@@ -131,25 +101,23 @@ func (b *bench) asking(ctx context.Context, work httpWork, n int, figure func([]
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: httpClients, MaxConnsPerHost: httpClients}
 	d.atEnd(transport.CloseIdleConnections)
-	client := &http.Client{Transport: transport}
-	return func(ctx context.Context) (float64, error) {
-		ids, err := work.before(ctx, d, n)
-		if err != nil {
-			return 0, err
+	client := &httpClient{http.Client{Transport: transport}, base}
+	return func(ctx context.Context) ([]float64, error) {
+		if err := work.before(ctx, d, n); err != nil {
+			return nil, err
 		}
 		if _, err := d.Exec(ctx, "vacuum analyze posthorn.enqueued_jobs, posthorn.ready_jobs, posthorn.running_jobs"); err != nil {
-			return 0, err
+			return nil, err
 		}
-		taken := make([]time.Duration, n)
+		taken := make([]float64, n)
 		start := time.Now()
-		err = eachOf(ctx, n, func(ctx context.Context, i int) error {
+		err = eachOf(ctx, httpClients, n, func(ctx context.Context, i int) error {
 			began := time.Now()
-			method, path, body, status := work.request(ids, i)
-			err := request(ctx, client, method, base+path, body, status)
-			taken[i] = time.Since(began)
+			err := work.do(ctx, client, i)
+			taken[i] = float64(time.Since(began).Microseconds()) / 1000
 			return err
 		})
-		return figure(taken, time.Since(start)), err
+		return []float64{float64(n) / time.Since(start).Seconds(), percentile(taken, 99)}, err
 	}, nil
 }
 
@@ -186,13 +154,13 @@ func (d *database) serve(ctx context.Context, handler makeHandler) (url string, 
 	return "http://" + listener.Addr().String(), nil
 }
 
-// eachOf calls do n times, one concurrent call for each client.
-func eachOf(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+// eachOf calls do n times, at most atOnce calls at a time.
+func eachOf(ctx context.Context, atOnce, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
 	var all sync.WaitGroup
-	for range httpClients {
+	for range atOnce {
 		all.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				if err := do(ctx, i); err != nil {
@@ -205,22 +173,36 @@ func eachOf(ctx context.Context, n int, do func(ctx context.Context, i int) erro
 	return context.Cause(ctx)
 }
 
-func request(ctx context.Context, client *http.Client, method, url, body string, want int) error {
-	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+// httpClient sends requests to a server.
+type httpClient struct {
+	http.Client
+	base string
+}
+
+// request sends a request, checks the status of the answer, and decodes it unless into
+// is nil.
+func (c *httpClient) request(ctx context.Context, method, path, body string, want int, into any) error {
+	r, err := http.NewRequestWithContext(ctx, method, c.base+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(r)
+	response, err := c.Do(r)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != want {
-		err = fmt.Errorf("%s %s: %d %s", method, url, response.StatusCode, answer)
+	if err != nil {
+		return err
 	}
-	return err
+	if response.StatusCode != want {
+		return fmt.Errorf("%s %s: %d %s", method, path, response.StatusCode, answer)
+	}
+	if into == nil {
+		return nil
+	}
+	return json.Unmarshal(answer, into)
 }
 
 // ourHandler is Posthorn's server, as programs use it.

@@ -7,17 +7,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/riverqueue/river/riverdriver"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-	"github.com/riverqueue/river/rivershared/util/ptrutil"
-	"github.com/riverqueue/river/rivertype"
 )
 
 func jobRows(o options) []row {
 	return []row{
-		jobBatchRow(100),
-		jobBatchRow(1000),
 		jobBacklogRow(o.jobs, "common"),
 		jobBacklogRow(o.jobs, "rare"),
 		jobHeldRow(o.jobs/5, "common"),
@@ -28,34 +21,7 @@ func jobRows(o options) []row {
 const (
 	claimJobsSQL    = "select id from posthorn.claim_jobs('default', $1::text, $2::text[], $3::int)"
 	completeJobsSQL = "select posthorn.complete_jobs($1::text, $2::bigint[])"
-
-	jobWorkers = 2
-	// jobFraction keeps rounds short: every system writes a job several times.
-	jobFraction = 10
 )
-
-func jobBatchRow(size int) row {
-	return row{
-		work:  fmt.Sprintf("jobs: claim + complete, batches of %s", figure(float64(size))),
-		floor: atLeast(1), target: atLeast(2), unit: "/s",
-		ours: "claim_jobs + complete_jobs, 2 workers", peer: "River's statements for the same, 2 workers",
-		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
-			n := max(b.events/jobFraction, 10*size)
-			d, err := b.newDatabase(ctx)
-			if err != nil {
-				return nil, nil, err
-			}
-			if ours, err = d.workingOff(ctx, n, size); err != nil {
-				return nil, nil, err
-			}
-			q, err := b.newQueue(ctx)
-			if err != nil {
-				return nil, nil, err
-			}
-			return ours, q.statements(n, size), nil
-		},
-	}
-}
 
 // enqueue adds n jobs to the waiting ones. One in a thousand has a rare tag.
 func (d *database) enqueue(ctx context.Context, n int) error {
@@ -67,126 +33,12 @@ func (d *database) enqueue(ctx context.Context, n int) error {
 	return err
 }
 
-// workingOff enqueues n jobs per round, and measures until they are completed.
-func (d *database) workingOff(ctx context.Context, n, size int) (side, error) {
-	crew, err := d.crew(ctx, jobWorkers, nil)
-	if err != nil {
-		return nil, err
-	}
-	d.atEnd(crew.close)
-	return func(ctx context.Context) (float64, error) {
-		if err := d.enqueue(ctx, n); err != nil {
-			return 0, err
-		}
-		if _, err := d.Exec(ctx, "vacuum analyze posthorn.enqueued_jobs, posthorn.ready_jobs, posthorn.running_jobs"); err != nil {
-			return 0, err
-		}
-		speed, err := crew.run(ctx, n, func(ctx context.Context, i int, conn *pgx.Conn) (done int, err error) {
-			worker := fmt.Sprint("bench:", i)
-			for {
-				ids, err := claimJobs(ctx, conn, worker, []string{"common"}, size)
-				if err != nil || len(ids) == 0 {
-					return done, err
-				}
-				if _, err := conn.Exec(ctx, completeJobsSQL, worker, ids); err != nil {
-					return done, err
-				}
-				done += len(ids)
-			}
-		})
-		if err != nil {
-			return 0, err
-		}
-		left, err := d.count(ctx, "(select from posthorn.ready_jobs union all select from posthorn.running_jobs) j")
-		if err == nil && left > 0 {
-			err = fmt.Errorf("%d jobs are left", left)
-		}
-		return speed, err
-	}, nil
-}
-
 func claimJobs(ctx context.Context, conn *pgx.Conn, worker string, tags []string, n int) ([]int64, error) {
 	rows, err := conn.Query(ctx, claimJobsSQL, worker, tags, n)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
-}
-
-// statements runs the statements of River's client that claim and complete jobs,
-// without the client.
-func (q *queue) statements(n, size int) side {
-	return func(ctx context.Context) (float64, error) {
-		if err := q.refill(ctx, n); err != nil {
-			return 0, err
-		}
-		pools, err := q.pools(ctx, jobWorkers)
-		if err != nil {
-			return 0, err
-		}
-		start := time.Now()
-		results := make(chan error, len(pools))
-		for _, pool := range pools {
-			go func() { results <- workOffRiver(ctx, pool, size) }()
-		}
-		for range pools {
-			if one := <-results; one != nil {
-				err = one
-			}
-		}
-		took := time.Since(start)
-		for _, pool := range pools {
-			pool.Close()
-		}
-		if err != nil {
-			return 0, err
-		}
-		return float64(n) / took.Seconds(), q.checkCompleted(ctx, n)
-	}
-}
-
-// pools returns connections for River's driver: pools of one connection.
-func (q *queue) pools(ctx context.Context, n int) (pools []*pgxpool.Pool, err error) {
-	for range n {
-		config := q.pool.Config()
-		config.MaxConns = 1
-		pool, err := pgxpool.NewWithConfig(ctx, config)
-		if err == nil {
-			err = pool.Ping(ctx)
-		}
-		if err != nil {
-			return nil, err
-		}
-		pools = append(pools, pool)
-	}
-	return pools, nil
-}
-
-func workOffRiver(ctx context.Context, pool *pgxpool.Pool, size int) error {
-	river := riverpgxv5.New(pool).GetExecutor()
-	for {
-		available, err := river.JobGetAvailable(ctx, &riverdriver.JobGetAvailableParams{
-			ClientID: "bench", MaxAttemptedBy: 100, MaxToLock: size, Queue: "default",
-		})
-		if err != nil || len(available.Jobs) == 0 {
-			return err
-		}
-		now := time.Now()
-		done := &riverdriver.JobSetStateIfRunningManyParams{}
-		for _, job := range available.Jobs {
-			done.ID = append(done.ID, job.ID)
-			done.Attempt = append(done.Attempt, nil)
-			done.ErrData = append(done.ErrData, nil)
-			done.FinalizedAt = append(done.FinalizedAt, ptrutil.Ptr(now))
-			done.MetadataDoMerge = append(done.MetadataDoMerge, false)
-			done.MetadataUpdates = append(done.MetadataUpdates, nil)
-			done.ScheduledAt = append(done.ScheduledAt, nil)
-			done.State = append(done.State, rivertype.JobStateCompleted)
-		}
-		if _, err := river.JobSetStateIfRunningMany(ctx, done); err != nil {
-			return err
-		}
-	}
 }
 
 const (

@@ -2,164 +2,215 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/posthorn/posthorn"
 )
 
-// latencyRows have no other side: the limits apply to the time from before an event
-// is published until its handler is called.
-var latencyRows = []row{
-	latencyRow("Go client", 50, within(3), within(1)),
-	latencyRow("Go client", 99, within(15), limit{}),
-	latencyRow("plain SQL", 50, within(3), within(1)),
-	latencyRow("plain SQL", 99, within(15), limit{}),
+// load is a steady rate of jobs or events.
+type load struct {
+	rate  float64 // per second
+	batch int     // added by one statement
+	n     int
 }
+
+// warmUp is the number of jobs or events before the measured ones, which open
+// connections and prepare statements.
+const warmUp = 20
 
 const publishEvery = 10 * time.Millisecond
 
-// warmUp is the number of events before the measured ones, which open connections and
-// prepare statements.
-const warmUp = 20
+// senders bound the statements that add jobs at once. If all of them wait, the next
+// batches are late, and their jobs count from the time when they were due.
+const senders = 8
 
-func latencyRow(by string, percent int, floor, target limit) row {
-	return row{
-		work:  fmt.Sprintf("publish → handler, idle system, published by %s, p%d", by, percent),
-		floor: floor, target: target, unit: " ms",
-		ours: "100 events/s, from before publishing to Handle in another client",
-		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
-			d, err := b.newDatabase(ctx)
+// calm measures the latency without other load.
+func calm() *sitting {
+	return &sitting{
+		name: "latency at 100/s",
+		open: func(ctx context.Context, b *bench, system string) (measure, error) {
+			l := load{rate: 100, batch: 1, n: max(b.events/1000, 20)}
+			w, err := b.openQuick(ctx, system, load{rate: 100, batch: 1, n: warmUp})
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			publish := d.publishPlainly
-			if by == "Go client" {
-				publish = d.publishByClient
-			}
-			groups, err := d.newGroups(ctx, 1, "")
-			if err != nil {
-				return nil, nil, err
-			}
-			n := max(b.events/1000, 20)
-			return func(ctx context.Context) (float64, error) {
-				latencies, err := d.latencies(ctx, n, publish, groups[0].name)
-				if err != nil {
-					return 0, err
-				}
-				return percentile(latencies, percent), nil
-			}, nil, nil
+			return func(ctx context.Context) ([]float64, error) { return w.latency(ctx, l) }, nil
 		},
 	}
 }
 
-// publisher publishes an event at each call, and returns its id.
-type publisher func(ctx context.Context) (int64, error)
-
-// publishByClient publishes with a separate client, on a pool.
-func (d *database) publishByClient(ctx context.Context) (publish publisher, end func(), err error) {
-	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: d.url(), Logger: quiet})
-	if err != nil {
-		return nil, nil, err
+// busy measures the latency at a rate for all systems of the sitting: a fixed one, or
+// if it is 0 half of the capacity of the slowest system.
+func busy(name string, rate float64, batch int) *sitting {
+	slowest := math.Inf(1)
+	return &sitting{
+		name: name,
+		open: func(ctx context.Context, b *bench, system string) (measure, error) {
+			n := b.itemsOf(system, "note")
+			w, err := b.openQuick(ctx, system, load{rate: 1000, batch: batch, n: max(n/100, warmUp)})
+			if err != nil {
+				return nil, err
+			}
+			if rate == 0 {
+				capacity, err := w.capacity(ctx, n)
+				if err != nil {
+					return nil, err
+				}
+				b.say("  %s at most: %s/s", systemNames[system], figure(capacity))
+				slowest = min(slowest, capacity)
+			}
+			return func(ctx context.Context) ([]float64, error) {
+				l := load{rate: rate, batch: batch, n: n}
+				if rate == 0 {
+					l.rate = slowest / 2
+					b.say("  %s at %s/s", systemNames[system], figure(l.rate))
+				}
+				return w.latency(ctx, l)
+			}, nil
+		},
 	}
-	return func(ctx context.Context) (int64, error) {
-		ids, err := ph.Publish(ctx, ph.Pool(), posthorn.Message{Type: eventType, Payload: []byte(payload)})
-		if err != nil {
-			return 0, err
+}
+
+func latencyRows() (all []row) {
+	percentiles := []string{"p50", "p99", "most"}
+	beside := func(s *sitting, at, label string) {
+		for i, percent := range percentiles[:2] {
+			for _, peer := range []string{riverSystem, graphileSystem} {
+				all = append(all, s.row(row{
+					work:   fmt.Sprintf("job latency at %s, %s, beside %s", at, percent, systemNames[peer]),
+					target: atMost(1), unit: " ms", chart: bars("latency", label+", "+percent),
+					ours: "from the time at which a job is to be enqueued to the handler of Client.Work in another process", peer: "the same with " + systemNames[peer],
+				}, i, jobsSystem, peer))
+			}
 		}
-		return ids[0], nil
-	}, ph.Close, nil
-}
-
-// publishPlainly publishes with plain SQL, so the handling client is not notified.
-func (d *database) publishPlainly(ctx context.Context) (publish publisher, end func(), err error) {
-	conn, err := d.connect(ctx, nil)
-	if err != nil {
-		return nil, nil, err
 	}
-	return func(ctx context.Context) (id int64, err error) {
-		return id, conn.QueryRow(ctx, "select posthorn.publish('default', $1::text, $2::json)", eventType, payload).Scan(&id)
-	}, func() { conn.Close(context.Background()) }, nil
+	alone := func(s *sitting, work string, figures int, floors, targets []limit, label, system string) {
+		for i, percent := range percentiles[:figures] {
+			all = append(all, s.row(row{
+				work: work + ", " + percent, floor: floors[i], target: targets[i], unit: " ms", chart: bars("latency", label+", "+percent),
+				ours: "from the time at which an event is to be published to Handle in another process",
+			}, i, system))
+		}
+	}
+	beside(calm(), "100/s", "100 a second")
+	floors, targets := []limit{within(3), within(15)}, []limit{within(2), within(5)}
+	alone(calm(), "event latency at 100/s", 2, floors, targets, "100 a second", eventsSystem)
+	alone(calm(), "event latency at 100/s, published by plain SQL", 2, floors, targets, "100 a second", plainSystem)
+	beside(busy("jobs at half load", 0, 20), "half load", "half load")
+	none := make([]limit, 3)
+	alone(busy("events at half load", 0, 200), "event latency at half load", 3, none, none, "half load", eventsSystem)
+	alone(busy("events at 60,000/s", 60_000, 200), "event latency at 60,000/s, batches of 200", 3, none, []limit{{}, within(30), {}}, "60,000 a second", eventsSystem)
+	return all
 }
 
-// latencies publishes events at a steady pace, without waiting for earlier ones, and
-// returns the delay in milliseconds of each of the last n.
-func (d *database) latencies(
-	ctx context.Context, n int, open func(context.Context) (publisher, func(), error), group string,
-) (taken []float64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
-	defer cancel()
-	publish, end, err := open(ctx)
+// openQuick opens a system whose handlers note the latency, with the setting that has
+// the lowest one under some load.
+func (b *bench) openQuick(ctx context.Context, system string, some load) (*work, error) {
+	w, err := b.openWork(ctx, system, "note", 1)
 	if err != nil {
 		return nil, err
 	}
-	defer end()
-	arrivals := &arrivals{at: map[int64]time.Time{}, counter: newCounter(warmUp + n)}
-	stop, err := d.receive(ctx, group, arrivals)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-
-	tick := time.NewTicker(publishEvery)
-	defer tick.Stop()
-	starts := map[int64]time.Time{}
-	for i := range warmUp + n {
-		<-tick.C
-		start := time.Now()
-		id, err := publish(ctx)
+	fastest := math.Inf(1)
+	best := w.best
+	for _, w.best = range settingsOf(system, "note") {
+		figures, err := w.latency(ctx, some)
 		if err != nil {
 			return nil, err
 		}
-		if i >= warmUp {
-			starts[id] = start
+		if figures[0] < fastest {
+			fastest, best = figures[0], w.best
 		}
 	}
-	if err := arrivals.wait(ctx); err != nil {
+	w.best = best
+	return w, nil
+}
+
+// capacity returns how many jobs a second are enqueued and done, when both happen at
+// once.
+func (w *work) capacity(ctx context.Context, n int) (float64, error) {
+	if err := w.clear(ctx); err != nil {
+		return 0, err
+	}
+	if err := w.start(ctx, w.best); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	err := eachOf(ctx, bulkCallers, n/batchSize+1, func(ctx context.Context, _ int) error {
+		return w.enqueue(ctx, notes(time.Time{}, batchSize))
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := w.finish(ctx, n); err != nil {
+		return 0, err
+	}
+	took := time.Since(start)
+	return float64(n/batchSize+1) * batchSize / took.Seconds(), w.stop(ctx)
+}
+
+// notes returns payloads for the task note.
+func notes(due time.Time, n int) []string {
+	at := int64(0)
+	if !due.IsZero() {
+		at = due.UnixMicro()
+	}
+	return slices.Repeat([]string{fmt.Sprintf(`{"at": %d, "note": "%0160d"}`, at, 0)}, n)
+}
+
+// latency adds jobs at a steady rate, without waiting for earlier ones, and returns
+// the 50th and 99th percentile and the greatest of the milliseconds until their handlers
+// run.
+func (w *work) latency(ctx context.Context, l load) ([]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
+	defer cancel()
+	if err := w.clear(ctx); err != nil {
 		return nil, err
 	}
-	for id, start := range starts {
-		taken = append(taken, float64(arrivals.at[id].Sub(start).Microseconds())/1000)
+	if err := w.start(ctx, w.best); err != nil {
+		return nil, err
 	}
-	return taken, nil
-}
-
-// arrivals holds the times at which handlers were called.
-type arrivals struct {
-	*counter
-	mu sync.Mutex
-	at map[int64]time.Time
-}
-
-func (a *arrivals) note(event int64) {
-	now := time.Now()
-	a.mu.Lock()
-	a.at[event] = now
-	a.mu.Unlock()
-	a.add()
-}
-
-// receive runs a client that records when its handler is called.
-func (d *database) receive(ctx context.Context, group string, arrivals *arrivals) (stop func() error, err error) {
-	ph, err := posthorn.Open(ctx, posthorn.Config{DatabaseURL: d.url(), Logger: quiet})
+	sent, err := w.send(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	ph.Group(group, posthorn.GroupConfig{}).Handle("note", ">", func(_ context.Context, e posthorn.Event) error {
-		arrivals.note(e.ID)
-		return nil
+	if err := w.finish(ctx, sent); err != nil {
+		return nil, err
+	}
+	if err := w.stop(ctx); err != nil {
+		return nil, err
+	}
+	if len(w.took) == 0 {
+		return nil, fmt.Errorf("no job of %d was timed", sent)
+	}
+	return []float64{percentile(w.took, 50), percentile(w.took, 99), slices.Max(w.took)}, nil
+}
+
+// send adds the jobs of a load after those of a warm-up, and returns their number.
+func (w *work) send(ctx context.Context, l load) (int, error) {
+	warm := max(l.n/5, warmUp) / l.batch
+	batches := warm + max(l.n/l.batch, 1)
+	every := time.Duration(float64(l.batch) / l.rate * float64(time.Second))
+	start := time.Now()
+	var sent atomic.Int64
+	err := eachOf(ctx, senders, batches, func(ctx context.Context, i int) error {
+		due := start.Add(time.Duration(i) * every)
+		select {
+		case <-time.After(time.Until(due)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if i < warm {
+			due = time.Time{}
+		}
+		sent.Add(int64(l.batch))
+		if l.batch == 1 {
+			return w.one(ctx, notes(due, 1)[0])
+		}
+		return w.enqueue(ctx, notes(due, l.batch))
 	})
-	running, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- ph.Run(running) }()
-	return func() error {
-		defer ph.Close()
-		cancel()
-		return <-ended
-	}, nil
+	return int(sent.Load()), err
 }
 
 // percentile returns the smallest value that is not exceeded by percent of the

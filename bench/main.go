@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -20,12 +19,17 @@ type options struct {
 	rows        *regexp.Regexp
 	markdown    bool
 	jsonFile    string
+	write       string
+	quick       bool
 	events      int
 	logEvents   int
 	logGroups   int
 	jobs        int
 	rounds      int
+	warm        int
 	held        time.Duration
+	sustain     time.Duration
+	lease       time.Duration
 }
 
 func main() {
@@ -56,18 +60,45 @@ func parse() options {
 	})
 	flag.BoolVar(&o.markdown, "markdown", false, "print the table as Markdown")
 	flag.StringVar(&o.jsonFile, "json", "", "write the results to this `file` too")
+	flag.StringVar(&o.write, "write", "", "write docs/performance.md, its charts and bench/results.json in this `checkout`")
+	flag.BoolVar(&o.quick, "quick", false, "measure some rows, in less than five minutes")
 	flag.IntVar(&o.events, "events", 400_000, "events per round and side")
 	flag.IntVar(&o.logEvents, "log-events", 1_000_000, "events in the large log of the caught-up row")
 	flag.IntVar(&o.logGroups, "log-groups", 1_000, "groups on the large log of the caught-up row")
 	flag.IntVar(&o.jobs, "jobs", 1_000_000, "jobs waiting in the rows of single claims; a fifth of them is claimed under the open transaction")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of each row")
+	flag.IntVar(&o.warm, "warm", 1, "rounds before them that only warm the server and are not counted")
 	flag.DurationVar(&o.held, "held", time.Minute, "how long a transaction is held open, under traffic")
+	flag.DurationVar(&o.sustain, "sustain", time.Minute, "how long the rows at a fixed rate take, for each system")
+	flag.DurationVar(&o.lease, "lease", 5*time.Second, "lease of the worker processes that are killed")
 	flag.Parse()
-	if flag.NArg() > 0 || o.events < 1000 || o.logEvents < 1 || o.logGroups < 1 || o.jobs < 5000 || o.rounds < 1 {
+	if o.quick {
+		o.hurry()
+	}
+	if flag.NArg() > 0 || o.events < 1000 || o.logEvents < 1 || o.logGroups < 1 || o.jobs < 5000 || o.rounds < 1 || o.warm < 0 || o.sustain <= 0 || o.lease < time.Second {
 		flag.Usage()
 		os.Exit(2)
 	}
 	return o
+}
+
+// quickRows are some rows of each kind.
+const quickRows = `^(publish, batches of 1,000, beside|take \+ settle, windows of 1,000, two|jobs that do nothing, one process|` +
+	`enqueue jobs|job latency at 100/s|event latency at 100/s, p|WAL of|fan-out: one group|HTTP: claim|transactional handlers)`
+
+// hurry sets the values of flags that are not given to smaller ones.
+func (o *options) hurry() {
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for name, set := range map[string]func(){
+		"rows":   func() { o.rows = regexp.MustCompile(quickRows) },
+		"rounds": func() { o.rounds = 3 },
+		"events": func() { o.events = 100_000 },
+	} {
+		if !given[name] {
+			set()
+		}
+	}
 }
 
 func run(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
@@ -85,16 +116,13 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
 			return err
 		}
 	}
+	if o.write != "" {
+		if err := report.write(o.write, o); err != nil {
+			return err
+		}
+	}
 	if o.markdown {
 		return report.markdown(stdout)
 	}
 	return report.text(stdout)
-}
-
-func writeJSON(file string, report *report) error {
-	document, err := json.MarshalIndent(report, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(document, '\n'), 0o644)
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
-	"time"
 )
 
 // bench is shared by the rows while they are measured.
@@ -20,6 +18,8 @@ type bench struct {
 	log       *database   // see fullLog
 	held      *heldPair   // see holding
 	sitting   *openSitting
+	own       *bench              // see expendable
+	samples   map[string][]sample // of the sustained row, by system
 }
 
 // wants reports whether a row is asked for.
@@ -50,6 +50,11 @@ func (b *bench) newPlainDatabase(ctx context.Context) (*database, error) {
 // the next row.
 func (b *bench) endRow() {
 	b.sitting = nil
+	if b.own != nil {
+		b.own.close()
+		b.own.server.close()
+		b.own = nil
+	}
 	for _, d := range b.temporary {
 		d.drop()
 	}
@@ -71,12 +76,9 @@ func (b *bench) say(format string, args ...any) {
 }
 
 func measureAll(ctx context.Context, s *server, o options, progress io.Writer) (*report, error) {
-	b := &bench{options: o, server: s, progress: progress}
+	b := &bench{options: o, server: s, progress: progress, samples: map[string][]sample{}}
 	defer b.close()
-	r := &report{
-		Date: time.Now().UTC().Format(time.DateOnly), Postgres: s.version, Cores: runtime.NumCPU(),
-		Events: o.events, Rounds: o.rounds, Held: o.held.String(), LogEvents: o.logEvents, LogGroups: o.logGroups, Jobs: o.jobs,
-	}
+	r := &report{Run: o.heading(s.version)}
 	wanted := slices.DeleteFunc(rows(o), func(r row) bool { return !b.wants(r) })
 	for i, row := range wanted {
 		result, err := b.measure(ctx, row)
@@ -86,8 +88,10 @@ func measureAll(ctx context.Context, s *server, o options, progress io.Writer) (
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", row.work, err)
 		}
+		result.Run = r.Run
 		r.Results = append(r.Results, result)
 	}
+	r.Samples = b.samples
 	return r, nil
 }
 
@@ -106,7 +110,17 @@ func (b *bench) measure(ctx context.Context, row row) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	for i := range b.rounds {
+	rounds := b.rounds
+	if row.once {
+		rounds = 1
+	} else if row.sitting == nil { // a sitting warms its systems itself
+		for range b.warm {
+			if _, err := alternate(ctx, ours, peer, false); err != nil {
+				return result{}, err
+			}
+		}
+	}
+	for i := range rounds {
 		one, err := alternate(ctx, ours, peer, i%2 == 1)
 		if err != nil {
 			return result{}, err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -12,6 +13,7 @@ import (
 var pgqRows = []row{
 	{
 		work: "publish, batches of 1,000, beside PgQ", target: atLeast(1), unit: "/s",
+		chart: bars("enqueue", "events, 1,000 at once"), systems: []string{eventsSystem, pgqSystem},
 		ours: "publish_batch", peer: "pgq.insert_event, 1,000 per statement; 2 connections each",
 		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			d, err := b.newDatabase(ctx)
@@ -29,8 +31,9 @@ var pgqRows = []row{
 			return ours, peer, err
 		},
 	},
-	besideQueue("take + settle, 1,000, one worker, beside PgQ", "one consumer", 1),
+	besideQueue("one group, beside PgQ", "one consumer", 1),
 	besideQueue("five groups, beside PgQ", "five consumers", 5),
+	besideQueue("fifty groups, beside PgQ", "fifty consumers", 50),
 }
 
 const (
@@ -42,10 +45,14 @@ const (
 	batchEventSQL = "select * from pgq.get_batch_events($1::bigint)"
 )
 
+// fewReaders read all events of a round each.
+const fewReaders = 5
+
 func besideQueue(work, peer string, readers int) row {
 	return row{
-		work: work, target: atLeast(1), unit: "/s",
-		ours: "take + lease_events", peer: peer + ", batches of 1,000",
+		work: "fan-out: " + work, target: atLeast(1), unit: "/s",
+		chart: bars("fan-out", strings.TrimSuffix(work, ", beside PgQ")), systems: []string{eventsSystem, pgqSystem},
+		ours: "take + lease_events, 1,000, one worker each", peer: peer + ", batches of 1,000",
 		prepare: func(ctx context.Context, b *bench) (ours, other side, err error) {
 			d, err := b.newDatabase(ctx)
 			if err != nil {
@@ -54,14 +61,15 @@ func besideQueue(work, peer string, readers int) row {
 			if err := d.createQueue(ctx); err != nil {
 				return nil, nil, err
 			}
-			if err := d.fillBoth(ctx, b.events); err != nil {
+			n := b.events / max(readers/fewReaders, 1) // each of many reads less
+			if err := d.fillBoth(ctx, n); err != nil {
 				return nil, nil, err
 			}
-			ours, err = d.taking(ctx, reading{size: batchSize, workers: readers, groups: readers, claim: take}, b.events)
+			ours, err = d.taking(ctx, reading{size: batchSize, workers: readers, groups: readers, claim: take}, n)
 			if err != nil {
 				return nil, nil, err
 			}
-			other, err = d.consuming(ctx, readers, b.events)
+			other, err = d.consuming(ctx, readers, n)
 			return ours, other, err
 		},
 	}
@@ -96,6 +104,15 @@ func (d *database) fillBoth(ctx context.Context, n int) error {
 	if err := (crew{d.Conn}).prepare(ctx, "insert", queueSQL); err != nil {
 		return err
 	}
+	if err := d.fillQueue(ctx, n); err != nil {
+		return err
+	}
+	_, err := d.Exec(ctx, "vacuum analyze")
+	return err
+}
+
+// fillQueue puts n events into the queue by queueSQL, prepared as insert.
+func (d *database) fillQueue(ctx context.Context, n int) error {
 	for done := 0; done < n; done += batchSize {
 		if _, err := insert(ctx, d.Conn, min(batchSize, n-done), batchSize); err != nil {
 			return err
@@ -104,8 +121,16 @@ func (d *database) fillBoth(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	_, err := d.Exec(ctx, "vacuum analyze")
-	return err
+	return nil
+}
+
+func (c crew) prepareQueue(ctx context.Context) error {
+	for name, sql := range map[string]string{"finish": finishSQL, "next": nextBatchSQL, "batch": batchEventSQL} {
+		if err := c.prepare(ctx, name, sql); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // consuming reads the queue with new consumers in each round.
@@ -116,10 +141,8 @@ func (d *database) consuming(ctx context.Context, consumers, n int) (side, error
 	if err != nil {
 		return nil, err
 	}
-	for name, sql := range map[string]string{"finish": finishSQL, "next": nextBatchSQL, "batch": batchEventSQL} {
-		if err := crew.prepare(ctx, name, sql); err != nil {
-			return nil, err
-		}
+	if err := crew.prepareQueue(ctx); err != nil {
+		return nil, err
 	}
 	return func(ctx context.Context) (float64, error) {
 		names := make([]string, consumers)

@@ -37,7 +37,7 @@ func (c workerConfig) command() (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.System == "graphile" || c.System == "pgboss" {
+	if c.System == graphileSystem || c.System == pgbossSystem {
 		dir, err := peersDir()
 		if err != nil {
 			return nil, err
@@ -81,19 +81,20 @@ type process struct {
 
 // fleet is the worker processes of one system that work together.
 type fleet struct {
+	config    workerConfig
 	processes []*process
 
-	mu      sync.Mutex
-	done    int                           // jobs, since the last start
-	arrived func(number int, _ time.Time) // for jobs of the task note
-	more    chan struct{}
+	mu   sync.Mutex
+	done int       // jobs, since the last start
+	took []float64 // milliseconds of the jobs of the task note, since the last start
+	more chan struct{}
 }
 
 // newFleet starts processes and waits until they are ready to work.
 func newFleet(ctx context.Context, c workerConfig, processes int) (*fleet, error) {
-	f := &fleet{more: make(chan struct{}, 1)}
+	f := &fleet{config: c, more: make(chan struct{}, 1)}
 	for range processes {
-		if err := f.add(ctx, c); err != nil {
+		if err := f.add(ctx); err != nil {
 			f.close()
 			return nil, err
 		}
@@ -101,8 +102,9 @@ func newFleet(ctx context.Context, c workerConfig, processes int) (*fleet, error
 	return f, nil
 }
 
-func (f *fleet) add(ctx context.Context, c workerConfig) error {
-	cmd, err := c.command()
+// add starts one more process.
+func (f *fleet) add(ctx context.Context) error {
+	cmd, err := f.config.command()
 	if err != nil {
 		return err
 	}
@@ -128,19 +130,13 @@ func (f *fleet) read(p *process, out io.Reader) {
 	defer close(p.answers)
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
-		now := time.Now()
 		word, rest, _ := strings.Cut(lines.Text(), " ")
-		number, _ := strconv.Atoi(rest)
 		switch word {
 		case "n":
+			number, _ := strconv.Atoi(rest)
 			f.tally(number)
-		case "at":
-			f.mu.Lock()
-			arrived := f.arrived
-			f.mu.Unlock()
-			if arrived != nil {
-				arrived(number, now)
-			}
+		case "took":
+			f.time(strings.Fields(rest))
 		default:
 			p.answers <- word
 		}
@@ -158,12 +154,27 @@ func (f *fleet) tally(n int) {
 	}
 }
 
+// time keeps the times of jobs, in microseconds.
+func (f *fleet) time(took []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, one := range took {
+		microseconds, _ := strconv.ParseFloat(one, 64)
+		f.took = append(f.took, microseconds/1000)
+	}
+}
+
+// progress returns the number of jobs that have been done since the last start.
+func (f *fleet) progress() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.done
+}
+
 // wait returns when n jobs have been done since the last start.
 func (f *fleet) wait(ctx context.Context, n int) error {
 	for {
-		f.mu.Lock()
-		done := f.done
-		f.mu.Unlock()
+		done := f.progress()
 		if done >= n {
 			return nil
 		}
@@ -183,17 +194,10 @@ func (f *fleet) complaints() string {
 	return all.String()
 }
 
-// arrive sets the function that is called for each job of the task note.
-func (f *fleet) arrive(arrived func(number int, at time.Time)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.arrived = arrived
-}
-
 // start lets all processes take jobs.
 func (f *fleet) start(ctx context.Context, s setting) error {
 	f.mu.Lock()
-	f.done = 0
+	f.done, f.took = 0, nil
 	f.mu.Unlock()
 	encoded, err := json.Marshal(s)
 	if err != nil {
@@ -237,6 +241,19 @@ func (p *process) expect(ctx context.Context, answer string) error {
 	case <-ctx.Done():
 		return fmt.Errorf("no answer %q: %w: %s", answer, ctx.Err(), p.errors.String())
 	}
+}
+
+// kill kills a process, as a crash would, and waits until it has ended. The process
+// leaves the fleet.
+func (f *fleet) kill() error {
+	p := f.processes[0]
+	if err := p.cmd.Process.Kill(); err != nil {
+		return err
+	}
+	for range p.answers {
+	}
+	f.processes = f.processes[1:]
+	return nil
 }
 
 // close ends the processes and waits for them.

@@ -19,7 +19,9 @@ type row struct {
 	prepare func(ctx context.Context, b *bench) (ours, peer side, err error)
 
 	sitting *sitting // shared with neighbouring rows; nil for none
-	system  string   // of the peer in the sitting; empty for none
+	systems []string // ours, and the other system, if it is one; the names of systemNames
+	chart   chartBar
+	once    bool // measured in one round, which is long
 }
 
 // sits reports whether two rows share a sitting.
@@ -75,7 +77,7 @@ func trimZeros(ratio float64) string {
 // further ones.
 func rows(o options) []row {
 	var all []row
-	for _, some := range [][]row{publishRows, takeRows, subscriptionRows, handlerRows, jobRows(o), workRows(), httpRows, brokerRows, latencyRows, listenRows, webhookRows, heldRows, caughtUpRows, pgqRows} {
+	for _, some := range [][]row{publishRows(), takeRows, subscriptionRows, handlerRows, workRows(), jobRows(o), httpRows(), brokerRows, listenRows, webhookRows, heldRows, caughtUpRows, pgqRows} {
 		all = append(all, some...)
 	}
 	return all

@@ -17,9 +17,11 @@ import (
 	"github.com/posthorn/posthorn/localpg"
 )
 
-// settings keep full durability. The other values are so large that neither
+var quiet = slog.New(slog.DiscardHandler)
+
+// serverSettings keep full durability. The other values are so large that neither
 // checkpoints nor reading from disk affect one side only.
-var settings = map[string]string{
+var serverSettings = map[string]string{
 	"fsync":              "on",
 	"synchronous_commit": "on",
 	"shared_buffers":     "1GB",
@@ -36,16 +38,17 @@ type server struct {
 
 	template string // a database with Posthorn's schema, once it exists
 
-	local *localpg.Server // nil if a URL was given
-	dir   string
+	local  *localpg.Server // nil if a URL was given
+	binDir string
+	dir    string
 }
 
 func openServer(ctx context.Context, o options, progress io.Writer) (*server, error) {
-	s := &server{token: newToken()}
+	s := &server{token: newToken(), binDir: o.binDir}
 	given := o.databaseURL
 	if given == "" {
 		fmt.Fprintln(progress, "starting a server")
-		if err := s.start(ctx, o); err != nil {
+		if err := s.start(ctx); err != nil {
 			return nil, err
 		}
 		given = s.local.URL()
@@ -63,26 +66,38 @@ func newToken() string {
 	return hex.EncodeToString(token[:])
 }
 
-func (s *server) start(ctx context.Context, o options) (err error) {
+func (s *server) start(ctx context.Context) (err error) {
 	// On a disk and not in memory, unlike tests: commits must wait for the disk.
 	if s.dir, err = os.MkdirTemp("", "posthorn-bench-"); err != nil {
 		return err
 	}
 	// If root starts the server, it runs under another account, which must enter the
 	// directory.
-	if err := os.Chmod(s.dir, 0o755); err != nil {
-		return err
+	if err = os.Chmod(s.dir, 0o755); err == nil {
+		err = s.launch(ctx)
 	}
-	s.local, err = localpg.Start(ctx, localpg.Config{
-		Dir:      s.dir,
-		BinDir:   o.binDir,
-		Settings: settings,
-		Logger:   slog.New(slog.DiscardHandler),
-	})
 	if err != nil {
 		os.RemoveAll(s.dir)
 	}
 	return err
+}
+
+func (s *server) launch(ctx context.Context) (err error) {
+	s.local, err = localpg.Start(ctx, localpg.Config{Dir: s.dir, BinDir: s.binDir, Settings: serverSettings, Logger: quiet})
+	return err
+}
+
+// restart kills the server that openServer started, and starts it again at the same
+// address.
+func (s *server) restart(ctx context.Context) error {
+	if err := s.local.Kill(); err != nil {
+		return err
+	}
+	if err := s.launch(ctx); err != nil {
+		return err
+	}
+	s.admin.Close(ctx)
+	return s.connect(ctx, s.local.URL())
 }
 
 func (s *server) connect(ctx context.Context, given string) (err error) {

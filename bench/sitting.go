@@ -14,27 +14,26 @@ type sitting struct {
 	name string
 	// open prepares a system, whose measure returns its figures. It may return a skip.
 	open func(ctx context.Context, b *bench, system string) (measure, error)
+	once bool // measured in one round, which is long
 }
 
 // measure does the work of a system once, checks that all of it was done, and returns
 // the figures.
 type measure func(ctx context.Context) ([]float64, error)
 
-const ourselves = "posthorn"
-
-// row returns a row of the sitting: the i-th figure of Posthorn beside that of a peer, or
-// alone if the peer is empty.
-func (s *sitting) row(r row, system string, figure int) row {
-	r.sitting, r.system = s, system
+// row returns a row of the sitting: a figure of our system beside that of another one,
+// or alone if there is no other.
+func (s *sitting) row(r row, figure int, systems ...string) row {
+	r.sitting, r.systems, r.once = s, systems, s.once
 	r.prepare = func(ctx context.Context, b *bench) (ours, peer side, err error) {
 		open, err := b.sit(ctx, s)
 		if err != nil {
 			return nil, nil, err
 		}
-		if ours, err = open.side(ourselves, figure); err != nil || system == "" {
+		if ours, err = open.side(systems[0], figure); err != nil || len(systems) == 1 {
 			return ours, nil, err
 		}
-		peer, err = open.side(system, figure)
+		peer, err = open.side(systems[1], figure)
 		return ours, peer, err
 	}
 	return r
@@ -57,10 +56,15 @@ func (b *bench) sit(ctx context.Context, s *sitting) (*openSitting, error) {
 		return b.sitting, nil
 	}
 	o := &openSitting{sitting: s, bench: b, measures: map[string]measure{}, skipped: map[string]skip{}}
-	systems := []string{ourselves}
+	var systems []string
 	for _, r := range rows(b.options) {
-		if r.sitting != nil && r.sitting.name == s.name && r.system != "" && b.wants(r) && !slices.Contains(systems, r.system) {
-			systems = append(systems, r.system)
+		if r.sitting == nil || r.sitting.name != s.name || !b.wants(r) {
+			continue
+		}
+		for _, system := range r.systems {
+			if !slices.Contains(systems, system) {
+				systems = append(systems, system)
+			}
 		}
 	}
 	for _, system := range systems {
@@ -76,6 +80,15 @@ func (b *bench) sit(ctx context.Context, s *sitting) (*openSitting, error) {
 		o.systems = append(o.systems, system)
 	}
 	b.sitting = o
+	if s.once {
+		return o, nil
+	}
+	for range b.warm {
+		if err := o.measure(ctx); err != nil {
+			return nil, err
+		}
+	}
+	o.rounds = nil
 	return o, nil
 }
 

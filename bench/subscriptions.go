@@ -14,7 +14,6 @@ var subscriptionRows = []row{
 	matchingRow("take + settle, two workers", take, atMost(0.5)),
 	matchingRow("claim() + settle(), two workers", claim, limit{}),
 	subscribed("one group with one subscription, two workers", reading{size: 1000, workers: 2, claim: take}, 1),
-	subscribed("five groups with a subscription each", reading{size: 1000, workers: 5, groups: 5, claim: take}, 1),
 	subscribed("fifty groups with a subscription each", reading{size: 1000, workers: 50, groups: 50, claim: take}, 20),
 }
 

@@ -26,11 +26,6 @@ var takeRows = []row{
 		prepare: besideSelect(reading{size: 100, workers: 2, claim: take}),
 	},
 	{
-		work: "take + settle, windows of 100, one worker", floor: atLeast(0.25), target: atLeast(0.5), unit: "/s",
-		ours: "take + lease_events", peer: "SELECT of the same rows, 1,000 at a time, 1 connection",
-		prepare: besideSelect(reading{size: 100, workers: 1, claim: take}),
-	},
-	{
 		work: "claim() + settle() from SQL, 1,000, two workers", floor: atLeast(0.3), target: atLeast(0.4), unit: "/s",
 		ours: "claim, settle", peer: "SELECT of the same rows, 1,000 at a time, 2 connections",
 		prepare: besideSelect(reading{size: 1000, workers: 2, claim: claim}),
@@ -40,13 +35,9 @@ var takeRows = []row{
 		ours: "take + lease_events, 1,000", peer: "SELECT of the same rows, 1,000 at a time, 4 connections",
 		prepare: besideSelect(reading{size: 1000, workers: 4, claim: take, config: `{"order": "key", "slots": 16}`}),
 	},
-	fiveGroups("five groups, beside one with one worker", "one group with one worker", atLeast(1.2), 1),
-	fiveGroups("five groups, beside one with two workers", "one group with two workers", limit{}, 2),
-}
-
-func fiveGroups(work, peer string, floor limit, workers int) row {
-	return row{
-		work: work, floor: floor, unit: "/s", ours: "take + lease_events, 1,000, one worker each", peer: peer,
+	{
+		work: "five groups, beside one with one worker", floor: atLeast(1.2), unit: "/s",
+		ours: "take + lease_events, 1,000, one worker each", peer: "one group with one worker",
 		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
 			d, err := b.fullLog(ctx)
 			if err != nil {
@@ -56,10 +47,10 @@ func fiveGroups(work, peer string, floor limit, workers int) row {
 			if err != nil {
 				return nil, nil, err
 			}
-			peer, err = d.taking(ctx, reading{size: 1000, workers: workers, claim: take}, b.events)
+			peer, err = d.taking(ctx, reading{size: 1000, workers: 1, claim: take}, b.events)
 			return ours, peer, err
 		},
-	}
+	},
 }
 
 // reading describes how a log is read from its beginning to its end.

@@ -3,16 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
-// workRows are the rows of jobs in worker processes, beside the peers.
+// workRows are the rows of systems whose worker processes share work.
 func workRows() (all []row) {
-	for _, processes := range []int{1, 2} {
-		all = append(all, throughputRows("", "none", "jobs that do nothing", processes, "graphile", "river", "pgboss")...)
-	}
-	all = append(all, latencyRowsOf(jobLatency)...)
-	all = append(all, walRows()...)
-	return all
+	all = append(all, throughputRows("none", "jobs that do nothing", 1, graphileSystem, riverSystem, pgbossSystem)...)
+	all = append(all, throughputRows("none", "jobs that do nothing", 2, graphileSystem, riverSystem, pgbossSystem)...)
+	all = append(all, throughputRows("sleep", "jobs of 1 ms", 1, graphileSystem, riverSystem, pgbossSystem)...)
+	all = append(all, throughputRows("insert", "jobs with an INSERT", 1, graphileSystem, riverSystem, pgbossSystem)...)
+	all = append(all, enqueueRows()...)
+	all = append(all, latencyRows()...)
+	all = append(all, byteRows()...)
+	all = append(all, recoveryRows()...)
+	return append(all, sustainedRows()...)
 }
 
 // inProcesses says how many worker processes a row has.
@@ -23,12 +27,13 @@ func inProcesses(n int) string {
 	return "two processes"
 }
 
-// throughputRows are rows of a task, one beside each of the peers.
-func throughputRows(of, task, jobs string, processes int, peers ...string) (all []row) {
+// throughputRows are rows of a task, one beside each of the peers, and one of events
+// beside River.
+func throughputRows(task, jobs string, processes int, peers ...string) (all []row) {
 	s := &sitting{
 		name: fmt.Sprintf("jobs %s %d", task, processes),
 		open: func(ctx context.Context, b *bench, system string) (measure, error) {
-			n := b.jobsOf(task)
+			n := b.itemsOf(system, task)
 			w, err := b.newWork(ctx, system, task, processes, max(n/2, 100))
 			if err != nil {
 				return nil, err
@@ -39,20 +44,95 @@ func throughputRows(of, task, jobs string, processes int, peers ...string) (all 
 			}, nil
 		},
 	}
+	on := bars("work", fmt.Sprintf("%s, %s", jobs, inProcesses(processes)))
 	for _, peer := range peers {
+		measured := systemNames[peer] + "'s best settings, the same jobs"
+		if task == "insert" && peer != riverSystem {
+			measured = systemNames[peer] + "'s best settings, the INSERT in a transaction of its own"
+		}
 		all = append(all, s.row(row{
-			work:  fmt.Sprintf("jobs through Client.Work%s, %s, beside %s", of, inProcesses(processes), systemNames[peer]),
-			floor: atLeast(1), target: atLeast(1.5), unit: "/s",
-			ours: "Client.Work, " + jobs, peer: systemNames[peer] + "'s best settings, the same jobs",
-		}, peer, 0))
+			work:  fmt.Sprintf("%s, %s, beside %s", jobs, inProcesses(processes), systemNames[peer]),
+			floor: atLeast(1), target: atLeast(1.5), unit: "/s", chart: on,
+			ours: "Client.Work", peer: measured,
+		}, 0, jobsSystem, peer))
+	}
+	return append(all, s.row(row{
+		work: fmt.Sprintf("events handled as %s, %s, beside River", jobs, inProcesses(processes)),
+		unit: "/s", floor: atLeast(1), chart: on,
+		ours: "Handle, or HandleTx for the INSERT", peer: "River's best settings, jobs",
+	}, 0, eventsSystem, riverSystem))
+}
+
+// jobFraction keeps rounds short: every queue writes a job several times.
+const jobFraction = 10
+
+// itemsOf is the number of jobs or events in a round.
+func (b *bench) itemsOf(system, task string) int {
+	n := b.events / jobFraction
+	if task != "none" && task != "note" {
+		return max(n/4, 100)
+	}
+	if system == eventsSystem {
+		n = b.events
+	}
+	return max(n, 100)
+}
+
+// enqueueRows measure adding jobs, with no worker.
+func enqueueRows() (all []row) {
+	s := &sitting{
+		name: "enqueue",
+		open: func(ctx context.Context, b *bench, system string) (measure, error) {
+			w, err := b.openWork(ctx, system, "none", 1)
+			if err != nil {
+				return nil, err
+			}
+			return func(ctx context.Context) ([]float64, error) { return w.enqueueing(ctx, b.itemsOf(system, "none")) }, nil
+		},
+	}
+	for i, way := range []string{"1,000 at once", "one by one"} {
+		measured := fmt.Sprintf("Client.Enqueue, %d callers", []int{bulkCallers, singleCallers}[i])
+		for _, peer := range []string{graphileSystem, riverSystem, pgbossSystem} {
+			all = append(all, s.row(row{
+				work: fmt.Sprintf("enqueue jobs %s, beside %s", way, systemNames[peer]), target: atLeast(1), unit: "/s",
+				ours: measured, peer: enqueueWays[peer][i], chart: bars("enqueue", "jobs, "+way),
+			}, i, jobsSystem, peer))
+		}
 	}
 	return all
 }
 
-// jobsOf is the number of jobs in a round.
-func (b *bench) jobsOf(task string) int {
-	if task == "none" {
-		return max(b.events/jobFraction, 100)
+// enqueueWays are the peers' fastest ways.
+var enqueueWays = map[string][2]string{
+	graphileSystem: {"its SQL function add_jobs", "its SQL function add_job"},
+	riverSystem:    {"InsertManyFast, which uses COPY", "Insert"},
+	pgbossSystem:   {"insert, from Node.js", "send, from Node.js"},
+}
+
+// enqueueing measures n jobs in bulk and a quarter of them one by one. They stay until
+// the end of the row, in every system.
+func (w *work) enqueueing(ctx context.Context, n int) (figures []float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sideTimeout)
+	defer cancel()
+	before, err := w.count(ctx, w.left)
+	if err != nil {
+		return nil, err
 	}
-	return max(b.events/jobFraction/4, 100)
+	added := 0
+	for _, add := range []struct {
+		n  int
+		do func(ctx context.Context, n int) error
+	}{{n, w.fillUp}, {max(n/4, 100), w.addSingly}} {
+		start := time.Now()
+		if err := add.do(ctx, add.n); err != nil {
+			return nil, err
+		}
+		figures = append(figures, float64(add.n)/time.Since(start).Seconds())
+		added += add.n
+	}
+	after, err := w.count(ctx, w.left)
+	if err == nil && after-before != added {
+		err = fmt.Errorf("%d jobs arrived instead of %d", after-before, added)
+	}
+	return figures, err
 }

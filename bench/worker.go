@@ -4,23 +4,17 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-
-	"github.com/posthorn/posthorn"
 )
 
-// jobTag is the tag of the jobs in the rows with worker processes.
+// jobTag is the tag of the jobs in the rows with worker processes, and the name of the
+// group.
 const jobTag = "bench"
 
 // runWorker is the program as a worker process of Posthorn or River. The commands and
@@ -35,9 +29,9 @@ func runWorker(encoded string, in io.Reader, out io.Writer) error {
 	var w jobWorker
 	var err error
 	switch c.System {
-	case "posthorn":
+	case jobsSystem, eventsSystem, plainSystem:
 		w, err = newPosthornWorker(ctx, c, r)
-	case "river":
+	case riverSystem:
 		w, err = newRiverWorker(ctx, c, r)
 	default:
 		err = fmt.Errorf("no job system %q", c.System)
@@ -82,6 +76,9 @@ type reporter struct {
 	done atomic.Int64 // since the last report
 	mu   sync.Mutex
 	out  *bufio.Writer
+
+	timing sync.Mutex
+	took   []int64 // microseconds of the jobs of the task note, since the last report
 }
 
 func (r *reporter) run() {
@@ -91,6 +88,13 @@ func (r *reporter) run() {
 }
 
 func (r *reporter) report() {
+	r.timing.Lock()
+	took := r.took
+	r.took = nil
+	r.timing.Unlock()
+	for some := range slices.Chunk(took, 1000) { // a line has less than 64 KB
+		r.say("took " + strings.Trim(fmt.Sprint(some), "[]"))
+	}
 	if n := r.done.Swap(0); n > 0 {
 		r.say(fmt.Sprint("n ", n))
 	}
@@ -103,148 +107,31 @@ func (r *reporter) say(line string) {
 	r.out.Flush()
 }
 
-// note says that a numbered job has reached its handler.
+// note keeps how long a job took to reach its handler. The payload has the time at
+// which the job was due to be enqueued; zero is a job of the warm-up.
 func (r *reporter) note(payload []byte) error {
-	var numbered struct{ N int }
-	err := json.Unmarshal(payload, &numbered)
-	if err == nil {
-		r.say(fmt.Sprint("at ", numbered.N))
-		r.done.Add(1)
-	}
-	return err
-}
-
-// posthornWorker works with the public API, as a program does.
-type posthornWorker struct {
-	config workerConfig
-	*reporter
-	client *posthorn.Client
-	cancel context.CancelFunc
-	ended  chan error
-}
-
-func newPosthornWorker(ctx context.Context, c workerConfig, r *reporter) (*posthornWorker, error) {
-	w := &posthornWorker{config: c, reporter: r}
-	return w, w.open(ctx)
-}
-
-// open makes the client of the next start.
-func (w *posthornWorker) open(ctx context.Context) (err error) {
-	w.client, err = posthorn.Open(ctx, posthorn.Config{DatabaseURL: w.config.URL, MaxConns: w.config.Connections, Logger: quiet})
-	return err
-}
-
-func (w *posthornWorker) start(ctx context.Context, s setting) error {
-	w.client.Work([]string{jobTag}, posthorn.WorkConfig{Concurrency: s.Concurrency, BatchSize: s.Batch}, w.handler())
-	running, cancel := context.WithCancel(ctx)
-	w.cancel, w.ended = cancel, make(chan error, 1)
-	go func() { w.ended <- w.client.Run(running) }()
-	return nil
-}
-
-func (w *posthornWorker) handler() posthorn.JobHandler {
-	switch w.config.Task {
-	case "sleep":
-		return func(context.Context, posthorn.Job) error {
-			time.Sleep(time.Millisecond)
-			w.done.Add(1)
-			return nil
-		}
-	case "insert":
-		return func(ctx context.Context, job posthorn.Job) error {
-			err := pgx.BeginFunc(ctx, w.client.Pool(), func(tx pgx.Tx) error {
-				if _, err := tx.Exec(ctx, effectSQL, job.ID, job.Payload); err != nil {
-					return err
-				}
-				return job.Complete(ctx, tx)
-			})
-			if err == nil {
-				w.done.Add(1)
-			}
-			return err
-		}
-	case "note":
-		return func(_ context.Context, job posthorn.Job) error { return w.note(job.Payload) }
-	}
-	return func(context.Context, posthorn.Job) error { w.done.Add(1); return nil }
-}
-
-func (w *posthornWorker) stop(ctx context.Context) error {
-	w.cancel()
-	err := <-w.ended
-	w.client.Close()
-	return errors.Join(err, w.open(ctx))
-}
-
-// riverWorker works with River's client.
-type riverWorker struct {
-	config workerConfig
-	*reporter
-	pool   *pgxpool.Pool
-	client *river.Client[pgx.Tx]
-}
-
-// benchJob is a job of River with any JSON object as arguments.
-type benchJob struct{ payload json.RawMessage }
-
-func (benchJob) Kind() string { return "bench" }
-
-func (j benchJob) MarshalJSON() ([]byte, error) { return j.payload, nil }
-
-func (j *benchJob) UnmarshalJSON(payload []byte) error {
-	j.payload = clone(payload)
-	return nil
-}
-
-func newRiverWorker(ctx context.Context, c workerConfig, r *reporter) (*riverWorker, error) {
-	config, err := pgxpool.ParseConfig(c.URL)
-	if err != nil {
-		return nil, err
-	}
-	config.MaxConns = int32(c.Connections)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	return &riverWorker{config: c, reporter: r, pool: pool}, pool.Ping(ctx)
-}
-
-func (w *riverWorker) start(ctx context.Context, s setting) (err error) {
-	bundle := river.NewWorkers()
-	river.AddWorker(bundle, river.WorkFunc(w.handler()))
-	w.client, err = river.NewClient(riverpgxv5.New(w.pool), riverConfig(bundle, s.Concurrency, ""))
-	if err != nil {
+	now := time.Now().UnixMicro()
+	var sent struct{ At int64 }
+	if err := json.Unmarshal(payload, &sent); err != nil {
 		return err
 	}
-	return w.client.Start(ctx)
-}
-
-func (w *riverWorker) handler() func(context.Context, *river.Job[benchJob]) error {
-	switch w.config.Task {
-	case "sleep":
-		return func(context.Context, *river.Job[benchJob]) error {
-			time.Sleep(time.Millisecond)
-			w.done.Add(1)
-			return nil
-		}
-	case "insert":
-		return func(ctx context.Context, job *river.Job[benchJob]) error {
-			err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
-				if _, err := tx.Exec(ctx, effectSQL, job.ID, []byte(job.Args.payload)); err != nil {
-					return err
-				}
-				_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
-				return err
-			})
-			if err == nil {
-				w.done.Add(1)
-			}
-			return err
-		}
-	case "note":
-		return func(_ context.Context, job *river.Job[benchJob]) error { return w.note(job.Args.payload) }
+	if sent.At > 0 {
+		r.timing.Lock()
+		r.took = append(r.took, now-sent.At)
+		r.timing.Unlock()
 	}
-	return func(context.Context, *river.Job[benchJob]) error { w.done.Add(1); return nil }
+	r.done.Add(1)
+	return nil
 }
 
-func (w *riverWorker) stop(ctx context.Context) error { return w.client.Stop(ctx) }
+// do runs a task that has no transaction, in any system.
+func (r *reporter) do(task string, payload []byte) error {
+	switch task {
+	case "note":
+		return r.note(payload)
+	case "sleep":
+		time.Sleep(time.Millisecond)
+	}
+	r.done.Add(1)
+	return nil
+}

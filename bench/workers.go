@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -77,4 +78,31 @@ func (c crew) run(ctx context.Context, want int, work func(ctx context.Context, 
 // share returns the part of n for worker i, such that all parts add up to n.
 func (c crew) share(n, i int) int {
 	return n*(i+1)/len(c) - n*i/len(c)
+}
+
+// counter reports when the last of n jobs is done.
+type counter struct {
+	left atomic.Int64
+	all  chan struct{}
+}
+
+func newCounter(n int) *counter {
+	c := &counter{all: make(chan struct{})}
+	c.left.Store(int64(n))
+	return c
+}
+
+func (c *counter) add() {
+	if c.left.Add(-1) == 0 {
+		close(c.all)
+	}
+}
+
+func (c *counter) wait(ctx context.Context) error {
+	select {
+	case <-c.all:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -2,12 +2,13 @@
 // program and talks with it in lines, as it does with workers written in Go:
 //
 //   start {settings}   begins to take jobs; answered by started
-//   enqueue N          enqueues N jobs in bulk; answered by enqueued
+//   enqueue N          enqueues N jobs in bulk; answered by enqueued. Only pg-boss: the
+//                      others have an API outside of Node.js
 //   one N              enqueues N jobs one by one, 16 at a time; answered by enqueued
 //   stop               answered by stopped
 //
 // While it works it prints "n COUNT" for jobs that have been done since the last such
-// line, and "at NUMBER" as soon as a job of the task note runs.
+// line, and "took MICROSECONDS..." for those of the task note.
 import { createInterface } from 'node:readline'
 import pg from 'pg'
 
@@ -15,14 +16,32 @@ const config = JSON.parse(process.argv[2])
 
 const say = (line) => process.stdout.write(line + '\n')
 
+// The clock of the other processes, which have microseconds: that of Date has none, and
+// the other one does not follow it. Waiting for the next millisecond finds the difference.
+let difference
+const compareClocks = () => {
+  const before = Date.now()
+  let now
+  while ((now = Date.now()) === before);
+  difference = now - performance.now()
+}
+const microseconds = () => (performance.now() + difference) * 1000
+
 let done = 0
+let took = []
 const report = () => {
+  for (let i = 0; i < took.length; i += 1000) say('took ' + took.slice(i, i + 1000).join(' '))
+  took = []
   if (done > 0) {
     say('n ' + done)
     done = 0
   }
 }
 setInterval(report, 5)
+if (config.task === 'note') {
+  compareClocks()
+  setInterval(compareClocks, 1000)
+}
 
 const millisecond = () => new Promise((resolve) => setTimeout(resolve, 1))
 
@@ -30,24 +49,26 @@ const insert = 'insert into bare.effects (event_id, payload) values ($1, $2)'
 
 const bulk = 1000 // jobs in one statement
 
-// eachOf calls do for 0 to n-1, 16 calls at a time.
-async function eachOf(n, do_) {
+// eachOf calls do for 0 to n-1, a number of calls at a time.
+async function eachOf(atOnce, n, do_) {
   let next = 0
   const one = async () => {
     while (next < n) await do_(next++)
   }
-  await Promise.all(Array.from({ length: 16 }, one))
+  await Promise.all(Array.from({ length: atOnce }, one))
 }
 
+// inBulk calls do with the size of each of the statements that add n jobs, two at a time.
+const inBulk = (n, do_) => eachOf(2, Math.ceil(n / bulk), (i) => do_(Math.min(bulk, n - i * bulk)))
+
 async function graphile() {
-  const { run, runMigrations, makeWorkerUtils, Logger } = await import('graphile-worker')
+  const { run, runMigrations, Logger } = await import('graphile-worker')
   const logger = new Logger(() => (level, message) => {
     if (level === 'error') process.stderr.write(message + '\n')
   })
   const pool = new pg.Pool({ connectionString: config.url, max: config.connections })
   pool.on('error', (error) => process.stderr.write(error + '\n'))
   await runMigrations({ pgPool: pool, logger })
-  const utils = await makeWorkerUtils({ pgPool: pool, logger })
   const tasks = {
     none: () => { done++ },
     sleep: async () => {
@@ -60,7 +81,7 @@ async function graphile() {
       done++
     },
     note: (payload) => {
-      say('at ' + payload.n)
+      if (payload.at > 0) took.push(Math.round(microseconds() - payload.at))
       done++
     },
   }
@@ -89,13 +110,6 @@ async function graphile() {
       runner.promise.catch((error) => process.stderr.write(error + '\n'))
     },
     stop: () => runner.stop(),
-    enqueue: async (n) => {
-      for (let i = 0; i < n; i += bulk) {
-        const specs = Array.from({ length: Math.min(bulk, n - i) }, () => ({ identifier: config.task, payload: config.payload }))
-        await utils.addJobs(specs)
-      }
-    },
-    one: (n) => eachOf(n, () => utils.addJob(config.task, config.payload)),
   }
 }
 
@@ -110,6 +124,9 @@ async function pgboss() {
   })
   boss.on('error', (error) => process.stderr.write(error + '\n'))
   await boss.start()
+  const pool = new pg.Pool({ connectionString: config.url, max: config.connections })
+  pool.on('error', (error) => process.stderr.write(error + '\n'))
+  let effects = 0 // its jobs have no number
   // A table of its own keeps the queue's indexes small.
   await boss.createQueue('bench', { partition: true })
   let running
@@ -123,6 +140,10 @@ async function pgboss() {
         continue
       }
       if (config.task === 'sleep') await Promise.all(jobs.map(millisecond))
+      // Like graphile-worker it completes jobs in another transaction.
+      if (config.task === 'insert') {
+        await Promise.all(jobs.map((job) => pool.query({ name: 'insert', text: insert, values: [effects++, job.data] })))
+      }
       await boss.complete('bench', jobs.map((job) => job.id))
       done += jobs.length
     }
@@ -137,12 +158,8 @@ async function pgboss() {
       running = false
       await Promise.all(workers)
     },
-    enqueue: async (n) => {
-      for (let i = 0; i < n; i += bulk) {
-        await boss.insert('bench', Array.from({ length: Math.min(bulk, n - i) }, () => ({ data: config.payload })))
-      }
-    },
-    one: (n) => eachOf(n, () => boss.send('bench', config.payload)),
+    enqueue: (n) => inBulk(n, (k) => boss.insert('bench', Array.from({ length: k }, () => ({ data: config.payload })))),
+    one: (n) => eachOf(16, n, () => boss.send('bench', config.payload)),
   }
 }
 

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// sustainedRate is the rate of jobs, and of events, that all systems of the row can
+// hold.
+const sustainedRate = 1000
+
+// sample is the state of a system while it works.
+type sample struct {
+	Seconds float64 `json:"seconds"`
+	Done    float64 `json:"done"` // per second, since the sample before
+	Bytes   float64 `json:"bytes"`
+	Dead    float64 `json:"dead"`
+}
+
+// samplesOfRun is the number of samples, whatever the length of the run is.
+const samplesOfRun = 60
+
+// sustainedRows measure a fixed rate for a long time.
+func sustainedRows() (all []row) {
+	s := &sitting{
+		name: "sustained", once: true,
+		open: func(ctx context.Context, b *bench, system string) (measure, error) {
+			w, err := b.openQuick(ctx, system, load{rate: 100, batch: 1, n: warmUp})
+			if err != nil {
+				return nil, err
+			}
+			return func(ctx context.Context) ([]float64, error) {
+				l := load{rate: sustainedRate, batch: 10, n: max(int(b.sustain.Seconds()*sustainedRate), 100)}
+				figures, samples, err := w.sustain(ctx, l)
+				b.samples[system] = samples
+				return figures, err
+			}, nil
+		},
+	}
+	figures := []struct{ name, unit, how string }{
+		{"p99", " ms", "latency from the time at which a job is to be enqueued to its handler"},
+		{"dead rows at most", "", "dead rows of all tables"},
+		{"disk at the end", " MB", "all tables and indexes; Posthorn and River keep finished jobs, graphile-worker deletes them"},
+	}
+	for i, f := range figures {
+		at := figure(sustainedRate) + "/s for a while"
+		for _, peer := range []string{riverSystem, graphileSystem} {
+			target := atMost(1)
+			if i == 2 && peer == graphileSystem {
+				target = limit{}
+			}
+			all = append(all, s.row(row{
+				work: fmt.Sprintf("jobs at %s, %s, beside %s", at, f.name, systemNames[peer]), target: target, unit: f.unit,
+				ours: f.how, peer: "the same with " + systemNames[peer],
+			}, i, jobsSystem, peer))
+		}
+		all = append(all, s.row(row{work: fmt.Sprintf("events at %s, %s", at, f.name), unit: f.unit, ours: f.how}, i, eventsSystem))
+	}
+	return all
+}
+
+// sustain works at a rate and takes samples. Its figures are the 99th percentile of
+// the latency, the most dead rows, and the megabytes on disk at the end.
+func (w *work) sustain(ctx context.Context, l load) ([]float64, []sample, error) {
+	watched, end := context.WithCancel(ctx)
+	defer end()
+	var samples []sample
+	var failed error
+	var watching sync.WaitGroup
+	every := time.Duration(float64(l.n) / l.rate / samplesOfRun * float64(time.Second))
+	watching.Go(func() { samples, failed = w.watch(watched, every) })
+	latency, err := w.latency(ctx, l)
+	end()
+	watching.Wait()
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	most := 0.0
+	for _, s := range samples {
+		most = max(most, s.Dead)
+	}
+	bytes, dead, err := w.occupied(ctx, w.schemas)
+	return []float64{latency[1], max(most, dead), bytes / 1e6}, samples, err
+}
+
+// watch takes samples until the context ends, on a connection of its own.
+func (w *work) watch(ctx context.Context, every time.Duration) (samples []sample, err error) {
+	conn, err := w.connect(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	d := &database{Conn: conn}
+	start, before, done := time.Now(), time.Now(), 0
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return samples, nil
+		case <-tick.C:
+		}
+		bytes, dead, err := d.occupied(ctx, w.schemas)
+		if ctx.Err() != nil {
+			return samples, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		now, all := time.Now(), w.progress()
+		samples = append(samples, sample{
+			Seconds: now.Sub(start).Seconds(), Done: float64(all-done) / now.Sub(before).Seconds(), Bytes: bytes, Dead: dead,
+		})
+		before, done = now, all
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -74,9 +75,9 @@ func busy(name string, rate float64, batch int) *sitting {
 }
 
 func latencyRows() (all []row) {
-	percentiles := []string{"p50", "p99", "most"}
+	names := []string{"p50", "p99", "most"}
 	beside := func(s *sitting, at, label string) {
-		for i, percent := range percentiles[:2] {
+		for i, percent := range names[:2] {
 			for _, peer := range []string{riverSystem, graphileSystem} {
 				all = append(all, s.row(row{
 					work:   fmt.Sprintf("job latency at %s, %s, beside %s", at, percent, systemNames[peer]),
@@ -87,7 +88,7 @@ func latencyRows() (all []row) {
 		}
 	}
 	alone := func(s *sitting, work string, figures int, floors, targets []limit, label, system string) {
-		for i, percent := range percentiles[:figures] {
+		for i, percent := range names[:figures] {
 			all = append(all, s.row(row{
 				work: work + ", " + percent, floor: floors[i], target: targets[i], unit: " ms", chart: bars("latency", label+", "+percent),
 				ours: "from the time at which an event is to be published to Handle in another process",
@@ -181,10 +182,7 @@ func (w *work) latency(ctx context.Context, l load) ([]float64, error) {
 	if err := w.stop(ctx); err != nil {
 		return nil, err
 	}
-	if len(w.took) == 0 {
-		return nil, fmt.Errorf("no job of %d was timed", sent)
-	}
-	return []float64{percentile(w.took, 50), percentile(w.took, 99), slices.Max(w.took)}, nil
+	return percentiles(w.took, nil)
 }
 
 // send adds the jobs of a load after those of a warm-up, and returns their number.
@@ -211,6 +209,17 @@ func (w *work) send(ctx context.Context, l load) (int, error) {
 		return w.enqueue(ctx, notes(due, l.batch))
 	})
 	return int(sent.Load()), err
+}
+
+// percentiles returns the 50th and 99th percentile and the greatest of some values.
+func percentiles(values []float64, err error) ([]float64, error) {
+	if err == nil && len(values) == 0 {
+		err = errors.New("nothing was timed")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return []float64{percentile(values, 50), percentile(values, 99), slices.Max(values)}, nil
 }
 
 // percentile returns the smallest value that is not exceeded by percent of the

@@ -12,9 +12,6 @@ import (
 	listening "github.com/posthorn/posthorn/internal/listen"
 )
 
-// listenRows compare many listeners in one process with a single one.
-var listenRows = []row{listenRow(50), listenRow(99)}
-
 // manyListeners have a key each; patternListeners share patterns that every event
 // must be compared with.
 const (
@@ -22,33 +19,32 @@ const (
 	patternListeners = 100
 )
 
-func listenRow(percent int) row {
-	return row{
-		work: fmt.Sprintf("publish → listener, 10,000 in one process, p%d", percent),
-		unit: " ms",
-		ours: "100 events/s by a Go client, each for one listener by its key, 10 patterns beside",
-		peer: "one listener",
-		prepare: func(ctx context.Context, b *bench) (ours, peer side, err error) {
+// listenRows compare many listeners in one process with a single one.
+func listenRows() (all []row) {
+	const many, one = "many listeners", "one listener"
+	s := &sitting{
+		name: "listen",
+		open: func(ctx context.Context, b *bench, system string) (measure, error) {
 			d, err := b.newDatabase(ctx)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			events := max(b.events/1000, 20)
-			listeners := min(manyListeners, b.events)
-			return d.deliveryTime(listeners, events, percent), d.deliveryTime(1, events, percent), nil
+			listeners, events := 1, max(b.events/1000, 20)
+			if system == many {
+				listeners = min(manyListeners, b.events)
+			}
+			return func(ctx context.Context) ([]float64, error) {
+				return percentiles(d.listenLatencies(ctx, listeners, events))
+			}, nil
 		},
 	}
-}
-
-// deliveryTime measures the milliseconds until an event reaches its listener.
-func (d *database) deliveryTime(listeners, events, percent int) side {
-	return func(ctx context.Context) (float64, error) {
-		taken, err := d.listenLatencies(ctx, listeners, events)
-		if err != nil {
-			return 0, err
-		}
-		return percentile(taken, percent), nil
+	for i, percent := range []string{"p50", "p99"} {
+		all = append(all, s.row(row{
+			work: "publish → listener, 10,000 in one process, " + percent, unit: " ms",
+			ours: "100 events/s by a Go client, each for one listener by its key, 10 patterns beside", peer: one,
+		}, i, many, one))
 	}
+	return all
 }
 
 func (d *database) listenLatencies(ctx context.Context, listeners, events int) (taken []float64, err error) {

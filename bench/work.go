@@ -23,6 +23,9 @@ func (b *bench) newWork(ctx context.Context, name, task string, processes, n int
 		return nil, err
 	}
 	settings := settingsOf(name, task)
+	if n < fewJobs {
+		return w, nil
+	}
 	if _, err := w.throughput(ctx, n, settings[0]); err != nil { // warms the server and the processes
 		return nil, err
 	}
@@ -40,13 +43,16 @@ func (b *bench) newWork(ctx context.Context, name, task string, processes, n int
 	return w, nil
 }
 
+// fewJobs are so few that chance would find the setting.
+const fewJobs = 1000
+
 // openWork starts the worker processes.
 func (b *bench) openWork(ctx context.Context, name, task string, processes int) (*work, error) {
 	s, err := b.newSystem(ctx, name, task)
 	if err != nil {
 		return nil, err
 	}
-	w := &work{jobSystem: s, task: task, best: settingsOf(name, task)[0]}
+	w := &work{jobSystem: s, task: task, best: settingsOf(name, task)[0]} // the first one is a good one
 	if task == "insert" {
 		if _, err := s.Exec(ctx, effectsSQL); err != nil {
 			return nil, err

@@ -183,11 +183,7 @@ func (b *bench) newPGBoss(ctx context.Context) (*jobSystem, error) {
 	}, nil
 }
 
-// tables returns the names of the system's tables.
-func (s *jobSystem) tables(ctx context.Context) ([]string, error) {
-	return s.database.tables(ctx, s.schemas...)
-}
-
+// tables returns the names of the tables of some schemas.
 func (d *database) tables(ctx context.Context, schemas ...string) ([]string, error) {
 	rows, err := d.Query(ctx, `
 		select format('%I.%I', n.nspname, c.relname)

@@ -64,13 +64,18 @@ func sustainedRows() (all []row) {
 // sustain works at a rate and takes samples. Its figures are the 99th percentile of
 // the latency, the most dead rows, and the megabytes on disk at the end.
 func (w *work) sustain(ctx context.Context, l load) ([]float64, []sample, error) {
+	conn, err := w.connect(ctx, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
 	watched, end := context.WithCancel(ctx)
 	defer end()
 	var samples []sample
 	var failed error
 	var watching sync.WaitGroup
 	every := time.Duration(float64(l.n) / l.rate / samplesOfRun * float64(time.Second))
-	watching.Go(func() { samples, failed = w.watch(watched, every) })
+	watching.Go(func() { samples, failed = w.watch(watched, &database{Conn: conn}, every) })
 	latency, err := w.latency(ctx, l)
 	end()
 	watching.Wait()
@@ -88,14 +93,8 @@ func (w *work) sustain(ctx context.Context, l load) ([]float64, []sample, error)
 	return []float64{latency[1], max(most, dead), bytes / 1e6}, samples, err
 }
 
-// watch takes samples until the context ends, on a connection of its own.
-func (w *work) watch(ctx context.Context, every time.Duration) (samples []sample, err error) {
-	conn, err := w.connect(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	d := &database{Conn: conn}
+// watch takes samples until the context ends, on another connection to the database.
+func (w *work) watch(ctx context.Context, d *database, every time.Duration) (samples []sample, err error) {
 	start, before, done := time.Now(), time.Now(), 0
 	tick := time.NewTicker(every)
 	defer tick.Stop()

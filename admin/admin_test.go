@@ -88,6 +88,7 @@ func TestNotFound(t *testing.T) {
 	ctx := t.Context()
 	for name, look := range map[string]func() error{
 		"group":         func() error { _, err := a.Group(ctx, "none"); return err },
+		"kind":          func() error { _, err := a.GroupKind(ctx, "none"); return err },
 		"policy":        func() error { _, err := a.GroupPolicy(ctx, "none"); return err },
 		"subscriptions": func() error { _, err := a.Subscriptions(ctx, "none"); return err },
 		"job":           func() error { _, err := a.Job(ctx, 7); return err },

@@ -88,6 +88,23 @@ func (a *Admin) GroupPolicy(ctx context.Context, group string) (GroupPolicy, err
 	return only(a, found, err, "group", group, makeGroup)
 }
 
+// GroupKind returns the kind of a group: group, projection, relay, archive or webhooks.
+// Only groups and relays can be moved.
+func (a *Admin) GroupKind(ctx context.Context, group string) (string, error) {
+	found, err := rows[struct{ Kind string }](ctx, a.db, "show group", `
+		select case
+			when exists (select from posthorn.projections p where p.group_id = g.id) then 'projection'
+			when exists (select from posthorn.relays r where r.group_id = g.id) then 'relay'
+			when exists (select from posthorn.archives x where x.group_no = g.id) then 'archive'
+			when exists (select from posthorn.webhook_groups w where w.group_id = g.id) then 'webhooks'
+			else 'group' end as kind
+		from posthorn.groups g
+		join posthorn.namespaces n on n.id = g.namespace_id
+		where n.namespace = $1::text and g.name = $2::text`, a.namespace, group)
+	one, err := only(a, found, err, "group", group, makeGroup)
+	return one.Kind, err
+}
+
 // GroupSettings are the settings of a group. A setting that is left out stays as it is,
 // or has its default in a new group. Periods are texts that Postgres reads.
 type GroupSettings struct {

@@ -9,17 +9,77 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
+	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
 	"github.com/posthorn/posthorn/internal/await"
 )
 
-// browser opens a tab of a real browser. seen returns the addresses that it requested
-// and the errors that it reported.
-func browser(t *testing.T) (ctx context.Context, seen func() (asked, troubles []string)) {
+// The browser tests share one Chromium, which ends with the last of them. Each has a tab
+// with cookies of its own, and a database of its own.
+func TestInABrowser(t *testing.T) {
+	t.Parallel()
+	chromium := startChromium(t)
+	t.Run("docs", func(t *testing.T) {
+		t.Parallel()
+		docsInABrowser(t, chromium)
+	})
+	for name, width := range map[string]int64{"desk": 1280, "phone": 390} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Run("every page", func(t *testing.T) {
+				t.Parallel()
+				everyPage(t, chromium, width)
+			})
+			for walk, do := range walks {
+				t.Run(walk, func(t *testing.T) {
+					t.Parallel()
+					do(newPerson(t, chromium, width))
+				})
+			}
+		})
+	}
+}
+
+// walks are the main paths of the pages, as a person takes them by clicking and typing.
+// Each checks the effect in the database, not only the text on the page.
+var walks = map[string]func(p *person){
+	"sign in":                  walkSignIn,
+	"read-only token":          walkReadOnly,
+	"first visit":              walkFirstVisit,
+	"overview":                 walkOverview,
+	"find":                     walkFind,
+	"live tail":                walkLiveTail,
+	"search events":            walkSearch,
+	"event":                    walkEvent,
+	"groups":                   walkGroups,
+	"seek":                     walkSeek,
+	"dead letters":             walkDeadLetters,
+	"edit a dead letter":       walkEditDeadLetter,
+	"discard and recover":      walkDiscard,
+	"jobs":                     walkJobs,
+	"retry all jobs":           walkRetryJobs,
+	"tags of jobs":             walkJobTags,
+	"streams":                  walkStreams,
+	"schedules":                walkSchedules,
+	"nodes":                    walkNodes,
+	"relays":                   walkRelays,
+	"projections":              walkProjections,
+	"webhooks":                 walkWebhooks,
+	"webhook that fails":       walkFailingWebhook,
+	"tokens":                   walkTokens,
+	"audit log":                walkAudit,
+	"the choice of namespaces": walkNamespaces,
+}
+
+// startChromium starts a browser, and returns the context in which tabs are opened.
+func startChromium(t *testing.T) context.Context {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -31,35 +91,94 @@ func browser(t *testing.T) (ctx context.Context, seen func() (asked, troubles []
 	}
 	ctx, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	t.Cleanup(stop)
-	ctx, closeTab := chromedp.NewContext(ctx)
-	t.Cleanup(closeTab)
-	ctx, cancel := context.WithTimeout(ctx, await.Limit)
-	t.Cleanup(cancel)
+	ctx, end := chromedp.NewContext(ctx)
+	t.Cleanup(end)
 	t.Cleanup(func() { _ = chromedp.Cancel(ctx) }) // waits until the browser has ended
-	var mu sync.Mutex
-	var asked, troubles []string
-	chromedp.ListenTarget(ctx, func(event any) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch event := event.(type) {
-		case *network.EventRequestWillBeSent:
-			asked = append(asked, event.Request.URL)
-		case *runtime.EventExceptionThrown:
-			troubles = append(troubles, event.ExceptionDetails.Error())
-		case *log.EventEntryAdded:
-			if event.Entry.Level == log.LevelError {
-				troubles = append(troubles, event.Entry.Text)
-			}
-		case *runtime.EventConsoleAPICalled:
-			if event.Type == runtime.APITypeError {
-				troubles = append(troubles, string(event.Args[0].Value))
-			}
+	if err := chromedp.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return ctx
+}
+
+// tab is a tab of a browser, with cookies of its own.
+type tab struct {
+	ctx context.Context
+
+	mu       sync.Mutex
+	asked    []string // the addresses that it requested
+	troubles []string // the errors that it reported
+}
+
+// openTab opens a tab, which is closed when the test ends.
+func openTab(t testing.TB, chromium context.Context, width int64) *tab {
+	t.Helper()
+	id, err := newWindow(t, chromium)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, closeTab := chromedp.NewContext(chromium, chromedp.WithTargetID(id))
+	t.Cleanup(closeTab)
+	tab := &tab{ctx: ctx}
+	chromedp.ListenTarget(ctx, tab.note)
+	err = chromedp.Run(ctx, network.Enable(), chromedp.EmulateViewport(width, 844),
+		emulation.SetFocusEmulationEnabled(true), // several tabs are in the foreground
+		emulation.SetTimezoneOverride("America/New_York"),
+		chromedp.ActionFunc(func(ctx context.Context) error {
+			_, err := cdppage.AddScriptToEvaluateOnNewDocument(`document.addEventListener("posthorn:renewed", () => window.renewed = true)`).Do(ctx)
+			return err
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tab
+}
+
+// newWindow opens a window with cookies of its own, in which Chromium wants each such tab
+// to be.
+func newWindow(t testing.TB, chromium context.Context) (target.ID, error) {
+	browser := cdp.WithExecutor(chromium, chromedp.FromContext(chromium).Browser)
+	cookies, err := target.CreateBrowserContext().Do(browser)
+	if err != nil {
+		return "", err
+	}
+	t.Cleanup(func() { _ = target.DisposeBrowserContext(cookies).Do(browser) }) // the browser may have ended
+	return target.CreateTarget("about:blank").WithBrowserContextID(cookies).WithNewWindow(true).Do(browser)
+}
+
+func (b *tab) note(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch event := event.(type) {
+	case *network.EventRequestWillBeSent:
+		b.asked = append(b.asked, event.Request.URL)
+	case *runtime.EventExceptionThrown:
+		b.troubles = append(b.troubles, event.ExceptionDetails.Error())
+	case *log.EventEntryAdded:
+		if event.Entry.Level == log.LevelError {
+			b.troubles = append(b.troubles, event.Entry.Text)
 		}
-	})
-	return ctx, func() ([]string, []string) {
-		mu.Lock()
-		defer mu.Unlock()
-		return asked, troubles
+	case *runtime.EventConsoleAPICalled:
+		if event.Type == runtime.APITypeError {
+			b.troubles = append(b.troubles, string(event.Args[0].Value))
+		}
+	}
+}
+
+// wantNoTrouble fails the test if the tab has reported an error, or asked another host
+// than the server. A page that answers with an error is no trouble of the tab.
+func (b *tab) wantNoTrouble(t testing.TB, s *served) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, trouble := range b.troubles {
+		if !strings.HasPrefix(trouble, "Failed to load resource: the server responded with a status of 4") {
+			t.Errorf("the page met an error: %s", trouble)
+		}
+	}
+	for _, address := range b.asked {
+		if !strings.HasPrefix(address, s.url) && !strings.HasPrefix(address, "data:") {
+			t.Errorf("the page asked %s", address)
+		}
 	}
 }
 

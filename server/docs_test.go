@@ -1,11 +1,11 @@
 package server
 
 import (
+	"context"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
 	"github.com/posthorn/posthorn/internal/await"
@@ -26,14 +26,13 @@ func TestDocsPageLoadsNothingFromOtherHosts(t *testing.T) {
 
 // A user finds an operation, opens it, and tries it. Markup in a response is shown as
 // text.
-func TestDocsPageInABrowser(t *testing.T) {
-	t.Parallel()
+func docsInABrowser(t *testing.T, chromium context.Context) {
 	s := serve(t)
-	ctx, seen := browser(t)
+	tab := openTab(t, chromium, 1280)
 	var operations, left int
 	var parameters, command, result, title string
 	err := chromedp.Run(
-		ctx, network.Enable(),
+		tab.ctx,
 		chromedp.Navigate(s.url+"/docs"),
 		chromedp.WaitVisible("#publish-events"),
 		chromedp.Evaluate(`document.querySelectorAll("details.op").length`, &operations),
@@ -64,15 +63,7 @@ func TestDocsPageInABrowser(t *testing.T) {
 		t.Errorf("response: %s", result)
 	}
 	equal(t, "title", title, "Posthorn: HTTP API")
-	asked, troubles := seen()
-	if len(troubles) > 0 {
-		t.Errorf("errors in the page: %q", troubles)
-	}
-	for _, address := range asked {
-		if !strings.HasPrefix(address, s.url) {
-			t.Errorf("the page requested %s", address)
-		}
-	}
+	tab.wantNoTrouble(t, s)
 	if operations < 30 || left != 1 {
 		t.Errorf("%d operations, %d of which match the search", operations, left)
 	}

@@ -85,7 +85,7 @@ func TestPageSeek(t *testing.T) {
 	b.get("/ui/default/group/seek?name=g").wantPage(t, 400, "the time is missing")
 	b.get("/ui/default/group/seek?name=none&to=end").wantPage(t, 404, "none")
 	b.get("/ui/default/group/seek?name=g&to=end").wantPage(t, 200, "No event would be handed out again")
-	asked := b.get("/ui/default/group/seek?name=g&to=beginning").wantPage(t, 200, "Move group g to beginning?", "handed 3 events again")
+	asked := b.get("/ui/default/group/seek?name=g&to=beginning").wantPage(t, 200, "Move group g to the beginning of the log?", "handed 3 events again")
 	b.post(asked, "/ui/default/group/seek", url.Values{"name": {"g"}, "to": {"beginning"}}).wantPage(t, 200, "Group g was moved.", `id="policy"`)
 	var n int
 	if err := s.ph.Pool().QueryRow(t.Context(), "select count(*) from posthorn.claim('default', 'g', 'w')").Scan(&n); err != nil || n != 3 {

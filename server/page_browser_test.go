@@ -6,10 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 )
 
@@ -46,53 +44,26 @@ func (s *served) shop(t testing.TB) {
 
 var pageLink = regexp.MustCompile(`href="(/ui/default[^"#]*)"`)
 
-// A browser shows each page that the navigation and the lists lead to, wide and on a
-// phone, in light and dark: without an error, without a request to another host, not
-// wider than the screen, and without a serious finding of axe.
-func TestPagesInABrowser(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.shop(t)
-	b := s.visit(t)
-	paths := s.pagesWithin(t, b, 2)
+// A browser shows each page that the navigation and the lists lead to, in light and
+// dark: without an error, without a request to another host, not wider than the screen,
+// and without a serious finding of axe.
+func everyPage(t *testing.T, chromium context.Context, width int64) {
+	p := newPerson(t, chromium, width)
+	p.shop(t)
+	paths := p.pagesWithin(t, p.served.visit(t), 2)
 	if len(paths) < 15 {
 		t.Fatalf("only %q were found", paths)
 	}
-	ctx, seen := browser(t)
 	source := axe(t)
-	if err := chromedp.Run(ctx, network.Enable()); err != nil {
-		t.Fatal(err)
-	}
 	for i, path := range paths {
-		for _, width := range []int64{1280, 390} {
-			scheme := []string{"light", "dark"}[i%2]
-			var widest, inner int
-			err := chromedp.Run(ctx,
-				chromedp.EmulateViewport(width, 844),
-				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
-				chromedp.Navigate(s.url+path),
-				chromedp.WaitVisible("h1"),
-				chromedp.Evaluate("document.documentElement.scrollWidth", &widest),
-				chromedp.Evaluate("window.innerWidth", &inner),
-			)
-			if err != nil {
-				t.Fatalf("%s at %d: %v", path, width, err)
-			}
-			if widest > inner {
-				t.Errorf("%s is %d wide on a screen of %d", path, widest, inner)
-			}
-			for _, found := range barriers(ctx, t, source) {
-				t.Errorf("%s at %d, %s: %s", path, width, scheme, found)
-			}
+		scheme := []string{"light", "dark"}[i%2]
+		features := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}
+		if err := chromedp.Run(p.tab.ctx, emulation.SetEmulatedMedia().WithFeatures(features)); err != nil {
+			t.Fatal(err)
 		}
-	}
-	asked, troubles := seen()
-	if len(troubles) > 0 {
-		t.Errorf("the pages met errors: %q", troubles)
-	}
-	for _, address := range asked {
-		if !strings.HasPrefix(address, s.url) && !strings.HasPrefix(address, "data:") {
-			t.Errorf("a page asked %s", address)
+		p.visit(path)
+		for _, found := range barriers(p.tab.ctx, t, source) {
+			t.Errorf("%s, %s: %s", path, scheme, found)
 		}
 	}
 }
@@ -117,82 +88,4 @@ func (s *served) pagesWithin(t testing.TB, b *visitor, links int) []string {
 		}
 	}
 	return paths
-}
-
-// A person enqueues a job, changes it, and cancels it.
-func TestJobsInABrowser(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	ctx, seen := browser(t)
-	var text string
-	err := chromedp.Run(ctx,
-		chromedp.EmulateViewport(390, 844),
-		chromedp.Navigate(s.url+"/ui/default/jobs"),
-		click(`a[href="/ui/default/job/enqueue"]`, "#job-form"),
-		chromedp.SendKeys("#title", "send mail"),
-		chromedp.SendKeys("#tags", "mail"),
-		click("#job-form button", "#notice"),
-		click(`a[href="/ui/default/job/change?id=1"]`, "#job-form"),
-		chromedp.SetValue("#priority", "7"),
-		click("#job-form button", "#notice"),
-		awaitText("CHANGED"),
-		click(`form[data-action="job/cancel"] button`, "#notice"),
-		chromedp.Text("#notice", &text),
-		awaitText("CANCELLED"),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal(t, "notice", text, "Job 1 is cancelled.")
-	if _, troubles := seen(); len(troubles) > 0 {
-		t.Errorf("the pages met errors: %q", troubles)
-	}
-}
-
-// A page that a person looks at shows changes by itself.
-func TestLivePageInABrowser(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	ctx, _ := browser(t)
-	if err := chromedp.Run(ctx, chromedp.Navigate(s.url+"/ui/default/jobs"), awaitText("There is no such job.")); err != nil {
-		t.Fatal(err)
-	}
-	s.exec(t, "select posthorn.enqueue('default', 'late arrival')")
-	if err := chromedp.Run(ctx, awaitText("late arrival")); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// click clicks an element and waits for one of the page that follows.
-func click(selector, then string) chromedp.Action {
-	return chromedp.Tasks{
-		chromedp.WaitVisible(selector),
-		chromedp.Evaluate(`document.body.dataset.left = "yes"`, nil),
-		chromedp.Click(selector),
-		awaitTrue(`!document.body.dataset.left && document.readyState === "complete"`),
-		chromedp.WaitVisible(then),
-	}
-}
-
-// awaitText waits until the page contains a text.
-func awaitText(text string) chromedp.Action {
-	return awaitTrue(fmt.Sprintf(`document.body.innerText.includes(%q)`, text))
-}
-
-// awaitTrue waits until an expression is true. Between two pages it cannot be
-// evaluated.
-func awaitTrue(expression string) chromedp.Action {
-	return chromedp.ActionFunc(func(ctx context.Context) error {
-		for {
-			var done bool
-			if err := chromedp.Evaluate(expression, &done).Do(ctx); err == nil && done {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("%s is not true: %w", expression, ctx.Err())
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	})
 }

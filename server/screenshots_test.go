@@ -53,11 +53,11 @@ func TestScreenshots(t *testing.T) {
 		}
 		s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/settle", lease.Lease), map[string]any{"attempt": lease.Attempt, "failures": failures}).want(t, 204)
 	}
-	ctx, _ := browser(t)
+	tab := openTab(t, startChromium(t), 1120)
 	for name, path := range map[string]string{"overview": "/", "event": "/ui/default/event?id=9", "dead-letters": "/ui/default/dead-letters"} {
 		for suffix, width := range map[string]int64{"": 1120, "-phone": 390} {
 			var picture []byte
-			err := chromedp.Run(ctx,
+			err := chromedp.Run(tab.ctx,
 				chromedp.EmulateViewport(width, 760),
 				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "light"}}),
 				chromedp.Navigate(s.url+path), chromedp.WaitVisible("h1"), chromedp.CaptureScreenshot(&picture),

@@ -28,6 +28,7 @@ const someWork = 20
 // groupPage is a group as its template shows it.
 type groupPage struct {
 	admin.GroupStatus
+	Kind          string
 	Policy        admin.GroupPolicy
 	Readers       []admin.GroupReader
 	Work          []admin.GroupLease
@@ -43,6 +44,7 @@ func showGroup(ctx context.Context, r *Request) (*View, error) {
 	var err error
 	for _, look := range []func() error{
 		func() error { g.GroupStatus, err = r.Admin.Group(ctx, name); return err },
+		func() error { g.Kind, err = r.Admin.GroupKind(ctx, name); return err },
 		func() error { g.Policy, err = r.Admin.GroupPolicy(ctx, name); return err },
 		func() error { g.Readers, err = r.Admin.GroupReaders(ctx, name); return err },
 		func() error { g.Work, err = r.Admin.GroupLeases(ctx, name, someWork); return err },
@@ -63,6 +65,10 @@ func showGroup(ctx context.Context, r *Request) (*View, error) {
 	}
 	return &View{Title: "Group " + name, Data: g}, nil
 }
+
+// Movable reports whether seek can move the group: others never skip an event, and never
+// read one twice.
+func (g groupPage) Movable() bool { return g.Kind == "group" || g.Kind == "relay" }
 
 // LagChart draws how far the group was behind in the last hours.
 func (g groupPage) LagChart() template.HTML {

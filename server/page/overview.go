@@ -16,9 +16,9 @@ const (
 	worstGroups   = 10
 	someReasons   = 50
 	shownReasons  = 5
+	overviewKept  = 2 * time.Second  // at least
 	findingsKept  = 10 * time.Second // at least
-	overviewKept  = 2 * time.Second
-	recentlyDied  = 24 * time.Hour // older dead letters are one line
+	recentlyDied  = 24 * time.Hour   // older dead letters are one line
 	diesNow       = time.Hour
 	fallingBehind = 60.0 // seconds, over about ten minutes
 )
@@ -33,8 +33,14 @@ type overviewData struct {
 	Rates    []admin.Rate
 }
 
-// keep is until when an answer is kept that took some time to get, so that getting it
-// anew takes half a percent of the time.
+// isNew reports whether nothing was done in the namespace yet.
+func (o overviewData) isNew() bool {
+	s := o.Summary
+	return s.LastEvent == 0 && s.Groups == 0 && s.JobsReady+s.JobsWaiting+s.JobsRunning == 0 && s.Delayed == 0
+}
+
+// keep returns the time until which an answer is kept. An answer that took long is kept
+// longer, so that its queries take half a percent of the time.
 func keep(began time.Time, least time.Duration) time.Time {
 	return time.Now().Add(restAfter(time.Since(began), 1, least))
 }
@@ -54,7 +60,11 @@ func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error
 		if o.Summary, err = r.Admin.Summary(ctx); err != nil {
 			return o, time.Time{}, err
 		}
-		o.Rates, err = r.Admin.Rates(ctx)
+		if o.Rates, err = r.Admin.Rates(ctx); o.isNew() {
+			// The first queries of a process are slow; the effect of the first commands
+			// must not wait for that.
+			return o, time.Now().Add(overviewKept), err
+		}
 		return o, keep(began, overviewKept), err
 	})
 	if err != nil {
@@ -103,7 +113,7 @@ func (p *Pages) showOverview(ctx context.Context, r *Request) (*View, error) {
 	}
 	s := o.Summary
 	page := overviewPage{
-		New:      s.LastEvent == 0 && s.Groups == 0 && s.JobsReady+s.JobsWaiting+s.JobsRunning == 0 && s.Delayed == 0,
+		New:      o.isNew(),
 		Troubles: troublesOf(r, o), Checks: len(o.Findings), Examined: o.Examined,
 		Charts: chartsOf(o.Rates, s.Now), Groups: o.Worst, More: s.Groups - int64(len(o.Worst)), Quiet: quietLines(s),
 	}

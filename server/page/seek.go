@@ -46,8 +46,12 @@ func askSeek(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
+	sentence := text
+	if to.InfinityModifier != pgtype.Finite {
+		sentence = "the " + text + " of the log"
+	}
 	q := question{
-		Sentence: "Move group " + name + " to " + text + "?", Advice: seekAdvice(preview), Action: "group/seek", Label: "Move it",
+		Sentence: "Move group " + name + " to " + sentence + "?", Advice: seekAdvice(preview), Action: "group/seek", Label: "Move it",
 		Fields: []any{"name", name, "to", text}, BackLink: r.Link("group", "name", name),
 	}
 	return &View{Title: q.Sentence, Template: "question.html", Data: q}, nil

@@ -52,7 +52,7 @@ func troublesOf(r *Request, o overviewData) []trouble {
 	if n := o.Summary.JobsStalled; n > 0 {
 		all = append(all, trouble{
 			Key: "stalled jobs", Mild: true, Title: template.HTML(things(n, "job") + " stalled"),
-			Text: "Their workers have sent no sign of life for 30 seconds. When their leases end, other workers get them.", Show: r.Link("jobs", "stalled", "true"),
+			Text: "Their workers have sent no sign of life for 30 seconds. When their leases end, other workers get them.", Show: r.Link("jobs", "status", admin.JobProcessing),
 		})
 	}
 	if n := o.Summary.SchedulesFailing; n > 0 {
@@ -82,6 +82,12 @@ func findingTrouble(r *Request, f admin.Finding) trouble {
 		}
 	case "jobs":
 		t.Show = r.Link("jobs", "tag", f.Subject)
+	case "webhooks":
+		if f.Subject == "" {
+			t.Show = r.Link("webhooks")
+		} else {
+			t.Show = r.Link("webhook", "name", f.Subject)
+		}
 	case "relays", "archives", "imports":
 		t.Show = r.Link("relays")
 	case "confidential streams":

@@ -31,8 +31,11 @@ function setTimes() {
   }
 }
 
-// Replaces the parts of an element that differ from a newer one. Rows are known by
-// data-key. What the person has typed or opened stays.
+// Rows are known by data-key, forms and tables by their id.
+const keyOf = (node) => node.dataset?.key || node.id;
+
+// Replaces the parts of an element that differ from a newer one. What the person has
+// typed or opened stays.
 function renew(old, fresh) {
   if ("editing" in old.dataset) return; // a form that the person fills in
   for (const { name, value } of [...fresh.attributes]) {
@@ -42,17 +45,21 @@ function renew(old, fresh) {
     if (!fresh.hasAttribute(name) && !(name === "open" && old.localName === "details")) old.removeAttribute(name);
   }
   const keyed = new Map();
-  for (const child of old.children) if (child.dataset.key) keyed.set(child.dataset.key, child);
+  for (const child of old.children) if (keyOf(child)) keyed.set(keyOf(child), child);
   let next = old.firstChild;
   for (const child of [...fresh.childNodes]) {
-    const key = child.dataset?.key;
+    const key = keyOf(child);
     let match = key ? keyed.get(key) : next;
     if (key) keyed.delete(key);
-    if (match && match !== next) old.insertBefore(match, next);
-    if (match && !key && match.dataset?.key) match = undefined;
+    if (match && "editing" in (match.dataset ?? {})) {
+      next = removeBetween(next, match); // if the form moved instead, the person would have to click into it again
+    } else if (match && match !== next) {
+      old.insertBefore(match, next);
+    }
+    if (match && !key && keyOf(match)) match = undefined;
     if (!match) {
       old.insertBefore(child, next);
-      if (key && old.children.length > 1) child.classList.add("fresh");
+      if (child.dataset?.key && old.children.length > 1) child.classList.add("fresh");
       continue;
     }
     next = match.nextSibling;
@@ -66,11 +73,17 @@ function renew(old, fresh) {
       old.replaceChild(child, match);
     }
   }
-  while (next) {
-    const after = next.nextSibling;
-    next.remove();
-    next = after;
+  removeBetween(next, null);
+}
+
+// Removes a node and those that follow it, up to another one.
+function removeBetween(node, end) {
+  while (node && node !== end) {
+    const after = node.nextSibling;
+    node.remove();
+    node = after;
   }
+  return node;
 }
 
 // A live page follows the server, while somebody can see it.
@@ -93,9 +106,10 @@ function follow() {
   source.addEventListener("main", (message) => {
     tell("");
     const fresh = document.createElement("main");
-    fresh.append(...new DOMParser().parseFromString(message.data, "text/html").body.childNodes);
+    fresh.innerHTML = message.data; // keeps the white space at the beginning, which the page has too
     for (const { name, value } of main.attributes) fresh.setAttribute(name, value);
     renew(main, fresh);
+    convertTypedTimes();
     setTimes();
     document.dispatchEvent(new Event("posthorn:renewed"));
   });
@@ -131,21 +145,24 @@ document.addEventListener("keydown", (event) => {
 document.getElementById("namespace")?.addEventListener("change", (event) => event.target.form.submit());
 
 // Times that people type are in their zone; the server reads UTC.
-for (const input of document.querySelectorAll("input[type=datetime-local][data-utc]")) {
-  const hidden = document.createElement("input");
-  hidden.type = "hidden";
-  hidden.name = input.name;
-  input.removeAttribute("name");
-  input.after(hidden);
-  if (input.dataset.utc) {
-    const at = new Date(input.dataset.utc);
-    input.value = new Date(at - at.getTimezoneOffset() * 60000).toISOString().slice(0, 19);
+function convertTypedTimes() {
+  for (const input of document.querySelectorAll("input[type=datetime-local][data-utc][name]")) {
+    const hidden = document.createElement("input");
+    hidden.type = "hidden";
+    hidden.name = input.name;
+    input.removeAttribute("name"); // so each input is converted once
+    input.after(hidden);
+    if (input.dataset.utc) {
+      const at = new Date(input.dataset.utc);
+      input.value = new Date(at - at.getTimezoneOffset() * 60000).toISOString().slice(0, 19);
+    }
+    const set = () => { hidden.value = input.value ? new Date(input.value).toISOString() : ""; };
+    input.addEventListener("input", set);
+    set();
   }
-  const set = () => { hidden.value = input.value ? new Date(input.value).toISOString() : ""; };
-  input.addEventListener("input", set);
-  set();
 }
 
+convertTypedTimes();
 setTimes();
 setInterval(() => { if (!document.hidden) setTimes(); }, 1000);
 if (main && "live" in main.dataset) {

@@ -1,0 +1,66 @@
+package server
+
+// A job is enqueued, changed and cancelled, and the list shows it without being loaded
+// again.
+func walkJobs(p *person) {
+	p.visit("/")
+	p.goTo("Jobs")
+	p.sees("There is no such job.")
+	p.must("mark")
+	p.exec(p.T, "select posthorn.enqueue('default', 'late arrival')")
+	p.sees("late arrival")
+	p.must("marked")
+	p.click("Enqueue a job")
+	p.fill("Title", "send mail")
+	p.fill("Tags, separated by commas", "mail")
+	p.fill("Payload", `{"to": "you"}`)
+	p.click("Enqueue")
+	p.sees("Job 2 is enqueued.", "Job 2 · send mail")
+	p.finds(`select status = 'PENDING' and tags = '{mail}' and payload::jsonb = '{"to": "you"}' from posthorn.jobs where id = 2`)
+	p.click("Change …")
+	p.fill("Priority: higher goes first", "7")
+	p.click("Change")
+	p.sees("Job 2 is changed.", "CHANGED")
+	p.finds("select priority = 7 from posthorn.jobs where id = 2")
+	p.click("Cancel")
+	p.sees("Job 2 is cancelled.", "CANCELLED")
+	p.finds("select status = 'CANCELLED' from posthorn.jobs where id = 2")
+	p.recorded("change-job 2 1", "cancel-job 2 1")
+}
+
+// All jobs that failed and have a tag are retried.
+func walkRetryJobs(p *person) {
+	p.exec(p.T, `select posthorn.enqueue('default', 'call', tags => array[case when i % 3 = 0 then 'sms' else 'mail' end], max_retries => 0) from generate_series(1, 30) i`)
+	p.exec(p.T, `select posthorn.fail_job(j.id, 'w', 'no answer') from posthorn.claim_jobs('default', 'w', '{sms,mail}', 100) j`)
+	p.visit("/ui/default/jobs")
+	p.choose("Status", "FAILED")
+	p.fill("Has any of these tags, separated by commas", "mail")
+	p.click("Show")
+	p.sees("no answer")
+	p.click("Retry all that match …")
+	p.sees("Retry 20 jobs?", "tag mail")
+	p.click("Retry 20")
+	p.sees("20 of 20", "done")
+	p.finds("select count(*) filter (where status = 'PENDING') = 20 and count(*) filter (where status = 'FAILED') = 10 from posthorn.jobs")
+	p.recorded("retry-jobs 20")
+}
+
+// The jobs of a tag are limited, paused and resumed.
+func walkJobTags(p *person) {
+	p.exec(p.T, "select posthorn.enqueue('default', 'call', tags => '{sms}') from generate_series(1, 3)")
+	p.visit("/ui/default/jobs")
+	p.click("Paused and limited tags")
+	p.sees("No tag is paused or limited.")
+	p.fill("Tag", "sms")
+	p.fill("Most at once", "2")
+	p.click("Set the limit")
+	p.sees("The limit of tag sms is set.")
+	p.finds("select count(*) = 2 from posthorn.claim_jobs('default', 'w', '{sms}', 10)")
+	p.clickIn("sms", "Pause")
+	p.sees("Jobs tagged sms are not handed out.")
+	p.seesIn("sms", "paused")
+	p.finds("select paused_at is not null from posthorn.job_limits")
+	p.clickIn("sms", "Resume")
+	p.sees("Jobs tagged sms are handed out again.")
+	p.finds("select paused_at is null from posthorn.job_limits")
+}

@@ -1,0 +1,115 @@
+package server
+
+import (
+	"time"
+
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// The list of streams leads to their policies, keys and events.
+func walkStreams(p *person) {
+	p.exec(p.T, `select posthorn.set_stream_policy('default', 'payroll', 'restricted'), posthorn.set_stream_policy('default', 'patients', 'confidential')`)
+	p.exec(p.T, `insert into posthorn.stream_keys (namespace_id, stream_name, version, keeper, key) select id, 'patients', 1, '', 'wrapped' from posthorn.namespaces where namespace = 'default'`)
+	p.exec(p.T, "select posthorn.publish('default', 'order.placed', stream => 'orders'), posthorn.publish('default', 'mail.sent')")
+	p.visit("/")
+	p.goTo("Streams")
+	p.seesIn("payroll", "restricted")
+	p.clickIn("patients", "patients")
+	p.sees("payloads are encrypted")
+	p.click("Rotate the key")
+	p.sees("The next message of stream patients gets a new key.")
+	p.finds("select retired_at is not null from posthorn.stream_keys")
+	p.recorded("rotate-stream-key patients 1")
+	p.goTo("Streams")
+	p.clickIn("orders", "orders")
+	p.sees("every token of the namespace may read it")
+	p.click("Its events")
+	p.sees("order.placed")
+	p.seesNone("mail.sent")
+}
+
+// A schedule is run at once, paused and resumed.
+func walkSchedules(p *person) {
+	p.exec(p.T, `select posthorn.schedule('default', 'nightly', '0 2 * * *', 'report.due', '{"of": "yesterday"}', timezone => 'Europe/Berlin')`)
+	state := func(want string) { p.finds("select state = '" + want + "' from posthorn.schedules") }
+	p.visit("/")
+	p.goTo("Schedules")
+	p.clickIn("nightly", "Run now")
+	p.sees("Schedule nightly has published its event.")
+	p.finds(`select count(*) = 1 from posthorn.events where type = 'report.due' and payload::jsonb = '{"of": "yesterday"}'`)
+	p.clickIn("nightly", "Pause")
+	p.seesIn("nightly", "paused")
+	state("paused")
+	p.clickIn("nightly", "nightly")
+	p.seesNone("Next times")
+	p.click("Resume")
+	p.sees("Schedule nightly goes on.", "Next times", "Europe/Berlin")
+	state("active")
+	p.recorded("run-schedule nightly 1", "pause-schedule nightly 1", "resume-schedule nightly 1")
+}
+
+// A node that sends no heartbeats is removed, and its lease is free.
+func walkNodes(p *person) {
+	p.exec(p.T, `select posthorn.register_node('default', 'node-1', 'web')`)
+	p.exec(p.T, `select posthorn.define_group('default', 'billing', '{"start": "beginning"}'), posthorn.publish('default', 'order.placed')`)
+	p.exec(p.T, `select posthorn.claim('default', 'billing', 'node-1', lease_for => '1 day')`)
+	p.visit("/")
+	p.goTo("Nodes")
+	p.seesIn("node-1", "web", "1")
+	p.seesNone("Remove")
+	posthorntest.Advance(p.T, p.ph, 10*time.Minute)
+	p.goTo("Nodes")
+	p.seesIn("node-1", "stale")
+	p.clickIn("node-1", "Remove")
+	p.sees("Node node-1 is removed; its leases are free.", "No process has registered in this namespace.")
+	p.finds("select not exists (select from posthorn.nodes)")
+	p.finds("select count(*) = 1 from posthorn.claim('default', 'billing', 'node-2')")
+	p.recorded("remove-node node-1 1")
+}
+
+// A relay is paused and resumed. Imports and archives show their state.
+func walkRelays(p *person) {
+	p.exec(p.T, `select posthorn.publish('default', 'order.placed', stream => 'orders') from generate_series(1, 3)`)
+	p.exec(p.T, `select posthorn.define_relay('default', 'to-redis', '{"streams": ["orders"]}'),
+		posthorn.define_import('default', 'from-nats', 'nats://broker:4222', 'nats', '{orders}'),
+		posthorn.define_archive('default', 'cold', 'file:///var/archive')`)
+	p.exec(p.T, `select posthorn.lead_relay(g.id, 'supervisor-host-1-0123abcd', '1 day') from posthorn.groups g where g.name = 'to-redis'`)
+	paused := func(want string) {
+		p.finds("select paused = " + want + " from posthorn.groups where name = 'to-redis'")
+	}
+	p.visit("/")
+	p.goTo("Relays")
+	p.seesIn("to-redis", "3", "supervisor-host-1-0123abcd")
+	p.seesIn("from-nats", "none")
+	p.seesIn("cold", "3")
+	p.clickIn("to-redis", "to-redis")
+	p.seesIn("supervisor-host-1-0123abcd", "3 events")
+	p.click("Pause")
+	p.sees("to-redis: paused.")
+	paused("true")
+	p.click("Resume")
+	paused("false")
+	p.goTo("Relays")
+	p.clickIn("from-nats", "from-nats")
+	p.sees("Import from-nats", "nats://broker:4222")
+	p.goTo("Relays")
+	p.clickIn("cold", "cold")
+	p.sees("Archive cold", "file:///var/archive")
+	p.recorded("pause-group to-redis 1", "resume-group to-redis 1")
+}
+
+// A projection shows how far it is behind. Its page pauses it, and does not offer to move
+// it.
+func walkProjections(p *person) {
+	p.exec(p.T, `select posthorn.define_projection('default', 'totals'), posthorn.publish('default', 'order.placed') from generate_series(1, 2)`)
+	p.visit("/")
+	p.goTo("Projections")
+	p.seesIn("totals", "2", "follows the log")
+	p.clickIn("totals", "totals")
+	p.click("Pause")
+	p.finds("select paused from posthorn.groups where name = 'totals'")
+	p.seesNone("To the beginning")
+	p.goTo("Projections")
+	p.seesIn("totals", "paused")
+	p.recorded("pause-group totals 1")
+}

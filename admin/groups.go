@@ -91,7 +91,9 @@ func (a *Admin) GroupPolicy(ctx context.Context, group string) (GroupPolicy, err
 // GroupKind returns the kind of a group: group, projection, relay, archive or webhooks.
 // Only groups and relays can be moved.
 func (a *Admin) GroupKind(ctx context.Context, group string) (string, error) {
-	found, err := rows[struct{ Kind string }](ctx, a.db, "show group", `
+	found, err := rows[struct {
+		Kind string `db:"kind"`
+	}](ctx, a.db, "show group", `
 		select case
 			when exists (select from posthorn.projections p where p.group_id = g.id) then 'projection'
 			when exists (select from posthorn.relays r where r.group_id = g.id) then 'relay'

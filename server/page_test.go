@@ -245,6 +245,24 @@ func TestPageLive(t *testing.T) {
 	}
 }
 
+// A page that was loaded is not renewed with an older rendering, which another browser
+// has got.
+func TestPageLiveGoesForward(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	older, stop := b.follow("/ui/default/groups")
+	defer stop()
+	older.next(t)
+	s.exec(t, "select posthorn.define_group('default', 'billing')")
+	b.get("/ui/default/groups").wantPage(t, 200, "billing")
+	stream, stop := b.follow("/ui/default/groups")
+	defer stop()
+	if first := stream.next(t); !strings.Contains(first, "billing") {
+		t.Errorf("the page goes back to %s", first)
+	}
+}
+
 // A page ends when its token does.
 func TestPageLiveRevoked(t *testing.T) {
 	t.Parallel()
@@ -370,7 +388,7 @@ func TestPageTroubles(t *testing.T) {
 	posthorntest.Advance(t, s.ph, 10*time.Minute)
 	page := b.get("/").wantPage(t, 200,
 		"need attention", `data-key="dead [&#34;billing &lt;b&gt;&#34; &#34;&#34; &#34;Handler error&#34;]"`, "2 dead letters", "503 &lt;i&gt;from&lt;/i&gt; bank",
-		"no worker has claimed any for 10m", "start its workers", "Redrive 2…", `href="/ui/default/group?name=billing%20%3Cb%3E"`)
+		"no worker has claimed any for 10m", "Start its workers", "Redrive 2…", `href="/ui/default/group?name=billing%20%3Cb%3E"`)
 	page.wantNone(t, "<i>from", "Nothing is wrong")
 	if bad, mild := strings.Index(page.body, `class="finding"`), strings.Index(page.body, `class="finding mild"`); bad < 0 || mild < bad {
 		t.Errorf("the mild troubles come first: %s", page.body)

@@ -13,7 +13,7 @@ func walkOverview(p *person) {
 	posthorntest.Advance(p.T, p.ph, 10*time.Minute)
 	p.visit("/")
 	p.seesIn("3 dead letters", "Group billing", "Handler error", "503 from bank.example")
-	p.clickIn("group search of namespace", "Show")
+	p.clickIn("Group search has", "Show")
 	p.sees("Group search", "No worker has a lease.")
 	p.goTo("Overview")
 	p.clickIn("3 dead letters", "Show")

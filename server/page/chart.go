@@ -18,8 +18,10 @@ type chart struct {
 	points   []float64
 }
 
-// chartMinutes is the width of a chart.
-const chartMinutes = 60
+const (
+	chartMinutes   = 60 // the width of a chart
+	shortestSample = 15 // seconds
+)
 
 // chartsOf makes the charts of the overview.
 func chartsOf(rates []admin.Rate, now time.Time) []chart {
@@ -27,18 +29,26 @@ func chartsOf(rates []admin.Rate, now time.Time) []chart {
 	for i := range charts {
 		charts[i].points = make([]float64, chartMinutes)
 	}
+	measured := false // the newest minute
 	for n, r := range rates {
+		// The last one has only begun. When it is very short, the one before says more.
+		if n == len(rates)-1 && n > 0 && r.Seconds < shortestSample {
+			break
+		}
 		numbers := [...]int64{r.Published, r.Handled, r.Failed}
 		minute := chartMinutes - 1 - int(now.Sub(r.At)/time.Minute)
+		measured = measured || minute == chartMinutes-1
 		for i := range charts {
 			perSecond := float64(numbers[i]) / math.Max(r.Seconds, 1)
 			if minute >= 0 && minute < chartMinutes {
 				charts[i].points[minute] = math.Max(charts[i].points[minute], perSecond)
 			}
-			// The last one has only begun. When it is very short, the one before says more.
-			if n < len(rates)-1 || r.Seconds >= 15 {
-				charts[i].Now = perSecond
-			}
+			charts[i].Now = perSecond
+		}
+	}
+	for _, c := range charts {
+		if !measured {
+			c.points[chartMinutes-1] = c.points[chartMinutes-2]
 		}
 	}
 	return charts

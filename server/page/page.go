@@ -184,6 +184,7 @@ func (p *Pages) get(w http.ResponseWriter, r *Request) {
 	ctx, cancel := context.WithTimeout(r.http.Context(), p.Timeout)
 	defer cancel()
 	view, err := screen.Show(ctx, r)
+	p.rendered.Drop(r.key()) // an older rendering must not follow this one
 	if err == nil {
 		err = p.answer(w, r, view)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
@@ -56,7 +57,9 @@ func troublesOf(r *Request, o overviewData) []trouble {
 		})
 	}
 	if n := o.Summary.SchedulesFailing; n > 0 {
-		all = append(all, trouble{Key: "failing schedules", Mild: true, Title: template.HTML(things(n, "schedule") + " failing"), Show: r.Link("schedules")})
+		all = append(all, trouble{
+			Key: "failing schedules", Mild: true, Title: template.HTML(things(n, "schedule") + " failing"), Text: "They publish nothing at their times. Their pages show the errors.", Show: r.Link("schedules"),
+		})
 	}
 	slices.SortStableFunc(all, func(a, b trouble) int {
 		switch {
@@ -70,9 +73,14 @@ func troublesOf(r *Request, o overviewData) []trouble {
 	return all
 }
 
-// findingTrouble shows a finding of the doctor.
+// findingTrouble shows a finding of the doctor, as sentences. The page is of one
+// namespace, so the title need not name it. Names of settings keep their letters.
 func findingTrouble(r *Request, f admin.Finding) trouble {
-	t := trouble{Key: f.Check + " " + f.Subject + " " + f.Found, Mild: f.Level == admin.Warn, Title: text(f.Found), Text: text(f.Advice)}
+	found, advice := strings.Replace(f.Found, " of namespace "+r.Namespace, "", 1), upperFirst(f.Advice)
+	if f.Check != "settings" {
+		found = upperFirst(found)
+	}
+	t := trouble{Key: f.Check + " " + f.Subject + " " + f.Found, Mild: f.Level == admin.Warn, Title: text(found), Text: text(advice)}
 	switch f.Check {
 	case "groups", "subscriptions":
 		if f.Check == "groups" && f.Subject != "" {
@@ -94,6 +102,13 @@ func findingTrouble(r *Request, f admin.Finding) trouble {
 		t.Show = r.Link("streams")
 	}
 	return t
+}
+
+func upperFirst(s string) string {
+	if s != "" && 'a' <= s[0] && s[0] <= 'z' {
+		return strings.ToUpper(s[:1]) + s[1:]
+	}
+	return s
 }
 
 // deadTroubles shows the dead letters of the last day by their reasons, and older ones

@@ -5,6 +5,9 @@
 document.documentElement.classList.add("scripted");
 const main = document.getElementById("main");
 
+// On a phone the navigation is wider than the screen.
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 // Times: the server's clock counts, in the zone of the person.
 const ahead = Date.parse(document.documentElement.dataset.now) - Date.now();
 const inWords = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "narrow" });

@@ -75,7 +75,7 @@ func (a *audience) different() int {
 
 // follow sends a page whenever it has changed.
 func (p *Pages) follow(w http.ResponseWriter, r *Request) {
-	leave := p.audience.enter(r.shared())
+	leave := p.audience.enter(r.key())
 	if leave == nil {
 		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
 		return
@@ -133,14 +133,14 @@ func (p *Pages) wait(ctx context.Context, until time.Time) bool {
 	}
 }
 
-// shared names a page together with everything on which its content depends.
-func (r *Request) shared() string {
+// key names a page together with everything on which its content depends.
+func (r *Request) key() string {
 	return fmt.Sprintf("%q", []any{r.Namespace, r.path, r.values.Encode(), r.Hidden, r.Scopes})
 }
 
 // latest is a page as all show it who may see the same.
 func (p *Pages) latest(ctx context.Context, r *Request) (rendering, error) {
-	return p.rendered.Get(ctx, r.shared(), func(ctx context.Context) (rendering, time.Time, error) {
+	return p.rendered.Get(ctx, r.key(), func(ctx context.Context) (rendering, time.Time, error) {
 		began := time.Now()
 		html, err := p.main(ctx, r)
 		if err != nil {

@@ -68,8 +68,15 @@ func TestCountJobsToSteer(t *testing.T) {
 		tags   []string
 		n      int64
 	}{
-		{"PENDING", nil, 11}, {"PENDING", []string{"a"}, 11}, {"PENDING", []string{"b"}, 5}, {"PENDING", []string{"a", "b"}, 11},
-		{"PENDING", []string{"held"}, 3}, {"PENDING", []string{"none"}, 0}, {"PROCESSING", nil, 1}, {"PROCESSING", []string{"b"}, 0}, {"FAILED", nil, 0},
+		{"PENDING", nil, 11},
+		{"PENDING", []string{"a"}, 11},
+		{"PENDING", []string{"b"}, 5},
+		{"PENDING", []string{"a", "b"}, 11},
+		{"PENDING", []string{"held"}, 3},
+		{"PENDING", []string{"none"}, 0},
+		{"PROCESSING", nil, 1},
+		{"PROCESSING", []string{"b"}, 0},
+		{"FAILED", nil, 0},
 	} {
 		n, more, err := w.Admin().CountJobsToSteer(t.Context(), c.status, c.tags)
 		if err != nil || n != c.n || more {

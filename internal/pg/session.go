@@ -32,10 +32,12 @@ var takeStatement = statement{
 	},
 }
 
+// Most events have no tags, and null costs a tenth less of an event than an empty array does.
+// Empty metadata stay: telling them apart costs more than sending them.
 var leaseEventsStatement = statement{
 	name: "posthorn_lease_events",
 	sql: `
-		select event_id, stream_id, type, key, tags, payload, metadata, published_at, delivery, subscriptions
+		select event_id, stream_id, type, key, case when cardinality(tags) > 0 then tags end, payload, metadata, published_at, delivery, subscriptions
 		from posthorn.lease_events($1)`,
 	parameters: []uint32{pgtype.UUIDOID},
 }

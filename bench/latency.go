@@ -32,7 +32,7 @@ func calm() *sitting {
 	return &sitting{
 		name: "latency at 100/s",
 		open: func(ctx context.Context, b *bench, system string) (measure, error) {
-			l := load{rate: 100, batch: 1, n: max(b.events/1000, 20)}
+			l := load{rate: 100, batch: 1, n: max(b.events/1000, 100)}
 			w, err := b.openQuick(ctx, system, load{rate: 100, batch: 1, n: warmUp})
 			if err != nil {
 				return nil, err

@@ -84,7 +84,7 @@ func parse() options {
 
 // quickRows are some rows of each kind.
 const quickRows = `^(publish, batches of 1,000, beside|take \+ settle, windows of 1,000, two|jobs that do nothing, one process|` +
-	`enqueue jobs|job latency at 100/s|event latency at 100/s, p|WAL of|fan-out: one group|HTTP: claim|transactional handlers)`
+	`enqueue jobs|job latency at 100/s|event latency at 100/s, p[0-9]|WAL of|fan-out: one group|HTTP: claim|transactional handlers)`
 
 // hurry sets the values of flags that are not given to smaller ones.
 func (o *options) hurry() {
@@ -93,7 +93,7 @@ func (o *options) hurry() {
 	for name, set := range map[string]func(){
 		"rows":   func() { o.rows = regexp.MustCompile(quickRows) },
 		"rounds": func() { o.rounds = 3 },
-		"events": func() { o.events = 100_000 },
+		"events": func() { o.events = 50_000 },
 	} {
 		if !given[name] {
 			set()

@@ -23,6 +23,8 @@ declare
 begin
   if picked.jobs is null then
     return;
+  elsif claim_jobs.max_jobs >= 100 then
+    perform posthorn.keep_memory();
   end if;
   return query
   select o.id, coalesce(s.attempt, 0) + 1, o.title, o.description, o.tags, o.payload, o.metadata, o.priority,
@@ -49,7 +51,11 @@ declare
   alone boolean := pg_current_xact_id_if_assigned() is null; -- nothing that must last was written before
   _ text; -- an assignment costs less than a perform
 begin
-  _ := posthorn.check_claim(pick_jobs.worker, pick_jobs.max_jobs, pick_jobs.lease_for);
+  if (posthorn.is_name(pick_jobs.worker) and pick_jobs.max_jobs between 1 and 10000
+    and pick_jobs.lease_for between '1 second' and '1 day') is not true
+  then
+    _ := posthorn.check_claim(pick_jobs.worker, pick_jobs.max_jobs, pick_jobs.lease_for); -- raises
+  end if;
   c := (null, posthorn.ready_tags(posthorn.job_tags(pick_jobs.tags)), pick_jobs.max_jobs, pick_jobs.worker, pick_jobs.lease_for,
     posthorn.now(), null);
   select n.id, exists (select from posthorn.job_hints h where h.namespace_id = n.id),
@@ -274,10 +280,9 @@ begin
     select g.job, c.at, nextval('posthorn.job_log_id'), c.at, c.at + c.lease_for, c.lease_for, c.namespace_id, g.month, g.attempt + 1, c.worker
     from gone g
   )
-  select array_agg(g.job order by g.rank, g.due_at, g.job), array_agg(g.attempt + 1 order by g.rank, g.due_at, g.job),
-    min(g.month), max(g.month), array_agg(g.job) filter (where not g.plain)
+  select array_agg(g.job), array_agg(g.attempt + 1), min(g.month), max(g.month), array_agg(g.job) filter (where not g.plain)
   into picked.jobs, picked.attempts, picked.first_month, picked.last_month, others
-  from gone g;
+  from (select x.* from gone x order by x.rank, x.due_at, x.job) g;
   if others is not null then
     perform posthorn.withdraw_others(c.namespace_id, others, picked.first_month, picked.last_month);
   end if;

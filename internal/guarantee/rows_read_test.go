@@ -72,7 +72,7 @@ var everyday = []struct{ name, sql string }{
 	{"read_next_events", "select count(*) from posthorn.read_next_events('reader', chunk_size => 10)"},
 	{"read_events", "select count(*) from posthorn.read_events('default', posthorn.cursor_after('default', $first), 10)"},
 	{"read_log", "select count(*) from posthorn.read_log('default', posthorn.cursor_after('default', $first), 10)"},
-	{"await_events", "select posthorn.await_events(pg_current_snapshot(), '0')"},
+	{"await_news", "select posthorn.await_news(pg_current_snapshot(), pg_current_snapshot(), 0, '0')"},
 	{"list dead letters", `select count(*) from posthorn.brief_dead_letters('default', null, '{"limit": 10}')`},
 	{"list dead letters of a group", `select count(*) from posthorn.brief_dead_letters('default', 'keyed', '{"limit": 10}')`},
 	{"list jobs", "select count(*) from posthorn.browse_jobs('default', max_jobs => 10) b, posthorn.get_jobs('default', array[b.job])"},

@@ -363,11 +363,24 @@ func TestCompletedJobsAreNotLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(ph.Close)
-	ph.Work(mail, posthorn.WorkConfig{LeaseFor: time.Second}, func(ctx context.Context, job posthorn.Job) error {
-		if job.Title == "beside" {
-			_, err := w.Pool().Exec(ctx, "select pg_sleep(3)")
-			return err
+	lease := func() (until time.Time) {
+		_ = w.Pool().QueryRow(t.Context(), "select max(lease_until) from posthorn.running_jobs").Scan(&until)
+		return until
+	}
+	both, over := make(chan struct{}), make(chan struct{})
+	awaitHeartbeat := func(ctx context.Context) {
+		for before := lease(); !lease().After(before) && ctx.Err() == nil; {
+			await.Pause()
 		}
+	}
+	ph.Work(mail, posthorn.WorkConfig{LeaseFor: 9 * time.Second}, func(ctx context.Context, job posthorn.Job) error {
+		if job.Title == "beside" {
+			close(both)
+			<-over
+			return nil
+		}
+		defer close(over)
+		<-both
 		tx, err := w.Pool().Begin(ctx)
 		if err != nil {
 			return err
@@ -376,16 +389,13 @@ func TestCompletedJobsAreNotLost(t *testing.T) {
 		if err := job.Complete(ctx, tx); err != nil {
 			return err
 		}
-		// Several heartbeats before the commit, and several after it.
-		if _, err := tx.Exec(ctx, "select pg_sleep(1.5)"); err != nil {
-			return err
-		}
+		awaitHeartbeat(ctx) // of the other job
 		if err := tx.Commit(ctx); err != nil {
 			return err
 		}
-		_, err = w.Pool().Exec(ctx, "select pg_sleep(1)")
+		awaitHeartbeat(ctx)
 		ended <- context.Cause(ctx)
-		return err
+		return nil
 	})
 	(&world{&testworld.World{Client: ph, T: t, URL: w.URL}}).Start()
 	ids := w.enqueue(posthorn.NewJob{Title: "completes itself", Tags: mail}, posthorn.NewJob{Title: "beside", Tags: mail})

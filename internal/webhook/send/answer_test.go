@@ -83,7 +83,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// speaking is an endpoint that sends the bytes, whatever it is asked, and closes the connection unless it is to stay.
+// speaking is an endpoint that sends the bytes to each request, and closes the connection unless it is to stay.
 func speaking(t testing.TB, raw string, stay bool) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -96,6 +96,7 @@ func speaking(t testing.TB, raw string, stay bool) string {
 			if err != nil {
 				return
 			}
+			_, _ = conn.Read(make([]byte, 1)) // an answer before the request is another error
 			_, _ = io.WriteString(conn, raw)
 			if stay {
 				t.Cleanup(func() { _ = conn.Close() })

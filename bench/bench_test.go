@@ -31,7 +31,7 @@ func TestEveryRowDoesItsWork(t *testing.T) {
 	t.Parallel()
 	o := options{
 		databaseURL: posthorntest.ServerURL(t), rows: regexp.MustCompile(""),
-		events: 3000, logEvents: 3000, logGroups: 20, jobs: 20_000, rounds: 1, held: 50 * time.Millisecond,
+		events: 1000, logEvents: 1000, logGroups: 20, jobs: 5000, rounds: 1, held: 50 * time.Millisecond,
 		sustain: 100 * time.Millisecond, lease: time.Second,
 	}
 	r := mustMeasure(t, o)

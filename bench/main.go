@@ -70,7 +70,7 @@ func parse() options {
 	flag.IntVar(&o.warm, "warm", 1, "rounds before them that only warm the server and are not counted")
 	flag.DurationVar(&o.held, "held", time.Minute, "how long a transaction is held open, under traffic")
 	flag.DurationVar(&o.sustain, "sustain", time.Minute, "how long the rows at a fixed rate take, for each system")
-	flag.DurationVar(&o.lease, "lease", 5*time.Second, "lease of the worker processes that are killed")
+	flag.DurationVar(&o.lease, "lease", 5*time.Second, "lease of worker processes in the rows of kills")
 	flag.Parse()
 	if o.quick {
 		o.hurry()

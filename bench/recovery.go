@@ -26,6 +26,7 @@ func recoveryRows() (all []row) {
 		if err != nil {
 			return nil, err
 		}
+		w.best.Lease = int(b.lease.Milliseconds()) // jobs of claims whose answers were lost come back after it
 		return func(ctx context.Context) ([]float64, error) { return w.killServer(ctx, b.itemsOf(system, "insert")) }, nil
 	}}
 	label := "one of two worker processes is killed: until every job is done"

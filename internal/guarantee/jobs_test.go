@@ -85,6 +85,29 @@ func TestLateWorkerOfAJobIsFencedOut(t *testing.T) {
 	equal(t, "story", s.jobLog(id), "PICKED EXPIRED PICKED COMPLETED")
 }
 
+// After a slow look for leases that have passed, no session looks again for a while. A
+// clock that was turned back does not make the pause longer.
+func TestLooksForExpiredLeasesPause(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	other := s.another()
+	id := s.job("{x}")
+	s.claimJobs("silent", "{x}", 1)
+	later := s.clock()
+	pauseUntil := func(period string) {
+		s.exec("select setval('posthorn.expire_jobs_from', (1000 * extract(epoch from posthorn.now() + $1::interval))::bigint)", period)
+	}
+	later("2 minutes")
+	pauseUntil("9 seconds")
+	equal(t, "expired by upkeep in the pause", value[int](s, "select (posthorn.tend()->>'expire_jobs')::int"), 0)
+	equal(t, "taken over in the pause", other.claimJobs("w", "{x}", 1), []int64{})
+	later("2 minutes 10 seconds")
+	equal(t, "taken over after it", other.claimJobs("w", "{x}", 1), []int64{id})
+	later("10 minutes")
+	pauseUntil("1 hour")
+	equal(t, "expired by upkeep after the clock was turned back", value[int](s, "select (posthorn.tend()->>'expire_jobs')::int"), 1)
+}
+
 // Enqueueing under the key of a pending job returns that job. If the job was taken or
 // the key has expired, another job is created.
 func TestUniqueKeyMakesOneJob(t *testing.T) {

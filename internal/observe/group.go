@@ -109,11 +109,15 @@ func (g *Group) Handling(ctx context.Context, h *consume.Handler, events []pg.Ev
 
 // Handled ends the span of a call, and counts the call and its events.
 func (g *Group) Handled(ctx context.Context, h *consume.Handler, events []pg.Event, took time.Duration, err error) {
+	g.handled(ctx, h, len(events), took, err)
+}
+
+func (g *Group) handled(ctx context.Context, h *consume.Handler, events int, took time.Duration, err error) {
 	notes, ok := h.Notes.(*handler)
 	if !ok {
 		return
 	}
-	notes.counts.called(len(events), took)
+	notes.counts.called(events, took)
 	g.end(ctx, err)
 	t := g.telemetry
 	if !t.consumed.Enabled(ctx) && !t.process.Enabled(ctx) {
@@ -123,7 +127,7 @@ func (g *Group) Handled(ctx context.Context, h *consume.Handler, events []pg.Eve
 	if err != nil {
 		set = notes.errorSets.get("", err)
 	}
-	t.consumed.Add(ctx, int64(len(events)), set.add...)
+	t.consumed.Add(ctx, int64(events), set.add...)
 	t.process.Record(ctx, took.Seconds(), set.record...)
 }
 

@@ -29,19 +29,24 @@ func asEvent(j *pg.ClaimedJob) pg.Event {
 // Handling starts a span for a job, as a child of the span that enqueued the job.
 func (j *Jobs) Handling(ctx context.Context, job *pg.ClaimedJob) context.Context {
 	j.Group.Took(pg.Lease{})
+	if j.Group.noSDK.Load() { // asEvent copies much
+		return ctx
+	}
 	return j.Group.Handling(ctx, j.handler, []pg.Event{asEvent(job)})
 }
 
 // Handled ends the span of a job, and counts the job.
-func (j *Jobs) Handled(ctx context.Context, job *pg.ClaimedJob, took time.Duration, err error) {
-	j.Group.Handled(ctx, j.handler, []pg.Event{asEvent(job)}, took, err)
+func (j *Jobs) Handled(ctx context.Context, _ *pg.ClaimedJob, took time.Duration, err error) {
+	j.Group.handled(ctx, j.handler, 1, took, err)
 }
 
 // Settle observes a call that records the results of jobs.
 func (j *Jobs) Settle(ctx context.Context, jobs []*pg.ClaimedJob, settle func(ctx context.Context) error) error {
-	events := make([]pg.Event, len(jobs))
-	for i, job := range jobs {
-		events[i] = asEvent(job)
+	var events []pg.Event
+	if !j.Group.noSDK.Load() {
+		for _, job := range jobs {
+			events = append(events, asEvent(job))
+		}
 	}
 	return j.Group.Settle(ctx, events, nil, settle)
 }

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -104,8 +105,22 @@ func takeJobsOn(ctx context.Context, conn *pgx.Conn, take JobTake, taken *TakenJ
 		_ = pipeline.Close()
 		return err
 	}
-	taken.Completed, taken.CompleteError = receiveRows(conn, pipeline, "complete jobs", pgx.RowTo[int64])
-	taken.Jobs, taken.ClaimError = receiveRows(conn, pipeline, "claim jobs", scanJob)
+	taken.Completed = make([]int64, 0, len(done.IDs))
+	taken.CompleteError = receiveRows(conn, pipeline, "complete jobs", func(values [][]byte) bool {
+		if len(values) != 1 || len(values[0]) != 8 {
+			return false
+		}
+		taken.Completed = append(taken.Completed, int64(binary.BigEndian.Uint64(values[0])))
+		return true
+	})
+	var texts buffer
+	taken.ClaimError = receiveRows(conn, pipeline, "claim jobs", func(values [][]byte) bool {
+		if taken.Jobs == nil {
+			taken.Jobs = make([]ClaimedJob, 0, min(take.MaxJobs, 1000))
+		}
+		taken.Jobs = append(taken.Jobs, ClaimedJob{})
+		return session.decodeJob(values, &taken.Jobs[len(taken.Jobs)-1], &texts)
+	})
 	_ = pipeline.Close() // an error was returned by one of the two
 	session.forget(ctx, conn, taken.CompleteError)
 	session.forget(ctx, conn, taken.ClaimError)
@@ -124,15 +139,15 @@ func (s statement) encode(types *pgtype.Map, values []any) ([][]byte, error) {
 	return encoded, nil
 }
 
-// receiveRows reads the rows of one transaction of a pipeline, up to its end.
-func receiveRows[T any](conn *pgx.Conn, pipeline *pgconn.Pipeline, verb string, scan pgx.RowToFunc[T]) (rows []T, failure error) {
+// receiveRows decodes the rows of one transaction of a pipeline, up to its end.
+func receiveRows(conn *pgx.Conn, pipeline *pgconn.Pipeline, verb string, decode func(values [][]byte) bool) (failure error) {
 	for {
 		result, err := pipeline.GetResults()
 		switch result := result.(type) {
 		case *pgconn.ResultReader:
-			rows, err = pgx.CollectRows(pgx.RowsFromResultReader(conn.TypeMap(), result), scan)
+			err = decodeRows(result, decode)
 		case *pgconn.PipelineSync:
-			return rows, Translate(verb, failure)
+			return Translate(verb, failure)
 		case nil:
 			if err == nil {
 				err = errFormat
@@ -142,7 +157,50 @@ func receiveRows[T any](conn *pgx.Conn, pipeline *pgconn.Pipeline, verb string, 
 			failure = err
 		}
 		if conn.IsClosed() || errors.Is(err, errFormat) {
-			return nil, Translate(verb, failure)
+			return Translate(verb, failure)
 		}
 	}
+}
+
+func decodeRows(rows *pgconn.ResultReader, decode func(values [][]byte) bool) error {
+	for rows.NextRow() {
+		if !decode(rows.Values()) {
+			return errFormat
+		}
+	}
+	_, err := rows.Close()
+	return err
+}
+
+// decodeJob decodes the columns of jobFields in the binary format. The next row overwrites
+// the values, so they are copied.
+func (s *session) decodeJob(values [][]byte, j *ClaimedJob, texts *buffer) bool {
+	const columns = 13
+	sizes := [columns]int{0: 8, 1: 4, 7: 4, 8: 4, 9: 4, 10: 8, 11: 8, 12: 8} // of those that are not texts
+	if len(values) != columns {
+		return false
+	}
+	for i, size := range sizes {
+		if size > 0 && len(values[i]) != size {
+			return false
+		}
+	}
+	b := binary.BigEndian
+	j.ID = int64(b.Uint64(values[0]))
+	j.Attempt = int(int32(b.Uint32(values[1])))
+	j.Title = s.intern(values[2])
+	j.Description = string(values[3])
+	var ok bool
+	j.Tags, ok = textArray(values[4])
+	j.Payload = texts.copy(values[5])
+	if values[6] != nil {
+		j.Metadata = texts.copy(values[6])
+	}
+	j.Priority = int(int32(b.Uint32(values[7])))
+	j.RetryCount = int(int32(b.Uint32(values[8])))
+	j.MaxRetries = int(int32(b.Uint32(values[9])))
+	j.RunAt = timeOf(int64(b.Uint64(values[10])))
+	j.CreatedAt = timeOf(int64(b.Uint64(values[11])))
+	j.LeaseUntil = timeOf(int64(b.Uint64(values[12])))
+	return ok
 }

@@ -113,7 +113,11 @@ func (k *kind) takeAndComplete(work context.Context, n int) (taken pg.TakenJobs)
 		note(recorded, taken.Completed)
 		return taken.CompleteError
 	})
-	k.done.retry(k.forgetRecorded(jobs, recorded))
+	others := k.forgetRecorded(jobs, recorded)
+	if taken.CompleteError == nil {
+		others = k.forgetEnding(others)
+	}
+	k.done.retry(others)
 	return taken
 }
 
@@ -134,13 +138,15 @@ func note(recorded map[int64]bool, ids []int64) {
 
 // forgetRecorded forgets the jobs whose end is recorded, and returns the others.
 func (k *kind) forgetRecorded(jobs []*Job, recorded map[int64]bool) (others []*Job) {
+	var over []*Job
 	for _, j := range jobs {
 		if recorded[j.ID] {
-			k.forget(j)
+			over = append(over, j)
 		} else {
 			others = append(others, j)
 		}
 	}
+	k.forget(over...)
 	return others
 }
 
@@ -157,13 +163,33 @@ func (k *kind) completeMany(work context.Context, jobs []*Job) {
 		note(recorded, ids)
 		return err
 	})
-	for _, j := range k.forgetRecorded(jobs, recorded) {
+	others := k.forgetRecorded(jobs, recorded)
+	if err == nil {
+		others = k.forgetEnding(others)
+	}
+	for _, j := range others {
 		if err != nil {
 			k.settled(j, err)
 		} else {
 			k.completeOne(work, j)
 		}
 	}
+}
+
+// forgetEnding forgets those of some jobs that are not held which a transaction of their
+// handlers has completed, and returns the others. If that transaction was rolled back, the
+// job was lost in another way, and comes again all the same.
+func (k *kind) forgetEnding(jobs []*Job) (others []*Job) {
+	var over []*Job
+	for _, j := range jobs {
+		if _, ending := j.state(); ending {
+			over = append(over, j)
+		} else {
+			others = append(others, j)
+		}
+	}
+	k.forget(over...)
+	return others
 }
 
 // completeOne records the end of a job, with its result. A result that cannot be saved

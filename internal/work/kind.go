@@ -67,7 +67,7 @@ type kind struct {
 	waiter   *Waiter
 	awaiting chan struct{} // held by the goroutine that waits with the waiter
 	more     atomic.Bool   // the last claim returned as many jobs as it asked for, or failed
-	hasRoom  chan struct{} // receives when there may be room for more jobs
+	hasRoom  chan struct{} // receives when there is room for more jobs
 
 	heartbeat worker.Heartbeat[*Job]
 	done      completer
@@ -154,28 +154,38 @@ func (k *kind) awaitJobs(stop context.Context) bool {
 }
 
 func (k *kind) reserve() int {
-	ahead := k.duration.jobsAhead(k.Concurrency, takesAtOnce*k.BatchSize)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	n := k.room()
+	k.open += n
+	return n
+}
+
+// room returns the number of jobs to take next. The caller holds the lock.
+func (k *kind) room() int {
+	ahead := k.duration.jobsAhead(k.Concurrency, takesAtOnce*k.BatchSize)
 	n := k.Concurrency + ahead - k.open
 	n = min(n, k.Concurrency+2*takesAtOnce*k.BatchSize-len(k.held)) // jobs that are done have to be recorded too
 	if n <= min(ahead, k.BatchSize)/2 {
 		return 0
 	}
-	n = min(n, k.Concurrency+k.BatchSize)
-	k.open += n
-	return n
+	return min(n, k.Concurrency+k.BatchSize)
 }
 
 // freeRoom notes that n jobs are not open any more.
 func (k *kind) freeRoom(n int) {
 	k.mu.Lock()
 	k.open -= n
-	k.mu.Unlock()
-	k.signalRoom()
+	k.unlockRoom()
 }
 
-func (k *kind) signalRoom() {
+// unlockRoom unlocks, and wakes a take that waits for room if there is enough.
+func (k *kind) unlockRoom() {
+	enough := k.room() > 0
+	k.mu.Unlock()
+	if !enough {
+		return
+	}
 	select {
 	case k.hasRoom <- struct{}{}:
 	default:
@@ -201,26 +211,29 @@ func (k *kind) Take(work context.Context, n int, _ *batch) (*batch, error) {
 	if len(taken.Jobs) == 0 {
 		return nil, nil
 	}
-	b := &batch{jobs: make([]*Job, len(taken.Jobs))}
-	for i := range taken.Jobs {
-		b.jobs[i] = k.hold(work, asked, taken.Jobs[i])
-	}
-	return b, nil
+	return &batch{jobs: k.hold(work, asked, taken.Jobs)}, nil
 }
 
-// hold starts to keep a job that was claimed.
-func (k *kind) hold(work context.Context, asked time.Time, claimed pg.ClaimedJob) *Job {
-	j := &Job{ClaimedJob: claimed, kind: k}
-	j.Init(work, asked, k.LeaseFor)
+// hold starts to keep jobs that were claimed.
+func (k *kind) hold(work context.Context, asked time.Time, claimed []pg.ClaimedJob) []*Job {
+	jobs := make([]*Job, len(claimed))
+	var earlier []*Job // attempts of the same jobs: they were reset, or their leases have expired
 	k.mu.Lock()
-	earlier := k.held[j.ID]
-	k.held[j.ID] = j
-	k.mu.Unlock()
-	if earlier != nil { // it was reset, or its lease expired, and this process has claimed it again
-		k.reportLost(earlier, earlier.Settle(func() (bool, error) { return false, pg.ErrLeaseLost }))
+	for i := range claimed {
+		j := &Job{ClaimedJob: claimed[i], kind: k}
+		j.Init(work, asked, k.LeaseFor)
+		if other := k.held[j.ID]; other != nil {
+			earlier = append(earlier, other)
+		}
+		k.held[j.ID] = j
+		jobs[i] = j
 	}
-	k.heartbeat.Add(j)
-	return j
+	k.mu.Unlock()
+	for _, j := range earlier {
+		k.reportLost(j, j.Settle(func() (bool, error) { return false, pg.ErrLeaseLost }))
+	}
+	k.heartbeat.Add(jobs...)
+	return jobs
 }
 
 // Rest has nothing to do: Room waits for news.
@@ -344,15 +357,16 @@ func (k *kind) reportLost(j *Job, err error) {
 	}
 }
 
-// forget ends the keeping of a job.
-func (k *kind) forget(j *Job) {
-	k.heartbeat.Remove(j)
+// forget ends the keeping of jobs.
+func (k *kind) forget(jobs ...*Job) {
+	k.heartbeat.Remove(jobs...)
 	k.mu.Lock()
-	if k.held[j.ID] == j { // it may have been claimed again
-		delete(k.held, j.ID)
+	for _, j := range jobs {
+		if k.held[j.ID] == j { // it may have been claimed again
+			delete(k.held, j.ID)
+		}
 	}
-	k.mu.Unlock()
-	k.signalRoom()
+	k.unlockRoom()
 }
 
 // giveBack returns jobs to the queue at once, those that this worker still has.
@@ -369,9 +383,7 @@ func (k *kind) giveBack(work context.Context, jobs []*Job) {
 	if err != nil {
 		k.Log.Warn("cannot give jobs back; their leases expire", "jobs", len(jobs), "error", err)
 	}
-	for _, j := range jobs {
-		k.forget(j)
-	}
+	k.forget(jobs...)
 }
 
 // settle calls a function that records the ends of jobs, and repeats it after temporary

@@ -217,31 +217,36 @@ func (b *Heartbeat[T]) Init() {
 	b.wake = make(chan struct{}, 1)
 }
 
-// Add starts the heartbeats of a hold, if they have not started.
-func (b *Heartbeat[T]) Add(thing T) {
-	h := thing.hold()
+// Add starts the heartbeats of holds, where they have not started.
+func (b *Heartbeat[T]) Add(things ...T) {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, exists := b.things[h]; exists {
-		return
+	for _, thing := range things {
+		h := thing.hold()
+		if _, exists := b.things[h]; !exists {
+			h.moved, h.due = now, now.Add(b.Every)
+			b.things[h] = thing
+		}
 	}
-	h.moved, h.due = now, now.Add(b.Every)
-	b.things[h] = thing
-	b.checkAt(h.due)
+	b.checkAt(now.Add(b.Every))
 }
 
-// Remove ends the heartbeats of a hold, and closes it.
-func (b *Heartbeat[T]) Remove(thing T) {
-	b.Forget(thing)
-	thing.hold().Close()
+// Remove ends the heartbeats of holds, and closes them.
+func (b *Heartbeat[T]) Remove(things ...T) {
+	b.Forget(things...)
+	for _, thing := range things {
+		thing.hold().Close()
+	}
 }
 
-// Forget ends the heartbeats of a hold.
-func (b *Heartbeat[T]) Forget(thing T) {
+// Forget ends the heartbeats of holds.
+func (b *Heartbeat[T]) Forget(things ...T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.things, thing.hold())
+	for _, thing := range things {
+		delete(b.things, thing.hold())
+	}
 	if len(b.things) == 0 && b.none != nil {
 		close(b.none)
 		b.none = nil

@@ -85,6 +85,9 @@ create sequence posthorn.job_log_id;
 comment on sequence posthorn.job_log_id is 'The ids of entries in the job log.';
 create sequence posthorn.job_news;
 comment on sequence posthorn.job_news is 'Drawn from whenever jobs become ready: await_news looks at it, which costs nothing.';
+create sequence posthorn.expire_jobs_from;
+comment on sequence posthorn.expire_jobs_from is
+  'The time at which sessions look again for leases of jobs that have passed, in milliseconds.';
 
 create table posthorn.enqueued_jobs (
   id bigint not null default nextval('posthorn.job_id'),
@@ -189,8 +192,7 @@ create table posthorn.finished_jobs (
   month date not null,                 -- of the job
   attempt int not null,                -- the last one
   retry_count int not null,
-  status text not null
-    constraint finished_jobs_status_check check (status in ('COMPLETED', 'FAILED', 'CANCELLED')),
+  status text not null,                -- COMPLETED, FAILED or CANCELLED; a check would be parsed by each statement
   worker text,                         -- the last worker
   started_at timestamptz,
   started_log bigint,

@@ -21,7 +21,7 @@ begin
         when 'deliver_delayed' then n := posthorn.deliver_delayed();
         when 'fire_schedules' then n := posthorn.fire_schedules();
         when 'promote_jobs' then n := posthorn.promote_jobs();
-        when 'expire_jobs' then n := posthorn.expire_jobs();
+        when 'expire_jobs' then n := posthorn.expire_jobs_if_due(posthorn.now());
         when 'catch_up' then n := posthorn.catch_up();
         when 'expire_subscriptions' then n := posthorn.expire_subscriptions();
         when 'sweep' then n := posthorn.sweep();

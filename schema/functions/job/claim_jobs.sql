@@ -48,6 +48,7 @@ declare
   c posthorn.job_claim;
   limited boolean;
   picked posthorn.picked_jobs;
+  labels text[];
   alone boolean := pg_current_xact_id_if_assigned() is null; -- nothing that must last was written before
   _ text; -- an assignment costs less than a perform
 begin
@@ -56,7 +57,8 @@ begin
   then
     _ := posthorn.check_claim(pick_jobs.worker, pick_jobs.max_jobs, pick_jobs.lease_for); -- raises
   end if;
-  c := (null, posthorn.ready_tags(posthorn.job_tags(pick_jobs.tags)), pick_jobs.max_jobs, pick_jobs.worker, pick_jobs.lease_for,
+  labels := posthorn.job_tags(pick_jobs.tags); -- as an argument of ready_tags, that function would not be inlined
+  c := (null, posthorn.ready_tags(labels), pick_jobs.max_jobs, pick_jobs.worker, pick_jobs.lease_for,
     posthorn.now(), null);
   select n.id, exists (select from posthorn.job_hints h where h.namespace_id = n.id),
     exists (select from posthorn.job_limits l where l.namespace_id = n.id)

@@ -1,14 +1,12 @@
 -- Jobs become ready besides enqueueing when their time has come, or their worker has been silent for too long. Upkeep
--- looks for them four times a second. Claims do too, so it also happens without a node: each session as often, and more
--- rarely where dead rows make the look slow. What counts is posthorn.now(), so a clock that jumps is noticed.
+-- looks for them four times a second. Claims do too, so it also happens without a node: each session as often. The time
+-- is that of posthorn.now(), so a clock that jumps is noticed.
 create or replace function posthorn.return_jobs(at timestamptz)
 returns void
 language plpgsql
 as $$
 declare
-  began constant timestamptz := clock_timestamp();
   not_before constant timestamptz := nullif(current_setting('posthorn.return_jobs_from', true), '')::timestamptz;
-  pause interval;
 begin
   if at < not_before and at > not_before - interval '5 seconds' then
     return;
@@ -16,14 +14,41 @@ begin
   if exists (select from posthorn.waiting_jobs w where w.due_at <= return_jobs.at) then
     perform posthorn.promote_jobs(at);
   end if;
-  if exists (select from posthorn.running_jobs r where r.lease_until <= return_jobs.at) then
-    perform posthorn.expire_jobs(at);
-  end if;
-  pause := least(interval '5 seconds', greatest(interval '250 milliseconds', 20 * (clock_timestamp() - began)));
-  perform set_config('posthorn.return_jobs_from', (at + pause)::text, false);
+  perform posthorn.expire_jobs_if_due(at);
+  perform set_config('posthorn.return_jobs_from', (at + interval '250 milliseconds')::text, false);
 end $$;
 comment on function posthorn.return_jobs(timestamptz) is
   'Makes those jobs ready that are due or whose lease has passed, as part of a claim.';
+
+-- Nothing but a scan of running_jobs finds leases that have passed, and dead rows make it slow while many jobs are worked
+-- on. After a slow scan nobody looks for fifty times as long. The sequence says until when, in milliseconds: all sessions
+-- see its value at once.
+create or replace function posthorn.expire_jobs_if_due(at timestamptz)
+returns bigint
+language plpgsql
+as $$
+declare
+  began constant timestamptz := clock_timestamp();
+  longest constant int := 10000;
+  now constant bigint := 1000 * extract(epoch from at);
+  until constant bigint := pg_sequence_last_value('posthorn.expire_jobs_from');
+  expired bigint;
+  pause int;
+begin
+  if now < until and now > until - longest then
+    return 0;
+  elsif until > now - 60000 then
+    perform setval('posthorn.expire_jobs_from', now + longest); -- one session is enough
+  end if;
+  expired := posthorn.expire_jobs(at);
+  pause := least(longest, 50 * 1000 * extract(epoch from clock_timestamp() - began));
+  if pause > 250 or until > now - 60000 then
+    perform setval('posthorn.expire_jobs_from', now + pause);
+  end if;
+  return expired;
+end $$;
+comment on function posthorn.expire_jobs_if_due(timestamptz) is
+  'Does expire_jobs, unless that was slow a moment ago.';
 
 create or replace function posthorn.promote_jobs(at timestamptz default null, max_jobs int default 1000)
 returns bigint

@@ -43,7 +43,8 @@ const (
 	Jobs
 )
 
-// Watcher wakes its subscribers when there may be news. It is safe for concurrent use.
+// Watcher wakes its subscribers when there may be news. While all of them have unread news
+// it does not ask the database. It is safe for concurrent use.
 type Watcher struct {
 	pool *pg.Pool
 	log  *slog.Logger
@@ -227,6 +228,9 @@ func (w *Watcher) watch(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(retryDelay, cancel) })()
 	p := poller{conn: conn, listens: w.pool.Direct(), pause: minPause}
 	for {
+		if !w.awaitReader(ctx) {
+			return nil
+		}
 		events, jobs, err := p.poll(ctx, queryCtx)
 		if err != nil {
 			return err
@@ -238,6 +242,31 @@ func (w *Watcher) watch(ctx context.Context) error {
 			w.wake(Jobs)
 		}
 	}
+}
+
+// awaitReader waits while each subscriber has news that it has not read: programs that are
+// busy read none, and asking would cost them a part of the server. It returns false when
+// ctx has ended.
+func (w *Watcher) awaitReader(ctx context.Context) bool {
+	for pause := minPause / 16; w.allHaveNews(); pause = min(2*pause, minPause) {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pause):
+		}
+	}
+	return true
+}
+
+func (w *Watcher) allHaveNews() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.subscribers {
+		if len(c) == 0 {
+			return false
+		}
+	}
+	return len(w.subscribers) > 0
 }
 
 // poller asks for news on one connection.

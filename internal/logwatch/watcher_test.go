@@ -18,11 +18,61 @@ import (
 // that ran no query do not count.
 func watchingConnections(t *testing.T, pool *pgxpool.Pool) (n int) {
 	t.Helper()
-	err := pool.QueryRow(t.Context(), "select count(*) from pg_stat_activity where application_name = 'watched' and query <> ''").Scan(&n)
+	err := pool.QueryRow(t.Context(), "select count(*) from pg_stat_activity where application_name = 'watched' and datname = current_database() and query <> ''").Scan(&n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// watcher returns a watcher whose connections are called watched.
+func watcher(t *testing.T, url string) *logwatch.Watcher {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["application_name"] = "watched"
+	pool, err := pg.Open(t.Context(), config, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	w := logwatch.New(pool, slog.New(slog.DiscardHandler))
+	t.Cleanup(w.Close)
+	return w
+}
+
+// While no subscriber has read the last news, the watcher does not ask for more.
+func TestWatcherRestsWhileNewsIsUnread(t *testing.T) {
+	t.Parallel()
+	url := posthorntest.Database(t)
+	observer, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer observer.Close()
+	asked := func() (at time.Time) {
+		err := observer.QueryRow(t.Context(), "select max(query_start) from pg_stat_activity where application_name = 'watched' and datname = current_database()").Scan(&at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	w := watcher(t, url)
+	news, unsubscribe := w.Subscribe(logwatch.Events)
+	defer unsubscribe()
+	defer w.KeepRunning()()
+	await.True(t, "there is news", func() bool { return len(news) == 1 })
+	last := asked()
+	for range 20 {
+		await.Pause()
+		if again := asked(); !again.Equal(last) {
+			t.Fatalf("asked at %v, and again at %v", last, again)
+		}
+	}
+	<-news
+	await.True(t, "it asks again", func() bool { return asked().After(last) })
 }
 
 // However many callers wait, the watcher uses one connection, and closes it after the
@@ -35,18 +85,7 @@ func TestKeepRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer observer.Close()
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ConnConfig.RuntimeParams["application_name"] = "watched"
-	pool, err := pg.Open(t.Context(), config, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	w := logwatch.New(pool, slog.New(slog.DiscardHandler))
-	defer w.Close()
+	w := watcher(t, url)
 	w.SetIdleTimeout(50 * time.Millisecond)
 
 	first, second := w.KeepRunning(), w.KeepRunning()

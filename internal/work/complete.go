@@ -176,9 +176,8 @@ func (k *kind) completeMany(work context.Context, jobs []*Job) {
 	}
 }
 
-// forgetEnding forgets those of some jobs that are not held which a transaction of their
-// handlers has completed, and returns the others. If that transaction was rolled back, the
-// job was lost in another way, and comes again all the same.
+// forgetEnding is called with jobs that this worker does not hold any more. It forgets
+// those that a transaction of their handlers has completed, and returns the others.
 func (k *kind) forgetEnding(jobs []*Job) (others []*Job) {
 	var over []*Job
 	for _, j := range jobs {

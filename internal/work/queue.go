@@ -16,6 +16,8 @@ import (
 type Queues struct {
 	watch *logwatch.Watcher
 
+	someone chan struct{} // receives when a waiter begins to wait
+
 	mu      sync.Mutex
 	queues  map[string]*queue
 	waiters int
@@ -26,7 +28,7 @@ type Queues struct {
 
 // NewQueues returns queues that are woken by a watcher. The caller must close them.
 func NewQueues(watch *logwatch.Watcher) *Queues {
-	return &Queues{watch: watch, queues: map[string]*queue{}}
+	return &Queues{watch: watch, someone: make(chan struct{}, 1), queues: map[string]*queue{}}
 }
 
 // Close ends the listening. Waiters wait until their contexts end.
@@ -89,15 +91,22 @@ func (q *Queues) stopListening() {
 // it before they begin.
 var regularly = time.Second
 
-// listen wakes the queues until ctx ends.
+// listen wakes the queues until ctx ends. It leaves news unread while nobody waits, so
+// that the watcher rests.
 func (q *Queues) listen(ctx context.Context, news <-chan struct{}) {
 	tick := time.NewTicker(regularly)
 	defer tick.Stop()
 	for {
+		wanted := news
+		if !q.someWait() {
+			wanted = nil
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-news:
+		case <-q.someone:
+			continue
+		case <-wanted:
 		case <-tick.C:
 		}
 		q.mu.Lock()
@@ -106,6 +115,17 @@ func (q *Queues) listen(ctx context.Context, news <-chan struct{}) {
 		}
 		q.mu.Unlock()
 	}
+}
+
+func (q *Queues) someWait() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, one := range q.queues {
+		if len(one.waiting) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // queue is the waiters for the same jobs. One of them claims at a time. It is guarded by
@@ -169,6 +189,10 @@ func (w *Waiter) Wait(ctx context.Context) bool {
 	w.queue.waiting = append(w.queue.waiting, w)
 	w.queue.wakeFirst()
 	w.queues.mu.Unlock()
+	select {
+	case w.queues.someone <- struct{}{}:
+	default: // listen has not looked since
+	}
 	select {
 	case <-w.turn:
 		return true

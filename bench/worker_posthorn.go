@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,40 +10,53 @@ import (
 )
 
 // posthornWorker works with the public API, as a program does: on jobs, or on the
-// events of a group.
+// events of a group. Its client, and so its connections, serve one round after the other,
+// as those of the peers do.
 type posthornWorker struct {
 	config workerConfig
 	*reporter
-	client *posthorn.Client
-	cancel context.CancelFunc
-	ended  chan error
+	client  *posthorn.Client
+	setting setting // of client
+	cancel  context.CancelFunc
+	ended   chan error
 }
 
 func newPosthornWorker(ctx context.Context, c workerConfig, r *reporter) (*posthornWorker, error) {
 	w := &posthornWorker{config: c, reporter: r}
-	return w, w.open(ctx)
+	return w, w.open(ctx, setting{Concurrency: 1})
 }
 
-// open makes the client of the next start.
-func (w *posthornWorker) open(ctx context.Context) (err error) {
+// open replaces the client by one with a setting.
+func (w *posthornWorker) open(ctx context.Context, s setting) (err error) {
+	if w.client != nil {
+		w.client.Close()
+	}
 	config := posthorn.Config{DatabaseURL: w.config.URL, MaxConns: w.config.Connections, Logger: quiet}
 	if w.config.System != jobsSystem {
 		config.MaxConns *= 2 // half of them are for the transactions of handlers
 	}
-	w.client, err = posthorn.Open(ctx, config)
-	return err
-}
-
-func (w *posthornWorker) start(ctx context.Context, s setting) error {
+	if w.client, err = posthorn.Open(ctx, config); err != nil {
+		return err
+	}
+	w.setting = s
 	leaseFor := time.Duration(s.Lease) * time.Millisecond
 	if w.config.System == jobsSystem {
 		w.client.Work([]string{jobTag}, posthorn.WorkConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: leaseFor}, w.job)
+		return nil
+	}
+	g := w.client.Group(jobTag, posthorn.GroupConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: leaseFor})
+	if w.config.Task == "insert" {
+		g.HandleTx("bench", ">", w.eventTx)
 	} else {
-		g := w.client.Group(jobTag, posthorn.GroupConfig{Concurrency: s.Concurrency, BatchSize: s.Batch, LeaseFor: leaseFor})
-		if w.config.Task == "insert" {
-			g.HandleTx("bench", ">", w.eventTx)
-		} else {
-			g.Handle("bench", ">", func(_ context.Context, e posthorn.Event) error { return w.do(w.config.Task, e.Payload) })
+		g.Handle("bench", ">", func(_ context.Context, e posthorn.Event) error { return w.do(w.config.Task, e.Payload) })
+	}
+	return nil
+}
+
+func (w *posthornWorker) start(ctx context.Context, s setting) error {
+	if s != w.setting {
+		if err := w.open(ctx, s); err != nil {
+			return err
 		}
 	}
 	running, cancel := context.WithCancel(ctx)
@@ -78,9 +90,7 @@ func (w *posthornWorker) eventTx(ctx context.Context, tx pgx.Tx, e posthorn.Even
 	return err
 }
 
-func (w *posthornWorker) stop(ctx context.Context) error {
+func (w *posthornWorker) stop(context.Context) error {
 	w.cancel()
-	err := <-w.ended
-	w.client.Close()
-	return errors.Join(err, w.open(ctx))
+	return <-w.ended
 }

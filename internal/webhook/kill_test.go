@@ -229,3 +229,46 @@ func TestOrderedRetriesWaitForEarlierWindows(t *testing.T) {
 	record(ids[0], pg.WebhookDelivered, window)
 	testworld.Equal(t, "due afterwards", due(), 1)
 }
+
+// Windows that a process left behind come again in their order, also if the next process
+// has given back a part of one.
+func TestWindowsLeftBehindComeInOrder(t *testing.T) {
+	t.Parallel()
+	w := &world{testworld.New(t)}
+	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{Order: "key"})
+	ids := w.publish("e", 6, 1)
+	pool, err := pg.Open(t.Context(), w.Pool().Config(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	groups, err := pg.WebhookGroups(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	takes := func(owner string, mostEvents int, want ...[]int64) {
+		t.Helper()
+		posthorntest.Advance(t, w.Client, 2*time.Minute) // the lead of the process before is over
+		lead, err := pg.LeadWebhooks(t.Context(), pool, groups[0], owner, time.Minute, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got [][]int64
+		for range want {
+			window, err := pool.TakeWebhooks(t.Context(), lead, mostEvents, mostEvents, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var events []int64
+			for _, e := range window.Events {
+				events = append(events, e.ID)
+			}
+			got = append(got, events)
+		}
+		testworld.Equal(t, "windows of "+owner, got, want)
+	}
+	takes("sender-h-1-00000001", 3, ids[:3], ids[3:])
+	takes("sender-h-2-00000002", 2, ids[:2])
+	takes("sender-h-3-00000003", 1, ids[:1])
+	takes("sender-h-4-00000004", 10, ids[:1], ids[1:2], ids[2:3], ids[3:])
+}

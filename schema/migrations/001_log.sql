@@ -182,6 +182,7 @@ create table posthorn.leases (
   hi bigint,
   since timestamptz,
   ids bigint[],
+  cut_from bigint,                     -- the lease whose later part it is
   slot bigint,                            -- in ordered groups: only one lease of a slot may be in flight
   retries boolean not null default false, -- its ids are rows of retries
   claimed_at timestamptz not null default posthorn.now()

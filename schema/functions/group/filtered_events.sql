@@ -133,9 +133,9 @@ begin
     update posthorn.retries r set lease_id = null, attempts = r.attempts - 1
     where r.lease_id = l.id and r.event_id > last_id;
   else
-    insert into posthorn.leases (group_id, namespace_id, attempt, uncounted, until, base, target, lo, hi, since, ids, slot)
+    insert into posthorn.leases (group_id, namespace_id, attempt, uncounted, until, base, target, lo, hi, since, ids, cut_from, slot)
     select l.group_id, l.namespace_id, l.attempt + 1, l.uncounted + 2, case when l.slot is null then posthorn.now() end,
-      l.base, l.target, case when l.ids is null then last_id end, l.hi, l.since, rest, l.slot
+      l.base, l.target, case when l.ids is null then last_id end, l.hi, l.since, rest, coalesce(l.cut_from, l.id), l.slot
     where rest is null or cardinality(rest) > 0;
   end if;
   update posthorn.leases x

@@ -75,7 +75,7 @@ begin
   where x.id = (
     select l.id from posthorn.leases l
     where l.group_id = g.id and l.until is not null and l.node is null and l.slot is null
-    order by l.id + 0 limit 1) -- not by the index on id, which has the leases of all groups
+    order by coalesce(l.cut_from, l.id), coalesce(l.ids[1], l.lo) limit 1) -- the parts of a window stand where it stood
   returning x.* into taken;
   if taken.retries then
     update posthorn.retries r set attempts = r.attempts + 1 where r.lease_id = taken.id;

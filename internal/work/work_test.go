@@ -368,9 +368,11 @@ func TestCompletedJobsAreNotLost(t *testing.T) {
 		return until
 	}
 	both, over := make(chan struct{}), make(chan struct{})
-	awaitHeartbeat := func(ctx context.Context) {
-		for before := lease(); !lease().After(before) && ctx.Err() == nil; {
-			await.Pause()
+	awaitHeartbeats := func(ctx context.Context, n int) { // of the job beside
+		for range n {
+			for before := lease(); !lease().After(before) && ctx.Err() == nil; {
+				await.Pause()
+			}
 		}
 	}
 	ph.Work(mail, posthorn.WorkConfig{LeaseFor: 9 * time.Second}, func(ctx context.Context, job posthorn.Job) error {
@@ -389,11 +391,11 @@ func TestCompletedJobsAreNotLost(t *testing.T) {
 		if err := job.Complete(ctx, tx); err != nil {
 			return err
 		}
-		awaitHeartbeat(ctx) // of the other job
+		awaitHeartbeats(ctx, 2)
 		if err := tx.Commit(ctx); err != nil {
 			return err
 		}
-		awaitHeartbeat(ctx)
+		awaitHeartbeats(ctx, 2) // the first one's losses are noted by then
 		ended <- context.Cause(ctx)
 		return nil
 	})

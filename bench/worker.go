@@ -30,7 +30,7 @@ func runWorker(encoded string, in io.Reader, out io.Writer) error {
 	var err error
 	switch c.System {
 	case jobsSystem, eventsSystem, plainSystem:
-		w, err = newPosthornWorker(ctx, c, r)
+		w = &posthornWorker{config: c, reporter: r}
 	case riverSystem:
 		w, err = newRiverWorker(ctx, c, r)
 	default:

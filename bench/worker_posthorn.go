@@ -21,11 +21,6 @@ type posthornWorker struct {
 	ended   chan error
 }
 
-func newPosthornWorker(ctx context.Context, c workerConfig, r *reporter) (*posthornWorker, error) {
-	w := &posthornWorker{config: c, reporter: r}
-	return w, w.open(ctx, setting{Concurrency: 1})
-}
-
 // open replaces the client by one with a setting.
 func (w *posthornWorker) open(ctx context.Context, s setting) (err error) {
 	if w.client != nil {
@@ -54,7 +49,7 @@ func (w *posthornWorker) open(ctx context.Context, s setting) (err error) {
 }
 
 func (w *posthornWorker) start(ctx context.Context, s setting) error {
-	if s != w.setting {
+	if w.client == nil || s != w.setting {
 		if err := w.open(ctx, s); err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/internal/worker"
 )
 
 // After a transaction has written events or jobs, the watcher asks all the time for a
@@ -138,10 +139,7 @@ func (w *Watcher) notify() {
 		if err := pg.Notify(w.ctx, w.pool); err != nil && w.ctx.Err() == nil {
 			w.log.Debug("notify other processes of news", "error", err)
 		}
-		select {
-		case <-w.ctx.Done():
-		case <-time.After(notifyInterval):
-		}
+		worker.Pause(w.ctx, notifyInterval)
 		w.mu.Lock()
 		if !w.notifyPending || w.closed {
 			w.notifying = false
@@ -165,10 +163,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := w.watch(ctx); err != nil && ctx.Err() == nil {
 			w.log.Warn("watch for news, workers poll meanwhile", "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(retryDelay):
-			}
+			worker.Pause(ctx, retryDelay)
 		}
 	}
 }
@@ -249,10 +244,8 @@ func (w *Watcher) watch(ctx context.Context) error {
 // ctx has ended.
 func (w *Watcher) awaitReader(ctx context.Context) bool {
 	for pause := minPause / 16; w.allHaveNews(); pause = min(2*pause, minPause) {
-		select {
-		case <-ctx.Done():
+		if !worker.Pause(ctx, pause) {
 			return false
-		case <-time.After(pause):
 		}
 	}
 	return true

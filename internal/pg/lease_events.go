@@ -18,16 +18,13 @@ func (s *session) receiveEvents(pipeline *pgconn.Pipeline, maxEvents int) ([]Eve
 	s.streamIDs = s.streamIDs[:0]
 	var events []Event
 	var texts buffer
-	for rows.NextRow() {
+	err = decodeRows(rows, func(values [][]byte) bool {
 		if events == nil {
 			events = make([]Event, 0, min(maxEvents, 1000))
 		}
 		events = append(events, Event{})
-		if !s.decode(rows.Values(), &events[len(events)-1], &texts) {
-			return nil, errFormat
-		}
-	}
-	_, err = rows.Close()
+		return s.decode(values, &events[len(events)-1], &texts)
+	})
 	return events, err
 }
 

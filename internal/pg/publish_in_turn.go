@@ -2,7 +2,6 @@ package pg
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 
 	"github.com/jackc/pgx/v5"
@@ -95,14 +94,7 @@ func receiveIDs(pipeline *pgconn.Pipeline, n int) (ids []int64, err error) {
 		return nil, err
 	}
 	ids = make([]int64, 0, n)
-	for rows.NextRow() {
-		values := rows.Values()
-		if len(values) != 1 || len(values[0]) != 8 {
-			return nil, errFormat
-		}
-		ids = append(ids, int64(binary.BigEndian.Uint64(values[0])))
-	}
-	_, err = rows.Close()
+	err = decodeRows(rows, appendID(&ids))
 	return ids, err
 }
 

@@ -196,16 +196,38 @@ func receiveLease(pipeline *pgconn.Pipeline) (Lease, error) {
 		return Lease{}, err
 	}
 	var l Lease
-	for rows.NextRow() {
-		values := rows.Values()
+	err = decodeRows(rows, func(values [][]byte) bool {
 		if len(values) != 2 || len(values[0]) != 8 || len(values[1]) != 4 {
-			return Lease{}, errFormat
+			return false
 		}
 		l.ID = int64(binary.BigEndian.Uint64(values[0]))
 		l.Attempt = int(int32(binary.BigEndian.Uint32(values[1])))
-	}
-	_, err = rows.Close()
+		return true
+	})
 	return l, err
+}
+
+// decodeRows calls a function with the values of each row, which the next row overwrites.
+// The function reports whether they have the expected format.
+func decodeRows(rows *pgconn.ResultReader, decode func(values [][]byte) bool) error {
+	for rows.NextRow() {
+		if !decode(rows.Values()) {
+			return errFormat
+		}
+	}
+	_, err := rows.Close()
+	return err
+}
+
+// appendID returns a function for decodeRows that appends the bigint of each row.
+func appendID(ids *[]int64) func(values [][]byte) bool {
+	return func(values [][]byte) bool {
+		if len(values) != 1 || len(values[0]) != 8 {
+			return false
+		}
+		*ids = append(*ids, int64(binary.BigEndian.Uint64(values[0])))
+		return true
+	}
 }
 
 // nextRows returns the next result with rows. It skips those of begin, commit and Sync.

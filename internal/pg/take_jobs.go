@@ -106,13 +106,7 @@ func takeJobsOn(ctx context.Context, conn *pgx.Conn, take JobTake, taken *TakenJ
 		return err
 	}
 	taken.Completed = make([]int64, 0, len(done.IDs))
-	taken.CompleteError = receiveRows(conn, pipeline, "complete jobs", func(values [][]byte) bool {
-		if len(values) != 1 || len(values[0]) != 8 {
-			return false
-		}
-		taken.Completed = append(taken.Completed, int64(binary.BigEndian.Uint64(values[0])))
-		return true
-	})
+	taken.CompleteError = receiveRows(conn, pipeline, "complete jobs", appendID(&taken.Completed))
 	var texts buffer
 	taken.ClaimError = receiveRows(conn, pipeline, "claim jobs", func(values [][]byte) bool {
 		if taken.Jobs == nil {
@@ -160,16 +154,6 @@ func receiveRows(conn *pgx.Conn, pipeline *pgconn.Pipeline, verb string, decode 
 			return Translate(verb, failure)
 		}
 	}
-}
-
-func decodeRows(rows *pgconn.ResultReader, decode func(values [][]byte) bool) error {
-	for rows.NextRow() {
-		if !decode(rows.Values()) {
-			return errFormat
-		}
-	}
-	_, err := rows.Close()
-	return err
 }
 
 // decodeJob decodes the columns of jobFields in the binary format. The next row overwrites

@@ -208,14 +208,14 @@ func (s *session) receiveTaken(pipeline *pgconn.Pipeline, c call) (took []taken,
 		return nil, nil, err
 	}
 	b := binary.BigEndian
-	for rows.NextRow() {
-		values := rows.Values()
+	err = decodeRows(rows, func(values [][]byte) bool {
 		if len(values) != 3 || len(values[0]) != 8 || len(values[1]) != 4 || len(values[2]) != 8 {
-			return nil, nil, errFormat
+			return false
 		}
 		took = append(took, taken{int64(b.Uint64(values[0])), int32(b.Uint32(values[1])), int64(b.Uint64(values[2]))})
-	}
-	if _, err := rows.Close(); err != nil {
+		return true
+	})
+	if err != nil {
 		return nil, nil, err
 	}
 	events, err = s.receiveEvents(pipeline, c.maxEvents)

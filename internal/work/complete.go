@@ -113,11 +113,7 @@ func (k *kind) takeAndComplete(work context.Context, n int) (taken pg.TakenJobs)
 		note(recorded, taken.Completed)
 		return taken.CompleteError
 	})
-	others := k.forgetRecorded(jobs, recorded)
-	if taken.CompleteError == nil {
-		others = k.forgetEnding(others)
-	}
-	k.done.retry(others)
+	k.done.retry(k.forgetEnded(jobs, recorded, taken.CompleteError))
 	return taken
 }
 
@@ -136,17 +132,19 @@ func note(recorded map[int64]bool, ids []int64) {
 	}
 }
 
-// forgetRecorded forgets the jobs whose end is recorded, and returns the others.
-func (k *kind) forgetRecorded(jobs []*Job, recorded map[int64]bool) (others []*Job) {
-	var over []*Job
+// forgetEnded forgets the jobs that have ended, and returns the others. Those that were not
+// held, although the call succeeded, have ended if a transaction of their handlers has
+// completed them.
+func (k *kind) forgetEnded(jobs []*Job, recorded map[int64]bool, err error) (others []*Job) {
+	var ended []*Job
 	for _, j := range jobs {
-		if recorded[j.ID] {
-			over = append(over, j)
+		if _, ending := j.state(); recorded[j.ID] || ending && err == nil {
+			ended = append(ended, j)
 		} else {
 			others = append(others, j)
 		}
 	}
-	k.forget(over...)
+	k.forget(ended...)
 	return others
 }
 
@@ -163,32 +161,13 @@ func (k *kind) completeMany(work context.Context, jobs []*Job) {
 		note(recorded, ids)
 		return err
 	})
-	others := k.forgetRecorded(jobs, recorded)
-	if err == nil {
-		others = k.forgetEnding(others)
-	}
-	for _, j := range others {
+	for _, j := range k.forgetEnded(jobs, recorded, err) {
 		if err != nil {
 			k.settled(j, err)
 		} else {
 			k.completeOne(work, j)
 		}
 	}
-}
-
-// forgetEnding is called with jobs that this worker does not hold any more. It forgets
-// those that a transaction of their handlers has completed, and returns the others.
-func (k *kind) forgetEnding(jobs []*Job) (others []*Job) {
-	var over []*Job
-	for _, j := range jobs {
-		if _, ending := j.state(); ending {
-			over = append(over, j)
-		} else {
-			others = append(others, j)
-		}
-	}
-	k.forget(over...)
-	return others
 }
 
 // completeOne records the end of a job, with its result. A result that cannot be saved

@@ -6,16 +6,17 @@ returns void
 language plpgsql
 as $$
 declare
+  pause constant interval := '250 milliseconds';
   not_before constant timestamptz := nullif(current_setting('posthorn.return_jobs_from', true), '')::timestamptz;
 begin
-  if at < not_before and at > not_before - interval '5 seconds' then
+  if at < not_before and at >= not_before - pause then
     return;
   end if;
   if exists (select from posthorn.waiting_jobs w where w.due_at <= return_jobs.at) then
     perform posthorn.promote_jobs(at);
   end if;
   perform posthorn.expire_jobs_if_due(at);
-  perform set_config('posthorn.return_jobs_from', (at + interval '250 milliseconds')::text, false);
+  perform set_config('posthorn.return_jobs_from', (at + pause)::text, false);
 end $$;
 comment on function posthorn.return_jobs(timestamptz) is
   'Makes those jobs ready that are due or whose lease has passed, as part of a claim.';
@@ -31,18 +32,19 @@ declare
   began constant timestamptz := clock_timestamp();
   longest constant int := 10000;
   now constant bigint := 1000 * extract(epoch from at);
-  until constant bigint := pg_sequence_last_value('posthorn.expire_jobs_from');
+  until constant bigint := coalesce(pg_sequence_last_value('posthorn.expire_jobs_from'), 0);
+  was_slow constant boolean := until > now - 60000;
   expired bigint;
   pause int;
 begin
   if now < until and now > until - longest then
     return 0;
-  elsif until > now - 60000 then
+  elsif was_slow then
     perform setval('posthorn.expire_jobs_from', now + longest); -- one session is enough
   end if;
   expired := posthorn.expire_jobs(at);
   pause := least(longest, 50 * 1000 * extract(epoch from clock_timestamp() - began));
-  if pause > 250 or until > now - 60000 then
+  if was_slow or pause > 250 then -- what is quick writes nothing
     perform setval('posthorn.expire_jobs_from', now + pause);
   end if;
   return expired;

@@ -30,7 +30,7 @@ begin
   select o.id, coalesce(s.attempt, 0) + 1, o.title, o.description, o.tags, o.payload, o.metadata, o.priority,
     coalesce(s.retry_count, 0), o.max_retries, o.run_at, o.created_at, picked.lease_until
   from posthorn.enqueued_jobs o
-  left join posthorn.retried_jobs s on s.job = o.id
+  left join posthorn.retried_jobs s on s.job between o.id and o.id -- see heartbeat_jobs
   where o.namespace_id = picked.namespace_id and o.id = any (picked.jobs) and o.month between picked.first_month and picked.last_month
   order by o.priority desc, coalesce(s.due_at, o.run_at), o.id;
 end $$;
@@ -334,7 +334,7 @@ as $$
   with job as materialized (
     select o.id, o.tags, o.unique_key, -o.priority as rank, coalesce(s.due_at, o.run_at) as due_at
     from posthorn.enqueued_jobs o
-    left join posthorn.retried_jobs s on s.job = o.id
+    left join posthorn.retried_jobs s on s.job between o.id and o.id
     where o.namespace_id = withdraw_others.namespace_id and o.id = any (withdraw_others.jobs)
       and o.month between withdraw_others.first_month and withdraw_others.last_month
   ), freed as (

@@ -87,7 +87,8 @@ begin
       select u.job, u.attempt, u.execution_time_ms
       from unnest(complete_jobs.jobs, complete_jobs.attempts, complete_jobs.execution_times_ms) u (job, attempt, execution_time_ms)
       order by u.job) u -- in the order of heartbeats, which lock the same rows
-    where r.job = u.job and r.worker = complete_jobs.worker and (complete_jobs.attempts is null or r.attempt = u.attempt)
+    where r.job between u.job and u.job -- see heartbeat_jobs
+      and r.worker = complete_jobs.worker and (complete_jobs.attempts is null or r.attempt = u.attempt)
     returning r.job, r.picked_at, r.picked_log, r.namespace_id, r.month, r.attempt, r.started_at, r.started_log, r.progress,
       u.execution_time_ms
   ), finished as (

@@ -350,7 +350,7 @@ begin
     select o.*, coalesce(s.due_at, o.run_at) as due_at, coalesce(s.attempt, 0) as attempt
     from unnest(offer_jobs.jobs) p
     join posthorn.enqueued_jobs o on o.namespace_id = p.namespace_id and o.id = p.id and o.month = p.month
-    left join posthorn.retried_jobs s on s.job = p.id
+    left join posthorn.retried_jobs s on s.job between p.id and p.id -- see heartbeat_jobs
   ), later as (
     insert into posthorn.waiting_jobs (due_at, job, namespace_id, month)
     select j.due_at, j.id, j.namespace_id, j.month from job j where j.due_at > offer_jobs.at

@@ -1,3 +1,5 @@
+-- Here and where jobs end, rows are found by "between", not by "=": for an equality the planner may prefer to read the
+-- whole table in the order of its index and to compare each row with each job, if the table was small when it looked.
 create or replace function posthorn.heartbeat_jobs(
   worker text,
   jobs bigint[],
@@ -23,9 +25,9 @@ begin
   return query
   update posthorn.running_jobs r
   set lease_until = at + coalesce(heartbeat_jobs.lease_for, r.lease_for), seen_at = at
-  where r.job = any (heartbeat_jobs.jobs) and r.worker = heartbeat_jobs.worker
-    and (heartbeat_jobs.attempts is null or (r.job, r.attempt) in (
-      select x.job, x.attempt from unnest(heartbeat_jobs.jobs, heartbeat_jobs.attempts) x (job, attempt)))
+  from (select u.job, u.attempt from unnest(heartbeat_jobs.jobs, heartbeat_jobs.attempts) u (job, attempt) order by u.job) u
+  where r.job between u.job and u.job
+    and r.worker = heartbeat_jobs.worker and (heartbeat_jobs.attempts is null or r.attempt = u.attempt)
   returning r.job;
 end $$;
 comment on function posthorn.heartbeat_jobs(text, bigint[], int[], interval) is
@@ -44,7 +46,7 @@ begin
   return query
   select x.job
   from unnest(held_jobs.jobs, held_jobs.attempts) x (job, attempt)
-  join posthorn.running_jobs r on r.job = x.job and r.attempt = x.attempt and r.worker = held_jobs.worker;
+  join posthorn.running_jobs r on r.job between x.job and x.job and r.attempt = x.attempt and r.worker = held_jobs.worker;
 end $$;
 comment on function posthorn.held_jobs(text, bigint[], int[]) is
   'Those of some jobs that a worker still has, each at its attempt: the others were cancelled, reset or taken over.';

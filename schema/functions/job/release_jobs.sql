@@ -27,7 +27,8 @@ begin
   with held as (
     delete from posthorn.running_jobs r
     using (select u.job, u.attempt from unnest(release_jobs.jobs, release_jobs.attempts) u (job, attempt) order by u.job) u
-    where r.job = u.job and r.worker = release_jobs.worker and (release_jobs.attempts is null or r.attempt = u.attempt)
+    where r.job between u.job and u.job -- see heartbeat_jobs
+      and r.worker = release_jobs.worker and (release_jobs.attempts is null or r.attempt = u.attempt)
     returning r.*
   )
   select array_agg(h::posthorn.running_jobs) into back from held h;

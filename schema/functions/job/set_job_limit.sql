@@ -262,7 +262,7 @@ begin
   from unnest(back) r
   join unnest(park_jobs.jobs, park_jobs.barriers) p (job, tag) on p.job = r.job and p.tag is not null
   join posthorn.enqueued_jobs o on o.namespace_id = ns and o.id = r.job and o.month = r.month
-  left join posthorn.retried_jobs s on s.job = r.job;
+  left join posthorn.retried_jobs s on s.job between r.job and r.job; -- see heartbeat_jobs
   perform posthorn.offer_jobs(posthorn.job_refs(array(
     select r from unnest(back) r join unnest(park_jobs.jobs, park_jobs.barriers) p (job, tag) on p.job = r.job and p.tag is null)), park_jobs.at);
   -- Where a period is the barrier, time opens it; where running jobs are, the end of one of them does.

@@ -32,12 +32,20 @@ var rush = []string{
 	`insert into posthorn.running_jobs (job, picked_at, picked_log, seen_at, lease_until, lease_for, namespace_id, month, attempt, worker)
 		select -i, now(), -i, now(), now() + interval '1 hour', '1 hour', n.id, now(), 1, 'w' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.retried_jobs (job, attempt, updated_at) select -i, 1, now() from generate_series(1, $1) i`,
+	`insert into posthorn.relayed (group_id, stream_id, first_id, last_id, at, epoch)
+		select g.id, -i, -i, -i, now(), 1 from posthorn.groups g, generate_series(1, $1) i where g.name = 'out'`,
+	`insert into posthorn.ready_jobs (namespace_id, rank, due_at, job, month, attempt, plain, tag)
+		select n.id, 0, now(), -i, now(), 0, true, 't' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'other'`,
+	`insert into posthorn.waiting_jobs (due_at, job, namespace_id, month)
+		select now() + interval '1 hour', -i, n.id, now() from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.parked_jobs (namespace_id, rank, due_at, job, month, tag)
+		select n.id, 0, now(), -i, now(), 'held' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.job_keys (namespace_id, unique_key, job) select n.id, 'key-' || i, -i from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.running_tags (namespace_id, tag, job) select n.id, 'held', -i from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 }
 
 // obstacles insert rows that are unrelated to a call, or not due yet.
 var obstacles = append(slices.Clone(rush),
-	`insert into posthorn.relayed (group_id, stream_id, first_id, last_id, at, epoch)
-		select g.id, -i, -i, -i, now(), 1 from posthorn.groups g, generate_series(1, $1) i where g.name = 'out'`,
 	`insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at)
 		select g.id, -i, 'slow', 0, now() - interval '1 hour' from posthorn.groups g, generate_series(1, $1) i where g.name = 'webhooks'`,
 	`insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot)
@@ -70,6 +78,9 @@ var everyday = []struct{ name, sql string }{
 	{"publish with a delay", "select posthorn.publish('default', 'e', deliver_at => now() + interval '1 hour')"},
 	{"deliver_delayed", "select posthorn.deliver_delayed()"},
 	{"enqueue", "select posthorn.enqueue('default', 'x', tags => '{t}')"},
+	{"enqueue with a key", "select posthorn.enqueue('default', 'x', tags => '{t}', unique_key => 'fresh')"},
+	{"enqueue and claim with a key", `select count(*) from posthorn.enqueue('default', 'x', tags => '{alone}', unique_key => 'fresh') e, posthorn.claim_jobs('default', 'w' || e, '{alone}', 10)`},
+	{"claim_jobs within limits", "select count(*) from posthorn.claim_jobs('default', 'w', '{limited}', 10)"},
 	{"claim_jobs", "select count(*) from posthorn.claim_jobs('default', 'w', '{t}', 10)"},
 	{"complete_job", `select count(posthorn.complete_job(j.id, 'w', attempt => j.attempt)) from posthorn.claim_jobs('default', 'w', '{t}', 10) j`},
 	{"fail_job", `select count(posthorn.fail_job(j.id, 'w', 'broken', attempt => j.attempt)) from posthorn.claim_jobs('default', 'w', '{t}', 10) j`},
@@ -122,6 +133,7 @@ func crowd(t *testing.T) *session {
 		order := map[bool]string{true: "key", false: "none"}[name == "keyed"]
 		s.exec("select posthorn.create_webhook('default', $1, jsonb_build_object('url', 'https://example.com', 'order', $2::text))", name, order)
 	}
+	s.exec("select posthorn.set_job_limit('default', 'limited', max_running => 5)")
 	s.exec("select posthorn.publish('default', 'e')")
 	for _, table := range column[string](s, tables) {
 		s.exec("alter table " + table + " set (autovacuum_enabled = off)")
@@ -129,16 +141,18 @@ func crowd(t *testing.T) *session {
 	return s
 }
 
+const someJobs = "select posthorn.enqueue('default', 'x', tags => array[t]) from generate_series(1, 5) i, unnest('{t,limited}'::text[]) t"
+
 // crowdIn inserts the obstacles, and work before and after them.
 func (s *session) crowdIn() {
 	s.t.Helper()
 	s.exec("select posthorn.publish('default', 'e', key => 'k' || i) from generate_series(1, 50) i")
-	s.exec("select posthorn.enqueue('default', 'x', tags => '{t}') from generate_series(1, 5) i")
+	s.exec(someJobs)
 	for _, sql := range obstacles {
 		s.exec(sql, plenty)
 	}
 	s.exec("select posthorn.publish('default', 'e', key => 'k' || i) from generate_series(1, 50) i")
-	s.exec("select posthorn.enqueue('default', 'x', tags => '{t}') from generate_series(1, 5) i")
+	s.exec(someJobs)
 }
 
 const token = "8c1fcb0e-0000-4000-8000-000000000001"
@@ -199,7 +213,8 @@ func TestCallsReadFewRows(t *testing.T) {
 			s.readsFew("later")
 		},
 		"plans of after a rush": func(s *session) {
-			const crowded = tables + " and c.relname in ('leases', 'retries', 'dead_letters', 'delayed', 'dedup_keys', 'running_jobs', 'retried_jobs')"
+			const crowded = tables + ` and c.relname in ('leases', 'retries', 'dead_letters', 'delayed', 'dedup_keys', 'relayed',
+				'ready_jobs', 'waiting_jobs', 'parked_jobs', 'running_jobs', 'retried_jobs', 'job_keys', 'running_tags')`
 			other := s.another()
 			other.crowdIn()
 			for _, table := range column[string](other, crowded) {
@@ -217,6 +232,7 @@ func TestCallsReadFewRows(t *testing.T) {
 			for _, sql := range rush {
 				other.exec(sql, plenty)
 			}
+			other.exec(someJobs)
 			s.readsFew("after the next")
 		},
 	} {

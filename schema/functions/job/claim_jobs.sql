@@ -27,12 +27,12 @@ begin
     perform posthorn.keep_memory();
   end if;
   return query
-  select o.id, coalesce(s.attempt, 0) + 1, o.title, o.description, o.tags, o.payload, o.metadata, o.priority,
-    coalesce(s.retry_count, 0), o.max_retries, o.run_at, o.created_at, picked.lease_until
-  from posthorn.enqueued_jobs o
-  left join posthorn.retried_jobs s on s.job between o.id and o.id -- see heartbeat_jobs
-  where o.namespace_id = picked.namespace_id and o.id = any (picked.jobs) and o.month between picked.first_month and picked.last_month
-  order by o.priority desc, coalesce(s.due_at, o.run_at), o.id;
+  select o.id, j.attempt, o.title, o.description, o.tags, o.payload, o.metadata, o.priority,
+    case when j.attempt > 1 then coalesce((select s.retry_count from posthorn.retried_jobs s where s.job = o.id), 0) else 0 end,
+    o.max_retries, o.run_at, o.created_at, picked.lease_until
+  from unnest(picked.jobs, picked.attempts) with ordinality j (id, attempt, n)
+  cross join lateral posthorn.enqueued_job(picked.namespace_id, j.id, picked.first_month, picked.last_month) o
+  order by j.n;
 end $$;
 comment on function posthorn.claim_jobs(text, text, text[], int, interval) is
   'Hands a worker the oldest due jobs that have any of its tags, those of higher priority first.';
@@ -333,10 +333,9 @@ set search_path = pg_catalog, pg_temp
 as $$
   with job as materialized (
     select o.id, o.tags, o.unique_key, -o.priority as rank, coalesce(s.due_at, o.run_at) as due_at
-    from posthorn.enqueued_jobs o
-    left join posthorn.retried_jobs s on s.job between o.id and o.id
-    where o.namespace_id = withdraw_others.namespace_id and o.id = any (withdraw_others.jobs)
-      and o.month between withdraw_others.first_month and withdraw_others.last_month
+    from unnest(withdraw_others.jobs) j
+    cross join lateral posthorn.enqueued_job(withdraw_others.namespace_id, j, withdraw_others.first_month, withdraw_others.last_month) o
+    left join posthorn.retried_jobs s on s.job between o.id and o.id -- see heartbeat_jobs
   ), freed as (
     delete from posthorn.job_keys k
     where k.ctid = any (array(

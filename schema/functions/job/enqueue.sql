@@ -337,6 +337,19 @@ end $$;
 comment on function posthorn.enqueue_many(text, jsonb) is
   'Enqueues a JSON array of jobs with enqueue''s argument names as fields, and returns their ids.';
 
+-- A look-up for each of many jobs. Offset keeps it apart from the query around it: with the list of the jobs at hand, the
+-- planner reads all jobs of the namespace if there were few when it looked.
+create or replace function posthorn.enqueued_job(namespace_id int, id bigint, first_month date, last_month date)
+returns setof posthorn.enqueued_jobs
+language sql stable rows 1
+as $$
+  select x.* from posthorn.enqueued_jobs x
+  where x.namespace_id = enqueued_job.namespace_id and x.id = enqueued_job.id
+    and x.month between enqueued_job.first_month and enqueued_job.last_month
+  offset 0
+$$;
+comment on function posthorn.enqueued_job(int, bigint, date, date) is 'A job, which was enqueued in one of some months.';
+
 create or replace function posthorn.offer_jobs(jobs posthorn.job_ref[], at timestamptz)
 returns void
 language plpgsql
@@ -349,7 +362,7 @@ begin
   with job as materialized (
     select o.*, coalesce(s.due_at, o.run_at) as due_at, coalesce(s.attempt, 0) as attempt
     from unnest(offer_jobs.jobs) p
-    join posthorn.enqueued_jobs o on o.namespace_id = p.namespace_id and o.id = p.id and o.month = p.month
+    cross join lateral posthorn.enqueued_job(p.namespace_id, p.id, p.month, p.month) o
     left join posthorn.retried_jobs s on s.job between p.id and p.id -- see heartbeat_jobs
   ), later as (
     insert into posthorn.waiting_jobs (due_at, job, namespace_id, month)

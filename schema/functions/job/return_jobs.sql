@@ -121,7 +121,7 @@ begin
     select l.job, l.worker, 'FAILED', l.attempt, s.retry_count,
       format('its worker went silent, %s times so far: the job may be what ends them', s.expiries), expire_jobs.at
     from unnest(lost) l
-    join posthorn.enqueued_jobs o on o.namespace_id = l.namespace_id and o.id = l.job and o.month = l.month
+    cross join lateral posthorn.enqueued_job(l.namespace_id, l.job, l.month, l.month) o
     join posthorn.retried_jobs s on s.job between l.job and l.job -- see heartbeat_jobs
     where s.expiries >= greatest(o.max_retries, 3)
     returning event_id

@@ -120,7 +120,7 @@ as $$
   insert into posthorn.running_tags (namespace_id, tag, job)
   select r.namespace_id, count_running_tag.tag, r.job
   from posthorn.running_jobs r
-  join posthorn.enqueued_jobs o on o.namespace_id = r.namespace_id and o.id = r.job and o.month = r.month
+  cross join lateral posthorn.enqueued_job(r.namespace_id, r.job, r.month, r.month) o
   where r.namespace_id = count_running_tag.namespace_id and count_running_tag.tag = any (o.tags)
   on conflict do nothing
 $$;
@@ -198,7 +198,7 @@ declare
 begin
   select coalesce(array_agg(distinct t), '{}') into limited
   from unnest(picked.jobs) p
-  join posthorn.enqueued_jobs o on o.namespace_id = ns and o.id = p and o.month between picked.first_month and picked.last_month
+  cross join lateral posthorn.enqueued_job(ns, p, picked.first_month, picked.last_month) o
   cross join unnest(o.tags) t
   where exists (select from posthorn.job_limits l where l.namespace_id = ns and l.tag = t);
   perform posthorn.lock_job_tags(ns, limited);
@@ -207,7 +207,7 @@ begin
   for candidate in
     select p.id, p.attempt, array(select t from unnest(o.tags) t where t = any (limited)) as tags
     from unnest(picked.jobs, picked.attempts) with ordinality p (id, attempt, nth)
-    join posthorn.enqueued_jobs o on o.namespace_id = ns and o.id = p.id and o.month between picked.first_month and picked.last_month
+    cross join lateral posthorn.enqueued_job(ns, p.id, picked.first_month, picked.last_month) o
     order by p.nth
   loop
     select t into barrier from unnest(candidate.tags) t where (room->>t)::int <= 0 limit 1;
@@ -227,7 +227,7 @@ begin
     insert into posthorn.running_tags (namespace_id, tag, job)
     select ns, t, o.id
     from unnest(admitted.jobs) a
-    join posthorn.enqueued_jobs o on o.namespace_id = ns and o.id = a and o.month between picked.first_month and picked.last_month
+    cross join lateral posthorn.enqueued_job(ns, a, picked.first_month, picked.last_month) o
     cross join unnest(o.tags) t
     where t = any (limited)
     returning tag
@@ -261,7 +261,7 @@ begin
   select ns, -o.priority, coalesce(s.due_at, o.run_at), o.id, o.month, p.tag
   from unnest(back) r
   join unnest(park_jobs.jobs, park_jobs.barriers) p (job, tag) on p.job = r.job and p.tag is not null
-  join posthorn.enqueued_jobs o on o.namespace_id = ns and o.id = r.job and o.month = r.month
+  cross join lateral posthorn.enqueued_job(ns, r.job, r.month, r.month) o
   left join posthorn.retried_jobs s on s.job between r.job and r.job; -- see heartbeat_jobs
   perform posthorn.offer_jobs(posthorn.job_refs(array(
     select r from unnest(back) r join unnest(park_jobs.jobs, park_jobs.barriers) p (job, tag) on p.job = r.job and p.tag is null)), park_jobs.at);
@@ -336,15 +336,19 @@ as $$
 declare
   freed record;
 begin
-  if not exists (select from posthorn.running_tags r where r.job = any (release_tags.jobs)) then
-    return;
-  end if;
   for freed in
-    select r.namespace_id, array_agg(distinct r.tag) as tags from posthorn.running_tags r
-    where r.job = any (release_tags.jobs) group by 1 order by 1
+    select r.namespace_id, array_agg(distinct r.tag) as tags
+    from unnest(release_tags.jobs) j
+    cross join lateral (select x.* from posthorn.running_tags x where x.job = j offset 0) r -- see enqueued_job
+    group by 1 order by 1
   loop
     perform posthorn.lock_job_tags(freed.namespace_id, freed.tags);
-    delete from posthorn.running_tags r where r.namespace_id = freed.namespace_id and r.job = any (release_tags.jobs);
+    delete from posthorn.running_tags r
+    where r.ctid = any (array(
+      select x.ctid
+      from unnest(release_tags.jobs) j
+      cross join lateral (
+        select y.ctid from posthorn.running_tags y where y.job = j and y.namespace_id = freed.namespace_id offset 0) x));
     perform posthorn.unpark_jobs(freed.namespace_id, t, 1000, posthorn.now()) from unnest(freed.tags) t order by t;
   end loop;
 end $$;

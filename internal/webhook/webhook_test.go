@@ -367,10 +367,11 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 	r := newReceiver(t, nil)
 	w.hook("crm", r, admin.WebhookSettings{})
 	stop := w.Start()
+	await.True(t, "the first one leads", func() bool { return w.show("crm").Owner != "" })
+	owner := w.show("crm").Owner
 	w.other().Start()
 	ids := w.publish("e", 100, 5)
 	r.awaitAll(t, ids[:10])
-	owner := w.show("crm").Owner
 	stop()
 	ids = append(ids, w.publish("e", 100, 5)...)
 	r.awaitAll(t, ids)

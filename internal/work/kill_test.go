@@ -47,7 +47,8 @@ func TestJobsSurviveTheirProcesses(t *testing.T) {
 		running[i] = w.spawnWorker(i)
 	}
 	killed := 0
-	for worker := w.awaitStuck(); worker != ""; worker = w.awaitStuck() {
+	var dead []string
+	for worker := w.awaitStuck(dead); worker != ""; worker = w.awaitStuck(dead) {
 		parts := strings.Split(worker, "-")
 		i := slices.IndexFunc(running, func(cmd *exec.Cmd) bool { return fmt.Sprint(cmd.Process.Pid) == parts[len(parts)-2] })
 		if i >= 0 { // else it was stuck in two jobs, and is gone
@@ -58,8 +59,7 @@ func TestJobsSurviveTheirProcesses(t *testing.T) {
 			_ = running[i].Wait() // it was killed
 			running[i] = w.spawnWorker(i)
 		}
-		// Its lease is long, so that nothing but a death ends it; this one is over now.
-		w.Exec("update posthorn.running_jobs set lease_until = posthorn.now() where worker = $1", worker)
+		dead = append(dead, worker)
 	}
 	for _, cmd := range running {
 		_ = cmd.Process.Kill()
@@ -86,10 +86,13 @@ func TestJobsSurviveTheirProcesses(t *testing.T) {
 }
 
 // awaitStuck waits until a process is in the middle of a job that it does not end,
-// and returns its worker: none when all jobs have ended.
-func (w *world) awaitStuck() (worker string) {
+// and returns its worker: none when all jobs have ended. Leases are long, so that nothing
+// but a death ends them. Those of the dead end here, again and again: the server may
+// commit the last claim of a process after its death.
+func (w *world) awaitStuck(dead []string) (worker string) {
 	w.T.Helper()
 	await.True(w.T, "a worker is stuck, or all jobs have ended", func() bool {
+		w.Exec("update posthorn.running_jobs set lease_until = posthorn.now() where worker = any ($1) and lease_until > posthorn.now()", dead)
 		worker = testworld.Ask[string](w, `select coalesce(min(worker), '') from posthorn.running_jobs where progress::text = '"stuck"'
 			and lease_until > posthorn.now()`)
 		return worker != "" || testworld.Ask[int](w, "select count(*) from posthorn.jobs where finished_at is null") == 0

@@ -243,37 +243,6 @@ func TestCallsReadFewRows(t *testing.T) {
 	}
 }
 
-// Upkeep has plans made anew that were made while the log was nearly empty. They would read all of it.
-func TestPlansOfAYoungLogAreMadeAnew(t *testing.T) {
-	t.Parallel()
-	const events = 30_000
-	s := database(t)
-	for _, table := range column[string](s, tables) {
-		s.exec("alter table " + table + " set (autovacuum_enabled = off)")
-	}
-	s.exec(`select posthorn.define_group('default', 'keyed', '{"order": "key"}')`)
-	claim := func(s *session) int64 {
-		s.exec("begin")
-		before := value[int64](s, totalRead)
-		if n := value[int](s, "select count(*) from posthorn.claim('default', 'keyed', 'w', 1000)"); n == 0 {
-			t.Error("no events")
-		}
-		read := value[int64](s, totalRead) - before
-		s.exec("commit")
-		return read
-	}
-	s.exec("select posthorn.publish('default', 'e', key => 'k')")
-	claim(s)
-	s.exec("select posthorn.settle(id, attempt) from posthorn.leases")
-	other := s.another()
-	other.exec("select count(posthorn.publish('default', 'e', key => 'k' || i % 300)) from generate_series(1, $1) i", events)
-	other.exec("select posthorn.tend()")
-	claim(other) // cuts the log into leases
-	if read := claim(s); read > events/2 {
-		t.Errorf("a claim of a thousand events reads %d rows of %d", read, events)
-	}
-}
-
 // An action on many jobs is made in parts. Each part goes on where the one before has
 // ended, and does not read the jobs before and behind it.
 func TestPartsOfActionsReadFewRows(t *testing.T) {

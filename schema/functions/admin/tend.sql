@@ -10,7 +10,7 @@ declare
   part text;
   n bigint;
 begin
-  foreach part in array array['tick', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sweep', 'sample', 'maintain_events_table_if_due', 'analyze_young_partitions', 'merge_streams'] loop
+  foreach part in array array['tick', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sweep', 'sample', 'maintain_events_table_if_due', 'merge_streams'] loop
     if not pg_try_advisory_xact_lock(1886350441, hashtext(part)) then
       report := report || jsonb_build_object(part, 'busy');
       continue;
@@ -27,7 +27,6 @@ begin
         when 'sweep' then n := posthorn.sweep();
         when 'sample' then n := posthorn.sample();
         when 'maintain_events_table_if_due' then n := posthorn.maintain_events_table_if_due();
-        when 'analyze_young_partitions' then n := posthorn.analyze_young_partitions();
         else n := posthorn.merge_streams();
       end case;
       report := report || jsonb_build_object(part, n);

@@ -56,37 +56,6 @@ end $$;
 comment on function posthorn.maintain_events_table_if_due() is
   'Runs maintain_events_table if an hour has passed, or the partitions run out.';
 
--- A plan that a session made while a partition was nearly empty reads all of it. autovacuum has plans made anew within a
--- minute or two, which is long where events come fast. A partition is analysed at 32 pages, and then at four times the
--- pages that it had, up to 32,768.
-create or replace function posthorn.analyze_young_partitions()
-returns bigint
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  young regclass;
-  n bigint := 0;
-begin
-  for young in
-    select c.oid
-    from pg_inherits i join pg_class c on c.oid = i.inhrelid
-    where i.inhparent = 'posthorn.events'::regclass and c.relpages < 8192
-      and pg_relation_size(c.oid) / 8192 between greatest(32, 4 * c.relpages) and 32768
-  loop
-    begin
-      execute format('lock table %s in share update exclusive mode nowait', young);
-      execute format('analyze %s', young);
-      n := n + 1;
-    exception when lock_not_available or undefined_table then
-      null; -- autovacuum has it, or it was dropped
-    end;
-  end loop;
-  return n;
-end $$;
-comment on function posthorn.analyze_young_partitions() is
-  'Analyses partitions of the log that have become much larger, so that sessions plan anew.';
-
 create or replace view posthorn.partition_bounds as
 select c.oid::regclass as name, b.since::timestamptz, b.upto::timestamptz
 from pg_inherits i

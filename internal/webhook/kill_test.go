@@ -184,6 +184,21 @@ func TestLateSenderIsFenced(t *testing.T) {
 	}
 }
 
+// ownPool returns a pool for a test that acts as the sender, and the group of the webhooks.
+func (w *world) ownPool() (*pg.Pool, pg.Group) {
+	w.T.Helper()
+	pool, err := pg.Open(w.T.Context(), w.Pool().Config(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	w.T.Cleanup(pool.Close)
+	groups, err := pg.WebhookGroups(w.T.Context(), pool)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return pool, groups[0]
+}
+
 // An ordered webhook gets what was set aside only when no window is open that may have
 // an earlier event of the key.
 func TestOrderedRetriesWaitForEarlierWindows(t *testing.T) {
@@ -191,16 +206,8 @@ func TestOrderedRetriesWaitForEarlierWindows(t *testing.T) {
 	w := &world{testworld.New(t)}
 	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{Order: "key"})
 	ids := w.publish("e", 2, 1)
-	pool, err := pg.Open(t.Context(), w.Pool().Config(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	groups, err := pg.WebhookGroups(t.Context(), pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lead, err := pg.LeadWebhooks(t.Context(), pool, groups[0], "sender-h-1-00000001", time.Minute, 0)
+	pool, group := w.ownPool()
+	lead, err := pg.LeadWebhooks(t.Context(), pool, group, "sender-h-1-00000001", time.Minute, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,19 +244,11 @@ func TestWindowsLeftBehindComeInOrder(t *testing.T) {
 	w := &world{testworld.New(t)}
 	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{Order: "key"})
 	ids := w.publish("e", 6, 1)
-	pool, err := pg.Open(t.Context(), w.Pool().Config(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	groups, err := pg.WebhookGroups(t.Context(), pool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool, group := w.ownPool()
 	takes := func(owner string, mostEvents int, want ...[]int64) {
 		t.Helper()
 		posthorntest.Advance(t, w.Client, 2*time.Minute) // the lead of the process before is over
-		lead, err := pg.LeadWebhooks(t.Context(), pool, groups[0], owner, time.Minute, 0)
+		lead, err := pg.LeadWebhooks(t.Context(), pool, group, owner, time.Minute, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

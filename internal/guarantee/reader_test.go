@@ -266,6 +266,32 @@ func TestAReaderGetsDirectMessages(t *testing.T) {
 	equal(t, "owed", value[int](s, "select count(*) from posthorn.retries"), 0)
 }
 
+// Retries fill a part of what was asked for, or all of it. The events behind them come with the next cursors.
+func TestAReaderGetsRetriesInParts(t *testing.T) {
+	t.Parallel()
+	for _, retries := range []int{1, 4, 9} {
+		t.Run(fmt.Sprint(retries), func(t *testing.T) {
+			t.Parallel()
+			s := readers(t)
+			s.exec(`select posthorn.subscribe('default', 'test', 'mine', '{"type": "thing"}')`)
+			want := column[int64](s, "select posthorn.publish('default', 'thing') from generate_series(1, 10)")
+			want = append(want, column[int64](s, "select posthorn.publish_to('default', 'test', 'mine', 'hello') from generate_series(1, $1)", retries)...)
+			var got []int64
+			var last part
+			for p := s.readNext(nil, 4, false); p.next != nil; p = s.readNext(p.next, 4, false) {
+				if len(p.ids) > 4 {
+					t.Errorf("%d events in a part of 4", len(p.ids))
+				}
+				got, last = append(got, p.ids...), p
+			}
+			slices.Sort(got)
+			equal(t, "read", got, want)
+			s.exec(setCursor, last.next, true)
+			equal(t, "read after that", s.readNext(nil, 4, false).ids, nil)
+		})
+	}
+}
+
 // Events that a stopped subscription misses while a reader is ahead of its group are
 // handed out when the subscription is changed.
 func TestReaderGetsEventsMissedByStoppedSubscription(t *testing.T) {

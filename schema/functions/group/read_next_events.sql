@@ -29,7 +29,9 @@ declare
   owed bigint[];
   c posthorn.cursors;
   part record;
+  matches posthorn.match[];
   size int := chunk_size;
+  between_targets boolean;
   moved boolean := false;
 begin
   perform posthorn.check_claim(chunk_size, lock_for, gen_random_uuid());
@@ -51,20 +53,21 @@ begin
   end if;
   c := posthorn.reader_stands(g, cursor);
   owed := posthorn.due_retries(g, read_before, chunk_size);
-  loop
-    part := posthorn.read_part(g, c, size, chunk_size - coalesce(cardinality(owed), 0), not peek);
-    moved := moved or part.c is distinct from c;
-    -- At the end of an old target there may be newer events: only a target of this call tells.
-    exit when part.matches is not null or (part.at_end and c.target is null) or clock_timestamp() - started > interval '1 second';
+  while cardinality(owed) < chunk_size loop
+    between_targets := c.target is null;
+    part := posthorn.read_part(g, c, size, chunk_size - cardinality(owed), not peek);
     c := part.c;
+    matches := part.matches;
+    moved := true;
+    -- At the end of an old target there may be newer events: only a target of this call tells.
+    exit when matches is not null or (part.at_end and between_targets) or clock_timestamp() - started > interval '1 second';
     size := least(size * 4, 10000);
   end loop;
-  c := part.c;
   next_cursor := concat_ws('~', posthorn.cursor_text(c), coalesce(token::text, ''), array_to_string(read_before || owed, ','));
   return query
     select e.id, e.type, e.payload, e.metadata, posthorn.subscription_ids(g.id, m.subscriptions), read_next_events.next_cursor,
       s.name, e.key, e.tags, e.created_at, m.subscriptions
-    from unnest(part.matches) m
+    from unnest(matches) m
     join posthorn.events e on e.namespace_id = g.namespace_id and e.id = m.event_id
     cross join lateral (select x.name from posthorn.stream_names x where x.id = e.stream_id limit 1) s
     union all
@@ -258,9 +261,6 @@ declare
   batch posthorn.event[];
   found record;
 begin
-  if max_events <= 0 then
-    return;
-  end if;
   sight.seq := coalesce(pg_sequence_last_value('posthorn.event_id'), 0);
   step := posthorn.read_window(g, c, size, sight, '-infinity');
   c := step.c;

@@ -29,6 +29,11 @@ type Finding struct {
 	Subject   string `json:"subject,omitempty"` // the name of the group, relay or other thing that is in trouble
 	Found     string `json:"found"`
 	Advice    string `json:"advice,omitempty"`
+
+	Things     int64     `json:"things,omitempty"`  // that the finding is about: equal ones are told as one
+	Failing    bool      `json:"failing,omitempty"` // something is tried now, and fails
+	Size       int64     `json:"size,omitempty"`    // events or jobs that are concerned
+	ExaminedAt time.Time `json:"examined_at"`
 }
 
 const (
@@ -57,6 +62,10 @@ func Doctor(ctx context.Context, db DB, keepers map[string]error) []Finding {
 		}
 		for i := range found {
 			found[i].Check = cmp.Or(found[i].Check, check)
+			found[i].Things = max(found[i].Things, 1)
+			if found[i].ExaminedAt.IsZero() {
+				found[i].ExaminedAt = time.Now()
+			}
 		}
 		findings = append(findings, found...)
 	}

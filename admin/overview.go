@@ -107,12 +107,5 @@ func (a *Admin) PreviewSeek(ctx context.Context, group string, to Moment) (SeekP
 // Findings returns the results of the checks that the database makes of itself: those of
 // the installation, and those of the namespace. [Doctor] makes more checks.
 func (a *Admin) Findings(ctx context.Context) ([]Finding, error) {
-	all, err := inDatabase(ctx, a.db)
-	var findings []Finding
-	for _, f := range all {
-		if f.Namespace == "" || f.Namespace == a.namespace {
-			findings = append(findings, f)
-		}
-	}
-	return findings, err
+	return rows[Finding](ctx, a.db, "examine the namespace", "select * from posthorn.doctor(of_namespace => $1::text)", a.namespace)
 }

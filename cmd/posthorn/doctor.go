@@ -15,12 +15,13 @@ import (
 
 const doctorLong = `Examine the installation: versions, missing functions, settings, roles, open
 transactions that hold the log back, clocks, partitions, upkeep, groups and jobs
-that no worker has taken for 5 minutes, relays, imports, archives, dead rows, and
-the keys of confidential streams. Nothing is changed. It needs the rights of
+that no worker has taken for 5 minutes, projections that stand still, jobs that
+failed for good, relays, imports, archives, webhooks, schedules, dead rows, and the
+keys of confidential streams. Nothing is changed. It needs the rights of
 posthorn_admin.
 
-Each line begins with ok, warn or fail, and advice follows where there is any. A
-fail makes the exit status 1.`
+Each line begins with ok, warn or fail, and advice follows where there is any.
+Equal findings of a namespace are one line. A fail makes the exit status 1.`
 
 func newDoctor(a *app) *cobra.Command {
 	cmd := about{"doctor", "Examine the installation, and print advice", doctorLong, "  posthorn doctor --json"}.command()

@@ -21,7 +21,7 @@ var documented = map[string]struct{ roles, before string }{
 	"read.md":          {roles: "c"},
 	"nodes.md":         {roles: "ccc c c c"},
 	"observe.md":       {roles: "c pc"},
-	"operations.md":    {roles: "aaaa aa a o o", before: "begin"}, // never committed: it creates a role of the cluster
+	"operations.md":    {roles: "aaaa aaa a o o", before: "begin"}, // never committed: it creates a role of the cluster
 	"project.md":       {roles: "a", before: "create table totals (customer text); select posthorn.define_projection('default', 'totals')"},
 	"publish.md":       {roles: "p", before: "select posthorn.define_namespace('shop')"},
 	"schedule.md":      {roles: "a aa a aaaaa"},

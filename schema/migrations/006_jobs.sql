@@ -204,7 +204,7 @@ create table posthorn.finished_jobs (
 ) partition by list (month);
 comment on table posthorn.finished_jobs is 'How jobs ended that are completed, failed for good or cancelled.';
 create index finished_jobs_job on posthorn.finished_jobs (job);
-create index finished_jobs_other_end on posthorn.finished_jobs (namespace_id, status, job) where status <> 'COMPLETED';
+create index finished_jobs_other_end on posthorn.finished_jobs (namespace_id, status, job) include (finished_at) where status <> 'COMPLETED';
 create table posthorn.finished_jobs_default partition of posthorn.finished_jobs default;
 comment on table posthorn.finished_jobs_default is 'How jobs ended of months that have no partition.';
 

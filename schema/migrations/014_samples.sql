@@ -1,4 +1,4 @@
--- Numbers over the last hours, for charts: upkeep adds up what has happened once a minute.
+-- For the overview: numbers over the last hours, which upkeep adds up once a minute, and findings.
 --
 --   failures                                 attempts that failed since the last sample
 --   samples                                  a row for each minute in which something happened in a namespace
@@ -24,3 +24,15 @@ create table posthorn.samples (
   primary key (namespace_id, at)
 );
 comment on table posthorn.samples is 'What happened in each minute, by namespace; kept for three hours.';
+
+create type posthorn.finding as (
+  level text,                          -- ok, warn or fail
+  namespace text,
+  subject text,                        -- the name of the thing that is in trouble
+  found text,
+  advice text,
+  alike text,                          -- groups that no worker reads: findings that share it are told as one; null for alone
+  failing boolean,                     -- something is tried now, and fails
+  size bigint                          -- events or jobs that are concerned
+);
+comment on type posthorn.finding is 'A result of a check of the installation.';

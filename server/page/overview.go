@@ -20,7 +20,9 @@ const (
 	findingsKept  = 10 * time.Second // at least
 	recentlyDied  = 24 * time.Hour   // older dead letters are one line
 	diesNow       = time.Hour
-	fallingBehind = 60.0 // seconds, over about ten minutes
+	fallingBehind = 60.0   // seconds, over about ten minutes
+	farBehind     = 3600.0 // seconds, as the doctor sees it
+	unread        = 300.0  // seconds, as the doctor sees it
 )
 
 // overviewData is everything that the overview shows of a namespace.

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"slices"
@@ -13,12 +14,23 @@ import (
 // trouble is something that is wrong, and what to do about it.
 type trouble struct {
 	Key     string
-	Mild    bool // it works, but not for long, not fast or not safely
+	Rank    int    // what it is for the order: broken, failing or mild
+	Size    int64  // events or jobs that are concerned
 	Title   template.HTML
 	Text    template.HTML
 	Show    string // the link of the page that shows it
 	Buttons []ask
 }
+
+// The ranks of troubles.
+const (
+	broken  = iota // it does not work, or loses events
+	failing        // something is tried now, and fails
+	mild           // it works, but not for long, not fast or not safely
+)
+
+// Mild tells whether nothing fails now.
+func (t trouble) Mild() bool { return t.Rank == mild }
 
 // ask is a link to a page that asks before an action.
 type ask struct {
@@ -26,49 +38,29 @@ type ask struct {
 	Parameters  []any
 }
 
-// troublesOf lists everything that is wrong in a namespace, the worst first.
+// troublesOf lists everything that is wrong in a namespace: first what fails now, and of
+// that the largest.
 func troublesOf(r *Request, o overviewData) []trouble {
 	var all []trouble
-	known := map[string]bool{} // groups that the doctor has named
 	for _, f := range o.Findings {
-		if f.Level == admin.OK {
-			continue
+		if f.Level != admin.OK {
+			all = append(all, findingTrouble(r, f))
 		}
-		if f.Check == "groups" {
-			known[f.Subject] = true
-		}
-		all = append(all, findingTrouble(r, f))
 	}
 	all = append(all, deadTroubles(r, o.Reasons, o.Summary.Now)...)
 	for _, g := range o.Worst {
-		if !known[g.Group] && g.LagBefore != nil && g.LagSeconds > *g.LagBefore+fallingBehind && !g.Paused {
+		// The doctor names those that nobody reads, and those that are an hour behind.
+		if g.LagBefore != nil && g.LagSeconds > *g.LagBefore+fallingBehind && g.LagSeconds < farBehind && g.IdleSeconds < unread && !g.Paused {
 			all = append(all, trouble{
-				Key: "lag " + g.Group, Mild: true, Title: "Group " + text(g.Group) + " falls behind",
+				Key: "lag " + g.Group, Rank: mild, Size: g.LagEvents, Title: "Group " + text(g.Group) + " falls behind",
 				Text: template.HTML(fmt.Sprintf("%s behind, and %s ten minutes ago. %s read it. Start more workers.",
 					period(g.LagSeconds), period(*g.LagBefore), things(g.Readers, "process"))),
 				Show: r.Link("group", "name", g.Group),
 			})
 		}
 	}
-	if n := o.Summary.JobsStalled; n > 0 {
-		all = append(all, trouble{
-			Key: "stalled jobs", Mild: true, Title: template.HTML(things(n, "job") + " stalled"),
-			Text: "Their workers have sent no sign of life for 30 seconds. When their leases end, other workers get them.", Show: r.Link("jobs", "status", admin.JobProcessing),
-		})
-	}
-	if n := o.Summary.SchedulesFailing; n > 0 {
-		all = append(all, trouble{
-			Key: "failing schedules", Mild: true, Title: template.HTML(things(n, "schedule") + " failing"), Text: "They publish nothing at their times. Their pages show the errors.", Show: r.Link("schedules"),
-		})
-	}
 	slices.SortStableFunc(all, func(a, b trouble) int {
-		switch {
-		case a.Mild == b.Mild:
-			return 0
-		case b.Mild:
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(b.Size, a.Size))
 	})
 	return all
 }
@@ -76,26 +68,39 @@ func troublesOf(r *Request, o overviewData) []trouble {
 // findingTrouble shows a finding of the doctor, as sentences. The page is of one
 // namespace, so the title need not name it. Names of settings keep their letters.
 func findingTrouble(r *Request, f admin.Finding) trouble {
-	found, advice := strings.Replace(f.Found, " of namespace "+r.Namespace, "", 1), upperFirst(f.Advice)
+	found, advice := strings.NewReplacer(" of namespace "+r.Namespace, "", " in namespace "+r.Namespace, "").Replace(f.Found), upperFirst(f.Advice)
 	if f.Check != "settings" {
 		found = upperFirst(found)
 	}
-	t := trouble{Key: f.Check + " " + f.Subject + " " + f.Found, Mild: f.Level == admin.Warn, Title: text(found), Text: text(advice)}
-	switch f.Check {
-	case "groups", "subscriptions":
-		if f.Check == "groups" && f.Subject != "" {
-			t.Show = r.Link("group", "name", f.Subject)
-		} else {
-			t.Show = r.Link("groups")
-		}
-	case "jobs":
-		t.Show = r.Link("jobs", "tag", f.Subject)
-	case "webhooks":
+	t := trouble{Key: f.Check + " " + f.Subject + " " + f.Found, Rank: broken, Size: f.Size, Title: text(found), Text: text(advice)}
+	if f.Failing {
+		t.Rank = failing
+	} else if f.Level == admin.Warn {
+		t.Rank = mild
+	}
+	one := func(list, path, key string) string {
 		if f.Subject == "" {
-			t.Show = r.Link("webhooks")
-		} else {
-			t.Show = r.Link("webhook", "name", f.Subject)
+			return r.Link(list)
 		}
+		return r.Link(path, key, f.Subject)
+	}
+	switch f.Check {
+	case "groups", "projections":
+		t.Show = one(f.Check, "group", "name")
+	case "subscriptions":
+		t.Show = r.Link("groups")
+	case "jobs":
+		t.Show = one("jobs", "jobs", "tag")
+		if f.Failing {
+			t.Show = r.Link("jobs", "status", admin.JobProcessing)
+		}
+	case "failed jobs":
+		t.Show = r.Link("jobs", "status", admin.JobFailed)
+		t.Buttons = []ask{{"jobs/retry", "Retry all…", []any{"status", admin.JobFailed}}}
+	case "webhooks":
+		t.Show = one("webhooks", "webhook", "name")
+	case "schedules":
+		t.Show = one("schedules", "schedule", "name")
 	case "relays", "archives", "imports":
 		t.Show = r.Link("relays")
 	case "confidential streams":
@@ -132,15 +137,19 @@ func deadTroubles(r *Request, reasons []admin.DeadLetterReason, now time.Time) [
 		if d.LastError != "" {
 			about += ": <code>" + short(d.LastError) + "</code>"
 		}
+		rank := failing
+		if now.Sub(d.LastFailedAt) > diesNow {
+			rank = mild
+		}
 		filter := []any{"group", d.Group, "subscription", d.Subscription, "reason", d.Reason}
 		all = append(all, trouble{
-			Key: fmt.Sprintf("dead %q", []string{d.Group, d.Subscription, d.Reason}), Mild: now.Sub(d.LastFailedAt) > diesNow, Title: title, Text: about,
+			Key: fmt.Sprintf("dead %q", []string{d.Group, d.Subscription, d.Reason}), Rank: rank, Size: d.DeadLetters, Title: title, Text: about,
 			Show: r.Link("dead-letters", filter...), Buttons: []ask{{"dead-letters/redrive", "Redrive " + count(d.DeadLetters) + "…", filter}},
 		})
 	}
 	if older > 0 {
 		all = append(all, trouble{
-			Key: "older dead letters", Mild: true, Title: template.HTML(things(older, "other dead letter")),
+			Key: "older dead letters", Rank: mild, Size: older, Title: template.HTML(things(older, "other dead letter")),
 			Text: "Redrive those that are owed, and discard the others.", Show: r.Link("dead-letters"),
 		})
 	}

@@ -1,8 +1,11 @@
 -- What is wrong with an installation, and what to do. Each check reads a bounded number of rows: never the log, and at
 -- most some thousand rows of a table that grows with the backlog.
 
-create or replace function posthorn.doctor(deadline interval default '10 seconds')
-returns table (level text, "check" text, namespace text, subject text, found text, advice text)
+create or replace function posthorn.doctor(deadline interval default '10 seconds', of_namespace text default null)
+returns table (
+  level text, "check" text, namespace text, subject text, found text, advice text, things bigint, failing boolean, size bigint,
+  examined_at timestamptz
+)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '1s'
@@ -13,70 +16,92 @@ declare
   began constant timestamptz := clock_timestamp();
   name text;
 begin
+  if of_namespace is not null then
+    perform posthorn.namespace_id(of_namespace);
+  end if;
   foreach name in array array[
-    'settings', 'roles', 'cluster', 'held-back log', 'partitions', 'upkeep', 'groups', 'subscriptions',
-    'relays', 'webhooks', 'archives', 'imports', 'jobs', 'bloat', 'confidential streams']
+    'settings', 'roles', 'cluster', 'held-back log', 'partitions', 'upkeep', 'groups', 'projections', 'subscriptions',
+    'relays', 'webhooks', 'archives', 'imports', 'jobs', 'failed jobs', 'schedules', 'bloat', 'confidential streams']
   loop
     if clock_timestamp() - began > doctor.deadline then
       return query select 'warn', name, null::text, null::text,
         'not examined: the other checks took ' || posthorn.in_words(clock_timestamp() - began),
-        'give it more time: select * from posthorn.doctor(''1 minute'')';
+        'give it more time: select * from posthorn.doctor(''1 minute'')', 1::bigint, false, 0::bigint, posthorn.now();
       continue;
     end if;
     begin
-      return query select f.level, name, f.namespace, f.subject, f.found, f.advice from posthorn.findings(name) f;
+      return query
+        select f.level, name, f.namespace, f.subject, f.found, f.advice, f.things, f.failing, f.size, posthorn.now()
+        from posthorn.findings(name, of_namespace) f;
     exception when others then -- the other checks still help
       return query select 'fail', name, null::text, null::text, 'could not be examined: ' || sqlerrm,
-        'run it as the owner of the schema, or as a role with posthorn_admin';
+        'run it as the owner of the schema, or as a role with posthorn_admin', 1::bigint, false, 0::bigint, posthorn.now();
     end;
   end loop;
 end $$;
-comment on function posthorn.doctor(interval) is
-  'Examines the installation. Level ok: nothing to do; warn: it works, but not for long, not fast or not safely; fail: it does not work, or loses events.';
+comment on function posthorn.doctor(interval, text) is
+  'Examines the installation, or with a namespace what concerns it. Level ok: nothing to do; warn: it works, but not for long, not fast or not safely; fail: it does not work, or loses events. A row is about as many things as it says: equal findings of a namespace are one. failing: something is tried now, and fails.';
 
--- The row with level ok is for a check that has found nothing else.
-create or replace function posthorn.findings(check_name text)
-returns table (level text, namespace text, subject text, found text, advice text)
+-- The row with level ok is for a check that has found nothing else. Of each kind of finding the ten worst namespaces are
+-- shown; with a namespace nothing is left out.
+create or replace function posthorn.findings(check_name text, of_namespace text default null)
+returns table (level text, namespace text, subject text, found text, advice text, things bigint, failing boolean, size bigint)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  with f as (
-    select x.*, row_number() over () as n, count(*) filter (where x.level <> 'ok') over () as troubles, min(x.level) filter (where x.level <> 'ok') over () as worst
-    from posthorn.examine(findings.check_name) x
+  with x as materialized (
+    select x.*, row_number() over () as n, bool_or(x.level <> 'ok') over () as trouble
+    from posthorn.examine(findings.check_name, findings.of_namespace) x
+  ), f as materialized (
+    select x.level, x.namespace, x.alike, array_agg(x.subject order by x.n) as subjects, (array_agg(x.found order by x.n))[1] as worst,
+      (array_agg(x.advice order by x.n))[1] as advice, count(*) as things, bool_or(x.failing) as failing, coalesce(sum(x.size), 0)::bigint as size,
+      row_number() over (partition by x.level, x.alike order by bool_or(x.failing) desc, sum(x.size) desc nulls last, min(x.n)) as place
+    from x where (x.level <> 'ok') = x.trouble
+    group by x.level, x.namespace, x.alike, case when x.alike is null then x.n end
   )
-  select f.level, f.namespace, f.subject, f.found, f.advice from f
-  where case when f.troubles = 0 then f.level = 'ok' else f.level <> 'ok' and f.n <= 10 end
+  (select f.level, f.namespace, case when f.things = 1 then f.subjects[1] end,
+    case when f.things = 1 then f.worst
+      else format('%s %s in namespace %s: %s%s; the first: %s', f.things, f.alike, f.namespace, array_to_string(f.subjects[:5], ', '),
+        ' and ' || nullif(greatest(f.things - 5, 0), 0) || ' more', f.worst) end,
+    f.advice, f.things, f.failing, f.size
+  from f where f.alike is null or f.place <= 10
+  order by f.failing desc, f.size desc, f.place)
   union all
-  select distinct f.worst, null, null, 'at least ' || f.troubles - 10 || ' more like them', 'correct those first, and examine again' from f where f.troubles > 10
+  select f.level, null, null, format('%s in %s more namespaces', f.alike, count(*)), 'look at one: select * from posthorn.doctor(of_namespace => ''NAME'')',
+    sum(f.things)::bigint, bool_or(f.failing), sum(f.size)::bigint
+  from f where f.alike is not null and f.place > 10 group by f.level, f.alike
 $$;
-comment on function posthorn.findings(text) is 'The findings of one check, the first ten of them.';
+comment on function posthorn.findings(text, text) is 'The findings of one check: equal ones of a namespace are told as one, with the first five names.';
 
-create or replace function posthorn.examine(check_name text)
-returns table (level text, namespace text, subject text, found text, advice text)
+create or replace function posthorn.examine(check_name text, of_namespace text default null)
+returns setof posthorn.finding
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
   case check_name
-    when 'settings' then return query select * from posthorn.examine_settings();
-    when 'roles' then return query select * from posthorn.examine_roles();
-    when 'cluster' then return query select * from posthorn.examine_cluster();
-    when 'bloat' then return query select * from posthorn.examine_bloat();
-    when 'held-back log' then return query select * from posthorn.examine_transactions();
-    when 'partitions' then return query select * from posthorn.examine_partitions();
-    when 'upkeep' then return query select * from posthorn.examine_upkeep();
-    when 'groups' then return query select * from posthorn.examine_groups();
-    when 'subscriptions' then return query select * from posthorn.examine_subscriptions();
-    when 'relays' then return query select * from posthorn.examine_writers('relay');
-    when 'webhooks' then return query select * from posthorn.examine_webhooks();
-    when 'archives' then return query select * from posthorn.examine_writers('archive');
-    when 'imports' then return query select * from posthorn.examine_imports();
-    when 'jobs' then return query select * from posthorn.examine_jobs();
-    when 'confidential streams' then return query select * from posthorn.examine_sealing();
+    when 'settings' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_settings() x;
+    when 'roles' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_roles() x;
+    when 'cluster' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_cluster() x;
+    when 'bloat' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_bloat() x;
+    when 'held-back log' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_transactions() x;
+    when 'partitions' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_partitions() x;
+    when 'upkeep' then return query select x.*, null::text, false, 0::bigint from posthorn.examine_upkeep() x;
+    when 'groups' then return query select * from posthorn.examine_groups(of_namespace);
+    when 'projections' then return query select * from posthorn.examine_projections(of_namespace);
+    when 'subscriptions' then return query select * from posthorn.examine_subscriptions(of_namespace);
+    when 'relays' then return query select * from posthorn.examine_writers('relay', of_namespace);
+    when 'webhooks' then return query select * from posthorn.examine_webhooks(of_namespace);
+    when 'archives' then return query select * from posthorn.examine_writers('archive', of_namespace);
+    when 'imports' then return query select * from posthorn.examine_imports(of_namespace);
+    when 'jobs' then return query select * from posthorn.examine_jobs(of_namespace);
+    when 'failed jobs' then return query select * from posthorn.examine_failed_jobs(of_namespace);
+    when 'schedules' then return query select * from posthorn.examine_schedules(of_namespace);
+    when 'confidential streams' then return query select * from posthorn.examine_sealing(of_namespace);
     else raise 'there is no check %', to_json(check_name) using errcode = 'PH004';
   end case;
 end $$;
-comment on function posthorn.examine(text) is 'All findings of one check, those with trouble first.';
+comment on function posthorn.examine(text, text) is 'All findings of one check, those with trouble first, the worst of each kind first.';
 
 create or replace function posthorn.in_words(period interval)
 returns text

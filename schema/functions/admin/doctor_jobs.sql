@@ -1,25 +1,29 @@
 -- For each namespace, tag and priority the first ready job: the index finds the next such group by one step.
-create or replace function posthorn.first_ready_jobs()
+create or replace function posthorn.first_ready_jobs(of_namespace text default null)
 returns table (namespace_id int, tag text, rank int, due_at timestamptz)
 language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
-  with recursive f as (
-    (select r.namespace_id, r.tag, r.rank, r.due_at from posthorn.ready_jobs r order by r.namespace_id, r.tag, r.rank, r.due_at limit 1)
+  with recursive among as materialized (
+    select min(n.id) as first, max(n.id) as last from posthorn.namespaces n where of_namespace is null or n.namespace = of_namespace
+  ), f as (
+    (select r.namespace_id, r.tag, r.rank, r.due_at from posthorn.ready_jobs r
+    where r.namespace_id between (select a.first from among a) and (select a.last from among a)
+    order by r.namespace_id, r.tag, r.rank, r.due_at limit 1)
     union all
     select n.* from f cross join lateral (
       select r.namespace_id, r.tag, r.rank, r.due_at from posthorn.ready_jobs r
-      where (r.namespace_id, r.tag, r.rank) > (f.namespace_id, f.tag, f.rank)
+      where (r.namespace_id, r.tag, r.rank) > (f.namespace_id, f.tag, f.rank) and r.namespace_id <= (select a.last from among a)
       order by r.namespace_id, r.tag, r.rank, r.due_at limit 1) n
   )
   select * from f limit 10000
 $$;
-comment on function posthorn.first_ready_jobs() is 'The longest due job of each namespace, tag and priority.';
+comment on function posthorn.first_ready_jobs(text) is 'The longest due job of each namespace, tag and priority.';
 
 -- Jobs that have been due for 5 minutes and that a worker could take: no tag of theirs is paused or at its limit. Of each
--- tag and priority the first hundred are looked at.
-create or replace function posthorn.untaken_jobs()
+-- namespace the hundred tags and priorities are looked at that are due longest, and of each the first hundred jobs.
+create or replace function posthorn.untaken_jobs(of_namespace text default null)
 returns table (namespace_id int, tag text, jobs bigint, due_at timestamptz)
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -28,7 +32,11 @@ as $$
   with full_tags as materialized (
     select l.namespace_id, l.tag from posthorn.job_limits l where posthorn.tag_room(l, posthorn.now()) <= 0
   ), late as materialized (
-    select f.* from posthorn.first_ready_jobs() f where f.due_at < posthorn.now() - interval '5 minutes' order by f.due_at limit 200
+    select f.*
+    from (
+      select x.*, row_number() over (partition by x.namespace_id order by x.due_at) as nth
+      from posthorn.first_ready_jobs(of_namespace) x where x.due_at < posthorn.now() - interval '5 minutes') f
+    where f.nth <= 100
   )
   select late.namespace_id, late.tag, sum(r.jobs)::bigint, min(r.due_at)
   from late cross join lateral (
@@ -49,35 +57,82 @@ as $$
   where r.jobs > 0
   group by late.namespace_id, late.tag
 $$;
-comment on function posthorn.untaken_jobs() is 'Jobs by tag that have been due for 5 minutes, and that no limit holds back.';
+comment on function posthorn.untaken_jobs(text) is 'Jobs by tag that have been due for 5 minutes, and that no limit holds back.';
 
-create or replace function posthorn.examine_jobs()
-returns table (level text, namespace text, subject text, found text, advice text)
+-- Of each namespace the 10,000 newest of them are looked at.
+create or replace function posthorn.examine_failed_jobs(of_namespace text default null)
+returns setof posthorn.finding
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+  (select 'warn', n.namespace, null, format('%s in namespace %s failed for good in the last day, the last one %s ago%s',
+      posthorn.counted(f.jobs, 'job', 10000), n.namespace, posthorn.in_words(posthorn.now() - l.finished_at), ': ' || nullif(left(l.error_message, 500), '')),
+    format('look: posthorn --namespace %s jobs list --status failed; then, with each id: posthorn --namespace %1$s jobs retry ID', n.namespace),
+    'jobs that failed for good', l.finished_at > posthorn.now() - interval '1 hour', f.jobs
+  from posthorn.namespaces n
+  cross join lateral (
+    select count(*) as jobs, max(x.finished_at) as last_at
+    from (
+      select y.finished_at from posthorn.finished_jobs y
+      where y.namespace_id = n.id and y.status <> 'COMPLETED' and y.status = 'FAILED'
+      order by y.namespace_id desc, y.status desc, y.job desc limit 10000) x
+    where x.finished_at > posthorn.now() - interval '1 day') f
+  cross join lateral (
+    select y.finished_at, y.error_message from posthorn.finished_jobs y
+    where y.namespace_id = n.id and y.status <> 'COMPLETED' and y.status = 'FAILED' and y.finished_at = f.last_at
+    order by y.namespace_id desc, y.status desc, y.job desc limit 1) l
+  where f.jobs > 0 and (of_namespace is null or n.namespace = of_namespace))
+  union all
+  select 'ok', null, null, 'none failed for good in the last day', null, null, false, 0
+$$;
+comment on function posthorn.examine_failed_jobs(text) is 'Jobs that failed for good in the last day, by namespace.';
+
+create or replace function posthorn.examine_jobs(of_namespace text default null)
+returns setof posthorn.finding
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   (select 'warn', n.namespace, nullif(u.tag, ''), format('%s %s in namespace %s have waited for a worker, the oldest for %s',
       posthorn.counted(u.jobs, 'job', 100), case when u.tag = '' then 'without tags' else 'tagged ' || u.tag end, n.namespace,
       posthorn.in_words(posthorn.now() - u.due_at)),
-    'start workers for them, or more'
-  from posthorn.untaken_jobs() u join posthorn.namespaces n on n.id = u.namespace_id
+    'start workers for them, or more', 'tags with jobs that no worker takes', false, u.jobs
+  from posthorn.untaken_jobs(of_namespace) u join posthorn.namespaces n on n.id = u.namespace_id
   order by u.due_at)
   union all
   select 'warn', n.namespace, null, format('%s in namespace %s are stalled: their workers have sent no heartbeat for up to %s',
       posthorn.counted(count(*), 'job'), n.namespace, posthorn.in_words(posthorn.now() - min(r.seen_at))),
-    format('look: posthorn --namespace %s jobs list --stalled; other workers get them when their leases expire', n.namespace)
+    format('look: posthorn --namespace %s jobs list --stalled; other workers get them when their leases expire', n.namespace),
+    'stalled jobs', true, count(*)
   from posthorn.running_jobs r join posthorn.namespaces n on n.id = r.namespace_id
-  where r.seen_at < posthorn.now() - interval '30 seconds'
+  where r.seen_at < posthorn.now() - interval '30 seconds' and (of_namespace is null or n.namespace = of_namespace)
   group by n.namespace
   union all
   select 'ok', null, null, case when due.jobs = 0 then 'none waits for a worker'
       else posthorn.counted(due.jobs, 'job', 10000) || ' wait for a worker, the oldest for ' || posthorn.in_words(posthorn.now() - first.due_at) end
     || case when parked.jobs > 0 then '; ' || posthorn.counted(parked.jobs, 'job', 10000) || ' are held back by tags that are paused or at their limit'
-      else '' end, null
+      else '' end, null, null, false, 0
   from (
       select count(distinct x.job) as jobs
       from (select r.job from posthorn.ready_jobs r where r.due_at <= posthorn.now() limit 10000) x) due
-    cross join (select min(f.due_at) as due_at from posthorn.first_ready_jobs() f) first
+    cross join (select min(f.due_at) as due_at from posthorn.first_ready_jobs(of_namespace) f) first
     cross join (select count(*) as jobs from (select from posthorn.parked_jobs limit 10000) x) parked
 $$;
-comment on function posthorn.examine_jobs() is 'Jobs that no worker takes, and jobs whose workers are silent.';
+comment on function posthorn.examine_jobs(text) is 'Jobs that no worker takes, and jobs whose workers are silent.';
+
+create or replace function posthorn.examine_schedules(of_namespace text default null)
+returns setof posthorn.finding
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  (select 'warn', s.namespace, s.name, format('schedule %s of namespace %s fails, %s in a row: %s', posthorn.shell_word(s.name), s.namespace,
+      posthorn.counted(s.failures, 'time'), left(s.last_error, 500)),
+    'look: ' || posthorn.command_line(s.namespace, 'schedules show', s.name), 'schedules that fail', true, s.failures
+  from posthorn.schedules s
+  where s.state = 'failing' and (of_namespace is null or s.namespace = of_namespace)
+  order by s.failures desc, s.name)
+  union all
+  select 'ok', null, null, 'none fails', null, null, false, 0
+$$;
+comment on function posthorn.examine_schedules(text) is 'Schedules that publish nothing at their times.';

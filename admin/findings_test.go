@@ -1,0 +1,159 @@
+package admin_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// Equal findings of a namespace are one, with their number and the first five names.
+func TestEqualFindingsAreOne(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t),
+		"select posthorn.define_group('default', 'g' || i) from generate_series(1, 12) i", "select posthorn.define_group('default', 'well')", publish, later,
+		"select posthorn.settle(lease, attempt) from posthorn.claim('default', 'well', 'w')")
+	f := findingOf(t, admin.Doctor(t.Context(), conn, nil), "groups")
+	want := "12 groups that no worker reads in namespace default: g1, g10, g11, g12, g2 and 7 more; the first: group g1 of namespace default has 1 event to read"
+	if !strings.HasPrefix(f.Found, want) || f.Things != 12 || f.Subject != "" || f.Failing || f.Advice == "" {
+		t.Errorf("found %+v; want %q", f, want)
+	}
+	if f.ExaminedAt.Before(time.Now().Add(time.Hour)) { // the database's time, which is two hours later
+		t.Errorf("examined at %v", f.ExaminedAt)
+	}
+}
+
+// A namespace with many findings hides none of another.
+func TestFindingsOfEachNamespace(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t), "select posthorn.define_namespace('zoo')",
+		"select posthorn.define_group('default', 'g' || i) from generate_series(1, 12) i", "select posthorn.define_group('zoo', 'lion')",
+		publish, "select posthorn.publish('zoo', 'a')",
+		"select posthorn.enqueue('default', 'a', tags => array['t' || i], run_at => posthorn.now() - interval '1 day') from generate_series(1, 250) i",
+		"select posthorn.enqueue('zoo', 'a', run_at => posthorn.now() - interval '1 hour')", later)
+	for _, all := range [][]admin.Finding{admin.Doctor(t.Context(), conn, nil), findings(t, admin.New(conn, "zoo"))} {
+		var found []string
+		for _, f := range all {
+			if f.Namespace == "zoo" {
+				found = append(found, f.Found)
+			}
+		}
+		if s := strings.Join(found, "\n"); len(found) != 2 || !strings.Contains(s, "group lion of namespace zoo") || !strings.Contains(s, "1 job without tags in namespace zoo") {
+			t.Errorf("found of zoo: %q", found)
+		}
+	}
+	for _, f := range findings(t, admin.New(conn, "zoo")) {
+		if f.Namespace == "default" {
+			t.Errorf("of another namespace: %+v", f)
+		}
+	}
+	if _, err := admin.New(conn, "nowhere").Findings(t.Context()); err == nil {
+		t.Error("a namespace that does not exist has findings")
+	}
+}
+
+// Of many namespaces in the same trouble the doctor of all names ten.
+func TestFindingsOfManyNamespaces(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t), "select posthorn.define_namespace('n' || i) from generate_series(10, 24) i",
+		"select posthorn.define_group('n' || i, 'g') from generate_series(10, 24) i", "select posthorn.publish('n' || i, 'a') from generate_series(10, 24) i", later)
+	var found []admin.Finding
+	for _, f := range admin.Doctor(t.Context(), conn, nil) {
+		if f.Check == "groups" {
+			found = append(found, f)
+		}
+	}
+	if n := len(found); n != 11 || found[10].Found != "groups that no worker reads in 5 more namespaces" || found[10].Things != 5 {
+		t.Errorf("found %d: %+v", n, found)
+	}
+}
+
+// Something that is tried now and fails is told at once, and is marked.
+func TestFindingsThatFailNow(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		check, found string
+		size         int64
+		illness      []string
+	}{
+		"webhook": {"webhooks", "webhook crm of namespace default fails for 0s: 503", 3, []string{
+			aWebhook, "update posthorn.webhooks set failing_since = posthorn.now(), failures = 1, last_error = '503'",
+			"insert into posthorn.retries select group_id, i, name, 1, posthorn.now() + interval '1 minute' from posthorn.webhooks, generate_series(1, 3) i",
+		}},
+		"projection": {"projections", "projection totals of namespace default stands still at event 1, which it cannot apply: attempt 1 failed 0s ago: no column b", 1, []string{
+			"select posthorn.define_projection('default', 'totals')", publish,
+			"select posthorn.fail_projection(lease, attempt, 1, 'no column b') from posthorn.claim('default', 'totals', 'w')",
+		}},
+		"jobs": {"failed jobs", "800 jobs in namespace default failed for good in the last day, the last one 0s ago: no route to host", 800, []string{
+			"select posthorn.enqueue('default', 'a', max_retries => 0) from generate_series(1, 800)",
+			"select posthorn.fail_job(j.id, 'w', 'no route to host') from posthorn.claim_jobs('default', 'w', '{}', 800) j",
+		}},
+		"schedule": {"schedules", "schedule nightly of namespace default fails, 2 times in a row: no such stream", 2, []string{
+			"select posthorn.schedule('default', 'nightly', '@daily', 'e')",
+			"update posthorn.scheduled_tasks set failures = 2, last_error = 'no such stream'",
+		}},
+		"relay": {"relays", "relay r of namespace default cannot write: no broker", 0, []string{
+			relay, "insert into posthorn.retries (group_id, event_id, attempts, due_at, error) select group_id, 1, 1, now(), 'no broker' from posthorn.relays",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn := connect(t, posthorntest.Database(t), test.illness...)
+			f := findingOf(t, findings(t, admin.New(conn, "default")), test.check)
+			// How long ago it was depends on the machine.
+			if f.Level != admin.Warn || !f.Failing || !sameButSeconds(f.Found, test.found) || f.Size != test.size {
+				t.Errorf("found %+v; want %q of size %d", f, test.found, test.size)
+			}
+		})
+	}
+}
+
+// Jobs that failed for good long ago are no trouble of today.
+func TestOldFailedJobsAreNoFinding(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t), "select posthorn.enqueue('default', 'a', max_retries => 0)",
+		"select posthorn.fail_job(j.id, 'w', 'gone') from posthorn.claim_jobs('default', 'w', '{}') j", later)
+	if f := findingOf(t, findings(t, admin.New(conn, "default")), "failed jobs"); f.Level != admin.Warn || f.Failing {
+		t.Errorf("two hours later: %+v", f)
+	}
+	if _, err := conn.Exec(t.Context(), strings.Replace(later, "2 hours", "25 hours", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if f := findingOf(t, findings(t, admin.New(conn, "default")), "failed jobs"); f.Level != admin.OK {
+		t.Errorf("a day later: %+v", f)
+	}
+}
+
+func findings(t *testing.T, a *admin.Admin) []admin.Finding {
+	t.Helper()
+	all, err := a.Findings(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// findingOf returns the first finding of a check.
+func findingOf(t *testing.T, all []admin.Finding, check string) admin.Finding {
+	t.Helper()
+	for _, f := range all {
+		if f.Check == check {
+			return f
+		}
+	}
+	t.Fatalf("there is no finding of %s in %+v", check, all)
+	return admin.Finding{}
+}
+
+// sameButSeconds compares texts in which 0s stands for some seconds.
+func sameButSeconds(got, want string) bool {
+	for i := range 60 {
+		if got == strings.Replace(want, "0s", fmt.Sprintf("%ds", i), 1) {
+			return true
+		}
+	}
+	return false
+}

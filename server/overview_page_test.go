@@ -1,0 +1,67 @@
+package server
+
+import (
+	"html"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// aBadNight puts a shop into all kinds of trouble at once: groups that nobody reads, a
+// relay without its broker, and a webhook, a projection and jobs that fail.
+func (s *served) aBadNight(t testing.TB) {
+	t.Helper()
+	s.bury(t, "billing", 3, "503 from bank.example")
+	for _, sql := range []string{
+		`select posthorn.define_group('default', 'unread-' || i) from generate_series(1, 10) i`,
+		`select posthorn.publish('default', 'order.placed', stream => 'orders') from generate_series(1, 900)`,
+	} {
+		s.exec(t, sql)
+	}
+	posthorntest.Advance(t, s.ph, 50*time.Minute)
+	for _, sql := range []string{
+		`select posthorn.define_relay('default', 'to-redis')`,
+		`insert into posthorn.retries (group_id, event_id, attempts, due_at, error, failed_at)
+			select group_id, 1, 1, posthorn.now() + interval '1 minute', 'connection refused', posthorn.now() from posthorn.relays`,
+		`select posthorn.create_webhook('default', 'hook-' || i, '{"url": "https://example.com"}') from generate_series(1, 3) i`,
+		`update posthorn.webhooks set failing_since = posthorn.now(), failures = 1, last_error = 'the endpoint answered 503'`,
+		`select posthorn.define_projection('default', 'totals')`,
+		`select posthorn.fail_projection(lease, attempt, 1, 'no column b') from posthorn.claim('default', 'totals', 'w', 1)`,
+		`select posthorn.enqueue('default', 'mail', max_retries => 0) from generate_series(1, 800)`,
+		`select posthorn.fail_job(j.id, 'w', 'no route to host') from posthorn.claim_jobs('default', 'w', '{}', 800) j`,
+	} {
+		s.exec(t, sql)
+	}
+}
+
+var cardTitle = regexp.MustCompile(`<section class="finding[^>]*><p><strong>(.*?)</strong>`)
+
+// First comes what fails now, and of that the largest; what is alike is one card.
+func TestOverviewAtNight(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.aBadNight(t)
+	page := s.visit(t).get("/").want(t, 200)
+	var titles []string
+	for _, found := range cardTitle.FindAllStringSubmatch(page.body, -1) {
+		titles = append(titles, html.UnescapeString(regexp.MustCompile("<[^>]*>").ReplaceAllString(found[1], "")))
+	}
+	for i, want := range []string{
+		"Projection totals stands still at event 1",
+		"Relay to-redis cannot write: connection refused",
+		"800 jobs failed for good in the last day",
+		"Group billing: 3 dead letters",
+		"3 webhooks that fail: hook-1, hook-2, hook-3; the first: webhook hook-1 fails for",
+		"11 groups that no worker reads: billing, unread-1, unread-10, unread-2, unread-3 and 6 more; the first: group billing has 900 events",
+	} {
+		if len(titles) <= i || !strings.HasPrefix(titles[i], want) {
+			t.Errorf("card %d is not %q; the cards are\n%s", i, want, strings.Join(titles, "\n"))
+		}
+	}
+	if !regexp.MustCompile(`Checked <time `).MatchString(page.body) {
+		t.Error("the page does not say when it looked for them")
+	}
+}

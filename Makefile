@@ -1,9 +1,10 @@
-.PHONY: help up build test stress torture bench lint generate
+.PHONY: help up build test stress mutants torture bench lint generate
 .DEFAULT_GOAL := help
 
 # FOR is how long each part of torture runs.
 FOR ?= 10m
-# ROUNDS is how often stress runs each package; ONLY selects packages by a part of their path.
+# ROUNDS is how often stress runs each package; ONLY selects packages by a part of their path,
+# and mutants by a part of their name or file.
 ROUNDS ?= 30
 ONLY ?=
 ARGS ?=
@@ -28,6 +29,10 @@ test: ## runs the tests on the installed Postgres (15 or newer), and those that 
 stress: ## runs each package's tests ROUNDS=30 times on a busy machine; continues an interrupted run
 	@scripts/deps
 	@go run ./internal/testrun -stress $(ROUNDS) -only "$(ONLY)"
+
+mutants: ## breaks the code in small ways, one at a time, and prints those that no test notices; ONLY=settle; before a release
+	@scripts/deps
+	@go run ./internal/mutants -only "$(ONLY)"
 
 torture: ## kills workers, brokers and Postgres, and checks every event and job; PART=log, jobs or pipeline, each FOR=10m
 	@scripts/deps

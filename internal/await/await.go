@@ -5,12 +5,27 @@ package await
 
 import (
 	"context"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 )
 
-// Limit is how long a test waits for a condition before it fails.
-const Limit = 2 * time.Minute
+// Limit is how long a test waits for a condition before it fails: two minutes, or the
+// duration in the environment variable POSTHORN_TEST_WAIT, with which make mutants lets
+// tests of broken code fail soon.
+var Limit = limit(os.Getenv("POSTHORN_TEST_WAIT"))
+
+func limit(given string) time.Duration {
+	if given == "" {
+		return 2 * time.Minute
+	}
+	d, err := time.ParseDuration(given)
+	if err != nil || d <= 0 {
+		panic("POSTHORN_TEST_WAIT is " + strconv.Quote(given) + ", not a duration")
+	}
+	return d
+}
 
 // pollInterval is the pause between two checks of a condition.
 const pollInterval = 2 * time.Millisecond

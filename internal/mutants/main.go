@@ -1,0 +1,77 @@
+// Command mutants checks that the tests notice plausible bugs. It makes one small
+// change at a time, runs the tests that ought to fail, and prints the changes that none
+// of them notices: the survivors.
+//
+//	go run ./internal/mutants                 all mutants; continues an interrupted run
+//	go run ./internal/mutants -only settle    those whose name or file contains settle
+//
+// The mutants are listed in the text files of this directory:
+//
+//	mutant: settle accepts a lost lease
+//	file: schema/functions/group/settle.sql
+//	promise: a lease that was lost cannot be settled
+//	tests: internal/guarantee TestLateSettleIsRefusedAndChangesNothing
+//	- the text, which occurs once in the file,
+//	- verbatim, each line after a minus sign and a space
+//	+ the replacement; without it, the text is left out
+//
+// "tests" may be repeated for several packages. A mutant that no test notices has a
+// line "survives" with the reason.
+//
+// The checkout is never changed. A changed function of SQL is applied to the database
+// that tests copy, so nothing is compiled; a changed file of any other kind replaces
+// the original while the tests are compiled (go build -overlay).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	only := flag.String("only", "", "only the mutants whose name or file contains this")
+	verbose := flag.Bool("v", false, "print the output of the tests")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *only, *verbose); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, only string, verbose bool) error {
+	all, err := loadMutants(data)
+	if err != nil {
+		return err
+	}
+	if problems := checkAll(".", all); len(problems) > 0 {
+		return errors.Join(problems...)
+	}
+	selected := slices.DeleteFunc(slices.Clone(all), func(m mutant) bool {
+		return !strings.Contains(m.name, only) && !strings.Contains(m.file, only)
+	})
+	results, err := openResults(ctx)
+	if err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(slices.Clone(selected), func(m mutant) bool { _, has := results.of(m); return has })
+	if len(left) > 0 {
+		w, err := newWorkshop(ctx, verbose)
+		if err != nil {
+			return err
+		}
+		defer w.close()
+		if err := w.tryAll(ctx, left, results); err != nil {
+			return err
+		}
+	}
+	return results.print(os.Stdout, selected)
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Each mutant changes a text that is there once, and names tests that exist.
+func TestMutantsAreValid(t *testing.T) {
+	t.Parallel()
+	all, err := loadMutants(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range checkAll("../..", all) {
+		t.Error(problem)
+	}
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	all, err := parse("jobs.txt", `# Jobs.
+
+mutant: a
+file: a.sql
+promise: holds
+tests: internal/guarantee TestA TestB/C
+tests: archive TestD
+- one
+-   two
++ three
+
+mutant: b
+file: b.go
+survives: nobody can tell
+- four
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []mutant{
+		{place: "jobs.txt:3", name: "a", file: "a.sql", promise: "holds", text: "one\n  two", replacement: "three",
+			tests: []testName{{"internal/guarantee", "TestA"}, {"internal/guarantee", "TestB/C"}, {"archive", "TestD"}}},
+		{place: "jobs.txt:12", name: "b", file: "b.go", survives: "nobody can tell", text: "four"},
+	}
+	if diff := cmp.Diff(want, all, cmp.AllowUnexported(mutant{}, testName{})); diff != "" {
+		t.Errorf("parsed (-want +got):\n%s", diff)
+	}
+	if got, want := pattern(all[0].tests, "internal/guarantee"), "^TestA$|^TestB$/^C$"; got != want {
+		t.Errorf("pattern %q, want %q", got, want)
+	}
+	if _, err := parse("x.txt", "mutant: a\nfiel: b"); err == nil {
+		t.Error("a field that is not known is accepted")
+	}
+}
+
+func TestWrongMutantsAreRefused(t *testing.T) {
+	t.Parallel()
+	right := mutant{name: "right", file: "mutant.go", promise: "p", text: "package main", replacement: "package other",
+		tests: []testName{{".", "TestParse"}}}
+	if problems := checkAll(".", []mutant{right}); len(problems) > 0 {
+		t.Error(problems)
+	}
+	for name, change := range map[string]func(m *mutant){
+		"text that is missing": func(m *mutant) { m.text = "packages " + "main" },
+		"text that is twice":   func(m *mutant) { m.text = "return" },
+		"no change":            func(m *mutant) { m.replacement = m.text },
+		"no promise":           func(m *mutant) { m.promise = "" },
+		"no tests":             func(m *mutant) { m.tests = nil },
+		"unknown test":         func(m *mutant) { m.tests[0].name = "TestPars" },
+		"unknown file":         func(m *mutant) { m.file = "none.go" },
+	} {
+		wrong := right
+		wrong.tests = []testName{{".", "TestParse"}}
+		change(&wrong)
+		if problems := checkAll(".", []mutant{wrong}); len(problems) != 1 {
+			t.Errorf("%s: %v", name, problems)
+		}
+	}
+	if problems := checkAll(".", []mutant{right, right}); len(problems) != 2 {
+		t.Errorf("the same twice: %v", problems)
+	}
+}
+
+// A run fails with a survivor, and with too many that have a reason.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	r := &results{all: map[string]result{"a": {Noticed: "TestA"}, "b": {Error: "no test failed"}}}
+	for _, test := range []struct {
+		mutants []mutant
+		line    string
+		passes  bool
+	}{
+		{[]mutant{{name: "a"}}, "mutants: 1 of 1 noticed, 0 survived with a reason, 0 survived\n", true},
+		{[]mutant{{name: "a"}, {name: "b"}}, "mutants: 1 of 2 noticed, 0 survived with a reason, 1 survived\n", false},
+		{[]mutant{{name: "a"}, {name: "b", survives: "so"}}, "mutants: 1 of 2 noticed, 1 survived with a reason, 0 survived\n", false},
+		{[]mutant{{name: "a"}, {name: "c"}}, "mutants: 1 of 1 noticed, 0 survived with a reason, 0 survived\n", false},
+	} {
+		var text strings.Builder
+		if err := r.print(&text, test.mutants); (err == nil) != test.passes || !strings.HasSuffix(text.String(), test.line) {
+			t.Errorf("%v: %v\n%s", test.mutants, err, text.String())
+		}
+	}
+}

@@ -27,6 +27,7 @@ type DeadLetter struct {
 	PublishedAt  time.Time       `json:"published_at"`
 	Attempts     int             `json:"attempts"`
 	Reason       string          `json:"reason"` // a short one
+	Cause        string          `json:"cause"`  // the error without its numbers and quoted parts
 	Error        string          `json:"error,omitempty"`
 	Stack        string          `json:"stack,omitempty"` // of a panic
 	Node         string          `json:"node,omitempty"`  // that handled it last
@@ -55,12 +56,29 @@ type DeadLetterFilter struct {
 	NotStreams   []string  `json:"not_streams,omitempty"` // those of other streams only
 	Subscription string    `json:"subscription,omitempty"`
 	Reason       string    `json:"reason,omitempty"`
+	Cause        string    `json:"cause,omitempty"`
 	Error        string    `json:"error,omitempty"` // a part of the error
 	FailedBefore time.Time `json:"failed_before,omitzero"`
 	FailedAfter  time.Time `json:"failed_after,omitzero"`
 	Discarded    bool      `json:"discarded,omitempty"` // those that are discarded, instead of the others
 	Limit        int       `json:"limit,omitempty"`     // at most that many, oldest first
 	Offset       int       `json:"offset,omitempty"`    // without that many at the beginning
+
+	// Unsubscribed selects those that no single subscription was owed, which an empty
+	// Subscription does not.
+	Unsubscribed bool `json:"-"`
+}
+
+// MarshalJSON makes the filter of the SQL functions.
+func (f DeadLetterFilter) MarshalJSON() ([]byte, error) {
+	type plain DeadLetterFilter
+	if !f.Unsubscribed {
+		return json.Marshal(plain(f))
+	}
+	return json.Marshal(struct {
+		plain
+		Subscription string `json:"subscription"`
+	}{plain: plain(f)})
 }
 
 // Chapter is a part of the story of an event in a group: an attempt that failed, or
@@ -157,12 +175,13 @@ func (a *Admin) DeadLetterIDs(ctx context.Context, filter DeadLetterFilter) ([]i
 		"select posthorn.dead_letter_ids($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), string(document))
 }
 
-// DeadLetterReason is a number of dead letters that have group, handler and reason in
-// common.
+// DeadLetterReason is a number of dead letters that have group, handler, reason and cause
+// in common.
 type DeadLetterReason struct {
 	Group         string    `json:"group" db:"group_name"`
 	Subscription  string    `json:"subscription,omitempty"`
 	Reason        string    `json:"reason"`
+	Cause         string    `json:"cause"`
 	DeadLetters   int64     `json:"dead_letters"`
 	FirstFailedAt time.Time `json:"first_failed_at"`
 	LastFailedAt  time.Time `json:"last_failed_at"`
@@ -170,8 +189,8 @@ type DeadLetterReason struct {
 	LastError     string    `json:"last_error"` // the beginning of its error
 }
 
-// DeadLetterReasons counts dead letters by group, handler and reason: those that failed
-// last come first. Without a group it counts those of the namespace.
+// DeadLetterReasons counts dead letters by group, handler, reason and cause: those that
+// failed last come first. Without a group it counts those of the namespace.
 func (a *Admin) DeadLetterReasons(ctx context.Context, group string, notStreams []string, limit int) ([]DeadLetterReason, error) {
 	return rows[DeadLetterReason](ctx, a.db, "count dead letters",
 		"select * from posthorn.dead_letter_reasons($1::text, $2::text, $3::text[], $4::int)",

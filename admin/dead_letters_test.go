@@ -45,3 +45,62 @@ func TestSearchOfDeadLettersGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// Errors that differ in numbers, ids and quoted texts have one cause; others do not.
+func TestCauses(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t))
+	for cause, errors := range map[string][]string{
+		"charge #: # from bank.example":        {"charge 7: 503 from bank.example", "charge 4711: 500 from bank.example"},
+		"no such order …":                      {`no such order "A-1"`, `no such order "B"`, "no such order 'C'", "no such order `d", `no such order "cut off`},
+		"dial tcp #.#.#.#:#: connect: refused": {"dial tcp 10.0.0.7:5432: connect: refused", "dial tcp 127.0.0.1:80:\n  connect: refused"},
+		"customer # can't pay":                 {"customer cus_Nf8d2kQ1 can't pay", "customer 550e8400-abcd-abcd-abcd-446655440000 can't pay", "customer a1b2c3d4e5 can't pay"},
+		"at #-#-#T#:#:#Z: deadline exceeded":   {"at 2026-11-25T01:02:03Z: deadline exceeded"},
+		"handler panicked: index out of range": {"handler panicked: index out of range"},
+		"no error":                             {"", "  "},
+	} {
+		for _, text := range errors {
+			var got string
+			if err := conn.QueryRow(t.Context(), "select posthorn.cause_of($1)", text).Scan(&got); err != nil || got != cause {
+				t.Errorf("the cause of %q is %q, %v; want %q", text, got, err, cause)
+			}
+		}
+	}
+	var got string
+	if err := conn.QueryRow(t.Context(), "select posthorn.cause_of(null)").Scan(&got); err != nil || got != "no error" {
+		t.Errorf("without an error: %q, %v", got, err)
+	}
+}
+
+// Dead letters are counted by handler and cause, and the filter of a row selects exactly
+// those that it counts.
+func TestDeadLettersByCause(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t, posthorn.Config{})
+	a := ph.Admin()
+	bury(t, ph.Pool(), 9)
+	// Two causes, each of two handlers and of the group itself.
+	if _, err := ph.Pool().Exec(t.Context(), `
+		update posthorn.dead_letters d set subscription = (array['', 'mail', 'ledger'])[1 + x.n % 3],
+			error = (array['no such order "A-' || x.n || '"', 'timeout after ' || x.n || ' ms'])[1 + x.n / 3 % 2]
+		from (select id, (row_number() over (order by id) - 1)::int as n from posthorn.dead_letters) x where x.id = d.id`); err != nil {
+		t.Fatal(err)
+	}
+	reasons, err := a.DeadLetterReasons(t.Context(), "", nil, 100)
+	if err != nil || len(reasons) != 6 {
+		t.Fatalf("reasons are %+v, %v", reasons, err)
+	}
+	left := int64(9)
+	for _, r := range reasons {
+		n, err := a.Discard(t.Context(), admin.DeadLetterFilter{
+			Group: r.Group, Subscription: r.Subscription, Unsubscribed: r.Subscription == "", Reason: r.Reason, Cause: r.Cause,
+		})
+		if err != nil || n != r.DeadLetters {
+			t.Errorf("the row %+v takes %d, %v", r, n, err)
+		}
+		left -= n
+	}
+	if left != 0 {
+		t.Errorf("%d are left", left)
+	}
+}

@@ -117,7 +117,7 @@ func (s *Server) redriveEdited(ctx context.Context, c caller, input *redriveEdit
 // deadLetterFilter leaves out dead letters of streams that the caller may not read.
 func deadLetterFilter(c caller, f in.DeadLetters) admin.DeadLetterFilter {
 	return admin.DeadLetterFilter{
-		Group: f.Group, EventID: f.Event, Type: f.Type, Subscription: f.Subscription, Reason: f.Reason, Error: f.Error,
+		Group: f.Group, EventID: f.Event, Type: f.Type, Subscription: f.Subscription, Reason: f.Reason, Cause: f.Cause, Error: f.Error,
 		FailedAfter: f.FailedAfter, FailedBefore: f.FailedBefore, NotStreams: c.hidden,
 		Key: f.Key, UpTo: f.UpTo, Discarded: f.Discarded,
 	}

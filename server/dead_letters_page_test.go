@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/url"
 	"regexp"
 	"strings"
@@ -164,5 +165,33 @@ func TestPageHiddenDeadLetters(t *testing.T) {
 	b.post(page, "/ui/default/dead-letter/edit", url.Values{"id": {id}, "payload": {"{}"}}).wantPage(t, 404)
 	if n := s.countDead(t, false); n != 2 {
 		t.Errorf("%d dead letters are left", n)
+	}
+}
+
+// A row of the list by handler and error has one cause, and its buttons take exactly what
+// it counts.
+func TestPageDeadLettersByCause(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.bury(t, "billing", 2, `no such order "A-1"`)
+	s.bury(t, "billing", 3, `no such order "B-22"`)
+	s.bury(t, "billing", 4, "timeout after 5 s")
+	s.exec(t, "update posthorn.dead_letters set subscription = 'mail' where id = 1")
+	page := b.get("/ui/default/dead-letters").want(t, 200)
+	rows := regexp.MustCompile(`(?s)<tr data-key="&#34;billing.*?</tr>`).FindAllString(page.body, -1)
+	var asked []string
+	for _, row := range rows {
+		for _, action := range []string{"redrive", "discard"} {
+			link := regexp.MustCompile(`data-action="dead-letters/` + action + `" href="([^"]*)"`).FindStringSubmatch(row)
+			if link == nil {
+				t.Fatalf("there is no button to %s in %s", action, row)
+			}
+			question := b.get(html.UnescapeString(link[1])).want(t, 200)
+			asked = append(asked, regexp.MustCompile(`\w+ [0-9]+ dead letters?\?`).FindString(question.body))
+		}
+	}
+	if got, want := strings.Join(asked, " "), "Redrive 4 dead letters? Discard 4 dead letters? Redrive 4 dead letters? Discard 4 dead letters? Redrive 1 dead letter? Discard 1 dead letter?"; got != want {
+		t.Errorf("asked %s; want %s", got, want)
 	}
 }

@@ -387,7 +387,7 @@ func TestPageTroubles(t *testing.T) {
 		from c group by lease, attempt`)
 	posthorntest.Advance(t, s.ph, 10*time.Minute)
 	page := b.get("/").wantPage(t, 200,
-		"need attention", `data-key="dead [&#34;billing &lt;b&gt;&#34; &#34;&#34; &#34;Handler error&#34;]"`, "2 dead letters", "503 &lt;i&gt;from&lt;/i&gt; bank",
+		"need attention", `data-key="dead [&#34;billing &lt;b&gt;&#34; &#34;&#34; &#34;Handler error&#34; &#34;# &lt;i&gt;from&lt;/i&gt; bank&#34;]"`, "2 dead letters", "503 &lt;i&gt;from&lt;/i&gt; bank",
 		"no worker has claimed any for 10m", "Start its workers", "Redrive 2…", `href="/ui/default/group?name=billing%20%3Cb%3E"`)
 	page.wantNone(t, "<i>from", "Nothing is wrong")
 	if bad, mild := strings.Index(page.body, `class="finding"`), strings.Index(page.body, `class="finding mild"`); bad < 0 || mild < bad {

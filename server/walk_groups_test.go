@@ -18,7 +18,7 @@ func walkOverview(p *person) {
 	p.sees("Group search", "No worker has a lease.")
 	p.goTo("Overview")
 	p.clickIn("3 dead letters", "Show")
-	p.sees("By reason", "503 from bank.example")
+	p.sees("By handler and error", "503 from bank.example")
 	p.goTo("Overview")
 	p.clickIn("3 dead letters", "Redrive 3…")
 	p.sees("Redrive 3 dead letters?", "group billing")

@@ -215,6 +215,18 @@ create index retries_due on posthorn.retries (group_id, due_at) where lease_id i
 create index retries_slot on posthorn.retries (group_id, slot, event_id) where slot is not null;
 create index retries_lease on posthorn.retries (lease_id) where lease_id is not null;
 
+-- Without the parts by which errors of one cause differ: quoted texts, ids and numbers. Never empty, so that a filter can
+-- name it, and short, so that an index can hold it.
+create function posthorn.cause_of(error text) returns text
+language sql immutable parallel safe
+return coalesce(nullif(btrim(left(
+  regexp_replace(regexp_replace(regexp_replace(regexp_replace(left(error, 500),
+    '\s+', ' ', 'g'),
+    '"[^"]*("|$)|`[^`]*(`|$)|“[^”]*(”|$)|«[^»]*(»|$)|(?<![[:alnum:]])''[^'']*(''(?![[:alnum:]])|$)', '…', 'g'),
+    '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}|\m(?=[[:alpha:]_]*[0-9])[[:alnum:]_]{8,}\M', '#', 'g'),
+    '[0-9]+', '#', 'g'), 200)), ''), 'no error');
+comment on function posthorn.cause_of(text) is 'An error without its numbers and quoted parts: errors of one cause have it in common.';
+
 create table posthorn.dead_letters (
   id bigint generated always as identity primary key,
   namespace_id int not null references posthorn.namespaces,
@@ -237,13 +249,14 @@ create table posthorn.dead_letters (
   story jsonb,                         -- as in retries
   discarded_at timestamptz,            -- since when it is discarded; upkeep deletes it after partition_retention_period
   discarded_by text,
+  cause text not null generated always as (posthorn.cause_of(error)) stored,
   unique (group_id, event_id, subscription)
 );
 comment on table posthorn.dead_letters is 'Events that failed for good, whole, until they are redriven or purged.';
 create index dead_letters_group on posthorn.dead_letters (namespace_id, group_id, id);
 create index dead_letters_namespace on posthorn.dead_letters (namespace_id, id);
 -- Counts them by what they have in common without reading them: bury cuts long reasons, so that they fit.
-create index dead_letters_reason on posthorn.dead_letters (namespace_id, group_id, subscription, reason, id) include (failed_at, stream_id)
+create index dead_letters_reason on posthorn.dead_letters (namespace_id, group_id, subscription, reason, cause, id) include (failed_at, stream_id)
   where discarded_at is null;
 create index dead_letters_discarded on posthorn.dead_letters (discarded_at) where discarded_at is not null;
 

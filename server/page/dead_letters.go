@@ -9,7 +9,7 @@ import (
 )
 
 // deadLetterFields are the parameters that say which dead letters are meant.
-var deadLetterFields = []string{"group", "subscription", "reason", "error", "type", "key", "from", "before"}
+var deadLetterFields = []string{"group", "subscription", "unsubscribed", "reason", "cause", "error", "type", "key", "from", "before"}
 
 // bulkPart is the number of dead letters that one transaction of an action touches.
 const bulkPart = 1000
@@ -46,7 +46,8 @@ func (p *Pages) deadLetters() {
 func deadLetterFilter(filter url.Values, hidden []string, discarded bool) (admin.DeadLetterFilter, error) {
 	r := &Request{values: filter}
 	f := admin.DeadLetterFilter{
-		Group: r.Value("group"), Subscription: r.Value("subscription"), Reason: r.Value("reason"), Error: r.Value("error"),
+		Group: r.Value("group"), Subscription: r.Value("subscription"), Unsubscribed: r.Value("unsubscribed") == "true",
+		Reason: r.Value("reason"), Cause: r.Value("cause"), Error: r.Value("error"),
 		Type: r.Value("type"), Key: r.Value("key"), NotStreams: hidden, Discarded: discarded,
 	}
 	var err error
@@ -55,6 +56,15 @@ func deadLetterFilter(filter url.Values, hidden []string, discarded bool) (admin
 	}
 	f.FailedBefore, err = r.Time("before")
 	return f, err
+}
+
+// reasonFilter has the parameters that select exactly the dead letters of one row.
+func reasonFilter(d admin.DeadLetterReason) []any {
+	handler := []any{"subscription", d.Subscription}
+	if d.Subscription == "" {
+		handler = []any{"unsubscribed", "true"}
+	}
+	return append([]any{"group", d.Group, "reason", d.Reason, "cause", d.Cause}, handler...)
 }
 
 func matchDeadLetters(discarded bool) func(context.Context, *Request, url.Values) (matched, error) {

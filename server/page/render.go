@@ -24,6 +24,7 @@ var functions = template.FuncMap{
 	"count": count, "things": things, "rate": rate, "period": period, "size": size, "at": at, "ago": ago,
 	"asset": assetLink,
 	"add":   func(a, b int64) int64 { return a + b },
+	"like":  reasonFilter,
 	"list":  func(values ...any) []any { return values },
 }
 
@@ -171,9 +172,6 @@ func (s *shown) Button(action, label string, fields ...any) template.HTML {
 // Ask is a link, which looks like a button, to a page that asks before it makes an
 // action. It is nothing for a caller who may not make the action.
 func (s *shown) Ask(path, label string, parameters ...any) template.HTML {
-	if len(parameters) == 1 {
-		parameters, _ = parameters[0].([]any)
-	}
 	a, ok := s.pages.actions[path]
 	if !ok || !s.May(a.Scope) {
 		return ""

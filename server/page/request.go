@@ -62,6 +62,9 @@ func (r *Request) need(scope string) error {
 // Link is the address of a page or an action of this namespace. Parameters are names
 // and values in turn; those without a value are left out.
 func (r *Request) Link(path string, parameters ...any) string {
+	if len(parameters) == 1 { // a list of them
+		parameters, _ = parameters[0].([]any)
+	}
 	return withQuery(link(r.Namespace, path), nil, parameters)
 }
 

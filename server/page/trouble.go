@@ -141,9 +141,9 @@ func deadTroubles(r *Request, reasons []admin.DeadLetterReason, now time.Time) [
 		if now.Sub(d.LastFailedAt) > diesNow {
 			rank = mild
 		}
-		filter := []any{"group", d.Group, "subscription", d.Subscription, "reason", d.Reason}
+		filter := reasonFilter(d)
 		all = append(all, trouble{
-			Key: fmt.Sprintf("dead %q", []string{d.Group, d.Subscription, d.Reason}), Rank: rank, Size: d.DeadLetters, Title: title, Text: about,
+			Key: fmt.Sprintf("dead %q", []string{d.Group, d.Subscription, d.Reason, d.Cause}), Rank: rank, Size: d.DeadLetters, Title: title, Text: about,
 			Show: r.Link("dead-letters", filter...), Buttons: []ask{{"dead-letters/redrive", "Redrive " + count(d.DeadLetters) + "…", filter}},
 		})
 	}

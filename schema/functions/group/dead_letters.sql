@@ -35,6 +35,7 @@ begin
         where s.namespace_id = $1 and s.name in (select x from jsonb_array_elements_text($3->'not_streams') x))))
       and (not $3 ? 'subscription' or d.subscription = $3->>'subscription')
       and (not $3 ? 'reason' or d.reason = $3->>'reason')
+      and (not $3 ? 'cause' or d.cause = $3->>'cause')
       and (not $3 ? 'error' or strpos(d.error, $3->>'error') > 0)
       and (not $3 ? 'failed_before' or d.failed_at < $4)
       and (not $3 ? 'failed_after' or d.failed_at >= $5)
@@ -45,7 +46,7 @@ begin
   using ns, wanted, f, posthorn.to_time(f->>'failed_before', 'failed_before'), posthorn.to_time(f->>'failed_after', 'failed_after');
 end $$;
 comment on function posthorn.dead_letter_ids(text, text, jsonb, int) is
-  'The ids of the dead letters that a filter means: by id, event, type, key, stream, subscription, reason, text of the error or age; discarded ones only if it says so. Pages by after, upto, limit and offset; max_looks is how many it looks at.';
+  'The ids of the dead letters that a filter means: by id, event, type, key, stream, subscription, reason, cause, text of the error or age; discarded ones only if it says so. Pages by after, upto, limit and offset; max_looks is how many it looks at.';
 
 create or replace function posthorn.matching_dead_letters(namespace text, group_name text, filter jsonb)
 returns setof posthorn.dead_letters
@@ -71,7 +72,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   fields constant text[] := array[
-    'ids', 'after', 'upto', 'event', 'type', 'key', 'not_streams', 'subscription', 'reason', 'error', 'failed_before', 'failed_after',
+    'ids', 'after', 'upto', 'event', 'type', 'key', 'not_streams', 'subscription', 'reason', 'cause', 'error', 'failed_before', 'failed_after',
     'discarded', 'newest_first', 'limit', 'offset'];
   wrong text;
 begin
@@ -110,14 +111,14 @@ create or replace function posthorn.list_dead_letters(namespace text, group_name
 returns table (
   id bigint, group_name text, subscription text, event_id bigint, stream text, type text, key text, tags text[],
   payload json, metadata json, published_at timestamptz, attempts int, reason text, error text, stack text,
-  node text, failed_at timestamptz, story jsonb, discarded_at timestamptz, discarded_by text
+  node text, failed_at timestamptz, story jsonb, discarded_at timestamptz, discarded_by text, cause text
 )
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select d.id, g.name, d.subscription, d.event_id, s.name, d.type, d.key, d.tags,
     d.payload, d.metadata, d.published_at, d.attempts, d.reason, d.error, d.stack, d.node, d.failed_at,
-    d.story, d.discarded_at, d.discarded_by
+    d.story, d.discarded_at, d.discarded_by, d.cause
   from posthorn.matching_dead_letters(list_dead_letters.namespace, list_dead_letters.group_name, list_dead_letters.filter) d
   join posthorn.groups g on g.id = d.group_id
   cross join lateral (select x.name from posthorn.stream_names x where x.id = d.stream_id limit 1) s
@@ -196,7 +197,7 @@ create or replace function posthorn.dead_letter_reasons(
   namespace text, group_name text default null, hidden_streams text[] default '{}', max_reasons int default 100
 ) returns table (
   group_name text, subscription text, reason text, dead_letters bigint, first_failed_at timestamptz, last_failed_at timestamptz,
-  last_id bigint, last_error text
+  last_id bigint, last_error text, cause text
 )
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -205,7 +206,7 @@ set enable_bitmapscan = off
 set jit = off
 as $$
   with kinds as (
-    select d.group_id, d.subscription, d.reason, count(*) as n, min(d.failed_at) as first_at, max(d.failed_at) as last_at, max(d.id) as last_id
+    select d.group_id, d.subscription, d.reason, d.cause, count(*) as n, min(d.failed_at) as first_at, max(d.failed_at) as last_at, max(d.id) as last_id
     from posthorn.dead_letters d
     where d.namespace_id = posthorn.namespace_id(dead_letter_reasons.namespace) and d.discarded_at is null
       and d.group_id = any (array(
@@ -216,18 +217,18 @@ as $$
       and d.stream_id <> all (array(
         select s.id from posthorn.stream_names s
         where s.namespace_id = posthorn.namespace_id(dead_letter_reasons.namespace) and s.name = any (dead_letter_reasons.hidden_streams)))
-    group by d.group_id, d.subscription, d.reason
+    group by d.group_id, d.subscription, d.reason, d.cause
     order by max(d.failed_at) desc
     limit dead_letter_reasons.max_reasons
   )
-  select g.name, k.subscription, k.reason, k.n, k.first_at, k.last_at, k.last_id, left(d.error, 500)
+  select g.name, k.subscription, k.reason, k.n, k.first_at, k.last_at, k.last_id, left(d.error, 500), k.cause
   from kinds k
   join posthorn.groups g on g.id = k.group_id
   join posthorn.dead_letters d on d.id = k.last_id
   order by k.last_at desc
 $$;
 comment on function posthorn.dead_letter_reasons(text, text, text[], int) is
-  'The dead letters of a namespace by group, subscription and reason, the kind that failed last first.';
+  'The dead letters of a namespace by group, subscription, reason and cause, which is the error without numbers and quoted parts; the kind that failed last first.';
 
 create or replace function posthorn.dead_letter_envelopes(namespace text, group_name text default null, filter jsonb default '{}')
 returns table (id bigint, group_name text, subscription text, envelope json)

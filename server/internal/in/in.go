@@ -40,6 +40,7 @@ type DeadLetters struct {
 	Type         string    `query:"type" json:"type,omitempty"`
 	Subscription string    `query:"subscription" json:"subscription,omitempty"`
 	Reason       string    `query:"reason" json:"reason,omitempty"`
+	Cause        string    `query:"cause" json:"cause,omitempty" doc:"The error without its numbers and quoted parts, as dead letters have it"`
 	Error        string    `query:"error" json:"error,omitempty" doc:"A part of the error message"`
 	FailedAfter  time.Time `query:"failed_after" json:"failed_after,omitzero"`
 	FailedBefore time.Time `query:"failed_before" json:"failed_before,omitzero"`

@@ -233,7 +233,7 @@ type WebhookAttempt struct {
 	Outcome    string    `json:"outcome"`           // delivered, retry, dead or disabled
 	Error      string    `json:"error,omitempty"`   // why it failed
 	Excerpt    string    `json:"excerpt,omitempty"` // of the answer's body
-	RequestID  string    `json:"request_id"`        // its webhook-id; the events of a batch share it
+	RequestID  string    `json:"request_id"`        // the webhook-id that the event has alone, and that those of batches contain
 }
 
 // WebhookAttempts returns requests to a webhook, or for an event, newest first.

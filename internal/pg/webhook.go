@@ -59,6 +59,10 @@ type WebhookEndpoint struct {
 	Rests      bool // no request may be made yet
 	Disabled   bool
 	CatchingUp bool // events that it has missed are being collected
+
+	// Generation rises when the webhook is enabled, or its requests change. An answer to an
+	// earlier one says nothing about it.
+	Generation int
 }
 
 // WebhookEndpoints returns the webhooks of a group, and the version of their settings.
@@ -66,12 +70,12 @@ func WebhookEndpoints(ctx context.Context, db DB, lead WebhookLead) (endpoints [
 	endpoints, err = Collect(ctx, db, "read webhooks", func(row pgx.CollectableRow) (e WebhookEndpoint, err error) {
 		var timeout float64
 		err = row.Scan(&e.ID, &e.Name, &e.URL, &e.Body, &e.Batch, &e.Gzip, &e.Ordered, &e.Concurrency, &e.Rate, &timeout, &e.Headers, &e.Secrets,
-			&e.Failures, &e.Rests, &e.Disabled, &e.CatchingUp, &version)
+			&e.Failures, &e.Rests, &e.Disabled, &e.CatchingUp, &version, &e.Generation)
 		e.Timeout = time.Duration(timeout * float64(time.Second))
 		return e, err
 	}, `
 		select id, name, url, body, batch, gzip, ordered, concurrency, coalesce(rate, 0), extract(epoch from timeout)::float8, headers, secrets,
-			failures, rests, disabled, catching_up, version
+			failures, rests, disabled, catching_up, version, generation
 		from posthorn.webhook_endpoints($1::bigint, $2::text, $3::bigint)`, lead.Group.ID, lead.Owner, lead.Epoch)
 	return endpoints, version, err
 }
@@ -90,11 +94,11 @@ func LookAtWebhooks(ctx context.Context, db DB, lead WebhookLead) (l WebhookLook
 	return l, Translate("look at webhooks", err)
 }
 
-// WebhookEvent is an event with the webhooks that it is for, in Subscriptions, and its
-// slot in ordered webhooks.
+// WebhookEvent is an event with the webhooks that it is for, and its slot in ordered ones.
 type WebhookEvent struct {
 	Event
-	Slot int
+	Slot     int
+	Webhooks []int
 }
 
 // WebhookWindow is a window of the log.
@@ -132,11 +136,11 @@ func (p *Pool) webhookEvents(ctx context.Context, w *WebhookWindow, maxEvents in
 	batch := &pgx.Batch{}
 	batch.Queue(timeoutSQL, milliseconds(limit))
 	batch.Queue(`
-		select event_id, stream, type, coalesce(key, ''), tags, payload, metadata, published_at, slot, subscriptions, version
+		select event_id, stream, type, coalesce(key, ''), tags, payload, metadata, published_at, slot, webhooks, version
 		from posthorn.webhook_events($1::bigint, $2::int, $3::int)`, w.ID, w.Attempt, maxEvents).Query(func(rows pgx.Rows) (err error) {
 		w.Events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e WebhookEvent, err error) {
 			return e, row.Scan(&e.ID, &e.Stream, &e.Type, &e.Key, &e.Tags, (*[]byte)(&e.Payload), (*[]byte)(&e.Metadata), &e.PublishedAt,
-				&e.Slot, &e.Subscriptions, &w.Version)
+				&e.Slot, &e.Webhooks, &w.Version)
 		})
 		return err
 	})
@@ -200,6 +204,7 @@ type WebhookResult struct {
 	DurationMS int64   `json:"duration_ms"`
 	Error      *string `json:"error,omitempty"`
 	Excerpt    string  `json:"excerpt,omitempty"`
+	Generation int     `json:"generation"` // of the webhook, when the request was made
 }
 
 // The outcomes of a [WebhookResult].
@@ -220,6 +225,8 @@ type WebhookHealth struct {
 	Rests    bool // no request may be made yet
 	Disabled bool
 	Dead     int // dead letters that were just made
+
+	Generation int // of the webhook, that this is the health of
 }
 
 // RecordWebhooks records results and ends windows, in one transaction. It returns the
@@ -238,6 +245,6 @@ func RecordWebhooks(ctx context.Context, db DB, lead WebhookLead, results []Webh
 		return nil, Translate("record webhooks", err)
 	}
 	return Collect(ctx, db, "record webhooks", pgx.RowToStructByPos[WebhookHealth],
-		"select webhook_id, failures, rests, disabled, dead from posthorn.record_webhooks($1::bigint, $2::text, $3::bigint, $4::jsonb)",
+		"select webhook_id, failures, rests, disabled, dead, generation from posthorn.record_webhooks($1::bigint, $2::text, $3::bigint, $4::jsonb)",
 		lead.Group.ID, lead.Owner, lead.Epoch, string(document))
 }

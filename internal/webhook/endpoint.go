@@ -30,7 +30,8 @@ type delivery struct {
 	window   *window // that waits for it; nil: none does
 	attempts int     // so far
 	owed     bool    // it has a row in retries
-	slot     int     // of an ordered endpoint; negative: none
+	slot     int     // of its key; negative: none
+	underWay bool    // it has left the queue
 }
 
 // endpoint is a webhook, and what this process does for it. The lock of the leadership
@@ -41,7 +42,7 @@ type endpoint struct {
 
 	queue   []*delivery         // in the order in which they are sent
 	running int                 // requests
-	busy    map[int]int         // requests and unrecorded failures by slot, if it is ordered
+	busy    map[int]int         // deliveries under way and unrecorded failures by slot, if it is ordered
 	held    map[int64]*delivery // rows of retries that are in memory, by event
 
 	// backlog: there may be rows of retries that are due and not in memory. An ordered
@@ -51,6 +52,7 @@ type endpoint struct {
 	changes    int  // of its rows in retries
 	unrecorded int  // results that make such rows
 	failed     int  // failures, and those that were recorded: while it changes, rows are not read in order
+	draining   bool // it has become ordered, and requests are under way from before
 
 	took  time.Duration // a request, on average
 	begun time.Time     // when the last request began
@@ -75,8 +77,12 @@ const (
 
 // mustWait reports whether new events have to wait in retries: they could not be sent
 // soon, or others come before them.
-func (e *endpoint) mustWait() bool {
-	return e.Rests || e.backlog || e.CatchingUp && e.Ordered || e.wait() > soon ||
+func (e *endpoint) mustWait() bool { return e.backlog || e.isBusy() }
+
+// isBusy reports whether the endpoint has no room for new events. An ordered one has, while
+// all that it is owed waits for its time: events of other keys need not.
+func (e *endpoint) isBusy() bool {
+	return e.Rests || e.backlog && !e.nothingDue || e.CatchingUp && e.Ordered || e.wait() > soon ||
 		e.Failures >= failsOften && e.running+len(e.queue) > 0
 }
 
@@ -113,20 +119,28 @@ func (e *endpoint) setAside(d *delivery, after time.Duration, reason string) {
 	}
 }
 
-// result records what has become of a delivery.
+// result records what has become of a delivery. If it was under way and makes a row, the
+// later ones of its slot wait until the row is there.
 func (e *endpoint) result(d *delivery, r pg.WebhookResult, reason string) {
 	r.Webhook, r.Event, r.Owed = e.ID, d.event.ID, d.owed
-	if e.Ordered && d.slot >= 0 {
+	if d.slot >= 0 {
 		r.Slot = &d.slot
 	}
 	if reason != "" {
 		r.Error = &reason
 	}
+	i := item{delivery: d, result: r}
 	if makesRow(r) {
+		i.rows = 1
 		e.changes++
 		e.unrecorded++
+		if d.underWay && e.Ordered && d.slot >= 0 {
+			i.holds = 1
+			e.failed++
+			e.busy[d.slot]++
+		}
 	}
-	e.l.record.add(d, r)
+	e.l.record.put(i)
 	e.l.leave(d)
 }
 
@@ -140,6 +154,7 @@ func (e *endpoint) part(d *delivery) {
 	if i := slices.Index(e.queue, d); i >= 0 {
 		e.queue = slices.Delete(e.queue, i, i+1)
 		e.setAside(d, 0, "")
+		e.holdBack(d.slot)
 		return
 	}
 	e.result(d, pg.WebhookResult{Outcome: pg.WebhookAside, Attempts: d.attempts}, "") // and it is under way
@@ -165,10 +180,17 @@ func (e *endpoint) shed(which func(d *delivery) bool) {
 	}
 }
 
+// holdBack sheds the later deliveries of slots whose first event has to wait.
+func (e *endpoint) holdBack(slots ...int) {
+	if e.Ordered {
+		e.shed(func(d *delivery) bool { return d.slot >= 0 && slices.Contains(slots, d.slot) })
+	}
+}
+
 // allowed returns how many requests may be under way.
 func (e *endpoint) allowed() int {
 	switch {
-	case e.Disabled || e.Rests || e.CatchingUp && e.Ordered:
+	case e.Disabled || e.Rests || e.CatchingUp && e.Ordered || e.draining:
 		return 0
 	case e.Failures >= failsOften:
 		return 1
@@ -194,6 +216,7 @@ func (e *endpoint) wants() int {
 
 // proceed makes requests, as far as the endpoint may have some.
 func (e *endpoint) proceed() {
+	e.draining = e.draining && (e.running > 0 || e.unrecorded > 0)
 	if e.Disabled || e.Rests {
 		e.shed(func(*delivery) bool { return true })
 	}
@@ -211,7 +234,7 @@ func (e *endpoint) proceed() {
 		}
 		e.running++
 		e.begun = time.Now()
-		e.occupy(batch, 1)
+		e.depart(batch)
 		settings := e.WebhookEndpoint
 		e.l.sending.Go(func() { e.l.send(e, settings, batch) })
 	}
@@ -220,16 +243,20 @@ func (e *endpoint) proceed() {
 	}
 }
 
-// occupy changes how many requests and unrecorded failures there are in the slots of a
-// batch.
-func (e *endpoint) occupy(batch []*delivery, by int) {
+// depart occupies the slots of a batch.
+func (e *endpoint) depart(batch []*delivery) {
 	for _, d := range batch {
-		if d.slot < 0 || !e.Ordered && by > 0 {
-			continue
+		d.underWay = true
+		if e.Ordered && d.slot >= 0 {
+			e.busy[d.slot]++
 		}
-		if e.busy[d.slot] += by; e.busy[d.slot] <= 0 {
-			delete(e.busy, d.slot)
-		}
+	}
+}
+
+// free ends what depart or a result has begun.
+func (e *endpoint) free(slot int) {
+	if e.busy[slot]--; e.busy[slot] <= 0 {
+		delete(e.busy, slot)
 	}
 }
 

@@ -71,7 +71,8 @@ func (w *world) leader(children []*exec.Cmd) *exec.Cmd {
 }
 
 // Processes that send are killed with -9; others go on. Each webhook gets every event,
-// and an ordered one those of each key in order.
+// and an ordered one those of each key in order, under one id however they are cut into
+// batches.
 func TestWebhooksSurviveTheirProcesses(t *testing.T) {
 	t.Parallel()
 	w := &world{testworld.New(t)}
@@ -101,6 +102,8 @@ func TestWebhooksSurviveTheirProcesses(t *testing.T) {
 	all.awaitAll(t, ids)
 	w.awaitSettled()
 	ordered.checkOrder(t)
+	ordered.checkNames(t)
+	all.checkNames(t)
 	for name, r := range map[string]*receiver{"ordered": ordered, "all": all} {
 		for _, id := range r.got() {
 			if !slices.Contains(ids, id) {
@@ -182,92 +185,4 @@ func TestLateSenderIsFenced(t *testing.T) {
 	if err := pg.ResignWebhooks(context.Background(), pool, next); err != nil {
 		t.Error(err)
 	}
-}
-
-// ownPool returns a pool for a test that acts as the sender, and the group of the webhooks.
-func (w *world) ownPool() (*pg.Pool, pg.Group) {
-	w.T.Helper()
-	pool, err := pg.Open(w.T.Context(), w.Pool().Config(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	w.T.Cleanup(pool.Close)
-	groups, err := pg.WebhookGroups(w.T.Context(), pool)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	return pool, groups[0]
-}
-
-// An ordered webhook gets what was set aside only when no window is open that may have
-// an earlier event of the key.
-func TestOrderedRetriesWaitForEarlierWindows(t *testing.T) {
-	t.Parallel()
-	w := &world{testworld.New(t)}
-	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{Order: "key"})
-	ids := w.publish("e", 2, 1)
-	pool, group := w.ownPool()
-	lead, err := pg.LeadWebhooks(t.Context(), pool, group, "sender-h-1-00000001", time.Minute, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	window, err := pool.TakeWebhooks(t.Context(), lead, 10, 10, time.Minute)
-	if err != nil || len(window.Events) != 2 {
-		t.Fatalf("window %+v, %v", window, err)
-	}
-	crm := w.show("crm").ID
-	record := func(event int64, outcome string, windows ...pg.WebhookWindow) {
-		t.Helper()
-		result := pg.WebhookResult{Webhook: crm, Event: event, Outcome: outcome, Slot: &window.Events[0].Slot}
-		if _, err := pg.RecordWebhooks(t.Context(), pool, lead, []pg.WebhookResult{result}, windows); err != nil {
-			t.Fatal(err)
-		}
-	}
-	due := func() int {
-		t.Helper()
-		found, err := pg.DueWebhooks(t.Context(), pool, lead, []pg.WebhookAsk{{Webhook: crm, Room: 10}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(found)
-	}
-	record(ids[1], pg.WebhookAside)
-	testworld.Equal(t, "due while the window is open", due(), 0)
-	record(ids[0], pg.WebhookDelivered, window)
-	testworld.Equal(t, "due afterwards", due(), 1)
-}
-
-// Windows that a process left behind come again in their order, also if the next process
-// has given back a part of one.
-func TestWindowsLeftBehindComeInOrder(t *testing.T) {
-	t.Parallel()
-	w := &world{testworld.New(t)}
-	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{Order: "key"})
-	ids := w.publish("e", 6, 1)
-	pool, group := w.ownPool()
-	takes := func(owner string, mostEvents int, want ...[]int64) {
-		t.Helper()
-		posthorntest.Advance(t, w.Client, 2*time.Minute) // the lead of the process before is over
-		lead, err := pg.LeadWebhooks(t.Context(), pool, group, owner, time.Minute, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got [][]int64
-		for range want {
-			window, err := pool.TakeWebhooks(t.Context(), lead, mostEvents, mostEvents, time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var events []int64
-			for _, e := range window.Events {
-				events = append(events, e.ID)
-			}
-			got = append(got, events)
-		}
-		testworld.Equal(t, "windows of "+owner, got, want)
-	}
-	takes("sender-h-1-00000001", 3, ids[:3], ids[3:])
-	takes("sender-h-2-00000002", 2, ids[:2])
-	takes("sender-h-3-00000003", 1, ids[:1])
-	takes("sender-h-4-00000004", 10, ids[:1], ids[1:2], ids[2:3], ids[3:])
 }

@@ -28,7 +28,6 @@ type leadership struct {
 
 	mu        sync.Mutex
 	endpoints map[int]*endpoint
-	byName    map[string]*endpoint
 	version   int64     // of their settings
 	windows   []*window // not done yet
 	waiting   int       // deliveries that they wait for
@@ -43,7 +42,7 @@ func newLeadership(config Config, lead pg.WebhookLead, origin string) *leadershi
 		asking:  worker.Retry{Outages: true, Trouble: &worker.Trouble{Log: config.Log, Message: "cannot read events for webhooks yet"}},
 		sizes:   worker.NewSizer(mostEvents),
 		read:    make(chan struct{}, 1), look: make(chan struct{}, 1),
-		endpoints: map[int]*endpoint{}, byName: map[string]*endpoint{}, fanOut: 1,
+		endpoints: map[int]*endpoint{}, fanOut: 1,
 	}
 	l.record.init(l)
 	return l
@@ -117,18 +116,23 @@ func (l *leadership) setEndpoints(found []pg.WebhookEndpoint, version int64) {
 	defer l.mu.Unlock()
 	l.version = version
 	known := l.endpoints
-	l.endpoints, l.byName = map[int]*endpoint{}, map[string]*endpoint{}
+	l.endpoints = map[int]*endpoint{}
 	for i := range found {
 		e := known[found[i].ID]
 		if e == nil {
 			e = newEndpoint(l)
 		}
+		ordered := e.Ordered
 		e.WebhookEndpoint = found[i]
+		if e.Ordered && !ordered {
+			e.draining = true
+			e.shed(func(*delivery) bool { return true })
+		}
 		if e.Ordered { // it may be owed something, until a look shows that it is not
 			e.backlog, e.nothingDue = true, false
 			e.changes++
 		}
-		l.endpoints[e.ID], l.byName[e.Name] = e, e
+		l.endpoints[e.ID] = e
 		delete(known, e.ID)
 		e.proceed()
 	}

@@ -140,6 +140,7 @@ func (l *leadership) receive(asks []pg.WebhookAsk, before map[int]state, due []p
 		}
 		e.proceed()
 	}
+	wake(l.read)
 }
 
 // receive queues an event that the endpoint is owed.

@@ -26,6 +26,7 @@ type item struct {
 	delivery *delivery
 	result   pg.WebhookResult
 	rows     int // results in it that make a row
+	holds    int // how often it occupies its slot
 	window   pg.WebhookWindow
 }
 
@@ -35,14 +36,6 @@ func (r *recorder) init(l *leadership) {
 		Outages: true, Each: max(l.LeaseFor/3, time.Second),
 		Trouble: &worker.Trouble{Log: l.Log, Message: "cannot record what webhooks have got yet"},
 	}
-}
-
-func (r *recorder) add(d *delivery, result pg.WebhookResult) {
-	i := item{delivery: d, result: result}
-	if makesRow(result) {
-		i.rows = 1
-	}
-	r.put(i)
 }
 
 func (r *recorder) addWindow(w pg.WebhookWindow) { r.put(item{window: w}) }
@@ -122,6 +115,7 @@ func (r *recorder) next() []item {
 		case twice && items[earlier].delivery == i.delivery:
 			items[earlier].result = i.result
 			items[earlier].rows += i.rows
+			items[earlier].holds += i.holds
 			continue
 		case twice:
 			r.items = r.items[n:]
@@ -178,10 +172,12 @@ func (l *leadership) recorded(items []item, health []pg.WebhookHealth) {
 			delete(e.held, d.event.ID)
 			touched[e] = true
 		}
-		if e.Ordered && i.result.Outcome == pg.WebhookFailed {
+		if i.holds > 0 {
 			e.failed++
-			e.occupy([]*delivery{d}, -1)
-			e.shed(func(other *delivery) bool { return other.slot == d.slot }) // read before it was recorded
+			for range i.holds {
+				e.free(d.slot)
+			}
+			e.holdBack(d.slot) // what was read before it was recorded
 		}
 		if i.result.RequestID != "" && i.result.Outcome != pg.WebhookDelivered {
 			failed[e]++
@@ -194,10 +190,14 @@ func (l *leadership) recorded(items []item, health []pg.WebhookHealth) {
 		if e == nil {
 			continue
 		}
+		dead[e] = h.Dead
+		if e.Generation != h.Generation { // its settings were read since, or will be
+			continue
+		}
 		if h.Disabled && !e.Disabled {
 			l.Log.Error("a webhook was disabled", "webhook", e.Name)
 		}
-		e.Failures, e.Rests, e.Disabled, touched[e], dead[e] = h.Failures, h.Rests, h.Disabled, true, h.Dead
+		e.Failures, e.Rests, e.Disabled, touched[e] = h.Failures, h.Rests, h.Disabled, true
 	}
 	for e, n := range failed {
 		l.Observe.Failed(l.lead.Group.Namespace, e.Name, n, dead[e])

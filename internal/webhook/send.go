@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -14,7 +15,7 @@ import (
 
 // send makes a request for a batch, and records what has become of it.
 func (l *leadership) send(e *endpoint, settings pg.WebhookEndpoint, batch []*delivery) {
-	ready := l.open(e, batch)
+	ready := l.open(e, settings, batch)
 	var verdict verdict
 	var took time.Duration
 	if len(ready) > 0 {
@@ -23,12 +24,14 @@ func (l *leadership) send(e *endpoint, settings pg.WebhookEndpoint, batch []*del
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e.running--
-	e.occupy(batch, -1)
+	for _, d := range batch {
+		e.free(d.slot)
+	}
 	if l.ctx.Err() != nil {
 		return // the next leader does it again
 	}
 	if len(ready) > 0 {
-		e.finish(ready, verdict, took)
+		e.finish(settings, ready, verdict, took)
 	}
 	e.proceed()
 	wake(l.read)
@@ -38,19 +41,25 @@ func (l *leadership) send(e *endpoint, settings pg.WebhookEndpoint, batch []*del
 const sealedPause = 5 * time.Second
 
 // open opens the payloads of a batch, and returns the deliveries that can be sent.
-func (l *leadership) open(e *endpoint, batch []*delivery) []*delivery {
+func (l *leadership) open(e *endpoint, settings pg.WebhookEndpoint, batch []*delivery) []*delivery {
 	ready := make([]*delivery, 0, len(batch))
+	var waiting []int // slots
 	for _, d := range batch {
 		err := d.event.open(l.ctx, l)
-		if err == nil {
+		behind := settings.Ordered && d.slot >= 0 && slices.Contains(waiting, d.slot)
+		if err == nil && !behind {
 			ready = append(ready, d)
 			continue
 		}
 		l.mu.Lock()
-		if _, final := errors.AsType[*worker.PermanentError](err); final {
+		if behind {
+			e.setAside(d, 0, "")
+		} else if _, final := errors.AsType[*worker.PermanentError](err); final {
 			e.result(d, pg.WebhookResult{Outcome: pg.WebhookRejected, Attempts: d.attempts}, worker.Clip(err.Error()))
 		} else if l.ctx.Err() == nil {
 			e.setAside(d, sealedPause, worker.Clip(err.Error()))
+			waiting = append(waiting, d.slot)
+			e.holdBack(d.slot)
 		}
 		l.mu.Unlock()
 	}
@@ -121,7 +130,7 @@ func judge(answer send.Answer, err error) verdict {
 }
 
 // finish records what has become of the events of a request.
-func (e *endpoint) finish(batch []*delivery, v verdict, took time.Duration) {
+func (e *endpoint) finish(settings pg.WebhookEndpoint, batch []*delivery, v verdict, took time.Duration) {
 	if e.took == 0 {
 		e.took = took
 	}
@@ -130,24 +139,23 @@ func (e *endpoint) finish(batch []*delivery, v verdict, took time.Duration) {
 	if v.err != nil {
 		reason = worker.Clip(v.err.Error())
 	}
-	slots := map[int]bool{}
+	var slots []int
 	for _, d := range batch {
-		slots[d.slot] = d.slot >= 0
+		slots = append(slots, d.slot)
 		e.result(d, pg.WebhookResult{
 			Outcome: v.outcome, Attempts: d.attempts + 1, WaitMS: v.wait.Milliseconds(),
-			RequestID: v.RequestID, Status: v.Status, DurationMS: took.Milliseconds(), Excerpt: v.Excerpt,
+			RequestID: send.ID(e.l.origin, d.event.Event), Status: v.Status, DurationMS: took.Milliseconds(), Excerpt: v.Excerpt, Generation: settings.Generation,
 		}, reason)
 	}
-	switch v.outcome {
-	case pg.WebhookGone:
-		e.Disabled = true
-	case pg.WebhookFailed:
+	if v.outcome != pg.WebhookGone && v.outcome != pg.WebhookFailed {
+		return
+	}
+	if settings.Generation == e.Generation {
+		e.Disabled = e.Disabled || v.outcome == pg.WebhookGone
 		e.Rests = e.Rests || v.wait > 0
-		if e.Ordered { // what comes after a failed event waits for it, and until it is recorded
-			e.backlog, e.nothingDue = true, false
-			e.failed++
-			e.occupy(batch, 1)
-			e.shed(func(d *delivery) bool { return slots[d.slot] })
-		}
+	}
+	if e.Ordered {
+		e.backlog, e.nothingDue = true, false
+		e.holdBack(slots...)
 	}
 }

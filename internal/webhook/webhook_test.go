@@ -283,6 +283,7 @@ func TestOrderOfKeysIsKept(t *testing.T) {
 			r.awaitAll(t, slices.Concat(first, second, third))
 			w.awaitSettled()
 			r.checkOrder(t)
+			r.checkNames(t)
 		})
 	}
 }

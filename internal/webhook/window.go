@@ -81,7 +81,7 @@ func (l *leadership) hasRoom() bool {
 	}
 	blocked := false
 	for _, e := range l.endpoints {
-		if !e.Disabled && !e.mustWait() {
+		if !e.Disabled && !e.isBusy() {
 			return true
 		}
 		blocked = blocked || !e.Disabled
@@ -111,8 +111,8 @@ func (l *leadership) distribute(found pg.WebhookWindow) {
 	w := &window{WebhookWindow: found, began: time.Now()}
 	for i := range found.Events {
 		event := newEvent(l.lead.Group.Namespace, found.Events[i].Event)
-		for _, name := range event.Subscriptions {
-			if e := l.byName[name]; e != nil { // otherwise it was deleted
+		for _, id := range found.Events[i].Webhooks {
+			if e := l.endpoints[id]; e != nil { // otherwise it was deleted
 				w.deliveries = append(w.deliveries, &delivery{endpoint: e, event: event, window: w, slot: found.Events[i].Slot})
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -127,9 +129,10 @@ type receiver struct {
 	status   func(d delivered, header http.Header) int // of the answer, by the first event; nil: 200
 	taken    []delivered
 	requests int
-	atOnce   int // requests that run
-	most     int // the highest number of those
-	largest  int // number of events of a request
+	atOnce   int      // requests that run
+	most     int      // the highest number of those
+	largest  int      // number of events of a request
+	misnamed []string // the webhook-id of requests that do not name their events
 }
 
 // newReceiver starts an endpoint.
@@ -145,7 +148,11 @@ func newReceiver(t *testing.T, status func(d delivered, header http.Header) int)
 func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	body, _ := io.ReadAll(request.Body)
 	events := eventsOf(body)
+	names := strings.SplitN(request.Header.Get("webhook-id"), "_", 3)
 	r.mu.Lock()
+	if len(names) < 3 || names[2] != joined(events) {
+		r.misnamed = append(r.misnamed, request.Header.Get("webhook-id"))
+	}
 	status := r.status
 	r.requests++
 	r.atOnce++
@@ -162,6 +169,25 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 	r.mu.Unlock()
 	w.WriteHeader(code)
+}
+
+// joined returns the ids of events as the webhook-id of their request has them.
+func joined(events []delivered) string {
+	var ids []string
+	for _, d := range events {
+		ids = append(ids, strconv.FormatInt(d.ID, 10))
+	}
+	return strings.Join(ids, "_")
+}
+
+// checkNames checks that each event had the same id in all requests, whatever their cut.
+func (r *receiver) checkNames(t *testing.T) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.misnamed) > 0 {
+		t.Errorf("%d of %d requests do not name their events, such as %s", len(r.misnamed), r.requests, r.misnamed[0])
+	}
 }
 
 func eventsOf(body []byte) []delivered {

@@ -46,6 +46,7 @@ create table posthorn.webhooks (
   failures int not null default 0,     -- in a row; from 5 on it gets one request at a time
   rests_until timestamptz,             -- no request is made before: it fails, or has asked for it
   last_error text,                     -- of the last failure
+  generation int not null default 0,   -- rises when it begins anew: requests of before say nothing about it
   unique (group_id, name)
 ) with (fillfactor = 50);
 comment on table posthorn.webhooks is 'Endpoints that get events over HTTP. The events that each wants are in its subscription.';
@@ -103,6 +104,7 @@ create type posthorn.webhook_result as (
   status int,
   duration_ms int,
   error text,
-  excerpt text
+  excerpt text,
+  generation int                       -- of the webhook, when the request was made
 );
 comment on type posthorn.webhook_result is 'What has become of one event for one webhook.';

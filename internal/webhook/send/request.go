@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -35,24 +34,19 @@ type Request struct {
 	At        time.Time // the timestamp of the signature
 }
 
-// id is the webhook-id, by which receivers recognise a request that they have had. It stays the same when the same events
-// are sent again.
-func (r Request) id() string {
-	origin := sha256.Sum256([]byte(r.Origin))
-	if len(r.Events) == 0 {
-		return ""
+// ID is the webhook-id of a request with some events of a log, in the order of its body. By that of a single event
+// receivers recognise an event that they have had. It can be read in that of every batch, since a batch that has failed may
+// be sent again in another cut.
+func ID(origin string, events ...pg.Event) string {
+	hash := sha256.Sum256([]byte(origin))
+	id := "msg_" + hex.EncodeToString(hash[:6])
+	for _, e := range events {
+		id += "_" + strconv.FormatInt(e.ID, 10)
 	}
-	id := fmt.Sprintf("msg_%s_%d", hex.EncodeToString(origin[:6]), r.Events[0].ID)
-	if len(r.Events) == 1 {
-		return id
-	}
-	var ids []byte
-	for _, e := range r.Events {
-		ids = binary.BigEndian.AppendUint64(ids, uint64(e.ID))
-	}
-	all := sha256.Sum256(ids)
-	return id + "_" + hex.EncodeToString(all[:6])
+	return id
 }
+
+func (r Request) id() string { return ID(r.Origin, r.Events...) }
 
 // build signs the body before it is compressed: frameworks that unpack bodies hand the unpacked body to the code that
 // verifies the signature.

@@ -180,11 +180,17 @@ comment on function posthorn.pause_group(text, text) is 'Pauses a group: claims 
 
 create or replace function posthorn.resume_group(namespace text, group_name text)
 returns void
-language sql security definer
+language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  update posthorn.groups g set paused = false where g.id = (posthorn.group_named(resume_group.namespace, group_name)).id
-$$;
+declare
+  g posthorn.groups := posthorn.group_named(resume_group.namespace, group_name);
+begin
+  update posthorn.groups x set paused = false where x.id = g.id and x.paused;
+  if found then
+    perform posthorn.resume_webhooks(g.id);
+  end if;
+end $$;
 comment on function posthorn.resume_group(text, text) is 'Lets a paused group claim again from its position.';
 
 create or replace function posthorn.delete_group(namespace text, group_name text)

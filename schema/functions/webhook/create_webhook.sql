@@ -152,6 +152,7 @@ as $$
 #variable_conflict use_column
 declare
   was posthorn.webhooks := w;
+  had jsonb := posthorn.webhook_headers(w.id);
 begin
   w := posthorn.configured_webhook(w, settings);
   if w.ordering <> was.ordering then
@@ -166,9 +167,25 @@ begin
     insert into posthorn.webhook_secrets (webhook_id, kind, name, secret)
     select w.id, 'header', h.key, h.value from jsonb_each_text(settings->'headers') h;
   end if;
-  perform posthorn.note_webhook_change(w.group_id);
+  if (w.url, w.body, w.batch, w.gzip, w.ordering, w.timeout, coalesce(settings->'headers', had))
+    is distinct from (was.url, was.body, was.batch, was.gzip, was.ordering, was.timeout, had) then
+    perform posthorn.renew_webhook(w);
+  else
+    perform posthorn.note_webhook_change(w.group_id);
+  end if;
 end $$;
-comment on function posthorn.put_webhook(posthorn.webhooks, jsonb) is 'Writes the settings of a webhook that are given.';
+comment on function posthorn.put_webhook(posthorn.webhooks, jsonb) is
+  'Writes the settings of a webhook that are given. One that is to get other requests than before begins anew.';
+
+create or replace function posthorn.webhook_headers(webhook_id int)
+returns jsonb
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(jsonb_object_agg(h.name, h.secret), '{}')
+  from posthorn.webhook_secrets h where h.webhook_id = webhook_headers.webhook_id and h.kind = 'header'
+$$;
+comment on function posthorn.webhook_headers(int) is 'The headers of a webhook, with their values.';
 
 create or replace function posthorn.configured_webhook(w posthorn.webhooks, settings jsonb)
 returns posthorn.webhooks

@@ -48,13 +48,42 @@ as $$
 declare
   w posthorn.webhooks := posthorn.locked_webhook(enable_webhook.namespace, enable_webhook.name);
 begin
-  update posthorn.webhooks x set failing_since = null, failures = 0, rests_until = null, last_error = null where x.id = w.id;
   update posthorn.subscriptions s set stopped_at = null, error = null
   where s.group_no = w.group_id and s.name = w.name and s.stopped_at is not null;
-  perform posthorn.note_webhook_change(w.group_id);
+  perform posthorn.renew_webhook(w);
 end $$;
 comment on function posthorn.enable_webhook(text, text) is
   'Lets a webhook go on with what it is owed, and with the events that it missed. An endpoint that fails is tried at once.';
+
+-- Requests that are out belong to the generation before. Their failures count neither for the new one nor for their
+-- events, which are sent again.
+create or replace function posthorn.renew_webhook(w posthorn.webhooks)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  update posthorn.webhooks x
+  set generation = x.generation + 1, failing_since = null, failures = 0, rests_until = null, last_error = null
+  where x.id = w.id;
+  select posthorn.note_webhook_change(w.group_id)
+$$;
+comment on function posthorn.renew_webhook(posthorn.webhooks) is
+  'Lets a webhook begin anew: how its endpoint did before is forgotten, and it is tried at once.';
+
+-- While their group was paused no request was made, so that time is none in which every request has failed.
+create or replace function posthorn.resume_webhooks(group_id int)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  select posthorn.change_lead(g.group_id) from posthorn.webhook_groups g where g.group_id = resume_webhooks.group_id;
+  update posthorn.webhooks w
+  set generation = w.generation + 1, failing_since = case when w.failing_since is not null then posthorn.now() end
+  where w.group_id = resume_webhooks.group_id;
+  select posthorn.note_webhook_change(resume_webhooks.group_id)
+$$;
+comment on function posthorn.resume_webhooks(int) is
+  'Begins anew to count for how long webhooks fail, after a pause of their group.';
 
 create or replace function posthorn.delete_webhook(namespace text, name text)
 returns bigint

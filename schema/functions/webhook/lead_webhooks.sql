@@ -128,7 +128,8 @@ comment on function posthorn.restart_webhooks(posthorn.groups) is 'Lets the proc
 create or replace function posthorn.webhook_endpoints(group_id bigint, owner text, epoch bigint)
 returns table (
   id int, name text, url text, body text, batch int, gzip boolean, ordered boolean, concurrency int, rate float8, timeout interval,
-  headers jsonb, secrets text[], failures int, rests boolean, disabled boolean, catching_up boolean, version bigint
+  headers jsonb, secrets text[], failures int, rests boolean, disabled boolean, catching_up boolean, version bigint,
+  generation int
 )
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -140,11 +141,11 @@ begin
   perform posthorn.hold_webhooks(webhook_endpoints.group_id, webhook_endpoints.owner, webhook_endpoints.epoch);
   return query
     select w.id, w.name, w.url, w.body, w.batch, w.gzip, w.ordering = 'key', w.concurrency, w.rate, w.timeout,
-      coalesce((select jsonb_object_agg(h.name, h.secret) from posthorn.webhook_secrets h where h.webhook_id = w.id and h.kind = 'header'), '{}'),
+      posthorn.webhook_headers(w.id),
       array(select k.secret from posthorn.webhook_secrets k
         where k.webhook_id = w.id and k.kind <> 'header' and (k.expires_at > at) is not false order by k.id desc),
       w.failures, coalesce(w.rests_until > at, false), s.stopped_at is not null,
-      exists (select from posthorn.stops x where x.subscription_id = s.id), g.version
+      exists (select from posthorn.stops x where x.subscription_id = s.id), g.version, w.generation
     from posthorn.webhooks w
     join posthorn.webhook_groups g on g.group_id = w.group_id
     join posthorn.subscriptions s on s.group_no = w.group_id and s.name = w.name

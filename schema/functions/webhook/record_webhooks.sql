@@ -1,7 +1,7 @@
 -- What the leading process has done since its last call, in one transaction, and so for many events at once. An event
 -- without a row in retries, which its endpoint has taken, leaves nothing but its row in the delivery log.
 create or replace function posthorn.record_webhooks(group_id bigint, owner text, epoch bigint, report jsonb)
-returns table (webhook_id int, failures int, rests boolean, disabled boolean, dead int)
+returns table (webhook_id int, failures int, rests boolean, disabled boolean, dead int, generation int)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -11,23 +11,23 @@ as $$
 declare
   results posthorn.webhook_result[] := array(select x from jsonb_populate_recordset(null::posthorn.webhook_result, record_webhooks.report->'results') x);
   troubled boolean := exists (select from unnest(results) x where x.outcome <> 'delivered');
+  stops boolean := troubled and posthorn.hopeless_webhooks(results) is not null;
   l posthorn.leases;
-  hopeless int[];
   buried int[];
   well int[];
 begin
   if not troubled and pg_current_xact_id_if_assigned() is null then
     perform posthorn.commit_relaxed();
   end if;
-  if troubled then
-    hopeless := posthorn.hopeless_webhooks(results);
-    if hopeless is not null then -- first the group, in the lock order of lead_webhooks
-      perform posthorn.lock_group(record_webhooks.group_id::int);
-    end if;
+  if stops then -- first the group, in the lock order of lead_webhooks
+    perform posthorn.lock_group(record_webhooks.group_id::int);
   end if;
   perform posthorn.hold_webhooks(record_webhooks.group_id, record_webhooks.owner, record_webhooks.epoch);
   select g.id, g.namespace_id into l.group_id, l.namespace_id from posthorn.groups g where g.id = record_webhooks.group_id;
   l.node := record_webhooks.owner;
+  if troubled then
+    results := posthorn.without_late_failures(results);
+  end if;
   perform posthorn.log_webhook_attempts(results);
   if troubled then
     buried := posthorn.bury_for_webhooks(l, results);
@@ -41,14 +41,16 @@ begin
     and r.group_id = l.group_id and r.event_id = x.event and r.subscription = w.name;
   perform posthorn.end_lease((x->>0)::bigint, (x->>1)::int) from jsonb_array_elements(record_webhooks.report->'windows') x;
   well := posthorn.note_webhook_health(results);
-  perform posthorn.stop_webhook(w, case when g.gone then 'the endpoint answered 410 Gone'
-    else format('every request has failed for %s, the last one with: %s', posthorn.in_words(posthorn.now() - w.failing_since), w.last_error) end)
-  from posthorn.webhooks w
-  cross join lateral (select exists (select from unnest(results) x where x.webhook = w.id and x.outcome = 'gone')) g (gone)
-  where w.id = any (hopeless) and (g.gone or w.failing_since is not null);
+  if stops then -- asked again under the lock: a webhook may have been renewed before
+    perform posthorn.stop_webhook(w, case when g.gone then 'the endpoint answered 410 Gone'
+      else format('every request has failed for %s, the last one with: %s', posthorn.in_words(posthorn.now() - w.failing_since), w.last_error) end)
+    from posthorn.webhooks w
+    cross join lateral (select exists (select from unnest(results) x where x.webhook = w.id and x.outcome = 'gone')) g (gone)
+    where w.id = any (posthorn.hopeless_webhooks(results));
+  end if;
   return query
     select w.id, w.failures, coalesce(w.rests_until > posthorn.now(), false), s.stopped_at is not null,
-      (select count(*)::int from unnest(buried) b where b = w.id)
+      (select count(*)::int from unnest(buried) b where b = w.id), w.generation
     from posthorn.webhooks w
     join posthorn.subscriptions s on s.group_no = w.group_id and s.name = w.name
     where w.id = any (well) or troubled and w.id in (select x.webhook from unnest(results) x where x.outcome <> 'delivered');
@@ -56,15 +58,40 @@ end $$;
 comment on function posthorn.record_webhooks(bigint, text, bigint, jsonb) is
   'Records what has become of events, and ends the windows that are done, for the process that leads: {"results": [a posthorn.webhook_result, …], "windows": [[lease, attempt], …]}. Returns how the webhooks are doing that have failed, or work again.';
 
+-- A webhook that was renewed while a request was out has not failed yet. The event is tried again, and the request counts
+-- as no attempt.
+create or replace function posthorn.without_late_failures(results posthorn.webhook_result[])
+returns posthorn.webhook_result[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  late int;
+begin
+  for late in
+    select i from generate_subscripts(results, 1) i join posthorn.webhooks w on w.id = (results[i]).webhook
+    where (results[i]).outcome in ('failed', 'gone') and (results[i]).generation <> w.generation
+  loop
+    results[late].outcome := 'aside';
+    results[late].attempts := (results[late]).attempts - 1;
+    results[late].wait_ms := null;
+  end loop;
+  return results;
+end $$;
+comment on function posthorn.without_late_failures(posthorn.webhook_result[]) is
+  'Results, with failed requests of an earlier generation of their webhook as if they had not been made.';
+
 create or replace function posthorn.log_webhook_attempts(results posthorn.webhook_result[])
 returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
   insert into posthorn.webhook_attempts (at, event_id, webhook_id, attempt, duration_ms, status, outcome, request_id, error, excerpt)
-  select posthorn.now() - make_interval(secs => x.duration_ms / 1000.0), x.event, x.webhook, x.attempts, x.duration_ms, x.status,
+  select posthorn.now() - make_interval(secs => x.duration_ms / 1000.0), x.event, x.webhook,
+    x.attempts + case x.outcome when 'aside' then 1 else 0 end, x.duration_ms, x.status,
     case
       when x.outcome = 'delivered' then 'delivered'
+      when x.outcome = 'aside' then 'retry'
       when x.outcome = 'gone' then 'disabled'
       when x.outcome = 'rejected' or x.attempts > cardinality(w.delays) then 'dead'
       else 'retry' end,
@@ -115,7 +142,8 @@ comment on function posthorn.keep_for_webhooks(posthorn.leases, posthorn.webhook
   'Makes retries of events that webhooks are still to get.';
 
 -- From five failures in a row on, an endpoint rests between two requests, for up to a minute. An endpoint that refuses
--- a single event is alive.
+-- a single event is alive. Answers to an earlier generation of a webhook change nothing, also if it was renewed while
+-- this waited for its row.
 create or replace function posthorn.note_webhook_health(results posthorn.webhook_result[])
 returns int[]
 language plpgsql
@@ -124,31 +152,44 @@ as $$
 #variable_conflict use_column
 declare
   at timestamptz := posthorn.now();
-  alive int[] := array(select distinct x.webhook from unnest(results) x where x.outcome = 'delivered' or x.outcome = 'rejected' and x.status is not null);
   well int[];
 begin
   with woken as (
     update posthorn.webhooks x set failures = 0, failing_since = null, rests_until = null
-    where x.id = any (alive) and x.failing_since is not null
+    from posthorn.answers_by_webhook(results) a
+    where x.id = a.webhook and (x.generation <> a.generation) is not true and a.alive and x.failing_since is not null
     returning x.id
   )
   select array_agg(woken.id) into well from woken;
   update posthorn.webhooks x
-  set failures = case when x.id = any (alive) then x.failures when x.failures < 5 then least(x.failures + f.times, 5) else x.failures + 1 end,
-    failing_since = case when x.id = any (alive) then x.failing_since else coalesce(x.failing_since, at) end,
+  set failures = case when f.alive then x.failures when x.failures < 5 then least(x.failures + f.times, 5) else x.failures + 1 end,
+    failing_since = case when f.alive then x.failing_since else coalesce(x.failing_since, at) end,
     rests_until = greatest(x.rests_until, at + f.wait,
-      case when x.failures + f.times >= 5 and x.id <> all (alive)
+      case when x.failures + f.times >= 5 and not f.alive
         then at + least(interval '1 minute', interval '1 second' * power(2, greatest(least(x.failures, 20) - 4, 0))) * (1 + random() / 5) end),
     last_error = f.error
-  from (
-    select y.webhook, count(*)::int as times, max(y.error) as error, max(make_interval(secs => y.wait_ms / 1000.0)) as wait
-    from unnest(results) y where y.outcome = 'failed' and y.request_id is not null group by y.webhook
-  ) f
-  where x.id = f.webhook;
+  from posthorn.answers_by_webhook(results) f
+  where x.id = f.webhook and (x.generation <> f.generation) is not true and f.times > 0;
   return well;
 end $$;
 comment on function posthorn.note_webhook_health(posthorn.webhook_result[]) is
   'Notes which endpoints fail, lets them rest, and returns those that work again.';
+
+create or replace function posthorn.answers_by_webhook(results posthorn.webhook_result[])
+returns table (webhook int, generation int, alive boolean, times int, error text, wait interval)
+language sql stable
+set search_path = pg_catalog, pg_temp
+begin atomic
+  with answers as (
+    select y.*, y.outcome = 'failed' and y.request_id is not null as failed, y.outcome = 'delivered' or y.outcome = 'rejected' and y.status is not null as alive
+    from unnest(results) y
+  )
+  select y.webhook, y.generation, bool_or(y.alive), count(*) filter (where y.failed)::int, max(y.error) filter (where y.failed),
+    max(make_interval(secs => y.wait_ms / 1000.0)) filter (where y.failed)
+  from answers y group by y.webhook, y.generation;
+end;
+comment on function posthorn.answers_by_webhook(posthorn.webhook_result[]) is
+  'What answers say about each generation of a webhook: whether its endpoint is alive, and how often it has failed.';
 
 create or replace function posthorn.hopeless_webhooks(results posthorn.webhook_result[])
 returns int[]

@@ -65,11 +65,12 @@ comment on function posthorn.take_webhooks(bigint, text, bigint, int, interval) 
   'The next window of the log for the webhooks of a namespace, for the process that leads them; webhook_events returns its events. Null: there is nothing to do.';
 
 -- Payloads of restricted and confidential streams are for the webhooks that name the stream: a pattern is not enough,
--- and neither is a condition.
+-- and neither is a condition. Names are looked up in the state of before the match: a webhook that was made since, under
+-- the name of another, does not get the events of that one.
 create or replace function posthorn.webhook_events(lease bigint, attempt int, max_events int)
 returns table (
   event_id bigint, stream text, type text, key text, tags text[], payload json, metadata json, published_at timestamptz,
-  slot int, subscriptions text[], version bigint
+  slot int, webhooks int[], version bigint
 )
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -87,20 +88,21 @@ begin
   end if;
   return query
     select e.event_id, n.name, e.type, e.key, e.tags, e.payload, e.metadata, e.published_at,
-      posthorn.slot_of('key', 256, e.event_id, e.stream_id, e.key)::int, o.names,
+      posthorn.slot_of('key', 256, e.event_id, e.stream_id, e.key)::int, o.ids,
       (select g.version from posthorn.webhook_groups g where g.group_id = l.group_id)
     from posthorn.filtered_events(l.id, webhook_events.max_events) e
     cross join lateral (select x.name from posthorn.stream_names x where x.id = e.stream_id limit 1) n
     cross join lateral (
-      select case when posthorn.is_open(l.namespace_id, n.name) then e.subscriptions
+      select case when posthorn.is_open(l.namespace_id, n.name)
+        then array(select w.id from posthorn.webhooks w where w.group_id = l.group_id and w.name = any (e.subscriptions))
         else array(
-          select s.name from posthorn.subscriptions s
-          where s.group_no = l.group_id and s.name = any (e.subscriptions) and n.name = any (s.streams)) end as names) o
-    where cardinality(o.names) > 0
+          select w.id from posthorn.subscriptions s join posthorn.webhooks w on w.group_id = l.group_id and w.name = s.name
+          where s.group_no = l.group_id and s.name = any (e.subscriptions) and n.name = any (s.streams)) end as ids) o
+    where cardinality(o.ids) > 0
     order by e.event_id;
 end $$;
 comment on function posthorn.webhook_events(bigint, int, int) is
-  'The events of a window that webhooks want, in order, each with the names of these and its slot among ordered ones; and the version of the settings.';
+  'The events of a window that webhooks want, in order, each with these and its slot among ordered ones; and the version of the settings.';
 
 create or replace function posthorn.is_open(namespace_id int, stream text)
 returns boolean

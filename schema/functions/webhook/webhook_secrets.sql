@@ -56,7 +56,7 @@ begin
   where s.webhook_id = w.id and s.kind <> 'header' and (s.expires_at is not null or keep_old = '0');
   update posthorn.webhook_secrets s set expires_at = at + keep_old where s.webhook_id = w.id and s.kind <> 'header';
   perform posthorn.add_webhook_secret(w.id, fresh);
-  perform posthorn.note_webhook_change(w.group_id);
+  perform posthorn.renew_webhook(w);
   return fresh;
 end $$;
 comment on function posthorn.rotate_webhook_secret(text, text, text, interval) is

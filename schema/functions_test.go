@@ -1,6 +1,8 @@
 package schema_test
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,5 +47,36 @@ func TestFunctionFolders(t *testing.T) {
 	fsys["functions/elsewhere/c.sql"] = file("select 1;")
 	if err := schema.LoadError(fsys); err == nil || !strings.Contains(err.Error(), "functions/elsewhere/c.sql") {
 		t.Errorf("error = %v, want one that names the file", err)
+	}
+}
+
+// Each kind of thing has a class of advisory locks of its own, which has a name.
+func TestLockClassesAreNamedOnce(t *testing.T) {
+	t.Parallel()
+	named, numbered := regexp.MustCompile(`lock_class\('([a-z ]+)'\)`), regexp.MustCompile(`\b18863504\d\d`)
+	class := regexp.MustCompile(`when '([a-z ]+)' then (\d+)`)
+	var names, numbers, used []string
+	for _, f := range schema.Functions() {
+		if f.Name == "functions/log/lock_class.sql" {
+			for _, c := range class.FindAllStringSubmatch(f.SQL, -1) {
+				names, numbers = append(names, c[1]), append(numbers, c[2])
+			}
+			continue
+		}
+		if n := numbered.FindString(f.SQL); n != "" {
+			t.Errorf("%s has the class %s without its name", f.Name, n)
+		}
+		for _, c := range named.FindAllStringSubmatch(f.SQL, -1) {
+			used = append(used, c[1])
+		}
+	}
+	slices.Sort(numbers)
+	if len(slices.Compact(numbers)) != len(names) {
+		t.Errorf("two kinds of things share a class: %v", names)
+	}
+	slices.Sort(used)
+	slices.Sort(names)
+	if diff := cmp.Diff(names, slices.Compact(used)); diff != "" {
+		t.Errorf("used classes (-named +used):\n%s", diff)
 	}
 }

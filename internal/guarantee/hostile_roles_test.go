@@ -278,7 +278,7 @@ func TestHostileLocksStopNoPublishing(t *testing.T) {
 	s := besieged(t)
 	id := value[int64](s, "select g.id from posthorn.groups g where g.name = $1", group)
 	hostile, _ := s.hostile("posthorn_publisher")
-	hostile.exec(`select pg_catalog.pg_advisory_lock(class, key) from pg_catalog.generate_series(1886350440, 1886350444) class
+	hostile.exec(`select pg_catalog.pg_advisory_lock(class, key) from pg_catalog.generate_series(1886350440, 1886350447) class
 		cross join (select 0 as key union all select $1::int union all select pg_catalog.hashtext(part)
 			from pg_catalog.unnest(array['maintain_events_table', 'tick', 'expire_jobs', 'catch_up', 'sweep']) part) k`, id)
 	s.exec("set lock_timeout = '100ms'")

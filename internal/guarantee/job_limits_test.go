@@ -78,18 +78,20 @@ func TestEachEndOfAJobLetsAnotherRun(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.exec("select posthorn.set_job_limit('default', 'x', 1)")
-	s.exec("select posthorn.enqueue('default', 'a', tags => '{x}', max_retries => 1) from generate_series(1, 7)")
+	s.exec("select posthorn.enqueue('default', 'a', tags => '{x}', max_retries => 1) from generate_series(1, 9)")
 	clock := time.Duration(0)
+	const silence = "" // the worker sends no heartbeats; the third one ends the job for good
 	for _, end := range []string{
 		"complete_job($1::bigint, 'w')", "fail_job($1::bigint, 'w')", "cancel_job($1::bigint)", "complete_jobs('w', array[$1::bigint])",
-		"fail_job($1::bigint, 'w', permanent => true)", "", "release_jobs('w', array[$1::bigint])", "reset_job($1::bigint)",
+		"fail_job($1::bigint, 'w', permanent => true)", silence, silence, silence, "snooze_job($1::bigint, 'w', '1 hour')",
+		"release_jobs('w', array[$1::bigint])", "reset_job($1::bigint)",
 	} {
 		taken := s.claimJobs("w", "{x}", 5)
 		if len(taken) != 1 {
 			t.Fatalf("before %q: took %v", end, taken)
 		}
 		equal(t, "a second one", s.claimJobs("v", "{x}", 5), []int64{})
-		if end == "" { // the worker stops sending heartbeats
+		if end == silence {
 			clock += 2 * time.Minute
 			s.turnClock(clock)
 			continue
@@ -97,6 +99,147 @@ func TestEachEndOfAJobLetsAnotherRun(t *testing.T) {
 		s.exec("select posthorn."+end, taken[0])
 	}
 	equal(t, "in the end", len(s.claimJobs("w", "{x}", 5)), 1)
+	equal(t, "ended by silence", value[int](s, "select count(*) from posthorn.job_log where action = 'FAILED' and error_message like '%silent%'"), 1)
+}
+
+// The place of a job that is parked stays free for others while it is being changed,
+// cancelled or deleted, and while it waits in the queue.
+func TestRoomOfAJobThatIsWithdrawnIsUsed(t *testing.T) {
+	t.Parallel()
+	for _, change := range []string{"cancel_job($1)", "delete_job($1)", "change_job($1, run_at => posthorn.now() + interval '1 day')"} {
+		t.Run(change, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			s.exec("select posthorn.set_job_limit('default', 'x', 1)")
+			first, second, third := s.job("{x}"), s.job("{x}"), s.job("{x}")
+			equal(t, "taken", s.claimJobs("w", "{x}", 5), []int64{first})
+			s.exec("select posthorn.complete_job($1, 'w')", first)
+			equal(t, "by workers for other tags", s.claimJobs("w", "{y}", 5), []int64{})
+			s.exec("select posthorn."+change, second)
+			equal(t, "the next", s.claimJobs("w", "{x}", 5), []int64{third})
+		})
+	}
+}
+
+// A transaction that cancels a parked job, and is rolled back, does not leave it parked
+// although there is room.
+func TestCancellingAParkedJobIsRolledBack(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x', 1)")
+	first, second := s.job("{x}"), s.job("{x}")
+	equal(t, "taken", s.claimJobs("w", "{x}", 5), []int64{first})
+	person := s.another()
+	person.exec("begin")
+	person.exec("select posthorn.cancel_job($1)", second)
+	s.exec("select posthorn.complete_job($1, 'w')", first)
+	equal(t, "while it is being cancelled", s.claimJobs("w", "{x}", 5), []int64{})
+	person.exec("rollback")
+	equal(t, "afterwards", s.claimJobs("w", "{x}", 5), []int64{second})
+}
+
+// Room under one tag that goes to a job which another tag holds back is for the next job.
+func TestRoomOfAJobThatAnotherTagHoldsBack(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x', 1)")
+	first, _, third := s.job("{x}"), s.job("{x,y}"), s.job("{x}")
+	equal(t, "taken", s.claimJobs("w", "{x}", 5), []int64{first})
+	s.exec("select posthorn.pause_job_tag('default', 'y')")
+	s.exec("select posthorn.complete_job($1, 'w')", first)
+	equal(t, "taken next", append(s.claimJobs("w", "{x}", 5), s.claimJobs("w", "{x}", 5)...), []int64{third})
+}
+
+// Jobs that run when their tag gets a limit count, until each of them ends.
+func TestJobsThatRunWhenTheirTagIsLimitedCount(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	ids := []int64{s.job("{x}"), s.job("{x}"), s.job("{x}"), s.job("{x}")}
+	equal(t, "taken", s.claimJobs("w", "{x}", 2), ids[:2])
+	ending := s.another()
+	ending.exec("begin")
+	ending.exec("select posthorn.complete_job($1, 'w')", ids[1])
+	s.exec("select posthorn.set_job_limit('default', 'x', 1)") // does not wait for the transaction
+	ending.exec("commit")
+	equal(t, "beside the other", s.claimJobs("w", "{x}", 5), []int64{})
+	s.exec("select posthorn.set_job_limit('default', 'x')")
+	s.exec("select posthorn.complete_job($1, 'w')", ids[0])
+	s.exec("select posthorn.set_job_limit('default', 'x', 1)")
+	equal(t, "afterwards", s.claimJobs("w", "{x}", 5), ids[2:3])
+}
+
+// An end of a job that begins while its tag gets a limit frees the place that the limit
+// gave it.
+func TestJobEndsWhileItsTagIsLimited(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	first, second := s.job("{x}"), s.job("{x}")
+	equal(t, "taken", s.claimJobs("w", "{x}", 1), []int64{first})
+	setting, ending := s.another(), s.another()
+	setting.exec("begin")
+	setting.exec("select posthorn.set_job_limit('default', 'x', 1)")
+	outcome := ending.background("select posthorn.complete_job($1, 'w')", first)
+	s.awaitBlocked(ending)
+	setting.exec("commit")
+	if err := outcome(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "the next", s.claimJobs("w", "{x}", 5), []int64{second})
+}
+
+// A transaction that ends a job keeps no other job of its tag waiting, and no end of a job
+// waits for a transaction that claims: only claims of limited tags exclude each other.
+func TestEndsOfJobsTakeNoLock(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x', 2)")
+	ids := []int64{s.job("{x}"), s.job("{x}"), s.job("{x}"), s.job("{x}")}
+	ending, claiming := s.another(), s.another()
+	equal(t, "taken", s.claimJobs("w", "{x}", 5), ids[:2])
+	ending.exec("begin")
+	ending.exec("select posthorn.complete_job($1, 'w')", ids[0])
+	claiming.exec("begin")
+	equal(t, "while a job ends", claiming.claimJobs("v", "{x}", 5), []int64{})
+	s.exec("set lock_timeout = '1ms'")
+	s.exec("select posthorn.complete_job($1, 'w')", ids[1])
+	ending.exec("commit")
+	claiming.exec("commit")
+	equal(t, "afterwards", s.claimJobs("w", "{x}", 5), ids[2:])
+}
+
+// A claim in a transaction that has done something before does not wait for the lock of
+// limits: it takes jobs of other tags, and leaves the limited ones.
+func TestClaimThatMustNotWaitLeavesLimitedJobs(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x', 2)")
+	limited, free := s.job("{x}"), s.job("{y}")
+	other, own := s.another(), s.another()
+	other.exec("begin")
+	other.exec("select posthorn.set_job_limit('default', 'x', 3)")
+	own.exec("begin")
+	own.job("{z}")
+	equal(t, "taken", own.claimJobs("w", "{x,y}", 5), []int64{free})
+	own.exec("commit")
+	other.exec("commit")
+	equal(t, "afterwards", s.claimJobs("w", "{x,y}", 5), []int64{limited})
+}
+
+// Counting needs the newest rows, so a claim of limited jobs in an old snapshot is refused.
+func TestClaimOfLimitedJobsInAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x', 1)")
+	s.job("{x}")
+	free := s.job("{y}")
+	for _, level := range []string{"repeatable read", "serializable"} {
+		s.exec("begin isolation level " + level)
+		equal(t, "of a tag without a limit", s.claimJobs("w", "{y}", 5), []int64{free})
+		if err := s.refused("PH005", "select posthorn.claim_jobs('default', 'w', '{x}')"); err.Hint == "" {
+			t.Error("no hint")
+		}
+		s.exec("rollback")
+	}
 }
 
 // As many jobs start in a period as the limit allows, and the others in the next
@@ -114,6 +257,29 @@ func TestNoMoreJobsStartThanATagAllows(t *testing.T) {
 		s.exec("select posthorn.complete_jobs('w', $1)", taken)
 		equal(t, "more when they are done", len(s.claimJobs("w", "{x}", 10)), 0)
 	}
+}
+
+// A job that the limit of a period holds back comes as soon as the first start is a period
+// ago.
+func TestJobComesWhenThePeriodIsOver(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x', max_started => 2, period => '1 hour')")
+	ids := []int64{s.job("{x}"), s.job("{x}"), s.job("{x}"), s.job("{x}")}
+	take := func(what string, want []int64) {
+		t.Helper()
+		equal(t, what, s.claimJobs("w", "{x}", len(want)), want)
+		s.exec("select posthorn.complete_jobs('w', $1)", want)
+	}
+	take("first", ids[:1])
+	s.turnClock(50 * time.Minute)
+	take("later", ids[1:2])
+	equal(t, "held back", s.claimJobs("w", "{x}", 5), []int64{})
+	s.turnClock(61 * time.Minute)
+	take("an hour after the first start", ids[2:3])
+	equal(t, "held back", s.claimJobs("w", "{x}", 5), []int64{})
+	s.turnClock(111 * time.Minute)
+	take("an hour after the second", ids[3:])
 }
 
 // A paused tag with many jobs of high priority does not block other jobs.

@@ -42,6 +42,7 @@ var rush = []string{
 		select n.id, 0, now(), -i, now(), 'held' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.job_keys (namespace_id, unique_key, job) select n.id, 'key-' || i, -i from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.running_tags (namespace_id, tag, job) select n.id, 'held', -i from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.job_openings (namespace_id, tag, at) select n.id, 'held', now() + interval '1 hour' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 }
 
 // obstacles insert rows that are unrelated to a call, or not due yet.

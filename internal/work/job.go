@@ -82,13 +82,19 @@ func (j *Job) Progress(ctx context.Context, progress json.RawMessage) error {
 
 // Complete completes the job in a transaction of the caller: the job is done if and only
 // if that commits. After the call the lease is not extended: a heartbeat would wait for
-// that transaction, and then not find the job.
+// that transaction, and then not find the job. It fails with [pg.ErrLeaseLost] if the job
+// was taken away.
 func (j *Job) Complete(ctx context.Context, db pg.DB) error {
 	j.mu.Lock()
 	took, result := time.Since(j.began).Milliseconds(), j.result
 	j.ending = true
 	j.mu.Unlock()
 	_, err := pg.CompleteJob(ctx, db, j.fence(), pg.JobDone{ExecutionTimeMS: &took, Result: result})
+	if errors.Is(err, pg.ErrLeaseLost) {
+		j.mu.Lock()
+		j.ending = false
+		j.mu.Unlock()
+	}
 	return err
 }
 
@@ -192,7 +198,10 @@ func (k *kind) settleOne(work context.Context, j *Job, record func(ctx context.C
 
 // settled ends the keeping of a job after an attempt to record its end.
 func (k *kind) settled(j *Job, err error) {
+	_, ending := j.state()
 	switch {
+	case errors.Is(err, pg.ErrLeaseLost) && ending:
+		k.Log.Warn("a handler completed its job and did not succeed: the job stays completed", "job", j.ID, "attempt", j.Attempt)
 	case errors.Is(err, pg.ErrLeaseLost):
 		k.reportLost(j, err)
 	case err != nil:

@@ -297,14 +297,15 @@ func (k *kind) check(ctx context.Context) {
 	}
 }
 
-// endLost ends the contexts of those jobs that this worker does not hold any more.
+// endLost ends the contexts of those jobs that this worker does not hold any more. A job
+// that a transaction of its handler has ended since the question was asked is not lost.
 func (k *kind) endLost(jobs []*Job, heldIDs []int64) {
 	held := make(map[int64]bool, len(heldIDs))
 	for _, id := range heldIDs {
 		held[id] = true
 	}
 	for _, j := range jobs {
-		if !held[j.ID] {
+		if _, ending := j.state(); !held[j.ID] && !ending {
 			j.Gone(pg.ErrLeaseLost)
 			k.reportLost(j, context.Cause(j.Context()))
 		}

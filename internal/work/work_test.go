@@ -414,6 +414,144 @@ func TestCompletedJobsAreNotLost(t *testing.T) {
 	}
 }
 
+// A job that a handler's transaction ends is not lost, although a comparison with the
+// database or a heartbeat that began before does not find it.
+func TestJobsThatCompleteThemselvesAreNotLost(t *testing.T) {
+	t.Parallel()
+	for call, args := range map[string]string{
+		"held_jobs": "text, bigint[], int[]", "heartbeat_jobs": "text, bigint[], int[], interval",
+	} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			var log testworld.Buffer
+			ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: w.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(ph.Close)
+			resume := w.suspend(call, args)
+			ended, completed := make(chan error, 1), make(chan bool)
+			ph.Work(mail, posthorn.WorkConfig{LeaseFor: 9 * time.Second}, func(ctx context.Context, job posthorn.Job) error {
+				if job.Title == "beside" {
+					<-completed
+					return nil
+				}
+				defer close(completed)
+				w.awaitSuspended()
+				tx, err := w.Pool().Begin(ctx)
+				if err != nil {
+					return err
+				}
+				defer func() { _ = tx.Rollback(ctx) }()
+				if err := job.Complete(ctx, tx); err != nil {
+					return err
+				}
+				if err := tx.Commit(ctx); err != nil {
+					return err
+				}
+				resume()
+				ended <- context.Cause(ctx)
+				return nil
+			})
+			(&world{&testworld.World{Client: ph, T: t, URL: w.URL}}).Start()
+			ids := w.enqueue(posthorn.NewJob{Title: "completes itself", Tags: mail}, posthorn.NewJob{Title: "beside", Tags: mail})
+			if cause := await.Value(t, "the end of the handler", ended); cause != nil {
+				t.Errorf("the context of a job that completed itself ended: %v", cause)
+			}
+			for _, id := range ids {
+				w.status(id, admin.JobCompleted)
+			}
+			if strings.Contains(log.String(), "lost") {
+				t.Errorf("logged:\n%s", log.String())
+			}
+		})
+	}
+}
+
+// suspend makes the calls of a SQL function wait. resume lets them go on, and returns
+// when the next call has begun: the caller has worked on the answer of the first by then.
+func (w *world) suspend(function, args string) (resume func()) {
+	w.T.Helper()
+	w.Exec("create sequence posthorn.calls")
+	w.Exec("alter function posthorn." + function + "(" + args + ") rename to suspended")
+	parameters := "$1, $2, $3, $4"[:4*strings.Count(args, ",")+2]
+	w.Exec("create function posthorn." + function + "(" + args + `) returns setof bigint language plpgsql as $$
+		begin
+			perform nextval('posthorn.calls');
+			perform pg_advisory_xact_lock_shared(7);
+			return query select posthorn.suspended(` + parameters + `);
+		end $$`)
+	conn, err := w.Pool().Acquire(w.T.Context())
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	w.T.Cleanup(conn.Release)
+	if _, err := conn.Exec(w.T.Context(), "select pg_advisory_lock(7)"); err != nil {
+		w.T.Fatal(err)
+	}
+	return func() {
+		calls := testworld.Ask[int64](w, "select last_value from posthorn.calls")
+		if _, err := conn.Exec(w.T.Context(), "select pg_advisory_unlock(7)"); err != nil {
+			w.T.Error(err)
+		}
+		await.True(w.T, "the next call", func() bool { return testworld.Ask[int64](w, "select last_value from posthorn.calls") > calls })
+	}
+}
+
+// awaitSuspended waits until a call of a suspended function waits.
+func (w *world) awaitSuspended() {
+	w.T.Helper()
+	await.True(w.T, "the call waits", func() bool {
+		return testworld.Ask[bool](w, `select exists (
+			select from pg_locks l join pg_database d on d.oid = l.database
+			where d.datname = current_database() and l.locktype = 'advisory' and l.objid = 7 and not l.granted)`)
+	})
+}
+
+// A handler that fails after its transaction has completed the job has not lost it.
+func TestHandlerFailsAfterItHasCompletedItsJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var log testworld.Buffer
+	ph, err := posthorn.Open(t.Context(), posthorn.Config{DatabaseURL: w.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ph.Close)
+	ph.Work(mail, posthorn.WorkConfig{}, func(ctx context.Context, job posthorn.Job) error {
+		if err := job.Complete(ctx, w.Pool()); err != nil {
+			return err
+		}
+		return errors.New("too late")
+	})
+	(&world{&testworld.World{Client: ph, T: t, URL: w.URL}}).Start()
+	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail})[0]
+	await.True(t, "it is logged", func() bool { return strings.Contains(log.String(), "the job stays completed") })
+	if s := w.story(id); s != "PICKED COMPLETED" || strings.Contains(log.String(), "lost") {
+		t.Errorf("the log of the job says %s; logged:\n%s", s, log.String())
+	}
+}
+
+// The job of a handler that does not return goes to another worker, soon after the time of
+// the handler is over.
+func TestHandlerThatHangsDoesNotKeepItsJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	release := make(chan bool)
+	defer close(release)
+	w.Work(mail, posthorn.WorkConfig{LeaseFor: time.Second, Timeout: time.Millisecond, Concurrency: 1}, func(context.Context, posthorn.Job) error {
+		<-release
+		return nil
+	})
+	w.Start()
+	id := w.enqueue(posthorn.NewJob{Title: "hangs", Tags: mail})[0]
+	w.status(id, admin.JobProcessing)
+	await.True(t, "another worker gets the job", func() bool {
+		return testworld.Ask[bool](w, "select exists (select from posthorn.claim_jobs('default', 'other', '{mail}'))")
+	})
+}
+
 // Failures of jobs are logged, the last one as an error.
 func TestFailuresOfJobsAreLogged(t *testing.T) {
 	t.Parallel()

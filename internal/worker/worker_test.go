@@ -36,6 +36,27 @@ func TestALostAnswer(t *testing.T) {
 	}
 }
 
+// The same holds after a statement about many.
+func TestALostAnswerAboutMany(t *testing.T) {
+	for _, answered := range []bool{false, true} {
+		h := &thing{}
+		h.Init(t.Context(), time.Now(), time.Hour)
+		err := worker.SettleAll([]*thing{h}, func() (func(*thing) bool, error) {
+			if answered {
+				return nil, pg.ErrRefused
+			}
+			return nil, errNetwork
+		})
+		if err == nil || h.Over() {
+			t.Errorf("answered %v: got %v, over %v", answered, err, h.Over())
+		}
+		_ = h.Settle(func() (bool, error) { return true, pg.ErrLeaseLost })
+		if h.Lost() != answered {
+			t.Errorf("answered %v: lost %v", answered, h.Lost())
+		}
+	}
+}
+
 // A hold is not extended while a statement about it runs, nor after it is over.
 func TestHeartbeatsKeepOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -71,6 +92,7 @@ func TestHeartbeatsKeepOut(t *testing.T) {
 			t.Errorf("extended %d, %d and %d times", extended[idle], extended[settling], extended[over])
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if extended[settling] != 1 {
 			t.Errorf("extended %d times after that", extended[settling])
 		}

@@ -9,6 +9,7 @@
 --                 └ job_keys          keys under which no second job is enqueued
 --   job_log_entries                   log of attempts that did not complete their job: append-only
 --   job_limits ─ running_tags, job_starts   what tags allow, and what they have used
+--   job_openings                      tags that may have room for parked jobs
 --   job_hints                         where claims begin to look while dead rows pile up
 --
 -- A job is written once, into the partition of its month, and stays there. All other rows are narrow. A job without
@@ -281,12 +282,18 @@ create table posthorn.job_limits (
   period interval
     constraint job_limits_period_check check (period >= '1 second'),
   paused_at timestamptz,
-  open_at timestamptz,                 -- when parked jobs may go on; null: when one that runs ends, or nothing is parked
   primary key (namespace_id, tag),
   constraint job_limits_started_check check ((max_started is null) = (period is null))
 );
 comment on table posthorn.job_limits is 'Tags that are paused, or whose jobs may run only so many at once or in a period.';
-create index job_limits_open_at on posthorn.job_limits (namespace_id, open_at) where open_at is not null;
+
+create table posthorn.job_openings (
+  namespace_id int not null,
+  tag text collate "C" not null,
+  at timestamptz not null              -- from when on; -infinity: at once
+);
+comment on table posthorn.job_openings is 'Tags that may have room for parked jobs: a claim looks, and deletes the row.';
+create index job_openings_at on posthorn.job_openings (namespace_id, at);
 
 create table posthorn.running_tags (
   namespace_id int not null,

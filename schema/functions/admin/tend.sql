@@ -11,7 +11,7 @@ declare
   n bigint;
 begin
   foreach part in array array['tick', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sweep', 'sample', 'maintain_events_table_if_due', 'merge_streams'] loop
-    if not pg_try_advisory_xact_lock(1886350441, hashtext(part)) then
+    if not pg_try_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext(part)) then
       report := report || jsonb_build_object(part, 'busy');
       continue;
     end if;

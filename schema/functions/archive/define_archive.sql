@@ -15,7 +15,7 @@ declare
   group_no int;
 begin
   perform posthorn.check_archive_config(define_archive.location, define_archive.config);
-  perform pg_advisory_xact_lock(1886350444, 0);
+  perform pg_advisory_xact_lock(posthorn.lock_class('archive'), 0);
   select x.* into a from posthorn.archives x where x.namespace_id = ns and x.name = define_archive.name;
   if not found then
     if exists (

@@ -15,7 +15,7 @@ declare
 begin
   perform posthorn.check_claim(plan_archive.max_events, '1 second', gen_random_uuid());
   a := posthorn.archive_numbered(plan_archive.archive);
-  if not pg_try_advisory_xact_lock(1886350444, a.id) then
+  if not pg_try_advisory_xact_lock(posthorn.lock_class('archive'), a.id) then
     return;
   end if;
   perform posthorn.commit_durably();

@@ -180,7 +180,7 @@ begin
     where t < (select max(p.upto) from posthorn.partition_bounds p)
       and not exists (select from posthorn.partition_bounds p where t >= p.since and t < p.upto);
     exit when uncovered is null;
-    perform pg_advisory_xact_lock(1886350441, hashtext('maintain_events_table'));
+    perform pg_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext('maintain_events_table'));
     first := date_trunc(posthorn.partition_unit(length), uncovered);
     until := posthorn.partition_end(first, length);
     first := greatest(first, (select max(p.upto) from posthorn.partition_bounds p where p.upto <= uncovered));

@@ -14,7 +14,7 @@ declare
 begin
   select c.id into condition_id from posthorn.conditions c where c.digest = wanted;
   if not found then
-    perform pg_advisory_xact_lock(1886350442, 0); -- one at a time: compiling makes a view, grants and revokes
+    perform pg_advisory_xact_lock(posthorn.lock_class('condition'), 0); -- one at a time: compiling makes a view, grants and revokes
     insert into posthorn.conditions (digest, sql) values (wanted, condition_for.sql)
     on conflict (digest) do nothing
     returning id into condition_id;
@@ -166,7 +166,7 @@ declare
   c posthorn.conditions;
   refusal text;
 begin
-  perform pg_advisory_xact_lock(1886350442, 0);
+  perform pg_advisory_xact_lock(posthorn.lock_class('condition'), 0);
   for c in select x.* from posthorn.conditions x where x.sql is not null order by x.id loop
     begin
       perform posthorn.compile(c.id, c.sql);

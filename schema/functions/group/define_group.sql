@@ -165,7 +165,7 @@ create or replace function posthorn.lock_group(group_id int)
 returns void
 language sql
 set search_path = pg_catalog, pg_temp
-return pg_advisory_xact_lock(1886350440, group_id);
+return pg_advisory_xact_lock(posthorn.lock_class('group'), group_id);
 comment on function posthorn.lock_group(int) is
   'Waits until this transaction alone may move the group''s cursor. Claims of a group run one after another under this lock.';
 

@@ -153,7 +153,7 @@ as $$
 declare
   r posthorn.readers;
 begin
-  if not pg_try_advisory_xact_lock(1886350443, g.id) then -- another call is locking it right now
+  if not pg_try_advisory_xact_lock(posthorn.lock_class('reader'), g.id) then -- another call is locking it right now
     return null;
   end if;
   insert into posthorn.readers (group_no) values (g.id) on conflict do nothing;

@@ -215,7 +215,7 @@ begin
       update posthorn.stops x set reached = c where x.id = st.id;
       -- The transaction that holds the group's lock may wait for rows written here, so this must not wait for the
       -- lock. Without it, the next call meets the same events.
-      if pg_try_advisory_xact_lock(1886350440, s.group_no) then
+      if pg_try_advisory_xact_lock(posthorn.lock_class('group'), s.group_no) then
         perform posthorn.stop_subscriptions(s.group_no, result.troubles);
       end if;
       return looked;

@@ -58,7 +58,7 @@ begin
     _ := set_config('posthorn.synchronous_commit', current_setting('synchronous_commit'), true);
     _ := set_config('synchronous_commit', 'off', true);
   end if;
-  _ := pg_advisory_xact_lock(1886350440, take.group_id::int);
+  _ := pg_advisory_xact_lock(posthorn.lock_class('group'), take.group_id::int);
 
   -- The fast path, in the middle of a dense log: small statements, because one for all would cost a third more. It
   -- applies only if take_next would do the same.

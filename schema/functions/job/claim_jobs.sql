@@ -67,10 +67,10 @@ begin
   if not found then
     _ := posthorn.namespace_id(pick_jobs.namespace); -- raises
   end if;
-  _ := posthorn.return_jobs(c.at);
   if limited then
-    picked := posthorn.pick_within_limits(c);
+    picked := posthorn.pick_within_limits(c, alone);
   else
+    _ := posthorn.return_jobs(c.at);
     picked := posthorn.take_ready_jobs(c);
   end if;
   if picked.jobs is not null and alone then
@@ -110,7 +110,7 @@ language plpgsql
 as $$
 declare
   name constant int := hashtext(c.namespace_id || ' ' || array_to_string(c.tags, ','));
-  turn boolean := pg_try_advisory_xact_lock(1886350443, name);
+  turn boolean := pg_try_advisory_xact_lock(posthorn.lock_class('job claim'), name);
   patience text;
   picked posthorn.picked_jobs;
 begin
@@ -120,7 +120,7 @@ begin
   for attempt in 1..10 loop
     exit when turn;
     perform pg_sleep(0.0005); -- takes a millisecond: the server rounds up to that
-    turn := pg_try_advisory_xact_lock(1886350443, name);
+    turn := pg_try_advisory_xact_lock(posthorn.lock_class('job claim'), name);
   end loop;
   if turn then
     begin

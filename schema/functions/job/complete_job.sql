@@ -44,7 +44,7 @@ begin
   if held.attempt > 1 then
     delete from posthorn.retried_jobs s where s.job = held.job;
   end if;
-  if exists (select from posthorn.job_limits l where l.namespace_id = held.namespace_id) then
+  if exists (select from posthorn.running_tags x where x.job = held.job) then
     perform posthorn.release_tags(array[held.job]);
   end if;
   return report;
@@ -99,7 +99,7 @@ begin
       'COMPLETED', complete_jobs.worker, h.started_at, h.started_log, h.execution_time_ms, h.progress
     from held h
   )
-  select array_agg(h.job), array_agg(h.job) filter (where h.attempt > 1), exists (select from posthorn.job_limits)
+  select array_agg(h.job), array_agg(h.job) filter (where h.attempt > 1), exists (select from posthorn.running_tags)
   into done, again, limited
   from held h;
   if again is not null then

@@ -108,7 +108,7 @@ begin
   values (held.job, held.worker, report.action, held.attempt, report.status_code, report.execution_time_ms, tried.retry_count,
     tried.next_retry_at, report.error_message, end_attempt.reason, at)
   returning id into report.log_id;
-  if exists (select from posthorn.job_limits l where l.namespace_id = held.namespace_id) then
+  if exists (select from posthorn.running_tags x where x.job = held.job) then
     perform posthorn.release_tags(array[held.job]);
   end if;
   return (report.log_id, held.job, held.worker, report.action, held.attempt, report.status_code, report.error_message,

@@ -169,11 +169,11 @@ begin
   where s.ctid = x.ctid and (x.at < today - l.period) is not false;
   get diagnostics n = row_count;
   removed := removed + n;
-  -- Jobs that are parked although no running job will make room for them; this should not happen.
-  update posthorn.job_limits l set open_at = today
-  where l.open_at is null and l.paused_at is null
-    and exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag)
-    and not exists (select from posthorn.running_tags r where r.namespace_id = l.namespace_id and r.tag = l.tag);
+  -- Jobs that are parked although there is room, since the jobs that it was for have not been taken.
+  insert into posthorn.job_openings (namespace_id, tag, at)
+  select l.namespace_id, l.tag, timestamptz '-infinity' from posthorn.job_limits l
+  where posthorn.tag_room(l, today) > 0
+    and exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag offset 0); -- a look-up each
   return removed;
 end $$;
 comment on function posthorn.sweep_jobs() is 'Keeps the tables of jobs in order: months, expired keys, old hints and starts.';

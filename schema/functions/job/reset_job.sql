@@ -102,6 +102,7 @@ begin
     get diagnostics n = row_count;
     delete from posthorn.ready_jobs r
     where n > 0 and r.namespace_id = o.namespace_id and r.tag = any (labels[2:]) and r.rank = -o.priority and r.due_at = due and r.job = o.id;
+    perform posthorn.reopen_tags(o.namespace_id, labels) where n > 0; -- there was room for it
     delete from posthorn.parked_jobs r
     where n = 0 and r.namespace_id = o.namespace_id and r.tag = any (labels) and r.rank = -o.priority and r.due_at = due and r.job = o.id;
     if n = 0 and not found then

@@ -66,7 +66,7 @@ begin
   select r.* into held from posthorn.running_jobs r
   where r.job = hold_job.job and r.worker = hold_job.worker and (hold_job.attempt is null or r.attempt = hold_job.attempt)
     and (hold_job.namespace is null or r.namespace_id = posthorn.namespace_id(hold_job.namespace))
-  for update;
+  for no key update;
   if not found then
     perform posthorn.recorded(hold_job.job, hold_job.worker, '', hold_job.attempt, hold_job.namespace);
   end if;

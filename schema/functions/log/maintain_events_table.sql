@@ -16,7 +16,7 @@ begin
     raise exception 'Posthorn cannot maintain partitions at isolation level %', current_setting('transaction_isolation')
       using errcode = 'PH005', hint = 'Call maintain_events_table in a read committed transaction.';
   end if;
-  if not pg_try_advisory_xact_lock(1886350441, hashtext('maintain_events_table')) then
+  if not pg_try_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext('maintain_events_table')) then
     return query select 'postponed', 'all', 'another session is at it';
     return;
   end if;

@@ -53,7 +53,7 @@ returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
-  select pg_advisory_xact_lock(1886350441, hashtext('merge_streams'))
+  select pg_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext('merge_streams'))
 $$;
 comment on function posthorn.lock_stream_names() is
   'Lets no other transaction merge streams or change their policies until this one ends.';

@@ -67,7 +67,7 @@ create or replace function posthorn.change_lead(group_id int)
 returns void
 language sql
 set search_path = pg_catalog, pg_temp
-return pg_advisory_xact_lock(1886350446, group_id);
+return pg_advisory_xact_lock(posthorn.lock_class('webhook'), group_id);
 comment on function posthorn.change_lead(int) is 'Waits until the process that leads some webhooks records nothing, and keeps it from that.';
 
 create or replace function posthorn.hold_webhooks(group_id bigint, owner text, epoch bigint)
@@ -79,7 +79,7 @@ as $$
 declare
   l posthorn.webhook_groups;
 begin
-  perform pg_advisory_xact_lock_shared(1886350446, hold_webhooks.group_id::int);
+  perform pg_advisory_xact_lock_shared(posthorn.lock_class('webhook'), hold_webhooks.group_id::int);
   select x.* into l from posthorn.webhook_groups x where x.group_id = hold_webhooks.group_id;
   if (l.owner, l.epoch) is distinct from (hold_webhooks.owner, hold_webhooks.epoch) then
     raise exception 'the lead of the webhooks (epoch %) is lost', coalesce(hold_webhooks.epoch::text, 'null')

@@ -1,0 +1,150 @@
+-- An end of a job frees its tags without a lock: it deletes its own rows of running_tags, and leaves a row in
+-- job_openings. A claim that holds the lock of limits, and so sees all jobs that were parked before, takes those rows
+-- and puts parked jobs back where there is room. An opening is deleted by such claims only.
+create or replace function posthorn.release_tags(jobs bigint[])
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  waiting boolean;
+begin
+  with gone as (
+    delete from posthorn.running_tags r
+    where r.ctid = any (array(
+      select x.ctid
+      from unnest(release_tags.jobs) j
+      cross join lateral (select y.ctid from posthorn.running_tags y where y.job = j offset 0) x)) -- see enqueued_job
+    returning r.namespace_id, r.tag
+  ), opened as (
+    insert into posthorn.job_openings (namespace_id, tag, at)
+    select distinct g.namespace_id, g.tag, timestamptz '-infinity'
+    from gone g join posthorn.job_limits l on l.namespace_id = g.namespace_id and l.tag = g.tag
+    where l.max_running is not null
+  )
+  select exists (
+    select from gone g join posthorn.parked_jobs p on p.namespace_id = g.namespace_id and p.tag = g.tag) into waiting;
+  if waiting then
+    perform nextval('posthorn.job_news');
+  end if;
+end $$;
+comment on function posthorn.release_tags(bigint[]) is 'Makes room under the limited tags of jobs that have ended.';
+
+create or replace function posthorn.reopen_tags(namespace_id int, tags text[])
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+  insert into posthorn.job_openings (namespace_id, tag, at)
+  select distinct reopen_tags.namespace_id, t, timestamptz '-infinity'
+  from unnest(reopen_tags.tags) t
+  where exists (select from posthorn.parked_jobs p where p.namespace_id = reopen_tags.namespace_id and p.tag = t)
+$$;
+comment on function posthorn.reopen_tags(int, text[]) is
+  'Lets the next claim look whether tags have room for jobs that are parked under them.';
+
+create or replace function posthorn.open_job_tags(namespace_id int, at timestamptz)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  ns constant int := open_job_tags.namespace_id;
+  tags text[];
+begin
+  with gone as (
+    delete from posthorn.job_openings o
+    where o.ctid = any (array(
+      select x.ctid from posthorn.job_openings x
+      where x.namespace_id = ns and x.at <= open_job_tags.at order by x.at limit 100))
+    returning o.tag
+  )
+  select array_agg(distinct g.tag) into tags from gone g;
+  perform posthorn.unpark_jobs(ns, t, 1000, open_job_tags.at)
+  from unnest(tags) t
+  where exists (select from posthorn.parked_jobs p where p.namespace_id = ns and p.tag = t)
+  order by t;
+end $$;
+comment on function posthorn.open_job_tags(int, timestamptz) is
+  'Puts parked jobs back whose tags may have room. The caller holds the lock of limits.';
+
+-- A transaction that changes or ends a parked job has locked its row. The tag stays open then: the job may come back.
+create or replace function posthorn.unpark_jobs(namespace_id int, tag text, max_jobs int, at timestamptz)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  ns constant int := unpark_jobs.namespace_id;
+  lim posthorn.job_limits;
+  free int;
+  back posthorn.job_ref[];
+begin
+  select l.* into lim from posthorn.job_limits l where l.namespace_id = ns and l.tag = unpark_jobs.tag;
+  free := coalesce(posthorn.tag_room(lim, unpark_jobs.at), 1000000);
+  if free > 0 then
+    with gone as (
+      delete from posthorn.parked_jobs p
+      where p.ctid = any (array(
+        select x.ctid
+        from posthorn.parked_jobs x
+        where x.namespace_id = ns and x.tag = unpark_jobs.tag
+        order by x.rank, x.due_at, x.job limit least(free, unpark_jobs.max_jobs) for update skip locked))
+      returning p.*
+    )
+    select array_agg((g.job, g.namespace_id, g.month)::posthorn.job_ref) into back from gone g;
+    perform posthorn.offer_jobs(back, unpark_jobs.at);
+  end if;
+  if coalesce(cardinality(back), 0) < free then
+    perform posthorn.reopen_tags(ns, array[unpark_jobs.tag]);
+  elsif lim.period is not null and lim.paused_at is null then
+    perform posthorn.reopen_in_time(ns, array[unpark_jobs.tag], unpark_jobs.at);
+  end if;
+  if lim.paused_at is null and lim.max_running is null and lim.max_started is null then
+    perform posthorn.drop_empty_limit(ns, unpark_jobs.tag);
+  end if;
+end $$;
+comment on function posthorn.unpark_jobs(int, text, int, timestamptz) is
+  'Puts the first of a tag''s parked jobs back, as many as it has room for.';
+
+create or replace function posthorn.reopen_in_time(namespace_id int, tags text[], at timestamptz)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into posthorn.job_openings (namespace_id, tag, at)
+  select l.namespace_id, l.tag, coalesce((
+    select min(s.at) from posthorn.job_starts s
+    where s.namespace_id = l.namespace_id and s.tag = l.tag and s.at > reopen_in_time.at - l.period), reopen_in_time.at) + l.period
+  from posthorn.job_limits l
+  where l.namespace_id = reopen_in_time.namespace_id and l.tag = any (reopen_in_time.tags) and l.paused_at is null and l.period is not null
+    and exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag)
+    and not exists (
+      select from posthorn.job_openings o
+      where o.namespace_id = l.namespace_id and o.tag = l.tag and o.at > reopen_in_time.at)
+$$;
+comment on function posthorn.reopen_in_time(int, text[], timestamptz) is
+  'Lets claims look for parked jobs of tags again when the first of their starts is a period ago.';
+
+create or replace function posthorn.drop_empty_limit(namespace_id int, tag text)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  delete from posthorn.job_limits l
+  where l.namespace_id = drop_empty_limit.namespace_id and l.tag = drop_empty_limit.tag
+    and l.paused_at is null and l.max_running is null and l.max_started is null
+    and not exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag)
+$$;
+comment on function posthorn.drop_empty_limit(int, text) is
+  'Forgets a tag that has no limits any more, and no parked jobs.';

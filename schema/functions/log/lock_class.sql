@@ -1,0 +1,15 @@
+-- Of the two numbers of each advisory lock, the first is the class: the kind of thing that is locked.
+create or replace function posthorn.lock_class(thing text)
+returns int
+language sql immutable parallel safe
+return case thing
+  when 'group' then 1886350440
+  when 'upkeep' then 1886350441        -- by hashtext of its part
+  when 'condition' then 1886350442     -- 0: one is compiled at a time
+  when 'job claim' then 1886350443     -- by hashtext of the namespace and the tags
+  when 'archive' then 1886350444
+  when 'reader' then 1886350445
+  when 'webhook' then 1886350446       -- by its group
+  when 'job limit' then 1886350447     -- by the namespace; 0: changes of limits
+end;
+comment on function posthorn.lock_class(text) is 'The class of the advisory locks of a kind of thing.';

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/internal/testworld"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -140,4 +141,99 @@ func TestWindowsLeftBehindComeInOrder(t *testing.T) {
 	takes("sender-h-2-00000002", 2, ids[:2])
 	takes("sender-h-3-00000003", 1, ids[:1])
 	takes("sender-h-4-00000004", 10, ids[:1], ids[1:2], ids[2:3], ids[3:])
+}
+
+// A webhook gets nothing that it is owed while the group is paused or it is disabled.
+func TestNothingIsDueMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]string{
+		"paused":   `select posthorn.pause_group('default', 'webhooks')`,
+		"disabled": `select posthorn.disable_webhook('default', 'crm')`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &world{testworld.New(t)}
+			w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{})
+			ids := w.publish("e", 1, 1)
+			s := w.takeLead("sender-h-1-00000001")
+			window := s.takes(10, ids...)
+			s.record([]pg.WebhookResult{{Webhook: s.endpoint("crm").ID, Event: ids[0], Outcome: pg.WebhookAside}}, window)
+			due, _ := s.due("crm")
+			testworld.Equal(t, "due", due, ids)
+			w.Exec(stop)
+			due, _ = s.due("crm")
+			testworld.Equal(t, "due meanwhile", due, nil)
+		})
+	}
+}
+
+// The lead does not change while the process that has it is recording, although its time
+// is over.
+func TestLeadWaitsForARecord(t *testing.T) {
+	t.Parallel()
+	w := &world{testworld.New(t)}
+	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{})
+	ids := w.publish("e", 1, 1)
+	s := w.takeLead("sender-h-1-00000001")
+	window := s.takes(10, ids...)
+	posthorntest.Advance(t, w.Client, 2*time.Minute)
+	recording := w.Begin()
+	result := answered(s.endpoint("crm"), ids[0], pg.WebhookDelivered)
+	if _, err := pg.RecordWebhooks(t.Context(), recording, s.lead, []pg.WebhookResult{result}, []pg.WebhookWindow{window}); err != nil {
+		t.Fatal(err)
+	}
+	led := make(chan error, 1)
+	go func() {
+		_, err := pg.LeadWebhooks(t.Context(), s.pool, s.lead.Group, "sender-h-2-00000002", time.Minute, 0)
+		led <- err
+	}()
+	await.True(t, "another process waits for the lead", func() bool {
+		if len(led) > 0 {
+			t.Fatal("another process leads, while this one records")
+		}
+		return testworld.Ask[bool](w, "select exists (select from pg_stat_activity where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0)")
+	})
+	if err := recording.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-led; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A window that comes again, because a process ended before it settled it, does not bring
+// back the attempts that were used.
+func TestAttemptsOutliveTheirProcess(t *testing.T) {
+	t.Parallel()
+	w := &world{testworld.New(t)}
+	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{})
+	ids := w.publish("e", 1, 1)
+	first := w.takeLead("sender-h-1-00000001")
+	first.takes(10, ids...)
+	first.record([]pg.WebhookResult{answered(first.endpoint("crm"), ids[0], pg.WebhookFailed)})
+	next := w.takeLead("sender-h-2-00000002")
+	again := next.takes(10, ids...)
+	next.record([]pg.WebhookResult{{Webhook: next.endpoint("crm").ID, Event: ids[0], Outcome: pg.WebhookAside}}, again)
+	due, attempts := next.due("crm")
+	testworld.Equal(t, "due", due, ids)
+	testworld.Equal(t, "attempts", attempts, []int{1})
+}
+
+// A webhook that is disabled already is not disabled again: no second event says so, and
+// its reason and the events that it misses stay.
+func TestDisabledOnce(t *testing.T) {
+	t.Parallel()
+	w := &world{testworld.New(t)}
+	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{Filter: onlyTypes("e")})
+	ids := w.publish("e", 1, 1)
+	s := w.takeLead("sender-h-1-00000001")
+	window := s.takes(10, ids...)
+	for _, reason := range []string{"the first", "the second"} {
+		if err := w.Admin().DisableWebhook(t.Context(), "crm", reason); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.record([]pg.WebhookResult{answered(s.endpoint("crm"), ids[0], pg.WebhookGone)}, window)
+	testworld.Equal(t, "reason", w.show("crm").DisabledReason, "the first")
+	testworld.Equal(t, "events that say so", len(posthorntest.Published(t, w.Client, "posthorn.webhook.disabled")), 1)
 }

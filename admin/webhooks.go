@@ -40,10 +40,14 @@ type Webhook struct {
 	FailingSince   time.Time `json:"failing_since,omitzero"` // the first failure since the last success
 	LastError      string    `json:"last_error,omitempty"`   // of the last failure
 	Owed           int64     `json:"owed"`                   // events that wait or are retried; counted up to 1,000
+	OwedOrMore     bool      `json:"owed_or_more,omitempty"` // there may be more than were counted
 	OldestOwed     time.Time `json:"oldest_owed,omitzero"`   // when the oldest of these events was published
 	DeadLetters    int64     `json:"dead_letters"`           // counted up to 1,000
-	Owner          string    `json:"owner,omitempty"`        // the process that sends; "": no process does
-	CreatedAt      time.Time `json:"created_at"`
+
+	DeadLettersOrMore bool `json:"dead_letters_or_more,omitempty"` // there may be more than were counted
+
+	Owner     string    `json:"owner,omitempty"` // the process that sends; "": no process does
+	CreatedAt time.Time `json:"created_at"`
 }
 
 // WebhookSecret describes a secret with which a webhook signs. It does not contain the
@@ -63,7 +67,7 @@ var webhooks = kind[Webhook]{"webhook", `
 			where k.namespace = w.namespace and k.name = w.name and k.kind = 'header') as headers,
 		(select coalesce(jsonb_agg(jsonb_strip_nulls(to_jsonb(k)) order by k.created_at desc), '[]') from posthorn.webhook_keys k
 			where k.namespace = w.namespace and k.name = w.name and k.kind <> 'header') as secrets,
-		w.state, w.disabled_at, w.disabled_reason, w.failing_since, w.last_error, w.owed, w.oldest_owed, w.dead_letters, w.owner, w.created_at
+		w.state, w.disabled_at, w.disabled_reason, w.failing_since, w.last_error, w.owed, w.oldest_owed, w.dead_letters, w.owner, w.created_at, w.owed_or_more, w.dead_letters_or_more
 	from posthorn.webhook_status w
 	where w.namespace = $1::text and w.name = coalesce($2::text, w.name)
 	order by w.name`, "Create it first, or look for it in another namespace."}

@@ -193,6 +193,11 @@ func TestWebhookPages(t *testing.T) {
 	page := b.get("/ui/default/webhook?name=shop").wantPage(t, 200, "https://example.com/hook", "X-Key", "No request was sent.")
 	page.wantNone(t, secret, "sesame", "<b>")
 	back := "/ui/default/webhooks"
+	s.exec(t, `insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at)
+		select group_id, i, name, 0, posthorn.now() from posthorn.webhooks, generate_series(1, 1001) i`)
+	b.get("/ui/default/webhook?name=shop").wantPage(t, 200, "1,000 events or more")
+	b.get(back).wantPage(t, 200, "1,000 or more")
+	s.exec(t, "delete from posthorn.retries")
 	b.post(page, "/ui/default/webhook/test", url.Values{"name": {"shop"}, "back": {back}}).wantPage(t, 200, "gets a test event")
 	b.post(page, "/ui/default/webhook/disable", url.Values{"name": {"shop"}, "back": {back}}).wantPage(t, 200, "disabled by an operator", "Enable")
 	b.post(page, "/ui/default/webhook/enable", url.Values{"name": {"shop"}, "back": {back}}).wantPage(t, 200, "is enabled", "Disable")

@@ -9,7 +9,8 @@ import (
 const outcomeLong = `Show the outcome of one event in each group of its namespace.
 
 STATE is that of the group:
-  PENDING                not handed out yet, or given back
+  PENDING                not handed out yet, given back, or owed to
+                         a webhook that is disabled
   PROCESSING             a node works on it
   RETRYING               it failed, and is handed out again when it is due
   COMPLETED              handled, without failures

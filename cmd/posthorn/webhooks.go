@@ -43,7 +43,7 @@ var webhooksList = listCommand[admin.Webhook]{
 		if !w.DisabledAt.IsZero() {
 			since = w.DisabledAt
 		}
-		return []any{w.Name, w.State, since, w.Owed, w.DeadLetters, w.URL, shorten(webhookError(w), 60)}
+		return []any{w.Name, w.State, since, orMore(w.Owed, w.OwedOrMore), orMore(w.DeadLetters, w.DeadLettersOrMore), w.URL, shorten(webhookError(w), 60)}
 	}},
 }
 
@@ -97,7 +97,7 @@ deliveries until they are old.`,
 	json: true,
 	ask: func(ctx context.Context, adm *admin.Admin, args []string) (string, error) {
 		w, err := adm.Webhook(ctx, args[0])
-		return fmt.Sprintf("delete webhook %s (%s) with the %d events that it is owed", w.Name, w.URL, w.Owed), err
+		return fmt.Sprintf("delete webhook %s (%s) with the %v events that it is owed", w.Name, w.URL, orMore(w.Owed, w.OwedOrMore)), err
 	},
 	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 		owed, err := adm.DeleteWebhook(ctx, args[0])

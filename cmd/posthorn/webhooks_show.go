@@ -23,6 +23,14 @@ var webhooksShow = showCommand[admin.Webhook]{
 	below:  func(w io.Writer, h admin.Webhook) error { return webhookSecretColumns.printBelow(w, h.Secrets) },
 }
 
+// orMore is a number that was counted up to a limit.
+func orMore(n int64, more bool) any {
+	if more {
+		return fmt.Sprintf("%d or more", n)
+	}
+	return n
+}
+
 func webhookFields(field fields, h admin.Webhook) {
 	field("webhook", h.Name)
 	field("url", h.URL)
@@ -31,9 +39,9 @@ func webhookFields(field fields, h admin.Webhook) {
 	field("disabled because", h.DisabledReason)
 	field("failing since", h.FailingSince)
 	field("last error", h.LastError)
-	field("owed", h.Owed)
+	field("owed", orMore(h.Owed, h.OwedOrMore))
 	field("oldest owed", h.OldestOwed)
-	field("dead letters", h.DeadLetters)
+	field("dead letters", orMore(h.DeadLetters, h.DeadLettersOrMore))
 	field("sent by", h.Owner)
 	field("wants", wants(admin.SubscriptionStatus{Filter: h.Filter, Condition: h.Condition, Params: h.Params}))
 	field("body", h.Body)

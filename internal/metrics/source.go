@@ -192,7 +192,7 @@ var webhookMetrics = []struct {
 	value func(w admin.Webhook, now time.Time) float64
 }{
 	{
-		ofWebhook("owed_events", "Events that wait for the endpoint or are tried again; counted up to 1,000."),
+		ofWebhook("owed_events", "Events that wait for the endpoint or are tried again; counted up to 1,000, which means 1,000 or more."),
 		func(w admin.Webhook, _ time.Time) float64 { return float64(w.Owed) },
 	},
 	{

@@ -74,29 +74,34 @@ func TestAnswerToAnEarlierWebhookChangesNothing(t *testing.T) {
 // enabled while the answer is being recorded.
 func TestEnabledWhileAnAnswerIsRecorded(t *testing.T) {
 	t.Parallel()
-	w := &world{testworld.New(t)}
-	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{Filter: onlyTypes("e"), DisableAfter: "1 hour"})
-	ids := w.publish("e", 2, 1)
-	s := w.takeLead("sender-h-1-00000001")
-	s.takes(10, ids...)
-	e := s.endpoint("crm")
-	s.record([]pg.WebhookResult{answered(e, ids[0], pg.WebhookFailed)})
-	posthorntest.Advance(t, w.Client, 2*time.Hour)
-	operator := w.Begin()
-	enable(t, operator)
-	recorded := make(chan error, 1)
-	go func() {
-		_, err := pg.RecordWebhooks(t.Context(), s.pool, s.lead, []pg.WebhookResult{answered(e, ids[1], pg.WebhookFailed)}, nil)
-		recorded <- err
-	}()
-	w.AwaitBlocked()
-	if err := operator.Commit(t.Context()); err != nil {
-		t.Fatal(err)
+	for name, since := range map[string]time.Duration{"it fails": 0, "it has failed for too long": 2 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &world{testworld.New(t)}
+			w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{Filter: onlyTypes("e"), DisableAfter: "1 hour"})
+			ids := w.publish("e", 2, 1)
+			s := w.takeLead("sender-h-1-00000001")
+			s.takes(10, ids...)
+			e := s.endpoint("crm")
+			s.record([]pg.WebhookResult{answered(e, ids[0], pg.WebhookFailed)})
+			posthorntest.Advance(t, w.Client, since)
+			operator := w.Begin()
+			enable(t, operator)
+			recorded := make(chan error, 1)
+			go func() {
+				_, err := pg.RecordWebhooks(t.Context(), s.pool, s.lead, []pg.WebhookResult{answered(e, ids[1], pg.WebhookFailed)}, nil)
+				recorded <- err
+			}()
+			w.AwaitBlocked()
+			if err := operator.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-recorded; err != nil {
+				t.Fatal(err)
+			}
+			testworld.Equal(t, "state", w.show("crm").State, "active")
+		})
 	}
-	if err := <-recorded; err != nil {
-		t.Fatal(err)
-	}
-	testworld.Equal(t, "state", w.show("crm").State, "active")
 }
 
 func enable(t *testing.T, tx pgx.Tx) {

@@ -61,28 +61,6 @@ func TestFailedEventHoldsBackItsKey(t *testing.T) {
 	r.checkOrder(t)
 }
 
-// A window that has waited for a second leaves its events to the database. Those of later
-// windows that wait in memory do not overtake them.
-func TestLaterWindowsDoNotOvertake(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	busy := make(chan struct{})
-	r := newReceiver(t, func(delivered, http.Header) int { <-busy; return 200 })
-	w.hook("crm", r, admin.WebhookSettings{Order: "key", Concurrency: 1, Timeout: "5 minutes"})
-	w.Start()
-	ids := []int64{w.publishOne("default", "a")}
-	await.True(t, "the endpoint is busy", func() bool { return r.asked() == 1 })
-	ids = append(ids, w.publishOne("default", "b"))
-	await.True(t, "its window has left the event", func() bool {
-		ids = append(ids, w.publishOne("default", "b"))
-		return w.isOwed(ids[1])
-	})
-	close(busy)
-	r.awaitAll(t, ids)
-	w.awaitSettled()
-	r.checkOrder(t)
-}
-
 // An event whose payload cannot be opened yet holds back the later ones of its key, in its
 // batch and behind it.
 func TestUnopenedEventHoldsBackItsKey(t *testing.T) {

@@ -59,7 +59,6 @@ func (l *leadership) open(e *endpoint, settings pg.WebhookEndpoint, batch []*del
 		} else if l.ctx.Err() == nil {
 			e.setAside(d, sealedPause, worker.Clip(err.Error()))
 			waiting = append(waiting, d.slot)
-			e.holdBack(d.slot)
 		}
 		l.mu.Unlock()
 	}

@@ -237,3 +237,30 @@ func TestDisabledOnce(t *testing.T) {
 	testworld.Equal(t, "reason", w.show("crm").DisabledReason, "the first")
 	testworld.Equal(t, "events that say so", len(posthorntest.Published(t, w.Client, "posthorn.webhook.disabled")), 1)
 }
+
+// An event that a disabled webhook is owed waits for the webhook, and for no time.
+func TestOutcomeForADisabledWebhook(t *testing.T) {
+	t.Parallel()
+	w := &world{testworld.New(t)}
+	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{})
+	ids := w.publish("e", 1, 1)
+	s := w.takeLead("sender-h-1-00000001")
+	window := s.takes(10, ids...)
+	s.record([]pg.WebhookResult{answered(s.endpoint("crm"), ids[0], pg.WebhookFailed)}, window)
+	check := func(want admin.State, due bool) {
+		t.Helper()
+		got, err := w.Admin().Outcomes(t.Context(), ids[0])
+		if err != nil || len(got) != 1 || got[0].State != want || got[0].DueAt.IsZero() == due || (got[0].Reason == "") != due {
+			t.Errorf("outcomes %+v, %v", got, err)
+		}
+	}
+	check(admin.Retrying, true)
+	if err := w.Admin().DisableWebhook(t.Context(), "crm", ""); err != nil {
+		t.Fatal(err)
+	}
+	check(admin.Pending, false)
+	if err := w.Admin().EnableWebhook(t.Context(), "crm"); err != nil {
+		t.Fatal(err)
+	}
+	check(admin.Retrying, true)
+}

@@ -133,7 +133,7 @@ func quietLines(s admin.Summary) []line {
 			lines = append(lines, line{name, path, texts})
 		}
 	}
-	jobs := []any{upTo(s.JobsReady, 10000) + " ready", count(s.JobsRunning) + " running", upTo(s.JobsWaiting, 10000) + " for later"}
+	jobs := []any{upTo(s.JobsReady, 10000) + " ready", upTo(s.JobsRunning, 10000) + " running", upTo(s.JobsWaiting, 10000) + " for later"}
 	if !s.JobsReadySince.IsZero() {
 		jobs = append(jobs, labelled{"oldest", s.JobsReadySince})
 	}

@@ -2,7 +2,7 @@
 -- otherwise from the group's cursor, all in one snapshot.
 --
 -- A group has a row for each subscription with a state of its own, or one row. state is that of the group:
---   PENDING                 not handed out yet, or given back
+--   PENDING                 not handed out yet, given back, or owed to a webhook that is disabled
 --   PROCESSING              in a lease, even in an expired one that no node has taken over yet
 --   RETRYING                will be handed out again at due_at
 --   DEAD                    the event as a whole failed for good
@@ -103,10 +103,15 @@ as $$
       else outcomes_in.event_id > l.lo and outcomes_in.event_id <= l.hi and outcomes_in.published_at >= l.since
         and not pg_visible_in_snapshot(outcomes_in.xid, l.base) and pg_visible_in_snapshot(outcomes_in.xid, l.target) end
   ), part as (
-    select case when h.working then 1 else 2 end as state, r.subscription, r.attempts, r.error, null::text as reason,
+    select case when h.working then 1 when o.stopped then 3 else 2 end as state, r.subscription, r.attempts, r.error,
+      case when o.stopped then 'Webhook is disabled' end as reason,
       case when h.working then h.node end as node, case when h.working then h.claimed_at else r.failed_at end as at,
-      case when h.working is not true then r.due_at end as due_at
+      case when h.working is not true and not o.stopped then r.due_at end as due_at
     from posthorn.retries r left join held h on h.id = r.lease_id
+    cross join lateral (
+      select exists (
+        select from posthorn.webhooks w join posthorn.subscriptions s on s.group_no = w.group_id and s.name = w.name
+        where w.group_id = r.group_id and w.name = r.subscription and s.stopped_at is not null) as stopped) o
     where r.group_id = g.id and r.event_id = outcomes_in.event_id
     union all
     select case when h.working then 1 else 3 end, '', h.attempt - h.uncounted, null, null,

@@ -73,6 +73,7 @@ declare
     when url ~ '[[:cntrl:][:space:]\\]' then 'has spaces, control characters or backslashes'
     when url ~ '^https?://[^/?#]*@' then 'has a user or a password in it'
     when url !~ '^https?://(\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]]+)(:[0-9]{1,5})?([/?]|$)' then 'names no host'
+    when substring(url from '^https?://[^/?]*:([0-9]{1,5})([/?]|$)')::int not between 1 and 65535 then 'has a port that is not from 1 to 65535'
     when strpos(url, '#') > 0 then 'has a fragment, which is never sent'
   end;
 begin

@@ -1,4 +1,4 @@
--- At most a thousand rows of each webhook are counted.
+-- At most a thousand rows of each webhook are counted, and a column says whether there may be more.
 create or replace view posthorn.webhook_status as
 select n.namespace, w.id, w.name, w.url, s.params as filter, s.conditions_sql, w.body, w.batch, w.gzip, w.ordering as "order", w.concurrency,
   w.rate, w.timeout, w.delays, w.disable_after,
@@ -7,11 +7,10 @@ select n.namespace, w.id, w.name, w.url, s.params as filter, s.conditions_sql, w
     when exists (select from posthorn.stops x where x.subscription_id = s.id) then 'catching up'
     when w.failing_since is not null then 'failing'
     else 'active' end as state,
-  s.stopped_at as disabled_at, s.error as disabled_reason, w.failing_since, w.last_error, o.events as owed,
+  s.stopped_at as disabled_at, s.error as disabled_reason, w.failing_since, w.last_error, least(o.events, 1000) as owed,
   (select e.published_at from posthorn.event_of(g.namespace_id, g.id, o.oldest) e) as oldest_owed,
-  (select count(*) from (
-    select from posthorn.dead_letters d where d.group_id = w.group_id and d.subscription = w.name limit 1000) x) as dead_letters,
-  case when l.until > posthorn.now() then l.owner end as owner, w.created_at
+  k.dead_letters, case when l.until > posthorn.now() then l.owner end as owner, w.created_at,
+  o.events >= 1000 as owed_or_more, k.dead_letters >= 1000 as dead_letters_or_more
 from posthorn.webhooks w
 join posthorn.groups g on g.id = w.group_id
 join posthorn.namespaces n on n.id = g.namespace_id
@@ -25,9 +24,12 @@ cross join lateral (
     union all
     (select r.event_id from posthorn.retries r
      where r.group_id = w.group_id and w.ordering = 'key'
-       and r.slot between posthorn.webhook_slot(w.id, 0) and posthorn.webhook_slot(w.id, 255) limit 1000)) x) o;
+       and r.slot between posthorn.webhook_slot(w.id, 0) and posthorn.webhook_slot(w.id, 255) limit 1000)) x) o
+cross join lateral (
+  select count(*) as dead_letters from (
+    select from posthorn.dead_letters d where d.group_id = w.group_id and d.subscription = w.name limit 1000) x) k;
 comment on view posthorn.webhook_status is
-  'The webhooks of all namespaces: their settings, how their endpoints are doing, and what they are owed, of which a thousand are counted. Without secrets.';
+  'The webhooks of all namespaces: their settings, how their endpoints are doing, and what they are owed. owed and dead_letters are counted up to 1,000: then owed_or_more and dead_letters_or_more are true. Without secrets.';
 
 create or replace view posthorn.webhook_keys as
 select n.namespace, w.name, k.kind, k.name as header, k.public_key, k.created_at, k.expires_at

@@ -16,7 +16,8 @@
 //	+ the replacement; without it, the text is left out
 //
 // "tests" may be repeated for several packages. A mutant that no test notices has a
-// line "survives" with the reason.
+// line "survives" with the reason. Functions of SQL whose test uses another server have a
+// line "compiled".
 //
 // The checkout is never changed. A changed function of SQL is applied to the database
 // that tests copy, so nothing is compiled; a changed file of any other kind replaces

@@ -26,6 +26,7 @@ type mutant struct {
 	promise     string
 	tests       []testName // those that ought to notice the change
 	survives    string     // why no test notices it; mostly empty
+	compiled    string     // why functions of SQL are compiled and not applied; mostly empty
 }
 
 // testName is a test, or a subtest after a slash.
@@ -92,6 +93,8 @@ func (m *mutant) take(line string) bool {
 		m.promise = value
 	case "survives:":
 		m.survives = value
+	case "compiled:":
+		m.compiled = value
 	case "tests:":
 		names := strings.Fields(value)
 		for _, name := range names[min(1, len(names)):] {
@@ -172,11 +175,11 @@ func (t testName) exists(root string) (bool, error) {
 	return false, nil
 }
 
-// isFunctions reports whether the file has functions of SQL, which are applied to a
+// isApplied reports whether the file has functions of SQL, which are applied to a
 // database. Other files are compiled.
-func (m mutant) isFunctions() bool {
+func (m mutant) isApplied() bool {
 	matched, _ := path.Match("schema/functions/*/*.sql", m.file)
-	return matched
+	return matched && m.compiled == ""
 }
 
 // packages returns the packages of the tests, sorted.

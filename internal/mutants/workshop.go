@@ -79,7 +79,7 @@ func (w *workshop) tryAll(ctx context.Context, mutants []mutant, kept *results) 
 
 // checkBaseline runs the tests of a package without a mutant.
 func (w *workshop) checkBaseline(ctx context.Context, tests []testName, pkg string) error {
-	program := filepath.Join(w.dir.Path, strings.ReplaceAll(pkg, "/", "."))
+	program := filepath.Join(w.dir.Path, "tests."+strings.ReplaceAll(pkg, "/", "."))
 	if err := compile(ctx, pkg, program, ""); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (w *workshop) try(ctx context.Context, m mutant) result {
 		return result{Error: err.Error()}
 	}
 	overlay := ""
-	if m.isFunctions() {
+	if m.isApplied() {
 		err = w.server.apply(ctx, text)
 	} else {
 		err = w.server.restore(ctx)

@@ -1,0 +1,127 @@
+package guarantee
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// A process that takes the lead of a relay again, under the same name, is not the one
+// that had it: calls of before are refused.
+func TestLeadOfARelayHasANewEpoch(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.of("a", 20)
+	before := s.relay(first)
+	before.take(10)
+	again := s.relay(first)
+	if again.epoch <= before.epoch {
+		t.Fatalf("epoch %d after %d", again.epoch, before.epoch)
+	}
+	s.refused("PH003", "select posthorn.take_relay($1, $2, $3, 10, '1 minute', gen_random_uuid())", before.group, before.owner, before.epoch)
+}
+
+// A late leader that takes a window while another process takes the lead waits for it,
+// and is then refused.
+func TestLateOwnerTakesNothingInARace(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.of("a", 20)
+	late := s.relay(first)
+	s.turnClock(2 * time.Minute)
+	leading, taking := s.another(), s.another()
+	leading.exec("begin")
+	leading.exec("select posthorn.lead_relay($1, $2, '1 minute')", late.group, second)
+	outcome := taking.background("select posthorn.take_relay($1, $2, $3, 10, '1 minute', gen_random_uuid())", late.group, late.owner, late.epoch)
+	s.awaitBlocked(taking)
+	leading.exec("commit")
+	if err := outcome(); !hasCode(err, "PH003") {
+		t.Errorf("taking: %v", err)
+	}
+}
+
+// The heartbeat of a leader extends its windows.
+func TestLeaderKeepsItsWindows(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.of("a", 20)
+	r := s.relay(first)
+	r.take(10)
+	s.turnClock(50 * time.Second)
+	s.exec("select posthorn.lead_relay($1, $2, '1 minute', $3)", r.group, r.owner, r.epoch)
+	s.turnClock(100 * time.Second)
+	equal(t, "windows in time", value[int](s, "select count(*) from posthorn.leases where until > posthorn.now()"), 1)
+}
+
+// Of many events that are set aside none is left out.
+func TestManyEventsAreSetAsideWhole(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	events := s.of("a", 1001)
+	r := s.relay(first)
+	w := r.take(1001)
+	s.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt,
+		fmt.Sprintf(`{"aside": [[%d, %s]]}`, s.stream("a"), value[string](s, "select to_json($1::bigint[])::text", w.events)))
+	equal(t, "set aside", column[int64](s, "select i from posthorn.leases l, unnest(l.ids) i order by i"), events)
+}
+
+// An event that was set aside, and that the broker then refuses, is a dead letter.
+func TestRefusedEventThatWasSetAside(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	event := s.of("a", 1)[0]
+	r := s.relay(first)
+	w := r.take(1)
+	s.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt, fmt.Sprintf(`{"aside": [[%d, [%d]]]}`, s.stream("a"), event))
+	lease := value[int64](s, "select lease from posthorn.take_aside($1, $2, $3, array[$4::bigint], '1 minute', gen_random_uuid())",
+		r.group, r.owner, r.epoch, s.stream("a"))
+	s.exec("select posthorn.settle_aside($1, $2, $3, $4::text::jsonb)", r.group, r.owner, r.epoch,
+		fmt.Sprintf(`{"leases": [[%d, 1, %d]], "failures": %s}`, lease, event, list([]failure{{Event: event, Permanent: true, Error: "no"}})))
+	equal(t, "dead letters", column[int64](s, "select event_id from posthorn.dead_letters"), []int64{event})
+	equal(t, "leases", value[int](s, "select count(*) from posthorn.leases"), 0)
+}
+
+// The last event of a stream is known when it comes again alone.
+func TestImportKnowsTheLastEvent(t *testing.T) {
+	t.Parallel()
+	ph := posthorntest.Open(t)
+	i, err := pg.DefineImport(t.Context(), ph.Pool(), "default", "in", "redis://r", "redis", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lead, err := pg.LeadImport(t.Context(), ph.Pool(), i, importerA, time.Hour, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range []int64{1, 0} {
+		from := ""
+		if at > 0 {
+			from = fmt.Sprint(at)
+		}
+		if n, err := pg.ImportEvents(t.Context(), ph.Pool(), lead, importPart(from, fmt.Sprint(at+1), 7)); n != want || err != nil {
+			t.Errorf("time %d: %d are new, want %d; %v", at+1, n, want, err)
+		}
+	}
+}
+
+// One session at a time plans an archive, and its segments are written in their order.
+func TestOneSessionPlansAnArchive(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	a := s.archive()
+	events := s.of("a", 1)
+	other := s.another()
+	other.exec("begin")
+	other.exec("select posthorn.plan_archive($1)", a)
+	equal(t, "plans beside it", value[int](s, "select count(*) from posthorn.plan_archive($1)", a), 0)
+	other.exec("commit")
+	events = append(events, s.of("a", 1)...)
+	for range 3 {
+		s.exec("select posthorn.plan_archive($1)", a)
+	}
+	equal(t, "segments", column[int64](s, "select first_id from posthorn.archive_segments order by 1"), events)
+	equal(t, "the first to write", value[int64](s, "select first_id from posthorn.unwritten_segment($1, $2)", a, s.stream("a")), events[0])
+}

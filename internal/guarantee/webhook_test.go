@@ -32,7 +32,8 @@ func (w *webhooks) lead() {
 // record records one result; more are further fields of a posthorn.webhook_result.
 func (w *webhooks) record(webhook int, event int64, outcome string, attempts int, more string) {
 	w.t.Helper()
-	w.exec("select posthorn.record_webhooks($1, $2, $3, jsonb_build_object('results', jsonb_build_array($4::text::jsonb || $5::text::jsonb)))",
+	w.exec(`select posthorn.record_webhooks($1, $2, $3, jsonb_build_object('results', jsonb_build_array(
+		jsonb_build_object('generation', (select generation from posthorn.webhooks)) || $4::text::jsonb || $5::text::jsonb)))`,
 		w.group, sender, w.epoch, fmt.Sprintf(`{"webhook": %d, "event": %d, "outcome": %q, "attempts": %d, "duration_ms": 5}`, webhook, event, outcome, attempts), more)
 }
 

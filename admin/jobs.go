@@ -107,8 +107,9 @@ func (a *Admin) JobLog(ctx context.Context, id int64) ([]JobEntry, error) {
 	return rows[JobEntry](ctx, a.db, "show job", "select * from posthorn.job_history($1::bigint, $2::text)", id, a.namespace)
 }
 
-// ResetJob makes a job pending again that a worker has or that has failed for good. A
-// failed job has all its retries again. The worker loses the job.
+// ResetJob lets workers have a job at once that a worker has, that has failed for good or
+// that waits for its next attempt. A job that has failed for good has all its retries
+// again. The worker loses the job.
 func (a *Admin) ResetJob(ctx context.Context, id int64, reason string) error {
 	return a.change(ctx, entry{"reset-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason}}, "select posthorn.reset_job($1::bigint, $2::text, $3::text)",
 		id, pg.Optional(pg.Storable(reason)), a.namespace)

@@ -11,9 +11,9 @@ import (
 func newJobsRetry(a *app) *cobra.Command {
 	return a.onJobs(about{
 		use:   "retry ID…",
-		short: "Start jobs again that have failed for good, or that a worker has",
-		long: `Start jobs again: jobs that have failed for good, with all their retries, or jobs
-that a worker has; that worker loses the job.`,
+		short: "Start jobs again that have failed, or that a worker has",
+		long: `Start jobs again: jobs that have failed for good, with all their retries, jobs that
+wait for their next attempt, or jobs that a worker has; that worker loses the job.`,
 		example: "  posthorn jobs retry 7 8 --reason 'mail server is back'",
 	}, (*admin.Admin).ResetJob, "is pending again")
 }

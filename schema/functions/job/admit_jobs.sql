@@ -19,6 +19,7 @@ declare
 begin
   if pick_within_limits.alone and posthorn.wants_limited_jobs(c) then
     perform posthorn.await_job_limits(ns);
+    c.at := posthorn.now();
   end if;
   perform posthorn.return_jobs(c.at);
   if exists (select from posthorn.job_openings o where o.namespace_id = ns and o.at <= c.at) and posthorn.try_job_limits(ns, 1) then

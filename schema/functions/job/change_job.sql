@@ -13,7 +13,7 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  at timestamptz := posthorn.now();
+  at timestamptz;
   o posthorn.enqueued_jobs;
   held posthorn.running_jobs;
 begin
@@ -21,6 +21,7 @@ begin
     perform posthorn.check_message('job', null, change_job.payload, '{}', null);
   end if;
   o := posthorn.withdraw_pending_job(change_job.job, change_job.namespace, 'changed');
+  at := posthorn.now();
   perform posthorn.check_job(o.title, o.description, '{}', o.tags, coalesce(change_job.priority, o.priority),
     coalesce(change_job.run_at, o.run_at), o.max_retries, o.retry_delays, null);
   update posthorn.enqueued_jobs x

@@ -270,6 +270,7 @@ language plpgsql
 as $$
 #variable_conflict use_column
 declare
+  now constant timestamptz := posthorn.now(); -- after all that is recorded of these jobs: the claim may have waited
   picked posthorn.picked_jobs;
   others bigint[];                     -- jobs that have more rows than the one
 begin
@@ -279,7 +280,7 @@ begin
     returning r.job, r.rank, r.due_at, r.month, r.attempt, r.plain
   ), lease as (
     insert into posthorn.running_jobs (job, picked_at, picked_log, seen_at, lease_until, lease_for, namespace_id, month, attempt, worker)
-    select g.job, c.at, nextval('posthorn.job_log_id'), c.at, c.at + c.lease_for, c.lease_for, c.namespace_id, g.month, g.attempt + 1, c.worker
+    select g.job, now, nextval('posthorn.job_log_id'), now, c.at + c.lease_for, c.lease_for, c.namespace_id, g.month, g.attempt + 1, c.worker
     from gone g
   )
   select array_agg(g.job), array_agg(g.attempt + 1), min(g.month), max(g.month), array_agg(g.job) filter (where not g.plain)

@@ -1,5 +1,7 @@
 -- The session that deletes the row in running_jobs decides a job's outcome; (job, worker, attempt) is the fencing
 -- token. If a worker repeats its last report on a job, it gets the recorded entry.
+--
+-- A transaction may wait for the row, and what another has recorded meanwhile is not later than the end.
 
 create or replace function posthorn.complete_job(
   job bigint,
@@ -35,7 +37,7 @@ begin
   end if;
   insert into posthorn.finished_jobs (job, finished_at, picked_at, picked_log, completed_log, namespace_id, month, attempt,
     retry_count, status, worker, started_at, started_log, execution_time_ms, status_code, progress, result)
-  values (held.job, at, held.picked_at, held.picked_log, nextval('posthorn.job_log_id'), held.namespace_id, held.month, held.attempt,
+  values (held.job, greatest(at, held.picked_at, held.started_at), held.picked_at, held.picked_log, nextval('posthorn.job_log_id'), held.namespace_id, held.month, held.attempt,
     coalesce((select s.retry_count from posthorn.retried_jobs s where s.job = held.job), 0), 'COMPLETED', held.worker,
     held.started_at, held.started_log, complete_job.execution_time_ms, complete_job.status_code, held.progress, complete_job.result)
   returning completed_log, job, worker, status, attempt, status_code, execution_time_ms, finished_at, false
@@ -94,7 +96,7 @@ begin
   ), finished as (
     insert into posthorn.finished_jobs (job, finished_at, picked_at, picked_log, completed_log, namespace_id, month, attempt,
       retry_count, status, worker, started_at, started_log, execution_time_ms, progress)
-    select h.job, at, h.picked_at, h.picked_log, nextval('posthorn.job_log_id'), h.namespace_id, h.month, h.attempt,
+    select h.job, greatest(at, h.picked_at, h.started_at), h.picked_at, h.picked_log, nextval('posthorn.job_log_id'), h.namespace_id, h.month, h.attempt,
       case when h.attempt > 1 then (select s.retry_count from posthorn.retried_jobs s where s.job = h.job) else 0 end,
       'COMPLETED', complete_jobs.worker, h.started_at, h.started_log, h.execution_time_ms, h.progress
     from held h

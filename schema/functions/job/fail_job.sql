@@ -72,7 +72,7 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  at timestamptz := posthorn.now();
+  at timestamptz;
   failed boolean := report.action = 'FAILED';
   held posthorn.running_jobs;
   o posthorn.enqueued_jobs;
@@ -87,6 +87,7 @@ begin
   if not found then
     return posthorn.recorded(report.event_id, report.worker_id, report.action, report.attempt, end_attempt.namespace);
   end if;
+  at := greatest(posthorn.now(), held.picked_at, held.started_at);
   perform posthorn.end_attempts(array[held], at);
   select x.* into o from posthorn.enqueued_jobs x
   where x.namespace_id = held.namespace_id and x.id = held.job and x.month = held.month;

@@ -16,7 +16,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  at timestamptz := posthorn.now();
+  at timestamptz;
   back posthorn.running_jobs[];
 begin
   if coalesce(cardinality(release_jobs.attempts), cardinality(release_jobs.jobs)) is distinct from cardinality(release_jobs.jobs) then
@@ -35,6 +35,7 @@ begin
   if back is null then
     return;
   end if;
+  at := posthorn.now(); -- not before: another transaction may have recorded something while this one waited for a row
   perform posthorn.end_attempts(back, at);
   insert into posthorn.job_log_entries (event_id, worker_id, action, attempt, reason, created_at)
   select h.job, h.worker, 'RESET', h.attempt, coalesce(posthorn.clip_error(release_jobs.reason), 'given back by its worker'), at

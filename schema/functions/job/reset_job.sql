@@ -7,24 +7,31 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  at timestamptz := posthorn.now();
+  at timestamptz;
   status text := posthorn.job_status(reset_job.job, reset_job.namespace);
   held posthorn.running_jobs;
 begin
   perform posthorn.commit_firmly();
   delete from posthorn.running_jobs r where r.job = reset_job.job returning r.* into held;
-  if found then
+  at := greatest(posthorn.now(), held.picked_at, held.started_at);
+  if held.job is not null then
     perform posthorn.end_attempts(array[held], at);
     update posthorn.retried_jobs s set expiries = 0 where s.job = held.job;
   else
     delete from posthorn.finished_jobs f where f.job = reset_job.job and f.status = 'FAILED'
     returning f.job, f.namespace_id, f.month, f.attempt into held.job, held.namespace_id, held.month, held.attempt;
-    if not found then
-      raise exception 'job % is %: only jobs that are PROCESSING or FAILED can be reset', reset_job.job,
-          posthorn.job_status(reset_job.job, reset_job.namespace)
-        using errcode = 'PH002', hint = 'Enqueue it again to have it done once more.';
+    if found then
+      insert into posthorn.retried_jobs (job, attempt, due_at, updated_at) values (held.job, held.attempt, at, at);
+    else
+      held := posthorn.hasten_job(reset_job.job, at);
     end if;
-    insert into posthorn.retried_jobs (job, attempt, due_at, updated_at) values (held.job, held.attempt, at, at);
+    if held.job is null then
+      status := posthorn.job_status(reset_job.job, reset_job.namespace);
+      raise exception 'job % is %: only jobs that are PROCESSING or FAILED, or that wait for their next attempt, can be reset',
+          reset_job.job, status
+        using errcode = 'PH002', hint = case status when 'PENDING' then 'It is due, or was never tried: change its time or its priority.'
+          else 'Enqueue it again to have it done once more.' end;
+    end if;
   end if;
   insert into posthorn.job_log_entries (event_id, action, attempt, reason, created_at)
   values (held.job, 'RESET', held.attempt, posthorn.clip_error(reset_job.reason), at);
@@ -33,7 +40,30 @@ begin
   return reset_job.job;
 end $$;
 comment on function posthorn.reset_job(bigint, text, text) is
-  'Makes a job pending again that a worker has or that has failed for good, and returns its id; the worker is fenced out.';
+  'Lets workers have a job at once that a worker has, that has failed for good or that waits for its next attempt, and returns its id; the worker is fenced out.';
+
+create or replace function posthorn.hasten_job(job bigint, at timestamptz)
+returns posthorn.running_jobs
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  tried posthorn.retried_jobs;
+  held posthorn.running_jobs;
+begin
+  select s.* into tried from posthorn.retried_jobs s where s.job = hasten_job.job;
+  delete from posthorn.waiting_jobs w where w.due_at = tried.due_at and w.job = tried.job
+  returning w.job, w.namespace_id, w.month, tried.attempt into held.job, held.namespace_id, held.month, held.attempt;
+  if found then
+    update posthorn.retried_jobs s set due_at = hasten_job.at, next_retry_at = null, expiries = 0, updated_at = hasten_job.at
+    where s.job = tried.job;
+  end if;
+  return held;
+end $$;
+comment on function posthorn.hasten_job(bigint, timestamptz) is
+  'Takes a job that waits for its next attempt from where it waits, and makes it due; null if there is none.';
 
 create or replace function posthorn.cancel_job(job bigint, reason text default null, namespace text default null)
 returns bigint
@@ -44,7 +74,7 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  at timestamptz := posthorn.now();
+  at timestamptz;
   status text;
   o posthorn.enqueued_jobs;
   held posthorn.running_jobs;
@@ -66,6 +96,7 @@ begin
     perform posthorn.drop_job_key(o) where held.job is not null;
     exit when held.job is not null; -- neither: another transaction was quicker, look again
   end loop;
+  at := greatest(posthorn.now(), held.picked_at, held.started_at);
   if held.worker is not null then
     perform posthorn.end_attempts(array[held], at);
   end if;

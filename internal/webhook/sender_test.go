@@ -175,11 +175,11 @@ func TestLeadWaitsForARecord(t *testing.T) {
 	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{})
 	ids := w.publish("e", 1, 1)
 	s := w.takeLead("sender-h-1-00000001")
-	window := s.takes(10, ids...)
+	s.takes(10, ids...)
 	posthorntest.Advance(t, w.Client, 2*time.Minute)
 	recording := w.Begin()
 	result := answered(s.endpoint("crm"), ids[0], pg.WebhookDelivered)
-	if _, err := pg.RecordWebhooks(t.Context(), recording, s.lead, []pg.WebhookResult{result}, []pg.WebhookWindow{window}); err != nil {
+	if _, err := pg.RecordWebhooks(t.Context(), recording, s.lead, []pg.WebhookResult{result}, nil); err != nil {
 		t.Fatal(err)
 	}
 	led := make(chan error, 1)

@@ -47,5 +47,6 @@ lint: ## checks style, error handling and the direction of imports
 	go vet ./...
 	go run $(LINTER) run ./...
 
-generate: ## writes schema/revision, docs/sql.md, and the dashboard and alert rules in deploy
+generate: ## writes schema/revision, docs/sql.md, the index of decisions, and the dashboard and alert rules in deploy
 	go generate ./schema ./internal/dashboard
+	go test -count 1 -run "^TestDecisionsAreListed$$" . -update

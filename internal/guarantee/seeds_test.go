@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// Every item of the seeds has a test that names it, or a decision that
-// does: testdata/seeds.txt says which.
+// A seed is a list of what one of the systems that Posthorn unites could do. Every item
+// has a test that names it, or a decision: testdata/seeds.txt says which.
 func TestSeedsAreCovered(t *testing.T) {
 	t.Parallel()
 	table, err := os.ReadFile("testdata/seeds.txt")
@@ -45,7 +45,7 @@ func TestSeedsAreCovered(t *testing.T) {
 		for place := range strings.FieldsSeq(where) {
 			if named, err := named(place); err != nil {
 				t.Errorf("%s: %v", item, err)
-			} else if !named[item] {
+			} else if named != nil && !named[item] {
 				t.Errorf("%s does not name seed %s", place, item)
 			}
 		}
@@ -55,15 +55,15 @@ func TestSeedsAreCovered(t *testing.T) {
 	}
 }
 
-// named are the items that a place names: a decision, or a test as file:Test.
+// named are the items that a place names: a test as file:Test. For a decision they are nil.
 func named(place string) (map[string]bool, error) {
 	file, test, isTest := strings.Cut(filepath.Join("../..", place), ":")
 	if !isTest {
 		if !strings.HasPrefix(place, "docs/decisions/") {
 			return nil, fmt.Errorf("%s is neither a test nor a decision", place)
 		}
-		page, err := os.ReadFile(file)
-		return itemsIn(string(page)), err
+		_, err := os.Stat(file)
+		return nil, err // decisions speak to readers who know no items
 	}
 	source, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 	if err != nil {

@@ -21,15 +21,17 @@ func (a *Admin) GroupLeases(ctx context.Context, group string, limit int) ([]Gro
 	return rows[GroupLease](ctx, a.db, "list leases", "select * from posthorn.group_leases($1::text, $2::text, $3::int)", a.namespace, group, limit)
 }
 
-// GroupRetry is an event of a group that has failed and is tried again.
+// GroupRetry is an event of a group that has failed and is tried again, or one that waits
+// behind it.
 type GroupRetry struct {
 	EventID      int64     `json:"event_id"`
 	Subscription string    `json:"subscription,omitempty"`
 	Attempts     int       `json:"attempts"`
-	FailedAt     time.Time `json:"failed_at"`
+	FailedAt     time.Time `json:"failed_at,omitzero"` // of the last attempt; zero if none has failed
 	DueAt        time.Time `json:"due_at"`
-	Running      bool      `json:"running"`         // a worker has it
-	Error        string    `json:"error,omitempty"` // its beginning
+	Running      bool      `json:"running"`          // a worker has it
+	Error        string    `json:"error,omitempty"`  // its beginning
+	Behind       int64     `json:"behind,omitempty"` // the event whose end it waits for
 }
 
 // GroupRetries returns the oldest events of a group that have failed and are tried

@@ -33,6 +33,7 @@ type Outcome struct {
 	Node         string    `json:"node,omitempty"`         // that handles it, or did when it failed for good
 	At           time.Time `json:"at,omitzero"`            // when its handling began, or when it failed last
 	DueAt        time.Time `json:"due_at,omitzero"`        // when it is handed out again
+	Behind       int64     `json:"behind,omitempty"`       // the event that failed before it, for whose end it waits
 }
 
 // Outcomes returns the state of an event in each group of the namespace. It fails with

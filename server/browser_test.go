@@ -58,6 +58,8 @@ var walks = map[string]func(p *person){
 	"live tail":                walkLiveTail,
 	"search events":            walkSearch,
 	"event":                    walkEvent,
+	"event behind a failure":   walkBlockedEvent,
+	"slow page":                walkSlowPage,
 	"groups":                   walkGroups,
 	"seek":                     walkSeek,
 	"dead letters":             walkDeadLetters,

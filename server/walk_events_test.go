@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"html"
 	"regexp"
 
+	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -131,4 +133,30 @@ func walkFind(p *person) {
 	p.sees("Nothing has the number or the name C-7.")
 	p.click("key")
 	equal(p.T, "the key to search for", p.field("Key"), "C-7")
+}
+
+// An event that waits behind a failed one of its key says so, and not that it failed.
+func walkBlockedEvent(p *person) {
+	p.exec(p.T, `select posthorn.define_group('default', 'billing', '{"order": "key", "start": "beginning"}')`)
+	p.exec(p.T, `select posthorn.publish('default', 'order.placed', key => 'k') from generate_series(1, 2)`)
+	p.exec(p.T, `select posthorn.settle(lease, attempt, '[{"event": 1, "error": "no such card", "retry_in": "1 hour"}, {"event": 2, "released": true, "retry_in": "1 hour"}]')
+		from (select distinct lease, attempt from posthorn.claim('default', 'billing', 'w')) c`)
+	p.visit("/ui/default/group?name=billing")
+	p.seesIn("no such card", "1")
+	p.seesIn("waits behind event 1", "2", "0", "–")
+	p.visit("/ui/default/event?id=2")
+	p.seesIn("billing", "RETRYING", "waits behind event 1")
+	p.click("event 1")
+	p.sees("attempt 1 failed on w: no such card")
+}
+
+// Times are right although the page took minutes to arrive.
+func walkSlowPage(p *person) {
+	p.exec(p.T, "select posthorn.publish('default', 'order.placed')")
+	p.do(chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := cdppage.AddScriptToEvaluateOnNewDocument(`{ const now = Date.now; Date.now = () => now() + 300000 }`).Do(ctx)
+		return err
+	}))
+	p.visit("/")
+	p.seesIn("all namespaces", "last event 5m ago")
 }

@@ -350,3 +350,22 @@ func TestOutcomeAfterRestore(t *testing.T) {
 	s.settle(s.claim(10))
 	s.wantOutcome(waiting, outcomeCompleted)
 }
+
+// An event that waits behind a failed one of its key has not failed, and names that one.
+func TestOutcomeBehindAFailure(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"order": "key"}`)
+	first, second := s.publishKey("k"), s.publishKey("k")
+	s.settle(s.claim(2), failure{Event: first, Error: "timeout", RetryIn: "1 hour"}, failure{Event: second, Released: true, RetryIn: "1 hour"})
+	const looks = `select concat_ws(' ', attempts, coalesce(error, '-'), at is not null, coalesce(behind::text, '-')) from posthorn.outcomes('default', $1)`
+	equal(t, "the one that failed", value[string](s, looks, first), "1 timeout t -")
+	equal(t, "the one behind it", value[string](s, looks, second), fmt.Sprintf("0 - f %d", first))
+	equal(t, "in the list", column[string](s, `select concat_ws(' ', event_id, attempts, failed_at is not null, coalesce(behind::text, '-')) from posthorn.group_retries('default', $1)`, group),
+		[]string{fmt.Sprintf("%d 1 t -", first), fmt.Sprintf("%d 0 f %d", second, first)})
+
+	s.turnClock(2 * time.Hour)
+	s.settle(s.claim(1))
+	s.wantOutcome(first, outcomeCompleted)
+	equal(t, "when that has ended", value[string](s, looks, second), "0 - f -")
+}

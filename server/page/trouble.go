@@ -14,8 +14,8 @@ import (
 // trouble is something that is wrong, and what to do about it.
 type trouble struct {
 	Key     string
-	Rank    int    // what it is for the order: broken, failing or mild
-	Size    int64  // events or jobs that are concerned
+	Rank    int   // what it is for the order: broken, failing or mild
+	Size    int64 // events or jobs that are concerned
 	Title   template.HTML
 	Text    template.HTML
 	Show    string // the link of the page that shows it

@@ -18,16 +18,16 @@ comment on function posthorn.group_leases(text, text, int) is
 
 create or replace function posthorn.group_retries(namespace text, group_name text, max_retries int default 20)
 returns table (
-  event_id bigint, subscription text, attempts int, failed_at timestamptz, due_at timestamptz, running boolean, error text
+  event_id bigint, subscription text, attempts int, failed_at timestamptz, due_at timestamptz, running boolean, error text, behind bigint
 )
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
-  select r.event_id, r.subscription, r.attempts, r.failed_at, r.due_at, r.lease_id is not null, left(r.error, 500)
+  select r.event_id, r.subscription, r.attempts, posthorn.failed_at(r), r.due_at, r.lease_id is not null, left(r.error, 500), posthorn.waits_behind(r)
   from posthorn.retries r
   where r.group_id = (posthorn.group_named(group_retries.namespace, group_retries.group_name)).id
   order by r.group_id, r.event_id, r.subscription
   limit group_retries.max_retries
 $$;
-comment on function posthorn.group_retries(text, text, int) is 'The oldest events of a group that have failed and are tried again.';
+comment on function posthorn.group_retries(text, text, int) is 'The oldest events of a group that are tried again, and those that wait behind one that has failed.';

@@ -13,7 +13,7 @@
 create or replace function posthorn.outcomes(namespace text, event_id bigint)
 returns table (
   group_name text, state text, subscription text, attempts int, error text, reason text, node text,
-  at timestamptz, due_at timestamptz
+  at timestamptz, due_at timestamptz, behind bigint
 )
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -30,7 +30,7 @@ begin
   e := posthorn.trace(ns, outcomes.event_id);
   if e.deliver_at is not null then
     return query
-      select g.name, 'DELAYED', '', 0, null::text, null::text, null::text, null::timestamptz, e.deliver_at
+      select g.name, 'DELAYED', '', 0, null::text, null::text, null::text, null::timestamptz, e.deliver_at, null::bigint
       from posthorn.groups g where g.namespace_id = ns order by g.name;
   elsif e.published_at is null then
     raise exception 'event % does not exist in namespace %', coalesce(event_id::text, 'null'), namespace
@@ -40,7 +40,7 @@ begin
     select g.name,
       (array['PROCESSING', 'RETRYING', 'PENDING', 'DEAD', 'COMPLETED_WITH_ERRORS', 'COMPLETED',
         case when e.group_id is null then 'PASSED_OVER' else 'COMPLETED' end])[o.state],
-      o.subscription, case when e.group_id is null or o.state <> 7 then o.attempts end, o.error, o.reason, o.node, o.at, o.due_at
+      o.subscription, case when e.group_id is null or o.state <> 7 then o.attempts end, o.error, o.reason, o.node, o.at, o.due_at, o.behind
     from posthorn.groups g
     cross join lateral posthorn.outcomes_in(g, outcomes.event_id, e.xid, e.published_at) o
     where g.namespace_id = ns and e.deliver_at is null and (e.group_id is null or g.id = e.group_id)
@@ -87,7 +87,7 @@ comment on function posthorn.trace(int, bigint) is
 -- The state is a rank: the lowest is the state that ends last.
 create or replace function posthorn.outcomes_in(g posthorn.groups, event_id bigint, xid xid8, published_at timestamptz)
 returns table (
-  state int, subscription text, attempts int, error text, reason text, node text, at timestamptz, due_at timestamptz
+  state int, subscription text, attempts int, error text, reason text, node text, at timestamptz, due_at timestamptz, behind bigint
 )
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -105,8 +105,9 @@ as $$
   ), part as (
     select case when h.working then 1 when o.stopped then 3 else 2 end as state, r.subscription, r.attempts, r.error,
       case when o.stopped then 'Webhook is disabled' end as reason,
-      case when h.working then h.node end as node, case when h.working then h.claimed_at else r.failed_at end as at,
-      case when h.working is not true and not o.stopped then r.due_at end as due_at
+      case when h.working then h.node end as node, case when h.working then h.claimed_at else posthorn.failed_at(r) end as at,
+      case when h.working is not true and not o.stopped then r.due_at end as due_at,
+      case when h.working is not true then posthorn.waits_behind(r) end as behind
     from posthorn.retries r left join held h on h.id = r.lease_id
     cross join lateral (
       select exists (
@@ -115,22 +116,40 @@ as $$
     where r.group_id = g.id and r.event_id = outcomes_in.event_id
     union all
     select case when h.working then 1 else 3 end, '', h.attempt - h.uncounted, null, null,
-      case when h.working then h.node end, case when h.working then h.claimed_at end, null
+      case when h.working then h.node end, case when h.working then h.claimed_at end, null, null
     from held h where not h.retries
     union all
-    select case d.subscription when '' then 4 else 5 end, d.subscription, d.attempts, d.error, d.reason, d.node, d.failed_at, null
+    select case d.subscription when '' then 4 else 5 end, d.subscription, d.attempts, d.error, d.reason, d.node, d.failed_at, null, null
     from posthorn.dead_letters d where d.group_id = g.id and d.event_id = outcomes_in.event_id
   ), passed (state) as materialized ( -- asked once
     select posthorn.passed(g, outcomes_in.event_id, outcomes_in.xid, outcomes_in.published_at)
   ), whole as (
     select p.* from part p
     union all
-    select x.state, '', case x.state when 6 then null else 0 end, null, null, null, null, null
+    select x.state, '', case x.state when 6 then null else 0 end, null, null, null, null, null, null
     from passed x where x.state = 3 or not exists (select from part)
   )
-  select min(w.state) over (), w.subscription, w.attempts, w.error, w.reason, w.node, w.at, w.due_at from whole w
+  select min(w.state) over (), w.subscription, w.attempts, w.error, w.reason, w.node, w.at, w.due_at, w.behind from whole w
 $$;
 comment on function posthorn.outcomes_in(posthorn.groups, bigint, xid8, timestamptz) is 'The state of an event in one group.';
+
+-- A row also stands for an event that was given back untried, and for one that came back from the dead letters.
+create or replace function posthorn.failed_at(r posthorn.retries)
+returns timestamptz
+language sql immutable
+return case when r.attempts > 0 then r.failed_at end;
+comment on function posthorn.failed_at(posthorn.retries) is 'When an event that is retried has failed last; null if no attempt has failed.';
+
+-- The first event of a slot is the one that is tried; the others wait for its end.
+create or replace function posthorn.waits_behind(r posthorn.retries)
+returns bigint
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select nullif(min(x.event_id), r.event_id)
+  from posthorn.retries x where x.group_id = r.group_id and x.slot = r.slot and x.event_id <= r.event_id
+$$;
+comment on function posthorn.waits_behind(posthorn.retries) is 'The event behind which another one waits whose order must be kept; null if it does not wait.';
 
 create or replace function posthorn.passed(g posthorn.groups, event_id bigint, xid xid8, published_at timestamptz)
 returns int

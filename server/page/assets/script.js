@@ -8,8 +8,10 @@ const main = document.getElementById("main");
 // On a phone the navigation is wider than the screen.
 document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
-// Times: the server's clock counts, in the zone of the person.
-const ahead = Date.parse(document.documentElement.dataset.now) - Date.now();
+// Times: the server's clock counts, in the zone of the person. The page says what it was
+// when the answer began; until this script runs, the rest of the page has to arrive.
+const answered = performance.getEntriesByType("navigation")[0]?.responseStart;
+const ahead = Date.parse(document.documentElement.dataset.now) - (answered ? performance.timeOrigin + answered : Date.now());
 const inWords = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "narrow" });
 const inFull = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 const inTable = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });

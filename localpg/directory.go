@@ -33,7 +33,7 @@ func openDirectory(path string, owner *account) (*directory, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		defer lock.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("already in use by the process with pid %s", holder(lock))
+			return nil, fmt.Errorf("already in use by the process with pid %s: stop it, or choose another directory", holder(lock))
 		}
 		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}

@@ -26,6 +26,7 @@ const (
 	bodySizeKey     = attribute.Key("messaging.message.body.size")
 	messageCountKey = attribute.Key("messaging.batch.message_count")
 	eventTypeKey    = attribute.Key("messaging.posthorn.event.type")
+	snoozedKey      = attribute.Key("messaging.posthorn.snoozed")
 	deliveryKey     = attribute.Key("messaging.posthorn.delivery")
 )
 
@@ -87,9 +88,12 @@ func errorType(err error) string {
 	return "_OTHER"
 }
 
-// end records the error, if any, and ends a span.
+// end records the error, if any, and ends a span. An event or job that is put off has not
+// failed.
 func end(span trace.Span, err error) {
-	if err != nil {
+	if _, released := errors.AsType[*worker.ReleaseError](err); released {
+		span.SetAttributes(snoozedKey.Bool(true))
+	} else if err != nil {
 		span.SetAttributes(errorTypeKey.String(errorType(err)))
 		span.SetStatus(codes.Error, err.Error())
 	}

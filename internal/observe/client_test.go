@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -430,5 +431,28 @@ func TestSpansOfAJob(t *testing.T) {
 	}
 	if done[0].Status().Code != codes.Error {
 		t.Errorf("its status is %v", done[0].Status())
+	}
+}
+
+// A job that is put off has not failed.
+func TestSpanOfASnooze(t *testing.T) {
+	t.Parallel()
+	o := newObserved(t)
+	var calls atomic.Int64
+	o.Work([]string{"mail"}, posthorn.WorkConfig{}, func(context.Context, posthorn.Job) error {
+		if calls.Add(1) == 1 {
+			return posthorn.Snooze(0)
+		}
+		return nil
+	})
+	posthorntest.Run(t, o.Client)
+	if _, err := o.Enqueue(t.Context(), o.Pool(), posthorn.NewJob{Title: "a", Tags: []string{"mail"}}); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "it was handled twice", func() bool { return len(o.ended("process jobs")) == 2 })
+	for _, s := range o.ended("process jobs") {
+		if s.Status().Code == codes.Error {
+			t.Errorf("a span has the status %v", s.Status())
+		}
 	}
 }

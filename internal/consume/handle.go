@@ -172,7 +172,7 @@ func failure(event int64, subscription string, err error) pg.Failure {
 	return f
 }
 
-// The reasons of dead letters, as seed 000 names them.
+// The reasons of dead letters.
 const (
 	reasonFailed    = "Handler error"
 	reasonNoHandler = "No handler for event %s"

@@ -1,4 +1,4 @@
--- Schedules publish an event at certain times. The first columns are those of seed 000; the others are for
+-- Schedules publish an event at certain times. The first columns are those of plain cron tables; the others are for
 -- firing without pg_cron.
 
 create table posthorn.scheduled_tasks (

@@ -13,7 +13,7 @@
 -- An event as conditions see it.
 create type posthorn.event as (
   id bigint,
-  topic text,                          -- the type, by seed 001's name
+  topic text,                          -- the type
   type text,
   stream text,
   key text,
@@ -77,7 +77,7 @@ comment on table posthorn.filtered_groups is 'Groups that have, or had, subscrip
 
 create table posthorn.subscriptions (
   id bigint generated always as identity primary key,
-  group_id text not null,              -- the group's name, as seed 001 has it
+  group_id text not null,              -- the group's name
   conditions_sql text,                 -- null for filters
   params jsonb not null default '{}',  -- the values for the condition, or the filter
   namespace text not null default 'default',

@@ -64,7 +64,7 @@ comment on type posthorn.picked_jobs is 'The jobs that a claim has got.';
 
 create type posthorn.job_report as (
   log_id bigint,
-  event_id bigint,                     -- the job, by seed 004's name
+  event_id bigint,                     -- the job
   worker_id text,
   action text,
   attempt int,
@@ -211,7 +211,7 @@ comment on table posthorn.finished_jobs_default is 'How jobs ended of months tha
 
 create table posthorn.job_log_entries (
   id bigint not null default nextval('posthorn.job_log_id'),
-  event_id bigint not null,            -- the job, by seed 004's name
+  event_id bigint not null,            -- the job
   worker_id text,                      -- null if no worker had it
   action text not null
     constraint job_log_entries_action_check

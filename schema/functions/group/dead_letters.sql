@@ -248,4 +248,4 @@ as $$
   order by d.id
 $$;
 comment on function posthorn.dead_letter_envelopes(text, text, jsonb) is
-  'Dead letters in seed 000''s shape, oldest first: {"originalEvent": …, "reason": …, "failedAt": …, "error": …}, with the stack in error.';
+  'Dead letters as JSON objects, oldest first: {"originalEvent": …, "reason": …, "failedAt": …, "error": …}, with the stack in error.';

@@ -59,7 +59,7 @@ from posthorn.groups g
 join posthorn.namespaces n on n.id = g.namespace_id
 join posthorn.events e on e.namespace_id = -g.id;
 comment on view posthorn.event_log is
-  'The log in seed 000''s shape. Filter by namespace, and by time or id where the log is long, so that an index and few partitions serve the query.';
+  'The log as a table of events with their producers. Filter by namespace, and by time or id where the log is long, so that an index and few partitions serve the query.';
 
 create or replace function posthorn.append_event_log(
   namespace text,
@@ -85,7 +85,7 @@ begin
       'producer', producer_node_id, 'scheduledTaskId', scheduled_task_id)))::json);
 end $$;
 comment on function posthorn.append_event_log(text, text, jsonb, text, uuid, jsonb) is
-  'Publishes an event in seed 000''s way and returns its id; the producer and the other arguments go into the metadata.';
+  'Publishes an event with the columns of event_log and returns its id; the producer and the other arguments go into the metadata.';
 
 create or replace function posthorn.event_envelope(
   namespace text, id bigint, type text, payload json, metadata json, published_at timestamptz, delivery int
@@ -106,7 +106,7 @@ as $$
   ) f (n, key, value)
 $$;
 comment on function posthorn.event_envelope(text, bigint, text, json, json, timestamptz, int) is
-  'An event in seed 000''s envelope. Unknown fields are left out, but the producer is then empty.';
+  'An event of event_log as one JSON object. Unknown fields are left out, but the producer is then empty.';
 
 create or replace function posthorn.rfc3339(at timestamptz)
 returns text

@@ -23,7 +23,7 @@ union all
 select stream_name, role, owner_id, lease_until, checkpoint::text, updated_at, namespace, group_name
 from posthorn.archiver_leases;
 comment on view posthorn.stream_leases is
-  'The workers of each stream in seed 003''s shape, as publisher or archiver, and their deadlines.';
+  'The processes that work on each stream, as publisher or archiver, and their deadlines.';
 
 create or replace view posthorn.relay_status as
 select n.namespace, g.name as relay, r.streams, t.paused,

@@ -83,4 +83,4 @@ from (
 ) s
 join posthorn.events e on e.stream_id = s.id;
 comment on view posthorn.outbox_event is
-  'The log in seed 003''s shape, with the time when each event was written to a broker; null while a relay owes it.';
+  'The log as an outbox table: with the time when each event was written to a broker; null while a relay owes it.';

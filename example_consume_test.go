@@ -112,6 +112,17 @@ func ExampleMiddleware() {
 	ph.Group("billing", posthorn.GroupConfig{Middleware: []posthorn.Middleware{timed}})
 }
 
+// A handler that was renamed takes over what is owed to it under its former name.
+func ExampleGroupConfig_renamed() {
+	ledger := ph.Group("ledger", posthorn.GroupConfig{
+		Formerly: map[string][]string{"book-order": {"book"}}, // the present name, and the names before
+	})
+	ledger.HandleTx("book-order", "order.placed", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+		_, err := tx.Exec(ctx, "insert into bookings (order_id) values ($1)", e.Key)
+		return err
+	})
+}
+
 func ExampleOrder() {
 	// Events of one order run one after another, those of different orders at the same time.
 	ph.Group("shipping", posthorn.GroupConfig{Order: posthorn.OrderKey, Slots: 64})

@@ -107,6 +107,9 @@ func (g *Group) run(ctx, stop context.Context) error {
 	if err := g.loadOtherHandlers(stop); err != nil {
 		return err
 	}
+	for _, name := range g.unknownNames() {
+		g.client.log.Warn("a name in Formerly belongs to no handler yet", "group", g.name, "name", name)
+	}
 	for _, name := range g.withoutHandler() {
 		g.client.log.Warn("a subscription without a handler is not created yet", "group", g.name, "subscription", name)
 	}
@@ -169,7 +172,7 @@ func (g *Group) recordHandlers(ctx context.Context) error {
 	g.mu.Lock()
 	handlers := make([]pg.Handler, len(g.handlers))
 	for i, h := range g.handlers {
-		handlers[i] = pg.Handler{Name: h.Name, Patterns: append([]string{}, h.Patterns...)}
+		handlers[i] = pg.Handler{Name: h.Name, Patterns: append([]string{}, h.Patterns...), Formerly: h.Formerly}
 	}
 	g.mu.Unlock()
 	return pg.SetNodeHandlers(ctx, g.client.control, g.client.namespace, g.client.NodeID(), g.name, handlers)
@@ -183,12 +186,16 @@ func (g *Group) loadOtherHandlers(ctx context.Context) error {
 		return err
 	}
 	var others []consume.Other
+	names := map[string]string{}
 	for _, h := range found {
 		if h.Node != g.client.NodeID() {
 			others = append(others, consume.Other{Name: h.Name, Patterns: h.Patterns})
 		}
+		for _, name := range h.Names {
+			names[name] = h.Names[0]
+		}
 	}
-	g.routes.SetOthers(others)
+	g.routes.SetOthers(others, names)
 	return nil
 }
 

@@ -60,6 +60,14 @@ type GroupConfig struct {
 	// handler. Default: such an event is skipped.
 	DeadLetterUnhandled bool
 
+	// Formerly has the names that handlers and subscriptions of this group had before, by
+	// their present name: {"book-order": {"book"}}. The present name takes over
+	// subscriptions, retries and dead letters. While processes of both versions run, each
+	// event is handled under one of the names. A former name must not be given to another
+	// handler. Entries may stay for good; remove them when no process has the old name and
+	// none may come back.
+	Formerly map[string][]string
+
 	// Concurrency is how many handlers run at once in this process. More of them help if
 	// handlers wait for other systems; handlers that compute gain nothing beyond the
 	// number of cores. Handlers with transactions also need one connection each, see

@@ -28,8 +28,8 @@ type Middleware func(Handler) Handler
 // which are separated by commas. In a pattern * stands for one part of the type, and > at
 // the end for one or more parts: order.placed, order.*, order.>. The pattern > matches all
 // types. With [Subscribed] in place of patterns, the handler is for the subscription with
-// its name. The name must be unique in the group and must never change, because retries
-// are stored under it.
+// its name. The name must be unique in the group, and retries are stored under it: to
+// change it, list the old one in [GroupConfig].Formerly.
 //
 // The handlers of an event run in the order of their registration, each by itself: an
 // event is retried only for the handlers that have failed. Handlers may be added while
@@ -134,6 +134,7 @@ func (g *Group) wrap(handler Handler) Handler {
 // would leave its events unhandled.
 func (g *Group) addHandler(h *consume.Handler, patterns string, isNil bool) {
 	subscribed := patterns == Subscribed
+	h.Formerly = g.config.Formerly[h.Name]
 	if !subscribed {
 		h.Patterns = splitPatterns(patterns)
 	}
@@ -164,7 +165,7 @@ func (g *Group) checkHandler(h *consume.Handler, subscribed, isNil bool) error {
 	case isNil:
 		return invalid(fmt.Sprintf("handler %q is nil", h.Name), "Give it a function.")
 	case h.Name == "" || len(h.Name) > 255:
-		return invalid("a handler needs a name of up to 255 bytes", "Give it a name that never changes.")
+		return invalid("a handler needs a name of up to 255 bytes", "Give it a name that stays.")
 	case len(h.Patterns) == 0 && !subscribed:
 		return invalid(fmt.Sprintf("handler %q has no patterns", h.Name), "Give it patterns, like order.placed or order.*.")
 	case slices.ContainsFunc(g.handlers, func(other *consume.Handler) bool { return other.Name == h.Name }):

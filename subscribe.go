@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -64,6 +65,7 @@ func (g *Group) Subscribe(name string, selection Subscription) {
 	case g.hasSubscription(name):
 		err = invalid(fmt.Sprintf("subscription %q is registered twice", name), "Names are unique within a group.")
 	default:
+		encoded.Formerly = g.config.Formerly[name]
 		g.subscriptions = append(g.subscriptions, &subscription{name: name, selection: encoded})
 	}
 	if g.err == nil {
@@ -150,6 +152,19 @@ func (g *Group) withoutHandler() []string {
 	for _, s := range g.subscriptions {
 		if !g.hasHandler(s.name) {
 			names = append(names, s.name)
+		}
+	}
+	return names
+}
+
+// unknownNames returns the names in Formerly that no handler and no subscription has.
+func (g *Group) unknownNames() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(g.config.Formerly)) {
+		if !g.hasHandler(name) && !g.hasSubscription(name) {
+			names = append(names, name)
 		}
 	}
 	return names

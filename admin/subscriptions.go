@@ -15,6 +15,7 @@ type Subscription struct {
 	Condition   string          // instead of a filter: an SQL expression over e and s
 	Params      json.RawMessage // of the condition, an object
 	ExpireAfter time.Duration   // it is removed when no worker has read the group for that long; 0: never
+	Formerly    []string        // names that it had before: it takes over what is owed to them
 }
 
 // document is the subscription as the function subscribe reads it.
@@ -51,8 +52,8 @@ func (a *Admin) Subscribe(ctx context.Context, group, name string, s Subscriptio
 		return 0, pg.Translate("subscribe", err)
 	}
 	_, err = a.recorded(ctx, entry{"put-subscription", group + " " + name, json.RawMessage(document)}, func(db DB) (n int64, err error) {
-		id, err = pg.Value[int64](ctx, db, "subscribe", "select posthorn.subscribe($1::text, $2::text, $3::text, $4::jsonb)",
-			a.namespace, group, name, document)
+		id, err = pg.Value[int64](ctx, db, "subscribe", "select posthorn.subscribe($1::text, $2::text, $3::text, $4::jsonb, $5::text[])",
+			a.namespace, group, name, document, append([]string{}, s.Formerly...))
 		return 1, err
 	})
 	return id, err

@@ -27,6 +27,7 @@ type putSubscriptionInput struct {
 		Condition   string                     `json:"conditions_sql,omitempty" doc:"Instead of a filter: an SQL expression over e and s. Needs the scope admin"`
 		Params      map[string]json.RawMessage `json:"params,omitempty" doc:"The parameters of the condition"`
 		ExpireAfter float64                    `json:"expire_after_seconds,omitempty" minimum:"0" doc:"The subscription is removed when its group was not read for this time; 0 for never"`
+		Formerly    []string                   `json:"formerly,omitempty" doc:"Names that the subscription had before: it takes over the events that are owed to them, and they mean its name from now on"`
 	}
 }
 
@@ -84,10 +85,12 @@ func (s *Server) putSubscription(ctx context.Context, c caller, input *putSubscr
 	if err != nil {
 		return nil, err
 	}
-	subscription.ExpireAfter = seconds(b.ExpireAfter)
+	subscription.ExpireAfter, subscription.Formerly = seconds(b.ExpireAfter), b.Formerly
 	// A change can remove the subscription too, by an expiry.
-	if err := unlessNew(s.checkRemove(ctx, c, input.Group, &input.Name)); err != nil {
-		return nil, err
+	for _, name := range append([]string{input.Name}, b.Formerly...) {
+		if err := unlessNew(s.checkRemove(ctx, c, input.Group, &name)); err != nil {
+			return nil, err
+		}
 	}
 	output = &putSubscriptionOutput{}
 	output.Body.ID, err = s.admin(c).Subscribe(ctx, input.Group, input.Name, subscription)

@@ -31,6 +31,7 @@ type subscribeFlags struct {
 	types, streams, keys, tags, requiredTags []string
 	payload, condition, params               string
 	expireAfter                              time.Duration
+	formerly                                 []string
 }
 
 // filterFlags exclude --condition.
@@ -68,12 +69,13 @@ func newGroupsSubscribe(a *app) *cobra.Command {
 		},
 	}.build(a)
 	f.add(cmd)
+	cmd.Flags().StringArrayVar(&f.formerly, "formerly", nil, "a name that it had before, from which it takes over; may be repeated")
 	cmd.Flags().DurationVar(&f.expireAfter, "expire-after", 0, "remove it when its group was not consumed for that long (default never)")
 	return cmd
 }
 
 func (f subscribeFlags) subscription() (admin.Subscription, error) {
-	s := admin.Subscription{Condition: f.condition, ExpireAfter: f.expireAfter}
+	s := admin.Subscription{Condition: f.condition, ExpireAfter: f.expireAfter, Formerly: f.formerly}
 	var err error
 	if s.Params, err = document("params", []byte(f.params)); err != nil {
 		return s, err

@@ -13,6 +13,7 @@ import (
 type Handler struct {
 	Name     string
 	Patterns []string // of types; none: the subscription of that name selects the events
+	Formerly []string // names that it had before
 	Notes    any      // for the observer
 
 	Each    func(ctx context.Context, e pg.Event) error

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -17,6 +18,7 @@ type Routes struct{ table atomic.Pointer[table] }
 type table struct {
 	handlers []*Handler
 	others   []Other
+	names    map[string]string // the present names of handlers that were renamed, as the database has them
 	// Kinds of handlers in the table; workers choose how to run a lease by them.
 	transactional, batches bool
 }
@@ -40,15 +42,15 @@ func (r *Routes) SetHandlers(handlers []*Handler) {
 }
 
 // SetOthers replaces the handlers of other nodes. Handlers that this process has too
-// are ignored.
-func (r *Routes) SetOthers(others []Other) {
-	r.change(func(t *table) { t.others = slices.Clone(others) })
+// are ignored. Names has the present name of every name that handlers have or had.
+func (r *Routes) SetOthers(others []Other, names map[string]string) {
+	r.change(func(t *table) { t.others, t.names = slices.Clone(others), maps.Clone(names) })
 }
 
 func (r *Routes) change(edit func(*table)) {
 	for {
 		old := r.table.Load()
-		fresh := &table{handlers: old.handlers, others: old.others}
+		fresh := &table{handlers: old.handlers, others: old.others, names: old.names}
 		edit(fresh)
 		for _, h := range fresh.handlers {
 			fresh.transactional = fresh.transactional || h.transactional()
@@ -62,7 +64,7 @@ func (r *Routes) change(edit func(*table)) {
 
 func (t *table) named(name string) *Handler {
 	for _, h := range t.handlers {
-		if h.Name == name {
+		if t.same(h.Name, name) || slices.Contains(h.Formerly, name) {
 			return h
 		}
 	}
@@ -70,7 +72,17 @@ func (t *table) named(name string) *Handler {
 }
 
 func (t *table) elsewhere(name string) bool {
-	return slices.ContainsFunc(t.others, func(o Other) bool { return o.Name == name })
+	return slices.ContainsFunc(t.others, func(o Other) bool { return t.same(o.Name, name) })
+}
+
+// same reports whether two names mean one handler: equal names, or one that was renamed.
+func (t *table) same(a, b string) bool { return a == b || t.present(a) == t.present(b) }
+
+func (t *table) present(name string) string {
+	if now, ok := t.names[name]; ok {
+		return now
+	}
+	return name
 }
 
 // route has the handlers of an event.
@@ -125,9 +137,10 @@ func (r *router) of(e *pg.Event) *route {
 		}
 	}
 	for _, other := range r.table.others {
-		if r.table.named(other.Name) == nil && MatchesAny(other.Patterns, e.Type) &&
-			!slices.Contains(found.elsewhere, other.Name) {
-			found.elsewhere = append(found.elsewhere, other.Name)
+		name := r.table.present(other.Name)
+		if r.table.named(name) == nil && r.table.named(other.Name) == nil && MatchesAny(other.Patterns, e.Type) &&
+			!slices.Contains(found.elsewhere, name) {
+			found.elsewhere = append(found.elsewhere, name)
 		}
 	}
 	remember(r.byType, e.Type, found)
@@ -152,8 +165,12 @@ func (r *router) owed(e *pg.Event) *route {
 		return known
 	}
 	found := &route{}
+	mine := map[*Handler]bool{}
+	for _, name := range e.Subscriptions {
+		mine[r.table.named(name)] = true
+	}
 	for _, h := range r.table.handlers {
-		if slices.Contains(e.Subscriptions, h.Name) {
+		if mine[h] {
 			found.add(h)
 		}
 	}

@@ -22,7 +22,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asVictim) != "" {
+	switch {
+	case os.Getenv(asRelease) != "":
+		beRelease()
+	case os.Getenv(asVictim) != "":
 		beVictim()
 	}
 	worker.TroubleWait = 50 * time.Millisecond

@@ -25,7 +25,7 @@ var documented = map[string]struct{ roles, before string }{
 	"project.md":       {roles: "a", before: "create table totals (customer text); select posthorn.define_projection('default', 'totals')"},
 	"publish.md":       {roles: "p", before: "select posthorn.define_namespace('shop')"},
 	"schedule.md":      {roles: "a aa a aaaaa"},
-	"subscribe.md":     {roles: "cc a o p a"},
+	"subscribe.md":     {roles: "cc a o p c a"},
 	"table-changes.md": {roles: "oc aoao o"}, // as an admin who owns the table: TestWritersNeedNoRightToPublish
 	"webhooks.md":      {roles: "aa"},
 }

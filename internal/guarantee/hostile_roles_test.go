@@ -248,7 +248,7 @@ func TestRightsOfRoles(t *testing.T) {
 		select format('%s: %s %s', r, p, c.relname)
 		from unnest($1::text[]) r, unnest(array['insert', 'update', 'delete', 'truncate', 'references', 'trigger']) p, pg_class c
 		where c.relnamespace = 'posthorn'::regnamespace and c.relkind in ('r', 'p', 'v') and has_table_privilege(r, c.oid, p)`, ourRoles),
-		[]string{"posthorn_admin: delete subscriptions"})
+		[]string{"posthorn_admin: delete former_names", "posthorn_admin: delete subscriptions"})
 	equal(t, "rights on columns", column[string](s, `
 		select format('%s: %s %s (%s)', r, p, c.relname, string_agg(a.attname, ', ' order by a.attname))
 		from unnest($1::text[]) r, unnest(array['insert', 'update', 'references']) p, pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped

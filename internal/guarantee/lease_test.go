@@ -94,11 +94,12 @@ func (s *session) expire() {
 
 // failure is an element of settle's failures.
 type failure struct {
-	Event     int64  `json:"event"`
-	Error     string `json:"error,omitempty"`
-	RetryIn   string `json:"retry_in,omitempty"`
-	Permanent bool   `json:"permanent,omitempty"`
-	Released  bool   `json:"released,omitempty"`
+	Event        int64  `json:"event"`
+	Subscription string `json:"subscription,omitempty"`
+	Error        string `json:"error,omitempty"`
+	RetryIn      string `json:"retry_in,omitempty"`
+	Permanent    bool   `json:"permanent,omitempty"`
+	Released     bool   `json:"released,omitempty"`
 }
 
 func list(failures []failure) string {

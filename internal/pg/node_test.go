@@ -42,7 +42,7 @@ func TestNode(t *testing.T) {
 		if diff := cmp.Diff(want, must(admin.New(pool, ns).Nodes(ctx))(t), times); diff != "" {
 			t.Errorf("nodes (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff([]pg.NodeHandler{{node, handlers[0]}, {node, handlers[1]}}, must(pg.GroupHandlers(ctx, pool, ns, "g"))(t)); diff != "" {
+		if diff := cmp.Diff([]pg.NodeHandler{{node, "charge", handlers[0].Patterns, []string{"charge"}}, {node, "mail", handlers[1].Patterns, []string{"mail"}}}, must(pg.GroupHandlers(ctx, pool, ns, "g"))(t)); diff != "" {
 			t.Errorf("handlers (-want +got):\n%s", diff)
 		}
 

@@ -12,6 +12,7 @@ import (
 type Handler struct {
 	Name     string   `json:"name"`
 	Patterns []string `json:"patterns"`
+	Formerly []string `json:"formerly,omitempty"` // names that it had before
 }
 
 // SetNodeHandlers replaces the handlers of a node for a group.
@@ -26,12 +27,14 @@ func SetNodeHandlers(ctx context.Context, db DB, namespace, node, group string, 
 
 // NodeHandler is a handler of a live node.
 type NodeHandler struct {
-	Node string
-	Handler
+	Node     string
+	Name     string
+	Patterns []string
+	Names    []string // all its names, the present one first
 }
 
 // GroupHandlers returns the handlers of the live nodes of a group.
 func GroupHandlers(ctx context.Context, db DB, namespace, group string) ([]NodeHandler, error) {
 	return Collect(ctx, db, "list handlers", pgx.RowToStructByPos[NodeHandler],
-		"select node, handler, patterns from posthorn.group_handlers($1::text, $2::text)", namespace, group)
+		"select node, handler, patterns, names from posthorn.group_handlers($1::text, $2::text)", namespace, group)
 }

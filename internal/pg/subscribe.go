@@ -16,8 +16,10 @@ func KeepSubscriptions(ctx context.Context, db DB, group Group) (bool, error) {
 	return filtered, err
 }
 
-// SubscriptionsNamed returns those of some names that are subscriptions of a group.
+// SubscriptionsNamed returns those of some names that subscriptions of a group have or had
+// before.
 func SubscriptionsNamed(ctx context.Context, db DB, group Group, names []string) ([]string, error) {
 	return Collect(ctx, db, "list subscriptions", pgx.RowTo[string],
-		"select s.name from posthorn.subscriptions s where s.group_no = $1::bigint and s.name = any ($2::text[])", group.ID, names)
+		`select n from unnest($2::text[]) n where exists (
+			select from posthorn.subscriptions s where s.group_no = $1::bigint and s.name = posthorn.name_now($1::int, n))`, group.ID, names)
 }

@@ -3,6 +3,7 @@
 --   groups ─ filtered_groups                 groups that hand out only events that a subscription wants
 --          ├ subscriptions ─ anchors         conditions and filters, and the values under which filters are found
 --          │              └ stops, missed   subscriptions that were stopped, and the events that they missed
+--          ├ former_names                    names that subscriptions and handlers had before
 --          ├ matchers                        the distinct conditions of a group, counted
 --          └ readers                         the reader of a group with a cursor of its own
 --   conditions                               every distinct condition, compiled once
@@ -112,6 +113,17 @@ create index subscriptions_stopped on posthorn.subscriptions (group_no) where st
 create index subscriptions_failing on posthorn.subscriptions (group_no) where failed_in_row > 0;
 create index subscriptions_expiry on posthorn.subscriptions (expires_at) where expires_at is not null;
 create index subscriptions_expiring on posthorn.subscriptions (group_no) where expires_at is not null;
+
+create table posthorn.former_names (
+  group_no int not null,
+  former text not null constraint former_names_former_check check (posthorn.is_name(former)),
+  name text not null,                  -- the present name, never a former one itself
+  since timestamptz not null default posthorn.now(),
+  primary key (group_no, former),
+  constraint former_names_name_check check (posthorn.is_name(name) and name <> former)
+);
+comment on table posthorn.former_names is 'Names that handlers and subscriptions of a group had before: each means the present name.';
+create index former_names_name on posthorn.former_names (group_no, name);
 
 create table posthorn.anchors (
   group_no int not null,

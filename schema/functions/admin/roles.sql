@@ -36,7 +36,7 @@ declare
     'settle', 'settle_until', 'extend', 'release', 'release_node', 'cut_lease',
     'define_group', 'tend', 'now', 'namespace_id', 'is_name',
     'register_node', 'touch_node_heartbeat', 'remove_node', 'is_alive',
-    'set_node_handlers', 'group_handlers', 'matches', 'matches_by_parts', 'check_pattern',
+    'set_node_handlers', 'group_handlers', 'name_now', 'matches', 'matches_by_parts', 'check_pattern',
     'subscribe', 'subscribe_with_filter', 'unsubscribe', 'keep_subscriptions', 'conditions_to_try', 'try_condition', 'stop_condition', 'read_next_events', 'set_group_cursor',
     'find_event', 'search_events', 'read_events', 'read_log', 'cursor_at', 'cursor_after', 'cursor_between', 'outcomes', 'readable', 'as_jsonb', 'has_long_number',
     'define_relay', 'lead_relay', 'note_relay_error', 'resign_relay', 'take_relay', 'settle_relay', 'take_aside', 'settle_aside', 'list_aside', 'origin', 'unarchived',
@@ -89,7 +89,7 @@ begin
   -- lease_events is inlined into its caller's query, which reads these tables itself.
   if kind in ('consumer', 'admin') then
     execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,
-      posthorn.groups, posthorn.filtered_groups, posthorn.subscriptions, posthorn.stops, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status, posthorn.import_status, posthorn.import_stream_status, posthorn.relay_status, posthorn.relay_leases, posthorn.stream_leases,
+      posthorn.groups, posthorn.filtered_groups, posthorn.former_names, posthorn.subscriptions, posthorn.stops, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status, posthorn.import_status, posthorn.import_stream_status, posthorn.relay_status, posthorn.relay_leases, posthorn.stream_leases,
       posthorn.event_log, posthorn.migrations, posthorn.jobs, posthorn.job_log to %I', role_name);
   end if;
   if kind = 'admin' then
@@ -98,6 +98,7 @@ begin
     execute format('grant update (value) on posthorn.config to %I', role_name);
     execute format('grant insert (group_id, conditions_sql, params, namespace, name, expiry_interval),
       update (conditions_sql, params, expiry_interval, stopped_at, error), delete on posthorn.subscriptions to %I', role_name);
+    execute format('grant delete on posthorn.former_names to %I', role_name);
   end if;
 end $$;
 comment on function posthorn.grant_role(text, name) is 'Grants a role the rights that a publisher, consumer or admin needs.';

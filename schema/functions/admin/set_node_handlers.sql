@@ -11,6 +11,10 @@ declare
   wanted int := (posthorn.group_named(set_node_handlers.namespace, set_node_handlers.group_name)).id;
 begin
   perform posthorn.check_handlers(set_node_handlers.handlers);
+  -- Sorted, so that nodes that begin at once take the names in one order.
+  perform posthorn.take_over_names(wanted, h->>'name', array(select jsonb_array_elements_text(h->'formerly') order by 1))
+  from jsonb_array_elements(set_node_handlers.handlers) h where h ? 'formerly' order by h->>'name';
+  perform posthorn.check_twins(wanted, set_node_handlers.handlers);
   perform from posthorn.nodes n
   where n.namespace = set_node_handlers.namespace and n.node_id = set_node_handlers.node for no key update;
   if not found then
@@ -23,7 +27,25 @@ begin
   from jsonb_array_elements(set_node_handlers.handlers) h;
 end $$;
 comment on function posthorn.set_node_handlers(text, text, text, jsonb) is
-  'Replaces the handlers of a node for a group: [{"name": "charge", "patterns": ["order.*"]}]; handlers of subscriptions have no patterns.';
+  'Replaces the handlers of a node for a group: [{"name": "charge", "patterns": ["order.*"], "formerly": ["bill"]}]; handlers of subscriptions have no patterns. formerly lists names that a handler had before: it takes over what is owed to them, and they mean its name from now on.';
+
+create or replace function posthorn.check_twins(group_no int, handlers jsonb)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  twins text[];
+begin
+  select array_agg(h->>'name' order by h->>'name') into twins
+  from jsonb_array_elements(handlers) h
+  group by posthorn.name_now(check_twins.group_no, h->>'name') having count(*) > 1 limit 1;
+  if found then
+    raise exception '% and % are names of one handler', quote_literal(twins[1]), quote_literal(twins[2])
+      using errcode = 'PH002', hint = 'One of them was renamed to the other. Give the new handler a name that the group never had, or delete the former name from posthorn.former_names when no program uses it any more.';
+  end if;
+end $$;
+comment on function posthorn.check_twins(int, jsonb) is 'Refuses two handlers of a node of which one has the former name of the other.';
 
 create or replace function posthorn.check_handlers(handlers jsonb)
 returns void
@@ -42,7 +64,9 @@ begin
         when jsonb_typeof(h->'name') is distinct from 'string' or not posthorn.is_name(h->>'name')
           then 'each handler needs a name of 1 to 255 bytes without control characters'
         when jsonb_typeof(h->'patterns') is distinct from 'array' then 'each handler needs patterns, a list'
-        when exists (select from jsonb_object_keys(h) k where k <> all (array['name', 'patterns'])) then 'a handler has an unknown field'
+        when h ? 'formerly' and (jsonb_typeof(h->'formerly') <> 'array' or exists (
+          select from jsonb_array_elements(h->'formerly') f where jsonb_typeof(f) <> 'string')) then 'formerly must be a list of names'
+        when exists (select from jsonb_object_keys(h) k where k <> all (array['name', 'patterns', 'formerly'])) then 'a handler has an unknown field'
       end as w into wrong
     from jsonb_array_elements(handlers) h
     order by w limit 1;
@@ -61,7 +85,7 @@ comment on function posthorn.check_handlers(jsonb) is
   'Raises the error in the handlers argument of set_node_handlers, if there is one.';
 
 create or replace function posthorn.group_handlers(namespace text, group_name text)
-returns table (node text, handler text, patterns text[])
+returns table (node text, handler text, patterns text[], names text[])
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -70,11 +94,11 @@ declare
   wanted int := (posthorn.group_named(group_handlers.namespace, group_handlers.group_name)).id;
 begin
   return query
-    select h.node_id, h.handler, h.patterns
+    select h.node_id, h.handler, h.patterns, posthorn.names_of(wanted, h.handler)
     from posthorn.node_handlers h
     join posthorn.nodes n on n.node_id = h.node_id
     where h.group_id = wanted
       and posthorn.is_alive(n.last_heartbeat)
     order by h.node_id, h.handler;
 end $$;
-comment on function posthorn.group_handlers(text, text) is 'The handlers that the live nodes of a group have.';
+comment on function posthorn.group_handlers(text, text) is 'The handlers that the live nodes of a group have. names are all names of a handler, the present one first.';

@@ -169,7 +169,7 @@ begin
   where k.ctid = any (array(
     select x.ctid from posthorn.imported_ids x where x.at <= today - interval '1 day' order by x.at limit 10000));
   get diagnostics n = row_count;
-  return removed + n + posthorn.sweep_jobs() + posthorn.sweep_relayed() + posthorn.sweep_audit() + posthorn.sweep_discarded() + posthorn.maintain_webhook_attempts();
+  return removed + n + posthorn.sweep_jobs() + posthorn.sweep_relayed() + posthorn.sweep_audit() + posthorn.sweep_discarded() + posthorn.sweep_former_names() + posthorn.maintain_webhook_attempts();
 end $$;
 comment on function posthorn.sweep() is
   'Removes expired dedup keys, nodes that have been silent for ten minutes, and old ticks, ids of imports and entries of the audit log; once a minute.';

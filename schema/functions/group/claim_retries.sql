@@ -38,6 +38,9 @@ as $$
 declare
   taken posthorn.leases;
 begin
+  if exists (select from posthorn.former_names f where f.group_no = g.id) then
+    perform posthorn.rename_retries(g.id, lease_retries.ids);
+  end if;
   insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, slot, retries)
   values (g.id, g.namespace_id, lease_retries.token, lease_retries.node, lease_retries.until, lease_retries.ids, lease_retries.slot, true)
   returning * into taken;

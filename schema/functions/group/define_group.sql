@@ -18,7 +18,7 @@ begin
   returning * into g;
   if not found then
     select * into g from posthorn.groups
-    where namespace_id = ns and name = define_group.name for update;
+    where namespace_id = ns and name = define_group.name for no key update; -- rows that refer to it do not wait
     perform posthorn.check_kind(g.id, 'its policy is fixed', 'Give the group another name.');
     old := g;
   end if;
@@ -225,6 +225,7 @@ begin
   delete from posthorn.archives where group_no = g.id;
   delete from posthorn.subscriptions where group_no = g.id;
   delete from posthorn.filtered_groups where group_no = g.id;
+  delete from posthorn.former_names where group_no = g.id;
   delete from posthorn.readers where group_no = g.id;
   delete from posthorn.node_handlers where group_id = g.id;
   delete from posthorn.stretches where group_id = g.id;

@@ -87,13 +87,14 @@ begin
   select x.* into g from posthorn.groups x where x.id = l.group_id;
   for f in
     select p.*, r.event as kept, coalesce(r.attempts, l.attempt - l.uncounted) as tried,
-      coalesce(nullif(p.subscription, ''), r.subscription, '') as owed_to,
+      coalesce(nullif(n.name, ''), posthorn.name_now(g.id, r.subscription), '') as owed_to,
       p.event = any (held) and (r.event_id is not null or not l.retries) as is_held
     from posthorn.parsed_failures(settle_failures.failures) p
+    cross join lateral posthorn.name_now(g.id, p.subscription) n (name)
     left join posthorn.retries r on r.lease_id = l.id and r.event_id = p.event
-      and (p.subscription = '' or r.subscription in ('', p.subscription))
+      and (n.name = '' or posthorn.name_now(g.id, r.subscription) in ('', n.name))
   loop
-    if f.event = any (held) and not (f.is_held and l.retries) and f.subscription <> '' and posthorn.is_removed(g, f.subscription) then
+    if f.event = any (held) and not (f.is_held and l.retries) and f.subscription <> '' and posthorn.is_removed(g, f.owed_to) then
       continue; -- it was removed during the lease, with its retries
     elsif not f.is_held and posthorn.is_recorded(g.id, f.event, f.owed_to) then
       continue; -- a repeat: the answer to the call that recorded it was lost
@@ -149,19 +150,22 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 return exists (
     select from posthorn.retries r
-    where r.group_id = is_recorded.group_id and r.event_id = is_recorded.event_id and r.subscription = is_recorded.subscription)
+    where r.group_id = is_recorded.group_id and r.event_id = is_recorded.event_id
+      and r.subscription = any (posthorn.names_of(is_recorded.group_id, is_recorded.subscription)))
   or exists (
     select from posthorn.dead_letters d
-    where d.group_id = is_recorded.group_id and d.event_id = is_recorded.event_id and d.subscription = is_recorded.subscription);
+    where d.group_id = is_recorded.group_id and d.event_id = is_recorded.event_id
+      and d.subscription = any (posthorn.names_of(is_recorded.group_id, is_recorded.subscription)));
 comment on function posthorn.is_recorded(int, bigint, text) is
   'Whether an event has a retry or a dead letter for a subscription in a group.';
 
+-- It looks the name up itself: a subscription that is being renamed has not been removed.
 create or replace function posthorn.is_removed(g posthorn.groups, subscription text)
 returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
 return exists (select from posthorn.filtered_groups f where f.group_no = g.id)
-  and not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = is_removed.subscription);
+  and not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = posthorn.name_now(g.id, is_removed.subscription));
 comment on function posthorn.is_removed(posthorn.groups, text) is
   'Whether a group has had subscriptions, but has none of this name now.';
 

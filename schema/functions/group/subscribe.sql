@@ -1,26 +1,29 @@
 -- A group that has a subscription hands out only events that one of its subscriptions wants. Rows of
 -- posthorn.subscriptions may also be inserted, updated and deleted directly; triggers do the rest.
 
-create or replace function posthorn.subscribe(namespace text, group_name text, name text, filter jsonb default '{}')
-returns bigint
+create or replace function posthorn.subscribe(
+  namespace text, group_name text, name text, filter jsonb default '{}', formerly text[] default '{}'
+) returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
   if jsonb_typeof(filter) = 'object' and filter ? 'conditions_sql'
-    and not has_function_privilege('posthorn.subscribe_with_sql(text, text, text, jsonb)', 'execute')
+    and not has_function_privilege('posthorn.subscribe_with_sql(text, text, text, jsonb, text[])', 'execute')
   then
     raise exception 'conditions in SQL are for admins: % may not make them', current_user
       using errcode = 'PH005', hint = 'Use a filter: type, stream, key, tags_any, tags_all, payload; or ask an administrator with the role posthorn_admin.';
   elsif jsonb_typeof(filter) = 'object' and filter ? 'conditions_sql' then
-    return posthorn.subscribe_with_sql(namespace, group_name, name, filter);
+    return posthorn.subscribe_with_sql(namespace, group_name, name, filter, formerly);
   end if;
-  return posthorn.subscribe_with_filter(namespace, group_name, name, coalesce(filter, '{}'));
+  return posthorn.subscribe_with_filter(namespace, group_name, name, coalesce(filter, '{}'), formerly);
 end $$;
-comment on function posthorn.subscribe(text, text, text, jsonb) is
-  'Makes a subscription, or changes it, and returns its id. A filter has type, stream, key (each a pattern or name, or a list of them), tags_any, tags_all and payload; or else conditions_sql and params. expiry_interval removes the subscription when its group has not been read for that long.';
+comment on function posthorn.subscribe(text, text, text, jsonb, text[]) is
+  'Makes a subscription, or changes it, and returns its id. A filter has type, stream, key (each a pattern or name, or a list of them), tags_any, tags_all and payload; or else conditions_sql and params. expiry_interval removes the subscription when its group has not been read for that long. formerly lists names that the subscription had before: it takes over what is owed to them, and they mean its name from now on.';
 
-create or replace function posthorn.subscribe_with_filter(namespace text, group_name text, name text, filter jsonb)
+create or replace function posthorn.subscribe_with_filter(
+  namespace text, group_name text, name text, filter jsonb, formerly text[] default '{}'
+)
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -29,11 +32,13 @@ begin
   perform posthorn.refuse_webhooks(namespace, group_name);
   perform posthorn.check_filter(filter);
   return posthorn.put_subscription(namespace, group_name, name, null, filter - 'expiry_interval',
-    posthorn.to_interval(filter->>'expiry_interval', 'expiry_interval'));
+    posthorn.to_interval(filter->>'expiry_interval', 'expiry_interval'), formerly);
 end $$;
-comment on function posthorn.subscribe_with_filter(text, text, text, jsonb) is 'Does the work of subscribe for filters.';
+comment on function posthorn.subscribe_with_filter(text, text, text, jsonb, text[]) is 'Does the work of subscribe for filters.';
 
-create or replace function posthorn.subscribe_with_sql(namespace text, group_name text, name text, filter jsonb)
+create or replace function posthorn.subscribe_with_sql(
+  namespace text, group_name text, name text, filter jsonb, formerly text[] default '{}'
+)
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -45,9 +50,9 @@ begin
   end if;
   perform posthorn.refuse_webhooks(namespace, group_name);
   return posthorn.put_subscription(namespace, group_name, name, filter->>'conditions_sql', coalesce(filter->'params', '{}'),
-    posthorn.to_interval(filter->>'expiry_interval', 'expiry_interval'));
+    posthorn.to_interval(filter->>'expiry_interval', 'expiry_interval'), formerly);
 end $$;
-comment on function posthorn.subscribe_with_sql(text, text, text, jsonb) is 'Does the work of subscribe for conditions in SQL.';
+comment on function posthorn.subscribe_with_sql(text, text, text, jsonb, text[]) is 'Does the work of subscribe for conditions in SQL.';
 
 -- Consumers may subscribe and unsubscribe. A webhook is for admins: it sends what it gets out of the house.
 create or replace function posthorn.refuse_webhooks(namespace text, group_name text)
@@ -64,7 +69,8 @@ end $$;
 comment on function posthorn.refuse_webhooks(text, text) is 'Refuses a change of subscriptions in the group of the webhooks.';
 
 create or replace function posthorn.put_subscription(
-  namespace text, group_name text, name text, conditions_sql text, params jsonb, expiry_interval interval
+  namespace text, group_name text, name text, conditions_sql text, params jsonb, expiry_interval interval,
+  formerly text[] default '{}'
 ) returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -74,10 +80,19 @@ declare
   subscription_id bigint;
 begin
   perform posthorn.check_name(put_subscription.name, 'subscription', 'Name it for what it does, for instance charge.');
-  -- Locks in the order of claims: first the group, then the subscription.
-  perform posthorn.lock_group(s.group_no) from posthorn.subscriptions s
-  where s.namespace = put_subscription.namespace and s.group_id = put_subscription.group_name
-    and s.name = put_subscription.name and s.stopped_at is not null;
+  if formerly <> '{}' then
+    perform posthorn.take_over_names(
+      posthorn.define_group(put_subscription.namespace, put_subscription.group_name)::int, put_subscription.name, formerly);
+  end if;
+  -- Locks in the order of claims: first the group, then the subscription. Before both, as prepare_subscription does,
+  -- the group's row.
+  perform posthorn.lock_group(g.id)
+  from (
+    select x.id from posthorn.groups x join posthorn.namespaces n on n.id = x.namespace_id
+    where n.namespace = put_subscription.namespace and x.name = put_subscription.group_name for share of x
+  ) g
+  join posthorn.subscriptions s on s.group_no = g.id
+  where s.name = posthorn.name_now(g.id, put_subscription.name) and s.stopped_at is not null;
   insert into posthorn.subscriptions as s (group_id, namespace, name, conditions_sql, params, expiry_interval)
   values (put_subscription.group_name, put_subscription.namespace, put_subscription.name,
     put_subscription.conditions_sql, put_subscription.params, put_subscription.expiry_interval)
@@ -88,7 +103,7 @@ begin
   perform posthorn.catch_up(subscription_id);
   return subscription_id;
 end $$;
-comment on function posthorn.put_subscription(text, text, text, text, jsonb, interval) is 'Inserts or updates a subscription.';
+comment on function posthorn.put_subscription(text, text, text, text, jsonb, interval, text[]) is 'Inserts or updates a subscription.';
 
 create or replace function posthorn.unsubscribe(namespace text, group_name text, name text)
 returns bigint
@@ -105,7 +120,9 @@ begin
   delete from posthorn.subscriptions s where s.group_no = g.id and s.name = unsubscribe.name;
   if not found then
     raise exception 'group % has no subscription %', quote_literal(group_name), coalesce(quote_literal(name), 'null')
-      using errcode = 'PH001', hint = format('See: select name from posthorn.subscriptions where group_id = %L;', group_name);
+      using errcode = 'PH001', hint = case posthorn.name_now(g.id, name)
+        when name then format('See: select name from posthorn.subscriptions where group_id = %L;', group_name)
+        else format('It was renamed, and is %L now.', posthorn.name_now(g.id, name)) end;
   end if;
   return owed;
 end $$;
@@ -167,13 +184,15 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  if tg_op = 'UPDATE' and (new.id, new.group_id, new.namespace, new.name) is distinct from (old.id, old.group_id, old.namespace, old.name) then
+  if tg_op = 'UPDATE' and ((new.id, new.group_id, new.namespace) is distinct from (old.id, old.group_id, old.namespace)
+    or new.name is distinct from old.name and new.name is distinct from posthorn.name_now(old.group_no, old.name))
+  then
     raise exception 'a subscription keeps its group and its name: leases and retries go by them'
-      using errcode = 'PH005', hint = 'Delete it, and insert another.';
+      using errcode = 'PH005', hint = 'Call subscribe with formerly to rename it; or delete it, and insert another.';
   elsif tg_op = 'INSERT' then
-    select g.id into new.group_no
+    select g.id into new.group_no -- shared: take_over_names waits
     from posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id
-    where n.namespace = new.namespace and g.name = new.group_id;
+    where n.namespace = new.namespace and g.name = new.group_id for share of g;
     if not found then
       new.group_no := posthorn.define_group(new.namespace, new.group_id);
     end if;
@@ -181,6 +200,7 @@ begin
       perform posthorn.check_kind(new.group_no, 'it takes no subscriptions', 'Subscribe under another group; a webhook is made by create_webhook.');
     end if;
     new.named := new.name is not null;
+    new.name := posthorn.name_now(new.group_no, new.name);
     new.name := coalesce(new.name, 'subscription-' || new.id);
   elsif (new.conditions_sql, new.params) is distinct from (old.conditions_sql, old.params) then
     new.error := null; -- it belongs to the old condition
@@ -374,7 +394,10 @@ begin
     delete from posthorn.anchors a where a.subscription_id = old.id;
   end if;
   if tg_op = 'DELETE' then
-    delete from posthorn.retries r where r.group_id = old.group_no and r.subscription = old.name;
+    if posthorn.name_now(old.group_no, old.name) = old.name then -- otherwise another subscription has its retries
+      delete from posthorn.retries r where r.group_id = old.group_no and r.subscription = any (posthorn.names_of(old.group_no, old.name));
+      delete from posthorn.former_names f where f.group_no = old.group_no and f.name = old.name;
+    end if;
     delete from posthorn.webhooks w where w.group_id = old.group_no and w.name = old.name;
     perform posthorn.note_webhook_change(old.group_no);
     return null;

@@ -18,12 +18,13 @@ as $$
 #variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(publish_to.namespace, publish_to.group_name);
+  owed_to text := posthorn.name_now(g.id, publish_to.subscription);
   e posthorn.events;
   st bigint;
 begin
   perform posthorn.check_message(publish_to.type, publish_to.key, publish_to.payload, publish_to.tags, publish_to.metadata);
   perform posthorn.refuse_origin(publish_to.metadata);
-  if not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = publish_to.subscription) then
+  if not exists (select from posthorn.subscriptions s where s.group_no = g.id and s.name = posthorn.name_now(g.id, owed_to)) then
     raise exception 'group % has no subscription %', quote_literal(group_name), coalesce(quote_literal(subscription), 'null')
       using errcode = 'PH001', hint = format('See: select name from posthorn.subscriptions where group_id = %L;', group_name);
   elsif publish_to.deliver_at = 'infinity' then
@@ -39,7 +40,7 @@ begin
     coalesce(publish_to.tags, '{}'), publish_to.payload, coalesce(publish_to.metadata, '{}'))
   returning * into e;
   insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, event)
-  values (g.id, e.id, publish_to.subscription, 0, greatest(publish_to.deliver_at, posthorn.now()),
+  values (g.id, e.id, owed_to, 0, greatest(publish_to.deliver_at, posthorn.now()),
     json_build_object('stream_id', e.stream_id, 'type', e.type, 'key', e.key, 'tags', e.tags,
       'payload', e.payload, 'metadata', e.metadata, 'published_at', e.created_at));
   return e.id;

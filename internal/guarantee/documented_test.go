@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -100,4 +101,47 @@ func TestAdminsMayChangeSettings(t *testing.T) {
 		s.exec("update posthorn.config set value = value where key = $1", key)
 	}
 	s.refused("PH004", "update posthorn.config set value = 'never' where key = 'partition_interval'")
+}
+
+var calledFunction = regexp.MustCompile(`posthorn\.([a-z_]+)\(`)
+
+// Programs call only functions that an admin may call, besides those for the owner of the
+// schema.
+func TestProgramsCallWhatAdminsMayCall(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	calls := map[string]string{} // files, by function
+	for _, pattern := range []string{"../pg/*.go", "../../admin/*.go", "../../*.go", "../../server/*.go", "../../archive/*.go", "../*/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("files %v, %v", files, err)
+		}
+		for _, file := range files {
+			code, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, call := range calledFunction.FindAllStringSubmatch(string(code), -1) {
+				if !strings.HasSuffix(file, "_test.go") && !isTestHelper(file) {
+					calls[call[1]] = file
+				}
+			}
+		}
+	}
+	delete(calls, "grant_role") // the advice to owners
+	for function, file := range calls {
+		refused := value[int](s, `select count(*) from pg_proc where pronamespace = 'posthorn'::regnamespace and proname = $1
+			and not has_function_privilege('posthorn_admin', oid, 'execute')`, function)
+		if refused > 0 {
+			t.Errorf("%s calls %s, which posthorn_admin may not", file, function)
+		}
+	}
+	if len(calls) < 100 {
+		t.Errorf("found only %d functions; the calls have changed", len(calls))
+	}
+}
+
+// isTestHelper reports whether a file belongs to a package that only tests use.
+func isTestHelper(file string) bool {
+	return strings.HasPrefix(filepath.Base(filepath.Dir(file)), "test") || slices.Contains([]string{"torture", "mutants", "await"}, filepath.Base(filepath.Dir(file)))
 }

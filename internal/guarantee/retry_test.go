@@ -102,3 +102,28 @@ func TestLongSlotIsCutWhole(t *testing.T) {
 	events := s.publishMany(2001)
 	wantEvents(t, s.drain(), events...)
 }
+
+// Retries of a slot that are due wait for those before them, in the middle of the slot,
+// too.
+func TestDueRetriesWaitForEarlierOnes(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"order": "total"}`)
+	events := s.publishMany(3)
+	s.settle(s.claim(3), failure{Event: events[0], RetryIn: "0"}, failure{Event: events[1], RetryIn: "1 hour"}, failure{Event: events[2], RetryIn: "0"})
+	wantEvents(t, s.drain(), events[0])
+	s.turnClock(2 * time.Hour)
+	wantEvents(t, s.drain(), events[1:]...)
+}
+
+// A claim that looks for expired leases leaves those that are in time.
+func TestLeaseInTimeIsLeft(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	held := s.publish()
+	wantEvents(t, s.claim(1).Events, held)
+	next := s.publish()
+	s.lookAgain()
+	wantEvents(t, s.claim(10).Events, next)
+}

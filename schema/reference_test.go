@@ -72,7 +72,7 @@ var owners = strings.Fields("allow_condition_function disallow_condition_functio
 // the caller.
 var helpers = strings.Fields(`as_jsonb check_pattern check_push check_pushed_table drop_push_trigger filtered_events
 	has_long_number is_alive is_name job_status listed_events make_push_trigger matches_by_parts now publish_with_care
-	push_settings readable relayed_time subscribe_with_filter subscribe_with_sql to_json`)
+	push_settings readable relayed_row stream_relays subscribe_with_filter subscribe_with_sql to_json unrelayed_ranges`)
 
 type sqlFunction struct {
 	Name, Arguments, Result, Comment string

@@ -16,6 +16,7 @@ create table posthorn.relays (
   group_id int primary key,
   streams text[] not null,             -- patterns of the streams that it is for
   imported boolean not null default false, -- whether it writes imported events too
+  passed int8multirange not null default '{}', -- where events may be that it has passed and not written, see outbox_event
   owner text,                          -- the process that leads; null if none does
   until timestamptz,                   -- after that another may lead
   led_since timestamptz,               -- since when the owner has led

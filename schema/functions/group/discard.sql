@@ -47,13 +47,17 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  n bigint;
-begin
-  delete from posthorn.dead_letters d
-  where d.id = any (array(
+  old bigint[] := array(
     select x.id from posthorn.dead_letters x
     where x.discarded_at < (select posthorn.now() - posthorn.setting('partition_retention_period')::interval)
-    order by x.discarded_at limit 10000));
+    order by x.discarded_at limit 10000);
+  n bigint;
+begin
+  if old = '{}' then
+    return 0;
+  end if;
+  perform posthorn.give_up(old);
+  delete from posthorn.dead_letters d where d.id = any (old);
   get diagnostics n = row_count;
   return n;
 end $$;

@@ -85,8 +85,25 @@ declare
   wanted bigint[] := array(select m.id from posthorn.matching_dead_letters(purge.namespace, purge.group_name, purge.filter) m);
   n bigint;
 begin
+  perform posthorn.give_up(wanted);
   delete from posthorn.dead_letters d where d.id = any (wanted);
   get diagnostics n = row_count;
   return n;
 end $$;
 comment on function posthorn.purge(text, text, jsonb) is 'Deletes dead letters for good; returns how many.';
+
+-- outbox_event looks for them there.
+create or replace function posthorn.give_up(dead_letters bigint[])
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  update posthorn.relays r set passed = r.passed + d.ids
+  from (
+    select x.group_id, range_agg(int8range(x.event_id, x.event_id, '[]')) as ids
+    from unnest(dead_letters) i (id)
+    cross join lateral (select y.group_id, y.event_id from posthorn.dead_letters y where y.id = i.id offset 0) x
+    group by x.group_id) d
+  where r.group_id = d.group_id
+$$;
+comment on function posthorn.give_up(bigint[]) is 'Notes the events of dead letters that are about to be deleted, in relays.';

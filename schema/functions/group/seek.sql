@@ -6,6 +6,7 @@ as $$
 declare
   g posthorn.groups := posthorn.group_named(namespace, group_name);
   was posthorn.cursors;
+  left_out int8multirange;
   sight posthorn.sight;
 begin
   if to_time is null then
@@ -20,12 +21,13 @@ begin
   perform posthorn.lock_group(g.id);
   was := posthorn.newest_cursor(g.id);
   sight := posthorn.look();
+  left_out := posthorn.unread_ids(was, g.namespace_id) + posthorn.held_ids(g.id);
   -- Workers lose their leases; retries stay.
   delete from posthorn.leases l where l.group_id = g.id;
   update posthorn.retries r set lease_id = null where r.group_id = g.id and r.lease_id is not null;
   perform posthorn.move_cursor(g, to_time, sight);
   perform posthorn.move_stops(g, was);
-  perform posthorn.restart_relay(g);
+  perform posthorn.restart_relay(g, left_out);
   perform posthorn.restart_webhooks(g);
 end $$;
 comment on function posthorn.seek(text, text, timestamptz) is

@@ -23,7 +23,8 @@ begin
   if not found then
     g.id := posthorn.define_group(define_relay.namespace, define_relay.name,
       '{"start": "beginning", "backoff": {"to": "1 minute"}}'::jsonb || conf || '{"order": "none", "attempts": 0}');
-    insert into posthorn.relays (group_id, streams, imported) values (g.id, patterns, with_imported);
+    insert into posthorn.relays (group_id, streams, imported, passed) values (g.id, patterns, with_imported, '{(,)}');
+    perform posthorn.note_passed(posthorn.newest_cursor(g.id), '{}');
     return g.id;
   elsif posthorn.kind_of(g.id) is distinct from 'relay' then
     raise exception 'group "%" is not a relay', define_relay.name
@@ -37,7 +38,9 @@ begin
   if (select (r.streams, r.imported) <> (patterns, with_imported) from posthorn.relays r where r.group_id = g.id) then
     perform posthorn.lock_group(g.id);
     -- The leading process begins anew, with these streams.
-    update posthorn.relays r set streams = patterns, imported = with_imported, epoch = r.epoch + 1, updated_at = posthorn.now() where r.group_id = g.id;
+    update posthorn.relays r
+    set streams = patterns, imported = with_imported, passed = '{(,)}', epoch = r.epoch + 1, updated_at = posthorn.now()
+    where r.group_id = g.id;
   end if;
   return g.id;
 end $$;
@@ -64,8 +67,8 @@ begin
 end $$;
 comment on function posthorn.check_relay_config(jsonb) is 'Raises the error in a relay''s configuration, if there is one.';
 
--- Events behind the new position count as not written.
-create or replace function posthorn.restart_relay(g posthorn.groups)
+-- Events behind the new position count as not written. left_out are ids that the relay was ahead of, or had in hand.
+create or replace function posthorn.restart_relay(g posthorn.groups, left_out int8multirange)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -78,6 +81,23 @@ begin
   if found then
     delete from posthorn.relayed x where x.group_id = g.id and x.first_id > c.base_seq;
     update posthorn.relayed x set last_id = c.base_seq where x.group_id = g.id and x.last_id > c.base_seq;
+    perform posthorn.note_passed(c, left_out);
   end if;
 end $$;
-comment on function posthorn.restart_relay(posthorn.groups) is 'Lets the leading process of a relay that was moved begin anew.';
+comment on function posthorn.restart_relay(posthorn.groups, int8multirange) is 'Lets the leading process of a relay that was moved begin anew.';
+
+-- A relay that stands at a cursor is handed all events that are ahead. A cursor at a time stands at the tick before,
+-- and passes over the events from there to that time; they are not behind the next tick.
+create or replace function posthorn.note_passed(c posthorn.cursors, left_out int8multirange)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  update posthorn.relays r
+  set passed = (r.passed + left_out) * int8multirange(int8range(0, c.base_seq, '[]'))
+    + case when c.seek_from is null then '{}' else int8multirange(int8range(c.base_seq, (
+        select greatest(t.seq, c.base_seq) from posthorn.ticks t where t.at > c.seek_from order by t.at, t.next limit 1), '[]')) end
+  where r.group_id = c.group_id
+$$;
+comment on function posthorn.note_passed(posthorn.cursors, int8multirange) is
+  'Notes the ids among which are the events that a relay passes over, when it begins at a cursor.';

@@ -1,6 +1,9 @@
 package guarantee
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // More than 10,000 events are not counted exactly, but the reported bound is true.
 func TestLagOfGroupsFarBehind(t *testing.T) {
@@ -32,4 +35,17 @@ func TestStatusOfRelaysAsksForRelaysAlone(t *testing.T) {
 	equal(t, "relays", column[string](s, "select relay from posthorn.relay_status"), []string{"r"})
 	equal(t, "groups looked at", value[int](s, "select calls from pg_stat_xact_user_functions where schemaname = 'posthorn' and funcname = 'pending'"), 1)
 	s.exec("rollback")
+}
+
+// Events of an ordered group wait in leases that are cut late. Their age counts, not that of the leases.
+func TestLagOfAnOrderedGroupIsTheAgeOfItsEvents(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"order": "total", "start": "beginning"}`)
+	s.publish()
+	s.publish()
+	s.turnClock(10 * time.Minute)
+	s.claim(1)
+	equal(t, "events that wait, since 10 minutes", value[string](s, `select concat_ws(' ', lag_events, lag_seconds >= 600,
+		oldest_pending = (select max(created_at) from posthorn.events)) from posthorn.group_status where group_name = $1`, group), "1 t t")
 }

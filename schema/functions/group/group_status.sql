@@ -100,8 +100,12 @@ left join lateral (
   select count(*) filter (where l.until is not null) as in_flight,
     count(*) filter (where l.until <= posthorn.now()) as expired,
     coalesce(sum(cardinality(l.ids)) filter (where l.until is null), 0)::bigint as events,
-    min(l.claimed_at) filter (where l.until is null) as oldest
+    min(l.ids[1]) filter (where l.until is null) as first_id
   from posthorn.leases l where l.group_id = g.id
+) x on true
+left join lateral (
+  select x.in_flight, x.expired, x.events,
+    (select e.created_at from posthorn.events e where e.namespace_id = g.namespace_id and e.id = x.first_id) as oldest
 ) w on true
 left join posthorn.oldest_transaction t on true;
 comment on view posthorn.group_status is

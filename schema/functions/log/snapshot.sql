@@ -1,5 +1,8 @@
 -- A snapshot does not list the transaction that takes it. As soon as a later one has completed, our own would count
 -- as committed, with events that it has yet to publish. Listed as running, its events are late at worst.
+--
+-- On a replica Postgres leaves the transactions that run out of a snapshot's list, so that they would count as
+-- committed. Only those before the oldest of them certainly are.
 create or replace function posthorn.snapshot()
 returns pg_snapshot
 language plpgsql
@@ -8,7 +11,9 @@ declare
   seen pg_snapshot := pg_current_snapshot();
   own xid8 := pg_current_xact_id_if_assigned();
 begin
-  if own is null or own >= pg_snapshot_xmax(seen) then
+  if pg_is_in_recovery() then
+    return format('%s:%s:', pg_snapshot_xmin(seen), pg_snapshot_xmin(seen))::pg_snapshot;
+  elsif own is null or own >= pg_snapshot_xmax(seen) then
     return seen;
   end if;
   return format('%s:%s:%s', pg_snapshot_xmin(seen), pg_snapshot_xmax(seen), (

@@ -8,8 +8,11 @@ group by s.id, s.namespace_id, s.namespace, s.name;
 comment on view posthorn.streams is 'Named channels of events; made by the first event that names one.';
 
 -- Positive, since slots are counted with it. sha256 gives the same id on every machine and in every version of
--- Postgres, and names that collide cannot be chosen. The stream default of the namespace default has the id 1
--- instead, see publish.
+-- Postgres. A name that collides with a given one takes about 2^63 hashes to find, but two names of one's own that
+-- collide take only about 2^32. The second of them is refused with PH002 where the first is visible. If two
+-- transactions that do not see each other make both, their events have one stream id, and may appear under either
+-- name; so only streams of one's own are harmed. The stream default of the namespace default has the id 1 instead,
+-- see publish.
 create or replace function posthorn.stream_hash(namespace text, stream text)
 returns bigint
 language sql immutable parallel safe

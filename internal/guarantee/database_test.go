@@ -34,7 +34,7 @@ func connect(t *testing.T, url string) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.RuntimeParams["search_path"] = "" // functions must find their tables without it
+	config.RuntimeParams["search_path"] = ""                                           // functions must find their tables without it
 	config.RuntimeParams["statement_timeout"] = fmt.Sprint(await.Limit.Milliseconds()) // a test that hangs fails by its name
 	s := &session{t: t}
 	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {

@@ -17,7 +17,7 @@ type NodeStatus struct {
 	Metadata      json.RawMessage `json:"metadata"`
 	RegisteredAt  time.Time       `json:"registered_at"`
 	LastHeartbeat time.Time       `json:"last_heartbeat"`
-	State         string          `json:"state"`  // alive, or stale after 90 seconds without a heartbeat
+	State         string          `json:"state"`  // alive, silent after 45 seconds without a heartbeat, or stale after 90
 	Leases        int64           `json:"leases"` // batches that it has
 	Handlers      []NodeHandler   `json:"handlers"`
 }

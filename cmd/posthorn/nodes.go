@@ -14,8 +14,9 @@ func newNodes(a *app) *cobra.Command {
 	return parent(about{
 		use:   "nodes",
 		short: "Show nodes, the running processes, and remove dead ones",
-		long: `A node is a running process that has registered and sends heartbeats. Without a
-heartbeat it is stale after 90 seconds, and is removed after 10 minutes.`,
+		long: `A node is a running process that has registered and sends a heartbeat every 30
+seconds. Without one it is silent after 45 seconds, stale after 90 seconds, and
+removed after 10 minutes.`,
 	}, nodesList.build(a), nodesRemove.build(a))
 }
 
@@ -26,7 +27,8 @@ var nodesList = listCommand[admin.NodeStatus]{
 		long: `List the nodes of the namespace.
 
 LEASES is the number of batches of events that a node works on, and HANDLERS are
-its handlers, as group/handler. --json also has the patterns of each handler, and
+its handlers, as group/handler. STATE is alive, silent while a heartbeat is
+overdue, or stale: a process that was killed is silent after 45 seconds. --json also has the patterns of each handler, and
 the description and metadata of the node.`,
 		example: `  posthorn nodes list
   posthorn nodes list --namespace shop --json`,

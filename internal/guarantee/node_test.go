@@ -83,8 +83,9 @@ func TestNodeOfAnotherNamespaceIsRefused(t *testing.T) {
 	equal(t, "nodes", s.nodes(), []string{"api-1 alive"})
 }
 
-// seed 000.17: a node is alive while it sends heartbeats, stale after it has missed
-// three, and removed after ten minutes.
+// seed 000.17: a node is alive while it sends heartbeats, silent once one is overdue, stale
+// after it has missed three, and removed after ten minutes. Until it is stale, others leave
+// events to its handlers.
 //
 // seed 000.69
 func TestHeartbeat(t *testing.T) {
@@ -100,8 +101,12 @@ func TestHeartbeat(t *testing.T) {
 	s.exec("select posthorn.claim('default', $1, 'quiet', lease_for => '1 hour')", group)
 	beat := func() bool { return value[bool](s, "select posthorn.touch_node_heartbeat('steady')") }
 
-	s.turnClock(80 * time.Second)
+	s.turnClock(40 * time.Second)
 	equal(t, "nodes", s.nodes(), []string{"quiet alive", "steady alive"})
+	equal(t, "registered", beat(), true)
+	s.turnClock(80 * time.Second)
+	equal(t, "nodes", s.nodes(), []string{"quiet silent", "steady alive"})
+	equal(t, "handlers", s.handlers(), []string{"quiet h a", "steady h a"})
 	equal(t, "registered", beat(), true)
 	s.turnClock(2 * time.Minute)
 	equal(t, "nodes", s.nodes(), []string{"quiet stale", "steady alive"})

@@ -7,7 +7,11 @@ comment on function posthorn.is_alive(timestamptz) is
 
 create or replace view posthorn.node_status as
 select n.node_id, n.namespace, n.display_name, n.description, n.metadata, n.registered_at, n.last_heartbeat,
-  case when posthorn.is_alive(n.last_heartbeat) then 'alive' else 'stale' end as state,
+  case
+    when not posthorn.is_alive(n.last_heartbeat) then 'stale'
+    when n.last_heartbeat < posthorn.now() - interval '45 seconds' then 'silent'
+    else 'alive'
+  end as state,
   coalesce(l.leases, 0) as leases,
   coalesce(h.handlers, '[]') as handlers
 from posthorn.nodes n
@@ -24,4 +28,4 @@ left join lateral (
   join posthorn.groups g on g.id = x.group_id
   where x.node_id = n.node_id
 ) h on true;
-comment on view posthorn.node_status is 'The nodes: whether they are alive, their leases, and the handlers they have.';
+comment on view posthorn.node_status is 'The nodes, their leases, and the handlers they have. A node is silent while a heartbeat is overdue, and stale after 90 seconds without one.';

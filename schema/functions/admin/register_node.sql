@@ -1,5 +1,5 @@
 -- Nodes are processes that register when they start, send a heartbeat every 30 seconds, and remove themselves when
--- they stop. A silent node is stale after 90 seconds and swept after 10 minutes; its leases expire by themselves.
+-- they stop. Without heartbeats a node is stale after 90 seconds and swept after 10 minutes; its leases expire by themselves.
 
 -- Handlers of an earlier run are forgotten: set the new ones in the same transaction.
 create or replace function posthorn.register_node(

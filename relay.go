@@ -151,7 +151,8 @@ func (r *brokerRelay) engineConfig(group pg.Group, log string) relay.Config {
 		Pool: r.client.control, Group: group, Owner: r.owner,
 		Write: func(ctx context.Context, batch []pg.Event) error {
 			return r.metrics.Apply(ctx, h, batch, func(ctx context.Context) error {
-				return r.sink.Write(ctx, SinkBatch{Log: log, Namespace: group.Namespace, Events: events(batch)})
+				return r.sink.Write(ctx, SinkBatch{Log: log, Namespace: group.Namespace, Events: events(batch),
+					LastID: func(ctx context.Context) (int64, error) { return pg.LastID(ctx, r.client.control) }})
 			})
 		},
 		BatchSize: c.BatchSize, MaxSetAside: c.MaxSetAside, LeaseFor: c.LeaseFor, Timeout: c.Timeout,
@@ -295,6 +296,10 @@ type SinkBatch struct {
 	Log       string // the id of the log that the events are from; event ids are unique in it
 	Namespace string
 	Events    []Event
+	// LastID returns the highest id that the log has given to an event. A broker with a
+	// higher one has events that the log has forgotten, as after a restore, and the ids
+	// of these events may be given out again. Nil: unknown.
+	LastID func(ctx context.Context) (int64, error)
 }
 
 // Trimmer is a [Sink] that can remove old entries from the broker. A relay with such a

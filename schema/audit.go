@@ -22,7 +22,7 @@ type Audit struct {
 // start of a line: statements inside function bodies are indented, and their objects
 // are temporary.
 var (
-	created = regexp.MustCompile(`(?m)^create (?:or replace )?(?:unlogged )?(table|view|sequence|type|function) posthorn\.(\w+)( partition of)?`)
+	created = regexp.MustCompile(`(?m)^create (?:or replace )?(?:unlogged )?(table|view|materialized view|sequence|type|function) (?:if not exists )?posthorn\.(\w+)( partition of)?`)
 	dropped = regexp.MustCompile(`(?m)^drop (table|view|sequence|type) (?:if exists )?posthorn\.(\w+)`)
 )
 

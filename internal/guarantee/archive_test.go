@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // archive makes an archive whose segments are cut after every read.
@@ -169,8 +170,8 @@ func TestAnArchiveSurvivesARebase(t *testing.T) {
 	for range 5 {
 		s.exec("select posthorn.plan_archive($1)", a)
 	}
-	equal(t, "ids", column[int](s, "select i::int from posthorn.archive_segments, unnest(ids) i order by i"),
-		column[int](s, "select generate_series(1, 30)"))
+	equal(t, "ids", column[int64](s, "select i from posthorn.archive_segments, unnest(ids) i order by i"),
+		column[int64](s, "select id from posthorn.events order by id"))
 	equal(t, "leases", value[int](s, "select count(*)::int from posthorn.leases"), 0)
 }
 
@@ -190,4 +191,31 @@ func TestUnarchivedIsQuick(t *testing.T) {
 	s.exec("select pg_stat_force_next_flush()")
 	s.exec("select 1")
 	equal(t, "sequential scans", value[int](s, "select coalesce(sum(seq_scan), 0)::int from pg_stat_user_tables where relname like 'events%'"), before)
+}
+
+// The days of an archive's parts and the bounds of a partition are compared although a
+// partition may be a part of a day.
+func TestRetentionWaitsForTheArchiveOfAnHour(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.keepADay()
+	s.exec("update posthorn.config set value = '1 hour' where key = 'partition_interval'")
+	s.turnClock(70 * 24 * time.Hour)
+	s.maintain()
+	s.exec("select posthorn.publish('default', 'x', stream => 'orders') from generate_series(1, 10)")
+	a := s.archive()
+	s.exec("update posthorn.archives set segment_age = '1 day'")
+	s.turnClock(longAfter)
+	for range 3 { // also the end of its target
+		s.exec("select posthorn.plan_archive($1)", a)
+	}
+	equal(t, "parts", value[int](s, "select count(*)::int from posthorn.archive_parts"), 1)
+	report := s.maintain()
+	equal(t, "events that the archive has yet to write", value[int](s, "select count(*)::int from posthorn.events"), 10)
+	s.exec("update posthorn.archives set segment_age = '0'")
+	s.exec("select posthorn.plan_archive($1)", a)
+	s.writeSegments(a)
+	if s.maintain(); value[int](s, "select count(*)::int from posthorn.events") != 0 {
+		t.Errorf("the archive has all, and the partition is kept: before %q, now %q", report, s.maintain())
+	}
 }

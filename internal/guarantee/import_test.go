@@ -125,6 +125,12 @@ func TestImportKnowsRepeats(t *testing.T) {
 		}
 	}
 	same := func(*pg.ImportPart) {}
+	another := func(p *pg.ImportPart) { p.Log = "21234567-89ab-cdef-0123-456789abcdef" }
+	takes("more than stay beside the position", 200, same, sequence(10_001, 10_200)...)
+	takes("the same again", 0, same, sequence(10_001, 10_200)...)
+	takes("some of another log", 3, another, 1, 2, 20_000)
+	takes("a late one, whose id the first log had, too", 1, another, 5)
+	takes("an id that the first log had", 1, another, 10_005)
 	takes("even ones", 150, same, evens(2, 300)...)
 	takes("the same again", 0, same, evens(2, 300)...)
 	takes("late ones among repeats", 3, same, 1, 2, 3, 3, 5, 4, 1)

@@ -3,29 +3,14 @@ package guarantee
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/posthorn/posthorn/internal/testpg"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/schema"
 )
-
-// clientProgram finds pg_dump or psql of a server's major version: among the test's
-// binaries, or in a Debian installation. It returns "" if there is none.
-func clientProgram(major, name string) string {
-	for _, dir := range []string{os.Getenv("POSTHORN_TEST_PG_BIN"), "/usr/lib/postgresql/" + major + "/bin"} {
-		path := filepath.Join(dir, name)
-		version, err := exec.Command(path, "--version").Output()
-		if err == nil && strings.Contains(string(version), " "+major+".") {
-			return path
-		}
-	}
-	return ""
-}
 
 func majorVersion(s *session) string {
 	s.t.Helper()
@@ -36,24 +21,12 @@ func majorVersion(s *session) string {
 // uses pg_dump and psql if they exist for the versions of both servers.
 func restore(t *testing.T, from, into string) string {
 	t.Helper()
-	major := majorVersion(connect(t, from))
-	pgDump, psql := clientProgram(major, "pg_dump"), clientProgram(major, "psql")
-	if pgDump == "" || psql == "" || major != majorVersion(connect(t, into)) {
+	script := testpg.Dump(t, from)
+	if script == nil || majorVersion(connect(t, from)) != majorVersion(connect(t, into)) {
 		copyLog(t, from, into)
 		return into
 	}
-	dump := exec.CommandContext(t.Context(), pgDump, "--no-owner", "--no-privileges", "--dbname", from)
-	load := exec.CommandContext(t.Context(), psql, "--dbname", into, "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1")
-	var said bytes.Buffer
-	dump.Stderr, load.Stderr = &said, &said
-	script, err := dump.Output()
-	if err != nil {
-		t.Fatalf("pg_dump: %v: %s", err, said.String())
-	}
-	load.Stdin = bytes.NewReader(script)
-	if err := load.Run(); err != nil {
-		t.Fatalf("psql: %v: %s", err, said.String())
-	}
+	testpg.Load(t, into, script)
 	return into
 }
 
@@ -237,4 +210,22 @@ func rebaseWaitsForPublishers(s *session, b backlog) {
 		s.t.Fatal(err)
 	}
 	equal(s.t, "owed", s.drainAll("none"), append(slices.Clone(b.owed["none"]), event))
+}
+
+// A claim that waits for rebase goes on from the cursor that rebase has written.
+func TestClaimWaitsForRebase(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	event := s.publish()
+	rebase, worker := s.another(), s.another()
+	rebase.exec("begin")
+	rebase.exec("select posthorn.rebase(force => true)")
+	outcome := worker.background("select * from posthorn.claim('default', 'billing', 'worker')")
+	s.awaitBlocked(worker)
+	rebase.exec("commit")
+	if err := outcome(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "leases", column[[]int64](s, "select ids from posthorn.leases where node = 'worker'"), [][]int64{{event}})
 }

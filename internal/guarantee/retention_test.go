@@ -46,6 +46,26 @@ func (s *session) wantKept(event int64, why string, until func()) {
 	}
 }
 
+// A group that has been handed a part of the events that were committed late is owed
+// the others, although its cursor already knows a snapshot that shows all of them.
+func TestRetentionWaitsForLateCommits(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.keepADay()
+	s.define("{}")
+	slow := s.another()
+	slow.exec("begin")
+	late := slow.publishMany(6)
+	s.publishMany(3)
+	s.drain()
+	slow.exec("commit")
+	s.publish()
+	l := s.claim(2)
+	wantEvents(t, l.Events, late[:2]...)
+	s.settle(l)
+	s.wantKept(late[5], "has not read all of it", func() { s.drain() })
+}
+
 // seed 000.14: by default a partition is a month, and events are kept for six months.
 func TestLogKeepsSixMonthsByTheMonth(t *testing.T) {
 	t.Parallel()

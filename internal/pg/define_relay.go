@@ -30,3 +30,8 @@ func DefineRelay(ctx context.Context, db DB, namespace, name string, config Rela
 func Origin(ctx context.Context, db DB) (string, error) {
 	return Value[string](ctx, db, "look up the log's origin", "select posthorn.origin()::text")
 }
+
+// LastID returns the highest id that the log has given out.
+func LastID(ctx context.Context, db DB) (int64, error) {
+	return Value[int64](ctx, db, "look up the last id of the log", "select posthorn.last_id()")
+}

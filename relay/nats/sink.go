@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/posthorn/posthorn"
-	"github.com/posthorn/posthorn/relay"
 )
 
 // Sink writes events to JetStream. It is safe for concurrent use.
@@ -128,7 +127,6 @@ func (s *Sink) start(ctx context.Context, batch posthorn.SinkBatch) (*batchWrite
 		byStream[e.Stream] = append(byStream[e.Stream], e)
 	}
 	w := &batchWrite{len(byStream), make(chan *streamResult, len(byStream))}
-	source := relay.Source(batch.Log, batch.Namespace)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -136,7 +134,7 @@ func (s *Sink) start(ctx context.Context, batch posthorn.SinkBatch) (*batchWrite
 	}
 	for stream, events := range byStream {
 		writer := s.writer(batch.Namespace, stream)
-		s.running.Go(func() { w.results <- writer.write(ctx, source, events) })
+		s.running.Go(func() { w.results <- writer.write(ctx, batch, events) })
 	}
 	return w, nil
 }

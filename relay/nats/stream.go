@@ -56,8 +56,16 @@ func (w *writer) missing(ctx context.Context, last *message, events []*posthorn.
 			position = i
 		}
 	}
-	if position <= 0 {
+	switch {
+	case position < 0:
+		return events, relay.CheckLast(ctx, w.lastID, id, events)
+	case !relay.SameTime(events[position], last.Header.Get(headerPrefix+relay.Time)):
+		for _, e := range events[:position+1] {
+			w.result.permanent[e.ID] = posthorn.Permanent(relay.OtherEvent(e, id, last.Header.Get(headerPrefix+relay.Time)))
+		}
 		return events[position+1:], nil
+	case position == 0:
+		return events[1:], nil
 	}
 	notFound := map[string]bool{}
 	for _, e := range events[:position+1] {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/relay"
 )
 
 // writer writes one stream, one batch at a time.
@@ -19,6 +20,8 @@ type writer struct {
 	source string        // the CloudEvents source for which known and last hold
 	known  bool          // whether last is up to date
 	last   uint64        // the last sequence of the stream
+	result *streamResult // of the batch that is being written
+	lastID func(context.Context) (int64, error)
 }
 
 func newWriter(s *Sink, namespace, stream string) *writer {
@@ -42,7 +45,7 @@ const maxAttempts = 3
 
 // write writes events in order. After a refusal it reads the last message of the
 // stream, and continues with the event after that.
-func (w *writer) write(ctx context.Context, source string, events []*posthorn.Event) *streamResult {
+func (w *writer) write(ctx context.Context, batch posthorn.SinkBatch, events []*posthorn.Event) *streamResult {
 	r := &streamResult{permanent: map[int64]error{}, unwritten: events}
 	for _, sem := range []chan struct{}{w.lock, w.sink.streamSem} {
 		if r.err = acquire(ctx, sem); r.err != nil {
@@ -54,6 +57,8 @@ func (w *writer) write(ctx context.Context, source string, events []*posthorn.Ev
 		r.err = errDisconnected
 		return r
 	}
+	w.result, w.lastID = r, batch.LastID
+	source := relay.Source(batch.Log, batch.Namespace)
 	if w.source != source {
 		w.known, w.source = false, source
 	}

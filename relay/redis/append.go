@@ -52,6 +52,14 @@ type streamBatch struct {
 
 func (b *streamBatch) done() bool { return b.err != nil || b.replicated == len(b.events) }
 
+// refuse leaves an event out for good.
+func (b *streamBatch) refuse(id int64, err error) {
+	if b.refused == nil {
+		b.refused = map[int64]error{}
+	}
+	b.refused[id] = err
+}
+
 // fail stops writing to the stream for the rest of this call.
 func (b *streamBatch) fail(err error) { b.known, b.err = false, err }
 
@@ -83,10 +91,7 @@ func (s *Sink) split(batch posthorn.SinkBatch) []*streamBatch {
 			}
 		}
 		if max(len(e.Payload), len(e.Metadata)) > s.maxEntry {
-			if b.refused == nil {
-				b.refused = map[int64]error{}
-			}
-			b.refused[e.ID] = fmt.Errorf("the event has %d bytes, and Redis accepts %d", len(e.Payload)+len(e.Metadata), s.maxEntry)
+			b.refuse(e.ID, fmt.Errorf("the event has %d bytes, and Redis accepts %d", len(e.Payload)+len(e.Metadata), s.maxEntry))
 			continue
 		}
 		b.events = append(b.events, e)
@@ -117,6 +122,7 @@ type nodeWriter struct {
 	replicas int
 	timeout  time.Duration
 	loaded   bool // whether this round has loaded the script
+	lastID   func(context.Context) (int64, error)
 }
 
 // write reads the last ids of streams that are not known, and then appends.
@@ -279,10 +285,30 @@ func (w *nodeWriter) apply(c chunk) {
 			b.retry(errOtherWriter)
 			return
 		}
-		b.known, b.last, b.written = true, reply, b.countUpTo(reply)
-		b.replicated = min(b.replicated, b.written)
+		w.located(b, reply)
 	default:
 		b.fail(fmt.Errorf("unexpected reply of type %T from redis", reply))
+	}
+}
+
+// located applies the id and time of the last event of a stream.
+func (w *nodeWriter) located(b *streamBatch, last string) {
+	id, at, _ := strings.Cut(last, " ")
+	b.known, b.last, b.written = true, id, b.countUpTo(id)
+	b.replicated = min(b.replicated, b.written)
+	if b.written == 0 {
+		if err := relay.CheckLast(w.ctx, w.lastID, id, b.events); err != nil {
+			b.streamErr = true
+			b.fail(fmt.Errorf("key %q: %w", b.key, err))
+		}
+		return
+	}
+	if e := b.events[b.written-1]; !relay.SameTime(e, at) {
+		for _, e := range b.events[:b.written] {
+			b.refuse(e.ID, relay.OtherEvent(e, id, at))
+		}
+		b.events = b.events[b.written:]
+		b.written, b.replicated = 0, 0
 	}
 }
 

@@ -6,25 +6,27 @@
 --   ARGV[2]  CloudEvents source of the relay
 --   then for each event: id, type, time, subject, tags, metadata, data
 -- Returns the number of events that were appended. If the last event is another one,
--- nothing is appended, and its id is returned as a string.
+-- nothing is appended, and its id and time are returned as a string.
 local key, prev, source = KEYS[1], ARGV[1], ARGV[2]
 
--- The id of the last event of this source, skipping a few entries of other programs.
+-- The id and time of the last event of this source, skipping a few entries of other programs.
 local function last(count)
   local found = redis.call('XREVRANGE', key, '+', '-', 'COUNT', count)
   for _, entry in ipairs(found) do
-    local fields, id, from = entry[2], nil, nil
+    local fields, id, from, time = entry[2], nil, nil, nil
     for i = 1, #fields, 2 do
       if fields[i] == 'source' then
         from = fields[i + 1]
       elseif fields[i] == 'id' then
         id = fields[i + 1]
+      elseif fields[i] == 'time' then
+        time = fields[i + 1]
       end
     end
     if from == source and id then
-      return id
+      return id, nil, time
     elseif from and string.sub(from, 1, 9) == 'posthorn:' then
-      return nil, from
+      return nil, from, nil
     end
   end
   if count == 1 and #found == 1 then
@@ -33,7 +35,7 @@ local function last(count)
   return ''
 end
 
-local is, other = last(1)
+local is, other, time = last(1)
 if other then
   return redis.error_reply('OTHERLOG ' .. other)
 end
@@ -43,13 +45,13 @@ if is ~= prev then
   first = nil
   if is ~= '' and prev ~= '?' then
     for i = 3, #ARGV, 7 do
-      if ARGV[i] == is then
+      if ARGV[i] == is and ARGV[i + 2] == time then
         first = i + 7
       end
     end
   end
   if not first then
-    return is
+    return is .. ' ' .. (time or '')
   end
 end
 

@@ -135,7 +135,7 @@ func (s *Sink) write(ctx context.Context, batch posthorn.SinkBatch) error {
 			}
 			break
 		}
-		s.round(ctx, open, relay.Source(batch.Log, batch.Namespace))
+		s.round(ctx, open, batch)
 	}
 	s.remember(batches)
 	if serverFailed(batches) {
@@ -149,7 +149,7 @@ func (s *Sink) write(ctx context.Context, batch posthorn.SinkBatch) error {
 const maxRounds = 5
 
 // round writes unfinished batches, to all servers concurrently.
-func (s *Sink) round(ctx context.Context, open []*streamBatch, source string) {
+func (s *Sink) round(ctx context.Context, open []*streamBatch, batch posthorn.SinkBatch) {
 	byNode := map[*redis.Client][]*streamBatch{}
 	for _, b := range open {
 		node, err := s.link.node(ctx, b.key)
@@ -164,7 +164,10 @@ func (s *Sink) round(ctx context.Context, open []*streamBatch, source string) {
 	}
 	var all sync.WaitGroup
 	for node, batches := range byNode {
-		w := &nodeWriter{ctx: ctx, node: node, source: source, replicas: s.link.replicas, timeout: s.link.timeout}
+		w := &nodeWriter{
+			ctx: ctx, node: node, source: relay.Source(batch.Log, batch.Namespace), lastID: batch.LastID,
+			replicas: s.link.replicas, timeout: s.link.timeout,
+		}
 		if len(byNode) == 1 {
 			w.write(batches)
 			break

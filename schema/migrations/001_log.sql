@@ -311,14 +311,26 @@ comment on type posthorn.old_partition is 'A partition past retention.';
 
 create table posthorn.cluster (
   one boolean primary key default true constraint cluster_one_row check (one),
-  system_identifier bigint not null,
+  system_identifier bigint not null,   -- of the cluster that snapshots and transaction ids are from
   verified timestamptz not null,       -- start of the server that was found to be this cluster
+  life text,                           -- see posthorn.life; null until it was looked at first
+  log oid,                             -- of the table events, in this life
   clock_low timestamptz,               -- lowest time seen after the clock went back by more than an hour
   maintained_at timestamptz,           -- last run of maintain_events_table
   swept_at timestamptz,                -- last run of sweep
   sampled_at timestamptz               -- last run of sample
 );
 comment on table posthorn.cluster is 'Which database cluster the transaction ids in the log belong to.';
+
+create table posthorn.moves (
+  next_id bigint primary key,          -- the first id of an event after the move
+  at timestamptz not null default clock_timestamp(),
+  reason text not null constraint moves_reason_check check (reason in ('restore', 'crash', 'rebase')),
+  last_id bigint not null,             -- the last id before the move
+  published bigint not null            -- events that were published after a restore and before the move
+);
+comment on table posthorn.moves is 'When the numbers of events, jobs and leases were moved on, because a restore or a crash may have forgotten some.';
+
 -- Claims commit without waiting for the disk, so a crash may forget that the numbers of some
 -- leases were drawn. Postgres empties unlogged tables after a crash: that is how we find out.
 create unlogged table posthorn.uncrashed (

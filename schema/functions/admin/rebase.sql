@@ -16,10 +16,14 @@ begin
     raise exception 'this is the cluster that the log belongs to: there is nothing to rebase'
       using errcode = 'PH005', hint = 'Claims work as they are.';
   end if;
+  -- Claims hold the lock of their group first, and go on from the cursor that this writes.
+  perform posthorn.lock_group(x.id) from (select y.id from posthorn.groups y order by y.id) x;
   -- No transaction publishes, claims or settles until this commits.
   lock table posthorn.events, posthorn.groups, posthorn.leases, posthorn.retries, posthorn.subscriptions, posthorn.stops in exclusive mode;
   sight := posthorn.look();
-  perform posthorn.renumber_leases();
+  if posthorn.notice_restore() = 0 then
+    perform posthorn.move_numbers('rebase');
+  end if;
 
   update posthorn.leases l
   set ids = posthorn.lease_ids(l), base = null, target = null, lo = null, hi = null, since = null

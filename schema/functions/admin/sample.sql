@@ -27,7 +27,7 @@ begin
   if n < most then
     return n;
   end if;
-  return greatest(n, round(n * (hi - lo)::float8 / (last - lo)));
+  return greatest(n, round(n * posthorn.ids_between(lo, hi)::float8 / greatest(posthorn.ids_between(lo, last), 1)));
 end $$;
 comment on function posthorn.events_between(int, bigint, bigint, int, timestamptz) is
   'The number of events of a namespace after one id and up to another: counted up to a limit, estimated by ids beyond.';

@@ -10,14 +10,15 @@ declare
   part text;
   n bigint;
 begin
-  foreach part in array array['tick', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sweep', 'sample', 'maintain_events_table_if_due', 'merge_streams'] loop
+  foreach part in array array['tick', 'notice_restore', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sweep', 'sample', 'maintain_events_table_if_due', 'merge_streams'] loop
     if not pg_try_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext(part)) then
       report := report || jsonb_build_object(part, 'busy');
       continue;
     end if;
     begin
       case part
-        when 'tick' then n := posthorn.tick();
+        when 'tick' then n := posthorn.tick(); -- first: it does nothing in a transaction that has written
+        when 'notice_restore' then n := posthorn.notice_restore();
         when 'deliver_delayed' then n := posthorn.deliver_delayed();
         when 'fire_schedules' then n := posthorn.fire_schedules();
         when 'promote_jobs' then n := posthorn.promote_jobs();
@@ -187,7 +188,6 @@ begin
 end $$;
 comment on function posthorn.check_cluster() is 'Refuses to read snapshots that come from another cluster.';
 
--- Costs one row per claim: the start time of the server tells that this cluster was verified since.
 create or replace function posthorn.verify_cluster()
 returns void
 language plpgsql security definer
@@ -195,23 +195,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform posthorn.check_cluster();
+  perform posthorn.notice_restore();
   update posthorn.cluster c set verified = pg_postmaster_start_time() where c.verified <> pg_postmaster_start_time();
-  insert into posthorn.uncrashed default values on conflict do nothing;
-  if found then
-    perform posthorn.renumber_leases();
-  end if;
 end $$;
-comment on function posthorn.verify_cluster() is 'Refuses to go on in a cluster that the log does not come from.';
-
--- A crash or the restore of a backup may forget drawn numbers. A lease of a worker that still runs must not become
--- another's.
-create or replace function posthorn.renumber_leases()
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  perform setval('posthorn.leases_id_seq', nextval('posthorn.leases_id_seq') + 1000000000);
-  perform posthorn.commit_durably(); -- a second crash must not forget this, too
-end $$;
-comment on function posthorn.renumber_leases() is 'Moves the numbers of leases past all that may have been forgotten.';
+comment on function posthorn.verify_cluster() is 'Refuses to go on in a cluster that the log does not come from, and moves numbers on after a restore.';

@@ -24,6 +24,9 @@ begin
     select least(t.at - interval '1 day', yesterday) into c.target_since
     from posthorn.ticks t where t.next <= pg_snapshot_xmin(c.target) order by t.next desc limit 1;
     c.pos := 0;
+    if c.target_end > c.base_seq + 1000000 then
+      c.blind := 0; -- numbers may have moved on since it was set
+    end if;
   end if;
   if c.base_since is not null then -- kept in the cursor, so that take need not look it up
     c.base_since := least(c.base_since, advance.clock_low, yesterday);
@@ -63,8 +66,14 @@ begin
         limit advance.n
       ) w;
       if k = advance.n then
-        c.blind := case when top - advance.lo < advance.n + advance.n / 8 then 32 else 0 end;
+        c.blind := case when top - advance.lo < advance.n + advance.n / 8
+          and not exists (select from posthorn.moves m where m.last_id >= advance.lo and m.last_id <= top + 32 * advance.n) then 32 else 0 end;
         advance.hi := top;
+      elsif advance.hi < c.target_end then -- ids may leave out any number: on to the next event
+        select coalesce(min(e.id) - 1, c.target_end) into advance.hi
+        from posthorn.events e
+        where e.namespace_id = advance.namespace_id and e.id > advance.hi and e.created_at >= advance.since;
+        advance.hi := least(advance.hi, c.target_end);
       end if;
     end if;
     c.pos := advance.hi;

@@ -43,7 +43,7 @@ begin
     order by e.id limit case when far then 1 else 10000 end
   ) p;
   if events = 10000 or far and events = 1 then
-    events := greatest(10000, seq - pos);
+    events := greatest(10000, posthorn.ids_between(pos, seq));
   end if;
   if c.pos <= c.base_seq and posthorn.may_be_late(c) then
     select events + count(*), least(oldest, min((

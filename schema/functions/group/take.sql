@@ -159,7 +159,7 @@ declare
 begin
   -- First the sequence, then our xid: a transaction that drew an id up to seq has a lower xid.
   select x as g, y.c, posthorn.now() as at, coalesce(pg_sequence_last_value('posthorn.event_id'), 0) as seq,
-    k.clock_low, k.verified = pg_postmaster_start_time() and exists (select from posthorn.uncrashed u where u.one) as verified,
+    k.clock_low, posthorn.is_verified(k) and exists (select from posthorn.uncrashed u where u.one) as verified,
     exists (select from posthorn.retries r
       where r.group_id = take_next.group_id and r.lease_id is null and r.slot is null and r.due_at <= (select posthorn.now())) as retries_due
   into now

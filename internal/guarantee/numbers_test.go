@@ -1,0 +1,195 @@
+package guarantee
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/posthorn/posthorn/internal/testdir"
+	"github.com/posthorn/posthorn/internal/testpg"
+	"github.com/posthorn/posthorn/posthorntest"
+)
+
+// known are numbers that a life of a log has given out, and that others remember.
+type known map[string]int64
+
+// draw gives out a number of each kind.
+func (s *session) draw() known {
+	s.t.Helper()
+	k := known{"event": s.publish(), "job": s.job("{t}")}
+	k["delayed event"] = value[int64](s, "select posthorn.publish('default', 'later', deliver_at => posthorn.now() + interval '1 day')")
+	l := s.claim(10)
+	for len(l.Events) == 0 { // the first window may have had none
+		l = s.claim(10)
+	}
+	k["lease"] = l.ID
+	s.settle(l, failure{Event: l.Events[0], Permanent: true})
+	k["dead letter"] = value[int64](s, "select max(id) from posthorn.dead_letters")
+	return k
+}
+
+// wantAbove checks that every number is new.
+func (k known) wantAbove(t *testing.T, life string, lost known) {
+	t.Helper()
+	for kind, n := range k {
+		if n <= lost[kind] {
+			t.Errorf("%s: %s %d, and the lost life of the log had given out %d", life, kind, n, lost[kind])
+		}
+	}
+}
+
+// drawMany gives out many numbers, and returns the last of each kind.
+func (s *session) drawMany() (last known) {
+	s.t.Helper()
+	for range 10 {
+		last = s.draw()
+	}
+	return last
+}
+
+// A dump is restored in every way that there is, and twice. The first statement after
+// the restore is publish.
+func numbersAfterADump(t *testing.T, own *ownDatabase) {
+	s := own.session()
+	s.define("{}")
+	s.drawMany()
+	script := testpg.Dump(t, own.url())
+	lost := s.drawMany()
+
+	for _, life := range []string{"another database", "another database, once more"} {
+		d := own.server.newDatabase(t, "template0")
+		if script == nil {
+			copyLog(t, own.url(), d.url())
+			d.session().exec("select posthorn.tend()")
+		} else {
+			testpg.Load(t, d.url(), script)
+		}
+		drawn := d.session().drawMany()
+		drawn.wantAbove(t, life, lost)
+		lost = drawn
+	}
+	if script != nil {
+		s.exec("drop schema posthorn cascade")
+		testpg.Load(t, own.url(), script)
+		drawn := s.another().drawMany() // s was open before
+		drawn.wantAbove(t, "the same database", lost)
+		s.draw().wantAbove(t, "a session that was open during the restore", drawn)
+
+		into := posthorntest.EmptyDatabase(t)
+		testpg.Load(t, into, script)
+		elsewhere := connect(t, into)
+		event := elsewhere.publish()
+		known{"event": event}.wantAbove(t, "another cluster, before rebase", drawn)
+		elsewhere.exec("select posthorn.rebase()")
+		elsewhere.draw().wantAbove(t, "another cluster", drawn)
+	}
+}
+
+// A database is copied by Postgres itself, with the numbers of its tables.
+func TestNumbersInACopyOfADatabase(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	s.drawMany()
+	s.exec("select posthorn.tend()")
+	s.exec("update posthorn.cluster set life = replace(life, '/' || (select oid from pg_database where datname = current_database()) || '/', '/1/')")
+	last := known{"event": s.publish()}
+	s.exec("select posthorn.tend()")
+	s.draw().wantAbove(t, "a copy", last)
+	equal(t, "jumped", s.publish() > 1_000_000_000_000_000, true)
+}
+
+// A crash may have been the restore of a disk.
+func numbersAfterACrash(t *testing.T, own *ownDatabase) {
+	s := own.session()
+	s.define("{}")
+	last := s.drawMany()
+	own.crash()
+	s = own.session()
+	s.exec("select posthorn.tend()")
+	drawn := s.draw()
+	drawn.wantAbove(t, "after a crash", last)
+	if far := int64(1_000_000_000_000_000); drawn["event"] < far || drawn["job"] < far || drawn["lease"] < far {
+		t.Errorf("after a crash the numbers are %v", drawn)
+	}
+	s.exec("select posthorn.define_group('default', 'new')")
+	equal(t, "the id of a group counts seconds", value[bool](s, "select max(id) > 50000000 from posthorn.groups"), true)
+}
+
+// recoverElsewhere starts a server on a copy of another's data, which recovers up to
+// the moment of the copy and begins a new timeline there. do is called after the copy.
+func recoverElsewhere(t *testing.T, own *ownDatabase, do func()) *ownDatabase {
+	t.Helper()
+	s := own.session()
+	from, into := value[string](s, "select current_setting('data_directory')"), testdir.New(t, "guarantee-").Path
+	s.exec("select pg_backup_start('copy', true)")
+	for _, name := range []string{"pgdata", "password"} {
+		if said, err := exec.CommandContext(t.Context(), "cp", "-a", filepath.Join(filepath.Dir(from), name), into).CombinedOutput(); err != nil {
+			t.Fatalf("copy %s: %v: %s", name, err, said)
+		}
+	}
+	label := value[string](s, "select labelfile from pg_backup_stop(false)")
+	do()
+	data := filepath.Join(into, "pgdata")
+	owner, err := os.Stat(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"backup_label": label, "recovery.signal": ""} {
+		if err := os.WriteFile(filepath.Join(data, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if stat, ok := owner.Sys().(*syscall.Stat_t); ok {
+			if err := os.Chown(filepath.Join(data, name), int(stat.Uid), int(stat.Gid)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, name := range []string{"postmaster.pid", "postmaster.opts"} {
+		if err := os.Remove(filepath.Join(data, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := own.server.config
+	config.Dir = into
+	config.Settings = map[string]string{
+		"fsync": "off", "shared_buffers": "32MB", "recovery_target": "immediate", "recovery_target_action": "promote",
+		"restore_command": fmt.Sprintf("cp %s/pg_wal/%%f %%p", from),
+	}
+	server := &ownServer{config: config}
+	server.start(t)
+	t.Cleanup(func() {
+		if err := server.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &ownDatabase{server: server, t: t, name: own.name}
+}
+
+func numbersAfterARecovery(t *testing.T, own *ownDatabase) {
+	s := own.session()
+	s.define("{}")
+	s.drawMany()
+	var lost known
+	recovered := recoverElsewhere(t, own, func() { lost = s.drawMany() })
+	s = recovered.session()
+	s.await("select not pg_is_in_recovery()")
+	equal(t, "timeline", value[int](s, "select posthorn.timeline()"), 2)
+	s.publish()
+	s.exec("select posthorn.tend()")
+	s.draw().wantAbove(t, "recovered", lost)
+	equal(t, "events published unnoticed", value[int](s, "select published from posthorn.moves where reason = 'restore'"), 1)
+}
+
+// Every sequence either moves on after a restore, or its numbers mean nothing outside.
+func TestEverySequenceMovesOrMayNot(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	equal(t, "sequences that do not move", column[string](s, `
+		select c.relname::text from pg_class c
+		where c.relnamespace = 'posthorn'::regnamespace and c.relkind = 'S' and c.oid not in (select posthorn.numbers()) order by 1`),
+		[]string{"expire_jobs_from", "job_hints_n_seq", "job_news"})
+}

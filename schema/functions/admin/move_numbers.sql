@@ -5,7 +5,7 @@
 -- Nobody draws a million numbers a second for long, so that is past all numbers that any life of the log has given out.
 --
 -- pg_dump is noticed during the restore: restoring refreshes materialized views, when all data are there, and
--- posthorn.noticed calls notice_restore. All others are noticed by the first claim, read or upkeep.
+-- posthorn.noticed calls notice_restore. All others are noticed by the first claim or by upkeep.
 
 -- One life of a log gives out each number once. A server's timeline changes with each recovery that ends before the
 -- end of the log of changes, and with each failover.

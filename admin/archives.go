@@ -24,12 +24,12 @@ type ArchiveStatus struct {
 	Size              int64     `json:"size"`  // of the objects
 	LastWrittenAt     time.Time `json:"last_written_at,omitzero"`
 	FailingStreams    int64     `json:"failing_streams" db:"failing"`
-	Error             string    `json:"error,omitempty"`
+	Error             string    `json:"error,omitempty" db:"seen_error"`
 	CreatedAt         time.Time `json:"created_at"`
 }
 
 var archives = kind[ArchiveStatus]{"archive", `
-	select *, coalesce(extract(epoch from posthorn.now() - lag_since), 0) as lag_seconds
+	select *, coalesce(extract(epoch from posthorn.now() - lag_since), 0) as lag_seconds, ` + seenError("group", "name") + `
 	from posthorn.archive_status
 	where namespace = $1::text and name = coalesce($2::text, name)
 	order by name`, "See: posthorn archive list"}
@@ -62,16 +62,19 @@ type ArchivedStream struct {
 
 // ArchivedStreams returns the streams of an archive, by name.
 func (a *Admin) ArchivedStreams(ctx context.Context, archive string) ([]ArchivedStream, error) {
+	if err := a.see(ctx, a.db, aGroup(archive)); err != nil {
+		return nil, err
+	}
 	return rows[ArchivedStream](ctx, a.db, "list archived streams", `
 		select stream, segments, events, first_id, last_id, first_day::text, last_day::text, pending_events, pending_bytes,
 			unwritten_segments, owner_id, lease_until, checkpoint, error
 		from posthorn.archive_stream_status
-		where namespace = $1::text and name = $2::text
-		order by stream`, a.namespace, archive)
+		where namespace = $1::text and name = $2::text and stream <> all ($3::text[])
+		order by stream`, a.namespace, archive, list(a.hidden))
 }
 
 // RelistArchive requests that all manifests of an archive are written again, and returns
 // the number of their streams. The process that runs the archive writes them.
 func (a *Admin) RelistArchive(ctx context.Context, archive string) (int64, error) {
-	return changed[int64](ctx, a, entry{"relist-archive", archive, nil}, "select posthorn.relist_archive($1::text, $2::text)", a.namespace, archive)
+	return changed[int64](ctx, a, aGroup(archive), entry{"relist-archive", archive, nil}, "select posthorn.relist_archive($1::text, $2::text)", a.namespace, archive)
 }

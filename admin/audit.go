@@ -45,17 +45,17 @@ type Action struct {
 	Error    string          `json:"error,omitempty"`    // why it ended early
 }
 
-const selectActions = "select * from posthorn.list_actions($1::text, $2::bigint, $3::int, $4::bigint)"
+const selectActions = "select * from posthorn.list_actions($1::text, $2::bigint, $3::int, $4::bigint, $5::text[])"
 
 // Actions returns a page of the audit log of the namespace, newest first: the entries
 // before a number, or the newest for 0.
 func (a *Admin) Actions(ctx context.Context, before int64, limit int) ([]Action, error) {
-	return rows[Action](ctx, a.db, "list actions", selectActions, a.namespace, pg.Optional(before), limit, nil)
+	return rows[Action](ctx, a.db, "list actions", selectActions, a.namespace, pg.Optional(before), limit, nil, list(a.hidden))
 }
 
 // Action returns an entry of the audit log.
 func (a *Admin) Action(ctx context.Context, id int64) (Action, error) {
-	found, err := rows[Action](ctx, a.db, "show action", selectActions, a.namespace, nil, 1, id)
+	found, err := rows[Action](ctx, a.db, "show action", selectActions, a.namespace, nil, 1, id, list(a.hidden))
 	return only(a, found, err, "action", strconv.FormatInt(id, 10), "Entries are kept for partition_retention_period.")
 }
 
@@ -67,8 +67,9 @@ func (a *Admin) BeginAction(ctx context.Context, name, subject string, detail an
 	if err != nil {
 		return 0, pg.Translate("begin action", err)
 	}
-	return pg.Value[int64](ctx, a.db, "begin action", "select posthorn.begin_action($1::text, $2::text, $3::text, $4::text, $5::jsonb, $6::bigint)",
-		a.namespace, a.actor, name, pg.Storable(subject), string(document), pg.Optional(expected))
+	return pg.Value[int64](ctx, a.db, "begin action", `
+		select posthorn.begin_action($1::text, $2::text, $3::text, $4::text, $5::jsonb, $6::bigint, null, $7::text[])`,
+		a.namespace, a.actor, name, pg.Storable(subject), string(document), pg.Optional(expected), list(a.hidden))
 }
 
 // EndAction records that an action has ended. Reason says why it ended early, and is
@@ -77,10 +78,14 @@ func (a *Admin) EndAction(ctx context.Context, id int64, reason string) error {
 	return pg.Exec(ctx, a.db, "end action", "select posthorn.end_action($1::bigint, $2::text)", id, pg.Optional(pg.Storable(reason)))
 }
 
-// recorded makes a change, which returns the number of things that it has touched. If there
-// is an actor, the change and its entry in the audit log are one transaction.
-func (a *Admin) recorded(ctx context.Context, e entry, change func(db DB) (int64, error)) (int64, error) {
+// recorded makes a change to a thing that the caller sees, and returns the number of things
+// that it has touched. If there is an actor, the change and its entry in the audit log are
+// one transaction.
+func (a *Admin) recorded(ctx context.Context, t thing, e entry, change func(db DB) (int64, error)) (int64, error) {
 	if a.actor == "" {
+		if err := a.see(ctx, a.db, t); err != nil {
+			return 0, err
+		}
 		return change(a.db)
 	}
 	db, ok := a.db.(interface {
@@ -94,26 +99,44 @@ func (a *Admin) recorded(ctx context.Context, e entry, change func(db DB) (int64
 		return 0, pg.Translate(e.verb(), err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing to do after a commit
-	n, err := change(tx)
+	n, err := a.changeAndNote(ctx, tx, t, e, change)
 	if err != nil {
-		return 0, err
-	}
-	if err := a.note(ctx, tx, e, n); err != nil {
 		return 0, err
 	}
 	return n, pg.Translate(e.verb(), tx.Commit(ctx))
 }
 
-// Record records an action of another package, in the transaction of the database handle.
-// Without an actor it does nothing.
-func (a *Admin) Record(ctx context.Context, name, subject string, n int64) error {
+// changeAndNote notes the streams of a thing before and after the change, which may give
+// it others.
+func (a *Admin) changeAndNote(ctx context.Context, tx DB, t thing, e entry, change func(db DB) (int64, error)) (int64, error) {
+	if err := a.see(ctx, tx, t); err != nil {
+		return 0, err
+	}
+	before, err := a.streamsOf(ctx, tx, t)
+	if err != nil {
+		return 0, err
+	}
+	n, err := change(tx)
+	if err != nil {
+		return 0, err
+	}
+	after, err := a.streamsOf(ctx, tx, t)
+	if err != nil {
+		return 0, err
+	}
+	return n, a.note(ctx, tx, e, n, append(before, after...))
+}
+
+// Record records an action of another package on some streams, in the transaction of the
+// database handle. Without an actor it does nothing.
+func (a *Admin) Record(ctx context.Context, name, subject string, n int64, streams []string) error {
 	if a.actor == "" {
 		return nil
 	}
-	return a.note(ctx, a.db, entry{name, subject, nil}, n)
+	return a.note(ctx, a.db, entry{name, subject, nil}, n, list(streams))
 }
 
-func (a *Admin) note(ctx context.Context, db DB, e entry, n int64) error {
+func (a *Admin) note(ctx context.Context, db DB, e entry, n int64, streams []string) error {
 	if a.action != 0 {
 		return pg.Exec(ctx, db, "count action", "select posthorn.count_action($1::bigint, $2::bigint)", a.action, n)
 	}
@@ -124,8 +147,9 @@ func (a *Admin) note(ctx context.Context, db DB, e entry, n int64) error {
 	if err != nil {
 		return pg.Translate("record action", err)
 	}
-	return pg.Exec(ctx, db, "record action", "select posthorn.record_action($1::text, $2::text, $3::text, $4::text, $5::jsonb, $6::bigint)",
-		a.namespace, a.actor, e.name, pg.Storable(e.subject), string(document), n)
+	return pg.Exec(ctx, db, "record action", `
+		select posthorn.record_action($1::text, $2::text, $3::text, $4::text, $5::jsonb, $6::bigint, $7::text[], $8::text[])`,
+		a.namespace, a.actor, e.name, pg.Storable(e.subject), string(document), n, streams, list(a.hidden))
 }
 
 // entry is a change as the audit log shows it.
@@ -139,8 +163,8 @@ type entry struct {
 func (e entry) verb() string { return strings.ReplaceAll(e.name, "-", " ") }
 
 // change runs a statement that changes one thing and returns nothing.
-func (a *Admin) change(ctx context.Context, e entry, sql string, args ...any) error {
-	_, err := a.recorded(ctx, e, func(db DB) (int64, error) {
+func (a *Admin) change(ctx context.Context, t thing, e entry, sql string, args ...any) error {
+	_, err := a.recorded(ctx, t, e, func(db DB) (int64, error) {
 		return 1, pg.Exec(ctx, db, e.verb(), sql, args...)
 	})
 	return err
@@ -148,8 +172,8 @@ func (a *Admin) change(ctx context.Context, e entry, sql string, args ...any) er
 
 // changed runs a statement that changes things and returns a value. A number is the number
 // of things, and false stands for none.
-func changed[T any](ctx context.Context, a *Admin, e entry, sql string, args ...any) (value T, err error) {
-	_, err = a.recorded(ctx, e, func(db DB) (int64, error) {
+func changed[T any](ctx context.Context, a *Admin, t thing, e entry, sql string, args ...any) (value T, err error) {
+	_, err = a.recorded(ctx, t, e, func(db DB) (int64, error) {
 		if value, err = pg.Value[T](ctx, db, e.verb(), sql, args...); err != nil {
 			return 0, err
 		}

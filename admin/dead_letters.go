@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"strconv"
 	"time"
@@ -53,7 +55,6 @@ type DeadLetterFilter struct {
 	EventID      int64     `json:"event,omitempty"`
 	Type         string    `json:"type,omitempty"`
 	Key          string    `json:"key,omitempty"`
-	NotStreams   []string  `json:"not_streams,omitempty"` // those of other streams only
 	Subscription string    `json:"subscription,omitempty"`
 	Reason       string    `json:"reason,omitempty"`
 	Cause        string    `json:"cause,omitempty"`
@@ -111,7 +112,7 @@ func (a *Admin) EventStory(ctx context.Context, event int64) ([]EventChapter, er
 		Subscription string          `db:"subscription"`
 		Chapter      json.RawMessage `db:"chapter"`
 	}
-	found, err := rows[row](ctx, a.db, "show story", "select * from posthorn.event_story($1::text, $2::bigint)", a.namespace, event)
+	found, err := rows[row](ctx, a.db, "show story", "select * from posthorn.event_story($1::text, $2::bigint) o where "+seenHandler, a.namespace, event, list(a.hidden))
 	var story []EventChapter
 	for _, r := range found {
 		c := EventChapter{Group: r.Group, Subscription: r.Subscription}
@@ -145,7 +146,7 @@ type BriefDeadLetter struct {
 // required; a list goes on with UpTo. It looks at 5,000 dead letters of the namespace, or
 // of the group. If that ends it, next is the UpTo with which to go on; otherwise 0.
 func (a *Admin) NewestDeadLetters(ctx context.Context, filter DeadLetterFilter) (letters []BriefDeadLetter, next int64, err error) {
-	document, err := json.Marshal(filter)
+	document, err := a.deadLetterFilter(ctx, filter)
 	if err != nil {
 		return nil, 0, pg.Translate("list dead letters", err)
 	}
@@ -154,7 +155,7 @@ func (a *Admin) NewestDeadLetters(ctx context.Context, filter DeadLetterFilter) 
 		LookedTo int64 `db:"looked_to"`
 	}
 	found, err := rows[row](ctx, a.db, "list dead letters",
-		"select * from posthorn.brief_dead_letters($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), string(document))
+		"select * from posthorn.brief_dead_letters($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), document)
 	for _, r := range found {
 		if r.LookedTo > 0 {
 			next = r.LookedTo - 1
@@ -167,12 +168,12 @@ func (a *Admin) NewestDeadLetters(ctx context.Context, filter DeadLetterFilter) 
 
 // DeadLetterIDs returns the ids of dead letters, in order.
 func (a *Admin) DeadLetterIDs(ctx context.Context, filter DeadLetterFilter) ([]int64, error) {
-	document, err := json.Marshal(filter)
+	document, err := a.deadLetterFilter(ctx, filter)
 	if err != nil {
 		return nil, pg.Translate("list dead letters", err)
 	}
 	return pg.Collect(ctx, a.db, "list dead letters", pgx.RowTo[int64],
-		"select posthorn.dead_letter_ids($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), string(document))
+		"select posthorn.dead_letter_ids($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), document)
 }
 
 // DeadLetterReason is a number of dead letters that have group, handler, reason and cause
@@ -191,10 +192,15 @@ type DeadLetterReason struct {
 
 // DeadLetterReasons counts dead letters by group, handler, reason and cause: those that
 // failed last come first. Without a group it counts those of the namespace.
-func (a *Admin) DeadLetterReasons(ctx context.Context, group string, notStreams []string, limit int) ([]DeadLetterReason, error) {
+func (a *Admin) DeadLetterReasons(ctx context.Context, group string, limit int) ([]DeadLetterReason, error) {
+	if group != "" {
+		if err := a.see(ctx, a.db, aGroup(group)); err != nil {
+			return nil, err
+		}
+	}
 	return rows[DeadLetterReason](ctx, a.db, "count dead letters",
 		"select * from posthorn.dead_letter_reasons($1::text, $2::text, $3::text[], $4::int)",
-		a.namespace, pg.Optional(group), list(notStreams), limit)
+		a.namespace, pg.Optional(group), list(a.hidden), limit)
 }
 
 // deadLetterPage is the number of dead letters that one statement reads. Each may be as
@@ -231,23 +237,45 @@ func (a *Admin) DeadLetters(ctx context.Context, filter DeadLetterFilter) iter.S
 }
 
 func (a *Admin) deadLetters(ctx context.Context, filter DeadLetterFilter) ([]DeadLetter, error) {
-	document, err := json.Marshal(filter)
+	document, err := a.deadLetterFilter(ctx, filter)
 	if err != nil {
 		return nil, pg.Translate("list dead letters", err)
 	}
 	return rows[DeadLetter](ctx, a.db, "list dead letters",
-		"select * from posthorn.list_dead_letters($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), string(document))
+		"select * from posthorn.list_dead_letters($1::text, $2::text, $3::jsonb)", a.namespace, pg.Optional(filter.Group), document)
 }
 
 // CountDeadLetters returns the number of dead letters that a filter selects, at most
 // Limit if that is given.
 func (a *Admin) CountDeadLetters(ctx context.Context, filter DeadLetterFilter) (int64, error) {
-	document, err := json.Marshal(filter)
+	document, err := a.deadLetterFilter(ctx, filter)
 	if err != nil {
 		return 0, pg.Translate("count dead letters", err)
 	}
 	return pg.Value[int64](ctx, a.db, "count dead letters", "select posthorn.count_dead_letters($1::text, $2::text, $3::jsonb)",
-		a.namespace, pg.Optional(filter.Group), string(document))
+		a.namespace, pg.Optional(filter.Group), document)
+}
+
+// deadLetterFilter is a filter as SQL functions read it. It leaves out dead letters that the
+// caller may not see.
+func (a *Admin) deadLetterFilter(ctx context.Context, filter DeadLetterFilter) (string, error) {
+	if filter.Group != "" {
+		if err := a.see(ctx, a.db, aGroup(filter.Group)); err != nil {
+			return "", err
+		}
+	}
+	document, err := json.Marshal(filter)
+	if err != nil || len(a.hidden) == 0 {
+		return string(document), err
+	}
+	fields := map[string]json.RawMessage{}
+	if err = json.Unmarshal(document, &fields); err == nil {
+		fields["not_streams"], err = json.Marshal(a.hidden)
+	}
+	if err == nil {
+		document, err = json.Marshal(fields)
+	}
+	return string(document), err
 }
 
 // Redrive hands the events of dead letters out again, at once and with all their
@@ -265,12 +293,12 @@ func (a *Admin) Purge(ctx context.Context, filter DeadLetterFilter) (int64, erro
 // any more, and upkeep deletes them after partition_retention_period; until then
 // [Admin.Recover] takes the mark away.
 func (a *Admin) Discard(ctx context.Context, filter DeadLetterFilter) (int64, error) {
-	document, err := json.Marshal(filter)
+	document, err := a.deadLetterFilter(ctx, filter)
 	if err != nil {
 		return 0, pg.Translate("discard dead letters", err)
 	}
-	return changed[int64](ctx, a, entry{"discard-dead-letters", filter.Group, json.RawMessage(document)},
-		"select posthorn.discard($1::text, $2::text, $3::jsonb, $4::text)", a.namespace, pg.Optional(filter.Group), string(document), pg.Optional(a.actor))
+	return changed[int64](ctx, a, whatever, entry{"discard-dead-letters", filter.Group, filter},
+		"select posthorn.discard($1::text, $2::text, $3::jsonb, $4::text)", a.namespace, pg.Optional(filter.Group), document, pg.Optional(a.actor))
 }
 
 // Recover takes the mark of discarded dead letters away, and returns their number.
@@ -284,7 +312,12 @@ func (a *Admin) RedriveEdited(ctx context.Context, id int64, payload json.RawMes
 	if !json.Valid(payload) {
 		return 0, pg.Translate("redrive edited dead letter", pg.Invalid("the payload is not valid JSON", `It looks like {"a": 1}.`))
 	}
-	_, err = a.recorded(ctx, entry{"redrive-edited-dead-letter", strconv.FormatInt(id, 10), nil}, func(db DB) (n int64, err error) {
+	if len(a.hidden) > 0 {
+		if ids, err := a.DeadLetterIDs(ctx, DeadLetterFilter{IDs: []int64{id}}); err != nil || len(ids) == 0 {
+			return 0, cmp.Or(err, pg.NotFound(fmt.Sprintf("there is no dead letter %d", id), "It may have been redriven or purged."))
+		}
+	}
+	_, err = a.recorded(ctx, whatever, entry{"redrive-edited-dead-letter", strconv.FormatInt(id, 10), nil}, func(db DB) (n int64, err error) {
 		event, err = pg.Value[int64](ctx, db, "redrive edited dead letter", "select posthorn.redrive_edited($1::text, $2::bigint, $3::json, $4::text)",
 			a.namespace, id, string(payload), pg.Optional(a.actor))
 		return 1, err
@@ -293,9 +326,9 @@ func (a *Admin) RedriveEdited(ctx context.Context, id int64, payload json.RawMes
 }
 
 func (a *Admin) onDeadLetters(ctx context.Context, name, sql string, filter DeadLetterFilter) (int64, error) {
-	document, err := json.Marshal(filter)
+	document, err := a.deadLetterFilter(ctx, filter)
 	if err != nil {
 		return 0, pg.Translate(name, err)
 	}
-	return changed[int64](ctx, a, entry{name, filter.Group, json.RawMessage(document)}, sql, a.namespace, pg.Optional(filter.Group), string(document))
+	return changed[int64](ctx, a, whatever, entry{name, filter.Group, filter}, sql, a.namespace, pg.Optional(filter.Group), document)
 }

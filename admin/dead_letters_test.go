@@ -86,7 +86,7 @@ func TestDeadLettersByCause(t *testing.T) {
 		from (select id, (row_number() over (order by id) - 1)::int as n from posthorn.dead_letters) x where x.id = d.id`); err != nil {
 		t.Fatal(err)
 	}
-	reasons, err := a.DeadLetterReasons(t.Context(), "", nil, 100)
+	reasons, err := a.DeadLetterReasons(t.Context(), "", 100)
 	if err != nil || len(reasons) != 6 {
 		t.Fatalf("reasons are %+v, %v", reasons, err)
 	}

@@ -196,14 +196,14 @@ func TestDeadLetterReasons(t *testing.T) {
 	ph := posthorntest.Open(t, posthorn.Config{})
 	a := ph.Admin()
 	bury(t, ph.Pool(), 3)
-	reasons, err := a.DeadLetterReasons(t.Context(), "", nil, 10)
+	reasons, err := a.DeadLetterReasons(t.Context(), "", 10)
 	if err != nil || len(reasons) != 1 || reasons[0].DeadLetters != 3 || reasons[0].Reason != "Handler error" || reasons[0].LastError != "no 3" {
 		t.Errorf("reasons are %+v, %v", reasons, err)
 	}
-	if reasons, err = a.DeadLetterReasons(t.Context(), "g", []string{"default"}, 10); err != nil || len(reasons) != 0 {
+	if reasons, err = a.Hiding([]string{"default"}).DeadLetterReasons(t.Context(), "g", 10); err != nil || len(reasons) != 0 {
 		t.Errorf("hidden reasons are %+v, %v", reasons, err)
 	}
-	if _, err = a.DeadLetterReasons(t.Context(), "none", nil, 10); !errors.Is(err, posthorn.ErrNotFound) {
+	if _, err = a.DeadLetterReasons(t.Context(), "none", 10); !errors.Is(err, posthorn.ErrNotFound) {
 		t.Errorf("of no group: %v", err)
 	}
 }

@@ -51,8 +51,9 @@ type Admin struct {
 	db        DB
 	namespace string
 	opener    Opener
-	actor     string // the name under which changes are recorded; "": they are not recorded
-	action    int64  // the action that changes are parts of; 0: each change is an action
+	actor     string   // the name under which changes are recorded; "": they are not recorded
+	action    int64    // the action that changes are parts of; 0: each change is an action
+	hidden    []string // streams that the caller may not read
 }
 
 // New returns an Admin for a namespace.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -27,11 +26,10 @@ type Event struct {
 	Sealed bool `json:"sealed,omitempty" db:"-" doc:"The payload is confidential and cannot be opened here"`
 }
 
-// Event returns one event of the namespace. An event of one of notStreams does not exist
-// for the caller.
-func (a *Admin) Event(ctx context.Context, id int64, notStreams ...string) (Event, error) {
+// Event returns one event of the namespace.
+func (a *Admin) Event(ctx context.Context, id int64) (Event, error) {
 	found, err := rows[Event](ctx, a.db, "find event", "select * from posthorn.find_event($1::text, $2::bigint)", a.namespace, id)
-	if err == nil && (len(found) == 0 || slices.Contains(notStreams, found[0].Stream)) {
+	if err == nil && (len(found) == 0 || !a.Reads(found[0].Stream)) {
 		err = fmt.Errorf("find event: %w", pg.NotFound(fmt.Sprintf("event %d does not exist in namespace %s", id, a.namespace),
 			"It may have been removed with its partition; a delayed event gets another id when it enters the log."))
 	}
@@ -49,7 +47,6 @@ type EventFilter struct {
 	Filter      json.RawMessage // as in [Subscription]; without it every event passes
 	From        time.Time       // published at that time or later
 	Before      time.Time       // published before that time
-	NotStreams  []string        // events of other streams only
 	OldestFirst bool            // Default: newest first
 	After       int64           // events behind this id, in the order of the search; 0: from the beginning
 	Limit       int             // from 1 to 1000
@@ -80,7 +77,7 @@ func search[R interface{ place() (id, next int64) }](ctx context.Context, a *Adm
 	found, err = rows[R](ctx, a.db, "search events", from+`($1::text, $2::jsonb, $3::timestamptz, $4::timestamptz, $5::boolean, $6::bigint,
 			$7::int, $8::int, $9::text[])`,
 		a.namespace, pg.Document(f.Filter), pg.Optional(f.From), pg.Optional(f.Before), !f.OldestFirst, pg.Optional(f.After), f.Limit, f.MaxLooks,
-		list(f.NotStreams))
+		list(a.hidden))
 	if err != nil || len(found) == 0 {
 		return nil, 0, err
 	}
@@ -107,12 +104,17 @@ func (a *Admin) ReadEvents(ctx context.Context, cursor string, limit int) (event
 	if err != nil {
 		return nil, "", err
 	}
-	events = make([]Event, len(found))
-	for i, e := range found {
-		events[i] = Event{
+	for _, e := range found {
+		if !a.Reads(e.Stream) {
+			continue
+		}
+		events = append(events, Event{
 			ID: e.ID, Stream: e.Stream, Type: e.Type, Key: e.Key, Tags: e.Tags, Payload: e.Payload, Metadata: e.Metadata,
 			PublishedAt: e.PublishedAt,
-		}
+		})
+	}
+	if len(events) == 0 && len(found) > 0 { // none of them exists for the caller
+		return a.ReadEvents(ctx, next, limit)
 	}
 	return events, next, nil
 }

@@ -53,7 +53,7 @@ func TestSearchEvents(t *testing.T) {
 			t.Errorf("%+v found %v, want %v", f, found, even)
 		}
 	}
-	if events, next, err := ph.Admin().SearchEvents(t.Context(), admin.EventFilter{NotStreams: []string{"default"}, Limit: 3, MaxLooks: 100}); err != nil || len(events) > 0 || next != 0 {
+	if events, next, err := ph.Admin().Hiding([]string{"default"}).SearchEvents(t.Context(), admin.EventFilter{Limit: 3, MaxLooks: 100}); err != nil || len(events) > 0 || next != 0 {
 		t.Errorf("a search of other streams found %+v, %d, %v", events, next, err)
 	}
 }
@@ -78,7 +78,7 @@ func TestEvent(t *testing.T) {
 		}); err != nil || !reflect.DeepEqual(e, want) || !e.DeliverAt.Equal(m.DeliverAt) {
 			t.Errorf("found %+v, %v; want %+v", e, err, want)
 		}
-		if _, err := ph.Admin().Event(t.Context(), ids[0], "r", "s"); !errors.Is(err, posthorn.ErrNotFound) {
+		if _, err := ph.Admin().Hiding([]string{"r", "s"}).Event(t.Context(), ids[0]); !errors.Is(err, posthorn.ErrNotFound) {
 			t.Errorf("without its stream, event %d is found: %v", ids[0], err)
 		}
 	}

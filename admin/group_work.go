@@ -18,6 +18,9 @@ type GroupLease struct {
 
 // GroupLeases returns batches of a group that workers have: those that end first.
 func (a *Admin) GroupLeases(ctx context.Context, group string, limit int) ([]GroupLease, error) {
+	if err := a.see(ctx, a.db, aGroup(group)); err != nil {
+		return nil, err
+	}
 	return rows[GroupLease](ctx, a.db, "list leases", "select * from posthorn.group_leases($1::text, $2::text, $3::int)", a.namespace, group, limit)
 }
 
@@ -37,7 +40,10 @@ type GroupRetry struct {
 // GroupRetries returns the oldest events of a group that have failed and are tried
 // again.
 func (a *Admin) GroupRetries(ctx context.Context, group string, limit int) ([]GroupRetry, error) {
-	return rows[GroupRetry](ctx, a.db, "list retries", "select * from posthorn.group_retries($1::text, $2::text, $3::int)", a.namespace, group, limit)
+	if err := a.see(ctx, a.db, aGroup(group)); err != nil {
+		return nil, err
+	}
+	return rows[GroupRetry](ctx, a.db, "list retries", "select * from posthorn.group_retries($1::text, $2::text, $3::int, $4::text[])", a.namespace, group, limit, list(a.hidden))
 }
 
 // GroupReader is a live node with the handlers that it has for a group.
@@ -49,5 +55,10 @@ type GroupReader struct {
 
 // GroupReaders returns the handlers of live nodes for a group.
 func (a *Admin) GroupReaders(ctx context.Context, group string) ([]GroupReader, error) {
-	return rows[GroupReader](ctx, a.db, "list readers", "select * from posthorn.group_handlers($1::text, $2::text)", a.namespace, group)
+	if err := a.see(ctx, a.db, aGroup(group)); err != nil {
+		return nil, err
+	}
+	return rows[GroupReader](ctx, a.db, "list readers", `
+		select r.* from posthorn.group_handlers($1::text, $2::text) r
+		where not posthorn.is_hidden($1::text, $3::text[], 'subscription', r.handler, $2::text)`, a.namespace, group, list(a.hidden))
 }

@@ -36,7 +36,7 @@ const makeGroup = "Make it first, or look for it in another namespace."
 var groups = kind[GroupStatus]{"group", `
 	select *, extract(epoch from held_for) as held_for_seconds
 	from posthorn.group_status
-	where namespace = $1::text and group_name = coalesce($2::text, group_name)
+	where namespace = $1::text and group_name = coalesce($2::text, group_name) and ` + seen("group", "group_name", "$3") + `
 	order by group_name`, makeGroup}
 
 // Groups returns the statuses of the groups of the namespace, by name.
@@ -45,7 +45,7 @@ func (a *Admin) Groups(ctx context.Context) ([]GroupStatus, error) { return grou
 // GroupNames returns the names of the groups that contain a text, in order, after a name
 // or from the first one on.
 func (a *Admin) GroupNames(ctx context.Context, part, after string, limit int) ([]string, error) {
-	return a.streams(ctx, "find groups", "select posthorn.find_groups($1::text, $2::text, $3::text, $4::int)", part, pg.Optional(after), limit)
+	return a.names(ctx, "find groups", "select posthorn.find_groups($1::text, $2::text, $3::text, $4::int, $5::text[])", part, pg.Optional(after), limit, list(a.hidden))
 }
 
 // GroupsNamed returns the statuses of some groups of the namespace, by name.
@@ -53,8 +53,8 @@ func (a *Admin) GroupsNamed(ctx context.Context, names []string) ([]GroupStatus,
 	return rows[GroupStatus](ctx, a.db, "list groups", `
 		select *, extract(epoch from held_for) as held_for_seconds
 		from posthorn.group_status
-		where namespace = $1::text and group_name = any ($2::text[])
-		order by group_name`, a.namespace, list(names))
+		where namespace = $1::text and group_name = any ($2::text[]) and `+seen("group", "group_name", "$3")+`
+		order by group_name`, a.namespace, list(names), list(a.hidden))
 }
 
 // Group returns the status of one group.
@@ -84,7 +84,7 @@ func (a *Admin) GroupPolicy(ctx context.Context, group string) (GroupPolicy, err
 			g.backoff_factor, g.backoff_jitter, g.on_failure, g.read_ahead, g.created_at
 		from posthorn.groups g
 		join posthorn.namespaces n on n.id = g.namespace_id
-		where n.namespace = $1::text and g.name = $2::text`, a.namespace, group)
+		where n.namespace = $1::text and g.name = $2::text and `+seen("group", "g.name", "$3"), a.namespace, group, list(a.hidden))
 	return only(a, found, err, "group", group, makeGroup)
 }
 
@@ -102,7 +102,7 @@ func (a *Admin) GroupKind(ctx context.Context, group string) (string, error) {
 			else 'group' end as kind
 		from posthorn.groups g
 		join posthorn.namespaces n on n.id = g.namespace_id
-		where n.namespace = $1::text and g.name = $2::text`, a.namespace, group)
+		where n.namespace = $1::text and g.name = $2::text and `+seen("group", "g.name", "$3"), a.namespace, group, list(a.hidden))
 	one, err := only(a, found, err, "group", group, makeGroup)
 	return one.Kind, err
 }
@@ -134,24 +134,30 @@ func (a *Admin) DefineGroup(ctx context.Context, group string, settings GroupSet
 	if err != nil {
 		return pg.Translate("define group", err)
 	}
-	return a.change(ctx, entry{"define-group", group, settings}, "select posthorn.define_group($1::text, $2::text, $3::jsonb)", a.namespace, group, string(document))
+	if err := a.checkDefine(ctx, group); err != nil {
+		return err
+	}
+	return a.change(ctx, aGroup(group).made(), entry{"define-group", group, settings}, "select posthorn.define_group($1::text, $2::text, $3::jsonb)", a.namespace, group, string(document))
 }
 
 // Seek moves a group: it gets every event that was published from then on. Workers lose
 // the leases of the group. Its failed events are still retried.
 func (a *Admin) Seek(ctx context.Context, group string, to Moment) error {
-	return a.change(ctx, entry{"seek-group", group, map[string]Moment{"to": to}}, "select posthorn.seek($1::text, $2::text, $3::timestamptz)", a.namespace, group, to)
+	if err := a.CheckClaim(ctx, group); err != nil {
+		return err
+	}
+	return a.change(ctx, aGroup(group), entry{"seek-group", group, map[string]Moment{"to": to}}, "select posthorn.seek($1::text, $2::text, $3::timestamptz)", a.namespace, group, to)
 }
 
 // PauseGroup stops a group: no process gets events of it until [Admin.ResumeGroup].
 // Events that are being handled are settled as usual.
 func (a *Admin) PauseGroup(ctx context.Context, group string) error {
-	return a.change(ctx, entry{"pause-group", group, nil}, "select posthorn.pause_group($1::text, $2::text)", a.namespace, group)
+	return a.change(ctx, aGroup(group), entry{"pause-group", group, nil}, "select posthorn.pause_group($1::text, $2::text)", a.namespace, group)
 }
 
 // ResumeGroup lets a paused group go on from its position.
 func (a *Admin) ResumeGroup(ctx context.Context, group string) error {
-	return a.change(ctx, entry{"resume-group", group, nil}, "select posthorn.resume_group($1::text, $2::text)", a.namespace, group)
+	return a.change(ctx, aGroup(group), entry{"resume-group", group, nil}, "select posthorn.resume_group($1::text, $2::text)", a.namespace, group)
 }
 
 // DeletedGroup counts the rows that were deleted with a group.
@@ -165,7 +171,13 @@ type DeletedGroup struct {
 // letters. The events of the log stay.
 func (a *Admin) DeleteGroup(ctx context.Context, group string) (DeletedGroup, error) {
 	var deleted DeletedGroup
-	_, err := a.recorded(ctx, entry{"delete-group", group, nil}, func(db DB) (int64, error) {
+	if err := a.see(ctx, a.db, aGroup(group)); err != nil {
+		return deleted, err
+	}
+	if err := a.checkRemove(ctx, group, nil); err != nil {
+		return deleted, err
+	}
+	_, err := a.recorded(ctx, aGroup(group), entry{"delete-group", group, nil}, func(db DB) (int64, error) {
 		found, err := rows[DeletedGroup](ctx, db, "delete group", "select * from posthorn.delete_group($1::text, $2::text)", a.namespace, group)
 		deleted, err = only(a, found, err, "group", group, makeGroup)
 		return 1, err

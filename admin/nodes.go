@@ -32,13 +32,20 @@ type NodeHandler struct {
 // Nodes returns the nodes of the namespace, by their ids.
 func (a *Admin) Nodes(ctx context.Context) ([]NodeStatus, error) {
 	return rows[NodeStatus](ctx, a.db, "list nodes",
-		"select * from posthorn.node_status where namespace = $1::text order by node_id", a.namespace)
+		`select node_id, namespace, display_name, description, metadata, registered_at, last_heartbeat, state, leases,
+			case when $2::text[] = '{}' then handlers else (
+				select coalesce(jsonb_agg(x), '[]') from jsonb_array_elements(handlers) x
+				where not exists (
+					select from posthorn.hidden_things($1::text, $2::text[]) h
+					where h.wholly and (h.kind = 'group' and h.name = x->>'group'
+						or h.kind = 'subscription' and h.of_group = x->>'group' and h.name = x->>'name'))) end as handlers
+		from posthorn.node_status where namespace = $1::text order by node_id`, a.namespace, list(a.hidden))
 }
 
 // RemoveNode removes a node that is known to be dead, gives back its leases, and returns
 // their number. The node need not be registered.
 func (a *Admin) RemoveNode(ctx context.Context, node string) (int64, error) {
-	return a.recorded(ctx, entry{"remove-node", node, nil}, func(db DB) (int64, error) {
+	return a.recorded(ctx, nothing, entry{"remove-node", node, nil}, func(db DB) (int64, error) {
 		return pg.RemoveNode(ctx, db, a.namespace, node)
 	})
 }

@@ -39,5 +39,8 @@ type Outcome struct {
 // Outcomes returns the state of an event in each group of the namespace. It fails with
 // posthorn.ErrNotFound for an event that is neither in the log, nor delayed, nor failed.
 func (a *Admin) Outcomes(ctx context.Context, event int64) ([]Outcome, error) {
-	return rows[Outcome](ctx, a.db, "outcomes", "select * from posthorn.outcomes($1::text, $2::bigint)", a.namespace, event)
+	if err := a.seeEvent(ctx, event); err != nil { // an outcome has errors, which may quote the event
+		return nil, err
+	}
+	return rows[Outcome](ctx, a.db, "outcomes", "select * from posthorn.outcomes($1::text, $2::bigint) o where "+seenHandler, a.namespace, event, list(a.hidden))
 }

@@ -23,7 +23,7 @@ type WorstGroup struct {
 
 // WorstGroups returns the groups that are furthest behind or have the most failures.
 func (a *Admin) WorstGroups(ctx context.Context, limit int) ([]WorstGroup, error) {
-	return rows[WorstGroup](ctx, a.db, "list worst groups", "select * from posthorn.worst_groups($1::text, $2::int)", a.namespace, limit)
+	return rows[WorstGroup](ctx, a.db, "list worst groups", "select * from posthorn.worst_groups($1::text, $2::int, $3::text[])", a.namespace, limit, list(a.hidden))
 }
 
 // Summary has numbers about a namespace. Events, jobs and delayed events are counted up
@@ -57,7 +57,7 @@ type Summary struct {
 
 // Summary returns numbers about the namespace.
 func (a *Admin) Summary(ctx context.Context) (Summary, error) {
-	found, err := rows[Summary](ctx, a.db, "sum up", "select *, log_bytes::bigint as log_bytes from posthorn.summary($1::text)", a.namespace)
+	found, err := rows[Summary](ctx, a.db, "sum up", "select *, log_bytes::bigint as log_bytes from posthorn.summary($1::text, $2::text[])", a.namespace, list(a.hidden))
 	return only(a, found, err, "namespace", a.namespace, "Define it first.")
 }
 
@@ -85,6 +85,9 @@ type GroupLag struct {
 // GroupLags returns the lags of a group in the minutes of the last three hours that had
 // events.
 func (a *Admin) GroupLags(ctx context.Context, group string) ([]GroupLag, error) {
+	if err := a.see(ctx, a.db, aGroup(group)); err != nil {
+		return nil, err
+	}
 	return rows[GroupLag](ctx, a.db, "list lags", "select at, lag_seconds::float8 from posthorn.group_lags($1::text, $2::text)", a.namespace, group)
 }
 
@@ -99,6 +102,9 @@ type SeekPreview struct {
 
 // PreviewSeek returns the effects that [Admin.Seek] would have now.
 func (a *Admin) PreviewSeek(ctx context.Context, group string, to Moment) (SeekPreview, error) {
+	if err := a.see(ctx, a.db, aGroup(group)); err != nil {
+		return SeekPreview{}, err
+	}
 	found, err := rows[SeekPreview](ctx, a.db, "preview seek", "select * from posthorn.preview_seek($1::text, $2::text, $3::timestamptz)",
 		a.namespace, group, to)
 	return only(a, found, err, "group", group, makeGroup)
@@ -107,5 +113,5 @@ func (a *Admin) PreviewSeek(ctx context.Context, group string, to Moment) (SeekP
 // Findings returns the results of the checks that the database makes of itself: those of
 // the installation, and those of the namespace. [Doctor] makes more checks.
 func (a *Admin) Findings(ctx context.Context) ([]Finding, error) {
-	return rows[Finding](ctx, a.db, "examine the namespace", "select * from posthorn.doctor(of_namespace => $1::text)", a.namespace)
+	return rows[Finding](ctx, a.db, "examine the namespace", "select * from posthorn.doctor(of_namespace => $1::text, hidden_streams => $2::text[])", a.namespace, list(a.hidden))
 }

@@ -28,7 +28,7 @@ type ProjectionStatus struct {
 	// does.
 	Failures    int       `json:"failures"`
 	FailedEvent int64     `json:"failed_event,omitempty"`
-	Error       string    `json:"error,omitempty"`
+	Error       string    `json:"error,omitempty" db:"seen_error"`
 	FailedAt    time.Time `json:"failed_at,omitzero"`
 	RetryAt     time.Time `json:"retry_at,omitzero"`
 
@@ -42,9 +42,10 @@ type ProjectionStatus struct {
 }
 
 var projections = kind[ProjectionStatus]{"projection", `
-	select * from posthorn.projection_status
-	where namespace = $1::text and projection = coalesce($2::text, projection)
-	order by projection`, keptByPrograms}
+	select s.*, case when posthorn.stops_at(s.namespace, s.projection, $3::text[]) then '` + withheld + `' else s.error end as seen_error
+	from posthorn.projection_status s
+	where s.namespace = $1::text and s.projection = coalesce($2::text, s.projection) and ` + seen("group", "s.projection", "$3") + `
+	order by s.projection`, keptByPrograms}
 
 // Projections returns the statuses of the projections of the namespace, by name. A
 // replacement that is being built is listed too.
@@ -151,5 +152,5 @@ func (a *Admin) AwaitRebuilt(ctx context.Context, name string, progress func(Pro
 // AbandonReplacement gives up the replacement of a projection that a program has begun
 // to build. The tables of the replacement stay.
 func (a *Admin) AbandonReplacement(ctx context.Context, name string) error {
-	return a.change(ctx, entry{"abandon-replacement", name, nil}, "select posthorn.abandon_replacement($1::text, $2::text)", a.namespace, name)
+	return a.change(ctx, aGroup(name), entry{"abandon-replacement", name, nil}, "select posthorn.abandon_replacement($1::text, $2::text)", a.namespace, name)
 }

@@ -11,7 +11,7 @@ import (
 type RelayStatus struct {
 	Namespace     string    `json:"namespace"`
 	Relay         string    `json:"relay"`
-	Streams       []string  `json:"streams"` // patterns
+	Streams       []string  `json:"streams" db:"seen_streams"` // patterns
 	Paused        bool      `json:"paused"`
 	Owner         string    `json:"owner,omitempty"` // the process that leads it; "" if none does
 	LeadUntil     time.Time `json:"lead_until,omitzero"`
@@ -27,13 +27,14 @@ type RelayStatus struct {
 	StuckStreams  int64     `json:"stuck_streams"` // streams whose events the broker does not take
 	SetAside      int64     `json:"set_aside"`     // events of those streams
 	RelayedAt     time.Time `json:"relayed_at,omitzero"`
-	Error         string    `json:"error,omitempty"` // that stops the relay; "": it writes
+	Error         string    `json:"error,omitempty" db:"seen_error"` // that stops the relay; "": it writes
 	FailedAt      time.Time `json:"failed_at,omitzero"`
 }
 
 var relays = kind[RelayStatus]{"relay", `
-	select * from posthorn.relay_status
-	where namespace = $1::text and relay = coalesce($2::text, relay)
+	select *, ` + seenStreams("streams") + `, ` + seenError("group", "relay") + `
+	from posthorn.relay_status
+	where namespace = $1::text and relay = coalesce($2::text, relay) and ` + seen("group", "relay", "$3") + `
 	order by relay`, keptByPrograms}
 
 // Relays returns the statuses of the relays of the namespace, by name.
@@ -55,29 +56,32 @@ type StuckStream struct {
 
 // StuckStreams returns the stuck streams of a relay.
 func (a *Admin) StuckStreams(ctx context.Context, relay string) ([]StuckStream, error) {
+	if err := a.see(ctx, a.db, aGroup(relay)); err != nil {
+		return nil, err
+	}
 	g, err := pg.FindGroup(ctx, a.db, a.namespace, relay)
 	if err != nil {
 		return nil, err
 	}
-	return rows[StuckStream](ctx, a.db, "list stuck streams", "select * from posthorn.list_aside($1::bigint)", g.ID)
+	return rows[StuckStream](ctx, a.db, "list stuck streams", "select * from posthorn.list_aside($1::bigint) s where s.stream <> all ($2::text[])", g.ID, list(a.hidden))
 }
 
 // ImportStatus is the progress of an import, over all processes.
 type ImportStatus struct {
 	Namespace    string    `json:"namespace"`
 	Import       string    `json:"import"`
-	Source       string    `json:"source"`          // the broker's URL, without secrets
-	Streams      []string  `json:"streams"`         // patterns
-	Owner        string    `json:"owner,omitempty"` // the process that leads it; "" if none does
+	Source       string    `json:"source"`                    // the broker's URL, without secrets
+	Streams      []string  `json:"streams" db:"seen_streams"` // patterns
+	Owner        string    `json:"owner,omitempty"`           // the process that leads it; "" if none does
 	LedSince     time.Time `json:"led_since,omitzero"`
 	KnownStreams int64     `json:"known_streams"` // streams that the broker has
 	Imported     int64     `json:"imported"`      // events
 	MovedAt      time.Time `json:"moved_at,omitzero"`
-	LookedAt     time.Time `json:"looked_at,omitzero"` // when the broker was asked for its lag
-	LagEvents    *int64    `json:"lag_events"`         // events that the broker had left then; nil: not known yet
-	LagSeconds   *float64  `json:"lag_seconds"`        // how long the broker has had the oldest of them
-	Trimmed      []string  `json:"trimmed"`            // streams of which the broker, in the last week, removed events before they were imported
-	Error        string    `json:"error,omitempty"`
+	LookedAt     time.Time `json:"looked_at,omitzero"`        // when the broker was asked for its lag
+	LagEvents    *int64    `json:"lag_events"`                // events that the broker had left then; nil: not known yet
+	LagSeconds   *float64  `json:"lag_seconds"`               // how long the broker has had the oldest of them
+	Trimmed      []string  `json:"trimmed" db:"seen_trimmed"` // streams of which the broker, in the last week, removed events before they were imported
+	Error        string    `json:"error,omitempty" db:"seen_error"`
 	FailedAt     time.Time `json:"failed_at,omitzero"`
 }
 
@@ -86,8 +90,9 @@ type ImportStatus struct {
 func (s ImportStatus) Stale() bool { return s.Owner == "" || s.LagEvents == nil || s.Error != "" }
 
 var imports = kind[ImportStatus]{"import", `
-	select * from posthorn.import_status
-	where namespace = $1::text and import = coalesce($2::text, import)
+	select *, ` + seenStreams("streams") + `, ` + seenStreams("trimmed") + `, ` + seenError("import", "import") + `
+	from posthorn.import_status
+	where namespace = $1::text and import = coalesce($2::text, import) and ` + seen("import", "import", "$3") + `
 	order by import`, keptByPrograms}
 
 // Imports returns the statuses of the imports of the namespace, by name.
@@ -115,14 +120,17 @@ type ImportedStream struct {
 
 // ImportedStreams returns the progress of an import in each stream.
 func (a *Admin) ImportedStreams(ctx context.Context, name string) ([]ImportedStream, error) {
+	if err := a.see(ctx, a.db, anImport(name)); err != nil {
+		return nil, err
+	}
 	return rows[ImportedStream](ctx, a.db, "show import", `
 		select stream, position, log::text, log_namespace, imported, moved_at, lag_events, lag_seconds, trimmed_at, error, failed_at
 		from posthorn.import_stream_status
-		where namespace = $1::text and import = $2::text
-		order by stream`, a.namespace, name)
+		where namespace = $1::text and import = $2::text and stream <> all ($3::text[])
+		order by stream`, a.namespace, name, list(a.hidden))
 }
 
 // DeleteImport deletes an import and its positions. The events that it published stay.
 func (a *Admin) DeleteImport(ctx context.Context, name string) error {
-	return a.change(ctx, entry{"delete-import", name, nil}, "select posthorn.delete_import($1::text, $2::text)", a.namespace, name)
+	return a.change(ctx, anImport(name), entry{"delete-import", name, nil}, "select posthorn.delete_import($1::text, $2::text)", a.namespace, name)
 }

@@ -15,18 +15,18 @@ import (
 // kind is a kind of things that have names, such as groups.
 type kind[T any] struct {
 	name  string
-	query string // its parameters are the namespace and a name; for null it yields all of them
+	query string // its parameters are the namespace, a name, or null for all of them, and hidden streams
 	hint  string // if there is none of a name
 }
 
 // all returns all things of the kind in the namespace.
 func (k kind[T]) all(ctx context.Context, a *Admin) ([]T, error) {
-	return rows[T](ctx, a.db, "list "+k.name+"s", k.query, a.namespace, nil)
+	return rows[T](ctx, a.db, "list "+k.name+"s", k.query, a.namespace, nil, list(a.hidden))
 }
 
 // named returns the thing of the kind that has a name.
 func (k kind[T]) named(ctx context.Context, a *Admin, name string) (T, error) {
-	found, err := rows[T](ctx, a.db, "show "+k.name, k.query, a.namespace, name)
+	found, err := rows[T](ctx, a.db, "show "+k.name, k.query, a.namespace, name, list(a.hidden))
 	return only(a, found, err, k.name, name, k.hint)
 }
 

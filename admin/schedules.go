@@ -31,15 +31,19 @@ type Schedule struct {
 // DefineSchedule makes a schedule, or changes the one of that name, and returns its
 // id. Defining the same schedule again does not change its next time.
 func (a *Admin) DefineSchedule(ctx context.Context, s Schedule) (id string, err error) {
+	made := aSchedule(s.Name).made()
 	if len(s.Job) > 0 {
-		return changed[string](ctx, a, entry{"put-schedule", s.Name, map[string]string{"cron": s.Cron}},
+		return changed[string](ctx, a, made, entry{"put-schedule", s.Name, map[string]string{"cron": s.Cron}},
 			"select posthorn.schedule_job($1::text, $2::text, $3::text, $4::jsonb, $5::text, $6::text, $7::boolean)::text",
 			a.namespace, s.Name, s.Cron, string(s.Job), cmp.Or(s.TimeZone, "UTC"), cmp.Or(s.CatchUp, "once"), s.Active)
+	}
+	if err := a.CheckPublish(cmp.Or(s.Stream, "default")); err != nil {
+		return "", err
 	}
 	if len(s.Payload) == 0 {
 		s.Payload = json.RawMessage("{}")
 	}
-	return changed[string](ctx, a, entry{"put-schedule", s.Name, map[string]string{"cron": s.Cron, "type": s.Type}}, `
+	return changed[string](ctx, a, made, entry{"put-schedule", s.Name, map[string]string{"cron": s.Cron, "type": s.Type}}, `
 		select posthorn.schedule($1::text, $2::text, $3::text, $4::text, $5::json, $6::text, $7::text, $8::text, $9::text,
 			$10::json, $11::boolean)::text`,
 		a.namespace, s.Name, s.Cron, s.Type, s.Payload, cmp.Or(s.TimeZone, "UTC"), cmp.Or(s.CatchUp, "once"),
@@ -49,25 +53,25 @@ func (a *Admin) DefineSchedule(ctx context.Context, s Schedule) (id string, err 
 // Unschedule deletes a schedule, and reports whether it existed. The events that it has
 // published stay.
 func (a *Admin) Unschedule(ctx context.Context, name string) (bool, error) {
-	return changed[bool](ctx, a, entry{"delete-schedule", name, nil}, "select posthorn.unschedule($1::text, $2::text)", a.namespace, name)
+	return changed[bool](ctx, a, aSchedule(name), entry{"delete-schedule", name, nil}, "select posthorn.unschedule($1::text, $2::text)", a.namespace, name)
 }
 
 // PauseSchedule stops a schedule from publishing until [Admin.ResumeSchedule].
 func (a *Admin) PauseSchedule(ctx context.Context, name string) error {
-	return a.change(ctx, entry{"pause-schedule", name, nil}, "select posthorn.pause_schedule($1::text, $2::text)", a.namespace, name)
+	return a.change(ctx, aSchedule(name), entry{"pause-schedule", name, nil}, "select posthorn.pause_schedule($1::text, $2::text)", a.namespace, name)
 }
 
 // ResumeSchedule lets a paused schedule go on with its next time. It does not publish for
 // the times that it missed.
 func (a *Admin) ResumeSchedule(ctx context.Context, name string) error {
-	return a.change(ctx, entry{"resume-schedule", name, nil}, "select posthorn.resume_schedule($1::text, $2::text)", a.namespace, name)
+	return a.change(ctx, aSchedule(name), entry{"resume-schedule", name, nil}, "select posthorn.resume_schedule($1::text, $2::text)", a.namespace, name)
 }
 
 // RunScheduleNow publishes the event of a schedule, even of a paused one, and returns the
 // event's id. The times of the schedule stay as they are.
 func (a *Admin) RunScheduleNow(ctx context.Context, name string) (int64, error) {
 	var event int64
-	_, err := a.recorded(ctx, entry{"run-schedule", name, nil}, func(db DB) (n int64, err error) {
+	_, err := a.recorded(ctx, aSchedule(name), entry{"run-schedule", name, nil}, func(db DB) (n int64, err error) {
 		event, err = pg.Value[int64](ctx, db, "run schedule", "select posthorn.run_schedule_now($1::text, $2::text)", a.namespace, name)
 		return 1, err
 	})
@@ -109,7 +113,7 @@ var schedules = kind[ScheduleStatus]{"schedule", `
 	select namespace, name, state, cron_expression, timezone, event_type, next_run_at, last_run_at, catch_up, stream, key,
 		payload, metadata, failures, last_error, fired_by, task_id::text, created_at, updated_at, job
 	from posthorn.schedules
-	where namespace = $1::text and name = coalesce($2::text, name)
+	where namespace = $1::text and name = coalesce($2::text, name) and ` + seen("schedule", "schedules.name", "$3") + `
 	order by name`, "See: posthorn schedules list"}
 
 // Schedules returns the schedules of the namespace, by name.

@@ -25,7 +25,7 @@ type Stream struct {
 	LastKey          int           `json:"last_key_version,omitempty"` // the highest version that it has ever had
 }
 
-const selectStreams = "select * from posthorn.list_streams($1::text, $2::text, $3::int, $4::text)"
+const selectStreams = "select * from posthorn.list_streams($1::text, $2::text, $3::int, $4::text, $5::text[])"
 
 // StreamFilter selects a page of the streams, by name. The zero value selects the first
 // 1000.
@@ -36,12 +36,12 @@ type StreamFilter struct {
 
 // Streams returns streams of the namespace, by name.
 func (a *Admin) Streams(ctx context.Context, f StreamFilter) ([]Stream, error) {
-	return rows[Stream](ctx, a.db, "list streams", selectStreams, a.namespace, f.After, cmp.Or(f.Limit, 1000), nil)
+	return rows[Stream](ctx, a.db, "list streams", selectStreams, a.namespace, f.After, cmp.Or(f.Limit, 1000), nil, list(a.hidden))
 }
 
 // Stream returns one stream.
 func (a *Admin) Stream(ctx context.Context, name string) (Stream, error) {
-	found, err := rows[Stream](ctx, a.db, "show stream", selectStreams, a.namespace, "", 1, name)
+	found, err := rows[Stream](ctx, a.db, "show stream", selectStreams, a.namespace, "", 1, name, list(a.hidden))
 	return only(a, found, err, "stream", name, "Publish an event to it, or: posthorn streams set "+name+" --level open.")
 }
 
@@ -55,7 +55,7 @@ type StreamPolicy struct {
 // SetStreamPolicy sets the policy of a stream. Events that were published before stay as
 // they are.
 func (a *Admin) SetStreamPolicy(ctx context.Context, stream string, p StreamPolicy) error {
-	return a.change(ctx, entry{"set-stream-policy", stream, p}, "select posthorn.set_stream_policy($1::text, $2::text, $3::text, null, $4::text, $5::int)",
+	return a.change(ctx, aStream(stream), entry{"set-stream-policy", stream, p}, "select posthorn.set_stream_policy($1::text, $2::text, $3::text, null, $4::text, $5::int)",
 		a.namespace, stream, p.SecurityLevel, pg.Optional(p.Keeper), pg.Optional(p.RotationDays))
 }
 
@@ -71,17 +71,20 @@ type StreamKey struct {
 
 // StreamKeys returns the keys that a stream has and had.
 func (a *Admin) StreamKeys(ctx context.Context, stream string) ([]StreamKey, error) {
+	if err := a.see(ctx, a.db, aStream(stream)); err != nil {
+		return nil, err
+	}
 	return rows[StreamKey](ctx, a.db, "list stream keys", "select * from posthorn.list_stream_keys($1::text, $2::text)", a.namespace, stream)
 }
 
 // RotateStreamKey gives a confidential stream a new key, with its next message.
 func (a *Admin) RotateStreamKey(ctx context.Context, stream string) error {
-	return a.change(ctx, entry{"rotate-stream-key", stream, nil}, "select posthorn.rotate_stream_key($1::text, $2::text)", a.namespace, stream)
+	return a.change(ctx, aStream(stream), entry{"rotate-stream-key", stream, nil}, "select posthorn.rotate_stream_key($1::text, $2::text)", a.namespace, stream)
 }
 
 // ShredStreamKeys destroys the keys of a stream up to a version, or all keys for version
 // 0, and returns their number. Payloads that they sealed are unreadable for good.
 func (a *Admin) ShredStreamKeys(ctx context.Context, stream string, upTo int) (int64, error) {
-	return changed[int64](ctx, a, entry{"shred-stream-keys", stream, map[string]int{"up_to": upTo}}, "select posthorn.shred_stream_keys($1::text, $2::text, $3::int)",
+	return changed[int64](ctx, a, aStream(stream), entry{"shred-stream-keys", stream, map[string]int{"up_to": upTo}}, "select posthorn.shred_stream_keys($1::text, $2::text, $3::int)",
 		a.namespace, stream, pg.Optional(upTo))
 }

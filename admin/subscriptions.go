@@ -51,7 +51,10 @@ func (a *Admin) Subscribe(ctx context.Context, group, name string, s Subscriptio
 	if err != nil {
 		return 0, pg.Translate("subscribe", err)
 	}
-	_, err = a.recorded(ctx, entry{"put-subscription", group + " " + name, json.RawMessage(document)}, func(db DB) (n int64, err error) {
+	if err := a.checkSubscribe(ctx, group, name, s); err != nil {
+		return 0, err
+	}
+	_, err = a.recorded(ctx, aSubscription(group, name).made(), entry{"put-subscription", group + " " + name, json.RawMessage(document)}, func(db DB) (n int64, err error) {
 		id, err = pg.Value[int64](ctx, db, "subscribe", "select posthorn.subscribe($1::text, $2::text, $3::text, $4::jsonb, $5::text[])",
 			a.namespace, group, name, document, append([]string{}, s.Formerly...))
 		return 1, err
@@ -59,10 +62,33 @@ func (a *Admin) Subscribe(ctx context.Context, group, name string, s Subscriptio
 	return id, err
 }
 
+// checkSubscribe refuses a subscription of a group that the caller may not use. A change
+// can remove the subscription too, by an expiry.
+func (a *Admin) checkSubscribe(ctx context.Context, group, name string, s Subscription) error {
+	if err := a.see(ctx, a.db, aSubscription(group, name).made()); err != nil {
+		return err
+	}
+	if err := a.checkFilter(ctx, &s); err != nil {
+		return err
+	}
+	for _, present := range append([]string{name}, s.Formerly...) {
+		if err := unlessNew(a.checkRemove(ctx, group, &present)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Unsubscribe removes a subscription of a group and its retries, and returns the number
 // of the retries. Its dead letters stay.
 func (a *Admin) Unsubscribe(ctx context.Context, group, name string) (owed int64, err error) {
-	return changed[int64](ctx, a, entry{"delete-subscription", group + " " + name, nil}, "select posthorn.unsubscribe($1::text, $2::text, $3::text)", a.namespace, group, name)
+	if err := a.see(ctx, a.db, aSubscription(group, name)); err != nil {
+		return 0, err
+	}
+	if err := a.checkRemove(ctx, group, &name); err != nil {
+		return 0, err
+	}
+	return changed[int64](ctx, a, aSubscription(group, name), entry{"delete-subscription", group + " " + name, nil}, "select posthorn.unsubscribe($1::text, $2::text, $3::text)", a.namespace, group, name)
 }
 
 // SubscriptionStatus is a subscription and its state.
@@ -87,6 +113,9 @@ type SubscriptionStatus struct {
 
 // Subscriptions returns the subscriptions of a group, by name.
 func (a *Admin) Subscriptions(ctx context.Context, group string) ([]SubscriptionStatus, error) {
+	if err := a.see(ctx, a.db, aGroup(group)); err != nil {
+		return nil, err
+	}
 	g, err := pg.FindGroup(ctx, a.db, a.namespace, group)
 	if err != nil {
 		return nil, err
@@ -99,11 +128,15 @@ func (a *Admin) Subscriptions(ctx context.Context, group string) ([]Subscription
 			case when s.stopped_at is not null then 'stopped'
 				when exists (select from posthorn.stops x where x.subscription_id = s.id) then 'catching up'
 				else 'active' end as state,
-			s.error, s.stopped_at
+			case when h.wholly is null or s.error is null then s.error else '`+withheld+`' end as error, s.stopped_at
 		from posthorn.subscriptions s
 		left join (
 			select x.subscription, count(*) as owed from posthorn.retries x where x.group_id = $1::bigint group by x.subscription
 		) r on r.subscription = s.name
-		where s.group_no = $1::bigint
-		order by s.name`, g.ID)
+		left join (
+			select x.name, bool_or(x.wholly) as wholly from posthorn.hidden_things($2::text, $3::text[]) x
+			where x.kind in ('subscription', 'webhook') and x.of_group = $4::text group by x.name
+		) h on h.name = s.name
+		where s.group_no = $1::bigint and h.wholly is not true
+		order by s.name`, g.ID, a.namespace, list(a.hidden), group)
 }

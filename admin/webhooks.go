@@ -69,7 +69,7 @@ var webhooks = kind[Webhook]{"webhook", `
 			where k.namespace = w.namespace and k.name = w.name and k.kind <> 'header') as secrets,
 		w.state, w.disabled_at, w.disabled_reason, w.failing_since, w.last_error, w.owed, w.oldest_owed, w.dead_letters, w.owner, w.created_at, w.owed_or_more, w.dead_letters_or_more
 	from posthorn.webhook_status w
-	where w.namespace = $1::text and w.name = coalesce($2::text, w.name)
+	where w.namespace = $1::text and w.name = coalesce($2::text, w.name) and ` + seen("webhook", "w.name", "$3") + `
 	order by w.name`, "Create it first, or look for it in another namespace."}
 
 // Webhooks returns the webhooks of the namespace, by name.
@@ -137,7 +137,10 @@ func (a *Admin) CreateWebhook(ctx context.Context, name string, settings Webhook
 	if err != nil {
 		return "", pg.Translate("create webhook", err)
 	}
-	return changed[string](ctx, a, entry{"create-webhook", name, settings.shown()},
+	if err := a.checkFilter(ctx, settings.Filter); err != nil {
+		return "", err
+	}
+	return changed[string](ctx, a, aWebhook(name).made(), entry{"create-webhook", name, settings.shown()},
 		"select posthorn.create_webhook($1::text, $2::text, $3::jsonb)", a.namespace, name, document)
 }
 
@@ -154,28 +157,31 @@ func (a *Admin) ChangeWebhook(ctx context.Context, name string, settings Webhook
 	if err != nil {
 		return pg.Translate("change webhook", err)
 	}
-	return a.change(ctx, entry{"change-webhook", name, settings.shown()},
+	if err := a.checkFilter(ctx, settings.Filter); err != nil {
+		return err
+	}
+	return a.change(ctx, aWebhook(name), entry{"change-webhook", name, settings.shown()},
 		"select posthorn.change_webhook($1::text, $2::text, $3::jsonb)", a.namespace, name, document)
 }
 
 // DeleteWebhook deletes a webhook with the events that wait for it, and returns their
 // number. Its dead letters stay.
 func (a *Admin) DeleteWebhook(ctx context.Context, name string) (owed int64, err error) {
-	return changed[int64](ctx, a, entry{"delete-webhook", name, nil}, "select posthorn.delete_webhook($1::text, $2::text)", a.namespace, name)
+	return changed[int64](ctx, a, aWebhook(name), entry{"delete-webhook", name, nil}, "select posthorn.delete_webhook($1::text, $2::text)", a.namespace, name)
 }
 
 // DisableWebhook sends no requests to a webhook until [Admin.EnableWebhook]. Events that
 // wait for it stay, and it gets the events that it misses, if they are still in the log.
 // Reason is for people, and may be empty.
 func (a *Admin) DisableWebhook(ctx context.Context, name, reason string) error {
-	return a.change(ctx, entry{"disable-webhook", name, nil}, "select posthorn.disable_webhook($1::text, $2::text, $3::text)",
+	return a.change(ctx, aWebhook(name), entry{"disable-webhook", name, nil}, "select posthorn.disable_webhook($1::text, $2::text, $3::text)",
 		a.namespace, name, pg.Optional(reason))
 }
 
 // EnableWebhook lets a webhook go on with the events that wait for it and those that it has
 // missed. A webhook that fails is retried at once.
 func (a *Admin) EnableWebhook(ctx context.Context, name string) error {
-	return a.change(ctx, entry{"enable-webhook", name, nil}, "select posthorn.enable_webhook($1::text, $2::text)", a.namespace, name)
+	return a.change(ctx, aWebhook(name), entry{"enable-webhook", name, nil}, "select posthorn.enable_webhook($1::text, $2::text)", a.namespace, name)
 }
 
 // RotateWebhookSecret gives a webhook a new secret and returns it. Secret is a secret of the
@@ -192,7 +198,7 @@ func (a *Admin) RotateWebhookSecret(ctx context.Context, name, secret string, ke
 	if keepOld == 0 {
 		keepOld = 24 * time.Hour
 	}
-	return changed[string](ctx, a, entry{"rotate-webhook-secret", name, nil},
+	return changed[string](ctx, a, aWebhook(name), entry{"rotate-webhook-secret", name, nil},
 		"select posthorn.rotate_webhook_secret($1::text, $2::text, $3::text, $4::text::interval)",
 		a.namespace, name, pg.Optional(secret), pg.Period(max(keepOld, 0)))
 }
@@ -201,7 +207,7 @@ func (a *Admin) RotateWebhookSecret(ctx context.Context, name, secret string, ke
 // filter does not match, and returns the event's id. [Admin.WebhookAttempts] shows the
 // requests.
 func (a *Admin) TestWebhook(ctx context.Context, name string) (event int64, err error) {
-	_, err = a.recorded(ctx, entry{"test-webhook", name, nil}, func(db DB) (n int64, err error) {
+	_, err = a.recorded(ctx, aWebhook(name), entry{"test-webhook", name, nil}, func(db DB) (n int64, err error) {
 		event, err = pg.Value[int64](ctx, db, "test webhook", "select posthorn.test_webhook($1::text, $2::text)", a.namespace, name)
 		return 1, err
 	})
@@ -211,8 +217,8 @@ func (a *Admin) TestWebhook(ctx context.Context, name string) (event int64, err 
 // RedeliverWebhook sends events to a webhook at once, even if it has had them or its filter
 // does not match, and returns their number. It redrives dead letters of the webhook.
 func (a *Admin) RedeliverWebhook(ctx context.Context, name string, events ...int64) (int64, error) {
-	return changed[int64](ctx, a, entry{"redeliver-webhook", name, map[string]any{"events": events}},
-		"select posthorn.redeliver_webhook($1::text, $2::text, $3::bigint[])", a.namespace, name, append([]int64{}, events...))
+	return changed[int64](ctx, a, aWebhook(name), entry{"redeliver-webhook", name, map[string]any{"events": events}},
+		"select posthorn.redeliver_webhook($1::text, $2::text, $3::bigint[], $4::text[])", a.namespace, name, append([]int64{}, events...), list(a.hidden))
 }
 
 // WebhookAttemptFilter selects attempts. Webhook or EventID is required.
@@ -246,6 +252,11 @@ func (a *Admin) WebhookAttempts(ctx context.Context, filter WebhookAttemptFilter
 	if err != nil {
 		return nil, pg.Translate("list webhook attempts", err)
 	}
+	if filter.Webhook != "" {
+		if err := a.see(ctx, a.db, aWebhook(filter.Webhook)); err != nil {
+			return nil, err
+		}
+	}
 	return rows[WebhookAttempt](ctx, a.db, "list webhook attempts",
-		"select * from posthorn.list_webhook_attempts($1::text, $2::jsonb)", a.namespace, string(document))
+		"select * from posthorn.list_webhook_attempts($1::text, $2::jsonb, $3::text[])", a.namespace, string(document), list(a.hidden))
 }

@@ -44,10 +44,6 @@ func (c caller) may(needed scope) bool {
 	return needed == scopeNone || slices.Contains(c.scopes, needed)
 }
 
-// mayRead tells whether the caller may see events of a stream. To the caller, the events
-// of other streams do not exist; queries for many events take c.hidden as a parameter.
-func (c caller) mayRead(stream string) bool { return !slices.Contains(c.hidden, stream) }
-
 // authorize authenticates the caller of a request and checks its scope. It logs refused
 // requests.
 func (s *Server) authorize(r *http.Request, needed scope) (caller, error) {

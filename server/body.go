@@ -3,13 +3,18 @@ package server
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -88,11 +93,12 @@ func decodeStrict(body []byte, into any) error {
 	return nil
 }
 
-// decodeLenient decodes a JSON body, and ignores unknown fields.
+// decodeLenient decodes a JSON object, and ignores unknown fields: the response names them
+// in the header Posthorn-Ignored-Fields.
 //
 // It requires the content type: a browser lets a page of another origin send requests
 // without a content type, but asks the server before it sends application/json.
-func decodeLenient(contentType string, body []byte, into any) error {
+func decodeLenient(ctx context.Context, contentType string, body []byte, into any) error {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if err != nil || mediaType != "application/json" {
 		return newProblem(http.StatusUnsupportedMediaType, "the content type is not application/json", "Send Content-Type: application/json.")
@@ -112,7 +118,28 @@ func decodeLenient(contentType string, body []byte, into any) error {
 		return badRequest(`the body contains \u0000, which Postgres cannot hold in text`,
 			"Remove the zero character, or encode the value, for instance as base64.")
 	}
+	if unknown := unknownFields(body, reflect.TypeOf(into).Elem()); len(unknown) > 0 {
+		recordOf(ctx).header.Set("Posthorn-Ignored-Fields", strings.Join(unknown, ", "))
+	}
 	return nil
+}
+
+// unknownFields returns the fields of a JSON object that a struct does not have, as they
+// can stand in a header, at most maxFaults of them.
+func unknownFields(body []byte, t reflect.Type) []string {
+	var object map[string]json.RawMessage
+	_ = json.Unmarshal(body, &object) // it was decoded before
+	for _, field := range reflect.VisibleFields(t) {
+		known, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		maps.DeleteFunc(object, func(name string, _ json.RawMessage) bool { return known != "" && strings.EqualFold(name, known) })
+	}
+	var unknown []string
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if unknown = append(unknown, url.PathEscape(shortened(name))); len(unknown) == maxFaults {
+			break
+		}
+	}
+	return unknown
 }
 
 // hasNUL finds \u0000 in a JSON document, unless its backslash is escaped.

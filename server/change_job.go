@@ -68,7 +68,7 @@ type snoozeOutput struct {
 }
 
 func (s *Server) snoozeJob(ctx context.Context, c caller, input *jobBodyInput) (*snoozeOutput, error) {
-	body, job, err := readReport[snoozeBody](c, input)
+	body, job, err := readReport[snoozeBody](ctx, c, input)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ type jobChangeBody struct {
 
 func (s *Server) patchJob(ctx context.Context, c caller, input *jobBodyInput) (*bodyOf[jobView], error) {
 	var body jobChangeBody
-	if err := decodeLenient(input.ContentType, input.RawBody, &body); err != nil {
+	if err := decodeLenient(ctx, input.ContentType, input.RawBody, &body); err != nil {
 		return nil, err
 	}
 	if body.Payload == nil && body.Priority == nil && body.RunAt == nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/pg"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
@@ -58,7 +59,7 @@ func (s *Server) claimEvents(ctx context.Context, c caller, input *claimInput) (
 		request.leaseFor = cmp.Or(seconds(b.LeaseSeconds), request.leaseFor)
 		wait = seconds(b.Wait)
 	}
-	if err := s.checkClaim(ctx, c, input.Name); err != nil {
+	if err := s.admin(c).CheckClaim(ctx, input.Name); err != nil {
 		return nil, err
 	}
 	lease, err := s.claim(ctx, request)
@@ -106,10 +107,11 @@ func (s *Server) claim(ctx context.Context, request claimRequest) (pg.Lease, err
 		s.waits.wake(request.group)
 		return pg.Lease{}, ctx.Err()
 	}
-	if err == nil && slices.ContainsFunc(lease.Events, func(e pg.Event) bool { return !request.caller.mayRead(e.Stream) }) {
-		// checkClaim has passed, but a message for one subscription alone need not match
+	a := s.admin(request.caller)
+	if err == nil && slices.ContainsFunc(lease.Events, func(e pg.Event) bool { return !a.Reads(e.Stream) }) {
+		// CheckClaim has passed, but a message for one subscription alone need not match
 		// its filter, and the stream may have been restricted since.
-		err = cmp.Or(pg.Release(claiming, s.client.Pool(), lease), errHiddenClaim())
+		err = cmp.Or(pg.Release(claiming, s.client.Pool(), lease), admin.ErrHiddenClaim())
 		s.waits.wake(request.group)
 		return pg.Lease{}, err
 	}

@@ -74,7 +74,7 @@ func (s *Server) deadLetters() {
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
 			description: "404 if there is no such dead letter, or no longer.",
 		}, func(ctx context.Context, c caller, input *in.ByID) (*struct{}, error) {
-			n, err := do(s.admin(c), ctx, admin.DeadLetterFilter{IDs: []int64{input.ID}, NotStreams: c.hidden})
+			n, err := do(s.admin(c), ctx, admin.DeadLetterFilter{IDs: []int64{input.ID}})
 			if err == nil && n == 0 {
 				err = errNoDeadLetter(input.ID)
 			}
@@ -106,7 +106,7 @@ type redriven struct {
 }
 
 func (s *Server) redriveEdited(ctx context.Context, c caller, input *redriveEditedInput) (*bodyOf[redriven], error) {
-	if _, err := s.getDeadLetter(ctx, c, &input.ByID); err != nil { // the dead letter may be hidden from the caller
+	if _, err := s.getDeadLetter(ctx, c, &input.ByID); err != nil { // with the same error as for any other request
 		return nil, err
 	}
 	event, err := s.admin(c).RedriveEdited(ctx, input.ID, input.Body.Payload)
@@ -114,17 +114,16 @@ func (s *Server) redriveEdited(ctx context.Context, c caller, input *redriveEdit
 	return &bodyOf[redriven]{redriven{event}}, err
 }
 
-// deadLetterFilter leaves out dead letters of streams that the caller may not read.
-func deadLetterFilter(c caller, f in.DeadLetters) admin.DeadLetterFilter {
+func deadLetterFilter(f in.DeadLetters) admin.DeadLetterFilter {
 	return admin.DeadLetterFilter{
 		Group: f.Group, EventID: f.Event, Type: f.Type, Subscription: f.Subscription, Reason: f.Reason, Cause: f.Cause, Error: f.Error,
-		FailedAfter: f.FailedAfter, FailedBefore: f.FailedBefore, NotStreams: c.hidden,
+		FailedAfter: f.FailedAfter, FailedBefore: f.FailedBefore,
 		Key: f.Key, UpTo: f.UpTo, Discarded: f.Discarded,
 	}
 }
 
 func (s *Server) listDeadLetters(ctx context.Context, c caller, input *listDeadLettersInput) (*listOf[admin.DeadLetter], error) {
-	filter := deadLetterFilter(c, input.DeadLetters)
+	filter := deadLetterFilter(input.DeadLetters)
 	filter.Limit = input.Limit
 	var err error
 	if filter.After, err = readCursor("dead-letters", input.Cursor); err != nil {
@@ -157,7 +156,7 @@ func (s *Server) findDeadLetters(ctx context.Context, c caller, filter admin.Dea
 }
 
 func (s *Server) getDeadLetter(ctx context.Context, c caller, input *in.ByID) (*bodyOf[admin.DeadLetter], error) {
-	found, err := s.findDeadLetters(ctx, c, admin.DeadLetterFilter{IDs: []int64{input.ID}, NotStreams: c.hidden})
+	found, err := s.findDeadLetters(ctx, c, admin.DeadLetterFilter{IDs: []int64{input.ID}})
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +180,7 @@ func (s *Server) changeDeadLetters(ctx context.Context, c caller, selected chose
 			return nil, err
 		}
 	}
-	filter := deadLetterFilter(c, selected.DeadLetters)
+	filter := deadLetterFilter(selected.DeadLetters)
 	filter.IDs, filter.Limit = selected.IDs, selected.Limit
 	var output countOutput
 	var err error

@@ -45,7 +45,7 @@ type enqueueOutput struct {
 
 func (s *Server) enqueueJob(ctx context.Context, c caller, input *enqueueInput) (*enqueueOutput, error) {
 	var body newJob
-	if err := decodeLenient(input.ContentType, input.RawBody, &body); err != nil {
+	if err := decodeLenient(ctx, input.ContentType, input.RawBody, &body); err != nil {
 		return nil, err
 	}
 	job, err := convertJob(&body, input, traceOf(ctx))

@@ -79,7 +79,7 @@ type anyOutput struct {
 }
 
 func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*anyOutput, error) {
-	found, err := s.admin(c).Event(ctx, input.ID, c.hidden...)
+	found, err := s.admin(c).Event(ctx, input.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -92,11 +92,6 @@ func (s *Server) getEvent(ctx context.Context, c caller, input *eventInput) (*an
 }
 
 func (s *Server) eventOutcomes(ctx context.Context, c caller, input *eventInput) (*listOf[admin.Outcome], error) {
-	if len(c.hidden) > 0 { // an outcome has errors, which may quote the event
-		if _, err := s.admin(c).Event(ctx, input.ID, c.hidden...); err != nil {
-			return nil, err
-		}
-	}
 	outcomes, err := s.admin(c).Outcomes(ctx, input.ID)
 	for i := range outcomes {
 		if len(c.hidden) > 0 { // it may be of a stream that the caller does not see

@@ -171,13 +171,17 @@ func many(n int) string {
 	return strings.Join(tags, ",")
 }
 
-// Unknown fields are ignored.
+// Unknown fields are ignored, and the response names them.
 func TestBodiesOfJobsMayHaveUnknownFields(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.enqueue(t, `{"title":"a","tags":"x","id":7,"status":"COMPLETED","unknown":{"a":[1]}}`)
+	made := s.call(t, "POST", "/events", `{"title":"a","Tags":"x","id":7,"status":"COMPLETED","prioritä":{"a":[1]}}`).want(t, 201)
+	equal(t, "ignored", made.header.Get("Posthorn-Ignored-Fields"), "id, priorit%C3%A4, status")
 	s.take(t, "x", "w:1")
-	s.call(t, "POST", "/events/1/complete", `{"worker_id":"w:1","hostname":"h"}`).want(t, 200)
+	done := s.call(t, "POST", "/events/1/complete", `{"worker_id":"w:1","hostname":"h"}`).want(t, 200)
+	equal(t, "ignored in a report", done.header.Get("Posthorn-Ignored-Fields"), "hostname")
+	whole := s.call(t, "POST", "/events", `{"title":"a","tags":"x","max_retries":1}`).want(t, 201)
+	equal(t, "nothing ignored", len(whole.header.Values("Posthorn-Ignored-Fields")), 0)
 }
 
 // The content type is required, so that pages of other origins cannot enqueue jobs through

@@ -65,7 +65,7 @@ func (s *Server) leases() {
 		scope:       scopeConsume,
 	}, func(ctx context.Context, c caller, input *extendInput) (*extendOutput, error) {
 		var output extendOutput
-		if err := s.checkLease(ctx, c, input.LeaseID); err != nil {
+		if err := s.admin(c).CheckLease(ctx, input.LeaseID); err != nil {
 			return nil, err
 		}
 		lease := pg.Lease{ID: input.LeaseID, Attempt: input.Body.Attempt}
@@ -80,7 +80,7 @@ func (s *Server) leases() {
 		description: "Other workers can claim the events at once. The delivery is not counted.",
 		scope:       scopeConsume, status: http.StatusNoContent,
 	}, func(ctx context.Context, c caller, input *releaseInput) (*struct{}, error) {
-		if err := s.checkLease(ctx, c, input.LeaseID); err != nil {
+		if err := s.admin(c).CheckLease(ctx, input.LeaseID); err != nil {
 			return nil, err
 		}
 		lease := pg.Lease{ID: input.LeaseID, Attempt: input.Body.Attempt}
@@ -98,7 +98,7 @@ func (s *Server) settleLease(ctx context.Context, c caller, input *settleInput) 
 	for _, id := range input.Body.Released {
 		failures = append(failures, pg.Failure{Event: id, Released: true})
 	}
-	if err := s.checkLease(ctx, c, input.LeaseID); err != nil {
+	if err := s.admin(c).CheckLease(ctx, input.LeaseID); err != nil {
 		return nil, err
 	}
 	lease := pg.Lease{ID: input.LeaseID, Attempt: input.Body.Attempt}

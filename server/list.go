@@ -3,7 +3,6 @@ package server
 import (
 	"encoding/base64"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -22,11 +21,6 @@ func page[T any](items []T, next string) *listOf[T] {
 		items = []T{}
 	}
 	return &listOf[T]{list[T]{items, next}}
-}
-
-// visible removes the items of streams that the caller may not read.
-func visible[T any](c caller, items []T, stream func(T) string) []T {
-	return slices.DeleteFunc(items, func(item T) bool { return !c.mayRead(stream(item)) })
 }
 
 // writeCursor returns a cursor of one kind of list. Clients must not interpret it.

@@ -18,6 +18,7 @@ type record struct {
 	route        string // the pattern that the path matched; "": none
 	caller       string
 	problem      *problem
+	header       http.Header // of the response
 }
 
 type recordKey struct{}
@@ -28,14 +29,14 @@ func recordOf(ctx context.Context) *record {
 	if r, ok := ctx.Value(recordKey{}).(*record); ok {
 		return r
 	}
-	return &record{}
+	return &record{header: http.Header{}}
 }
 
 // logRequests logs and counts each request, and recovers from panics.
 func (s *Server) logRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		record := &record{method: r.Method, path: token.Hide(r.URL.Path)}
+		record := &record{method: r.Method, path: token.Hide(r.URL.Path), header: w.Header()}
 		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, record))
 		response := &responseRecorder{ResponseWriter: w}
 		defer func() {

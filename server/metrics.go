@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/metrics"
 )
 
@@ -78,24 +81,44 @@ func (s *Server) gauges() []metrics.Family {
 }
 
 func (s *Server) serveMetrics() {
-	source := metrics.Source{
-		Namespace: s.client.Namespace(), Groups: s.client.Admin().Groups, Imports: s.client.Admin().Imports,
-		Webhooks: s.client.Admin().Webhooks,
-		Stats:    s.client.Stats, Timeout: metrics.Timeout, Logger: s.log,
-	}
 	s.handle(operation{
 		method: http.MethodGet, path: "/metrics", id: "metrics", tag: "server",
 		summary:     "Metrics for Prometheus",
-		description: "Groups, jobs, nodes, and the requests of this server, in the text format of Prometheus.",
+		description: "Groups, jobs, nodes, and the requests of this server, in the text format of Prometheus. Things of restricted streams are there for tokens that name the streams.",
 		scope:       scopeRead,
 		response:    map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}},
 	}, func(w http.ResponseWriter, r *http.Request, c caller) error {
 		if c.namespace != s.client.Namespace() {
 			return newProblem(http.StatusForbidden, "this server has no metrics of namespace "+c.namespace, "Use a token of the namespace that the server was started for.")
 		}
+		a := s.admin(c)
+		stats, err := s.statsOf(r.Context(), a)
+		if err != nil {
+			s.log.Warn("cannot collect the counters of handlers", "error", err)
+		}
+		source := metrics.Source{
+			Namespace: c.namespace, Groups: a.Groups, Imports: a.Imports, Webhooks: a.Webhooks, Stats: func() []posthorn.GroupStats { return stats },
+			Timeout: metrics.Timeout, Logger: s.log,
+		}
 		text := metrics.Text(slices.Concat(source.Collect(r.Context()), s.traffic.families(), s.gauges()))
 		w.Header().Set("Content-Type", metrics.ContentType)
 		_, _ = w.Write(text) // an error means that the client disconnected
 		return nil
 	})
+}
+
+// statsOf returns the counters of this process, of groups and handlers that exist for the
+// caller.
+func (s *Server) statsOf(ctx context.Context, a *admin.Admin) ([]posthorn.GroupStats, error) {
+	ctx, cancel := context.WithTimeout(ctx, metrics.Timeout)
+	defer cancel()
+	isHidden, err := a.HiddenHandlers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stats := slices.DeleteFunc(s.client.Stats(), func(g posthorn.GroupStats) bool { return isHidden(g.Group, "") })
+	for i, g := range stats {
+		stats[i].Handlers = slices.DeleteFunc(g.Handlers, func(h posthorn.HandlerStats) bool { return isHidden(g.Group, h.Handler) })
+	}
+	return stats, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -75,8 +76,8 @@ func (s *Server) publishEvents(ctx context.Context, c caller, input *publishInpu
 	if len(all) > maxMessages {
 		return nil, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the request has more than %d events", maxMessages), "Split it into several requests.")
 	}
-	for i := range all {
-		if err := c.checkPublish(cmp.Or(all[i].Stream, "default")); err != nil {
+	for _, stream := range streamsOf(all) {
+		if err := s.admin(c).CheckPublish(stream); err != nil {
 			return nil, err
 		}
 	}
@@ -95,6 +96,15 @@ func (s *Server) publishEvents(ctx context.Context, c caller, input *publishInpu
 		output.Replayed = "true"
 	}
 	return &output, nil
+}
+
+// streamsOf returns the streams of messages, each once.
+func streamsOf(all []posthorn.Message) []string {
+	streams := map[string]bool{}
+	for i := range all {
+		streams[cmp.Or(all[i].Stream, "default")] = true
+	}
+	return slices.Sorted(maps.Keys(streams))
 }
 
 // setDedupKeys gives each message of a request with an Idempotency-Key a dedup key,
@@ -127,7 +137,7 @@ func (s *Server) publishOrReplay(ctx context.Context, namespace string, all []po
 			if ids, err = s.publish(ctx, tx, namespace, all); err != nil {
 				return err
 			}
-			return s.admin(callerOf(ctx)).In(tx).Record(ctx, "publish-events", all[0].Type, int64(len(all)))
+			return s.admin(callerOf(ctx)).In(tx).Record(ctx, "publish-events", all[0].Type, int64(len(all)), streamsOf(all))
 		})
 		return ids, false, err
 	}

@@ -19,8 +19,8 @@ type jobBodyInput struct {
 
 // readReport decodes the report of a worker, and returns it with the job that it is
 // about.
-func readReport[B interface{ Reporter() in.Worker }](c caller, input *jobBodyInput) (body B, job pg.HeldJob, err error) {
-	if err = decodeLenient(input.ContentType, input.RawBody, &body); err != nil {
+func readReport[B interface{ Reporter() in.Worker }](ctx context.Context, c caller, input *jobBodyInput) (body B, job pg.HeldJob, err error) {
+	if err = decodeLenient(ctx, input.ContentType, input.RawBody, &body); err != nil {
 		return body, job, err
 	}
 	worker := body.Reporter()
@@ -65,7 +65,7 @@ type startBody struct {
 }
 
 func (s *Server) startJob(ctx context.Context, c caller, input *jobBodyInput) (*bodyOf[recordedView], error) {
-	_, job, err := readReport[startBody](c, input)
+	_, job, err := readReport[startBody](ctx, c, input)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ type heartbeatOutput struct {
 }
 
 func (s *Server) heartbeatJob(ctx context.Context, c caller, input *jobBodyInput) (*heartbeatOutput, error) {
-	body, job, err := readReport[heartbeatBody](c, input)
+	body, job, err := readReport[heartbeatBody](ctx, c, input)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ type completeBody struct {
 }
 
 func (s *Server) completeJob(ctx context.Context, c caller, input *jobBodyInput) (*bodyOf[recordedView], error) {
-	body, job, err := readReport[completeBody](c, input)
+	body, job, err := readReport[completeBody](ctx, c, input)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ type failOutput struct {
 }
 
 func (s *Server) failJob(ctx context.Context, c caller, input *jobBodyInput) (*failOutput, error) {
-	body, job, err := readReport[failBody](c, input)
+	body, job, err := readReport[failBody](ctx, c, input)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -34,15 +33,12 @@ type idOutput struct {
 }
 
 func (s *Server) schedules() {
-	register(s, operation{
+	registerList(s, operation{
 		method: http.MethodGet, path: "/v1/schedules", id: "list-schedules", tag: "schedules",
 		summary:     "List schedules",
 		description: "Each with its cron expression, its event, and its next time.",
 		scope:       scopeRead,
-	}, func(ctx context.Context, c caller, _ *namespaceOnly) (*listOf[admin.ScheduleStatus], error) {
-		all, err := s.admin(c).Schedules(ctx)
-		return page(visible(c, all, func(s admin.ScheduleStatus) string { return s.Stream }), ""), err
-	})
+	}, (*admin.Admin).Schedules)
 
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/schedules/{name}", id: "get-schedule", tag: "schedules",
@@ -71,9 +67,6 @@ func (s *Server) schedules() {
 			summary: summary, scope: scopeAdmin, status: http.StatusNoContent,
 			description: "A second call changes nothing.",
 		}, func(ctx context.Context, c caller, input *in.ByName) (*struct{}, error) {
-			if err := s.checkSchedule(ctx, c, input); err != nil {
-				return nil, err
-			}
 			return nil, do(s.admin(c), ctx, input.Name)
 		})
 	}
@@ -86,9 +79,6 @@ func (s *Server) schedules() {
 		description: "The times of the schedule do not change. The response has the id of the event.",
 		scope:       scopeAdmin,
 	}, func(ctx context.Context, c caller, input *in.ByName) (output *idOutput, err error) {
-		if err := s.checkSchedule(ctx, c, input); err != nil {
-			return nil, err
-		}
 		output = &idOutput{}
 		output.Body.ID, err = s.admin(c).RunScheduleNow(ctx, input.Name)
 		return output, err
@@ -97,31 +87,11 @@ func (s *Server) schedules() {
 
 func (s *Server) getSchedule(ctx context.Context, c caller, input *in.ByName) (*bodyOf[admin.ScheduleStatus], error) {
 	status, err := s.admin(c).Schedule(ctx, input.Name)
-	if err == nil && !c.mayRead(status.Stream) {
-		err = errNoSchedule(c, input.Name)
-	}
 	return &bodyOf[admin.ScheduleStatus]{status}, err
-}
-
-// checkSchedule refuses schedules that publish to a stream which the caller may not
-// read, as if they did not exist.
-func (s *Server) checkSchedule(ctx context.Context, c caller, input *in.ByName) error {
-	if len(c.hidden) == 0 {
-		return nil
-	}
-	_, err := s.getSchedule(ctx, c, input)
-	return err
 }
 
 func (s *Server) putSchedule(ctx context.Context, c caller, input *putScheduleInput) (*bodyOf[admin.ScheduleStatus], error) {
 	b := input.Body
-	if err := c.checkPublish(cmp.Or(b.Stream, "default")); err != nil {
-		return nil, err
-	}
-	// The name may be that of a schedule which publishes to a stream that the caller may not read.
-	if existing, err := s.admin(c).Schedule(ctx, input.Name); err == nil && !c.mayRead(existing.Stream) {
-		return nil, errNoSchedule(c, input.Name)
-	}
 	schedule := admin.Schedule{
 		Name: input.Name, Cron: b.Cron, Type: b.Type, Payload: b.Payload, TimeZone: b.TimeZone, CatchUp: b.CatchUp,
 		Stream: b.Stream, Key: b.Key, Active: b.Active, Job: b.Job,
@@ -139,9 +109,6 @@ func (s *Server) putSchedule(ctx context.Context, c caller, input *putScheduleIn
 }
 
 func (s *Server) deleteSchedule(ctx context.Context, c caller, input *in.ByName) (*struct{}, error) {
-	if err := s.checkSchedule(ctx, c, input); err != nil {
-		return nil, err
-	}
 	existed, err := s.admin(c).Unschedule(ctx, input.Name)
 	if err == nil && !existed {
 		err = errNoSchedule(c, input.Name)
@@ -149,8 +116,7 @@ func (s *Server) deleteSchedule(ctx context.Context, c caller, input *in.ByName)
 	return nil, err
 }
 
-// errNoSchedule is the error for a schedule that does not exist, or that the caller may
-// not read.
+// errNoSchedule is the error for a schedule that does not exist.
 func errNoSchedule(c caller, name string) error {
 	return notFound(fmt.Sprintf("schedule '%s' does not exist in namespace %s", name, c.namespace), "See: posthorn schedules list")
 }

@@ -130,10 +130,11 @@ func New(client *posthorn.Client, options Options) *Server {
 	return s
 }
 
-// admin returns an Admin for the namespace of a caller. It opens payloads, and records
-// changes of callers that operate in the audit log.
+// admin returns an Admin for the namespace of a caller, to which things of streams that are
+// hidden from the caller do not exist. It opens payloads, and records changes of callers
+// that operate in the audit log.
 func (s *Server) admin(c caller) *admin.Admin {
-	a := admin.New(s.client.Pool(), c.namespace).Opening(opener{s.box})
+	a := admin.New(s.client.Pool(), c.namespace).Opening(opener{s.box}).Hiding(c.hidden)
 	if c.operates {
 		a = a.By(c.name)
 	}

@@ -62,7 +62,7 @@ func (st *eventStream) step(ctx context.Context) error {
 	if err := st.recheck(ctx); err != nil {
 		return err
 	}
-	if !st.caller.mayRead(e.Stream) {
+	if !st.server.admin(st.caller).Reads(e.Stream) {
 		return nil
 	}
 	view, err := st.open(ctx, *e.Event)

@@ -67,9 +67,6 @@ func (s *Server) subscriptions() {
 		description: "Its failed events, and messages sent to it alone, are no longer handed out; the response has their number. Its dead letters stay.",
 		scope:       scopeConsume,
 	}, func(ctx context.Context, c caller, input *subscriptionInput) (output *owedOutput, err error) {
-		if err := s.checkRemove(ctx, c, input.Group, &input.Name); err != nil {
-			return nil, err
-		}
 		output = &owedOutput{}
 		output.Body.Owed, err = s.admin(c).Unsubscribe(ctx, input.Group, input.Name)
 		return output, err
@@ -86,12 +83,6 @@ func (s *Server) putSubscription(ctx context.Context, c caller, input *putSubscr
 		return nil, err
 	}
 	subscription.ExpireAfter, subscription.Formerly = seconds(b.ExpireAfter), b.Formerly
-	// A change can remove the subscription too, by an expiry.
-	for _, name := range append([]string{input.Name}, b.Formerly...) {
-		if err := unlessNew(s.checkRemove(ctx, c, input.Group, &name)); err != nil {
-			return nil, err
-		}
-	}
 	output = &putSubscriptionOutput{}
 	output.Body.ID, err = s.admin(c).Subscribe(ctx, input.Group, input.Name, subscription)
 	return output, err

@@ -159,7 +159,7 @@ func (e *endpoint) receive(due *pg.WebhookDue) {
 		e.result(d, pg.WebhookResult{Outcome: pg.WebhookDropped, Attempts: due.Attempts}, "")
 	case due.Withheld:
 		e.result(d, pg.WebhookResult{Outcome: pg.WebhookWithheld, Attempts: due.Attempts},
-			"the stream "+due.Event.Stream+" is restricted, and the webhook does not name it")
+			"its stream is restricted, and the webhook does not name it")
 	default:
 		e.queue = append(e.queue, d)
 	}

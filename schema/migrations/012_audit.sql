@@ -10,6 +10,8 @@ create table posthorn.audit (
   action text not null,                -- as the HTTP API names it, such as redrive-dead-letters
   subject text not null default '',    -- the name or the number of the thing
   detail jsonb not null default '{}',  -- the filter, or other arguments
+  streams text[] default '{}',         -- the streams whose names the thing has; null: any that the actor may read
+  unread text[] not null default '{}', -- streams that the actor may not read
   expected bigint,                     -- how many things the action was to touch, counted before; null if not counted
   done bigint not null default 0,      -- how many it has touched
   moved_at timestamptz not null default posthorn.now(), -- when done was counted last

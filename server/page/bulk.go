@@ -30,7 +30,7 @@ type Bulk struct {
 	// Part touches the next things after a number, up to the last, at most a thousand
 	// or so, and returns the number of the last one that it looked at: 0 at the end.
 	// It may run long after the request.
-	Part func(ctx context.Context, a *admin.Admin, filter url.Values, hidden []string, after, last int64) (next int64, err error)
+	Part func(ctx context.Context, a *admin.Admin, filter url.Values, after, last int64) (next int64, err error)
 }
 
 // matched is how many things a filter matches: they are counted up to a bound, as
@@ -145,14 +145,14 @@ func (p *Pages) begin(ctx context.Context, r *Request, b Bulk) (string, string, 
 	go func() {
 		defer cancel()
 		defer func() { <-p.bulks }()
-		p.run(ctx, r.Admin, b, id, filter, r.Hidden, last)
+		p.run(ctx, r.Admin, b, id, filter, last)
 	}()
 	return r.Link("action", "id", id), "", nil
 }
 
 // run makes an action part by part, and records how it ended.
-func (p *Pages) run(ctx context.Context, a *admin.Admin, b Bulk, id int64, filter url.Values, hidden []string, last int64) {
-	err := p.parts(ctx, b, a.Part(id), filter, hidden, last)
+func (p *Pages) run(ctx context.Context, a *admin.Admin, b Bulk, id int64, filter url.Values, last int64) {
+	err := p.parts(ctx, b, a.Part(id), filter, last)
 	reason := ""
 	if err != nil {
 		reason = p.Door.Problem(ctx, err).Detail
@@ -166,7 +166,7 @@ func (p *Pages) run(ctx context.Context, a *admin.Admin, b Bulk, id int64, filte
 
 var errStopped = &Problem{Status: http.StatusServiceUnavailable, Detail: "the server stopped", Hint: "Make the action again: it goes on with what is left."}
 
-func (p *Pages) parts(ctx context.Context, b Bulk, a *admin.Admin, filter url.Values, hidden []string, last int64) (err error) {
+func (p *Pages) parts(ctx context.Context, b Bulk, a *admin.Admin, filter url.Values, last int64) (err error) {
 	defer func() {
 		if caught := recover(); caught != nil {
 			p.Logger.Error("an action panicked", "action", b.Name, "panic", caught)
@@ -180,7 +180,7 @@ func (p *Pages) parts(ctx context.Context, b Bulk, a *admin.Admin, filter url.Va
 		default:
 		}
 		part, cancel := context.WithTimeout(ctx, partTimeout)
-		next, err := b.Part(part, a, filter, hidden, after, last)
+		next, err := b.Part(part, a, filter, after, last)
 		cancel()
 		p.Door.Woken()
 		p.rendered.Clear() // the page of its progress is out of date

@@ -26,7 +26,7 @@ func letterOf(ctx context.Context, r *Request) (admin.DeadLetter, error) {
 		return admin.DeadLetter{}, err
 	}
 	for _, discarded := range []bool{false, true} {
-		for letter, err := range r.Admin.DeadLetters(ctx, admin.DeadLetterFilter{IDs: []int64{id}, NotStreams: r.Hidden, Discarded: discarded}) {
+		for letter, err := range r.Admin.DeadLetters(ctx, admin.DeadLetterFilter{IDs: []int64{id}, Discarded: discarded}) {
 			return letter, err
 		}
 	}

@@ -34,8 +34,8 @@ func (p *Pages) deadLetters() {
 		p.bulk(Bulk{
 			Path: b.path, Name: b.name, Verb: b.verb, Noun: "dead letter", Advice: b.advice, Back: "dead-letters", Filter: deadLetterFields,
 			Match: matchDeadLetters(b.discarded),
-			Part: func(ctx context.Context, a *admin.Admin, filter url.Values, hidden []string, after, last int64) (int64, error) {
-				return deadLetterPart(ctx, a, filter, hidden, b.discarded, after, last, b.do)
+			Part: func(ctx context.Context, a *admin.Admin, filter url.Values, after, last int64) (int64, error) {
+				return deadLetterPart(ctx, a, filter, b.discarded, after, last, b.do)
 			},
 		})
 	}
@@ -43,12 +43,12 @@ func (p *Pages) deadLetters() {
 }
 
 // deadLetterFilter reads the parameters of a filter.
-func deadLetterFilter(filter url.Values, hidden []string, discarded bool) (admin.DeadLetterFilter, error) {
+func deadLetterFilter(filter url.Values, discarded bool) (admin.DeadLetterFilter, error) {
 	r := &Request{values: filter}
 	f := admin.DeadLetterFilter{
 		Group: r.Value("group"), Subscription: r.Value("subscription"), Unsubscribed: r.Value("unsubscribed") == "true",
 		Reason: r.Value("reason"), Cause: r.Value("cause"), Error: r.Value("error"),
-		Type: r.Value("type"), Key: r.Value("key"), NotStreams: hidden, Discarded: discarded,
+		Type: r.Value("type"), Key: r.Value("key"), Discarded: discarded,
 	}
 	var err error
 	if f.FailedAfter, err = r.Time("from"); err != nil {
@@ -69,7 +69,7 @@ func reasonFilter(d admin.DeadLetterReason) []any {
 
 func matchDeadLetters(discarded bool) func(context.Context, *Request, url.Values) (matched, error) {
 	return func(ctx context.Context, r *Request, filter url.Values) (m matched, err error) {
-		f, err := deadLetterFilter(filter, r.Hidden, discarded)
+		f, err := deadLetterFilter(filter, discarded)
 		if err != nil {
 			return m, err
 		}
@@ -98,10 +98,10 @@ func findDeadLetters(ctx context.Context, r *Request, f admin.DeadLetterFilter) 
 
 // deadLetterPart goes on by ids, since some may stay: redriving one whose condition
 // still fails leaves it.
-func deadLetterPart(ctx context.Context, a *admin.Admin, filter url.Values, hidden []string, discarded bool, after, last int64,
+func deadLetterPart(ctx context.Context, a *admin.Admin, filter url.Values, discarded bool, after, last int64,
 	do func(*admin.Admin, context.Context, admin.DeadLetterFilter) (int64, error),
 ) (int64, error) {
-	f, err := deadLetterFilter(filter, hidden, discarded)
+	f, err := deadLetterFilter(filter, discarded)
 	if err != nil {
 		return 0, err
 	}
@@ -131,7 +131,7 @@ func listDeadLetters(ctx context.Context, r *Request) (*View, error) {
 	page := deadLettersPage{Discarded: r.Value("discarded") == "true"}
 	filter := r.Filter(deadLetterFields...)
 	page.Filter, page.Narrow = pairs(filter), len(filter) > 0
-	f, err := deadLetterFilter(filter, r.Hidden, page.Discarded)
+	f, err := deadLetterFilter(filter, page.Discarded)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func listDeadLetters(ctx context.Context, r *Request) (*View, error) {
 		page.Paging.Next = r.Same("upto", next)
 	}
 	if !page.Discarded && f.UpTo == 0 {
-		page.Reasons, err = r.Admin.DeadLetterReasons(ctx, f.Group, r.Hidden, someReasons)
+		page.Reasons, err = r.Admin.DeadLetterReasons(ctx, f.Group, someReasons)
 	}
 	title := "Dead letters"
 	if page.Discarded {

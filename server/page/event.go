@@ -53,7 +53,7 @@ func showEvent(ctx context.Context, r *Request) (*View, error) {
 		return nil, err
 	}
 	page := eventPage{}
-	if page.Event, err = r.Admin.Event(ctx, id, r.Hidden...); err != nil {
+	if page.Event, err = r.Admin.Event(ctx, id); err != nil {
 		return nil, err
 	}
 	outcomes, err := r.Admin.Outcomes(ctx, id)

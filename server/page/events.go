@@ -62,7 +62,7 @@ func listEvents(ctx context.Context, r *Request) (*View, error) {
 
 // eventFilter reads the parameters of a search.
 func eventFilter(r *Request) (f admin.EventFilter, err error) {
-	f = admin.EventFilter{Limit: pageLength, MaxLooks: looksAtOnce, NotStreams: r.Hidden}
+	f = admin.EventFilter{Limit: pageLength, MaxLooks: looksAtOnce}
 	if f.After, err = r.optionalNumber("after"); err != nil {
 		return f, err
 	}

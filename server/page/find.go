@@ -47,7 +47,7 @@ func findAnything(ctx context.Context, r *Request) (*View, error) {
 
 func findNumber(ctx context.Context, r *Request, id int64) ([]hit, error) {
 	var hits []hit
-	e, err := r.Admin.Event(ctx, id, r.Hidden...)
+	e, err := r.Admin.Event(ctx, id)
 	if err == nil {
 		hits = append(hits, hit{"event", strconv.FormatInt(id, 10) + " " + e.Type, r.Link("event", "id", id)})
 	} else if !r.isMissing(ctx, err) {
@@ -59,7 +59,7 @@ func findNumber(ctx context.Context, r *Request, id int64) ([]hit, error) {
 	} else if !r.isMissing(ctx, err) {
 		return nil, err
 	}
-	for letter, err := range r.Admin.DeadLetters(ctx, admin.DeadLetterFilter{IDs: []int64{id}, NotStreams: r.Hidden}) {
+	for letter, err := range r.Admin.DeadLetters(ctx, admin.DeadLetterFilter{IDs: []int64{id}}) {
 		if err != nil {
 			return nil, err
 		}

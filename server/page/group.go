@@ -49,15 +49,9 @@ func showGroup(ctx context.Context, r *Request) (*View, error) {
 		func() error { g.Readers, err = r.Admin.GroupReaders(ctx, name); return err },
 		func() error { g.Work, err = r.Admin.GroupLeases(ctx, name, someWork); return err },
 		func() error { g.Subscriptions, err = r.Admin.Subscriptions(ctx, name); return err },
-		func() error { g.Reasons, err = r.Admin.DeadLetterReasons(ctx, name, r.Hidden, someReasons); return err },
+		func() error { g.Reasons, err = r.Admin.DeadLetterReasons(ctx, name, someReasons); return err },
 		func() error { g.lags, err = r.Admin.GroupLags(ctx, name); return err },
-		func() error {
-			if len(r.Hidden) > 0 {
-				return nil // errors may tell of events that the caller may not see
-			}
-			g.Failing, err = r.Admin.GroupRetries(ctx, name, someWork)
-			return err
-		},
+		func() error { g.Failing, err = r.Admin.GroupRetries(ctx, name, someWork); return err },
 	} {
 		if err := look(); err != nil {
 			return nil, err

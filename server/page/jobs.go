@@ -23,7 +23,7 @@ func (p *Pages) jobs() {
 		action := strings.TrimPrefix(b.Path, "jobs/")
 		b.Name, b.Filter, b.Noun, b.Back = action+"-jobs", []string{"status", "tag"}, "job", "jobs"
 		b.Match = matchJobs
-		b.Part = func(ctx context.Context, a *admin.Admin, filter url.Values, _ []string, after, last int64) (int64, error) {
+		b.Part = func(ctx context.Context, a *admin.Admin, filter url.Values, after, last int64) (int64, error) {
 			return a.SteerJobs(ctx, action, filter.Get("status"), tagsOf(filter.Get("tag")), after, last, "from the page")
 		}
 		p.bulk(b)

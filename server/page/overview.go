@@ -56,7 +56,7 @@ func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error
 		if o.Worst, err = r.Admin.WorstGroups(ctx, worstGroups); err != nil {
 			return o, time.Time{}, err
 		}
-		if o.Reasons, err = r.Admin.DeadLetterReasons(ctx, "", r.Hidden, someReasons); err != nil {
+		if o.Reasons, err = r.Admin.DeadLetterReasons(ctx, "", someReasons); err != nil {
 			return o, time.Time{}, err
 		}
 		if o.Summary, err = r.Admin.Summary(ctx); err != nil {
@@ -72,7 +72,7 @@ func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error
 	if err != nil {
 		return data, err
 	}
-	examined, err := p.findings.Get(ctx, r.Namespace, func(ctx context.Context) (examination, time.Time, error) {
+	examined, err := p.findings.Get(ctx, key, func(ctx context.Context) (examination, time.Time, error) {
 		began := time.Now()
 		found, err := r.Admin.Findings(ctx)
 		return examination{found, time.Now()}, keep(began, findingsKept), err

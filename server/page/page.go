@@ -10,7 +10,9 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,9 +41,9 @@ type Caller struct {
 	Namespace string   // the one that is shown
 	Bound     bool     // other namespaces do not exist for the caller
 	SignedIn  bool     // with a token
-	Hidden    []string // restricted streams that the caller may not see
+	Hidden    []string // restricted streams that the caller may not see; answers that are kept depend on them
 	Scopes    []string
-	Admin     *admin.Admin // of the namespace; it records changes in the audit log
+	Admin     *admin.Admin // of the namespace; it hides things of these streams, and records changes in the audit log
 }
 
 // Config is what the page needs.
@@ -228,3 +230,9 @@ func (p *Pages) changed() {
 	p.findings.Clear()
 	p.rendered.Clear()
 }
+
+// Screens returns all pages.
+func (p *Pages) Screens() []Screen { return slices.Collect(maps.Values(p.screens)) }
+
+// Actions returns all actions.
+func (p *Pages) Actions() []Action { return slices.Collect(maps.Values(p.actions)) }

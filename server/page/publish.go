@@ -19,7 +19,7 @@ func publishForm(ctx context.Context, r *Request) (*View, error) {
 	e := admin.Event{Stream: "default", Payload: json.RawMessage("{}"), Metadata: json.RawMessage("{}")}
 	id, err := r.optionalNumber("like")
 	if err == nil && id != 0 {
-		if e, err = r.Admin.Event(ctx, id, r.Hidden...); e.Sealed {
+		if e, err = r.Admin.Event(ctx, id); e.Sealed {
 			e.Payload = json.RawMessage("{}")
 		}
 		e.Metadata = ownMetadata(e.Metadata)

@@ -3,7 +3,6 @@ package page
 import (
 	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
@@ -26,7 +25,6 @@ func (p *Pages) schedules() {
 
 func listSchedules(ctx context.Context, r *Request) (*View, error) {
 	all, err := r.Admin.Schedules(ctx)
-	all = slices.DeleteFunc(all, func(s admin.ScheduleStatus) bool { return slices.Contains(r.Hidden, s.Stream) })
 	return &View{Title: "Schedules", Data: all}, err
 }
 
@@ -34,9 +32,6 @@ func showSchedule(ctx context.Context, r *Request) (*View, error) {
 	s, err := r.Admin.Schedule(ctx, r.Value("name"))
 	if err != nil {
 		return nil, err
-	}
-	if slices.Contains(r.Hidden, s.Stream) {
-		return nil, &Problem{Status: http.StatusNotFound, Detail: "there is no such schedule"}
 	}
 	var next []time.Time
 	if s.State == "active" || s.State == "failing" {

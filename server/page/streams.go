@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"slices"
 
 	"github.com/posthorn/posthorn/admin"
 )
@@ -22,7 +21,6 @@ func listStreams(ctx context.Context, r *Request) (*View, error) {
 		return nil, err
 	}
 	streams, more := pageOf(r, streams, "after", func(s admin.Stream) any { return s.Name })
-	streams = slices.DeleteFunc(streams, func(s admin.Stream) bool { return slices.Contains(r.Hidden, s.Name) })
 	return &View{Title: "Streams", Data: struct {
 		Streams []admin.Stream
 		Paging  paging
@@ -31,9 +29,6 @@ func listStreams(ctx context.Context, r *Request) (*View, error) {
 
 func showStream(ctx context.Context, r *Request) (*View, error) {
 	name := r.Value("name")
-	if slices.Contains(r.Hidden, name) {
-		return nil, invalid("the token may not see stream "+name, "Sign in with a token that names the stream.")
-	}
 	stream, err := r.Admin.Stream(ctx, name)
 	if err != nil {
 		return nil, err

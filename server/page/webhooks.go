@@ -8,13 +8,10 @@ import (
 	"github.com/posthorn/posthorn/admin"
 )
 
-// Webhooks are read through the API: those that get events of a restricted stream do not
-// exist for people whose token does not name the stream.
 func (p *Pages) webhooks() {
 	p.screen(Screen{Path: "webhooks", Live: true, Show: func(ctx context.Context, r *Request) (*View, error) {
-		var all struct{ Items []admin.Webhook }
-		err := r.Call(ctx, http.MethodGet, "/v1/webhooks", nil, &all)
-		return &View{Title: "Webhooks", Data: all.Items}, err
+		all, err := r.Admin.Webhooks(ctx)
+		return &View{Title: "Webhooks", Data: all}, err
 	}})
 	p.screen(Screen{Path: "webhook", Under: "webhooks", Live: true, Show: showWebhook})
 	onWebhook := func(verb, done string) {
@@ -31,8 +28,8 @@ func (p *Pages) webhooks() {
 }
 
 func showWebhook(ctx context.Context, r *Request) (*View, error) {
-	var webhook admin.Webhook
-	if err := r.Call(ctx, http.MethodGet, "/v1/webhooks/"+segment(r.Value("name")), nil, &webhook); err != nil {
+	webhook, err := r.Admin.Webhook(ctx, r.Value("name"))
+	if err != nil {
 		return nil, err
 	}
 	before, err := r.optionalNumber("before")

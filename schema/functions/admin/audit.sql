@@ -2,30 +2,33 @@
 -- always says how many things were touched, also after a crash.
 
 create or replace function posthorn.record_action(
-  namespace text, actor text, action text, subject text, detail jsonb, done bigint
+  namespace text, actor text, action text, subject text, detail jsonb, done bigint, streams text[] default '{}', unread text[] default '{}'
 ) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  insert into posthorn.audit (namespace_id, actor, action, subject, detail, done, ended_at)
+  insert into posthorn.audit (namespace_id, actor, action, subject, detail, done, ended_at, streams, unread)
   values (posthorn.namespace_id(record_action.namespace), left(record_action.actor, 300), record_action.action,
-    left(record_action.subject, 300), coalesce(record_action.detail, '{}'), record_action.done, posthorn.now())
+    left(record_action.subject, 300), coalesce(record_action.detail, '{}'), record_action.done, posthorn.now(),
+    record_action.streams, coalesce(record_action.unread, '{}'))
 $$;
-comment on function posthorn.record_action(text, text, text, text, jsonb, bigint) is
-  'Records an action in the transaction that does it, with the number of things that it touched.';
+comment on function posthorn.record_action(text, text, text, text, jsonb, bigint, text[], text[]) is
+  'Records an action in the transaction that does it, with the number of things that it touched, and the streams that it is about; null: any but unread.';
 
 create or replace function posthorn.begin_action(
-  namespace text, actor text, action text, subject text default '', detail jsonb default '{}', expected bigint default null
+  namespace text, actor text, action text, subject text default '', detail jsonb default '{}', expected bigint default null,
+  streams text[] default '{}', unread text[] default '{}'
 ) returns bigint
 language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  insert into posthorn.audit (namespace_id, actor, action, subject, detail, expected)
+  insert into posthorn.audit (namespace_id, actor, action, subject, detail, expected, streams, unread)
   values (posthorn.namespace_id(begin_action.namespace), left(begin_action.actor, 300), begin_action.action,
-    left(begin_action.subject, 300), coalesce(begin_action.detail, '{}'), begin_action.expected)
+    left(begin_action.subject, 300), coalesce(begin_action.detail, '{}'), begin_action.expected,
+    begin_action.streams, coalesce(begin_action.unread, '{}'))
   returning id
 $$;
-comment on function posthorn.begin_action(text, text, text, text, jsonb, bigint) is
+comment on function posthorn.begin_action(text, text, text, text, jsonb, bigint, text[], text[]) is
   'Records that somebody begins an action, and returns its number.';
 
 create or replace function posthorn.count_action(id bigint, n bigint)
@@ -47,8 +50,10 @@ as $$
 $$;
 comment on function posthorn.end_action(bigint, text) is 'Records that an action has ended, and why if it ended early.';
 
+-- An action on all things that a filter matches may be about any stream that its actor may read, and its filter may have
+-- a key of one.
 create or replace function posthorn.list_actions(
-  namespace text, before_id bigint default null, max_actions int default 50, only_id bigint default null
+  namespace text, before_id bigint default null, max_actions int default 50, only_id bigint default null, hidden_streams text[] default '{}'
 ) returns table (
   id bigint, at timestamptz, actor text, action text, subject text, detail jsonb, expected bigint, done bigint,
   moved_at timestamptz, ended_at timestamptz, error text
@@ -61,10 +66,12 @@ as $$
   where a.namespace_id = posthorn.namespace_id(list_actions.namespace)
     and a.id < coalesce(list_actions.before_id, 9223372036854775807)
     and (list_actions.only_id is null or a.id = list_actions.only_id)
+    and case when a.streams is null then list_actions.hidden_streams <@ a.unread else not a.streams && list_actions.hidden_streams end
   order by a.namespace_id desc, a.id desc
   limit list_actions.max_actions
 $$;
-comment on function posthorn.list_actions(text, bigint, int, bigint) is 'The audit log of a namespace, newest first.';
+comment on function posthorn.list_actions(text, bigint, int, bigint, text[]) is
+  'The audit log of a namespace, newest first, without actions on things of hidden streams.';
 
 create or replace function posthorn.sweep_audit()
 returns bigint

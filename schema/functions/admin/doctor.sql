@@ -1,7 +1,9 @@
 -- What is wrong with an installation, and what to do. Each check reads a bounded number of rows: never the log, and at
 -- most some thousand rows of a table that grows with the backlog.
 
-create or replace function posthorn.doctor(deadline interval default '10 seconds', of_namespace text default null)
+create or replace function posthorn.doctor(
+  deadline interval default '10 seconds', of_namespace text default null, hidden_streams text[] default '{}'
+)
 returns table (
   level text, "check" text, namespace text, subject text, found text, advice text, things bigint, failing boolean, size bigint,
   examined_at timestamptz
@@ -32,26 +34,26 @@ begin
     begin
       return query
         select f.level, name, f.namespace, f.subject, f.found, f.advice, f.things, f.failing, f.size, posthorn.now()
-        from posthorn.findings(name, of_namespace) f;
+        from posthorn.findings(name, of_namespace, hidden_streams) f;
     exception when others then -- the other checks still help
       return query select 'fail', name, null::text, null::text, 'could not be examined: ' || sqlerrm,
         'run it as the owner of the schema, or as a role with posthorn_admin', 1::bigint, false, 0::bigint, posthorn.now();
     end;
   end loop;
 end $$;
-comment on function posthorn.doctor(interval, text) is
+comment on function posthorn.doctor(interval, text, text[]) is
   'Examines the installation, or with a namespace what concerns it. Level ok: nothing to do; warn: it works, but not for long, not fast or not safely; fail: it does not work, or loses events. A row is about as many things as it says: equal findings of a namespace are one. failing: something is tried now, and fails.';
 
 -- The row with level ok is for a check that has found nothing else. Of each kind of finding the ten worst namespaces are
 -- shown; with a namespace nothing is left out.
-create or replace function posthorn.findings(check_name text, of_namespace text default null)
+create or replace function posthorn.findings(check_name text, of_namespace text default null, hidden_streams text[] default '{}')
 returns table (level text, namespace text, subject text, found text, advice text, things bigint, failing boolean, size bigint)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   with x as materialized (
     select x.*, row_number() over () as n, bool_or(x.level <> 'ok') over () as trouble
-    from posthorn.examine(findings.check_name, findings.of_namespace) x
+    from posthorn.seen_findings(findings.check_name, findings.of_namespace, findings.hidden_streams) x
   ), f as materialized (
     select x.level, x.namespace, x.alike, array_agg(x.subject order by x.n) as subjects, (array_agg(x.found order by x.n))[1] as worst,
       (array_agg(x.advice order by x.n))[1] as advice, count(*) as things, bool_or(x.failing) as failing, coalesce(sum(x.size), 0)::bigint as size,
@@ -71,7 +73,50 @@ as $$
     sum(f.things)::bigint, bool_or(f.failing), sum(f.size)::bigint
   from f where f.alike is not null and f.place > 10 group by f.level, f.alike
 $$;
-comment on function posthorn.findings(text, text) is 'The findings of one check: equal ones of a namespace are told as one, with the first five names.';
+comment on function posthorn.findings(text, text, text[]) is 'The findings of one check: equal ones of a namespace are told as one, with the first five names.';
+
+-- The error of a relay, an import, a projection or a condition may be about an event that a caller may not see.
+create or replace function posthorn.seen_findings(check_name text, of_namespace text default null, hidden_streams text[] default '{}')
+returns setof posthorn.finding
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  with h as materialized (
+    select x.name, bool_or(x.wholly) as wholly
+    from posthorn.hidden_things(seen_findings.of_namespace, seen_findings.hidden_streams) x
+    where seen_findings.hidden_streams <> '{}' and x.kind = case seen_findings.check_name
+      when 'subscriptions' then 'subscription' when 'webhooks' then 'webhook' when 'schedules' then 'schedule' when 'imports' then 'import'
+      when 'confidential streams' then 'stream' else 'group' end
+    group by x.name
+  )
+  select f.level, f.namespace, f.subject, case when w.withheld then w.told else f.found end, case when w.withheld then w.advice else f.advice end,
+    f.alike, f.failing, f.size
+  from posthorn.examine(seen_findings.check_name, seen_findings.of_namespace) f
+  left join h on h.name = f.subject and f.namespace = seen_findings.of_namespace
+  cross join lateral (
+    select case seen_findings.check_name
+        when 'groups' then false
+        when 'projections' then posthorn.stops_at(f.namespace, f.subject, seen_findings.hidden_streams)
+        else h.name is not null end as withheld,
+      format('%s of namespace %s is in trouble', posthorn.shell_word(f.subject), f.namespace) as told,
+      'the error may be about a restricted stream: a token that names those streams sees it' as advice) w
+  where h.wholly is not true
+$$;
+comment on function posthorn.seen_findings(text, text, text[]) is
+  'The findings of one check that a caller who may not read some streams of a namespace sees.';
+
+create or replace function posthorn.stops_at(namespace text, projection text, streams text[])
+returns boolean
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select streams <> '{}' and exists (
+    select from posthorn.projections p
+    join posthorn.groups g on g.id = p.group_id
+    where g.namespace_id = posthorn.namespace_id(stops_at.namespace) and g.name = stops_at.projection and p.failed_event is not null
+      and (posthorn.event_stream(stops_at.namespace, g.id, p.failed_event) <> all (streams)) is not true)
+$$;
+comment on function posthorn.stops_at(text, text, text[]) is 'Whether the event that stops a projection may be of some streams.';
 
 create or replace function posthorn.examine(check_name text, of_namespace text default null)
 returns setof posthorn.finding

@@ -29,7 +29,7 @@ $$;
 comment on function posthorn.group_readers(posthorn.groups) is 'The number of processes that read a group: live nodes with handlers for it, and those with a lease.';
 
 -- lag_before is how far the group was behind about ten minutes ago.
-create or replace function posthorn.worst_groups(namespace text, max_groups int default 10)
+create or replace function posthorn.worst_groups(namespace text, max_groups int default 10, hidden_streams text[] default '{}')
 returns table (
   group_name text, kind text, ordering text, paused boolean, lag_seconds float8, lag_before float8, idle_seconds float8,
   lag_events bigint, leases bigint, retries bigint, dead_letters bigint, readers bigint
@@ -43,7 +43,8 @@ as $$
     select x as whole, x.id, extract(epoch from posthorn.now() - posthorn.oldest_unread(x))::float8 as lag,
       extract(epoch from posthorn.now() - (select c.at from posthorn.cursors c where c.group_id = x.id order by c.n desc limit 1))::float8 as idle
     from posthorn.groups x
-    where x.namespace_id = posthorn.namespace_id(worst_groups.namespace)
+    where x.namespace_id = posthorn.namespace_id(worst_groups.namespace) and not exists (
+      select from posthorn.hidden_things(worst_groups.namespace, worst_groups.hidden_streams) h where h.wholly and h.kind = 'group' and h.name = x.name)
   ), before as materialized (
     select u.id, u.lag
     from (
@@ -74,9 +75,9 @@ as $$
   from worst w
   order by case when w.lag >= 60 then w.lag else 0 end desc, w.dead desc, w.retries desc, (w.whole).name
 $$;
-comment on function posthorn.worst_groups(text, int) is 'The groups of a namespace that are furthest behind, or have the most failures, first.';
+comment on function posthorn.worst_groups(text, int, text[]) is 'The groups of a namespace that are furthest behind, or have the most failures, first.';
 
-create or replace function posthorn.summary(namespace text)
+create or replace function posthorn.summary(namespace text, hidden_streams text[] default '{}')
 returns table (
   groups bigint, streams bigint, last_event bigint, last_event_at timestamptz, delayed bigint, next_delayed_at timestamptz,
   jobs_ready bigint, jobs_ready_since timestamptz, jobs_waiting bigint, jobs_running bigint, jobs_stalled bigint,
@@ -93,9 +94,11 @@ as $$
 #variable_conflict use_column
 declare
   ns int := posthorn.namespace_id(summary.namespace);
+  unseen text[] := array(
+    select h.kind || ' ' || h.name from posthorn.hidden_things(summary.namespace, summary.hidden_streams) h where h.wholly);
 begin
-  select count(*) into groups from posthorn.groups g where g.namespace_id = ns;
-  select count(*) into streams from (select distinct s.id from (select x.id from posthorn.stream_names x where x.namespace_id = ns limit 10000) s) y;
+  select count(*) into groups from posthorn.groups g where g.namespace_id = ns and 'group ' || g.name <> all (unseen);
+  select count(*) into streams from (select distinct s.id from (select x.id from posthorn.stream_names x where x.namespace_id = ns and x.name <> all (hidden_streams) limit 10000) s) y;
   select e.id, e.created_at into last_event, last_event_at from posthorn.events e where e.namespace_id = ns order by e.id desc limit 1;
   select count(*), min(d.deliver_at) into delayed, next_delayed_at
   from (select x.namespace_id, x.deliver_at from posthorn.delayed x order by x.deliver_at, x.id limit 10000) d where d.namespace_id = ns;
@@ -107,20 +110,22 @@ begin
   into jobs_running, jobs_stalled
   from (select x.namespace_id, x.seen_at from posthorn.running_jobs x order by x.job limit 10000) r;
   select count(*), count(*) filter (where t.state = 'paused'), count(*) filter (where t.state = 'failing') into schedules, schedules_paused, schedules_failing
-  from posthorn.schedules t where t.namespace = summary.namespace;
+  from posthorn.schedules t where t.namespace = summary.namespace and 'schedule ' || t.name <> all (unseen);
   select t.name, t.next_run_at into next_schedule, next_schedule_at
-  from posthorn.schedules t where t.namespace = summary.namespace and t.state <> 'paused' and t.next_run_at is not null order by t.next_run_at limit 1;
-  select count(*) into relays from posthorn.relays r join posthorn.groups g on g.id = r.group_id where g.namespace_id = ns;
+  from posthorn.schedules t where t.namespace = summary.namespace and 'schedule ' || t.name <> all (unseen) and t.state <> 'paused' and t.next_run_at is not null order by t.next_run_at limit 1;
+  select count(*) into relays from posthorn.relays r join posthorn.groups g on g.id = r.group_id
+  where g.namespace_id = ns and 'group ' || g.name <> all (unseen);
   select count(*) into archives from posthorn.archives a where a.namespace_id = ns;
-  select count(*) into projections from posthorn.projections p join posthorn.groups g on g.id = p.group_id where g.namespace_id = ns;
-  select count(*) into imports from posthorn.imports i where i.namespace_id = ns;
+  select count(*) into projections from posthorn.projections p join posthorn.groups g on g.id = p.group_id
+  where g.namespace_id = ns and 'group ' || g.name <> all (unseen);
+  select count(*) into imports from posthorn.imports i where i.namespace_id = ns and 'import ' || i.name <> all (unseen);
   select count(*) filter (where posthorn.is_alive(n.last_heartbeat)) into nodes from posthorn.nodes n where n.namespace = summary.namespace;
   select sum(p.bytes), min(p.since) into log_bytes, log_since from posthorn.partitions p;
   now := posthorn.now();
   return next;
 end $$;
-comment on function posthorn.summary(text) is
-  'Numbers about a namespace in one row. Events, jobs and delayed events are counted up to 10,000; log_bytes is of all namespaces.';
+comment on function posthorn.summary(text, text[]) is
+  'Numbers about a namespace in one row, without things that do not exist for a caller who may not read hidden_streams. Events, jobs and delayed events are counted up to 10,000; log_bytes is of all namespaces.';
 
 -- The place to which seek would move the group is found as move_cursor finds it.
 create or replace function posthorn.preview_seek(namespace text, group_name text, to_time timestamptz)

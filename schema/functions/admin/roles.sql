@@ -44,7 +44,7 @@ declare
     'define_projection', 'settle_projection', 'fail_projection', 'unapplied',
     'claim_jobs', 'start_job', 'heartbeat_job', 'heartbeat_jobs', 'held_jobs', 'complete_job', 'complete_jobs', 'fail_job', 'snooze_job', 'release_jobs',
     'get_job', 'get_jobs', 'job_status', 'list_jobs', 'count_jobs', 'job_history', 'browse_jobs', 'recent_jobs', 'count_pending_jobs', 'job_counts', 'count_jobs_to_steer',
-    'load_stream_keys', 'list_streams'];
+    'load_stream_keys', 'list_streams', 'hidden_things', 'stops_at', 'hidden_handlers'];
   administering constant text[] := array[
     'subscribe_with_sql', 'catch_up', 'define_namespace', 'delete_group', 'delete_import', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
     'redrive', 'redrive_edited', 'purge', 'discard', 'recover', 'list_dead_letters', 'brief_dead_letters', 'dead_letter_ids', 'matching_dead_letters', 'dead_letter_reasons', 'event_story', 'count_dead_letters', 'dead_letter_envelopes',
@@ -55,12 +55,12 @@ declare
     'push_table_changes', 'stop_table_changes', 'check_pushed_table', 'check_push', 'make_push_trigger', 'drop_push_trigger',
     'push_settings', 'publish_changes',
     'reset_job', 'steer_jobs', 'set_job_limit', 'pause_job_tag', 'resume_job_tag', 'list_job_limits', 'maintain_job_tables',
-    'doctor', 'findings', 'examine', 'examine_settings', 'examine_roles', 'examine_cluster', 'examine_bloat', 'examine_transactions', 'examine_partitions', 'examine_upkeep',
+    'doctor', 'findings', 'seen_findings', 'stops_at', 'examine', 'examine_settings', 'examine_roles', 'examine_cluster', 'examine_bloat', 'examine_transactions', 'examine_partitions', 'examine_upkeep',
     'examine_groups', 'examine_subscriptions', 'examine_writers', 'examine_webhooks', 'examine_imports', 'examine_jobs', 'examine_failed_jobs', 'examine_projections', 'examine_schedules', 'examine_sealing',
     'oldest_unread', 'first_ready_jobs', 'untaken_jobs', 'tag_room', 'needed_keepers', 'in_words', 'counted', 'shell_word', 'command_line',
     'find_groups', 'group_leases', 'group_retries', 'brief_events', 'worst_groups', 'summary', 'preview_seek', 'rates', 'group_lags', 'record_action', 'begin_action', 'count_action', 'end_action', 'list_actions',
     'create_token', 'list_tokens', 'revoke_token', 'revoke_tokens', 'find_token', 'token_end', 'tokens_required',
-    'set_stream_policy', 'sealed_with', 'restricted_streams', 'group_streams', 'held_streams', 'lease_streams', 'relayed_row', 'unrelayed_ranges', 'stream_relays',
+    'set_stream_policy', 'sealed_with', 'restricted_streams', 'group_streams', 'held_streams', 'lease_streams', 'named_streams', 'is_hidden', 'hidden_handlers', 'check_seen', 'check_name_free', 'streams_of', 'relayed_row', 'unrelayed_ranges', 'stream_relays',
     'list_stream_keys', 'rotate_stream_key', 'shred_stream_keys',
     'define_archive', 'plan_archive', 'lease_archive_stream', 'extend_archive_stream', 'unwritten_segment', 'segment_events',
     'finish_segment', 'unlisted_days', 'list_segments', 'list_days', 'finish_day', 'finish_archive_stream', 'relist_archive',

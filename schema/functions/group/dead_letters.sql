@@ -32,7 +32,10 @@ begin
       and (not $3 ? 'key' or d.key = $3->>'key')
       and (not $3 ? 'not_streams' or d.stream_id <> all (array(
         select s.id from posthorn.stream_names s
-        where s.namespace_id = $1 and s.name in (select x from jsonb_array_elements_text($3->'not_streams') x))))
+        where s.namespace_id = $1 and s.name in (select x from jsonb_array_elements_text($3->'not_streams') x)))
+        and (d.group_id, d.subscription) not in (
+          select h.group_id, h.subscription from posthorn.hidden_handlers($6, $7) h where h.subscription is not null)
+        and d.group_id not in (select h.group_id from posthorn.hidden_handlers($6, $7) h where h.subscription is null))
       and (not $3 ? 'subscription' or d.subscription = $3->>'subscription')
       and (not $3 ? 'reason' or d.reason = $3->>'reason')
       and (not $3 ? 'cause' or d.cause = $3->>'cause')
@@ -43,7 +46,8 @@ begin
     limit ($3->>'limit')::bigint offset coalesce(($3->>'offset')::bigint, 0)
     $q$, case when wanted is null then 'd.namespace_id between $1 and $1' else 'd.namespace_id = $1 and d.group_id between $2 and $2' end,
     'order by ' || place || ' limit ' || dead_letter_ids.max_looks, case when f->'discarded' = 'true' then 'not null' else 'null' end, place)
-  using ns, wanted, f, posthorn.to_time(f->>'failed_before', 'failed_before'), posthorn.to_time(f->>'failed_after', 'failed_after');
+  using ns, wanted, f, posthorn.to_time(f->>'failed_before', 'failed_before'), posthorn.to_time(f->>'failed_after', 'failed_after'),
+    dead_letter_ids.namespace, array(select jsonb_array_elements_text(f->'not_streams'));
 end $$;
 comment on function posthorn.dead_letter_ids(text, text, jsonb, int) is
   'The ids of the dead letters that a filter means: by id, event, type, key, stream, subscription, reason, cause, text of the error or age; discarded ones only if it says so. Pages by after, upto, limit and offset; max_looks is how many it looks at.';
@@ -217,6 +221,9 @@ as $$
       and d.stream_id <> all (array(
         select s.id from posthorn.stream_names s
         where s.namespace_id = posthorn.namespace_id(dead_letter_reasons.namespace) and s.name = any (dead_letter_reasons.hidden_streams)))
+      and not exists (
+        select from posthorn.hidden_handlers(dead_letter_reasons.namespace, dead_letter_reasons.hidden_streams) h
+        where h.group_id = d.group_id and (h.subscription is null or h.subscription = d.subscription))
     group by d.group_id, d.subscription, d.reason, d.cause
     order by max(d.failed_at) desc
     limit dead_letter_reasons.max_reasons

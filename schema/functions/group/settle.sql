@@ -264,3 +264,14 @@ as $$
   limit 1
 $$;
 comment on function posthorn.event_of(int, int, bigint) is 'One event of a group, from the log or from its retry.';
+
+create or replace function posthorn.event_stream(namespace text, group_id int, event_id bigint)
+returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select s.name from posthorn.event_of(posthorn.namespace_id(event_stream.namespace), event_stream.group_id, event_stream.event_id) e
+  join posthorn.stream_names s on s.id = e.stream_id
+  limit 1
+$$;
+comment on function posthorn.event_stream(text, int, bigint) is 'The stream of an event of a group; null if it is not there any more.';

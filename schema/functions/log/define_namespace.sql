@@ -52,7 +52,7 @@ begin
   select n.id into found_id from posthorn.namespaces n where n.namespace = namespace_id.namespace;
   if not found then
     raise exception 'namespace % does not exist', coalesce(quote_literal(namespace), 'null')
-      using errcode = 'PH001', hint = format('Make it first: select posthorn.define_namespace(%L);', namespace);
+      using errcode = 'PH001', hint = format('Make it first: select posthorn.define_namespace(%L); the namespace is the first argument: write ''default'' there if it was left out.', namespace);
   end if;
   return found_id;
 end $$;

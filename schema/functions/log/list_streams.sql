@@ -1,5 +1,6 @@
 -- A policy may be older than its stream, which then has no created_at.
-create or replace function posthorn.list_streams(namespace text, after text default '', max_streams int default 100, name text default null)
+create or replace function posthorn.list_streams(namespace text, after text default '', max_streams int default 100, name text default null,
+  hidden_streams text[] default '{}')
 returns table (
   stream_name text, created_at timestamptz, security_level text, encryption_alg text, kms_key_id text, dek_rotation_days int,
   active_key_version int, active_key_created_at timestamptz, active_key_age interval, active_key_retired boolean,
@@ -20,12 +21,12 @@ begin
       select x.name from (
         (select distinct s.name from posthorn.stream_names s
          where s.namespace_id = ns and s.name > list_streams.after
-           and (list_streams.name is null or s.name = list_streams.name)
+           and (list_streams.name is null or s.name = list_streams.name) and s.name <> all (list_streams.hidden_streams)
          order by s.name limit list_streams.max_streams)
         union
         (select p.stream_name from posthorn.stream_policies p
          where p.namespace_id = ns and p.stream_name > list_streams.after
-           and (list_streams.name is null or p.stream_name = list_streams.name)
+           and (list_streams.name is null or p.stream_name = list_streams.name) and p.stream_name <> all (list_streams.hidden_streams)
          order by p.stream_name limit list_streams.max_streams)
       ) x
       order by x.name limit list_streams.max_streams
@@ -42,5 +43,5 @@ begin
     ) k on true
     order by n.name;
 end $$;
-comment on function posthorn.list_streams(text, text, int, text) is
+comment on function posthorn.list_streams(text, text, int, text, text[]) is
   'The streams of a namespace after a name, by name, with their policies.';

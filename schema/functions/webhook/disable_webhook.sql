@@ -27,6 +27,7 @@ as $$
 declare
   s posthorn.subscriptions;
   ns text;
+  told text;
 begin
   select x.* into s from posthorn.subscriptions x where x.group_no = w.group_id and x.name = w.name;
   if s.stopped_at is not null then
@@ -35,9 +36,28 @@ begin
   perform posthorn.stop_subscriptions(w.group_id, array[(s.id, stop_webhook.reason)::posthorn.trouble]);
   perform posthorn.note_webhook_change(w.group_id);
   select n.namespace into ns from posthorn.groups g join posthorn.namespaces n on n.id = g.namespace_id where g.id = w.group_id;
-  perform posthorn.publish(ns, 'posthorn.webhook.disabled', json_build_object('webhook', w.name, 'reason', stop_webhook.reason), key => w.name);
+  told := posthorn.webhook_stream(ns, s);
+  if told is not null then
+    perform posthorn.publish(ns, 'posthorn.webhook.disabled', json_build_object('webhook', w.name, 'reason', stop_webhook.reason), stream => told, key => w.name);
+  end if;
 end $$;
 comment on function posthorn.stop_webhook(posthorn.webhooks, text) is 'Disables a webhook, and publishes an event that says so.';
+
+-- Only readers of each restricted stream that a webhook names may learn of it; the database cannot seal.
+create or replace function posthorn.webhook_stream(namespace text, s posthorn.subscriptions)
+returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case
+    when count(*) = 0 then 'default'
+    when count(*) = 1 and min(p.security_level) = 'restricted' then min(p.stream_name) end
+  from posthorn.stream_policies p
+  where p.namespace_id = posthorn.namespace_id(webhook_stream.namespace) and p.security_level <> 'open'
+    and posthorn.named_streams(s.conditions_sql, s.params, array[p.stream_name]) <> '{}'
+$$;
+comment on function posthorn.webhook_stream(text, posthorn.subscriptions) is
+  'The stream of an event about a webhook: default, or the restricted stream that the webhook names; null if it names several, or a confidential one.';
 
 create or replace function posthorn.enable_webhook(namespace text, name text)
 returns void

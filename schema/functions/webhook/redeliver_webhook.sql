@@ -6,9 +6,13 @@ as $$
 #variable_conflict use_column
 declare
   w posthorn.webhooks := posthorn.enabled_webhook(test_webhook.namespace, test_webhook.name);
+  named text;
 begin
+  -- The event is of the stream default, whose readers need not know webhooks of restricted streams.
+  select w.name into named from posthorn.subscriptions s
+  where s.group_no = w.group_id and s.name = w.name and posthorn.webhook_stream(test_webhook.namespace, s) = 'default';
   return posthorn.publish_to(test_webhook.namespace, 'webhooks', w.name, 'posthorn.webhook.test',
-    json_build_object('webhook', w.name, 'message', 'This is a test. Nothing has happened.'));
+    json_strip_nulls(json_build_object('webhook', named, 'message', 'This is a test. Nothing has happened.')));
 end $$;
 comment on function posthorn.test_webhook(text, text) is
   'Sends an event of type posthorn.webhook.test to one webhook, whatever its filter, and returns the event''s id.';
@@ -31,7 +35,7 @@ end $$;
 comment on function posthorn.enabled_webhook(text, text) is 'The webhook with a name; an error if it is disabled.';
 
 -- Its filter is not asked: an operator who names an event wants it sent.
-create or replace function posthorn.redeliver_webhook(namespace text, name text, events bigint[])
+create or replace function posthorn.redeliver_webhook(namespace text, name text, events bigint[], hidden_streams text[] default '{}')
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -47,7 +51,8 @@ declare
   n bigint;
 begin
   select i into missing from unnest(wanted) i
-  where not exists (
+  where hidden_streams <> '{}' and posthorn.event_stream(redeliver_webhook.namespace, w.group_id, i) = any (hidden_streams)
+    or not exists (
       select from posthorn.events e
       where e.namespace_id = posthorn.namespace_id(redeliver_webhook.namespace) and e.id = i)
     and not exists (select from posthorn.dead_letters d where d.id = any (dead) and d.event_id = i)
@@ -62,5 +67,5 @@ begin
   on conflict (group_id, event_id, subscription) do update set due_at = excluded.due_at where retries.slot is null;
   return cardinality(wanted);
 end $$;
-comment on function posthorn.redeliver_webhook(text, text, bigint[]) is
+comment on function posthorn.redeliver_webhook(text, text, bigint[], text[]) is
   'Sends events to a webhook again, now, whether it has had them or not and whatever its filter; returns how many.';

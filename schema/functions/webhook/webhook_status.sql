@@ -40,7 +40,7 @@ join posthorn.namespaces n on n.id = g.namespace_id
 where (k.expires_at > posthorn.now()) is not false;
 comment on view posthorn.webhook_keys is 'The secrets and headers that webhooks have, without their values.';
 
-create or replace function posthorn.list_webhook_attempts(namespace text, filter jsonb default '{}')
+create or replace function posthorn.list_webhook_attempts(namespace text, filter jsonb default '{}', hidden_streams text[] default '{}')
 returns table (
   id bigint, webhook text, event_id bigint, attempt int, at timestamptz, duration_ms int, status int, outcome text,
   error text, excerpt text, request_id text
@@ -70,6 +70,7 @@ begin
       select x.* from posthorn.webhook_attempts x
       where not f ? 'event' and x.webhook_id = w.id and (not f ? 'before' or x.id < (f->>'before')::bigint)
         and (f->'failed' is distinct from 'true' or x.outcome <> 'delivered')
+        and (hidden_streams = '{}' or posthorn.event_stream(list_webhook_attempts.namespace, w.group_id, x.event_id) <> all (hidden_streams))
       order by x.id desc limit most) a
     where w.id = wanted and not f ? 'event'
     union all
@@ -79,9 +80,11 @@ begin
     join posthorn.groups g on g.id = w.group_id
     where f ? 'event' and a.event_id = (f->>'event')::bigint and g.namespace_id = ns and (wanted is null or w.id = wanted)
       and (not f ? 'before' or a.id < (f->>'before')::bigint) and (f->'failed' is distinct from 'true' or a.outcome <> 'delivered')
+      and (hidden_streams = '{}' or posthorn.event_stream(list_webhook_attempts.namespace, w.group_id, a.event_id) <> all (hidden_streams))
+      and not posthorn.is_hidden(list_webhook_attempts.namespace, hidden_streams, 'webhook', w.name)
     order by 1 desc limit most;
 end $$;
-comment on function posthorn.list_webhook_attempts(text, jsonb) is
+comment on function posthorn.list_webhook_attempts(text, jsonb, text[]) is
   'The delivery log of a webhook, or of an event, newest first. filter: webhook, event, failed, before (an id), limit (100, at most 1000).';
 
 create or replace function posthorn.check_attempt_filter(filter jsonb)

@@ -32,6 +32,8 @@ import (
 // A client opens connections when it needs them: up to three for its own statements,
 // two more while readers scan the log, up to [Config].MaxConns in [Client.Pool], and one
 // that watches for new events while [Client.Run] runs or the program waits for events.
+// A connection that nothing uses is closed after a minute or two, or after
+// pool_max_conn_idle_time in [Config].DatabaseURL.
 type Client struct {
 	namespace string
 	config    Config
@@ -103,6 +105,7 @@ func (c *Client) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	pg.LetIdleGo(base)
 	c.log = slog.New(outage.NewHandler(c.config.Logger.Handler(), base, c.closing))
 	c.fetched = fetched.NewLeases(c.log, c.runUntilClosed)
 	control := base.Copy()

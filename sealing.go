@@ -86,7 +86,7 @@ func (c *Client) openKeysFrom(ctx context.Context, config SealConfig) (*sealing.
 		}
 		settings.ConnConfig.DialFunc = pg.Dial
 		settings.MinConns, settings.MinIdleConns, settings.MaxConns = 0, 0, 2
-		settings.MaxConnIdleTime = time.Minute
+		settings.MaxConnIdleTime = pg.IdleTime
 		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // also works with poolers
 		name := settings.ConnConfig.RuntimeParams
 		name["application_name"] = cmp.Or(c.config.ApplicationName, name["application_name"], "posthorn")

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -51,6 +52,18 @@ func Open(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*Pool,
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	return p, nil
+}
+
+// IdleTime is how long our pools keep a connection that nothing uses.
+const IdleTime = time.Minute
+
+// LetIdleGo closes the idle connections of a pool after [IdleTime], unless its URL sets a
+// time: pgx keeps them for half an hour by default, as many as the busiest moment took.
+func LetIdleGo(config *pgxpool.Config) {
+	const byDefault = 30 * time.Minute
+	if config.MaxConnIdleTime == byDefault {
+		config.MaxConnIdleTime = IdleTime
+	}
 }
 
 // Separate opens another pool of up to conns connections, with the settings and the monitor

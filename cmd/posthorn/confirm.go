@@ -13,7 +13,7 @@ import (
 
 var errDeclined = errors.New("nothing was changed")
 
-// yesFlag adds --yes to a command that destroys something.
+// yesFlag adds --yes to a command that asks.
 func yesFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("yes", false, "do not ask")
 }

@@ -84,7 +84,7 @@ attempts.`,
   posthorn dead-letters redrive --group billing --type order.placed
   posthorn dead-letters redrive --all --yes`,
 		},
-		question: "redrive %d dead letters", asksOnlyForAll: true,
+		question: "redrive %d dead letters", keeps: true,
 		do: (*admin.Admin).Redrive, sentence: "redrove %d dead letters", result: "redriven",
 	}.build(a)
 }
@@ -105,11 +105,11 @@ func newDeadLettersPurge(a *app) *cobra.Command {
 // bulkCommand is a command that does something to all selected dead letters.
 type bulkCommand struct {
 	about
-	question       string // with the number of dead letters, like the sentence
-	asksOnlyForAll bool
-	do             func(*admin.Admin, context.Context, admin.DeadLetterFilter) (int64, error)
-	sentence       string
-	result         string // the name of the number in JSON
+	question string // with the number of dead letters, like the sentence
+	keeps    bool   // it deletes nothing
+	do       func(*admin.Admin, context.Context, admin.DeadLetterFilter) (int64, error)
+	sentence string
+	result   string // the name of the number in JSON
 }
 
 func (b bulkCommand) build(a *app) *cobra.Command {
@@ -125,12 +125,13 @@ func (b bulkCommand) build(a *app) *cobra.Command {
 			return nil
 		},
 		ask: func(ctx context.Context, adm *admin.Admin, _ []string) (string, error) {
-			if b.asksOnlyForAll && !all {
+			if b.keeps && !all && len(f.IDs) > 0 {
 				return "", nil
 			}
 			n, err := adm.CountDeadLetters(ctx, f)
 			return fmt.Sprintf(b.question, n), err
 		},
+		goesOn: func() bool { return b.keeps && !all },
 		do: func(ctx context.Context, adm *admin.Admin, _ []string) (result, error) {
 			n, err := b.do(adm, ctx, f)
 			return result{fmt.Sprintf(b.sentence, n), map[string]int64{b.result: n}}, err

@@ -145,9 +145,13 @@ type changeCommand struct {
 	// prepare runs before the command connects: it checks flags, and reads the standard
 	// input. It may be nil.
 	prepare func(cmd *cobra.Command, args []string) error
-	// ask returns a question for the user, or "" for none. It may be nil.
+	// ask returns a question for the user, or "" for none. It may be nil. docs/operations.md
+	// says which commands ask.
 	ask func(ctx context.Context, adm *admin.Admin, args []string) (question string, err error)
-	do  func(ctx context.Context, adm *admin.Admin, args []string) (result, error)
+	// goesOn tells that the command does not need an answer where there is no terminal. It
+	// may be nil: then the command is refused there.
+	goesOn func() bool
+	do     func(ctx context.Context, adm *admin.Admin, args []string) (result, error)
 }
 
 // result describes a change: as a sentence, and as a value for --json.
@@ -194,7 +198,7 @@ func (c changeCommand) build(a *app) *cobra.Command {
 }
 
 func (c changeCommand) confirm(cmd *cobra.Command, adm *admin.Admin, args []string, yes bool) error {
-	if c.ask == nil {
+	if c.ask == nil || c.goesOn != nil && c.goesOn() && (yes || !isTerminal(cmd.InOrStdin())) {
 		return nil
 	}
 	question, err := c.ask(cmd.Context(), adm, args)
@@ -203,6 +207,8 @@ func (c changeCommand) confirm(cmd *cobra.Command, adm *admin.Admin, args []stri
 	}
 	return confirm(cmd, yes, question)
 }
+
+func always() bool { return true }
 
 func (r result) print(cmd *cobra.Command, asJSON bool) error {
 	if asJSON {

@@ -19,7 +19,7 @@ name. Each event is handled once per group.`,
 		groupsList.build(a),
 		groupsShow.build(a),
 		newGroupsDefine(a),
-		groupsSeek.build(a),
+		newGroupsSeek(a),
 		groupsPause.build(a),
 		groupsResume.build(a),
 		groupsDelete.build(a),
@@ -55,32 +55,6 @@ func groupState(g admin.GroupStatus) string {
 	default:
 		return "behind"
 	}
-}
-
-var groupsSeek = changeCommand{
-	about: about{
-		use:   "seek NAME beginning|end|TIME",
-		short: "Move a group to a time, the beginning or the end",
-		long: `Move a group. It gets every event that was published from then on, including those
-that it has handled before. Its leases end: the answers of workers that have one
-are refused. Failed events are still retried.
-
-` + timeHelp,
-		example: `  posthorn groups seek billing -1h
-  posthorn groups seek billing 2026-01-31
-  posthorn groups seek billing end`,
-	},
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
-		to, err := parseMoment(ctx, adm, args[1])
-		if err != nil {
-			return result{}, err
-		}
-		where := args[1]
-		if to.InfinityModifier == 0 {
-			where = formatTime(to.Time)
-		}
-		return result{sentence: fmt.Sprintf("group %s stands at %s", args[0], where)}, adm.Seek(ctx, args[0], to)
-	},
 }
 
 var groupsPause = changeCommand{

@@ -124,6 +124,10 @@ run it end with an error; when one is started again, it begins with the first ev
 that the broker has, and publishes all events of the broker a second time.`,
 		example: "  posthorn imports delete import",
 	},
+	ask: func(_ context.Context, _ *admin.Admin, args []string) (string, error) {
+		return "delete import " + args[0] + " with its position; when it starts again, it publishes all events of the broker once more", nil
+	},
+	goesOn: always,
 	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 		return result{}, adm.DeleteImport(ctx, args[0])
 	},

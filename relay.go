@@ -151,8 +151,10 @@ func (r *brokerRelay) engineConfig(group pg.Group, log string) relay.Config {
 		Pool: r.client.control, Group: group, Owner: r.owner,
 		Write: func(ctx context.Context, batch []pg.Event) error {
 			return r.metrics.Apply(ctx, h, batch, func(ctx context.Context) error {
-				return r.sink.Write(ctx, SinkBatch{Log: log, Namespace: group.Namespace, Events: events(batch),
-					LastID: func(ctx context.Context) (int64, error) { return pg.LastID(ctx, r.client.control) }})
+				return r.sink.Write(ctx, SinkBatch{
+					Log: log, Namespace: group.Namespace, Events: events(batch),
+					LastID: func(ctx context.Context) (int64, error) { return pg.LastID(ctx, r.client.control) },
+				})
 			})
 		},
 		BatchSize: c.BatchSize, MaxSetAside: c.MaxSetAside, LeaseFor: c.LeaseFor, Timeout: c.Timeout,

@@ -148,7 +148,8 @@ func (s *hushed) hushFailures(t *testing.T) {
 	t.Helper()
 	lease := s.claim(t, "reader", `{"max_events":3,"lease_seconds":80000}`, s.named)
 	s.call(t, "POST", fmt.Sprintf("/v1/leases/%d/settle", lease.Lease), map[string]any{"attempt": lease.Attempt, "failures": []map[string]any{
-		{"event": lease.Events[0].ID, "error": "xq7error of a handler", "permanent": true}, {"event": lease.Events[1].ID, "error": "xq7error again", "retry_in_seconds": 1e6},
+		{"event": lease.Events[0].ID, "error": "xq7error of a handler", "permanent": true},
+		{"event": lease.Events[1].ID, "error": "xq7error again", "retry_in_seconds": 1e6},
 		{"event": lease.Events[2].ID, "error": "xq7error", "permanent": true},
 	}}, s.named).want(t, 204)
 	s.lease = s.claim(t, "reader", `{"max_events":1,"lease_seconds":80000}`, s.named).Lease

@@ -41,8 +41,10 @@ survives: nobody can tell
 		t.Fatal(err)
 	}
 	want := []mutant{
-		{place: "jobs.txt:3", name: "a", file: "a.sql", promise: "holds", text: "one\n  two", replacement: "three",
-			tests: []testName{{"internal/guarantee", "TestA"}, {"internal/guarantee", "TestB/C"}, {"archive", "TestD"}}},
+		{
+			place: "jobs.txt:3", name: "a", file: "a.sql", promise: "holds", text: "one\n  two", replacement: "three",
+			tests: []testName{{"internal/guarantee", "TestA"}, {"internal/guarantee", "TestB/C"}, {"archive", "TestD"}},
+		},
 		{place: "jobs.txt:12", name: "b", file: "b.go", survives: "nobody can tell", text: "four"},
 	}
 	if diff := cmp.Diff(want, all, cmp.AllowUnexported(mutant{}, testName{})); diff != "" {
@@ -58,8 +60,10 @@ survives: nobody can tell
 
 func TestWrongMutantsAreRefused(t *testing.T) {
 	t.Parallel()
-	right := mutant{name: "right", file: "mutant.go", promise: "p", text: "package main", replacement: "package other",
-		tests: []testName{{".", "TestParse"}}}
+	right := mutant{
+		name: "right", file: "mutant.go", promise: "p", text: "package main", replacement: "package other",
+		tests: []testName{{".", "TestParse"}},
+	}
 	if problems := checkAll(".", []mutant{right}); len(problems) > 0 {
 		t.Error(problems)
 	}

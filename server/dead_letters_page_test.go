@@ -195,3 +195,23 @@ func TestPageDeadLettersByCause(t *testing.T) {
 		t.Errorf("asked %s; want %s", got, want)
 	}
 }
+
+// A list that leaves out kinds of dead letters says so.
+func TestPageManyCausesOfDeadLetters(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.bury(t, "billing", 51, "broken")
+	s.exec(t, "update posthorn.dead_letters set error = 'broken ' || translate(id::text, '0123456789', 'abcdefghij')")
+	pages := []string{"/ui/default/dead-letters", "/ui/default/dead-letters?group=billing", "/ui/default/group?name=billing"}
+	for _, page := range pages {
+		b.get(page).wantPage(t, 200, "There are more errors, which came last before these 50")
+	}
+	b.get("/ui/default/").wantPage(t, 200, "45 other dead letters or more")
+	s.exec(t, "delete from posthorn.dead_letters where id = 1")
+	for _, page := range pages {
+		if body := b.get(page).want(t, 200).body; strings.Contains(body, "There are more errors") {
+			t.Errorf("%s says that there are more", page)
+		}
+	}
+}

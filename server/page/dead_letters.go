@@ -121,10 +121,25 @@ func deadLetterPart(ctx context.Context, a *admin.Admin, filter url.Values, disc
 type deadLettersPage struct {
 	Discarded bool
 	Filter    []any // as names and values in turn
-	Reasons   []admin.DeadLetterReason
-	Letters   []admin.BriefDeadLetter
-	Paging    paging
-	Narrow    bool // a filter is given
+	reasons
+	Letters []admin.BriefDeadLetter
+	Paging  paging
+	Narrow  bool // a filter is given
+}
+
+// reasons are the kinds of dead letters that failed last.
+type reasons struct {
+	Reasons     []admin.DeadLetterReason
+	MoreReasons bool // others failed earlier, and are left out
+}
+
+// find finds the kinds of a group, or of all groups.
+func (k *reasons) find(ctx context.Context, r *Request, group string) (err error) {
+	k.Reasons, err = r.Admin.DeadLetterReasons(ctx, group, someReasons+1)
+	if k.MoreReasons = len(k.Reasons) > someReasons; k.MoreReasons {
+		k.Reasons = k.Reasons[:someReasons]
+	}
+	return err
 }
 
 func listDeadLetters(ctx context.Context, r *Request) (*View, error) {
@@ -148,7 +163,7 @@ func listDeadLetters(ctx context.Context, r *Request) (*View, error) {
 		page.Paging.Next = r.Same("upto", next)
 	}
 	if !page.Discarded && f.UpTo == 0 {
-		page.Reasons, err = r.Admin.DeadLetterReasons(ctx, f.Group, someReasons)
+		err = page.find(ctx, r, f.Group)
 	}
 	title := "Dead letters"
 	if page.Discarded {

@@ -34,8 +34,8 @@ type groupPage struct {
 	Work          []admin.GroupLease
 	Failing       []admin.GroupRetry
 	Subscriptions []admin.SubscriptionStatus
-	Reasons       []admin.DeadLetterReason
-	lags          []admin.GroupLag
+	reasons
+	lags []admin.GroupLag
 }
 
 func showGroup(ctx context.Context, r *Request) (*View, error) {
@@ -49,7 +49,7 @@ func showGroup(ctx context.Context, r *Request) (*View, error) {
 		func() error { g.Readers, err = r.Admin.GroupReaders(ctx, name); return err },
 		func() error { g.Work, err = r.Admin.GroupLeases(ctx, name, someWork); return err },
 		func() error { g.Subscriptions, err = r.Admin.Subscriptions(ctx, name); return err },
-		func() error { g.Reasons, err = r.Admin.DeadLetterReasons(ctx, name, someReasons); return err },
+		func() error { return g.find(ctx, r, name) },
 		func() error { g.lags, err = r.Admin.GroupLags(ctx, name); return err },
 		func() error { g.Failing, err = r.Admin.GroupRetries(ctx, name, someWork); return err },
 	} {

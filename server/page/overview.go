@@ -30,9 +30,9 @@ type overviewData struct {
 	Findings []admin.Finding
 	Examined time.Time
 	Worst    []admin.WorstGroup
-	Reasons  []admin.DeadLetterReason
-	Summary  admin.Summary
-	Rates    []admin.Rate
+	reasons
+	Summary admin.Summary
+	Rates   []admin.Rate
 }
 
 // isNew reports whether nothing was done in the namespace yet.
@@ -56,7 +56,7 @@ func (p *Pages) overviewOf(ctx context.Context, r *Request) (overviewData, error
 		if o.Worst, err = r.Admin.WorstGroups(ctx, worstGroups); err != nil {
 			return o, time.Time{}, err
 		}
-		if o.Reasons, err = r.Admin.DeadLetterReasons(ctx, "", someReasons); err != nil {
+		if err = o.find(ctx, r, ""); err != nil {
 			return o, time.Time{}, err
 		}
 		if o.Summary, err = r.Admin.Summary(ctx); err != nil {

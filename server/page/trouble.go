@@ -47,7 +47,7 @@ func troublesOf(r *Request, o overviewData) []trouble {
 			all = append(all, findingTrouble(r, f))
 		}
 	}
-	all = append(all, deadTroubles(r, o.Reasons, o.Summary.Now)...)
+	all = append(all, deadTroubles(r, o.reasons, o.Summary.Now)...)
 	for _, g := range o.Worst {
 		// The doctor names those that nobody reads, and those that are an hour behind.
 		if g.LagBefore != nil && g.LagSeconds > *g.LagBefore+fallingBehind && g.LagSeconds < farBehind && g.IdleSeconds < unread && !g.Paused {
@@ -118,10 +118,10 @@ func upperFirst(s string) string {
 
 // deadTroubles shows the dead letters of the last day by their reasons, and older ones
 // in one line.
-func deadTroubles(r *Request, reasons []admin.DeadLetterReason, now time.Time) []trouble {
+func deadTroubles(r *Request, kinds reasons, now time.Time) []trouble {
 	var all []trouble
 	var older int64
-	for _, d := range reasons {
+	for _, d := range kinds.Reasons {
 		if now.Sub(d.LastFailedAt) > recentlyDied || len(all) == shownReasons {
 			older += d.DeadLetters
 			continue
@@ -148,8 +148,12 @@ func deadTroubles(r *Request, reasons []admin.DeadLetterReason, now time.Time) [
 		})
 	}
 	if older > 0 {
+		title := things(older, "other dead letter")
+		if kinds.MoreReasons {
+			title += " or more"
+		}
 		all = append(all, trouble{
-			Key: "older dead letters", Rank: mild, Size: older, Title: template.HTML(things(older, "other dead letter")),
+			Key: "older dead letters", Rank: mild, Size: older, Title: template.HTML(title),
 			Text: "Redrive those that are owed, and discard the others.", Show: r.Link("dead-letters"),
 		})
 	}

@@ -123,9 +123,11 @@ type nodeWriter struct {
 	timeout  time.Duration
 	loaded   bool // whether this round has loaded the script
 	lastID   func(context.Context) (int64, error)
+	register func(context.Context, []*streamBatch) error
 }
 
-// write reads the last ids of streams that are not known, and then appends.
+// write reads the last ids of streams that are not known, registers the streams, and
+// then appends.
 func (w *nodeWriter) write(batches []*streamBatch) {
 	var probes []chunk
 	for _, b := range batches {
@@ -138,6 +140,12 @@ func (w *nodeWriter) write(batches []*streamBatch) {
 		n := min(len(probes), exchangeChunks)
 		w.exchange(probes[:n])
 		probes = probes[n:]
+	}
+	if err := w.register(w.ctx, batches); err != nil {
+		for _, b := range batches {
+			b.fail(err)
+		}
+		return
 	}
 	var pending []chunk
 	size := 0

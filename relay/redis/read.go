@@ -213,10 +213,10 @@ func (p *poll) add(ctx context.Context, node *redis.Client, found []redis.XStrea
 		stream := strings.TrimPrefix(f.Stream, p.link.prefix)
 		at := parsePosition(p.after[stream])
 		if head, ok := heads[f.Stream]; ok && len(p.entries) < p.limit {
-			if at.id != "" {
-				p.entries = append(p.entries, posthorn.SourceEntry{Stream: stream, Position: head.String(), Err: posthorn.ErrTrimmed})
+			if at.id != "" && head.loss != nil {
+				p.entries = append(p.entries, posthorn.SourceEntry{Stream: stream, Position: head.String(), Err: head.loss})
 			}
-			at = head
+			at = head.position
 		}
 		n := min(len(f.Messages), p.limit-len(p.entries))
 		for _, m := range f.Messages[:n] {
@@ -242,21 +242,32 @@ func decode(stream, position string, m redis.XMessage) posthorn.SourceEntry {
 	}.Read(stream, position)
 }
 
-// heads returns the position right before the first entry of each key that is read
-// from its head: either from the beginning, or because the entries after the position
-// were trimmed. Redis trims a stream from its head. So if the entry at the position
-// still exists, nothing after it was trimmed.
-func (p *poll) heads(ctx context.Context, node *redis.Client, found []redis.XStream) (map[string]position, error) {
+// streamHead is the position right before the first entry of a stream.
+type streamHead struct {
+	position
+	loss error // why entries after the reader's position are missing, if they are
+}
+
+var errNewStream = errors.New("redis has lost the stream and begun it anew: entries that it had and that were not read are lost, if there were any")
+
+// heads returns the head of each key that is read from there: either from the
+// beginning, or because the entry at the position is gone. It was trimmed, or the
+// stream is a new one of a server that came back without data. Redis trims a stream
+// from its head. So if the entry at the position still exists, nothing after it was
+// trimmed.
+func (p *poll) heads(ctx context.Context, node *redis.Client, found []redis.XStream) (map[string]streamHead, error) {
 	lookups := map[string]*redis.XMessageSliceCmd{}
-	heads := map[string]position{}
+	heads := map[string]streamHead{}
+	read := map[string]position{}
 	pipe := node.Pipeline()
 	p.mu.Lock()
 	for _, f := range found {
 		at := parsePosition(p.after[strings.TrimPrefix(f.Stream, p.link.prefix)])
+		read[f.Stream] = at
 		switch {
 		case len(f.Messages) == 0:
 		case at.id == "":
-			heads[f.Stream] = position{id: before(f.Messages[0].ID)}
+			heads[f.Stream] = streamHead{position: position{id: before(f.Messages[0].ID)}}
 		case before(f.Messages[0].ID) != at.id:
 			lookups[f.Stream] = pipe.XRangeN(ctx, f.Stream, at.id, at.id, 1)
 		}
@@ -275,18 +286,35 @@ func (p *poll) heads(ctx context.Context, node *redis.Client, found []redis.XStr
 			return nil, explain(err)
 		}
 		if len(entries) == 0 {
-			heads[f.Stream] = position{id: before(f.Messages[0].ID)}
+			heads[f.Stream] = streamHead{position: position{id: before(f.Messages[0].ID)}}
 		}
 	}
-	for key, head := range heads {
+	for key := range heads {
 		info, err := node.XInfoStream(ctx, key).Result()
 		if err != nil {
 			return nil, explain(err)
 		}
+		head := heads[key]
+		if at := read[key]; at.id != "" && !less(at.id, info.FirstEntry.ID) {
+			delete(heads, key) // only the entry at the position was deleted
+			continue
+		}
 		head.count, head.counted = info.EntriesAdded-info.Length, info.EntriesAdded >= info.Length
+		head.loss = head.lossAfter(read[key])
 		heads[key] = head
 	}
 	return heads, nil
+}
+
+// lossAfter returns how the entry at a position went, if others may have gone with it.
+func (h streamHead) lossAfter(at position) error {
+	switch {
+	case !h.counted || !at.counted || h.count > at.count:
+		return posthorn.ErrTrimmed
+	case h.count < at.count: // all entries are after the position, and are counted as before it
+		return errNewStream
+	}
+	return nil
 }
 
 // position is a position in a stream.

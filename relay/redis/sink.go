@@ -118,9 +118,6 @@ func (s *Sink) write(ctx context.Context, batch posthorn.SinkBatch) error {
 		return fmt.Errorf("write to redis: %w", err)
 	}
 	batches := s.split(batch)
-	if err := s.register(ctx, batches); err != nil {
-		return fmt.Errorf("write to redis: %w", err)
-	}
 	for round := 0; contextErr(ctx) == nil; round++ {
 		open := unfinished(batches)
 		if len(open) == 0 {
@@ -166,7 +163,7 @@ func (s *Sink) round(ctx context.Context, open []*streamBatch, batch posthorn.Si
 	for node, batches := range byNode {
 		w := &nodeWriter{
 			ctx: ctx, node: node, source: relay.Source(batch.Log, batch.Namespace), lastID: batch.LastID,
-			replicas: s.link.replicas, timeout: s.link.timeout,
+			replicas: s.link.replicas, timeout: s.link.timeout, register: s.register,
 		}
 		if len(byNode) == 1 {
 			w.write(batches)
@@ -177,7 +174,8 @@ func (s *Sink) round(ctx context.Context, open []*streamBatch, batch posthorn.Si
 	all.Wait()
 }
 
-// register adds streams to the set of streams, in which sources find them.
+// register adds streams to the set of streams, in which sources find them. A stream
+// without events is added again: the server may have come back without data.
 func (s *Sink) register(ctx context.Context, batches []*streamBatch) error {
 	var add []any
 	s.mu.Lock()
@@ -186,7 +184,7 @@ func (s *Sink) register(ctx context.Context, batches []*streamBatch) error {
 		s.registeredSince = time.Now()
 	}
 	for _, b := range batches {
-		if !s.registered[b.key] {
+		if !s.registered[b.key] || b.last == "" {
 			add = append(add, b.stream)
 		}
 	}

@@ -92,7 +92,7 @@ func (s *Source) Lag(ctx context.Context, stream, position string) (events int64
 	}
 	ms, _, _ := split(next[0].ID)
 	events = info.Length
-	if at.counted && info.EntriesAdded >= info.Length {
+	if at.counted && info.EntriesAdded >= info.Length && next[0].ID != info.FirstEntry.ID {
 		events = min(max(info.EntriesAdded-at.count, 1), info.Length)
 	}
 	return events, time.UnixMilli(int64(ms)), nil

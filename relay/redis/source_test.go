@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -220,6 +221,112 @@ func TestSourceReportsTrimmedEntries(t *testing.T) {
 	equal(t, "events after the position of the error", eventsOf(t, readAll(t, s, after, 10, 5), "a"), events("a", 6, 10))
 	write(t, sink, events("a", 11, 12))
 	equal(t, "events at the end", eventsOf(t, readAll(t, s, after, 10, 2), "a"), events("a", 11, 12))
+}
+
+// A server that came back without data has new streams. A sink that lives on adds them
+// to the set of streams, so that an import that starts then finds them.
+func TestSourceFindsStreamsAfterTheServerCameBackEmpty(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"one server", "prefix"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.NewDatabase(t)
+			at := server.URL()
+			if name == "prefix" {
+				at += "?prefix=shop:"
+			}
+			sink := open(t, at)
+			write(t, sink, events("a", 1, 5), events("b", 6, 6))
+			empty(t, server)
+			write(t, sink, events("a", 7, 8))
+			s := source(t, at)
+			streams, err := s.Streams(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "streams", streams, []string{"a"})
+			equal(t, "events", eventsOf(t, readAll(t, s, map[string]string{"a": ""}, 10, 2), "a"), events("a", 7, 8))
+		})
+	}
+}
+
+func empty(t *testing.T, server *testredis.Database) {
+	t.Helper()
+	if err := server.Client.FlushDB(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Entries that were read before they were removed are not lost.
+func TestReadEntriesAreNotReportedAsTrimmed(t *testing.T) {
+	t.Parallel()
+	for name, remove := range map[string]func(ctx context.Context, server *testredis.Database, read []posthorn.SourceEntry) error{
+		"the entry at the position is trimmed": func(ctx context.Context, server *testredis.Database, _ []posthorn.SourceEntry) error {
+			return server.Client.XTrimMaxLen(ctx, "a", 5).Err()
+		},
+		"the entry at the position is deleted": func(ctx context.Context, server *testredis.Database, read []posthorn.SourceEntry) error {
+			id, _, _ := strings.Cut(read[4].Position, "/")
+			return server.Client.XDel(ctx, "a", id).Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.NewDatabase(t)
+			s, sink := source(t, server.URL()), open(t, server.URL())
+			write(t, sink, events("a", 1, 5))
+			after := map[string]string{"a": ""}
+			read := readAll(t, s, after, 5, 5)
+			await.True(t, "the next id does not follow at once", func() bool {
+				now, err := server.Client.Time(t.Context()).Result()
+				return err == nil && fmt.Sprint(now.UnixMilli()) > strings.Split(read[4].Position, "-")[0]
+			})
+			write(t, sink, events("a", 6, 10))
+			if err := remove(t.Context(), server, read); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "events", eventsOf(t, readAll(t, s, after, 2, 2), "a"), events("a", 6, 7))
+			if n, _, err := s.Lag(t.Context(), "a", after["a"]); n != 3 || err != nil {
+				t.Errorf("lag %d, want 3: %v", n, err)
+			}
+			equal(t, "events", eventsOf(t, readAll(t, s, after, 10, 3), "a"), events("a", 8, 10))
+		})
+	}
+}
+
+// A server that came back without data has a new stream. Whether the old one had more
+// than was read is not known, so the source says so and does not claim it.
+func TestSourceOfANewStream(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		read, last int64 // the event that was read last, and the last of the new stream
+	}{"a shorter one": {5, 7}, "a longer one": {2, 10}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.NewDatabase(t)
+			s, sink := source(t, server.URL()), open(t, server.URL())
+			write(t, sink, events("a", 1, test.read))
+			after := map[string]string{"a": ""}
+			readAll(t, s, after, 10, int(test.read))
+			empty(t, server)
+			first, n := test.read+1, int(test.last-test.read)
+			write(t, sink, events("a", first, test.last))
+			if lag, _, err := s.Lag(t.Context(), "a", after["a"]); lag != int64(n) || err != nil {
+				t.Errorf("lag %d, want %d: %v", lag, n, err)
+			}
+			entries := readAll(t, s, after, 20, n+1)
+			if err := entries[0].Err; err == nil || errors.Is(err, posthorn.ErrTrimmed) || !strings.Contains(err.Error(), "begun it anew") {
+				t.Errorf("the first entry says: %v", err)
+			}
+			equal(t, "events", eventsOf(t, entries[1:], "a"), events("a", first, test.last))
+			if lag, _, err := s.Lag(t.Context(), "a", entries[0].Position); lag != int64(n) || err != nil {
+				t.Errorf("after the error lag %d, want %d: %v", lag, n, err)
+			}
+			after["a"] = entries[0].Position
+			equal(t, "events, once more", eventsOf(t, readAll(t, s, after, 20, n), "a"), events("a", first, test.last))
+			write(t, sink, events("a", test.last+1, test.last+1))
+			equal(t, "the next event", eventsOf(t, readAll(t, s, after, 20, 1), "a"), events("a", test.last+1, test.last+1))
+		})
+	}
 }
 
 func TestGroupsAreRegistered(t *testing.T) {

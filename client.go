@@ -62,7 +62,7 @@ type Client struct {
 	running    bool
 	closed     bool
 	components []component   // in the order of their registration
-	changed    chan struct{} // closed and replaced when a component is registered
+	changed    chan struct{} // closed and replaced when a component is registered or becomes ready
 
 	background sync.WaitGroup // goroutines and calls that Close waits for
 	closing    chan struct{}  // closed when Close begins

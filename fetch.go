@@ -2,6 +2,7 @@ package posthorn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -96,6 +97,9 @@ func (g *Group) fetchLease(ctx context.Context, n int) (*fetched.Lease, error) {
 		return nil, err
 	}
 	lease, err := g.awaitLease(ctx, n)
+	if errors.Is(err, ErrNotFound) { // the group was deleted
+		g.client.unregister(g)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +196,8 @@ func (g *Group) awaitLease(ctx context.Context, n int) (pg.Lease, error) {
 	}
 }
 
-// keepFetchSubscriptions keeps the subscriptions of the group from expiring during Fetch.
+// keepFetchSubscriptions keeps the subscriptions of the group from expiring during Fetch,
+// and changes its order when that is possible.
 func (g *Group) keepFetchSubscriptions(ctx context.Context) error {
 	if time.Since(g.fetchState.keptAt) < g.fetchState.keepEvery {
 		return nil
@@ -201,8 +206,11 @@ func (g *Group) keepFetchSubscriptions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := g.changeOrder(ctx, g.fetchState.group); err != nil {
+		return err
+	}
 	g.fetchState.keptAt, g.fetchState.keepEvery = time.Now(), heartbeatInterval
-	if filtered {
+	if filtered || g.awaitedOrder() != nil {
 		g.fetchState.keepEvery = handlerInterval
 	}
 	return nil

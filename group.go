@@ -3,7 +3,6 @@ package posthorn
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -27,13 +26,15 @@ type Group struct {
 	handlers      []*consume.Handler
 	subscriptions []*subscription
 	changed       chan struct{} // closed and replaced with each new handler or subscription
+	newOrder      chan struct{} // closed when the group has our order; nil if it has
 
 	reported string // the last error that keepSubscriptions has logged, which logs it once
 }
 
 // Group returns the group with a name. Register its handlers for [Client.Run], or take
 // events with [Group.Fetch]. Run and Fetch return an error if the configuration is
-// invalid. Call Group once per name.
+// invalid. Call Group once per name; after the group was deleted, this process handles it
+// no more, and the name may be registered again.
 func (c *Client) Group(name string, config GroupConfig) *Group {
 	config = config.withDefaults()
 	g := &Group{
@@ -53,21 +54,10 @@ func (c *Client) Group(name string, config GroupConfig) *Group {
 // Name returns the name of the group.
 func (g *Group) Name() string { return g.name }
 
-// define creates the group, or changes its policy.
-func (g *Group) define(ctx context.Context) (pg.Group, error) {
-	g.mu.Lock()
-	err := g.err
-	g.mu.Unlock()
-	if err != nil {
-		return pg.Group{}, fmt.Errorf("group %s: %w", g.name, err)
-	}
-	return pg.DefineGroup(ctx, g.client.control, g.client.namespace, g.name, g.config.policy())
-}
-
 // blocks reports whether a failed event holds back the next events of its slot.
 func (g *Group) blocks() bool { return g.config.Order != Unordered && !g.config.SetAside }
 
-func (g *Group) consumeConfig(group pg.Group, newEvents <-chan struct{}) consume.Config {
+func (g *Group) consumeConfig(group pg.Group, ordered bool, newEvents <-chan struct{}) consume.Config {
 	return consume.Config{
 		Pool:                g.client.control,
 		Work:                g.client.transactions,
@@ -76,8 +66,8 @@ func (g *Group) consumeConfig(group pg.Group, newEvents <-chan struct{}) consume
 		Routes:              g.routes,
 		AskOthers:           g.loadOtherHandlers,
 		NewEvents:           newEvents,
-		Ordered:             g.config.Order != Unordered,
-		Blocks:              g.blocks(),
+		Ordered:             ordered,
+		Blocks:              ordered && !g.config.SetAside,
 		SharedTx:            g.config.SharedTx,
 		DeadLetterUnhandled: g.config.DeadLetterUnhandled,
 		Attempts:            g.config.attempts(),
@@ -93,9 +83,6 @@ func (g *Group) consumeConfig(group pg.Group, newEvents <-chan struct{}) consume
 }
 
 func (g *Group) run(ctx, stop context.Context) error {
-	if !g.awaitHandlers(stop) {
-		return nil
-	}
 	changed := g.nextChange()
 	group, err := g.define(stop)
 	if err != nil {
@@ -120,8 +107,34 @@ func (g *Group) run(ctx, stop context.Context) error {
 	record, stopRecording := context.WithCancel(stop)
 	defer stopRecording()
 	recording.Go(func() { g.keepRecorded(record, group, changed) })
-	consume.Run(stop, g.withLeaseTime(ctx), g.consumeConfig(group, newEvents))
+	if err := g.consume(stop, g.withLeaseTime(ctx), group, newEvents); !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	g.client.log.Warn("the group was deleted: this process handles it no more", "group", g.name,
+		"hint", "To make the group anew, restart the process or register the group again.")
+	g.client.unregister(g)
 	return nil
+}
+
+// consume works until stop ends or the group is deleted. While the group has another
+// order than ours, its leases are handled in order, as that order may ask for it.
+func (g *Group) consume(stop, work context.Context, group pg.Group, newEvents <-chan struct{}) error {
+	if newOrder := g.awaitedOrder(); newOrder != nil {
+		until, end := context.WithCancel(stop)
+		defer end()
+		go func() {
+			select {
+			case <-newOrder:
+				end()
+			case <-until.Done():
+			}
+		}()
+		err := consume.Run(until, work, g.consumeConfig(group, true, newEvents))
+		if err != nil || stop.Err() != nil {
+			return err
+		}
+	}
+	return consume.Run(stop, work, g.consumeConfig(group, g.config.Order != Unordered, newEvents))
 }
 
 // withLeaseTime returns a context whose statements give up early enough that another
@@ -130,21 +143,12 @@ func (g *Group) withLeaseTime(ctx context.Context) context.Context {
 	return pg.Within(ctx, pg.LeaseTime(g.config.LeaseFor))
 }
 
-// awaitHandlers waits for the first handler. It returns false if stop ends before.
-func (g *Group) awaitHandlers(stop context.Context) bool {
-	for {
-		g.mu.Lock()
-		n, err, changed := len(g.handlers), g.err, g.changed
-		g.mu.Unlock()
-		if n > 0 || err != nil {
-			return true
-		}
-		select {
-		case <-stop.Done():
-			return false
-		case <-changed:
-		}
-	}
+// ready reports whether the group has a handler, or an error that Run returns. A group
+// that only Fetch reads is not run.
+func (g *Group) ready() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.handlers) > 0 || g.err != nil
 }
 
 // record writes the handlers of this node into the database, and after them the
@@ -235,8 +239,8 @@ func (g *Group) keepRecorded(ctx context.Context, group pg.Group, changed <-chan
 		if unrecorded {
 			err = g.record(ctx, group, false)
 			unrecorded = err != nil && !pg.IsFinal(err)
-		} else if err = g.loadOtherHandlers(ctx); err == nil {
-			err = g.keepSubscriptions(ctx, group)
+		} else {
+			err = g.keepCurrent(ctx, group)
 		}
 		switch {
 		case err == nil:
@@ -249,4 +253,15 @@ func (g *Group) keepRecorded(ctx context.Context, group pg.Group, changed <-chan
 			trouble.Report(err)
 		}
 	}
+}
+
+// keepCurrent does the part of keepRecorded that is repeated.
+func (g *Group) keepCurrent(ctx context.Context, group pg.Group) error {
+	if err := g.loadOtherHandlers(ctx); err != nil {
+		return err
+	}
+	if err := g.keepSubscriptions(ctx, group); err != nil {
+		return err
+	}
+	return g.changeOrder(ctx, group)
 }

@@ -2,6 +2,9 @@ package posthorn
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -24,7 +27,9 @@ const Unlimited = -1
 
 // GroupConfig configures a group. The zero value is a sound default. Order, Slots,
 // SetAside, Attempts, Delays and Backoff are stored in the database: the most recently
-// started process sets them for all processes.
+// started process sets them for all processes. Order and Slots change only at a moment
+// when the group has no lease and no retry. Until then the group keeps those that it has,
+// and the process tries again each second.
 type GroupConfig struct {
 	// Order of events. An ordered group handles the events of a slot one after another,
 	// over all nodes. Default: Unordered, which is the fastest.
@@ -156,6 +161,78 @@ func (c GroupConfig) policy() pg.GroupConfig {
 		p.Backoff = &backoff
 	}
 	return p
+}
+
+// define creates the group, or changes its policy. If the order cannot change yet, the
+// rest of the policy does.
+func (g *Group) define(ctx context.Context) (pg.Group, error) {
+	g.mu.Lock()
+	err := g.err
+	g.mu.Unlock()
+	if err != nil {
+		return pg.Group{}, fmt.Errorf("group %s: %w", g.name, err)
+	}
+	policy := g.config.policy()
+	group, err := g.definePolicy(ctx, policy)
+	switch {
+	case err == nil:
+		g.hasOrder()
+		return group, nil
+	case !errors.Is(err, ErrConflict):
+		return group, err
+	}
+	g.client.log.Warn("the order of the group cannot change yet", "group", g.name, "order", g.config.Order, "hint", Hint(err))
+	policy.Order, policy.Slots = "", 0
+	if group, err = g.definePolicy(ctx, policy); err == nil {
+		g.mu.Lock()
+		if g.newOrder == nil {
+			g.newOrder = make(chan struct{})
+		}
+		g.mu.Unlock()
+	}
+	return group, err
+}
+
+func (g *Group) definePolicy(ctx context.Context, policy pg.GroupConfig) (pg.Group, error) {
+	return pg.DefineGroup(ctx, g.client.control, g.client.namespace, g.name, policy)
+}
+
+// awaitedOrder returns a channel that is closed when the group has our order; nil if it
+// has.
+func (g *Group) awaitedOrder() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.newOrder
+}
+
+// hasOrder notes that the group has our order.
+func (g *Group) hasOrder() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.newOrder != nil {
+		close(g.newOrder)
+		g.newOrder = nil
+	}
+}
+
+// changeOrder changes the order if that is still to be done and possible now.
+func (g *Group) changeOrder(ctx context.Context, group pg.Group) error {
+	if g.awaitedOrder() == nil {
+		return nil
+	}
+	// A group that was deleted is not made again.
+	if found, err := pg.FindGroup(ctx, g.client.control, g.client.namespace, g.name); err != nil || found != group {
+		return err
+	}
+	_, err := g.definePolicy(ctx, pg.GroupConfig{Order: string(g.config.Order), Slots: g.config.Slots})
+	if errors.Is(err, ErrConflict) {
+		return nil
+	}
+	if err == nil {
+		g.hasOrder()
+		g.client.log.Info("the order of the group has changed", "group", g.name, "order", g.config.Order)
+	}
+	return err
 }
 
 // delay returns the approximate delay after a failed delivery, for log messages.

@@ -138,6 +138,7 @@ func (g *Group) addHandler(h *consume.Handler, patterns string, isNil bool) {
 	if !subscribed {
 		h.Patterns = splitPatterns(patterns)
 	}
+	defer g.client.wake() // after the unlock: Run asks groups under its lock
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.checkHandler(h, subscribed, isNil); err != nil && g.err == nil {

@@ -76,6 +76,9 @@ func (c *Client) beginRun() error {
 		return errRunning
 	}
 	c.running = true
+	for _, registered := range c.components {
+		registered.registered().started = false
+	}
 	return nil
 }
 
@@ -88,6 +91,8 @@ func (c *Client) endRun() {
 // component is a group, projection, relay, import or job handler that [Client.Run] runs.
 type component interface {
 	registered() *registration
+	// ready reports whether there is anything to run. If that changes, [Client.wake] tells Run.
+	ready() bool
 	// run runs the component until stop ends. Work in progress may continue until ctx
 	// ends.
 	run(ctx, stop context.Context) error
@@ -99,9 +104,11 @@ type registration struct {
 	label   string // unique among the components of a client, see GroupStats.Group
 	metrics *observe.Group
 	err     error // the registration is invalid: run returns this error
+	started bool  // by the present Run; guarded by the client's lock
 }
 
 func (r *registration) registered() *registration { return r }
+func (r *registration) ready() bool               { return true }
 
 // register adds a component, also to a Run that is running.
 func (c *Client) register(added component) {
@@ -114,6 +121,24 @@ func (c *Client) register(added component) {
 		r.label += " (duplicate)"
 	}
 	c.components = append(c.components, added)
+	c.wakeLocked()
+}
+
+// unregister removes a component that has nothing to do any more.
+func (c *Client) unregister(ended component) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.components = slices.DeleteFunc(c.components, func(other component) bool { return other == ended })
+}
+
+// wake lets Run look for components that are ready.
+func (c *Client) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wakeLocked()
+}
+
+func (c *Client) wakeLocked() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -142,16 +167,13 @@ func (i *internalComponent) run(ctx, stop context.Context) error {
 	return i.work.Run(ctx, stop)
 }
 
-// runComponents runs all components, also those that are registered later. It returns
-// when stop has ended and all components have returned.
+// runComponents runs all components, also those that are registered or become ready
+// later. It returns when stop has ended and all components have returned.
 func (c *Client) runComponents(work, stop context.Context, fail context.CancelCauseFunc) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	for started := 0; ; {
-		c.mu.Lock()
-		added, changed := c.components[started:], c.changed
-		started = len(c.components)
-		c.mu.Unlock()
+	for {
+		added, changed := c.startReady()
 		for _, added := range added {
 			running.Go(func() { c.runComponent(added, work, stop, fail) })
 		}
@@ -161,6 +183,20 @@ func (c *Client) runComponents(work, stop context.Context, fail context.CancelCa
 		case <-changed:
 		}
 	}
+}
+
+// startReady returns the components that have become ready, and a channel that is closed
+// when there may be more.
+func (c *Client) startReady() (ready []component, changed <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, registered := range c.components {
+		if r := registered.registered(); !r.started && registered.ready() {
+			r.started = true
+			ready = append(ready, registered)
+		}
+	}
+	return ready, c.changed
 }
 
 // runComponent runs a component again after each temporary error. After another error it

@@ -55,6 +55,7 @@ const Subscribed = "*subscribed*" // not a valid pattern
 // [admin.Admin.Unsubscribe].
 func (g *Group) Subscribe(name string, selection Subscription) {
 	encoded, err := selection.encode()
+	defer g.client.wake() // an error makes the group ready
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {

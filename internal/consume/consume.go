@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -51,10 +52,12 @@ type group struct {
 
 // Run consumes until stop ends. Then it takes no more leases, and returns when its
 // leases are settled. The contexts of handlers end with work: handlers should return
-// then, and their unfinished events are given back.
-func Run(stop, work context.Context, config Config) {
+// then, and their unfinished events are given back. Run returns [pg.ErrNotFound] when the
+// group was deleted.
+func Run(stop, work context.Context, config Config) error {
 	g := newGroup(config)
-	_ = worker.Run(stop, work, g, worker.Config{Workers: g.Concurrency, Log: g.Log}) // no error of Take ends it
+	deleted := func(err error) bool { return errors.Is(err, pg.ErrNotFound) }
+	return worker.Run(stop, work, g, worker.Config{Workers: g.Concurrency, Log: g.Log, Ends: deleted})
 }
 
 func newGroup(config Config) *group {

@@ -30,7 +30,7 @@ begin
       or exists (select from posthorn.retries r where r.group_id = g.id)
     then
       raise exception 'the order of group "%" cannot change while it has work in flight', g.name
-        using errcode = 'PH002', hint = 'Pause it, let leases and retries finish, then change it; or define another group.';
+        using errcode = 'PH002', hint = 'Try again when its leases and retries have ended; or define another group.';
     end if;
   end if;
   update posthorn.groups x

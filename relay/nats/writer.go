@@ -2,7 +2,10 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/relay"
@@ -79,7 +82,7 @@ func (w *writer) write(ctx context.Context, batch posthorn.SinkBatch, events []*
 		}
 		messages, err := w.send(ctx, events)
 		before := len(r.unwritten)
-		single = w.apply(r, messages)
+		single = w.apply(ctx, r, messages)
 		if r.err == nil {
 			r.err = err
 		}
@@ -97,7 +100,7 @@ func (w *writer) write(ctx context.Context, batch posthorn.SinkBatch, events []*
 // apply applies the acknowledgements of messages, and reports whether one was a
 // duplicate. After a duplicate, all later messages expected a wrong sequence, and are
 // likely to be duplicates too, so the next message is sent alone.
-func (w *writer) apply(r *streamResult, messages []sentMessage) (duplicate bool) {
+func (w *writer) apply(ctx context.Context, r *streamResult, messages []sentMessage) (duplicate bool) {
 	inStep := true // whether messages expected the sequence that the stream really has
 	for _, m := range messages {
 		e := r.unwritten[0]
@@ -107,6 +110,9 @@ func (w *writer) apply(r *streamResult, messages []sentMessage) (duplicate bool)
 			return duplicate
 		case m.err == nil && m.duplicate:
 			duplicate, inStep = true, false
+			if r.err = w.checkDuplicate(ctx, r, e, m.sequence); r.err != nil {
+				return duplicate
+			}
 		case m.err == nil:
 			w.last = m.sequence
 		case isTooLarge(m.err):
@@ -122,4 +128,20 @@ func (w *writer) apply(r *streamResult, messages []sentMessage) (duplicate bool)
 		r.unwritten = r.unwritten[1:]
 	}
 	return duplicate
+}
+
+// checkDuplicate refuses an event for good if the message that JetStream takes for it
+// is another event, which had the same id before the log was restored.
+func (w *writer) checkDuplicate(ctx context.Context, r *streamResult, e *posthorn.Event, sequence uint64) error {
+	m, err := w.sink.getMessage(ctx, w.name, fmt.Sprintf(`{"seq":%d}`, sequence))
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil // it was removed
+	case err != nil:
+		return fmt.Errorf("read message %d: %w", sequence, err)
+	}
+	if at := m.Header.Get(headerPrefix + relay.Time); !relay.SameTime(e, at) {
+		r.permanent[e.ID] = posthorn.Permanent(relay.OtherEvent(e, m.Header.Get(msgID), at))
+	}
+	return nil
 }

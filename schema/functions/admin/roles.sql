@@ -32,7 +32,7 @@ declare
     'register_node', 'touch_node_heartbeat',
     'confidential_streams', 'load_stream_keys', 'add_stream_key', 'use_stream_key'];
   consuming constant text[] := array[
-    'await_news', 'claim', 'take', 'lease_events', 'listed_events', 'filtered_events', 'has_work', 'pending', 'unacknowledged',
+    'await_news', 'claim', 'take', 'lease_events', 'listed_events', 'filtered_events', 'has_work', 'has_unread', 'pending', 'unacknowledged',
     'settle', 'settle_until', 'extend', 'release', 'release_node', 'cut_lease',
     'define_group', 'tend', 'now', 'namespace_id', 'is_name',
     'register_node', 'touch_node_heartbeat', 'remove_node', 'is_alive',

@@ -66,4 +66,4 @@ begin
   end loop;
 end $$;
 comment on function posthorn.claim(text, text, text, int, interval) is
-  'Takes a lease and returns its events; settle(lease, attempt) ends it. Where subscriptions is null, the event is for the group as a whole.';
+  'Takes a lease and returns its events; settle(lease, attempt) ends it. Where subscriptions is null, the event is for the group as a whole. No rows: there was nothing, or only unwanted events for a second; has_unread tells.';

@@ -86,7 +86,7 @@ begin
   end if;
 end $$;
 comment on function posthorn.read_next_events(text, text, int, boolean, text, interval) is
-  'The next events that a group''s subscriptions want, after cursor or else after the group''s position, with the cursor to go on from; set_group_cursor moves the group there. No rows: there are none, or another reader has the group. With peek nothing is locked or written.';
+  'The next events that a group''s subscriptions want, after cursor or else after the group''s position, with the cursor to go on from; set_group_cursor moves the group there. No rows: there are none, only unwanted ones were found for a second, which has_unread tells, or another reader has the group. With peek nothing is locked or written.';
 
 create or replace function posthorn.set_group_cursor(
   gid text,

@@ -1,0 +1,63 @@
+package guarantee
+
+import "testing"
+
+func (s *session) wantUnread(want bool, when string, cursor *string) {
+	s.t.Helper()
+	if got := value[bool](s, "select posthorn.has_unread('default', 'test', $1)", cursor); got != want {
+		s.t.Errorf("%s: has_unread is %t, want %t", when, got, want)
+	}
+}
+
+// A call without rows is not the end of the log while there are events that it has not
+// looked at, wanted or not.
+func TestUnreadTellsTheEndOfTheLog(t *testing.T) {
+	t.Parallel()
+	s := readers(t)
+	s.exec(`select posthorn.subscribe('default', 'test', 'wanted', '{"type": "wanted"}')`)
+	s.wantUnread(false, "empty log", nil)
+	slow := s.another()
+	slow.exec("begin")
+	slow.exec(`select posthorn.publish('default', 'unwanted', '{}')`)
+	s.exec(`select posthorn.publish('default', 'unwanted', '{}') from generate_series(1, 30)`)
+	s.wantUnread(true, "nothing read", nil)
+
+	s.exec(`do $$ declare l record; begin
+		select * into l from posthorn.take((select id from posthorn.groups where name = 'test'), 'w', 10, '1 minute', gen_random_uuid());
+		perform posthorn.settle(l.lease, l.attempt);
+	end $$`)
+	s.wantUnread(true, "a part read", nil)
+	s.exec("select posthorn.claim('default', 'test', 'w')")
+	s.wantUnread(false, "all read", nil)
+	slow.exec("commit")
+	s.wantUnread(true, "late commit", nil)
+	s.exec("select posthorn.claim('default', 'test', 'w')")
+	s.wantUnread(false, "late event read", nil)
+}
+
+func TestUnreadOfAReader(t *testing.T) {
+	t.Parallel()
+	s := readers(t)
+	s.exec(`select posthorn.publish('default', 'order.placed', '{}') from generate_series(1, 5)`)
+	part := s.readNext(nil, 3, false)
+	s.wantUnread(true, "three of five read", part.next)
+	end := s.readNext(part.next, 3, false)
+	s.wantUnread(false, "read ahead to the end", end.next)
+	s.wantUnread(true, "the group has not moved", nil)
+	s.exec(`select posthorn.publish('default', 'order.placed', '{}')`)
+	s.wantUnread(true, "one more", end.next)
+}
+
+// Events that wait behind a failed one of their slot have been looked at.
+func TestBlockedSlotIsRead(t *testing.T) {
+	t.Parallel()
+	s := readers(t)
+	s.exec(`select posthorn.define_group('default', 'test', '{"order": "total", "delays": ["1 hour"]}')`)
+	s.exec(`select posthorn.publish('default', 'order.placed', '{}') from generate_series(1, 5)`)
+	s.exec(`do $$ declare l record; begin
+		select * into l from posthorn.claim('default', 'test', 'w', 1);
+		perform posthorn.settle(l.lease, l.attempt, jsonb_build_array(jsonb_build_object('event', l.event_id, 'error', 'no')));
+	end $$`)
+	s.exec("select posthorn.claim('default', 'test', 'w')")
+	s.wantUnread(false, "blocked", nil)
+}

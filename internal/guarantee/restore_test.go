@@ -43,11 +43,14 @@ func copyLog(t *testing.T, source, into string) {
 		where relnamespace = 'posthorn'::regnamespace and relkind in ('r', 'p') and not relispartition`)
 	to.exec("truncate " + strings.Join(tables, ", "))
 	for _, table := range tables {
+		columns := value[string](from, `
+			select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
+			where attrelid = $1::regclass and attnum > 0 and not attisdropped and attgenerated = ''`, table)
 		var rows bytes.Buffer
-		if _, err := from.conn.PgConn().CopyTo(t.Context(), &rows, "copy (select * from "+table+") to stdout"); err != nil {
+		if _, err := from.conn.PgConn().CopyTo(t.Context(), &rows, "copy (select "+columns+" from "+table+") to stdout"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := to.conn.PgConn().CopyFrom(t.Context(), &rows, "copy "+table+" from stdin"); err != nil {
+		if _, err := to.conn.PgConn().CopyFrom(t.Context(), &rows, "copy "+table+" ("+columns+") from stdin"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -56,6 +59,7 @@ func copyLog(t *testing.T, source, into string) {
 		from pg_sequences where schemaname = 'posthorn' and last_value is not null`) {
 		to.exec(set)
 	}
+	to.exec("refresh materialized view posthorn.noticed") // the end of a restore
 }
 
 // drawMoreThan draws transaction ids on one server until they are far higher than

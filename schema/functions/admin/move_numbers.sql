@@ -55,6 +55,12 @@ begin
   if exists (select from posthorn.cluster c where c.life = here) and exists (select from posthorn.uncrashed) then
     return 0;
   end if;
+  if exists (select from posthorn.cluster c where c.life is null) and exists (select from posthorn.uncrashed) then
+    -- A new installation has no numbers to move, so no session waits for another's transaction.
+    update posthorn.cluster c set life = here, log = 'posthorn.events'::regclass
+    where c.one = (select k.one from posthorn.cluster k where k.life is null for update skip locked);
+    return 0;
+  end if;
   select c.* into was from posthorn.cluster c for update; -- another session may be at it
   update posthorn.cluster c
   set life = here, log = 'posthorn.events'::regclass

@@ -161,7 +161,10 @@ create or replace view posthorn.outbox_event as
 select e.id, s.stream_name, e.type as event_type, posthorn.as_jsonb(e.payload) as payload,
   posthorn.as_jsonb(e.metadata) as metadata, e.created_at, null::timestamptz as published_at, s.namespace
 from posthorn.unrelayed_ranges() r
-join posthorn.events e on e.namespace_id = r.namespace_id and e.id >= r.low and e.id < r.high
+cross join lateral (
+  select x.* from posthorn.events x
+  where x.namespace_id = r.namespace_id and x.id >= r.low and x.id < r.high
+  order by x.id offset 0) e -- sorted, so that a limit is served by the index and not by a scan of the log
 join posthorn.stream_relays() s on s.stream_id = e.stream_id
 where (r.held or e.id <@ s.passed)
   and (s.imported or not e.metadata::text ^@ '{"posthorn_origin":')

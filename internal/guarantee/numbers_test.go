@@ -68,6 +68,7 @@ func numbersAfterADump(t *testing.T, own *ownDatabase) {
 			testpg.Load(t, d.url(), script)
 		}
 		drawn := d.session().drawMany()
+		equal(t, life+": events published unnoticed", value[int](d.session(), "select coalesce(sum(published), 0)::int from posthorn.moves"), 0)
 		drawn.wantAbove(t, life, lost)
 		lost = drawn
 	}

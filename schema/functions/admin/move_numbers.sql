@@ -68,7 +68,7 @@ begin
   insert into posthorn.uncrashed default values on conflict do nothing;
   crashed := found;
   if was.life <> here then
-    perform posthorn.move_numbers('restore');
+    perform posthorn.move_numbers('restore', recovered => regexp_replace(was.life, '/\d+/', '/') = regexp_replace(here, '/\d+/', '/'));
   elsif crashed then
     perform posthorn.move_numbers('crash');
   else
@@ -93,8 +93,9 @@ $$;
 comment on function posthorn.numbers() is 'The sequences whose numbers may be known outside of the database.';
 
 -- A sequence of int counts seconds since 2025. Where the clock is behind the numbers, which it was ahead of once, chance
--- keeps two restores apart. setval is not undone with the transaction, and need not be.
-create or replace function posthorn.move_numbers(reason text)
+-- keeps two restores apart. setval is not undone with the transaction, and need not be. The events of a dump are no
+-- newer than the restore, also those that are newer than the start of its server.
+create or replace function posthorn.move_numbers(reason text, recovered boolean default false)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -112,11 +113,11 @@ begin
     from posthorn.numbers() n join pg_sequence s on s.seqrelid = n) x;
   insert into posthorn.moves (reason, last_id, next_id, published)
   values (move_numbers.reason, last, pg_sequence_last_value('posthorn.event_id') + 1,
-    case when move_numbers.reason = 'restore' then posthorn.published_unnoticed(last) else 0 end)
+    case when recovered then posthorn.published_unnoticed(last) else 0 end)
   on conflict do nothing;
   perform posthorn.commit_durably(); -- a second crash must not forget this, too
 end $$;
-comment on function posthorn.move_numbers(text) is
+comment on function posthorn.move_numbers(text, boolean) is
   'Moves all numbers that may be known outside of the database past those that may have been given out.';
 
 -- The newest 10,000 events of each namespace are looked at. After a failover the start of the server says nothing.

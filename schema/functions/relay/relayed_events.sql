@@ -178,7 +178,7 @@ cross join lateral (
   select posthorn.relayed_row(s.readers, s.busy, s.relays, e.stream_id, e.id, e.xid, e.created_at) as key offset 0) k
 join (
   select y.group_id, y.stream_id, y.first_id, y.at from posthorn.relayed y
-  union all
+  union all -- with nothing: only of a union does Postgres before 17 conclude that x.at is never null
   select z.group_id, z.stream_id, z.first_id, z.at from posthorn.relayed z where false
 ) x on x.group_id = k.key[1]::int and x.stream_id = e.stream_id and x.first_id = k.key[2]
 where (s.imported or not e.metadata::text ^@ '{"posthorn_origin":')

@@ -24,6 +24,7 @@ func TestOwnServer(t *testing.T) {
 	t.Run("ConditionsWithoutSuperuser", func(t *testing.T) { conditionsWithoutSuperuser(t, server) }) // before the roles exist
 	server.migrate(t)
 	for name, test := range map[string]func(t *testing.T, own *ownDatabase){
+		"ArchiveAfterADump":                    archiveAfterADump,
 		"CrashLosesNothingThatWasAcknowledged": crashLosesNothingThatWasAcknowledged,
 		"CrashWithSubscriptions":               crashWithSubscriptions,
 		"CursorFromBeforeACrash":               cursorFromBeforeACrash,

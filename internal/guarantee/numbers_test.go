@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -87,6 +88,32 @@ func numbersAfterADump(t *testing.T, own *ownDatabase) {
 		elsewhere.exec("select posthorn.rebase()")
 		elsewhere.draw().wantAbove(t, "another cluster", drawn)
 	}
+}
+
+// A segment is named after its events, so those of the restored log replace none that
+// the lost life of the log has put into the store.
+func archiveAfterADump(t *testing.T, own *ownDatabase) {
+	s := own.session()
+	a := s.archive()
+	segments := func(s *session) []string {
+		s.publish()
+		s.exec("select posthorn.plan_archive($1)", a)
+		return column[string](s, "select ids::text from posthorn.archive_segments order by 1")
+	}
+	kept := segments(s)
+	script := testpg.Dump(t, own.url())
+	if script == nil {
+		t.Skip("there is no pg_dump for this server")
+	}
+	lost := segments(s)
+	d := own.server.newDatabase(t, "template0")
+	testpg.Load(t, d.url(), script)
+	for _, segment := range segments(d.session()) {
+		if slices.Contains(lost, segment) && !slices.Contains(kept, segment) {
+			t.Errorf("segment %s is one of the lost life", segment)
+		}
+	}
+	equal(t, "segments of the restored log", value[int](d.session(), "select count(*)::int from posthorn.archive_segments"), len(kept)+1)
 }
 
 // A database is copied by Postgres itself, with the numbers of its tables.

@@ -42,28 +42,28 @@ func TestDoctorFinds(t *testing.T) {
 		found   string
 		illness []string
 	}{
-		"settings":      {"settings", admin.Warn, "fsync is off", nil}, // of the test server
-		"old schema":    {"schema", admin.Fail, "behind", []string{"update posthorn.schema_version set functions_hash = 'x', revision = 0"}},
-		"other history": {"schema", admin.Fail, "other history", []string{"update posthorn.schema_version set history = '{}'"}},
-		"restored":      {"cluster", admin.Fail, "restored", []string{"update posthorn.cluster set system_identifier = 1"}},
-		"cached ids":    {"cluster", admin.Fail, "caches 5 ids", []string{"alter sequence posthorn.event_id cache 5"}},
-		"clock":         {"cluster", admin.Warn, "went back", []string{"update posthorn.cluster set clock_low = now()"}},
-		"fast database": {"clock", admin.Warn, "is 1h0m0s ahead of", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '1 hour'"}},
-		"slow database": {"clock", admin.Warn, "is 1h0m0s behind", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() - interval '1 hour'"}},
-		"held":          {"held-back log", admin.Warn, `"app", pid 7, has been open for 5m`, []string{held + "7 as pid, now() - interval '5 minutes' as since, text 'app' as application_name"}},
-		"held for long": {"held-back log", admin.Fail, "open for 2h", []string{held + "7 as pid, now() - interval '2 hours' as since, text 'app' as application_name"}},
-		"prepared":      {"held-back log", admin.Fail, "prepared transaction x has been", []string{held + "null::int as pid, now() - interval '2 hours' as since, text 'prepared transaction x' as application_name"}},
-		"no partitions": {"partitions", admin.Fail, "run out", []string{dropPartitions}},
-		"unplaced":      {"partitions", admin.Warn, "1 event in events_default", []string{dropPartitions, publish, "select posthorn.define_group('default', 'g')"}},
-		"untended":      {"upkeep", admin.Warn, "for 5h", []string{"update posthorn.cluster set maintained_at = now() - interval '5 hours'"}},
-		"never tended":  {"upkeep", admin.Warn, "no process has ever", []string{"update posthorn.cluster set maintained_at = null"}},
-		"overdue":       {"upkeep", admin.Fail, "due for", []string{"select posthorn.publish('default', 'a', deliver_at => now() + interval '1 hour')", "update posthorn.delayed set deliver_at = now() - interval '1 minute'"}},
-		"restored log":  {"cluster", admin.OK, "the one that the log comes from", []string{"update posthorn.cluster set clock_low = now()", "insert into posthorn.archive_restores (location, upto) values ('file:///a', 1)"}},
+		"settings":                  {"settings", admin.Warn, "fsync is off", nil}, // of the test server
+		"old schema":                {"schema", admin.Fail, "behind", []string{"update posthorn.schema_version set functions_hash = 'x', revision = 0"}},
+		"other history":             {"schema", admin.Fail, "other history", []string{"update posthorn.schema_version set history = '{}'"}},
+		"restored":                  {"cluster", admin.Fail, "restored", []string{"update posthorn.cluster set system_identifier = 1"}},
+		"cached ids":                {"cluster", admin.Fail, "caches 5 ids", []string{"alter sequence posthorn.event_id cache 5"}},
+		"clock":                     {"cluster", admin.Warn, "went back", []string{"update posthorn.cluster set clock_low = now()"}},
+		"fast database":             {"clock", admin.Warn, "is 1h0m0s ahead of", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '1 hour'"}},
+		"slow database":             {"clock", admin.Warn, "is 1h0m0s behind", []string{"create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() - interval '1 hour'"}},
+		"held":                      {"held-back log", admin.Warn, `"app", pid 7, has been open for 5m`, []string{held + "7 as pid, now() - interval '5 minutes' as since, text 'app' as application_name"}},
+		"held for long":             {"held-back log", admin.Fail, "open for 2h", []string{held + "7 as pid, now() - interval '2 hours' as since, text 'app' as application_name"}},
+		"prepared":                  {"held-back log", admin.Fail, "prepared transaction x has been", []string{held + "null::int as pid, now() - interval '2 hours' as since, text 'prepared transaction x' as application_name"}},
+		"no partitions":             {"partitions", admin.Fail, "run out", []string{dropPartitions}},
+		"unplaced":                  {"partitions", admin.Warn, "1 event in events_default", []string{dropPartitions, publish, "select posthorn.define_group('default', 'g')"}},
+		"untended":                  {"upkeep", admin.Warn, "for 5h", []string{"update posthorn.cluster set maintained_at = now() - interval '5 hours'"}},
+		"never tended":              {"upkeep", admin.Warn, "no process has ever", []string{"update posthorn.cluster set maintained_at = null"}},
+		"overdue":                   {"upkeep", admin.Fail, "due for", []string{"select posthorn.publish('default', 'a', deliver_at => now() + interval '1 hour')", "update posthorn.delayed set deliver_at = now() - interval '1 minute'"}},
+		"restored log":              {"cluster", admin.OK, "the one that the log comes from", []string{"update posthorn.cluster set clock_low = now()", "insert into posthorn.archive_restores (location, upto) values ('file:///a', 1)"}},
 		"published after a restore": {"cluster", admin.Warn, "3 events published after the restore of", []string{"insert into posthorn.moves (next_id, reason, last_id, published, at) values (1000, 'restore', 7, 3, posthorn.now() - interval '1 hour')"}},
-		"dropped":       {"schema", admin.Fail, "it lacks function outcomes", []string{"drop function posthorn.outcomes cascade"}},
-		"strangers":     {"schema", admin.Warn, "not Posthorn's: table orders", []string{"create table posthorn.orders ()"}},
-		"unread":        {"groups", admin.Warn, "group g of namespace default has 1 event to read, and no worker has claimed any for 2h", []string{"select posthorn.define_group('default', 'g')", publish, later}},
-		"read":          {"groups", admin.OK, "1 group with events to read; workers have claimed some from each in the last 5m", []string{"select posthorn.define_group('default', 'g')", publish}},
+		"dropped":                   {"schema", admin.Fail, "it lacks function outcomes", []string{"drop function posthorn.outcomes cascade"}},
+		"strangers":                 {"schema", admin.Warn, "not Posthorn's: table orders", []string{"create table posthorn.orders ()"}},
+		"unread":                    {"groups", admin.Warn, "group g of namespace default has 1 event to read, and no worker has claimed any for 2h", []string{"select posthorn.define_group('default', 'g')", publish, later}},
+		"read":                      {"groups", admin.OK, "1 group with events to read; workers have claimed some from each in the last 5m", []string{"select posthorn.define_group('default', 'g')", publish}},
 		"behind": {"groups", admin.Warn, "workers read group g of namespace default, but it is 1 event behind; the oldest was published 2h ago", []string{
 			"select posthorn.define_group('default', 'g')", publish, later, "update posthorn.cursors set at = posthorn.now()",
 		}},
@@ -213,6 +213,34 @@ func TestWordsOfTheDoctor(t *testing.T) {
 		var got string
 		if err := conn.QueryRow(t.Context(), "select "+sql).Scan(&got); err != nil || got != want {
 			t.Errorf("%s is %q, %v; want %q", sql, got, err, want)
+		}
+	}
+}
+
+// Roles of other names replace the three roles, if they have the same rights.
+func TestDoctorKnowsRolesThatReplaceOurs(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t), "begin") // never committed: it renames a role of the cluster
+	missing := func(statement string) (found string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+		if err := conn.QueryRow(t.Context(), "select coalesce(string_agg(found, ', '), '') from posthorn.examine_roles() where level <> 'ok'").Scan(&found); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	for _, step := range []struct{ statement, found string }{
+		{"alter role posthorn_publisher rename to shop_backend", ""},
+		{"revoke execute on function posthorn.publish_batch from shop_backend", "role posthorn_publisher does not exist"}, // posthorn_admin may publish, and replaces nothing
+		{"grant execute on all functions in schema posthorn to public", "role posthorn_publisher does not exist"},
+		{"select posthorn.grant_role('publisher', 'shop_backend')", ""},
+		{"revoke usage on schema posthorn from shop_backend", "role posthorn_publisher does not exist"},
+		{"select posthorn.grant_role('publisher', 'shop_backend'); revoke usage on schema posthorn from posthorn_consumer", "role posthorn_consumer lacks rights"},
+	} {
+		if found := missing(step.statement); found != step.found {
+			t.Errorf("after %s: got %q, want %q", step.statement, found, step.found)
 		}
 	}
 }

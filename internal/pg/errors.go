@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/posthorn/posthorn/schema"
 )
 
 // The kinds of errors that the SQL functions raise. Callers tell them apart with errors.Is.
@@ -71,14 +74,32 @@ func Refused(message, hint string) error {
 
 const insufficientPrivilege = "42501"
 
-// deniedError is a lack of rights, with the roles that have them.
-type deniedError struct{ error }
+// deniedError is a lack of rights. Its hint names the right, and the grant that gives it.
+type deniedError struct {
+	error
+	cause *pgconn.PgError
+}
 
 func (e deniedError) Unwrap() error { return e.error }
 
-func (deniedError) Hint() string {
-	return "grant posthorn_publisher, posthorn_consumer or posthorn_admin to the user of the database URL, as in: " +
-		"grant posthorn_publisher to app; docs/operations.md lists the rights of each"
+func (e deniedError) Hint() string {
+	_, denied, _ := strings.Cut(e.cause.Message, "permission denied for ")
+	kind, name, _ := strings.Cut(denied, " ")
+	if kind == "schema" && name == "posthorn" {
+		return "grant posthorn_publisher, posthorn_consumer or posthorn_admin to the user of the database URL, as in: " +
+			"grant posthorn_publisher to app; docs/operations.md lists the rights of each"
+	}
+	roles := schema.RolesFor(kind, name)
+	if len(roles) == 0 {
+		return "let the owner do it, or give the right to the user of the database URL"
+	}
+	right := "select on"
+	if kind == "function" {
+		right = "execute on function"
+	}
+	return fmt.Sprintf("the user of the database URL lacks %s posthorn.%s, which %s has: grant %s to app; "+
+		"if a role of yours replaces it: select posthorn.grant_role('%s', 'app')",
+		right, name, strings.Join(roles, " or "), roles[0], strings.TrimPrefix(roles[0], "posthorn_"))
 }
 
 // Translate puts a verb before an error, and turns the errors that SQL functions raise into
@@ -92,7 +113,7 @@ func Translate(verb string, err error) error {
 		if sentinel := sentinels[cause.Code]; sentinel != nil {
 			err = &Error{cause.Message, cause.Detail, sentinel, cause.Hint, cause}
 		} else if cause.Code == insufficientPrivilege {
-			err = deniedError{err}
+			err = deniedError{err, cause}
 		}
 	} else if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("the database did not answer in time: %w", err)

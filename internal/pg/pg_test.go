@@ -141,27 +141,73 @@ func diffEvents(t *testing.T, want, got []pg.Event) {
 	}
 }
 
-func TestARefusalNamesTheRoles(t *testing.T) {
+// A refusal names the right that is missing, and the grant that gives it, and no role that
+// the caller has.
+func TestARefusalNamesTheMissingRight(t *testing.T) {
 	t.Parallel()
 	conn, err := pgx.Connect(t.Context(), posthorntest.Database(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	role := fmt.Sprintf("nobody_%d", conn.PgConn().PID())
-	for _, sql := range []string{"create role " + role, "grant usage on schema posthorn to " + role, "set role " + role} {
+	user := fmt.Sprintf("app_%d", conn.PgConn().PID())
+	exec := func(sql string) {
+		t.Helper()
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err = admin.New(conn, "default").Redrive(t.Context(), admin.DeadLetterFilter{})
-	var hinted interface{ Hint() string }
-	if !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "posthorn_publisher") {
-		t.Errorf("got %v, with no hint that names a role", err)
+	exec("create role " + user)
+	defer func() {
+		exec("reset role")
+		exec("drop owned by " + user)
+		exec("drop role " + user)
+	}()
+	adm := admin.New(conn, "default")
+	define := func() error {
+		_, err := adm.DefineSchedule(t.Context(), admin.Schedule{Name: "nightly", Cron: "@daily", Type: "a"})
+		return err
 	}
-	for _, sql := range []string{"reset role", "drop owned by " + role, "drop role " + role} {
-		if _, err := conn.Exec(t.Context(), sql); err != nil {
-			t.Error(err)
+	redrive := func() error {
+		_, err := adm.Redrive(t.Context(), admin.DeadLetterFilter{})
+		return err
+	}
+	list := func() error {
+		_, err := adm.Schedules(t.Context())
+		return err
+	}
+	for _, c := range []struct {
+		has  string
+		do   func() error
+		want []string
+	}{
+		{"", define, []string{"grant posthorn_publisher, posthorn_consumer or posthorn_admin to"}},
+		{"posthorn_consumer", define, []string{"lacks execute on function posthorn.schedule,", "grant posthorn_publisher to app", "posthorn.grant_role('publisher', 'app')"}},
+		{"posthorn_publisher", redrive, []string{"lacks execute on function posthorn.redrive,", "grant posthorn_admin to app"}},
+		{"posthorn_consumer", list, []string{"lacks select on posthorn.schedules,", "grant posthorn_admin to app"}},
+	} {
+		if c.has != "" {
+			exec("grant " + c.has + " to " + user)
+		}
+		exec("set role " + user)
+		err := c.do()
+		exec("reset role")
+		if c.has != "" {
+			exec("revoke " + c.has + " from " + user)
+		}
+		var hinted interface{ Hint() string }
+		if !errors.As(err, &hinted) {
+			t.Errorf("%q: got %v, without a hint", c.has, err)
+			continue
+		}
+		hint := hinted.Hint()
+		for _, want := range c.want {
+			if !strings.Contains(hint, want) {
+				t.Errorf("%q: the hint is %q, without %q", c.has, hint, want)
+			}
+		}
+		if c.has != "" && strings.Contains(hint, c.has) {
+			t.Errorf("the hint names %s, which the caller has: %s", c.has, hint)
 		}
 	}
 }

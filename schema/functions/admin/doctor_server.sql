@@ -26,22 +26,36 @@ returns table (level text, namespace text, subject text, found text, advice text
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select 'warn', null, w.name, case when r.oid is null then format('role %s does not exist', w.name) else format('role %s lacks rights', w.name) end,
-    case when r.oid is null then 'migrate as a role that may create roles, or grant the same to a role of yours with posthorn.grant_role'
-      else 'as the owner of the schema: select posthorn.grant_role(''' || replace(w.name, 'posthorn_', '') || ''', ''' || w.name || ''')' end
-  from (values
-    ('posthorn_publisher', array['publish', 'publish_many', 'publish_batch']),
-    ('posthorn_consumer', array['claim', 'take', 'lease_events', 'settle', 'extend', 'release']),
-    ('posthorn_admin', array['define_group', 'seek', 'redrive', 'purge', 'tend', 'rebase', 'doctor'])) w (name, functions)
-  left join pg_roles r on r.rolname = w.name
-  where r.oid is null
-    or not has_schema_privilege(r.oid, 'posthorn', 'usage')
-    or (select count(*) = 0 or not bool_and(has_function_privilege(r.oid, p.oid, 'execute'))
-      from pg_proc p where p.pronamespace = 'posthorn'::regnamespace and p.proname = any (w.functions))
+  with kinds as (
+    select k.name, r.oid as role, array(
+      select p.oid from pg_proc p where p.pronamespace = 'posthorn'::regnamespace and p.proname = any (k.functions)) as needed
+    from (values
+      ('posthorn_publisher', array['publish', 'publish_many', 'publish_batch']),
+      ('posthorn_consumer', array['claim', 'take', 'lease_events', 'settle', 'extend', 'release']),
+      ('posthorn_admin', array['define_group', 'seek', 'redrive', 'purge', 'tend', 'rebase', 'doctor'])) k (name, functions)
+    left join pg_roles r on r.rolname = k.name
+  ), replaced as ( -- a role of another name has the same rights
+    select k.name
+    from kinds k
+    join pg_proc p on p.oid = any (k.needed)
+    cross join aclexplode(p.proacl) a
+    where k.role is null and a.privilege_type = 'EXECUTE' and a.grantee not in (0, p.proowner)
+      and not exists (select from kinds other where other.role = a.grantee)
+      and has_schema_privilege(a.grantee, 'posthorn', 'usage')
+    group by k.name, k.needed, a.grantee
+    having count(distinct p.oid) = cardinality(k.needed)
+  )
+  select 'warn', null, k.name, case when k.role is null then format('role %s does not exist', k.name) else format('role %s lacks rights', k.name) end,
+    case when k.role is null then 'migrate as a role that may create roles, or grant the same to a role of yours with posthorn.grant_role'
+      else 'as the owner of the schema: select posthorn.grant_role(''' || replace(k.name, 'posthorn_', '') || ''', ''' || k.name || ''')' end
+  from kinds k
+  where case when k.role is null then k.name not in (select r.name from replaced r)
+    else not has_schema_privilege(k.role, 'posthorn', 'usage') or cardinality(k.needed) = 0
+      or exists (select from unnest(k.needed) f where not has_function_privilege(k.role, f, 'execute')) end
   union all
-  select 'ok', null, null, 'posthorn_publisher, posthorn_consumer and posthorn_admin have their rights', null
+  select 'ok', null, null, 'publishers, consumers and admins have a role with their rights', null
 $$;
-comment on function posthorn.examine_roles() is 'The three roles: without them only the owner can use anything.';
+comment on function posthorn.examine_roles() is 'The three roles, or those that replace them: without one only the owner can use anything.';
 
 create or replace function posthorn.examine_cluster()
 returns table (level text, namespace text, subject text, found text, advice text)

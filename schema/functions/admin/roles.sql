@@ -29,6 +29,7 @@ declare
     'publish', 'publish_many', 'publish_to', 'publish_batch', 'publish_in_turn', 'publish_with_care', 'to_json', 'now', 'cancel_delayed',
     'append_event_log', 'namespace_id', 'first_used',
     'enqueue', 'enqueue_job', 'enqueue_many', 'enqueue_batch', 'get_job', 'job_status', 'cancel_job', 'change_job', 'delete_job',
+    'schedule', 'schedule_job', 'unschedule', 'next_run', 'next_runs',
     'register_node', 'touch_node_heartbeat',
     'confidential_streams', 'load_stream_keys', 'add_stream_key', 'use_stream_key'];
   consuming constant text[] := array[
@@ -49,8 +50,8 @@ declare
     'subscribe_with_sql', 'catch_up', 'define_namespace', 'delete_group', 'delete_import', 'pause_group', 'resume_group', 'seek', 'rebase', 'setting', 'maintain_events_table',
     'redrive', 'redrive_edited', 'purge', 'discard', 'recover', 'list_dead_letters', 'brief_dead_letters', 'dead_letter_ids', 'matching_dead_letters', 'dead_letter_reasons', 'event_story', 'count_dead_letters', 'dead_letter_envelopes',
     'queue_name_for_namespace', 'dead_letter_queue_name_for_namespace',
-    'schedule', 'schedule_job', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule_now', 'run_scheduled_task',
-    'fire_schedules', 'next_run', 'next_runs', 'use_pg_cron', 'pg_cron_job_name',
+    'pause_schedule', 'resume_schedule', 'run_schedule_now', 'run_scheduled_task',
+    'fire_schedules', 'use_pg_cron', 'pg_cron_job_name',
     'rebuild_projection', 'begin_replacement', 'replacement_name', 'finish_replacement', 'abandon_replacement',
     'push_table_changes', 'stop_table_changes', 'check_pushed_table', 'check_push', 'make_push_trigger', 'drop_push_trigger',
     'push_settings', 'publish_changes',

@@ -195,17 +195,17 @@ func TestUnarchivedIsQuick(t *testing.T) {
 
 // The days of an archive's parts and the bounds of a partition are compared although a
 // partition may be a part of a day.
-func TestRetentionWaitsForTheArchiveOfAnHour(t *testing.T) {
+func TestRetentionWaitsForTheArchiveOfAPartOfADay(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.keepADay()
-	s.exec("update posthorn.config set value = '1 hour' where key = 'partition_interval'")
+	s.exec("update posthorn.config set value = '12 hours' where key = 'partition_interval'")
 	s.turnClock(70 * 24 * time.Hour)
 	s.maintain()
 	s.exec("select posthorn.publish('default', 'x', stream => 'orders') from generate_series(1, 10)")
 	a := s.archive()
 	s.exec("update posthorn.archives set segment_age = '1 day'")
-	s.turnClock(longAfter)
+	s.turnClock(73 * 24 * time.Hour)
 	for range 3 { // also the end of its target
 		s.exec("select posthorn.plan_archive($1)", a)
 	}

@@ -200,12 +200,14 @@ func TestRetentionWaitsForTheArchiveOfAPartOfADay(t *testing.T) {
 	s := database(t)
 	s.keepADay()
 	s.exec("update posthorn.config set value = '12 hours' where key = 'partition_interval'")
-	s.turnClock(70 * 24 * time.Hour)
+	now := value[time.Time](s, "select posthorn.now()")
+	morning := now.UTC().Truncate(24 * time.Hour).Add(70*24*time.Hour + 2*time.Hour)
+	s.turnClock(morning.Sub(now)) // so that the partition ends in the day in which it begins
 	s.maintain()
 	s.exec("select posthorn.publish('default', 'x', stream => 'orders') from generate_series(1, 10)")
 	a := s.archive()
 	s.exec("update posthorn.archives set segment_age = '1 day'")
-	s.turnClock(73 * 24 * time.Hour)
+	s.turnClock(morning.Sub(now) + 3*24*time.Hour)
 	for range 3 { // also the end of its target
 		s.exec("select posthorn.plan_archive($1)", a)
 	}
@@ -214,6 +216,8 @@ func TestRetentionWaitsForTheArchiveOfAPartOfADay(t *testing.T) {
 	equal(t, "events that the archive has yet to write", value[int](s, "select count(*)::int from posthorn.events"), 10)
 	s.exec("update posthorn.archives set segment_age = '0'")
 	s.exec("select posthorn.plan_archive($1)", a)
+	s.maintain()
+	equal(t, "events of a segment that is not written", value[int](s, "select count(*)::int from posthorn.events"), 10)
 	s.writeSegments(a)
 	if s.maintain(); value[int](s, "select count(*)::int from posthorn.events") != 0 {
 		t.Errorf("the archive has all, and the partition is kept: before %q, now %q", report, s.maintain())

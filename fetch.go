@@ -129,7 +129,9 @@ func (g *Group) prepareFetch(ctx context.Context) error {
 	}
 	s.settled = make(chan struct{}, 1)
 	s.leases = &fetched.Group{
-		Leases: g.client.fetched, Pool: g.client.control, Name: g.name, LeaseFor: g.config.LeaseFor, Blocks: g.blocks(),
+		Leases: g.client.fetched, Pool: g.client.control, Name: g.name, LeaseFor: g.config.LeaseFor,
+		// Until the group has our order, its present one may ask for blocking.
+		Blocks:  g.blocks() || g.awaitedOrder() != nil && !g.config.SetAside,
 		Metrics: g.metrics, Log: g.client.log,
 		Ended: func() { // events that waited for the lease can be taken
 			select {

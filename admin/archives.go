@@ -29,7 +29,7 @@ type ArchiveStatus struct {
 }
 
 var archives = kind[ArchiveStatus]{"archive", `
-	select *, coalesce(extract(epoch from posthorn.now() - lag_since), 0) as lag_seconds, ` + seenError("group", "name") + `
+	select *, coalesce(extract(epoch from posthorn.now() - lag_since), 0) as lag_seconds, ` + seenError("group", "archive_status.name") + `
 	from posthorn.archive_status
 	where namespace = $1::text and name = coalesce($2::text, name)
 	order by name`, "See: posthorn archive list"}

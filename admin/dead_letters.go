@@ -107,6 +107,9 @@ type EventChapter struct {
 // EventStory returns the stories of an event in the groups in which it is retried or
 // dead. Groups that have finished with it keep no story.
 func (a *Admin) EventStory(ctx context.Context, event int64) ([]EventChapter, error) {
+	if err := a.seeEvent(ctx, event); err != nil {
+		return nil, err
+	}
 	type row struct {
 		Group        string          `db:"group_name"`
 		Subscription string          `db:"subscription"`
@@ -297,7 +300,7 @@ func (a *Admin) Discard(ctx context.Context, filter DeadLetterFilter) (int64, er
 	if err != nil {
 		return 0, pg.Translate("discard dead letters", err)
 	}
-	return changed[int64](ctx, a, whatever, entry{"discard-dead-letters", filter.Group, filter},
+	return changed[int64](ctx, a, anyStream, entry{"discard-dead-letters", filter.Group, filter},
 		"select posthorn.discard($1::text, $2::text, $3::jsonb, $4::text)", a.namespace, pg.Optional(filter.Group), document, pg.Optional(a.actor))
 }
 
@@ -317,7 +320,7 @@ func (a *Admin) RedriveEdited(ctx context.Context, id int64, payload json.RawMes
 			return 0, cmp.Or(err, pg.NotFound(fmt.Sprintf("there is no dead letter %d", id), "It may have been redriven or purged."))
 		}
 	}
-	_, err = a.recorded(ctx, whatever, entry{"redrive-edited-dead-letter", strconv.FormatInt(id, 10), nil}, func(db DB) (n int64, err error) {
+	_, err = a.recorded(ctx, anyStream, entry{"redrive-edited-dead-letter", strconv.FormatInt(id, 10), nil}, func(db DB) (n int64, err error) {
 		event, err = pg.Value[int64](ctx, db, "redrive edited dead letter", "select posthorn.redrive_edited($1::text, $2::bigint, $3::json, $4::text)",
 			a.namespace, id, string(payload), pg.Optional(a.actor))
 		return 1, err
@@ -330,5 +333,5 @@ func (a *Admin) onDeadLetters(ctx context.Context, name, sql string, filter Dead
 	if err != nil {
 		return 0, pg.Translate(name, err)
 	}
-	return changed[int64](ctx, a, whatever, entry{name, filter.Group, filter}, sql, a.namespace, pg.Optional(filter.Group), document)
+	return changed[int64](ctx, a, anyStream, entry{name, filter.Group, filter}, sql, a.namespace, pg.Optional(filter.Group), document)
 }

@@ -100,23 +100,25 @@ func (a *Admin) CursorAt(ctx context.Context, at Moment) (string, error) {
 // events: the end of the log was reached for now. Payloads of confidential streams stay
 // sealed, since a caller may want few of the events.
 func (a *Admin) ReadEvents(ctx context.Context, cursor string, limit int) (events []Event, next string, err error) {
-	found, next, err := pg.ReadEvents(ctx, a.db, a.namespace, cursor, limit)
-	if err != nil {
-		return nil, "", err
-	}
-	for _, e := range found {
-		if !a.Reads(e.Stream) {
-			continue
+	for {
+		found, next, err := pg.ReadEvents(ctx, a.db, a.namespace, cursor, limit)
+		if err != nil {
+			return nil, "", err
 		}
-		events = append(events, Event{
-			ID: e.ID, Stream: e.Stream, Type: e.Type, Key: e.Key, Tags: e.Tags, Payload: e.Payload, Metadata: e.Metadata,
-			PublishedAt: e.PublishedAt,
-		})
+		for _, e := range found {
+			if !a.Reads(e.Stream) {
+				continue
+			}
+			events = append(events, Event{
+				ID: e.ID, Stream: e.Stream, Type: e.Type, Key: e.Key, Tags: e.Tags, Payload: e.Payload, Metadata: e.Metadata,
+				PublishedAt: e.PublishedAt,
+			})
+		}
+		if len(events) > 0 || len(found) == 0 {
+			return events, next, nil
+		}
+		cursor = next // none of them exists for the caller
 	}
-	if len(events) == 0 && len(found) > 0 { // none of them exists for the caller
-		return a.ReadEvents(ctx, next, limit)
-	}
-	return events, next, nil
 }
 
 // BriefEvent is an event with no more than the beginning of its payload.

@@ -90,8 +90,9 @@ type thing struct {
 	anything   bool   // all things that a filter selects
 }
 
-// A change to something that belongs to no stream, such as a job, is about nothing.
-var nothing, whatever = thing{}, thing{anything: true}
+// noStream is for changes to things without a stream, such as jobs; anyStream is for changes
+// to all that a filter selects.
+var noStream, anyStream = thing{}, thing{anything: true}
 
 func aStream(name string) thing   { return thing{kind: "stream", name: name} }
 func aSchedule(name string) thing { return thing{kind: "schedule", name: name} }

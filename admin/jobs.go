@@ -111,7 +111,7 @@ func (a *Admin) JobLog(ctx context.Context, id int64) ([]JobEntry, error) {
 // that waits for its next attempt. A job that has failed for good has all its retries
 // again. The worker loses the job.
 func (a *Admin) ResetJob(ctx context.Context, id int64, reason string) error {
-	return a.change(ctx, nothing, entry{"reset-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason}}, "select posthorn.reset_job($1::bigint, $2::text, $3::text)",
+	return a.change(ctx, noStream, entry{"reset-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason}}, "select posthorn.reset_job($1::bigint, $2::text, $3::text)",
 		id, pg.Optional(pg.Storable(reason)), a.namespace)
 }
 
@@ -119,7 +119,7 @@ func (a *Admin) ResetJob(ctx context.Context, id int64, reason string) error {
 // job ends within seconds, and reports of the worker are refused. Cancelling again changes
 // nothing.
 func (a *Admin) CancelJob(ctx context.Context, id int64, reason string) error {
-	return a.change(ctx, nothing, entry{"cancel-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason}}, "select posthorn.cancel_job($1::bigint, $2::text, $3::text)",
+	return a.change(ctx, noStream, entry{"cancel-job", strconv.FormatInt(id, 10), map[string]string{"reason": reason}}, "select posthorn.cancel_job($1::bigint, $2::text, $3::text)",
 		id, pg.Optional(pg.Storable(reason)), a.namespace)
 }
 
@@ -132,14 +132,14 @@ type JobChange struct {
 
 // ChangeJob changes a job that no worker has taken yet.
 func (a *Admin) ChangeJob(ctx context.Context, id int64, c JobChange) error {
-	return a.change(ctx, nothing, entry{"change-job", strconv.FormatInt(id, 10), map[string]any{"priority": c.Priority, "run_at": pg.Optional(c.RunAt)}}, `
+	return a.change(ctx, noStream, entry{"change-job", strconv.FormatInt(id, 10), map[string]any{"priority": c.Priority, "run_at": pg.Optional(c.RunAt)}}, `
 		select posthorn.change_job($1::bigint, $2::json, $3::int, $4::timestamptz, $5::text)`,
 		id, pg.Document(c.Payload), c.Priority, pg.Optional(c.RunAt), a.namespace)
 }
 
 // DeleteJob deletes a job that no worker has taken yet.
 func (a *Admin) DeleteJob(ctx context.Context, id int64) error {
-	return a.change(ctx, nothing, entry{"delete-job", strconv.FormatInt(id, 10), nil}, "select posthorn.delete_job($1::bigint, $2::text)", id, a.namespace)
+	return a.change(ctx, noStream, entry{"delete-job", strconv.FormatInt(id, 10), nil}, "select posthorn.delete_job($1::bigint, $2::text)", id, a.namespace)
 }
 
 // JobLimit limits the jobs with a tag that may run, over all workers. Zero allows any
@@ -160,19 +160,19 @@ func (a *Admin) SetJobLimit(ctx context.Context, tag string, l JobLimit) error {
 		n = max(n, 0)
 		return &n
 	}
-	return a.change(ctx, nothing, entry{"set-job-limit", tag, l}, "select posthorn.set_job_limit($1::text, $2::text, $3::int, $4::int, $5::text::interval)",
+	return a.change(ctx, noStream, entry{"set-job-limit", tag, l}, "select posthorn.set_job_limit($1::text, $2::text, $3::int, $4::int, $5::text::interval)",
 		a.namespace, tag, most(l.MaxRunning), most(l.MaxStarted), pg.OptionalPeriod(pg.Optional(l.Period)))
 }
 
 // PauseJobTag stops jobs with a tag from being handed out until [Admin.ResumeJobTag].
 // Workers keep the jobs that they have.
 func (a *Admin) PauseJobTag(ctx context.Context, tag string) error {
-	return a.change(ctx, nothing, entry{"pause-job-tag", tag, nil}, "select posthorn.pause_job_tag($1::text, $2::text)", a.namespace, tag)
+	return a.change(ctx, noStream, entry{"pause-job-tag", tag, nil}, "select posthorn.pause_job_tag($1::text, $2::text)", a.namespace, tag)
 }
 
 // ResumeJobTag ends the pause of a tag, and reports whether the tag was paused.
 func (a *Admin) ResumeJobTag(ctx context.Context, tag string) (bool, error) {
-	return changed[bool](ctx, a, nothing, entry{"resume-job-tag", tag, nil}, "select posthorn.resume_job_tag($1::text, $2::text)", a.namespace, tag)
+	return changed[bool](ctx, a, noStream, entry{"resume-job-tag", tag, nil}, "select posthorn.resume_job_tag($1::text, $2::text)", a.namespace, tag)
 }
 
 // JobLimitStatus is a tag that is paused or has limits, with the number of its jobs that

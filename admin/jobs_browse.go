@@ -69,7 +69,7 @@ func (a *Admin) SteerJobs(ctx context.Context, action, status string, tags []str
 		Next *int64 `db:"next"`
 		Jobs int64  `db:"jobs"`
 	}
-	_, err = a.recorded(ctx, nothing, entry{action + "-jobs", status, map[string]any{"tags": tags}}, func(db DB) (int64, error) {
+	_, err = a.recorded(ctx, noStream, entry{action + "-jobs", status, map[string]any{"tags": tags}}, func(db DB) (int64, error) {
 		found, err := rows[part](ctx, db, action+" jobs", "select * from posthorn.steer_jobs($1::text, $2::text, $3::text, $4::text[], $5::bigint, $6::bigint, $7::text)",
 			a.namespace, action, status, list(tags), after, last, pg.Optional(pg.Storable(reason)))
 		if err != nil {

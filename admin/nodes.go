@@ -45,7 +45,7 @@ func (a *Admin) Nodes(ctx context.Context) ([]NodeStatus, error) {
 // RemoveNode removes a node that is known to be dead, gives back its leases, and returns
 // their number. The node need not be registered.
 func (a *Admin) RemoveNode(ctx context.Context, node string) (int64, error) {
-	return a.recorded(ctx, nothing, entry{"remove-node", node, nil}, func(db DB) (int64, error) {
+	return a.recorded(ctx, noStream, entry{"remove-node", node, nil}, func(db DB) (int64, error) {
 		return pg.RemoveNode(ctx, db, a.namespace, node)
 	})
 }

@@ -34,7 +34,7 @@ func (a *Admin) CreateToken(ctx context.Context, t NewToken) (Token, error) {
 	if t.AllNamespaces {
 		namespace = nil
 	}
-	id, err := changed[int](ctx, a, nothing, entry{"create-token", t.Name, map[string]any{"prefix": made.Prefix, "scopes": t.Scopes}}, `
+	id, err := changed[int](ctx, a, noStream, entry{"create-token", t.Name, map[string]any{"prefix": made.Prefix, "scopes": t.Scopes}}, `
 		select posthorn.create_token($1::text, $2::bytea, $3::text, $4::text[], $5::text, $6::text[], $7::timestamptz)`,
 		t.Name, hash[:], made.Prefix, list(t.Scopes), namespace, list(t.Streams), pg.Optional(t.ExpiresAt))
 	return Token{ID: id, Prefix: made.Prefix, Secret: made.Secret}, err
@@ -73,13 +73,13 @@ func (a *Admin) tokens(ctx context.Context, namespace *string) ([]TokenStatus, e
 
 // RevokeToken revokes an API token for good, and reports whether it was valid until now.
 func (a *Admin) RevokeToken(ctx context.Context, id int) (bool, error) {
-	return changed[bool](ctx, a, nothing, entry{"revoke-token", strconv.Itoa(id), nil}, "select posthorn.revoke_token($1::int)", id)
+	return changed[bool](ctx, a, noStream, entry{"revoke-token", strconv.Itoa(id), nil}, "select posthorn.revoke_token($1::int)", id)
 }
 
 // RevokeTokens revokes the API tokens of every namespace, and returns how many were not
 // revoked before. If open, it deletes them, so that requests need none.
 func (a *Admin) RevokeTokens(ctx context.Context, open bool) (int64, error) {
-	return changed[int64](ctx, a, nothing, entry{"revoke-tokens", "", nil}, "select posthorn.revoke_tokens($1::bool)", open)
+	return changed[int64](ctx, a, noStream, entry{"revoke-tokens", "", nil}, "select posthorn.revoke_tokens($1::bool)", open)
 }
 
 // TokensRequired reports whether requests need an API token: whether one was ever

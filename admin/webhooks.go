@@ -243,7 +243,7 @@ type WebhookAttempt struct {
 	Outcome    string    `json:"outcome"`           // delivered, retry, dead or disabled
 	Error      string    `json:"error,omitempty"`   // why it failed
 	Excerpt    string    `json:"excerpt,omitempty"` // of the answer's body
-	RequestID  string    `json:"request_id"`        // the webhook-id that the event has alone, and that those of batches contain
+	RequestID  string    `json:"request_id"`        // the webhook-id of a request with this event alone
 }
 
 // WebhookAttempts returns requests to a webhook, or for an event, newest first.

@@ -92,7 +92,9 @@ func (s *Server) serveMetrics() {
 			return newProblem(http.StatusForbidden, "this server has no metrics of namespace "+c.namespace, "Use a token of the namespace that the server was started for.")
 		}
 		a := s.admin(c)
-		stats, err := s.statsOf(r.Context(), a)
+		ctx, cancel := context.WithTimeout(r.Context(), metrics.Timeout) // for all queries together
+		defer cancel()
+		stats, err := s.statsOf(ctx, a)
 		if err != nil {
 			s.log.Warn("cannot collect the counters of handlers", "error", err)
 		}
@@ -100,7 +102,7 @@ func (s *Server) serveMetrics() {
 			Namespace: c.namespace, Groups: a.Groups, Imports: a.Imports, Webhooks: a.Webhooks, Stats: func() []posthorn.GroupStats { return stats },
 			Timeout: metrics.Timeout, Logger: s.log,
 		}
-		text := metrics.Text(slices.Concat(source.Collect(r.Context()), s.traffic.families(), s.gauges()))
+		text := metrics.Text(slices.Concat(source.Collect(ctx), s.traffic.families(), s.gauges()))
 		w.Header().Set("Content-Type", metrics.ContentType)
 		_, _ = w.Write(text) // an error means that the client disconnected
 		return nil
@@ -110,8 +112,6 @@ func (s *Server) serveMetrics() {
 // statsOf returns the counters of this process, of groups and handlers that exist for the
 // caller.
 func (s *Server) statsOf(ctx context.Context, a *admin.Admin) ([]posthorn.GroupStats, error) {
-	ctx, cancel := context.WithTimeout(ctx, metrics.Timeout)
-	defer cancel()
 	isHidden, err := a.HiddenHandlers(ctx)
 	if err != nil {
 		return nil, err

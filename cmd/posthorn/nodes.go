@@ -28,8 +28,9 @@ var nodesList = listCommand[admin.NodeStatus]{
 
 LEASES is the number of batches of events that a node works on, and HANDLERS are
 its handlers, as group/handler. STATE is alive, silent while a heartbeat is
-overdue, or stale: a process that was killed is silent after 45 seconds. --json also has the patterns of each handler, and
-the description and metadata of the node.`,
+overdue, or stale: a process that was killed is silent after 45 seconds. --json
+also has the patterns of each handler, and the description and metadata of the
+node.`,
 		example: `  posthorn nodes list
   posthorn nodes list --namespace shop --json`,
 	},

@@ -69,11 +69,11 @@ func (s *server) restore(ctx context.Context) error {
 	if !s.changed {
 		return nil
 	}
-	s.changed = false
-	if _, err := s.admin.Exec(ctx, "drop database "+s.template+" with (force)"); err != nil {
+	if _, err := s.admin.Exec(ctx, "drop database if exists "+s.template+" with (force)"); err != nil {
 		return err
 	}
 	_, err := s.admin.Exec(ctx, "create database "+s.template+" template "+pristine+" strategy file_copy allow_connections false")
+	s.changed = err != nil
 	return err
 }
 

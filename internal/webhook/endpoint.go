@@ -79,8 +79,8 @@ const (
 // soon, or others come before them.
 func (e *endpoint) mustWait() bool { return e.backlog || e.isBusy() }
 
-// isBusy reports whether the endpoint has no room for new events. An ordered one has, while
-// all that it is owed waits for its time: events of other keys need not.
+// isBusy reports whether the endpoint has no room for new events. An ordered endpoint has room
+// while none of its retries is due, since events of other keys can be sent.
 func (e *endpoint) isBusy() bool {
 	return e.Rests || e.backlog && !e.nothingDue || e.CatchingUp && e.Ordered || e.wait() > soon ||
 		e.Failures >= failsOften && e.running+len(e.queue) > 0

@@ -201,7 +201,7 @@ func (k *kind) settled(j *Job, err error) {
 	_, ending := j.state()
 	switch {
 	case errors.Is(err, pg.ErrLeaseLost) && ending:
-		k.Log.Warn("a handler completed its job and did not succeed: the job stays completed", "job", j.ID, "attempt", j.Attempt)
+		k.Log.Warn("a handler completed its job in a transaction and returned an error: the job is completed, or was taken away if that transaction did not commit", "job", j.ID, "attempt", j.Attempt)
 	case errors.Is(err, pg.ErrLeaseLost):
 		k.reportLost(j, err)
 	case err != nil:

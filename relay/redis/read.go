@@ -311,7 +311,7 @@ func (h streamHead) lossAfter(at position) error {
 	switch {
 	case !h.counted || !at.counted || h.count > at.count:
 		return posthorn.ErrTrimmed
-	case h.count < at.count: // all entries are after the position, and are counted as before it
+	case h.count < at.count: // the new stream has added fewer entries than were read from the old one
 		return errNewStream
 	}
 	return nil

@@ -34,9 +34,8 @@ type Request struct {
 	At        time.Time // the timestamp of the signature
 }
 
-// ID is the webhook-id of a request with some events of a log, in the order of its body. By that of a single event
-// receivers recognise an event that they have had. It can be read in that of every batch, since a batch that has failed may
-// be sent again in another cut.
+// ID is the webhook-id of a request: the log, and the ids of its events in the order of the body. Receivers remember the id
+// of each event, as if it came alone, because events of a batch that failed may come again in other batches.
 func ID(origin string, events ...pg.Event) string {
 	hash := sha256.Sum256([]byte(origin))
 	id := "msg_" + hex.EncodeToString(hash[:6])

@@ -186,6 +186,7 @@ as $$
 declare
   g posthorn.groups := posthorn.group_named(resume_group.namespace, group_name);
 begin
+  perform posthorn.lock_group(w.group_id) from posthorn.webhook_groups w where w.group_id = g.id; -- first, as change_webhook does
   update posthorn.groups x set paused = false where x.id = g.id and x.paused;
   if found then
     perform posthorn.resume_webhooks(g.id);

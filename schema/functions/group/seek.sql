@@ -21,7 +21,9 @@ begin
   perform posthorn.lock_group(g.id);
   was := posthorn.newest_cursor(g.id);
   sight := posthorn.look();
-  left_out := posthorn.unread_ids(was, g.namespace_id) + posthorn.held_ids(g.id);
+  if exists (select from posthorn.relays r where r.group_id = g.id) then
+    left_out := posthorn.unread_ids(was, g.namespace_id) + posthorn.held_ids(g.id);
+  end if;
   -- Workers lose their leases; retries stay.
   delete from posthorn.leases l where l.group_id = g.id;
   update posthorn.retries r set lease_id = null where r.group_id = g.id and r.lease_id is not null;

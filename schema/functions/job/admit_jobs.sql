@@ -1,6 +1,6 @@
--- A claim that only wants jobs of limited tags waits for its turn before it takes anything. Others take jobs first, and
--- put the limited ones back if the lock is not to be had within some milliseconds.
-create or replace function posthorn.pick_within_limits(c posthorn.job_claim, alone boolean)
+-- A claim that only wants jobs of limited tags has waited for its turn in pick_jobs. Others take jobs first, and put the
+-- limited ones back if the lock is not to be had within some milliseconds.
+create or replace function posthorn.pick_within_limits(c posthorn.job_claim)
 returns posthorn.picked_jobs
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -17,12 +17,11 @@ declare
   picked posthorn.picked_jobs;
   new posthorn.picked_jobs;
 begin
-  if pick_within_limits.alone and posthorn.wants_limited_jobs(c) then
-    perform posthorn.await_job_limits(ns);
-    c.at := posthorn.now();
-  end if;
   perform posthorn.return_jobs(c.at);
-  if exists (select from posthorn.job_openings o where o.namespace_id = ns and o.at <= c.at) and posthorn.try_job_limits(ns, 1) then
+  if current_setting('transaction_isolation') = 'read committed' -- others may claim jobs without limits
+    and exists (select from posthorn.job_openings o where o.namespace_id = ns and o.at <= c.at)
+    and posthorn.try_job_limits(ns, 1)
+  then
     perform posthorn.open_job_tags(ns, c.at);
   end if;
   for round in 1..8 loop
@@ -40,7 +39,7 @@ begin
   end if;
   return picked;
 end $$;
-comment on function posthorn.pick_within_limits(posthorn.job_claim, boolean) is
+comment on function posthorn.pick_within_limits(posthorn.job_claim) is
   'Does the work of take_ready_jobs where some tags have limits: parks the jobs that are held back, and looks further.';
 
 create or replace function posthorn.wants_limited_jobs(c posthorn.job_claim)

@@ -68,7 +68,11 @@ begin
     _ := posthorn.namespace_id(pick_jobs.namespace); -- raises
   end if;
   if limited then
-    picked := posthorn.pick_within_limits(c, alone);
+    if alone and posthorn.wants_limited_jobs(c) then
+      perform posthorn.await_job_limits(c.namespace_id);
+      c.at := posthorn.now();
+    end if;
+    picked := posthorn.pick_within_limits(c);
   else
     _ := posthorn.return_jobs(c.at);
     picked := posthorn.take_ready_jobs(c);

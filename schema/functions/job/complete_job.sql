@@ -101,9 +101,10 @@ begin
       'COMPLETED', complete_jobs.worker, h.started_at, h.started_log, h.execution_time_ms, h.progress
     from held h
   )
-  select array_agg(h.job), array_agg(h.job) filter (where h.attempt > 1), exists (select from posthorn.running_tags)
-  into done, again, limited
+  select array_agg(h.job), array_agg(h.job) filter (where h.attempt > 1)
+  into done, again
   from held h;
+  limited := exists (select from posthorn.running_tags); -- set_job_limit may have noted the jobs while their rows were awaited
   if again is not null then
     delete from posthorn.retried_jobs s where s.job = any (again);
   end if;

@@ -123,15 +123,17 @@ language sql
 set search_path = pg_catalog, pg_temp
 as $$
   insert into posthorn.job_openings (namespace_id, tag, at)
-  select l.namespace_id, l.tag, coalesce((
-    select min(s.at) from posthorn.job_starts s
-    where s.namespace_id = l.namespace_id and s.tag = l.tag and s.at > reopen_in_time.at - l.period), reopen_in_time.at) + l.period
+  select l.namespace_id, l.tag, n.at
   from posthorn.job_limits l
+  cross join lateral (
+    select coalesce((
+      select min(s.at) from posthorn.job_starts s
+      where s.namespace_id = l.namespace_id and s.tag = l.tag and s.at > reopen_in_time.at - l.period), reopen_in_time.at) + l.period as at) n
   where l.namespace_id = reopen_in_time.namespace_id and l.tag = any (reopen_in_time.tags) and l.paused_at is null and l.period is not null
     and exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag)
     and not exists (
       select from posthorn.job_openings o
-      where o.namespace_id = l.namespace_id and o.tag = l.tag and o.at > reopen_in_time.at)
+      where o.namespace_id = l.namespace_id and o.tag = l.tag and o.at > reopen_in_time.at and o.at <= n.at)
 $$;
 comment on function posthorn.reopen_in_time(int, text[], timestamptz) is
   'Lets claims look for parked jobs of tags again when the first of their starts is a period ago.';

@@ -5,7 +5,8 @@
 -- A transaction that counts the jobs of limited tags holds the lock of the namespace's limits until it ends: no more
 -- jobs are taken than allowed. Claims and changes of limits do so, ends of jobs do not. Nobody waits for the lock while
 -- holding a lock that others may wait for: a claim waits only if its transaction has done nothing before, and tries
--- otherwise. Changes of limits first wait for each other, and lock no row that an end of a job has locked.
+-- otherwise. Changes of limits first wait for each other, and lock no row that an end of a job has locked; call them in a
+-- transaction of their own, since one that holds other locks may wait for them in a circle.
 
 create or replace function posthorn.set_job_limit(
   namespace text, tag text, max_running int default null, max_started int default null, period interval default null

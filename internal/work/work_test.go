@@ -527,7 +527,7 @@ func TestHandlerFailsAfterItHasCompletedItsJob(t *testing.T) {
 	})
 	(&world{&testworld.World{Client: ph, T: t, URL: w.URL}}).Start()
 	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail})[0]
-	await.True(t, "it is logged", func() bool { return strings.Contains(log.String(), "the job stays completed") })
+	await.True(t, "it is logged", func() bool { return strings.Contains(log.String(), "the job is completed") })
 	if s := w.story(id); s != "PICKED COMPLETED" || strings.Contains(log.String(), "lost") {
 		t.Errorf("the log of the job says %s; logged:\n%s", s, log.String())
 	}

@@ -4,48 +4,318 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testguide"
+	"github.com/posthorn/posthorn/internal/testredis"
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/seal/keeper"
 )
 
-// The commands and statements in the documentation work as they are printed there.
-
-type snippet struct{ language, text string }
-
-var fence = regexp.MustCompile("(?ms)^```(sh|sql)\n(.*?)^```$")
-
-func snippets(t *testing.T, file string) []snippet {
-	t.Helper()
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []snippet
-	for _, match := range fence.FindAllStringSubmatch(string(page), -1) {
-		found = append(found, snippet{match[1], match[2]})
-	}
-	return found
+// guide is a page whose commands and statements run as they are printed there, as a user
+// with the rights that the page names.
+type guide struct {
+	*testing.T
+	page     string
+	database string // with the rights of the owner
+	conn     *pgx.Conn
+	user     *testguide.User
+	session  *pgx.Conn    // of the user
+	broken   atomic.Value // what a program in the background said before it failed
 }
 
+func newGuide(t *testing.T, page string) *guide {
+	t.Helper()
+	g := &guide{T: t, page: page, database: posthorntest.Database(t)}
+	g.conn = connectTo(t, g.database)
+	g.user = testguide.NewUser(t, g.database)
+	g.session = connectTo(t, g.user.With(""))
+	return g
+}
+
+// server runs posthorn serve as another user, with the rights that the page names first.
+func (g *guide) server(args ...string) *process {
+	g.Helper()
+	return startPosthorn(g.T, testguide.NewUser(g.T, g.database).With(g.examples()[0].Needs), append([]string{"serve"}, args...)...)
+}
+
+func (g *guide) examples() []testguide.Example {
+	g.Helper()
+	return testguide.Examples(g.T, g.page)
+}
+
+// follow runs the examples in order. replace has pairs of texts: old, new.
+func (g *guide) follow(replace ...string) {
+	g.Helper()
+	replacer := strings.NewReplacer(replace...)
+	for _, e := range g.examples() {
+		e.Text = replacer.Replace(e.Text)
+		g.run(e)
+	}
+}
+
+func (g *guide) run(e testguide.Example) {
+	g.Helper()
+	switch e.Language {
+	case "sql":
+		session := g.session
+		if g.user.With(e.Needs); e.Needs == testguide.Owner {
+			session = g.conn
+		}
+		typed(g.T, session, e.Text)
+	case "sh":
+		if output, err := g.command(e).CombinedOutput(); err != nil {
+			g.Fatalf("%s%s%v", e.Text, output, err)
+		}
+	}
+}
+
+func (g *guide) command(e testguide.Example) *exec.Cmd {
+	g.Helper()
+	cmd := exec.Command("sh", "-e", "-c", e.Text)
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+g.user.With(e.Needs))
+	return cmd
+}
+
+// background runs a command that does not end by itself. stop interrupts it.
+func (g *guide) background(e testguide.Example) (stop func()) {
+	g.Helper()
+	e.Text = "exec " + e.Text // so that the interrupt is for the program
+	cmd := g.command(e)
+	var said lockedBuffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		g.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		err := cmd.Wait()
+		if err != nil {
+			g.broken.Store(fmt.Sprintf("%s%s%v", e.Text, said.String(), err))
+		}
+		ended <- err
+	}()
+	stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := <-ended; err != nil {
+			g.Error(g.broken.Load())
+		}
+	})
+	g.Cleanup(stop)
+	return stop
+}
+
+// eventually waits until something holds, or a program in the background has failed.
+func (g *guide) eventually(what string, holds func() bool) {
+	g.Helper()
+	await.True(g.T, what, func() bool {
+		if text := g.broken.Load(); text != nil {
+			g.Fatal(text)
+		}
+		return holds()
+	})
+}
+
+// holds asks the database, as the owner.
+func (g *guide) holds(query string) func() bool {
+	return func() (holds bool) {
+		if err := g.conn.QueryRow(g.Context(), query).Scan(&holds); err != nil {
+			g.Fatal(err)
+		}
+		return holds
+	}
+}
+
+// guides has, for each page with commands or statements, how they are run.
+var guides = map[string]func(g *guide){
+	"access.md":        followAccess,
+	"archive.md":       followArchive,
+	"groups.md":        followWithBilling,
+	"http.md":          func(g *guide) { g.follow("http://"+defaultListen, g.server().url) },
+	"import.md":        followImport,
+	"jobs.md":          followWithBilling,
+	"nodes.md":         func(g *guide) { g.follow() },
+	"observe.md":       func(g *guide) { g.follow() },
+	"operations.md":    followOperations,
+	"project.md":       followProject,
+	"publish.md":       followPublish,
+	"read.md":          followWithBilling,
+	"relay.md":         followRelay,
+	"schedule.md":      func(g *guide) { g.follow(" --with-pg-cron", "") }, // TestMigrateWithPgCron has an extension
+	"sealing.md":       followSealing,
+	"stream.md":        nil, // in package server
+	"subscribe.md":     followWithBilling,
+	"table-changes.md": func(g *guide) { g.follow() },
+	"webhooks.md":      followWebhooks,
+}
+
+func TestGuides(t *testing.T) {
+	t.Parallel()
+	for _, page := range testguide.Guides(t, "../../docs", "sh", "sql") {
+		name := filepath.Base(page)
+		follow, ok := guides[name]
+		if !ok {
+			t.Errorf("say in guides how the examples of %s are run", name)
+		}
+		if follow == nil {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			follow(newGuide(t, page))
+		})
+	}
+}
+
+func followWithBilling(g *guide) {
+	g.user.Exec("select posthorn.define_group('default', 'billing')")
+	g.follow()
+}
+
+func followPublish(g *guide) {
+	g.user.Exec("select posthorn.define_namespace('shop')")
+	g.follow()
+}
+
+// The role that the page makes belongs to the cluster, which other tests share.
+func followOperations(g *guide) {
+	role := g.conn.Config().Database + "_shop_backend"
+	g.Cleanup(func() {
+		conn := connectTo(g.T, g.database)
+		typed(g.T, conn, "drop owned by "+role+"; drop role "+role)
+	})
+	g.follow("shop_backend", role)
+}
+
+// A process with the projection runs, and the replacement that the page abandons begins
+// shortly before.
+func followProject(g *guide) {
+	g.user.Own("create table totals (customer text primary key, cents bigint not null)")
+	examples := g.examples()
+	open := func(e testguide.Example) *posthorn.Client {
+		return posthorntest.Open(g.T, posthorn.Config{DatabaseURL: g.user.With(e.Needs)})
+	}
+	add := func(ctx context.Context, tx pgx.Tx, events []posthorn.Event) error {
+		for _, e := range events {
+			if _, err := tx.Exec(ctx, "insert into totals values ($1, 1) on conflict (customer) do update set cents = totals.cents + 1", e.Key); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	worker := open(examples[0])
+	worker.Project("totals", "order.placed", posthorn.ProjectionConfig{IdlePoll: 20 * time.Millisecond}, add)
+	stop := posthorntest.Run(g.T, worker)
+	defer stop()
+	g.user.Exec("select posthorn.publish('default', 'order.placed', key => 'anna')")
+	for _, e := range examples {
+		if strings.Contains(e.Text, "projections abandon") {
+			errStop := errors.New("not now")
+			err := open(e).ReplaceProjection(g.Context(), "totals", "order.placed", posthorn.ReplaceConfig{
+				Swap: func(context.Context, pgx.Tx) error { return nil },
+			}, func(context.Context, pgx.Tx, []posthorn.Event) error { return errStop })
+			if !errors.Is(err, errStop) {
+				g.Fatalf("the replacement ended with %v", err)
+			}
+		}
+		if strings.Contains(e.Text, "projections rebuild") || strings.Contains(e.Text, "projections abandon") {
+			e.Text = strings.TrimSpace(e.Text) + " --yes" // there is no terminal to ask at
+		}
+		g.run(e)
+	}
+	g.eventually("the projection is rebuilt", g.holds("select count(*) = 1 from totals where customer = 'anna' and cents = 1"))
+}
+
+// The page needs a directory to which an archive has written the log.
+func followArchive(g *guide) {
+	dir := g.TempDir()
+	g.user.Exec("select posthorn.publish('default', 'order.placed', stream => 'orders')")
+	stop := g.background(testguide.Example{Text: "posthorn archive file://" + dir + " --segment-age 1us", Needs: g.examples()[0].Needs})
+	g.eventually("the event is archived", g.holds("select coalesce(bool_and(changes > 0 and listed = changes), false) from posthorn.archive_streams"))
+	stop()
+	g.follow("/tmp/posthorn-archive", dir)
+}
+
+// At the end the server requires tokens.
+func followAccess(g *guide) {
+	p := g.server()
+	g.follow("http://"+defaultListen, p.url)
+	await.True(g.T, "nobody gets in without a token", func() bool { return statusOf(g.T, p.url+"/v1/namespaces", "") == http.StatusUnauthorized })
+}
+
+// The page needs a server with the key.
+func followSealing(g *guide) {
+	dir := g.TempDir()
+	key := filepath.Join(dir, "seal.key")
+	if err := keeper.NewKeyFile(key); err != nil {
+		g.Fatal(err)
+	}
+	p := g.server("--seal-key", "file://"+key)
+	g.follow("http://"+defaultListen, p.url,
+		"make-key /etc/posthorn/seal.key", "make-key "+filepath.Join(dir, "new.key"), "/etc/posthorn/seal.key", key)
+	g.eventually("two events are sealed", g.holds("select count(posthorn.sealed_with(payload)) = 2 from posthorn.events"))
+}
+
+// The page's relay writes an event.
+func followRelay(g *guide) {
+	broker := testredis.NewDatabase(g.T)
+	g.user.Exec("select posthorn.publish('default', 'order.placed', stream => 'orders')")
+	for _, e := range g.examples() {
+		switch {
+		case strings.Contains(e.Text, "nats://"): // two brokers, as the one before
+		case strings.Contains(e.Text, "redis://"):
+			e.Text = strings.Replace(e.Text, "redis://localhost:6379", broker.URL()+" --name to-redis", 1)
+			g.background(e)
+			g.eventually("the event is written", func() bool { return broker.Client.XLen(g.Context(), "orders").Val() == 1 })
+		default:
+			g.run(e)
+		}
+	}
+}
+
+// The page's import reads an event that a relay of another database has written.
+func followImport(g *guide) {
+	broker, other := testredis.NewDatabase(g.T), posthorntest.EmptyDatabase(g.T) // a copy would be the same log
+	run := exec.Command("posthorn", "migrate", "--database-url", other)
+	if output, err := run.CombinedOutput(); err != nil {
+		g.Fatalf("%s%v", output, err)
+	}
+	typed(g.T, connectTo(g.T, other), "select posthorn.publish('default', 'order.placed', stream => 'orders')")
+	g.background(testguide.Example{Text: "posthorn relay " + broker.URL() + " --database-url " + other, Needs: testguide.Owner})
+	for _, e := range g.examples() {
+		if !strings.Contains(e.Text, "redis://") {
+			g.run(e)
+			continue
+		}
+		e.Text = strings.Replace(e.Text, "redis://localhost:6379", broker.URL()+" --name shop", 1)
+		g.background(e)
+		g.eventually("the event is imported", g.holds("select count(*) = 1 from posthorn.events"))
+	}
+}
+
+// The README begins with make up, which gives the owner's URL.
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	database := posthorntest.Database(t)
-	conn := connectTo(t, database)
-	p := startPosthorn(t, database, "up")
-	follow(t, conn, database, "../../README.md", "http://"+defaultListen, p.url)
+	g := newGuide(t, "../../README.md")
+	p := startPosthorn(t, g.database, "up")
+	g.follow("http://"+defaultListen, p.url)
 	var dead, retries int
-	if err := conn.QueryRow(context.Background(), `select dead_letters, retries from posthorn.group_status
+	if err := g.conn.QueryRow(context.Background(), `select dead_letters, retries from posthorn.group_status
 		where group_name = 'billing'`).Scan(&dead, &retries); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +323,7 @@ func TestReadme(t *testing.T) {
 		t.Errorf("after the README: %d dead letters and %d retries, want the one dead letter redriven", dead, retries)
 	}
 	var unfinished int
-	if err := conn.QueryRow(context.Background(), "select count(*) from posthorn.jobs where finished_at is null").Scan(&unfinished); err != nil {
+	if err := g.conn.QueryRow(context.Background(), "select count(*) from posthorn.jobs where finished_at is null").Scan(&unfinished); err != nil {
 		t.Fatal(err)
 	}
 	if unfinished != 0 {
@@ -61,143 +331,21 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// follow runs the snippets of a page in order. replace has pairs of texts: old, new.
-func follow(t *testing.T, conn *pgx.Conn, database, page string, replace ...string) {
-	t.Helper()
-	replacer := strings.NewReplacer(replace...)
-	steps := snippets(t, page)
-	if len(steps) == 0 {
-		t.Fatal("found no snippets; the fences have changed")
-	}
-	for _, step := range steps {
-		step.text = replacer.Replace(step.text)
-		if step.language == "sql" {
-			typed(t, conn, step.text)
-			continue
-		}
-		cmd := exec.Command("sh", "-e", "-c", step.text)
-		cmd.Env = append(os.Environ(), "DATABASE_URL="+database)
-		if output, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s%s%v", step.text, output, err)
-		}
-	}
-}
-
-// Guides that need a database with the group billing.
-func TestVerbs(t *testing.T) {
-	t.Parallel()
-	for _, page := range []string{"groups.md", "jobs.md", "read.md", "schedule.md", "subscribe.md"} {
-		t.Run(page, func(t *testing.T) {
-			t.Parallel()
-			database := posthorntest.Database(t)
-			conn := connectTo(t, database)
-			typed(t, conn, "select posthorn.define_group('default', 'billing')")
-			follow(t, conn, database, filepath.Join("../../docs", page))
-		})
-	}
-}
-
-// The guide to projections needs a database with a projection.
-func TestProjectGuide(t *testing.T) {
-	t.Parallel()
-	database := posthorntest.Database(t)
-	conn := connectTo(t, database)
-	typed(t, conn, "create table totals (customer text); select posthorn.define_projection('default', 'totals')")
-	follow(t, conn, database, "../../docs/project.md")
-}
-
-// The guide to archives needs a directory to which an archive has written the log.
-func TestArchiveGuide(t *testing.T) {
-	t.Parallel()
-	database, dir := posthorntest.Database(t), t.TempDir()
-	conn := connectTo(t, database)
-	typed(t, conn, "select posthorn.publish('default', 'order.placed', stream => 'orders')")
-	archiver := exec.Command("posthorn", "archive", "file://"+dir, "--segment-age", "1us")
-	archiver.Env = append(os.Environ(), "DATABASE_URL="+database)
-	if err := archiver.Start(); err != nil {
-		t.Fatal(err)
-	}
-	await.True(t, "the event is archived", func() bool {
-		var done bool
-		err := conn.QueryRow(t.Context(), "select coalesce(bool_and(changes > 0 and listed = changes), false) from posthorn.archive_streams").Scan(&done)
-		return err == nil && done
-	})
-	_ = archiver.Process.Signal(os.Interrupt)
-	if err := archiver.Wait(); err != nil {
-		t.Error(err)
-	}
-	follow(t, conn, database, "../../docs/archive.md", "/tmp/posthorn-archive", dir)
-}
-
-// The guide to tokens needs a server, which requires tokens at the end.
-func TestAccessGuide(t *testing.T) {
-	t.Parallel()
-	database := posthorntest.Database(t)
-	p := startPosthorn(t, database, "serve")
-	follow(t, connectTo(t, database), database, "../../docs/access.md", "http://"+defaultListen, p.url)
-	await.True(t, "nobody gets in without a token", func() bool { return statusOf(t, p.url+"/v1/namespaces", "") == http.StatusUnauthorized })
-}
-
-// The guide to sealing needs a server with the key.
-func TestSealingGuide(t *testing.T) {
-	t.Parallel()
-	database := posthorntest.Database(t)
-	dir := t.TempDir()
-	key := filepath.Join(dir, "seal.key")
-	if err := keeper.NewKeyFile(key); err != nil {
-		t.Fatal(err)
-	}
-	p := startPosthorn(t, database, "serve", "--seal-key", "file://"+key)
-	conn := connectTo(t, database)
-	follow(t, conn, database, "../../docs/sealing.md", "http://"+defaultListen, p.url,
-		"make-key /etc/posthorn/seal.key", "make-key "+filepath.Join(dir, "new.key"), "/etc/posthorn/seal.key", key)
-	var sealed int
-	if err := conn.QueryRow(context.Background(), "select count(posthorn.sealed_with(payload)) from posthorn.events").Scan(&sealed); err != nil {
-		t.Fatal(err)
-	}
-	if sealed != 2 {
-		t.Errorf("%d events are sealed, want 2", sealed)
-	}
-}
-
-func TestHTTPGuide(t *testing.T) {
-	t.Parallel()
-	database := posthorntest.Database(t)
-	p := startPosthorn(t, database, "serve")
-	follow(t, connectTo(t, database), database, "../../docs/http.md", "http://"+defaultListen, p.url)
-}
-
-// These guides change objects of the whole cluster, such as roles, so they are rolled back.
-func TestGuides(t *testing.T) {
-	t.Parallel()
-	for _, page := range []string{"nodes.md", "observe.md", "operations.md", "table-changes.md"} {
-		t.Run(page, func(t *testing.T) {
-			conn := connectTo(t, posthorntest.Database(t))
-			typed(t, conn, "begin")
-			for _, step := range snippets(t, filepath.Join("../../docs", page)) {
-				typed(t, conn, step.text)
-			}
-			typed(t, conn, "rollback")
-		})
-	}
-}
-
 // The README's program, in a new module that imports ours, prints the lines of the README.
 func TestReadmeProgram(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindSubmatch(page)
-	if program == nil {
+	g := newGuide(t, "../../README.md")
+	examples := g.examples()
+	i := slices.IndexFunc(examples, func(e testguide.Example) bool { return e.Language == "go" })
+	if i < 0 {
 		t.Fatal("there is no program in the README")
 	}
-	if lines := bytes.Count(program[1], []byte("\n")); lines > 40 {
+	program := examples[i]
+	if lines := strings.Count(program.Text, "\n"); lines > 40 {
 		t.Errorf("the program has %d lines, more than 40", lines)
 	}
-	cmd := exec.Command(buildProgram(t, program[1]))
-	cmd.Env = append(os.Environ(), "DATABASE_URL="+posthorntest.Database(t))
+	cmd := exec.Command(buildProgram(t, []byte(program.Text)))
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+g.user.With(program.Needs))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

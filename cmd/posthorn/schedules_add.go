@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
@@ -43,10 +44,14 @@ func newSchedulesAdd(a *app) *cobra.Command {
 		json:    true,
 		prepare: f.prepare,
 		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
-			if _, err := adm.DefineSchedule(ctx, f.schedule); err != nil {
+			id, err := adm.DefineSchedule(ctx, f.schedule)
+			if err != nil {
 				return result{}, err
 			}
 			made, err := adm.Schedule(ctx, args[0])
+			if isDenied(err) { // publishers may make schedules, and not look at them
+				return result{fmt.Sprintf("schedule %s is made", args[0]), madeSchedule{args[0], id}}, nil
+			}
 			return result{fmt.Sprintf("schedule %s is %s; next: %s", made.Name, made.State, cell(made.NextRunAt)), made}, err
 		},
 	}.build(a)
@@ -61,6 +66,18 @@ func newSchedulesAdd(a *app) *cobra.Command {
 	numberVar(flags, &f.priority, "priority", 0, -mostInSQL, mostInSQL, "the priority of the job; higher goes first")
 	flags.BoolVar(&f.paused, "paused", false, "make it paused; posthorn schedules resume starts it")
 	return cmd
+}
+
+// madeSchedule is printed for a role that may not look at schedules.
+type madeSchedule struct {
+	Name   string `json:"name"`
+	TaskID string `json:"task_id"`
+}
+
+// isDenied reports whether the database has refused for want of rights.
+func isDenied(err error) bool {
+	denied, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && denied.Code == "42501"
 }
 
 // prepare completes the schedule with the arguments and the flags.

@@ -71,16 +71,13 @@ func receiving(t *testing.T, database string) (url string, types <-chan string) 
 	return web.URL, got
 }
 
-// The guide to webhooks, with a receiver that checks signatures.
-func TestWebhooksGuide(t *testing.T) {
-	t.Parallel()
-	database := posthorntest.Database(t)
-	conn := connectTo(t, database)
-	url, types := receiving(t, database)
-	p := startPosthorn(t, database, "serve", "--webhook-allow", "127.0.0.1")
-	follow(t, conn, database, "../../docs/webhooks.md", "http://127.0.0.1:9000/hooks", url+"/crm", "http://"+defaultListen, p.url)
+// A receiver checks the signatures.
+func followWebhooks(g *guide) {
+	url, types := receiving(g.T, g.database)
+	p := g.server("--webhook-allow", "127.0.0.1")
+	g.follow("http://127.0.0.1:9000/hooks", url+"/crm", "http://"+defaultListen, p.url)
 	found := map[string]int{}
-	await.True(t, "the test and the order arrived, and the order once more", func() bool {
+	await.True(g.T, "the test and the order arrived, and the order once more", func() bool {
 		select {
 		case kind := <-types:
 			found[kind]++

@@ -123,6 +123,22 @@ func ExampleGroupConfig_renamed() {
 	})
 }
 
+// As a bus with one queue.
+func ExampleGroupConfig_asABus() {
+	api := ph.Group("api", posthorn.GroupConfig{
+		Attempts:            1,                // the first failure makes a dead letter
+		SharedTx:            true,             // all handlers of an event in one transaction
+		DeadLetterUnhandled: true,             // no handler: a dead letter
+		LeaseFor:            30 * time.Second, // the visibility timeout
+		BatchSize:           10,
+		IdlePoll:            time.Second,
+	})
+	api.HandleTx("record", "order.placed", func(ctx context.Context, tx pgx.Tx, e posthorn.Event) error {
+		_, err := tx.Exec(ctx, "insert into bookings (order_id) values ($1)", e.Key)
+		return err
+	})
+}
+
 func ExampleOrder() {
 	// Events of one order run one after another, those of different orders at the same time.
 	ph.Group("shipping", posthorn.GroupConfig{Order: posthorn.OrderKey, Slots: 64})
@@ -186,10 +202,10 @@ func ExampleClient_Admin_seek() {
 }
 
 func ExampleGroup_Fetch() {
-	ph, ctx, end := forExample()
+	ph, shop, ctx, end := forExample("fetch.md")
 	defer end()
 	billing := ph.Group("billing", posthorn.GroupConfig{Start: posthorn.Beginning})
-	if _, err := ph.Publish(ctx, ph.Pool(), posthorn.Message{Type: "order.placed", Key: "7"}); err != nil {
+	if _, err := shop.Publish(ctx, shop.Pool(), posthorn.Message{Type: "order.placed", Key: "7"}); err != nil {
 		log.Fatal(err)
 	}
 

@@ -114,7 +114,7 @@ func ExampleConfig_codec() {
 }
 
 func ExamplePublisher() {
-	ph, ctx, end := forExample()
+	ph, reader, ctx, end := forExample("publish.md")
 	defer end()
 
 	publisher := ph.Publisher(posthorn.PublisherConfig{})
@@ -131,7 +131,7 @@ func ExamplePublisher() {
 	publisher.Close() // waits until all messages are written
 
 	n := 0
-	for _, err := range ph.Read(posthorn.ReadConfig{}).Events(ctx) {
+	for _, err := range reader.Read(posthorn.ReadConfig{}).Events(ctx) {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func ExamplePublisher() {
 }
 
 func ExamplePublisher_Publish() {
-	ph, ctx, end := forExample()
+	ph, _, ctx, end := forExample("publish.md")
 	defer end()
 
 	publisher := ph.Publisher(posthorn.PublisherConfig{})

@@ -16,10 +16,10 @@ import (
 )
 
 func ExampleReader() {
-	ph, ctx, end := forExample()
+	ph, shop, ctx, end := forExample("read.md")
 	defer end()
 	for _, kind := range []string{"order.placed", "order.paid"} {
-		if _, err := ph.Publish(ctx, ph.Pool(), posthorn.Message{Type: kind}); err != nil {
+		if _, err := shop.Publish(ctx, shop.Pool(), posthorn.Message{Type: kind}); err != nil {
 			log.Fatal(err)
 		}
 	}
@@ -55,10 +55,10 @@ func ExampleClient_Admin_deadLetters() {
 }
 
 func ExampleClient_Read() {
-	ph, ctx, end := forExample()
+	ph, shop, ctx, end := forExample("read.md")
 	defer end()
 	for _, key := range []string{"7", "8", "7"} {
-		if _, err := ph.Publish(ctx, ph.Pool(), posthorn.Message{Type: "order.placed", Key: key}); err != nil {
+		if _, err := shop.Publish(ctx, shop.Pool(), posthorn.Message{Type: "order.placed", Key: key}); err != nil {
 			log.Fatal(err)
 		}
 	}
@@ -165,7 +165,7 @@ func ExampleClient_Stats() {
 func ExampleClient_Admin_groups() {
 	groups, err := ph.Admin().Groups(ctx)
 	if err != nil {
-		return
+		log.Fatal(err)
 	}
 	for _, g := range groups {
 		fmt.Println(g.Group, g.LagEvents, g.LagSeconds, g.Retries, g.DeadLetters)

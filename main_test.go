@@ -9,6 +9,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testguide"
 	"github.com/posthorn/posthorn/internal/testworld"
 	"github.com/posthorn/posthorn/internal/worker"
 	"github.com/posthorn/posthorn/posthorntest"
@@ -46,12 +47,16 @@ func (e *exampleTB) Errorf(f string, args ...any) { panic(fmt.Sprintf(f, args...
 func (e *exampleTB) Logf(string, ...any)          {}
 func (e *exampleTB) Log(...any)                   {}
 
-// forExample opens a client on a new database.
-func forExample() (c *posthorn.Client, ctx context.Context, end func()) {
+// forExample opens two clients on a new database: one for a user with the rights that a
+// guide names for its examples, and one with all rights, for the rest of a test.
+func forExample(guide string) (c, owner *posthorn.Client, ctx context.Context, end func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	tb := &exampleTB{ctx: ctx}
-	c = testworld.OpenClient(tb, posthorn.Config{DatabaseURL: posthorntest.Database(tb)})
-	return c, ctx, func() {
+	database := posthorntest.Database(tb)
+	user := testguide.NewUser(tb, database)
+	c = testworld.OpenClient(tb, posthorn.Config{DatabaseURL: user.With(testguide.Examples(tb, "docs/"+guide)[0].Needs)})
+	owner = testworld.OpenClient(tb, posthorn.Config{DatabaseURL: database})
+	return c, owner, ctx, func() {
 		for _, cleanup := range slices.Backward(tb.cleanups) {
 			cleanup()
 		}

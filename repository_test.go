@@ -123,33 +123,6 @@ func dependencies(t *testing.T, args ...string) []string {
 	return packages
 }
 
-var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
-
-// Each block of Go in the guides is a part of a test file, so it compiles.
-func TestGuidesShowCodeThatCompiles(t *testing.T) {
-	code := testCode(t)
-	guides, err := filepath.Glob("docs/*.md")
-	if err != nil || len(guides) == 0 {
-		t.Fatalf("guides %v, %v", guides, err)
-	}
-	blocks := 0
-	for _, guide := range guides {
-		page, err := os.ReadFile(guide)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, match := range goBlock.FindAllStringSubmatch(string(page), -1) {
-			blocks++
-			if !strings.Contains(code, flat(match[1])) {
-				t.Errorf("%s shows code that no test has:\n%s", guide, match[1])
-			}
-		}
-	}
-	if blocks < 10 {
-		t.Errorf("found %d blocks of Go; the fences have changed", blocks)
-	}
-}
-
 // testCode returns all test files, as flat does.
 func testCode(t *testing.T) string {
 	t.Helper()

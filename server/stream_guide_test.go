@@ -3,43 +3,45 @@ package server
 import (
 	"bufio"
 	"fmt"
-	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testguide"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// streamGuide returns the snippets of the guide in a language, with the address of a
-// server.
-func streamGuide(t *testing.T, s *served, language string) []string {
+// serveGuide runs a server as a user with the rights that the guide names, and returns the
+// examples of the guide in a language, with the address of the server.
+func serveGuide(t *testing.T, language string) (s *served, examples []string) {
 	t.Helper()
-	page, err := os.ReadFile("../docs/stream.md")
-	if err != nil {
-		t.Fatal(err)
+	database := posthorntest.Database(t)
+	user := testguide.NewUser(t, database)
+	for _, e := range testguide.Examples(t, "../docs/stream.md") {
+		if e.Language != language {
+			continue
+		}
+		if url := user.With(e.Needs); s == nil {
+			s = serveClient(t, posthorntest.Open(t, posthorn.Config{DatabaseURL: url}), database)
+		}
+		examples = append(examples, strings.ReplaceAll(e.Text, "http://127.0.0.1:8080", s.url))
 	}
-	var found []string
-	for _, match := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
-		found = append(found, strings.ReplaceAll(match[1], "http://127.0.0.1:8080", s.url))
-	}
-	if len(found) == 0 {
+	if s == nil {
 		t.Fatal("found nothing; the fences have changed")
 	}
-	return found
+	return s, examples
 }
 
 // The commands of the guide show a stream.
 func TestStreamGuide(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s, examples := serveGuide(t, "sh")
 	posthorntest.Publish(t, s.ph, posthorn.Message{Type: "order.placed"})
 	wants := []string{`"type":"order.placed"`, "event: heartbeat\nid: "}
-	for i, typed := range streamGuide(t, s, "sh") {
+	for i, typed := range examples {
 		cmd := exec.CommandContext(await.Context(t), "sh", "-e", "-c", strings.ReplaceAll(typed, "curl -N", "exec curl -N"))
 		output, err := cmd.StdoutPipe()
 		if err != nil {
@@ -67,10 +69,10 @@ func TestStreamInEventSource(t *testing.T) {
 	if exec.Command("node", "--experimental-eventsource", "-e", "EventSource").Run() != nil {
 		t.Skip("there is no node that has EventSource")
 	}
-	s := serve(t)
+	s, examples := serveGuide(t, "js")
 	s.server.openStreams.maxAge, s.server.openStreams.minReconnectIn = 200*time.Millisecond, time.Millisecond
 	node := exec.Command("node", "--experimental-eventsource", "-e",
-		streamGuide(t, s, "js")[0]+"setInterval(() => {}, 1e6) // keeps the process alive between two connections")
+		examples[0]+"setInterval(() => {}, 1e6) // keeps the process alive between two connections")
 	output, err := node.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

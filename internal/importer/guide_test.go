@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/internal/testguide"
+	"github.com/posthorn/posthorn/internal/testworld"
 	"github.com/posthorn/posthorn/relay/redis"
 )
 
@@ -45,14 +47,15 @@ func showImports(ctx context.Context, ph *posthorn.Client) {
 func TestTheGuide(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld(t), newBroker(t, "redis")
-	w.exec("create table effects (stream text not null, event bigint not null)")
+	user := testguide.NewUser(t, w.url)
+	user.Own("create table effects (stream text not null, event bigint not null)")
 	b.write("orders", 1, 3)
 	b.write("user.created", 1, 3)
 	b.write("others", 1, 3)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ended := make(chan struct{})
-	ph := w.open()
+	ph := testworld.OpenClient(t, posthorn.Config{DatabaseURL: user.With(testguide.Examples(t, "../../docs/import.md")[0].Needs)})
 	go func() {
 		defer close(ended)
 		importOrders(ctx, ph, b.url)

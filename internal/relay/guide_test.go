@@ -9,7 +9,9 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testguide"
 	"github.com/posthorn/posthorn/internal/testredis"
+	"github.com/posthorn/posthorn/internal/testworld"
 	"github.com/posthorn/posthorn/relay/redis"
 )
 
@@ -36,19 +38,27 @@ func showRelays(ctx context.Context, ph *posthorn.Client) {
 	}
 }
 
+// asInGuide opens a client for a user with the rights that a guide names first.
+func asInGuide(t *testing.T, database, guide string) *posthorn.Client {
+	t.Helper()
+	url := testguide.NewUser(t, database).With(testguide.Examples(t, "../../docs/"+guide)[0].Needs)
+	return testworld.OpenClient(t, posthorn.Config{DatabaseURL: url})
+}
+
 func TestRelayAsInTheGuide(t *testing.T) {
 	t.Parallel()
 	r := newRelaying(t)
+	ph := asInGuide(t, r.URL, "relay.md")
 	server := testredis.NewDatabase(t)
 	r.send("orders", 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		relayOrders(ctx, r.Client, server.URL())
+		relayOrders(ctx, ph, server.URL())
 	}()
 	await.True(t, "they are written", func() bool { return server.Client.XLen(t.Context(), "orders").Val() == 3 })
-	showRelays(t.Context(), r.Client)
+	showRelays(t.Context(), ph)
 	cancel()
 	<-ended
 	if took := r.relayStatus("to-redis"); took.Owner != "" || time.Since(took.UpdatedAt) > time.Hour {

@@ -153,6 +153,16 @@ func (u *User) Exec(statements string) {
 	}
 }
 
+// Ask returns the answer to a query, as the owner. No row is no.
+func (u *User) Ask(query string) (holds bool) {
+	u.t.Helper()
+	err := u.conn.QueryRow(u.t.Context(), "select coalesce(("+query+"), false)").Scan(&holds)
+	if err != nil {
+		u.t.Fatalf("%s: %v", query, err)
+	}
+	return holds
+}
+
 // Own executes statements that make tables of the user's.
 func (u *User) Own(statements string) {
 	u.t.Helper()

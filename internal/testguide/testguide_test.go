@@ -24,8 +24,11 @@ func TestWhereASentenceHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Example{
-		{"sql", "one\n", "posthorn_consumer"}, {"sh", "posthorn two\n", "posthorn_consumer"}, {"sh", "three\n", Owner},
-		{"go", "four\n", "posthorn_consumer"}, {"js", "five\n", "posthorn_consumer,posthorn_publisher,create on database"},
+		{"sql", "one\n", "posthorn_consumer"},
+		{"sh", "posthorn two\n", "posthorn_consumer"},
+		{"sh", "three\n", Owner},
+		{"go", "four\n", "posthorn_consumer"},
+		{"js", "five\n", "posthorn_consumer,posthorn_publisher,create on database"},
 	}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("examples (-want +got):\n%s", diff)

@@ -102,6 +102,44 @@ func TestEachEndOfAJobLetsAnotherRun(t *testing.T) {
 	equal(t, "ended by silence", value[int](s, "select count(*) from posthorn.job_log where action = 'FAILED' and error_message like '%silent%'"), 1)
 }
 
+// A claim of many jobs leaves those for which there is no room, but parks one, so that the
+// end of a job tells workers of the others. All count as held back.
+func TestClaimLeavesJobsThatHaveNoRoom(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x', 2)")
+	s.exec("select posthorn.enqueue('default', 'a', tags => '{x}') from generate_series(1, 50)")
+	news := func() int { return value[int](s, "select pg_sequence_last_value('posthorn.job_news')") }
+	for range 3 {
+		taken := s.claimJobs("w", "{x}", 1000)
+		equal(t, "taken", len(taken), 2)
+		equal(t, "taken by another", s.claimJobs("v", "{x}", 1000), []int64{})
+		equal(t, "parked", value[int](s, "select count(*) from posthorn.parked_jobs"), 1)
+		equal(t, "held back", value[int](s, "select parked from posthorn.list_job_limits('default')"),
+			value[int](s, "select count(*) from posthorn.jobs where status = 'PENDING'"))
+		before := news()
+		equal(t, "completed", column[int64](s, "select x from posthorn.complete_jobs('w', $1) x order by x", taken), taken)
+		if news() == before {
+			t.Error("the end of jobs was no news")
+		}
+	}
+}
+
+// Where several tags are full, one job is parked under each, so that the end of a job with
+// any of them is news.
+func TestClaimLeavesJobsWhoseTagsHaveNoRoom(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	for _, tag := range limitedTags {
+		s.exec("select posthorn.set_job_limit('default', $1, 1)", tag)
+	}
+	s.exec("select posthorn.enqueue('default', 'a', tags => '{a,b,c,d,e}') from generate_series(1, 100)")
+	equal(t, "taken", len(s.claimJobs("w", "{a,b,c,d,e}", 1000)), 1)
+	equal(t, "taken by another", s.claimJobs("v", "{a,b,c,d,e}", 1000), []int64{})
+	equal(t, "tags of parked jobs", value[[]string](s, "select array_agg(distinct tag::text) from posthorn.parked_jobs"), limitedTags)
+	equal(t, "parked", value[int](s, "select count(*) from posthorn.parked_jobs"), 9)
+}
+
 // The place of a job that is parked stays free for others while it is being changed,
 // cancelled or deleted, and while it waits in the queue.
 func TestRoomOfAJobThatIsWithdrawnIsUsed(t *testing.T) {

@@ -62,6 +62,12 @@ create type posthorn.picked_jobs as (
 );
 comment on type posthorn.picked_jobs is 'The jobs that a claim has got.';
 
+create type posthorn.tagged_jobs as (
+  jobs bigint[],                       -- each as often as it has tags; null: none
+  tags text[]                          -- as many
+);
+comment on type posthorn.tagged_jobs is 'Jobs with one tag each.';
+
 create type posthorn.job_report as (
   log_id bigint,
   event_id bigint,                     -- the job

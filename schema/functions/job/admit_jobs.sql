@@ -1,6 +1,6 @@
 -- A claim that only wants jobs of limited tags has waited for its turn in pick_jobs. Others take jobs first, and put the
 -- limited ones back if the lock is not to be had within some milliseconds.
-create or replace function posthorn.pick_within_limits(c posthorn.job_claim)
+create or replace function posthorn.pick_within_limits(c posthorn.job_claim, locked boolean)
 returns posthorn.picked_jobs
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -12,35 +12,77 @@ declare
   ns constant int := c.namespace_id;
   max_jobs constant int := c.max_jobs;
   room int := c.max_jobs;
-  limited text[];
-  counts boolean;
+  within posthorn.job_claim;
+  limited posthorn.tagged_jobs;
+  missed boolean := false;             -- the lock, so that limited jobs were put back
   picked posthorn.picked_jobs;
   new posthorn.picked_jobs;
+  admitted posthorn.picked_jobs;
 begin
   perform posthorn.return_jobs(c.at);
-  if current_setting('transaction_isolation') = 'read committed' -- others may claim jobs without limits
-    and exists (select from posthorn.job_openings o where o.namespace_id = ns and o.at <= c.at)
-    and posthorn.try_job_limits(ns, 1)
+  if exists (select from posthorn.job_openings o where o.namespace_id = ns and o.at <= c.at)
+    and (locked or current_setting('transaction_isolation') = 'read committed' and posthorn.try_job_limits(ns, 1)) -- others may claim jobs without limits
   then
+    locked := true;
     perform posthorn.open_job_tags(ns, c.at);
   end if;
   for round in 1..8 loop
-    new := posthorn.take_ready_jobs(c);
+    within := case when locked then posthorn.claim_within_room(c, (4 ^ (round - 1))::int) else c end;
+    new := case when within.tags <> '{}' then posthorn.take_ready_jobs(within) end;
     exit when new.jobs is null;
-    limited := posthorn.limited_tags(ns, new);
-    counts := limited = '{}' or posthorn.try_job_limits(ns, 10);
-    picked := posthorn.add_picked(picked, posthorn.admit_jobs(ns, new, limited, counts, room, c.at));
+    limited := posthorn.limited_jobs(ns, new);
+    locked := locked or limited.jobs is not null and posthorn.try_job_limits(ns, 10);
+    missed := limited.jobs is not null and not locked;
+    admitted := new;
+    if cardinality(new.jobs) > room or missed or limited.jobs is not null and not posthorn.have_room(ns, limited, c.at) then
+      admitted := posthorn.admit_jobs(ns, new, array(select distinct t from unnest(limited.tags) t), not missed, room, c.at);
+      limited := posthorn.limited_jobs(ns, admitted);
+    end if;
+    if limited.jobs is not null then
+      perform posthorn.occupy_tags(ns, limited, c.at);
+    end if;
+    picked := posthorn.add_picked(picked, admitted);
     room := max_jobs - coalesce(cardinality(picked.jobs), 0);
-    exit when room = 0 or not counts;
+    exit when room = 0 or missed;
     c.max_jobs := least(c.max_jobs * 4, 2000); -- all of the found jobs were held back
   end loop;
-  if new.jobs is not null and room > 0 and (counts or room < max_jobs) then
+  if new.jobs is not null and room > 0 and (not missed or room < max_jobs) then
     perform nextval('posthorn.job_news'); -- there may be more behind the jobs that were held back: the next claim looks on
   end if;
   return picked;
 end $$;
-comment on function posthorn.pick_within_limits(posthorn.job_claim) is
+comment on function posthorn.pick_within_limits(posthorn.job_claim, boolean) is
   'Does the work of take_ready_jobs where some tags have limits: parks the jobs that are held back, and looks further.';
+
+-- Jobs behind those that are held back stay in ready_jobs. One parked job under a full tag is enough for an end of a job
+-- to tell workers, so one more than there is room for is taken of each tag. The factor grows while other tags hold the
+-- found jobs back.
+create or replace function posthorn.claim_within_room(c posthorn.job_claim, factor int)
+returns posthorn.job_claim
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+  if c.max_jobs = 1 and not exists (
+    select from unnest(c.tags) t
+    where exists (select from posthorn.parked_jobs p where p.namespace_id = c.namespace_id and p.tag = t offset 0)) -- a look-up each
+  then
+    return c; -- without counting: no tag is known to be full
+  end if;
+  select coalesce(array_agg(t.tag order by t.nth), '{}'), least(c.max_jobs, case when bool_and(l.room is not null) then sum(l.room + 1) * factor end)
+  into c.tags, c.max_jobs
+  from unnest(c.tags) with ordinality t (tag, nth)
+  left join lateral (
+    select greatest(posthorn.tag_room(x, c.at), 0) as room
+    from posthorn.job_limits x where x.namespace_id = c.namespace_id and x.tag = t.tag offset 0) l on true
+  where (l.room = 0 and exists (select from posthorn.parked_jobs p where p.namespace_id = c.namespace_id and p.tag = t.tag offset 0)) is not true;
+  return c;
+end $$;
+comment on function posthorn.claim_within_room(posthorn.job_claim, int) is
+  'A claim without the tags that are full, of about as many jobs as the other tags allow.';
 
 create or replace function posthorn.wants_limited_jobs(c posthorn.job_claim)
 returns boolean
@@ -64,16 +106,18 @@ comment on function posthorn.wants_limited_jobs(posthorn.job_claim) is
 
 -- A transaction that has locked something else must not wait: the one that holds the lock may wait for that.
 create or replace function posthorn.await_job_limits(namespace_id int)
-returns void
+returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if not posthorn.try_job_limits(await_job_limits.namespace_id, 1)
-    and not exists (select from pg_locks l where l.pid = pg_backend_pid() and l.locktype = 'advisory')
-  then
-    perform pg_advisory_xact_lock(posthorn.lock_class('job limit'), await_job_limits.namespace_id);
+  if posthorn.try_job_limits(await_job_limits.namespace_id, 1) then
+    return true;
+  elsif exists (select from pg_locks l where l.pid = pg_backend_pid() and l.locktype = 'advisory') then
+    return false;
   end if;
+  perform pg_advisory_xact_lock(posthorn.lock_class('job limit'), await_job_limits.namespace_id);
+  return true;
 end $$;
 comment on function posthorn.await_job_limits(int) is
   'Waits until this transaction alone may count the jobs of limited tags in a namespace, unless it has locked something else.';
@@ -101,18 +145,63 @@ end $$;
 comment on function posthorn.try_job_limits(int, int) is
   'Whether this transaction alone may now count the jobs of limited tags in a namespace, until it ends.';
 
-create or replace function posthorn.limited_tags(namespace_id int, picked posthorn.picked_jobs)
-returns text[]
-language sql stable
+create or replace function posthorn.limited_jobs(namespace_id int, picked posthorn.picked_jobs)
+returns posthorn.tagged_jobs
+language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
-  select coalesce(array_agg(distinct t), '{}')
+#variable_conflict use_column
+declare
+  ns constant int := limited_jobs.namespace_id;
+  limited posthorn.tagged_jobs;
+begin
+  select array_agg(o.id), array_agg(t) into limited
   from unnest(picked.jobs) p
-  cross join lateral posthorn.enqueued_job(limited_tags.namespace_id, p, picked.first_month, picked.last_month) o
+  cross join lateral posthorn.enqueued_job(ns, p, picked.first_month, picked.last_month) o
   cross join unnest(o.tags) t
-  where exists (select from posthorn.job_limits l where l.namespace_id = limited_tags.namespace_id and l.tag = t)
-$$;
-comment on function posthorn.limited_tags(int, posthorn.picked_jobs) is 'The tags of some jobs that have limits.';
+  where exists (select from posthorn.job_limits l where l.namespace_id = ns and l.tag = t);
+  return limited;
+end $$;
+comment on function posthorn.limited_jobs(int, posthorn.picked_jobs) is 'Which of some jobs have tags with limits, and which tags.';
+
+create or replace function posthorn.have_room(namespace_id int, limited posthorn.tagged_jobs, at timestamptz)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+  return not exists (
+    select from (select t, count(*) as jobs from unnest(limited.tags) t group by t) w
+    join posthorn.job_limits l on l.namespace_id = have_room.namespace_id and l.tag = w.t
+    where w.jobs > posthorn.tag_room(l, have_room.at));
+end $$;
+comment on function posthorn.have_room(int, posthorn.tagged_jobs, timestamptz) is 'Whether limits allow all of some jobs.';
+
+create or replace function posthorn.occupy_tags(namespace_id int, limited posthorn.tagged_jobs, at timestamptz)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  ns constant int := occupy_tags.namespace_id;
+begin
+  insert into posthorn.running_tags (namespace_id, tag, job)
+  select ns, x.tag, x.job from unnest(limited.jobs, limited.tags) x (job, tag);
+  insert into posthorn.job_starts (namespace_id, tag, at, jobs)
+  select ns, l.tag, occupy_tags.at, w.jobs
+  from (select t, count(*) as jobs from unnest(limited.tags) t group by t) w
+  join posthorn.job_limits l on l.namespace_id = ns and l.tag = w.t
+  where l.period is not null;
+end $$;
+comment on function posthorn.occupy_tags(int, posthorn.tagged_jobs, timestamptz) is 'Notes that jobs of limited tags run.';
 
 create or replace function posthorn.admit_jobs(
   namespace_id int, picked posthorn.picked_jobs, limited text[], counts boolean, max_jobs int, at timestamptz
@@ -144,7 +233,9 @@ begin
     order by p.nth
   loop
     passed_over := coalesce(cardinality(admitted.jobs), 0) = admit_jobs.max_jobs or candidate.tags <> '{}' and not admit_jobs.counts;
-    select t into barrier from unnest(candidate.tags) t where (room->>t)::int <= 0 limit 1;
+    -- A full tag without parked jobs is preferred, see claim_within_room.
+    select t into barrier from unnest(candidate.tags) t where (room->>t)::int <= 0
+    order by t = any (barriers) is true or exists (select from posthorn.parked_jobs p where p.namespace_id = ns and p.tag = t offset 0) limit 1;
     if not passed_over and barrier is null then
       admitted.jobs := admitted.jobs || candidate.id;
       admitted.attempts := admitted.attempts || candidate.attempt;
@@ -155,29 +246,20 @@ begin
     barriers := barriers || case when not passed_over then barrier end;
     spared := spared || case when passed_over then '{}' else array_remove(candidate.tags, barrier) end;
   end loop;
-  perform posthorn.park_jobs(ns, left_over, barriers, admit_jobs.at);
+  if left_over <> '{}' then
+    perform posthorn.park_jobs(picked, ns, left_over, barriers, admit_jobs.at);
+  end if;
   perform posthorn.reopen_tags(ns, spared) where spared <> '{}';
   admitted.first_month := picked.first_month;
   admitted.last_month := picked.last_month;
-  with used as (
-    insert into posthorn.running_tags (namespace_id, tag, job)
-    select ns, t, o.id
-    from unnest(admitted.jobs) a
-    cross join lateral posthorn.enqueued_job(ns, a, picked.first_month, picked.last_month) o
-    cross join unnest(o.tags) t
-    where t = any (limited)
-    returning tag
-  )
-  insert into posthorn.job_starts (namespace_id, tag, at, jobs)
-  select ns, u.tag, admit_jobs.at, count(*)
-  from used u join posthorn.job_limits l on l.namespace_id = ns and l.tag = u.tag
-  where l.period is not null group by u.tag;
   return admitted;
 end $$;
 comment on function posthorn.admit_jobs(int, posthorn.picked_jobs, text[], boolean, int, timestamptz) is
   'The first of some picked jobs that their tags allow, up to a number; the others are parked, or return to ready_jobs.';
 
-create or replace function posthorn.park_jobs(namespace_id int, jobs bigint[], barriers text[], at timestamptz)
+create or replace function posthorn.park_jobs(
+  picked posthorn.picked_jobs, namespace_id int, jobs bigint[], barriers text[], at timestamptz
+)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -187,22 +269,21 @@ as $$
 #variable_conflict use_column
 declare
   ns constant int := park_jobs.namespace_id;
-  back posthorn.running_jobs[];
 begin
-  with gone as (
-    delete from posthorn.running_jobs r where r.job = any (park_jobs.jobs) returning r.*
-  )
-  select array_agg(g::posthorn.running_jobs) into back from gone g;
+  delete from posthorn.running_jobs r where r.job = any (park_jobs.jobs);
   insert into posthorn.parked_jobs (namespace_id, rank, due_at, job, month, tag)
-  select ns, -o.priority, coalesce(s.due_at, o.run_at), o.id, o.month, p.tag
-  from unnest(back) r
-  join unnest(park_jobs.jobs, park_jobs.barriers) p (job, tag) on p.job = r.job and p.tag is not null
-  cross join lateral posthorn.enqueued_job(ns, r.job, r.month, r.month) o
-  left join posthorn.retried_jobs s on s.job between r.job and r.job; -- see heartbeat_jobs
-  perform posthorn.offer_jobs(posthorn.job_refs(array(
-    select r from unnest(back) r join unnest(park_jobs.jobs, park_jobs.barriers) p (job, tag) on p.job = r.job and p.tag is null)), park_jobs.at);
+  select ns, -o.priority, coalesce(s.due_at, o.run_at), o.id, o.month, p.barrier
+  from unnest(park_jobs.jobs, park_jobs.barriers) p (job, barrier)
+  cross join lateral posthorn.enqueued_job(ns, p.job, picked.first_month, picked.last_month) o
+  left join posthorn.retried_jobs s on s.job between o.id and o.id -- see heartbeat_jobs
+  where p.barrier is not null;
+  perform posthorn.offer_jobs(array(
+    select (o.id, ns, o.month)::posthorn.job_ref
+    from unnest(park_jobs.jobs, park_jobs.barriers) p (job, barrier)
+    cross join lateral posthorn.enqueued_job(ns, p.job, picked.first_month, picked.last_month) o
+    where p.barrier is null), park_jobs.at) where array_position(park_jobs.barriers, null) is not null;
   -- Where a period is the barrier, time opens it; where running jobs are, the end of one of them does.
   perform posthorn.reopen_in_time(ns, park_jobs.barriers, park_jobs.at) where park_jobs.barriers <> '{}';
 end $$;
-comment on function posthorn.park_jobs(int, bigint[], text[], timestamptz) is
+comment on function posthorn.park_jobs(posthorn.picked_jobs, int, bigint[], text[], timestamptz) is
   'Takes picked jobs back, and keeps them until their barrier has room; a job without a barrier returns to ready_jobs.';

@@ -47,6 +47,7 @@ as $$
 declare
   c posthorn.job_claim;
   limited boolean;
+  locked boolean := false;             -- this transaction alone may count the jobs of limited tags
   picked posthorn.picked_jobs;
   labels text[];
   alone boolean := pg_current_xact_id_if_assigned() is null; -- nothing that must last was written before
@@ -69,16 +70,16 @@ begin
   end if;
   if limited then
     if alone and posthorn.wants_limited_jobs(c) then
-      perform posthorn.await_job_limits(c.namespace_id);
+      locked := posthorn.await_job_limits(c.namespace_id);
       c.at := posthorn.now();
     end if;
-    picked := posthorn.pick_within_limits(c);
+    picked := posthorn.pick_within_limits(c, locked);
   else
     _ := posthorn.return_jobs(c.at);
     picked := posthorn.take_ready_jobs(c);
   end if;
-  if picked.jobs is not null and alone then
-    _ := posthorn.commit_relaxed(); -- if a crash forgets the claim, the jobs are still ready
+  if alone and pg_current_xact_id_if_assigned() is not null then
+    _ := posthorn.commit_relaxed(); -- if a crash forgets the claim, the jobs are still where they were
   end if;
   picked.namespace_id := c.namespace_id;
   picked.lease_until := c.at + c.lease_for;

@@ -203,7 +203,9 @@ begin
       (select count(*) from posthorn.running_tags r where r.namespace_id = ns and r.tag = l.tag),
       (select coalesce(sum(s.jobs), 0)::bigint from posthorn.job_starts s
         where s.namespace_id = ns and s.tag = l.tag and s.at > posthorn.now() - l.period),
-      (select count(*) from posthorn.parked_jobs p where p.namespace_id = ns and p.tag = l.tag)
+      (select count(*) from posthorn.parked_jobs p where p.namespace_id = ns and p.tag = l.tag) + case
+        when posthorn.tag_room(l, posthorn.now()) > 0 then 0 -- claims have only looked at the first ones
+        else (select count(*) from posthorn.ready_jobs r where r.namespace_id = ns and r.tag = l.tag) end
     from posthorn.job_limits l
     where l.namespace_id = ns order by l.tag;
 end $$;

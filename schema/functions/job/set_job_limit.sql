@@ -130,12 +130,17 @@ as $$
 $$;
 comment on function posthorn.count_running_tag(int, text) is 'Notes which of the running jobs have a tag.';
 
+-- In plpgsql, since the plan of a function in SQL is made anew in each statement.
 create or replace function posthorn.tag_room(l posthorn.job_limits, at timestamptz)
 returns int
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
-  select case when l.paused_at is not null then 0 else least(
+#variable_conflict use_column
+begin
+  return case when l.paused_at is not null then 0 else least(
     1000000,
     l.max_running - (
       select count(*) from (
@@ -144,7 +149,7 @@ as $$
     l.max_started - (
       select coalesce(sum(s.jobs), 0) from posthorn.job_starts s
       where s.namespace_id = l.namespace_id and s.tag = l.tag and s.at > tag_room.at - l.period)
-  )::int end
-$$;
+  )::int end;
+end $$;
 comment on function posthorn.tag_room(posthorn.job_limits, timestamptz) is 'The number of further jobs that a tag allows now.';
 

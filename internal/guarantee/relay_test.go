@@ -1,10 +1,8 @@
 package guarantee
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -92,29 +90,26 @@ func TestOneProcessLeads(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	group := value[int64](s, "select posthorn.define_relay('default', 'out')")
-	for range 5 {
-		var mu sync.Mutex
-		leaders := []string{}
-		var all sync.WaitGroup
+	s.exec("create table public.asked (owner text, term bigint)")
+	for range 2 {
+		before := s.another()
+		before.exec("begin")
+		before.exec("select posthorn.lock_group($1::int)", group)
+		var outcomes []func() error
 		for i := range 8 {
 			one := s.another()
-			owner := fmt.Sprintf("supervisor-host-%d-0123abcd", i)
-			all.Go(func() {
-				var term *int64
-				if err := one.conn.QueryRow(context.Background(), "select (posthorn.lead_relay($1, $2, '1 minute')).term", group, owner).Scan(&term); err != nil {
-					t.Error(err)
-				}
-				if term != nil {
-					mu.Lock()
-					defer mu.Unlock()
-					leaders = append(leaders, owner)
-				}
-			})
+			outcomes = append(outcomes, one.background(
+				"insert into public.asked select $2, (posthorn.lead_relay($1, $2, '1 minute')).term", group, fmt.Sprintf("supervisor-host-%d-0123abcd", i)))
+			s.awaitBlocked(one) // it has seen that nobody leads
 		}
-		all.Wait()
-		if len(leaders) != 1 {
-			t.Fatalf("%v lead", leaders)
+		before.exec("commit")
+		for _, outcome := range outcomes {
+			if err := outcome(); err != nil {
+				t.Fatal(err)
+			}
 		}
+		equal(t, "leaders", value[int](s, "select count(*) from public.asked where term is not null"), 1)
+		s.exec("delete from public.asked")
 		s.exec("select posthorn.resign_relay($1, owner, epoch) from posthorn.relays", group)
 	}
 }

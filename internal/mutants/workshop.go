@@ -147,6 +147,9 @@ func (w *workshop) tryPackage(ctx context.Context, m mutant, pkg, overlay string
 			return result{Noticed: t.name}
 		}
 	}
+	if run := slices.DeleteFunc(slices.Clone(m.tests), func(t testName) bool { return t.pkg != pkg }); len(run) == 1 && panicked(output) {
+		return result{Noticed: run[0].name} // a panic outside the test's goroutine names no test
+	}
 	return result{Error: fmt.Sprintf("%s: %s", err, lastLine(output))}
 }
 
@@ -218,6 +221,10 @@ func ended(output, way string) (names []string) {
 		}
 	}
 	return names
+}
+
+func panicked(output string) bool {
+	return strings.Contains("\n"+output, "\npanic: ") && !strings.Contains(output, "\npanic: test timed out")
 }
 
 // lastLine returns the line that says why a process ended: its last one, or the test

@@ -2,12 +2,14 @@ package relay_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -160,7 +162,7 @@ func (r *relaying) shortLead() *testworld.Buffer {
 	logs := &testworld.Buffer{}
 	w := &world{testworld.Open(r.T, posthorn.Config{DatabaseURL: r.URL, Logger: slog.New(slog.NewTextHandler(logs, nil))})}
 	config := soon()
-	config.LeaseFor = 2 * time.Second
+	config.LeaseFor, config.Timeout = 2*time.Second, time.Hour
 	w.relay(config, r.sink)
 	return logs
 }
@@ -194,9 +196,22 @@ func TestRelayStopsWithItsLead(t *testing.T) {
 	logs := r.shortLead()
 	r.send("a", 20)
 	r.awaitWritten()
+	var hangs, calledOff atomic.Bool
+	r.sink.before(func(ctx context.Context, _ posthorn.SinkBatch) error {
+		if calledOff.Load() {
+			return nil
+		}
+		hangs.Store(true)
+		<-ctx.Done()
+		calledOff.Store(true)
+		return ctx.Err()
+	})
+	r.send("a", 1)
+	await.True(t, "the sink hangs", hangs.Load)
 	// Nothing renews the lead: the statement waits for the lock.
 	unlock := testpg.Lock(t, r.Pool(), "relays")
 	says(t, logs, "the lead was lost")
+	await.True(t, "the sink is called off, long before its timeout", calledOff.Load)
 	unlock()
 	r.send("a", 20)
 	r.awaitWritten()

@@ -26,7 +26,7 @@ type part struct {
 type attempt struct {
 	parts    []*part
 	failures []pg.Failure // of events that the broker refuses for good
-	whole    []pg.Event   // the window in the order of the log; nil if some events are left out
+	whole    []pg.Event   // the window in the order of the log
 	err      error        // of the last call
 }
 
@@ -184,7 +184,6 @@ func (l *leadership) sort(w *pg.Window) (*attempt, []pg.Aside) {
 	a := &attempt{whole: w.Events}
 	parts := map[int64]*part{}
 	aside := map[int64][]int64{}
-	skipped := 0
 	var last *part
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,11 +198,9 @@ func (l *leadership) sort(w *pg.Window) (*attempt, []pg.Aside) {
 		}
 		switch {
 		case !l.lead.Imported && pg.IsImported(e.Metadata):
-			skipped++
 		case last != nil:
 			last.events = append(last.events, *e)
 		case !l.isFor(e.Stream):
-			skipped++
 		case l.stuck[stream] != nil:
 			aside[stream] = append(aside[stream], e.ID)
 		default:
@@ -212,9 +209,6 @@ func (l *leadership) sort(w *pg.Window) (*attempt, []pg.Aside) {
 			parts[stream] = last
 			a.parts = append(a.parts, last)
 		}
-	}
-	if skipped > 0 || len(aside) > 0 {
-		a.whole = nil
 	}
 	var list []pg.Aside
 	for stream, ids := range aside {

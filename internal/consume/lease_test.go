@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -53,21 +54,23 @@ func TestTheHeadIsSettledWhileTheTailIsHandled(t *testing.T) {
 	config := quick
 	config.LeaseFor, config.Concurrency = time.Second, 1
 	ph := w.open()
-	release := make(chan struct{})
+	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
 	ids := w.publish(ph, slice(5, posthorn.Message{Type: "order.placed"})...)
 	ph.Group("billing", config).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
 		if e.ID == ids[1] {
 			return posthorn.RetryAfter(time.Hour, errors.New("bad"))
 		}
 		if e.ID == ids[3] {
-			<-release
+			<-hold
 		}
 		return nil
 	})
 	w.run(ph)
+	t.Cleanup(release) // before Run is awaited
 	w.await("select exists (select from posthorn.leases where lo = $1)", ids[2])
 	w.await("select exists (select from posthorn.retries where event_id = $1 and error = 'bad' and due_at > posthorn.now() + interval '50 minutes')", ids[1])
-	close(release)
+	release()
 	w.await("select not exists (select from posthorn.leases)")
 	if n := ask[int](w, "select count(*) from posthorn.retries"); n != 1 {
 		t.Errorf("%d retries, want 1", n)
@@ -101,6 +104,33 @@ func TestALostLeaseEndsItsHandlers(t *testing.T) {
 	slices.Sort(said)
 	if diff := cmp.Diff([]string{"again 2", "lost true"}, said); diff != "" {
 		t.Errorf("said (-want +got):\n%s", diff)
+	}
+}
+
+// A worker that learns only when it settles that its lease is lost drops it, and goes on.
+func TestALostLeaseIsDropped(t *testing.T) {
+	w := newWorld(t)
+	config := quick
+	config.LeaseFor, config.Concurrency = time.Hour, 1
+	ph := w.open()
+	begun, taken := make(chan bool, 1), make(chan bool)
+	ph.Group("billing", config).Handle("charge", ">", func(_ context.Context, e posthorn.Event) error {
+		if w.say("%d", e.Delivery); e.Delivery == 1 {
+			begun <- true
+			<-taken
+		}
+		return nil
+	})
+	w.publish(ph, posthorn.Message{Type: "order.placed"})
+	w.run(ph)
+	await.Value(t, "the handler runs", begun)
+	// As if another node had taken the lease over, and died at once.
+	w.exec("update posthorn.leases set attempt = attempt + 1, uncounted = uncounted + 1, until = now() - interval '1 second'")
+	close(taken)
+	w.awaitLines(2)
+	w.settled("billing")
+	if diff := cmp.Diff([]string{"1", "2"}, w.lines()); diff != "" {
+		t.Errorf("deliveries (-want +got):\n%s", diff)
 	}
 }
 

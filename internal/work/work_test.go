@@ -474,13 +474,14 @@ func TestJobsThatCompleteThemselvesAreNotLost(t *testing.T) {
 func (w *world) suspend(function, args string) (resume func()) {
 	w.T.Helper()
 	w.Exec("create sequence posthorn.calls")
-	w.Exec("alter function posthorn." + function + "(" + args + ") rename to suspended")
+	w.Exec("create schema suspended")
+	w.Exec("alter function posthorn." + function + "(" + args + ") set schema suspended") // its body has its name
 	parameters := "$1, $2, $3, $4"[:4*strings.Count(args, ",")+2]
 	w.Exec("create function posthorn." + function + "(" + args + `) returns setof bigint language plpgsql as $$
 		begin
 			perform nextval('posthorn.calls');
 			perform pg_advisory_xact_lock_shared(7);
-			return query select posthorn.suspended(` + parameters + `);
+			return query select suspended.` + function + `(` + parameters + `);
 		end $$`)
 	conn, err := w.Pool().Acquire(w.T.Context())
 	if err != nil {

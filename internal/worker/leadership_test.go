@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -25,8 +26,9 @@ const (
 // leads is a database with an import, which processes lead.
 type leads struct {
 	*testing.T
-	db  *pgxpool.Pool
-	imp pg.Import
+	db     *pgxpool.Pool
+	imp    pg.Import
+	silent bool // the work returns no error
 }
 
 func newLeads(t *testing.T) *leads {
@@ -40,7 +42,7 @@ func newLeads(t *testing.T) *leads {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &leads{t, db, imp}
+	return &leads{T: t, db: db, imp: imp}
 }
 
 // process is a process that leads, or stands by.
@@ -97,6 +99,9 @@ func (l *leadership) Work(stop, ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	l.ended <- context.Cause(ctx)
+	if l.silent {
+		return nil
+	}
 	return context.Cause(ctx)
 }
 
@@ -136,7 +141,18 @@ func TestALeadIsGivenBack(t *testing.T) {
 // stands by until the lead is free.
 func TestALeadIsLost(t *testing.T) {
 	t.Parallel()
-	l := newLeads(t)
+	for _, silent := range []bool{false, true} { // whether the work returns no error when its context ends
+		t.Run(fmt.Sprintf("silent %v", silent), func(t *testing.T) {
+			t.Parallel()
+			l := newLeads(t)
+			l.silent = silent
+			leadIsLost(t, l)
+		})
+	}
+}
+
+func leadIsLost(t *testing.T, l *leads) {
+	t.Helper()
 	a := l.process(one, time.Second)
 	await.Value(t, "it leads", a.begun)
 	other := l.takeOver(two)

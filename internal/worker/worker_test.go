@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -95,6 +96,46 @@ func TestHeartbeatsKeepOut(t *testing.T) {
 		synctest.Wait()
 		if extended[settling] != 1 {
 			t.Errorf("extended %d times after that", extended[settling])
+		}
+		stop()
+		synctest.Wait()
+	})
+}
+
+// Work that makes no step for longer than patience is not extended any more. The time does
+// not begin before its first step.
+func TestWorkWithoutStepsIsLeftToExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		extended, stuck := map[*thing]int{}, []*thing{}
+		b := &worker.Heartbeat[*thing]{
+			Every: time.Second, AtOnce: 10, Patience: 10 * time.Second,
+			Stuck: func(held *thing) { stuck = append(stuck, held) },
+			ExtendAll: func(_ context.Context, things []*thing) {
+				for _, held := range things {
+					extended[held]++
+					held.Extended(time.Now(), time.Minute)
+				}
+			},
+		}
+		b.Init()
+		waits, hangs, moves := &thing{}, &thing{}, &thing{}
+		for _, held := range []*thing{waits, hangs, moves} {
+			held.Init(ctx, time.Now(), time.Minute)
+			b.Add(held)
+		}
+		hangs.Step()
+		go b.Run(ctx)
+		for range 60 {
+			moves.Step()
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if extended[hangs] > 12 || extended[waits] < 50 || extended[moves] < 50 {
+			t.Errorf("extended %d times though it hangs, %d times before it began, %d times while it went on", extended[hangs], extended[waits], extended[moves])
+		}
+		if !slices.Equal(stuck, []*thing{hangs}) {
+			t.Errorf("%d were reported to hang", len(stuck))
 		}
 		stop()
 		synctest.Wait()

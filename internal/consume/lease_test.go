@@ -16,6 +16,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testpg"
 )
 
 // seed 000.43: a lease lives as long as somebody works on it.
@@ -131,6 +132,31 @@ func TestALostLeaseIsDropped(t *testing.T) {
 	w.settled("billing")
 	if diff := cmp.Diff([]string{"1", "2"}, w.lines()); diff != "" {
 		t.Errorf("deliveries (-want +got):\n%s", diff)
+	}
+}
+
+// Events that a claim brings after Run was told to stop are given back, and no handler gets
+// them.
+func TestEventsTakenAtTheLastMomentGoBack(t *testing.T) {
+	w := newWorld(t)
+	ph := w.open()
+	ph.Group("billing", quick).Handle("charge", ">", func(context.Context, posthorn.Event) error { w.say("handled"); return nil })
+	w.publish(ph, posthorn.Message{Type: "order.placed"})
+	unlock := testpg.Lock(t, ph.Pool(), "leases")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- ph.Run(ctx) }()
+	w.await("select exists (select from pg_locks where relation = 'posthorn.leases'::regclass and not granted)")
+	stop()
+	unlock()
+	if err := await.Value(t, "the end of Run", ended); err != nil {
+		t.Error(err)
+	}
+	if said := w.lines(); len(said) > 0 {
+		t.Errorf("a handler got them: %v", said)
+	}
+	if n := ask[int](w, "select count(*) from posthorn.leases where until is not null and until > posthorn.now()"); n != 0 {
+		t.Errorf("%d leases are left", n)
 	}
 }
 

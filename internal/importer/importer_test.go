@@ -146,32 +146,37 @@ func TestRepeatsAreDropped(t *testing.T) {
 // entry stops no other stream, and its stream goes on when it is allowed.
 func TestAConfidentialStreamRefusesPlaintext(t *testing.T) {
 	t.Parallel()
-	w, b := newWorld(t), newBroker(t, "nats")
-	w.exec("select posthorn.set_stream_policy('default', 'patients', 'confidential')")
-	sealed := `{"posthorn_sealed":"` + "AQAAAAEA" + strings.Repeat("x", 44) + `"}`
-	b.write("patients", 1, 3, func(e *posthorn.Event) {
-		if e.ID != 3 {
-			e.Payload = json.RawMessage(sealed)
-		}
-	})
-	b.write("orders", 1, 3)
-	w.imports(b)
-	w.has("orders", 1, 2, 3)
-	w.has("patients", 1, 2)
-	if n := ask[int](w, "select count(*) from posthorn.events where payload::text = $1", sealed); n != 2 {
-		t.Errorf("%d payloads are as they were", n)
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			w, b := newWorld(t), newBroker(t, kind)
+			w.exec("select posthorn.set_stream_policy('default', 'patients', 'confidential')")
+			sealed := `{"posthorn_sealed":"` + "AQAAAAEA" + strings.Repeat("x", 44) + `"}`
+			b.write("patients", 1, 4, func(e *posthorn.Event) {
+				if e.ID != 3 {
+					e.Payload = json.RawMessage(sealed)
+				}
+			})
+			b.write("orders", 1, 3)
+			w.imports(b)
+			w.has("orders", 1, 2, 3)
+			w.has("patients", 1, 2)
+			if n := ask[int](w, "select count(*) from posthorn.events where payload::text = $1", sealed); n != 2 {
+				t.Errorf("%d payloads are as they were", n)
+			}
+			s := w.status("the error is shown, and what is left", func(s admin.ImportStatus) bool {
+				return strings.Contains(s.Error, "stream 'patients'") && s.LagEvents != nil && *s.LagEvents == 2
+			})
+			if !strings.Contains(s.Error, "confidential") || strings.Contains(s.Error, `"n"`) {
+				t.Errorf("the error is %s", s.Error)
+			}
+			b.write("orders", 4, 4)
+			w.has("orders", 1, 2, 3, 4)
+			w.exec("select posthorn.set_stream_policy('default', 'patients', 'restricted')")
+			w.has("patients", 1, 2, 3, 4)
+			w.status("it is up to date", func(s admin.ImportStatus) bool { return s.Error == "" && s.LagEvents != nil && *s.LagEvents == 0 })
+		})
 	}
-	s := w.status("the error is shown, and what is left", func(s admin.ImportStatus) bool {
-		return strings.Contains(s.Error, "stream 'patients'") && s.LagEvents != nil && *s.LagEvents == 1
-	})
-	if !strings.Contains(s.Error, "confidential") || strings.Contains(s.Error, `"n"`) {
-		t.Errorf("the error is %s", s.Error)
-	}
-	b.write("orders", 4, 4)
-	w.has("orders", 1, 2, 3, 4)
-	w.exec("select posthorn.set_stream_policy('default', 'patients', 'restricted')")
-	w.has("patients", 1, 2, 3)
-	w.status("it is up to date", func(s admin.ImportStatus) bool { return s.Error == "" && s.LagEvents != nil && *s.LagEvents == 0 })
 }
 
 // A log does not import events that it has published itself, directly or by way of another.

@@ -17,6 +17,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
+	"github.com/posthorn/posthorn/internal/testpg"
 	"github.com/posthorn/posthorn/internal/testworld"
 )
 
@@ -226,19 +227,53 @@ func TestUnfinishedJobsGoBack(t *testing.T) {
 	}
 }
 
+// Jobs that a claim brings after Run was told to stop go back at once, and no handler gets
+// them.
+func TestJobsTakenAtTheLastMomentGoBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var handled atomic.Bool
+	first := testworld.Open(t, posthorn.Config{DatabaseURL: w.URL})
+	first.Work(mail, posthorn.WorkConfig{}, func(context.Context, posthorn.Job) error {
+		handled.Store(true)
+		return nil
+	})
+	unlock := testpg.Lock(t, w.Pool(), "running_jobs")
+	id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail})[0]
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- first.Run(ctx) }()
+	await.True(t, "a claim waits", func() bool {
+		return testworld.Ask[bool](w, `select exists (select from pg_locks where relation = 'posthorn.running_jobs'::regclass and not granted)`)
+	})
+	stop()
+	unlock()
+	if err := await.Value(t, "the end of Run", ended); err != nil {
+		t.Error(err)
+	}
+	if job := w.status(id, admin.JobPending); job.RetryCount != 0 || handled.Load() {
+		t.Errorf("it is %+v, handled %v", job, handled.Load())
+	}
+	if s := w.story(id); s != "PICKED RESET" {
+		t.Errorf("the log says %q", s)
+	}
+}
+
 // A job that takes longer than its lease keeps it, and its beginning is logged.
 func TestLongJobsKeepTheirLeases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const lease = time.Second
-	begun, release := make(chan bool), make(chan bool)
+	begun, hold := make(chan bool), make(chan bool)
+	release := sync.OnceFunc(func() { close(hold) })
 	w.Work(mail, posthorn.WorkConfig{LeaseFor: lease, Concurrency: 1}, func(context.Context, posthorn.Job) error {
 		begun <- true
-		<-release
+		<-hold
 		return nil
 	})
 	move := w.StopClock()
 	w.Start()
+	t.Cleanup(release) // before Run is awaited
 	id := w.enqueue(posthorn.NewJob{Title: "long", Tags: mail})[0]
 	await.Value(t, "the job", begun)
 	for range 2 {
@@ -248,7 +283,7 @@ func TestLongJobsKeepTheirLeases(t *testing.T) {
 		})
 	}
 	await.True(t, "the beginning is logged", func() bool { return !w.status(id, admin.JobProcessing).StartedAt.IsZero() })
-	close(release)
+	release()
 	w.status(id, admin.JobCompleted)
 	if s := w.story(id); s != "PICKED STARTED COMPLETED" {
 		t.Errorf("the log says %s", s)

@@ -25,15 +25,15 @@ import (
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
-// program is how a function that has code of a guide is run.
+// program says how to run a function that has code of a guide.
 type program struct {
 	run     func()
 	given   string // statements of the owner before that
-	beside  func() // runs at the same time, as soon as before
+	beside  func() // begins before run, and goes on beside it
 	handles bool   // run registers handlers
-	ready   string // a query: beside is there, or without that run
+	ready   string // a query that holds once beside has begun its work, or run, if there is no beside
 	then    string // statements of the owner while it runs
-	until   string // a query: it has done its work
+	until   string // a query that holds once run has done its work
 	also    func(t *testing.T, ph *posthorn.Client, publish func())
 }
 

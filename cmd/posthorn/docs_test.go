@@ -36,7 +36,7 @@ type guide struct {
 	conn     *pgx.Conn
 	user     *testguide.User
 	session  *pgx.Conn    // of the user
-	broken   atomic.Value // what a program in the background said before it failed
+	broken   atomic.Value // the output of a program in the background that failed
 }
 
 func newGuide(t *testing.T, page string) *guide {
@@ -120,7 +120,8 @@ func (g *guide) background(e testguide.Example) (stop func()) {
 	return stop
 }
 
-// eventually waits until something holds, or a program in the background has failed.
+// eventually waits until a condition holds. The test fails if a program in the background
+// has failed.
 func (g *guide) eventually(what string, holds func() bool) {
 	g.Helper()
 	await.True(g.T, what, func() bool {
@@ -131,7 +132,7 @@ func (g *guide) eventually(what string, holds func() bool) {
 	})
 }
 
-// holds asks the database, as the owner.
+// holds returns a function that runs a query of one boolean, as the owner.
 func (g *guide) holds(query string) func() bool {
 	return func() (holds bool) {
 		if err := g.conn.QueryRow(g.Context(), query).Scan(&holds); err != nil {
@@ -141,7 +142,7 @@ func (g *guide) holds(query string) func() bool {
 	}
 }
 
-// guides has, for each page with commands or statements, how they are run.
+// guides has the function that runs the commands and statements of each page.
 var guides = map[string]func(g *guide){
 	"access.md":        followAccess,
 	"archive.md":       followArchive,
@@ -277,7 +278,7 @@ func followRelay(g *guide) {
 	g.user.Exec("select posthorn.publish('default', 'order.placed', stream => 'orders')")
 	for _, e := range g.examples() {
 		switch {
-		case strings.Contains(e.Text, "nats://"): // two brokers, as the one before
+		case strings.Contains(e.Text, "nats://"): // the same command with two brokers is not run
 		case strings.Contains(e.Text, "redis://"):
 			e.Text = strings.Replace(e.Text, "redis://localhost:6379", broker.URL()+" --name to-redis", 1)
 			g.background(e)

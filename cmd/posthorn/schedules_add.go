@@ -49,7 +49,7 @@ func newSchedulesAdd(a *app) *cobra.Command {
 				return result{}, err
 			}
 			made, err := adm.Schedule(ctx, args[0])
-			if isDenied(err) { // publishers may make schedules, and not look at them
+			if isDenied(err) { // publishers may make schedules, but not look at them
 				return result{fmt.Sprintf("schedule %s is made", args[0]), madeSchedule{args[0], id}}, nil
 			}
 			return result{fmt.Sprintf("schedule %s is %s; next: %s", made.Name, made.State, cell(made.NextRunAt)), made}, err
@@ -74,7 +74,7 @@ type madeSchedule struct {
 	TaskID string `json:"task_id"`
 }
 
-// isDenied reports whether the database has refused for want of rights.
+// isDenied reports whether the database refused a statement because the user lacks a right.
 func isDenied(err error) bool {
 	denied, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && denied.Code == "42501"

@@ -112,8 +112,8 @@ type User struct {
 	rights []string
 }
 
-// NewUser makes a user without any rights of Posthorn. The user and all that is the user's
-// are dropped when the test ends. The database is that of a superuser who owns the schema.
+// NewUser makes a user without any rights of Posthorn. When the test ends, the user and
+// the user's tables are dropped. database is the URL of a superuser who owns the schema.
 func NewUser(t testing.TB, database string) *User {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), database)
@@ -153,7 +153,7 @@ func (u *User) Exec(statements string) {
 	}
 }
 
-// Ask returns the answer to a query, as the owner. No row is no.
+// Ask returns the answer to a query of one boolean, as the owner. Without a row it is false.
 func (u *User) Ask(query string) (holds bool) {
 	u.t.Helper()
 	err := u.conn.QueryRow(u.t.Context(), "select coalesce(("+query+"), false)").Scan(&holds)
@@ -163,7 +163,7 @@ func (u *User) Ask(query string) (holds bool) {
 	return holds
 }
 
-// Own executes statements that make tables of the user's.
+// Own executes statements as the user, who may create tables in public meanwhile.
 func (u *User) Own(statements string) {
 	u.t.Helper()
 	u.Exec("grant create on schema public to " + u.name + "; set role " + u.name)
@@ -186,7 +186,7 @@ func (u *User) With(needs Needs) (url string) {
 	for _, right := range u.rights {
 		u.Exec("grant " + u.grantable(right) + " to " + u.name)
 	}
-	for _, right := range before { // afterwards, so that a program keeps the rights that both have
+	for _, right := range before { // after the grants, so that a program in the background keeps rights that it still needs
 		if !slices.Contains(u.rights, right) {
 			u.Exec("revoke " + u.grantable(right) + " from " + u.name)
 		}

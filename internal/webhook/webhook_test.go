@@ -72,9 +72,8 @@ func TestLateCommitIsSentAtOnce(t *testing.T) {
 func TestEndpointThatHangsHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	hanging := make(chan struct{})
-	hung := newReceiver(t, func(delivered, http.Header) int { <-hanging; return 200 })
-	t.Cleanup(func() { close(hanging) })
+	hung := newReceiver(t, nil)
+	release := hung.hang(t)
 	quick := newReceiver(t, nil)
 	for _, name := range []string{"hung1", "hung2", "hung3"} {
 		w.hook(name, hung, admin.WebhookSettings{Timeout: "5 minutes"})
@@ -93,6 +92,7 @@ func TestEndpointThatHangsHoldsUpNobody(t *testing.T) {
 		t.Errorf("an event that was not answered yet counts %d attempts", n)
 	}
 	testworld.Equal(t, "requests at once", hung.most <= 30, true)
+	release() // the process waits for requests before it ends
 }
 
 // An endpoint that is owed very many events does not keep the others from theirs.
@@ -115,143 +115,6 @@ func TestBacklogOfOthersCostsNothing(t *testing.T) {
 	if n := testworld.Ask[int](w, "select count(*) from posthorn.retries where subscription = 'a-slow'"); n == 0 {
 		t.Error("the other backlog is gone")
 	}
-}
-
-func TestAnswerGoneDisables(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	r := newReceiver(t, always(410))
-	w.hook("crm", r, admin.WebhookSettings{Filter: onlyTypes("e")})
-	w.Start()
-	first := w.publish("e", 5, 5)
-	await.True(t, "it is disabled", func() bool { return w.show("crm").State == "disabled" })
-	if reason := w.show("crm").DisabledReason; reason != "the endpoint answered 410 Gone" {
-		t.Errorf("reason %q", reason)
-	}
-	await.True(t, "nothing is in flight", func() bool {
-		return testworld.Ask[bool](w, "select not exists (select from posthorn.leases)")
-	})
-	asked := r.asked()
-	missed := w.publish("e", 20, 5)
-	await.True(t, "the log is read on", func() bool {
-		return testworld.Ask[bool](w, "select lag_events = 0 from posthorn.group_status where group_name = 'webhooks'")
-	})
-	testworld.Equal(t, "requests while it is disabled", r.asked()-asked, 0)
-	testworld.Equal(t, "events that say so", len(posthorntest.Published(t, w.Client, "posthorn.webhook.disabled")), 1)
-	if n := testworld.Ask[int](w, "select count(*) from posthorn.retries"); n > 5 {
-		t.Errorf("%d rows were written for a webhook that is disabled", n)
-	}
-	r.answer(nil)
-	if err := w.Admin().EnableWebhook(t.Context(), "crm"); err != nil {
-		t.Fatal(err)
-	}
-	r.awaitAll(t, slices.Concat(first, missed))
-	w.awaitSettled()
-	testworld.Equal(t, "state", w.show("crm").State, "active")
-}
-
-func TestRefusedEventIsADeadLetterAtOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	var refused atomic.Int64
-	r := newReceiver(t, func(d delivered, _ http.Header) int {
-		if d.ID == refused.Load() {
-			return 422
-		}
-		return 200
-	})
-	w.hook("crm", r, admin.WebhookSettings{})
-	ids := w.publish("e", 10, 5)
-	refused.Store(ids[4])
-	w.Start()
-	r.awaitAll(t, slices.Delete(slices.Clone(ids), 4, 5))
-	await.True(t, "it is a dead letter", func() bool { return w.show("crm").DeadLetters == 1 })
-	w.awaitSettled()
-	attempts := w.attempts(admin.WebhookAttemptFilter{Webhook: "crm", Failed: true})
-	if len(attempts) != 1 || attempts[0].Outcome != "dead" || attempts[0].EventID != ids[4] {
-		t.Errorf("failed attempts: %+v", attempts)
-	}
-	if w.show("crm").State != "active" {
-		t.Error("an endpoint that refuses an event counts as failing")
-	}
-	refused.Store(0)
-	if n, err := w.Admin().Redrive(t.Context(), admin.DeadLetterFilter{Group: "webhooks", Subscription: "crm"}); err != nil || n != 1 {
-		t.Fatalf("redrive: %d, %v", n, err)
-	}
-	r.awaitAll(t, ids)
-	w.awaitSettled()
-}
-
-// An endpoint that asks for an hour gets nothing for an hour, also from another process.
-func TestRetryAfterIsHonoured(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	r := newReceiver(t, func(_ delivered, header http.Header) int { header.Set("Retry-After", "3600"); return 429 })
-	w.hook("crm", r, admin.WebhookSettings{Concurrency: 1})
-	stop := w.Start()
-	ids := w.publish("e", 5, 5)
-	await.True(t, "the answer is recorded", func() bool { return len(w.attempts(admin.WebhookAttemptFilter{Webhook: "crm"})) == 1 })
-	stop()
-	r.answer(nil)
-	other := w.other()
-	other.Start()
-	quick := newReceiver(t, nil)
-	other.hook("quick", quick, admin.WebhookSettings{})
-	more := w.publish("e", 5, 5)
-	quick.awaitAll(t, more)
-	testworld.Equal(t, "requests", r.asked(), 1)
-	posthorntest.Advance(t, w.Client, time.Hour+time.Minute)
-	r.awaitAll(t, slices.Concat(ids, more))
-	other.awaitSettled()
-}
-
-// An endpoint whose requests have all failed for disable_after is disabled, and nothing
-// is lost.
-func TestEndpointThatFailsForLongIsDisabled(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	r := newReceiver(t, always(503))
-	w.hook("crm", r, admin.WebhookSettings{Filter: onlyTypes("e"), DisableAfter: "1 hour", Delays: []string{"10 minutes", "10 minutes", "1 day"}})
-	w.Start()
-	ids := w.publish("e", 3, 5)
-	await.True(t, "it fails", func() bool { return w.show("crm").State == "failing" })
-	if e := w.show("crm").LastError; e != "the endpoint answered 503 Service Unavailable" {
-		t.Errorf("last error %q", e)
-	}
-	posthorntest.Advance(t, w.Client, 20*time.Minute)
-	await.True(t, "it was tried again", func() bool { return len(w.attempts(admin.WebhookAttemptFilter{Webhook: "crm"})) >= 6 })
-	testworld.Equal(t, "state after 20 minutes", w.show("crm").State, "failing")
-	posthorntest.Advance(t, w.Client, time.Hour)
-	await.True(t, "it is disabled", func() bool { return w.show("crm").State == "disabled" })
-	testworld.Equal(t, "events that say so", len(posthorntest.Published(t, w.Client, "posthorn.webhook.disabled")), 1)
-	missed := w.publish("e", 3, 5)
-	r.answer(nil)
-	if err := w.Admin().EnableWebhook(t.Context(), "crm"); err != nil {
-		t.Fatal(err)
-	}
-	r.awaitAll(t, missed)
-	posthorntest.Advance(t, w.Client, 2*24*time.Hour)
-	r.awaitAll(t, ids)
-	w.awaitSettled()
-	testworld.Equal(t, "dead letters", w.show("crm").DeadLetters, 0)
-}
-
-// An event whose attempts are used up is a dead letter.
-func TestAttemptsAreUsedUp(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	r := newReceiver(t, always(500))
-	w.hook("crm", r, admin.WebhookSettings{Delays: []string{"0", "0"}})
-	w.Start()
-	ids := w.publish("e", 1, 5)
-	await.True(t, "it is a dead letter", func() bool { return w.show("crm").DeadLetters == 1 })
-	attempts := w.attempts(admin.WebhookAttemptFilter{EventID: ids[0]})
-	var outcomes []string
-	for _, a := range attempts {
-		outcomes = append(outcomes, a.Outcome)
-	}
-	testworld.Equal(t, "outcomes, newest first", outcomes, []string{"dead", "retry", "retry"})
-	w.awaitSettled()
 }
 
 // Events of one key reach an ordered webhook one after another, whatever fails.
@@ -339,9 +202,8 @@ func TestDisabledWebhookLosesNothing(t *testing.T) {
 func TestLimitsHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	slow := make(chan struct{})
-	narrow := newReceiver(t, func(delivered, http.Header) int { <-slow; return 200 })
-	batches, rare := newReceiver(t, nil), newReceiver(t, nil)
+	narrow, batches, rare := newReceiver(t, nil), newReceiver(t, nil), newReceiver(t, nil)
+	release := narrow.hang(t)
 	rate := 0.0001
 	w.hook("narrow", narrow, admin.WebhookSettings{Concurrency: 2, Timeout: "5 minutes"})
 	w.hook("batches", batches, admin.WebhookSettings{Batch: 10})
@@ -349,8 +211,8 @@ func TestLimitsHold(t *testing.T) {
 	w.Start()
 	ids := w.publish("e", 200, 5)
 	batches.awaitAll(t, ids)
-	await.True(t, "the first ones have begun", func() bool { return narrow.asked() == 2 })
-	close(slow)
+	await.True(t, "the others wait in the database", func() bool { return narrow.asked() >= 2 && w.show("narrow").Owed == int64(len(ids)) })
+	release()
 	narrow.awaitAll(t, ids)
 	testworld.Equal(t, "requests at once", narrow.most, 2)
 	if batches.largest > 10 || batches.asked() > 150 {

@@ -114,6 +114,19 @@ func (w *world) awaitSettled() {
 	})
 }
 
+// awaitLooks waits until the process that leads has looked twice for events that webhooks
+// are owed, and has sent those of all that may have some. The webhook gets an event again.
+func (w *world) awaitLooks(name string, r *receiver, event int64) {
+	w.T.Helper()
+	for range 2 {
+		asked := r.asked()
+		if n, err := w.Admin().RedeliverWebhook(w.T.Context(), name, event); err != nil || n != 1 {
+			w.T.Fatalf("redelivered %d, %v", n, err)
+		}
+		await.True(w.T, "the event comes again", func() bool { return r.asked() > asked && w.show(name).Owed == 0 })
+	}
+}
+
 // delivered is an event as a receiver got it.
 type delivered struct {
 	ID   int64
@@ -218,6 +231,16 @@ func (r *receiver) answer(status func(d delivered, header http.Header) int) {
 
 func always(status int) func(delivered, http.Header) int {
 	return func(delivered, http.Header) int { return status }
+}
+
+// hang lets requests wait until release is called, or the test ends.
+func (r *receiver) hang(t *testing.T) (release func()) {
+	t.Helper()
+	hanging := make(chan struct{})
+	release = sync.OnceFunc(func() { close(hanging) })
+	t.Cleanup(release)
+	r.answer(func(delivered, http.Header) int { <-hanging; return http.StatusOK })
+	return release
 }
 
 // got returns the ids of the events that the receiver took, in order.

@@ -12,7 +12,7 @@ type State string
 const (
 	Processing          State = "PROCESSING"            // in a lease, even one past its deadline that no worker has taken over
 	Retrying            State = "RETRYING"              // failed, and handed out again at DueAt
-	Pending             State = "PENDING"               // not handed out yet, given back, or owed to a webhook that is disabled
+	Pending             State = "PENDING"               // not handed out yet, given back, or owed to a webhook that is disabled or catches up
 	Dead                State = "DEAD"                  // the event as a whole failed for good
 	CompletedWithErrors State = "COMPLETED_WITH_ERRORS" // some subscriptions failed for good, and the others are done
 	Completed           State = "COMPLETED"             // done, and nothing has failed
@@ -29,7 +29,7 @@ type Outcome struct {
 	Subscription string    `json:"subscription,omitempty"` // or handler; "": the event as a whole
 	Attempts     int       `json:"attempts,omitempty"`     // 0 when completed
 	Error        string    `json:"error,omitempty"`        // of the last attempt
-	Reason       string    `json:"reason,omitempty"`       // a short one, of an event that failed for good, or waits for a webhook that is disabled
+	Reason       string    `json:"reason,omitempty"`       // a short one, of an event that failed for good, or waits for a webhook that is disabled or catches up
 	Node         string    `json:"node,omitempty"`         // that handles it, or did when it failed for good
 	At           time.Time `json:"at,omitzero"`            // when its handling began, or when it failed last
 	DueAt        time.Time `json:"due_at,omitzero"`        // when it is handed out again

@@ -10,7 +10,7 @@ const outcomeLong = `Show the outcome of one event in each group of its namespac
 
 STATE is that of the group:
   PENDING                not handed out yet, given back, or owed to
-                         a webhook that is disabled
+                         a webhook that is disabled or catches up
   PROCESSING             a node works on it
   RETRYING               it failed, and is handed out again when it is due
   COMPLETED              handled, without failures

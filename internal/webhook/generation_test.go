@@ -93,12 +93,7 @@ func TestEnabledWhileAnAnswerIsRecorded(t *testing.T) {
 				recorded <- err
 			}()
 			w.AwaitBlocked()
-			if err := operator.Commit(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-recorded; err != nil {
-				t.Fatal(err)
-			}
+			commitFor(t, operator, recorded)
 			testworld.Equal(t, "state", w.show("crm").State, "active")
 		})
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/await"
 	"github.com/posthorn/posthorn/internal/pg"
@@ -193,10 +195,16 @@ func TestLeadWaitsForARecord(t *testing.T) {
 		}
 		return testworld.Ask[bool](w, "select exists (select from pg_stat_activity where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0)")
 	})
-	if err := recording.Commit(t.Context()); err != nil {
+	commitFor(t, recording, led)
+}
+
+// commitFor commits a transaction for which a call waits, and waits for the end of the call.
+func commitFor(t *testing.T, tx pgx.Tx, ended <-chan error) {
+	t.Helper()
+	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-led; err != nil {
+	if err := await.Value(t, "the call ends", ended); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -263,4 +271,49 @@ func TestOutcomeForADisabledWebhook(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(admin.Retrying, true)
+}
+
+// An event that was published while a webhook is disabled waits for it if its filter wants
+// the event, although no row says so until it has caught up.
+func TestOutcomeOfAnEventThatAWebhookMissed(t *testing.T) {
+	t.Parallel()
+	w := &world{testworld.New(t)}
+	w.hook("crm", newReceiver(t, nil), admin.WebhookSettings{Filter: onlyTypes("e.wanted")})
+	w.hook("all", newReceiver(t, nil), admin.WebhookSettings{Filter: onlyTypes("e.*")})
+	before := w.publish("e.wanted", 1, 1)[0]
+	s := w.takeLead("sender-h-1-00000001")
+	deliver := func(event int64) {
+		t.Helper()
+		window := s.takes(10, event)
+		s.record([]pg.WebhookResult{answered(s.endpoint("all"), event, pg.WebhookDelivered)}, window)
+	}
+	deliver(before)
+	if err := w.Admin().DisableWebhook(t.Context(), "crm", ""); err != nil {
+		t.Fatal(err)
+	}
+	missed := w.publish("e.wanted", 1, 1)[0]
+	deliver(missed)
+	other := w.publish("e.other", 1, 1)[0]
+	deliver(other)
+	check := func(event int64, want admin.State, subscription, reason string) {
+		t.Helper()
+		got, err := w.Admin().Outcomes(t.Context(), event)
+		if err != nil || len(got) != 1 || got[0].State != want || got[0].Subscription != subscription || got[0].Reason != reason {
+			t.Errorf("outcomes of event %d: %+v, %v", event, got, err)
+		}
+	}
+	check(before, admin.Completed, "", "")
+	check(missed, admin.Pending, "crm", "Webhook is disabled")
+	check(other, admin.Completed, "", "")
+	if err := w.Admin().EnableWebhook(t.Context(), "crm"); err != nil {
+		t.Fatal(err)
+	}
+	check(missed, admin.Pending, "crm", "Webhook is catching up")
+	w.Exec("select posthorn.catch_up()")
+	check(missed, admin.Retrying, "crm", "")
+	late := answered(s.endpoint("crm"), missed, pg.WebhookDelivered)
+	late.Owed = true
+	s.record([]pg.WebhookResult{late})
+	check(missed, admin.Completed, "", "")
+	check(other, admin.Completed, "", "")
 }

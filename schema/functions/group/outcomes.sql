@@ -2,7 +2,7 @@
 -- otherwise from the group's cursor, all in one snapshot.
 --
 -- A group has a row for each subscription with a state of its own, or one row. state is that of the group:
---   PENDING                 not handed out yet, given back, or owed to a webhook that is disabled
+--   PENDING                 not handed out yet, given back, or owed to a webhook that is disabled or catches up
 --   PROCESSING              in a lease, even in an expired one that no node has taken over yet
 --   RETRYING                will be handed out again at due_at
 --   DEAD                    the event as a whole failed for good
@@ -119,6 +119,9 @@ as $$
       case when h.working then h.node end, case when h.working then h.claimed_at end, null, null
     from held h where not h.retries
     union all
+    select 3, m.subscription, 0, null, m.reason, null, null, null, null
+    from posthorn.missed_by_webhooks(g, outcomes_in.event_id, outcomes_in.xid, outcomes_in.published_at) m
+    union all
     select case d.subscription when '' then 4 else 5 end, d.subscription, d.attempts, d.error, d.reason, d.node, d.failed_at, null, null
     from posthorn.dead_letters d where d.group_id = g.id and d.event_id = outcomes_in.event_id
   ), passed (state) as materialized ( -- asked once
@@ -132,6 +135,43 @@ as $$
   select min(w.state) over (), w.subscription, w.attempts, w.error, w.reason, w.node, w.at, w.due_at, w.behind from whole w
 $$;
 comment on function posthorn.outcomes_in(posthorn.groups, bigint, xid8, timestamptz) is 'The state of an event in one group.';
+
+-- What a webhook missed has no row in retries until it catches up. Its filter says here whether it wants the event. A
+-- condition in SQL is asked only when it catches up: here it would run code of its author in the time of the caller.
+create or replace function posthorn.missed_by_webhooks(g posthorn.groups, event_id bigint, xid xid8, published_at timestamptz)
+returns table (subscription text, reason text)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  l posthorn.leases;
+begin
+  if missed_by_webhooks.xid is null or not exists (select from posthorn.stops x where x.group_no = g.id) then
+    return;
+  end if;
+  l.group_id := g.id;
+  l.namespace_id := g.namespace_id;
+  return query
+    select distinct w.name, case when s.stopped_at is not null then 'Webhook is disabled' else 'Webhook is catching up' end
+    from posthorn.stops x
+    join posthorn.subscriptions s on s.id = x.subscription_id
+    join posthorn.webhooks w on w.group_id = s.group_no and w.name = s.name
+    where x.group_no = g.id and s.conditions_sql is null
+      and (exists (select from posthorn.missed m where m.subscription_id = s.id and m.event_id = missed_by_webhooks.event_id)
+        or (missed_by_webhooks.published_at < (x.reached).seek_from) is not true
+          and posthorn.is_between(x.reached, x.upto, missed_by_webhooks.event_id, missed_by_webhooks.xid)
+          and missed_by_webhooks.event_id <> all (coalesce(x.spared, '{}')))
+      and not exists (
+        select from posthorn.retries r
+        where r.group_id = g.id and r.event_id = missed_by_webhooks.event_id and r.subscription = w.name)
+      and exists (
+        select from unnest(posthorn.batch_of(l, array[missed_by_webhooks.event_id])) e where posthorn.passes(s, e));
+end $$;
+comment on function posthorn.missed_by_webhooks(posthorn.groups, bigint, xid8, timestamptz) is
+  'The webhooks that get an event when they are enabled, or have caught up.';
 
 -- A row also stands for an event that was given back untried, and for one that came back from the dead letters.
 create or replace function posthorn.failed_at(r posthorn.retries)
@@ -193,3 +233,12 @@ return case
 end;
 comment on function posthorn.read_upto(pg_snapshot, bigint, pg_snapshot, bigint, bigint, xid8) is
   'Whether a cursor has passed an event.';
+
+create or replace function posthorn.is_between(reached posthorn.cursors, upto posthorn.cursors, event_id bigint, xid xid8)
+returns boolean
+language sql immutable
+set search_path = pg_catalog, pg_temp
+return not posthorn.read_upto((reached).base, (reached).base_seq, (reached).target, (reached).pos, event_id, xid)
+  and ((upto).base is null or posthorn.read_upto((upto).base, (upto).base_seq, (upto).target, (upto).pos, event_id, xid));
+comment on function posthorn.is_between(posthorn.cursors, posthorn.cursors, bigint, xid8) is
+  'Whether an event comes after one cursor and, unless the other is null, not after that one.';

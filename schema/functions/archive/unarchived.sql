@@ -33,8 +33,8 @@ begin
           select x from posthorn.archive_parts p cross join lateral unnest(p.ids) x
           where p.archive_id = a.id and p.stream_id = st and p.ids[1] <= high and p.ids[cardinality(p.ids)] >= low)
       union
-      select e.id from posthorn.events e
-      where e.namespace_id = ns and e.id = any (unarchived.ids) and e.xid >= pg_snapshot_xmin(c.base)
+      select e.id from posthorn.events_of(ns, unarchived.ids) e
+      where e.xid >= pg_snapshot_xmin(c.base)
         and not posthorn.read_upto(c.base, c.base_seq, c.target, c.pos, e.id, e.xid)
       union
       select x from posthorn.leases l cross join lateral unnest(l.ids) x

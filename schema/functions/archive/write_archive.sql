@@ -97,9 +97,8 @@ begin
   since := s.day::timestamp at time zone 'UTC';
   return query
     select e.id, e.type, e.key, e.tags, e.payload, e.metadata, e.created_at
-    from posthorn.events e
-    where e.namespace_id = ns and e.id = any (s.ids)
-      and e.created_at >= since and e.created_at < since + interval '1 day'
+    from posthorn.events_of(ns, s.ids) e
+    where e.created_at >= since and e.created_at < since + interval '1 day'
     order by e.id;
 end $$;
 comment on function posthorn.segment_events(int, bigint, bigint) is

@@ -178,8 +178,7 @@ begin
       and not pg_visible_in_snapshot(e.xid, base) and pg_visible_in_snapshot(e.xid, coalesce(c.target, c.base))
     union all
     select e.id, posthorn.slot_of(g.ordering, g.slots, e.id, e.stream_id, e.key)
-    from posthorn.events e
-    where e.namespace_id = g.namespace_id and e.id = any (w.ids)
+    from posthorn.events_of(g.namespace_id, w.ids) e
   ), slot as (
     -- One sort of all ids by slot and id would cost as much as all other steps together. The ids of a slot are nearly
     -- in order already, so sorting each slot alone is cheap.

@@ -110,9 +110,8 @@ begin
   elsif cardinality(matches) > 0 then
     return query
       select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.created_at, l.attempt - l.uncounted, m.subscriptions
-      from posthorn.events e
-      join unnest(matches) m on m.event_id = e.id
-      where e.namespace_id = l.namespace_id and e.id = any (array(select x.event_id from unnest(matches) x))
+      from unnest(matches) m
+      cross join lateral posthorn.events_of(l.namespace_id, array[m.event_id]) e
       order by e.id;
   end if;
 end $$;

@@ -24,9 +24,7 @@ begin
     return query
       select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata,
         e.created_at, l.attempt - l.uncounted, null::text[]
-      from posthorn.events e
-      where e.namespace_id = l.namespace_id and e.id = any (l.ids)
-      order by e.id;
+      from posthorn.events_of(l.namespace_id, l.ids) e;
     return;
   end if;
   return query
@@ -87,9 +85,7 @@ as $$
   where l.ids is null and e.namespace_id = l.namespace_id and e.id > l.lo and e.id <= l.hi and e.created_at >= l.since
     and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target)
   union all
-  select e.*
-  from posthorn.events e
-  where e.namespace_id = l.namespace_id and e.id = any (l.ids)
+  select e.* from posthorn.events_of(l.namespace_id, l.ids) e
 $$;
 comment on function posthorn.lease_rows(posthorn.leases) is 'The events of a lease, in no order.';
 

@@ -68,7 +68,7 @@ begin
     select e.id, e.type, e.payload, e.metadata, posthorn.subscription_ids(g.id, m.subscriptions), read_next_events.next_cursor,
       s.name, e.key, e.tags, e.created_at, m.subscriptions
     from unnest(matches) m
-    join posthorn.events e on e.namespace_id = g.namespace_id and e.id = m.event_id
+    cross join lateral posthorn.events_of(g.namespace_id, array[m.event_id]) e
     cross join lateral (select x.name from posthorn.stream_names x where x.id = e.stream_id limit 1) s
     union all
     select i.event_id, e.type, e.payload, e.metadata, posthorn.subscription_ids(g.id, o.subscriptions), read_next_events.next_cursor,

@@ -39,7 +39,7 @@ as $$
   insert into posthorn.missed (subscription_id, event_id)
   select x.subscription_id, e.id
   from posthorn.stops x
-  join posthorn.events e on e.namespace_id = l.namespace_id and e.id = any (ids)
+  cross join posthorn.events_of(l.namespace_id, ids) e
   where x.group_no = l.group_id and posthorn.may_be_missed(l, x)
     and posthorn.read_upto((x.reached).base, (x.reached).base_seq, (x.reached).target, (x.reached).pos, e.id, e.xid)
   on conflict do nothing
@@ -191,9 +191,8 @@ begin
           and not pg_visible_in_snapshot(e.xid, before.base) and pg_visible_in_snapshot(e.xid, before.target)
           and posthorn.read_upto((st.upto).base, (st.upto).base_seq, (st.upto).target, (st.upto).pos, e.id, e.xid)
         union all
-        select e.id from posthorn.events e
-        where e.namespace_id = l.namespace_id and e.id = any (w.ids)
-          and posthorn.read_upto((st.upto).base, (st.upto).base_seq, (st.upto).target, (st.upto).pos, e.id, e.xid)
+        select e.id from posthorn.events_of(l.namespace_id, w.ids) e
+        where posthorn.read_upto((st.upto).base, (st.upto).base_seq, (st.upto).target, (st.upto).pos, e.id, e.xid)
         order by 1);
       ids := array(select i from unnest(ids) i where i not in (select unnest(st.spared)) order by 1);
     end if;

@@ -107,9 +107,8 @@ as $$
   union all
   select e.id, (select s.name from posthorn.stream_names s where s.id = e.stream_id limit 1), e.type, e.key, e.tags,
     e.payload, e.metadata, e.created_at
-  from posthorn.events e
-  where e.namespace_id = step_events.namespace_id and e.id = any (step_events.ids)
-    and (e.xid = step_events.seen_xid and e.id <= step_events.seen_id) is not true
+  from posthorn.events_of(step_events.namespace_id, step_events.ids) e
+  where (e.xid = step_events.seen_xid and e.id <= step_events.seen_id) is not true
 $$;
 comment on function posthorn.step_events(int, bigint[], bigint, bigint, timestamptz, pg_snapshot, pg_snapshot, xid8, bigint) is
   'The events of a reader''s step, in no order.';

@@ -88,8 +88,8 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select array(
-    select e.id from posthorn.events e
-    where e.namespace_id = l.namespace_id and e.id = any (l.ids) and e.stream_id = ids_of_stream.stream_id
+    select e.id from posthorn.events_of(l.namespace_id, l.ids) e
+    where e.stream_id = ids_of_stream.stream_id
       and e.id between ids_of_stream.first_id and ids_of_stream.last_id
     order by e.id)
 $$;

@@ -1,0 +1,96 @@
+package guarantee
+
+import (
+	"fmt"
+	"testing"
+)
+
+// states are those in which tables and plans may be when programs make calls. Each prepares
+// a database in which the log is still empty, and returns the session that makes the calls
+// once the log is full.
+var states = map[string]func(s *session, calls func(s *session), fill func()) *session{
+	"never analysed": func(s *session, _ func(*session), fill func()) *session {
+		fill()
+		return s.another()
+	},
+	"analysed while empty": func(s *session, _ func(*session), fill func()) *session {
+		s.exec("analyze")
+		fill()
+		return s.another()
+	},
+	"vacuumed while empty": func(s *session, _ func(*session), fill func()) *session {
+		s.exec("vacuum (analyze)")
+		fill()
+		return s.another()
+	},
+	"analysed with three events": func(s *session, _ func(*session), fill func()) *session {
+		s.publishMany(3)
+		s.exec("analyze")
+		fill()
+		return s.another()
+	},
+	"plans from before": func(s *session, calls func(*session), fill func()) *session {
+		s.publishMany(3)
+		s.exec("analyze")
+		for range 7 { // a plan is kept from the sixth call on
+			calls(s)
+		}
+		fill()
+		return s
+	},
+	"analysed": func(s *session, _ func(*session), fill func()) *session {
+		fill()
+		s.exec("analyze")
+		return s.another()
+	},
+}
+
+// What a call reads depends on what it returns, whatever the statistics say.
+func TestCallsReadWhatTheyReturnInEachState(t *testing.T) {
+	t.Parallel()
+	const events, batch = 20000, 500
+	calls := map[string]struct{ prepare, call string }{
+		"claim in order": {
+			`select posthorn.define_group('default', 'keyed', '{"order": "key", "slots": 1}')`,
+			"select count(*) from posthorn.claim('default', 'keyed', 'w', $1)"},
+		"claim by subscription": {
+			`select posthorn.define_group('default', 'wanted'), posthorn.subscribe('default', 'wanted', 'w', '{"type": "order.placed"}')`,
+			"select count(*) from posthorn.claim('default', 'wanted', 'w', $1)"},
+		"read_next_events": {
+			`select posthorn.define_group('default', 'reader'), posthorn.subscribe('default', 'reader', 'w', '{"type": "order.placed"}')`,
+			"select count(*) from posthorn.read_next_events('reader', chunk_size => $1, peek => true)"},
+	}
+	for state, prepare := range states {
+		for name, c := range calls {
+			t.Run(fmt.Sprintf("%s, %s", name, state), func(t *testing.T) {
+				t.Parallel()
+				s := database(t)
+				s.exec("select posthorn.tend()")
+				s.exec("update posthorn.config set value = '1000' where key = 'poll_chunk_size'")
+				s.exec(c.prepare)
+				for _, table := range column[string](s, tables) {
+					s.exec("alter table " + table + " set (autovacuum_enabled = off)")
+				}
+				caller := prepare(s,
+					func(s *session) {
+						s.exec("begin")
+						value[int](s, c.call, batch)
+						s.exec("rollback")
+					},
+					func() { s.exec("select count(posthorn.publish('default', 'order.placed', key => 'k')) from generate_series(1, $1)", events) })
+				caller.exec("begin")
+				before := value[int64](caller, totalRead)
+				returned := value[int](caller, c.call, batch)
+				read := value[int64](caller, totalRead) - before
+				caller.exec("rollback")
+				t.Logf("%d rows read for %d", read, returned)
+				if returned < batch/2 {
+					t.Fatalf("%d events returned, want %d", returned, batch)
+				}
+				if read > 12*batch {
+					t.Errorf("%d rows are read for %d", read, returned)
+				}
+			})
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/posthorn/posthorn/posthorntest"
 	"github.com/posthorn/posthorn/schema"
@@ -47,6 +48,23 @@ func TestFunctionFolders(t *testing.T) {
 	fsys["functions/elsewhere/c.sql"] = file("select 1;")
 	if err := schema.LoadError(fsys); err == nil || !strings.Contains(err.Error(), "functions/elsewhere/c.sql") {
 		t.Errorf("error = %v, want one that names the file", err)
+	}
+}
+
+// A plan with a node that is disabled looks so expensive that Postgres would compile it,
+// which takes hundreds of milliseconds.
+func TestFunctionsWithoutScansAreNotCompiled(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, posthorntest.Database(t))
+	rows, _ := conn.Query(t.Context(), `
+		select p.oid::regprocedure::text from pg_proc p
+		where p.pronamespace = 'posthorn'::regnamespace and p.proconfig::text ~ 'enable_[a-z]+=off' and 'jit=off' <> all (p.proconfig)`)
+	compiled, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(compiled) > 0 {
+		t.Errorf("%d functions lack \"set jit = off\": %s", len(compiled), strings.Join(compiled, ", "))
 	}
 }
 

@@ -93,13 +93,15 @@ func TestDeliveriesEnd(t *testing.T) {
 	leaving.Ack(given...)
 	testworld.Equal(t, "events given", testworld.IDs(given), ids[:15])
 	counts := map[int64]int{}
-	for _, d := range w.FetchAll(w.Group("g", testworld.FromBeginning()), len(ids)-15) {
+	g := w.Group("g", testworld.FromBeginning())
+	for _, d := range w.FetchAll(g, len(ids)-15) {
 		counts[d.ID] += d.Delivery
 	}
 	testworld.Equal(t, "events that went back", len(counts), len(ids)-15)
 	for _, id := range ids[15:] {
 		testworld.Equal(t, "delivery", counts[id], 1)
 	}
+	w.Nothing(g)
 }
 
 // The leases of waiting events are extended while the loop runs, also during

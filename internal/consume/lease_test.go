@@ -146,7 +146,9 @@ func TestEventsTakenAtTheLastMomentGoBack(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- ph.Run(ctx) }()
-	w.await("select exists (select from pg_locks where relation = 'posthorn.leases'::regclass and not granted)")
+	w.await(`select exists (
+		select from pg_locks l join pg_stat_activity a on a.pid = l.pid
+		where l.relation = 'posthorn.leases'::regclass and not l.granted and a.query ~ 'posthorn.take')`)
 	stop()
 	unlock()
 	if err := await.Value(t, "the end of Run", ended); err != nil {

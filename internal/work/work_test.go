@@ -244,7 +244,9 @@ func TestJobsTakenAtTheLastMomentGoBack(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- first.Run(ctx) }()
 	await.True(t, "a claim waits", func() bool {
-		return testworld.Ask[bool](w, `select exists (select from pg_locks where relation = 'posthorn.running_jobs'::regclass and not granted)`)
+		return testworld.Ask[bool](w, `select exists (
+			select from pg_locks l join pg_stat_activity a on a.pid = l.pid
+			where l.relation = 'posthorn.running_jobs'::regclass and not l.granted and a.query ~ 'claim_jobs')`)
 	})
 	stop()
 	unlock()

@@ -4,6 +4,7 @@ returns table (namespace_id int, tag text, rank int, due_at timestamptz)
 language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
   with recursive among as materialized (
     select min(n.id) as first, max(n.id) as last from posthorn.namespaces n where of_namespace is null or n.namespace = of_namespace
@@ -28,6 +29,7 @@ returns table (namespace_id int, tag text, jobs bigint, due_at timestamptz)
 language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
   with full_tags as materialized (
     select l.namespace_id, l.tag from posthorn.job_limits l where posthorn.tag_room(l, posthorn.now()) <= 0
@@ -66,6 +68,7 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
+set jit = off
 as $$
   (select 'warn', n.namespace, null, format('%s in namespace %s failed for good in the last day, the last one %s ago%s',
       posthorn.counted(f.jobs, 'job', 10000), n.namespace, posthorn.in_words(posthorn.now() - l.finished_at), ': ' || nullif(left(l.error_message, 500), '')),

@@ -17,6 +17,7 @@ returns bigint
 language sql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
   select count(*) from (
     select h.node_id from posthorn.node_handlers h join posthorn.nodes n on n.node_id = h.node_id

@@ -90,8 +90,9 @@ begin
   -- lease_events is inlined into its caller's query, which reads these tables itself.
   if kind in ('consumer', 'admin') then
     execute format('grant select on posthorn.events, posthorn.leases, posthorn.retries, posthorn.streams, posthorn.namespaces,
-      posthorn.groups, posthorn.filtered_groups, posthorn.former_names, posthorn.subscriptions, posthorn.stops, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status, posthorn.import_status, posthorn.import_stream_status, posthorn.relay_status, posthorn.relays, posthorn.relay_leases, posthorn.stream_leases,
+      posthorn.groups, posthorn.filtered_groups, posthorn.former_names, posthorn.subscriptions, posthorn.stops, posthorn.group_status, posthorn.nodes, posthorn.node_handlers, posthorn.node_status, posthorn.projection_status, posthorn.import_status, posthorn.import_stream_status, posthorn.relay_status, posthorn.relay_leases, posthorn.stream_leases,
       posthorn.event_log, posthorn.migrations, posthorn.jobs, posthorn.job_log to %I', role_name);
+    execute format('grant select (group_id, imported) on posthorn.relays to %I', role_name);
   end if;
   if kind = 'admin' then
     execute format('grant select on all tables in schema posthorn to %I', role_name);

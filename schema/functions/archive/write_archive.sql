@@ -6,6 +6,7 @@ returns table (stream_id bigint, stream text, owner_id text, attempt int)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 begin

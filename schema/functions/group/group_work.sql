@@ -3,6 +3,7 @@ returns table (lease bigint, node text, attempt int, events bigint, retries bool
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
   select l.id, l.node, l.attempt,
     case when l.ids is not null then cardinality(l.ids) else posthorn.events_between(l.namespace_id, l.lo, l.hi) end,
@@ -23,6 +24,7 @@ returns table (
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
   select r.event_id, r.subscription, r.attempts, posthorn.failed_at(r), r.due_at, r.lease_id is not null, left(r.error, 500), posthorn.waits_behind(r)
   from posthorn.retries r

@@ -148,6 +148,7 @@ returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 return exists (
     select from posthorn.retries r
     where r.group_id = is_recorded.group_id and r.event_id = is_recorded.event_id

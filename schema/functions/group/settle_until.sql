@@ -6,6 +6,7 @@ create or replace function posthorn.settle_until(
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -6,6 +6,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -63,6 +64,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -90,6 +92,7 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -151,6 +154,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -172,6 +176,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -188,6 +193,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -211,6 +217,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -265,6 +272,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -10,6 +10,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -48,6 +49,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -67,6 +69,7 @@ returns posthorn.enqueued_jobs
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -41,6 +41,7 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set jit = off
 as $$
 begin
   return query

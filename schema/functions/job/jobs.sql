@@ -180,6 +180,7 @@ returns setof posthorn.job_log
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   perform posthorn.job_status(job_history.job, job_history.namespace);

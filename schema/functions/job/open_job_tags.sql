@@ -7,6 +7,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -38,6 +39,7 @@ returns void
 language sql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
   insert into posthorn.job_openings (namespace_id, tag, at)
   select distinct reopen_tags.namespace_id, t, timestamptz '-infinity'
@@ -53,6 +55,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -82,6 +85,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

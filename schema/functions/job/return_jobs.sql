@@ -58,6 +58,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -90,6 +91,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_hashjoin = off
 set enable_mergejoin = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

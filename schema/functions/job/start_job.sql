@@ -6,6 +6,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -31,6 +32,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -58,6 +60,7 @@ returns posthorn.running_jobs
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

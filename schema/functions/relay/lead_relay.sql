@@ -7,6 +7,7 @@ create or replace function posthorn.lead_relay(
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -97,6 +98,7 @@ returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 begin

@@ -20,6 +20,7 @@ create or replace function posthorn.lead_webhooks(
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -98,6 +99,7 @@ returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 begin

@@ -51,14 +51,17 @@ func TestCallsReadWhatTheyReturnInEachState(t *testing.T) {
 	const events, batch = 20000, 500
 	calls := map[string]struct{ prepare, call string }{
 		"claim in order": {
-			`select posthorn.define_group('default', 'keyed', '{"order": "key", "slots": 1}')`,
-			"select count(*) from posthorn.claim('default', 'keyed', 'w', $1)"},
+			prepare: `select posthorn.define_group('default', 'keyed', '{"order": "key", "slots": 1}')`,
+			call:    "select count(*) from posthorn.claim('default', 'keyed', 'w', $1)",
+		},
 		"claim by subscription": {
-			`select posthorn.define_group('default', 'wanted'), posthorn.subscribe('default', 'wanted', 'w', '{"type": "order.placed"}')`,
-			"select count(*) from posthorn.claim('default', 'wanted', 'w', $1)"},
+			prepare: `select posthorn.define_group('default', 'wanted'), posthorn.subscribe('default', 'wanted', 'w', '{"type": "order.placed"}')`,
+			call:    "select count(*) from posthorn.claim('default', 'wanted', 'w', $1)",
+		},
 		"read_next_events": {
-			`select posthorn.define_group('default', 'reader'), posthorn.subscribe('default', 'reader', 'w', '{"type": "order.placed"}')`,
-			"select count(*) from posthorn.read_next_events('reader', chunk_size => $1, peek => true)"},
+			prepare: `select posthorn.define_group('default', 'reader'), posthorn.subscribe('default', 'reader', 'w', '{"type": "order.placed"}')`,
+			call:    "select count(*) from posthorn.read_next_events('reader', chunk_size => $1, peek => true)",
+		},
 	}
 	for state, prepare := range states {
 		for name, c := range calls {

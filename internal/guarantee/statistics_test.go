@@ -80,7 +80,9 @@ func TestCallsReadWhatTheyReturnInEachState(t *testing.T) {
 						value[int](s, c.call, batch)
 						s.exec("rollback")
 					},
-					func() { s.exec("select count(posthorn.publish('default', 'order.placed', key => 'k')) from generate_series(1, $1)", events) })
+					func() {
+						s.exec("select count(posthorn.publish('default', 'order.placed', key => 'k')) from generate_series(1, $1)", events)
+					})
 				caller.exec("begin")
 				before := value[int64](caller, totalRead)
 				returned := value[int](caller, c.call, batch)

@@ -51,6 +51,8 @@ var obstacles = append(slices.Clone(rush),
 		select g.id, -i, 'slow', 0, now() - interval '1 hour' from posthorn.groups g, generate_series(1, $1) i where g.name = 'webhooks'`,
 	`insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot)
 		select w.group_id, -i, w.name, 0, now() - interval '1 hour', posthorn.webhook_slot(w.id, 7) from posthorn.webhooks w, generate_series(1, $1) i where w.ordering = 'key'`,
+	`insert into posthorn.dead_letters (namespace_id, group_id, subscription, event_id, stream_id, type, tags, payload, metadata, published_at, attempts, reason)
+		select g.namespace_id, g.id, 'gone', -i, 0, 'e', '{}', '{}', '{}', now(), 1, 'test' from posthorn.groups g, generate_series(1, $1) i where g.name = 'webhooks'`,
 	`insert into posthorn.api_tokens (name, hash, prefix, scopes) select 't' || i, sha256(i::text::bytea), 'p' || i, '{}' from generate_series(1, $1) i`,
 	`select count(posthorn.schedule('default', 's' || i, '@yearly', 'e')) from generate_series(1, $1 / 4) i`,
 	`select count(posthorn.publish('other', 'e', key => 'k' || i)) from generate_series(1, $1) i`,
@@ -110,6 +112,7 @@ var everyday = []struct{ name, sql string }{
 	{"look_at_webhooks", `select count(*) from posthorn.webhook_groups g, posthorn.look_at_webhooks(g.group_id, g.owner, g.epoch)`},
 	{"due_webhooks", `select count(*) from posthorn.webhook_groups g, posthorn.due_webhooks(g.group_id, g.owner, g.epoch,
 		array(select id from posthorn.webhooks), '{5, 5, 5}', '{}', '{}')`},
+	{"webhook_status", "select sum(dead_letters) from posthorn.webhook_status where name = 'quick'"},
 	{"take_webhooks and record_webhooks", `select count(*) from posthorn.webhook_groups g,
 		posthorn.take_webhooks(g.group_id, g.owner, g.epoch, 10, '1 minute') t,
 		posthorn.record_webhooks(g.group_id, g.owner, g.epoch, jsonb_build_object('windows', jsonb_build_array(jsonb_build_array(t.lease, t.attempt)),

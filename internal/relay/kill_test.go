@@ -197,13 +197,18 @@ func TestRelayStopsWithItsLead(t *testing.T) {
 	r.send("a", 20)
 	r.awaitWritten()
 	var hangs, calledOff atomic.Bool
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
 	r.sink.before(func(ctx context.Context, _ posthorn.SinkBatch) error {
 		if calledOff.Load() {
 			return nil
 		}
 		hangs.Store(true)
-		<-ctx.Done()
-		calledOff.Store(true)
+		select {
+		case <-ctx.Done():
+			calledOff.Store(true)
+		case <-over:
+		}
 		return ctx.Err()
 	})
 	r.send("a", 1)

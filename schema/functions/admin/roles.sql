@@ -67,7 +67,7 @@ declare
     'finish_segment', 'unlisted_days', 'list_segments', 'list_days', 'finish_day', 'finish_archive_stream', 'relist_archive',
     'unarchived', 'begin_replay', 'replay_to_group', 'replay_to_stream', 'end_replay',
     'create_webhook', 'change_webhook', 'delete_webhook', 'disable_webhook', 'enable_webhook', 'rotate_webhook_secret', 'test_webhook', 'redeliver_webhook',
-    'list_webhook_attempts', 'webhook_slot', 'event_of', 'webhook_namespaces', 'lead_webhooks', 'resign_webhooks', 'webhook_endpoints', 'look_at_webhooks', 'take_webhooks',
+    'list_webhook_attempts', 'webhook_slot', 'owed_to_webhook', 'event_of', 'webhook_namespaces', 'lead_webhooks', 'resign_webhooks', 'webhook_endpoints', 'look_at_webhooks', 'take_webhooks',
     'webhook_events', 'due_webhooks', 'record_webhooks',
     'check_confidential', 'begin_restore', 'cover_times', 'restore_events', 'end_restore'];
   target text;

@@ -1,4 +1,31 @@
--- At most a thousand rows of each webhook are counted, and a column says whether there may be more.
+-- At most a thousand rows of each kind are counted.
+create or replace function posthorn.owed_to_webhook(w posthorn.webhooks, namespace_id int, out events bigint, out oldest bigint, out dead_letters bigint)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off -- by index alone: a scan would read the rows of all webhooks for each of them
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+begin
+  select count(*), min(x.event_id) into events, oldest
+  from (
+    (select r.event_id from posthorn.retries r
+     where r.group_id = w.group_id and r.subscription = w.name and r.slot is null order by r.due_at limit 1000)
+    union all
+    (select r.event_id from posthorn.retries r
+     where r.group_id = w.group_id and w.ordering = 'key'
+       and r.slot between posthorn.webhook_slot(w.id, 0) and posthorn.webhook_slot(w.id, 255) limit 1000)) x;
+  select count(*) into dead_letters
+  from (
+    select from posthorn.dead_letters d
+    where d.namespace_id = owed_to_webhook.namespace_id and d.group_id = w.group_id and d.subscription = w.name and d.discarded_at is null
+    limit 1000) x;
+end $$;
+comment on function posthorn.owed_to_webhook(posthorn.webhooks, int) is
+  'The events that a webhook is owed, the oldest of them, and its dead letters; counted up to 1,000 of each kind.';
+
+-- Where as many rows as are counted were found, a column says that there may be more.
 create or replace view posthorn.webhook_status as
 select n.namespace, w.id, w.name, w.url, s.params as filter, s.conditions_sql, w.body, w.batch, w.gzip, w.ordering as "order", w.concurrency,
   w.rate, w.timeout, w.delays, w.disable_after,
@@ -9,25 +36,14 @@ select n.namespace, w.id, w.name, w.url, s.params as filter, s.conditions_sql, w
     else 'active' end as state,
   s.stopped_at as disabled_at, s.error as disabled_reason, w.failing_since, w.last_error, least(o.events, 1000) as owed,
   (select e.published_at from posthorn.event_of(g.namespace_id, g.id, o.oldest) e) as oldest_owed,
-  k.dead_letters, case when l.until > posthorn.now() then l.owner end as owner, w.created_at,
-  o.events >= 1000 as owed_or_more, k.dead_letters >= 1000 as dead_letters_or_more
+  least(o.dead_letters, 1000) as dead_letters, case when l.until > posthorn.now() then l.owner end as owner, w.created_at,
+  o.events >= 1000 as owed_or_more, o.dead_letters >= 1000 as dead_letters_or_more
 from posthorn.webhooks w
 join posthorn.groups g on g.id = w.group_id
 join posthorn.namespaces n on n.id = g.namespace_id
 join posthorn.webhook_groups l on l.group_id = w.group_id
 join posthorn.subscriptions s on s.group_no = w.group_id and s.name = w.name
-cross join lateral (
-  select count(*) as events, min(x.event_id) as oldest
-  from (
-    (select r.event_id from posthorn.retries r
-     where r.group_id = w.group_id and r.subscription = w.name and r.slot is null order by r.due_at limit 1000)
-    union all
-    (select r.event_id from posthorn.retries r
-     where r.group_id = w.group_id and w.ordering = 'key'
-       and r.slot between posthorn.webhook_slot(w.id, 0) and posthorn.webhook_slot(w.id, 255) limit 1000)) x) o
-cross join lateral (
-  select count(*) as dead_letters from (
-    select from posthorn.dead_letters d where d.group_id = w.group_id and d.subscription = w.name limit 1000) x) k;
+cross join lateral posthorn.owed_to_webhook(w, g.namespace_id) o;
 comment on view posthorn.webhook_status is
   'The webhooks of all namespaces: their settings, how their endpoints are doing, and what they are owed. owed and dead_letters are counted up to 1,000: then owed_or_more and dead_letters_or_more are true. Without secrets.';
 

@@ -202,9 +202,22 @@ func TestJobsThatRunWhenTheirTagIsLimitedCount(t *testing.T) {
 	equal(t, "beside the other", s.claimJobs("w", "{x}", 5), []int64{})
 	s.exec("select posthorn.set_job_limit('default', 'x')")
 	s.exec("select posthorn.complete_job($1, 'w')", ids[0])
-	equal(t, "places taken without a limit", value[int](s, "select count(*) from posthorn.running_tags"), 0)
 	s.exec("select posthorn.set_job_limit('default', 'x', 1)")
 	equal(t, "afterwards", s.claimJobs("w", "{x}", 5), ids[2:3])
+}
+
+// A job that ends after the limit of its tag was removed leaves no place that a later limit
+// would count.
+func TestJobEndsAfterItsLimitWasRemoved(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x', 1)")
+	id := s.job("{x}")
+	equal(t, "taken", s.claimJobs("w", "{x}", 1), []int64{id})
+	s.exec("select posthorn.set_job_limit('default', 'x')")
+	equal(t, "limits", value[int](s, "select count(*) from posthorn.job_limits"), 0)
+	s.exec("select posthorn.complete_job($1, 'w')", id)
+	equal(t, "places", value[int](s, "select count(*) from posthorn.running_tags"), 0)
 }
 
 // An end of a job that begins while its tag gets a limit frees the place that the limit

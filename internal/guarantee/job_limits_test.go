@@ -102,14 +102,13 @@ func TestEachEndOfAJobLetsAnotherRun(t *testing.T) {
 	equal(t, "ended by silence", value[int](s, "select count(*) from posthorn.job_log where action = 'FAILED' and error_message like '%silent%'"), 1)
 }
 
-// A claim of many jobs leaves those for which there is no room, but parks one, so that the
-// end of a job tells workers of the others. All count as held back.
+// A claim of many jobs leaves those for which there is no room, but parks one. All count as
+// held back, and the end of a job is news for workers.
 func TestClaimLeavesJobsThatHaveNoRoom(t *testing.T) {
 	t.Parallel()
 	s := database(t)
 	s.exec("select posthorn.set_job_limit('default', 'x', 2)")
 	s.exec("select posthorn.enqueue('default', 'a', tags => '{x}') from generate_series(1, 50)")
-	news := func() int { return value[int](s, "select pg_sequence_last_value('posthorn.job_news')") }
 	for range 3 {
 		taken := s.claimJobs("w", "{x}", 1000)
 		equal(t, "taken", len(taken), 2)
@@ -117,16 +116,16 @@ func TestClaimLeavesJobsThatHaveNoRoom(t *testing.T) {
 		equal(t, "parked", value[int](s, "select count(*) from posthorn.parked_jobs"), 1)
 		equal(t, "held back", value[int](s, "select parked from posthorn.list_job_limits('default')"),
 			value[int](s, "select count(*) from posthorn.jobs where status = 'PENDING'"))
-		before := news()
+		before := s.jobNews()
 		equal(t, "completed", column[int64](s, "select x from posthorn.complete_jobs('w', $1) x order by x", taken), taken)
-		if news() == before {
+		if s.jobNews() == before {
 			t.Error("the end of jobs was no news")
 		}
 	}
 }
 
-// Where several tags are full, one job is parked under each, so that the end of a job with
-// any of them is news.
+// Where several tags are full, one job is parked under each, so that claims do not search
+// for more jobs of any of them.
 func TestClaimLeavesJobsWhoseTagsHaveNoRoom(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -55,9 +55,9 @@ end $$;
 comment on function posthorn.pick_within_limits(posthorn.job_claim, boolean) is
   'Does the work of take_ready_jobs where some tags have limits: parks the jobs that are held back, and looks further.';
 
--- Jobs behind those that are held back stay in ready_jobs. One parked job under a full tag is enough for an end of a job
--- to tell workers, so one more than there is room for is taken of each tag. The factor grows while other tags hold the
--- found jobs back.
+-- Jobs behind those that are held back stay in ready_jobs. One parked job under a full tag is enough to tell claims that
+-- they need not look there, so one more than there is room for is taken of each tag. The factor grows while other tags
+-- hold the found jobs back.
 create or replace function posthorn.claim_within_room(c posthorn.job_claim, factor int)
 returns posthorn.job_claim
 language plpgsql

@@ -49,3 +49,56 @@ func TestEndOfAJobIsNewsWhileTheNextIsBeingParked(t *testing.T) {
 	claiming.exec("commit")
 	equal(t, "taken next", s.claimJobs("w", "{x}", 10), []int64{second})
 }
+
+// A job that a claim found and did not hand out is pending, and keeps its unique key until it
+// is handed out.
+func TestHeldBackJobKeepsItsUniqueKey(t *testing.T) {
+	t.Parallel()
+	const key = "unique_key => 'k'"
+	for name, c := range map[string]struct {
+		tags string
+		find func(t *testing.T, s *session)
+	}{
+		"full tag": {"{x}", func(t *testing.T, s *session) {
+			s.exec("select posthorn.set_job_limit('default', 'x', 0)")
+			equal(t, "taken", s.claimJobs("w", "{x}", 5), []int64{})
+			equal(t, "parked", value[int](s, "select count(*) from posthorn.parked_jobs"), 1)
+		}},
+		"paused tag, of two": {"{y,x}", func(t *testing.T, s *session) {
+			s.exec("select posthorn.pause_job_tag('default', 'x')")
+			equal(t, "taken", s.claimJobs("w", "{y}", 5), []int64{})
+			equal(t, "parked", value[int](s, "select count(*) from posthorn.parked_jobs"), 1)
+		}},
+		"lock of another": {"{x}", func(t *testing.T, s *session) {
+			s.exec("select posthorn.set_job_limit('default', 'x', 5)")
+			other := s.another()
+			other.exec("begin")
+			other.exec("select posthorn.set_job_limit('default', 'x', 6)")
+			s.exec("begin")
+			s.job("{z}")
+			equal(t, "taken", s.claimJobs("w", "{x}", 5), []int64{})
+			s.exec("commit")
+			other.exec("commit")
+		}},
+		"one too many": {"{y}", func(t *testing.T, s *session) {
+			s.exec("select posthorn.pause_job_tag('default', 'x')")
+			s.job("{x}", "priority => 9")
+			s.job("{y}", "priority => 8")
+			s.job("{y}", "priority => 7")
+			equal(t, "taken", len(s.claimJobs("w", "{x,y}", 2)), 2)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			id := s.job(c.tags, key)
+			c.find(t, s)
+			equal(t, "job of the key", s.job(c.tags, key), id)
+			s.exec("select posthorn.resume_job_tag('default', 'x'), posthorn.set_job_limit('default', 'x')")
+			equal(t, "taken", append(s.claimJobs("w", c.tags, 1), s.claimJobs("w", c.tags, 1)...), []int64{id})
+			if s.job(c.tags, key) == id {
+				t.Error("a job that is being done stands for one that is yet to be done")
+			}
+		})
+	}
+}

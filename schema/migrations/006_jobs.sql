@@ -58,7 +58,8 @@ create type posthorn.picked_jobs as (
   attempts int[],
   first_month date,
   last_month date,
-  lease_until timestamptz
+  lease_until timestamptz,
+  keyed bigint[]                       -- those of them that have a unique key; null: none
 );
 comment on type posthorn.picked_jobs is 'The jobs that a claim has got.';
 

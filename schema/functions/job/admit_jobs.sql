@@ -259,6 +259,7 @@ begin
   perform posthorn.reopen_tags(ns, spared) where spared <> '{}';
   admitted.first_month := picked.first_month;
   admitted.last_month := picked.last_month;
+  admitted.keyed := nullif(array(select k from unnest(picked.keyed) k where k = any (admitted.jobs)), '{}');
   return admitted;
 end $$;
 comment on function posthorn.admit_jobs(int, posthorn.picked_jobs, text[], boolean, int, timestamptz) is

@@ -78,6 +78,9 @@ begin
     _ := posthorn.return_jobs(c.at);
     picked := posthorn.take_ready_jobs(c);
   end if;
+  if picked.keyed is not null then
+    _ := posthorn.free_job_keys(c.namespace_id, picked);
+  end if;
   if alone and pg_current_xact_id_if_assigned() is not null then
     _ := posthorn.commit_relaxed(); -- if a crash forgets the claim, the jobs are still where they were
   end if;
@@ -292,7 +295,7 @@ begin
   into picked.jobs, picked.attempts, picked.first_month, picked.last_month, others
   from (select x.* from gone x order by x.rank, x.due_at, x.job) g;
   if others is not null then
-    perform posthorn.withdraw_others(c.namespace_id, others, picked.first_month, picked.last_month);
+    picked.keyed := posthorn.withdraw_others(c.namespace_id, others, picked.first_month, picked.last_month);
   end if;
   return picked;
 end $$;
@@ -302,7 +305,7 @@ create or replace function posthorn.add_picked(a posthorn.picked_jobs, b posthor
 returns posthorn.picked_jobs
 language sql immutable
 set search_path = pg_catalog, pg_temp
-return (null, a.jobs || b.jobs, a.attempts || b.attempts, least(a.first_month, b.first_month), greatest(a.last_month, b.last_month), null)::posthorn.picked_jobs;
+return (null, a.jobs || b.jobs, a.attempts || b.attempts, least(a.first_month, b.first_month), greatest(a.last_month, b.last_month), null, a.keyed || b.keyed)::posthorn.picked_jobs;
 comment on function posthorn.add_picked(posthorn.picked_jobs, posthorn.picked_jobs) is 'Two steps of a claim together.';
 
 create or replace function posthorn.lock_ready_job(namespace_id int, rank int, due_at timestamptz, job bigint, month date)
@@ -333,7 +336,7 @@ comment on function posthorn.lock_ready_job(int, int, timestamptz, bigint, date)
   'Locks the row that decides which claim has a job with several tags or a unique key; null if another transaction has it.';
 
 create or replace function posthorn.withdraw_others(namespace_id int, jobs bigint[], first_month date, last_month date)
-returns void
+returns bigint[]
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -342,26 +345,39 @@ as $$
     from unnest(withdraw_others.jobs) j
     cross join lateral posthorn.enqueued_job(withdraw_others.namespace_id, j, withdraw_others.first_month, withdraw_others.last_month) o
     left join posthorn.retried_jobs s on s.job between o.id and o.id -- see heartbeat_jobs
-  ), freed as (
-    delete from posthorn.job_keys k
-    where k.ctid = any (array(
+  ), gone as (
+    delete from posthorn.ready_jobs r
+    where r.ctid = any (array(
       select x.ctid
       from job j
+      cross join lateral unnest(j.tags[2:]) t
       cross join lateral (
-        select y.ctid from posthorn.job_keys y
-        where y.namespace_id = withdraw_others.namespace_id and y.unique_key = j.unique_key and y.job = j.id and y.expires_at is null offset 0) x))
+        select y.ctid from posthorn.ready_jobs y
+        where y.namespace_id = withdraw_others.namespace_id and y.tag = t and y.rank = j.rank and y.due_at = j.due_at and y.job = j.id offset 0) x))
   )
-  delete from posthorn.ready_jobs r
-  where r.ctid = any (array(
-    select x.ctid
-    from job j
-    cross join lateral unnest(j.tags[2:]) t
-    cross join lateral (
-      select y.ctid from posthorn.ready_jobs y
-      where y.namespace_id = withdraw_others.namespace_id and y.tag = t and y.rank = j.rank and y.due_at = j.due_at and y.job = j.id offset 0) x))
+  select array_agg(j.id) from job j where j.unique_key is not null
 $$;
 comment on function posthorn.withdraw_others(int, bigint[], date, date) is
-  'Deletes the rows of picked jobs under their other tags, and their unique keys.';
+  'Deletes the rows of picked jobs under their other tags, and returns those jobs that have a unique key.';
+
+-- Only of jobs that a worker gets: those that limits hold back are pending, and keep their keys. lock_ready_job has locked
+-- the rows of all of them.
+create or replace function posthorn.free_job_keys(namespace_id int, picked posthorn.picked_jobs)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  delete from posthorn.job_keys k
+  where k.ctid = any (array(
+    select x.ctid
+    from unnest(picked.keyed) j
+    cross join lateral posthorn.enqueued_job(free_job_keys.namespace_id, j, picked.first_month, picked.last_month) o
+    cross join lateral (
+      select y.ctid from posthorn.job_keys y
+      where y.namespace_id = free_job_keys.namespace_id and y.unique_key = o.unique_key and y.job = o.id and y.expires_at is null offset 0) x))
+$$;
+comment on function posthorn.free_job_keys(int, posthorn.picked_jobs) is
+  'Lets other jobs have the unique keys of jobs that are not pending any more.';
 
 -- The first slow look only records a hint; the second one makes the next looks use it. A look that began at a hint
 -- keeps the time after which looks begin at the head again.

@@ -102,3 +102,37 @@ func TestHeldBackJobKeepsItsUniqueKey(t *testing.T) {
 		})
 	}
 }
+
+// A transaction whose snapshot is older than the limit of a tag ends a job without its place
+// under the tag. The place is free after upkeep, and no job fails because of it.
+func TestPlaceOfAJobThatEndsInAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"complete_job($1, 'w')", "fail_job($1, 'w', retry_in => '0')"} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			first, second := s.job("{x}"), s.job("{x}", "priority => -1")
+			equal(t, "taken", s.claimJobs("w", "{x}", 1), []int64{first})
+			old := s.another()
+			old.exec("begin isolation level repeatable read")
+			old.exec("select from posthorn.running_tags")
+			s.exec("select posthorn.set_job_limit('default', 'x', 2)")
+			old.exec("select posthorn."+end, first)
+			old.exec("commit")
+			equal(t, "left places", value[int](s, "select count(*) from posthorn.running_tags"), 1)
+			running := s.claimJobs("w", "{x}", 1)
+			if end[0] == 'f' {
+				equal(t, "taken again", running, []int64{first})
+			} else {
+				equal(t, "taken next", running, []int64{second})
+			}
+			s.exec("select posthorn.set_job_limit('default', 'x', 1)")
+			s.exec("select posthorn.sweep_jobs()")
+			equal(t, "places in use", column[int64](s, "select job from posthorn.running_tags"), running)
+			equal(t, "beside it", s.claimJobs("w", "{x}", 5), []int64{})
+			s.exec("select posthorn.complete_job($1, 'w')", running[0])
+			s.job("{x}")
+			equal(t, "in the end", len(s.claimJobs("w", "{x}", 5)), 1)
+		})
+	}
+}

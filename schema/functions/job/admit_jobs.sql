@@ -200,7 +200,8 @@ declare
   ns constant int := occupy_tags.namespace_id;
 begin
   insert into posthorn.running_tags (namespace_id, tag, job)
-  select ns, x.tag, x.job from unnest(limited.jobs, limited.tags) x (job, tag);
+  select ns, x.tag, x.job from unnest(limited.jobs, limited.tags) x (job, tag)
+  on conflict do nothing; -- see free_lost_places
   insert into posthorn.job_starts (namespace_id, tag, at, jobs)
   select ns, l.tag, occupy_tags.at, w.jobs
   from (select t, count(*) as jobs from unnest(limited.tags) t group by t) w

@@ -169,6 +169,8 @@ begin
   where s.ctid = x.ctid and (x.at < today - l.period) is not false;
   get diagnostics n = row_count;
   removed := removed + n;
+  perform posthorn.free_lost_places(l.namespace_id, l.tag) from posthorn.job_limits l
+  where posthorn.tag_room(l, today) <= 0 and exists (select from posthorn.lost_places(l.namespace_id, l.tag) offset 0);
   -- Jobs that are parked although there is room, since the jobs that it was for have not been taken.
   insert into posthorn.job_openings (namespace_id, tag, at)
   select l.namespace_id, l.tag, timestamptz '-infinity' from posthorn.job_limits l
@@ -176,4 +178,42 @@ begin
     and exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag offset 0); -- a look-up each
   return removed;
 end $$;
-comment on function posthorn.sweep_jobs() is 'Keeps the tables of jobs in order: months, expired keys, old hints and starts.';
+comment on function posthorn.sweep_jobs() is
+  'Keeps the tables of jobs in order: months, expired keys, old hints and starts, places of jobs that do not run.';
+
+-- A transaction in repeatable read that ends a job does not see a place which a new limit has given to the job since its
+-- snapshot. Such places matter while their tag is full, and are the first of it then.
+create or replace function posthorn.lost_places(namespace_id int, tag text)
+returns table (job bigint)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+  select x.job
+  from posthorn.job_limits l
+  cross join lateral (
+    select r.job from posthorn.running_tags r
+    where r.namespace_id = l.namespace_id and r.tag = l.tag order by r.job limit least(l.max_running, 10000)) x
+  where l.namespace_id = lost_places.namespace_id and l.tag = lost_places.tag
+    and not exists (select from posthorn.running_jobs w where w.job = x.job offset 0) -- a look-up each
+$$;
+comment on function posthorn.lost_places(int, text) is
+  'Jobs that have a place under a limited tag, and do not run. It looks at as many as may run, and 10,000 at most.';
+
+-- Under the lock of limits, so that no claim is just taking such a job again.
+create or replace function posthorn.free_lost_places(namespace_id int, tag text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+  if posthorn.try_job_limits(free_lost_places.namespace_id, 1) then
+    delete from posthorn.running_tags r
+    where r.namespace_id = free_lost_places.namespace_id and r.tag = free_lost_places.tag
+      and r.job = any (array(select x.job from posthorn.lost_places(free_lost_places.namespace_id, free_lost_places.tag) x));
+  end if;
+end $$;
+comment on function posthorn.free_lost_places(int, text) is 'Frees places of a limited tag whose jobs do not run.';

@@ -136,3 +136,23 @@ func TestPlaceOfAJobThatEndsInAnOldSnapshot(t *testing.T) {
 		})
 	}
 }
+
+// A worker that asks for jobs of a full tag does not wait for those who count jobs.
+func TestIdleClaimOfAFullTagDoesNotWait(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x', 1)")
+	s.exec("select posthorn.enqueue('default', 'a', tags => '{x}') from generate_series(1, 9)")
+	first := s.claimJobs("w", "{x}", 5)
+	equal(t, "taken", len(first), 1)
+	other, own := s.another(), s.another()
+	other.exec("begin")
+	other.exec("select posthorn.set_job_limit('default', 'y', 3)")
+	own.exec("set lock_timeout = '1ms'")
+	equal(t, "taken by another", own.claimJobs("v", "{x}", 5), []int64{})
+	equal(t, "parked", value[int](s, "select count(*) from posthorn.parked_jobs"), 1)
+	s.exec("select posthorn.complete_job($1, 'w')", first[0])
+	own.refused("55P03", "select posthorn.claim_jobs('default', 'v', '{x}')") // there may be jobs now
+	other.exec("commit")
+	equal(t, "afterwards", len(own.claimJobs("v", "{x}", 5)), 1)
+}

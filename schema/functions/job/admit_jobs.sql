@@ -28,7 +28,7 @@ begin
     perform posthorn.open_job_tags(ns, c.at);
   end if;
   for round in 1..8 loop
-    within := case when locked then posthorn.claim_within_room(c, (4 ^ (round - 1))::int) else c end;
+    within := posthorn.claim_within_room(c, (4 ^ (round - 1))::int);
     new := case when within.tags <> '{}' then posthorn.take_ready_jobs(within) end;
     exit when new.jobs is null;
     limited := posthorn.limited_jobs(ns, new);
@@ -102,7 +102,11 @@ begin
     and (exists (select from posthorn.job_openings o where o.namespace_id = c.namespace_id and o.at <= c.at)
       or exists (
         select from unnest(c.tags) t
-        where exists (select from posthorn.ready_jobs r where r.namespace_id = c.namespace_id and r.tag = t)));
+        where exists (select from posthorn.ready_jobs r where r.namespace_id = c.namespace_id and r.tag = t)
+          and not (exists (select from posthorn.parked_jobs p where p.namespace_id = c.namespace_id and p.tag = t offset 0) -- see claim_within_room
+            and exists (
+              select from posthorn.job_limits l
+              where l.namespace_id = c.namespace_id and l.tag = t and posthorn.tag_room(l, c.at) <= 0))));
 end $$;
 comment on function posthorn.wants_limited_jobs(posthorn.job_claim) is
   'Whether there may be jobs for a claim, and all of them have limited tags.';

@@ -1,6 +1,9 @@
 package guarantee
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func (s *session) jobNews() int64 {
 	s.t.Helper()
@@ -155,4 +158,26 @@ func TestIdleClaimOfAFullTagDoesNotWait(t *testing.T) {
 	own.refused("55P03", "select posthorn.claim_jobs('default', 'v', '{x}')") // there may be jobs now
 	other.exec("commit")
 	equal(t, "afterwards", len(own.claimJobs("v", "{x}", 5)), 1)
+}
+
+// A claim that hands out nothing leaves its transaction as durable as it was: the caller's
+// own rows do not belong to a job that would be handed out again.
+func TestClaimWithoutJobsLeavesItsTransactionDurable(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("set synchronous_commit = on")
+	s.exec("select posthorn.set_job_limit('default', 'x', 0)")
+	s.job("{x}")
+	s.job("{later}", "run_at => posthorn.now() + interval '1 hour'")
+	s.turnClock(2 * time.Hour)
+	for _, tag := range []string{"x", "y"} {
+		s.exec("begin")
+		equal(t, "taken", s.claimJobs("w", "{"+tag+"}", 5), []int64{})
+		equal(t, "synchronous_commit", value[string](s, "select current_setting('synchronous_commit')"), "on")
+		s.exec("rollback")
+	}
+	s.exec("begin")
+	equal(t, "taken", len(s.claimJobs("w", "{later}", 5)), 1)
+	equal(t, "synchronous_commit with a job", value[string](s, "select current_setting('synchronous_commit')"), "off")
+	s.exec("commit")
 }

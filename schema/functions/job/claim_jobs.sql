@@ -81,8 +81,10 @@ begin
   if picked.keyed is not null then
     _ := posthorn.free_job_keys(c.namespace_id, picked);
   end if;
-  if alone and pg_current_xact_id_if_assigned() is not null then
-    _ := posthorn.commit_relaxed(); -- if a crash forgets the claim, the jobs are still where they were
+  if picked.jobs is not null and alone then
+    -- If a crash forgets the claim, the jobs are still ready, and are handed out again. A claim without jobs may be
+    -- followed by rows of the caller that nobody would write again.
+    _ := posthorn.commit_relaxed();
   end if;
   picked.namespace_id := c.namespace_id;
   picked.lease_until := c.at + c.lease_for;

@@ -85,12 +85,21 @@ func TestDoctorFinds(t *testing.T) {
 		"due":      {"jobs", admin.OK, "2 jobs wait for a worker, the oldest for ", []string{"select posthorn.enqueue('default', 'a', tags => '{x,y}') from generate_series(1, 2)"}},
 		"untaken":  {"jobs", admin.Warn, "2 jobs tagged x in namespace default have waited for a worker, the oldest for 3h", []string{"select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() - i * interval '90 minutes') from generate_series(1, 2) i"}},
 		"untagged": {"jobs", admin.Warn, "1 job without tags", []string{"select posthorn.enqueue('default', 'a', run_at => posthorn.now() - interval '2 hours')"}},
-		"limited": {"jobs", admin.OK, "2 jobs wait for a worker", []string{
+		"limited": {"jobs", admin.OK, "none waits for a worker; 2 jobs are held back", []string{
 			"select posthorn.set_job_limit('default', 'x', max_running => 1)", "select posthorn.enqueue('default', 'a', tags => '{x}')",
 			"select posthorn.claim_jobs('default', 'w', '{x}')", longDue,
 		}},
 		"parked": {"jobs", admin.OK, "2 jobs are held back by tags that are paused or at their limit", []string{
 			"select posthorn.pause_job_tag('default', 'y')", longDue, "select posthorn.claim_jobs('default', 'w', '{x}')",
+		}},
+		"paused backlog": {"jobs", admin.OK, "none waits for a worker; at least 10000 jobs are held back by tags that are paused or at their limit", []string{
+			manyDue, "select posthorn.pause_job_tag('default', 'many')",
+		}},
+		"one held back": {"jobs", admin.OK, "none waits for a worker; 1 job is held back by tags", []string{
+			"select posthorn.enqueue('default', 'a', tags => '{x,y}')", "select posthorn.pause_job_tag('default', 'y')",
+		}},
+		"beside a paused backlog": {"jobs", admin.OK, "1 job waits for a worker, the oldest for ", []string{
+			manyDue, "select posthorn.enqueue('default', 'a', tags => '{x}')", "select posthorn.pause_job_tag('default', 'many')",
 		}},
 		"stalled":   {"jobs", admin.Warn, "1 job in namespace default are stalled", []string{"select posthorn.enqueue('default', 'a')", "select posthorn.claim_jobs('default', 'w', '{}')", "update posthorn.running_jobs set seen_at = seen_at - interval '1 minute'"}},
 		"no keeper": {"confidential streams", admin.Warn, `keeper "vault", which stream patients of namespace default needs, is not configured here`, []string{confide}},
@@ -151,6 +160,7 @@ func TestDoctorFinds(t *testing.T) {
 }
 
 const (
+	manyDue        = "select posthorn.enqueue_batch('default', array_fill('a'::text, '{10001}'), array_fill('{}'::json, '{10001}'), array_fill('{many}'::text, '{10001}'))"
 	longDue        = "select posthorn.enqueue('default', 'a', tags => '{x,y}', run_at => posthorn.now() - interval '3 hours') from generate_series(1, 2)"
 	confide        = "select posthorn.set_stream_policy('default', 'patients', 'confidential', kms_key_id => 'vault', dek_rotation_days => 7)"
 	later          = "create or replace function posthorn.now() returns timestamptz language sql volatile return clock_timestamp() + interval '2 hours'"

@@ -145,6 +145,18 @@ func TestSummary(t *testing.T) {
 		s.NextSchedule != "nightly" || s.Nodes != 1 || s.Delayed != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
+	since := s.JobsReadySince
+	for _, sql := range []string{
+		"select posthorn.pause_job_tag('default', 'paused')",
+		"select posthorn.enqueue('default', 'a', tags => array_append(t, 'paused'), run_at => now() - interval '1 day') from (values ('{}'::text[]), ('{x}')) v (t)",
+	} {
+		if _, err := ph.Pool().Exec(ctx, sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	if s, err := a.Summary(ctx); err != nil || s.JobsReady != 1 || !s.JobsReadySince.Equal(since) {
+		t.Errorf("with jobs that are held back: %d ready since %v, %v; want 1 since %v", s.JobsReady, s.JobsReadySince, err, since)
+	}
 	findings, err := a.Findings(ctx)
 	if err != nil || len(findings) < 10 {
 		t.Errorf("findings are %+v, %v", findings, err)

@@ -61,6 +61,59 @@ as $$
 $$;
 comment on function posthorn.untaken_jobs(text) is 'Jobs by tag that have been due for 5 minutes, and that no limit holds back.';
 
+-- All jobs of a tag without room are held back, so they are only counted. Of the other tags, those with the longest due job
+-- come first, and each job with several tags is looked at.
+create or replace function posthorn.due_jobs(of_namespace text default null, out waiting bigint, out since timestamptz, out held_back bigint)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+  with full_tags as materialized (
+    select l.namespace_id, l.tag from posthorn.job_limits l where posthorn.tag_room(l, posthorn.now()) <= 0
+  ), head as materialized (
+    select f.*, (f.namespace_id, f.tag) in (select t.namespace_id, t.tag from full_tags t) as is_full
+    from posthorn.first_ready_jobs(of_namespace) f
+  ), open as materialized (
+    select h.namespace_id, r.*
+    from (select x.* from head x where not x.is_full order by x.due_at) h
+    cross join lateral (
+      select y.job, y.due_at, y.month, y.plain from posthorn.ready_jobs y
+      where y.namespace_id = h.namespace_id and y.tag = h.tag and y.rank = h.rank
+      order by y.due_at limit 10000) r
+    limit 10000
+  ), looked_at as materialized (
+    select o.job, o.due_at, not o.plain and exists (select from full_tags) and (
+      select bool_or((o.namespace_id, u) in (select t.namespace_id, t.tag from full_tags t)) -- not as a join: one hash table for all jobs
+      from posthorn.enqueued_jobs e cross join lateral unnest(e.tags) u
+      where e.namespace_id = o.namespace_id and e.id = o.job and e.month = o.month) is true as is_held
+    from open o
+  ), held as (
+    select l.job from looked_at l where l.is_held
+    union
+    select r.job
+    from (
+      select y.job
+      from head h
+      cross join lateral (
+        select z.job from posthorn.ready_jobs z
+        where z.namespace_id = h.namespace_id and z.tag = h.tag and z.rank = h.rank limit 10000) y
+      where h.is_full limit 10000) r
+    union
+    select p.job
+    from (
+      select q.job from posthorn.parked_jobs q
+      where of_namespace is null or q.namespace_id = (select n.id from posthorn.namespaces n where n.namespace = of_namespace)
+      limit 10000) p
+  )
+  select count(distinct l.job) filter (where not l.is_held), min(l.due_at) filter (where not l.is_held),
+    least(10000, (select count(*) from held))
+  from looked_at l
+$$;
+comment on function posthorn.due_jobs(text) is
+  'How many due jobs wait for a worker, since when the first one does, and how many are held back by tags; counted up to 10,000.';
+
 -- Of each namespace the 10,000 newest of them are looked at.
 create or replace function posthorn.examine_failed_jobs(of_namespace text default null)
 returns setof posthorn.finding
@@ -112,15 +165,13 @@ as $$
   where r.seen_at < posthorn.now() - interval '30 seconds' and (of_namespace is null or n.namespace = of_namespace)
   group by n.namespace
   union all
-  select 'ok', null, null, case when due.jobs = 0 then 'none waits for a worker'
-      else posthorn.counted(due.jobs, 'job', 10000) || ' wait for a worker, the oldest for ' || posthorn.in_words(posthorn.now() - first.due_at) end
-    || case when parked.jobs > 0 then '; ' || posthorn.counted(parked.jobs, 'job', 10000) || ' are held back by tags that are paused or at their limit'
-      else '' end, null, null, false, 0
-  from (
-      select count(distinct x.job) as jobs
-      from (select r.job from posthorn.ready_jobs r where r.due_at <= posthorn.now() limit 10000) x) due
-    cross join (select min(f.due_at) as due_at from posthorn.first_ready_jobs(of_namespace) f) first
-    cross join (select count(*) as jobs from (select from posthorn.parked_jobs limit 10000) x) parked
+  select 'ok', null, null, case when d.waiting = 0 then 'none waits for a worker'
+      else posthorn.counted(d.waiting, 'job', 10000) || case when d.waiting = 1 then ' waits' else ' wait' end
+        || ' for a worker, the oldest for ' || posthorn.in_words(posthorn.now() - d.since) end
+    || case when d.held_back = 0 then '' else '; ' || posthorn.counted(d.held_back, 'job', 10000)
+        || case when d.held_back = 1 then ' is' else ' are' end || ' held back by tags that are paused or at their limit' end,
+    null, null, false, 0
+  from posthorn.due_jobs(of_namespace) d
 $$;
 comment on function posthorn.examine_jobs(text) is 'Jobs that no worker takes, and jobs whose workers are silent.';
 

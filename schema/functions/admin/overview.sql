@@ -103,8 +103,7 @@ begin
   select e.id, e.created_at into last_event, last_event_at from posthorn.events e where e.namespace_id = ns order by e.id desc limit 1;
   select count(*), min(d.deliver_at) into delayed, next_delayed_at
   from (select x.namespace_id, x.deliver_at from posthorn.delayed x order by x.deliver_at, x.id limit 10000) d where d.namespace_id = ns;
-  select count(distinct r.job), min(r.due_at) into jobs_ready, jobs_ready_since
-  from (select x.job, x.due_at from posthorn.ready_jobs x where x.namespace_id = ns limit 10000) r;
+  select d.waiting, d.since into jobs_ready, jobs_ready_since from posthorn.due_jobs(summary.namespace) d;
   select count(*) filter (where w.namespace_id = ns) into jobs_waiting
   from (select x.namespace_id from posthorn.waiting_jobs x order by x.due_at, x.job limit 10000) w;
   select count(*) filter (where r.namespace_id = ns), count(*) filter (where r.namespace_id = ns and r.seen_at < posthorn.now() - interval '30 seconds')

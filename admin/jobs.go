@@ -185,7 +185,7 @@ type JobLimitStatus struct {
 	PausedAt      time.Time `json:"paused_at,omitzero"`
 	Running       int64     `json:"running"`
 	Started       int64     `json:"started"`               // in the last period
-	HeldBack      int64     `json:"held_back" db:"parked"` // jobs that wait for the limit
+	HeldBack      int64     `json:"held_back" db:"parked"` // due jobs that wait for the tag or for a worker; up to 10,000
 }
 
 // Limit returns the limit of the tag.

@@ -181,3 +181,21 @@ func TestClaimWithoutJobsLeavesItsTransactionDurable(t *testing.T) {
 	equal(t, "synchronous_commit with a job", value[string](s, "select current_setting('synchronous_commit')"), "off")
 	s.exec("commit")
 }
+
+// The number of jobs that a limited tag holds back is that of its due jobs that no worker
+// has: it is the same whether the tag happens to have room or not.
+func TestHeldBackJobsOfATagAreCounted(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.set_job_limit('default', 'x', 2)")
+	s.exec("select posthorn.enqueue('default', 'a', tags => '{x}') from generate_series(1, 20)")
+	s.exec("select posthorn.enqueue('default', 'a', tags => '{x}', run_at => posthorn.now() + interval '1 hour')")
+	heldBack := func() int64 { return value[int64](s, "select parked from posthorn.list_job_limits('default')") }
+	equal(t, "at first", heldBack(), int64(20))
+	taken := s.claimJobs("w", "{x}", 10)
+	equal(t, "while the tag is full", heldBack(), int64(18))
+	s.exec("select posthorn.complete_job($1, 'w')", taken[0])
+	equal(t, "when it has room", heldBack(), int64(18))
+	s.exec("insert into posthorn.ready_jobs select namespace_id, rank, due_at, -i, month, attempt, plain, tag from posthorn.ready_jobs, generate_series(1, 1000) i where tag = 'x' and job > 0")
+	equal(t, "at most", heldBack(), int64(10000))
+}

@@ -188,12 +188,17 @@ begin
 end $$;
 comment on function posthorn.job_history(bigint, text) is 'The log entries of a job, in order.';
 
+-- The jobs that wait for a tag are those that are parked under it and those in ready_jobs: claims leave most of them there.
+-- While the tag has room, a few of those are about to be taken; they count all the same, since a tag that jobs use has room
+-- and has none in turns.
 create or replace function posthorn.list_job_limits(namespace text)
 returns table (
   tag text, max_running int, max_started int, period interval, paused_at timestamptz, running bigint, started bigint, parked bigint
 )
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -204,10 +209,13 @@ begin
       (select count(*) from posthorn.running_tags r where r.namespace_id = ns and r.tag = l.tag),
       (select coalesce(sum(s.jobs), 0)::bigint from posthorn.job_starts s
         where s.namespace_id = ns and s.tag = l.tag and s.at > posthorn.now() - l.period),
-      (select count(*) from posthorn.parked_jobs p where p.namespace_id = ns and p.tag = l.tag) + case
-        when posthorn.tag_room(l, posthorn.now()) > 0 then 0 -- claims have only looked at the first ones
-        else (select count(*) from posthorn.ready_jobs r where r.namespace_id = ns and r.tag = l.tag) end
+      (select count(*) from (
+        (select from posthorn.parked_jobs p where p.namespace_id = ns and p.tag = l.tag limit 10000)
+        union all
+        (select from posthorn.ready_jobs r where r.namespace_id = ns and r.tag = l.tag limit 10000)
+        limit 10000) x)
     from posthorn.job_limits l
     where l.namespace_id = ns order by l.tag;
 end $$;
-comment on function posthorn.list_job_limits(text) is 'The tags that are paused or have limits, and how much of those is used.';
+comment on function posthorn.list_job_limits(text) is
+  'The tags that are paused or have limits, and how much of those is used. parked: due jobs that wait for the tag or for a worker, counted up to 10,000.';

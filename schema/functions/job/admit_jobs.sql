@@ -15,7 +15,7 @@ declare
   room int := c.max_jobs;
   within posthorn.job_claim;
   limited posthorn.tagged_jobs;
-  missed boolean := false;             -- the lock, so that limited jobs were put back
+  missed boolean := false;             -- the lock was not to be had, so limited jobs were put back
   picked posthorn.picked_jobs;
   new posthorn.picked_jobs;
   admitted posthorn.picked_jobs;

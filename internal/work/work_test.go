@@ -311,8 +311,11 @@ func TestHandlersOfLostJobsEnd(t *testing.T) {
 					return nil
 				}
 				begun <- true
-				<-ctx.Done()
-				ended <- context.Cause(ctx)
+				select {
+				case <-ctx.Done():
+					ended <- context.Cause(ctx)
+				case <-t.Context().Done(): // the test has given up
+				}
 				return nil // is ignored
 			})
 			w.Start()
@@ -324,7 +327,7 @@ func TestHandlersOfLostJobsEnd(t *testing.T) {
 			if err := lose(w, id); err != nil {
 				t.Fatal(err)
 			}
-			if cause := <-ended; !errors.Is(cause, posthorn.ErrLeaseLost) {
+			if cause := await.Value(t, "the end of the handler", ended); !errors.Is(cause, posthorn.ErrLeaseLost) {
 				t.Errorf("it ended with %v", cause)
 			}
 			want, story := admin.JobCancelled, "PICKED CANCELLED"

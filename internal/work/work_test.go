@@ -321,8 +321,8 @@ func TestHandlersOfLostJobsEnd(t *testing.T) {
 			w.Start()
 			id := w.enqueue(posthorn.NewJob{Title: "a", Tags: mail})[0]
 			<-begun
-			await.True(t, "the start is recorded, with the last heartbeat for long", func() bool {
-				return strings.Contains(w.story(id), "STARTED")
+			await.True(t, "the start is recorded, and then the last heartbeat for long", func() bool {
+				return testworld.Ask[bool](w, "select coalesce(seen_at > started_at, false) from posthorn.running_jobs where job = $1", id)
 			})
 			if err := lose(w, id); err != nil {
 				t.Fatal(err)

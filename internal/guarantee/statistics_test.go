@@ -48,7 +48,7 @@ var states = map[string]func(s *session, calls func(s *session), fill func()) *s
 // What a call reads depends on what it returns, whatever the statistics say.
 func TestCallsReadWhatTheyReturnInEachState(t *testing.T) {
 	t.Parallel()
-	const events, batch = 20000, 500
+	const events, batch = 8000, 500
 	calls := map[string]struct{ prepare, call string }{
 		"claim in order": {
 			prepare: `select posthorn.define_group('default', 'keyed', '{"order": "key", "slots": 1}')`,

@@ -241,6 +241,30 @@ func TestSetAsideKeepsItsOrder(t *testing.T) {
 	equal(t, "checkpoint", *s.checkpoint("a"), events[2999])
 }
 
+// Events that were set aside are handed out in the order of the log, although one of them
+// was committed after the others had been set aside.
+func TestEventsThatWereSetAsideComeInOrder(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	slow := s.another()
+	slow.exec("begin")
+	late := slow.of("a", 1)
+	early := s.of("a", 2)
+	r := s.relay(first)
+	for range 2 {
+		w := r.take(10)
+		s.exec(settleRelay, r.group, r.owner, r.epoch, w.lease, w.attempt,
+			fmt.Sprintf(`{"aside": [[%d, %s]]}`, s.stream("a"), value[string](s, "select to_json($1::bigint[])::text", w.events)))
+		if len(w.events) == 2 {
+			slow.exec("commit")
+		}
+	}
+	equal(t, "set aside", column[int64](s, "select unnest(ids) from posthorn.leases where slot is not null"), append(slices.Clone(early), late...))
+	token := value[string](s, "select gen_random_uuid()::text")
+	s.exec("select posthorn.take_aside($1, $2, $3, array[$4::bigint], '1 minute', $5::text::uuid)", r.group, r.owner, r.epoch, s.stream("a"), token)
+	equal(t, "handed out", column[int64](s, "select event_id from posthorn.lease_events($1::text::uuid)", token), append(late, early...))
+}
+
 // Retention keeps events that a relay has not written, including those set aside.
 func TestRetentionWaitsForRelay(t *testing.T) {
 	t.Parallel()

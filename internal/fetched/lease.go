@@ -26,7 +26,7 @@ type Lease struct {
 	missing   int           // events without an answer
 	failures  []pg.Failure  // of answers that are not saved
 	willRetry bool          // an event has failed and will be retried
-	isBack    bool          // events behind the head were given back by a statement
+	isSplit   bool          // failures of events behind the head are saved: to release the rest would hand these out twice
 	expiresAt time.Time
 	ended     bool // the lease is settled or lost, and end has run
 }
@@ -167,7 +167,7 @@ func (l *Lease) unsaved() settlement {
 	}
 	// In a group that blocks, events that wait for a retry are set aside with it: they
 	// must be listed as failures.
-	s.releaseRest = s.complete && !l.isBack && s.head < len(l.answers) && !slices.Contains(l.answers[s.head:], answered) &&
+	s.releaseRest = s.complete && !l.isSplit && s.head < len(l.answers) && !slices.Contains(l.answers[s.head:], answered) &&
 		(!l.willRetry || !l.group.Blocks)
 	s.failures = slices.Clone(l.failures)
 	if s.releaseRest {
@@ -210,7 +210,7 @@ func (l *Lease) markSaved(s settlement) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.savedHead = s.head
-	l.isBack = l.isBack || slices.ContainsFunc(s.failures, func(f pg.Failure) bool { return f.Event > s.upTo })
+	l.isSplit = l.isSplit || slices.ContainsFunc(s.failures, func(f pg.Failure) bool { return f.Event > s.upTo })
 	isSaved := func(f pg.Failure) bool {
 		return slices.ContainsFunc(s.failures, func(saved pg.Failure) bool {
 			return saved.Event == f.Event && saved.Subscription == f.Subscription

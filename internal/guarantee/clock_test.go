@@ -6,7 +6,7 @@ import (
 )
 
 // Times that were recorded while the clock was an hour ahead stay as they are after it was
-// set back. Nothing is lost or handed out twice, and what is published then is not held up.
+// set back. Nothing is lost or handed out twice, and events that are published then do not wait.
 func TestTimesAreKeptWhenTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -140,7 +140,7 @@ func TestPlaceOfAJobThatEndsInAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// A worker that asks for jobs of a full tag does not wait for those who count jobs.
+// A worker that asks for jobs of a full tag does not wait for claims that count jobs.
 func TestIdleClaimOfAFullTagDoesNotWait(t *testing.T) {
 	t.Parallel()
 	s := database(t)

@@ -45,7 +45,7 @@ var states = map[string]func(s *session, calls func(s *session), fill func()) *s
 	},
 }
 
-// What a call reads depends on what it returns, whatever the statistics say.
+// A call reads about as many rows as it returns, in each state of the statistics.
 func TestCallsReadWhatTheyReturnInEachState(t *testing.T) {
 	t.Parallel()
 	const events, batch = 8000, 500

@@ -102,7 +102,7 @@ func needs(said string) (Needs, error) {
 	return Needs(strings.ReplaceAll(strings.Join(rights, ","), "`", "")), nil
 }
 
-// User is a user of a database, who may log in.
+// User is a role of a database that may log in.
 type User struct {
 	t      testing.TB
 	conn   *pgx.Conn // of the owner
@@ -163,7 +163,7 @@ func (u *User) Ask(query string) (holds bool) {
 	return holds
 }
 
-// Own executes statements as the user, who may create tables in public meanwhile.
+// Own executes statements as the user. Meanwhile the user may create tables in public.
 func (u *User) Own(statements string) {
 	u.t.Helper()
 	u.Exec("grant create on schema public to " + u.name + "; set role " + u.name)

@@ -24,7 +24,7 @@ begin
     return query
       select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata,
         e.created_at, l.attempt - l.uncounted, null::text[]
-      from posthorn.events_of(l.namespace_id, array(select i from unnest(l.ids) i order by i)) e; -- what was set aside is in another order
+      from posthorn.events_of(l.namespace_id, array(select i from unnest(l.ids) i order by i)) e; -- a relay sets events aside in another order
     return;
   end if;
   return query

@@ -136,7 +136,7 @@ as $$
 $$;
 comment on function posthorn.outcomes_in(posthorn.groups, bigint, xid8, timestamptz) is 'The state of an event in one group.';
 
--- What a webhook missed has no row in retries until it catches up. Its filter says here whether it wants the event. A
+-- An event that a webhook missed has no row in retries until the webhook catches up. Its filter says here whether it wants the event. A
 -- condition in SQL is asked only when it catches up: here it would run code of its author in the time of the caller.
 create or replace function posthorn.missed_by_webhooks(g posthorn.groups, event_id bigint, xid xid8, published_at timestamptz)
 returns table (subscription text, reason text)

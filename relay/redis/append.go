@@ -44,6 +44,7 @@ type streamBatch struct {
 	replicated int    // number of events that enough replicas have
 	known      bool   // whether last is up to date
 	last       string // id of the last event in the stream, "" if it has none
+	tail       *tail  // the search for events that the stream has already; nil if there is none
 	movingTo   string // address of the server that the slot is migrating to
 	retryCause error  // why the next round must retry
 	err        error  // why this call writes no more to the stream
@@ -65,6 +66,9 @@ func (b *streamBatch) fail(err error) { b.known, b.err = false, err }
 
 // retry lets the next round read the last id of the stream and continue from there.
 func (b *streamBatch) retry(cause error) { b.known, b.retryCause = false, cause }
+
+// open reports whether this round may go on with the stream.
+func (b *streamBatch) open() bool { return b.err == nil && b.retryCause == nil && b.known }
 
 func unfinished(batches []*streamBatch) []*streamBatch {
 	var open []*streamBatch
@@ -107,11 +111,11 @@ func (s *Sink) split(batch posthorn.SinkBatch) []*streamBatch {
 	return batches
 }
 
-// chunk is one call of the script.
+// chunk is one call of the script, or reads a page of a stream.
 type chunk struct {
 	batch *streamBatch
-	upto  int // index after the last event of the chunk
-	cmd   *redis.Cmd
+	upto  int // index after the last event of the chunk; 0 if the chunk only reads
+	cmd   redis.Cmder
 }
 
 // nodeWriter writes batches to one server, in one round.
@@ -126,8 +130,8 @@ type nodeWriter struct {
 	register func(context.Context, []*streamBatch) error
 }
 
-// write reads the last ids of streams that are not known, registers the streams, and
-// then appends.
+// write reads the ends of streams that are not known, registers the streams, and then
+// appends.
 func (w *nodeWriter) write(batches []*streamBatch) {
 	var probes []chunk
 	for _, b := range batches {
@@ -136,11 +140,8 @@ func (w *nodeWriter) write(batches []*streamBatch) {
 			probes = append(probes, chunk{batch: b, cmd: w.call(b, "?", nil)})
 		}
 	}
-	for len(probes) > 0 && contextErr(w.ctx) == nil {
-		n := min(len(probes), exchangeChunks)
-		w.exchange(probes[:n])
-		probes = probes[n:]
-	}
+	w.exchangeAll(probes)
+	w.compare(batches)
 	if err := w.register(w.ctx, batches); err != nil {
 		for _, b := range batches {
 			b.fail(err)
@@ -150,7 +151,7 @@ func (w *nodeWriter) write(batches []*streamBatch) {
 	var pending []chunk
 	size := 0
 	for _, b := range batches {
-		if b.done() || !b.known || b.retryCause != nil {
+		if b.done() || !b.open() {
 			continue
 		}
 		last := b.last
@@ -159,7 +160,7 @@ func (w *nodeWriter) write(batches []*streamBatch) {
 			if len(pending) == exchangeChunks || size > 0 && size+bytes > exchangeBytes {
 				w.exchange(pending)
 				pending, size = nil, 0
-				if b.retryCause != nil || b.err != nil || contextErr(w.ctx) != nil {
+				if !b.open() || contextErr(w.ctx) != nil {
 					break
 				}
 			}
@@ -224,11 +225,21 @@ type document json.RawMessage
 
 func (d *document) MarshalBinary() ([]byte, error) { return *d, nil }
 
-// exchange sends chunks on one connection, waits for the replicas, and applies the
-// replies. WAIT must use the same connection, since it waits for the replication of
-// the writes of its connection.
+// exchangeAll exchanges any number of chunks.
+func (w *nodeWriter) exchangeAll(chunks []chunk) {
+	for len(chunks) > 0 && contextErr(w.ctx) == nil {
+		n := min(len(chunks), exchangeChunks)
+		w.exchange(chunks[:n])
+		chunks = chunks[n:]
+	}
+}
+
+// exchange sends chunks on one connection, waits for the replicas if the chunks write,
+// and applies the replies. WAIT must use the same connection, since it waits for the
+// replication of the writes of its connection.
 func (w *nodeWriter) exchange(chunks []chunk) {
 	var wait *redis.IntCmd
+	writes := slices.ContainsFunc(chunks, func(c chunk) bool { return c.upto > 0 })
 	_, _ = w.node.Pipelined(w.ctx, func(pipe redis.Pipeliner) error { // each command has its own error
 		for _, c := range chunks {
 			if c.batch.movingTo != "" {
@@ -236,7 +247,7 @@ func (w *nodeWriter) exchange(chunks []chunk) {
 			}
 			_ = pipe.Process(w.ctx, c.cmd)
 		}
-		if w.replicas > 0 {
+		if writes && w.replicas > 0 {
 			wait = redis.NewIntCmd(w.ctx, "wait", w.replicas, (w.timeout / 2).Milliseconds())
 			_ = pipe.Process(w.ctx, wait)
 		}
@@ -249,7 +260,7 @@ func (w *nodeWriter) exchange(chunks []chunk) {
 	for _, c := range chunks {
 		b := c.batch
 		switch {
-		case b.err != nil || b.retryCause != nil || !b.known:
+		case c.upto == 0 || !b.open():
 		case err != nil:
 			b.fail(err)
 		default:
@@ -280,14 +291,20 @@ func (w *nodeWriter) apply(c chunk) {
 	if b.err != nil || b.retryCause != nil {
 		return
 	}
-	reply, err := c.cmd.Result()
-	if err != nil {
+	if err := c.cmd.Err(); err != nil {
 		w.applyError(b, err)
 		return
 	}
-	switch reply := reply.(type) {
+	if page, ok := c.cmd.(*redis.XMessageSliceCmd); ok {
+		b.tail.read(w.source, page.Val())
+		return
+	}
+	switch reply := c.cmd.(*redis.Cmd).Val().(type) {
 	case int64:
-		b.written, b.last = c.upto, idOf(b.events[c.upto-1])
+		b.written = c.upto
+		if reply > 0 {
+			b.last = idOf(b.events[c.upto-1])
+		}
 	case string:
 		if c.upto > 0 {
 			b.retry(errOtherWriter)
@@ -299,24 +316,18 @@ func (w *nodeWriter) apply(c chunk) {
 	}
 }
 
-// located applies the id and time of the last event of a stream.
-func (w *nodeWriter) located(b *streamBatch, last string) {
-	id, at, _ := strings.Cut(last, " ")
-	b.known, b.last, b.written = true, id, b.countUpTo(id)
-	b.replicated = min(b.replicated, b.written)
-	if b.written == 0 {
+// located applies the id of the last event of a stream.
+func (w *nodeWriter) located(b *streamBatch, id string) {
+	b.known, b.last, b.written, b.replicated = true, id, 0, 0
+	if b.countUpTo(id) == 0 {
 		if err := relay.CheckLast(w.ctx, w.lastID, id, b.events); err != nil {
 			b.streamErr = true
 			b.fail(fmt.Errorf("key %q: %w", b.key, err))
+			return
 		}
-		return
 	}
-	if e := b.events[b.written-1]; !relay.SameTime(e, at) {
-		for _, e := range b.events[:b.written] {
-			b.refuse(e.ID, relay.OtherEvent(e, id, at))
-		}
-		b.events = b.events[b.written:]
-		b.written, b.replicated = 0, 0
+	if n, err := strconv.ParseInt(id, 10, 64); err == nil && len(b.events) > 0 && n >= b.events[0].ID {
+		b.tail = newTail(b.events)
 	}
 }
 

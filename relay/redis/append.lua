@@ -1,32 +1,29 @@
 -- Appends events to a stream, if the last event of the stream is the one that the
--- caller expects. If the last event is one of the given events, the events up to it
--- are in the stream already, and only those after it are appended.
+-- caller expects.
 --   KEYS[1]  the stream
 --   ARGV[1]  id of the expected last event, '' if there is none, '?' to read it
 --   ARGV[2]  CloudEvents source of the relay
 --   then for each event: id, type, time, subject, tags, metadata, data
 -- Returns the number of events that were appended. If the last event is another one,
--- nothing is appended, and its id and time are returned as a string.
+-- nothing is appended, and its id is returned as a string.
 local key, prev, source = KEYS[1], ARGV[1], ARGV[2]
 
--- The id and time of the last event of this source, skipping a few entries of other programs.
+-- The id of the last event of this source, skipping a few entries of other programs.
 local function last(count)
   local found = redis.call('XREVRANGE', key, '+', '-', 'COUNT', count)
   for _, entry in ipairs(found) do
-    local fields, id, from, time = entry[2], nil, nil, nil
+    local fields, id, from = entry[2], nil, nil
     for i = 1, #fields, 2 do
       if fields[i] == 'source' then
         from = fields[i + 1]
       elseif fields[i] == 'id' then
         id = fields[i + 1]
-      elseif fields[i] == 'time' then
-        time = fields[i + 1]
       end
     end
     if from == source and id then
-      return id, nil, time
+      return id, nil
     elseif from and string.sub(from, 1, 9) == 'posthorn:' then
-      return nil, from, nil
+      return nil, from
     end
   end
   if count == 1 and #found == 1 then
@@ -35,28 +32,23 @@ local function last(count)
   return ''
 end
 
-local is, other, time = last(1)
+local is, other = last(1)
 if other then
   return redis.error_reply('OTHERLOG ' .. other)
 end
-
-local first = 3
 if is ~= prev then
-  first = nil
-  if is ~= '' and prev ~= '?' then
-    for i = 3, #ARGV, 7 do
-      if ARGV[i] == is and ARGV[i + 2] == time then
-        first = i + 7
-      end
-    end
-  end
-  if not first then
-    return is .. ' ' .. (time or '')
-  end
+  return is
+end
+if #ARGV == 2 then
+  -- A change that leaves nothing behind. WAIT returns at once on a connection without a
+  -- write; after this one it waits until the replicas have all that the stream has.
+  redis.call('XGROUP', 'CREATE', key, 'posthorn:confirm', '$')
+  redis.call('XGROUP', 'DESTROY', key, 'posthorn:confirm')
+  return 0
 end
 
 local call = redis.call
-for i = first, #ARGV, 7 do
+for i = 3, #ARGV, 7 do
   local subject, tags, metadata = ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
   if tags == '' and metadata == '' then
     if subject == '' then
@@ -84,4 +76,4 @@ for i = first, #ARGV, 7 do
     call('XADD', key, '*', unpack(fields))
   end
 end
-return (#ARGV - first + 1) / 7
+return (#ARGV - 2) / 7

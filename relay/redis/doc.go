@@ -29,6 +29,8 @@
 // connection. Repeats are possible in these cases only:
 //
 //   - A failover lost the end of the stream, or the stream was emptied.
+//   - Postgres crashed and lost the position of the relay, which then reads the log in
+//     other windows than before, or events that were trimmed meanwhile.
 //   - Other programs have appended more than ten entries.
 //   - A server of Redis 7.0 was killed while it wrote its append-only file. At the
 //     next start it discards the half-written append, and at the start after that it

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"strings"
 
 	"github.com/posthorn/posthorn"
 )
@@ -26,10 +25,5 @@ func Late(ctx context.Context, s *Sink, prev string, batch posthorn.SinkBatch) (
 	}
 	cmd := p.call(f, prev, f.events)
 	_ = node.Process(ctx, cmd)
-	answer, err := cmd.Result()
-	if last, ok := answer.(string); ok {
-		id, _, _ := strings.Cut(last, " ")
-		return id, err
-	}
-	return answer, err
+	return cmd.Result()
 }

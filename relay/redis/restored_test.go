@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func TestAnotherEventUnderAKnownIDIsRefused(t *testing.T) {
 			equal(t, "refused", len(some), 5)
 			for id := int64(6); id <= 10; id++ {
 				_, permanent := errors.AsType[*worker.PermanentError](some[id])
-				if !permanent || !strings.Contains(some[id].Error(), "the broker has another event under id 10") {
+				if !permanent || !strings.Contains(some[id].Error(), fmt.Sprintf("the broker has another event under id %d,", id)) {
 					t.Errorf("event %d: %v", id, some[id])
 				}
 			}

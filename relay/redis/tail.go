@@ -1,0 +1,109 @@
+package redis
+
+import (
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/posthorn/posthorn"
+	"github.com/posthorn/posthorn/relay"
+)
+
+// tail is the search for the events of a batch at the end of a stream. It reads back page
+// by page, as long as a page has any of them.
+//
+// That the stream has an event does not mean that it has the events before that one, too.
+// A relay reads an event while the transaction of an earlier one is still open, and writes
+// it. Then Postgres crashes, and the relay begins again where it was before: now it reads
+// both events at once.
+type tail struct {
+	missing map[string]*posthorn.Event // by id: not found so far
+	stored  map[int64]bool
+	refused map[int64]error // the stream has another event with the id
+	from    string          // where the next page begins
+	page    int             // number of entries of a page
+	over    bool
+}
+
+func newTail(events []*posthorn.Event) *tail {
+	t := &tail{
+		missing: map[string]*posthorn.Event{}, stored: map[int64]bool{}, refused: map[int64]error{},
+		from: "+", page: min(len(events)+10, chunkEvents), // some entries may be of other programs
+	}
+	for _, e := range events {
+		t.missing[idOf(e)] = e
+	}
+	return t
+}
+
+// read searches a page for events of a source.
+func (t *tail) read(source string, page []redis.XMessage) {
+	before := len(t.missing)
+	for _, entry := range page {
+		t.from = "(" + entry.ID
+		id, _ := entry.Values[relay.ID].(string)
+		e := t.missing[id]
+		if e == nil || entry.Values[relay.SourceName] != source {
+			continue
+		}
+		delete(t.missing, id)
+		if at, _ := entry.Values[relay.Time].(string); relay.SameTime(e, at) {
+			t.stored[e.ID] = true
+		} else {
+			t.refused[e.ID] = relay.OtherEvent(e, id, at)
+		}
+	}
+	t.over = len(page) < t.page || len(t.missing) == 0 || len(t.missing) == before
+}
+
+// compare finds the events that the streams have already.
+func (w *nodeWriter) compare(batches []*streamBatch) {
+	for {
+		var pages []chunk
+		for _, b := range batches {
+			if b.open() && b.tail != nil && !b.tail.over {
+				t := b.tail
+				cmd := redis.NewXMessageSliceCmd(w.ctx, "xrevrange", b.key, t.from, "-", "count", t.page)
+				pages = append(pages, chunk{batch: b, cmd: cmd})
+			}
+		}
+		if len(pages) == 0 || contextErr(w.ctx) != nil {
+			break
+		}
+		w.exchangeAll(pages)
+	}
+	var confirmations []chunk
+	for _, b := range batches {
+		t := b.tail
+		b.tail = nil
+		if !b.open() || t == nil {
+			continue
+		}
+		if !t.over { // the context has ended
+			b.known = false
+			continue
+		}
+		b.apply(t)
+		if len(b.events) > 0 && b.written == len(b.events) {
+			confirmations = append(confirmations, chunk{batch: b, upto: b.written, cmd: w.call(b, b.last, nil)})
+		}
+	}
+	w.exchangeAll(confirmations)
+}
+
+// apply puts the events that the stream has before the others, and leaves those out that
+// are refused.
+func (b *streamBatch) apply(t *tail) {
+	var stored, rest []*posthorn.Event
+	for _, e := range b.events {
+		switch {
+		case t.stored[e.ID]:
+			stored = append(stored, e)
+		case t.refused[e.ID] != nil:
+			b.refuse(e.ID, t.refused[e.ID])
+		default:
+			rest = append(rest, e)
+		}
+	}
+	b.events, b.written = slices.Concat(stored, rest), len(stored)
+}

@@ -11,13 +11,17 @@ import (
 	"github.com/posthorn/posthorn/schema"
 )
 
-// migrated is a database after Migrate.
+// migrated is a database after Migrate. Its copies do not count as restored from it,
+// which would move the ids of events on.
 var migrated = template{key: "migrated", content: schemaHash, prepare: func(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
 	}
 	_, err = schema.Migrate(ctx, conn, schema.Options{})
+	if err == nil {
+		_, err = conn.Exec(ctx, "update posthorn.cluster set life = null, log = null")
+	}
 	if closed := conn.Close(ctx); err == nil {
 		err = closed
 	}

@@ -31,6 +31,7 @@ func TestOwnServer(t *testing.T) {
 		"ForgottenLeaseCannotBeSettled":        forgottenLeaseCannotBeSettled,
 		"NumbersAfterACrash":                   numbersAfterACrash,
 		"NumbersAfterADump":                    numbersAfterADump,
+		"NumbersAfterADumpOfANewLog":           numbersAfterADumpOfANewLog,
 		"NumbersAfterARecovery":                numbersAfterARecovery,
 		"RelayAfterARestore":                   relayAfterARestore,
 		"RestoreIntoAnotherCluster":            restoreIntoAnotherCluster,
@@ -93,10 +94,15 @@ func (s *ownServer) start(t *testing.T) {
 func (s *ownServer) migrate(t *testing.T) {
 	t.Helper()
 	t.Run("migrate", func(t *testing.T) { // closes its session
-		if _, err := schema.Migrate(t.Context(), connect(t, s.URL()).conn, schema.Options{}); err != nil {
-			t.Fatal(err)
-		}
+		connect(t, s.URL()).migrate()
 	})
+}
+
+func (s *session) migrate() {
+	s.t.Helper()
+	if _, err := schema.Migrate(s.t.Context(), s.conn, schema.Options{}); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 func (s *ownServer) urlOf(t *testing.T, database string) string {
@@ -120,7 +126,9 @@ func (s *ownServer) newDatabase(t *testing.T, from string) *ownDatabase {
 
 func (s *ownServer) database(t *testing.T) *ownDatabase {
 	t.Helper()
-	return s.newDatabase(t, "posthorn")
+	d := s.newDatabase(t, "posthorn")
+	d.session().exec("update posthorn.cluster set life = posthorn.life()") // a new installation, and no restored one
+	return d
 }
 
 func (d *ownDatabase) url() string { return d.server.urlOf(d.t, d.name) }

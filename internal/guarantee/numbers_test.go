@@ -90,6 +90,24 @@ func numbersAfterADump(t *testing.T, own *ownDatabase) {
 	}
 }
 
+// A dump is made before any claim or upkeep. While upkeep runs for the first time, claims
+// and dumps see the log as it was before.
+func numbersAfterADumpOfANewLog(t *testing.T, own *ownDatabase) {
+	from := own.server.newDatabase(t, "template0").url()
+	s := connect(t, from)
+	s.migrate()
+	s.publish()
+	script := testpg.Dump(t, from)
+	lost := known{"event": s.publish()}
+	into := own.server.newDatabase(t, "template0").url()
+	if script == nil {
+		copyLog(t, from, into)
+	} else {
+		testpg.Load(t, into, script)
+	}
+	known{"event": connect(t, into).publish()}.wantAbove(t, "restored", lost)
+}
+
 // A segment is named after its events, so those of the restored log replace none that
 // the lost life of the log has put into the store.
 func archiveAfterADump(t *testing.T, own *ownDatabase) {

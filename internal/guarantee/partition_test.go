@@ -10,7 +10,7 @@ import (
 )
 
 // wantCovered checks that partitions without a gap exist from now on, for the
-// configured time, and that the default one is empty.
+// configured time after the last maintenance, and that the default one is empty.
 func (s *session) wantCovered() {
 	s.t.Helper()
 	type stretch struct{ since, upto time.Time }
@@ -28,7 +28,7 @@ func (s *session) wantCovered() {
 		last = p
 	}
 	rows.Close()
-	if !value[bool](s, "select $1 >= posthorn.now() + posthorn.setting('future_intervals_to_create')::interval", last.upto) {
+	if !value[bool](s, "select $1 >= maintained_at + posthorn.setting('future_intervals_to_create')::interval from posthorn.cluster", last.upto) {
 		s.t.Errorf("partitions end at %s", last.upto)
 	}
 	equal(s.t, "events in the default partition", value[int](s, "select count(*) from posthorn.events_default"), 0)

@@ -313,7 +313,7 @@ create table posthorn.cluster (
   one boolean primary key default true constraint cluster_one_row check (one),
   system_identifier bigint not null,   -- of the cluster that snapshots and transaction ids are from
   verified timestamptz not null,       -- start of the server that was found to be this cluster
-  life text,                           -- see posthorn.life; null until it was looked at first
+  life text,                           -- see posthorn.life; null in a template for copies until a copy is used
   log oid,                             -- of the table events, in this life
   clock_low timestamptz,               -- lowest time seen after the clock went back by more than an hour
   maintained_at timestamptz,           -- last run of maintain_events_table

@@ -56,7 +56,7 @@ begin
     return 0;
   end if;
   if exists (select from posthorn.cluster c where c.life is null) and exists (select from posthorn.uncrashed) then
-    -- A new installation has no numbers to move, so no session waits for another's transaction.
+    -- A copy of a template has no numbers to move, so no session waits for another's transaction.
     update posthorn.cluster c set life = here, log = 'posthorn.events'::regclass
     where c.one = (select k.one from posthorn.cluster k where k.life is null for update skip locked);
     return 0;
@@ -159,3 +159,6 @@ comment on function posthorn.ids_between(bigint, bigint) is 'How many ids of eve
 create materialized view if not exists posthorn.noticed as
 select posthorn.notice_restore() as restores from posthorn.cluster c where c.life is not null;
 comment on materialized view posthorn.noticed is 'Refreshed by every restore of a dump, which thereby moves the numbers of events, jobs and leases on.';
+
+-- A dump that was made before anybody looked at life would not be noticed.
+update posthorn.cluster c set life = posthorn.life(), log = 'posthorn.events'::regclass where c.life is null;

@@ -1,6 +1,7 @@
 package guarantee
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -166,6 +167,22 @@ func TestTakeOverDuringSettle(t *testing.T) {
 	wantEvents(t, other.drain())
 	s.exec("commit")
 	wantEvents(t, other.drain())
+}
+
+func TestOfRepeatedFailuresTheLastCounts(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	events := []int64{s.publish(), s.publish()}
+	other := s.publish()
+	l := s.claim(2)
+	equal(t, "claimed", l.Events, events)
+	s.refused("PH004", "select posthorn.settle($1, $2, $3)", l.ID, l.Attempt, list([]failure{{Event: other}}))
+	s.settle(l,
+		failure{Event: events[0], Error: "first"}, failure{Event: events[1], Permanent: true},
+		failure{Event: events[0], Permanent: true, Error: "last"}, failure{Event: events[1], Error: "not yet"})
+	equal(t, "dead letters", column[string](s, "select event_id || ' ' || error from posthorn.dead_letters order by 1"), []string{fmt.Sprintf("%d last", events[0])})
+	equal(t, "retries", column[string](s, "select event_id || ' ' || error from posthorn.retries order by 1"), []string{fmt.Sprintf("%d not yet", events[1])})
 }
 
 func TestSettleOfUnknownLeaseIsRefused(t *testing.T) {

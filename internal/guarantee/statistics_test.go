@@ -58,6 +58,18 @@ func TestCallsReadWhatTheyReturnInEachState(t *testing.T) {
 			prepare: `select posthorn.define_group('default', 'wanted'), posthorn.subscribe('default', 'wanted', 'w', '{"type": "order.placed"}')`,
 			call:    "select count(*) from posthorn.claim('default', 'wanted', 'w', $1)",
 		},
+		"claim": {
+			prepare: "select posthorn.define_group('default', 'plain')",
+			call:    "select count(*) from posthorn.claim('default', 'plain', 'w', $1)",
+		},
+		"settle failures": {
+			prepare: "select posthorn.define_group('default', 'failing')",
+			call:    claimAndFail("failing", false),
+		},
+		"settle deaths": {
+			prepare: "select posthorn.define_group('default', 'failing')",
+			call:    claimAndFail("failing", true),
+		},
 		"read_next_events": {
 			prepare: `select posthorn.define_group('default', 'reader'), posthorn.subscribe('default', 'reader', 'w', '{"type": "order.placed"}')`,
 			call:    "select count(*) from posthorn.read_next_events('reader', chunk_size => $1, peek => true)",
@@ -98,4 +110,13 @@ func TestCallsReadWhatTheyReturnInEachState(t *testing.T) {
 			})
 		}
 	}
+}
+
+// claimAndFail is a call that claims events, and settles them as failures.
+func claimAndFail(group string, permanent bool) string {
+	return fmt.Sprintf(`
+		with claimed as materialized (select * from posthorn.claim('default', '%s', 'w', $1)), settled as materialized (
+			select posthorn.settle(min(c.lease), min(c.attempt), jsonb_agg(jsonb_build_object('event', c.event_id, 'error', 'no', 'permanent', %t)))
+			from claimed c)
+		select count(*) from claimed cross join settled`, group, permanent)
 }

@@ -301,6 +301,16 @@ create type posthorn.sight as (
 );
 comment on type posthorn.sight is 'Two readings that a reader takes before its snapshot.';
 
+create type posthorn.death as (
+  event_id bigint,
+  subscription text,                   -- '' is the event as a whole
+  attempts int,
+  reason text,
+  error text,
+  stack text
+);
+comment on type posthorn.death is 'An event that failed for good, for one subscription.';
+
 create type posthorn.old_partition as (
   name regclass,
   label text,

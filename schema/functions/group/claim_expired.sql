@@ -29,7 +29,8 @@ begin
     elsif cardinality(held) = 1 and g.attempts > 0 and l.node is not null -- one that was given back may always be taken
       and coalesce((select max(r.attempts) from posthorn.retries r where r.lease_id = l.id), delivered) >= g.attempts
     then
-      perform posthorn.bury(l, held[1], s.subscription, s.attempts, 'Worker died', format('%s deliveries ended without an answer', s.attempts), null)
+      perform posthorn.bury(l, array_agg(
+        (held[1], s.subscription, s.attempts, 'Worker died', format('%s deliveries ended without an answer', s.attempts), null)::posthorn.death))
       from (select r.subscription, r.attempts from posthorn.retries r where r.lease_id = l.id
             union all select '', delivered where not l.retries) s;
       delete from posthorn.retries r where r.lease_id = l.id;

@@ -38,7 +38,7 @@ begin
     if run <> f.failed_in_row then
       update posthorn.subscriptions s set failed_in_row = run where s.id = f.id;
     end if;
-    perform posthorn.bury(l, x.id, f.name, 0, 'Condition failed', x.error, null)
+    perform posthorn.bury(l, array_agg((x.id, f.name, 0, 'Condition failed', x.error, null)::posthorn.death))
     from unnest(f.ids, f.errors) x (id, error) where x.id <= last_id or last_id is null;
     if last_id is not null then
       troubles := troubles || (f.id, format('failed for 100 events in a row, the last time with: %s', f.errors[array_position(f.ids, last_id)]))::posthorn.trouble;

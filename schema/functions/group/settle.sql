@@ -79,46 +79,35 @@ as $$
 #variable_conflict use_column
 declare
   g posthorn.groups;
-  held bigint[] := posthorn.lease_ids(l);
-  f record;
-  failed int := 0;
+  failed int;
+  dead posthorn.death[];
 begin
   perform posthorn.check_failures(settle_failures.failures);
   select x.* into g from posthorn.groups x where x.id = l.group_id;
-  for f in
-    select p.*, r.event as kept, coalesce(r.attempts, l.attempt - l.uncounted) as tried,
-      coalesce(nullif(n.name, ''), posthorn.name_now(g.id, r.subscription), '') as owed_to,
-      p.event = any (held) and (r.event_id is not null or not l.retries) as is_held
-    from posthorn.parsed_failures(settle_failures.failures) p
-    cross join lateral posthorn.name_now(g.id, p.subscription) n (name)
-    left join posthorn.retries r on r.lease_id = l.id and r.event_id = p.event
-      and (n.name = '' or posthorn.name_now(g.id, r.subscription) in ('', n.name))
-  loop
-    if f.event = any (held) and not (f.is_held and l.retries) and f.subscription <> '' and posthorn.is_removed(g, f.owed_to) then
-      continue; -- it was removed during the lease, with its retries
-    elsif not f.is_held and posthorn.is_recorded(g.id, f.event, f.owed_to) then
-      continue; -- a repeat: the answer to the call that recorded it was lost
-    elsif not f.is_held then
-      raise exception 'event % is not in lease %', f.event, l.id
-        using errcode = 'PH004', hint = 'List only events that claim returned with this lease; for retries, only the subscriptions that it returned.';
-    end if;
-    failed := failed + case when f.released then 0 else 1 end;
-    if not f.released and (f.permanent or (g.attempts > 0 and f.tried >= g.attempts)) then
-      perform posthorn.bury(l, f.event, f.owed_to, f.tried, f.reason, f.error, f.stack);
-    else
-      insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot, error, event, story)
-      values (g.id, f.event, f.owed_to, case when f.released then f.tried - 1 else f.tried end,
-        posthorn.now() + coalesce(f.retry_in, case when f.released then interval '0' else posthorn.retry_delay(g, f.tried) end),
-        case when g.on_failure = 'block' then l.slot end, f.error, f.kept,
-        case when not f.released then posthorn.next_chapter(null, posthorn.chapter(f.tried, l.node, f.error)) end)
-      on conflict (group_id, event_id, subscription) do update
-        set attempts = excluded.attempts, due_at = excluded.due_at, lease_id = null, slot = excluded.slot,
-          error = coalesce(excluded.error, retries.error), failed_at = excluded.failed_at, alone = false,
-          story = case when excluded.story is null then retries.story else posthorn.next_chapter(retries.story, excluded.story->0) end
-        -- Otherwise another worker has the retry: this failure was recorded before, and the lease changed hands.
-        where retries.lease_id is null or retries.lease_id = l.id;
-    end if;
-  end loop;
+  with judged as materialized (
+    select distinct on (j.event, j.owed_to) j.* -- of repeated failures the last one counts
+    from posthorn.judged_failures(g, l, settle_failures.failures) with ordinality j
+    order by j.event, j.owed_to, j.ordinality desc
+  ), retried as (
+    insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot, error, event, story)
+    select g.id, j.event, j.owed_to, case when j.released then j.tried - 1 else j.tried end,
+      posthorn.now() + coalesce(j.retry_in, case when j.released then interval '0' else posthorn.retry_delay(g, j.tried) end),
+      case when g.on_failure = 'block' then l.slot end, j.error, j.kept,
+      case when not j.released then posthorn.next_chapter(null, posthorn.chapter(j.tried, l.node, j.error)) end
+    from judged j where not j.dies
+    on conflict (group_id, event_id, subscription) do update
+      set attempts = excluded.attempts, due_at = excluded.due_at, lease_id = null, slot = excluded.slot,
+        error = coalesce(excluded.error, retries.error), failed_at = excluded.failed_at, alone = false,
+        story = case when excluded.story is null then retries.story else posthorn.next_chapter(retries.story, excluded.story->0) end
+      -- Otherwise another worker has the retry: this failure was recorded before, and the lease changed hands.
+      where retries.lease_id is null or retries.lease_id = l.id
+  )
+  select count(*) filter (where not j.released),
+    array_agg((j.event, j.owed_to, j.tried, j.reason, j.error, j.stack)::posthorn.death) filter (where j.dies)
+  into failed, dead from judged j;
+  if dead is not null then
+    perform posthorn.bury(l, dead);
+  end if;
   if failed > 0 then
     insert into posthorn.failures (namespace_id, group_id, n) values (l.namespace_id, l.group_id, failed);
   end if;
@@ -126,20 +115,72 @@ end $$;
 comment on function posthorn.settle_failures(posthorn.leases, jsonb) is
   'Turns failed events of a lease into retries or dead letters.';
 
+create or replace function posthorn.judged_failures(g posthorn.groups, l posthorn.leases, failures jsonb)
+returns table (
+  event bigint, owed_to text, tried int, dies boolean, released boolean, retry_in interval, reason text, error text, stack text, kept json
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  f record;
+begin
+  for f in
+    select p.*, r.event as kept, coalesce(r.attempts, l.attempt - l.uncounted) as tried,
+      coalesce(nullif(p.meant, ''), r.name, '') as owed_to, h.id is not null as in_lease,
+      h.id is not null and (r.event_id is not null or not l.retries) as is_held
+    from (
+      select x.*, coalesce(n.name, x.subscription) as meant -- name_now, in one look-up
+      from posthorn.parsed_failures(judged_failures.failures) with ordinality x
+      left join posthorn.former_names n on n.group_no = g.id and n.former = x.subscription
+    ) p
+    left join (select distinct i from unnest(posthorn.lease_ids(l)) i) h (id) on h.id = p.event
+    left join lateral (
+      select x.*, coalesce(n.name, x.subscription) as name
+      from posthorn.retries x
+      left join posthorn.former_names n on n.group_no = g.id and n.former = x.subscription
+      where x.group_id = g.id and x.event_id = p.event and x.lease_id + 0 = l.id -- by its key, and not through all of the lease
+    ) r on p.meant = '' or r.name in ('', p.meant)
+    order by p.ordinality
+  loop
+    if f.in_lease and not (f.is_held and l.retries) and f.subscription <> '' and posthorn.is_removed(g, f.owed_to) then
+      continue; -- it was removed during the lease, with its retries
+    elsif not f.is_held and posthorn.is_recorded(g.id, f.event, f.owed_to) then
+      continue; -- a repeat: the answer to the call that recorded it was lost
+    elsif not f.is_held then
+      raise exception 'event % is not in lease %', f.event, l.id
+        using errcode = 'PH004', hint = 'List only events that claim returned with this lease; for retries, only the subscriptions that it returned.';
+    end if;
+    event := f.event;
+    owed_to := f.owed_to;
+    tried := f.tried;
+    dies := not f.released and (f.permanent or (g.attempts > 0 and f.tried >= g.attempts));
+    released := f.released;
+    retry_in := f.retry_in;
+    reason := f.reason;
+    error := f.error;
+    stack := f.stack;
+    kept := f.kept;
+    return next;
+  end loop;
+end $$;
+comment on function posthorn.judged_failures(posthorn.groups, posthorn.leases, jsonb) is
+  'The failures argument of settle, without those that are recorded, and what becomes of each.';
+
 -- Only the newest attempts are kept, and the beginnings of their errors.
 create or replace function posthorn.next_chapter(story jsonb, chapter jsonb)
 returns jsonb
-language sql volatile
-set search_path = pg_catalog, pg_temp
+language sql volatile -- inlined into the calling query, so without settings
 return case when jsonb_array_length(story) >= 20 then story - 0 else coalesce(story, '[]') end
-  || jsonb_build_array(chapter || case when chapter ? 'at' then '{}' else jsonb_build_object('at', posthorn.now()) end);
+  || jsonb_build_array(jsonb_build_object('at', posthorn.now()) || chapter);
 comment on function posthorn.next_chapter(jsonb, jsonb) is
   'Adds to the story of an event in a group, which a retry and a dead letter tell: the attempts that failed, and what people did.';
 
 create or replace function posthorn.chapter(attempt int, node text, error text)
 returns jsonb
-language sql volatile
-set search_path = pg_catalog, pg_temp
+language sql volatile -- inlined
 return jsonb_strip_nulls(jsonb_build_object('at', posthorn.now(), 'attempt', attempt, 'node', node, 'error', left(error, 1000)));
 comment on function posthorn.chapter(int, text, text) is 'An attempt that failed, for the story of its event.';
 
@@ -177,7 +218,7 @@ set search_path = pg_catalog, pg_temp
 as $$
   select (f->>'event')::bigint, coalesce(f->>'subscription', ''), f->>'error', f->>'stack',
     coalesce(f->>'reason', 'Handler error'), coalesce((f->>'permanent')::boolean, false),
-    posthorn.to_interval(f->>'retry_in', 'retry_in'), coalesce((f->>'released')::boolean, false)
+    case when f->>'retry_in' is not null then posthorn.to_interval(f->>'retry_in', 'retry_in') end, coalesce((f->>'released')::boolean, false)
   from jsonb_array_elements(failures) f
 $$;
 comment on function posthorn.parsed_failures(jsonb) is 'The failures argument of settle, as rows.';
@@ -214,8 +255,7 @@ comment on function posthorn.check_failures(jsonb) is 'Raises the error in the f
 
 create or replace function posthorn.retry_delay(g posthorn.groups, n int)
 returns interval
-language sql volatile
-set search_path = pg_catalog, pg_temp
+language sql volatile -- inlined
 return case
   when g.delays is not null then coalesce(g.delays[least(n, cardinality(g.delays))], '0')
   else least(
@@ -227,32 +267,31 @@ return case
 end;
 comment on function posthorn.retry_delay(posthorn.groups, int) is 'The time that an event waits after its nth delivery.';
 
-create or replace function posthorn.bury(
-  l posthorn.leases, event_id bigint, subscription text, attempts int, reason text, error text, stack text
-) returns void
+create or replace function posthorn.bury(l posthorn.leases, dead posthorn.death[])
+returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
   insert into posthorn.dead_letters (namespace_id, group_id, subscription, event_id, stream_id, type, key, tags,
     payload, metadata, published_at, attempts, reason, error, stack, node, story)
-  select l.namespace_id, l.group_id, bury.subscription, e.event_id, e.stream_id, e.type, e.key, e.tags,
-    e.payload, e.metadata, e.published_at, bury.attempts, left(bury.reason, 300), bury.error, bury.stack, l.node,
+  select l.namespace_id, l.group_id, d.subscription, e.event_id, e.stream_id, e.type, e.key, e.tags,
+    e.payload, e.metadata, e.published_at, d.attempts, left(d.reason, 300), d.error, d.stack, l.node,
     posthorn.next_chapter(
       (select r.story from posthorn.retries r
-      where r.group_id = l.group_id and r.event_id = bury.event_id and r.subscription = bury.subscription),
-      posthorn.chapter(bury.attempts, l.node, bury.error))
-  from posthorn.event_of(l.namespace_id, l.group_id, bury.event_id) e
+      where r.group_id = l.group_id and r.event_id = d.event_id and r.subscription = d.subscription),
+      posthorn.chapter(d.attempts, l.node, d.error))
+  from (select distinct on (x.event_id, x.subscription) x.* from unnest(bury.dead) x order by x.event_id, x.subscription) d
+  cross join lateral posthorn.event_of(l.namespace_id, l.group_id, d.event_id) e
   on conflict (group_id, event_id, subscription) do update
     set attempts = excluded.attempts, reason = excluded.reason, error = excluded.error, stack = excluded.stack,
       node = excluded.node, failed_at = excluded.failed_at, story = excluded.story, discarded_at = null, discarded_by = null
 $$;
-comment on function posthorn.bury(posthorn.leases, bigint, text, int, text, text, text) is
-  'Writes a dead letter: the whole event, and the failure.';
+comment on function posthorn.bury(posthorn.leases, posthorn.death[]) is
+  'Writes dead letters: the whole event, and the failure.';
 
 create or replace function posthorn.event_of(namespace_id int, group_id int, event_id bigint)
 returns table (event_id bigint, stream_id bigint, type text, key text, tags text[], payload json, metadata json, published_at timestamptz)
-language sql stable
-set search_path = pg_catalog, pg_temp
+language sql stable -- inlined
 as $$
   select e.id, e.stream_id, e.type, e.key, e.tags, e.payload, e.metadata, e.created_at
   from posthorn.events e

@@ -110,9 +110,12 @@ as $$
     select w.id, w.name, x.*
     from unnest(results) x join posthorn.webhooks w on w.id = x.webhook
     where x.outcome in ('rejected', 'withheld') or x.outcome = 'failed' and x.attempts > cardinality(w.delays)
+  ), buried as materialized (
+    select posthorn.bury(l, array_agg((d.event, d.name, d.attempts,
+      case d.outcome when 'withheld' then 'Stream is not named' when 'rejected' then 'Rejected' else 'Not delivered' end, d.error, null)::posthorn.death))
+    from dead d
   )
-  select array_agg(d.id) from dead d cross join lateral posthorn.bury(l, d.event, d.name, d.attempts,
-    case d.outcome when 'withheld' then 'Stream is not named' when 'rejected' then 'Rejected' else 'Not delivered' end, d.error, null) b
+  select array_agg(d.id) from dead d cross join buried
 $$;
 comment on function posthorn.bury_for_webhooks(posthorn.leases, posthorn.webhook_result[]) is
   'Makes dead letters of events that webhooks do not get, and returns the webhook of each.';

@@ -1,6 +1,12 @@
 package guarantee
 
-import "testing"
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/await"
+)
 
 func TestHeldTransactionDoesNotBlockClaims(t *testing.T) {
 	t.Parallel()
@@ -29,6 +35,52 @@ func TestHeldTransactionDoesNotBlockClaims(t *testing.T) {
 			s.exec("select posthorn.tend()")
 		})
 	}
+}
+
+// While a transaction holds its snapshot, no row can be removed. Claims do not read the
+// retries that are done.
+func TestClaimsPassOverDeadRetries(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"attempts": 100}`)
+	holder := s.another()
+	holder.exec("begin isolation level repeatable read; select count(*) from posthorn.retries")
+	const batch, batches = 100, 20
+	for range batches {
+		s.publishMany(batch)
+		l := s.claim(batch)
+		for len(l.Events) == 0 {
+			l = s.claim(batch)
+		}
+		var all []failure
+		for _, event := range l.Events {
+			all = append(all, failure{Event: event, RetryIn: "0"})
+		}
+		s.settle(l, all...)
+	}
+	s.drain()
+	equal(t, "retries", value[int](s, "select count(*) from posthorn.retries"), 0)
+	s.turnClock(time.Hour)
+	read := func(sql string) int64 {
+		s.exec("begin")
+		defer s.exec("commit")
+		before := value[int64](s, totalRead)
+		s.exec(sql)
+		return value[int64](s, totalRead) - before
+	}
+	for _, call := range []string{
+		"select posthorn.claim('default', 'billing', 'w', 10)",
+		"select posthorn.take(g.id, 'w', 10, '1 minute', gen_random_uuid()) from posthorn.groups g",
+	} {
+		await.True(t, "a claim that does not look from the beginning reads few rows: "+call, func() bool {
+			s.publishMany(10)
+			return read(call) < batch
+		})
+	}
+	late := s.publish()
+	s.drain()
+	s.exec("insert into posthorn.retries (group_id, event_id, attempts, due_at) select id, $1, 1, '2020-01-01' from posthorn.groups", late)
+	await.True(t, "a look from the beginning finds a retry that was due before", func() bool { return slices.Contains(s.claim(1).Events, late) })
 }
 
 func TestClaimsAreRefusedAboveReadCommitted(t *testing.T) {

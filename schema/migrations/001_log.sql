@@ -160,7 +160,8 @@ create table posthorn.cursors (
   pos bigint not null default 0,       -- last id handed out on the way from base to target
   blind int not null default 0,        -- windows that may be taken without counting their events: ids were dense
   seek_from timestamptz,               -- events published before are passed over, after a seek to a time
-  looked_at timestamptz,               -- when expired leases were last looked for
+  looked_at timestamptz,               -- when expired leases and all due retries were last looked for
+  retries_from timestamptz,            -- see posthorn.retries_from
   primary key (group_id, n)
 );
 comment on table posthorn.cursors is 'How far each group has read. A ledger: the row with the highest n holds.';

@@ -1,5 +1,6 @@
-create or replace function posthorn.claim_retries(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
-returns posthorn.leases
+create or replace function posthorn.claim_retries(
+  g posthorn.groups, node text, max_events int, until timestamptz, token uuid, due_from timestamptz default null
+) returns posthorn.leases
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -9,7 +10,8 @@ declare
   first posthorn.retries;
 begin
   select r.* into first from posthorn.retries r
-  where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= at
+  where r.group_id = g.id and r.lease_id is null and r.slot is null
+    and r.due_at between coalesce(claim_retries.due_from, '-infinity') and at
   order by r.due_at, r.event_id limit 1;
   if not found then
     return null;
@@ -21,13 +23,14 @@ begin
       select distinct d.event_id
       from (
         select r.event_id from posthorn.retries r
-        where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= at and not r.alone
+        where r.group_id = g.id and r.lease_id is null and r.slot is null
+          and r.due_at between first.due_at and at and not r.alone
         order by r.due_at, r.event_id limit claim_retries.max_events
       ) d order by 1),
     null, claim_retries.node, claim_retries.until, claim_retries.token);
 end $$;
-comment on function posthorn.claim_retries(posthorn.groups, text, int, timestamptz, uuid) is
-  'Leases the retries of a group that are due, oldest first; a retry marked alone gets a lease of its own.';
+comment on function posthorn.claim_retries(posthorn.groups, text, int, timestamptz, uuid, timestamptz) is
+  'Leases the retries of a group that are due, oldest first; a retry marked alone gets a lease of its own. With due_from none was due before.';
 
 create or replace function posthorn.lease_retries(g posthorn.groups, ids bigint[], slot bigint, node text, until timestamptz, token uuid)
 returns posthorn.leases

@@ -72,7 +72,8 @@ begin
       from posthorn.groups g
       where g.id = c.group_id and g.ordering = 'none' and not g.paused and not exists (
         select from posthorn.retries r
-        where r.group_id = c.group_id and r.lease_id is null and r.slot is null and r.due_at <= at);
+        where r.group_id = c.group_id and r.lease_id is null and r.slot is null
+          and r.due_at between coalesce(c.retries_from, '-infinity') and at);
       if found then
         if take.settle_lease is not null then
           delete from posthorn.leases l
@@ -85,10 +86,10 @@ begin
           end if;
         end if;
         insert into posthorn.cursors (group_id, n, at, base, base_seq, base_next, base_since,
-          target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at)
+          target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at, retries_from)
         values (c.group_id, c.n + 1, at, c.base, c.base_seq, c.base_next, c.base_since,
           c.target, c.target_seq, c.target_next, c.target_since, c.target_end, c.pos + take.max_events, c.blind - 1,
-          c.seek_from, c.looked_at);
+          c.seek_from, c.looked_at, c.retries_from);
         insert into posthorn.leases (group_id, namespace_id, token, node, until, base, target, lo, hi, since, claimed_at)
         values (c.group_id, home, take.token, take.node, at + take.lease_for, c.base, c.target,
           c.pos, c.pos + take.max_events, posthorn.reads_since(c, null), at)
@@ -148,6 +149,7 @@ as $$
 #variable_conflict use_column
 declare
   now record;
+  at timestamptz := posthorn.now();
   g posthorn.groups;
   c posthorn.cursors;
   sight posthorn.sight;
@@ -155,13 +157,16 @@ declare
   taken posthorn.leases;
   step record;
   retries_due boolean;
+  due_from timestamptz;
   _ text;
 begin
   -- First the sequence, then our xid: a transaction that drew an id up to seq has a lower xid.
-  select x as g, y.c, posthorn.now() as at, coalesce(pg_sequence_last_value('posthorn.event_id'), 0) as seq,
+  select x as g, y.c, coalesce(pg_sequence_last_value('posthorn.event_id'), 0) as seq,
     k.clock_low, posthorn.is_verified(k) and exists (select from posthorn.uncrashed u where u.one) as verified,
-    exists (select from posthorn.retries r
-      where r.group_id = take_next.group_id and r.lease_id is null and r.slot is null and r.due_at <= (select posthorn.now())) as retries_due
+    (select r.due_at from posthorn.retries r
+      where r.group_id = take_next.group_id and r.lease_id is null and r.slot is null
+        and r.due_at between posthorn.retries_from(y.c, at) and at
+      order by r.due_at limit 1) as due_from
   into now
   from posthorn.groups x
   cross join lateral (select z as c from posthorn.cursors z where z.group_id = x.id order by z.n desc limit 1) y
@@ -185,20 +190,22 @@ begin
     return null;
   end if;
 
-  until := now.at + take_next.lease_for;
-  if (now.at between c.looked_at and c.looked_at + interval '1 second') is not true then
+  until := at + take_next.lease_for;
+  if (at between c.looked_at and c.looked_at + interval '1 second') is not true then
     taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
     c.n := c.n + 1;
-    c.looked_at := case when taken.id is null then now.at end; -- after one expired lease there may be more
+    c.looked_at := case when taken.id is null then at end; -- after one expired lease there may be more
+    c.retries_from := least(now.due_from, at - interval '1 second');
   end if;
   -- Retries and other events take turns, so that neither keeps the other waiting: a negative blind tells
   -- that the last lease was of retries. claim_expired may have split a lease into retries.
-  retries_due := now.retries_due or c.looked_at = now.at;
+  retries_due := now.due_from is not null or c.looked_at = at;
+  due_from := case when c.looked_at = at then '-infinity' else now.due_from end;
   if taken.id is null and c.blind < 0 then
     c.blind := -1 - c.blind;
     c.n := c.n + 1;
   elsif taken.id is null and retries_due then
-    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token);
+    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token, due_from);
     retries_due := false;
     if taken.id is not null then
       c.blind := -1 - c.blind;
@@ -210,7 +217,7 @@ begin
     if step.ids is not null or step.hi is not null then
       insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since, claimed_at)
       values (g.id, g.namespace_id, take_next.token, take_next.node, until, step.ids,
-        c.base, coalesce((step.c).target, (step.c).base), step.lo, step.hi, step.since, now.at)
+        c.base, coalesce((step.c).target, (step.c).base), step.lo, step.hi, step.since, at)
       returning id, attempt into taken.id, taken.attempt;
     end if;
     c := step.c;
@@ -220,17 +227,17 @@ begin
     taken := step.taken;
   end if;
   if taken.id is null and retries_due then -- it was the turn of other events, and there are none
-    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token);
+    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token, due_from);
   end if;
-  if taken.id is null and c.looked_at is distinct from now.at then -- idle: look before the second has passed
+  if taken.id is null and c.looked_at is distinct from at then -- idle: look before the second has passed
     taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
   end if;
 
   if c.n > (now.c).n then
     insert into posthorn.cursors (group_id, n, at, base, base_seq, base_next, base_since,
-      target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at)
-    values (g.id, (now.c).n + 1, now.at, c.base, c.base_seq, c.base_next, c.base_since,
-      c.target, c.target_seq, c.target_next, c.target_since, c.target_end, c.pos, c.blind, c.seek_from, c.looked_at);
+      target, target_seq, target_next, target_since, target_end, pos, blind, seek_from, looked_at, retries_from)
+    values (g.id, (now.c).n + 1, at, c.base, c.base_seq, c.base_next, c.base_since,
+      c.target, c.target_seq, c.target_next, c.target_since, c.target_end, c.pos, c.blind, c.seek_from, c.looked_at, c.retries_from);
     if (now.c).n % 1000 = 0 then
       delete from posthorn.cursors x where x.group_id = g.id and x.n between (now.c).n - 2000 and (now.c).n - 100;
     end if;
@@ -239,6 +246,16 @@ begin
 end $$;
 comment on function posthorn.take_next(int, text, int, interval, uuid, bigint, int) is
   'The part of a claim that runs under the lock of the group.';
+
+-- While a transaction holds its snapshot, retries that are done stay in the index of those that are due, in front of
+-- the others. So a look from the beginning, once a second, keeps where the next ones begin. It keeps a second less, for
+-- transactions that are about to commit retries which are due already; the next look from the beginning finds the rest.
+create or replace function posthorn.retries_from(c posthorn.cursors, at timestamptz)
+returns timestamptz
+language sql immutable -- inlined
+return case when at between c.looked_at and c.looked_at + interval '1 second' then coalesce(c.retries_from, '-infinity') else '-infinity' end;
+comment on function posthorn.retries_from(posthorn.cursors, timestamptz) is
+  'No retry without a slot was due before; where a claim begins to look for retries.';
 
 create or replace function posthorn.raise_no_group(group_id bigint)
 returns void
@@ -323,7 +340,8 @@ begin
       where e.namespace_id = g.namespace_id and e.id > c.base_seq and e.created_at >= since))
   then
     return true;
-  elsif exists (select from posthorn.retries r where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= at)
+  elsif exists (select from posthorn.retries r
+      where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at between posthorn.retries_from(c, at) and at)
     or exists (select from posthorn.leases l where l.group_id = g.id and l.until <= at)
   then
     return true;

@@ -97,3 +97,19 @@ as $$
   select case when l.ids is not null then l.ids else array(select e.id from posthorn.lease_rows(l) e order by e.id) end
 $$;
 comment on function posthorn.lease_ids(posthorn.leases) is 'The ids of a lease''s events, in order.';
+
+create or replace function posthorn.leased_of(l posthorn.leases, ids bigint[])
+returns bigint[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case
+    when l.ids is not null then l.ids
+    else array(
+      select e.id from posthorn.events_of(l.namespace_id, leased_of.ids) e
+      where e.id > l.lo and e.id <= l.hi and e.created_at >= l.since
+        and not pg_visible_in_snapshot(e.xid, l.base) and pg_visible_in_snapshot(e.xid, l.target))
+  end
+$$;
+comment on function posthorn.leased_of(posthorn.leases, bigint[]) is
+  'The ids of a lease''s events, of a window only those that are among ids.';

@@ -125,6 +125,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  held bigint[] := posthorn.leased_of(l, array(select distinct p.event from posthorn.parsed_failures(judged_failures.failures) p));
   f record;
 begin
   for f in
@@ -136,12 +137,13 @@ begin
       from posthorn.parsed_failures(judged_failures.failures) with ordinality x
       left join posthorn.former_names n on n.group_no = g.id and n.former = x.subscription
     ) p
-    left join (select distinct i from unnest(posthorn.lease_ids(l)) i) h (id) on h.id = p.event
+    left join (select distinct i from unnest(held) i) h (id) on h.id = p.event
     left join lateral (
       select x.*, coalesce(n.name, x.subscription) as name
       from posthorn.retries x
       left join posthorn.former_names n on n.group_no = g.id and n.former = x.subscription
-      where x.group_id = g.id and x.event_id = p.event and x.lease_id + 0 = l.id -- by its key, and not through all of the lease
+      where l.retries and x.group_id = g.id and x.event_id = p.event and x.lease_id + 0 = l.id
+      offset 0 -- a look-up by key for each failure, and not all retries of the group
     ) r on p.meant = '' or r.name in ('', p.meant)
     order by p.ordinality
   loop

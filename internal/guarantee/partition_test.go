@@ -319,3 +319,23 @@ func TestLogIsAppendOnly(t *testing.T) {
 	}
 	s.refused("PH005", "truncate posthorn.events_default")
 }
+
+// Upkeep locks the whole log to make partitions, until its transaction ends. So it does so
+// last: while another part waits, programs publish.
+func TestUpkeepLocksTheLogLast(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.publish('default', 'e', stream => 'new')")
+	s.exec("drop table " + value[string](s, "select name::text from posthorn.partitions order by since desc limit 1"))
+	s.exec("update posthorn.cluster set maintained_at = null")
+	holder, node := s.another(), s.another()
+	holder.exec("begin; select from posthorn.stream_names where plain is null for update")
+	outcome := node.background("select posthorn.tend()")
+	s.awaitBlocked(node)
+	s.exec("set lock_timeout = '2s'; select posthorn.publish('default', 'e')")
+	holder.exec("rollback")
+	if err := outcome(); err != nil {
+		t.Error(err)
+	}
+	s.wantCovered()
+}

@@ -1,5 +1,5 @@
 -- Any node may call it at any time, all at once. Each part takes a lock that the others skip, and a part that fails
--- does not stop the rest.
+-- does not stop the rest. The parts that lock whole tables come last, because their locks last until all is done.
 create or replace function posthorn.tend()
 returns jsonb
 language plpgsql security definer
@@ -10,7 +10,7 @@ declare
   part text;
   n bigint;
 begin
-  foreach part in array array['tick', 'notice_restore', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sweep', 'sample', 'maintain_events_table_if_due', 'merge_streams'] loop
+  foreach part in array array['tick', 'notice_restore', 'deliver_delayed', 'fire_schedules', 'promote_jobs', 'expire_jobs', 'catch_up', 'expire_subscriptions', 'sample', 'merge_streams', 'sweep', 'maintain_events_table_if_due'] loop
     if not pg_try_advisory_xact_lock(posthorn.lock_class('upkeep'), hashtext(part)) then
       report := report || jsonb_build_object(part, 'busy');
       continue;
@@ -25,10 +25,10 @@ begin
         when 'expire_jobs' then n := posthorn.expire_jobs_if_due(posthorn.now());
         when 'catch_up' then n := posthorn.catch_up();
         when 'expire_subscriptions' then n := posthorn.expire_subscriptions();
-        when 'sweep' then n := posthorn.sweep();
         when 'sample' then n := posthorn.sample();
-        when 'maintain_events_table_if_due' then n := posthorn.maintain_events_table_if_due();
-        else n := posthorn.merge_streams();
+        when 'merge_streams' then n := posthorn.merge_streams();
+        when 'sweep' then n := posthorn.sweep();
+        else n := posthorn.maintain_events_table_if_due();
       end case;
       report := report || jsonb_build_object(part, n);
     exception when others then

@@ -2,8 +2,10 @@
 create or replace function posthorn.owed_to_webhook(w posthorn.webhooks, namespace_id int, out events bigint, out oldest bigint, out dead_letters bigint)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off -- by index alone: a scan would read the rows of all webhooks for each of them
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off -- a scan would read the rows of all webhooks for each of them,
 set enable_bitmapscan = off
+set enable_sort = off -- and so would an index without the name of the webhook, which has another order than is asked for
 set jit = off
 as $$
 #variable_conflict use_column
@@ -20,7 +22,7 @@ begin
   from (
     select from posthorn.dead_letters d
     where d.namespace_id = owed_to_webhook.namespace_id and d.group_id = w.group_id and d.subscription = w.name and d.discarded_at is null
-    limit 1000) x;
+    order by d.reason, d.cause, d.id limit 1000) x;
 end $$;
 comment on function posthorn.owed_to_webhook(posthorn.webhooks, int) is
   'The events that a webhook is owed, the oldest of them, and its dead letters; counted up to 1,000 of each kind.';

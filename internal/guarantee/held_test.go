@@ -83,6 +83,28 @@ func TestClaimsPassOverDeadRetries(t *testing.T) {
 	await.True(t, "a look from the beginning finds a retry that was due before", func() bool { return slices.Contains(s.claim(1).Events, late) })
 }
 
+// A lease whose workers died twice is split into retries. They were due when it expired, and
+// claims find all of them at once.
+func TestRetriesOfASplitLeaseAreFoundAtOnce(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	s.publishMany(5)
+	for death := range 2 {
+		l := s.claim(5)
+		for len(l.Events) == 0 {
+			l = s.claim(5)
+		}
+		equal(t, "claimed", len(l.Events), 5)
+		s.turnClock(time.Duration(1+death) * time.Hour)
+	}
+	found := 0
+	for range 5 {
+		found += len(s.claim(5).Events)
+	}
+	equal(t, "parts in as many claims", found, 5)
+}
+
 func TestClaimsAreRefusedAboveReadCommitted(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"repeatable read", "serializable"} {

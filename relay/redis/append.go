@@ -111,7 +111,7 @@ func (s *Sink) split(batch posthorn.SinkBatch) []*streamBatch {
 	return batches
 }
 
-// chunk is one call of the script, or reads a page of a stream.
+// chunk is a command for one stream: a call of the script, or the reading of a page.
 type chunk struct {
 	batch *streamBatch
 	upto  int // index after the last event of the chunk; 0 if the chunk only reads
@@ -140,7 +140,7 @@ func (w *nodeWriter) write(batches []*streamBatch) {
 			probes = append(probes, chunk{batch: b, cmd: w.call(b, "?", nil)})
 		}
 	}
-	w.exchangeAll(probes)
+	w.exchangeAll(probes, exchangeChunks)
 	w.compare(batches)
 	if err := w.register(w.ctx, batches); err != nil {
 		for _, b := range batches {
@@ -225,10 +225,10 @@ type document json.RawMessage
 
 func (d *document) MarshalBinary() ([]byte, error) { return *d, nil }
 
-// exchangeAll exchanges any number of chunks.
-func (w *nodeWriter) exchangeAll(chunks []chunk) {
+// exchangeAll exchanges chunks, some at a time.
+func (w *nodeWriter) exchangeAll(chunks []chunk, some int) {
 	for len(chunks) > 0 && contextErr(w.ctx) == nil {
-		n := min(len(chunks), exchangeChunks)
+		n := min(len(chunks), some)
 		w.exchange(chunks[:n])
 		chunks = chunks[n:]
 	}
@@ -326,8 +326,8 @@ func (w *nodeWriter) located(b *streamBatch, id string) {
 			return
 		}
 	}
-	if n, err := strconv.ParseInt(id, 10, 64); err == nil && len(b.events) > 0 && n >= b.events[0].ID {
-		b.tail = newTail(b.events)
+	if id != "" {
+		b.tail = newTail(b.events, id)
 	}
 }
 
@@ -349,7 +349,7 @@ var errOtherWriter = errors.New("another relay writes to the stream, or a relay 
 func (w *nodeWriter) applyError(b *streamBatch, err error) {
 	switch code := errorCode(err); code {
 	case "NOSCRIPT":
-		b.retryCause = err
+		b.retry(err)
 		if !w.loaded {
 			w.loaded = true
 			if err := appending.Load(w.ctx, w.node).Err(); err != nil {

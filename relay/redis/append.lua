@@ -42,6 +42,7 @@ end
 if #ARGV == 2 then
   -- A change that leaves nothing behind. WAIT returns at once on a connection without a
   -- write; after this one it waits until the replicas have all that the stream has.
+  redis.call('XGROUP', 'DESTROY', key, 'posthorn:confirm') -- Redis 7.0 may have left one, see doc.go
   redis.call('XGROUP', 'CREATE', key, 'posthorn:confirm', '$')
   redis.call('XGROUP', 'DESTROY', key, 'posthorn:confirm')
   return 0

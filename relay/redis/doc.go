@@ -29,8 +29,10 @@
 // connection. Repeats are possible in these cases only:
 //
 //   - A failover lost the end of the stream, or the stream was emptied.
-//   - Postgres crashed and lost the position of the relay, which then reads the log in
-//     other windows than before, or events that were trimmed meanwhile.
+//   - Trimming has removed events whose window the relay had not settled when it was
+//     killed. So Keep should be more than two windows of the relay (RelayConfig.BatchSize).
+//   - Postgres crashed and lost the position of the relay, and a sink that lives on gets
+//     events of before in other batches.
 //   - Other programs have appended more than ten entries.
 //   - A server of Redis 7.0 was killed while it wrote its append-only file. At the
 //     next start it discards the half-written append, and at the start after that it

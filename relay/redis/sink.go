@@ -213,7 +213,8 @@ func serverFailed(batches []*streamBatch) bool {
 func streamsKey(prefix string) string { return prefix + "posthorn:streams" }
 
 // remember stores the last id of each stream that was written completely, and
-// forgets those of all others.
+// forgets those of all others. It also forgets a stream that ends with an event of
+// a later batch, which was written before: that batch is compared with the stream.
 func (s *Sink) remember(batches []*streamBatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +222,7 @@ func (s *Sink) remember(batches []*streamBatch) {
 		clear(s.last)
 	}
 	for _, b := range batches {
-		if b.err == nil && b.known && b.replicated == len(b.events) {
+		if b.err == nil && b.known && b.replicated == len(b.events) && b.countUpTo(b.last) > 0 {
 			s.last[b.key] = b.last
 		} else {
 			delete(s.last, b.key)

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -9,8 +10,16 @@ import (
 	"github.com/posthorn/posthorn/relay"
 )
 
+// A page of a stream has the whole entries, so pages are small, and few are read at once.
+const (
+	pageEntries = 64
+	pagesAtOnce = 8
+	pagesBack   = 32
+)
+
 // tail is the search for the events of a batch at the end of a stream. It reads back page
-// by page, as long as a page has any of them.
+// by page, as long as a page has any of them. If the stream ends with a later event, some
+// pages without any may come first.
 //
 // That the stream has an event does not mean that it has the events before that one, too.
 // A relay reads an event while the transaction of an earlier one is still open, and writes
@@ -22,16 +31,23 @@ type tail struct {
 	refused map[int64]error // the stream has another event with the id
 	from    string          // where the next page begins
 	page    int             // number of entries of a page
+	left    int             // number of pages to read, unless one has an event of the batch
 	over    bool
 }
 
-func newTail(events []*posthorn.Event) *tail {
+// newTail returns the search for events in a stream that ends with the event last.
+func newTail(events []*posthorn.Event, last string) *tail {
 	t := &tail{
 		missing: map[string]*posthorn.Event{}, stored: map[int64]bool{}, refused: map[int64]error{},
-		from: "+", page: min(len(events)+10, chunkEvents), // some entries may be of other programs
+		from: "+", page: min(len(events)+10, pageEntries), // some entries may be of other programs
+		left: 1,
 	}
+	id, _ := strconv.ParseInt(last, 10, 64)
 	for _, e := range events {
 		t.missing[idOf(e)] = e
+		if id >= e.ID { // the events may stand behind those of later batches
+			t.left = pagesBack
+		}
 	}
 	return t
 }
@@ -53,7 +69,12 @@ func (t *tail) read(source string, page []redis.XMessage) {
 			t.refused[e.ID] = relay.OtherEvent(e, id, at)
 		}
 	}
-	t.over = len(page) < t.page || len(t.missing) == 0 || len(t.missing) == before
+	if len(t.missing) < before {
+		t.left = 1
+	} else {
+		t.left--
+	}
+	t.over = len(page) < t.page || len(t.missing) == 0 || t.left == 0
 }
 
 // compare finds the events that the streams have already.
@@ -70,7 +91,7 @@ func (w *nodeWriter) compare(batches []*streamBatch) {
 		if len(pages) == 0 || contextErr(w.ctx) != nil {
 			break
 		}
-		w.exchangeAll(pages)
+		w.exchangeAll(pages, pagesAtOnce)
 	}
 	var confirmations []chunk
 	for _, b := range batches {
@@ -84,11 +105,14 @@ func (w *nodeWriter) compare(batches []*streamBatch) {
 			continue
 		}
 		b.apply(t)
-		if len(b.events) > 0 && b.written == len(b.events) {
+		switch {
+		case w.replicas == 0:
+			b.replicated = b.written
+		case len(b.events) > 0 && b.written == len(b.events):
 			confirmations = append(confirmations, chunk{batch: b, upto: b.written, cmd: w.call(b, b.last, nil)})
 		}
 	}
-	w.exchangeAll(confirmations)
+	w.exchangeAll(confirmations, exchangeChunks)
 }
 
 // apply puts the events that the stream has before the others, and leaves those out that

@@ -310,7 +310,7 @@ create type posthorn.death as (
   error text,
   stack text
 );
-comment on type posthorn.death is 'An event that failed for good, for one subscription.';
+comment on type posthorn.death is 'The last failure of an event that becomes a dead letter, for one subscription.';
 
 create type posthorn.old_partition as (
   name regclass,

@@ -160,5 +160,5 @@ create materialized view if not exists posthorn.noticed as
 select posthorn.notice_restore() as restores from posthorn.cluster c where c.life is not null;
 comment on materialized view posthorn.noticed is 'Refreshed by every restore of a dump, which thereby moves the numbers of events, jobs and leases on.';
 
--- A dump that was made before anybody looked at life would not be noticed.
+-- A dump without life would look like a new installation, and its restore would not be noticed.
 update posthorn.cluster c set life = posthorn.life(), log = 'posthorn.events'::regclass where c.life is null;

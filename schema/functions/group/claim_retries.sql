@@ -30,7 +30,7 @@ begin
     null, claim_retries.node, claim_retries.until, claim_retries.token);
 end $$;
 comment on function posthorn.claim_retries(posthorn.groups, text, int, timestamptz, uuid, timestamptz) is
-  'Leases the retries of a group that are due, oldest first; a retry marked alone gets a lease of its own. With due_from none was due before.';
+  'Leases the retries of a group that are due, oldest first; a retry marked alone gets a lease of its own. With due_from it looks for those that are due from then on.';
 
 create or replace function posthorn.lease_retries(g posthorn.groups, ids bigint[], slot bigint, node text, until timestamptz, token uuid)
 returns posthorn.leases

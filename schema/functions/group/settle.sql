@@ -278,12 +278,12 @@ as $$
     payload, metadata, published_at, attempts, reason, error, stack, node, story)
   select l.namespace_id, l.group_id, d.subscription, e.event_id, e.stream_id, e.type, e.key, e.tags,
     e.payload, e.metadata, e.published_at, d.attempts, left(d.reason, 300), d.error, d.stack, l.node,
-    posthorn.next_chapter(
-      (select r.story from posthorn.retries r
-      where r.group_id = l.group_id and r.event_id = d.event_id and r.subscription = d.subscription),
-      posthorn.chapter(d.attempts, l.node, d.error))
+    posthorn.next_chapter(r.story, posthorn.chapter(d.attempts, l.node, d.error))
   from (select distinct on (x.event_id, x.subscription) x.* from unnest(bury.dead) x order by x.event_id, x.subscription) d
   cross join lateral posthorn.event_of(l.namespace_id, l.group_id, d.event_id) e
+  left join lateral (
+    select x.story from posthorn.retries x
+    where x.group_id = l.group_id and x.event_id = d.event_id and x.subscription = d.subscription limit 1) r on true
   on conflict (group_id, event_id, subscription) do update
     set attempts = excluded.attempts, reason = excluded.reason, error = excluded.error, stack = excluded.stack,
       node = excluded.node, failed_at = excluded.failed_at, story = excluded.story, discarded_at = null, discarded_by = null

@@ -157,7 +157,6 @@ declare
   taken posthorn.leases;
   step record;
   retries_due boolean;
-  due_from timestamptz;
   _ text;
 begin
   -- First the sequence, then our xid: a transaction that drew an id up to seq has a lower xid.
@@ -195,17 +194,18 @@ begin
     taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
     c.n := c.n + 1;
     c.looked_at := case when taken.id is null then at end; -- after one expired lease there may be more
+    select min(r.due_at) into now.due_from -- once more: claim_expired may have split a lease into retries
+    from posthorn.retries r where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= at;
     c.retries_from := least(now.due_from, at - interval '1 second');
   end if;
   -- Retries and other events take turns, so that neither keeps the other waiting: a negative blind tells
-  -- that the last lease was of retries. claim_expired may have split a lease into retries.
-  retries_due := now.due_from is not null or c.looked_at = at;
-  due_from := case when c.looked_at = at then '-infinity' else now.due_from end;
+  -- that the last lease was of retries.
+  retries_due := now.due_from is not null;
   if taken.id is null and c.blind < 0 then
     c.blind := -1 - c.blind;
     c.n := c.n + 1;
   elsif taken.id is null and retries_due then
-    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token, due_from);
+    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token, now.due_from);
     retries_due := false;
     if taken.id is not null then
       c.blind := -1 - c.blind;
@@ -227,10 +227,17 @@ begin
     taken := step.taken;
   end if;
   if taken.id is null and retries_due then -- it was the turn of other events, and there are none
-    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token, due_from);
+    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token, now.due_from);
   end if;
   if taken.id is null and c.looked_at is distinct from at then -- idle: look before the second has passed
     taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
+    if taken.id is null and exists (
+      select from posthorn.retries r
+      where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at < posthorn.retries_from(c, at))
+    then -- it has split a lease: the next claim looks from the beginning
+      c.looked_at := null;
+      c.n := c.n + 1;
+    end if;
   end if;
 
   if c.n > (now.c).n then
@@ -248,14 +255,15 @@ comment on function posthorn.take_next(int, text, int, interval, uuid, bigint, i
   'The part of a claim that runs under the lock of the group.';
 
 -- While a transaction holds its snapshot, retries that are done stay in the index of those that are due, in front of
--- the others. So a look from the beginning, once a second, keeps where the next ones begin. It keeps a second less, for
--- transactions that are about to commit retries which are due already; the next look from the beginning finds the rest.
+-- the others. So claims look for retries from the beginning once a second only, and note when the first one was due, or
+-- the second before, since another transaction may be about to commit retries that are due already. Until the next look
+-- from the beginning, claims look from there. A retry that was due before and is committed later waits for that look.
 create or replace function posthorn.retries_from(c posthorn.cursors, at timestamptz)
 returns timestamptz
-language sql immutable -- inlined
+language sql stable -- inlined
 return case when at between c.looked_at and c.looked_at + interval '1 second' then coalesce(c.retries_from, '-infinity') else '-infinity' end;
 comment on function posthorn.retries_from(posthorn.cursors, timestamptz) is
-  'No retry without a slot was due before; where a claim begins to look for retries.';
+  'From which time on a claim looks for retries that are due.';
 
 create or replace function posthorn.raise_no_group(group_id bigint)
 returns void

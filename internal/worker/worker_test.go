@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,10 +63,18 @@ func TestALostAnswerAboutMany(t *testing.T) {
 func TestHeartbeatsKeepOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
+		var mu sync.Mutex
 		extended := map[*thing]int{}
+		times := func(held *thing) int {
+			mu.Lock()
+			defer mu.Unlock()
+			return extended[held]
+		}
 		b := &worker.Heartbeat[*thing]{
 			Every: time.Second, AtOnce: 10,
 			ExtendAll: func(_ context.Context, things []*thing) {
+				mu.Lock()
+				defer mu.Unlock()
 				for _, held := range things {
 					extended[held]++
 				}
@@ -89,13 +98,13 @@ func TestHeartbeatsKeepOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if extended[idle] < 4 || extended[settling] != 0 || extended[over] != 0 {
-			t.Errorf("extended %d, %d and %d times", extended[idle], extended[settling], extended[over])
+		if times(idle) < 4 || times(settling) != 0 || times(over) != 0 {
+			t.Errorf("extended %d, %d and %d times", times(idle), times(settling), times(over))
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if extended[settling] != 1 {
-			t.Errorf("extended %d times after that", extended[settling])
+		if times(settling) != 1 {
+			t.Errorf("extended %d times after that", times(settling))
 		}
 		stop()
 		synctest.Wait()

@@ -230,7 +230,7 @@ as $$
       from posthorn.retries r
       where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= (select posthorn.now())
         and r.event_id <> all (read_before)
-      order by r.due_at, r.event_id limit max_events)
+      order by r.due_at limit max_events) -- the order of its index: with event_id another index could look as good
       union all -- each part has an index of its own
       (select r.event_id, r.due_at
       from posthorn.retries r

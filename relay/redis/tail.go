@@ -10,11 +10,12 @@ import (
 	"github.com/posthorn/posthorn/relay"
 )
 
-// A page of a stream has the whole entries, so pages are small, and few are read at once.
+// A page of a stream has the whole entries, so pages are small, and few entries are read
+// at once.
 const (
-	pageEntries = 64
-	pagesAtOnce = 8
-	pagesBack   = 32
+	pageEntries   = 64
+	entriesAtOnce = 512
+	pagesBack     = 32
 )
 
 // tail is the search for the events of a batch at the end of a stream. It reads back page
@@ -46,7 +47,7 @@ func newTail(events []*posthorn.Event, last string) *tail {
 	for _, e := range events {
 		t.missing[idOf(e)] = e
 		if id >= e.ID { // the events may stand behind those of later batches
-			t.left = pagesBack
+			t.page, t.left = pageEntries, pagesBack
 		}
 	}
 	return t
@@ -81,17 +82,19 @@ func (t *tail) read(source string, page []redis.XMessage) {
 func (w *nodeWriter) compare(batches []*streamBatch) {
 	for {
 		var pages []chunk
+		largest := 1
 		for _, b := range batches {
 			if b.open() && b.tail != nil && !b.tail.over {
 				t := b.tail
 				cmd := redis.NewXMessageSliceCmd(w.ctx, "xrevrange", b.key, t.from, "-", "count", t.page)
 				pages = append(pages, chunk{batch: b, cmd: cmd})
+				largest = max(largest, t.page)
 			}
 		}
 		if len(pages) == 0 || contextErr(w.ctx) != nil {
 			break
 		}
-		w.exchangeAll(pages, pagesAtOnce)
+		w.exchangeAll(pages, entriesAtOnce/largest)
 	}
 	var confirmations []chunk
 	for _, b := range batches {

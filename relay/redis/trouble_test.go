@@ -255,11 +255,12 @@ func TestAnEventThatWasCommittedLateIsNotTakenForWritten(t *testing.T) {
 func TestALateEventBeforeManyOthers(t *testing.T) {
 	t.Parallel()
 	server := testredis.NewDatabase(t)
-	write(t, open(t, server.URL()), events("a", 2, 1000), events("b", 1, 1000), events("c", 1, 1000))
-	write(t, open(t, server.URL()), events("a", 1, 1100), events("b", 1, 1000), events("c", 1, 900))
+	write(t, open(t, server.URL()), events("a", 2, 1000), events("b", 1, 1000), events("c", 1, 1000), events("d", 1, 1000))
+	write(t, open(t, server.URL()), events("a", 1, 1100), events("b", 1, 1000), events("c", 1, 900), events("d", 1, 1))
 	equal(t, "entries of a", ids(t, server.Client, "a"), append(append(numbers(2, 1000), "1"), numbers(1001, 1100)...))
 	equal(t, "entries of b", ids(t, server.Client, "b"), numbers(1, 1000))
 	equal(t, "entries of c", ids(t, server.Client, "c"), numbers(1, 1000))
+	equal(t, "entries of d", ids(t, server.Client, "d"), numbers(1, 1000))
 }
 
 // Two relays write the same events to a stream at the same time. The first occurrences

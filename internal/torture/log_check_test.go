@@ -93,7 +93,7 @@ func (c *logChecker) owed(g *group, e event) bool {
 
 // checkFences checks that a lease which was taken over cannot be settled, and that
 // settled events are not handed out again, unless a crash of Postgres undid the
-// settlement.
+// settlement, or the claim that took the lease over.
 func (c *logChecker) checkFences(g *group) {
 	type key struct {
 		lease   int64
@@ -122,7 +122,7 @@ func (c *logChecker) checkFences(g *group) {
 	}
 	for _, h := range c.of(g) {
 		n := newest[h.lease]
-		if accepted[key{h.lease, h.attempt}] && n.attempt > h.attempt && !c.crashedBetween(h.from, n.at) {
+		if accepted[key{h.lease, h.attempt}] && n.attempt > h.attempt && !c.crashedBetween(h.from, max(n.at, h.settleFrom, h.settleTo)) {
 			c.report(doubled, "%s: lease %d was settled under attempt %d, though attempt %d had it", g, h.lease, h.attempt, n.attempt)
 		}
 		for _, e := range h.events {

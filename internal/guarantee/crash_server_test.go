@@ -29,6 +29,7 @@ func TestOwnServer(t *testing.T) {
 		"CrashWithSubscriptions":               crashWithSubscriptions,
 		"CursorFromBeforeACrash":               cursorFromBeforeACrash,
 		"ForgottenLeaseCannotBeSettled":        forgottenLeaseCannotBeSettled,
+		"ForgottenTakeOver":                    forgottenTakeOver,
 		"NumbersAfterACrash":                   numbersAfterACrash,
 		"NumbersAfterADump":                    numbersAfterADump,
 		"NumbersAfterADumpOfANewLog":           numbersAfterADumpOfANewLog,

@@ -2,6 +2,7 @@ package guarantee
 
 import (
 	"testing"
+	"time"
 
 	"github.com/posthorn/posthorn/internal/await"
 )
@@ -27,6 +28,35 @@ func forgottenLeaseCannotBeSettled(t *testing.T, own *ownDatabase) {
 		}
 		wantEvents(t, other.Events, first, second)
 		worker.refused("PH003", "select posthorn.settle($1, $2)", forgotten.ID, forgotten.Attempt)
+		return true
+	})
+}
+
+// A crash may forget that a lease was taken over. Then its first worker has it again.
+func forgottenTakeOver(t *testing.T, own *ownDatabase) {
+	own.session().define("{}")
+	hours := 0
+	await.True(t, "a crash forgets a take-over", func() bool {
+		worker := own.session()
+		event := worker.publish()
+		first := worker.claim(1)
+		wantEvents(t, first.Events, event)
+		hours++
+		worker.turnClock(time.Duration(hours) * time.Hour) // its commit waits for the disk, and so for the claim
+		second := worker.claim(1)
+		equal(t, "taken over", []int64{second.ID, int64(second.Attempt)}, []int64{first.ID, int64(first.Attempt) + 1})
+
+		own.crash()
+		worker = own.session()
+		_, err := worker.conn.Exec(t.Context(), "select posthorn.settle($1, $2)", first.ID, first.Attempt)
+		if hasCode(err, "PH003") { // the server wrote the take-over to disk before the crash
+			worker.settle(second)
+			return false
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		worker.refused("PH003", "select posthorn.settle($1, $2)", second.ID, second.Attempt)
 		return true
 	})
 }

@@ -24,6 +24,22 @@ func TestLagOfGroupsFarBehind(t *testing.T) {
 	}
 }
 
+// One statement asks for groups of several namespaces. Each is told by the events of its own.
+func TestLagBesideABusyNamespace(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.exec("select posthorn.define_namespace('busy')")
+	for _, namespace := range []string{"busy", "default"} {
+		s.exec("select posthorn.define_group($1, 'g' || i, '{\"start\": \"beginning\"}') from generate_series(1, 2) i", namespace)
+	}
+	s.publishMany(3)
+	s.exec("select posthorn.publish_batch('busy', array_fill('a'::text, array[10000]), array_fill('{}'::json, array[10000]))")
+	s.exec("select posthorn.publish_batch('busy', array_fill('a'::text, array[10000]), array_fill('{}'::json, array[10000]))")
+	s.publishMany(3)
+	equal(t, "lags", column[string](s, "select namespace || ' ' || group_name || ' ' || case when lag_events >= 20000 then 'far' else lag_events::text end from posthorn.group_status order by group_name, namespace"),
+		[]string{"busy g1 far", "default g1 6", "busy g2 far", "default g2 6"})
+}
+
 // Counting the lag of a group takes time: the status of relays counts only the lag of
 // relays.
 func TestStatusOfRelaysAsksForRelaysAlone(t *testing.T) {

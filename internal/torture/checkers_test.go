@@ -96,6 +96,16 @@ func TestLogCheckerFinds(t *testing.T) {
 		"settlement after a take-over": {doubled, func(r *record, g *group, _ *truth) {
 			r.handOut(&handout{group: g, lease: 2, attempt: 2, from: 1})
 		}},
+		"nothing, since a crash undid the take-over": {"", func(r *record, g *group, _ *truth) {
+			r.handOut(&handout{group: g, lease: 2, attempt: 2, from: r.now()})
+			r.crashed()()
+			r.handouts[1].settled(r.now(), r.now())
+		}},
+		"settlement after a take-over that a crash did not undo": {doubled, func(r *record, g *group, _ *truth) {
+			r.handOut(&handout{group: g, lease: 2, attempt: 2, from: r.now()})
+			r.handouts[1].settled(r.now(), r.now())
+			r.crashed()()
+		}},
 		"event that came again after it was settled": {doubled, func(r *record, g *group, _ *truth) {
 			r.handOut(&handout{group: g, lease: 3, attempt: 1, from: r.now(), events: r.handouts[1].events})
 		}},

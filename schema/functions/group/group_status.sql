@@ -24,57 +24,85 @@ set jit = off
 as $$
 declare
   c posthorn.cursors;
+  t posthorn.cursors;
   seq bigint;
   since timestamptz;
-  far boolean;
+  upto bigint := 9223372036854775807;
+  counted bigint := 0; -- events behind upto
 begin
   select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
   select case when s.is_called then s.last_value else 0 end into seq from posthorn.event_id s;
   since := coalesce(c.seek_from, '-infinity');
   pos := case when c.target is not null and c.pos > c.base_seq then c.pos else c.base_seq end;
-  far := c.seek_from is null and seq - pos >= 10000 and coalesce(pos < posthorn.ten_thousand_before_end(g.namespace_id), false);
-  select count(*), min(p.created_at) into events, oldest
+  if c.seek_from is null and seq - pos > 200 then
+    select m.id, m.events into upto, counted from posthorn.milestone(g.namespace_id, pos, pg_snapshot_xmax(c.base), seq - pos) m;
+  end if;
+  select counted + count(*), min(p.created_at) into events, oldest
   from (
     select e.created_at from posthorn.events e
-    where e.namespace_id = g.namespace_id and e.id > pending.pos and e.created_at >= since
+    where e.namespace_id = g.namespace_id and e.id > pending.pos and e.id <= upto and e.created_at >= since
       and not pg_visible_in_snapshot(e.xid, c.base)
-    order by e.id limit case when far then 1 else 10000 end
+    order by e.id limit 10000 - counted
   ) p;
-  if events = 10000 or far and events = 1 then
+  if events = 10000 then
     events := greatest(10000, posthorn.ids_between(pos, seq));
   end if;
-  if c.pos <= c.base_seq and posthorn.may_be_late(c) then
+  t := c; -- at the target, as far as the group has come on its way there
+  t.base := c.target;
+  t.base_seq := c.pos;
+  t.base_next := c.target_next;
+  if c.pos <= c.base_seq and posthorn.may_be_late(c) or c.target is not null and posthorn.may_be_late(t) then
     select events + count(*), least(oldest, min((
       select e.created_at from posthorn.events e where e.namespace_id = g.namespace_id and e.id = l.id))) into events, oldest
-    from posthorn.late_events(g.namespace_id, c.base, c.base_seq, c.base_next, pg_current_snapshot(), since, c.pos) l;
+    from (
+      select x.id from posthorn.late_events(g.namespace_id, c.base, c.base_seq, c.base_next, pg_current_snapshot(), since, c.pos) x
+      union all
+      select x.id from posthorn.late_events(g.namespace_id, t.base, t.base_seq, t.base_next, pg_current_snapshot(), since, 0) x
+    ) l;
   end if;
 end $$;
 comment on function posthorn.pending(posthorn.groups) is
   'The events that a group has not been handed yet: counted up to 10,000, estimated by ids beyond.';
 
--- A view asks for all groups of a namespace, so the answer is kept until the statement ends.
-create or replace function posthorn.ten_thousand_before_end(namespace_id int)
-returns bigint
+-- A view asks for all groups of a namespace, and counts its newest events once for all of them. From the end of the
+-- log back, each hundredth event is a milestone: its id, and the lowest xid of it and the events behind it. Their
+-- number is its place. They are kept until the statement ends.
+create or replace function posthorn.milestone(namespace_id int, pos bigint, base_end xid8, ids_behind bigint, out id bigint, out events bigint)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  question text := concat_ws(' ', namespace_id, extract(epoch from statement_timestamp()), '');
-  kept text := current_setting('posthorn.ten_thousand_before_end', true);
-  answer bigint;
+  question text := concat_ws(' ', namespace_id, pg_current_snapshot(), extract(epoch from statement_timestamp()));
+  kept text[] := string_to_array(current_setting('posthorn.milestones', true), '|');
+  reach bigint := least(10000, 2 * ids_behind);
+  ids bigint[];
+  xids bigint[];
+  nth int;
 begin
-  if starts_with(kept, question) then
-    return nullif(substr(kept, length(question) + 1), '')::bigint;
+  if kept[1] = question then
+    ids := kept[3];
+    xids := kept[4];
   end if;
-  select e.id into answer
-  from posthorn.events e where e.namespace_id = ten_thousand_before_end.namespace_id order by e.id desc offset 9999 limit 1;
-  perform set_config('posthorn.ten_thousand_before_end', question || coalesce(answer::text, ''), false);
-  return answer;
+  if ids is null or kept[2]::bigint < reach and (ids[1] <= pos) is not true then
+    select coalesce(array_agg(n.id order by n.id), '{}'), coalesce(array_agg(n.xid order by n.id), '{}') into ids, xids
+    from (
+      select x.id, row_number() over (order by x.id desc) as place, min(x.xid::text::bigint) over (order by x.id desc) as xid
+      from (
+        select e.id, e.xid from posthorn.events e
+        where e.namespace_id = milestone.namespace_id order by e.id desc limit reach) x
+    ) n
+    where n.place % 100 = 0;
+    perform set_config('posthorn.milestones', concat_ws('|', question, reach, ids, xids), false);
+  end if;
+  -- The first milestone behind pos with only events that the base did not see.
+  nth := 1 + greatest(width_bucket(pos, ids), width_bucket(base_end::text::bigint - 1, xids));
+  id := coalesce(ids[nth], 9223372036854775807);
+  events := case when nth <= cardinality(ids) then 100 * (cardinality(ids) - nth + 1) - 1 else 0 end;
 end $$;
-comment on function posthorn.ten_thousand_before_end(int) is
-  'The id of the event of a namespace behind which there are 9,999 others; null if there are fewer.';
+comment on function posthorn.milestone(int, bigint, xid8, bigint) is
+  'An event of a namespace near a position, and the number of events behind it: none of them, nor the event itself, is visible in the base of the caller.';
 
--- Events in the leases of other groups are in flight, and not pending.
+-- Events in the leases of other groups are in flight, and not pending: callers ask for relays alone.
 create or replace function posthorn.unacknowledged(g posthorn.groups, out events bigint, out oldest timestamptz)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -85,10 +113,6 @@ as $$
 declare
   first bigint;
 begin
-  events := 0;
-  if not exists (select from posthorn.relays r where r.group_id = g.id) then
-    return;
-  end if;
   select count(*), min(i) into events, first
   from posthorn.leases l
   cross join lateral unnest(posthorn.lease_ids(l)) i
@@ -96,12 +120,12 @@ begin
   select e.created_at into oldest from posthorn.events e where e.namespace_id = g.namespace_id and e.id = first;
 end $$;
 comment on function posthorn.unacknowledged(posthorn.groups) is
-  'The events that a relay has taken from the log and its broker has not acknowledged; none for other groups.';
+  'The events that a relay has taken from the log and its broker has not acknowledged.';
 
 create or replace view posthorn.group_status as
 select n.namespace, g.name as group_name, g.ordering, g.paused,
   p.pos as position,
-  p.events + coalesce(w.events, 0) + u.events as lag_events,
+  p.events + coalesce(w.events, 0) + coalesce(u.events, 0) as lag_events,
   coalesce(extract(epoch from posthorn.now() - least(p.oldest, w.oldest, u.oldest)), 0)::numeric(20, 3) as lag_seconds,
   least(p.oldest, w.oldest, u.oldest) as oldest_pending,
   coalesce(w.in_flight, 0) as leases,
@@ -115,7 +139,9 @@ select n.namespace, g.name as group_name, g.ordering, g.paused,
 from posthorn.groups g
 join posthorn.namespaces n on n.id = g.namespace_id
 cross join lateral posthorn.pending(g) p
-cross join lateral posthorn.unacknowledged(g) u
+left join lateral (
+  select x.* from posthorn.relays y cross join lateral posthorn.unacknowledged(g) x where y.group_id = g.id
+) u on true
 left join lateral (
   select count(*) filter (where l.until is not null) as in_flight,
     count(*) filter (where l.until <= posthorn.now()) as expired,

@@ -83,6 +83,39 @@ func TestClaimsPassOverDeadRetries(t *testing.T) {
 	await.True(t, "a look from the beginning finds a retry that was due before", func() bool { return slices.Contains(s.claim(1).Events, late) })
 }
 
+// The process that leads webhooks knows up to when it has read what they are owed, and does
+// not read events that were delivered again while a transaction holds its snapshot.
+func TestWebhooksPassOverDeadRetries(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	crm, w := s.webhook("{}")
+	holder := s.another()
+	holder.exec("begin isolation level repeatable read; select count(*) from posthorn.retries")
+	const delivered = 2000
+	owe := func(first, events int) {
+		s.exec(`insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at)
+			select $1, $2 + n, 'crm', 1, now() - interval '1 hour' + n * interval '1 second' from generate_series(1, $3) n`, w.group, first, events)
+	}
+	owe(0, delivered)
+	s.exec("delete from posthorn.retries")
+	owe(delivered, 2)
+	s.exec("update posthorn.retries set due_at = now() where event_id > $1", delivered)
+	read := func(from string) (rows int64, events []int64) {
+		s.exec("begin")
+		defer s.exec("rollback")
+		before := value[int64](s, totalRead)
+		events = column[int64](s, `select event_id from posthorn.due_webhooks($1, $2, $3, array[$4::int], '{10}', '{}', '{}', array[now() + $5::interval])`,
+			w.group, sender, w.epoch, crm, from)
+		return value[int64](s, totalRead) - before, events
+	}
+	if rows, events := read("-1 second"); rows > 100 || len(events) != 2 {
+		t.Errorf("%d rows are read for %d events, want less than 100 for 2", rows, len(events))
+	}
+	if rows, events := read("-1 day"); rows < delivered || len(events) != 2 {
+		t.Errorf("%d rows are read for %d events from the beginning: the test says nothing", rows, len(events))
+	}
+}
+
 // A lease whose workers died twice is split into retries. They were due when it expired, and
 // claims find all of them at once.
 func TestRetriesOfASplitLeaseAreFoundAtOnce(t *testing.T) {

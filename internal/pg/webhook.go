@@ -152,6 +152,7 @@ type WebhookAsk struct {
 	Webhook int
 	Room    int
 	Held    []int64
+	DueFrom time.Time // events without an order that were due before are left out
 }
 
 // WebhookDue is an event that a webhook is owed.
@@ -162,13 +163,16 @@ type WebhookDue struct {
 	Slot     int  // of an ordered webhook; negative: none
 	Withheld bool // its stream is restricted, and the webhook does not name it
 	Gone     bool // the log has dropped it
+	DueAt    time.Time
 }
 
 // DueWebhooks returns events that webhooks are owed and that are due.
 func DueWebhooks(ctx context.Context, db DB, lead WebhookLead, asks []WebhookAsk) ([]WebhookDue, error) {
 	var webhooks, rooms, holders []int32
 	held := []int64{}
+	var dueFrom []*time.Time
 	for _, ask := range asks {
+		dueFrom = append(dueFrom, Optional(ask.DueFrom))
 		webhooks, rooms = append(webhooks, int32(ask.Webhook)), append(rooms, int32(ask.Room))
 		for _, event := range ask.Held {
 			holders, held = append(holders, int32(ask.Webhook)), append(held, event)
@@ -178,16 +182,16 @@ func DueWebhooks(ctx context.Context, db DB, lead WebhookLead, asks []WebhookAsk
 		e := &d.Event
 		var published *time.Time
 		err = row.Scan(&d.Webhook, &e.ID, &e.Stream, &e.Type, &e.Key, &e.Tags, (*[]byte)(&e.Payload), (*[]byte)(&e.Metadata), &published,
-			&d.Attempts, &d.Slot, &d.Withheld)
+			&d.Attempts, &d.Slot, &d.Withheld, &d.DueAt)
 		if d.Gone = published == nil; !d.Gone {
 			e.PublishedAt = *published
 		}
 		return d, err
 	}, `
 		select webhook_id, event_id, coalesce(stream, ''), coalesce(type, ''), coalesce(key, ''), tags, payload, metadata, published_at,
-			attempts, coalesce(slot % 256, -1)::int, coalesce(withheld, false)
-		from posthorn.due_webhooks($1::bigint, $2::text, $3::bigint, $4::int[], $5::int[], coalesce($6::int[], '{}'), $7::bigint[])`,
-		lead.Group.ID, lead.Owner, lead.Epoch, webhooks, rooms, holders, held)
+			attempts, coalesce(slot % 256, -1)::int, coalesce(withheld, false), due_at
+		from posthorn.due_webhooks($1::bigint, $2::text, $3::bigint, $4::int[], $5::int[], coalesce($6::int[], '{}'), $7::bigint[], $8::timestamptz[])`,
+		lead.Group.ID, lead.Owner, lead.Epoch, webhooks, rooms, holders, held, dueFrom)
 }
 
 // WebhookResult is the outcome of an event for a webhook.

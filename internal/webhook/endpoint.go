@@ -48,11 +48,12 @@ type endpoint struct {
 	// backlog: there may be rows of retries that are due and not in memory. An ordered
 	// endpoint has a backlog as long as there are any rows: what comes later waits.
 	backlog    bool
-	nothingDue bool // the last look at an ordered endpoint's rows has found none that is due
-	changes    int  // of its rows in retries
-	unrecorded int  // results that make such rows
-	failed     int  // failures, and those that were recorded: while it changes, rows are not read in order
-	draining   bool // it has become ordered, and requests are under way from before
+	dueFrom    time.Time // rows that were due before were read since the last look
+	nothingDue bool      // the last look at an ordered endpoint's rows has found none that is due
+	changes    int       // of its rows in retries
+	unrecorded int       // results that make such rows
+	failed     int       // failures, and those that were recorded: while it changes, rows are not read in order
+	draining   bool      // it has become ordered, and requests are under way from before
 
 	took  time.Duration // a request, on average
 	begun time.Time     // when the last request began
@@ -174,6 +175,7 @@ func (e *endpoint) shed(which func(d *delivery) bool) {
 		case d.owed:
 			delete(e.held, d.event.ID)
 			e.backlog = true
+			e.dueFrom = time.Time{}
 		default:
 			e.setAside(d, 0, "")
 		}

@@ -13,7 +13,19 @@ import (
 // lookEvery is how often to look for what others have changed: settings, and rows of
 // retries that came back from the dead letters or are due now. It also bounds how late
 // a retry is.
-const lookEvery = time.Second
+//
+// A look reads the rows of events that were delivered, too, as long as a transaction holds
+// its snapshot. So the pause is also lookShare times as long as a look takes, at most
+// lookAtLeast.
+const (
+	lookEvery   = time.Second
+	lookShare   = 20
+	lookAtLeast = 10 * time.Second
+)
+
+// dueMargin is the time that rows may need from when they are due until they are
+// committed. Later ones wait for the next look.
+const dueMargin = time.Second
 
 // askPause lets endpoints have room for several events before they are read.
 const askPause = 50 * time.Millisecond
@@ -21,17 +33,17 @@ const askPause = 50 * time.Millisecond
 // readOwed reads what endpoints are owed, as they have room, until no new work may
 // begin.
 func (l *leadership) readOwed() error {
-	var looked time.Time
+	var next time.Time
 	for l.going.Err() == nil {
-		if time.Since(looked) >= lookEvery {
-			looked = time.Now()
+		if now := time.Now(); !now.Before(next) {
 			if err := l.lookAround(); err != nil {
 				return err
 			}
+			next = now.Add(min(max(lookEvery, lookShare*time.Since(now)), lookAtLeast))
 		}
 		asks, before := l.asks()
 		if len(asks) == 0 {
-			worker.Rest(l.going, lookEvery-time.Since(looked), l.look)
+			worker.Rest(l.going, time.Until(next), l.look)
 			continue
 		}
 		var due []pg.WebhookDue
@@ -88,6 +100,7 @@ func (l *leadership) note(look pg.WebhookLook, changes map[int]int) (again bool)
 		if e.nothingDue = false; owing {
 			e.backlog = true
 		}
+		e.dueFrom = time.Time{}
 		if e.changes == changes[id] && e.unrecorded == 0 {
 			e.Rests = slices.Contains(look.Resting, id)
 			if e.Ordered && !owing && !e.Rests && len(e.held) == 0 {
@@ -111,7 +124,7 @@ func (l *leadership) asks() ([]pg.WebhookAsk, map[int]state) {
 	before := map[int]state{}
 	for id, e := range l.endpoints {
 		if room := e.wants(); room > 0 {
-			asks = append(asks, pg.WebhookAsk{Webhook: id, Room: room, Held: slices.Collect(maps.Keys(e.held))})
+			asks = append(asks, pg.WebhookAsk{Webhook: id, Room: room, Held: slices.Collect(maps.Keys(e.held)), DueFrom: e.dueFrom})
 			before[id] = state{e.changes, e.failed}
 		}
 	}
@@ -153,6 +166,9 @@ func (e *endpoint) receive(due *pg.WebhookDue) {
 		attempts: due.Attempts, owed: true, slot: due.Slot,
 	}
 	e.held[due.Event.ID] = d
+	if from := due.DueAt.Add(-dueMargin); from.After(e.dueFrom) {
+		e.dueFrom = from
+	}
 	switch {
 	case due.Gone:
 		e.l.Log.Warn("an event that a webhook is owed is not in the log any more", "webhook", e.Name, "event", due.Event.ID)

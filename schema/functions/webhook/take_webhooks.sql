@@ -118,10 +118,11 @@ end $$;
 comment on function posthorn.is_open(int, text) is 'Whether a stream is neither restricted nor confidential.';
 
 create or replace function posthorn.due_webhooks(
-  group_id bigint, owner text, epoch bigint, webhook_ids int[], rooms int[], held_by int[], held bigint[]
+  group_id bigint, owner text, epoch bigint, webhook_ids int[], rooms int[], held_by int[], held bigint[],
+  due_from timestamptz[] default null
 ) returns table (
   webhook_id int, event_id bigint, stream text, type text, key text, tags text[], payload json, metadata json,
-  published_at timestamptz, attempts int, slot bigint, withheld boolean
+  published_at timestamptz, attempts int, slot bigint, withheld boolean, due_at timestamptz
 )
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -144,24 +145,28 @@ begin
   end if;
   return query
     select w.id, d.event_id, n.name, e.type, e.key, e.tags, e.payload, e.metadata, e.published_at, d.attempts, d.slot,
-      not posthorn.is_open(g.namespace_id, n.name) and (n.name = any (s.streams)) is not true
-    from unnest(due_webhooks.webhook_ids, due_webhooks.rooms) ask (id, room)
+      not posthorn.is_open(g.namespace_id, n.name) and (n.name = any (s.streams)) is not true, d.due_at
+    from unnest(due_webhooks.webhook_ids, due_webhooks.rooms, due_webhooks.due_from) ask (id, room, due_from)
     join posthorn.webhooks w on w.id = ask.id and w.group_id = g.id
     join posthorn.subscriptions s on s.group_no = g.id and s.name = w.name
     cross join lateral (
       select x.* from posthorn.due_for_webhook(w, ask.room,
-        array(select h.event_id from unnest(due_webhooks.held_by, due_webhooks.held) h (webhook_id, event_id) where h.webhook_id = w.id), at) x) d
+        array(select h.event_id from unnest(due_webhooks.held_by, due_webhooks.held) h (webhook_id, event_id) where h.webhook_id = w.id),
+        coalesce(ask.due_from, '-infinity'), at) x) d
     left join lateral posthorn.event_of(g.namespace_id, g.id, d.event_id) e on true
     left join lateral (select x.name from posthorn.stream_names x where x.id = e.stream_id limit 1) n on true
     where s.stopped_at is null and (w.rests_until > at) is not true;
 end $$;
-comment on function posthorn.due_webhooks(bigint, text, bigint, int[], int[], int[], bigint[]) is
-  'What some webhooks are owed and is due, as many events of each as it has room, but for those that the process that leads holds already. Without a time, the log has dropped the event.';
+comment on function posthorn.due_webhooks(bigint, text, bigint, int[], int[], int[], bigint[], timestamptz[]) is
+  'What some webhooks are owed and is due, as many events of each as it has room, but for those that the process that leads holds already. Without a time, the log has dropped the event. For webhooks without an order, due_from says what the process has passed.';
 
 -- An ordered webhook gets the head of each slot, up to the first event that is not due, and only events from before
 -- all windows that are not settled: those may have earlier events of the slot.
-create or replace function posthorn.due_for_webhook(w posthorn.webhooks, room int, held bigint[], at timestamptz)
-returns table (event_id bigint, attempts int, slot bigint)
+--
+-- While a transaction holds its snapshot, events that were delivered stay in the index, in front of the others. due_from
+-- passes over them.
+create or replace function posthorn.due_for_webhook(w posthorn.webhooks, room int, held bigint[], due_from timestamptz, at timestamptz)
+returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -175,10 +180,11 @@ declare
   settled bigint;
 begin
   return query
-    select r.event_id, r.attempts, r.slot
+    select r.event_id, r.attempts, r.slot, r.due_at
     from (
       select x.event_id, x.attempts, x.slot, x.due_at from posthorn.retries x
-      where x.group_id = w.group_id and x.subscription = w.name and x.slot is null and x.due_at <= due_for_webhook.at
+      where x.group_id = w.group_id and x.subscription = w.name and x.slot is null
+        and x.due_at between due_for_webhook.due_from and due_for_webhook.at
       order by x.due_at, x.event_id limit most + cardinality(due_for_webhook.held)) r
     where r.event_id <> all (due_for_webhook.held)
     order by r.due_at, r.event_id limit most;
@@ -196,14 +202,14 @@ begin
         where x.group_id = w.group_id and x.slot > s.slot and x.slot <= posthorn.webhook_slot(w.id, 255) order by x.slot limit 1)
       from s where s.slot is not null
     )
-    select h.event_id, h.attempts, h.slot
+    select h.event_id, h.attempts, h.slot, h.due_at
     from s cross join lateral (
-      select r.event_id, r.attempts, r.slot, bool_and(r.due_at <= due_for_webhook.at) over (order by r.event_id) as due
+      select r.event_id, r.attempts, r.slot, r.due_at, bool_and(r.due_at <= due_for_webhook.at) over (order by r.event_id) as due
       from (
         select x.event_id, x.attempts, x.slot, x.due_at from posthorn.retries x
         where x.group_id = w.group_id and x.slot = s.slot order by x.event_id limit most + cardinality(due_for_webhook.held)) r) h
     where h.due and h.event_id <= settled and h.event_id <> all (due_for_webhook.held)
     order by h.event_id limit most;
 end $$;
-comment on function posthorn.due_for_webhook(posthorn.webhooks, int, bigint[], timestamptz) is
+comment on function posthorn.due_for_webhook(posthorn.webhooks, int, bigint[], timestamptz, timestamptz) is
   'The events that one webhook is owed and are due, but for some, oldest first.';

@@ -83,6 +83,34 @@ func TestClaimsPassOverDeadRetries(t *testing.T) {
 	await.True(t, "a look from the beginning finds a retry that was due before", func() bool { return slices.Contains(s.claim(1).Events, late) })
 }
 
+// Retries that fail again are looked up by their keys, also when Postgres believes that no
+// retry is leased.
+func TestFailuresOfRetriesReadFewRows(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"attempts": 100}`)
+	const batch = 500
+	failures := func(l lease) (all []failure) {
+		for _, event := range l.Events {
+			all = append(all, failure{Event: event, RetryIn: "0"})
+		}
+		return all
+	}
+	s.publishMany(batch)
+	l := s.claim(batch)
+	s.settle(l, failures(l)...)
+	s.exec("vacuum (analyze) posthorn.retries")
+	l = s.claim(batch)
+	equal(t, "retries", len(l.Events), batch)
+	s.exec("begin")
+	before := value[int64](s, totalRead)
+	s.settle(l, failures(l)...)
+	if rows := value[int64](s, totalRead) - before; rows > 12*batch {
+		t.Errorf("%d rows are read for %d failures", rows, batch)
+	}
+	s.exec("rollback")
+}
+
 // The process that leads webhooks knows up to when it has read what they are owed, and does
 // not read events that were delivered again while a transaction holds its snapshot.
 func TestWebhooksPassOverDeadRetries(t *testing.T) {

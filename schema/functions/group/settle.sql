@@ -142,8 +142,10 @@ begin
       select x.*, coalesce(n.name, x.subscription) as name
       from posthorn.retries x
       left join posthorn.former_names n on n.group_no = g.id and n.former = x.subscription
-      where l.retries and x.group_id = g.id and x.event_id = p.event and x.lease_id + 0 = l.id
-      offset 0 -- a look-up by key for each failure, and not all retries of the group
+      -- By key, one for each failure. With "=" Postgres may read the whole index of leased retries each time, when it
+      -- was empty at the last analyze.
+      where l.retries and x.group_id = g.id and x.event_id = p.event and x.lease_id is not distinct from l.id
+      offset 0
     ) r on p.meant = '' or r.name in ('', p.meant)
     order by p.ordinality
   loop

@@ -83,6 +83,22 @@ func TestClaimsPassOverDeadRetries(t *testing.T) {
 	await.True(t, "a look from the beginning finds a retry that was due before", func() bool { return slices.Contains(s.claim(1).Events, late) })
 }
 
+// A look for expired leases and all due retries is repeated after a second, and later if it
+// took long. After a clock has gone back it is repeated at once.
+func TestLooksTakeAShareOfTheTime(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	s.publish()
+	s.drain()
+	const newest = " from posthorn.cursors order by n desc limit 1"
+	equal(t, "the look is noted, with its time", value[bool](s, "select looked_at > at and looked_at < at + interval '10 seconds'"+newest), true)
+	for after, want := range map[string]bool{"0": true, "-9 seconds": true, "11 seconds": false, "-1 hour": false} {
+		got := value[bool](s, "select posthorn.has_looked(c, c.looked_at + $1::interval) from posthorn.cursors c order by n desc limit 1", after)
+		equal(t, "a claim "+after+" after the look leaves it out", got, want)
+	}
+}
+
 // Retries that fail again are looked up by their keys, also when Postgres believes that no
 // retry is leased.
 func TestFailuresOfRetriesReadFewRows(t *testing.T) {

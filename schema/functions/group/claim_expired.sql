@@ -25,7 +25,8 @@ begin
       delete from posthorn.leases x where x.id = l.id;
     elsif delivered >= 2 and cardinality(held) > 1 then
       perform posthorn.split(g, l, held);
-      return null; -- the parts are retries now, and due
+      l.id := null;
+      return l; -- the parts are retries now, and due
     elsif cardinality(held) = 1 and g.attempts > 0 and l.node is not null -- one that was given back may always be taken
       and coalesce((select max(r.attempts) from posthorn.retries r where r.lease_id = l.id), delivered) >= g.attempts
     then
@@ -41,7 +42,7 @@ begin
   end loop;
 end $$;
 comment on function posthorn.claim_expired(posthorn.groups, text, int, timestamptz, uuid) is
-  'Takes over a lease whose deadline has passed.';
+  'Takes over a lease whose deadline has passed. Without an id: it was split.';
 
 -- The retries are due since the deadline of the lease, so the claim that splits it finds them at once.
 create or replace function posthorn.split(g posthorn.groups, l posthorn.leases, held bigint[])

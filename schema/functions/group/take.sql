@@ -66,7 +66,7 @@ begin
     select x.* into c from posthorn.cursors x where x.group_id = take.group_id order by x.n desc limit 1;
     at := posthorn.now();
     if c.target is not null and c.blind > 0 and c.pos >= c.base_seq and c.pos + take.max_events < c.target_end
-      and at between c.looked_at and c.looked_at + interval '1 second' and c.n % 1000 > 0
+      and posthorn.has_looked(c, at) and c.n % 1000 > 0
     then
       select g.namespace_id into home
       from posthorn.groups g
@@ -156,6 +156,8 @@ declare
   until timestamptz;
   taken posthorn.leases;
   step record;
+  began timestamptz := clock_timestamp();
+  looked boolean := false;
   retries_due boolean;
   _ text;
 begin
@@ -190,13 +192,15 @@ begin
   end if;
 
   until := at + take_next.lease_for;
-  if (at between c.looked_at and c.looked_at + interval '1 second') is not true then
+  if posthorn.has_looked(c, at) is not true then
+    looked := true;
     taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
     c.n := c.n + 1;
-    c.looked_at := case when taken.id is null then at end; -- after one expired lease there may be more
     select min(r.due_at) into now.due_from -- once more: claim_expired may have split a lease into retries
     from posthorn.retries r where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= at;
     c.retries_from := least(now.due_from, at - interval '1 second');
+    -- After one expired lease there may be more.
+    c.looked_at := case when taken.id is null then at + least(50 * (clock_timestamp() - began), interval '9 seconds') end;
   end if;
   -- Retries and other events take turns, so that neither keeps the other waiting: a negative blind tells
   -- that the last lease was of retries.
@@ -229,12 +233,9 @@ begin
   if taken.id is null and retries_due then -- it was the turn of other events, and there are none
     taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token, now.due_from);
   end if;
-  if taken.id is null and c.looked_at is distinct from at then -- idle: look before the second has passed
+  if taken.id is null and not looked then -- idle: look before the second has passed
     taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
-    if taken.id is null and exists (
-      select from posthorn.retries r
-      where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at < posthorn.retries_from(c, at))
-    then -- it has split a lease: the next claim looks from the beginning
+    if taken.id is null and taken.until is not null then -- it has split a lease: the next claim looks from the beginning
       c.looked_at := null;
       c.n := c.n + 1;
     end if;
@@ -254,6 +255,15 @@ end $$;
 comment on function posthorn.take_next(int, text, int, interval, uuid, bigint, int) is
   'The part of a claim that runs under the lock of the group.';
 
+-- A look that takes long is dear because of dead rows. looked_at is then in the future, so that looks take a fiftieth of
+-- the time at most.
+create or replace function posthorn.has_looked(c posthorn.cursors, at timestamptz)
+returns boolean
+language sql stable -- inlined
+return at between c.looked_at - interval '10 seconds' and c.looked_at + interval '1 second';
+comment on function posthorn.has_looked(posthorn.cursors, timestamptz) is
+  'Whether claims have looked for expired leases and all due retries a short while ago.';
+
 -- While a transaction holds its snapshot, retries that are done stay in the index of those that are due, in front of
 -- the others. So claims look for retries from the beginning once a second only, and note when the first one was due, or
 -- the second before, since another transaction may be about to commit retries that are due already. Until the next look
@@ -261,7 +271,7 @@ comment on function posthorn.take_next(int, text, int, interval, uuid, bigint, i
 create or replace function posthorn.retries_from(c posthorn.cursors, at timestamptz)
 returns timestamptz
 language sql stable -- inlined
-return case when at between c.looked_at and c.looked_at + interval '1 second' then coalesce(c.retries_from, '-infinity') else '-infinity' end;
+return case when posthorn.has_looked(c, at) then coalesce(c.retries_from, '-infinity') else '-infinity' end;
 comment on function posthorn.retries_from(posthorn.cursors, timestamptz) is
   'From which time on a claim looks for retries that are due.';
 

@@ -96,6 +96,8 @@ create or replace function posthorn.revoke_token(id int)
 returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 begin

@@ -70,7 +70,7 @@ begin
   perform posthorn.lock_group(g.id);
   perform posthorn.verify_cluster();
   delete from posthorn.leases x
-  where x.id = (select y.id from posthorn.leases y where y.group_id = g.id order by y.id + 0 limit 1)
+  where x.id = (select y.id from posthorn.leases_of(g.id) y order by y.id limit 1)
   returning x.* into l;
   if found then
     l.ids := posthorn.lease_ids(l);

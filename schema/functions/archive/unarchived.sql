@@ -37,8 +37,8 @@ begin
       where e.xid >= pg_snapshot_xmin(c.base)
         and not posthorn.read_upto(c.base, c.base_seq, c.target, c.pos, e.id, e.xid)
       union
-      select x from posthorn.leases l cross join lateral unnest(l.ids) x
-      where l.group_id = a.group_no and x = any (unarchived.ids);
+      select x from posthorn.leases_of(a.group_no) l cross join lateral unnest(l.ids) x
+      where x = any (unarchived.ids);
   end loop;
 end $$;
 comment on function posthorn.unarchived(text, text, bigint[]) is

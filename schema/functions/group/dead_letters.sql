@@ -15,12 +15,16 @@ declare
   wanted int := case when group_name is not null then (posthorn.group_named(dead_letter_ids.namespace, group_name)).id end;
   f jsonb := coalesce(filter, '{}');
   direction text := case when f->'newest_first' = 'true' then 'desc' else 'asc' end;
+  source text := case when f ? 'ids' and dead_letter_ids.max_looks is null
+    then '(select x.* from (select distinct t::bigint as id from jsonb_array_elements_text($3->''ids'') t) i
+      cross join lateral (select y.* from posthorn.dead_letters y where y.id = i.id limit 1) x)'
+    else 'posthorn.dead_letters' end;
   place text := format(case when wanted is null then 'd.namespace_id %1$s, d.id %1$s' else 'd.group_id %1$s, d.id %1$s' end, direction);
 begin
   perform posthorn.check_dead_letter_filter(f);
   return query execute format($q$
     select d.id from (
-      select d.* from posthorn.dead_letters d
+      select d.* from %s d
       where %s
         and (not $3 ? 'after' or d.id > ($3->>'after')::bigint)
         and (not $3 ? 'upto' or d.id <= ($3->>'upto')::bigint)
@@ -44,7 +48,7 @@ begin
       and (not $3 ? 'failed_after' or d.failed_at >= $5)
     order by %s
     limit ($3->>'limit')::bigint offset coalesce(($3->>'offset')::bigint, 0)
-    $q$, case when wanted is null then 'd.namespace_id between $1 and $1' else 'd.namespace_id = $1 and d.group_id between $2 and $2' end,
+    $q$, source, case when wanted is null then 'd.namespace_id between $1 and $1' else 'd.namespace_id = $1 and d.group_id between $2 and $2' end,
     'order by ' || place || ' limit ' || dead_letter_ids.max_looks, case when f->'discarded' = 'true' then 'not null' else 'null' end, place)
   using ns, wanted, f, posthorn.to_time(f->>'failed_before', 'failed_before'), posthorn.to_time(f->>'failed_after', 'failed_after'),
     dead_letter_ids.namespace, array(select jsonb_array_elements_text(f->'not_streams'));
@@ -64,7 +68,7 @@ as $$
   select d.*
   from posthorn.dead_letter_ids(matching_dead_letters.namespace, matching_dead_letters.group_name, matching_dead_letters.filter)
     with ordinality i (id, nth)
-  join posthorn.dead_letters d on d.id = i.id
+  cross join lateral (select x.* from posthorn.dead_letters x where x.id = i.id limit 1) d -- a look-up each, whatever the statistics say
   order by i.nth
 $$;
 comment on function posthorn.matching_dead_letters(text, text, jsonb) is 'The dead letters that a filter means, see dead_letter_ids.';
@@ -119,6 +123,8 @@ returns table (
 )
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
   select d.id, g.name, d.subscription, d.event_id, s.name, d.type, d.key, d.tags,
     d.payload, d.metadata, d.published_at, d.attempts, d.reason, d.error, d.stack, d.node, d.failed_at,
@@ -182,8 +188,8 @@ as $$
   (select d.id, g.name, d.subscription, d.event_id, s.name, d.type, d.key, d.attempts, d.reason, left(d.error, 500),
     d.node, d.failed_at, d.discarded_at, d.discarded_by, null::bigint
   from found f
-  join posthorn.dead_letters d on d.id = f.id
-  join posthorn.groups g on g.id = d.group_id
+  cross join lateral (select x.* from posthorn.dead_letters x where x.id = f.id limit 1) d
+  cross join lateral (select x.name from posthorn.groups x where x.id = d.group_id limit 1) g
   cross join lateral (select x.name from posthorn.stream_names x where x.id = d.stream_id limit 1) s
   order by f.nth)
   union all

@@ -198,13 +198,15 @@ create or replace function posthorn.delete_group(namespace text, group_name text
 returns table (leases bigint, retries bigint, dead_letters bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
   g posthorn.groups := posthorn.group_named(delete_group.namespace, delete_group.group_name);
 begin
   perform posthorn.lock_group(g.id);
-  with gone as (delete from posthorn.leases where group_id = g.id returning until)
+  with gone as (delete from posthorn.leases l where l.id = any (array(select x.id from posthorn.leases_of(g.id) x)) returning l.until)
   select count(*) filter (where until is not null) into delete_group.leases from gone;
   with gone as (delete from posthorn.retries where group_id = g.id returning 1)
   select count(*) into delete_group.retries from gone;

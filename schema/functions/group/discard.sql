@@ -3,6 +3,8 @@ create or replace function posthorn.discard(namespace text, group_name text, fil
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -10,10 +12,11 @@ declare
     select m.id from posthorn.matching_dead_letters(discard.namespace, discard.group_name, coalesce(discard.filter, '{}') - 'discarded') m);
   n bigint;
 begin
+  -- By the key: the index of those that are not discarded does not fit "(… is null)::int".
   update posthorn.dead_letters d
   set discarded_at = posthorn.now(), discarded_by = coalesce(left(discard.actor, 300), session_user),
     story = posthorn.next_chapter(d.story, '{"discarded": true}')
-  where d.id = any (wanted) and d.discarded_at is null;
+  where d.id = any (wanted) and (d.discarded_at is null)::int = 1;
   get diagnostics n = row_count;
   return n;
 end $$;
@@ -24,6 +27,8 @@ create or replace function posthorn.recover(namespace text, group_name text, fil
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -70,6 +75,8 @@ create or replace function posthorn.redrive_edited(namespace text, dead_letter b
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -109,13 +116,17 @@ create or replace function posthorn.event_story(namespace text, event_id bigint)
 returns table (group_name text, subscription text, chapter jsonb)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
   select g.name, x.subscription, c.chapter
   from posthorn.groups g
   cross join lateral (
-    select r.subscription, r.story from posthorn.retries r where r.group_id = g.id and r.event_id = event_story.event_id
+    (select r.subscription, r.story from posthorn.retries r where r.group_id = g.id and r.event_id = event_story.event_id
+     order by r.group_id, r.event_id, r.subscription)
     union all
-    select d.subscription, d.story from posthorn.dead_letters d where d.group_id = g.id and d.event_id = event_story.event_id
+    (select d.subscription, d.story from posthorn.dead_letters d where d.group_id = g.id and d.event_id = event_story.event_id
+     order by d.group_id, d.event_id, d.subscription)
   ) x
   cross join lateral jsonb_array_elements(x.story) with ordinality c (chapter, n)
   where g.namespace_id = posthorn.namespace_id(event_story.namespace)

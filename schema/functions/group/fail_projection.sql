@@ -3,6 +3,8 @@ create or replace function posthorn.fail_projection(lease bigint, attempt int, e
 returns timestamptz
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

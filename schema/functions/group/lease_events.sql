@@ -76,6 +76,17 @@ end;
 comment on function posthorn.lease_events(uuid) is 'The events of the lease taken under a token, in order.';
 
 -- Inlined into the calling query.
+-- No index has all leases of a group. Inlined into its caller's query, so without settings.
+create or replace function posthorn.leases_of(group_id int)
+returns setof posthorn.leases
+language sql stable
+as $$
+  select l.* from posthorn.leases l where l.group_id = leases_of.group_id and l.until is not null
+  union all
+  select l.* from posthorn.leases l where l.group_id = leases_of.group_id and l.until is null
+$$;
+comment on function posthorn.leases_of(int) is 'The leases of a group, those of workers and those that wait.';
+
 create or replace function posthorn.lease_rows(l posthorn.leases)
 returns setof posthorn.events
 language sql stable

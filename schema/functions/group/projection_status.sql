@@ -14,7 +14,7 @@ begin
   select x.* into c from posthorn.cursors x where x.group_id = g.id order by x.n desc limit 1;
   pos := case when c.target is not null and c.pos > c.base_seq then c.pos else c.base_seq end;
   return least(
-    (select min(l.ids[1]) from posthorn.leases l where l.group_id = g.id),
+    (select min(l.ids[1]) from posthorn.leases_of(g.id) l),
     (select min(r.event_id) from posthorn.retries r where r.group_id = g.id),
     (select e.id from posthorn.events e
       where e.namespace_id = g.namespace_id and e.id > pos and not pg_visible_in_snapshot(e.xid, c.base)

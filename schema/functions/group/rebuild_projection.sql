@@ -3,6 +3,8 @@ create or replace function posthorn.rebuild_projection(namespace text, name text
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -12,7 +14,7 @@ begin
   perform posthorn.verify_cluster();
   perform posthorn.lock_group(g.id);
   perform posthorn.check_replayable(g.id, rebuild_projection.partial);
-  delete from posthorn.leases l where l.group_id = g.id;
+  delete from posthorn.leases l where l.id = any (array(select x.id from posthorn.leases_of(g.id) x));
   delete from posthorn.retries r where r.group_id = g.id;
   perform posthorn.move_cursor(g, '-infinity', posthorn.look());
   update posthorn.projections p
@@ -50,6 +52,8 @@ create or replace function posthorn.begin_rebuild(g posthorn.groups)
 returns void
 language sql
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
   update posthorn.projections p
   set rebuild_from = e.first, rebuild_to = e.last, rebuild_began_at = posthorn.now(),

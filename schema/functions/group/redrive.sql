@@ -4,6 +4,8 @@ create or replace function posthorn.redrive(namespace text, group_name text, fil
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -37,6 +39,8 @@ create or replace function posthorn.wanted_misfits(ids bigint[])
 returns bigint[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -51,9 +55,10 @@ begin
       select x.id, x.group_id, x.subscription, x.event_id, (x.event_id, x.type, x.type, n.name, x.key, x.tags,
           posthorn.jsonb_or_null(x.payload), posthorn.jsonb_or_null(x.metadata), x.published_at)::posthorn.event as e,
         row_number() over (partition by x.group_id, x.subscription order by x.event_id) / 1000 as part
-      from posthorn.dead_letters x
+      from unnest(ids) i
+      cross join lateral (select z.* from posthorn.dead_letters z where z.id = i limit 1) x
       cross join lateral (select y.name from posthorn.stream_names y where y.id = x.stream_id limit 1) n
-      where x.id = any (ids) and x.reason = 'Condition failed'
+      where x.reason = 'Condition failed'
     ) d
     join posthorn.subscriptions s on s.group_no = d.group_id and s.name = d.subscription
     group by d.group_id, s.id, d.part
@@ -79,6 +84,8 @@ create or replace function posthorn.purge(namespace text, group_name text, filte
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

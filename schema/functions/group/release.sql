@@ -2,6 +2,8 @@ create or replace function posthorn.release(lease bigint, attempt int)
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -20,6 +22,8 @@ create or replace function posthorn.release_node(namespace text, node text)
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -63,6 +63,8 @@ create or replace function posthorn.finish_replacement(namespace text, name text
 returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   r record;
@@ -81,7 +83,7 @@ begin
   -- replacement has read all that the old projection has read.
   if posthorn.unapplied(r.new) is not null and (
     exists (select from posthorn.projections p where p.group_id = (r.new).id and p.rebuild_to is not null)
-    or exists (select from posthorn.leases l where l.group_id = (r.new).id)
+    or exists (select from posthorn.leases_of((r.new).id))
     or exists (select from posthorn.retries x where x.group_id = (r.new).id)
     or not posthorn.covers(new.base, coalesce(old.target, old.base)))
   then
@@ -108,9 +110,11 @@ create or replace function posthorn.adopt_position(old_group int, new_group int)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 begin
-  delete from posthorn.leases x where x.group_id = old_group;
+  delete from posthorn.leases x where x.id = any (array(select l.id from posthorn.leases_of(old_group) l));
   delete from posthorn.retries x where x.group_id = old_group;
   delete from posthorn.cursors x where x.group_id = old_group;
   delete from posthorn.stretches x where x.group_id = old_group;

@@ -2,6 +2,8 @@ create or replace function posthorn.seek(namespace text, group_name text, to_tim
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   g posthorn.groups := posthorn.group_named(namespace, group_name);
@@ -25,7 +27,7 @@ begin
     left_out := posthorn.unread_ids(was, g.namespace_id) + posthorn.held_ids(g.id);
   end if;
   -- Workers lose their leases; retries stay.
-  delete from posthorn.leases l where l.group_id = g.id;
+  delete from posthorn.leases l where l.id = any (array(select x.id from posthorn.leases_of(g.id) x));
   update posthorn.retries r set lease_id = null where r.group_id = g.id and r.lease_id is not null;
   perform posthorn.move_cursor(g, to_time, sight);
   perform posthorn.move_stops(g, was);

@@ -109,6 +109,8 @@ create or replace function posthorn.unsubscribe(namespace text, group_name text,
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -381,6 +383,8 @@ create or replace function posthorn.follow_subscription()
 returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

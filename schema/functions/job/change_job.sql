@@ -86,7 +86,8 @@ begin
     end if;
     select x.* into o
     from posthorn.namespaces n
-    join posthorn.enqueued_jobs x on x.namespace_id = n.id and x.id = withdraw_pending_job.job;
+    cross join lateral (
+      select y.* from posthorn.enqueued_jobs y where y.namespace_id = n.id and y.id = withdraw_pending_job.job limit 1) x;
     exit when (posthorn.withdraw_job(o)).job is not null; -- otherwise another transaction was quicker: look again
   end loop;
   return o;

@@ -39,7 +39,7 @@ as $$
   insert into posthorn.job_openings (namespace_id, tag, at)
   select distinct reopen_tags.namespace_id, t, timestamptz '-infinity'
   from unnest(reopen_tags.tags) t
-  where exists (select from posthorn.parked_jobs p where p.namespace_id = reopen_tags.namespace_id and p.tag = t)
+  where exists (select from posthorn.parked_jobs p where p.namespace_id = reopen_tags.namespace_id and p.tag = t offset 0)
 $$;
 comment on function posthorn.reopen_tags(int, text[]) is
   'Lets the next claim look whether tags have room for jobs that are parked under them.';
@@ -67,7 +67,7 @@ begin
   select array_agg(distinct g.tag) into tags from gone g;
   perform posthorn.unpark_jobs(ns, t, 1000, open_job_tags.at)
   from unnest(tags) t
-  where exists (select from posthorn.parked_jobs p where p.namespace_id = ns and p.tag = t)
+  where exists (select from posthorn.parked_jobs p where p.namespace_id = ns and p.tag = t offset 0)
   order by t;
 end $$;
 comment on function posthorn.open_job_tags(int, timestamptz) is
@@ -129,7 +129,7 @@ as $$
       select min(s.at) from posthorn.job_starts s
       where s.namespace_id = l.namespace_id and s.tag = l.tag and s.at > reopen_in_time.at - l.period), reopen_in_time.at) + l.period as at) n
   where l.namespace_id = reopen_in_time.namespace_id and l.tag = any (reopen_in_time.tags) and l.paused_at is null and l.period is not null
-    and exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag)
+    and exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag offset 0)
     and not exists (
       select from posthorn.job_openings o
       where o.namespace_id = l.namespace_id and o.tag = l.tag and o.at > reopen_in_time.at and o.at <= n.at)
@@ -145,7 +145,7 @@ as $$
   delete from posthorn.job_limits l
   where l.namespace_id = drop_empty_limit.namespace_id and l.tag = drop_empty_limit.tag
     and l.paused_at is null and l.max_running is null and l.max_started is null
-    and not exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag)
+    and not exists (select from posthorn.parked_jobs p where p.namespace_id = l.namespace_id and p.tag = l.tag offset 0)
 $$;
 comment on function posthorn.drop_empty_limit(int, text) is
   'Forgets a tag that has no limits any more, and no parked jobs.';

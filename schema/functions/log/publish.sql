@@ -214,6 +214,8 @@ create or replace function posthorn.known_as(namespace_id int, stream_id bigint,
 returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   today timestamptz := posthorn.now();

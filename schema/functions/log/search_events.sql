@@ -172,9 +172,14 @@ create or replace function posthorn.first_used(namespace text, dedup_keys text[]
 returns bigint
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 return (
-  select count(*) from posthorn.dedup_keys d
-  where d.namespace_id = posthorn.namespace_id(first_used.namespace) and d.dedup_key = any (first_used.dedup_keys)
-    and d.xmin = pg_current_xact_id_if_assigned()::xid);
+  select count(*)
+  from (select distinct x from unnest(first_used.dedup_keys) x) k (dedup_key)
+  cross join lateral (
+    select d.xmin from posthorn.dedup_keys d
+    where d.namespace_id = posthorn.namespace_id(first_used.namespace) and d.dedup_key = k.dedup_key offset 0) d
+  where d.xmin = pg_current_xact_id_if_assigned()::xid);
 comment on function posthorn.first_used(text, text[]) is
   'The number of some dedup keys that this transaction was the first to use.';

@@ -126,13 +126,15 @@ create or replace function posthorn.list_aside(group_id bigint)
 returns table (stream_id bigint, stream text, events bigint, oldest bigint, since timestamptz)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
   select a.slot, s.name, a.events, a.oldest,
     (select e.created_at from posthorn.events e where e.namespace_id = a.namespace_id and e.id = a.oldest)
   from (
     select l.namespace_id, l.slot, sum(cardinality(l.ids)) as events, min(l.ids[1]) as oldest
-    from posthorn.leases l
-    where l.group_id = list_aside.group_id and l.slot is not null
+    from posthorn.leases_of(list_aside.group_id::int) l
+    where l.slot is not null
     group by l.namespace_id, l.slot
   ) a
   cross join lateral (select x.name from posthorn.stream_names x where x.id = a.slot limit 1) s

@@ -111,6 +111,8 @@ create or replace function posthorn.run_schedule_now(namespace text, name text)
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   t posthorn.scheduled_tasks := posthorn.schedule_named(namespace, name);
@@ -125,6 +127,8 @@ create or replace function posthorn.run_scheduled_task(task uuid, only_if_due bo
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   today timestamptz;

@@ -79,6 +79,8 @@ create or replace function posthorn.keep_schedule(t posthorn.scheduled_tasks)
 returns uuid
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   task uuid;
@@ -108,6 +110,8 @@ create or replace function posthorn.change_schedule(t posthorn.scheduled_tasks)
 returns uuid
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   old posthorn.scheduled_tasks;
@@ -131,6 +135,8 @@ create or replace function posthorn.unschedule(namespace text, name text)
 returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -145,6 +151,8 @@ create or replace function posthorn.pause_schedule(namespace text, name text)
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   task uuid := (posthorn.schedule_named(namespace, name)).task_id;
@@ -158,6 +166,8 @@ create or replace function posthorn.resume_schedule(namespace text, name text)
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   task uuid := (posthorn.schedule_named(namespace, name)).task_id;
@@ -172,6 +182,8 @@ create or replace function posthorn.schedule_named(namespace text, name text)
 returns posthorn.scheduled_tasks
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   t posthorn.scheduled_tasks;

@@ -109,6 +109,8 @@ create or replace function posthorn.delete_webhook(namespace text, name text)
 returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

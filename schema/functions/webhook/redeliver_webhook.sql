@@ -47,7 +47,9 @@ declare
   w posthorn.webhooks := posthorn.enabled_webhook(redeliver_webhook.namespace, redeliver_webhook.name);
   wanted bigint[] := array(select distinct i from unnest(redeliver_webhook.events) i);
   dead bigint[] := array(
-    select d.id from posthorn.dead_letters d where d.group_id = w.group_id and d.subscription = w.name and d.event_id = any (wanted));
+    select d.id from unnest(wanted) i
+    cross join lateral (
+      select x.id from posthorn.dead_letters x where x.group_id = w.group_id and x.event_id = i and x.subscription = w.name limit 1) d);
   missing bigint;
   n bigint;
 begin
@@ -55,8 +57,9 @@ begin
   where hidden_streams <> '{}' and posthorn.event_stream(redeliver_webhook.namespace, w.group_id, i) = any (hidden_streams)
     or not exists (
       select from posthorn.events e
-      where e.namespace_id = posthorn.namespace_id(redeliver_webhook.namespace) and e.id = i)
-    and not exists (select from posthorn.dead_letters d where d.id = any (dead) and d.event_id = i)
+      where e.namespace_id = posthorn.namespace_id(redeliver_webhook.namespace) and e.id = i offset 0)
+    and not exists (
+      select from posthorn.dead_letters d where d.group_id = w.group_id and d.event_id = i and d.subscription = w.name offset 0)
   order by i limit 1;
   if found then
     raise exception 'event % does not exist in namespace %', missing, namespace

@@ -2,47 +2,60 @@ package guarantee
 
 import (
 	"cmp"
-	"fmt"
+	"log/slog"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// plenty is the number of unrelated rows of each kind.
-const plenty = 4000
+// plenty is the number of unrelated rows of each kind, and many the size of a large window.
+const plenty, many = 4000, 500
 
 // rush inserts rows into tables that are nearly empty at times.
 var rush = []string{
 	`insert into posthorn.leases (group_id, namespace_id, token, node, until, base, target, lo, hi, since)
-		select g.id, g.namespace_id, gen_random_uuid(), 'other', now() + interval '1 hour', '1:1:', '1:1:', 0, 0, '-infinity'
+		select g.id, g.namespace_id, gen_random_uuid(), 'other', now() + interval '1 month', '1:1:', '1:1:', 0, 0, '-infinity'
 		from posthorn.groups g, generate_series(1, $1) where g.name in ('plain', 'wanted')`,
 	`insert into posthorn.leases (group_id, namespace_id, ids, slot)
 		select g.id, g.namespace_id, array_fill(0, array[1000]), i from posthorn.groups g, generate_series(0, $1 / 250 - 1) i where g.ordering = 'key'`,
 	`insert into posthorn.retries (group_id, event_id, attempts, due_at)
-		select g.id, -i, 1, now() + interval '1 hour' from posthorn.groups g, generate_series(1, $1) i where g.name in ('plain', 'wanted', 'reader')`,
+		select g.id, -i, 1, now() + interval '1 month' from posthorn.groups g, generate_series(1, $1) i where g.name in ('plain', 'wanted', 'reader')`,
 	`insert into posthorn.retries (group_id, event_id, attempts, due_at, slot)
-		select g.id, -i, 1, now() + interval '1 hour', i % 16 from posthorn.groups g, generate_series(1, $1) i where g.ordering = 'key'`,
+		select g.id, -i, 1, now() + interval '1 month', i % 16 from posthorn.groups g, generate_series(1, $1) i where g.ordering = 'key'`,
 	`insert into posthorn.dead_letters (namespace_id, group_id, event_id, stream_id, type, tags, payload, metadata, published_at, attempts, reason)
 		select g.namespace_id, g.id, -i, 0, 'e', '{}', '{}', '{}', now(), 1, 'test'
 		from posthorn.groups g, generate_series(1, $1) i where g.name = 'plain'`,
 	`insert into posthorn.delayed (id, namespace_id, stream_id, type, tags, payload, metadata, deliver_at)
-		select -i, n.id, 0, 'e', '{}', '{}', '{}', now() + interval '1 hour' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+		select -i, n.id, 0, 'e', '{}', '{}', '{}', now() + interval '1 month' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.dedup_keys (namespace_id, dedup_key, stream_id, event_id, expires_at)
-		select n.id, 'key-' || i, 0, -i, now() + interval '1 hour' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+		select n.id, 'key-' || i, 0, -i, now() + interval '1 month' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.running_jobs (job, picked_at, picked_log, seen_at, lease_until, lease_for, namespace_id, month, attempt, worker)
-		select -i, now(), -i, now(), now() + interval '1 hour', '1 hour', n.id, now(), 1, 'w' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+		select -i, now(), -i, now(), now() + interval '1 month', '1 hour', n.id, now(), 1, 'w' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.retried_jobs (job, attempt, updated_at) select -i, 1, now() from generate_series(1, $1) i`,
 	`insert into posthorn.relayed (group_id, stream_id, first_id, last_id, at, epoch)
 		select g.id, -i, -i, -i, now(), 1 from posthorn.groups g, generate_series(1, $1) i where g.name = 'out'`,
 	`insert into posthorn.ready_jobs (namespace_id, rank, due_at, job, month, attempt, plain, tag)
 		select n.id, 0, now(), -i, now(), 0, true, 't' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'other'`,
 	`insert into posthorn.waiting_jobs (due_at, job, namespace_id, month)
-		select now() + interval '1 hour', -i, n.id, now() from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+		select now() + interval '1 month', -i, n.id, now() from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.parked_jobs (namespace_id, rank, due_at, job, month, tag)
 		select n.id, 0, now(), -i, now(), 'held' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.job_keys (namespace_id, unique_key, job) select n.id, 'key-' || i, -i from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.running_tags (namespace_id, tag, job) select n.id, 'held', -i from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
-	`insert into posthorn.job_openings (namespace_id, tag, at) select n.id, 'held', now() + interval '1 hour' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.job_openings (namespace_id, tag, at) select n.id, 'held', now() + interval '1 month' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+}
+
+// manyEvents publishes events with ten keys, into a hundred streams.
+func manyEvents(namespace string) string {
+	return `select count(*) from generate_series(0, $1 - 1, 1000) n, posthorn.publish_many('` + namespace + `', (
+		select jsonb_agg(jsonb_build_object('type', 'e', 'stream', 's' || i % 100, 'key', 'k' || i % 10)) from generate_series(n, n + 999) i))`
 }
 
 // obstacles insert rows that are unrelated to a call, or not due yet.
@@ -55,148 +68,192 @@ var obstacles = append(slices.Clone(rush),
 		select g.namespace_id, g.id, 'gone', -i, 0, 'e', '{}', '{}', '{}', now(), 1, 'test' from posthorn.groups g, generate_series(1, $1) i where g.name = 'webhooks'`,
 	`insert into posthorn.api_tokens (name, hash, prefix, scopes) select 't' || i, sha256(i::text::bytea), 'p' || i, '{}' from generate_series(1, $1) i`,
 	`select count(posthorn.schedule('default', 's' || i, '@yearly', 'e')) from generate_series(1, $1 / 4) i`,
-	`select count(posthorn.publish('other', 'e', key => 'k' || i)) from generate_series(1, $1) i`,
+	manyEvents("other"),
+	manyEvents("default"),
 	`select count(posthorn.enqueue('other', 'x', tags => '{t}')) from generate_series(1, $1) i`,
-	`select count(posthorn.enqueue('default', 'x', tags => '{slow}', run_at => now() + interval '1 hour')) from generate_series(1, $1) i`,
+	`select count(posthorn.enqueue('default', 'x', tags => '{slow}', run_at => now() + interval '1 month')) from generate_series(1, $1) i`,
 	`select count(posthorn.subscribe('default', 'wanted', 's' || i, jsonb_build_object('key', jsonb_build_array('none-' || i)))) from generate_series(1, $1 / 4) i`,
 )
 
-// everyday are the calls that programs make all the time. Each does its work on a few
-// rows.
-var everyday = []struct{ name, sql string }{
-	{"take", "select count(*) from posthorn.take($plain, 'w', 10, '1 minute', '$token')"},
-	{"lease_events", "select count(*) from posthorn.lease_events('$token')"},
-	{"take and settle", `select count(*) from posthorn.leases l,
-		posthorn.take($plain, 'w', 10, '1 minute', gen_random_uuid(), l.id, l.attempt) where l.token = '$token'`},
-	{"claim", "select count(*) from posthorn.claim('default', 'plain', 'w', 10)"},
-	{"claim in order", "select count(*) from posthorn.claim('default', 'keyed', 'w', 10)"},
-	{"claim by subscription", "select count(*) from posthorn.claim('default', 'wanted', 'w', 10)"},
-	{"extend", "select count(posthorn.extend(l.id, l.attempt, '1 minute')) from posthorn.leases l where l.token = '$token'"},
-	{"settle until", "select count(posthorn.settle_until(l.id, l.attempt, l.lo, '1 minute')) from posthorn.leases l where l.token = '$token'"},
-	{"release", "select count(posthorn.release(l.id, l.attempt)) from posthorn.leases l where l.token = '$token'"},
-	{"settle", "select count(posthorn.settle(l.id, l.attempt)) from posthorn.leases l where l.token = '$token'"},
-	{"settle with a failure", `select count(posthorn.settle(l.id, l.attempt, jsonb_build_array(jsonb_build_object('event', l.hi))))
-		from posthorn.leases l where l.token = '$token'`},
-	{"publish", "select posthorn.publish('default', 'e', dedup_key => 'key-fresh')"},
-	{"publish with a delay", "select posthorn.publish('default', 'e', deliver_at => now() + interval '1 hour')"},
-	{"deliver_delayed", "select posthorn.deliver_delayed()"},
-	{"enqueue", "select posthorn.enqueue('default', 'x', tags => '{t}')"},
-	{"enqueue with a key", "select posthorn.enqueue('default', 'x', tags => '{t}', unique_key => 'fresh')"},
-	{"enqueue and claim with a key", `select count(*) from posthorn.enqueue('default', 'x', tags => '{alone}', unique_key => 'fresh') e, posthorn.claim_jobs('default', 'w' || e, '{alone}', 10)`},
-	{"claim_jobs within limits", "select count(*) from posthorn.claim_jobs('default', 'w', '{limited}', 10)"},
-	{"claim_jobs", "select count(*) from posthorn.claim_jobs('default', 'w', '{t}', 10)"},
-	{"complete_job", `select count(posthorn.complete_job(j.id, 'w', attempt => j.attempt)) from posthorn.claim_jobs('default', 'w', '{t}', 10) j`},
-	{"fail_job", `select count(posthorn.fail_job(j.id, 'w', 'broken', attempt => j.attempt)) from posthorn.claim_jobs('default', 'w', '{t}', 10) j`},
-	{"heartbeat_job", `select count(posthorn.heartbeat_job(j.id, 'w', j.attempt)) from posthorn.claim_jobs('default', 'w', '{t}', 10) j`},
-	{"register_node", "select posthorn.register_node('default', 'n')"},
-	{"touch_node_heartbeat", "select posthorn.touch_node_heartbeat('n')"},
-	{"find_token", "select count(*) from posthorn.find_token(sha256('7'))"},
-	{"read_next_events", "select count(*) from posthorn.read_next_events('reader', chunk_size => 10)"},
-	{"read_events", "select count(*) from posthorn.read_events('default', posthorn.cursor_after('default', $first), 10)"},
-	{"read_log", "select count(*) from posthorn.read_log('default', posthorn.cursor_after('default', $first), 10)"},
-	{"await_news", "select posthorn.await_news(pg_current_snapshot(), pg_current_snapshot(), 0, '0')"},
-	{"list dead letters", `select count(*) from posthorn.brief_dead_letters('default', null, '{"limit": 10}')`},
-	{"list dead letters of a group", `select count(*) from posthorn.brief_dead_letters('default', 'keyed', '{"limit": 10}')`},
-	{"list jobs", "select count(*) from posthorn.browse_jobs('default', max_jobs => 10) b, posthorn.get_jobs('default', array[b.job])"},
-	{"keep_subscriptions", "select posthorn.keep_subscriptions($wanted)"},
-	{"group_handlers", "select count(*) from posthorn.group_handlers('default', 'plain')"},
-	{"heartbeat_jobs", `select count(*) from posthorn.claim_jobs('default', 'w', '{t}', 10) j, posthorn.heartbeat_jobs('w', array[j.id], array[j.attempt], '1 minute')`},
-	{"held_jobs", `select count(*) from (select array_agg(id) ids, array_agg(attempt) attempts from posthorn.claim_jobs('default', 'w', '{t}', 10)) j, posthorn.held_jobs('w', j.ids, j.attempts)`},
-	{"complete_jobs", `select count(*) from (select array_agg(id) ids, array_agg(attempt) attempts from posthorn.claim_jobs('default', 'w', '{t}', 10)) j, posthorn.complete_jobs('w', j.ids, j.attempts)`},
-	{"release_jobs", `select count(*) from (select array_agg(id) ids, array_agg(attempt) attempts from posthorn.claim_jobs('default', 'w', '{t}', 10)) j, posthorn.release_jobs('w', j.ids, j.attempts)`},
-	{"lead_relay", "select count(*) from posthorn.lead_relay($out, 'supervisor-h-1-0123abcd', '1 minute')"},
-	{"take_relay and settle_relay", `select count(posthorn.settle_relay($out, 'supervisor-h-1-0123abcd', r.term, t.lease, t.attempt))
-		from posthorn.lead_relay($out, 'supervisor-h-1-0123abcd', '1 minute') r, posthorn.take_relay($out, 'supervisor-h-1-0123abcd', r.term, 10, '1 minute', '$token') t`},
-	{"lead_webhooks", "select count(*) from posthorn.lead_webhooks($webhooks, 'sender-h-1-0123abcd', '1 minute')"},
-	{"webhook_endpoints", `select count(*) from posthorn.webhook_groups g, posthorn.webhook_endpoints(g.group_id, g.owner, g.epoch)`},
-	{"look_at_webhooks", `select count(*) from posthorn.webhook_groups g, posthorn.look_at_webhooks(g.group_id, g.owner, g.epoch)`},
-	{"due_webhooks", `select count(*) from posthorn.webhook_groups g, posthorn.due_webhooks(g.group_id, g.owner, g.epoch,
-		array(select id from posthorn.webhooks), '{5, 5, 5}', '{}', '{}')`},
-	{"webhook_status", "select sum(dead_letters) from posthorn.webhook_status where name = 'quick'"},
-	{"take_webhooks and record_webhooks", `select count(*) from posthorn.webhook_groups g,
-		posthorn.take_webhooks(g.group_id, g.owner, g.epoch, 10, '1 minute') t,
-		posthorn.record_webhooks(g.group_id, g.owner, g.epoch, jsonb_build_object('windows', jsonb_build_array(jsonb_build_array(t.lease, t.attempt)),
-			'results', jsonb_build_array(jsonb_build_object('webhook', 1, 'event', $first, 'outcome', 'delivered', 'attempts', 1, 'request_id', 'r', 'status', 200, 'duration_ms', 5))))`},
-	{"tend", "select posthorn.tend()"},
-	{"fire_schedules", "select posthorn.fire_schedules()"},
-}
-
 const tables = "select c.oid::regclass::text from pg_class c where c.relnamespace = 'posthorn'::regnamespace and c.relkind = 'r'"
 
-// crowd returns a session in a database with groups of every kind, and work for each.
-func crowd(t *testing.T) *session {
-	s := database(t)
-	s.exec("select posthorn.define_namespace('other')")
-	s.exec("select posthorn.define_group('default', 'plain')")
-	s.exec(`select posthorn.define_group('default', 'keyed', '{"order": "key", "on_failure": "block"}')`)
-	s.exec("select posthorn.define_group('default', 'wanted')")
-	s.exec("select posthorn.subscribe('default', 'wanted', 'w', '{}')")
-	s.exec("select posthorn.define_group('default', 'reader')")
-	s.exec("select posthorn.define_relay('default', 'out')")
-	for _, name := range []string{"quick", "slow", "keyed"} {
-		order := map[bool]string{true: "key", false: "none"}[name == "keyed"]
-		s.exec("select posthorn.create_webhook('default', $1, jsonb_build_object('url', 'https://example.com', 'order', $2::text))", name, order)
+// crowd makes one thing of each kind, and events for all who read the log.
+func (s *session) crowd() {
+	s.t.Helper()
+	for _, sql := range slices.Concat([]string{
+		"create table public.shop (id int)",
+		"create table public.pushed (id int)",
+		"select posthorn.push_table_changes('public.pushed')",
+		"select posthorn.define_namespace('other')",
+		"select posthorn.define_group('default', 'plain')",
+		"select posthorn.define_group('default', 'small')",
+		`select posthorn.define_group('default', 'keyed', '{"order": "key", "on_failure": "block", "read_ahead": 500}')`,
+		"select posthorn.define_group('default', 'wanted')",
+		"select posthorn.subscribe('default', 'wanted', 'w', '{}')",
+		"select posthorn.define_group('default', 'fussy')",
+		`select posthorn.subscribe('default', 'fussy', 'f', '{"conditions_sql": "e.key is not null"}')`,
+		"select posthorn.define_group('default', 'reader')",
+		"select posthorn.define_projection('default', 'view')",
+		"select posthorn.define_relay('default', 'out')",
+		"select posthorn.define_import('default', 'in', 'nats://host', 'nats')",
+		"select posthorn.define_archive('default', 'cold', 'file:///cold', '{\"segment_age\": \"0\"}')",
+		`select posthorn.create_webhook('default', n, jsonb_build_object('url', 'https://example.com', 'order', case n when 'keyed' then 'key' else 'none' end))
+			from unnest('{quick,slow,keyed}'::text[]) n`,
+		"select posthorn.schedule('default', 'daily', '@daily', 'e')",
+		"select posthorn.register_node('default', 'n')",
+		"select posthorn.create_token('t', sha256('t'), 'p', '{admin}')",
+		"select posthorn.set_stream_policy('default', 'secret', 'confidential')",
+		`select posthorn.add_stream_key('default', 'secret', 1, '', '\x01')`,
+		"select posthorn.set_job_limit('default', 'limited', max_running => 5)",
+		"select posthorn.publish('default', 'e', key => 'k' || i) from generate_series(1, 3) i",
+	}, someWork) {
+		s.exec(sql)
 	}
-	s.exec("select posthorn.set_job_limit('default', 'limited', max_running => 5)")
-	s.exec("select posthorn.publish('default', 'e')")
 	for _, table := range column[string](s, tables) {
 		s.exec("alter table " + table + " set (autovacuum_enabled = off)")
 	}
-	return s
 }
 
-const someJobs = "select posthorn.enqueue('default', 'x', tags => array[t]) from generate_series(1, 5) i, unnest('{t,limited}'::text[]) t"
+// someWork makes jobs in each state, and a dead letter.
+var someWork = []string{
+	"select posthorn.enqueue('default', 'x', tags => array[t]) from unnest('{fails,runs,waits}'::text[]) t",
+	"select posthorn.fail_job(j.id, 'w', 'broken', permanent => true) from posthorn.claim_jobs('default', 'w', '{fails}', 1) j",
+	"select posthorn.claim_jobs('default', 'w', '{runs}', 1, '1 day')",
+	`select posthorn.settle(c.lease, c.attempt, jsonb_build_array(jsonb_build_object('event', c.event_id, 'permanent', true)))
+		from posthorn.claim('default', 'plain', 'w', 1) c`,
+}
+
+const moreJobs = "select posthorn.enqueue('default', 'x', tags => array[t]) from generate_series(1, 5) i, unnest('{t,limited}'::text[]) t"
 
 // crowdIn inserts the obstacles, and work before and after them.
 func (s *session) crowdIn() {
 	s.t.Helper()
 	s.exec("select posthorn.publish('default', 'e', key => 'k' || i) from generate_series(1, 50) i")
-	s.exec(someJobs)
+	s.exec(moreJobs)
 	for _, sql := range obstacles {
 		s.exec(sql, plenty)
 	}
 	s.exec("select posthorn.publish('default', 'e', key => 'k' || i) from generate_series(1, 50) i")
-	s.exec(someJobs)
+	s.exec(moreJobs)
 }
-
-const token = "8c1fcb0e-0000-4000-8000-000000000001"
 
 // totalRead is the number of rows and index entries that the transaction has read.
 const totalRead = `select sum(pg_stat_get_xact_tuples_returned(c.oid))::bigint from pg_class c where c.relnamespace = 'posthorn'::regnamespace`
 
-// rowsRead makes all everyday calls, and returns the number of rows and index entries
-// that each has read.
-func (s *session) rowsRead() map[string]int64 {
+// mostRead names the tables and indexes of which the transaction has read most.
+const mostRead = `
+	select string_agg(format('%s of %s', n, name), ', ') from (
+		select c.oid::regclass as name, pg_stat_get_xact_tuples_returned(c.oid) as n from pg_class c where c.relnamespace = 'posthorn'::regnamespace order by 2 desc limit 3) x`
+
+// names returns a replacer of the words in calls that name things of crowd.
+func (s *session) names() *strings.Replacer {
 	s.t.Helper()
-	words := strings.NewReplacer("$token", token,
-		"$plain", s.group("plain"), "$out", s.group("out"), "$wanted", s.group("wanted"), "$webhooks", s.group("webhooks"), "$first", fmt.Sprint(value[int64](s, "select min(id) from posthorn.events")))
-	counts := make(map[string]int64)
-	for _, call := range everyday {
+	words := []string{"$lease", "8c1fcb0e-0000-4000-8000-000000000001", "$many", strconv.Itoa(many)}
+	for word, sql := range map[string]string{
+		"$plain": groupID("plain"), "$wanted": groupID("wanted"), "$fussy": groupID("fussy"), "$out": groupID("out"), "$webhooks": groupID("webhooks"),
+		"$import": "select id from posthorn.imports", "$archive": "select id from posthorn.archives",
+		"$condition": "select id from posthorn.conditions where sql is not null",
+		"$event":     "select min(id) from posthorn.events where namespace_id = posthorn.namespace_id('default')",
+		"$dead":      "select max(id) from posthorn.dead_letters where reason <> 'test'",
+		"$token":     "select min(id) from posthorn.api_tokens",
+		"$task":      "select task_id from posthorn.scheduled_tasks where name = 'daily'",
+		"$failed":    jobID("fails"), "$running": jobID("runs"), "$pending": jobID("waits"),
+	} {
+		words = append(words, word, value[string](s, "select ("+sql+")::text"))
+	}
+	return strings.NewReplacer(words...)
+}
+
+func groupID(name string) string { return "select id from posthorn.groups where name = '" + name + "'" }
+
+func jobID(tag string) string {
+	return "select max(id) from posthorn.enqueued_jobs where tags = '{" + tag + "}'"
+}
+
+// readTooMuch makes all calls, and calls report with each one that reads more rows and index
+// entries than it may, and the tables and indexes of which it has read most.
+func (s *session) readTooMuch(report func(call string, rows, most int64, tables string)) {
+	s.t.Helper()
+	measured := func(before, name string, most int64, call func() error) {
 		// A look for expired jobs reads all that run. Calls seldom make it, and here they do not.
-		s.exec("select setval('posthorn.expire_jobs_from', (extract(epoch from now() + interval '5 seconds') * 1000)::bigint)")
+		s.exec("select setval('posthorn.expire_jobs_from', (extract(epoch from posthorn.now() + interval '5 seconds') * 1000)::bigint)")
+		s.exec("select pg_stat_force_next_flush()")
 		s.exec("begin")
-		if strings.Contains(call.sql, "l.token") || call.name == "lease_events" {
-			s.exec(words.Replace(everyday[0].sql))
+		if before != "" {
+			s.exec(before)
 		}
-		before := value[int64](s, totalRead)
-		s.exec(words.Replace(call.sql))
-		counts[call.name] = value[int64](s, totalRead) - before
+		start := value[int64](s, totalRead)
+		if err := call(); err != nil {
+			s.t.Fatalf("%s: %v", name, err)
+		}
+		if rows := value[int64](s, totalRead) - start; rows > most {
+			report(name, rows, most, value[string](s, mostRead))
+		}
 		s.exec("rollback")
 	}
-	return counts
-}
-
-func (s *session) group(name string) string {
-	return fmt.Sprint(value[int32](s, "select id from posthorn.groups where name = $1", name))
-}
-
-func (s *session) readsFew(when string) {
-	s.t.Helper()
-	const few = 800
-	for call, rows := range s.rowsRead() {
-		if rows > few {
-			s.t.Errorf("%s: %s looks at %d rows", when, call, rows)
+	names := s.names()
+	for _, c := range everyday {
+		for _, sql := range c.statements {
+			measured(names.Replace(c.before), sql, cmp.Or(c.reads, few), func() error {
+				rows, _ := s.conn.Query(s.t.Context(), names.Replace(sql)) // prepared, so that the plan is kept
+				rows.Close()
+				return rows.Err()
+			})
 		}
+	}
+	for most, calls := range programs {
+		for name, call := range calls {
+			measured("", name, most, func() error { return call(caller{s.t.Context(), admin.New(s.conn, "default"), s.conn}) })
+		}
+	}
+}
+
+// callers are two sessions: one with the settings of the server, as behind a pooler, which
+// keeps no plans of its own, and one with the settings that the pool of a program has.
+type callers []*session
+
+func (s *session) callers() callers {
+	s.t.Helper()
+	config, err := pgxpool.ParseConfig(s.conn.Config().ConnString())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	pool, err := pg.Open(s.t.Context(), config, slog.New(slog.DiscardHandler))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer pool.Close()
+	program := s.another()
+	for name, setting := range pool.Config().ConnConfig.RuntimeParams {
+		program.exec("select set_config($1, $2, false)", name, setting)
+	}
+	address, err := url.Parse(s.conn.Config().ConnString())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	query := address.Query()
+	query.Set("default_query_exec_mode", "cache_describe")
+	address.RawQuery = query.Encode()
+	return callers{connect(s.t, address.String()), program}
+}
+
+// plan makes all calls so often that their plans are kept.
+func (c callers) plan() callers {
+	for i, s := range c {
+		for range []int{6, 1}[i] { // with the settings of a program the first plan is kept
+			s.readTooMuch(func(string, int64, int64, string) {})
+		}
+	}
+	return c
+}
+
+func (c callers) readFew(when string) {
+	for i, s := range c {
+		settings := []string{"of the server", "of a program"}[i]
+		s.t.Helper()
+		s.readTooMuch(func(call string, rows, most int64, tables string) {
+			s.t.Errorf("%s, with the settings %s: %d rows are read (%s), and at most %d are needed, by: %s", when, settings, rows, tables, most, call)
+		})
 	}
 }
 
@@ -205,18 +262,41 @@ func (s *session) readsFew(when string) {
 func TestCallsReadFewRows(t *testing.T) {
 	t.Parallel()
 	for name, check := range map[string]func(s *session){
-		"plans of now": func(s *session) {
+		"analysed later": func(s *session) {
+			s.crowd()
 			s.crowdIn()
-			s.readsFew("without statistics")
+			s.callers().readFew("never analysed")
 			s.exec("analyze")
-			s.another().readsFew("with statistics")
+			s.callers().readFew("analysed")
 		},
-		"plans of when all was new": func(s *session) {
-			s.rowsRead()
-			s.another().crowdIn()
-			s.readsFew("later")
+		"analysed while empty": func(s *session) {
+			s.exec("analyze")
+			s.crowd()
+			s.crowdIn()
+			s.callers().readFew("analysed while empty")
+		},
+		"analysed with three events": func(s *session) {
+			s.crowd()
+			s.exec("analyze")
+			old := s.callers().plan()
+			s.crowdIn()
+			s.callers().readFew("analysed with three events")
+			old.readFew("plans of when there were three events")
+		},
+		"before and after a rebase": func(s *session) {
+			s.crowd()
+			s.crowdIn()
+			s.exec("analyze")
+			old := s.callers().plan()
+			s.exec("delete from posthorn.leases where lo = 0 or ids[1] = 0") // those of the obstacles have no events
+			s.exec("vacuum posthorn.leases")
+			s.exec("select posthorn.rebase(force => true)")
+			s.exec(manyEvents("default"), plenty)
+			old.readFew("after a rebase, with plans of before")
+			s.callers().readFew("after a rebase")
 		},
 		"plans of after a rush": func(s *session) {
+			s.crowd()
 			const crowded = tables + ` and c.relname in ('leases', 'retries', 'dead_letters', 'delayed', 'dedup_keys', 'relayed',
 				'ready_jobs', 'waiting_jobs', 'parked_jobs', 'running_jobs', 'retried_jobs', 'job_keys', 'running_tags')`
 			other := s.another()
@@ -232,17 +312,21 @@ func TestCallsReadFewRows(t *testing.T) {
 				other.exec("vacuum " + table)
 				other.exec("delete from " + table)
 			}
-			s.rowsRead()
+			other.exec("delete from posthorn.enqueued_jobs")
+			for _, sql := range someWork {
+				other.exec(sql)
+			}
+			old := s.callers().plan()
 			for _, sql := range rush {
 				other.exec(sql, plenty)
 			}
-			other.exec(someJobs)
-			s.readsFew("after the next")
+			other.exec(moreJobs)
+			old.readFew("after the next rush")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			check(crowd(t))
+			check(database(t))
 		})
 	}
 }
@@ -254,7 +338,7 @@ func TestPartsOfActionsReadFewRows(t *testing.T) {
 	const jobs, part = 5000, 200
 	for name, c := range map[string]struct{ action, status, prepare string }{
 		"pending": {"cancel", "PENDING", "select 1"},
-		"later":   {"delete", "PENDING", "select count(posthorn.change_job(id, run_at => now() + interval '1 hour')) from posthorn.enqueued_jobs"},
+		"later":   {"delete", "PENDING", "select count(posthorn.change_job(id, run_at => now() + interval '1 month')) from posthorn.enqueued_jobs"},
 		"failed":  {"retry", "FAILED", `select count(posthorn.fail_job(j.id, 'w', permanent => true)) from generate_series(0, 4) i, posthorn.claim_jobs('default', 'w', '{}', 1000 + 0 * i) j`},
 		"running": {"retry", "PROCESSING", "select count(*) from generate_series(0, 4) i, posthorn.claim_jobs('default', 'w', '{}', 1000 + 0 * i) j"},
 	} {

@@ -1,10 +1,27 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/posthorn/posthorn/internal/testgolden"
 )
+
+//go:generate go test -run ^TestOpenAPIChangesByAdditions$ . -update
+
+// The document changes by additions only: programs are generated from it. Any other change
+// stands in CHANGELOG.md.
+func TestOpenAPIChangesByAdditions(t *testing.T) {
+	t.Parallel()
+	body := serve(t, Options{Version: "VERSION"}).call(t, "GET", "/openapi.json", nil).want(t, 200).body
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, []byte(body), "", " "); err != nil {
+		t.Fatal(err)
+	}
+	testgolden.Check(t, "testdata/openapi.json", indented.String()+"\n")
+}
 
 // The document has all that linters and generators require: servers, described tags,
 // descriptions, unique operation ids, security and errors of every operation, and no unused

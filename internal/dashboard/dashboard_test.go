@@ -1,21 +1,17 @@
 package dashboard
 
 import (
-	"flag"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/posthorn/posthorn/internal/metrics"
+	"github.com/posthorn/posthorn/internal/testgolden"
 )
 
 //go:generate go test -run ^TestFiles$ . -update
-var update = flag.Bool("update", false, "write the files in deploy")
 
 // The files in deploy are those that this package makes.
 func TestFiles(t *testing.T) {
@@ -24,21 +20,8 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string][]byte{"grafana.json": board, "alerts.yml": Alerts()} {
-		path := filepath.Join("..", "..", "deploy", name)
-		if *update {
-			if err := os.WriteFile(path, want, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("deploy/%s is stale; run make generate (-want +got):\n%s", name, diff)
-		}
-	}
+	testgolden.Check(t, filepath.Join("..", "..", "deploy", "grafana.json"), string(board))
+	testgolden.Check(t, filepath.Join("..", "..", "deploy", "alerts.yml"), string(Alerts()))
 }
 
 var metricName = regexp.MustCompile(`posthorn_[a-z_]+`)

@@ -46,40 +46,46 @@ type DeadLetter struct {
 }
 
 // DeadLetterFilter selects the dead letters that match all of its fields. The zero value
-// selects all dead letters of the namespace.
+// selects all dead letters of the namespace. Its tags are those of package op: the HTTP
+// API, the command line and the page have the same filter.
 type DeadLetterFilter struct {
-	Group        string    `json:"-"`               // "": all groups
-	IDs          []int64   `json:"ids,omitzero"`    // of dead letters; nil for any, empty for none
-	After        int64     `json:"after,omitempty"` // those with higher ids
-	UpTo         int64     `json:"upto,omitempty"`  // those with this id or a lower one
-	EventID      int64     `json:"event,omitempty"`
-	Type         string    `json:"type,omitempty"`
-	Key          string    `json:"key,omitempty"`
-	Subscription string    `json:"subscription,omitempty"`
-	Reason       string    `json:"reason,omitempty"`
-	Cause        string    `json:"cause,omitempty"`
-	Error        string    `json:"error,omitempty"` // a part of the error
-	FailedBefore time.Time `json:"failed_before,omitzero"`
-	FailedAfter  time.Time `json:"failed_after,omitzero"`
-	Discarded    bool      `json:"discarded,omitempty"` // those that are discarded, instead of the others
-	Limit        int       `json:"limit,omitempty"`     // at most that many, oldest first
-	Offset       int       `json:"offset,omitempty"`    // without that many at the beginning
-
-	// Unsubscribed selects those that no single subscription was owed, which an empty
-	// Subscription does not.
-	Unsubscribed bool `json:"-"`
+	Group        string    `json:"group,omitempty" query:"group" flag:"group" doc:"Default: all groups"`
+	IDs          []int64   `json:"ids,omitzero" flag:"id" page:"id" doc:"The ids of dead letters"` // nil for any, empty for none
+	EventID      int64     `json:"event,omitempty" query:"event" flag:"event" minimum:"1" doc:"The id of the event"`
+	Type         string    `json:"type,omitempty" query:"type" flag:"type" doc:"The type of the event"`
+	Subscription string    `json:"subscription,omitempty" query:"subscription" flag:"subscription" doc:"The subscription, or handler, that failed"`
+	Unsubscribed bool      `json:"unsubscribed,omitempty" query:"unsubscribed" flag:"unsubscribed" doc:"true: only those that no single subscription was owed"`
+	Reason       string    `json:"reason,omitempty" query:"reason" flag:"reason" doc:"The whole reason"`
+	Cause        string    `json:"cause,omitempty" query:"cause" flag:"cause" doc:"The error without its numbers and quoted parts, as dead letters have it"`
+	Error        string    `json:"error,omitempty" query:"error" flag:"error" doc:"A part of the error message"`
+	FailedAfter  time.Time `json:"failed_after,omitzero" query:"failed_after" flag:"failed-after" page:"from" doc:"Only those that failed at this time or later"`
+	FailedBefore time.Time `json:"failed_before,omitzero" query:"failed_before" flag:"failed-before" page:"before" doc:"Only those that failed before this time"`
+	Key          string    `json:"key,omitempty" query:"key" flag:"key" doc:"The key of the event"`
+	UpTo         int64     `json:"upto,omitempty" query:"upto" flag:"upto" page:"-" minimum:"1" doc:"Only dead letters with this id or a lower one"`
+	Discarded    bool      `json:"discarded,omitempty" query:"discarded" flag:"discarded" page:"-" doc:"true: only discarded dead letters. Default: only others"`
+	After        int64     `json:"after,omitempty" flag:"after" page:"-" minimum:"1" doc:"Only dead letters with higher ids"`
+	Limit        int       `json:"limit,omitempty" minimum:"1" doc:"The largest number of dead letters, oldest first"`
+	Offset       int       `json:"offset,omitempty" minimum:"0" doc:"Without so many at the beginning"`
 }
 
-// MarshalJSON makes the filter of the SQL functions.
-func (f DeadLetterFilter) MarshalJSON() ([]byte, error) {
-	type plain DeadLetterFilter
-	if !f.Unsubscribed {
-		return json.Marshal(plain(f))
+// deadLetterDocument is a filter as SQL functions read it. They take the group as an
+// argument of its own.
+type deadLetterDocument struct {
+	DeadLetterFilter
+	Subscription *string  `json:"subscription,omitempty"` // "": those that no single subscription was owed
+	NotStreams   []string `json:"not_streams,omitempty"`
+}
+
+func (f DeadLetterFilter) document(hidden []string) deadLetterDocument {
+	d := deadLetterDocument{DeadLetterFilter: f, NotStreams: hidden}
+	switch {
+	case f.Unsubscribed:
+		d.Subscription = new(string)
+	case f.Subscription != "":
+		d.Subscription = &f.Subscription
 	}
-	return json.Marshal(struct {
-		plain
-		Subscription string `json:"subscription"`
-	}{plain: plain(f)})
+	d.Group, d.Unsubscribed = "", false
+	return d
 }
 
 // Chapter is a part of the story of an event in a group: an attempt that failed, or
@@ -267,17 +273,7 @@ func (a *Admin) deadLetterFilter(ctx context.Context, filter DeadLetterFilter) (
 			return "", err
 		}
 	}
-	document, err := json.Marshal(filter)
-	if err != nil || len(a.hidden) == 0 {
-		return string(document), err
-	}
-	fields := map[string]json.RawMessage{}
-	if err = json.Unmarshal(document, &fields); err == nil {
-		fields["not_streams"], err = json.Marshal(a.hidden)
-	}
-	if err == nil {
-		document, err = json.Marshal(fields)
-	}
+	document, err := json.Marshal(filter.document(a.hidden))
 	return string(document), err
 }
 
@@ -300,7 +296,7 @@ func (a *Admin) Discard(ctx context.Context, filter DeadLetterFilter) (int64, er
 	if err != nil {
 		return 0, pg.Translate("discard dead letters", err)
 	}
-	return changed[int64](ctx, a, anyStream, entry{"discard-dead-letters", filter.Group, filter},
+	return changed[int64](ctx, a, anyStream, entry{"discard-dead-letters", filter.Group, filter.document(nil)},
 		"select posthorn.discard($1::text, $2::text, $3::jsonb, $4::text)", a.namespace, pg.Optional(filter.Group), document, pg.Optional(a.actor))
 }
 
@@ -333,5 +329,5 @@ func (a *Admin) onDeadLetters(ctx context.Context, name, sql string, filter Dead
 	if err != nil {
 		return 0, pg.Translate(name, err)
 	}
-	return changed[int64](ctx, a, anyStream, entry{name, filter.Group, filter}, sql, a.namespace, pg.Optional(filter.Group), document)
+	return changed[int64](ctx, a, anyStream, entry{name, filter.Group, filter.document(nil)}, sql, a.namespace, pg.Optional(filter.Group), document)
 }

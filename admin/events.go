@@ -42,15 +42,38 @@ func (a *Admin) Event(ctx context.Context, id int64) (Event, error) {
 }
 
 // EventFilter says which events a search finds: those that match all of its fields.
-// The zero value matches every event of the namespace.
+// The zero value matches every event of the namespace. Its tags are those of package op:
+// the HTTP API, the command line and the page search by the same fields.
 type EventFilter struct {
-	Filter      json.RawMessage // as in [Subscription]; without it every event passes
-	From        time.Time       // published at that time or later
-	Before      time.Time       // published before that time
-	OldestFirst bool            // Default: newest first
-	After       int64           // events behind this id, in the order of the search; 0: from the beginning
-	Limit       int             // from 1 to 1000
-	MaxLooks    int             // how many events the search looks at, from Limit to 100,000
+	Types   []string  `query:"type" flag:"type" doc:"Patterns, any of which must match: order.* or order.>"`
+	Streams []string  `query:"stream" flag:"stream" doc:"Names or patterns of streams, any of which must match"`
+	Key     string    `query:"key" flag:"key" doc:"The key of the event"`
+	Tags    []string  `query:"tag" flag:"tag" doc:"Tags, all of which the event must have"`
+	TagsAny []string  `query:"tag_any" flag:"tag-any" doc:"Tags, any of which the event must have"`
+	Payload string    `query:"payload" flag:"payload" doc:"JSON that the payload must contain. Events of confidential streams do not match" example:"{\"a\":1}"`
+	From    time.Time `query:"from" flag:"from" doc:"Events that were published at this time or later"`
+	Before  time.Time `query:"before" flag:"before" doc:"Events that were published before this time"`
+	Order   string    `query:"order" flag:"order" page:"-" enum:"newest,oldest" default:"newest" doc:"The events that come first"`
+
+	After    int64 // events behind this id, in the order of the search; 0: from the beginning
+	Limit    int   // from 1 to 1000
+	MaxLooks int   // how many events the search looks at, from Limit to 100,000
+}
+
+// document is the filter as SQL functions read it.
+func (f EventFilter) document() (string, error) {
+	if f.Payload != "" && !json.Valid([]byte(f.Payload)) {
+		return "", pg.Translate("search events", pg.Invalid("payload is not valid JSON", `It is a part of the payload, such as {"a":1}.`))
+	}
+	document, err := json.Marshal(struct {
+		Type    []string        `json:"type,omitempty"`
+		Stream  []string        `json:"stream,omitempty"`
+		Key     string          `json:"key,omitempty"`
+		TagsAll []string        `json:"tags_all,omitempty"`
+		TagsAny []string        `json:"tags_any,omitempty"`
+		Payload json.RawMessage `json:"payload,omitempty"`
+	}{f.Types, f.Streams, f.Key, f.Tags, f.TagsAny, json.RawMessage(f.Payload)})
+	return string(document), err
 }
 
 // SearchEvents returns the next events that match a filter, and the id after which the
@@ -74,9 +97,13 @@ func (r eventRow) place() (id, next int64) { return r.ID, r.NextID }
 
 // search returns a page of rows, and the id after which the search goes on.
 func search[R interface{ place() (id, next int64) }](ctx context.Context, a *Admin, f EventFilter, from string) (found []R, next int64, err error) {
+	filter, err := f.document()
+	if err != nil {
+		return nil, 0, err
+	}
 	found, err = rows[R](ctx, a.db, "search events", from+`($1::text, $2::jsonb, $3::timestamptz, $4::timestamptz, $5::boolean, $6::bigint,
 			$7::int, $8::int, $9::text[])`,
-		a.namespace, pg.Document(f.Filter), pg.Optional(f.From), pg.Optional(f.Before), !f.OldestFirst, pg.Optional(f.After), f.Limit, f.MaxLooks,
+		a.namespace, filter, pg.Optional(f.From), pg.Optional(f.Before), f.Order != "oldest", pg.Optional(f.After), f.Limit, f.MaxLooks,
 		list(a.hidden))
 	if err != nil || len(found) == 0 {
 		return nil, 0, err

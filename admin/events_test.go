@@ -28,13 +28,13 @@ func TestSearchEvents(t *testing.T) {
 	}
 	even := []int64{ids[0], ids[2], ids[4], ids[6]}
 	for _, f := range []admin.EventFilter{
-		{OldestFirst: true, Limit: 3, MaxLooks: 100},
-		{OldestFirst: true, Limit: 3, MaxLooks: 3},
-		{OldestFirst: true, Limit: 1, MaxLooks: 1},
+		{Order: "oldest", Limit: 3, MaxLooks: 100},
+		{Order: "oldest", Limit: 3, MaxLooks: 3},
+		{Order: "oldest", Limit: 1, MaxLooks: 1},
 		{Limit: 3, MaxLooks: 100},
 		{Limit: 1, MaxLooks: 1},
 	} {
-		f.Filter = []byte(`{"type": "even"}`)
+		f.Types = []string{"even"}
 		var found []int64
 		for page, more := f, true; more; more = page.After != 0 {
 			events, next, err := ph.Admin().SearchEvents(t.Context(), page)
@@ -46,7 +46,7 @@ func TestSearchEvents(t *testing.T) {
 			}
 			page.After = next
 		}
-		if !f.OldestFirst {
+		if f.Order != "oldest" {
 			slices.Reverse(found)
 		}
 		if !slices.Equal(found, even) {

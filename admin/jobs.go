@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/internal/pg"
@@ -63,27 +64,34 @@ func (a *Admin) Job(ctx context.Context, id int64) (JobStatus, error) {
 	return found[0], nil
 }
 
-// JobFilter selects jobs. The zero value selects all jobs of the namespace.
+// JobFilter selects jobs. The zero value selects all jobs of the namespace. Its tags are
+// those of package op: the HTTP API, the command line and the page have the same filter.
 type JobFilter struct {
-	Status      string   // see [JobPending]; "": any
-	Tags        []string // any of them
-	Stalled     *bool    // only jobs whose workers have sent no heartbeat for 30 seconds, or only others; nil: any
-	Limit       int      // the length of a page. Default: 20
-	Offset      int64    // jobs before the page
-	NewestFirst bool     // Default: oldest first
+	Status string   `query:"status" flag:"status" enum:"PENDING,PROCESSING,COMPLETED,FAILED,CANCELLED" doc:"Only jobs of this status"`
+	Tags   []string `query:"tags" flag:"tag" page:"tag" doc:"Only jobs that have any of these tags"`
+	// The page lists jobs by their numbers, and marks those that are stalled.
+	Stalled string `query:"stalled" flag:"stalled" page:"-" enum:"true,false" doc:"true: only jobs whose worker has sent no report and no heartbeat for 30 seconds; false: only others"`
+	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"20" doc:"The length of a page"`
+	Offset  int64  `query:"offset" flag:"offset" page:"-" minimum:"0" maximum:"1000000000" default:"0" doc:"How many jobs are before the page"`
+
+	NewestFirst bool // Default: oldest first
+}
+
+// selection has the arguments of SQL functions that select jobs.
+func (a *Admin) selection(f JobFilter) []any {
+	return []any{a.namespace, pg.Optional(strings.ToUpper(f.Status)), list(f.Tags), pg.Optional(f.Stalled)}
 }
 
 // Jobs returns a page of jobs.
 func (a *Admin) Jobs(ctx context.Context, f JobFilter) ([]JobStatus, error) {
 	return rows[JobStatus](ctx, a.db, "list jobs", `
-		select * from posthorn.list_jobs($1::text, $2::text, $3::text[], $4::boolean, $5::int, $6::bigint, $7::boolean)`,
-		a.namespace, pg.Optional(f.Status), list(f.Tags), f.Stalled, cmp.Or(f.Limit, 20), f.Offset, f.NewestFirst)
+		select * from posthorn.list_jobs($1::text, $2::text, $3::text[], $4::text::boolean, $5::int, $6::bigint, $7::boolean)`,
+		append(a.selection(f), cmp.Or(f.Limit, 20), f.Offset, f.NewestFirst)...)
 }
 
 // CountJobs returns the number of jobs that a filter selects, on all pages.
 func (a *Admin) CountJobs(ctx context.Context, f JobFilter) (int64, error) {
-	return pg.Value[int64](ctx, a.db, "count jobs", "select posthorn.count_jobs($1::text, $2::text, $3::text[], $4::boolean)",
-		a.namespace, pg.Optional(f.Status), list(f.Tags), f.Stalled)
+	return pg.Value[int64](ctx, a.db, "count jobs", "select posthorn.count_jobs($1::text, $2::text, $3::text[], $4::text::boolean)", a.selection(f)...)
 }
 
 // JobEntry is an entry of the log of a job: an action and the worker that did it.

@@ -1,21 +1,22 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/posthorn/posthorn/internal/pg"
 )
 
-// BrowseJobs returns jobs of a status and tags with numbers below before, newest first;
-// before 0 means the newest. It looks at a bounded number of jobs: lookedTo is the
-// number below which it did not look, 0 if it looked at all.
-func (a *Admin) BrowseJobs(ctx context.Context, status string, tags []string, before int64, limit int) (jobs []JobStatus, lookedTo int64, err error) {
+// BrowseJobs returns jobs with numbers below before, newest first; before 0 means the
+// newest. Of the filter it uses status, tags and limit. It looks at a bounded number of
+// jobs: lookedTo is the number below which it did not look, 0 if it looked at all.
+func (a *Admin) BrowseJobs(ctx context.Context, f JobFilter, before int64) (jobs []JobStatus, lookedTo int64, err error) {
 	type found struct {
 		Job      *int64 `db:"job"`
 		LookedTo *int64 `db:"looked_to"`
 	}
 	page, err := rows[found](ctx, a.db, "browse jobs", "select * from posthorn.browse_jobs($1::text, $2::text, $3::text[], $4::bigint, $5::int)",
-		a.namespace, pg.Optional(status), list(tags), pg.Optional(before), limit)
+		a.namespace, pg.Optional(f.Status), list(f.Tags), pg.Optional(before), cmp.Or(f.Limit, 20))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -47,14 +48,15 @@ func (a *Admin) JobCounts(ctx context.Context, most int) ([]JobCount, error) {
 	return rows[JobCount](ctx, a.db, "count jobs", "select * from posthorn.job_counts($1::text, $2::int)", a.namespace, most)
 }
 
-// CountJobsToSteer returns the number of jobs that [Admin.SteerJobs] would find. It looks
-// at a bounded number of jobs: more tells whether there may be further ones.
-func (a *Admin) CountJobsToSteer(ctx context.Context, status string, tags []string) (n int64, more bool, err error) {
+// CountJobsToSteer returns the number of jobs of a status and tags that [Admin.SteerJobs]
+// would find. It looks at a bounded number of jobs: more tells whether there may be
+// further ones.
+func (a *Admin) CountJobsToSteer(ctx context.Context, f JobFilter) (n int64, more bool, err error) {
 	type count struct {
 		Jobs int64 `db:"jobs"`
 		More bool  `db:"more"`
 	}
-	found, err := rows[count](ctx, a.db, "count jobs", "select * from posthorn.count_jobs_to_steer($1::text, $2::text, $3::text[])", a.namespace, status, list(tags))
+	found, err := rows[count](ctx, a.db, "count jobs", "select * from posthorn.count_jobs_to_steer($1::text, $2::text, $3::text[])", a.namespace, f.Status, list(f.Tags))
 	if err != nil {
 		return 0, false, err
 	}
@@ -64,14 +66,14 @@ func (a *Admin) CountJobsToSteer(ctx context.Context, status string, tags []stri
 // SteerJobs retries, cancels or deletes the next jobs of a status and tags with numbers
 // from after to last. It returns the number after which the next call goes on, 0 at the
 // end. Jobs whose status has changed meanwhile are left alone.
-func (a *Admin) SteerJobs(ctx context.Context, action, status string, tags []string, after, last int64, reason string) (next int64, err error) {
+func (a *Admin) SteerJobs(ctx context.Context, action string, f JobFilter, after, last int64, reason string) (next int64, err error) {
 	type part struct {
 		Next *int64 `db:"next"`
 		Jobs int64  `db:"jobs"`
 	}
-	_, err = a.recorded(ctx, noStream, entry{action + "-jobs", status, map[string]any{"tags": tags}}, func(db DB) (int64, error) {
+	_, err = a.recorded(ctx, noStream, entry{action + "-jobs", f.Status, map[string]any{"tags": f.Tags}}, func(db DB) (int64, error) {
 		found, err := rows[part](ctx, db, action+" jobs", "select * from posthorn.steer_jobs($1::text, $2::text, $3::text, $4::text[], $5::bigint, $6::bigint, $7::text)",
-			a.namespace, action, status, list(tags), after, last, pg.Optional(pg.Storable(reason)))
+			a.namespace, action, f.Status, list(f.Tags), after, last, pg.Optional(pg.Storable(reason)))
 		if err != nil {
 			return 0, err
 		}

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"testing"
 
+	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/internal/testworld"
 )
 
@@ -17,7 +18,7 @@ func TestSteerJobs(t *testing.T) {
 	steer := func(action, status, tag string, last int64) {
 		t.Helper()
 		for after := int64(0); ; {
-			next, err := w.Admin().SteerJobs(t.Context(), action, status, []string{tag}, after, last, "test")
+			next, err := w.Admin().SteerJobs(t.Context(), action, admin.JobFilter{Status: status, Tags: []string{tag}}, after, last, "test")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +79,7 @@ func TestCountJobsToSteer(t *testing.T) {
 		{"PROCESSING", []string{"b"}, 0},
 		{"FAILED", nil, 0},
 	} {
-		n, more, err := w.Admin().CountJobsToSteer(t.Context(), c.status, c.tags)
+		n, more, err := w.Admin().CountJobsToSteer(t.Context(), admin.JobFilter{Status: c.status, Tags: c.tags})
 		if err != nil || n != c.n || more {
 			t.Errorf("%s %q: %d jobs, more: %v, %v; want %d", c.status, c.tags, n, more, err, c.n)
 		}

@@ -14,15 +14,13 @@ import (
 type listDeadLettersInput struct {
 	in.Namespace
 	in.Page
-	in.DeadLetters
+	admin.DeadLetterFilter
 }
 
 // chosen selects the dead letters of an action.
 type chosen struct {
-	All bool    `json:"all,omitempty" doc:"Selects all dead letters. Needed if no other field selects some"`
-	IDs []int64 `json:"ids,omitempty" doc:"The ids of dead letters"`
-	in.DeadLetters
-	Limit int `json:"limit,omitempty" minimum:"1" doc:"The largest number of dead letters, oldest first"`
+	All bool `json:"all,omitempty" doc:"Selects all dead letters. Needed if no other field selects some"`
+	admin.DeadLetterFilter
 }
 
 type chosenInput struct {
@@ -114,17 +112,9 @@ func (s *Server) redriveEdited(ctx context.Context, c caller, input *redriveEdit
 	return &bodyOf[redriven]{redriven{event}}, err
 }
 
-func deadLetterFilter(f in.DeadLetters) admin.DeadLetterFilter {
-	return admin.DeadLetterFilter{
-		Group: f.Group, EventID: f.Event, Type: f.Type, Subscription: f.Subscription, Reason: f.Reason, Cause: f.Cause, Error: f.Error,
-		FailedAfter: f.FailedAfter, FailedBefore: f.FailedBefore,
-		Key: f.Key, UpTo: f.UpTo, Discarded: f.Discarded,
-	}
-}
-
 func (s *Server) listDeadLetters(ctx context.Context, c caller, input *listDeadLettersInput) (*listOf[admin.DeadLetter], error) {
-	filter := deadLetterFilter(input.DeadLetters)
-	filter.Limit = input.Limit
+	filter := input.DeadLetterFilter
+	filter.Limit = input.Page.Limit
 	var err error
 	if filter.After, err = readCursor("dead-letters", input.Cursor); err != nil {
 		return nil, err
@@ -134,7 +124,7 @@ func (s *Server) listDeadLetters(ctx context.Context, c caller, input *listDeadL
 		return nil, err
 	}
 	next := ""
-	if len(found) == input.Limit {
+	if len(found) == filter.Limit {
 		next = writeCursor("dead-letters", found[len(found)-1].ID)
 	}
 	return page(found, next), nil
@@ -172,7 +162,7 @@ func errNoDeadLetter(id int64) error {
 }
 
 func (s *Server) changeDeadLetters(ctx context.Context, c caller, selected chosen, do deadLetterAction) (*countOutput, error) {
-	if !selected.All && reflect.DeepEqual(selected, chosen{Limit: selected.Limit}) {
+	if !selected.All && reflect.DeepEqual(selected.DeadLetterFilter, admin.DeadLetterFilter{Limit: selected.Limit}) {
 		return nil, badRequest("the body selects no dead letters", `Name some, or send {"all": true}.`)
 	}
 	if selected.Group != "" { // without dead letters, the action would not notice that the group does not exist
@@ -180,11 +170,9 @@ func (s *Server) changeDeadLetters(ctx context.Context, c caller, selected chose
 			return nil, err
 		}
 	}
-	filter := deadLetterFilter(selected.DeadLetters)
-	filter.IDs, filter.Limit = selected.IDs, selected.Limit
 	var output countOutput
 	var err error
-	output.Body.Count, err = do(s.admin(c), ctx, filter)
+	output.Body.Count, err = do(s.admin(c), ctx, selected.DeadLetterFilter)
 	s.waits.wakeAll()
 	return &output, err
 }

@@ -93,12 +93,17 @@ func splitTags(text string) ([]string, error) {
 		return nil, badRequest("tags is missing", "Give at least one tag; separate several by commas.")
 	}
 	tags := strings.Split(text, ",")
+	return tags, cleanTags(tags)
+}
+
+// cleanTags removes spaces around tags. It fails for an empty one.
+func cleanTags(tags []string) error {
 	for i := range tags {
 		if tags[i] = strings.TrimSpace(tags[i]); tags[i] == "" {
-			return nil, badRequest("tags has an empty tag", "Separate tags by single commas.")
+			return badRequest("tags has an empty tag", "Separate tags by single commas.")
 		}
 	}
-	return tags, nil
+	return nil
 }
 
 func joinTags(tags []string) string { return strings.Join(tags, ",") }

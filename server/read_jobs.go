@@ -103,11 +103,7 @@ func (s *Server) getJob(ctx context.Context, c caller, input *getJobInput) (*bod
 
 type listJobsInput struct {
 	in.Namespace
-	Status  string `query:"status" enum:"PENDING,PROCESSING,COMPLETED,FAILED,CANCELLED"`
-	Tags    string `query:"tags" doc:"Separated by commas; the job has any of them"`
-	Stalled string `query:"stalled" enum:"true,false" doc:"true: only jobs whose worker has sent no report and no heartbeat for 30 seconds; false: only others"`
-	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"20"`
-	Offset  int64  `query:"offset" minimum:"0" maximum:"1000000000" default:"0"`
+	admin.JobFilter
 }
 
 // listedJobView is a job in a list.
@@ -133,16 +129,9 @@ type listJobsOutput struct {
 }
 
 func (s *Server) listJobs(ctx context.Context, c caller, input *listJobsInput) (*listJobsOutput, error) {
-	filter := admin.JobFilter{Status: input.Status, Limit: input.Limit, Offset: input.Offset}
-	if input.Tags != "" {
-		var err error
-		if filter.Tags, err = splitTags(input.Tags); err != nil {
-			return nil, err
-		}
-	}
-	if input.Stalled != "" {
-		stalled := input.Stalled == "true"
-		filter.Stalled = &stalled
+	filter := input.JobFilter
+	if err := cleanTags(filter.Tags); err != nil {
+		return nil, err
 	}
 	jobs, err := s.admin(c).Jobs(ctx, filter)
 	if err != nil {

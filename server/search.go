@@ -2,15 +2,14 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -22,15 +21,8 @@ const (
 type searchInput struct {
 	in.Namespace
 	in.Page
-	Type    []string  `query:"type" doc:"Patterns, any of which must match: order.* or order.>"`
-	Stream  []string  `query:"stream" doc:"Names or patterns of streams, any of which must match"`
-	Key     string    `query:"key"`
-	Tag     []string  `query:"tag" doc:"Tags, all of which the event must have"`
-	Payload string    `query:"payload" doc:"JSON that the payload must contain. Events of confidential streams do not match" example:"{\"a\":1}"`
-	From    time.Time `query:"from" doc:"Events that were published at this time or later"`
-	Before  time.Time `query:"before" doc:"Events that were published before this time"`
-	Order   string    `query:"order" enum:"newest,oldest" default:"newest" doc:"The events that come first"`
-	Accept  string    `header:"Accept" hidden:"true"`
+	admin.EventFilter
+	Accept string `header:"Accept" hidden:"true"`
 }
 
 type pageOutput struct {
@@ -51,8 +43,10 @@ func (s *Server) searching() {
 }
 
 func (s *Server) searchEvents(ctx context.Context, c caller, input *searchInput) (*pageOutput, error) {
-	search, err := input.search()
-	if err != nil {
+	search := input.EventFilter
+	search.Limit, search.MaxLooks = input.Page.Limit, maxScanned
+	var err error
+	if search.After, err = readCursor(input.Order, input.Cursor); err != nil {
 		return nil, err
 	}
 	var events []admin.Event
@@ -70,35 +64,6 @@ func (s *Server) searchEvents(ctx context.Context, c caller, input *searchInput)
 		views[i] = viewOf(events[i])
 	}
 	return input.output(c, views, search)
-}
-
-func (i *searchInput) search() (admin.EventFilter, error) {
-	search := admin.EventFilter{From: i.From, Before: i.Before, OldestFirst: i.Order == "oldest", Limit: i.Limit, MaxLooks: maxScanned}
-	filter := map[string]any{}
-	if len(i.Type) > 0 {
-		filter["type"] = i.Type
-	}
-	if len(i.Stream) > 0 {
-		filter["stream"] = i.Stream
-	}
-	if i.Key != "" {
-		filter["key"] = i.Key
-	}
-	if len(i.Tag) > 0 {
-		filter["tags_all"] = i.Tag
-	}
-	if i.Payload != "" {
-		if !json.Valid([]byte(i.Payload)) {
-			return search, badRequest("payload is not valid JSON", `Send a document like {"a":1}, percent-encoded.`)
-		}
-		filter["payload"] = json.RawMessage(i.Payload)
-	}
-	var err error
-	if search.Filter, err = json.Marshal(filter); err != nil {
-		return search, err
-	}
-	search.After, err = readCursor(i.Order, i.Cursor)
-	return search, err
 }
 
 func (i *searchInput) output(c caller, views []eventView, search admin.EventFilter) (*pageOutput, error) {
@@ -119,18 +84,13 @@ func (i *searchInput) output(c caller, views []eventView, search admin.EventFilt
 
 // query returns the query of the next page.
 func (i *searchInput) query(cursor string) url.Values {
-	query := url.Values{"cursor": {cursor}, "limit": {strconv.Itoa(i.Limit)}, "order": {i.Order}}
-	for name, value := range map[string]string{
-		"namespace": i.Namespace.Namespace, "type": strings.Join(i.Type, ","), "stream": strings.Join(i.Stream, ","),
-		"key": i.Key, "tag": strings.Join(i.Tag, ","), "payload": i.Payload,
-	} {
-		if value != "" {
-			query.Set(name, value)
-		}
+	query := url.Values{"cursor": {cursor}, "limit": {strconv.Itoa(i.Page.Limit)}}
+	if i.Namespace.Namespace != "" {
+		query.Set("namespace", i.Namespace.Namespace)
 	}
-	for name, value := range map[string]time.Time{"from": i.From, "before": i.Before} {
-		if !value.IsZero() {
-			query.Set(name, value.Format(time.RFC3339Nano))
+	for _, f := range op.Fields(&i.EventFilter) {
+		if text := f.Text(); text != "" {
+			query.Set(f.Name, text)
 		}
 	}
 	return query

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -15,8 +16,15 @@ import (
 func newDeadLetters(a *app) *cobra.Command {
 	return parent(about{
 		use:   "dead-letters",
-		short: "Show, redrive and purge dead letters, the events that failed for good",
-	}, newDeadLettersList(a), newDeadLettersShow(a), newDeadLettersRedrive(a), newDeadLettersPurge(a))
+		short: "Show, redrive, discard and purge dead letters, the events that failed for good",
+	},
+		newDeadLettersList(a),
+		newDeadLettersShow(a),
+		newDeadLettersRedrive(a),
+		newDeadLettersDiscard(a),
+		newDeadLettersRecover(a),
+		newDeadLettersPurge(a),
+	)
 }
 
 func newDeadLettersList(a *app) *cobra.Command {
@@ -25,6 +33,7 @@ func newDeadLettersList(a *app) *cobra.Command {
 		about: about{
 			use:   "list",
 			short: "List dead letters, oldest first",
+			long:  "List dead letters, oldest first.\n\n" + timeHelp,
 			example: `  posthorn dead-letters list
   posthorn dead-letters list --group billing --type order.placed --limit 10
   posthorn dead-letters list --json`,
@@ -38,19 +47,10 @@ func newDeadLettersList(a *app) *cobra.Command {
 			return []any{d.ID, d.Group, d.EventID, d.Type, d.Attempts, d.FailedAt, d.Reason, shorten(d.Error, 60)}
 		}},
 	}.build(a)
-	addDeadLetterFlags(cmd, &f)
+	addFlags(cmd.Flags(), &f)
 	limitVar(cmd.Flags(), &f.Limit, 100, mostListed, "list so many")
 	numberVar(cmd.Flags(), &f.Offset, "offset", 0, 0, mostInSQL, "after so many")
 	return cmd
-}
-
-// addDeadLetterFlags adds the flags that select dead letters.
-func addDeadLetterFlags(cmd *cobra.Command, f *admin.DeadLetterFilter) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.Group, "group", "", "only of this group (default: all groups of the namespace)")
-	flags.Int64SliceVar(&f.IDs, "id", nil, "only these, by their ids")
-	flags.StringVar(&f.Type, "type", "", "only of events of this type")
-	flags.StringVar(&f.Error, "error", "", "only with this text in the error")
 }
 
 // collect reads an iterator up to its end or its first error.
@@ -89,6 +89,34 @@ attempts.`,
 	}.build(a)
 }
 
+func newDeadLettersDiscard(a *app) *cobra.Command {
+	return bulkCommand{
+		about: about{
+			use:   "discard",
+			short: "Discard dead letters: they are neither listed nor counted any more",
+			long: `Discard dead letters: they are neither listed nor counted any more. They are
+deleted after the retention of events, unless posthorn dead-letters recover takes
+the mark away before.`,
+			example: `  posthorn dead-letters discard --group billing --type order.placed
+  posthorn dead-letters discard --failed-before -24h`,
+		},
+		question: "discard %d dead letters", keeps: true,
+		do: (*admin.Admin).Discard, sentence: "discarded %d dead letters", result: "discarded",
+	}.build(a)
+}
+
+func newDeadLettersRecover(a *app) *cobra.Command {
+	return bulkCommand{
+		about: about{
+			use:     "recover",
+			short:   "Recover discarded dead letters",
+			example: "  posthorn dead-letters recover --group billing",
+		},
+		question: "recover %d dead letters", keeps: true, discarded: true,
+		do: (*admin.Admin).Recover, sentence: "recovered %d dead letters", result: "recovered",
+	}.build(a)
+}
+
 func newDeadLettersPurge(a *app) *cobra.Command {
 	return bulkCommand{
 		about: about{
@@ -105,11 +133,12 @@ func newDeadLettersPurge(a *app) *cobra.Command {
 // bulkCommand is a command that does something to all selected dead letters.
 type bulkCommand struct {
 	about
-	question string // with the number of dead letters, like the sentence
-	keeps    bool   // it deletes nothing
-	do       func(*admin.Admin, context.Context, admin.DeadLetterFilter) (int64, error)
-	sentence string
-	result   string // the name of the number in JSON
+	question  string // with the number of dead letters, like the sentence
+	keeps     bool   // it deletes nothing
+	discarded bool   // it is about discarded dead letters
+	do        func(*admin.Admin, context.Context, admin.DeadLetterFilter) (int64, error)
+	sentence  string
+	result    string // the name of the number in JSON
 }
 
 func (b bulkCommand) build(a *app) *cobra.Command {
@@ -119,8 +148,8 @@ func (b bulkCommand) build(a *app) *cobra.Command {
 		about: b.about,
 		json:  true,
 		prepare: func(*cobra.Command, []string) error {
-			if !all && f.Group == "" && len(f.IDs) == 0 && f.Type == "" && f.Error == "" {
-				return usageError{errors.New("which dead letters?"), "select them with --id, --type, --error, --group or --all"}
+			if !all && reflect.DeepEqual(f, admin.DeadLetterFilter{}) {
+				return usageError{errors.New("which dead letters?"), "select them with --id, --type, --error, --group, another filter or --all"}
 			}
 			return nil
 		},
@@ -128,7 +157,9 @@ func (b bulkCommand) build(a *app) *cobra.Command {
 			if b.keeps && !all && len(f.IDs) > 0 {
 				return "", nil
 			}
-			n, err := adm.CountDeadLetters(ctx, f)
+			counted := f
+			counted.Discarded = f.Discarded || b.discarded
+			n, err := adm.CountDeadLetters(ctx, counted)
 			return fmt.Sprintf(b.question, n), err
 		},
 		goesOn: func() bool { return b.keeps && !all },
@@ -137,7 +168,7 @@ func (b bulkCommand) build(a *app) *cobra.Command {
 			return result{fmt.Sprintf(b.sentence, n), map[string]int64{b.result: n}}, err
 		},
 	}.build(a)
-	addDeadLetterFlags(cmd, &f)
+	addFlags(cmd.Flags(), &f)
 	cmd.Flags().BoolVar(&all, "all", false, "all dead letters of the namespace")
 	return cmd
 }

@@ -50,18 +50,12 @@ A job is stalled when it has had no heartbeat of its worker for 30 seconds.`,
 	}.command()
 	f := admin.JobFilter{NewestFirst: true}
 	flags := cmd.Flags()
-	flags.StringVar(&f.Status, "status", "", "only pending, processing, completed, failed or cancelled jobs")
-	flags.StringArrayVar(&f.Tags, "tag", nil, "only jobs with this tag; repeated: with any of the tags")
-	stalled := flags.Bool("stalled", false, "only jobs whose workers send no heartbeats")
+	addFlags(flags, &f)
 	limitVar(flags, &f.Limit, 20, mostJobs, "list so many")
 	watch := flags.Bool("watch", false, "list again every second, until interrupted")
 	asJSON := jsonFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("watch", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		f.Status = strings.ToUpper(f.Status)
-		if *stalled {
-			f.Stalled = stalled
-		}
 		return a.withAdmin(cmd.Context(), func(adm *admin.Admin) error {
 			if *watch {
 				return watchJobs(cmd.Context(), adm, cmd.OutOrStdout(), f)

@@ -93,6 +93,7 @@ func newRoot(a *app) *cobra.Command {
 		newMigrate(a),
 		newPublish(a),
 		newTail(a),
+		newSearch(a),
 		newGroups(a),
 		newProjections(a),
 		newRelay(a),

@@ -139,14 +139,13 @@ func TestListJobs(t *testing.T) {
 		ctx := t.Context()
 		ids := must(pg.EnqueueMany(ctx, db, ns, []pg.NewJob{{Title: "a", Tags: []string{"x"}}, {Title: "b", Tags: []string{"y"}}, {Title: "c", Tags: []string{"x", "y"}}}))(t)
 		check(t, admin.New(db, ns).CancelJob(ctx, ids[0], "not needed"))
-		no := false
 		for _, c := range []struct {
 			filter admin.JobFilter
 			want   []int64
 		}{
 			{admin.JobFilter{}, ids},
 			{admin.JobFilter{NewestFirst: true, Limit: 1, Offset: 1}, ids[1:2]},
-			{admin.JobFilter{Tags: []string{"x"}, Status: "PENDING", Stalled: &no}, ids[2:]},
+			{admin.JobFilter{Tags: []string{"x"}, Status: "PENDING", Stalled: "false"}, ids[2:]},
 		} {
 			var got []int64
 			for _, j := range must(admin.New(db, ns).Jobs(ctx, c.filter))(t) {

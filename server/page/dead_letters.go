@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 // deadLetterFields are the parameters that say which dead letters are meant.
-var deadLetterFields = []string{"group", "subscription", "unsubscribed", "reason", "cause", "error", "type", "key", "from", "before"}
+var deadLetterFields = op.Forms(&admin.DeadLetterFilter{})
 
 // bulkPart is the number of dead letters that one transaction of an action touches.
 const bulkPart = 1000
@@ -44,18 +45,8 @@ func (p *Pages) deadLetters() {
 
 // deadLetterFilter reads the parameters of a filter.
 func deadLetterFilter(filter url.Values, discarded bool) (admin.DeadLetterFilter, error) {
-	r := &Request{values: filter}
-	f := admin.DeadLetterFilter{
-		Group: r.Value("group"), Subscription: r.Value("subscription"), Unsubscribed: r.Value("unsubscribed") == "true",
-		Reason: r.Value("reason"), Cause: r.Value("cause"), Error: r.Value("error"),
-		Type: r.Value("type"), Key: r.Value("key"), Discarded: discarded,
-	}
-	var err error
-	if f.FailedAfter, err = r.Time("from"); err != nil {
-		return f, err
-	}
-	f.FailedBefore, err = r.Time("before")
-	return f, err
+	f := admin.DeadLetterFilter{Discarded: discarded}
+	return f, (&Request{values: filter}).Fill(&f)
 }
 
 // reasonFilter has the parameters that select exactly the dead letters of one row.

@@ -2,10 +2,10 @@ package page
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func (p *Pages) events() {
@@ -22,7 +22,7 @@ const (
 )
 
 // eventFields are the parameters of a search.
-var eventFields = []string{"type", "stream", "key", "tag", "payload", "from", "before"}
+var eventFields = op.Forms(&admin.EventFilter{})
 
 // eventsPage is the list of events as its template shows it.
 type eventsPage struct {
@@ -66,27 +66,5 @@ func eventFilter(r *Request) (f admin.EventFilter, err error) {
 	if f.After, err = r.optionalNumber("after"); err != nil {
 		return f, err
 	}
-	if f.From, err = r.Time("from"); err != nil {
-		return f, err
-	}
-	if f.Before, err = r.Time("before"); err != nil {
-		return f, err
-	}
-	filter := map[string]any{}
-	for field, name := range map[string]string{"type": "type", "stream": "stream", "tag": "tags_all"} {
-		if values := tagsOf(r.Value(field)); len(values) > 0 {
-			filter[name] = values
-		}
-	}
-	if key := r.Value("key"); key != "" {
-		filter["key"] = key
-	}
-	if payload := r.Value("payload"); payload != "" {
-		if !json.Valid([]byte(payload)) {
-			return f, invalid("the payload to search for is not valid JSON", `It is a part of the payload, such as {"order": 7}.`)
-		}
-		filter["payload"] = json.RawMessage(payload)
-	}
-	f.Filter, err = json.Marshal(filter)
-	return f, err
+	return f, r.Fill(&f)
 }

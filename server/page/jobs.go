@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 // mostCounted bounds the numbers of jobs that a page counts.
@@ -21,10 +22,14 @@ func (p *Pages) jobs() {
 		{Path: "jobs/delete", Verb: "Delete", Advice: "Deleted jobs are gone. To keep a record of them, cancel them instead."},
 	} {
 		action := strings.TrimPrefix(b.Path, "jobs/")
-		b.Name, b.Filter, b.Noun, b.Back = action+"-jobs", []string{"status", "tag"}, "job", "jobs"
+		b.Name, b.Filter, b.Noun, b.Back = action+"-jobs", op.Forms(&admin.JobFilter{}), "job", "jobs"
 		b.Match = matchJobs
 		b.Part = func(ctx context.Context, a *admin.Admin, filter url.Values, after, last int64) (int64, error) {
-			return a.SteerJobs(ctx, action, filter.Get("status"), tagsOf(filter.Get("tag")), after, last, "from the page")
+			f, err := jobFilter(filter)
+			if err != nil {
+				return 0, err
+			}
+			return a.SteerJobs(ctx, action, f, after, last, "from the page")
 		}
 		p.bulk(b)
 	}
@@ -38,7 +43,12 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	jobs, lookedTo, err := r.Admin.BrowseJobs(ctx, r.Value("status"), tagsOf(r.Value("tag")), before, pageLength+1)
+	f, err := jobFilter(r.values)
+	if err != nil {
+		return nil, err
+	}
+	f.Limit = pageLength + 1
+	jobs, lookedTo, err := r.Admin.BrowseJobs(ctx, f, before)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +69,11 @@ func (p *Pages) listJobs(ctx context.Context, r *Request) (*View, error) {
 	}{jobs, counts, jobStates, mostCounted, more}}, nil
 }
 
+// jobFilter reads the parameters of a filter.
+func jobFilter(filter url.Values) (f admin.JobFilter, err error) {
+	return f, (&Request{values: filter}).Fill(&f)
+}
+
 // tagsOf splits the tags of a filter at commas.
 func tagsOf(text string) []string {
 	var tags []string
@@ -71,15 +86,18 @@ func tagsOf(text string) []string {
 }
 
 func matchJobs(ctx context.Context, r *Request, filter url.Values) (m matched, err error) {
-	status := filter.Get("status")
-	if status != admin.JobPending && status != admin.JobProcessing && status != admin.JobFailed {
+	f, err := jobFilter(filter)
+	if err != nil {
+		return m, err
+	}
+	if f.Status != admin.JobPending && f.Status != admin.JobProcessing && f.Status != admin.JobFailed {
 		return m, invalid("choose a status first", "Jobs that are PENDING, PROCESSING or FAILED can be changed.")
 	}
-	newest, _, err := r.Admin.BrowseJobs(ctx, "", nil, 0, 1)
+	newest, _, err := r.Admin.BrowseJobs(ctx, admin.JobFilter{Limit: 1}, 0)
 	if err != nil || len(newest) == 0 {
 		return m, err
 	}
 	m.Last = newest[0].ID
-	m.N, m.More, err = r.Admin.CountJobsToSteer(ctx, status, tagsOf(filter.Get("tag")))
+	m.N, m.More, err = r.Admin.CountJobsToSteer(ctx, f)
 	return m, err
 }

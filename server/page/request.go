@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/posthorn/posthorn/op"
 )
 
 // mostForm bounds a form: a payload may be in it.
@@ -48,6 +50,9 @@ func (r *Request) Filter(names ...string) url.Values {
 	}
 	return filter
 }
+
+// Fill sets the fields of an input to the parameters.
+func (r *Request) Fill(in any) error { return op.Fill(in, r.Value, r.Time) }
 
 // May tells whether the caller has a scope.
 func (r *Request) May(scope string) bool { return slices.Contains(r.Scopes, scope) }

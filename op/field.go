@@ -1,0 +1,163 @@
+// Package op says once what people and programs may ask of Posthorn, so that the HTTP API,
+// the command line and the page understand the same. It knows none of them.
+package op
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/posthorn/posthorn/internal/pg"
+)
+
+// Field is a field of an input, such as a filter of package admin. Its tags say how each
+// face names it: path, query and json those of the HTTP API, flag that of the command, and
+// page that in forms of the page. doc says what it means.
+//
+//	Group string `json:"group,omitempty" query:"group" flag:"group" doc:"Default: all groups"`
+//
+// A field without the tags flag and path is for programs only. Without the tag page, forms
+// have the name that the HTTP API has; page:"-" leaves the field out of forms.
+type Field struct {
+	Name  string   // in the HTTP API
+	Flag  string   // "": the command does not have it
+	Form  string   // "": forms do not have it
+	Doc   string   // a sentence without its full stop
+	Enum  []string // all values; nil: any
+	Query bool     // it is a parameter of a query
+	Path  bool     // it names the thing that an operation is about
+	Value reflect.Value
+}
+
+// Fields returns the fields of an input, which is a pointer to a struct.
+func Fields(in any) []Field { return fieldsOf(reflect.ValueOf(in).Elem()) }
+
+func fieldsOf(v reflect.Value) []Field {
+	var all []Field
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		if field.Anonymous || field.Name == "Body" {
+			all = append(all, fieldsOf(v.Field(i))...)
+			continue
+		}
+		tag := field.Tag.Get
+		body, _, _ := strings.Cut(tag("json"), ",")
+		f := Field{
+			Name: first(tag("path"), tag("query"), body), Flag: tag("flag"), Form: tag("page"), Doc: tag("doc"),
+			Query: tag("query") != "", Path: tag("path") != "", Value: v.Field(i),
+		}
+		if f.Name == "" || f.Name == "-" || tag("query") == "namespace" { // each face has its own namespace
+			continue
+		}
+		if enum := tag("enum"); enum != "" {
+			f.Enum = strings.Split(enum, ",")
+		}
+		switch {
+		case f.Form == "-" || f.Flag == "" && !f.Path:
+			f.Form = ""
+		case f.Form == "":
+			f.Form = f.Name
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// Forms returns the names that forms have for the fields of an input.
+func Forms(in any) []string {
+	var names []string
+	for _, f := range Fields(in) {
+		if f.Form != "" {
+			names = append(names, f.Form)
+		}
+	}
+	return names
+}
+
+// Fill sets the fields of an input to the values of a form; "" leaves a field as it is.
+// readTime reads a time as the form has it.
+func Fill(in any, value func(form string) string, readTime func(form string) (time.Time, error)) error {
+	for _, f := range Fields(in) {
+		if f.Form == "" || value(f.Form) == "" {
+			continue
+		}
+		if t, ok := f.Value.Addr().Interface().(*time.Time); ok {
+			var err error
+			if *t, err = readTime(f.Form); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := f.Set(value(f.Form)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Set sets the field to a text, as an argument or a form has it. Commas separate the values
+// of a list.
+func (f Field) Set(text string) error {
+	var err error
+	switch p := f.Value.Addr().Interface().(type) {
+	case *string:
+		*p = text
+	case *bool:
+		*p = text == "true"
+	case *int64:
+		if *p, err = strconv.ParseInt(strings.TrimSpace(text), 10, 64); err != nil || *p < 1 {
+			return pg.Invalid(f.Name+" is not a number: "+text, "Give a whole number from 1 on.")
+		}
+	case *[]int64:
+		for number := range strings.SplitSeq(text, ",") {
+			one := Field{Name: f.Name, Value: reflect.New(reflect.TypeFor[int64]()).Elem()}
+			if err := one.Set(number); err != nil {
+				return err
+			}
+			*p = append(*p, one.Value.Int())
+		}
+	case *[]string:
+		for word := range strings.SplitSeq(text, ",") {
+			if word = strings.TrimSpace(word); word != "" {
+				*p = append(*p, word)
+			}
+		}
+	case *json.RawMessage:
+		var compact bytes.Buffer // without the line ends of a form
+		if json.Compact(&compact, []byte(text)) != nil {
+			return pg.Invalid("the "+f.Name+" is not valid JSON", "Correct it; nothing was done.")
+		}
+		*p = compact.Bytes()
+	default:
+		panic(fmt.Sprintf("no text sets %s, which is a %s", f.Name, f.Value.Type()))
+	}
+	return nil
+}
+
+// Text returns the value of the field as a query has it, "" if it is not set.
+func (f Field) Text() string {
+	if f.Value.IsZero() {
+		return ""
+	}
+	switch v := f.Value.Interface().(type) {
+	case time.Time:
+		return v.Format(time.RFC3339Nano)
+	case []string:
+		return strings.Join(v, ",")
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+func first(texts ...string) string {
+	for _, text := range texts {
+		if text != "" {
+			return text
+		}
+	}
+	return ""
+}

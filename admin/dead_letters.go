@@ -64,8 +64,8 @@ type DeadLetterFilter struct {
 	UpTo         int64     `json:"upto,omitempty" query:"upto" flag:"upto" page:"-" minimum:"1" doc:"Only dead letters with this id or a lower one"`
 	Discarded    bool      `json:"discarded,omitempty" query:"discarded" flag:"discarded" page:"-" doc:"true: only discarded dead letters. Default: only others"`
 	After        int64     `json:"after,omitempty" flag:"after" page:"-" minimum:"1" doc:"Only dead letters with higher ids"`
-	Limit        int       `json:"limit,omitempty" minimum:"1" doc:"The largest number of dead letters, oldest first"`
-	Offset       int       `json:"offset,omitempty" minimum:"0" doc:"Without so many at the beginning"`
+	Limit        int       `json:"limit,omitempty" page:"-" minimum:"1" doc:"The largest number of dead letters, oldest first"`
+	Offset       int       `json:"offset,omitempty" page:"-" minimum:"0" doc:"Without so many at the beginning"`
 }
 
 // deadLetterDocument is a filter as SQL functions read it. They take the group as an

@@ -71,7 +71,7 @@ type JobFilter struct {
 	Tags   []string `query:"tags" flag:"tag" page:"tag" doc:"Only jobs that have any of these tags"`
 	// The page lists jobs by their numbers, and marks those that are stalled.
 	Stalled string `query:"stalled" flag:"stalled" page:"-" enum:"true,false" doc:"true: only jobs whose worker has sent no report and no heartbeat for 30 seconds; false: only others"`
-	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"20" doc:"The length of a page"`
+	Limit   int    `query:"limit" page:"-" minimum:"1" maximum:"1000" default:"20" doc:"The length of a page"`
 	Offset  int64  `query:"offset" flag:"offset" page:"-" minimum:"0" maximum:"1000000000" default:"0" doc:"How many jobs are before the page"`
 
 	NewestFirst bool // Default: oldest first

@@ -1,5 +1,3 @@
-// Package op says once what people and programs may ask of Posthorn, so that the HTTP API,
-// the command line and the page understand the same. It knows none of them.
 package op
 
 import (
@@ -20,8 +18,8 @@ import (
 //
 //	Group string `json:"group,omitempty" query:"group" flag:"group" doc:"Default: all groups"`
 //
-// A field without the tags flag and path is for programs only. Without the tag page, forms
-// have the name that the HTTP API has; page:"-" leaves the field out of forms.
+// Without the tag page, forms have the name that the HTTP API has; page:"-" leaves the field
+// out of forms. A field that names the thing of an operation is an argument of its command.
 type Field struct {
 	Name  string   // in the HTTP API
 	Flag  string   // "": the command does not have it
@@ -56,15 +54,22 @@ func fieldsOf(v reflect.Value) []Field {
 		if enum := tag("enum"); enum != "" {
 			f.Enum = strings.Split(enum, ",")
 		}
-		switch {
-		case f.Form == "-" || f.Flag == "" && !f.Path:
+		if f.Form = first(f.Form, f.Name); f.Form == "-" {
 			f.Form = ""
-		case f.Form == "":
-			f.Form = f.Name
 		}
 		all = append(all, f)
 	}
 	return all
+}
+
+// Subject returns the field that names the thing of an operation, nil if there is none.
+func Subject(in any) *Field {
+	for _, f := range Fields(in) {
+		if f.Path {
+			return &f
+		}
+	}
+	return nil
 }
 
 // Forms returns the names that forms have for the fields of an input.
@@ -125,6 +130,10 @@ func (f Field) Set(text string) error {
 			if word = strings.TrimSpace(word); word != "" {
 				*p = append(*p, word)
 			}
+		}
+	case *map[string]json.RawMessage:
+		if err := json.Unmarshal([]byte(text), p); err != nil {
+			return pg.Invalid("the "+f.Name+" is no JSON object", `It looks like {"a": 1}.`)
 		}
 	case *json.RawMessage:
 		var compact bytes.Buffer // without the line ends of a form

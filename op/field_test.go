@@ -17,15 +17,16 @@ type input struct {
 	Namespace string `query:"namespace" flag:"namespace"`
 	ID        int64  `path:"id"`
 	Body      struct {
-		Note    string          `json:"note,omitempty" flag:"note" page:"text" doc:"A note"`
-		Words   []string        `json:"words" flag:"word"`
-		Numbers []int64         `json:"numbers" flag:"number"`
-		Done    bool            `json:"done" flag:"done"`
-		At      time.Time       `json:"at" flag:"at"`
-		Kind    string          `json:"kind" flag:"kind" page:"-" enum:"a,b"`
-		Payload json.RawMessage `json:"payload" flag:"payload"`
-		Secret  string          `json:"secret"`
-		Inner   int             `json:"-"`
+		Note    string                     `json:"note,omitempty" flag:"note" page:"text" doc:"A note"`
+		Words   []string                   `json:"words" flag:"word"`
+		Numbers []int64                    `json:"numbers" flag:"number"`
+		Done    bool                       `json:"done" flag:"done"`
+		At      time.Time                  `json:"at" flag:"at"`
+		Kind    string                     `json:"kind" flag:"kind" page:"-" enum:"a,b"`
+		Payload json.RawMessage            `json:"payload" flag:"payload"`
+		Secret  string                     `json:"secret" page:"-"`
+		Object  map[string]json.RawMessage `json:"object"`
+		Inner   int                        `json:"-"`
 	}
 }
 
@@ -35,16 +36,17 @@ func TestFill(t *testing.T) {
 	var in, want input
 	form := map[string]string{
 		"namespace": "other", "id": "7", "text": "hello", "words": "a, b,", "numbers": "1,2", "done": "true", "at": "noon",
-		"kind": "a", "payload": "{\r\n\"a\": 1}", "secret": "s", "note": "by its name in JSON",
+		"kind": "a", "payload": "{\r\n\"a\": 1}", "secret": "s", "object": `{"b": 2}`, "note": "by its name in JSON",
 	}
 	noon := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	err := op.Fill(&in, func(name string) string { return form[name] }, func(string) (time.Time, error) { return noon, nil })
 	want.ID, want.Body.Note, want.Body.Words, want.Body.Numbers = 7, "hello", []string{"a", "b"}, []int64{1, 2}
+	want.Body.Object = map[string]json.RawMessage{"b": json.RawMessage("2")}
 	want.Body.Done, want.Body.At, want.Body.Payload = true, noon, json.RawMessage(`{"a":1}`)
 	if diff := cmp.Diff(want, in); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	for name, text := range map[string]string{"id": "0", "numbers": "1,x", "payload": "{"} {
+	for name, text := range map[string]string{"id": "0", "numbers": "1,x", "payload": "{", "object": "[]"} {
 		err := op.Fill(&in, func(n string) string { return map[string]string{name: text}[n] }, nil)
 		if !errors.Is(err, posthorn.ErrInvalid) || posthorn.Hint(err) == "" {
 			t.Errorf("%s %s: %v", name, text, err)

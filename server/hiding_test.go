@@ -45,6 +45,7 @@ var unseen = map[string][]map[string]string{
 	"webhooks":      {{"name": "xq7hook"}, {"name": "xq7disabled"}},
 	"schedules":     {{"name": "xq7schedule"}},
 	"projections":   {{"name": "xq7relay"}},
+	"relays":        {{"name": "xq7relay"}},
 	"namespaces":    nil, // they are of no stream
 	"nodes":         nil,
 	"jobs":          nil,

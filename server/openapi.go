@@ -47,6 +47,7 @@ var documentTags = []*huma.Tag{
 	{Name: "jobs", Description: "Units of work, each for one worker."},
 	{Name: "schedules", Description: "Cron expressions that publish events."},
 	{Name: "projections", Description: "Tables that are computed from the log."},
+	{Name: "relays", Description: "Write the log to brokers."},
 	{Name: "streams", Description: "Named parts of the log, and their policies."},
 	{Name: "nodes", Description: "Processes that are registered."},
 	{Name: "namespaces", Description: "Separate logs in one database, such as one for each tenant."},

@@ -157,10 +157,8 @@ func (s *Server) routes() {
 	s.subscriptions()
 	s.deadLetters()
 	s.webhooks()
-	s.schedules()
-	s.nodes()
-	s.projections()
 	s.streams()
+	s.operations()
 	s.jobs()
 	s.servePage()
 }

@@ -2,6 +2,8 @@ package server
 
 import (
 	"fmt"
+	"html"
+	"maps"
 	"net/url"
 	"regexp"
 	"strings"
@@ -146,6 +148,50 @@ func TestSchedulePages(t *testing.T) {
 	s.await(t, "its event is there", "select exists (select from posthorn.events where type = 'report.due')")
 	b.post(page, "/ui/default/schedule/pause", url.Values{"name": {"night<b>ly</b>"}, "back": {back}}).wantPage(t, 200, "paused", "Resume")
 	b.get("/ui/default/schedule?name=none").wantPage(t, 404, "none")
+}
+
+// A form makes a schedule and changes it, and a question comes before its end.
+func TestScheduleForms(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	b.get("/ui/default/schedules").wantPage(t, 200, "Make a schedule…")
+	page := b.get("/ui/default/schedule/put").wantPage(t, 200, `name="name"`, `name="cron_expression"`, `<textarea id="f-payload"`, "<option>once</option>")
+	fields := url.Values{
+		"name": {"nightly"}, "cron_expression": {"0 7 * * *"}, "event_type": {"report.due"}, "payload": {`{"a": "<b>"}`}, "metadata": {`{"m": 1}`},
+		"catch_up": {"all"}, "timezone": {"Europe/Berlin"}, "key": {"k"},
+	}
+	page = b.post(page, "/ui/default/schedule/put", fields).wantPage(t, 200, "Schedule nightly is active.", "Europe/Berlin", "key <bdi>k")
+	page.wantNone(t, "<b>")
+	change := regexp.MustCompile(`href="(/ui/default/schedule/put[^"]*)"`).FindStringSubmatch(page.body)
+	if change == nil {
+		t.Fatal("the page has no link to change the schedule")
+	}
+	b.get(html.UnescapeString(change[1])).wantPage(t, 200, `value="0 7 * * *"`, `value="Europe/Berlin"`, "<option selected>all</option>", `{&#34;a&#34;: &#34;&lt;b&gt;&#34;}`)
+	s.await(t, "it is there", `select exists (select from posthorn.schedules where name = 'nightly' and payload->>'a' = '<b>' and metadata->>'m' = '1' and catch_up = 'all')`)
+	for name, wrong := range map[string]string{"payload": "{", "metadata": "[]", "cron_expression": "61 * * * *"} {
+		bad := maps.Clone(fields)
+		bad[name] = []string{wrong}
+		b.post(page, "/ui/default/schedule/put", bad).wantPage(t, 400, "")
+	}
+	ask := b.get("/ui/default/schedule/delete?name=nightly").wantPage(t, 200, "Delete schedule nightly (0 7 * * *, report.due)?")
+	b.post(ask, "/ui/default/schedule/delete", url.Values{"name": {"nightly"}}).wantPage(t, 200, "Deleted schedule nightly.", "There is no schedule.")
+	b.get("/ui/default/schedule/delete?name=nightly").wantPage(t, 404, "nightly")
+	b.post(ask, "/ui/default/schedule/delete", url.Values{"name": {"nightly"}}).wantPage(t, 404, "nightly")
+}
+
+// The replacement of a projection is given up.
+func TestAbandonReplacement(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.exec(t, "select posthorn.define_projection('default', 'totals')")
+	s.exec(t, "select posthorn.begin_replacement('default', 'totals')")
+	b.get("/ui/default/projections").wantPage(t, 200, "replaces", "Give up…")
+	ask := b.get("/ui/default/projection/abandon?name=totals").wantPage(t, 200, "Give up the replacement of projection totals?")
+	b.post(ask, "/ui/default/projection/abandon", url.Values{"name": {"totals"}}).wantPage(t, 200, "The replacement of projection totals is given up.").wantNone(t, "Give up…")
+	s.call(t, "POST", "/v1/projections/totals/abandon", nil).wantProblem(t, 404, "totals")
+	s.call(t, "GET", "/v1/projections/totals", nil).want(t, 200)
 }
 
 func TestSystemPages(t *testing.T) {

@@ -43,7 +43,7 @@ func walkSchedules(p *person) {
 	p.clickIn("nightly", "nightly")
 	p.seesNone("Next times")
 	p.click("Resume")
-	p.sees("Schedule nightly goes on.", "Next times", "Europe/Berlin")
+	p.sees("Schedule nightly is resumed.", "Next times", "Europe/Berlin")
 	state("active")
 	p.recorded("run-schedule nightly 1", "pause-schedule nightly 1", "resume-schedule nightly 1")
 }
@@ -64,7 +64,7 @@ func walkNodes(p *person) {
 	p.goTo("Nodes")
 	p.seesIn("node-1", "stale")
 	p.clickIn("node-1", "Remove")
-	p.sees("Node node-1 is removed; its leases are free.", "No process has registered in this namespace.")
+	p.sees("Removed node node-1, gave back 1 leases.", "No process has registered in this namespace.")
 	p.finds("select not exists (select from posthorn.nodes)")
 	p.finds("select count(*) = 1 from posthorn.claim('default', 'billing', 'node-2')")
 	p.recorded("remove-node node-1 1")

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -54,10 +55,9 @@ func (s *Server) operatingWebhooks() {
 		method: http.MethodPost, path: "/v1/webhooks/{name}/test", id: "test-webhook", tag: "webhooks",
 		summary: "Send a test event to a webhook", scope: scopeAdmin,
 		description: "The event has the type posthorn.webhook.test, and need not match the filter. The response has its id, by which the response of the endpoint can be found among the deliveries.",
-	}, func(ctx context.Context, c caller, input *in.ByName) (output *idOutput, err error) {
-		output = &idOutput{}
-		output.Body.ID, err = s.admin(c).TestWebhook(ctx, input.Name)
-		return output, err
+	}, func(ctx context.Context, c caller, input *in.ByName) (*bodyOf[op.EventID], error) {
+		id, err := s.admin(c).TestWebhook(ctx, input.Name)
+		return &bodyOf[op.EventID]{op.EventID{ID: id}}, err
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 const projectionsRebuildLong = `Empty the tables of a projection and replay the log into them. One transaction
@@ -29,7 +30,7 @@ type rebuildFlags struct {
 
 func newProjectionsRebuild(a *app) *cobra.Command {
 	cmd := about{
-		"rebuild NAME --truncate TABLE", "Empty a projection's tables and replay the log into them", projectionsRebuildLong,
+		"rebuild NAME --truncate TABLE", op.RebuildProjection.Does, projectionsRebuildLong,
 		`  posthorn projections rebuild totals --truncate shop.totals
   posthorn projections rebuild totals --truncate totals --truncate total_lines --yes`,
 	}.command()

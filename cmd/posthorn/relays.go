@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -9,13 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
-
-// relayDetails is a relay as posthorn relays show prints it.
-type relayDetails struct {
-	admin.RelayStatus
-	Stuck []admin.StuckStream `json:"stuck"`
-}
 
 func newRelays(a *app) *cobra.Command {
 	return parent(about{
@@ -24,26 +18,20 @@ func newRelays(a *app) *cobra.Command {
 		long: `A relay writes the log to a broker; posthorn relay runs one. It is a group too:
 posthorn groups pauses, moves and deletes it, and posthorn dead-letters has the
 events that its broker refused.`,
-	}, relaysList.build(a), relaysShow.build(a))
+	},
+		list(a, op.ListRelays, relaysHelp, relayColumns),
+		show(a, op.GetRelay, relayFields, func(w io.Writer, d op.RelayDetails) error { return stuckColumns.printBelow(w, d.Stuck) }),
+	)
 }
 
-var relaysList = listCommand[admin.RelayStatus]{
-	about: about{
-		use:   "list",
-		short: "List relays, their leaders and their positions",
-		long: `List the relays of the namespace, their leaders and their positions.
-
-LAG is the number of events that the broker has not acknowledged, an estimate
+const relaysHelp = `LAG is the number of events that the broker has not acknowledged, an estimate
 beyond 10,000, and BEHIND the age of the first of them. STUCK is the number of
 streams whose events the broker refuses. ERROR is the last error of a relay that
-cannot write.`,
-		example: "  posthorn relays list --namespace shop --json",
-	},
-	list: (*admin.Admin).Relays,
-	columns: columns[admin.RelayStatus]{"relay|state|leader|since|position|lag|behind|stuck|dead|error", func(r admin.RelayStatus) []any {
-		return []any{r.Relay, relayState(r), r.Owner, r.LedSince, r.Position, r.LagEvents, roughSeconds(r.LagSeconds), r.StuckStreams, r.DeadLetters, r.Error}
-	}},
-}
+cannot write.`
+
+var relayColumns = columns[admin.RelayStatus]{"relay|state|leader|since|position|lag|behind|stuck|dead|error", func(r admin.RelayStatus) []any {
+	return []any{r.Relay, relayState(r), r.Owner, r.LedSince, r.Position, r.LagEvents, roughSeconds(r.LagSeconds), r.StuckStreams, r.DeadLetters, r.Error}
+}}
 
 func relayState(r admin.RelayStatus) string {
 	switch {
@@ -62,28 +50,11 @@ func relayState(r admin.RelayStatus) string {
 	}
 }
 
-var relaysShow = showCommand[relayDetails]{
-	about: about{
-		use:     "show NAME",
-		short:   "Show one relay: its leader, its position and its stuck streams",
-		example: "  posthorn relays show relay",
-	},
-	load: func(ctx context.Context, adm *admin.Admin, name string) (d relayDetails, err error) {
-		if d.RelayStatus, err = adm.Relay(ctx, name); err != nil {
-			return d, err
-		}
-		d.Stuck, err = adm.StuckStreams(ctx, name)
-		return d, err
-	},
-	fields: relayFields,
-	below:  func(w io.Writer, d relayDetails) error { return stuckColumns.printBelow(w, d.Stuck) },
-}
-
 var stuckColumns = columns[admin.StuckStream]{"stuck stream|events|first|published", func(s admin.StuckStream) []any {
 	return []any{s.Stream, s.Events, s.Oldest, s.Since}
 }}
 
-func relayFields(field fields, d relayDetails) {
+func relayFields(field fields, d op.RelayDetails) {
 	field("relay", d.Relay)
 	field("namespace", d.Namespace)
 	field("streams", strings.Join(d.Streams, ", "))

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func newSchedules(a *app) *cobra.Command {
@@ -17,76 +15,39 @@ func newSchedules(a *app) *cobra.Command {
 fires schedules that are due, and so does pg_cron: see posthorn migrate
 --with-pg-cron.`,
 	},
-		schedulesList.build(a),
-		schedulesShow.build(a),
+		list(a, op.ListSchedules, "", scheduleColumns),
+		show(a, op.GetSchedule, scheduleFields, nil),
 		newSchedulesAdd(a),
-		schedulesPause.build(a),
-		schedulesResume.build(a),
-		schedulesRun.build(a),
-		schedulesDelete.build(a),
+		change(a, op.PauseSchedule),
+		change(a, op.ResumeSchedule),
+		change(a, op.RunSchedule),
+		change(a, op.DeleteSchedule),
 	)
 }
 
-var schedulesList = listCommand[admin.ScheduleStatus]{
-	about: about{
-		use:     "list",
-		short:   "List schedules and their next times",
-		example: "  posthorn schedules list --namespace shop --json",
-	},
-	list: (*admin.Admin).Schedules,
-	columns: columns[admin.ScheduleStatus]{"schedule|state|cron|time zone|type|next|last", func(s admin.ScheduleStatus) []any {
-		return []any{s.Name, s.State, s.Cron, s.TimeZone, s.Type, s.NextRunAt, s.LastRunAt}
-	}},
-}
+var scheduleColumns = columns[admin.ScheduleStatus]{"schedule|state|cron|time zone|type|next|last", func(s admin.ScheduleStatus) []any {
+	return []any{s.Name, s.State, s.Cron, s.TimeZone, s.Type, s.NextRunAt, s.LastRunAt}
+}}
 
-var schedulesPause = changeCommand{
-	about: about{
-		use:     "pause NAME",
-		short:   "Stop a schedule until it is resumed",
-		example: "  posthorn schedules pause invoices",
-	},
-	do: withSentence("schedule %s is paused", (*admin.Admin).PauseSchedule),
-}
-
-var schedulesResume = changeCommand{
-	about: about{
-		use:   "resume NAME",
-		short: "Resume a paused schedule with its next time",
-		long: `Resume a paused schedule with its next time. The times that it missed meanwhile
-are skipped.`,
-		example: "  posthorn schedules resume invoices",
-	},
-	do: withSentence("schedule %s is resumed", (*admin.Admin).ResumeSchedule),
-}
-
-var schedulesRun = changeCommand{
-	about: about{
-		use:   "run NAME",
-		short: "Publish the event of a schedule now, and print its id",
-		long: `Publish the event of a schedule now, also while it is paused, and print the id of
-the event. The times of the schedule stay as they are.`,
-		example: "  posthorn schedules run invoices",
-	},
-	json: true,
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
-		id, err := adm.RunScheduleNow(ctx, args[0])
-		return idResult(id), err
-	},
-}
-
-var schedulesDelete = changeCommand{
-	about: about{
-		use:     "delete NAME",
-		short:   "Delete a schedule",
-		long:    "Delete a schedule. The events that it has published stay in the log.",
-		example: "  posthorn schedules delete invoices --yes",
-	},
-	ask: func(ctx context.Context, adm *admin.Admin, args []string) (string, error) {
-		s, err := adm.Schedule(ctx, args[0])
-		return fmt.Sprintf("delete schedule %s (%s, %s)", s.Name, s.Cron, s.Type), err
-	},
-	do: withSentence("deleted schedule %s", func(adm *admin.Admin, ctx context.Context, name string) error {
-		_, err := adm.Unschedule(ctx, name)
-		return err
-	}),
+func scheduleFields(field fields, d op.ScheduleDetails) {
+	field("schedule", d.Name)
+	field("namespace", d.Namespace)
+	field("task", d.TaskID)
+	field("state", d.State)
+	field("cron", d.Cron)
+	field("time zone", d.TimeZone)
+	field("catch up", d.CatchUp)
+	field("fired by", d.FiredBy)
+	field("last run", d.LastRunAt)
+	for _, t := range d.NextRuns {
+		field("next run", t)
+	}
+	field("last error", d.LastError)
+	field("stream", d.Stream)
+	field("type", d.Type)
+	field("key", d.Key)
+	field("payload", string(d.Payload))
+	field("metadata", string(d.Metadata))
+	field("created", d.CreatedAt)
+	field("updated", d.UpdatedAt)
 }

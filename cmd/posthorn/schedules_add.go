@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 const schedulesAddLong = `Make a schedule that publishes an event of TYPE, or with --job enqueues a job, or
@@ -40,7 +41,7 @@ type scheduleFlags struct {
 func newSchedulesAdd(a *app) *cobra.Command {
 	var f scheduleFlags
 	cmd := changeCommand{
-		about:   about{"add NAME CRON TYPE [PAYLOAD]", "Make a schedule, or change it", schedulesAddLong, schedulesAddExample},
+		about:   about{"add NAME CRON TYPE [PAYLOAD]", op.PutSchedule.Does, schedulesAddLong, schedulesAddExample},
 		json:    true,
 		prepare: f.prepare,
 		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {

@@ -2,7 +2,8 @@ package page
 
 import (
 	"context"
-	"net/http"
+
+	"github.com/posthorn/posthorn/op"
 )
 
 func (p *Pages) nodes() {
@@ -10,9 +11,5 @@ func (p *Pages) nodes() {
 		nodes, err := r.Admin.Nodes(ctx)
 		return &View{Title: "Nodes", Data: nodes}, err
 	}})
-	p.action(Action{Path: "node/remove", Do: func(ctx context.Context, r *Request) (string, string, error) {
-		id := r.Value("id")
-		err := r.Call(ctx, http.MethodDelete, "/v1/nodes/"+segment(id), nil, nil)
-		return "", "Node " + id + " is removed; its leases are free.", err
-	}})
+	p.operation(op.RemoveNode, nil)
 }

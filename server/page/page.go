@@ -1,9 +1,10 @@
 // Package page is the page for people: an overview that begins with everything that is
 // wrong, and pages for events, groups, dead letters and more, with their actions.
 //
-// The page is made of package admin, and of the HTTP API for its actions. It does not
-// know how callers are authenticated: the server is its [Door]. HTML is rendered here;
-// one small script of our own replaces the parts of a page that have changed.
+// The page is made of package admin. Its actions are operations of package op, or routes of
+// the HTTP API. It does not know how callers are authenticated: the server is its [Door].
+// HTML is rendered here; one small script of our own replaces the parts of a page that have
+// changed.
 package page
 
 import (

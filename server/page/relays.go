@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 // relays are the pages of everything that one process at a time moves between the log
@@ -41,15 +42,11 @@ func listRelays(ctx context.Context, r *Request) (*View, error) {
 }
 
 func showRelay(ctx context.Context, r *Request) (*View, error) {
-	relay, err := r.Admin.Relay(ctx, r.Value("name"))
-	if err != nil {
-		return nil, err
-	}
-	stuck, err := r.Admin.StuckStreams(ctx, relay.Relay)
+	relay, err := op.GetRelay.Call(ctx, r.Admin, &op.ByName{Name: r.Value("name")})
 	return &View{Title: "Relay " + relay.Relay, Data: struct {
-		Relay admin.RelayStatus
+		Relay op.RelayDetails
 		Stuck []admin.StuckStream
-	}{relay, stuck}}, err
+	}{relay, relay.Stuck}}, err
 }
 
 func showImport(ctx context.Context, r *Request) (*View, error) {

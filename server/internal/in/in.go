@@ -2,16 +2,13 @@
 // exported because huma ignores embedded types that are not.
 package in
 
+import "github.com/posthorn/posthorn/op"
+
 // Namespace is part of every input. Handlers use caller.namespace, which is set by it.
-type Namespace struct {
-	Namespace string `query:"namespace" maxLength:"100" doc:"The namespace. Default: that of the token, or of the server"`
-}
+type Namespace = op.Namespace
 
 // ByName is part of the inputs of operations on one resource that has a name.
-type ByName struct {
-	Namespace
-	Name string `path:"name" doc:"The name of the resource"`
-}
+type ByName = op.ByName
 
 // ByID is part of the inputs of operations on one resource that has a number.
 type ByID struct {

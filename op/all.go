@@ -1,0 +1,11 @@
+package op
+
+// All returns the operations, topic by topic.
+func All() []Any {
+	return []Any{
+		ListSchedules, GetSchedule, PutSchedule, DeleteSchedule, PauseSchedule, ResumeSchedule, RunSchedule,
+		ListNodes, RemoveNode,
+		ListProjections, GetProjection, RebuildProjection, AbandonReplacement,
+		ListRelays, GetRelay,
+	}
+}

@@ -1,0 +1,89 @@
+package op_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/internal/testgolden"
+	"github.com/posthorn/posthorn/op"
+)
+
+//go:generate go test -run ^TestReference$ . -update
+
+func TestReference(t *testing.T) {
+	t.Parallel()
+	testgolden.Check(t, "../docs/reference.md", op.Reference())
+}
+
+// Each operation has all its texts, a method in Go, a function or a view in SQL, and its
+// name in the audit log.
+func TestOperationsAreWhole(t *testing.T) {
+	t.Parallel()
+	sql, source := texts(t, "../schema/functions", ".sql"), texts(t, "../admin", ".go")
+	known := map[string]bool{}
+	for _, o := range op.All() {
+		d := o.Describe()
+		if known[d.Name] {
+			t.Errorf("%s is there twice", d.Name)
+		}
+		known[d.Name] = true
+		if d.Does == "" || strings.HasSuffix(d.Does, ".") || !strings.HasSuffix(d.More, ".") {
+			t.Errorf("%s: Does is one line without a full stop, and More has sentences: %q, %q", d.Name, d.Does, d.More)
+		}
+		if d.Scope == op.Admin != o.Changes() {
+			t.Errorf("%s: what changes something has a sentence afterwards, and needs more than %s", d.Name, d.Scope)
+		}
+		if _, ok := reflect.TypeFor[*admin.Admin]().MethodByName(d.Go); !ok {
+			t.Errorf("%s: there is no method Admin.%s", d.Name, d.Go)
+		}
+		if !regexp.MustCompile(`(function|view) posthorn\.` + d.SQL + `\b`).MatchString(sql) {
+			t.Errorf("%s: there is no posthorn.%s", d.Name, d.SQL)
+		}
+		if _, elsewhere := d.Without[op.HTTP]; o.Changes() && !elsewhere && !strings.Contains(source, `entry{"`+d.Name+`"`) {
+			t.Errorf("%s: package admin records it under another name", d.Name)
+		}
+		for _, f := range op.Fields(o.New()) {
+			if f.Doc == "" {
+				t.Errorf("%s: %s does not say what it means", d.Name, f.Name)
+			}
+		}
+	}
+}
+
+// Reasons are given for what is missing or by hand, and not for both.
+func TestReasonsAreReasons(t *testing.T) {
+	t.Parallel()
+	for _, o := range op.All() {
+		d := o.Describe()
+		for _, face := range []op.Face{op.HTTP, op.Command, op.Page} {
+			without, missing := d.Without[face]
+			byHand, written := d.ByHand[face]
+			if missing && without == "" || written && byHand == "" || missing && written {
+				t.Errorf("%s, %s: without %q, by hand %q", d.Name, face, without, byHand)
+			}
+		}
+	}
+}
+
+func texts(t *testing.T, dir, ext string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ext) || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}

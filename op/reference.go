@@ -1,0 +1,45 @@
+package op
+
+import (
+	"fmt"
+	"strings"
+)
+
+var faces = []Face{HTTP, Command, Page}
+
+// Reference is docs/reference.md: each operation and its names in Go, SQL, HTTP, on the
+// command line and on the page.
+func Reference() string {
+	var b strings.Builder
+	b.WriteString("# Operations\n\n" +
+		"Each operation, and how it is reached. `make generate` writes this page from package `op`; the\n" +
+		"[SQL reference](sql.md) and `/openapi.json` have the arguments. Protocols, such as publishing, claiming and streams,\n" +
+		"are not operations in this sense, and topics that are not listed are still written by hand.\n")
+	topic := ""
+	for _, o := range All() {
+		d := o.Describe()
+		if d.Topic.Many != topic {
+			topic = d.Topic.Many
+			fmt.Fprintf(&b, "\n## %s\n\n| operation | scope | Go | SQL | HTTP | command | page |\n|---|---|---|---|---|---|---|\n", title(topic))
+		}
+		fmt.Fprintf(&b, "| %s | %s | `Admin.%s` | `%s` | %s | %s | %s |\n", d.Does, d.Scope, d.Go, d.SQL,
+			d.reached(HTTP, d.Method+" "+d.Path), d.reached(Command, "posthorn "+d.Command), d.reached(Page, d.Page))
+	}
+	b.WriteString("\n## Where an operation is missing, and why\n\n")
+	for _, o := range All() {
+		d := o.Describe()
+		for _, face := range faces {
+			if reason := d.Without[face]; reason != "" {
+				fmt.Fprintf(&b, "- %s, %s: %s.\n", d.Name, face, reason)
+			}
+		}
+	}
+	return b.String()
+}
+
+func (a About) reached(face Face, name string) string {
+	if a.Without[face] != "" {
+		return "–"
+	}
+	return "`" + name + "`"
+}

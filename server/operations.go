@@ -1,0 +1,73 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/posthorn/posthorn/op"
+)
+
+// Routes are made of the operations of package op. Each has a line of its own, since huma
+// needs the types of inputs and results when it is compiled.
+
+func (s *Server) operations() {
+	serveAll(s, op.ListSchedules)
+	serveOne(s, op.GetSchedule)
+	serveOne(s, op.PutSchedule)
+	serveNone(s, op.DeleteSchedule)
+	serveNone(s, op.PauseSchedule)
+	serveNone(s, op.ResumeSchedule)
+	serveOne(s, op.RunSchedule)
+
+	serveAll(s, op.ListNodes)
+	serveOne(s, op.RemoveNode)
+
+	serveAll(s, op.ListProjections)
+	serveOne(s, op.GetProjection)
+	serveNone(s, op.AbandonReplacement)
+
+	serveAll(s, op.ListRelays)
+	serveOne(s, op.GetRelay)
+}
+
+// serveOne adds the route of an operation that returns one thing.
+func serveOne[In, Out any](s *Server, o op.Op[In, Out]) {
+	register(s, routeOf(o), func(ctx context.Context, c caller, in *In) (*bodyOf[Out], error) {
+		out, err := perform(ctx, s, c, o, in)
+		return &bodyOf[Out]{out}, err
+	})
+}
+
+// serveNone adds the route of an operation that returns nothing.
+func serveNone[In any](s *Server, o op.Op[In, op.None]) {
+	route := routeOf(o)
+	route.status = http.StatusNoContent
+	register(s, route, func(ctx context.Context, c caller, in *In) (*struct{}, error) {
+		_, err := perform(ctx, s, c, o, in)
+		return nil, err
+	})
+}
+
+// serveAll adds the route of an operation that returns all things of a kind.
+func serveAll[In, T any](s *Server, o op.Op[In, []T]) {
+	register(s, routeOf(o), func(ctx context.Context, c caller, in *In) (*listOf[T], error) {
+		all, err := perform(ctx, s, c, o, in)
+		return page(all, ""), err
+	})
+}
+
+func perform[In, Out any](ctx context.Context, s *Server, c caller, o op.Op[In, Out], in *In) (Out, error) {
+	out, err := o.Call(ctx, s.admin(c), in)
+	if o.Wakes {
+		s.waits.wakeAll()
+	}
+	return out, err
+}
+
+func routeOf(o op.Any) operation {
+	about := o.Describe()
+	return operation{
+		method: about.Method, path: about.Path, id: about.Name, tag: about.Topic.Many,
+		summary: about.Does, description: about.More, scope: scope(about.Scope),
+	}
+}

@@ -1,0 +1,117 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/posthorn/posthorn/op"
+)
+
+// operation adds the action of an operation of package op. If the operation asks, or has
+// fields beside the name of a thing, there is a page before. To returns the link of the page
+// to go to then; without it that is the page with the form.
+func (p *Pages) operation(o op.Any, to func(r *Request) string) {
+	about := o.Describe()
+	p.action(Action{Path: about.Page, Scope: string(about.Scope), Do: func(ctx context.Context, r *Request) (string, string, error) {
+		in := o.New()
+		if err := r.Fill(in); err != nil {
+			return "", "", err
+		}
+		out, err := o.Run(ctx, r.Admin, in)
+		if err != nil {
+			return "", "", err
+		}
+		if about.Wakes {
+			p.Door.Woken()
+		}
+		next := ""
+		if to != nil {
+			next = to(r)
+		}
+		return next, sentence(o.Sentence(in, out)) + ".", nil
+	}})
+	show := formOf
+	switch {
+	case o.Asks():
+		show = askBefore
+	case len(op.Forms(o.New())) == 1:
+		return
+	}
+	p.screen(Screen{Path: about.Page, Under: about.Topic.Many, Scope: string(about.Scope), Show: func(ctx context.Context, r *Request) (*View, error) {
+		in := o.New()
+		if err := r.Fill(in); err != nil {
+			return nil, err
+		}
+		return show(ctx, r, o, in)
+	}})
+}
+
+// askBefore is the page with the question of an operation.
+func askBefore(ctx context.Context, r *Request, o op.Any, in any) (*View, error) {
+	about := o.Describe()
+	asked, err := o.Question(ctx, r.Admin, in)
+	if err != nil {
+		return nil, err
+	}
+	q := question{Sentence: sentence(asked) + "?", Advice: about.More, Action: about.Page, Label: sentence(about.Verb), BackLink: r.Link(about.Topic.Many)}
+	for _, f := range op.Fields(in) {
+		if f.Form != "" {
+			q.Fields = append(q.Fields, f.Form, r.Value(f.Form))
+		}
+	}
+	return &View{Title: q.Sentence, Template: "question.html", Data: q}, nil
+}
+
+// form is a page with the fields of an operation.
+type form struct {
+	About    op.About
+	Fields   []formField
+	BackLink string
+}
+
+type formField struct {
+	op.Field
+	Text string
+	Kind string // json, choice, time, box or text
+}
+
+// formOf is the page with the fields of an operation, filled in with the parameters.
+func formOf(_ context.Context, r *Request, o op.Any, in any) (*View, error) {
+	about := o.Describe()
+	page := form{About: about, BackLink: r.Link(about.Topic.Many)}
+	for _, f := range op.Fields(in) {
+		if f.Form != "" {
+			page.Fields = append(page.Fields, formField{f, r.Value(f.Form), kindOf(f)})
+		}
+	}
+	return &View{Title: about.Does, Template: "form.html", Data: page}, nil
+}
+
+func kindOf(f op.Field) string {
+	switch f.Value.Interface().(type) {
+	case json.RawMessage, map[string]json.RawMessage:
+		return "json"
+	case time.Time:
+		return "time"
+	case bool:
+		return "box"
+	}
+	if f.Enum != nil {
+		return "choice"
+	}
+	return "text"
+}
+
+// sentence begins a text with a capital letter.
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+// Label is the name of the field, and what it means.
+func (f formField) Label() string {
+	name := sentence(strings.ReplaceAll(f.Name, "_", " "))
+	if f.Path || f.Doc == "" {
+		return name
+	}
+	return name + ". " + f.Doc
+}

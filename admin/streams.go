@@ -55,7 +55,7 @@ type StreamPolicy struct {
 // SetStreamPolicy sets the policy of a stream. Events that were published before stay as
 // they are.
 func (a *Admin) SetStreamPolicy(ctx context.Context, stream string, p StreamPolicy) error {
-	return a.change(ctx, aStream(stream), entry{"set-stream-policy", stream, p}, "select posthorn.set_stream_policy($1::text, $2::text, $3::text, null, $4::text, $5::int)",
+	return a.change(ctx, aStream(stream).made(), entry{"set-stream-policy", stream, p}, "select posthorn.set_stream_policy($1::text, $2::text, $3::text, null, $4::text, $5::int)",
 		a.namespace, stream, p.SecurityLevel, pg.Optional(p.Keeper), pg.Optional(p.RotationDays))
 }
 

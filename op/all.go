@@ -7,5 +7,7 @@ func All() []Any {
 		ListNodes, RemoveNode,
 		ListProjections, GetProjection, RebuildProjection, AbandonReplacement,
 		ListRelays, GetRelay,
+		ListImports, GetImport, DeleteImport,
+		ListStreams, GetStream, SetStreamPolicy, RotateStreamKey, ShredStreamKeys,
 	}
 }

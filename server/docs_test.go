@@ -36,7 +36,7 @@ func docsInABrowser(t *testing.T, chromium context.Context) {
 		chromedp.Navigate(s.url+"/docs"),
 		chromedp.WaitVisible("#publish-events"),
 		chromedp.Evaluate(`document.querySelectorAll("details.op").length`, &operations),
-		chromedp.SendKeys("#search", "publish one"),
+		chromedp.SendKeys("#search", "publish one many"),
 		chromedp.WaitNotVisible("#search-events"),
 		chromedp.Evaluate(`document.querySelectorAll("details.op:not([hidden])").length`, &left),
 		chromedp.Click("#publish-events > summary"),

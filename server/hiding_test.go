@@ -46,6 +46,8 @@ var unseen = map[string][]map[string]string{
 	"schedules":     {{"name": "xq7schedule"}},
 	"projections":   {{"name": "xq7relay"}},
 	"relays":        {{"name": "xq7relay"}},
+	"imports":       {{"name": "xq7import"}},
+	"streams":       {{"name": "xq7stream"}, {"name": "xq7sealed"}},
 	"namespaces":    nil, // they are of no stream
 	"nodes":         nil,
 	"jobs":          nil,
@@ -58,7 +60,7 @@ var bodies = map[string]string{
 	"claim-events": `{}`, "define-group": `{}`, "seek-group": `{"to":"beginning"}`, "put-subscription": `{"filter":{"type":"a"}}`,
 	"redrive-dead-letters": `{"all":true}`, "purge-dead-letters": `{"all":true}`, "discard-dead-letters": `{"all":true}`, "recover-dead-letters": `{"all":true}`,
 	"redrive-edited-dead-letter": `{"payload":{}}`, "settle-lease": `{"attempt":1}`, "extend-lease": `{"attempt":1}`, "release-lease": `{"attempt":1}`,
-	"publish-events": `{"type":"a"}`, "define-namespace": `{}`,
+	"publish-events": `{"type":"a"}`, "set-stream-policy": `{"security_level":"open"}`, "define-namespace": `{}`,
 	"snooze-job": `{"worker_id":"w"}`, "change-job": `{"priority":1}`, "reset-job": `{}`, "cancel-job": `{}`, "enqueue-job": `{"title":"a","payload":{}}`,
 	"start-job": `{"worker_id":"w"}`, "heartbeat-job": `{"worker_id":"w"}`, "complete-job": `{"worker_id":"w"}`, "fail-job": `{"worker_id":"w","error_message":"e"}`,
 }

@@ -28,6 +28,15 @@ func (s *Server) operations() {
 
 	serveAll(s, op.ListRelays)
 	serveOne(s, op.GetRelay)
+
+	serveAll(s, op.ListImports)
+	serveOne(s, op.GetImport)
+	serveNone(s, op.DeleteImport)
+
+	register(s, routeOf(op.ListStreams), s.listStreams)
+	serveOne(s, op.GetStream)
+	serveNone(s, op.SetStreamPolicy)
+	serveNone(s, op.RotateStreamKey)
 }
 
 // serveOne adds the route of an operation that returns one thing.

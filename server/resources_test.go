@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -113,4 +114,47 @@ func TestNodesAndProjections(t *testing.T) {
 	equal(t, "projection", one.Projection, "totals")
 	s.call(t, "GET", "/v1/projections/none", nil).wantProblem(t, 404, "none")
 	s.call(t, "DELETE", "/v1/nodes/nobody", nil).want(t, 200)
+}
+
+func TestStreamRoutes(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	var stream struct {
+		Name          string `json:"name"`
+		SecurityLevel string `json:"security_level"`
+		Rotation      int    `json:"dek_rotation_days"`
+		Keys          []any  `json:"keys"`
+	}
+	s.call(t, "GET", "/v1/streams/patients", nil).wantProblem(t, 404, "patients")
+	s.call(t, "PUT", "/v1/streams/patients", `{"security_level": "confidential", "dek_rotation_days": 7}`).want(t, 204)
+	s.call(t, "GET", "/v1/streams/patients", nil).want(t, 200, &stream)
+	if stream.Name != "patients" || stream.SecurityLevel != "confidential" || stream.Rotation != 7 || stream.Keys == nil {
+		t.Errorf("%+v", stream)
+	}
+	s.call(t, "POST", "/v1/streams/patients/rotate", nil).want(t, 204)
+	s.call(t, "POST", "/v1/streams/none/rotate", nil).wantProblem(t, 403, "not confidential")
+	s.call(t, "PUT", "/v1/streams/patients", `{"security_level": "secret"}`).wantProblem(t, 400, "")
+	s.call(t, "POST", "/v1/streams/patients/shred", `{}`).want(t, 404)
+}
+
+func TestRelayAndImportRoutes(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, `select posthorn.define_relay('default', 'to-redis', '{"streams": ["orders"]}')`)
+	s.exec(t, `select posthorn.define_import('default', 'from-nats', 'nats://broker:4222', 'nats', '{orders}')`)
+	var relays list[admin.RelayStatus]
+	s.call(t, "GET", "/v1/relays", nil).want(t, 200, &relays)
+	equal(t, "relays", len(relays.Items), 1)
+	if body := s.call(t, "GET", "/v1/relays/to-redis", nil).want(t, 200).body; !strings.Contains(body, `"stuck":[]`) {
+		t.Error(body)
+	}
+	if body := s.call(t, "GET", "/v1/imports/from-nats", nil).want(t, 200).body; !strings.Contains(body, `"streams_at_broker":[]`) {
+		t.Error(body)
+	}
+	s.call(t, "GET", "/v1/relays/none", nil).wantProblem(t, 404, "none")
+	s.call(t, "DELETE", "/v1/imports/from-nats", nil).want(t, 204)
+	s.call(t, "DELETE", "/v1/imports/from-nats", nil).wantProblem(t, 404, "from-nats")
+	var imports list[admin.ImportStatus]
+	s.call(t, "GET", "/v1/imports", nil).want(t, 200, &imports)
+	equal(t, "imports", len(imports.Items), 0)
 }

@@ -157,7 +157,6 @@ func (s *Server) routes() {
 	s.subscriptions()
 	s.deadLetters()
 	s.webhooks()
-	s.streams()
 	s.operations()
 	s.jobs()
 	s.servePage()

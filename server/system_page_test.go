@@ -180,6 +180,30 @@ func TestScheduleForms(t *testing.T) {
 	b.post(ask, "/ui/default/schedule/delete", url.Values{"name": {"nightly"}}).wantPage(t, 404, "nightly")
 }
 
+// A form sets the policy of a stream.
+func TestStreamPolicyForm(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.exec(t, `select posthorn.publish('default', 'paid', stream => 'payroll')`)
+	b.get("/ui/default/stream?name=payroll").wantPage(t, 200, "Set its policy…")
+	page := b.get("/ui/default/stream/set?name=payroll&security_level=open").wantPage(t, 200, `value="payroll"`, "<option selected>open</option>")
+	b.post(page, "/ui/default/stream/set", url.Values{"name": {"payroll"}, "security_level": {"restricted"}}).wantPage(t, 200, "Stream payroll is restricted.")
+	b.post(page, "/ui/default/stream/set", url.Values{"name": {"payroll"}, "security_level": {"open"}, "dek_rotation_days": {"x"}}).wantPage(t, 400, "not a number")
+}
+
+// An import is deleted after a question.
+func TestDeleteImportPage(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.exec(t, `select posthorn.define_import('default', 'from-nats', 'nats://broker:4222', 'nats', '{orders}')`)
+	b.get("/ui/default/import?name=from-nats").wantPage(t, 200, "Delete…")
+	ask := b.get("/ui/default/import/delete?name=from-nats").wantPage(t, 200, "Delete import from-nats with its position", "a second time")
+	b.post(ask, "/ui/default/import/delete", url.Values{"name": {"from-nats"}}).wantPage(t, 200, "Deleted import from-nats.")
+	b.get("/ui/default/import?name=from-nats").wantPage(t, 404, "from-nats")
+}
+
 // The replacement of a projection is given up.
 func TestAbandonReplacement(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ func walkStreams(p *person) {
 	p.clickIn("patients", "patients")
 	p.sees("payloads are encrypted")
 	p.click("Rotate the key")
-	p.sees("The next message of stream patients gets a new key.")
+	p.sees("Stream patients gets a new key with its next message.")
 	p.finds("select retired_at is not null from posthorn.stream_keys")
 	p.recorded("rotate-stream-key patients 1")
 	p.goTo("Streams")

@@ -46,8 +46,8 @@ func wrap(text string, most int) string {
 	return b.String()
 }
 
-// change makes the command of an operation that changes something.
-func change(a *app, o op.Any) *cobra.Command {
+// change makes the command of an operation that changes something. With may change it.
+func change(a *app, o op.Any, with ...func(*changeCommand)) *cobra.Command {
 	in := o.New()
 	c := changeCommand{
 		about: aboutOf(o, ""), json: o.Returns(),
@@ -67,6 +67,9 @@ func change(a *app, o op.Any) *cobra.Command {
 		c.ask = func(ctx context.Context, adm *admin.Admin, _ []string) (string, error) {
 			return o.Question(ctx, adm, in)
 		}
+	}
+	for _, change := range with {
+		change(&c)
 	}
 	cmd := c.build(a)
 	addFlags(cmd.Flags(), in)

@@ -45,7 +45,7 @@ func TestOperationsHaveCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, cmd := range topic.Commands() {
-			if !known[cmd] {
+			if !known[cmd] && cmd.CommandPath() != "posthorn streams make-key" { // it makes a file on this machine
 				known[cmd] = true
 				t.Errorf("%s is no operation of package op", cmd.CommandPath())
 			}

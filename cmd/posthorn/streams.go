@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func newStreams(a *app) *cobra.Command {
@@ -20,9 +21,9 @@ confidential: restricted, and its payloads are sealed before they reach the
 database. See docs/access.md and docs/sealing.md.`,
 	},
 		newStreamsList(a),
-		streamsShow.build(a),
+		show(a, op.GetStream, streamFields, func(w io.Writer, d op.StreamDetails) error { return keyColumns.printBelow(w, d.Keys) }),
 		newStreamsSet(a),
-		streamsRotate.build(a),
+		change(a, op.RotateStreamKey),
 		newStreamsShred(a),
 		newStreamsMakeKey(),
 	)
@@ -31,12 +32,7 @@ database. See docs/access.md and docs/sealing.md.`,
 func newStreamsList(a *app) *cobra.Command {
 	var f admin.StreamFilter
 	cmd := listCommand[admin.Stream]{
-		about: about{
-			use:   "list",
-			short: "List streams, by name",
-			example: `  posthorn streams list
-  posthorn streams list --after orders --limit 20 --json`,
-		},
+		about: aboutOf(op.ListStreams, ""),
 		limit: &f.Limit,
 		list: func(adm *admin.Admin, ctx context.Context) ([]admin.Stream, error) {
 			return adm.Streams(ctx, f)
@@ -69,30 +65,7 @@ func keyAge(s admin.Stream) any {
 	return age.Round(time.Second)
 }
 
-// streamDetails is a stream as posthorn streams show prints it.
-type streamDetails struct {
-	admin.Stream
-	Keys []admin.StreamKey `json:"keys"`
-}
-
-var streamsShow = showCommand[streamDetails]{
-	about: about{
-		use:     "show STREAM",
-		short:   "Show a stream and its keys",
-		example: "  posthorn streams show patients",
-	},
-	load: func(ctx context.Context, adm *admin.Admin, name string) (d streamDetails, err error) {
-		if d.Stream, err = adm.Stream(ctx, name); err != nil {
-			return d, err
-		}
-		d.Keys, err = adm.StreamKeys(ctx, name)
-		return d, err
-	},
-	fields: streamFields,
-	below:  func(w io.Writer, d streamDetails) error { return keyColumns.printBelow(w, d.Keys) },
-}
-
-func streamFields(field fields, d streamDetails) {
+func streamFields(field fields, d op.StreamDetails) {
 	field("stream", d.Name)
 	field("level", d.SecurityLevel)
 	field("created at", d.CreatedAt)

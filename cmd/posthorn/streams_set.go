@@ -11,6 +11,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 	"github.com/posthorn/posthorn/seal/keeper"
 )
 
@@ -19,7 +20,7 @@ func newStreamsSet(a *app) *cobra.Command {
 	cmd := changeCommand{
 		about: about{
 			use:   "set STREAM --level open|restricted|confidential",
-			short: "Set who may read a stream, and whether it is encrypted",
+			short: op.SetStreamPolicy.Does,
 			long: `Set the level of a stream. Publishers obey it at once, and servers within five
 seconds. Events that were published before stay as they are: plain text stays
 plain text, and sealed payloads stay sealed, and readable with the right to read
@@ -50,24 +51,12 @@ named keeper uses that of --seal-key.`,
 	return cmd
 }
 
-var streamsRotate = changeCommand{
-	about: about{
-		use:   "rotate STREAM",
-		short: "Give a confidential stream a new key",
-		long: `Give a confidential stream a new key, which the publisher of the next message makes.
-Running publishers change to it within minutes, when they read the keys again.
-Payloads that were sealed with older keys stay readable.`,
-		example: "  posthorn streams rotate patients",
-	},
-	do: withSentence("stream %s gets a new key with its next message", (*admin.Admin).RotateStreamKey),
-}
-
 func newStreamsShred(a *app) *cobra.Command {
 	var upTo int
 	cmd := changeCommand{
 		about: about{
 			use:   "shred STREAM",
-			short: "Destroy keys of a stream: payloads sealed with them are unreadable for good",
+			short: op.ShredStreamKeys.Does,
 			long: `Destroy keys of a stream. The payloads that were sealed with them are unreadable from
 then on, in the log, in brokers, archives and backups; in processes that have a
 key in memory, within minutes. Only a backup of the keys that was made before

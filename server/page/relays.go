@@ -14,6 +14,7 @@ func (p *Pages) relays() {
 	p.screen(Screen{Path: "relays", Live: true, Show: listRelays})
 	p.screen(Screen{Path: "relay", Under: "relays", Live: true, Show: showRelay})
 	p.screen(Screen{Path: "import", Under: "relays", Live: true, Show: showImport})
+	p.operation(op.DeleteImport, func(r *Request) string { return r.Link("relays") })
 	p.screen(Screen{Path: "archive", Under: "relays", Live: true, Show: showArchive})
 	for _, verb := range []string{"pause", "resume"} {
 		p.action(Action{Path: "relay/" + verb, Do: func(ctx context.Context, r *Request) (string, string, error) {
@@ -50,15 +51,11 @@ func showRelay(ctx context.Context, r *Request) (*View, error) {
 }
 
 func showImport(ctx context.Context, r *Request) (*View, error) {
-	status, err := r.Admin.Import(ctx, r.Value("name"))
-	if err != nil {
-		return nil, err
-	}
-	streams, err := r.Admin.ImportedStreams(ctx, status.Import)
+	status, err := op.GetImport.Call(ctx, r.Admin, &op.ByName{Name: r.Value("name")})
 	return &View{Title: "Import " + status.Import, Data: struct {
-		Import  admin.ImportStatus
+		Import  op.ImportDetails
 		Streams []admin.ImportedStream
-	}{status, streams}}, err
+	}{status, status.Known}}, err
 }
 
 func showArchive(ctx context.Context, r *Request) (*View, error) {

@@ -4,15 +4,14 @@ import (
 	"context"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func (p *Pages) streams() {
 	p.screen(Screen{Path: "streams", Show: listStreams})
 	p.screen(Screen{Path: "stream", Under: "streams", Show: showStream})
-	p.action(Action{Path: "stream/rotate", Do: func(ctx context.Context, r *Request) (string, string, error) {
-		name := r.Value("name")
-		return "", "The next message of stream " + name + " gets a new key.", r.Admin.RotateStreamKey(ctx, name)
-	}})
+	p.operation(op.RotateStreamKey, nil)
+	p.operation(op.SetStreamPolicy, func(r *Request) string { return r.Link("stream", "name", r.Value("name")) })
 }
 
 func listStreams(ctx context.Context, r *Request) (*View, error) {
@@ -28,14 +27,6 @@ func listStreams(ctx context.Context, r *Request) (*View, error) {
 }
 
 func showStream(ctx context.Context, r *Request) (*View, error) {
-	name := r.Value("name")
-	stream, err := r.Admin.Stream(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	keys, err := r.Admin.StreamKeys(ctx, name)
-	return &View{Title: "Stream " + name, Data: struct {
-		Stream admin.Stream
-		Keys   []admin.StreamKey
-	}{stream, keys}}, err
+	d, err := op.GetStream.Call(ctx, r.Admin, &op.ByName{Name: r.Value("name")})
+	return &View{Title: "Stream " + d.Name, Data: d}, err
 }

@@ -116,6 +116,8 @@ begin
       when 'schedule' then exists (
         select from posthorn.scheduled_tasks t where t.namespace = check_seen.namespace and t.name = check_seen.name)
       when 'import' then exists (select from posthorn.imports i where i.namespace_id = ns and i.name = check_seen.name)
+      when 'stream' then exists (select from posthorn.stream_names s where s.namespace_id = ns and s.name = check_seen.name)
+        or exists (select from posthorn.stream_policies p where p.namespace_id = ns and p.stream_name = check_seen.name)
       else true end)
   then
     raise exception '% %', check_seen.kind, quote_literal(check_seen.name) || coalesce(' of group ' || quote_literal(check_seen.of_group), '')

@@ -23,7 +23,4 @@ type ByLease struct {
 }
 
 // Page is part of the inputs of operations that return a page of a list.
-type Page struct {
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The largest number of items on the page"`
-	Cursor string `query:"cursor" maxLength:"500" doc:"The field next of the previous page"`
-}
+type Page = op.Paging

@@ -1,0 +1,47 @@
+package op
+
+import (
+	"context"
+
+	"github.com/posthorn/posthorn/admin"
+)
+
+var imports = Topic{"imports", "import", "import"}
+
+var ListImports = listAll(About{
+	Topic: imports, SQL: "import_status",
+	Does:    "List imports, their leaders and their positions",
+	More:    "Each has its lag at the broker, and the error that stops it.",
+	Example: "posthorn imports list --namespace shop --json",
+	ByHand:  map[Face]string{Page: "relays, imports and archives are one page"},
+	Page:    "relays",
+}, (*admin.Admin).Imports)
+
+// ImportDetails is an import with its position in each stream.
+type ImportDetails struct {
+	admin.ImportStatus
+	Known []admin.ImportedStream `json:"streams_at_broker"`
+}
+
+var GetImport = getNamed(About{
+	Topic: imports, SQL: "import_stream_status",
+	Does: "Show one import: its leader, and its position in each stream",
+	More: "A position has the form of the broker.",
+}, func(a *admin.Admin, ctx context.Context, name string) (d ImportDetails, err error) {
+	if d.ImportStatus, err = a.Import(ctx, name); err != nil {
+		return d, err
+	}
+	known, err := a.ImportedStreams(ctx, name)
+	d.Known = append([]admin.ImportedStream{}, known...)
+	return d, err
+})
+
+var DeleteImport = asking(onNamed(About{
+	Topic: imports, Verb: "delete",
+	Does: "Delete an import with its position",
+	More: "The events that it published stay. Programs that run it end with an error; when one is started again, it begins " +
+		"with the first event that the broker has, and publishes all events of the broker a second time.",
+	Example: "posthorn imports delete import",
+}, (*admin.Admin).DeleteImport, "deleted import %s"), func(_ context.Context, _ *admin.Admin, in *ByName) (string, error) {
+	return "delete import " + in.Name + " with its position; when it starts again, it publishes all events of the broker once more", nil
+})

@@ -8,6 +8,7 @@ func All() []Any {
 		ListProjections, GetProjection, RebuildProjection, AbandonReplacement,
 		ListRelays, GetRelay,
 		ListImports, GetImport, DeleteImport,
+		ListArchives, GetArchive, RelistArchive,
 		ListStreams, GetStream, SetStreamPolicy, RotateStreamKey, ShredStreamKeys,
 	}
 }

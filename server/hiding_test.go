@@ -47,6 +47,7 @@ var unseen = map[string][]map[string]string{
 	"projections":   {{"name": "xq7relay"}},
 	"relays":        {{"name": "xq7relay"}},
 	"imports":       {{"name": "xq7import"}},
+	"archives":      nil, // they are of all streams
 	"streams":       {{"name": "xq7stream"}, {"name": "xq7sealed"}},
 	"namespaces":    nil, // they are of no stream
 	"nodes":         nil,

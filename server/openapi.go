@@ -49,6 +49,7 @@ var documentTags = []*huma.Tag{
 	{Name: "projections", Description: "Tables that are computed from the log."},
 	{Name: "relays", Description: "Write the log to brokers."},
 	{Name: "imports", Description: "Read brokers into the log."},
+	{Name: "archives", Description: "Keep the log in object storage."},
 	{Name: "streams", Description: "Named parts of the log, and their policies."},
 	{Name: "nodes", Description: "Processes that are registered."},
 	{Name: "namespaces", Description: "Separate logs in one database, such as one for each tenant."},

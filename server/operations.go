@@ -33,6 +33,10 @@ func (s *Server) operations() {
 	serveOne(s, op.GetImport)
 	serveNone(s, op.DeleteImport)
 
+	serveAll(s, op.ListArchives)
+	serveOne(s, op.GetArchive)
+	serveOne(s, op.RelistArchive)
+
 	register(s, routeOf(op.ListStreams), s.listStreams)
 	serveOne(s, op.GetStream)
 	serveNone(s, op.SetStreamPolicy)

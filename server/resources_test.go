@@ -137,7 +137,7 @@ func TestStreamRoutes(t *testing.T) {
 	s.call(t, "POST", "/v1/streams/patients/shred", `{}`).want(t, 404)
 }
 
-func TestRelayAndImportRoutes(t *testing.T) {
+func TestRelayImportAndArchiveRoutes(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.exec(t, `select posthorn.define_relay('default', 'to-redis', '{"streams": ["orders"]}')`)
@@ -154,6 +154,15 @@ func TestRelayAndImportRoutes(t *testing.T) {
 	s.call(t, "GET", "/v1/relays/none", nil).wantProblem(t, 404, "none")
 	s.call(t, "DELETE", "/v1/imports/from-nats", nil).want(t, 204)
 	s.call(t, "DELETE", "/v1/imports/from-nats", nil).wantProblem(t, 404, "from-nats")
+	s.exec(t, `select posthorn.define_archive('default', 'cold', 'file:///var/archive')`)
+	var archives list[admin.ArchiveStatus]
+	s.call(t, "GET", "/v1/archives", nil).want(t, 200, &archives)
+	equal(t, "archives", len(archives.Items), 1)
+	if body := s.call(t, "GET", "/v1/archives/cold", nil).want(t, 200).body; !strings.Contains(body, `"each_stream":[]`) {
+		t.Error(body)
+	}
+	s.call(t, "POST", "/v1/archives/cold/relist", nil).want(t, 200)
+	s.call(t, "POST", "/v1/archives/none/relist", nil).wantProblem(t, 404, "none")
 	var imports list[admin.ImportStatus]
 	s.call(t, "GET", "/v1/imports", nil).want(t, 200, &imports)
 	equal(t, "imports", len(imports.Items), 0)

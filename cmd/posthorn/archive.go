@@ -13,6 +13,7 @@ import (
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/archive"
+	"github.com/posthorn/posthorn/op"
 )
 
 const archiveLong = `Write the events of a namespace to object storage, until Ctrl-C: all events of the
@@ -47,7 +48,7 @@ func newArchive(a *app) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return ignoreInterrupt(cmd.Context(), a.archive(cmd, args[0], config))
 	}
-	cmd.AddCommand(archiveList.build(a), archiveShow.build(a), newArchiveVerify(a), newArchiveReplay(a), newArchiveRestore(a), archiveRelist.build(a))
+	cmd.AddCommand(list(a, op.ListArchives, archivesHelp, archiveColumns), archiveShow.build(a), newArchiveVerify(a), newArchiveReplay(a), newArchiveRestore(a), archiveRelist.build(a))
 	return cmd
 }
 
@@ -99,21 +100,12 @@ func (a *app) withStore(
 	return use(store, ph)
 }
 
-var archiveList = listCommand[admin.ArchiveStatus]{
-	about: about{
-		use:   "list",
-		short: "List archives and their positions",
-		long: `List the archives of the namespace and their positions.
+const archivesHelp = `LAG is the number of events that are not in the store yet, an estimate beyond
+10,000, and BEHIND how long the oldest of them has waited.`
 
-LAG is the number of events that are not in the store yet, an estimate beyond
-10,000, and BEHIND how long the oldest of them has waited.`,
-		example: "  posthorn archive list --namespace shop --json",
-	},
-	list: (*admin.Admin).Archives,
-	columns: columns[admin.ArchiveStatus]{"archive|location|state|lag|behind|segments|events|size", func(s admin.ArchiveStatus) []any {
-		return []any{s.Archive, s.Location, archiveState(s), s.LagEvents, roughSeconds(s.LagSeconds), s.Segments, s.Events, roughBytes(s.Size)}
-	}},
-}
+var archiveColumns = columns[admin.ArchiveStatus]{"archive|location|state|lag|behind|segments|events|size", func(s admin.ArchiveStatus) []any {
+	return []any{s.Archive, s.Location, archiveState(s), s.LagEvents, roughSeconds(s.LagSeconds), s.Segments, s.Events, roughBytes(s.Size)}
+}}
 
 func archiveState(s admin.ArchiveStatus) string {
 	switch {
@@ -142,31 +134,17 @@ func roughBytes(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", size, units[unit])
 }
 
-// archiveDetails is an archive as posthorn archive show prints it.
-type archiveDetails struct {
-	admin.ArchiveStatus
-	EachStream []admin.ArchivedStream `json:"each_stream"`
-}
-
-var archiveShow = showCommand[archiveDetails]{
-	about: about{
-		use:     "show [NAME]",
-		short:   "Show an archive, stream by stream",
-		example: "  posthorn archive show\n  posthorn archive show cold --json",
-	},
+var archiveShow = showCommand[op.ArchiveDetails]{
+	about:       aboutOf(op.GetArchive, ""),
 	defaultName: defaultArchive,
-	load: func(ctx context.Context, adm *admin.Admin, name string) (d archiveDetails, err error) {
-		if d.ArchiveStatus, err = adm.Archive(ctx, name); err != nil {
-			return d, err
-		}
-		d.EachStream, err = adm.ArchivedStreams(ctx, name)
-		return d, err
+	load: func(ctx context.Context, adm *admin.Admin, name string) (op.ArchiveDetails, error) {
+		return op.GetArchive.Call(ctx, adm, &op.ByName{Name: name})
 	},
 	fields: archiveFields,
 	below:  printArchivedStreams,
 }
 
-func archiveFields(field fields, d archiveDetails) {
+func archiveFields(field fields, d op.ArchiveDetails) {
 	field("archive", d.Archive)
 	field("location", d.Location)
 	field("state", archiveState(d.ArchiveStatus))
@@ -178,7 +156,7 @@ func archiveFields(field fields, d archiveDetails) {
 	field("last written", d.LastWrittenAt)
 }
 
-func printArchivedStreams(w io.Writer, d archiveDetails) error {
+func printArchivedStreams(w io.Writer, d op.ArchiveDetails) error {
 	if _, err := fmt.Fprintln(w); err != nil {
 		return err
 	}
@@ -194,16 +172,10 @@ var archivedColumns = columns[admin.ArchivedStream]{"stream|first|last|segments|
 }}
 
 var archiveRelist = changeCommand{
-	about: about{
-		use:   "relist [NAME]",
-		short: "Write all manifests of an archive again",
-		long: `Write all manifests of an archive again, from the records in the database: if they
-were lost, or if verify reports that they were altered. The processes that run the
-archive write them.`,
-		example: "  posthorn archive relist",
-	},
+	about: aboutOf(op.RelistArchive, ""),
 	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
-		n, err := adm.RelistArchive(ctx, append(args, defaultArchive)[0])
-		return result{sentence: fmt.Sprintf("the manifests of %d streams will be written again", n)}, err
+		in := &op.ByName{Name: append(args, defaultArchive)[0]}
+		out, err := op.RelistArchive.Call(ctx, adm, in)
+		return result{sentence: op.RelistArchive.Done(in, out)}, err
 	},
 }

@@ -15,6 +15,7 @@ func (p *Pages) relays() {
 	p.screen(Screen{Path: "relay", Under: "relays", Live: true, Show: showRelay})
 	p.screen(Screen{Path: "import", Under: "relays", Live: true, Show: showImport})
 	p.operation(op.DeleteImport, func(r *Request) string { return r.Link("relays") })
+	p.operation(op.RelistArchive, nil)
 	p.screen(Screen{Path: "archive", Under: "relays", Live: true, Show: showArchive})
 	for _, verb := range []string{"pause", "resume"} {
 		p.action(Action{Path: "relay/" + verb, Do: func(ctx context.Context, r *Request) (string, string, error) {
@@ -59,13 +60,9 @@ func showImport(ctx context.Context, r *Request) (*View, error) {
 }
 
 func showArchive(ctx context.Context, r *Request) (*View, error) {
-	archive, err := r.Admin.Archive(ctx, r.Value("name"))
-	if err != nil {
-		return nil, err
-	}
-	streams, err := r.Admin.ArchivedStreams(ctx, archive.Archive)
+	archive, err := op.GetArchive.Call(ctx, r.Admin, &op.ByName{Name: r.Value("name")})
 	return &View{Title: "Archive " + archive.Archive, Data: struct {
-		Archive admin.ArchiveStatus
+		Archive op.ArchiveDetails
 		Streams []admin.ArchivedStream
-	}{archive, streams}}, err
+	}{archive, archive.EachStream}}, err
 }

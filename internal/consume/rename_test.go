@@ -216,6 +216,7 @@ func TestRenamedHandlerBooksOnceThoughProcessesAreKilled(t *testing.T) {
 	w.start(fresh)
 	w.await(`select exists (select from posthorn.group_status where group_name = 'ledger' and lag_events = 0)`)
 	posthorntest.Advance(t, ph, victimLease)
+	w.settled("ledger")
 	w.exec("select posthorn.redrive('default', 'ledger')") // of events whose processes were killed five times
 	w.wantBooked()
 	if names := ask[int](w, "select count(*) from posthorn.subscriptions"); names != 1 {

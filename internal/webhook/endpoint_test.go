@@ -38,10 +38,14 @@ func TestOwedEventsAreReadOnce(t *testing.T) {
 	due := time.Now()
 	read := func() {
 		asks, before := l.asks()
-		l.receive(asks, before, []pg.WebhookDue{{Webhook: 1, Event: pg.Event{ID: 7}, DueAt: due}, {Webhook: 1, Event: pg.Event{ID: 8}, DueAt: due.Add(-time.Minute)}})
+		l.receive(asks, before, []pg.WebhookDue{
+			{Webhook: 1, Event: pg.Event{ID: 7}, DueAt: due, Slot: -1},
+			{Webhook: 1, Event: pg.Event{ID: 8}, DueAt: due.Add(-time.Minute), Slot: -1},
+			{Webhook: 1, Event: pg.Event{ID: 9}, DueAt: due.Add(time.Minute), Slot: 3}, // in its order, not by time
+		})
 		e.backlog = true
 	}
-	from := func() time.Time {
+	from := func() time.Time { // of the next answer
 		asks, _ := l.asks()
 		return asks[0].DueFrom
 	}

@@ -36,10 +36,11 @@ func (l *leadership) readOwed() error {
 	var next time.Time
 	for l.going.Err() == nil {
 		if now := time.Now(); !now.Before(next) {
-			if err := l.lookAround(); err != nil {
+			pause, err := l.lookAround()
+			if err != nil {
 				return err
 			}
-			next = now.Add(min(max(lookEvery, lookShare*time.Since(now)), lookAtLeast))
+			next = now.Add(pause)
 		}
 		asks, before := l.asks()
 		if len(asks) == 0 {
@@ -60,21 +61,28 @@ func (l *leadership) readOwed() error {
 	return nil
 }
 
-// lookAround finds out which endpoints rest, and which have a backlog.
-func (l *leadership) lookAround() error {
+// lookAround finds out which endpoints rest, and which have a backlog. It returns how long
+// to wait for the next look.
+func (l *leadership) lookAround() (time.Duration, error) {
 	changes := l.changes()
 	var look pg.WebhookLook
+	var took time.Duration
 	err := l.asking.Do(l.going, func(ctx context.Context) (err error) {
+		began := time.Now()
 		look, err = pg.LookAtWebhooks(ctx, l.Pool, l.lead)
+		took = time.Since(began)
 		return err
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if l.note(look, changes) {
-		return l.readEndpoints()
+		err = l.readEndpoints()
 	}
-	return nil
+	if len(look.Resting) > 0 { // they are to go on in time
+		return lookEvery, err
+	}
+	return min(max(lookEvery, lookShare*took), lookAtLeast), err
 }
 
 // changes returns the changes of each endpoint's rows so far.
@@ -166,7 +174,7 @@ func (e *endpoint) receive(due *pg.WebhookDue) {
 		attempts: due.Attempts, owed: true, slot: due.Slot,
 	}
 	e.held[due.Event.ID] = d
-	if from := due.DueAt.Add(-dueMargin); from.After(e.dueFrom) {
+	if from := due.DueAt.Add(-dueMargin); due.Slot < 0 && from.After(e.dueFrom) {
 		e.dueFrom = from
 	}
 	switch {

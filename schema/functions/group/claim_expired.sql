@@ -1,6 +1,7 @@
 -- A batch that has outlived two workers is split into single events, so that the event that kills workers is found.
-create or replace function posthorn.claim_expired(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
-returns posthorn.leases
+create or replace function posthorn.claim_expired(
+  g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid
+) returns posthorn.leases
 language plpgsql
 as $$
 #variable_conflict use_column
@@ -11,7 +12,7 @@ declare
 begin
   loop
     select x.* into l from posthorn.leases x
-    where x.group_id = g.id and x.until <= (select posthorn.now())
+    where x.group_id = g.id and x.until <= claim_expired.at
     order by x.until limit 1 for update skip locked;
     if not found then
       return null;
@@ -41,7 +42,7 @@ begin
     end if;
   end loop;
 end $$;
-comment on function posthorn.claim_expired(posthorn.groups, text, int, timestamptz, uuid) is
+comment on function posthorn.claim_expired(posthorn.groups, text, int, timestamptz, timestamptz, uuid) is
   'Takes over a lease whose deadline has passed. Without an id: it was split.';
 
 -- The retries are due since the deadline of the lease, so the claim that splits it finds them at once.

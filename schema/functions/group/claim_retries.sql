@@ -1,22 +1,22 @@
+-- A claim has one time, which its parts get as at.
 create or replace function posthorn.claim_retries(
-  g posthorn.groups, node text, max_events int, until timestamptz, token uuid, due_from timestamptz default null
+  g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid, due_from timestamptz default null
 ) returns posthorn.leases
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  at timestamptz := posthorn.now();
   first posthorn.retries;
 begin
   select r.* into first from posthorn.retries r
   where r.group_id = g.id and r.lease_id is null and r.slot is null
-    and r.due_at between coalesce(claim_retries.due_from, '-infinity') and at
+    and r.due_at between coalesce(claim_retries.due_from, '-infinity') and claim_retries.at
   order by r.due_at, r.event_id limit 1;
   if not found then
     return null;
   elsif first.alone then
-    return posthorn.lease_retries(g, array[first.event_id], null, claim_retries.node, claim_retries.until, claim_retries.token);
+    return posthorn.lease_retries(g, array[first.event_id], null, claim_retries.node, claim_retries.at, claim_retries.until, claim_retries.token);
   end if;
   return posthorn.lease_retries(g,
     array(
@@ -24,16 +24,17 @@ begin
       from (
         select r.event_id from posthorn.retries r
         where r.group_id = g.id and r.lease_id is null and r.slot is null
-          and r.due_at between first.due_at and at and not r.alone
+          and r.due_at between first.due_at and claim_retries.at and not r.alone
         order by r.due_at, r.event_id limit claim_retries.max_events
       ) d order by 1),
-    null, claim_retries.node, claim_retries.until, claim_retries.token);
+    null, claim_retries.node, claim_retries.at, claim_retries.until, claim_retries.token);
 end $$;
-comment on function posthorn.claim_retries(posthorn.groups, text, int, timestamptz, uuid, timestamptz) is
+comment on function posthorn.claim_retries(posthorn.groups, text, int, timestamptz, timestamptz, uuid, timestamptz) is
   'Leases the retries of a group that are due, oldest first; a retry marked alone gets a lease of its own. With due_from it looks for those that are due from then on.';
 
-create or replace function posthorn.lease_retries(g posthorn.groups, ids bigint[], slot bigint, node text, until timestamptz, token uuid)
-returns posthorn.leases
+create or replace function posthorn.lease_retries(
+  g posthorn.groups, ids bigint[], slot bigint, node text, at timestamptz, until timestamptz, token uuid
+) returns posthorn.leases
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -50,8 +51,8 @@ begin
   update posthorn.retries r
   set lease_id = taken.id, attempts = r.attempts + 1
   where r.group_id = g.id and r.event_id = any (lease_retries.ids) and r.lease_id is null
-    and r.slot is not distinct from lease_retries.slot and r.due_at <= (select posthorn.now());
+    and r.slot is not distinct from lease_retries.slot and r.due_at <= lease_retries.at;
   return taken;
 end $$;
-comment on function posthorn.lease_retries(posthorn.groups, bigint[], bigint, text, timestamptz, uuid) is
+comment on function posthorn.lease_retries(posthorn.groups, bigint[], bigint, text, timestamptz, timestamptz, uuid) is
   'Leases the due retries of some events, which counts as a delivery.';

@@ -3,7 +3,7 @@
 -- retried; the other slots go on.
 create or replace function posthorn.claim_slot(
   g posthorn.groups, inout c posthorn.cursors, sight posthorn.sight, clock_low timestamptz,
-  node text, max_events int, until timestamptz, token uuid, out taken posthorn.leases
+  node text, max_events int, at timestamptz, until timestamptz, token uuid, out taken posthorn.leases
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -11,7 +11,7 @@ as $$
 declare
   r record;
 begin
-  taken := posthorn.claim_blocked(g, claim_slot.node, claim_slot.max_events, claim_slot.until, claim_slot.token);
+  taken := posthorn.claim_blocked(g, claim_slot.node, claim_slot.max_events, claim_slot.at, claim_slot.until, claim_slot.token);
   for i in 1..4 loop
     exit when taken.id is not null;
     taken := posthorn.claim_waiting(g, claim_slot.node, claim_slot.max_events, claim_slot.until, claim_slot.token);
@@ -21,17 +21,17 @@ begin
     exit when r.events = 0;
   end loop;
 end $$;
-comment on function posthorn.claim_slot(posthorn.groups, posthorn.cursors, posthorn.sight, timestamptz, text, int, timestamptz, uuid) is
+comment on function posthorn.claim_slot(posthorn.groups, posthorn.cursors, posthorn.sight, timestamptz, text, int, timestamptz, timestamptz, uuid) is
   'Leases events of one slot of an ordered group.';
 
-create or replace function posthorn.claim_blocked(g posthorn.groups, node text, max_events int, until timestamptz, token uuid)
-returns posthorn.leases
+create or replace function posthorn.claim_blocked(
+  g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid
+) returns posthorn.leases
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  at timestamptz := posthorn.now();
   head record;
 begin
   with recursive s (slot) as ( -- each slot is found from the one before: a slot may have many retries
@@ -51,7 +51,7 @@ begin
     where r.group_id = g.id and r.slot = s.slot and r.event_id = f.event_id
     order by r.due_at desc limit 1
   ) h
-  where h.due_at <= at
+  where h.due_at <= claim_blocked.at
     and not exists (select from posthorn.leases l where l.group_id = g.id and l.slot = s.slot and l.until is not null offset 0)
   order by h.due_at limit 1;
   if not found then
@@ -63,11 +63,11 @@ begin
       from posthorn.retries r
       where r.group_id = g.id and r.slot = head.slot and not r.alone
         and r.event_id < coalesce((select min(x.event_id) from posthorn.retries x
-          where x.group_id = g.id and x.slot = head.slot and (x.due_at > at or x.alone)), 9223372036854775807)
+          where x.group_id = g.id and x.slot = head.slot and (x.due_at > claim_blocked.at or x.alone)), 9223372036854775807)
       order by r.event_id limit claim_blocked.max_events) end,
-    head.slot, claim_blocked.node, claim_blocked.until, claim_blocked.token);
+    head.slot, claim_blocked.node, claim_blocked.at, claim_blocked.until, claim_blocked.token);
 end $$;
-comment on function posthorn.claim_blocked(posthorn.groups, text, int, timestamptz, uuid) is
+comment on function posthorn.claim_blocked(posthorn.groups, text, int, timestamptz, timestamptz, uuid) is
   'Leases the failed events at the head of a blocked slot, in order, as far as they are due.';
 
 -- First the rest of a lease that was taken over, then the leases in the order in which they were cut. The search

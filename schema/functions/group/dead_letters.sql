@@ -15,7 +15,8 @@ declare
   wanted int := case when group_name is not null then (posthorn.group_named(dead_letter_ids.namespace, group_name)).id end;
   f jsonb := coalesce(filter, '{}');
   direction text := case when f->'newest_first' = 'true' then 'desc' else 'asc' end;
-  source text := case when f ? 'ids' and dead_letter_ids.max_looks is null
+  listed boolean := f ? 'ids' and dead_letter_ids.max_looks is null;
+  source text := case when listed
     then '(select x.* from (select distinct t::bigint as id from jsonb_array_elements_text($3->''ids'') t) i
       cross join lateral (select y.* from posthorn.dead_letters y where y.id = i.id limit 1) x)'
     else 'posthorn.dead_letters' end;
@@ -30,7 +31,7 @@ begin
         and (not $3 ? 'upto' or d.id <= ($3->>'upto')::bigint)
       %s) d
     where d.discarded_at is %s
-      and (not $3 ? 'ids' or d.id = any (array(select x::bigint from jsonb_array_elements_text($3->'ids') x)))
+      %s
       and (not $3 ? 'event' or d.event_id = ($3->>'event')::bigint)
       and (not $3 ? 'type' or d.type = $3->>'type')
       and (not $3 ? 'key' or d.key = $3->>'key')
@@ -49,7 +50,8 @@ begin
     order by %s
     limit ($3->>'limit')::bigint offset coalesce(($3->>'offset')::bigint, 0)
     $q$, source, case when wanted is null then 'd.namespace_id between $1 and $1' else 'd.namespace_id = $1 and d.group_id between $2 and $2' end,
-    'order by ' || place || ' limit ' || dead_letter_ids.max_looks, case when f->'discarded' = 'true' then 'not null' else 'null' end, place)
+    'order by ' || place || ' limit ' || dead_letter_ids.max_looks, case when f->'discarded' = 'true' then 'not null' else 'null' end,
+    case when f ? 'ids' and not listed then 'and d.id = any (array(select x::bigint from jsonb_array_elements_text($3->''ids'') x))' end, place)
   using ns, wanted, f, posthorn.to_time(f->>'failed_before', 'failed_before'), posthorn.to_time(f->>'failed_after', 'failed_after'),
     dead_letter_ids.namespace, array(select jsonb_array_elements_text(f->'not_streams'));
 end $$;

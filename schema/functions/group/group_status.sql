@@ -50,7 +50,7 @@ begin
   t := c; -- at the target, as far as the group has come on its way there
   t.base := c.target;
   t.base_seq := c.pos;
-  t.base_next := c.target_next;
+  t.base_next := coalesce(c.target_next, pg_snapshot_xmax(c.target)); -- without target_next those past xmax are the whole log
   if c.pos <= c.base_seq and posthorn.may_be_late(c) or c.target is not null and posthorn.may_be_late(t) then
     select events + count(*), least(oldest, min((
       select e.created_at from posthorn.events e where e.namespace_id = g.namespace_id and e.id = l.id))) into events, oldest
@@ -72,7 +72,7 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  question text := concat_ws(' ', namespace_id, pg_current_snapshot(), extract(epoch from statement_timestamp()));
+  question text := concat_ws(' ', namespace_id, pos + ids_behind, pg_current_snapshot(), extract(epoch from statement_timestamp()));
   kept text[] := string_to_array(current_setting('posthorn.milestones', true), '|');
   reach bigint := least(10000, 2 * ids_behind);
   ids bigint[];

@@ -30,11 +30,15 @@ declare
   ns int := posthorn.namespace_id(release_node.namespace);
   n bigint;
 begin
-  -- In one statement, so that a lease that ends or changes hands meanwhile is left alone.
+  -- In one statement, so that a lease that ends or changes hands meanwhile is left alone. In the order of ids, in which
+  -- others take leases of a group away.
   with given as (
     update posthorn.leases x
     set until = posthorn.now(), node = null, attempt = x.attempt + 1, uncounted = x.uncounted + 2
     where x.namespace_id = ns and x.node = release_node.node and x.until is not null
+      and x.id = any (array(
+        select y.id from posthorn.leases y
+        where y.namespace_id = ns and y.node = release_node.node and y.until is not null order by y.id for update))
     returning x.id
   ), back as (
     update posthorn.retries r set attempts = r.attempts - 1

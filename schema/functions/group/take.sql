@@ -156,7 +156,7 @@ declare
   until timestamptz;
   taken posthorn.leases;
   step record;
-  began timestamptz := clock_timestamp();
+  began timestamptz;
   looked boolean := false;
   retries_due boolean;
   _ text;
@@ -194,13 +194,14 @@ begin
   until := at + take_next.lease_for;
   if posthorn.has_looked(c, at) is not true then
     looked := true;
-    taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
+    began := clock_timestamp();
+    taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, at, until, take_next.token);
     c.n := c.n + 1;
     select min(r.due_at) into now.due_from -- once more: claim_expired may have split a lease into retries
     from posthorn.retries r where r.group_id = g.id and r.lease_id is null and r.slot is null and r.due_at <= at;
     c.retries_from := least(now.due_from, at - interval '1 second');
-    -- After one expired lease there may be more.
-    c.looked_at := case when taken.id is null then at + least(50 * (clock_timestamp() - began), interval '9 seconds') end;
+    -- After one expired lease, also one that was split, there may be more.
+    c.looked_at := case when taken.id is null and taken.until is null then at + least(50 * (clock_timestamp() - began), interval '9 seconds') end;
   end if;
   -- Retries and other events take turns, so that neither keeps the other waiting: a negative blind tells
   -- that the last lease was of retries.
@@ -209,7 +210,7 @@ begin
     c.blind := -1 - c.blind;
     c.n := c.n + 1;
   elsif taken.id is null and retries_due then
-    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token, now.due_from);
+    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, at, until, take_next.token, now.due_from);
     retries_due := false;
     if taken.id is not null then
       c.blind := -1 - c.blind;
@@ -226,15 +227,15 @@ begin
     end if;
     c := step.c;
   elsif taken.id is null then
-    step := posthorn.claim_slot(g, c, sight, now.clock_low, take_next.node, take_next.max_events, until, take_next.token);
+    step := posthorn.claim_slot(g, c, sight, now.clock_low, take_next.node, take_next.max_events, at, until, take_next.token);
     c := step.c;
     taken := step.taken;
   end if;
   if taken.id is null and retries_due then -- it was the turn of other events, and there are none
-    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, until, take_next.token, now.due_from);
+    taken := posthorn.claim_retries(g, take_next.node, take_next.max_events, at, until, take_next.token, now.due_from);
   end if;
   if taken.id is null and not looked then -- idle: look before the second has passed
-    taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, until, take_next.token);
+    taken := posthorn.claim_expired(g, take_next.node, take_next.max_events, at, until, take_next.token);
     if taken.id is null and taken.until is not null then -- it has split a lease: the next claim looks from the beginning
       c.looked_at := null;
       c.n := c.n + 1;

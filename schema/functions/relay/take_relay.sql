@@ -16,6 +16,7 @@ declare
   sight posthorn.sight;
   taken posthorn.leases;
   w posthorn.leases;
+  at timestamptz;
   _ text;
 begin
   _ := posthorn.check_claim(take_relay.max_events, take_relay.lease_for, take_relay.token);
@@ -36,15 +37,16 @@ begin
     return;
   end if;
 
-  taken := posthorn.take_left_behind(g, take_relay.owner, posthorn.now() + take_relay.lease_for, take_relay.token);
+  at := posthorn.now();
+  taken := posthorn.take_left_behind(g, take_relay.owner, at + take_relay.lease_for, take_relay.token);
   if taken.id is null and take_relay.again then
-    taken := posthorn.claim_retries(g, take_relay.owner, take_relay.max_events, posthorn.now() + take_relay.lease_for, take_relay.token);
+    taken := posthorn.claim_retries(g, take_relay.owner, take_relay.max_events, at, at + take_relay.lease_for, take_relay.token);
   end if;
   if taken.id is null then
     w := posthorn.next_window(g, take_relay.max_events, sight);
     if w.ids is not null or w.hi is not null then
       insert into posthorn.leases (group_id, namespace_id, token, node, until, ids, base, target, lo, hi, since)
-      values (w.group_id, w.namespace_id, take_relay.token, take_relay.owner, posthorn.now() + take_relay.lease_for, w.ids,
+      values (w.group_id, w.namespace_id, take_relay.token, take_relay.owner, at + take_relay.lease_for, w.ids,
         w.base, w.target, w.lo, w.hi, w.since)
       returning * into taken;
     end if;

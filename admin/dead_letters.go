@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -66,6 +67,13 @@ type DeadLetterFilter struct {
 	After        int64     `json:"after,omitempty" flag:"after" page:"-" minimum:"1" doc:"Only dead letters with higher ids"`
 	Limit        int       `json:"limit,omitempty" page:"-" minimum:"1" doc:"The largest number of dead letters, oldest first"`
 	Offset       int       `json:"offset,omitempty" page:"-" minimum:"0" doc:"Without so many at the beginning"`
+}
+
+// Selects reports whether the filter chooses by anything but pages and whether dead letters
+// are discarded. An action on what does not has to say that all are meant.
+func (f DeadLetterFilter) Selects() bool {
+	f.Discarded, f.After, f.Limit, f.Offset = false, 0, 0, 0
+	return !reflect.DeepEqual(f, DeadLetterFilter{})
 }
 
 // deadLetterDocument is a filter as SQL functions read it. They take the group as an

@@ -152,5 +152,11 @@ func (a *Admin) AwaitRebuilt(ctx context.Context, name string, progress func(Pro
 // AbandonReplacement gives up the replacement of a projection that a program has begun
 // to build. The tables of the replacement stay.
 func (a *Admin) AbandonReplacement(ctx context.Context, name string) error {
+	if err := a.see(ctx, a.db, aGroup(name)); err != nil {
+		return err
+	}
+	if err := a.refuseHidden(a.groupStreams(ctx, name)); err != nil { // the replacement is a group, and is deleted
+		return err
+	}
 	return a.change(ctx, aGroup(name), entry{"abandon-replacement", name, nil}, "select posthorn.abandon_replacement($1::text, $2::text)", a.namespace, name)
 }

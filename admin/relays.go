@@ -132,5 +132,18 @@ func (a *Admin) ImportedStreams(ctx context.Context, name string) ([]ImportedStr
 
 // DeleteImport deletes an import and its positions. The events that it published stay.
 func (a *Admin) DeleteImport(ctx context.Context, name string) error {
+	if err := a.see(ctx, a.db, anImport(name)); err != nil {
+		return err
+	}
+	if len(a.hidden) > 0 { // an import of the same name would publish all events again
+		hidden, err := a.names(ctx, "look up import",
+			"select h.name from posthorn.hidden_things($1::text, $3::text[]) h where h.kind = 'import' and h.name = $2", name, a.hidden)
+		if err == nil && len(hidden) > 0 {
+			err = pg.Refused("the import publishes to restricted streams that the token does not name", "Use a token that names them.")
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return a.change(ctx, anImport(name), entry{"delete-import", name, nil}, "select posthorn.delete_import($1::text, $2::text)", a.namespace, name)
 }

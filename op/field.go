@@ -28,6 +28,7 @@ type Field struct {
 	Enum  []string // all values; nil: any
 	Query bool     // it is a parameter of a query
 	Path  bool     // it names the thing that an operation is about
+	Most  int64    // of a number; 0: any
 	Value reflect.Value
 }
 
@@ -54,6 +55,7 @@ func fieldsOf(v reflect.Value) []Field {
 		if enum := tag("enum"); enum != "" {
 			f.Enum = strings.Split(enum, ",")
 		}
+		f.Most, _ = strconv.ParseInt(tag("maximum"), 10, 64)
 		if f.Form = first(f.Form, f.Name); f.Form == "-" {
 			f.Form = ""
 		}
@@ -117,6 +119,9 @@ func (f Field) Set(text string) error {
 		if *p, err = strconv.ParseInt(strings.TrimSpace(text), 10, 64); err != nil || *p < 1 {
 			return pg.Invalid(f.Name+" is not a number: "+text, "Give a whole number from 1 on.")
 		}
+		if f.Most > 0 && *p > f.Most {
+			return pg.Invalid(fmt.Sprintf("%s is larger than %d: %s", f.Name, f.Most, text), "Give a smaller number.")
+		}
 	case *[]int64:
 		for number := range strings.SplitSeq(text, ",") {
 			one := Field{Name: f.Name, Value: reflect.New(reflect.TypeFor[int64]()).Elem()}
@@ -157,6 +162,11 @@ func (f Field) Text() string {
 		return v.Format(time.RFC3339Nano)
 	case []string:
 		return strings.Join(v, ",")
+	case json.RawMessage:
+		return string(v)
+	case map[string]json.RawMessage:
+		text, _ := json.Marshal(v) // each value was read from JSON
+		return string(text)
 	default:
 		return fmt.Sprint(v)
 	}

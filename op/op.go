@@ -25,6 +25,9 @@ type Op[In, Out any] struct {
 	// Ask returns the question before the operation, such as "delete schedule x". Without
 	// Ask there is no question.
 	Ask func(ctx context.Context, a *admin.Admin, in *In) (string, error)
+	// Load sets an input that names a thing which exists to its present state, for a form in
+	// which it is changed.
+	Load func(ctx context.Context, a *admin.Admin, in *In) error
 	// Done returns the sentence after an operation that changes something.
 	Done func(in *In, out Out) string
 }
@@ -85,6 +88,7 @@ type Any interface {
 	Question(ctx context.Context, a *admin.Admin, in any) (string, error)
 	Run(ctx context.Context, a *admin.Admin, in any) (out any, err error)
 	Sentence(in, out any) string
+	Present(ctx context.Context, a *admin.Admin, in any) error
 }
 
 // New returns an input to be filled.
@@ -108,6 +112,14 @@ func (o Op[In, Out]) Run(ctx context.Context, a *admin.Admin, in any) (any, erro
 
 // Sentence returns the sentence about a change.
 func (o Op[In, Out]) Sentence(in, out any) string { return o.Done(in.(*In), out.(Out)) }
+
+// Present sets an input to the state of the thing that it names, if the operation can.
+func (o Op[In, Out]) Present(ctx context.Context, a *admin.Admin, in any) error {
+	if o.Load == nil {
+		return nil
+	}
+	return o.Load(ctx, a, in.(*In))
+}
 
 // Returns reports whether the operation returns more than success.
 func (o Op[In, Out]) Returns() bool {

@@ -41,5 +41,5 @@ func (a About) reached(face Face, name string) string {
 	if a.Without[face] != "" {
 		return "–"
 	}
-	return "`" + name + "`"
+	return "`" + strings.ReplaceAll(name, "|", `\|`) + "`"
 }

@@ -68,9 +68,27 @@ var PutSchedule = Op[PutScheduleInput, admin.ScheduleStatus]{
 		ByHand:  map[Face]string{Command: "PAYLOAD may come from the standard input, and flags make a job"},
 	},
 	Call: putSchedule,
+	Load: loadSchedule,
 	Done: func(in *PutScheduleInput, out admin.ScheduleStatus) string {
 		return fmt.Sprintf("schedule %s is %s", in.Name, out.State)
 	},
+}
+
+func loadSchedule(ctx context.Context, a *admin.Admin, in *PutScheduleInput) error {
+	s, err := a.Schedule(ctx, in.Name)
+	if err != nil {
+		return err
+	}
+	b := &in.Body
+	b.Cron, b.TimeZone, b.CatchUp, b.Job = s.Cron, s.TimeZone, s.CatchUp, s.Job
+	if len(s.Job) > 0 { // it publishes no event of its own
+		return nil
+	}
+	b.Type, b.Payload, b.Stream, b.Key = s.Type, s.Payload, s.Stream, s.Key
+	if len(s.Metadata) > 0 {
+		err = json.Unmarshal(s.Metadata, &b.Metadata)
+	}
+	return err
 }
 
 func putSchedule(ctx context.Context, a *admin.Admin, in *PutScheduleInput) (status admin.ScheduleStatus, err error) {

@@ -37,8 +37,9 @@ type StreamDetails struct {
 
 var GetStream = getNamed(About{
 	Topic: streams, SQL: "list_stream_keys", Command: "streams show STREAM",
-	Does: "Show a stream and its keys",
-	More: "A key is shown with its age and its use, and never itself.",
+	Does:    "Show a stream and its keys",
+	More:    "A key is shown with its age and its use, and never itself.",
+	Example: "posthorn streams show patients",
 }, func(a *admin.Admin, ctx context.Context, name string) (d StreamDetails, err error) {
 	if d.Stream, err = a.Stream(ctx, name); err != nil {
 		return d, err
@@ -64,7 +65,8 @@ var SetStreamPolicy = Op[SetStreamPolicyInput, None]{
 		Command: "streams set STREAM --level open|restricted|confidential",
 		Does:    "Set who may read a stream, and whether it is encrypted",
 		More: "Publishers obey the level at once, and servers within five seconds. Events that were published before stay as " +
-			"they are. The input is the whole policy.",
+			"they are. The input is the whole policy. A token that does not name a restricted or confidential stream sees it no " +
+			"more, and cannot set its policy again; posthorn streams set can.",
 		Example: "posthorn streams set payroll --level restricted",
 		ByHand:  map[Face]string{Command: "--level is required, and its help explains levels and keepers"},
 	},

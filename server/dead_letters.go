@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"reflect"
 
 	"github.com/posthorn/posthorn/admin"
 	"github.com/posthorn/posthorn/server/internal/in"
@@ -162,7 +161,7 @@ func errNoDeadLetter(id int64) error {
 }
 
 func (s *Server) changeDeadLetters(ctx context.Context, c caller, selected chosen, do deadLetterAction) (*countOutput, error) {
-	if !selected.All && reflect.DeepEqual(selected.DeadLetterFilter, admin.DeadLetterFilter{Limit: selected.Limit}) {
+	if !selected.All && !selected.Selects() {
 		return nil, badRequest("the body selects no dead letters", `Name some, or send {"all": true}.`)
 	}
 	if selected.Group != "" { // without dead letters, the action would not notice that the group does not exist

@@ -57,7 +57,11 @@ func TestDeadLetterErrors(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.call(t, "POST", "/v1/dead-letters/purge", `{}`).wantProblem(t, 400, "all")
-	s.call(t, "POST", "/v1/dead-letters/purge", `{"limit":5}`).wantProblem(t, 400, "all")
+	for _, all := range []string{`{"limit":5}`, `{"after":1}`, `{"offset":1}`, `{"discarded":true}`} { // a page of all
+		for _, action := range []string{"purge", "redrive", "discard", "recover"} {
+			s.call(t, "POST", "/v1/dead-letters/"+action, all).wantProblem(t, 400, "all")
+		}
+	}
 	s.call(t, "POST", "/v1/dead-letters/redrive", `{"group":"none"}`).wantProblem(t, 404, "none")
 	s.call(t, "POST", "/v1/dead-letters/redrive", `{"ids":["x"]}`).wantProblem(t, 400, "ids")
 	s.call(t, "GET", "/v1/dead-letters?group=none", nil).wantProblem(t, 404, "none")

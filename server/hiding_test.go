@@ -364,6 +364,18 @@ func TestNamesOfRestrictedThings(t *testing.T) {
 	}
 }
 
+// Who does not name the stream does not delete what reads it beside others: the next import
+// of that name would publish its events again, and a replacement may hold them.
+func TestThingsThatReadRestrictedStreamsStay(t *testing.T) {
+	t.Parallel()
+	s := hush7(t)
+	s.exec(t, "select posthorn.begin_replacement('default', 'totals')")
+	s.call(t, "DELETE", "/v1/imports/from-nats", nil, s.others).wantProblem(t, 403, "restricted streams")
+	s.call(t, "POST", "/v1/projections/totals/abandon", nil, s.others).wantProblem(t, 403, "restricted streams")
+	s.call(t, "DELETE", "/v1/imports/from-nats", nil, s.named).want(t, 204)
+	s.call(t, "POST", "/v1/projections/totals/abandon", nil, s.named).want(t, 204)
+}
+
 // page is the address of a page or an action with parameters that name things.
 func pageQuery(path string, names url.Values) string {
 	address := "/ui/default"

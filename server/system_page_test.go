@@ -167,6 +167,7 @@ func TestScheduleForms(t *testing.T) {
 	if change == nil {
 		t.Fatal("the page has no link to change the schedule")
 	}
+	equal(t, "the link to the form", html.UnescapeString(change[1]), "/ui/default/schedule/put?name=nightly") // a payload may be large
 	b.get(html.UnescapeString(change[1])).wantPage(t, 200, `value="0 7 * * *"`, `value="Europe/Berlin"`, "<option selected>all</option>", `{&#34;a&#34;: &#34;&lt;b&gt;&#34;}`)
 	s.await(t, "it is there", `select exists (select from posthorn.schedules where name = 'nightly' and payload->>'a' = '<b>' and metadata->>'m' = '1' and catch_up = 'all')`)
 	for name, wrong := range map[string]string{"payload": "{", "metadata": "[]", "cron_expression": "61 * * * *"} {
@@ -190,6 +191,7 @@ func TestStreamPolicyForm(t *testing.T) {
 	page := b.get("/ui/default/stream/set?name=payroll&security_level=open").wantPage(t, 200, `value="payroll"`, "<option selected>open</option>")
 	b.post(page, "/ui/default/stream/set", url.Values{"name": {"payroll"}, "security_level": {"restricted"}}).wantPage(t, 200, "Stream payroll is restricted.")
 	b.post(page, "/ui/default/stream/set", url.Values{"name": {"payroll"}, "security_level": {"open"}, "dek_rotation_days": {"x"}}).wantPage(t, 400, "not a number")
+	b.post(page, "/ui/default/stream/set", url.Values{"name": {"payroll"}, "security_level": {"open"}, "dek_rotation_days": {"3000000000"}}).wantPage(t, 400, "larger than 36500")
 }
 
 // An import is deleted after a question.

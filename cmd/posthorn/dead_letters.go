@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"reflect"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -148,7 +147,7 @@ func (b bulkCommand) build(a *app) *cobra.Command {
 		about: b.about,
 		json:  true,
 		prepare: func(*cobra.Command, []string) error {
-			if !all && reflect.DeepEqual(f, admin.DeadLetterFilter{}) {
+			if !all && !f.Selects() {
 				return usageError{errors.New("which dead letters?"), "select them with --id, --type, --error, --group, another filter or --all"}
 			}
 			return nil
@@ -158,7 +157,7 @@ func (b bulkCommand) build(a *app) *cobra.Command {
 				return "", nil
 			}
 			counted := f
-			counted.Discarded = f.Discarded || b.discarded
+			counted.Discarded = b.discarded || f.Discarded && !b.keeps
 			n, err := adm.CountDeadLetters(ctx, counted)
 			return fmt.Sprintf(b.question, n), err
 		},

@@ -70,6 +70,10 @@ type choice struct {
 }
 
 func (c *choice) Set(text string) error {
+	if text == "" {
+		*c.value = ""
+		return nil
+	}
 	for _, word := range c.words {
 		if strings.EqualFold(word, text) {
 			*c.value = word

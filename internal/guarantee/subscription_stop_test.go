@@ -491,3 +491,24 @@ func TestExpiry(t *testing.T) {
 	equal(t, "in the end", names(), []string{"billing kept"})
 	equal(t, "groups", groups(), []string{"billing"})
 }
+
+// A subscription may be stopped while subscribe waits for its row. Then subscribe takes the
+// lock of the group before the row, in the order of claims.
+func TestSubscribeWhileASubscriptionIsStopped(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define("{}")
+	s.subscribe("w", "{}")
+	stopper, claimer, subscriber := s.another(), s.another(), s.another()
+	stopper.exec("begin; update posthorn.subscriptions set stopped_at = posthorn.now()")
+	subscribed := subscriber.background("select posthorn.subscribe('default', $1, 'w', '{\"type\": \"order.placed\"}')", group)
+	s.awaitBlocked(subscriber)
+	claimer.exec("begin; select posthorn.lock_group(id) from posthorn.groups")
+	stopper.exec("commit")
+	s.await("select exists (select from pg_locks where pid = $1 and locktype = 'advisory' and not granted)", subscriber.pid())
+	claimer.exec("update posthorn.subscriptions set failed_in_row = 1; commit")
+	if err := subscribed(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "it goes on", value[bool](s, "select stopped_at is null from posthorn.subscriptions"), true)
+}

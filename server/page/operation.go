@@ -78,12 +78,17 @@ type formField struct {
 }
 
 // formOf is the page with the fields of an operation, filled in with the parameters.
-func formOf(_ context.Context, r *Request, o op.Any, in any) (*View, error) {
+func formOf(ctx context.Context, r *Request, o op.Any, in any) (*View, error) {
 	about := o.Describe()
 	page := form{About: about, BackLink: r.Link(about.Topic.Many)}
+	if subject := op.Subject(in); subject != nil && subject.Text() != "" {
+		if err := o.Present(ctx, r.Admin, in); err != nil {
+			return nil, err
+		}
+	}
 	for _, f := range op.Fields(in) {
 		if f.Form != "" {
-			page.Fields = append(page.Fields, formField{f, r.Value(f.Form), kindOf(f)})
+			page.Fields = append(page.Fields, formField{f, f.Text(), kindOf(f)})
 		}
 	}
 	return &View{Title: about.Does, Template: "form.html", Data: page}, nil

@@ -78,6 +78,8 @@ as $$
 #variable_conflict use_column
 declare
   subscription_id bigint;
+  put_group int;
+  locked boolean := false;
 begin
   perform posthorn.check_name(put_subscription.name, 'subscription', 'Name it for what it does, for instance charge.');
   if formerly <> '{}' then
@@ -85,21 +87,36 @@ begin
       posthorn.define_group(put_subscription.namespace, put_subscription.group_name)::int, put_subscription.name, formerly);
   end if;
   -- Locks in the order of claims: first the group, then the subscription. Before both, as prepare_subscription does,
-  -- the group's row.
-  perform posthorn.lock_group(g.id)
-  from (
-    select x.id from posthorn.groups x join posthorn.namespaces n on n.id = x.namespace_id
-    where n.namespace = put_subscription.namespace and x.name = put_subscription.group_name for share of x
-  ) g
-  join posthorn.subscriptions s on s.group_no = g.id
-  where s.name = posthorn.name_now(g.id, put_subscription.name) and s.stopped_at is not null;
-  insert into posthorn.subscriptions as s (group_id, namespace, name, conditions_sql, params, expiry_interval)
-  values (put_subscription.group_name, put_subscription.namespace, put_subscription.name,
-    put_subscription.conditions_sql, put_subscription.params, put_subscription.expiry_interval)
-  on conflict on constraint subscriptions_name_key do update
-    set conditions_sql = excluded.conditions_sql, params = excluded.params, expiry_interval = excluded.expiry_interval,
-      last_active_at = posthorn.now(), error = null, stopped_at = null
-  returning s.id into subscription_id;
+  -- the group's row. Only one that is stopped needs the lock of the group. It may be stopped while this waits for its
+  -- row: then the row is left again, and waited for under the lock.
+  select x.id into put_group from posthorn.groups x join posthorn.namespaces n on n.id = x.namespace_id
+  where n.namespace = put_subscription.namespace and x.name = put_subscription.group_name for share of x;
+  if exists (
+    select from posthorn.subscriptions s
+    where s.group_no = put_group and s.name = posthorn.name_now(put_group, put_subscription.name) and s.stopped_at is not null)
+  then
+    perform posthorn.lock_group(put_group);
+    locked := true;
+  end if;
+  loop
+    begin
+      insert into posthorn.subscriptions as s (group_id, namespace, name, conditions_sql, params, expiry_interval)
+      values (put_subscription.group_name, put_subscription.namespace, put_subscription.name,
+        put_subscription.conditions_sql, put_subscription.params, put_subscription.expiry_interval)
+      on conflict on constraint subscriptions_name_key do update
+        set conditions_sql = excluded.conditions_sql, params = excluded.params, expiry_interval = excluded.expiry_interval,
+          last_active_at = posthorn.now(), error = null, stopped_at = null
+        where s.stopped_at is null or locked
+      returning s.id into strict subscription_id;
+      exit;
+    exception when no_data_found then
+      if locked then
+        raise;
+      end if;
+    end;
+    perform posthorn.lock_group(put_group);
+    locked := true;
+  end loop;
   perform posthorn.catch_up(subscription_id);
   return subscription_id;
 end $$;

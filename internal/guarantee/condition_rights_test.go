@@ -17,10 +17,14 @@ import (
 func (s *session) hostile(ours string) (hostile *session, ranAs func() []string) {
 	s.t.Helper()
 	role := "hostile_" + value[string](s, "select current_database()")
-	s.exec(fmt.Sprintf("create role %s login password 'secret'; grant %s to %[1]s", role, ours))
+	// Each in a transaction of its own: roles are common to the databases of all tests, which could wait for each other.
+	s.exec(fmt.Sprintf("create role %s login password 'secret'", role))
+	s.exec(fmt.Sprintf("grant %s to %s", ours, role))
 	s.t.Cleanup(func() {
-		if _, err := s.conn.Exec(context.Background(), fmt.Sprintf("drop owned by %s cascade; drop role %[1]s", role)); err != nil {
-			s.t.Error(err)
+		for _, sql := range []string{"drop owned by %s cascade", "drop role %s"} {
+			if _, err := s.conn.Exec(context.Background(), fmt.Sprintf(sql, role)); err != nil {
+				s.t.Error(err)
+			}
 		}
 	})
 	u, err := url.Parse(s.conn.Config().ConnString())

@@ -2,6 +2,7 @@ package guarantee
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -83,6 +84,51 @@ func TestClaimsPassOverDeadRetries(t *testing.T) {
 	await.True(t, "a look from the beginning finds a retry that was due before", func() bool { return slices.Contains(s.claim(1).Events, late) })
 }
 
+// Claims of an ordered group pass over the retries that are done of a few slots at most. When
+// none is due, they look again after a while.
+func TestOrderedClaimsPassOverDeadRetries(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	s.define(`{"order": "key", "on_failure": "block", "attempts": 100}`)
+	holder := s.another()
+	holder.exec("begin isolation level repeatable read; select count(*) from posthorn.retries")
+	const slots, done = 16, 16000
+	s.exec(`insert into posthorn.retries (group_id, event_id, attempts, due_at, slot)
+		select g.id, -i, 1, now(), i % $1 from posthorn.groups g, generate_series(1, $2) i`, slots, done)
+	s.exec("delete from posthorn.retries")
+	for i := range 10 * slots {
+		s.publishKey(strconv.Itoa(i))
+	}
+	blocked := 0
+	for l := s.claim(1); len(l.Events) > 0; l = s.claim(1) {
+		s.settle(l, failure{Event: l.Events[0], RetryIn: "1 minute"})
+		blocked++
+	}
+	equal(t, "blocked slots", blocked, slots)
+	claim := func() (rows int64, events int) {
+		s.exec("begin")
+		defer s.exec("commit")
+		before := value[int64](s, totalRead)
+		events = len(s.claim(1).Events)
+		return value[int64](s, totalRead) - before, events
+	}
+	looks := 0
+	for range 10 {
+		rows, events := claim()
+		equal(t, "events", events, 0)
+		if rows > done {
+			looks++
+		}
+	}
+	if looks > 1 {
+		t.Errorf("%d of 10 claims read all retries that are done, while none is due", looks)
+	}
+	s.turnClock(time.Hour)
+	if rows, events := claim(); rows > done || events != 1 {
+		t.Errorf("%d rows are read for %d events, want less than %d for 1", rows, events, done)
+	}
+}
+
 // A look for expired leases and all due retries is repeated after a second, and later if it
 // took long. After a clock has gone back it is repeated at once.
 func TestLooksTakeAShareOfTheTime(t *testing.T) {
@@ -157,6 +203,35 @@ func TestWebhooksPassOverDeadRetries(t *testing.T) {
 	}
 	if rows, events := read("-1 day"); rows < delivered || len(events) != 2 {
 		t.Errorf("%d rows are read for %d events from the beginning: the test says nothing", rows, len(events))
+	}
+}
+
+// An ordered webhook gets events of as many slots as it has room for.
+func TestOrderedWebhooksPassOverDeadRetries(t *testing.T) {
+	t.Parallel()
+	s := database(t)
+	crm, w := s.webhook(`{"order": "key"}`)
+	holder := s.another()
+	holder.exec("begin isolation level repeatable read; select count(*) from posthorn.retries")
+	const slots, delivered, room = 256, 256 * 40, 10
+	owe := func(first, events int) {
+		s.exec(`insert into posthorn.retries (group_id, event_id, subscription, attempts, due_at, slot)
+			select $1, $2 + n, 'crm', 1, now(), posthorn.webhook_slot($3, n % $4) from generate_series(1, $5) n`, w.group, first, crm, slots, events)
+	}
+	owe(0, delivered)
+	s.exec("delete from posthorn.retries")
+	for _, owed := range []int{slots, 1} {
+		owe(delivered, owed)
+		s.exec("begin")
+		before := value[int64](s, totalRead)
+		events := column[int64](s, `select event_id from posthorn.due_webhooks($1, $2, $3, array[$4::int], array[$5::int], '{}', '{}')`, w.group, sender, w.epoch, crm, room)
+		rows := value[int64](s, totalRead) - before
+		s.exec("rollback")
+		equal(t, "events", len(events), min(owed, room))
+		if owed > room && rows > delivered/2 {
+			t.Errorf("%d rows are read for %d events", rows, len(events))
+		}
+		s.exec("delete from posthorn.retries")
 	}
 }
 

@@ -125,3 +125,44 @@ func TestOneSessionPlansAnArchive(t *testing.T) {
 	equal(t, "segments", column[int64](s, "select first_id from posthorn.archive_segments order by 1"), events)
 	equal(t, "the first to write", value[int64](s, "select first_id from posthorn.unwritten_segment($1, $2)", a, s.stream("a")), events[0])
 }
+
+// A crash may undo the last settlements of the process that leads a relay or webhooks. If it
+// went on leading, it would never return to these windows. So its lead ends, and the next
+// leader begins with them.
+func TestLeadEndsWhenTheServerCrashes(t *testing.T) {
+	t.Parallel()
+	for name, crash := range map[string]string{
+		"crash":                                  "delete from posthorn.uncrashed", // as Postgres does it
+		"crash that another session has noticed": "delete from posthorn.uncrashed; select posthorn.notice_restore()",
+		"restore":                                "update posthorn.cluster set life = '1/2/3/4'; select posthorn.notice_restore()",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := database(t)
+			_, hooks := s.webhook("{}")
+			events := s.of("a", 10)
+			before := s.relay(first)
+			w := before.take(10)
+			s.of("a", 1)
+			s.exec(crash)
+			for _, call := range []string{
+				"select posthorn.lead_relay($1, $2, '1 minute', $3)",
+				"select posthorn.take_relay($1, $2, $3, 10, '1 minute', gen_random_uuid())",
+				"select posthorn.take_aside($1, $2, $3, '{}', '1 minute', gen_random_uuid())",
+				fmt.Sprintf("select posthorn.settle_relay($1, $2, $3, %d, %d)", w.lease, w.attempt),
+			} {
+				s.refused("PH003", call, before.group, before.owner, before.epoch)
+			}
+			for _, call := range []string{
+				"select posthorn.lead_webhooks($1, $2, '1 minute', $3)",
+				"select posthorn.record_webhooks($1, $2, $3, '{}')",
+				"select posthorn.webhook_endpoints($1, $2, $3)",
+			} {
+				s.refused("PH003", call, hooks.group, sender, hooks.epoch)
+			}
+			wantEvents(t, s.relay(first).take(10).events, events...)
+			hooks.lead()
+			s.exec("select posthorn.record_webhooks($1, $2, $3, '{}')", hooks.group, sender, hooks.epoch)
+		})
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -21,35 +22,35 @@ const plenty, many = 4000, 500
 // rush inserts rows into tables that are nearly empty at times.
 var rush = []string{
 	`insert into posthorn.leases (group_id, namespace_id, token, node, until, base, target, lo, hi, since)
-		select g.id, g.namespace_id, gen_random_uuid(), 'other', now() + interval '1 month', '1:1:', '1:1:', 0, 0, '-infinity'
+		select g.id, g.namespace_id, gen_random_uuid(), 'other', now() + interval '3 months', '1:1:', '1:1:', 0, 0, '-infinity'
 		from posthorn.groups g, generate_series(1, $1) where g.name in ('plain', 'wanted')`,
 	`insert into posthorn.leases (group_id, namespace_id, ids, slot)
 		select g.id, g.namespace_id, array_fill(0, array[1000]), i from posthorn.groups g, generate_series(0, $1 / 250 - 1) i where g.ordering = 'key'`,
 	`insert into posthorn.retries (group_id, event_id, attempts, due_at)
-		select g.id, -i, 1, now() + interval '1 month' from posthorn.groups g, generate_series(1, $1) i where g.name in ('plain', 'wanted', 'reader')`,
+		select g.id, -i, 1, now() + interval '3 months' from posthorn.groups g, generate_series(1, $1) i where g.name in ('plain', 'wanted', 'reader')`,
 	`insert into posthorn.retries (group_id, event_id, attempts, due_at, slot)
-		select g.id, -i, 1, now() + interval '1 month', i % 16 from posthorn.groups g, generate_series(1, $1) i where g.ordering = 'key'`,
+		select g.id, -i, 1, now() + interval '3 months', i % 16 from posthorn.groups g, generate_series(1, $1) i where g.ordering = 'key'`,
 	`insert into posthorn.dead_letters (namespace_id, group_id, event_id, stream_id, type, tags, payload, metadata, published_at, attempts, reason)
 		select g.namespace_id, g.id, -i, 0, 'e', '{}', '{}', '{}', now(), 1, 'test'
 		from posthorn.groups g, generate_series(1, $1) i where g.name = 'plain'`,
 	`insert into posthorn.delayed (id, namespace_id, stream_id, type, tags, payload, metadata, deliver_at)
-		select -i, n.id, 0, 'e', '{}', '{}', '{}', now() + interval '1 month' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+		select -i, n.id, 0, 'e', '{}', '{}', '{}', now() + interval '3 months' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.dedup_keys (namespace_id, dedup_key, stream_id, event_id, expires_at)
-		select n.id, 'key-' || i, 0, -i, now() + interval '1 month' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+		select n.id, 'key-' || i, 0, -i, now() + interval '3 months' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.running_jobs (job, picked_at, picked_log, seen_at, lease_until, lease_for, namespace_id, month, attempt, worker)
-		select -i, now(), -i, now(), now() + interval '1 month', '1 hour', n.id, now(), 1, 'w' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+		select -i, now(), -i, now(), now() + interval '3 months', '1 hour', n.id, now(), 1, 'w' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.retried_jobs (job, attempt, updated_at) select -i, 1, now() from generate_series(1, $1) i`,
 	`insert into posthorn.relayed (group_id, stream_id, first_id, last_id, at, epoch)
 		select g.id, -i, -i, -i, now(), 1 from posthorn.groups g, generate_series(1, $1) i where g.name = 'out'`,
 	`insert into posthorn.ready_jobs (namespace_id, rank, due_at, job, month, attempt, plain, tag)
 		select n.id, 0, now(), -i, now(), 0, true, 't' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'other'`,
 	`insert into posthorn.waiting_jobs (due_at, job, namespace_id, month)
-		select now() + interval '1 month', -i, n.id, now() from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+		select now() + interval '3 months', -i, n.id, now() from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.parked_jobs (namespace_id, rank, due_at, job, month, tag)
 		select n.id, 0, now(), -i, now(), 'held' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.job_keys (namespace_id, unique_key, job) select n.id, 'key-' || i, -i from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 	`insert into posthorn.running_tags (namespace_id, tag, job) select n.id, 'held', -i from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
-	`insert into posthorn.job_openings (namespace_id, tag, at) select n.id, 'held', now() + interval '1 month' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
+	`insert into posthorn.job_openings (namespace_id, tag, at) select n.id, 'held', now() + interval '3 months' from posthorn.namespaces n, generate_series(1, $1) i where n.namespace = 'default'`,
 }
 
 // manyEvents publishes events with ten keys, into a hundred streams.
@@ -71,7 +72,7 @@ var obstacles = append(slices.Clone(rush),
 	manyEvents("other"),
 	manyEvents("default"),
 	`select count(posthorn.enqueue('other', 'x', tags => '{t}')) from generate_series(1, $1) i`,
-	`select count(posthorn.enqueue('default', 'x', tags => '{slow}', run_at => now() + interval '1 month')) from generate_series(1, $1) i`,
+	`select count(posthorn.enqueue('default', 'x', tags => '{slow}', run_at => now() + interval '3 months')) from generate_series(1, $1) i`,
 	`select count(posthorn.subscribe('default', 'wanted', 's' || i, jsonb_build_object('key', jsonb_build_array('none-' || i)))) from generate_series(1, $1 / 4) i`,
 )
 
@@ -294,6 +295,32 @@ func TestCallsReadFewRows(t *testing.T) {
 			s.exec(manyEvents("default"), plenty)
 			old.readFew("after a rebase, with plans of before")
 			s.callers().readFew("after a rebase")
+		},
+		"before and after a switch of partitions": func(s *session) {
+			const each = 2 * time.Hour
+			for _, key := range []string{"partition_interval", "future_intervals_to_create", "partition_retention_period", "retention_hard_limit"} {
+				s.exec("update posthorn.config set value = '2 hours' where key = $1", key)
+			}
+			month := value[time.Time](s, "select min(upto) from posthorn.partition_bounds where upto > posthorn.now()") // short ones begin behind it
+			s.exec("select posthorn.maintain_events_table()")                                                           // drops the months to come
+			later := time.Until(month) + each/4
+			s.turnClock(later)
+			s.exec("select posthorn.maintain_events_table()")
+			s.crowd()
+			s.crowdIn()
+			s.exec("analyze") // the next partition is empty
+			old := s.callers().plan()
+			s.turnClock(later + each)
+			s.exec(manyEvents("default"), plenty)
+			equal(s.t, "partitions with events", value[int](s, "select count(distinct tableoid) from posthorn.events"), 2)
+			old.readFew("after a switch of partitions, with plans of before")
+			s.turnClock(later + 2*each)
+			equal(s.t, "dropped partitions", value[int](s, "select count(*) from posthorn.maintain_events_table() where action = 'dropped'"), 2) // that of the month, and the first short one
+			for range 2 { // the windows of the dropped partition are empty
+				s.exec("select count(*) from unnest('{plain,keyed,wanted,fussy}'::text[]) g, posthorn.claim('default', g, 'w', 10)")
+			}
+			old.readFew("after a partition was dropped, with plans of before")
+			s.callers().readFew("after a partition was dropped")
 		},
 		"plans of after a rush": func(s *session) {
 			s.crowd()

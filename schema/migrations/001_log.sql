@@ -254,8 +254,10 @@ create table posthorn.dead_letters (
   unique (group_id, event_id, subscription)
 );
 comment on table posthorn.dead_letters is 'Events that failed for good, whole, until they are redriven or purged.';
-create index dead_letters_group on posthorn.dead_letters (namespace_id, group_id, id);
-create index dead_letters_namespace on posthorn.dead_letters (namespace_id, id);
+-- With + 0, since these indexes must not serve a look-up by id alone: Postgres would read all of one of them, if it was
+-- empty at the last analyze.
+create index dead_letters_group on posthorn.dead_letters (namespace_id, group_id, (id + 0));
+create index dead_letters_namespace on posthorn.dead_letters (namespace_id, (id + 0));
 -- Counts them by what they have in common without reading them: bury cuts long reasons, so that they fit.
 create index dead_letters_reason on posthorn.dead_letters (namespace_id, group_id, subscription, reason, cause, id) include (failed_at, stream_id)
   where discarded_at is null;
@@ -343,9 +345,11 @@ create table posthorn.moves (
 comment on table posthorn.moves is 'When the numbers of events, jobs and leases were moved on, because a restore or a crash may have forgotten some.';
 
 -- Claims commit without waiting for the disk, so a crash may forget that the numbers of some
--- leases were drawn. Postgres empties unlogged tables after a crash: that is how we find out.
+-- leases were drawn. Postgres empties unlogged tables after a crash: that is how we find out. A lead holds the id of the
+-- row: it ends with a crash, which may have undone what the leading process has settled.
 create unlogged table posthorn.uncrashed (
-  one boolean primary key default true constraint uncrashed_one_row check (one)
+  one boolean primary key default true constraint uncrashed_one_row check (one),
+  id uuid not null default gen_random_uuid()
 );
 comment on table posthorn.uncrashed is 'Empty after a crash, until the numbers of leases have moved on.';
 insert into posthorn.uncrashed default values;

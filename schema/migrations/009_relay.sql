@@ -21,6 +21,7 @@ create table posthorn.relays (
   until timestamptz,                   -- after that another may lead
   led_since timestamptz,               -- since when the owner has led
   epoch bigint not null default 0,     -- fences: rises whenever the lead is taken, or the relay is moved
+  uncrashed uuid,                      -- the id of posthorn.uncrashed when the lead was taken
   updated_at timestamptz not null default posthorn.now(),
   error text,                          -- the last error of its broker; null once the broker takes everything again
   failed_at timestamptz                -- when that error occurred

@@ -18,6 +18,7 @@ create table posthorn.webhook_groups (
   until timestamptz,                   -- after that another may lead
   led_since timestamptz,               -- since when the owner has led
   epoch bigint not null default 0,     -- fences: rises whenever the lead is taken, or the group is moved
+  uncrashed uuid,                      -- the id of posthorn.uncrashed when the lead was taken
   version bigint not null default 0,   -- rises when a webhook is made, changed, enabled, disabled or removed
   updated_at timestamptz not null default posthorn.now()
 ) with (fillfactor = 50);

@@ -65,8 +65,10 @@ begin
   update posthorn.cluster c
   set life = here, log = 'posthorn.events'::regclass
   where c.life is distinct from here;
-  insert into posthorn.uncrashed default values on conflict do nothing;
-  crashed := found;
+  crashed := not exists (select from posthorn.uncrashed);
+  if was.life <> here or crashed then
+    insert into posthorn.uncrashed default values on conflict (one) do update set id = excluded.id; -- which ends all leads
+  end if;
   if was.life <> here then
     perform posthorn.move_numbers('restore', recovered => regexp_replace(was.life, '/\d+/', '/') = regexp_replace(here, '/\d+/', '/'));
   elsif crashed then

@@ -24,6 +24,9 @@ end $$;
 comment on function posthorn.claim_slot(posthorn.groups, posthorn.cursors, posthorn.sight, timestamptz, text, int, timestamptz, timestamptz, uuid) is
   'Leases events of one slot of an ordered group.';
 
+-- While a transaction holds its snapshot, retries that are done stay in the index, so that a search passes over those of
+-- each slot. So it begins at a random slot and ends at the first that is due. A search that finds none passes over all;
+-- after a long one, the session waits fifty times as long before it searches again.
 create or replace function posthorn.claim_blocked(
   g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid
 ) returns posthorn.leases
@@ -32,29 +35,28 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  head record;
+  began constant timestamptz := clock_timestamp();
+  entries constant bigint := coalesce(pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass), 0);
+  pause constant text := 'posthorn.blocked_from_' || g.id;
+  not_before constant timestamptz := nullif(current_setting(pause, true), '')::timestamptz;
+  last_slot bigint;
+  head posthorn.retries;
 begin
-  with recursive s (slot) as ( -- each slot is found from the one before: a slot may have many retries
-    (select r.slot from posthorn.retries r where r.group_id = g.id and r.slot is not null order by r.slot limit 1)
-    union all
-    select (select r.slot from posthorn.retries r where r.group_id = g.id and r.slot > s.slot order by r.slot limit 1)
-    from s where s.slot is not null
-  )
-  select s.slot, h.event_id, h.alone into head
-  from s
-  cross join lateral (
-    select r.event_id from posthorn.retries r where r.group_id = g.id and r.slot = s.slot order by r.event_id limit 1
-  ) f
-  cross join lateral (
-    select r.event_id, r.due_at, r.alone
-    from posthorn.retries r
-    where r.group_id = g.id and r.slot = s.slot and r.event_id = f.event_id
-    order by r.due_at desc limit 1
-  ) h
-  where h.due_at <= claim_blocked.at
-    and not exists (select from posthorn.leases l where l.group_id = g.id and l.slot = s.slot and l.until is not null offset 0)
-  order by h.due_at limit 1;
-  if not found then
+  if claim_blocked.at between not_before - interval '10 seconds' and not_before then
+    return null;
+  end if;
+  select r.slot into last_slot from posthorn.retries r where r.group_id = g.id and r.slot is not null order by r.slot desc limit 1;
+  if last_slot is null then
+    return null;
+  end if;
+  head := posthorn.due_slot(g.id, (random() * last_slot)::bigint, claim_blocked.at);
+  if head.slot is null then
+    head := posthorn.due_slot(g.id, 0, claim_blocked.at);
+  end if;
+  if head.slot is null then
+    if pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass) > entries + 5000 then
+      perform set_config(pause, (claim_blocked.at + least(50 * (clock_timestamp() - began), interval '10 seconds'))::text, false);
+    end if;
     return null;
   end if;
   return posthorn.lease_retries(g,
@@ -69,6 +71,37 @@ begin
 end $$;
 comment on function posthorn.claim_blocked(posthorn.groups, text, int, timestamptz, timestamptz, uuid) is
   'Leases the failed events at the head of a blocked slot, in order, as far as they are due.';
+
+create or replace function posthorn.due_slot(group_id int, from_slot bigint, at timestamptz)
+returns posthorn.retries
+language plpgsql stable
+as $$
+#variable_conflict use_column
+begin
+  return (
+    with recursive s (slot, head) as ( -- each slot is found from the one before: a slot may have many retries
+      (select r.slot, r.event_id from posthorn.retries r
+       where r.group_id = due_slot.group_id and r.slot >= due_slot.from_slot order by r.slot, r.event_id limit 1)
+      union all
+      select n.slot, n.event_id
+      from s cross join lateral (
+        select r.slot, r.event_id from posthorn.retries r
+        where r.group_id = due_slot.group_id and r.slot > s.slot order by r.slot, r.event_id limit 1) n
+    )
+    select h
+    from s
+    cross join lateral (
+      select r.*
+      from posthorn.retries r
+      where r.group_id = due_slot.group_id and r.slot = s.slot and r.event_id = s.head
+      order by r.due_at desc limit 1
+    ) h
+    where h.due_at <= due_slot.at
+      and not exists (select from posthorn.leases l where l.group_id = due_slot.group_id and l.slot = s.slot and l.until is not null offset 0)
+    limit 1);
+end $$;
+comment on function posthorn.due_slot(int, bigint, timestamptz) is
+  'The failed event at the head of the first slot from a number on that is due and has no lease in flight.';
 
 -- First the rest of a lease that was taken over, then the leases in the order in which they were cut. The search
 -- begins at a random slot, so that each slot gets its turn, and ends at the first free one.
@@ -135,7 +168,8 @@ begin
     where s.slot is not null
       and not exists (select from posthorn.leases l
         where l.group_id = free_slot.group_id and l.slot = s.slot and l.until is not null offset 0)
-      and not exists (select from posthorn.retries r where r.group_id = free_slot.group_id and r.slot = s.slot offset 0)
+      and (select r.event_id from posthorn.retries r
+        where r.group_id = free_slot.group_id and r.slot = s.slot order by r.event_id desc limit 1) is null -- those that are done have lower ids
     limit 1);
 end $$;
 comment on function posthorn.free_slot(int, bigint) is

@@ -1,6 +1,6 @@
 -- A filter has few values, and dead letters may be many. So the query is planned for the values at hand. It is to read
--- by the index of the namespace, or that of the group, in their order, whatever the statistics say. "between" keeps
--- the planner from the primary key: with "=" that would be in the same order, and it has all dead letters.
+-- by the index of the namespace, or that of the group, in their order, whatever the statistics say. These indexes have
+-- id + 0.
 create or replace function posthorn.dead_letter_ids(namespace text, group_name text, filter jsonb, max_looks int default null)
 returns setof bigint
 language plpgsql stable security definer
@@ -20,15 +20,15 @@ declare
     then '(select x.* from (select distinct t::bigint as id from jsonb_array_elements_text($3->''ids'') t) i
       cross join lateral (select y.* from posthorn.dead_letters y where y.id = i.id limit 1) x)'
     else 'posthorn.dead_letters' end;
-  place text := format(case when wanted is null then 'd.namespace_id %1$s, d.id %1$s' else 'd.group_id %1$s, d.id %1$s' end, direction);
+  place text := format('d.%s %s, d.place %2$s', case when wanted is null then 'namespace_id' else 'group_id' end, direction);
 begin
   perform posthorn.check_dead_letter_filter(f);
   return query execute format($q$
     select d.id from (
-      select d.* from %s d
+      select d.*, d.id + 0 as place from %s d
       where %s
-        and (not $3 ? 'after' or d.id > ($3->>'after')::bigint)
-        and (not $3 ? 'upto' or d.id <= ($3->>'upto')::bigint)
+        and (not $3 ? 'after' or d.id + 0 > ($3->>'after')::bigint)
+        and (not $3 ? 'upto' or d.id + 0 <= ($3->>'upto')::bigint)
       %s) d
     where d.discarded_at is %s
       %s
@@ -50,7 +50,7 @@ begin
     order by %s
     limit ($3->>'limit')::bigint offset coalesce(($3->>'offset')::bigint, 0)
     $q$, source, case when wanted is null then 'd.namespace_id between $1 and $1' else 'd.namespace_id = $1 and d.group_id between $2 and $2' end,
-    'order by ' || place || ' limit ' || dead_letter_ids.max_looks, case when f->'discarded' = 'true' then 'not null' else 'null' end,
+    'order by ' || replace(place, 'd.place', 'd.id + 0') || ' limit ' || dead_letter_ids.max_looks, case when f->'discarded' = 'true' then 'not null' else 'null' end,
     case when f ? 'ids' and not listed then 'and d.id = any (array(select x::bigint from jsonb_array_elements_text($3->''ids'') x))' end, place)
   using ns, wanted, f, posthorn.to_time(f->>'failed_before', 'failed_before'), posthorn.to_time(f->>'failed_after', 'failed_after'),
     dead_letter_ids.namespace, array(select jsonb_array_elements_text(f->'not_streams'));
@@ -156,14 +156,14 @@ begin
   if last_look.group_name is null then
     return (
       select d.id from posthorn.dead_letters d
-      where d.namespace_id between ns and ns and d.id <= coalesce(last_look.upto, 9223372036854775807)
-      order by d.namespace_id desc, d.id desc offset max_looks - 1 limit 1);
+      where d.namespace_id between ns and ns and d.id + 0 <= coalesce(last_look.upto, 9223372036854775807)
+      order by d.namespace_id desc, d.id + 0 desc offset max_looks - 1 limit 1);
   end if;
   wanted := (posthorn.group_named(last_look.namespace, last_look.group_name)).id;
   return (
     select d.id from posthorn.dead_letters d
-    where d.namespace_id = ns and d.group_id between wanted and wanted and d.id <= coalesce(last_look.upto, 9223372036854775807)
-    order by d.group_id desc, d.id desc offset max_looks - 1 limit 1);
+    where d.namespace_id = ns and d.group_id between wanted and wanted and d.id + 0 <= coalesce(last_look.upto, 9223372036854775807)
+    order by d.group_id desc, d.id + 0 desc offset max_looks - 1 limit 1);
 end $$;
 comment on function posthorn.last_look(text, text, bigint, int) is
   'The id of the last dead letter that a search looks at, from the newest on; null if it looks at all.';

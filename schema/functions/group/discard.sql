@@ -36,6 +36,9 @@ declare
     select m.id from posthorn.matching_dead_letters(recover.namespace, recover.group_name, coalesce(recover.filter, '{}') || '{"discarded": true}') m);
   n bigint;
 begin
+  if wanted = '{}' then
+    return 0; -- for an empty list Postgres would plan to read an index of the others
+  end if;
   update posthorn.dead_letters d
   set discarded_at = null, discarded_by = null, story = posthorn.next_chapter(d.story, '{"recovered": true}')
   where d.id = any (wanted) and d.discarded_at is not null;

@@ -75,7 +75,6 @@ begin atomic
 end;
 comment on function posthorn.lease_events(uuid) is 'The events of the lease taken under a token, in order.';
 
--- Inlined into the calling query.
 -- No index has all leases of a group. Inlined into its caller's query, so without settings.
 create or replace function posthorn.leases_of(group_id int)
 returns setof posthorn.leases
@@ -87,6 +86,7 @@ as $$
 $$;
 comment on function posthorn.leases_of(int) is 'The leases of a group, those of workers and those that wait.';
 
+-- Inlined into the calling query.
 create or replace function posthorn.lease_rows(l posthorn.leases)
 returns setof posthorn.events
 language sql stable

@@ -39,10 +39,11 @@ begin
     return;
   else
     r.epoch := r.epoch + 1;
+    r.uncrashed := posthorn.uncrashed_id();
     perform posthorn.give_back(r.group_id);
   end if;
   update posthorn.relays x
-  set owner = lead_relay.owner, until = at + lead_relay.lease_for, epoch = r.epoch, updated_at = at,
+  set owner = lead_relay.owner, until = at + lead_relay.lease_for, epoch = r.epoch, uncrashed = r.uncrashed, updated_at = at,
     led_since = case when x.owner = lead_relay.owner then x.led_since else at end
   where x.group_id = r.group_id
   returning x.epoch, x.owner, x.until, x.streams
@@ -51,7 +52,22 @@ end $$;
 comment on function posthorn.lead_relay(bigint, text, interval, bigint) is
   'Takes the lead of a relay, if it is free or the owner''s own, or renews it with the epoch that was returned. term is the epoch, null if another process leads.';
 
--- Taking the lead takes the lock of the group, too: so the process leads until the transaction ends.
+create or replace function posthorn.uncrashed_id()
+returns uuid
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if not exists (select from posthorn.uncrashed) then
+    perform posthorn.notice_restore();
+  end if;
+  return (select u.id from posthorn.uncrashed u);
+end $$;
+comment on function posthorn.uncrashed_id() is 'An id that changes with each crash of the server.';
+
+-- Taking the lead takes the lock of the group, too: so the process leads until the transaction ends. A crash may undo the
+-- last settlements, since they do not wait for the disk. A process that went on leading would never write these windows
+-- again, or events that they had set aside. So its lead ends, and the next one begins with the windows that are left.
 create or replace function posthorn.hold_lead(group_id bigint, owner text, epoch bigint)
 returns void
 language plpgsql
@@ -63,10 +79,11 @@ declare
 begin
   perform posthorn.lock_group(hold_lead.group_id::int);
   select x.* into r from posthorn.relays x where x.group_id = hold_lead.group_id;
-  if (r.owner, r.epoch) is distinct from (hold_lead.owner, hold_lead.epoch) then
+  if (r.owner, r.epoch, r.uncrashed) is distinct from (hold_lead.owner, hold_lead.epoch, (select u.id from posthorn.uncrashed u)) then
     raise exception 'the lead of the relay (epoch %) is lost', coalesce(hold_lead.epoch::text, 'null')
       using errcode = 'PH003',
         detail = case when r.group_id is null then 'The relay was deleted.'
+          when (r.owner, r.epoch) = (hold_lead.owner, hold_lead.epoch) then 'The database server has crashed.'
           when r.owner is null or r.owner = hold_lead.owner then 'The relay was moved or changed.'
           else format('%s leads now.', r.owner) end,
         hint = 'Stop writing, and ask for the lead again.';

@@ -51,10 +51,11 @@ begin
   else
     perform posthorn.change_lead(l.group_id);
     l.epoch := l.epoch + 1;
+    l.uncrashed := posthorn.uncrashed_id();
     perform posthorn.give_back(l.group_id);
   end if;
   update posthorn.webhook_groups x
-  set owner = lead_webhooks.owner, until = at + lead_webhooks.lease_for, epoch = l.epoch, updated_at = at,
+  set owner = lead_webhooks.owner, until = at + lead_webhooks.lease_for, epoch = l.epoch, uncrashed = l.uncrashed, updated_at = at,
     led_since = case when x.owner = lead_webhooks.owner then x.led_since else at end
   where x.group_id = l.group_id
   returning x.epoch, x.owner into lead_webhooks.term, lead_webhooks.leader;
@@ -71,6 +72,7 @@ set search_path = pg_catalog, pg_temp
 return pg_advisory_xact_lock(posthorn.lock_class('webhook'), group_id);
 comment on function posthorn.change_lead(int) is 'Waits until the process that leads some webhooks records nothing, and keeps it from that.';
 
+-- As with relays, a lead ends when the server crashes: see hold_lead.
 create or replace function posthorn.hold_webhooks(group_id bigint, owner text, epoch bigint)
 returns void
 language plpgsql
@@ -82,10 +84,11 @@ declare
 begin
   perform pg_advisory_xact_lock_shared(posthorn.lock_class('webhook'), hold_webhooks.group_id::int);
   select x.* into l from posthorn.webhook_groups x where x.group_id = hold_webhooks.group_id;
-  if (l.owner, l.epoch) is distinct from (hold_webhooks.owner, hold_webhooks.epoch) then
+  if (l.owner, l.epoch, l.uncrashed) is distinct from (hold_webhooks.owner, hold_webhooks.epoch, (select u.id from posthorn.uncrashed u)) then
     raise exception 'the lead of the webhooks (epoch %) is lost', coalesce(hold_webhooks.epoch::text, 'null')
       using errcode = 'PH003',
         detail = case when l.group_id is null then 'Their group was deleted.'
+          when (l.owner, l.epoch) = (hold_webhooks.owner, hold_webhooks.epoch) then 'The database server has crashed.'
           when l.owner is null or l.owner = hold_webhooks.owner then 'Their group was moved.'
           else format('%s leads now.', l.owner) end,
         hint = 'Stop sending, and ask for the lead again.';

@@ -164,7 +164,7 @@ comment on function posthorn.due_webhooks(bigint, text, bigint, int[], int[], in
 -- all windows that are not settled: those may have earlier events of the slot.
 --
 -- While a transaction holds its snapshot, events that were delivered stay in the index, in front of the others. due_from
--- passes over them.
+-- passes over them. Of slots, only as many are searched as needed, from a random one on.
 create or replace function posthorn.due_for_webhook(w posthorn.webhooks, room int, held bigint[], due_from timestamptz, at timestamptz)
 returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz)
 language plpgsql stable
@@ -178,6 +178,8 @@ as $$
 declare
   most int := case when w.failures >= 5 then 1 else due_for_webhook.room end; -- one that fails is only probed
   settled bigint;
+  begin_at int;
+  found int;
 begin
   return query
     select r.event_id, r.attempts, r.slot, r.due_at
@@ -193,23 +195,45 @@ begin
   end if;
   select coalesce(min(coalesce(l.ids[1] - 1, l.lo)), 9223372036854775807) into settled
   from posthorn.leases l where l.group_id = w.group_id and l.until is not null;
+  begin_at := (random() * 255)::int;
+  return query
+    select x.* from posthorn.due_in_slots(w, begin_at, 255, most, due_for_webhook.held, settled, due_for_webhook.at) x;
+  get diagnostics found = row_count;
+  if found < most then
+    return query
+      select x.* from posthorn.due_in_slots(w, 0, begin_at - 1, most - found, due_for_webhook.held, settled, due_for_webhook.at) x;
+  end if;
+end $$;
+comment on function posthorn.due_for_webhook(posthorn.webhooks, int, bigint[], timestamptz, timestamptz) is
+  'The events that one webhook is owed and are due, but for some, oldest first.';
+
+create or replace function posthorn.due_in_slots(
+  w posthorn.webhooks, first int, last int, most int, held bigint[], settled bigint, at timestamptz
+) returns table (event_id bigint, attempts int, slot bigint, due_at timestamptz)
+language plpgsql stable
+as $$
+#variable_conflict use_column
+declare
+  last_slot constant bigint := posthorn.webhook_slot(w.id, due_in_slots.last);
+begin
   return query
     with recursive s (slot) as (
       (select x.slot from posthorn.retries x
-       where x.group_id = w.group_id and x.slot between posthorn.webhook_slot(w.id, 0) and posthorn.webhook_slot(w.id, 255) order by x.slot limit 1)
+       where x.group_id = w.group_id and x.slot between posthorn.webhook_slot(w.id, due_in_slots.first) and last_slot order by x.slot limit 1)
       union all
       select (select x.slot from posthorn.retries x
-        where x.group_id = w.group_id and x.slot > s.slot and x.slot <= posthorn.webhook_slot(w.id, 255) order by x.slot limit 1)
+        where x.group_id = w.group_id and x.slot > s.slot and x.slot <= last_slot order by x.slot limit 1)
       from s where s.slot is not null
     )
     select h.event_id, h.attempts, h.slot, h.due_at
     from s cross join lateral (
-      select r.event_id, r.attempts, r.slot, r.due_at, bool_and(r.due_at <= due_for_webhook.at) over (order by r.event_id) as due
+      select r.event_id, r.attempts, r.slot, r.due_at, bool_and(r.due_at <= due_in_slots.at) over (order by r.event_id) as due
       from (
         select x.event_id, x.attempts, x.slot, x.due_at from posthorn.retries x
-        where x.group_id = w.group_id and x.slot = s.slot order by x.event_id limit most + cardinality(due_for_webhook.held)) r) h
-    where h.due and h.event_id <= settled and h.event_id <> all (due_for_webhook.held)
-    order by h.event_id limit most;
+        where x.group_id = w.group_id and x.slot = s.slot order by x.event_id limit due_in_slots.most + cardinality(due_in_slots.held)) r
+      order by r.event_id) h
+    where h.due and h.event_id <= due_in_slots.settled and h.event_id <> all (due_in_slots.held)
+    limit due_in_slots.most;
 end $$;
-comment on function posthorn.due_for_webhook(posthorn.webhooks, int, bigint[], timestamptz, timestamptz) is
-  'The events that one webhook is owed and are due, but for some, oldest first.';
+comment on function posthorn.due_in_slots(posthorn.webhooks, int, int, int, bigint[], bigint, timestamptz) is
+  'The first events that an ordered webhook is owed in some of its slots and that are due, slot by slot.';

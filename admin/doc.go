@@ -54,6 +54,7 @@ type Admin struct {
 	actor     string   // the name under which changes are recorded; "": they are not recorded
 	action    int64    // the action that changes are parts of; 0: each change is an action
 	hidden    []string // streams that the caller may not read
+	noSQL     bool     // the caller may not write conditions
 }
 
 // New returns an Admin for a namespace.
@@ -64,6 +65,13 @@ func New(db DB, namespace string) *Admin { return &Admin{db: db, namespace: name
 func (a *Admin) Opening(opener Opener) *Admin {
 	other := *a
 	other.opener = opener
+	return &other
+}
+
+// WithoutConditions returns an Admin for a caller who may not write conditions in SQL.
+func (a *Admin) WithoutConditions() *Admin {
+	other := *a
+	other.noSQL = true
 	return &other
 }
 

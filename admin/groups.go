@@ -114,7 +114,7 @@ type GroupSettings struct {
 	Slots     int              `json:"slots,omitempty" doc:"In a group ordered by key: keys share so many slots, and each slot is handled by itself"`
 	Attempts  *int             `json:"attempts,omitempty" doc:"Deliveries before an event becomes a dead letter; 0 for no limit"`
 	Delays    []string         `json:"delays,omitempty" doc:"Before each further attempt, such as 10 seconds or 00:05:00; instead of backoff"`
-	Backoff   *BackoffSettings `json:"backoff,omitempty"`
+	Backoff   *BackoffSettings `json:"backoff,omitempty" doc:"Delays that grow from attempt to attempt: from, to, factor and jitter"`
 	OnFailure string           `json:"on_failure,omitempty" enum:"block,set_aside" doc:"In ordered groups: whether a failed event keeps those behind it waiting"`
 	ReadAhead int              `json:"read_ahead,omitempty" doc:"In ordered groups: how many events may wait"`
 	Start     string           `json:"start,omitempty" doc:"Where a new group starts: beginning, end or a time. Default: end"`

@@ -4,6 +4,8 @@ package op
 func All() []Any {
 	return []Any{
 		ListSchedules, GetSchedule, PutSchedule, DeleteSchedule, PauseSchedule, ResumeSchedule, RunSchedule,
+		ListGroups, GetGroup, DefineGroup, PauseGroup, ResumeGroup, PreviewSeekGroup, SeekGroup, DeleteGroup,
+		ListSubscriptions, PutSubscription, DeleteSubscription,
 		ListNodes, RemoveNode,
 		ListProjections, GetProjection, RebuildProjection, AbandonReplacement,
 		ListRelays, GetRelay,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,7 +41,14 @@ func fieldsOf(v reflect.Value) []Field {
 	for i := range v.NumField() {
 		field := v.Type().Field(i)
 		if field.Anonymous || field.Name == "Body" {
-			all = append(all, fieldsOf(v.Field(i))...)
+			part := v.Field(i)
+			if part.Kind() == reflect.Pointer { // a body that may be left out
+				if part.IsNil() {
+					part.Set(reflect.New(part.Type().Elem()))
+				}
+				part = part.Elem()
+			}
+			all = append(all, fieldsOf(part)...)
 			continue
 		}
 		tag := field.Tag.Get
@@ -64,14 +72,10 @@ func fieldsOf(v reflect.Value) []Field {
 	return all
 }
 
-// Subject returns the field that names the thing of an operation, nil if there is none.
-func Subject(in any) *Field {
-	for _, f := range Fields(in) {
-		if f.Path {
-			return &f
-		}
-	}
-	return nil
+// Subjects returns the fields that name the thing of an operation: none for operations on
+// all things, and two for a thing that is part of another.
+func Subjects(in any) []Field {
+	return slices.DeleteFunc(Fields(in), func(f Field) bool { return !f.Path })
 }
 
 // Forms returns the names that forms have for the fields of an input.
@@ -146,8 +150,12 @@ func (f Field) Set(text string) error {
 			return pg.Invalid("the "+f.Name+" is not valid JSON", "Correct it; nothing was done.")
 		}
 		*p = compact.Bytes()
-	default:
-		panic(fmt.Sprintf("no text sets %s, which is a %s", f.Name, f.Value.Type()))
+	default: // numbers that may be left out, and parts of a body
+		d := json.NewDecoder(strings.NewReader(text))
+		d.DisallowUnknownFields()
+		if err := d.Decode(p); err != nil || d.More() {
+			return pg.Invalid("the "+f.Name+" cannot be read: "+text, "Give a number, or JSON as the HTTP API has it.")
+		}
 	}
 	return nil
 }
@@ -164,11 +172,14 @@ func (f Field) Text() string {
 		return strings.Join(v, ",")
 	case json.RawMessage:
 		return string(v)
-	case map[string]json.RawMessage:
-		text, _ := json.Marshal(v) // each value was read from JSON
-		return string(text)
+	case string:
+		return v
 	default:
-		return fmt.Sprint(v)
+		text, _ := json.Marshal(v) // numbers, and values that were read from JSON
+		if _, list := v.([]int64); list {
+			text = bytes.Trim(text, "[]")
+		}
+		return string(text)
 	}
 }
 

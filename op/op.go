@@ -62,8 +62,9 @@ type Topic struct{ Many, One, Sample string }
 type Scope string
 
 const (
-	Read  Scope = "read"
-	Admin Scope = "admin"
+	Read    Scope = "read"
+	Consume Scope = "consume"
+	Admin   Scope = "admin"
 )
 
 // Face is a way to reach operations.
@@ -134,9 +135,9 @@ var methods = map[string]string{"list": http.MethodGet, "get": http.MethodGet, "
 func (o Op[In, Out]) Describe() About {
 	a := o.About
 	one, many := slug(a.Topic.One), slug(a.Topic.Many)
-	argument, path, subject := "", "/v1/"+many, Subject(new(In))
-	if subject != nil {
-		argument, path = " "+strings.ToUpper(subject.Name), path+"/{"+subject.Name+"}"
+	argument, path := "", "/v1/"+many
+	for _, subject := range Subjects(new(In)) {
+		argument, path = argument+" "+strings.ToUpper(subject.Name), path+"/{"+subject.Name+"}"
 	}
 	if methods[a.Verb] == "" && a.Method == "" {
 		path += "/" + a.Verb

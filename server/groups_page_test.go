@@ -84,14 +84,58 @@ func TestPageSeek(t *testing.T) {
 	s.exec(t, "select posthorn.settle(lease, attempt) from (select distinct lease, attempt from posthorn.claim('default', 'g', 'w')) c")
 	b.get("/ui/default/group/seek?name=g").wantPage(t, 400, "the time is missing")
 	b.get("/ui/default/group/seek?name=none&to=end").wantPage(t, 404, "none")
-	b.get("/ui/default/group/seek?name=g&to=end").wantPage(t, 200, "No event would be handed out again")
-	asked := b.get("/ui/default/group/seek?name=g&to=beginning").wantPage(t, 200, "Move group g to the beginning of the log?", "handed 3 events again")
-	b.post(asked, "/ui/default/group/seek", url.Values{"name": {"g"}, "to": {"beginning"}}).wantPage(t, 200, "Group g was moved.", `id="policy"`)
+	b.get("/ui/default/group/seek?name=g&to=end").wantPage(t, 200, "Move group g to end: 0 events come again, 0 are passed over")
+	asked := b.get("/ui/default/group/seek?name=g&to=beginning").wantPage(t, 200, "Move group g to beginning: 3 events come again")
+	b.post(asked, "/ui/default/group/seek", url.Values{"name": {"g"}, "to": {"beginning"}}).wantPage(t, 200, "Group g stands at beginning.", `id="policy"`)
 	var n int
 	if err := s.ph.Pool().QueryRow(t.Context(), "select count(*) from posthorn.claim('default', 'g', 'w')").Scan(&n); err != nil || n != 3 {
 		t.Errorf("claimed %d, %v", n, err)
 	}
 	b.get("/ui/default/audit").wantPage(t, 200, "seek-group", "-infinity")
 	at := fmt.Sprintf("/ui/default/group/seek?name=g&at=%s", url.QueryEscape("2000-01-01T00:00:00.000Z"))
-	b.get(at).wantPage(t, 200, "2000-01-01T00:00:00Z", "lose 1 lease")
+	b.get(at).wantPage(t, 200, "2000-01-01T00:00:00Z", "lose 1 leases")
+}
+
+// A group is made, changed and deleted on the page, and so are its subscriptions. The form
+// has the present policy, so that what was not changed stays.
+func TestPageDefinesGroups(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	form := b.get("/ui/default/group/define").wantPage(t, 200, `name="on_failure"`, `name="backoff"`)
+	b.post(form, "/ui/default/group/define", url.Values{
+		"name": {"g"}, "order": {"key"}, "slots": {"4"}, "attempts": {"0"}, "backoff": {`{"from": "2 seconds"}`}, "start": {"beginning"},
+	}).wantPage(t, 200, "Group g is defined.", "key, 4 slots", "no limit", "from 00:00:02")
+	form = b.get("/ui/default/group/define?name=g").wantPage(t, 200, `value="4"`, "00:00:02")
+	b.post(form, "/ui/default/group/define", url.Values{"name": {"g"}, "delays": {"1 second,1 minute"}, "attempts": {"7"}}).
+		wantPage(t, 200, "key, 4 slots", "<dd>7</dd>", "00:00:01 00:01:00")
+	b.post(form, "/ui/default/group/define", url.Values{"name": {"g"}, "slots": {"many"}}).wantPage(t, 400, "slots cannot be read")
+	b.post(form, "/ui/default/group/define", url.Values{"name": {"g"}, "backoff": {`{"form": "1 second"}`}}).wantPage(t, 400, "backoff cannot be read")
+
+	form = b.get("/ui/default/subscription/put?group=g").wantPage(t, 200, `value="g"`)
+	b.post(form, "/ui/default/subscription/put", url.Values{"group": {"g"}, "name": {"large"}, "filter": {`{"type": "order.*"}`}}).
+		wantPage(t, 200, "Subscription large of group g is defined.", `id="subscriptions"`, "order.*")
+	b.get("/ui/default/subscription/put?group=g&name=large").wantPage(t, 200, "order.*")
+	asked := b.get("/ui/default/subscription/delete?group=g&name=large").wantPage(t, 200, "Remove subscription large of group g")
+	b.post(asked, "/ui/default/subscription/delete", url.Values{"group": {"g"}, "name": {"large"}}).wantPage(t, 200, "Removed subscription large")
+
+	asked = b.get("/ui/default/group/delete?name=g").wantPage(t, 200, "Delete group g with 0 retries")
+	b.post(asked, "/ui/default/group/delete", url.Values{"name": {"g"}}).wantPage(t, 200, "Deleted group g")
+	b.get("/ui/default/group?name=g").wantPage(t, 404)
+}
+
+// A token that may consume defines subscriptions, but none with a condition in SQL: that is
+// refused in package admin, whichever face it uses.
+func TestPageConditionsNeedTheScopeAdmin(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.exec(t, "select posthorn.define_group('default', 'g')")
+	b.signIn(s.token(t, "read", "consume"))
+	s.forget()
+	form := b.get("/ui/default/subscription/put?group=g").wantPage(t, 200)
+	fields := url.Values{"group": {"g"}, "name": {"s"}, "conditions_sql": {"true"}}
+	b.post(form, "/ui/default/subscription/put", fields).wantPage(t, 403, "conditions in SQL need the scope admin")
+	fields = url.Values{"group": {"g"}, "name": {"s"}, "filter": {`{"type": "a"}`}}
+	b.post(form, "/ui/default/subscription/put", fields).wantPage(t, 200, "Subscription s of group g is defined.")
 }

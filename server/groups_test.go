@@ -6,6 +6,7 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 	"github.com/posthorn/posthorn/posthorntest"
 )
 
@@ -19,7 +20,7 @@ func (s *served) claim(t testing.TB, group, body string, headers ...string) clai
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	var group groupView
+	var group op.GroupView
 	s.call(t, "PUT", "/v1/groups/billing", `{"order":"key","slots":4,"attempts":3,"delays":["10 seconds","1 minute"],"start":"beginning"}`).want(t, 200, &group)
 	equal(t, "policy", fmt.Sprint(group.Order, group.Policy.Slots, group.Policy.Attempts, group.Policy.Delays), "key4 3 [00:00:10 00:01:00]")
 	s.call(t, "PUT", "/v1/groups/billing", `{"attempts":5,"delays":["00:00:10"]}`).want(t, 200, &group)

@@ -19,6 +19,19 @@ func (s *Server) operations() {
 	serveNone(s, op.ResumeSchedule)
 	serveOne(s, op.RunSchedule)
 
+	serveAll(s, op.ListGroups)
+	serveOne(s, op.GetGroup)
+	serveOne(s, op.DefineGroup)
+	serveOne(s, op.DeleteGroup)
+	serveNone(s, op.PauseGroup)
+	serveNone(s, op.ResumeGroup)
+	serveNone(s, op.SeekGroup)
+	serveOne(s, op.PreviewSeekGroup)
+
+	serveAll(s, op.ListSubscriptions)
+	serveOne(s, op.PutSubscription)
+	serveOne(s, op.DeleteSubscription)
+
 	serveAll(s, op.ListNodes)
 	serveOne(s, op.RemoveNode)
 

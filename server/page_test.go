@@ -214,8 +214,8 @@ func TestPageForms(t *testing.T) {
 		t.Fatalf("the group is %+v, %v", g, err)
 	}
 	b.post(page, "/ui/default/group/pause", url.Values{"name": {"g"}, "back": {"/ui/default/groups?name=g"}}).
-		wantPage(t, 200, "Group g: paused.", ">Resume</button>", `value="g"`)
-	b.get("/ui/default/groups").wantNone(t, "Group g: paused.")
+		wantPage(t, 200, "Group g is paused.", ">Resume</button>", `value="g"`)
+	b.get("/ui/default/groups").wantNone(t, "Group g is paused.")
 	b.get("/ui/default/audit").wantPage(t, 200, "pause-group", "anyone")
 	b.post(page, "/ui/default/group/pause", url.Values{"name": {"none"}}).wantPage(t, 404, "none")
 }

@@ -138,6 +138,9 @@ func (s *Server) admin(c caller) *admin.Admin {
 	if c.operates {
 		a = a.By(c.name)
 	}
+	if !c.may(scopeAdmin) {
+		a = a.WithoutConditions()
+	}
 	return a
 }
 
@@ -153,8 +156,8 @@ func (s *Server) routes() {
 	s.namespaces()
 	s.events()
 	s.liveStream()
-	s.groups()
-	s.subscriptions()
+	s.claiming()
+	s.leases()
 	s.deadLetters()
 	s.webhooks()
 	s.operations()

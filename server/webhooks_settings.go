@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 	"github.com/posthorn/posthorn/server/internal/in"
 )
 
@@ -32,7 +33,7 @@ func readWebhook(b in.WebhookSettings) (settings admin.WebhookSettings, err erro
 	if b.Filter == nil && b.Condition == "" && b.Params == nil {
 		return settings, nil
 	}
-	wanted, err := readSubscription(b.Filter, b.Condition, b.Params)
+	wanted, err := op.FilterOf(b.Filter, b.Condition, b.Params)
 	if err != nil {
 		return settings, err
 	}
@@ -86,8 +87,8 @@ func (s *Server) settingWebhooks() {
 		method: http.MethodDelete, path: "/v1/webhooks/{name}", id: "delete-webhook", tag: "webhooks",
 		summary: "Delete a webhook", scope: scopeAdmin,
 		description: "Events that wait to be sent, or to be tried again, are no longer sent; the response has their number. Its dead letters stay.",
-	}, func(ctx context.Context, c caller, input *in.ByName) (output *owedOutput, err error) {
-		output = &owedOutput{}
+	}, func(ctx context.Context, c caller, input *in.ByName) (output *bodyOf[op.Owed], err error) {
+		output = &bodyOf[op.Owed]{}
 		output.Body.Owed, err = s.admin(c).DeleteWebhook(ctx, input.Name)
 		return output, err
 	})

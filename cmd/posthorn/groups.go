@@ -1,12 +1,13 @@
 package main
 
 import (
-	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func newGroups(a *app) *cobra.Command {
@@ -16,33 +17,22 @@ func newGroups(a *app) *cobra.Command {
 		long: `A group is a named position in the log, shared by all processes that use the
 name. Each event is handled once per group.`,
 	},
-		groupsList.build(a),
-		groupsShow.build(a),
+		list(a, op.ListGroups, "LAG is the number of events, and BEHIND the age of the oldest of them.", groupColumns),
+		show(a, op.GetGroup, groupFields, func(w io.Writer, d op.GroupView) error { return subscriptionColumns.printBelow(w, d.Subscriptions) }),
 		newGroupsDefine(a),
+		newGroupsPreview(a),
 		newGroupsSeek(a),
-		groupsPause.build(a),
-		groupsResume.build(a),
-		groupsDelete.build(a),
+		change(a, op.PauseGroup),
+		change(a, op.ResumeGroup),
+		change(a, op.DeleteGroup),
 		newGroupsSubscribe(a),
-		groupsUnsubscribe.build(a),
+		change(a, op.DeleteSubscription),
 	)
 }
 
-var groupsList = listCommand[admin.GroupStatus]{
-	about: about{
-		use:   "list",
-		short: "List groups and their positions",
-		long: `List the groups of the namespace and their positions.
-
-LAG is the number of events that a group has not been handed yet, an estimate
-beyond 10,000, and BEHIND the age of the oldest of them.`,
-		example: "  posthorn groups list --namespace shop --json",
-	},
-	list: (*admin.Admin).Groups,
-	columns: columns[admin.GroupStatus]{"group|order|state|lag|behind|leases|retries|dead letters", func(g admin.GroupStatus) []any {
-		return []any{g.Group, g.Order, groupState(g), g.LagEvents, roughSeconds(g.LagSeconds), g.Leases, g.Retries, g.DeadLetters}
-	}},
-}
+var groupColumns = columns[admin.GroupStatus]{"group|order|state|lag|behind|leases|retries|dead letters", func(g admin.GroupStatus) []any {
+	return []any{g.Group, g.Order, groupState(g), g.LagEvents, roughSeconds(g.LagSeconds), g.Leases, g.Retries, g.DeadLetters}
+}}
 
 func groupState(g admin.GroupStatus) string {
 	switch {
@@ -55,43 +45,4 @@ func groupState(g admin.GroupStatus) string {
 	default:
 		return "behind"
 	}
-}
-
-var groupsPause = changeCommand{
-	about: about{
-		use:   "pause NAME",
-		short: "Hand out no events of a group until it is resumed",
-		long: `Hand out no events of a group until it is resumed. Workers finish the events that
-they have, and retention keeps the events that the group has not read.`,
-		example: "  posthorn groups pause billing",
-	},
-	do: withSentence("group %s is paused", (*admin.Admin).PauseGroup),
-}
-
-var groupsResume = changeCommand{
-	about: about{
-		use:     "resume NAME",
-		short:   "Resume a paused group at its position",
-		example: "  posthorn groups resume billing",
-	},
-	do: withSentence("group %s is resumed", (*admin.Admin).ResumeGroup),
-}
-
-var groupsDelete = changeCommand{
-	about: about{
-		use:   "delete NAME",
-		short: "Delete a group with its position, retries and dead letters",
-		long: `Delete a group with its position in the log, its leases, retries and dead letters.
-The events stay in the log, for other groups.`,
-		example: "  posthorn groups delete billing --yes",
-	},
-	json: true,
-	ask: func(ctx context.Context, adm *admin.Admin, args []string) (string, error) {
-		s, err := adm.Group(ctx, args[0])
-		return fmt.Sprintf("delete group %s with %d retries and %d dead letters", s.Group, s.Retries, s.DeadLetters), err
-	},
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
-		d, err := adm.DeleteGroup(ctx, args[0])
-		return result{fmt.Sprintf("deleted group %s with %d leases, %d retries and %d dead letters", args[0], d.Leases, d.Retries, d.DeadLetters), d}, err
-	},
 }

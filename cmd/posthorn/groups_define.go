@@ -11,9 +11,10 @@ import (
 
 	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
-const groupsDefineLong = `Make a group, or change the policy of one. Flags that are left out change nothing.
+const groupsDefineMore = `Flags that are left out change nothing.
 
 A failed event is retried after the delays that are listed, or after delays that
 grow from --backoff-from to --backoff-to; when it has used up its attempts, it
@@ -21,10 +22,6 @@ becomes a dead letter. In an ordered group it blocks the events after it until
 then, unless --on-failure is set_aside.
 
 ` + timeHelp
-
-const groupsDefineExample = `  posthorn groups define billing
-  posthorn groups define mail --order key --attempts 10 --from beginning
-  posthorn groups define mail --delays 1s,1m,1h`
 
 type groupFlags struct {
 	settings               admin.GroupSettings
@@ -37,7 +34,7 @@ type groupFlags struct {
 func newGroupsDefine(a *app) *cobra.Command {
 	var f groupFlags
 	cmd := changeCommand{
-		about:   about{"define NAME", "Make a group, or change its policy", groupsDefineLong, groupsDefineExample},
+		about:   aboutOf(op.DefineGroup, groupsDefineMore),
 		prepare: f.prepare,
 		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 			if f.start != "" {
@@ -45,9 +42,11 @@ func newGroupsDefine(a *app) *cobra.Command {
 				if err != nil {
 					return result{}, err
 				}
-				f.settings.Start = momentInSQL(start)
+				f.settings.Start = momentText(start)
 			}
-			return result{sentence: fmt.Sprintf("group %s is defined", args[0])}, adm.DefineGroup(ctx, args[0], f.settings)
+			in := &op.DefineGroupInput{ByName: op.ByName{Name: args[0]}, Body: &f.settings}
+			out, err := op.DefineGroup.Call(ctx, adm, in)
+			return result{sentence: op.DefineGroup.Sentence(in, out)}, err
 		},
 	}.build(a)
 	flags := cmd.Flags()
@@ -95,8 +94,8 @@ func periodInSQL(d time.Duration) string {
 	return fmt.Sprintf("%d microseconds", d.Microseconds())
 }
 
-// momentInSQL formats a place in the log for the settings of a group.
-func momentInSQL(m posthorn.Moment) string {
+// momentText formats a place in the log for an operation.
+func momentText(m posthorn.Moment) string {
 	switch m {
 	case posthorn.Beginning:
 		return "beginning"

@@ -2,63 +2,66 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func newGroupsSeek(a *app) *cobra.Command {
-	var to admin.Moment // found once, since -1h means another time after an answer
-	find := func(ctx context.Context, adm *admin.Admin, place string) (where string, err error) {
-		if !to.Valid {
-			to, err = parseMoment(ctx, adm, place)
+	var in *op.SeekInput // found once, since -1h means another time after an answer
+	find := func(ctx context.Context, adm *admin.Admin, args []string) error {
+		if in != nil {
+			return nil
 		}
-		if to.InfinityModifier == 0 {
-			place = formatTime(to.Time)
+		to, err := parseMoment(ctx, adm, args[1])
+		if err == nil {
+			in = &op.SeekInput{ByName: op.ByName{Name: args[0]}}
+			in.Body.To = momentText(to)
 		}
-		return place, err
+		return err
 	}
 	return changeCommand{
-		about: about{
-			use:   "seek NAME beginning|end|TIME",
-			short: "Move a group to a time, the beginning or the end",
-			long: `Move a group. It gets every event that was published from then on, including those
-that it has handled before. Its leases end: the answers of workers that have one
-are refused. Failed events are still retried.
-
-At a terminal it asks first, and says how many events that means.
-
-` + timeHelp,
-			example: `  posthorn groups seek billing -1h
-  posthorn groups seek billing 2026-01-31
-  posthorn groups seek billing end --yes`,
-		},
+		about: aboutOf(op.SeekGroup, "At a terminal it asks first, and says how many events that means.\n\n"+timeHelp),
 		ask: func(ctx context.Context, adm *admin.Admin, args []string) (string, error) {
-			where, err := find(ctx, adm, args[1])
-			if err != nil {
+			if err := find(ctx, adm, args); err != nil {
 				return "", err
 			}
-			p, err := adm.PreviewSeek(ctx, args[0], to)
-			return fmt.Sprintf("move group %s to %s: %s events come again, %s are passed over, workers lose %d leases",
-				args[0], where, estimated(p.Again), estimated(p.Skipped), p.Leases), err
+			return op.SeekGroup.Ask(ctx, adm, in)
 		},
 		goesOn: always,
 		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
-			where, err := find(ctx, adm, args[1])
-			if err != nil {
+			if err := find(ctx, adm, args); err != nil {
 				return result{}, err
 			}
-			return result{sentence: fmt.Sprintf("group %s stands at %s", args[0], where)}, adm.Seek(ctx, args[0], to)
+			out, err := op.SeekGroup.Call(ctx, adm, in)
+			return result{sentence: op.SeekGroup.Done(in, out)}, err
 		},
 	}.build(a)
 }
 
-// estimated is a number of events in the log, which is estimated beyond 10,000.
-func estimated(n int64) string {
-	if n >= 10000 {
-		return fmt.Sprintf("about %d", n)
-	}
-	return fmt.Sprint(n)
+func newGroupsPreview(a *app) *cobra.Command {
+	in := &op.PreviewSeekInput{}
+	place := ""
+	cmd := showCommand[admin.SeekPreview]{
+		about: aboutOf(op.PreviewSeekGroup, timeHelp),
+		load: func(ctx context.Context, adm *admin.Admin, name string) (p admin.SeekPreview, err error) {
+			to, err := parseMoment(ctx, adm, place)
+			if err != nil {
+				return p, err
+			}
+			in.Name, in.To = name, momentText(to)
+			return op.PreviewSeekGroup.Call(ctx, adm, in)
+		},
+		fields: func(field fields, p admin.SeekPreview) {
+			field("from", in.To)
+			field("events again", p.Again)
+			field("events passed over", p.Skipped)
+			field("leases lost", p.Leases)
+			field("has subscriptions", p.HasSubscriptions)
+		},
+	}.build(a)
+	cmd.PreRun = func(_ *cobra.Command, args []string) { place = args[1] }
+	return cmd
 }

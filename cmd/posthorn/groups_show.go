@@ -1,42 +1,14 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
-// groupDetails is a group as posthorn groups show prints it.
-type groupDetails struct {
-	admin.GroupStatus
-	Policy        admin.GroupPolicy          `json:"policy"`
-	Subscriptions []admin.SubscriptionStatus `json:"subscriptions"`
-}
-
-var groupsShow = showCommand[groupDetails]{
-	about: about{
-		use:     "show NAME",
-		short:   "Show one group: its position, its policy and its subscriptions",
-		example: "  posthorn groups show billing",
-	},
-	load: func(ctx context.Context, adm *admin.Admin, name string) (d groupDetails, err error) {
-		if d.GroupStatus, err = adm.Group(ctx, name); err != nil {
-			return d, err
-		}
-		if d.Policy, err = adm.GroupPolicy(ctx, name); err != nil {
-			return d, err
-		}
-		d.Subscriptions, err = adm.Subscriptions(ctx, name)
-		return d, err
-	},
-	fields: groupFields,
-	below:  func(w io.Writer, d groupDetails) error { return subscriptionColumns.printBelow(w, d.Subscriptions) },
-}
-
-func groupFields(field fields, d groupDetails) {
+func groupFields(field fields, d op.GroupView) {
 	field("group", d.Group)
 	field("namespace", d.Namespace)
 	field("state", groupState(d.GroupStatus))
@@ -51,8 +23,8 @@ func groupFields(field fields, d groupDetails) {
 	field("held back by", heldBackBy(d.GroupStatus))
 	field("order", d.Order)
 	field("slots", d.Policy.Slots)
-	field("attempts", attempts(d.Policy))
-	field("delays", delays(d.Policy))
+	field("attempts", attempts(*d.Policy))
+	field("delays", delays(*d.Policy))
 	field("on failure", d.Policy.OnFailure)
 	field("read ahead", d.Policy.ReadAhead)
 	field("created", d.Policy.CreatedAt)

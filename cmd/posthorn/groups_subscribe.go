@@ -4,28 +4,20 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
-const groupsSubscribeLong = `Make a subscription of a group, or change its filter: NAME gets the events that
-pass all the filters given, or for which the condition is true. If there is no
-such group, it is made, and hands out only events for its subscriptions.
-
-Types and streams are patterns: order.placed, order.* or order.>. An event passes
+const groupsSubscribeMore = `Types and streams are patterns: order.placed, order.* or order.>. An event passes
 a repeated filter if it passes one of its values.
 
 A condition is an expression in SQL over e, the event (id, type, stream, key,
 tags, payload, metadata, created_at), and s.params. It needs the role
 posthorn_admin.`
-
-const groupsSubscribeExample = `  posthorn groups subscribe billing orders --type 'order.*'
-  posthorn groups subscribe billing shop-7 --type order.placed --payload '{"shop": 7}'
-  posthorn groups subscribe billing large --condition "(e.payload->>'cents')::int > (s.params->>'over')::int" --params '{"over": 100000}'`
 
 type subscribeFlags struct {
 	types, streams, keys, tags, requiredTags []string
@@ -57,7 +49,7 @@ func newGroupsSubscribe(a *app) *cobra.Command {
 	var f subscribeFlags
 	var wanted admin.Subscription
 	cmd := changeCommand{
-		about: about{"subscribe GROUP NAME", "Make a subscription of a group, or change its filter", groupsSubscribeLong, groupsSubscribeExample},
+		about: aboutOf(op.PutSubscription, groupsSubscribeMore),
 		json:  true,
 		prepare: func(*cobra.Command, []string) (err error) {
 			wanted, err = f.subscription()
@@ -65,7 +57,8 @@ func newGroupsSubscribe(a *app) *cobra.Command {
 		},
 		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
 			id, err := adm.Subscribe(ctx, args[0], args[1], wanted)
-			return result{fmt.Sprintf("subscription %s of group %s is defined", args[1], args[0]), map[string]int64{"id": id}}, err
+			in := &op.PutSubscriptionInput{BySubscription: op.BySubscription{Group: args[0], Name: args[1]}}
+			return result{op.PutSubscription.Done(in, op.SubscriptionID{}), op.SubscriptionID{ID: id}}, err
 		},
 	}.build(a)
 	f.add(cmd)
@@ -99,24 +92,4 @@ func (f subscribeFlags) subscription() (admin.Subscription, error) {
 		Payload      json.RawMessage `json:"payload,omitempty"`
 	}{f.types, f.streams, f.keys, f.tags, f.requiredTags, payload})
 	return s, err
-}
-
-var groupsUnsubscribe = changeCommand{
-	about: about{
-		use:   "unsubscribe GROUP NAME",
-		short: "Remove a subscription and the events that are owed to it",
-		long: `Remove a subscription of a group and the events that are owed to it. Its dead
-letters stay. The group continues to hand out only events for its other
-subscriptions.`,
-		example: "  posthorn groups unsubscribe billing large --yes",
-	},
-	json: true,
-	ask: func(_ context.Context, _ *admin.Admin, args []string) (string, error) {
-		return fmt.Sprintf("remove subscription %s of group %s and the events that are owed to it", args[1], args[0]), nil
-	},
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
-		owed, err := adm.Unsubscribe(ctx, args[0], args[1])
-		sentence := fmt.Sprintf("removed subscription %s of group %s, to which %d events were owed", args[1], args[0], owed)
-		return result{sentence, map[string]int64{"owed": owed}}, err
-	},
 }

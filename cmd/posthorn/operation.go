@@ -51,7 +51,7 @@ func change(a *app, o op.Any, with ...func(*changeCommand)) *cobra.Command {
 	in := o.New()
 	c := changeCommand{
 		about: aboutOf(o, ""), json: o.Returns(),
-		prepare: func(_ *cobra.Command, args []string) error { return readArgument(o, in, args) },
+		prepare: func(_ *cobra.Command, args []string) error { return readArguments(o, in, args) },
 		do: func(ctx context.Context, adm *admin.Admin, _ []string) (result, error) {
 			out, err := o.Run(ctx, adm, in)
 			if err != nil {
@@ -96,15 +96,13 @@ func show[T any](a *app, o op.Op[op.ByName, T], fields func(fields, T), below fu
 	}.build(a)
 }
 
-// readArgument sets the field that names the thing of an operation.
-func readArgument(o op.Any, in any, args []string) error {
-	subject := op.Subject(in)
-	if subject == nil {
-		return nil
-	}
-	if err := subject.Set(args[0]); err != nil {
-		topic := o.Describe().Topic
-		return usageError{fmt.Errorf("%q is no %s of a %s", args[0], subject.Name, topic.One), "run: posthorn " + strings.Fields(o.Describe().Command)[0] + " list"}
+// readArguments sets the fields that name the thing of an operation.
+func readArguments(o op.Any, in any, args []string) error {
+	for i, subject := range op.Subjects(in) {
+		if err := subject.Set(args[i]); err != nil {
+			topic := o.Describe().Topic
+			return usageError{fmt.Errorf("%q is no %s of a %s", args[i], subject.Name, topic.One), "run: posthorn " + strings.Fields(o.Describe().Command)[0] + " list"}
+		}
 	}
 	return nil
 }

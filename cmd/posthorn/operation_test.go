@@ -48,6 +48,9 @@ func TestOperationsHaveCommands(t *testing.T) {
 		}
 	}
 	for _, o := range op.All() {
+		if o.Describe().Without[op.Command] != "" {
+			continue
+		}
 		topic, _, err := root.Find(strings.Fields(o.Describe().Command)[:1])
 		if err != nil {
 			t.Fatal(err)

@@ -3,23 +3,20 @@ package page
 import (
 	"context"
 	"html/template"
-	"net/http"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func (p *Pages) group() {
 	p.screen(Screen{Path: "group", Under: "groups", Live: true, Show: showGroup})
-	p.action(Action{Path: "group/pause", Do: setPaused("pause")})
-	p.action(Action{Path: "group/resume", Do: setPaused("resume")})
-}
-
-func setPaused(verb string) func(context.Context, *Request) (string, string, error) {
-	return func(ctx context.Context, r *Request) (string, string, error) {
-		name := r.Value("name")
-		err := r.Call(ctx, http.MethodPost, "/v1/groups/"+segment(name)+"/"+verb, nil, nil)
-		return "", "Group " + name + ": " + verb + "d.", err
+	for _, o := range []op.Any{op.PauseGroup, op.ResumeGroup} {
+		p.operation(o, nil)
 	}
+	p.operation(op.DefineGroup, linkToGroup("name"))
+	p.operation(op.DeleteGroup, func(r *Request) string { return r.Link("groups") })
+	p.operation(op.PutSubscription, linkToGroup("group"))
+	p.operation(op.DeleteSubscription, linkToGroup("group"))
 }
 
 // someWork bounds lists of leases and retries on the page of a group.

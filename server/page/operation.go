@@ -1,8 +1,10 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +15,26 @@ import (
 // fields beside the name of a thing, there is a page before. To returns the link of the page
 // to go to then; without it that is the page with the form.
 func (p *Pages) operation(o op.Any, to func(r *Request) string) {
+	p.perform(o, to)
+	about := o.Describe()
+	show := formOf
+	switch {
+	case o.Asks():
+		show = askBefore
+	case len(op.Forms(o.New())) == 1:
+		return
+	}
+	p.screen(Screen{Path: about.Page, Under: pageOfTopic(about), Scope: string(about.Scope), Show: func(ctx context.Context, r *Request) (*View, error) {
+		in := o.New()
+		if err := r.Fill(in); err != nil {
+			return nil, err
+		}
+		return show(ctx, r, o, in)
+	}})
+}
+
+// perform adds the action of an operation, without a page before.
+func (p *Pages) perform(o op.Any, to func(r *Request) string) {
 	about := o.Describe()
 	p.action(Action{Path: about.Page, Scope: string(about.Scope), Do: func(ctx context.Context, r *Request) (string, string, error) {
 		in := o.New()
@@ -32,20 +54,17 @@ func (p *Pages) operation(o op.Any, to func(r *Request) string) {
 		}
 		return next, sentence(o.Sentence(in, out)) + ".", nil
 	}})
-	show := formOf
-	switch {
-	case o.Asks():
-		show = askBefore
-	case len(op.Forms(o.New())) == 1:
-		return
+}
+
+// pageOfTopic is the page that lists the things of a topic.
+func pageOfTopic(about op.About) string {
+	switch about.Topic.Many {
+	case "subscriptions":
+		return "groups"
+	case "imports", "archives":
+		return "relays"
 	}
-	p.screen(Screen{Path: about.Page, Under: about.Topic.Many, Scope: string(about.Scope), Show: func(ctx context.Context, r *Request) (*View, error) {
-		in := o.New()
-		if err := r.Fill(in); err != nil {
-			return nil, err
-		}
-		return show(ctx, r, o, in)
-	}})
+	return about.Topic.Many
 }
 
 // askBefore is the page with the question of an operation.
@@ -55,10 +74,10 @@ func askBefore(ctx context.Context, r *Request, o op.Any, in any) (*View, error)
 	if err != nil {
 		return nil, err
 	}
-	q := question{Sentence: sentence(asked) + "?", Advice: about.More, Action: about.Page, Label: sentence(about.Verb), BackLink: r.Link(about.Topic.Many)}
+	q := question{Sentence: sentence(asked) + "?", Advice: about.More, Action: about.Page, Label: sentence(about.Verb), BackLink: r.Link(pageOfTopic(about))}
 	for _, f := range op.Fields(in) {
 		if f.Form != "" {
-			q.Fields = append(q.Fields, f.Form, r.Value(f.Form))
+			q.Fields = append(q.Fields, f.Form, cmp.Or(r.Value(f.Form), f.Text()))
 		}
 	}
 	return &View{Title: q.Sentence, Template: "question.html", Data: q}, nil
@@ -80,8 +99,10 @@ type formField struct {
 // formOf is the page with the fields of an operation, filled in with the parameters.
 func formOf(ctx context.Context, r *Request, o op.Any, in any) (*View, error) {
 	about := o.Describe()
-	page := form{About: about, BackLink: r.Link(about.Topic.Many)}
-	if subject := op.Subject(in); subject != nil && subject.Text() != "" {
+	page := form{About: about, BackLink: r.Link(pageOfTopic(about))}
+	subjects := op.Subjects(in)
+	isNamed := len(subjects) > 0 && !slices.ContainsFunc(subjects, func(f op.Field) bool { return f.Text() == "" })
+	if isNamed {
 		if err := o.Present(ctx, r.Admin, in); err != nil {
 			return nil, err
 		}

@@ -316,7 +316,7 @@ func TestCallsReadFewRows(t *testing.T) {
 			old.readFew("after a switch of partitions, with plans of before")
 			s.turnClock(later + 2*each)
 			equal(s.t, "dropped partitions", value[int](s, "select count(*) from posthorn.maintain_events_table() where action = 'dropped'"), 2) // that of the month, and the first short one
-			for range 2 { // the windows of the dropped partition are empty
+			for range 2 {                                                                                                                        // the windows of the dropped partition are empty
 				s.exec("select count(*) from unnest('{plain,keyed,wanted,fussy}'::text[]) g, posthorn.claim('default', g, 'w', 10)")
 			}
 			old.readFew("after a partition was dropped, with plans of before")

@@ -25,8 +25,8 @@ comment on function posthorn.claim_slot(posthorn.groups, posthorn.cursors, posth
   'Leases events of one slot of an ordered group.';
 
 -- While a transaction holds its snapshot, retries that are done stay in the index, so that a search passes over those of
--- each slot. So it begins at a random slot and ends at the first that is due. A search that finds none passes over all;
--- after a long one, the session waits fifty times as long before it searches again.
+-- each slot. So it begins at a random slot and ends at the first that is due. A search that finds none passes over all:
+-- see has_searched_slots.
 create or replace function posthorn.claim_blocked(
   g posthorn.groups, node text, max_events int, at timestamptz, until timestamptz, token uuid
 ) returns posthorn.leases
@@ -37,26 +37,21 @@ as $$
 declare
   began constant timestamptz := clock_timestamp();
   entries constant bigint := coalesce(pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass), 0);
-  pause constant text := 'posthorn.blocked_from_' || g.id;
-  not_before constant timestamptz := nullif(current_setting(pause, true), '')::timestamptz;
   last_slot bigint;
   head posthorn.retries;
 begin
-  if claim_blocked.at between not_before - interval '10 seconds' and not_before then
+  if posthorn.has_searched_slots(g.id, claim_blocked.at) then
     return null;
   end if;
   select r.slot into last_slot from posthorn.retries r where r.group_id = g.id and r.slot is not null order by r.slot desc limit 1;
-  if last_slot is null then
-    return null;
-  end if;
-  head := posthorn.due_slot(g.id, (random() * last_slot)::bigint, claim_blocked.at);
-  if head.slot is null then
-    head := posthorn.due_slot(g.id, 0, claim_blocked.at);
-  end if;
-  if head.slot is null then
-    if pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass) > entries + 5000 then
-      perform set_config(pause, (claim_blocked.at + least(50 * (clock_timestamp() - began), interval '10 seconds'))::text, false);
+  if last_slot is not null then
+    head := posthorn.due_slot(g.id, (random() * last_slot)::bigint, claim_blocked.at);
+    if head.slot is null then
+      head := posthorn.due_slot(g.id, 0, claim_blocked.at);
     end if;
+  end if;
+  if head.slot is null then
+    perform posthorn.note_search_of_slots(g.id, claim_blocked.at, began, entries);
     return null;
   end if;
   return posthorn.lease_retries(g,
@@ -71,6 +66,51 @@ begin
 end $$;
 comment on function posthorn.claim_blocked(posthorn.groups, text, int, timestamptz, timestamptz, uuid) is
   'Leases the failed events at the head of a blocked slot, in order, as far as they are due.';
+
+-- After a search of slots that was long and found nothing, the session searches again after fifty times as long.
+create or replace function posthorn.has_searched_slots(group_id int, at timestamptz)
+returns boolean
+language plpgsql stable
+as $$
+declare
+  until constant timestamptz := nullif(current_setting('posthorn.blocked_until_' || group_id, true), '')::timestamptz;
+begin
+  return coalesce(at between until - interval '10 seconds' and until, false);
+end $$;
+comment on function posthorn.has_searched_slots(int, timestamptz) is
+  'Whether a search for failed events of an ordered group is left out, since the last one took long and found none.';
+
+create or replace function posthorn.note_search_of_slots(group_id int, at timestamptz, began timestamptz, entries bigint)
+returns void
+language plpgsql
+as $$
+begin
+  if pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass) > entries + 5000 then
+    perform set_config('posthorn.blocked_until_' || group_id,
+      (at + least(50 * (clock_timestamp() - began), interval '10 seconds'))::text, false);
+  end if;
+end $$;
+comment on function posthorn.note_search_of_slots(int, timestamptz, timestamptz, bigint) is
+  'Notes a search for failed events of an ordered group that found none.';
+
+create or replace function posthorn.has_blocked_slots(group_id int, at timestamptz)
+returns boolean
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  began constant timestamptz := clock_timestamp();
+  entries constant bigint := coalesce(pg_stat_get_xact_tuples_returned('posthorn.retries_slot'::regclass), 0);
+begin
+  if posthorn.has_searched_slots(has_blocked_slots.group_id, has_blocked_slots.at) then
+    return false;
+  elsif exists (select from posthorn.retries r where r.group_id = has_blocked_slots.group_id and r.slot is not null) then
+    return true;
+  end if;
+  perform posthorn.note_search_of_slots(has_blocked_slots.group_id, has_blocked_slots.at, began, entries);
+  return false;
+end $$;
+comment on function posthorn.has_blocked_slots(int, timestamptz) is 'Whether an ordered group has failed events.';
 
 create or replace function posthorn.due_slot(group_id int, from_slot bigint, at timestamptz)
 returns posthorn.retries

@@ -366,7 +366,7 @@ begin
     return true;
   elsif g.ordering <> 'none' and (
     exists (select from posthorn.leases l where l.group_id = g.id and l.until is null)
-    or exists (select from posthorn.retries r where r.group_id = g.id and r.slot is not null))
+    or posthorn.has_blocked_slots(g.id, at))
   then
     return true;
   end if;

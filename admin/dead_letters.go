@@ -253,6 +253,17 @@ func (a *Admin) DeadLetters(ctx context.Context, filter DeadLetterFilter) iter.S
 	}
 }
 
+// DeadLetter returns one dead letter, discarded or not.
+func (a *Admin) DeadLetter(ctx context.Context, id int64) (DeadLetter, error) {
+	for _, discarded := range []bool{false, true} {
+		for letter, err := range a.DeadLetters(ctx, DeadLetterFilter{IDs: []int64{id}, Discarded: discarded}) {
+			return letter, err
+		}
+	}
+	return DeadLetter{}, pg.Translate("show dead letter", pg.NotFound(fmt.Sprintf("there is no dead letter %d", id),
+		"It may have been redriven or purged; the audit log shows by whom. Dead letters can be selected by their event."))
+}
+
 func (a *Admin) deadLetters(ctx context.Context, filter DeadLetterFilter) ([]DeadLetter, error) {
 	document, err := a.deadLetterFilter(ctx, filter)
 	if err != nil {
@@ -288,12 +299,12 @@ func (a *Admin) deadLetterFilter(ctx context.Context, filter DeadLetterFilter) (
 // Redrive hands the events of dead letters out again, at once and with all their
 // attempts, and returns their number.
 func (a *Admin) Redrive(ctx context.Context, filter DeadLetterFilter) (int64, error) {
-	return a.onDeadLetters(ctx, "redrive-dead-letters", "select posthorn.redrive($1::text, $2::text, $3::jsonb)", filter)
+	return a.onDeadLetters(ctx, entry{"redrive-dead-letters", filter.Group, filter.document(nil)}, "select posthorn.redrive($1::text, $2::text, $3::jsonb)", filter)
 }
 
 // Purge deletes dead letters for good, and returns their number.
 func (a *Admin) Purge(ctx context.Context, filter DeadLetterFilter) (int64, error) {
-	return a.onDeadLetters(ctx, "purge-dead-letters", "select posthorn.purge($1::text, $2::text, $3::jsonb)", filter)
+	return a.onDeadLetters(ctx, entry{"purge-dead-letters", filter.Group, filter.document(nil)}, "select posthorn.purge($1::text, $2::text, $3::jsonb)", filter)
 }
 
 // Discard marks dead letters as discarded, and returns their number. They are not listed
@@ -310,7 +321,7 @@ func (a *Admin) Discard(ctx context.Context, filter DeadLetterFilter) (int64, er
 
 // Recover takes the mark of discarded dead letters away, and returns their number.
 func (a *Admin) Recover(ctx context.Context, filter DeadLetterFilter) (int64, error) {
-	return a.onDeadLetters(ctx, "recover-dead-letters", "select posthorn.recover($1::text, $2::text, $3::jsonb)", filter)
+	return a.onDeadLetters(ctx, entry{"recover-dead-letters", filter.Group, filter.document(nil)}, "select posthorn.recover($1::text, $2::text, $3::jsonb)", filter)
 }
 
 // RedriveEdited hands a dead letter out again with another payload: as an event with an
@@ -332,10 +343,10 @@ func (a *Admin) RedriveEdited(ctx context.Context, id int64, payload json.RawMes
 	return event, err
 }
 
-func (a *Admin) onDeadLetters(ctx context.Context, name, sql string, filter DeadLetterFilter) (int64, error) {
+func (a *Admin) onDeadLetters(ctx context.Context, e entry, sql string, filter DeadLetterFilter) (int64, error) {
 	document, err := a.deadLetterFilter(ctx, filter)
 	if err != nil {
-		return 0, pg.Translate(name, err)
+		return 0, pg.Translate(e.verb(), err)
 	}
-	return changed[int64](ctx, a, anyStream, entry{name, filter.Group, filter.document(nil)}, sql, a.namespace, pg.Optional(filter.Group), document)
+	return changed[int64](ctx, a, anyStream, e, sql, a.namespace, pg.Optional(filter.Group), document)
 }

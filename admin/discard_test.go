@@ -49,6 +49,12 @@ func TestDiscard(t *testing.T) {
 	if err != nil || len(letters) != 1 || letters[0].DiscardedBy != "ops" || letters[0].DiscardedAt.IsZero() {
 		t.Errorf("discarded are %+v, %v", letters, err)
 	}
+	if one, err := a.DeadLetter(ctx, letters[0].ID); err != nil || one.DiscardedBy != "ops" {
+		t.Errorf("the discarded one is %+v, %v", one, err)
+	}
+	if _, err := a.DeadLetter(ctx, 4711); !errors.Is(err, posthorn.ErrNotFound) || posthorn.Hint(err) == "" {
+		t.Errorf("none: %v", err)
+	}
 	if n, err := a.Recover(ctx, admin.DeadLetterFilter{IDs: []int64{letters[0].ID}}); err != nil || n != 1 {
 		t.Fatalf("recovered %d, %v", n, err)
 	}

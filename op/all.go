@@ -11,6 +11,10 @@ func All() []Any {
 		ListRelays, GetRelay,
 		ListImports, GetImport, DeleteImport,
 		ListArchives, GetArchive, RelistArchive,
+		ListDeadLetters, GetDeadLetter, CountDeadLetters,
+		RedriveDeadLetters.Many(), RedriveDeadLetters.Single(), DiscardDeadLetters.Many(), DiscardDeadLetters.Single(),
+		RecoverDeadLetters.Many(), RecoverDeadLetters.Single(), PurgeDeadLetters.Many(), PurgeDeadLetters.Single(),
+		RedriveEditedDeadLetter,
 		ListStreams, GetStream, SetStreamPolicy, RotateStreamKey, ShredStreamKeys,
 	}
 }

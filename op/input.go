@@ -22,6 +22,12 @@ type ByName struct {
 	Name string `path:"name" doc:"The name of the resource"`
 }
 
+// ByID is part of the inputs of operations on one thing that has a number.
+type ByID struct {
+	Namespace
+	ID int64 `path:"id" minimum:"1" doc:"The id of the resource"`
+}
+
 // EventID is the result of operations that publish an event.
 type EventID struct {
 	ID int64 `json:"id" doc:"The id of the event"`

@@ -58,6 +58,9 @@ type About struct {
 // one, for examples.
 type Topic struct{ Many, One, Sample string }
 
+// Slug is the topic in paths and commands, such as dead-letters.
+func (t Topic) Slug() string { return slug(t.Many) }
+
 // Scope is the right that a token needs.
 type Scope string
 

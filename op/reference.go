@@ -20,7 +20,7 @@ func Reference() string {
 		d := o.Describe()
 		if d.Topic.Many != topic {
 			topic = d.Topic.Many
-			fmt.Fprintf(&b, "\n## %s\n\n| operation | scope | Go | SQL | HTTP | command | page |\n|---|---|---|---|---|---|---|\n", title(topic))
+			fmt.Fprintf(&b, "\n## %s\n\n| operation | scope | Go | SQL | HTTP | command | page |\n|---|---|---|---|---|---|---|\n", strings.ToUpper(topic[:1])+topic[1:])
 		}
 		fmt.Fprintf(&b, "| %s | %s | `Admin.%s` | `%s` | %s | %s | %s |\n", d.Does, d.Scope, d.Go, d.SQL,
 			d.reached(HTTP, d.Method+" "+d.Path), d.reached(Command, "posthorn "+d.Command), d.reached(Page, d.Page))

@@ -67,6 +67,27 @@ func TestPageDeadLetters(t *testing.T) {
 	b.get("/ui/default/audit").wantPage(t, 200, "discard-dead-letters", "recover-dead-letters", "redrive-dead-letters")
 }
 
+// The page deletes dead letters for good only after they were discarded, and asks before.
+func TestPagePurgeDeadLetters(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.visit(t)
+	s.bury(t, "g", 3, "no")
+	s.exec(t, `select posthorn.discard('default', 'g', '{"ids": [1, 2]}')`)
+	b.get("/ui/default/dead-letters").wantPage(t, 200).wantNone(t, "dead-letters/purge")
+	b.get("/ui/default/dead-letter?id=3").wantPage(t, 200).wantNone(t, "dead-letter/purge")
+	b.get("/ui/default/dead-letters?discarded=true").wantPage(t, 200, `data-action="dead-letters/purge"`)
+	b.get("/ui/default/dead-letter?id=1").wantPage(t, 200, `data-action="dead-letter/purge"`)
+	asked := b.get("/ui/default/dead-letter/purge?id=1").wantPage(t, 200, "Delete dead letter 1, of event 1 in group g, for good?", "Nothing brings it back.")
+	b.post(asked, "/ui/default/dead-letter/purge", url.Values{"id": {"1"}}).wantPage(t, 200, "Dead letter 1 is deleted for good.", "Discarded dead letters")
+	asked = b.get("/ui/default/dead-letters/purge?group=g").wantPage(t, 200, "Purge 1 dead letter?", "dead-letters?discarded=true")
+	b.post(asked, "/ui/default/dead-letters/purge", url.Values{"group": {"g"}, "last": {asked.hidden(t, "last")}, "expected": {"1"}}).wantPage(t, 200, `id="progress"`)
+	await.True(t, "the action ends", func() bool { return s.countDead(t, true) == 0 })
+	if n := s.countDead(t, false); n != 1 {
+		t.Errorf("%d dead letters that are not discarded are left", n)
+	}
+}
+
 // evilName is as evil as a name can be.
 var evilName = strings.ReplaceAll(evil, "\u0007", "")
 
@@ -83,7 +104,7 @@ func TestPageEditDeadLetter(t *testing.T) {
 	id := fmt.Sprint(letters[0].ID)
 	page := b.get("/ui/default/dead-letter/edit?id="+id).wantPage(t, 200, `<textarea id="payload"`).wantHarmless(t)
 	b.post(page, "/ui/default/dead-letter/edit", url.Values{"id": {id}, "payload": {"{"}}).wantPage(t, 400, "not valid JSON")
-	b.post(page, "/ui/default/dead-letter/edit", url.Values{"id": {id}, "payload": {"{\r\n\"fixed\": 1.000}"}}).wantPage(t, 200, "The edited event is handed out.")
+	b.post(page, "/ui/default/dead-letter/edit", url.Values{"id": {id}, "payload": {"{\r\n\"fixed\": 1.000}"}}).wantPage(t, 200, "The edited event is handed out.", `<h1>Event 2`)
 	var payload json.RawMessage
 	if err := s.ph.Pool().QueryRow(t.Context(), "select payload from posthorn.claim('default', 'g', 'w')").Scan(&payload); err != nil || string(payload) != `{"fixed":1.000}` {
 		t.Errorf("the payload is %s, %v", payload, err)

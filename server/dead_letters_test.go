@@ -53,6 +53,50 @@ func TestDeadLetters(t *testing.T) {
 	equal(t, "redriven", count.Count, 1)
 }
 
+// A discarded dead letter is shown and can be deleted for good. It is not redriven, and the
+// answer says why.
+func TestDiscardedDeadLetter(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.fail(t, "g", 2)
+	var reasons list[admin.DeadLetterReason]
+	s.call(t, "GET", "/v1/dead-letters/reasons?group=g", nil).want(t, 200, &reasons)
+	if len(reasons.Items) != 1 || reasons.Items[0].DeadLetters != 2 || reasons.Items[0].Reason != "glass" {
+		t.Errorf("the reasons are %+v", reasons.Items)
+	}
+	s.call(t, "GET", "/v1/dead-letters/reasons?group=none", nil).wantProblem(t, 404, "none")
+	s.call(t, "POST", "/v1/dead-letters/1/recover", nil).wantProblem(t, 404, "dead letter 1 is not discarded")
+	s.call(t, "POST", "/v1/dead-letters/1/discard", nil).want(t, 204)
+	var one admin.DeadLetter
+	s.call(t, "GET", "/v1/dead-letters/1", nil).want(t, 200, &one)
+	if one.DiscardedAt.IsZero() {
+		t.Error("the dead letter is not discarded")
+	}
+	s.call(t, "POST", "/v1/dead-letters/1/discard", nil).wantProblem(t, 404, "Recover it first")
+	s.call(t, "POST", "/v1/dead-letters/1/redrive", nil).wantProblem(t, 404, "dead letter 1 is discarded")
+	s.call(t, "GET", "/v1/dead-letters/reasons", nil).want(t, 200, &reasons)
+	equal(t, "counted", reasons.Items[0].DeadLetters, 1)
+	s.call(t, "DELETE", "/v1/dead-letters/1", nil).want(t, 204)
+	s.call(t, "GET", "/v1/dead-letters/1", nil).wantProblem(t, 404, "there is no dead letter 1")
+	s.call(t, "POST", "/v1/dead-letters/2/redrive-edited", `{"payload":{"fixed":true}}`).want(t, 200)
+	s.call(t, "POST", "/v1/dead-letters/2/redrive-edited", `{"payload":{}}`).wantProblem(t, 404, "there is no dead letter 2")
+}
+
+// A dead letter whose condition still fails stays, and the answer to a redrive says so.
+func TestRedriveOfAFailingCondition(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.exec(t, `select posthorn.subscribe('default', 'g', 's', '{"conditions_sql": "(e.payload->>''n'')::int > 0"}')`)
+	s.exec(t, `select posthorn.publish('default', 'a', '{"n": "none"}')`)
+	s.exec(t, `select posthorn.claim('default', 'g', 'w')`)
+	var reasons list[admin.DeadLetterReason]
+	s.call(t, "GET", "/v1/dead-letters/reasons", nil).want(t, 200, &reasons)
+	if len(reasons.Items) != 1 || reasons.Items[0].Reason != "Condition failed" {
+		t.Fatalf("the reasons are %+v", reasons.Items)
+	}
+	s.call(t, "POST", fmt.Sprintf("/v1/dead-letters/%d/redrive", reasons.Items[0].LastID), nil).wantProblem(t, 404, "stays as it is")
+}
+
 func TestDeadLetterErrors(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

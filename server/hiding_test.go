@@ -225,7 +225,7 @@ func (s *hushed) requests(t *testing.T, method, route string, operation *huma.Op
 	switch {
 	case route == "/v1/groups/{name}/seek" && method == http.MethodGet:
 		required = "to=beginning"
-	case route == "/v1/subscriptions" || route == "/v1/dead-letters":
+	case route == "/v1/subscriptions" || route == "/v1/dead-letters" || route == "/v1/dead-letters/reasons":
 		return append(queries(route, "group", "xq7group", "xq7relay"), request{path: route + "?group=shared"}, request{path: route + "?group=conditions"})
 	case route == "/v1/events":
 		return append(queries(route, "stream", "xq7stream"), request{path: route + "?limit=1000"}, queries(route, "key", "xq7key")[0])

@@ -68,7 +68,7 @@ func TestOperationsAreOnThePage(t *testing.T) {
 	known, topics := map[string]bool{}, map[string]bool{}
 	for _, o := range op.All() {
 		d := o.Describe()
-		topics[strings.ReplaceAll(d.Topic.One, " ", "-")] = true
+		topics[strings.ReplaceAll(d.Topic.One, " ", "-")], topics[d.Topic.Slug()] = true, true
 		screen, shown := screens[d.Page]
 		action, made := actions[d.Page]
 		found := shown && screen.Scope == string(d.Scope)

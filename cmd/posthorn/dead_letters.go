@@ -3,52 +3,59 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func newDeadLetters(a *app) *cobra.Command {
+	commands := []*cobra.Command{newDeadLettersList(a), newDeadLettersShow(a), newDeadLettersReasons(a), newDeadLettersRedriveEdited(a)}
+	for _, action := range op.DeadLetterActions {
+		commands = append(commands, newDeadLettersAction(a, action))
+	}
 	return parent(about{
 		use:   "dead-letters",
 		short: "Show, redrive, discard and purge dead letters, the events that failed for good",
-	},
-		newDeadLettersList(a),
-		newDeadLettersShow(a),
-		newDeadLettersRedrive(a),
-		newDeadLettersDiscard(a),
-		newDeadLettersRecover(a),
-		newDeadLettersPurge(a),
-	)
+	}, commands...)
 }
 
 func newDeadLettersList(a *app) *cobra.Command {
-	var f admin.DeadLetterFilter
+	var in op.ListDeadLettersInput
 	cmd := listCommand[admin.DeadLetter]{
-		about: about{
-			use:   "list",
-			short: "List dead letters, oldest first",
-			long:  "List dead letters, oldest first.\n\n" + timeHelp,
-			example: `  posthorn dead-letters list
-  posthorn dead-letters list --group billing --type order.placed --limit 10
-  posthorn dead-letters list --json`,
-		},
-		limit:   &f.Limit,
+		about:   aboutOf(op.ListDeadLetters, timeHelp),
+		limit:   &in.Paging.Limit,
 		keepers: &keeperFlags{},
 		list: func(adm *admin.Admin, ctx context.Context) ([]admin.DeadLetter, error) {
-			return collect(adm.DeadLetters(ctx, f))
+			return op.ListDeadLetters.Call(ctx, adm, &in)
 		},
 		columns: columns[admin.DeadLetter]{"id|group|event|type|attempts|failed at|reason|error", func(d admin.DeadLetter) []any {
 			return []any{d.ID, d.Group, d.EventID, d.Type, d.Attempts, d.FailedAt, d.Reason, shorten(d.Error, 60)}
 		}},
 	}.build(a)
-	addFlags(cmd.Flags(), &f)
-	limitVar(cmd.Flags(), &f.Limit, 100, mostListed, "list so many")
-	numberVar(cmd.Flags(), &f.Offset, "offset", 0, 0, mostInSQL, "after so many")
+	addFlags(cmd.Flags(), &in)
+	limitVar(cmd.Flags(), &in.Paging.Limit, 100, mostListed, "list so many")
+	numberVar(cmd.Flags(), &in.Offset, "offset", 0, 0, mostInSQL, "after so many")
+	return cmd
+}
+
+func newDeadLettersReasons(a *app) *cobra.Command {
+	var in op.CountDeadLettersInput
+	cmd := listCommand[admin.DeadLetterReason]{
+		about: aboutOf(op.CountDeadLetters, ""),
+		limit: &in.Limit,
+		list: func(adm *admin.Admin, ctx context.Context) ([]admin.DeadLetterReason, error) {
+			return op.CountDeadLetters.Call(ctx, adm, &in)
+		},
+		columns: columns[admin.DeadLetterReason]{"group|handler|dead letters|reason|cause|last|last id", func(r admin.DeadLetterReason) []any {
+			return []any{r.Group, r.Subscription, r.DeadLetters, r.Reason, shorten(r.Cause, 60), r.LastFailedAt, r.LastID}
+		}},
+	}.build(a)
+	addFlags(cmd.Flags(), &in)
+	limitVar(cmd.Flags(), &in.Limit, 100, mostListed, "list so many")
 	return cmd
 }
 
@@ -72,102 +79,45 @@ func shorten(text string, most int) string {
 	return string([]rune(text)[:most-1]) + "…"
 }
 
-func newDeadLettersRedrive(a *app) *cobra.Command {
-	return bulkCommand{
-		about: about{
-			use:   "redrive",
-			short: "Retry dead letters",
-			long: `Return dead letters to their groups, which get them again at once and with all their
-attempts.`,
-			example: `  posthorn dead-letters redrive --id 7 --id 9
-  posthorn dead-letters redrive --group billing --type order.placed
-  posthorn dead-letters redrive --all --yes`,
-		},
-		question: "redrive %d dead letters", keeps: true,
-		do: (*admin.Admin).Redrive, sentence: "redrove %d dead letters", result: "redriven",
-	}.build(a)
-}
-
-func newDeadLettersDiscard(a *app) *cobra.Command {
-	return bulkCommand{
-		about: about{
-			use:   "discard",
-			short: "Discard dead letters: they are neither listed nor counted any more",
-			long: `Discard dead letters: they are neither listed nor counted any more. They are
-deleted after the retention of events, unless posthorn dead-letters recover takes
-the mark away before.`,
-			example: `  posthorn dead-letters discard --group billing --type order.placed
-  posthorn dead-letters discard --failed-before -24h`,
-		},
-		question: "discard %d dead letters", keeps: true,
-		do: (*admin.Admin).Discard, sentence: "discarded %d dead letters", result: "discarded",
-	}.build(a)
-}
-
-func newDeadLettersRecover(a *app) *cobra.Command {
-	return bulkCommand{
-		about: about{
-			use:     "recover",
-			short:   "Recover discarded dead letters",
-			example: "  posthorn dead-letters recover --group billing",
-		},
-		question: "recover %d dead letters", keeps: true, discarded: true,
-		do: (*admin.Admin).Recover, sentence: "recovered %d dead letters", result: "recovered",
-	}.build(a)
-}
-
-func newDeadLettersPurge(a *app) *cobra.Command {
-	return bulkCommand{
-		about: about{
-			use:   "purge",
-			short: "Delete dead letters for good",
-			example: `  posthorn dead-letters purge --id 7
-  posthorn dead-letters purge --group billing --yes`,
-		},
-		question: "delete %d dead letters for good",
-		do:       (*admin.Admin).Purge, sentence: "purged %d dead letters", result: "purged",
-	}.build(a)
-}
-
-// bulkCommand is a command that does something to all selected dead letters.
-type bulkCommand struct {
-	about
-	question  string // with the number of dead letters, like the sentence
-	keeps     bool   // it deletes nothing
-	discarded bool   // it is about discarded dead letters
-	do        func(*admin.Admin, context.Context, admin.DeadLetterFilter) (int64, error)
-	sentence  string
-	result    string // the name of the number in JSON
-}
-
-func (b bulkCommand) build(a *app) *cobra.Command {
-	var f admin.DeadLetterFilter
-	var all bool
+// newDeadLettersAction makes the command of an action on all selected dead letters.
+func newDeadLettersAction(a *app, action op.DeadLetterAction) *cobra.Command {
+	many := action.Many()
+	in := new(op.ChosenInput)
 	cmd := changeCommand{
-		about: b.about,
+		about: aboutOf(many, timeHelp),
 		json:  true,
 		prepare: func(*cobra.Command, []string) error {
-			if !all && !f.Selects() {
+			if in.Check() != nil {
 				return usageError{errors.New("which dead letters?"), "select them with --id, --type, --error, --group, another filter or --all"}
 			}
 			return nil
 		},
-		ask: func(ctx context.Context, adm *admin.Admin, _ []string) (string, error) {
-			if b.keeps && !all && len(f.IDs) > 0 {
-				return "", nil
-			}
-			counted := f
-			counted.Discarded = b.discarded || f.Discarded && !b.keeps
-			n, err := adm.CountDeadLetters(ctx, counted)
-			return fmt.Sprintf(b.question, n), err
-		},
-		goesOn: func() bool { return b.keeps && !all },
+		ask:    func(ctx context.Context, adm *admin.Admin, _ []string) (string, error) { return many.Ask(ctx, adm, in) },
+		goesOn: func() bool { return action.Keeps && !in.Body.All },
 		do: func(ctx context.Context, adm *admin.Admin, _ []string) (result, error) {
-			n, err := b.do(adm, ctx, f)
-			return result{fmt.Sprintf(b.sentence, n), map[string]int64{b.result: n}}, err
+			n, err := many.Call(ctx, adm, in)
+			return result{many.Done(in, n), map[string]int64{action.Result: n}}, err
 		},
 	}.build(a)
-	addFlags(cmd.Flags(), &f)
-	cmd.Flags().BoolVar(&all, "all", false, "all dead letters of the namespace")
+	addFlags(cmd.Flags(), in)
 	return cmd
+}
+
+func newDeadLettersRedriveEdited(a *app) *cobra.Command {
+	in := new(op.RedriveEditedInput)
+	return changeCommand{
+		about: aboutOf(op.RedriveEditedDeadLetter, "PAYLOAD is JSON; - reads it from the standard input. The command prints the id of the event."),
+		json:  true,
+		prepare: func(cmd *cobra.Command, args []string) (err error) {
+			if err := readArguments(op.RedriveEditedDeadLetter, in, args); err != nil {
+				return err
+			}
+			in.Body.Payload, err = payload(input{cmd.Context(), cmd.InOrStdin()}, args[1:])
+			return err
+		},
+		do: func(ctx context.Context, adm *admin.Admin, _ []string) (result, error) {
+			out, err := op.RedriveEditedDeadLetter.Call(ctx, adm, in)
+			return result{out.String(), out}, err
+		},
+	}.build(a)
 }

@@ -11,34 +11,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posthorn/posthorn"
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func newDeadLettersShow(a *app) *cobra.Command {
 	return showCommand[admin.DeadLetter]{
-		about: about{
-			use:     "show ID",
-			short:   "Show one dead letter, with payload and stack",
-			example: "  posthorn dead-letters show 7",
-		},
+		about:   aboutOf(op.GetDeadLetter, ""),
 		keepers: &keeperFlags{},
 		load: func(ctx context.Context, adm *admin.Admin, text string) (admin.DeadLetter, error) {
 			id, err := parseID(text, "a dead letter", "dead-letters list")
 			if err != nil {
 				return admin.DeadLetter{}, err
 			}
-			found, err := collect(adm.DeadLetters(ctx, admin.DeadLetterFilter{IDs: []int64{id}}))
-			if err == nil && len(found) == 0 {
-				err = hintError{
-					fmt.Errorf("dead letter %d in namespace %s: %w", id, a.namespace, posthorn.ErrNotFound),
-					"run: posthorn dead-letters list",
-				}
-			}
-			if err != nil {
-				return admin.DeadLetter{}, err
-			}
-			return found[0], nil
+			return op.GetDeadLetter.Call(ctx, adm, &op.ByID{ID: id})
 		},
 		fields: deadLetterFields,
 		below:  printDeadLetterPayload,
@@ -62,6 +48,10 @@ func deadLetterFields(field fields, d admin.DeadLetter) {
 	field("error", d.Error)
 	field("attempts", d.Attempts)
 	field("failed at", d.FailedAt)
+	if !d.DiscardedAt.IsZero() {
+		field("discarded at", d.DiscardedAt)
+		field("discarded by", d.DiscardedBy)
+	}
 	field("node", d.Node)
 	field("event", d.EventID)
 	field("stream", d.Stream)

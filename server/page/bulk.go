@@ -24,6 +24,8 @@ type Bulk struct {
 	Noun   string   // one of the things, such as dead letter
 	Advice string   // what to know before, as a sentence
 	Back   string   // the path of the list with the same filter
+	// BackWith has further parameters of the list, as names and values in turn.
+	BackWith []any
 
 	// Match counts the things that the filter matches now.
 	Match func(ctx context.Context, r *Request, filter url.Values) (matched, error)
@@ -93,7 +95,7 @@ func (b Bulk) ask(ctx context.Context, r *Request) (*View, error) {
 	}
 	q := question{
 		Sentence: fmt.Sprintf("%s %s?", b.Verb, sentence), Advice: b.Advice, Action: b.Path, Label: fmt.Sprintf("%s %s", b.Verb, label),
-		Fields: []any{"last", m.Last, "expected", expected}, None: m.N == 0 && !m.More, BackLink: r.Link(b.Back, pairs(filter)...),
+		Fields: []any{"last", m.Last, "expected", expected}, None: m.N == 0 && !m.More, BackLink: r.Link(b.Back, append(pairs(filter), b.BackWith...)...),
 	}
 	for _, name := range b.Filter {
 		if value := filter.Get(name); value != "" {

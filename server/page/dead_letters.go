@@ -12,35 +12,44 @@ import (
 // deadLetterFields are the parameters that say which dead letters are meant.
 var deadLetterFields = op.Forms(&admin.DeadLetterFilter{})
 
-// bulkPart is the number of dead letters that one transaction of an action touches.
-const bulkPart = 1000
-
 func (p *Pages) deadLetters() {
 	p.screen(Screen{Path: "dead-letters", Live: true, Show: listDeadLetters})
-	for _, b := range []struct {
-		path, name, verb, advice string
-		discarded                bool
-		do                       func(*admin.Admin, context.Context, admin.DeadLetterFilter) (int64, error)
-	}{
-		{
-			"dead-letters/redrive", "redrive-dead-letters", "Redrive", "Their groups are handed these events again at once, with all attempts. " +
-				"Redrive what has become possible again; what fails again comes back here.", false, (*admin.Admin).Redrive,
-		},
-		{
-			"dead-letters/discard", "discard-dead-letters", "Discard", "Discarded dead letters are not shown and not counted any more. " +
-				"They can be recovered until the retention of events has passed.", false, (*admin.Admin).Discard,
-		},
-		{"dead-letters/recover", "recover-dead-letters", "Recover", "They are dead letters again, as if they had not been discarded.", true, (*admin.Admin).Recover},
-	} {
-		p.bulk(Bulk{
-			Path: b.path, Name: b.name, Verb: b.verb, Noun: "dead letter", Advice: b.advice, Back: "dead-letters", Filter: deadLetterFields,
-			Match: matchDeadLetters(b.discarded),
-			Part: func(ctx context.Context, a *admin.Admin, filter url.Values, after, last int64) (int64, error) {
-				return deadLetterPart(ctx, a, filter, b.discarded, after, last, b.do)
-			},
+	p.screen(Screen{Path: "dead-letter", Under: "dead-letters", Show: showDeadLetter})
+	for _, action := range op.DeadLetterActions {
+		p.bulk(bulkOf(action))
+		p.operation(action.Single(), func(r *Request) string {
+			switch {
+			case !action.Keeps:
+				return r.Link("dead-letters", "discarded", "true")
+			case action.Discarded:
+				return r.Link("dead-letter", "id", r.Value("id"))
+			}
+			return r.Link("dead-letters", "group", r.Value("group"))
 		})
 	}
-	p.deadLetter()
+	p.operationTo(op.RedriveEditedDeadLetter, func(r *Request, out any) string { return r.Link("event", "id", out.(op.Redriven).Event) })
+	p.screen(Screen{Path: "dead-letter/edit", Under: "dead-letters", Scope: "admin", Show: editDeadLetter})
+}
+
+// bulkOf is an action on all dead letters that match a filter.
+func bulkOf(action op.DeadLetterAction) Bulk {
+	about := action.Many().Describe()
+	var list []any
+	if action.Discarded {
+		list = []any{"discarded", "true"}
+	}
+	return Bulk{
+		Path: about.Page, Name: about.Name, Verb: sentence(action.Verb), Noun: about.Topic.One, Advice: action.More,
+		Back: "dead-letters", BackWith: list, Filter: deadLetterFields,
+		Match: matchDeadLetters(action.Discarded),
+		Part: func(ctx context.Context, a *admin.Admin, filter url.Values, after, last int64) (int64, error) {
+			f, err := deadLetterFilter(filter, action.Discarded)
+			if err != nil {
+				return 0, err
+			}
+			return action.Part(ctx, a, f, after, last)
+		},
+	}
 }
 
 // deadLetterFilter reads the parameters of a filter.
@@ -85,27 +94,6 @@ func findDeadLetters(ctx context.Context, r *Request, f admin.DeadLetterFilter) 
 			return letters, next, err
 		}
 	}
-}
-
-// deadLetterPart goes on by ids, since some may stay: redriving one whose condition
-// still fails leaves it.
-func deadLetterPart(ctx context.Context, a *admin.Admin, filter url.Values, discarded bool, after, last int64,
-	do func(*admin.Admin, context.Context, admin.DeadLetterFilter) (int64, error),
-) (int64, error) {
-	f, err := deadLetterFilter(filter, discarded)
-	if err != nil {
-		return 0, err
-	}
-	f.After, f.UpTo, f.Limit = after, last, bulkPart
-	ids, err := a.DeadLetterIDs(ctx, f)
-	if err != nil || len(ids) == 0 {
-		return 0, err
-	}
-	f.IDs, f.Limit = ids, 0
-	if _, err = do(a, ctx, f); err != nil || len(ids) < bulkPart {
-		return 0, err
-	}
-	return ids[len(ids)-1], nil
 }
 
 // deadLettersPage is the list as its template shows it.

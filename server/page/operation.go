@@ -15,6 +15,16 @@ import (
 // fields beside the name of a thing, there is a page before. To returns the link of the page
 // to go to then; without it that is the page with the form.
 func (p *Pages) operation(o op.Any, to func(r *Request) string) {
+	p.operationTo(o, func(r *Request, _ any) string {
+		if to == nil {
+			return ""
+		}
+		return to(r)
+	})
+}
+
+// operationTo is operation for a link that depends on the result.
+func (p *Pages) operationTo(o op.Any, to func(r *Request, out any) string) {
 	p.perform(o, to)
 	about := o.Describe()
 	show := formOf
@@ -34,7 +44,7 @@ func (p *Pages) operation(o op.Any, to func(r *Request) string) {
 }
 
 // perform adds the action of an operation, without a page before.
-func (p *Pages) perform(o op.Any, to func(r *Request) string) {
+func (p *Pages) perform(o op.Any, to func(r *Request, out any) string) {
 	about := o.Describe()
 	p.action(Action{Path: about.Page, Scope: string(about.Scope), Do: func(ctx context.Context, r *Request) (string, string, error) {
 		in := o.New()
@@ -48,11 +58,7 @@ func (p *Pages) perform(o op.Any, to func(r *Request) string) {
 		if about.Wakes {
 			p.Door.Woken()
 		}
-		next := ""
-		if to != nil {
-			next = to(r)
-		}
-		return next, sentence(o.Sentence(in, out)) + ".", nil
+		return to(r, out), sentence(o.Sentence(in, out)) + ".", nil
 	}})
 }
 
@@ -64,7 +70,7 @@ func pageOfTopic(about op.About) string {
 	case "imports", "archives":
 		return "relays"
 	}
-	return about.Topic.Many
+	return about.Topic.Slug()
 }
 
 // askBefore is the page with the question of an operation.

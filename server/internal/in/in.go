@@ -11,10 +11,7 @@ type Namespace = op.Namespace
 type ByName = op.ByName
 
 // ByID is part of the inputs of operations on one resource that has a number.
-type ByID struct {
-	Namespace
-	ID int64 `path:"id" minimum:"1" doc:"The id of the resource"`
-}
+type ByID = op.ByID
 
 // ByLease is part of the inputs of operations on a lease.
 type ByLease struct {

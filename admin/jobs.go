@@ -158,6 +158,18 @@ type JobLimit struct {
 	Period     time.Duration // with MaxStarted
 }
 
+// String is the limit in words, such as "5 at once, 100 per 1m0s".
+func (l JobLimit) String() string {
+	var limits []string
+	if l.MaxRunning != 0 {
+		limits = append(limits, fmt.Sprintf("%d at once", max(l.MaxRunning, 0)))
+	}
+	if l.MaxStarted != 0 {
+		limits = append(limits, fmt.Sprintf("%d per %v", max(l.MaxStarted, 0), l.Period))
+	}
+	return cmp.Or(strings.Join(limits, ", "), "no limit")
+}
+
 // SetJobLimit limits how many jobs with a tag run at once, and how many start in a
 // period. Jobs that wait for the limit keep their order.
 func (a *Admin) SetJobLimit(ctx context.Context, tag string, l JobLimit) error {

@@ -15,6 +15,7 @@ func All() []Any {
 		RedriveDeadLetters.Many(), RedriveDeadLetters.Single(), DiscardDeadLetters.Many(), DiscardDeadLetters.Single(),
 		RecoverDeadLetters.Many(), RecoverDeadLetters.Single(), PurgeDeadLetters.Many(), PurgeDeadLetters.Single(),
 		RedriveEditedDeadLetter,
+		ListJobLimits, SetJobLimit, PauseJobTag, ResumeJobTag,
 		ListStreams, GetStream, SetStreamPolicy, RotateStreamKey, ShredStreamKeys,
 	}
 }

@@ -29,6 +29,7 @@ type Field struct {
 	Enum  []string // all values; nil: any
 	Query bool     // it is a parameter of a query
 	Path  bool     // it names the thing that an operation is about
+	Least int64    // of a number. Default: 1
 	Most  int64    // of a number; 0: any
 	Value reflect.Value
 }
@@ -63,6 +64,7 @@ func fieldsOf(v reflect.Value) []Field {
 		if enum := tag("enum"); enum != "" {
 			f.Enum = strings.Split(enum, ",")
 		}
+		f.Least, _ = strconv.ParseInt(first(tag("minimum"), "1"), 10, 64)
 		f.Most, _ = strconv.ParseInt(tag("maximum"), 10, 64)
 		if f.Form = first(f.Form, f.Name); f.Form == "-" {
 			f.Form = ""
@@ -120,15 +122,15 @@ func (f Field) Set(text string) error {
 	case *bool:
 		*p = text == "true"
 	case *int64:
-		if *p, err = strconv.ParseInt(strings.TrimSpace(text), 10, 64); err != nil || *p < 1 {
-			return pg.Invalid(f.Name+" is not a number: "+text, "Give a whole number from 1 on.")
+		if *p, err = strconv.ParseInt(strings.TrimSpace(text), 10, 64); err != nil || *p < f.Least {
+			return pg.Invalid(f.Name+" is not a number: "+text, fmt.Sprintf("Give a whole number from %d on.", f.Least))
 		}
 		if f.Most > 0 && *p > f.Most {
 			return pg.Invalid(fmt.Sprintf("%s is larger than %d: %s", f.Name, f.Most, text), "Give a smaller number.")
 		}
 	case *[]int64:
 		for number := range strings.SplitSeq(text, ",") {
-			one := Field{Name: f.Name, Value: reflect.New(reflect.TypeFor[int64]()).Elem()}
+			one := Field{Name: f.Name, Least: f.Least, Value: reflect.New(reflect.TypeFor[int64]()).Elem()}
 			if err := one.Set(number); err != nil {
 				return err
 			}

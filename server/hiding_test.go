@@ -52,6 +52,7 @@ var unseen = map[string][]map[string]string{
 	"namespaces":    nil, // they are of no stream
 	"nodes":         nil,
 	"jobs":          nil,
+	"job limits":    nil,
 }
 
 // bodies are those of requests, by the id of the operation.
@@ -61,7 +62,7 @@ var bodies = map[string]string{
 	"claim-events": `{}`, "define-group": `{}`, "seek-group": `{"to":"beginning"}`, "put-subscription": `{"filter":{"type":"a"}}`,
 	"redrive-dead-letters": `{"all":true}`, "purge-dead-letters": `{"all":true}`, "discard-dead-letters": `{"all":true}`, "recover-dead-letters": `{"all":true}`,
 	"redrive-edited-dead-letter": `{"payload":{}}`, "settle-lease": `{"attempt":1}`, "extend-lease": `{"attempt":1}`, "release-lease": `{"attempt":1}`,
-	"publish-events": `{"type":"a"}`, "set-stream-policy": `{"security_level":"open"}`, "define-namespace": `{}`,
+	"publish-events": `{"type":"a"}`, "set-stream-policy": `{"security_level":"open"}`, "set-job-limit": `{"max_running":1}`, "define-namespace": `{}`,
 	"snooze-job": `{"worker_id":"w"}`, "change-job": `{"priority":1}`, "reset-job": `{}`, "cancel-job": `{}`, "enqueue-job": `{"title":"a","payload":{}}`,
 	"start-job": `{"worker_id":"w"}`, "heartbeat-job": `{"worker_id":"w"}`, "complete-job": `{"worker_id":"w"}`, "fail-job": `{"worker_id":"w","error_message":"e"}`,
 }
@@ -207,7 +208,7 @@ func (s *hushed) path(route string, names map[string]string, id int64) string {
 	for name, value := range names {
 		route = strings.ReplaceAll(route, "{"+name+"}", value)
 	}
-	return strings.NewReplacer("{id}", strconv.FormatInt(id, 10), "{lease}", strconv.FormatInt(id, 10), "{name}", "none", "{group}", "none").Replace(route)
+	return strings.NewReplacer("{id}", strconv.FormatInt(id, 10), "{lease}", strconv.FormatInt(id, 10), "{name}", "none", "{group}", "none", "{tag}", "none").Replace(route)
 }
 
 // request is a request of a route, and the same for something that does not exist.
@@ -235,7 +236,7 @@ func (s *hushed) requests(t *testing.T, method, route string, operation *huma.Op
 		if slices.ContainsFunc(operation.Parameters, func(p *huma.Param) bool { return p.Name == "limit" }) {
 			return []request{{path: route + "?" + required}}
 		}
-		return []request{{path: route}}
+		return []request{{path: s.path(route, nil, 1)}}
 	}
 	query := ""
 	if required == "to=beginning" {

@@ -45,6 +45,7 @@ var documentTags = []*huma.Tag{
 	{Name: "dead letters", Description: "Events that failed for good."},
 	{Name: "webhooks", Description: "Endpoints that events are sent to."},
 	{Name: "jobs", Description: "Units of work, each for one worker."},
+	{Name: "job limits", Description: "Tags of jobs that are paused, or of which only some may run."},
 	{Name: "schedules", Description: "Cron expressions that publish events."},
 	{Name: "projections", Description: "Tables that are computed from the log."},
 	{Name: "relays", Description: "Write the log to brokers."},

@@ -50,6 +50,11 @@ func (s *Server) operations() {
 	serveOne(s, op.GetArchive)
 	serveOne(s, op.RelistArchive)
 
+	serveAll(s, op.ListJobLimits)
+	serveNone(s, op.SetJobLimit)
+	serveNone(s, op.PauseJobTag)
+	serveOne(s, op.ResumeJobTag)
+
 	register(s, routeOf(op.ListStreams), s.listStreams)
 	serveOne(s, op.GetStream)
 	serveNone(s, op.SetStreamPolicy)

@@ -130,10 +130,13 @@ func TestTagPages(t *testing.T) {
 	b := s.visit(t)
 	page := b.get("/ui/default/job-limits").wantPage(t, 200, "No tag is paused or limited.")
 	page = b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}, "max_running": {"5"}, "max_started": {"100"}, "seconds": {"60"}, "back": {"/ui/default/job-limits"}}).
-		wantPage(t, 200, "The limit of tag mail is set.", "100 in 60 s")
+		wantPage(t, 200, "Tag mail: 5 at once, 100 per 1m0s.", "100 in 60 s")
 	page = b.post(page, "/ui/default/tag/pause", url.Values{"tag": {"mail"}, "back": {"/ui/default/job-limits"}}).wantPage(t, 200, ">paused<", "Resume")
 	b.post(page, "/ui/default/tag/resume", url.Values{"tag": {"mail"}, "back": {"/ui/default/job-limits"}}).wantNone(t, ">paused<")
-	b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}, "max_running": {"-1"}}).wantPage(t, 400, "not a number from 1 on")
+	b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}, "max_running": {"-2"}}).wantPage(t, 400, "max_running is not a number: -2", "from -1 on")
+	b.get("/ui/default/tag/limit?tag=mail").wantPage(t, 200, `name="max_running" value="5"`, `name="seconds" value="60"`, `aria-current="page">Jobs`)
+	b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}, "max_running": {"-1"}}).wantPage(t, 200, "Tag mail: 0 at once.")
+	b.post(page, "/ui/default/tag/limit", url.Values{"tag": {"mail"}}).wantPage(t, 200, "Tag mail: no limit.", "No tag is paused or limited.")
 }
 
 func TestSchedulePages(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
 
 func newJobs(a *app) *cobra.Command {
@@ -25,10 +26,10 @@ history.`,
 		newJobsCancel(a),
 		newJobsChange(a),
 		jobsDelete.build(a),
-		jobsPause.build(a),
-		jobsResume.build(a),
+		change(a, op.PauseJobTag),
+		change(a, op.ResumeJobTag),
 		newJobsLimit(a),
-		jobsLimits.build(a),
+		list(a, op.ListJobLimits, "", jobLimitColumns),
 	)
 }
 

@@ -1,48 +1,21 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/posthorn/posthorn/admin"
+	"github.com/posthorn/posthorn/op"
 )
-
-var jobsPause = changeCommand{
-	about: about{
-		use:     "pause TAG",
-		short:   "Hand out no jobs with a tag until it is resumed",
-		long:    "Hand out no jobs with a tag until it is resumed. Jobs that workers have continue.",
-		example: "  posthorn jobs pause mail",
-	},
-	do: withSentence("tag %s is paused", (*admin.Admin).PauseJobTag),
-}
-
-var jobsResume = changeCommand{
-	about: about{
-		use:     "resume TAG",
-		short:   "Hand out jobs with a paused tag again",
-		example: "  posthorn jobs resume mail",
-	},
-	do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
-		wasPaused, err := adm.ResumeJobTag(ctx, args[0])
-		sentence := fmt.Sprintf("tag %s is resumed", args[0])
-		if !wasPaused {
-			sentence = fmt.Sprintf("tag %s was not paused", args[0])
-		}
-		return result{sentence: sentence}, err
-	},
-}
 
 func newJobsLimit(a *app) *cobra.Command {
 	var l admin.JobLimit
 	cmd := changeCommand{
 		about: about{
 			use:   "limit TAG",
-			short: "Set how many jobs with a tag may run",
+			short: op.SetJobLimit.Does,
 			long: `Set how many jobs with a tag may run at once, and how many may start in a
 period, over all workers. A flag that is left out removes that limit: without any
 flag the tag has no limits. Jobs that are held back keep their place.`,
@@ -59,7 +32,7 @@ flag the tag has no limits. Jobs that are held back keep their place.`,
 			return nil
 		},
 		do: func(ctx context.Context, adm *admin.Admin, args []string) (result, error) {
-			return result{sentence: fmt.Sprintf("tag %s: %s", args[0], limitText(l))}, adm.SetJobLimit(ctx, args[0], l)
+			return result{sentence: fmt.Sprintf("tag %s: %s", args[0], l)}, adm.SetJobLimit(ctx, args[0], l)
 		},
 	}.build(a)
 	flags := cmd.Flags()
@@ -70,25 +43,6 @@ flag the tag has no limits. Jobs that are held back keep their place.`,
 	return cmd
 }
 
-func limitText(l admin.JobLimit) string {
-	var limits []string
-	if l.MaxRunning != 0 {
-		limits = append(limits, fmt.Sprintf("%d at once", max(l.MaxRunning, 0)))
-	}
-	if l.MaxStarted != 0 {
-		limits = append(limits, fmt.Sprintf("%d per %v", max(l.MaxStarted, 0), l.Period))
-	}
-	return cmp.Or(strings.Join(limits, ", "), "no limit")
-}
-
-var jobsLimits = listCommand[admin.JobLimitStatus]{
-	about: about{
-		use:     "limits",
-		short:   "List tags that are paused or have limits",
-		example: "  posthorn jobs limits --json",
-	},
-	list: (*admin.Admin).JobLimits,
-	columns: columns[admin.JobLimitStatus]{"tag|limit|running|started|held back|paused", func(l admin.JobLimitStatus) []any {
-		return []any{l.Tag, limitText(l.Limit()), l.Running, l.Started, l.HeldBack, l.PausedAt}
-	}},
-}
+var jobLimitColumns = columns[admin.JobLimitStatus]{"tag|limit|running|started|held back|paused", func(l admin.JobLimitStatus) []any {
+	return []any{l.Tag, l.Limit(), l.Running, l.Started, l.HeldBack, l.PausedAt}
+}}

@@ -9,9 +9,18 @@ import (
 	"github.com/posthorn/posthorn/op"
 )
 
+const jobsByHand = "routes and JSON of jobs were specified before the others"
+
 // noOperations are commands that are no operations, and why.
 var noOperations = map[string]string{
 	"posthorn streams make-key": "it makes a file on this machine",
+	"posthorn jobs list":        jobsByHand,
+	"posthorn jobs show":        jobsByHand,
+	"posthorn jobs enqueue":     jobsByHand,
+	"posthorn jobs retry":       jobsByHand,
+	"posthorn jobs cancel":      jobsByHand,
+	"posthorn jobs change":      jobsByHand,
+	"posthorn jobs delete":      jobsByHand,
 	"posthorn archive verify":   "it reads object storage for long, and shows the progress",
 	"posthorn archive replay":   "it reads object storage for long, and shows the progress",
 	"posthorn archive restore":  "it reads object storage for long, and shows the progress",

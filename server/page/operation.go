@@ -34,7 +34,11 @@ func (p *Pages) operationTo(o op.Any, to func(r *Request, out any) string) {
 	case len(op.Forms(o.New())) == 1:
 		return
 	}
-	p.screen(Screen{Path: about.Page, Under: pageOfTopic(about), Scope: string(about.Scope), Show: func(ctx context.Context, r *Request) (*View, error) {
+	under := pageOfTopic(about)
+	if all, ok := p.screens[under]; ok { // it may be part of another topic in the navigation
+		under = all.Under
+	}
+	p.screen(Screen{Path: about.Page, Under: under, Scope: string(about.Scope), Show: func(ctx context.Context, r *Request) (*View, error) {
 		in := o.New()
 		if err := r.Fill(in); err != nil {
 			return nil, err

@@ -1,0 +1,102 @@
+package op
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/posthorn/posthorn/admin"
+)
+
+// The limits of jobs are by tags. Listing, enqueueing, steering and handling jobs are by
+// hand: the routes of jobs are a protocol that was specified before the others.
+var jobLimits = Topic{"job limits", "job limit", "mail"}
+
+var ListJobLimits = listAll(About{
+	Topic: jobLimits, SQL: "list_job_limits", Command: "jobs limits",
+	Does: "List tags that are paused or have limits",
+	More: "Each has its limits, and how many of its jobs run, have started in the last period, and are held back. A limit of " +
+		"-1 allows none.",
+	Example: "posthorn jobs limits --json",
+}, (*admin.Admin).JobLimits)
+
+// ByTag is part of the inputs of operations on a tag of jobs.
+type ByTag struct {
+	Namespace
+	Tag string `path:"tag" doc:"The tag of jobs"`
+}
+
+// SetJobLimitInput is the whole limit of a tag.
+type SetJobLimitInput struct {
+	ByTag
+	Body struct {
+		MaxRunning    int64 `json:"max_running,omitempty" flag:"max-running" minimum:"-1" maximum:"1000000000" doc:"How many jobs with the tag run at once. Default: any number; -1: none"`
+		MaxStarted    int64 `json:"max_started,omitempty" flag:"max-started" minimum:"-1" maximum:"1000000000" doc:"How many start in the period. Default: any number; -1: none"`
+		PeriodSeconds int64 `json:"period_seconds,omitempty" page:"seconds" minimum:"1" maximum:"31536000" doc:"The period, with max_started"`
+	}
+}
+
+// limit is the limit as package admin has it.
+func (in *SetJobLimitInput) limit() admin.JobLimit {
+	b := in.Body
+	return admin.JobLimit{MaxRunning: int(b.MaxRunning), MaxStarted: int(b.MaxStarted), Period: time.Duration(b.PeriodSeconds) * time.Second}
+}
+
+var SetJobLimit = Op[SetJobLimitInput, None]{
+	About: About{
+		Topic: jobLimits, Verb: "set", Method: "PUT", Command: "jobs limit TAG", Page: "tag/limit",
+		Does: "Set how many jobs with a tag may run",
+		More: "At once, and how many may start in a period, over all workers. The input is the whole limit: without a number " +
+			"there is no limit. Jobs that are held back keep their place.",
+		Example: "posthorn jobs limit mail --max-running 5\nposthorn jobs limit mail --max-started 100 --per 1m\nposthorn jobs limit mail",
+		ByHand:  map[Face]string{Command: "--per is a duration, and 0 of a flag that is given allows none"},
+	},
+	Call: func(ctx context.Context, a *admin.Admin, in *SetJobLimitInput) (None, error) {
+		return None{}, a.SetJobLimit(ctx, in.Tag, in.limit())
+	},
+	Load: func(ctx context.Context, a *admin.Admin, in *SetJobLimitInput) error {
+		all, err := a.JobLimits(ctx)
+		for _, l := range all {
+			if l.Tag == in.Tag {
+				in.Body.MaxRunning, in.Body.MaxStarted, in.Body.PeriodSeconds = int64(l.MaxRunning), int64(l.MaxStarted), int64(l.PeriodSeconds)
+			}
+		}
+		return err
+	},
+	Done: func(in *SetJobLimitInput, _ None) string { return fmt.Sprintf("tag %s: %s", in.Tag, in.limit()) },
+}
+
+var PauseJobTag = Op[ByTag, None]{
+	About: About{
+		Topic: jobLimits, Verb: "pause", Name: "pause-job-tag", Go: "PauseJobTag", SQL: "pause_job_tag", Command: "jobs pause TAG", Page: "tag/pause",
+		Does: "Hand out no jobs with a tag until it is resumed",
+		More: "Jobs that workers have continue. A second call changes nothing.",
+	},
+	Call: func(ctx context.Context, a *admin.Admin, in *ByTag) (None, error) {
+		return None{}, a.PauseJobTag(ctx, in.Tag)
+	},
+	Done: func(in *ByTag, _ None) string { return "tag " + in.Tag + " is paused" },
+}
+
+// Resumed tells whether a thing that was resumed had been paused.
+type Resumed struct {
+	WasPaused bool `json:"was_paused" doc:"false: nothing has changed"`
+}
+
+var ResumeJobTag = Op[ByTag, Resumed]{
+	About: About{
+		Topic: jobLimits, Verb: "resume", Name: "resume-job-tag", Go: "ResumeJobTag", SQL: "resume_job_tag", Command: "jobs resume TAG", Page: "tag/resume",
+		Does: "Hand out jobs with a paused tag again",
+		More: "The result tells whether the tag was paused.",
+	},
+	Call: func(ctx context.Context, a *admin.Admin, in *ByTag) (Resumed, error) {
+		was, err := a.ResumeJobTag(ctx, in.Tag)
+		return Resumed{was}, err
+	},
+	Done: func(in *ByTag, out Resumed) string {
+		if !out.WasPaused {
+			return "tag " + in.Tag + " was not paused"
+		}
+		return "tag " + in.Tag + " is resumed"
+	},
+}
